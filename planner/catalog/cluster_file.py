@@ -1,0 +1,106 @@
+"""The schema of a cluster file and what its ``overrides`` change."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from planner.catalog.figures import Strict, implausible
+from planner.catalog.names import did_you_mean
+from planner.errors import Problem
+
+Part = Literal["accelerator", "node", "fabric"]
+OVERRIDES: Mapping[str, tuple[Part, tuple[str, ...]]] = {
+    "hbm_gib": ("accelerator", ("hbm_gib",)),
+    "hbm_gb_per_s": ("accelerator", ("hbm_gb_per_s",)),
+    "fp32_tflops": ("accelerator", ("fp32_tflops",)),
+    "tf32_dense_tflops": ("accelerator", ("tf32_dense_tflops",)),
+    "fp16_dense_tflops": ("accelerator", ("fp16_dense_tflops",)),
+    "bf16_dense_tflops": ("accelerator", ("bf16_dense_tflops",)),
+    "fp8_dense_tflops": ("accelerator", ("fp8_dense_tflops",)),
+    "fp4_dense_tflops": ("accelerator", ("fp4_dense_tflops",)),
+    "tdp_w": ("accelerator", ("tdp_w",)),
+    "memory_bound_fraction": ("accelerator", ("memory_bound_fraction",)),
+    "gemm_sustained_fraction": ("accelerator", ("gemm", "sustained_fraction")),
+    "accelerators_per_node": ("node", ("accelerators_per_node",)),
+    "scale_up_domain_accelerators": ("node", ("scale_up", "domain_accelerators")),
+    "scale_up_gb_per_s_per_direction": ("node", ("scale_up", "gb_per_s_per_direction")),
+    "scale_up_latency_us": ("node", ("scale_up", "latency_us")),
+    "scale_up_efficiency_fraction": ("node", ("scale_up", "efficiency_fraction")),
+    "nics": ("node", ("nics",)),
+    "nic_gbit_per_s": ("node", ("nic_gbit_per_s",)),
+    "host_memory_gib": ("node", ("host_memory_gib",)),
+    "host_link_gb_per_s_per_direction": ("node", ("host_link_gb_per_s_per_direction",)),
+    "nvme_tb": ("node", ("nvme_tb",)),
+    "nvme_read_gb_per_s": ("node", ("nvme_read_gb_per_s",)),
+    "nvme_write_gb_per_s": ("node", ("nvme_write_gb_per_s",)),
+    "usd_per_hour": ("node", ("price", "usd_per_hour")),
+    "fabric_latency_us": ("fabric", ("latency_us",)),
+    "fabric_efficiency_fraction": ("fabric", ("efficiency_fraction",)),
+}
+"""Key in a cluster file to the file and key it replaces; same units as there."""
+WHOLE = ("accelerators_per_node", "scale_up_domain_accelerators", "nics")
+_PRICE = {"provider": "cluster file", "date": "as given"}
+
+
+class ClusterFile(Strict):
+    """``count`` times ``node``; names of the catalog, or paths beside the cluster file."""
+
+    name: str | None = None
+    node: str
+    count: Annotated[int, Field(gt=0)]
+    accelerator: str | None = None
+    fabric: str | None = None
+    overrides: Annotated[dict[str, Any], Field(default_factory=dict)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overrides:
+    """Values a cluster file puts in place of the catalog's."""
+
+    where: str = ""
+    values: Mapping[str, float] = field(default_factory=dict)
+
+    def apply(self, part: Part, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the raw file of one part with its overridden figures, sourced to the user."""
+        changed = deepcopy(dict(raw))
+        for key, value in self.values.items():
+            owner, path = OVERRIDES[key]
+            if owner != part:
+                continue
+            section = changed
+            for step in path[:-1]:
+                section = section.setdefault(step, dict(_PRICE) if step == "price" else {})
+            section[path[-1]] = {"value": value, "basis": "given", "source": "given"}
+            changed.setdefault("sources", {})["given"] = {"path": self.where}
+        return changed
+
+    def sentences(self) -> tuple[str, ...]:
+        """Return what was overridden, one sentence each."""
+        return tuple(f"given: {key} {value:g}" for key, value in self.values.items())
+
+
+def override_problems(overrides: object, where: str) -> list[Problem]:
+    """Return what is wrong with the overrides of a raw cluster file."""
+    if not isinstance(overrides, Mapping):
+        return []
+    problems = []
+    for key, value in overrides.items():
+        message = _override_problem(str(key), value)
+        if message:
+            problems.append(Problem(where=where, key=f"overrides.{key}", message=message))
+    return problems
+
+
+def _override_problem(key: str, value: object) -> str:
+    if key not in OVERRIDES:
+        hint = did_you_mean(key, OVERRIDES) or f"allowed are {', '.join(OVERRIDES)}"
+        return f"unknown key; given {value!r}, {hint}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"must be a number in the unit of its key; given {value!r}"
+    if value <= 0 or (key in WHOLE and not isinstance(value, int)):
+        wanted = "a positive whole number" if key in WHOLE else "greater than 0"
+        return f"must be {wanted}; given {value!r}"
+    return implausible(OVERRIDES[key][1][-1], value)

@@ -1,0 +1,200 @@
+"""Clusters: ``16xdgx-h100``, ``512xh100-sxm``, or a YAML file."""
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from planner.catalog.cluster_file import ClusterFile, Overrides, override_problems
+from planner.catalog.figures import load_yaml, validate
+from planner.catalog.hardware import (
+    aliases,
+    check_accelerator,
+    check_fabric,
+    check_node,
+    find_file,
+    is_path,
+    join_node,
+    list_names,
+    resolve_alias,
+)
+from planner.catalog.hardware_convert import FabricSpec, to_fabric
+from planner.catalog.hardware_file import NodeFile
+from planner.catalog.names import unknown_name
+from planner.errors import InputError, Problem
+from planner.spec.cluster import ClusterSpec, LevelSpec, NodeSpec
+
+_COUNTED = re.compile(r"^\s*([+-]?[0-9][0-9_,.]*)\s*[xX*]\s*(\S+)\s*$")
+UNUSED_PORT_BYTES_PER_S = 1e9
+"""Rate of a fabric that nothing uses: one scale-up domain and no known network ports."""
+_SHAPE = "16xdgx-h100 (nodes), 512xh100-sxm (accelerators) or a cluster file ending in .yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """The files a cluster is put together from."""
+
+    node: Path
+    accelerator: Path | None = None
+    """None: the one the node names."""
+    fabric: Path | None = None
+    """None: the one the node names."""
+    overrides: Overrides = field(default_factory=Overrides)
+
+
+def load_cluster(argument: str | Path) -> ClusterSpec:
+    """Return the cluster of ``NODESxNODE``, ``NxACCELERATOR`` or a YAML file.
+
+    ``NxACCELERATOR`` takes the accelerator's usual node, which is stated in the cluster's
+    assumptions; N must fill whole nodes, or be smaller than one. Raises InputError with every
+    problem found.
+    """
+    if is_path(argument):
+        return _from_file(Path(argument))
+    count, name = _count_and_name(str(argument))
+    node = resolve_alias("nodes", name)
+    if node in list_names("nodes"):
+        spec, fabric = _read(_Parts(node=find_file("nodes", node)))
+        return _cluster(f"{count}x{node}", spec, count, fabric)
+    accelerator = resolve_alias("accelerators", name)
+    if accelerator in list_names("accelerators"):
+        return _from_accelerators(count, accelerator)
+    known = [*list_names("nodes"), *list_names("accelerators")]
+    known += [*aliases()["nodes"], *aliases()["accelerators"]]
+    raise unknown_name("node or accelerator", name, known, "cluster", str(argument))
+
+
+def _count_and_name(argument: str) -> tuple[int, str]:
+    match = _COUNTED.match(argument)
+    if match is None:
+        message = f"not a cluster; given {argument!r}, allowed {_SHAPE}"
+        raise InputError.single("cluster", argument or "''", message)
+    text, name = match.groups()
+    if not text.isdecimal() or int(text) < 1:
+        message = f"the count must be a whole number of at least 1; given {text!r}"
+        raise InputError.single("cluster", argument, message)
+    return int(text), name
+
+
+def _from_accelerators(count: int, accelerator: str) -> ClusterSpec:
+    path = find_file("accelerators", accelerator)
+    usual = check_accelerator(load_yaml(path), str(path)).usual_node
+    if usual is None:
+        message = f"{accelerator} has no usual node; name a node: {count}xNODE"
+        raise InputError.single("cluster", f"{count}x{accelerator}", message)
+    node, fabric = _read(_Parts(node=find_file("nodes", usual, path, "usual_node")))
+    size = node.num_accelerators
+    assumption = f"assumed node {usual}: {size} {accelerator} per node"
+    if count < size:
+        assumption = f"assumed node {usual}, of which {count} of {size} {accelerator}"
+        node = part_of_node(node, count)
+    elif count % size:
+        below, above = count // size * size, (count // size + 1) * size
+        message = (
+            f"{count} is not a multiple of {size}, the {accelerator} in one {usual}; "
+            f"nearest are {below} and {above}"
+        )
+        raise InputError.single("cluster", f"{count}x{accelerator}", message)
+    num_nodes = max(1, count // size)
+    return _cluster(f"{count}x{accelerator}", node, num_nodes, fabric, (assumption,))
+
+
+def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
+    """Return the share of a node that belongs to some of its accelerators.
+
+    Network, host memory, disks and price are shared evenly; links per accelerator stay.
+    """
+    share = num_accelerators / node.num_accelerators
+
+    def part(value: float | None) -> float | None:
+        return None if value is None else value * share
+
+    return replace(
+        node,
+        name=f"{num_accelerators}/{node.num_accelerators} {node.name}",
+        num_accelerators=num_accelerators,
+        scale_up=replace(
+            node.scale_up, num_accelerators=min(node.scale_up.num_accelerators, num_accelerators)
+        ),
+        nic_bytes_per_s=node.nic_bytes_per_s * share,
+        host_memory_bytes=part(node.host_memory_bytes),
+        nvme_bytes=part(node.nvme_bytes),
+        nvme_read_bytes_per_s=part(node.nvme_read_bytes_per_s),
+        nvme_write_bytes_per_s=part(node.nvme_write_bytes_per_s),
+        usd_per_hour=part(node.usd_per_hour),
+    )
+
+
+def _from_file(path: Path) -> ClusterSpec:
+    raw, where = load_yaml(path), str(path)
+    problems = override_problems(raw.get("overrides"), where)
+    parts = {}
+    for key, kind in (("node", "nodes"), ("accelerator", "accelerators"), ("fabric", "fabrics")):
+        value = raw.get(key)
+        if isinstance(value, str):
+            try:
+                parts[key] = find_file(kind, value, path, key)  # type: ignore[arg-type]
+            except InputError as error:
+                problems += error.problems
+    try:
+        file = validate(ClusterFile, raw, where)
+    except InputError as error:
+        raise InputError([*error.problems, *problems]) from None
+    if problems:
+        raise InputError(problems)
+    overrides = Overrides(where=where, values=file.overrides)
+    node, fabric = _read(_Parts(**parts, overrides=overrides))
+    name = file.name or path.stem
+    return _cluster(name, node, file.count, fabric, overrides.sentences())
+
+
+def _read(parts: _Parts) -> tuple[NodeSpec, FabricSpec]:
+    """Read and join the files of a cluster; problems of all of them are raised together."""
+    overrides, where = parts.overrides, str(parts.node)
+    node = check_node(overrides.apply("node", load_yaml(parts.node)), where)
+    problems: list[Problem] = []
+    spec = fabric = None
+    try:
+        spec = _joined(node, parts)
+    except InputError as error:
+        problems += error.problems
+    try:
+        path = parts.fabric or find_file("fabrics", node.fabric, parts.node, "fabric")
+        raw = overrides.apply("fabric", load_yaml(path))
+        fabric = to_fabric(check_fabric(raw, str(path)), path.stem)
+    except InputError as error:
+        problems += error.problems
+    if spec is None or fabric is None:
+        raise InputError(problems)
+    return spec, fabric
+
+
+def _joined(node: NodeFile, parts: _Parts) -> NodeSpec:
+    path = parts.accelerator
+    path = path or find_file("accelerators", node.accelerator, parts.node, "accelerator")
+    raw = parts.overrides.apply("accelerator", load_yaml(path))
+    return join_node(node, parts.node.stem, check_accelerator(raw, str(path)), path)
+
+
+def _cluster(
+    name: str,
+    node: NodeSpec,
+    num_nodes: int,
+    fabric: FabricSpec,
+    assumptions: tuple[str, ...] = (),
+) -> ClusterSpec:
+    """Join nodes with a fabric; more than one scale-up domain needs a network."""
+    num_accelerators = num_nodes * node.num_accelerators
+    port_bytes_per_s = node.nic_bytes_per_s / node.num_accelerators
+    if port_bytes_per_s == 0 and num_accelerators > node.scale_up.num_accelerators:
+        message = f"no network ports are known for {node.name}; give nics and nic_gbit_per_s"
+        raise InputError.single("cluster", name, f"{message} in the overrides of a cluster file")
+    level = LevelSpec(
+        name=fabric.name,
+        num_accelerators=num_accelerators,
+        bytes_per_s=port_bytes_per_s or UNUSED_PORT_BYTES_PER_S,
+        latency_s=fabric.latency_s,
+        efficiency_fraction=fabric.efficiency_fraction,
+    )
+    return ClusterSpec(
+        name=name, node=node, num_nodes=num_nodes, fabric=level, assumptions=assumptions
+    )

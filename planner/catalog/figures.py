@@ -1,0 +1,237 @@
+"""Figures with their sources, and the reading and checking of YAML files.
+
+A figure is a flow mapping ``{value: 80, basis: read, source: sheet}``; its file's ``sources``
+says what ``sheet`` is. Every check collects all problems of a file before it raises.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from planner.catalog.names import did_you_mean
+from planner.errors import InputError, Problem
+
+Basis = Literal["read", "recalled", "derived", "assumed", "measured", "given"]
+"""How a value is known; ``given``: the user's cluster file states it."""
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+FileModel = TypeVar("FileModel", bound=BaseModel)
+
+_LIMITS: Mapping[str, tuple[float, float]] = {
+    "hbm_gib": (0.1, 2000),
+    "hbm_gb_per_s": (10, 100_000),
+    "host_memory_gib": (1, 1_000_000),
+    "tdp_w": (5, 50_000),
+    "usd_per_hour": (0.01, 100_000),
+    "accelerators_per_node": (1, 1024),
+    "domain_accelerators": (1, 100_000),
+    "nics": (1, 1024),
+    "num_multiprocessors": (1, 4096),
+    "nic_gbit_per_s": (1, 10_000),
+    "port_gbit_per_s": (1, 10_000),
+}
+_SUFFIX_LIMITS: Mapping[str, tuple[float, float]] = {
+    "_tflops": (1, 100_000),
+    "gb_per_s": (0.1, 100_000),
+    "gb_per_s_per_direction": (0.1, 100_000),
+    "_fraction": (0.005, 1),
+    "_factor": (0.1, 1.5),
+    "_us": (0.01, 10_000),
+    "_tb": (0.01, 10_000),
+}
+
+
+class Strict(BaseModel):
+    """A part of a file: frozen, no unknown keys, no text taken for a number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Figure(Strict):
+    """One value in the vendor's unit, how it is known and where from."""
+
+    value: Positive
+    basis: Basis
+    source: str
+    note: str = ""
+
+
+class WholeFigure(Figure):
+    """A figure that counts things."""
+
+    value: Annotated[int, Field(gt=0)]
+
+
+class Figures(Strict):
+    """Several values of one kind, from one source."""
+
+    value: Annotated[tuple[Positive, ...], Field(strict=False, min_length=1)]
+    basis: Basis
+    source: str
+    note: str = ""
+
+
+class Source(Strict):
+    """Where figures come from: a file of a repository, a package, a page, or a note."""
+
+    repository: str | None = None
+    package: str | None = None
+    path: str | None = None
+    version: str | None = None
+    commit: str | None = None
+    license: str | None = None
+    url: str | None = None
+    date: str | None = None
+    note: str | None = None
+
+    def citation(self) -> str:
+        """Return the source in one line."""
+        place = " ".join(text for text in (self.repository, self.package, self.path) if text)
+        parts = [place, self.version, f"@{self.commit}" if self.commit else None, self.url]
+        parts += [f"({self.date})" if self.date else None, self.note]
+        return " ".join(part for part in parts if part)
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Safe loader (C where built) that refuses a key given twice in one mapping."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Build the mapping after looking for repeated keys."""
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            if isinstance(key_node, yaml.ScalarNode) and key_node.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"key {key_node.value!r} is given twice in one mapping",
+                    problem_mark=key_node.start_mark,
+                )
+            seen.add(str(key_node.value))
+        return super().construct_mapping(node, deep=deep)  # type: ignore[no-any-return]
+
+
+def load_yaml(path: str | Path) -> dict[str, Any]:
+    """Return the mapping a YAML file holds; what cannot be read raises ``file::line N: ...``."""
+    where = str(path)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError.single(where, "file", "no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError.single(where, "file", f"cannot be read as text: {error}") from None
+    try:
+        data = yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise InputError.single(where, f"line {line}", f"{error.problem}") from None
+    except yaml.YAMLError as error:
+        raise InputError.single(where, "line 1", f"not YAML: {error}") from None
+    if not isinstance(data, dict):
+        raise InputError.single(where, "line 1", f"must be a mapping of keys, is {_shown(data)}")
+    wrong = [key for key in data if not isinstance(key, str)]
+    if wrong:
+        raise InputError.single(where, str(wrong[0]), "keys must be words, quote it if it is one")
+    return data
+
+
+def validate(model_class: type[FileModel], data: Mapping[str, Any], where: str) -> FileModel:
+    """Return ``data`` as ``model_class``, or raise one InputError with every problem.
+
+    Mappings with a ``source`` beside their ``value`` are also held to the file's ``sources`` and
+    to plausible magnitudes.
+    """
+    problems: list[Problem] = []
+    try:
+        instance = model_class.model_validate(dict(data))
+    except ValidationError as error:
+        problems = [_problem(details, model_class, where) for details in error.errors()]
+    problems += figure_problems(data, where)
+    if problems:
+        raise InputError(dict.fromkeys(problems))
+    return instance
+
+
+def figure_problems(data: Mapping[str, Any], where: str) -> list[Problem]:
+    """Return the figures of a file whose source is missing or whose magnitude is implausible."""
+    sources = data.get("sources")
+    known = list(sources) if isinstance(sources, Mapping) else []
+    problems = []
+    for path, figure in _figures(data):
+        key, source = ".".join(path), figure.get("source")
+        if isinstance(source, str) and source not in known:
+            hint = did_you_mean(source, known) or f"it has {', '.join(known) or 'none'}"
+            message = f"source {source!r} is not among the file's sources; {hint}"
+            problems.append(Problem(where=where, key=f"{key}.source", message=message))
+        value = figure["value"]
+        for number in value if isinstance(value, list) else [value]:
+            message = implausible(path[-1], number)
+            if message:
+                problems.append(Problem(where=where, key=f"{key}.value", message=message))
+    return problems
+
+
+def implausible(key: str, value: object) -> str:
+    """Return what is wrong with the magnitude of a figure of this key, or an empty text."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        return ""
+    suffixes = (limits for suffix, limits in _SUFFIX_LIMITS.items() if key.endswith(suffix))
+    low, high = _LIMITS.get(key) or next(suffixes, (0.0, float("inf")))
+    if low <= value <= high:
+        return ""
+    return f"implausible magnitude, wrong unit?; given {value:g}, allowed {low:g} to {high:g}"
+
+
+def _figures(data: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the path and the mapping of every figure."""
+    if isinstance(data, Mapping):
+        if "value" in data and "source" in data:
+            yield path, data
+            return
+        for key, value in data.items():
+            yield from _figures(value, (*path, str(key)))
+    elif isinstance(data, list):
+        for index, value in enumerate(data):
+            yield from _figures(value, (*path, str(index)))
+
+
+def _problem(details: ErrorDetails, model_class: type[BaseModel], where: str) -> Problem:
+    loc, kind, given = details["loc"], details["type"], details["input"]
+    context = details.get("ctx", {})
+    if kind == "extra_forbidden":
+        known = _known_keys(model_class, loc[:-1])
+        hint = did_you_mean(str(loc[-1]), known) or f"allowed are {', '.join(known)}"
+        message = f"unknown key; given {_shown(given)}, {hint}"
+    elif kind == "missing":
+        message = f"is missing; given keys are {_keys(given)}"
+    elif kind == "literal_error":
+        message = f"unknown choice; given {_shown(given)}, allowed {context.get('expected')}"
+    else:
+        text = details["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+        message = f"must be {text}; given {_shown(given)}"
+    return Problem(where=where, key=".".join(str(part) for part in loc), message=message)
+
+
+def _known_keys(model_class: type[BaseModel], path: Sequence[int | str]) -> list[str]:
+    """Keys of the section that ``path`` leads to; tags of unions and indices are skipped."""
+    sections = [model_class]
+    for part in path:
+        inner = [s.model_fields[part].annotation for s in sections if part in s.model_fields]
+        sections = [found for kind in inner for found in _models_in(kind)] or sections
+    return [name for section in sections for name in section.model_fields]
+
+
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
+
+
+def _keys(given: object) -> str:
+    return ", ".join(map(str, given)) if isinstance(given, Mapping) and given else "none"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

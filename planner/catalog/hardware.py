@@ -1,0 +1,158 @@
+"""Accelerators, nodes and fabrics by name, alias or file, checked and in base units."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+from planner.catalog.figures import load_yaml, validate
+from planner.catalog.hardware_convert import (
+    FabricSpec,
+    collectives_scale,
+    to_accelerator,
+    to_fabric,
+    to_node,
+)
+from planner.catalog.hardware_file import (
+    AcceleratorFile,
+    AliasesFile,
+    FabricFile,
+    HardwareFile,
+    NodeFile,
+)
+from planner.catalog.names import unknown_name
+from planner.catalog.paths import hwdb_dir
+from planner.errors import InputError, Problem
+from planner.spec.cluster import AcceleratorSpec, NodeSpec
+
+Kind = Literal["accelerators", "nodes", "fabrics"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+File = TypeVar("File", bound=HardwareFile)
+
+
+def list_accelerators() -> list[str]:
+    """Return the accelerators of the catalog, sorted; no file is opened."""
+    return list_names("accelerators")
+
+
+def list_nodes() -> list[str]:
+    """Return the nodes of the catalog, sorted; no file is opened."""
+    return list_names("nodes")
+
+
+def list_fabrics() -> list[str]:
+    """Return the fabrics of the catalog, sorted; no file is opened."""
+    return list_names("fabrics")
+
+
+def list_names(kind: Kind) -> list[str]:
+    """Return the names of one kind, sorted."""
+    return sorted(path.stem for path in (hwdb_dir() / kind).glob("*.yaml"))
+
+
+def load_accelerator(argument: str | Path) -> AcceleratorSpec:
+    """Return the accelerator of this name, alias or YAML file."""
+    path = find_file("accelerators", argument)
+    file = check_accelerator(load_yaml(path), str(path))
+    return to_accelerator(file, path.stem, str(path))
+
+
+def load_node(argument: str | Path) -> NodeSpec:
+    """Return the node of this name, alias or YAML file, with its accelerator."""
+    path = find_file("nodes", argument)
+    node = check_node(load_yaml(path), str(path))
+    accelerator_path = find_file("accelerators", node.accelerator, path, "accelerator")
+    accelerator = check_accelerator(load_yaml(accelerator_path), str(accelerator_path))
+    return join_node(node, path.stem, accelerator, accelerator_path)
+
+
+def join_node(
+    node: NodeFile, name: str, accelerator: AcceleratorFile, accelerator_path: Path
+) -> NodeSpec:
+    """Return checked files of a node and of its accelerator as one spec."""
+    spec = to_accelerator(accelerator, accelerator_path.stem, str(accelerator_path), node)
+    return to_node(node, name, spec, collectives_scale(accelerator, node))
+
+
+def load_fabric(argument: str | Path) -> FabricSpec:
+    """Return the fabric of this name, alias or YAML file."""
+    path = find_file("fabrics", argument)
+    return to_fabric(check_fabric(load_yaml(path), str(path)), path.stem)
+
+
+def is_path(argument: str | Path) -> bool:
+    """Whether an argument names a file rather than an entry of the catalog."""
+    if isinstance(argument, Path):
+        return True
+    return "/" in argument or "\\" in argument or argument.endswith((".yaml", ".yml"))
+
+
+def find_file(kind: Kind, argument: str | Path, beside: Path | None = None, key: str = "") -> Path:
+    """Return the file of a name, alias or path; paths are relative to the file ``beside``."""
+    if is_path(argument):
+        return beside.parent / argument if beside else Path(argument)
+    name = resolve_alias(kind, str(argument))
+    path = hwdb_dir() / kind / f"{name}.yaml"
+    if path.is_file():
+        return path
+    known = [*list_names(kind), *aliases()[kind]]
+    where = str(beside) if beside else kind
+    raise unknown_name(kind.removesuffix("s"), str(argument), known, where, key or str(argument))
+
+
+def resolve_alias(kind: Kind, name: str) -> str:
+    """Return the catalog name behind an alias; the aliases are read only when needed."""
+    if (hwdb_dir() / kind / f"{name}.yaml").is_file():
+        return name
+    return aliases()[kind].get(name.lower(), name.lower())
+
+
+@cache
+def aliases() -> Mapping[Kind, Mapping[str, str]]:
+    """Return the other names of catalog entries, by kind."""
+    path = hwdb_dir() / "aliases.yaml"
+    file = validate(AliasesFile, load_yaml(path), str(path))
+    return {"accelerators": file.accelerators, "nodes": file.nodes, "fabrics": file.fabrics}
+
+
+def check_accelerator(raw: Mapping[str, Any], where: str) -> AcceleratorFile:
+    """Return checked raw data of an accelerator, or raise with all its problems."""
+    return _check(AcceleratorFile, raw, where, _rate_problems(raw, where))
+
+
+def check_node(raw: Mapping[str, Any], where: str) -> NodeFile:
+    """Return checked raw data of a node, or raise with all its problems."""
+    return _check(NodeFile, raw, where, _nic_problems(raw, where))
+
+
+def check_fabric(raw: Mapping[str, Any], where: str) -> FabricFile:
+    """Return checked raw data of a fabric, or raise with all its problems."""
+    return _check(FabricFile, raw, where, [])
+
+
+def _check(
+    schema: type[File], raw: Mapping[str, Any], where: str, broken_rules: list[Problem]
+) -> File:
+    try:
+        file = validate(schema, raw, where)
+    except InputError as error:
+        raise InputError([*error.problems, *broken_rules]) from None
+    if broken_rules:
+        raise InputError(broken_rules)
+    return file
+
+
+def _rate_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
+    if "bf16_dense_tflops" in raw or "fp16_dense_tflops" in raw:
+        return []
+    message = "is missing; give bf16_dense_tflops or fp16_dense_tflops, the rate of training"
+    return [Problem(where=where, key="bf16_dense_tflops", message=message)]
+
+
+def _nic_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
+    keys = ("nics", "nic_gbit_per_s")
+    missing = [key for key in keys if key not in raw]
+    if len(missing) != 1:
+        return []
+    message = f"is missing; {keys[1 - keys.index(missing[0])]} alone gives no bandwidth"
+    return [Problem(where=where, key=missing[0], message=message)]

@@ -1,0 +1,198 @@
+"""Checked hwdb files to base units: the only place where vendors' units are converted."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import get_args
+
+from planner.catalog.figures import Figure, Figures, Strict
+from planner.catalog.hardware_file import (
+    AcceleratorFile,
+    AttentionSection,
+    CollectivesSection,
+    FabricFile,
+    GemmSection,
+    HardwareFile,
+    NodeFile,
+)
+from planner.errors import InputError, Problem
+from planner.spec.cluster import (
+    AcceleratorSpec,
+    AttentionEfficiency,
+    Collective,
+    CollectiveFit,
+    Dtype,
+    GemmEfficiency,
+    LevelSpec,
+    NodeSpec,
+)
+from planner.units import GB, GBIT_PER_S, GIB, TERA, US
+
+_RATE_KEYS: Mapping[Dtype, str] = {
+    "fp32": "fp32_tflops",
+    "tf32": "tf32_dense_tflops",
+    "fp16": "fp16_dense_tflops",
+    "bf16": "bf16_dense_tflops",
+    "fp8": "fp8_dense_tflops",
+    "fp4": "fp4_dense_tflops",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FabricSpec:
+    """A network between nodes; its rate per accelerator follows from the node's ports."""
+
+    name: str
+    latency_s: float
+    efficiency_fraction: float
+    port_bytes_per_s: float | None = None
+
+
+def to_accelerator(
+    file: AcceleratorFile, name: str, where: str, node: NodeFile | None = None
+) -> AcceleratorSpec:
+    """Convert an accelerator file to base units.
+
+    In a node whose scale-up rate is not the one its collectives were measured at, their
+    bandwidths are scaled by the ratio.
+    """
+    rates = {dtype: _scaled(getattr(file, key), TERA) for dtype, key in _RATE_KEYS.items()}
+    return AcceleratorSpec(
+        name=name,
+        vendor=file.vendor,
+        hbm_bytes=file.hbm_gib.value * GIB,
+        hbm_bytes_per_s=file.hbm_gb_per_s.value * GB,
+        peak_flops_per_s={dtype: rate for dtype, rate in rates.items() if rate is not None},
+        memory_bound_fraction=file.memory_bound_fraction.value,
+        gemm=_to_gemm(file.gemm),
+        attention=_to_attention(file.attention),
+        collectives=_to_collectives(file.collectives, where, collectives_scale(file, node)),
+        tdp_w=_scaled(file.tdp_w, 1),
+        usual_node=file.usual_node,
+        assumptions=_assumed(file, name),
+    )
+
+
+def _to_gemm(section: GemmSection) -> GemmEfficiency:
+    plain = {
+        key: figure.value
+        for key in type(section).model_fields
+        if key != "launch_us" and (figure := getattr(section, key)) is not None
+    }
+    return GemmEfficiency(launch_s=section.launch_us.value * US, **plain)
+
+
+def _to_attention(section: AttentionSection) -> AttentionEfficiency:
+    keys = type(section).model_fields
+    return AttentionEfficiency(**{key: getattr(section, key).value for key in keys})
+
+
+def collectives_scale(file: AcceleratorFile, node: NodeFile | None) -> float:
+    """Scale-up rate of the node over the rate the collectives were measured at."""
+    if file.collectives is None or node is None:
+        return 1.0
+    measured_at = file.collectives.measured_at_gb_per_s_per_direction.value
+    return node.scale_up.gb_per_s_per_direction.value / measured_at
+
+
+def _to_collectives(
+    section: CollectivesSection | None, where: str, scale: float
+) -> Mapping[Collective, tuple[CollectiveFit, ...]]:
+    if section is None:
+        return {}
+    problems: list[Problem] = []
+    found: dict[Collective, tuple[CollectiveFit, ...]] = {}
+    for collective in get_args(Collective):
+        fits = getattr(section, collective)
+        for index, fit in enumerate(fits):
+            if len(fit.latency_us.value) != len(fit.busbw_gb_per_s.value):
+                key = f"collectives.{collective}.{index}"
+                message = "latency_us and busbw_gb_per_s must list as many values"
+                problems.append(Problem(where=where, key=key, message=message))
+        if fits:
+            found[collective] = tuple(
+                CollectiveFit(
+                    num_ranks=fit.num_ranks,
+                    latency_s=tuple(value * US for value in fit.latency_us.value),
+                    busbw_bytes_per_s=tuple(
+                        value * scale * GB for value in fit.busbw_gb_per_s.value
+                    ),
+                )
+                for fit in fits
+            )
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+def to_node(file: NodeFile, name: str, accelerator: AcceleratorSpec, scale: float) -> NodeSpec:
+    """Convert a node file to base units; ``scale`` as from :func:`collectives_scale`."""
+    scale_up, price = file.scale_up, file.price
+    level = LevelSpec(
+        name=scale_up.kind,
+        num_accelerators=scale_up.domain_accelerators.value,
+        bytes_per_s=scale_up.gb_per_s_per_direction.value * GB,
+        latency_s=scale_up.latency_us.value * US,
+        efficiency_fraction=scale_up.efficiency_fraction.value,
+    )
+    nics, nic = file.nics, file.nic_gbit_per_s
+    return NodeSpec(
+        name=name,
+        accelerator=accelerator,
+        num_accelerators=file.accelerators_per_node.value,
+        scale_up=level,
+        nic_bytes_per_s=nics.value * nic.value * GBIT_PER_S if nics and nic else 0.0,
+        fabric=file.fabric,
+        host_memory_bytes=_scaled(file.host_memory_gib, GIB),
+        host_link_bytes_per_s=file.host_link_gb_per_s_per_direction.value * GB,
+        nvme_bytes=_scaled(file.nvme_tb, TERA),
+        nvme_read_bytes_per_s=_scaled(file.nvme_read_gb_per_s, GB),
+        nvme_write_bytes_per_s=_scaled(file.nvme_write_gb_per_s, GB),
+        usd_per_hour=_scaled(price.usd_per_hour if price else None, 1),
+        price_note=f"{price.provider} {price.instance}, {price.date}" if price else "",
+        assumptions=_assumed(file, name) + _scaled_collectives(name, scale),
+    )
+
+
+def _scaled_collectives(name: str, scale: float) -> tuple[str, ...]:
+    if abs(scale - 1.0) < 0.01:
+        return ()
+    text = "collective bandwidths are those measured at another scale-up rate"
+    return (f"{name}: {text}, times {scale:.2f}",)
+
+
+def to_fabric(file: FabricFile, name: str) -> FabricSpec:
+    """Convert a fabric file to base units."""
+    return FabricSpec(
+        name=name,
+        latency_s=file.latency_us.value * US,
+        efficiency_fraction=file.efficiency_fraction.value,
+        port_bytes_per_s=_scaled(file.port_gbit_per_s, GBIT_PER_S),
+    )
+
+
+def _scaled(figure: Figure | None, unit: float) -> float | None:
+    return figure.value * unit if figure else None
+
+
+def figures_of(section: Strict, path: str = "") -> Iterator[tuple[str, Figure | Figures]]:
+    """Yield the key path and the figure of every figure of a file, in the file's order."""
+    for key in type(section).model_fields:
+        values = getattr(section, key)
+        for index, value in enumerate(values if isinstance(values, tuple) else (values,)):
+            at = f"{path}{key}[{index}]" if isinstance(values, tuple) else f"{path}{key}"
+            if isinstance(value, Figure | Figures):
+                yield at, value
+            elif isinstance(value, Strict):
+                yield from figures_of(value, f"{at}.")
+
+
+def _assumed(file: HardwareFile, name: str) -> tuple[str, ...]:
+    """Sentences on the assumed figures of a file; figures with the same reason share one."""
+    by_reason: dict[str, list[str]] = {}
+    for key, figure in figures_of(file):
+        if figure.basis == "assumed":
+            reason = figure.note or file.sources[figure.source].citation()
+            by_reason.setdefault(reason, []).append(key)
+    return tuple(
+        f"{name}: {', '.join(keys)} assumed: {reason}" for reason, keys in by_reason.items()
+    )

@@ -1,0 +1,139 @@
+"""The schemas of hwdb files. Keys carry the vendor's unit; every number is a figure."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from planner.catalog.figures import Figure, Figures, Source, Strict, WholeFigure
+
+Aliases = dict[str, str]
+
+
+class HardwareFile(Strict):
+    """What all three kinds share: a title, remarks, and the sources of the figures."""
+
+    title: str
+    note: str = ""
+    sources: dict[str, Source]
+
+
+class GemmSection(Strict):
+    """Matrix products; see planner.spec.cluster.GemmEfficiency."""
+
+    sustained_fraction: Figure
+    m0: Figure
+    n0: Figure
+    k0: Figure
+    launch_us: Figure
+    num_multiprocessors: WholeFigure | None = None
+    wave_weight: Figure | None = None
+    tile_k0: Figure | None = None
+    tile_128x128_fraction: Figure | None = None
+    tile_128x64_fraction: Figure | None = None
+    fp8_factor: Figure | None = None
+    fp4_factor: Figure | None = None
+
+
+class AttentionSection(Strict):
+    """Flash attention; see planner.spec.cluster.AttentionEfficiency."""
+
+    forward_fraction: Figure
+    forward_s0: Figure
+    backward_fraction: Figure
+    backward_s0: Figure
+
+
+class CollectiveSection(Strict):
+    """One collective measured on a number of ranks of one scale-up domain."""
+
+    num_ranks: Annotated[int, Field(gt=1)]
+    latency_us: Figures
+    busbw_gb_per_s: Figures
+
+
+CollectiveSections = Annotated[tuple[CollectiveSection, ...], Field(strict=False)]
+
+
+class CollectivesSection(Strict):
+    """Measured collectives, and the scale-up rate of the node they were measured on."""
+
+    measured_at_gb_per_s_per_direction: Figure
+    all_reduce: CollectiveSections = ()
+    all_gather: CollectiveSections = ()
+    reduce_scatter: CollectiveSections = ()
+    all_to_all: CollectiveSections = ()
+
+
+class AcceleratorFile(HardwareFile):
+    """``hwdb/accelerators/NAME.yaml``: one device as its software sees it."""
+
+    vendor: str
+    architecture: str = ""
+    year: int | None = None
+    hbm_gib: Figure
+    hbm_gb_per_s: Figure
+    fp32_tflops: Figure | None = None
+    tf32_dense_tflops: Figure | None = None
+    fp16_dense_tflops: Figure | None = None
+    bf16_dense_tflops: Figure | None = None
+    fp8_dense_tflops: Figure | None = None
+    fp4_dense_tflops: Figure | None = None
+    tdp_w: Figure | None = None
+    scale_up_gb_per_s_per_direction: Figure | None = None
+    memory_bound_fraction: Figure
+    usual_node: str | None = None
+    gemm: GemmSection
+    attention: AttentionSection
+    collectives: CollectivesSection | None = None
+
+
+class ScaleUpSection(Strict):
+    """The domain of NVLink, xGMI, ICI, PCIe; its rate is per accelerator."""
+
+    kind: str
+    domain_accelerators: WholeFigure
+    gb_per_s_per_direction: Figure
+    latency_us: Figure
+    efficiency_fraction: Figure
+
+
+class PriceSection(Strict):
+    """What the node costs, from whom and when."""
+
+    usd_per_hour: Figure
+    provider: str
+    instance: str = ""
+    date: str
+
+
+class NodeFile(HardwareFile):
+    """``hwdb/nodes/NAME.yaml``: a server; absent figures are unknown."""
+
+    accelerator: str
+    accelerators_per_node: WholeFigure
+    scale_up: ScaleUpSection
+    nics: WholeFigure | None = None
+    nic_gbit_per_s: Figure | None = None
+    fabric: str
+    host_memory_gib: Figure | None = None
+    host_link_gb_per_s_per_direction: Figure
+    nvme_tb: Figure | None = None
+    nvme_read_gb_per_s: Figure | None = None
+    nvme_write_gb_per_s: Figure | None = None
+    price: PriceSection | None = None
+
+
+class FabricFile(HardwareFile):
+    """``hwdb/fabrics/NAME.yaml``: the network between nodes."""
+
+    latency_us: Figure
+    efficiency_fraction: Figure
+    port_gbit_per_s: Figure | None = None
+
+
+class AliasesFile(Strict):
+    """``hwdb/aliases.yaml``: other names of catalog entries, by kind."""
+
+    accelerators: Aliases
+    nodes: Aliases
+    fabrics: Aliases

@@ -1,0 +1,101 @@
+"""The schema of a model file: keys as in ModelSpec, plus counts and provenance."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from planner.catalog.figures import Source, Strict
+from planner.spec.model import Architecture, Norm
+
+Positive = Annotated[int, Field(gt=0)]
+NonNegative = Annotated[int, Field(ge=0)]
+Position = Literal["learned", "rope", "alibi", "relative", "none"]
+Activation = Literal["gelu", "gelu-tanh", "silu", "relu", "squared-relu"]
+
+
+class BiasesSection(Strict):
+    """Which linear layers carry a bias, and whether a layernorm has a shift."""
+
+    qkv: bool = False
+    attention_output: bool = False
+    mlp: bool = False
+    lm_head: bool = False
+    norm: bool = True
+
+
+class MoeSection(Strict):
+    """Mixture-of-experts layers; shared_ffn_size is the width of all shared experts."""
+
+    num_experts: Positive
+    top_k: Positive
+    expert_ffn_size: Positive
+    num_shared_experts: NonNegative = 0
+    shared_ffn_size: Positive | None = None
+    num_leading_dense_layers: NonNegative = 0
+    moe_layer_step: Positive = 1
+    router_bias: bool = False
+    expert_bias: bool = False
+
+
+class MlaSection(Strict):
+    """Multi-head latent attention; q_lora_rank 0 when queries are projected directly."""
+
+    q_lora_rank: NonNegative
+    kv_lora_rank: Positive
+    qk_nope_head_dim: Positive
+    qk_rope_head_dim: Positive
+    v_head_dim: Positive
+
+
+class ExtraParams(Strict):
+    """A tensor outside the repeated shape: its name, its size, and its shape in words."""
+
+    name: str
+    count: Positive
+    reason: str
+
+
+class Provenance(Strict):
+    """How the figures of the file are known."""
+
+    basis: Literal["read", "recalled", "mixed"]
+    note: str = ""
+    sources: tuple[Source, ...] = Field(default=(), strict=False)
+
+
+class ModelFile(Strict):
+    """One model. What is left out takes the default given in :mod:`planner.catalog.models`."""
+
+    name: str | None = None
+    family: str = ""
+    architecture: Architecture = "decoder"
+    num_layers: Positive
+    num_decoder_layers: Positive | None = None
+    hidden_size: Positive
+    num_heads: Positive
+    num_kv_heads: Positive | None = None
+    head_dim: Positive | None = None
+    ffn_size: Positive | None = None
+    gated_mlp: bool = False
+    activation: Activation = "gelu"
+    vocab_size: NonNegative
+    max_seq_len: Positive
+    tied_embeddings: bool = False
+    biases: BiasesSection = BiasesSection()
+    norm: Norm = "layernorm"
+    norms_per_layer: Annotated[int, Field(ge=0, le=4)] = 2
+    final_norm: bool = True
+    qk_norm: Literal["none", "head", "full"] = "none"
+    parallel_block: bool = False
+    position: Position = "rope"
+    num_learned_positions: Positive | None = None
+    sliding_window: NonNegative = 0
+    moe: MoeSection | None = None
+    mla: MlaSection | None = None
+    extra_params: tuple[ExtraParams, ...] = Field(default=(), strict=False)
+    extra_params_per_layer: tuple[ExtraParams, ...] = Field(default=(), strict=False)
+    params_expected: Positive | None = None
+    params_active_expected: Positive | None = None
+    params_published_b: Annotated[float, Field(gt=0)] | None = None
+    params_active_published_b: Annotated[float, Field(gt=0)] | None = None
+    provenance: Provenance | None = None

@@ -1,0 +1,151 @@
+"""Models by name or by file: ``models/*.yaml`` and files of the same shape.
+
+A file must give num_layers, hidden_size, num_heads, vocab_size and max_seq_len. Left out,
+
+- num_kv_heads is num_heads,
+- head_dim is hidden_size / num_heads (under mla: both parts of a query head),
+- ffn_size is 4 · hidden_size,
+- num_decoder_layers of an encoder-decoder is num_layers,
+- num_learned_positions is max_seq_len when position is learned,
+- moe.shared_ffn_size is num_shared_experts · expert_ffn_size,
+
+and the rest is a plain GPT block: layernorms, an ungated gelu MLP, no biases, rotary
+positions, an untied head.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.catalog.figures import load_yaml, validate
+from planner.catalog.model_file import ModelFile, MoeSection
+from planner.catalog.model_rules import broken_rules
+from planner.catalog.names import did_you_mean
+from planner.catalog.paths import models_dir
+from planner.errors import InputError, Problem
+from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
+
+_FILE_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelDetails:
+    """A model with all its file says: counts, extras, positions and provenance."""
+
+    spec: ModelSpec
+    path: Path
+    file: ModelFile
+
+
+def list_models() -> list[str]:
+    """Return the names in the catalog, sorted; no file is opened."""
+    return sorted(path.stem for path in models_dir().glob("*.yaml"))
+
+
+def model_file(name: str) -> Path:
+    """Return the path of a catalog model; an unknown name raises with the nearest ones."""
+    path = models_dir() / f"{name}.yaml"
+    if Path(name).name == name and path.is_file():
+        return path
+    known = list_models()
+    hint = did_you_mean(name, known) or f"{len(known)} are known; `planner models` lists them"
+    raise InputError.single("models", name, f"unknown model; given {name!r}, {hint}")
+
+
+def load_model(argument: str | Path) -> ModelSpec:
+    """Return the model of this catalog name or YAML file."""
+    return load_model_details(argument).spec
+
+
+def load_model_details(argument: str | Path) -> ModelDetails:
+    """Return the model of this catalog name or YAML file with all its file says.
+
+    Raises InputError with every problem of the file.
+    """
+    is_file = _is_file_argument(argument)
+    path = Path(argument) if is_file else model_file(str(argument))
+    file = _read(path, in_catalog=not is_file)
+    return ModelDetails(spec=_to_spec(file, file.name or path.stem), path=path, file=file)
+
+
+def _is_file_argument(argument: str | Path) -> bool:
+    if isinstance(argument, Path):
+        return True
+    return "/" in argument or "\\" in argument or argument.endswith(_FILE_SUFFIXES)
+
+
+def _read(path: Path, *, in_catalog: bool) -> ModelFile:
+    """Validate the file's keys and the rules between them, reporting all problems at once."""
+    raw = load_yaml(path)
+    problems = broken_rules(raw, str(path))
+    if in_catalog:
+        problems += _missing_in_catalog(raw, str(path))
+    try:
+        file = validate(ModelFile, raw, str(path))
+    except InputError as error:
+        raise InputError([*error.problems, *problems]) from None
+    if problems:
+        raise InputError(problems)
+    return file
+
+
+def _missing_in_catalog(raw: Mapping[str, Any], where: str) -> list[Problem]:
+    """Catalog files say where their figures are from and what they must add up to."""
+    required = ["params_expected", "provenance"]
+    if raw.get("moe") is not None:
+        required.append("params_active_expected")
+    return [
+        Problem(where=where, key=key, message="is missing; every catalog model gives it")
+        for key in required
+        if raw.get(key) is None
+    ]
+
+
+def _to_spec(file: ModelFile, name: str) -> ModelSpec:
+    moe = _to_moe(file.moe) if file.moe else None
+    mla = MlaSpec(**file.mla.model_dump()) if file.mla else None
+    num_learned = file.num_learned_positions or file.max_seq_len
+    second_stack = file.num_decoder_layers or file.num_layers
+    return ModelSpec(
+        name=name,
+        family=file.family,
+        architecture=file.architecture,
+        num_layers=file.num_layers,
+        num_decoder_layers=second_stack if file.architecture == "encoder-decoder" else 0,
+        hidden_size=file.hidden_size,
+        num_heads=file.num_heads,
+        num_kv_heads=file.num_kv_heads or file.num_heads,
+        head_dim=file.head_dim or _default_head_dim(file),
+        ffn_size=file.ffn_size or 4 * file.hidden_size,
+        gated_mlp=file.gated_mlp,
+        activation=file.activation,
+        vocab_size=file.vocab_size,
+        max_seq_len=file.max_seq_len,
+        tied_embeddings=file.tied_embeddings,
+        biases=Biases(**file.biases.model_dump()),
+        norm=file.norm,
+        norms_per_layer=file.norms_per_layer,
+        final_norm=file.final_norm,
+        qk_norm=file.qk_norm,
+        parallel_block=file.parallel_block,
+        num_learned_positions=num_learned if file.position == "learned" else 0,
+        sliding_window=file.sliding_window,
+        moe=moe,
+        mla=mla,
+        extra_params=sum(extra.count for extra in file.extra_params),
+        extra_params_per_layer=sum(extra.count for extra in file.extra_params_per_layer),
+    )
+
+
+def _default_head_dim(file: ModelFile) -> int:
+    if file.mla:
+        return file.mla.qk_nope_head_dim + file.mla.qk_rope_head_dim
+    return file.hidden_size // file.num_heads
+
+
+def _to_moe(section: MoeSection) -> MoeSpec:
+    given = section.model_dump()
+    if section.shared_ffn_size is None:
+        given["shared_ffn_size"] = section.num_shared_experts * section.expert_ffn_size
+    return MoeSpec(**given)

@@ -1,0 +1,326 @@
+"""Builds the StageModel of a column of strategies from the layer costs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.collectives import collective_s, point_to_point_s
+from planner.cost.kernels import memory_bound_s
+from planner.cost.layer import LayerCosts, layer_costs
+from planner.cost.memory import StateBytes, offloads, shard_degree, state_bytes
+from planner.cost.offload import host_optimizer_s, nvme_optimizer_s, parameter_fetch_s
+from planner.cost.stage import StageModel
+from planner.cost.topology import Group, group_of
+from planner.layers.op import ZERO
+from planner.spec.cluster import ClusterSpec, Collective
+from planner.spec.job import JobSpec
+from planner.spec.model import ModelSpec
+from planner.spec.strategy import StrategyColumns
+from planner.spec.traits import FrameworkTraits
+from planner.units import Array
+
+HOST_USABLE_FRACTION = 0.9
+"""Of host memory; the rest is left to the operating system and data loading."""
+GATHERED_WEIGHT_BYTES = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """The four inputs every estimate needs, and the HBM margin."""
+
+    model: ModelSpec
+    job: JobSpec
+    cluster: ClusterSpec
+    traits: FrameworkTraits
+    margin_fraction: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataParallelCosts:
+    """Seconds per parameter on the data-parallel group, per iteration or per micro-batch."""
+
+    reduce: Array
+    """Per iteration: gradients."""
+    gather: Array
+    """Per iteration: updated weights."""
+    layer_forward: Array
+    """Per micro-batch: stage 3 gathers before forward."""
+    layer_backward: Array
+    """Per micro-batch: stage 3 gathers before backward and reduces after it."""
+
+
+def _seconds_per_param(
+    collective: Collective,
+    params: Array,
+    num_bytes: Array | float,
+    group: Group,
+    cluster: ClusterSpec,
+) -> Array:
+    """Effective seconds per parameter at the average message's size (keeps stages affine)."""
+    return collective_s(collective, params * num_bytes, group, cluster) / params
+
+
+def data_parallel_costs(
+    context: Context, strategy: StrategyColumns, stage_params: Array, layer_params: Array
+) -> DataParallelCosts:
+    """Price gradient reduction and weight gathering per parameter.
+
+    Stage 0: one all-reduce of gradients. Stages 1-2: reduce-scatter, and all-gather of weights.
+    Stage 2 with ``reduces_every_micro_batch`` and stage 3 repeat the reduction each micro-batch;
+    stage 3 gathers twice each micro-batch, or once an iteration where it does not reshard under
+    pipelining (arXiv 1910.02054, section 7; arXiv 2304.11277, section 3).
+    """
+    states, cluster = context.traits.states, context.cluster
+    stage = strategy.zero_stage
+    group = group_of("dp_cp" if states.sharded_over_cp else "dp", strategy, cluster)
+    wire, weights = states.gradient_reduce_bytes, GATHERED_WEIGHT_BYTES
+    all_reduce = _seconds_per_param("all_reduce", stage_params, wire, group, cluster)
+    scatter = _seconds_per_param("reduce_scatter", stage_params, wire, group, cluster)
+    gather = _seconds_per_param("all_gather", stage_params, weights, group, cluster)
+    layer_scatter = _seconds_per_param("reduce_scatter", layer_params, wire, group, cluster)
+    layer_gather = _seconds_per_param("all_gather", layer_params, weights, group, cluster)
+    kept_whole = (strategy.pp > 1) & (not states.zero3_reshards_under_pp)
+    each = (stage >= 2) & states.reduces_every_micro_batch & ~kept_whole
+    gathers_each = (stage >= 3) & ~kept_whole
+    return DataParallelCosts(
+        reduce=np.where(stage == 0, all_reduce, np.where(each, 0.0, scatter)),
+        gather=np.where((stage >= 1) & ~gathers_each, gather, 0.0),
+        layer_forward=np.where(gathers_each, layer_gather, 0.0),
+        layer_backward=np.where(gathers_each, layer_gather, 0.0)
+        + np.where(each, layer_scatter, 0.0),
+    )
+
+
+def contended_s(compute_s: Array, comm_s: Array, contention_fraction: float) -> Array:
+    """``max(compute, comm) + c · min(compute, comm)``: overlap slows both sides.
+
+    Source: fits to published FSDP runs, c = 0.2-0.3.
+    """
+    return np.maximum(compute_s, comm_s) + contention_fraction * np.minimum(compute_s, comm_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Intermediate columns shared by the time and memory halves of the builder."""
+
+    costs: LayerCosts
+    params: Array
+    """Parameters of one layer on one rank."""
+    expert_fraction: Array
+    first_params: Array
+    last_params: Array
+    states: StateBytes
+    expert_states: StateBytes
+    num_shards: Array
+    dp: DataParallelCosts
+
+
+def build_parts(context: Context, strategy: StrategyColumns) -> Parts:
+    """Layer costs, parameters, state bytes and data-parallel prices per strategy."""
+    costs = layer_costs(context.model, context.job, context.cluster, context.traits, strategy)
+    expert = costs.at(costs.expert_params)
+    params = costs.at(costs.params) + expert
+    last_params = costs.at(costs.last_params)
+    if context.model.tied_embeddings:
+        last_params = last_params + np.where(strategy.pp > 1, costs.at(costs.vocab_params), 0.0)
+    states = context.traits.states
+    shards = shard_degree(strategy, states)
+    stage_params = params * context.model.num_blocks / strategy.pp
+    return Parts(
+        costs=costs,
+        params=params,
+        expert_fraction=expert / params,
+        first_params=costs.at(costs.first_params),
+        last_params=last_params,
+        states=state_bytes(strategy, states, shards),
+        expert_states=state_bytes(strategy, states, np.maximum(shards / strategy.ep, 1.0)),
+        num_shards=np.where(strategy.zero_stage >= 1, shards, 1.0),
+        dp=data_parallel_costs(context, strategy, stage_params, params),
+    )
+
+
+def optimizer_s_per_param(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Seconds of the optimizer step per parameter of the rank.
+
+    On the device: ``optimizer_traffic_bytes`` through HBM per owned parameter. Offloaded: host
+    Adam and its transfers, and NVMe traffic where the states live there.
+    """
+    owned = 1.0 / parts.num_shards
+    traits, cluster = context.traits, context.cluster
+    device = memory_bound_s(owned * traits.overheads.optimizer_traffic_bytes, cluster.accelerator)
+    host = host_optimizer_s(owned, traits.states.gradient_reduce_bytes, cluster)
+    disk = nvme_optimizer_s(owned, cluster)
+    host = host + np.where(offloads(strategy, "nvme") > 0, disk, 0.0)
+    return np.where(offloads(strategy, "optimizer") > 0, host, device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerTimes:
+    """Seconds of one layer per micro-batch with stage-3 gathers and parameter offload."""
+
+    forward: Array
+    backward: Array
+    sharding_busy: Array
+    sharding_exposed: Array
+    offload_busy: Array
+    offload_exposed: Array
+
+
+def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> LayerTimes:
+    """Overlap a layer's compute with its stage-3 gathers, then with fetches from the host."""
+    contention = context.traits.overlap.contention_fraction
+    forward = parts.costs.exposed_at(parts.costs.forward)
+    backward = parts.costs.exposed_at(parts.costs.backward)
+    gather = parts.params * parts.dp.layer_forward
+    exchange = parts.params * parts.dp.layer_backward
+    sharded_forward = contended_s(forward, gather, contention)
+    sharded_backward = contended_s(backward, exchange, contention)
+    shard = np.where(strategy.zero_stage >= 3, parts.num_shards, 1.0)
+    fetch = parameter_fetch_s(parts.params * GATHERED_WEIGHT_BYTES / shard, context.cluster)
+    fetch = fetch * offloads(strategy, "parameters")
+    offloaded = np.maximum(sharded_forward, fetch) + np.maximum(sharded_backward, fetch)
+    return LayerTimes(
+        forward=sharded_forward,
+        backward=sharded_backward,
+        sharding_busy=gather + exchange,
+        sharding_exposed=sharded_forward + sharded_backward - forward - backward,
+        offload_busy=2.0 * fetch,
+        offload_exposed=offloaded - sharded_forward - sharded_backward,
+    )
+
+
+def link_seconds(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Busy seconds of activations and gradients crossing one stage boundary, all chunks."""
+    domain = context.cluster.node.scale_up.num_accelerators
+    crosses = strategy.num_gpus > domain
+    seconds = point_to_point_s(
+        parts.costs.at(parts.costs.boundary_bytes), crosses=crosses, cluster=context.cluster
+    )
+    return np.where(strategy.pp > 1, 2.0 * seconds * strategy.vpp, 0.0)
+
+
+def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """All-reduce of the shared vocabulary gradient between first and last stage."""
+    if not context.model.tied_embeddings:
+        return np.zeros(len(strategy))
+    group = Group(
+        size=np.minimum(strategy.pp, 2),
+        local=np.where(
+            strategy.num_gpus <= context.cluster.node.scale_up.num_accelerators,
+            np.minimum(strategy.pp, 2),
+            1,
+        ),
+    )
+    num_bytes = parts.costs.at(parts.costs.vocab_params) * (
+        context.traits.states.gradient_reduce_bytes
+    )
+    return collective_s("all_reduce", num_bytes, group, context.cluster)
+
+
+def tail_pieces(
+    context: Context, parts: Parts, times: LayerTimes, optimizer: Array
+) -> tuple[Array, Array, Array]:
+    """Affine pieces of the tail per layer, embedding and head; each (2, C).
+
+    Exposed reduction is ``max(busy - hideable share, busy - overlap window)``; the window is the
+    stage's last backward (and first forward for the weight gather).
+    """
+    overlap = context.traits.overlap
+    reduce_hidden = overlap.data_parallel_hidden_fraction
+    gather_hidden = overlap.parameter_gather_hidden_fraction
+    busy = parts.dp.reduce + parts.dp.gather
+    shown = parts.dp.reduce * (1.0 - reduce_hidden) + parts.dp.gather * (1.0 - gather_hidden)
+    window = times.backward * (reduce_hidden > 0) + times.forward * (gather_hidden > 0)
+    layer = np.stack(
+        [parts.params * (shown + optimizer), parts.params * (busy + optimizer) - window]
+    )
+    first = np.stack(
+        [parts.first_params * (shown + optimizer), parts.first_params * (busy + optimizer)]
+    )
+    last = np.stack(
+        [parts.last_params * (shown + optimizer), parts.last_params * (busy + optimizer)]
+    )
+    return layer, first, last
+
+
+def overhead_bytes(context: Context, strategy: StrategyColumns) -> Array:
+    """Context, library workspaces, and one buffer set per communicator of more than one rank."""
+    overheads = context.traits.overheads
+    groups = ZERO + sum(
+        1.0 * (getattr(strategy, axis) > 1) for axis in ("dp", "tp", "pp", "cp", "ep")
+    )
+    return (
+        overheads.context_bytes + overheads.workspace_bytes + groups * overheads.communicator_bytes
+    )
+
+
+def host_limit(context: Context, strategy: StrategyColumns) -> Array:
+    """Bytes of host memory or NVMe one rank may use; infinite where nothing is offloaded."""
+    node = context.cluster.node
+    host = HOST_USABLE_FRACTION * (node.host_memory_bytes or 0.0) / node.num_accelerators
+    nvme = HOST_USABLE_FRACTION * (node.nvme_bytes or 0.0) / node.num_accelerators
+    limit = np.where(offloads(strategy, "nvme") > 0, nvme, host)
+    return np.where(offloads(strategy, "optimizer") > 0, limit, np.inf)
+
+
+def transient_layer_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Gathered weights and whole gradients of the layers at work under stages 2 and 3."""
+    states = context.traits.states
+    kept_whole = (strategy.pp > 1) & (not states.zero3_reshards_under_pp)
+    gathered = np.where((strategy.zero_stage >= 3) & ~kept_whole, states.zero3_gathered_layers, 0.0)
+    whole_gradient = np.where((strategy.zero_stage >= 2) & ~kept_whole, 1.0, 0.0)
+    per_param = gathered * GATHERED_WEIGHT_BYTES + whole_gradient * states.gradient_reduce_bytes
+    return parts.params * per_param
+
+
+def stage_model(context: Context, strategy: StrategyColumns) -> StageModel:
+    """Build the affine stage model of every strategy."""
+    parts = build_parts(context, strategy)
+    costs = parts.costs
+    times = layer_times(context, strategy, parts)
+    optimizer = optimizer_s_per_param(context, strategy, parts)
+    tail_layer, tail_first, tail_last = tail_pieces(context, parts, times, optimizer)
+    layer_bytes = parts.params * (
+        parts.states.device * (1.0 - parts.expert_fraction)
+        + parts.expert_states.device * parts.expert_fraction
+    )
+    layer_host = parts.params * (
+        parts.states.host * (1.0 - parts.expert_fraction)
+        + parts.expert_states.host * parts.expert_fraction
+    )
+    saved = costs.at(costs.saved_bytes)
+    full_saved = costs.at(costs.full_saved_bytes)
+    gathers = parts.dp.layer_forward + parts.dp.layer_backward
+    p2p_exposed = context.traits.overlap.pipeline_p2p_exposed_fraction
+    return StageModel(
+        strategy=strategy,
+        layer_s=times.forward + times.backward + times.offload_exposed,
+        selective_s=costs.exposed_at(costs.selective),
+        full_s=costs.exposed_at(costs.forward),
+        first_s=costs.exposed_at(costs.first) + parts.first_params * gathers,
+        last_s=costs.exposed_at(costs.last) + parts.last_params * gathers,
+        link_s=link_seconds(context, strategy, parts) * p2p_exposed,
+        tail_layer_s=tail_layer,
+        tail_first_s=tail_first,
+        tail_last_s=tail_last,
+        constant_s=tied_embedding_s(context, strategy, parts)
+        + context.traits.overheads.step_overhead_s,
+        layer_static_bytes=layer_bytes,
+        first_static_bytes=parts.first_params * parts.states.device,
+        last_static_bytes=parts.last_params * parts.states.device,
+        saved_bytes=saved,
+        selective_saved_bytes=costs.at(costs.selective_saved_bytes),
+        full_saved_bytes=full_saved,
+        first_saved_bytes=costs.at(costs.first_saved_bytes),
+        layer_transient_bytes=transient_layer_bytes(context, strategy, parts)
+        + 2.0 * costs.at(costs.boundary_bytes),
+        last_transient_bytes=costs.at(costs.last_saved_bytes),
+        workspace_bytes=saved - full_saved,
+        overhead_bytes=overhead_bytes(context, strategy),
+        fragmentation_fraction=context.traits.overheads.fragmentation_fraction,
+        layer_host_bytes=layer_host,
+        first_host_bytes=parts.first_params * parts.states.host,
+        last_host_bytes=parts.last_params * parts.states.host,
+        usable_bytes=context.cluster.accelerator.hbm_bytes * (1.0 - context.margin_fraction),
+        host_limit_bytes=host_limit(context, strategy),
+    )

@@ -1,0 +1,147 @@
+"""Collective times over a two-level network: a scale-up domain, and the fabric between domains.
+
+Sizes follow nccl-tests: all-reduce, the vector; all-gather, the gathered vector;
+reduce-scatter, the input vector; all-to-all, one rank's send buffer.
+"""
+
+import numpy as np
+
+from planner.cost.topology import Group
+from planner.spec.cluster import ClusterSpec, Collective, CollectiveFit
+from planner.units import Array
+
+
+def busbw_factor(collective: Collective, num_ranks: Array) -> Array:
+    """Share of the vector each rank must move: 2(n-1)/n for all-reduce, (n-1)/n otherwise.
+
+    Source: nccl-tests, doc/PERFORMANCE.md. Zero for a group of one.
+    """
+    n = np.asarray(num_ranks, dtype=float)
+    share = (n - 1.0) / n
+    return 2.0 * share if collective == "all_reduce" else share
+
+
+def ring_s(
+    collective: Collective,
+    num_bytes: Array,
+    num_ranks: Array,
+    latency_s: Array | float,
+    bandwidth_bytes_per_s: Array | float,
+) -> Array:
+    """α–β time of a ring: ``steps · α + factor · S / B``; all-reduce takes 2(n-1) steps.
+
+    Source: Thakur, Rabenseifner, Gropp 2005, sections 4.1, 4.5. Zero for a group of one or an
+    empty message.
+    """
+    n = np.asarray(num_ranks, dtype=float)
+    steps = (2.0 if collective == "all_reduce" else 1.0) * (n - 1.0)
+    seconds = steps * latency_s + busbw_factor(collective, n) * num_bytes / bandwidth_bytes_per_s
+    return np.where(np.asarray(num_bytes) > 0, seconds, 0.0)
+
+
+def tree_all_reduce_s(
+    num_bytes: Array,
+    num_ranks: Array,
+    latency_s: Array | float,
+    bandwidth_bytes_per_s: Array | float,
+) -> Array:
+    """Double binary tree, pipelined: ``2 ceil(log2 n) α + 2 S / B``.
+
+    Source: Sanders, Speck, Träff 2009; NCCL 2.4. Zero for an empty message.
+    """
+    n = np.asarray(num_ranks, dtype=float)
+    seconds = 2.0 * np.ceil(np.log2(np.maximum(n, 1.0))) * latency_s
+    seconds = seconds + np.where(n > 1, 2.0 * num_bytes / bandwidth_bytes_per_s, 0.0)
+    return np.where(np.asarray(num_bytes) > 0, seconds, 0.0)
+
+
+def _fitted_s(
+    fits: tuple[CollectiveFit, ...], collective: Collective, num_bytes: Array, size: Array
+) -> Array:
+    """Measured domain collectives: the fit with the next number of ranks at or above ``size``."""
+    ordered = sorted(fits, key=lambda fit: fit.num_ranks)
+    factor = busbw_factor(collective, size)
+
+    def one(fit: CollectiveFit) -> Array:
+        pieces = [
+            alpha + factor * num_bytes / bandwidth
+            for alpha, bandwidth in zip(fit.latency_s, fit.busbw_bytes_per_s, strict=True)
+        ]
+        return np.minimum.reduce(np.broadcast_arrays(*pieces))
+
+    seconds = one(ordered[-1])
+    for fit in reversed(ordered[:-1]):
+        seconds = np.where(size <= fit.num_ranks, one(fit), seconds)
+    return np.where((np.asarray(num_bytes) > 0) & (size > 1), seconds, 0.0)
+
+
+def domain_s(collective: Collective, num_bytes: Array, size: Array, cluster: ClusterSpec) -> Array:
+    """A collective inside one scale-up domain: the measured fit, or a ring where none exists."""
+    fits = cluster.accelerator.collectives.get(collective, ())
+    if fits:
+        return _fitted_s(fits, collective, num_bytes, size)
+    level = cluster.node.scale_up
+    bandwidth = level.bytes_per_s * level.efficiency_fraction
+    return ring_s(collective, num_bytes, size, level.latency_s, bandwidth)
+
+
+def fabric_bytes_per_s(group: Group, cluster: ClusterSpec) -> Array:
+    """Bandwidth of a ring that leaves the domain: its local members' network ports together.
+
+    The other groups of the node use the other ports at the same time. Capped by the domain.
+    """
+    level = cluster.node.scale_up
+    ports = group.local * cluster.fabric.bytes_per_s * cluster.fabric.efficiency_fraction
+    return np.minimum(ports, level.bytes_per_s * level.efficiency_fraction)
+
+
+def _all_to_all_s(num_bytes: Array, group: Group, cluster: ClusterSpec) -> Array:
+    """Domain share over the scale-up network beside the remote share over one rank's port."""
+    inside = num_bytes * (group.local / group.size)
+    outside = num_bytes - inside
+    port = cluster.fabric.bytes_per_s * cluster.fabric.efficiency_fraction
+    remote_s = cluster.fabric.latency_s + outside / port
+    return np.maximum(domain_s("all_to_all", inside, group.local, cluster), remote_s)
+
+
+def _across_s(
+    collective: Collective, num_bytes: Array, group: Group, cluster: ClusterSpec
+) -> Array:
+    """A collective that spans domains: ring, or for all-reduce the tree when it is faster."""
+    bandwidth = fabric_bytes_per_s(group, cluster)
+    hops = (group.num_domains - 1.0) * cluster.fabric.latency_s
+    hops = hops + (group.local - 1.0) * cluster.node.scale_up.latency_s
+    factor = busbw_factor(collective, group.size)
+    rounds = 2.0 if collective == "all_reduce" else 1.0
+    ring = rounds * hops + factor * num_bytes / bandwidth
+    if collective == "all_reduce":
+        tree = tree_all_reduce_s(num_bytes, group.num_domains, cluster.fabric.latency_s, bandwidth)
+        ring = np.minimum(ring, tree)
+    return ring
+
+
+def collective_s(
+    collective: Collective, num_bytes: Array, group: Group, cluster: ClusterSpec
+) -> Array:
+    """Seconds of a collective on a group placed on the cluster.
+
+    Inside a domain: measured fit or ring. Across domains: one ring (or tree) whose bandwidth is
+    that of the group's ports. Excludes contention between groups of different axes. Zero for a
+    group of one or an empty message.
+    """
+    num_bytes = np.asarray(num_bytes, dtype=float)
+    inside = domain_s(collective, num_bytes, group.size, cluster)
+    if collective == "all_to_all":
+        outside = _all_to_all_s(num_bytes, group, cluster)
+    else:
+        outside = _across_s(collective, num_bytes, group, cluster)
+    seconds = np.where(group.local >= group.size, inside, outside)
+    return np.where((num_bytes > 0) & (group.size > 1), seconds, 0.0)
+
+
+def point_to_point_s(num_bytes: Array, *, crosses: Array, cluster: ClusterSpec) -> Array:
+    """One message between neighbours, over the fabric where ``crosses``, else in the domain."""
+    level, fabric = cluster.node.scale_up, cluster.fabric
+    inside = level.latency_s + num_bytes / (level.bytes_per_s * level.efficiency_fraction)
+    across = fabric.latency_s + num_bytes / (fabric.bytes_per_s * fabric.efficiency_fraction)
+    return np.where(np.asarray(num_bytes) > 0, np.where(crosses, across, inside), 0.0)

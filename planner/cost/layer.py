@@ -1,0 +1,276 @@
+"""What one layer, the embedding and the head cost per micro-batch, on distinct layer shapes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.collectives import collective_s
+from planner.cost.kernels import (
+    flash_attention_backward_s,
+    flash_attention_forward_s,
+    gemm_backward_s,
+    gemm_s,
+    memory_bound_s,
+)
+from planner.cost.topology import group_of
+from planner.layers.block import (
+    LayerGroup,
+    embedding_op,
+    head_op,
+    layer_groups,
+    padded_vocab_size,
+)
+from planner.layers.op import ZERO, Comm, LayerShape, Op
+from planner.spec.cluster import ClusterSpec
+from planner.spec.job import JobSpec
+from planner.spec.model import ModelSpec
+from planner.spec.strategy import StrategyColumns
+from planner.spec.traits import FrameworkTraits
+from planner.units import Array
+
+COMM_ITEM = {"tp": "tensor_parallel", "cp": "context_parallel", "ep": "expert_parallel"}
+COMPUTE_ITEMS = ("gemm", "attention", "memory_bound", "launch")
+COMM_ITEMS = ("tensor_parallel", "context_parallel", "expert_parallel")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duration:
+    """Seconds a resource is busy, and seconds by which the iteration grows because of it."""
+
+    busy_s: Array
+    exposed_s: Array
+
+    def scaled(self, factor: Array | float) -> "Duration":
+        """Return both parts times ``factor``."""
+        return Duration(busy_s=self.busy_s * factor, exposed_s=self.exposed_s * factor)
+
+
+TimeItems = dict[str, Duration]
+
+
+def add_items(*parts: TimeItems) -> TimeItems:
+    """Add durations item by item."""
+    total: TimeItems = {}
+    for part in parts:
+        for name, duration in part.items():
+            old = total.get(name)
+            total[name] = (
+                duration
+                if old is None
+                else Duration(
+                    busy_s=old.busy_s + duration.busy_s,
+                    exposed_s=old.exposed_s + duration.exposed_s,
+                )
+            )
+    return total
+
+
+def scale_items(items: TimeItems, factor: Array | float) -> TimeItems:
+    """Multiply every duration."""
+    return {name: duration.scaled(factor) for name, duration in items.items()}
+
+
+def exposed_s(items: TimeItems) -> Array:
+    """Sum of exposed seconds."""
+    return ZERO + sum(duration.exposed_s for duration in items.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerCosts:
+    """Costs on distinct layer shapes; ``index`` maps every strategy to its shape.
+
+    Layers of several kinds (dense and mixture) are averaged, weighted by their number.
+    """
+
+    index: Array
+    num_shapes: int
+    forward: TimeItems
+    backward: TimeItems
+    selective: TimeItems
+    """The part of the forward that selective recomputation repeats."""
+    saved_bytes: Array
+    selective_saved_bytes: Array
+    full_saved_bytes: Array
+    params: Array
+    expert_params: Array
+    first: TimeItems
+    """Embedding, forward and backward."""
+    first_params: Array
+    first_saved_bytes: Array
+    last: TimeItems
+    """Final norm, vocabulary projection and loss, forward and backward."""
+    last_params: Array
+    last_saved_bytes: Array
+    vocab_params: Array
+    """One vocabulary matrix; tied models copy it to the last stage."""
+    boundary_bytes: Array
+    """Activation handed to the next stage by one rank."""
+
+    def at(self, values: Array) -> Array:
+        """Spread values of the distinct shapes over all strategies."""
+        return np.broadcast_to(values, (self.num_shapes,))[self.index]
+
+    def exposed_at(self, items: TimeItems) -> Array:
+        """Exposed seconds of ``items`` for every strategy."""
+        return self.at(exposed_s(items))
+
+
+def _comm_items(
+    comms: tuple[Comm, ...],
+    strategy: StrategyColumns,
+    cluster: ClusterSpec,
+    traits: FrameworkTraits,
+) -> TimeItems:
+    hidden = {"tp": traits.overlap.tensor_parallel_hidden_fraction}
+    items: TimeItems = {}
+    for comm in comms:
+        group = group_of(comm.axis, strategy, cluster)
+        seconds = collective_s(comm.collective, comm.num_bytes, group, cluster)
+        exposed = seconds * (1.0 - hidden.get(comm.axis, 0.0))
+        items = add_items(
+            items, {COMM_ITEM[comm.axis]: Duration(busy_s=seconds, exposed_s=exposed)}
+        )
+    return items
+
+
+def _compute(name: str, seconds: Array) -> TimeItems:
+    return {name: Duration(busy_s=seconds, exposed_s=seconds)}
+
+
+def op_forward(
+    op: Op, job: JobSpec, cluster: ClusterSpec, traits: FrameworkTraits, strategy: StrategyColumns
+) -> TimeItems:
+    """Forward seconds of one op by item."""
+    accelerator = cluster.accelerator
+    kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
+    precision = job.precision if kernel == "gemm" else "bf16"
+    gemm_time = ZERO + sum(gemm_s(gemm, accelerator, precision) for gemm in op.gemms)
+    traffic = op.forward_bytes * traits.kernels.memory_bound_multiplier
+    items = add_items(
+        _compute(kernel, gemm_time), _compute("memory_bound", memory_bound_s(traffic, accelerator))
+    )
+    if op.attention:
+        items = add_items(
+            items, _compute("attention", flash_attention_forward_s(op.attention, accelerator))
+        )
+    return add_items(items, _comm_items(op.forward_comms, strategy, cluster, traits))
+
+
+def op_backward(
+    op: Op, job: JobSpec, cluster: ClusterSpec, traits: FrameworkTraits, strategy: StrategyColumns
+) -> TimeItems:
+    """Backward seconds of one op by item, weight-gradient accumulation included."""
+    accelerator = cluster.accelerator
+    kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
+    precision = job.precision if kernel == "gemm" else "bf16"
+    gemm_time = ZERO + sum(gemm_backward_s(gemm, accelerator, precision) for gemm in op.gemms)
+    traffic = op.backward_bytes * traits.kernels.memory_bound_multiplier
+    traffic = traffic + op.params * traits.kernels.weight_gradient_bytes
+    items = add_items(
+        _compute(kernel, gemm_time), _compute("memory_bound", memory_bound_s(traffic, accelerator))
+    )
+    if op.attention:
+        items = add_items(
+            items, _compute("attention", flash_attention_backward_s(op.attention, accelerator))
+        )
+    return add_items(items, _comm_items(op.backward_comms, strategy, cluster, traits))
+
+
+def _with_launch_floor(items: TimeItems, floor_s: float) -> TimeItems:
+    """Add the time by which launching the kernels from the CPU exceeds running them."""
+    missing = np.maximum(floor_s - exposed_s(items), 0.0)
+    return add_items(items, _compute("launch", missing))
+
+
+def _mean(kinds: tuple[LayerGroup, ...], values: list[Array]) -> Array:
+    total = sum(kind.num_layers for kind in kinds)
+    return ZERO + sum(
+        value * (kind.num_layers / total) for kind, value in zip(kinds, values, strict=True)
+    )
+
+
+def _mean_items(kinds: tuple[LayerGroup, ...], items: list[TimeItems]) -> TimeItems:
+    total = sum(kind.num_layers for kind in kinds)
+    return add_items(
+        *(
+            scale_items(item, kind.num_layers / total)
+            for kind, item in zip(kinds, items, strict=True)
+        )
+    )
+
+
+def _distinct(strategy: StrategyColumns) -> tuple[StrategyColumns, Array]:
+    """Rows with distinct layer shapes, and the map from every row to its shape."""
+    key = np.zeros(len(strategy), dtype=np.int64)
+    for name in ("micro_batch", "tp", "cp", "ep", "sequence_parallel"):
+        column = getattr(strategy, name)
+        key = key * (int(column.max()) + 1) + column
+    _, first, index = np.unique(key, return_index=True, return_inverse=True)
+    return strategy.take(first), index
+
+
+def layer_shape(strategy: StrategyColumns, job: JobSpec) -> LayerShape:
+    """The columns a layer depends on."""
+    return LayerShape(
+        micro_batch=strategy.micro_batch.astype(float),
+        seq_len=job.seq_len,
+        tp=strategy.tp.astype(float),
+        cp=strategy.cp.astype(float),
+        ep=strategy.ep.astype(float),
+        sequence_parallel=strategy.sequence_parallel,
+    )
+
+
+def layer_costs(
+    model: ModelSpec,
+    job: JobSpec,
+    cluster: ClusterSpec,
+    traits: FrameworkTraits,
+    strategy: StrategyColumns,
+) -> LayerCosts:
+    """Cost of layers, embedding and head for every distinct layer shape of the columns."""
+    rows, index = _distinct(strategy)
+    shape = layer_shape(rows, job)
+    kinds = layer_groups(model, shape, traits.kernels)
+
+    def forward(ops: tuple[Op, ...]) -> TimeItems:
+        return add_items(*(op_forward(op, job, cluster, traits, rows) for op in ops))
+
+    def backward(ops: tuple[Op, ...]) -> TimeItems:
+        return add_items(*(op_backward(op, job, cluster, traits, rows) for op in ops))
+
+    def saved(ops: tuple[Op, ...]) -> Array:
+        return ZERO + sum(op.saved_bytes for op in ops)
+
+    floor = traits.kernels.launch_floor_s_per_layer
+    cheap = [tuple(op for op in kind.ops if op.recomputed_by_selective) for kind in kinds]
+    kept = [tuple(op for op in kind.ops if not op.recomputed_by_selective) for kind in kinds]
+    boundary = shape.num_tokens * model.hidden_size * 2.0 / shape.sp
+    first = embedding_op(model, shape, traits)
+    last = head_op(model, shape, traits)
+    return LayerCosts(
+        index=index,
+        num_shapes=len(rows),
+        forward=_mean_items(kinds, [_with_launch_floor(forward(k.ops), floor) for k in kinds]),
+        backward=_mean_items(kinds, [backward(kind.ops) for kind in kinds]),
+        selective=_mean_items(kinds, [forward(ops) for ops in cheap]),
+        saved_bytes=_mean(kinds, [saved(kind.ops) for kind in kinds]),
+        selective_saved_bytes=_mean(kinds, [saved(ops) for ops in kept]),
+        full_saved_bytes=boundary,
+        params=_mean(kinds, [_params(kind.ops, expert=False) for kind in kinds]),
+        expert_params=_mean(kinds, [_params(kind.ops, expert=True) for kind in kinds]),
+        first=add_items(forward((first,)), backward((first,))),
+        first_params=ZERO + first.params,
+        first_saved_bytes=ZERO + first.saved_bytes,
+        last=add_items(forward((last,)), backward((last,))),
+        last_params=ZERO + last.params,
+        last_saved_bytes=ZERO + last.saved_bytes,
+        vocab_params=padded_vocab_size(model, shape.tp, traits.support.vocab_padding)
+        / shape.tp
+        * model.hidden_size,
+        boundary_bytes=boundary,
+    )
+
+
+def _params(ops: tuple[Op, ...], *, expert: bool) -> Array:
+    return ZERO + sum(op.params for op in ops if op.is_expert == expert)

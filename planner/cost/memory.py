@@ -1,0 +1,63 @@
+"""Bytes per parameter of weights, gradients and optimizer states on one rank."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns
+from planner.spec.traits import StateTraits
+from planner.units import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateBytes:
+    """Bytes per parameter a rank holds (params already divided by tp, pp and ep)."""
+
+    weights: Array
+    gradients: Array
+    optimizer: Array
+    host: Array
+    """In host memory or on NVMe."""
+
+    @property
+    def device(self) -> Array:
+        """All that stays in HBM."""
+        return self.weights + self.gradients + self.optimizer
+
+
+def offloads(strategy: StrategyColumns, what: str) -> Array:
+    """1.0 where the strategy offloads ``what`` (optimizer, parameters) or uses ``nvme``."""
+    table = np.array([1.0 if what in code else 0.0 for code in OFFLOAD_CODES])
+    return table[strategy.offload]
+
+
+def shard_degree(strategy: StrategyColumns, traits: StateTraits) -> Array:
+    """Ranks over which ZeRO shards: dp, or dp · cp where the framework merges the two."""
+    return strategy.dp * np.where(traits.sharded_over_cp, strategy.cp, 1) * 1.0
+
+
+def state_bytes(strategy: StrategyColumns, traits: StateTraits, num_shards: Array) -> StateBytes:
+    """Weights, gradients and optimizer bytes per parameter by ZeRO stage and offload.
+
+    Stage 1 shards the optimizer states K/N, stage 2 also the gradients, stage 3 also the
+    weights; every shard is 1/num_shards (arXiv 1910.02054, section 5). Under pipelining FSDP may
+    keep weights and gradients whole (``zero3_reshards_under_pp``). Offloaded optimizer states
+    take their gradient shard along (arXiv 2101.06840, section 4). Excludes padding.
+    """
+    stage = strategy.zero_stage
+    whole = (strategy.pp > 1) & (not traits.zero3_reshards_under_pp)
+    weights = np.where(stage >= 3, traits.zero3_weight_bytes / num_shards, traits.weight_bytes)
+    weights = np.where((stage >= 3) & whole, traits.weight_bytes, weights)
+    gradient_shards = np.where((stage >= 2) & ~whole, num_shards, 1.0)
+    gradients = traits.gradient_bytes / gradient_shards
+    states = traits.optimizer_bytes + np.where(stage >= 1, traits.sharded_gradient_bytes, 0.0)
+    optimizer = states / np.where(stage >= 1, num_shards, 1.0)
+    host_optimizer = offloads(strategy, "optimizer")
+    host_parameters = offloads(strategy, "parameters")
+    follow = host_optimizer * (stage >= 2)
+    return StateBytes(
+        weights=weights * (1.0 - host_parameters),
+        gradients=gradients * (1.0 - follow),
+        optimizer=optimizer * (1.0 - host_optimizer),
+        host=optimizer * host_optimizer + weights * host_parameters + gradients * follow,
+    )

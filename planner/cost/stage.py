@@ -1,0 +1,207 @@
+"""StageModel: time and memory of every pipeline stage, affine in its layer counts.
+
+The search bounds it, the solver optimises it and the estimate reports it: one model for all.
+Rows are strategies (C); matrices are strategies by stages (C x P). All rows of a matrix call
+share one pipeline degree P.
+"""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from planner.cost.pipeline import in_flight, makespan_s
+from planner.spec.strategy import StrategyColumns
+from planner.units import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageModel:
+    """Coefficients per strategy. Times per micro-batch unless said, bytes per rank."""
+
+    strategy: StrategyColumns
+    layer_s: Array
+    """Forward and backward of one layer, exposed communication included."""
+    selective_s: Array
+    """Added by selective recomputation of one layer."""
+    full_s: Array
+    """Added by full recomputation of one layer."""
+    first_s: Array
+    last_s: Array
+    link_s: Array
+    """Exposed transfer of activations and gradients between stages, per stage."""
+    tail_layer_s: Array
+    """Shape (2, C). Per iteration: gradient reduction and optimizer step of a stage are the
+    larger of two affine functions of its layers (hidden share, or overlap window exhausted)."""
+    tail_first_s: Array
+    tail_last_s: Array
+    constant_s: Array
+    """Per iteration, whatever the split."""
+    layer_static_bytes: Array
+    first_static_bytes: Array
+    last_static_bytes: Array
+    saved_bytes: Array
+    """Per layer and micro-batch in flight, without recomputation."""
+    selective_saved_bytes: Array
+    full_saved_bytes: Array
+    first_saved_bytes: Array
+    layer_transient_bytes: Array
+    """Largest short-lived tensors while a layer runs backward."""
+    last_transient_bytes: Array
+    """Logits and loss, alive when backward starts on the last stage."""
+    workspace_bytes: Array
+    """One layer's activations, rebuilt while it is recomputed in full."""
+    overhead_bytes: Array
+    """Context, workspaces, communicators."""
+    fragmentation_fraction: float
+    layer_host_bytes: Array
+    first_host_bytes: Array
+    last_host_bytes: Array
+    usable_bytes: float
+    """HBM the driver offers, less the margin."""
+    host_limit_bytes: Array
+    """Host memory or NVMe per accelerator; infinite where nothing is offloaded."""
+
+    def take(self, index: Array) -> "StageModel":
+        """Return the rows at ``index``."""
+        values = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, StrategyColumns):
+                value = value.take(index)
+            elif isinstance(value, np.ndarray):
+                value = value[..., index]
+            values[field.name] = value
+        return StageModel(**values)
+
+    def __len__(self) -> int:
+        return len(self.strategy)
+
+    @property
+    def allocated_limit_bytes(self) -> Array:
+        """Bytes tensors may take: usable less overheads, less what fragmentation wastes."""
+        budget = self.usable_bytes - self.overhead_bytes
+        return budget / (1.0 + self.fragmentation_fraction)
+
+
+def _ends(num_stages: int) -> tuple[Array, Array]:
+    """1.0 on the first stage, and 1.0 on the last one."""
+    first, last = np.zeros(num_stages), np.zeros(num_stages)
+    first[0] = last[-1] = 1.0
+    return first, last
+
+
+def in_flight_matrix(model: StageModel, num_stages: int) -> Array:
+    """Micro-batches in flight on every stage, C x P."""
+    strategy = model.strategy
+    stages = np.arange(num_stages)[None, :]
+    return in_flight(
+        stages,
+        float(num_stages),
+        strategy.num_micro_batches[:, None],
+        strategy.vpp[:, None],
+    )
+
+
+def fixed_time_s(model: StageModel, num_stages: int) -> Array:
+    """Per stage and micro-batch, without its layers: embedding, head, links. C x P."""
+    first, last = _ends(num_stages)
+    return model.first_s[:, None] * first + model.last_s[:, None] * last + model.link_s[:, None]
+
+
+def fixed_bytes(model: StageModel, num_stages: int) -> Array:
+    """Allocated bytes per stage without its layers and transients. C x P."""
+    first, last = _ends(num_stages)
+    flight = in_flight_matrix(model, num_stages)
+    return (
+        model.first_static_bytes[:, None] * first
+        + model.last_static_bytes[:, None] * last
+        + flight * model.first_saved_bytes[:, None] * first
+    )
+
+
+def transient_bytes(model: StageModel, num_stages: int, *, recomputing: Array | bool) -> Array:
+    """Short-lived bytes per stage: a layer's backward (and its rebuilt activations), or the loss.
+
+    ``recomputing``: where the stage recomputes at least one layer in full. C x P.
+    """
+    _, last = _ends(num_stages)
+    layer = model.layer_transient_bytes[:, None] + np.where(
+        recomputing, model.workspace_bytes[:, None], 0.0
+    )
+    return np.maximum(layer, model.last_transient_bytes[:, None] * last)
+
+
+def stage_time_s(model: StageModel, layers: Array, selective: Array, full: Array) -> Array:
+    """Seconds per micro-batch of every stage. C x P."""
+    return (
+        layers * model.layer_s[:, None]
+        + selective * model.selective_s[:, None]
+        + full * model.full_s[:, None]
+        + fixed_time_s(model, layers.shape[1])
+    )
+
+
+def stage_allocated_bytes(model: StageModel, layers: Array, selective: Array, full: Array) -> Array:
+    """Peak allocated bytes of every stage. C x P."""
+    num_stages = layers.shape[1]
+    flight = in_flight_matrix(model, num_stages)
+    activations = flight * (
+        (layers - selective - full) * model.saved_bytes[:, None]
+        + selective * model.selective_saved_bytes[:, None]
+        + full * model.full_saved_bytes[:, None]
+    )
+    return (
+        layers * model.layer_static_bytes[:, None]
+        + fixed_bytes(model, num_stages)
+        + activations
+        + transient_bytes(model, num_stages, recomputing=full > 0)
+    )
+
+
+def stage_peak_bytes(model: StageModel, layers: Array, selective: Array, full: Array) -> Array:
+    """Peak bytes of every stage as the device sees them: fragmentation and overheads added."""
+    allocated = stage_allocated_bytes(model, layers, selective, full)
+    return allocated * (1.0 + model.fragmentation_fraction) + model.overhead_bytes[:, None]
+
+
+def stage_host_bytes(model: StageModel, layers: Array) -> Array:
+    """Offloaded bytes per rank of every stage. C x P."""
+    first, last = _ends(layers.shape[1])
+    return (
+        layers * model.layer_host_bytes[:, None]
+        + model.first_host_bytes[:, None] * first
+        + model.last_host_bytes[:, None] * last
+    )
+
+
+def stage_tail_s(model: StageModel, layers: Array) -> Array:
+    """Seconds per iteration after the last micro-batch: gradient reduction and optimizer. C x P."""
+    first, last = _ends(layers.shape[1])
+    pieces = (
+        layers[None] * model.tail_layer_s[:, :, None]
+        + model.tail_first_s[:, :, None] * first
+        + model.tail_last_s[:, :, None] * last
+    )
+    tail: Array = pieces.max(axis=0)
+    return tail
+
+
+def iteration_s(model: StageModel, layers: Array, selective: Array, full: Array) -> Array:
+    """Seconds per iteration: the pipeline's makespan, the slowest tail, the constant. C."""
+    seconds = stage_time_s(model, layers, selective, full)
+    strategy = model.strategy
+    makespan = makespan_s(
+        seconds.max(axis=1), seconds.sum(axis=1), strategy.num_micro_batches, strategy.vpp
+    )
+    tail: Array = stage_tail_s(model, layers).max(axis=1)
+    total: Array = makespan + tail + model.constant_s
+    return total
+
+
+def fits(model: StageModel, layers: Array, selective: Array, full: Array) -> Array:
+    """True where every stage is within HBM and host limits. C."""
+    allocated = stage_allocated_bytes(model, layers, selective, full)
+    device = (allocated <= model.allocated_limit_bytes[:, None]).all(axis=1)
+    host = (stage_host_bytes(model, layers) <= model.host_limit_bytes[:, None]).all(axis=1)
+    both: Array = device & host
+    return both

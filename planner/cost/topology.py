@@ -1,0 +1,50 @@
+"""Where the ranks of a parallel group sit: how many of them share a scale-up domain."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.spec.cluster import ClusterSpec
+from planner.spec.strategy import StrategyColumns
+from planner.units import Array
+
+PLACEMENT = ("tp", "cp", "dp", "pp")
+"""Innermost axis first; ep lies inside dp. Megatron-LM's default order tp-cp-ep-dp-pp."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """A communication group: its size, and its members inside one scale-up domain."""
+
+    size: Array
+    local: Array
+
+    @property
+    def num_domains(self) -> Array:
+        """Scale-up domains the group touches."""
+        return np.ceil(self.size / self.local)
+
+
+def group_of(axis: str, strategy: StrategyColumns, cluster: ClusterSpec) -> Group:
+    """Place ``axis`` with stride equal to the product of the axes inside it.
+
+    ``local = min(degree, max(1, domain // stride))``.
+    """
+    stride = {
+        "tp": np.ones_like(strategy.tp),
+        "cp": strategy.tp,
+        "ep": strategy.tp * strategy.cp,
+        "dp": strategy.tp * strategy.cp,
+        "dp_cp": strategy.tp,
+        "expert_dp": strategy.tp * strategy.cp * strategy.ep,
+        "pp": strategy.tp * strategy.cp * strategy.dp,
+    }[axis]
+    size = {
+        "dp_cp": strategy.dp * strategy.cp,
+        "expert_dp": strategy.dp // np.maximum(strategy.ep, 1),
+    }.get(axis)
+    if size is None:
+        size = getattr(strategy, axis)
+    domain = min(cluster.node.scale_up.num_accelerators, cluster.num_accelerators)
+    local = np.minimum(size, np.maximum(1, domain // stride))
+    return Group(size=size, local=np.maximum(local, 1))

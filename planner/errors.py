@@ -1,0 +1,58 @@
+"""Errors a user can meet, and the exit code each ends the program with.
+
+::
+
+    PlannerError
+    ├── InputError        exit 2: files, names, options that cannot be used
+    ├── NothingFitsError  exit 3: no legal configuration fits
+    └── ExpressError      exit 4: the framework cannot express the plan
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One thing wrong with the input, addressed by file and key."""
+
+    where: str
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        """Render as ``file::key.path: what is wrong``."""
+        return f"{self.where}::{self.key}: {self.message}"
+
+
+class PlannerError(Exception):
+    """Base of every error that is shown to a user without a traceback."""
+
+    exit_code = 2
+
+
+class InputError(PlannerError):
+    """The input cannot be used; carries every problem found, not only the first."""
+
+    exit_code = 2
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    @classmethod
+    def single(cls, where: str, key: str, message: str) -> "InputError":
+        """Return an error with one problem."""
+        return cls([Problem(where=where, key=key, message=message)])
+
+
+class NothingFitsError(PlannerError):
+    """No legal configuration fits; the message says which limits bind and what would fit."""
+
+    exit_code = 3
+
+
+class ExpressError(PlannerError):
+    """The framework cannot express the plan."""
+
+    exit_code = 4

@@ -1,0 +1,79 @@
+"""Finds frameworks by name and reads their traits."""
+
+from dataclasses import fields
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from planner.errors import InputError
+from planner.spec.traits import (
+    FrameworkTraits,
+    KernelTraits,
+    OverheadTraits,
+    OverlapTraits,
+    StateTraits,
+    SupportTraits,
+)
+
+FRAMEWORKS = ("megatron", "deepspeed", "torchtitan", "accelerate")
+CURRENT = "current"
+_SECTIONS: dict[str, type[Any]] = {
+    "states": StateTraits,
+    "kernels": KernelTraits,
+    "overlap": OverlapTraits,
+    "overheads": OverheadTraits,
+    "support": SupportTraits,
+}
+
+
+@cache
+def _read_profiles(framework: str) -> dict[str, dict[str, Any]]:
+    path = resources.files("planner.frameworks").joinpath(framework, "traits.yaml")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    profiles: dict[str, dict[str, Any]] = yaml.load(path.read_text(), Loader=loader)
+    return profiles
+
+
+def profile_names(framework: str) -> list[str]:
+    """Return the trait profiles of a framework; ``current`` is the one plans assume."""
+    return list(_read_profiles(framework))
+
+
+def _resolve(framework: str, profile: str) -> dict[str, dict[str, Any]]:
+    """Lay a profile's figures over those it extends (``profile`` or ``framework/profile``)."""
+    own = dict(_read_profiles(framework)[profile])
+    parent = own.pop("extends", None)
+    figures: dict[str, dict[str, Any]] = {}
+    if parent is not None:
+        base_framework, _, base_profile = str(parent).rpartition("/")
+        figures = _resolve(base_framework or framework, base_profile)
+    return {section: {**figures.get(section, {}), **own.get(section, {})} for section in _SECTIONS}
+
+
+def trait_figures(framework: str, profile: str = CURRENT) -> dict[str, dict[str, Any]]:
+    """Return every trait as ``{value, source}`` by section, inherited ones included."""
+    if framework not in FRAMEWORKS:
+        raise InputError.single(
+            "--framework", framework, f"unknown framework; allowed are {', '.join(FRAMEWORKS)}, any"
+        )
+    if profile not in _read_profiles(framework):
+        known = ", ".join(profile_names(framework))
+        raise InputError.single(framework, profile, f"unknown profile; allowed are {known}")
+    return _resolve(framework, profile)
+
+
+@cache
+def load_traits(framework: str, profile: str = CURRENT) -> FrameworkTraits:
+    """Return the traits of a framework profile; unknown names raise InputError."""
+    figures = trait_figures(framework, profile)
+    sections = {}
+    for section, cls in _SECTIONS.items():
+        known = {field.name for field in fields(cls)}
+        values = {name: figure["value"] for name, figure in figures[section].items()}
+        assert set(values) == known, (framework, profile, section, set(values) ^ known)
+        sections[section] = cls(
+            **{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+        )
+    return FrameworkTraits(name=framework, profile=profile, **sections)

@@ -1,0 +1,1 @@
+"""A transformer as tuples of Ops; everything else is a fold over them."""

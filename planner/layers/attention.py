@@ -1,0 +1,242 @@
+"""Self-attention as Ops: norm, qkv projection (or its low-rank form), core, output projection."""
+
+import numpy as np
+
+from planner.layers.op import ZERO, Comm, FlashAttention, Gemm, LayerShape, Op
+from planner.layers.parameters import attention_params, cross_norm_params, norm_params
+from planner.spec.model import ModelSpec
+from planner.spec.traits import KernelTraits
+from planner.units import Array
+
+ELEMENT_BYTES = 2.0
+"""bf16 and fp16 activations."""
+QKV_TRAFFIC_BYTES = 6.0
+"""Per query/key/value element: bias, split and rotary embedding read and write about three times.
+
+Source: per-op traffic tables of a study of published runs; range 4-8.
+"""
+SCORE_FORWARD_BYTES = 9.0
+"""Per attention score of unfused softmax: read 2, write 2, mask and dropout 2 + 2 + 1."""
+SCORE_BACKWARD_BYTES = 11.0
+
+
+def norm_op(name: str, model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
+    """Half of a block's norms, residual additions and dropouts.
+
+    Saved: ``norm_saved_bytes · h`` per token and norm, and a one-byte dropout mask; both divided
+    by tp only under sequence parallelism (arXiv 2205.05198, section 4.2). Excludes post-norms'
+    own traffic beyond the proportional share.
+    """
+    elements = shape.num_tokens * model.hidden_size / shape.sp
+    num_norms = model.norms_per_layer / 2.0
+    mask_bytes = 1.0 if traits.dropout else 0.0
+    return Op(
+        name=name,
+        params=norm_params(model)["norms"].total / 2.0,
+        forward_bytes=elements * traits.block_forward_bytes / 2.0,
+        backward_bytes=elements * traits.block_backward_bytes / 2.0,
+        saved_bytes=elements * (traits.norm_saved_bytes * num_norms + mask_bytes),
+    )
+
+
+def tp_entry_comms(
+    model: ModelSpec, shape: LayerShape
+) -> tuple[tuple[Comm, ...], tuple[Comm, ...]]:
+    """Collectives where activations enter a column-parallel matmul, forward and backward.
+
+    Without sequence parallelism: nothing forward, an all-reduce backward. With it: all-gather
+    forward; reduce-scatter and a second all-gather (input of the weight gradient) backward.
+    Source: arXiv 1909.08053 section 3, arXiv 2205.05198 section 4.2.2.
+    """
+    full = shape.num_tokens * model.hidden_size * ELEMENT_BYTES * (shape.tp > 1)
+    split = full * (shape.sequence_parallel == 1)
+    whole = full * (shape.sequence_parallel == 0)
+    forward = (Comm(collective="all_gather", axis="tp", num_bytes=split),)
+    backward = (
+        Comm(collective="all_reduce", axis="tp", num_bytes=whole),
+        Comm(collective="reduce_scatter", axis="tp", num_bytes=split),
+        Comm(collective="all_gather", axis="tp", num_bytes=split),
+    )
+    return forward, backward
+
+
+def tp_exit_comms(model: ModelSpec, shape: LayerShape) -> tuple[tuple[Comm, ...], tuple[Comm, ...]]:
+    """Collectives where partial sums leave a row-parallel matmul, forward and backward.
+
+    Without sequence parallelism: an all-reduce forward, nothing backward. With it:
+    reduce-scatter forward, all-gather backward. Source: as :func:`tp_entry_comms`.
+    """
+    full = shape.num_tokens * model.hidden_size * ELEMENT_BYTES * (shape.tp > 1)
+    split = full * (shape.sequence_parallel == 1)
+    whole = full * (shape.sequence_parallel == 0)
+    forward = (
+        Comm(collective="all_reduce", axis="tp", num_bytes=whole),
+        Comm(collective="reduce_scatter", axis="tp", num_bytes=split),
+    )
+    backward = (Comm(collective="all_gather", axis="tp", num_bytes=split),)
+    return forward, backward
+
+
+def linear(name: str, m: Array, n: Array, k: Array, params: Array) -> Op:
+    """A weight matrix of k x n applied to m tokens."""
+    return Op(name=name, params=params, gemms=(Gemm(m=m, n=n, k=k),))
+
+
+def local_kv_size(model: ModelSpec, tp: Array) -> Array:
+    """Width of the key heads one tp rank holds; replicated when tp exceeds their number."""
+    return np.maximum(model.num_kv_heads / tp, 1.0) * model.head_dim
+
+
+def qkv_ops(model: ModelSpec, shape: LayerShape) -> tuple[Op, ...]:
+    """Query, key and value projection, fused into one matmul.
+
+    Saved: rotated queries, keys and the values, 2·(q + 2·kv)/tp bytes per token.
+    """
+    width = model.query_size / shape.tp + 2.0 * local_kv_size(model, shape.tp)
+    tokens = shape.num_tokens
+    forward, backward = tp_entry_comms(model, shape)
+    params = attention_params(model, shape.tp)["qkv"].total + norm_params(model)["qk_norm"].total
+    return (
+        Op(
+            name="qkv",
+            params=params,
+            gemms=(Gemm(m=tokens, n=width, k=ZERO + model.hidden_size),),
+            forward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
+            backward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
+            saved_bytes=tokens * width * ELEMENT_BYTES,
+            forward_comms=forward,
+            backward_comms=backward,
+        ),
+    )
+
+
+def mla_ops(model: ModelSpec, shape: LayerShape) -> tuple[Op, ...]:
+    """Low-rank query and key/value projections (arXiv 2405.04434, section 2.1).
+
+    Down-projections are replicated over tp, up-projections sharded by heads. Saved: the two
+    compressed vectors with their norms, and the expanded queries, keys and values.
+    """
+    mla = model.mla
+    assert mla is not None
+    tokens, hidden = shape.num_tokens, ZERO + model.hidden_size
+    heads = model.num_heads / shape.tp
+    qk_dim = mla.qk_nope_head_dim + mla.qk_rope_head_dim
+    rank = float(mla.q_lora_rank)
+    kv_rank = float(mla.kv_lora_rank)
+    parts = {name: part.total for name, part in attention_params(model, shape.tp).items()}
+    forward, backward = tp_entry_comms(model, shape)
+    query_rank = ZERO + rank if mla.q_lora_rank else hidden
+    query_down = (
+        linear("query_down", tokens, ZERO + rank, hidden, parts["query_down"]),
+        Op(
+            name="query_norm",
+            params=ZERO + rank,
+            saved_bytes=tokens * rank * 2 * ELEMENT_BYTES,
+        ),
+    )
+    width = heads * (2.0 * qk_dim + mla.v_head_dim)
+    return (
+        *(query_down if mla.q_lora_rank else ()),
+        linear("query_up", tokens, heads * qk_dim, query_rank, parts["query_up"]),
+        linear("kv_down", tokens, ZERO + kv_rank + mla.qk_rope_head_dim, hidden, parts["kv_down"]),
+        Op(
+            name="kv_norm",
+            params=ZERO + kv_rank,
+            saved_bytes=tokens * (2 * kv_rank + mla.qk_rope_head_dim) * ELEMENT_BYTES,
+        ),
+        Op(
+            name="kv_up",
+            params=parts["kv_up"],
+            gemms=(
+                Gemm(
+                    m=tokens,
+                    n=heads * (mla.qk_nope_head_dim + mla.v_head_dim),
+                    k=ZERO + kv_rank,
+                ),
+            ),
+            forward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
+            backward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
+            saved_bytes=tokens * width * ELEMENT_BYTES,
+            forward_comms=forward,
+            backward_comms=backward,
+        ),
+    )
+
+
+def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
+    """Scores, softmax and weighted values.
+
+    FLOPs of the square: 2·s²·heads·(d_qk + d_v)/(tp·cp) per sequence; flash kernels of decoders
+    skip the masked half. Saved: flash, 4 bytes per head and token (log-sum-exp); unfused,
+    ``5as/t`` bytes per token with dropout (arXiv 2205.05198, section 4.1), ``2as/t`` without.
+    Excludes sliding windows (computed as full attention).
+    """
+    heads = model.num_heads / shape.tp
+    tokens, seq_len = shape.num_tokens, float(shape.seq_len)
+    value_dim = float(model.mla.v_head_dim if model.mla else model.head_dim)
+    square_flops = 2.0 * tokens * seq_len * heads * (model.head_dim + value_dim)
+    kv_bytes = 2.0 * tokens * local_kv_size(model, shape.tp) * ELEMENT_BYTES * shape.cp
+    ring = Comm(collective="all_gather", axis="cp", num_bytes=kv_bytes * (shape.cp > 1))
+    ring_back = Comm(collective="reduce_scatter", axis="cp", num_bytes=kv_bytes * (shape.cp > 1))
+    if traits.attention == "flash":
+        causal = 0.5 if model.architecture == "decoder" else 1.0
+        return Op(
+            name="attention_core",
+            attention=FlashAttention(flops=square_flops * causal, seq_len=seq_len),
+            saved_bytes=tokens * heads * 4.0,
+            forward_comms=(ring,),
+            backward_comms=(ring, ring_back),
+        )
+    scores = tokens * seq_len * heads
+    batch = shape.micro_batch * heads
+    rows, columns = tokens / shape.micro_batch, ZERO + seq_len
+    return Op(
+        name="attention_core",
+        gemms=(
+            Gemm(m=rows, n=columns, k=ZERO + model.head_dim, count=batch, has_weight=False),
+            Gemm(m=rows, n=ZERO + value_dim, k=columns, count=batch, has_weight=False),
+        ),
+        forward_bytes=scores * SCORE_FORWARD_BYTES,
+        backward_bytes=scores * SCORE_BACKWARD_BYTES,
+        saved_bytes=scores * (5.0 if traits.dropout else 2.0),
+        recomputed_by_selective=True,
+        forward_comms=(ring,),
+        backward_comms=(ring, ring_back),
+    )
+
+
+def output_op(model: ModelSpec, shape: LayerShape) -> Op:
+    """Row-parallel output projection; saves its input, 2·heads·d_v/tp bytes per token."""
+    width = model.value_size / shape.tp
+    forward, backward = tp_exit_comms(model, shape)
+    return Op(
+        name="attention_output",
+        params=attention_params(model, shape.tp)["attention_output"].total,
+        gemms=(Gemm(m=shape.num_tokens, n=ZERO + model.hidden_size, k=width),),
+        saved_bytes=shape.num_tokens * width * ELEMENT_BYTES,
+        forward_comms=forward,
+        backward_comms=backward,
+    )
+
+
+def cross_attention_ops(
+    model: ModelSpec, shape: LayerShape, traits: KernelTraits
+) -> tuple[Op, ...]:
+    """Cross-attention of a decoder layer: self-attention's ops once more, without its norm.
+
+    The encoder's sequence is taken to be as long as the decoder's. The third norm of the layer
+    is counted here.
+    """
+    norm = Op(name="cross_norm", params=cross_norm_params(model))
+    return (norm, *attention_ops(model, shape, traits)[1:])
+
+
+def attention_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[Op, ...]:
+    """Self-attention of one layer as Ops, in execution order."""
+    projections = mla_ops(model, shape) if model.mla else qkv_ops(model, shape)
+    return (
+        norm_op("attention_norm", model, shape, traits),
+        *projections,
+        core_op(model, shape, traits),
+        output_op(model, shape),
+    )

@@ -1,0 +1,94 @@
+"""Whole layers, and what stands before the first and behind the last one."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.layers.attention import ELEMENT_BYTES, attention_ops, cross_attention_ops
+from planner.layers.mlp import dense_ops, mlp_norm_op, moe_ops
+from planner.layers.op import ZERO, Gemm, LayerShape, Op
+from planner.layers.parameters import final_norm_params, layer_counts, mlp_params
+from planner.spec.model import ModelSpec
+from planner.spec.traits import FrameworkTraits, KernelTraits
+from planner.units import Array, ceil_div
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerGroup:
+    """Layers of one make-up and how many of them the model has."""
+
+    name: str
+    num_layers: int
+    ops: tuple[Op, ...]
+
+
+def padded_vocab_size(model: ModelSpec, tp: Array, padding: int) -> Array:
+    """Vocabulary rounded up to a multiple of ``padding · tp``; unchanged when padding is 1.
+
+    Source: Megatron-LM ``--make-vocab-size-divisible-by`` (default 128).
+    """
+    if padding <= 1:
+        return ZERO + float(model.vocab_size)
+    multiple = padding * np.asarray(tp)
+    return ceil_div(np.asarray(model.vocab_size), multiple) * multiple * 1.0
+
+
+def layer_groups(
+    model: ModelSpec, shape: LayerShape, traits: KernelTraits
+) -> tuple[LayerGroup, ...]:
+    """Return the kinds of layers of a model and their numbers, dense ones first."""
+    attention = attention_ops(model, shape, traits)
+    norm = mlp_norm_op(model, shape, traits)
+    extra = Op(name="extra", params=ZERO + float(model.extra_params_per_layer))
+    mlp = dense_ops(
+        model, shape, traits, ffn_size=float(model.ffn_size), parts=mlp_params(model, shape.tp)
+    )
+    groups = []
+    for kind, num_layers in layer_counts(model).items():
+        if not num_layers:
+            continue
+        cross = cross_attention_ops(model, shape, traits) if kind == "cross" else ()
+        inner = moe_ops(model, shape, traits) if kind == "moe" else mlp
+        ops = (*attention, *cross, norm, *inner, extra)
+        groups.append(LayerGroup(name=kind, num_layers=num_layers, ops=ops))
+    return tuple(groups)
+
+
+def embedding_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
+    """Token and position embedding of the first stage.
+
+    Parameters: V_padded · h / tp + positions · h + extras. Traffic: gather forward, scatter-add
+    backward, 4 and 8 bytes per element.
+    """
+    vocab = padded_vocab_size(model, shape.tp, traits.support.vocab_padding)
+    elements = shape.num_tokens * model.hidden_size
+    return Op(
+        name="embedding",
+        params=vocab / shape.tp * model.hidden_size
+        + float(model.num_learned_positions * model.hidden_size + model.extra_params),
+        forward_bytes=elements * 4.0,
+        backward_bytes=elements * 8.0,
+        saved_bytes=elements * (1.0 if traits.kernels.dropout else 0.0) / shape.sp,
+    )
+
+
+def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
+    """Final norm, vocabulary projection and loss of the last stage.
+
+    Parameters: the final norm, and V_padded · h / tp unless tied to an embedding on the same
+    rank (the pipeline's copy is added where stages are priced). Saved: logits and what the loss
+    keeps, ``loss_saved_bytes`` per logit, the norm's input and output.
+    """
+    vocab = padded_vocab_size(model, shape.tp, traits.support.vocab_padding) / shape.tp
+    tokens, hidden = shape.num_tokens, float(model.hidden_size)
+    bias = vocab if model.biases.lm_head else 0.0
+    own = vocab * hidden * (0.0 if model.tied_embeddings else 1.0)
+    return Op(
+        name="head",
+        params=own + bias + final_norm_params(model)["final_norm"].total,
+        gemms=(Gemm(m=tokens, n=vocab, k=ZERO + hidden),),
+        forward_bytes=tokens * vocab * traits.kernels.loss_traffic_bytes / 2.0,
+        backward_bytes=tokens * vocab * traits.kernels.loss_traffic_bytes / 2.0,
+        saved_bytes=tokens * vocab * traits.kernels.loss_saved_bytes
+        + tokens * hidden * 2.0 * ELEMENT_BYTES / shape.sp,
+    )

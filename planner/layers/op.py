@@ -1,0 +1,111 @@
+"""Op: one operation of a layer, with all that memory, time and communication need of it.
+
+Every quantity is per rank and per micro-batch, and may be a scalar or a column of strategies.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from planner.spec.cluster import Collective
+from planner.units import Array
+
+ZERO: Array = np.zeros(1)
+Axis = Literal["tp", "cp", "ep"]
+
+
+def _zero() -> Array:
+    return ZERO
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerShape:
+    """The columns a layer's cost depends on: micro-batch, sequence and the degrees inside it."""
+
+    micro_batch: Array
+    """Sequences of one micro-batch."""
+    seq_len: int
+    tp: Array
+    cp: Array
+    ep: Array
+    sequence_parallel: Array
+    """1 where norms and residuals are sharded over tp, else 0."""
+
+    @property
+    def num_tokens(self) -> Array:
+        """Tokens of one micro-batch on one context-parallel rank."""
+        tokens: Array = self.micro_batch * float(self.seq_len) / self.cp
+        return tokens
+
+    @property
+    def sp(self) -> Array:
+        """Ranks over which norms and residuals are split: tp under sequence parallelism."""
+        return np.where(self.sequence_parallel == 1, self.tp, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemm:
+    """``count`` matrix products of (m x k) by (k x n)."""
+
+    m: Array
+    n: Array
+    k: Array
+    count: Array | float = 1.0
+    has_weight: bool = True
+    """False for products of two activations (unfused attention): no weight gradient."""
+
+    @property
+    def flops(self) -> Array:
+        """Multiply-adds counted as two: 2 · m · n · k · count."""
+        flops: Array = 2.0 * self.m * self.n * self.k * self.count
+        return flops
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashAttention:
+    """Fused attention over ``num_pairs`` query-key pairs and heads, causal pairs only once."""
+
+    flops: Array
+    """Forward FLOPs actually executed (half of the square when causal)."""
+    seq_len: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comm:
+    """One collective over the ranks of ``axis``; ``num_bytes`` as nccl-tests counts them.
+
+    All-gather: the gathered size; reduce-scatter: the input size; all-to-all: the send buffer.
+    """
+
+    collective: Collective
+    axis: Axis
+    num_bytes: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Op:
+    """One operation of a layer."""
+
+    name: str
+    params: Array = field(default_factory=_zero)
+    """Parameters this rank holds."""
+    is_expert: bool = False
+    """Parameters are sharded over ep and replicated over dp / ep only."""
+    gemms: tuple[Gemm, ...] = ()
+    attention: FlashAttention | None = None
+    forward_bytes: Array = field(default_factory=_zero)
+    """HBM traffic of memory-bound kernels."""
+    backward_bytes: Array = field(default_factory=_zero)
+    saved_bytes: Array = field(default_factory=_zero)
+    """Activations kept for backward."""
+    recomputed_by_selective: bool = False
+    """Selective recomputation drops saved_bytes and repeats the forward."""
+    forward_comms: tuple[Comm, ...] = ()
+    backward_comms: tuple[Comm, ...] = ()
+
+    @property
+    def forward_flops(self) -> Array:
+        """Matrix FLOPs of the forward pass."""
+        flops = ZERO + sum(gemm.flops for gemm in self.gemms)
+        return flops + (self.attention.flops if self.attention else 0.0)

@@ -1,0 +1,264 @@
+"""Parameter counts of a transformer, matrix by matrix.
+
+Every function takes a :class:`ModelSpec` and, where a matrix is split, the tensor-parallel
+degree ``tp`` (a number or a column). It returns what one tensor-parallel rank holds, so
+``tp=1`` gives the whole matrix. Layouts follow Megatron-LM (arXiv 1909.08053, section 3):
+projections into heads and into the MLP are split by column together with their bias,
+projections back to the hidden size by row with a whole bias on every rank; norms, routers,
+latent down-projections and learned positions are whole on every rank.
+
+Shapes are written (out, in). Letters in docstrings: d hidden size, a heads, k key/value
+heads, e head size, f MLP width, V vocabulary, E experts.
+
+The multi-token-prediction layers of DeepSeek-V3 and GLM-4.5 are not counted.
+"""
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from planner.spec.model import MlaSpec, ModelSpec
+from planner.units import Array, ceil_div
+
+Count: TypeAlias = Array | int
+"""A number or a column of numbers."""
+LayerKind: TypeAlias = Literal["dense", "moe", "cross"]
+"""``cross`` is a dense decoder layer that also attends to an encoder."""
+
+
+class ParamCount(NamedTuple):
+    """Parameters of one named matrix (or group of vectors) on one tensor-parallel rank."""
+
+    weights: Array
+    biases: Array
+
+    @property
+    def total(self) -> Array:
+        """Weights and biases together."""
+        return self.weights + self.biases
+
+
+Parts: TypeAlias = dict[str, ParamCount]
+
+
+def _count(weights: Count, biases: Count = 0) -> ParamCount:
+    return ParamCount(np.asarray(weights), np.asarray(biases))
+
+
+def attention_params(model: ModelSpec, tp: Count = 1) -> Parts:
+    """Self-attention projections of one layer.
+
+    ``qkv``: ((a + 2k)·e, d), heads and key/value heads split over tp; a rank keeps at least
+    one key/value head, so k < tp means copies (grouped queries, arXiv 2305.13245).
+    ``attention_output``: (d, a·e). With latent attention see :func:`latent_attention_params`.
+    """
+    if model.mla is not None:
+        return latent_attention_params(model, model.mla, tp)
+    heads = ceil_div(np.asarray(model.num_heads), np.asarray(tp))
+    kv_heads = ceil_div(np.asarray(model.num_kv_heads), np.asarray(tp))
+    qkv_rows = (heads + 2 * kv_heads) * model.head_dim
+    return {
+        "qkv": _count(model.hidden_size * qkv_rows, model.biases.qkv * qkv_rows),
+        "attention_output": _count(
+            model.hidden_size * heads * model.head_dim,
+            model.biases.attention_output * model.hidden_size,
+        ),
+    }
+
+
+def latent_attention_params(model: ModelSpec, mla: MlaSpec, tp: Count = 1) -> Parts:
+    """Multi-head latent attention of one layer (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+
+    With query rank r, key/value rank c, head sizes n (no position), p (rotary), v (value):
+    ``query_down`` (r, d) and ``query_up`` (a·(n+p), r), or ``query_up`` (a·(n+p), d) when
+    r = 0; ``kv_down`` (c+p, d); ``kv_up`` (a·(n+v), c); ``attention_output`` (d, a·v).
+    The down-projections are whole on every rank. No biases. The norms over the latent
+    vectors are in :func:`norm_params`.
+    """
+    heads = ceil_div(np.asarray(model.num_heads), np.asarray(tp))
+    query_rows = heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim)
+    kv_rows = heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+    return {
+        "query_down": _count(mla.q_lora_rank * model.hidden_size),
+        "query_up": _count(query_rows * (mla.q_lora_rank or model.hidden_size)),
+        "kv_down": _count((mla.kv_lora_rank + mla.qk_rope_head_dim) * model.hidden_size),
+        "kv_up": _count(kv_rows * mla.kv_lora_rank),
+        "attention_output": _count(model.hidden_size * heads * mla.v_head_dim),
+    }
+
+
+def cross_attention_params(model: ModelSpec, tp: Count = 1) -> Parts:
+    """Cross-attention of one decoder layer: the self-attention shapes once more.
+
+    Queries come from the decoder, keys and values from the encoder of equal hidden size
+    (T5, arXiv 1910.10683, section 2.1).
+    """
+    own = attention_params(model, tp)
+    return {f"cross_{name}": part for name, part in own.items()}
+
+
+def _two_layer_params(model: ModelSpec, ffn_size: int, *, biased: bool, tp: Count) -> Parts:
+    """``up`` (g·f, d) split by column and ``down`` (d, f) split by row; g = 2 when gated."""
+    width = ceil_div(np.asarray(ffn_size), np.asarray(tp))
+    up_rows = width * (2 if model.gated_mlp else 1)
+    return {
+        "up": _count(model.hidden_size * up_rows, biased * up_rows),
+        "down": _count(model.hidden_size * width, biased * model.hidden_size),
+    }
+
+
+def mlp_params(model: ModelSpec, tp: Count = 1) -> Parts:
+    """Dense MLP of one layer: ``mlp_up`` (g·f, d) and ``mlp_down`` (d, f).
+
+    g = 2 for gated activations, whose gate and up projections are one matrix here
+    (arXiv 2002.05202), else 1.
+    """
+    parts = _two_layer_params(model, model.ffn_size, biased=model.biases.mlp, tp=tp)
+    return {f"mlp_{name}": part for name, part in parts.items()}
+
+
+def moe_params(model: ModelSpec, tp: Count = 1) -> Parts:
+    """Mixture of one layer: the router, ONE routed expert, and all shared experts together.
+
+    ``router`` (E, d), with a bias (or balancing offset) of E; ``routed_expert_up``,
+    ``routed_expert_down`` as in :func:`mlp_params` at the expert width, to be multiplied by
+    the experts held (or, for active parameters, by top_k); ``shared_expert_up``, ``_down``
+    at the width of all shared experts (DeepSeekMoE, arXiv 2401.06066). Here ``tp`` is the
+    degree inside one expert.
+    """
+    if model.moe is None:
+        return {}
+    moe = model.moe
+    parts = {
+        "router": _count(moe.num_experts * model.hidden_size, moe.router_bias * moe.num_experts)
+    }
+    for kind, width in (("routed", moe.expert_ffn_size), ("shared", moe.shared_ffn_size)):
+        expert = _two_layer_params(model, width, biased=moe.expert_bias and width > 0, tp=tp)
+        parts |= {f"{kind}_expert_{name}": part for name, part in expert.items()}
+    return parts
+
+
+def _norm(model: ModelSpec, size: int) -> ParamCount:
+    shifted = model.norm == "layernorm" and model.biases.norm
+    return _count(size, size if shifted else 0)
+
+
+def norm_params(model: ModelSpec) -> Parts:
+    """All norms of one layer, whole on every rank.
+
+    ``norms``: norms_per_layer gains of d, and as many shifts for a layernorm with bias.
+    ``qk_norm``: gains of e for queries and for keys (``head``), or a·e and k·e (``full``).
+    ``latent_norms``: gains of the query and key/value ranks of latent attention.
+    """
+    qk_size = {
+        "none": 0,
+        "head": 2 * model.head_dim,
+        "full": model.query_size + model.kv_size,
+    }[model.qk_norm]
+    latent = model.mla.q_lora_rank + model.mla.kv_lora_rank if model.mla else 0
+    return {
+        "norms": _norm(model, model.norms_per_layer * model.hidden_size),
+        "qk_norm": _count(qk_size),
+        "latent_norms": _count(latent),
+    }
+
+
+def cross_norm_params(model: ModelSpec) -> Array:
+    """Gains (and shifts) of the norm before a decoder layer's cross-attention."""
+    return _norm(model, model.hidden_size).total
+
+
+def layer_params(model: ModelSpec, kind: LayerKind = "dense", tp: Count = 1) -> Parts:
+    """Every part of one layer of this kind, experts counted once (see :func:`moe_params`).
+
+    ``extra`` holds the named extras of the model file (attention sinks, relative keys), whole
+    on every rank.
+    """
+    parts = norm_params(model) | attention_params(model, tp)
+    if kind == "cross":
+        parts |= {"cross_norm": _count(cross_norm_params(model))}
+        parts |= cross_attention_params(model, tp)
+    parts |= moe_params(model, tp) if kind == "moe" else mlp_params(model, tp)
+    return parts | {"extra": _count(model.extra_params_per_layer)}
+
+
+def embedding_params(model: ModelSpec, tp: Count = 1) -> Parts:
+    """``token_embedding`` (V, d) split by vocabulary, ``position_embedding`` (P, d) whole.
+
+    P counts the learned position rows, with the two spare ones of OPT. Padding the
+    vocabulary to a multiple is left to the framework.
+    """
+    rows = ceil_div(np.asarray(model.vocab_size), np.asarray(tp))
+    return {
+        "token_embedding": _count(rows * model.hidden_size),
+        "position_embedding": _count(model.num_learned_positions * model.hidden_size),
+    }
+
+
+def final_norm_params(model: ModelSpec) -> Parts:
+    """Count the norm that ends a stack; an encoder-decoder has one per stack, both counted."""
+    num_stacks = 2 if model.num_decoder_layers else 1
+    return {"final_norm": _norm(model, model.final_norm * num_stacks * model.hidden_size)}
+
+
+def head_params(model: ModelSpec, tp: Count = 1) -> Parts:
+    """``lm_head`` (V, d) split by vocabulary; tied embeddings leave only its bias."""
+    rows = ceil_div(np.asarray(model.vocab_size), np.asarray(tp))
+    weights = rows * model.hidden_size * (not model.tied_embeddings)
+    return {"lm_head": _count(weights, model.biases.lm_head * rows)}
+
+
+def layer_counts(model: ModelSpec) -> dict[LayerKind, int]:
+    """How many layers of each kind the model has."""
+    return {
+        "dense": model.num_layers - model.num_moe_layers,
+        "moe": model.num_moe_layers,
+        "cross": model.num_decoder_layers,
+    }
+
+
+def _sum(parts: Parts, times: dict[str, int]) -> int:
+    return sum(int(part.total) * times.get(name, 1) for name, part in parts.items())
+
+
+def _count_with_experts(model: ModelSpec, num_routed_experts: int) -> int:
+    times = {
+        "routed_expert_up": num_routed_experts,
+        "routed_expert_down": num_routed_experts,
+    }
+    layers = sum(
+        number * _sum(layer_params(model, kind), times)
+        for kind, number in layer_counts(model).items()
+    )
+    ends: Iterable[Parts] = (
+        embedding_params(model),
+        final_norm_params(model),
+        head_params(model),
+    )
+    return layers + sum(_sum(parts, {}) for parts in ends) + model.extra_params
+
+
+def count_parameters(model: ModelSpec) -> int:
+    """All parameters: layers, embeddings, final norm, head and named extras."""
+    return _count_with_experts(model, model.moe.num_experts if model.moe else 0)
+
+
+def count_active_parameters(model: ModelSpec) -> int:
+    """Parameters one token meets: as :func:`count_parameters` with top_k routed experts.
+
+    The input embedding and the head are included; several publishers leave them out.
+    """
+    return _count_with_experts(model, model.moe.top_k if model.moe else 0)
+
+
+def classic_gpt_parameters(*, vocab_size: Count, hidden_size: Count, num_layers: Count) -> Array:
+    """V·d + L·(12d² + 5d), the textbook count of a GPT without attention biases.
+
+    12d²: query, key, value and output projections (4d²) and an MLP of width 4d (8d²).
+    5d: the MLP biases, 4d on the way up and d on the way down.
+    Left out: attention biases (4d per layer), norm gains and shifts (4d per layer and 2d
+    at the end), learned positions (P·d).
+    """
+    per_layer = 12 * hidden_size**2 + 5 * hidden_size
+    return np.asarray(vocab_size * hidden_size + num_layers * per_layer)

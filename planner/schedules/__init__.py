@@ -1,0 +1,1 @@
+"""Pipeline schedules: how long an iteration takes and how many micro-batches are in flight."""

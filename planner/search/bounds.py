@@ -1,0 +1,232 @@
+"""Bounds on a strategy's iteration time over all splits of layers and recompute policies.
+
+All matrices are strategies x stages; the rows of one call share one pipeline degree.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.pipeline import makespan_s
+from planner.cost.stage import (
+    StageModel,
+    fits,
+    fixed_bytes,
+    fixed_time_s,
+    in_flight_matrix,
+    iteration_s,
+    transient_bytes,
+)
+from planner.units import Array, Mask
+
+NUM_BISECTIONS = 26
+UNLIMITED_S = 1e12
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What restricts the layers of a stage: time per layer and bytes per layer by policy."""
+
+    fixed_s: Array
+    room_bytes: Array
+    """Left for layers while nothing is recomputed in full."""
+    room_recomputing_bytes: Array
+    layer_bytes: Array
+    """Static and saved bytes of one layer without recomputation."""
+    selective_bytes: Array
+    full_bytes: Array
+    max_host_layers: Array
+
+
+def stage_limits(model: StageModel, num_stages: int) -> Limits:
+    """Collect the coefficients of every stage."""
+    flight = in_flight_matrix(model, num_stages)
+    room = model.allocated_limit_bytes[:, None] - fixed_bytes(model, num_stages)
+    static = model.layer_static_bytes[:, None]
+    ends = np.zeros((1, num_stages))
+    first, last = ends.copy(), ends.copy()
+    first[0, 0] = last[0, -1] = 1.0
+    host = (
+        model.host_limit_bytes[:, None]
+        - model.first_host_bytes[:, None] * first
+        - model.last_host_bytes[:, None] * last
+    )
+    per_layer = np.maximum(model.layer_host_bytes, 1e-300)[:, None]
+    return Limits(
+        fixed_s=fixed_time_s(model, num_stages),
+        room_bytes=room - transient_bytes(model, num_stages, recomputing=False),
+        room_recomputing_bytes=room - transient_bytes(model, num_stages, recomputing=True),
+        layer_bytes=static + flight * model.saved_bytes[:, None],
+        selective_bytes=static + flight * model.selective_saved_bytes[:, None],
+        full_bytes=static + flight * model.full_saved_bytes[:, None],
+        max_host_layers=host / per_layer,
+    )
+
+
+def _saving_rate(saved: Array, added_s: Array) -> Array:
+    """Bytes saved per second of recomputation; 0 where the policy saves nothing."""
+    return np.where(saved > 0, saved / np.maximum(added_s, 1e-15), 0.0)
+
+
+def max_layers(model: StageModel, limits: Limits, slowest_s: Array) -> Array:
+    """Most whole layers each stage can hold within ``slowest_s`` per micro-batch and its memory.
+
+    Recomputation is relaxed to fractions of layers, so this never underestimates. With x seconds
+    spent on recomputation and savings rate ρ: ``n a - ρ x <= room`` and ``n t + x <= T`` give
+    ``n <= (room + ρ (T - e)) / (a + ρ t)``.
+    """
+    layer_s = model.layer_s[:, None]
+    left_s = slowest_s[:, None] - limits.fixed_s
+    by_time = left_s / layer_s
+    selective_rate = _saving_rate(
+        limits.layer_bytes - limits.selective_bytes, model.selective_s[:, None]
+    )
+    full_rate = _saving_rate(limits.layer_bytes - limits.full_bytes, model.full_s[:, None])
+    selective_cap = np.where(selective_rate > 0, limits.selective_bytes, limits.layer_bytes)
+
+    def mixed(room: Array, rate: Array, least_bytes: Array) -> Array:
+        """Layers within the room when savings come at ``rate`` down to ``least_bytes``."""
+        by_mix = (room + rate * left_s) / (limits.layer_bytes + rate * layer_s)
+        return np.minimum(by_mix, room / least_bytes)
+
+    partly = mixed(limits.room_bytes, selective_rate, selective_cap)
+    best_rate = np.maximum(selective_rate, full_rate)
+    fully = mixed(limits.room_recomputing_bytes, best_rate, limits.full_bytes)
+    most = np.minimum(np.maximum(partly, fully), by_time)
+    most = np.minimum(most, limits.max_host_layers)
+    return np.maximum(np.floor(most + ROUNDING), 0.0)
+
+
+def holds_model(model: StageModel, most: Array, num_layers: int) -> Mask:
+    """True where stages of at most ``most`` layers can hold the model.
+
+    Interleaved strategies need equal stages; every stage needs a layer.
+    """
+    num_stages = most.shape[1]
+    even = (most >= num_layers / num_stages).all(axis=1)
+    uneven = (most.sum(axis=1) >= num_layers) & (most >= 1).all(axis=1)
+    return np.where(model.strategy.vpp > 1, even, uneven)
+
+
+def feasible(model: StageModel, num_stages: int, num_layers: int) -> Mask:
+    """False only where no split and no policy can fit (recomputation relaxed)."""
+    limits = stage_limits(model, num_stages)
+    unlimited = np.full(len(model), UNLIMITED_S)
+    return holds_model(model, max_layers(model, limits, unlimited), num_layers)
+
+
+def tail_bound_s(model: StageModel, num_stages: int, num_layers: int) -> Array:
+    """Least possible slowest tail: the mean over stages of each affine piece."""
+    total = model.tail_layer_s * num_layers + model.tail_first_s + model.tail_last_s
+    tallest = np.ceil(num_layers / num_stages) * np.maximum(model.tail_layer_s, 0.0)
+    bound: Array = np.maximum(total / num_stages, tallest).max(axis=0)
+    return np.maximum(bound, 0.0)
+
+
+def slowest_bound_s(model: StageModel, num_stages: int, num_layers: int) -> Array:
+    """Least possible slowest stage without memory limits: mean, tallest, and fixed parts."""
+    fixed = fixed_time_s(model, num_stages)
+    mean = (model.layer_s * num_layers + fixed.sum(axis=1)) / num_stages
+    tallest = model.layer_s * np.ceil(num_layers / num_stages) + model.link_s
+    ends = model.layer_s + fixed.max(axis=1)
+    return np.maximum(np.maximum(mean, tallest), ends)
+
+
+def bound_s(model: StageModel, num_stages: int, num_layers: int, slowest_s: Array) -> Array:
+    """Lower bound on iteration time given a lower bound on the slowest stage."""
+    work = model.layer_s * num_layers + fixed_time_s(model, num_stages).sum(axis=1)
+    strategy = model.strategy
+    makespan = makespan_s(slowest_s, work, strategy.num_micro_batches, strategy.vpp)
+    return makespan + tail_bound_s(model, num_stages, num_layers) + model.constant_s
+
+
+def free_bound_s(model: StageModel, num_stages: int, num_layers: int) -> Array:
+    """Cheap lower bound that ignores memory."""
+    slowest = slowest_bound_s(model, num_stages, num_layers)
+    return bound_s(model, num_stages, num_layers, slowest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refined:
+    """Lower bound, and a split that reaches the upper bound (infinite where none was found)."""
+
+    lower_s: Array
+    upper_s: Array
+    layers: Array
+    selective: Array
+    full: Array
+
+
+def refine(model: StageModel, num_stages: int, num_layers: int) -> Refined:
+    """Bisect the slowest stage's time with memory limits, then round to a concrete split."""
+    limits = stage_limits(model, num_stages)
+    low = slowest_bound_s(model, num_stages, num_layers)
+    dearest = model.layer_s + np.maximum(model.selective_s, model.full_s)
+    high = limits.fixed_s.max(axis=1) + dearest * num_layers
+    at_low = holds_model(model, max_layers(model, limits, low * (1 + ROUNDING)), num_layers)
+    high = np.where(at_low, low * (1 + ROUNDING), high)
+    for _ in range(NUM_BISECTIONS):
+        middle = 0.5 * (low + high)
+        holds = holds_model(model, max_layers(model, limits, middle), num_layers)
+        low, high = np.where(holds, low, middle), np.where(holds, middle, high)
+    low = np.where(at_low, slowest_bound_s(model, num_stages, num_layers), low)
+    most = max_layers(model, limits, high)
+    layers = _spread(model, most, num_layers)
+    selective, full = _policies(model, limits, layers)
+    valid = (layers.sum(axis=1) == num_layers) & (layers >= 1).all(axis=1)
+    valid &= fits(model, layers, selective, full)
+    upper = np.where(valid, iteration_s(model, layers, selective, full), np.inf)
+    return Refined(
+        lower_s=bound_s(model, num_stages, num_layers, low),
+        upper_s=upper,
+        layers=layers,
+        selective=selective,
+        full=full,
+    )
+
+
+def _spread(model: StageModel, most: Array, num_layers: int) -> Array:
+    """Give every stage its most layers, then take the excess from the first stages."""
+    num_stages = most.shape[1]
+    excess = (most.sum(axis=1) - num_layers)[:, None]
+    spare = np.maximum(most - 1.0, 0.0)
+    before = np.cumsum(spare, axis=1) - spare
+    uneven = most - np.clip(excess - before, 0.0, spare)
+    return np.where(model.strategy.vpp[:, None] > 1, num_layers / num_stages, uneven)
+
+
+def _policies(model: StageModel, limits: Limits, layers: Array) -> tuple[Array, Array]:
+    """Fewest recomputed layers that fit: selective first, full only, or all of one and some full."""
+
+    def count(excess: Array, saved: Array) -> Array:
+        needed = np.ceil(np.maximum(excess, 0.0) / np.where(saved > 0, saved, 1.0) - ROUNDING)
+        return np.where(saved > 0, np.minimum(needed, layers), 0.0)
+
+    none = np.zeros_like(layers)
+    excess = layers * limits.layer_bytes - limits.room_bytes
+    excess_full = layers * limits.layer_bytes - limits.room_recomputing_bytes
+    by_selective = limits.layer_bytes - limits.selective_bytes
+    by_full = limits.layer_bytes - limits.full_bytes
+    selective = count(excess, by_selective)
+    full = count(excess_full, by_full)
+    rest = layers * limits.selective_bytes - limits.room_recomputing_bytes
+    added = count(rest, limits.selective_bytes - limits.full_bytes)
+    options = [(none, none), (selective, none), (none, full), (layers - added, added)]
+    best_selective, best_full = none, full
+    best_s = np.full(layers.shape, np.inf)
+    for num_selective, num_full in options:
+        used = (
+            (layers - num_selective - num_full) * limits.layer_bytes
+            + num_selective * limits.selective_bytes
+            + num_full * limits.full_bytes
+        )
+        room = np.where(num_full > 0, limits.room_recomputing_bytes, limits.room_bytes)
+        added_s = (
+            num_selective * model.selective_s[:, None] + num_full * model.full_s[:, None]
+        )
+        better = (used <= room) & (added_s < best_s)
+        best_s = np.where(better, added_s, best_s)
+        best_selective = np.where(better, num_selective, best_selective)
+        best_full = np.where(better, num_full, best_full)
+    return best_selective, best_full

@@ -1,0 +1,204 @@
+"""Legality rules: one named function each, over columns of partly decided strategies."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.build import Context
+from planner.spec.strategy import OFFLOAD_CODES
+from planner.units import Array, Mask
+
+Columns = Mapping[str, Array]
+Check = Callable[[Context, Columns], Mask]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A named rule; it can be asked once the columns it ``needs`` are decided."""
+
+    name: str
+    needs: tuple[str, ...]
+    message: str
+    is_legal: Check
+
+
+def _num_gpus(columns: Columns) -> Array:
+    return columns["dp"] * columns["tp"] * columns["pp"] * columns["cp"]
+
+
+def _code_has(columns: Columns, word: str) -> Mask:
+    table = np.array([word in code for code in OFFLOAD_CODES])
+    mask: Mask = table[columns["offload"].astype(int)]
+    return mask
+
+
+def within_cluster(context: Context, columns: Columns) -> Mask:
+    """The layout uses no more GPUs than the cluster has."""
+    return _num_gpus(columns) <= context.cluster.num_accelerators
+
+
+def whole_nodes(context: Context, columns: Columns) -> Mask:
+    """Beyond one node only whole nodes are used; inside one, a power of two."""
+    gpus = _num_gpus(columns).astype(np.int64)
+    per_node = context.cluster.node.num_accelerators
+    power_of_two = (gpus & (gpus - 1)) == 0
+    return (gpus % per_node == 0) | ((gpus < per_node) & power_of_two)
+
+
+def batch_divisible(context: Context, columns: Columns) -> Mask:
+    """Data parallelism divides the global batch."""
+    return np.asarray(context.job.global_batch % columns["dp"] == 0)
+
+
+def micro_batch_divisible(context: Context, columns: Columns) -> Mask:
+    """Micro-batches of equal size make up each replica's share of the batch."""
+    return np.asarray((context.job.global_batch // columns["dp"]) % columns["micro_batch"] == 0)
+
+
+def tp_divides_heads(context: Context, columns: Columns) -> Mask:
+    """Attention heads are split whole over tensor-parallel ranks."""
+    return np.asarray(context.model.num_heads % columns["tp"] == 0)
+
+
+def tp_divides_kv_heads(context: Context, columns: Columns) -> Mask:
+    """Key/value heads are split whole, or each is replicated the same number of times."""
+    heads = context.model.num_kv_heads
+    return np.asarray((heads % columns["tp"] == 0) | (columns["tp"] % heads == 0))
+
+
+def tp_divides_ffn(context: Context, columns: Columns) -> Mask:
+    """The MLP's width is split evenly."""
+    legal = context.model.ffn_size % columns["tp"] == 0
+    if context.model.moe:
+        legal &= context.model.moe.expert_ffn_size % columns["tp"] == 0
+    return np.asarray(legal)
+
+
+def tp_supported(context: Context, columns: Columns) -> Mask:
+    """The framework offers tensor parallelism."""
+    return np.asarray((columns["tp"] == 1) | context.traits.support.tp)
+
+
+def tp_within_scale_up_domain(context: Context, columns: Columns) -> Mask:
+    """Tensor parallelism stays inside the NVLink (xGMI, ICI) domain."""
+    return np.asarray(columns["tp"] <= context.cluster.node.scale_up.num_accelerators)
+
+
+def sequence_divisible(context: Context, columns: Columns) -> Mask:
+    """Context parallelism cuts the sequence into 2·cp equal pieces; tp into tp pieces."""
+    cp, tp = columns["cp"], columns["tp"]
+    pieces = np.where(cp > 1, 2 * cp, 1)
+    if context.traits.support.sequence_parallel:
+        pieces = pieces * tp
+    return np.asarray(context.job.seq_len % pieces == 0)
+
+
+def cp_supported(context: Context, columns: Columns) -> Mask:
+    """The framework offers context parallelism."""
+    return np.asarray((columns["cp"] == 1) | context.traits.support.cp)
+
+
+def pp_supported(context: Context, columns: Columns) -> Mask:
+    """The framework offers pipeline parallelism."""
+    return np.asarray((columns["pp"] == 1) | context.traits.support.pp)
+
+
+def pp_at_most_layers(context: Context, columns: Columns) -> Mask:
+    """Every stage holds at least one layer."""
+    return np.asarray(columns["pp"] <= context.model.num_blocks)
+
+
+def ep_divides_experts(context: Context, columns: Columns) -> Mask:
+    """Experts are split evenly over expert-parallel ranks, which lie inside data parallelism."""
+    num_experts = context.model.moe.num_experts if context.model.moe else 1
+    return np.asarray((num_experts % columns["ep"] == 0) & (columns["dp"] % columns["ep"] == 0))
+
+
+def ep_supported(context: Context, columns: Columns) -> Mask:
+    """The framework offers expert parallelism."""
+    return np.asarray((columns["ep"] == 1) | context.traits.support.ep)
+
+
+def vpp_supported(context: Context, columns: Columns) -> Mask:
+    """The framework offers an interleaved schedule."""
+    return np.asarray((columns["vpp"] == 1) | context.traits.support.vpp)
+
+
+def vpp_divides_layers(context: Context, columns: Columns) -> Mask:
+    """Interleaving needs several stages and equal chunks of whole layers."""
+    chunks = columns["pp"] * columns["vpp"]
+    even = (columns["pp"] > 1) & (context.model.num_blocks % chunks == 0)
+    return np.asarray((columns["vpp"] == 1) | even)
+
+
+def vpp_micro_batches(context: Context, columns: Columns) -> Mask:
+    """Interleaving needs a number of micro-batches that is a multiple of pp."""
+    num = context.job.global_batch // (columns["dp"] * columns["micro_batch"])
+    return np.asarray((columns["vpp"] == 1) | (num % columns["pp"] == 0))
+
+
+def zero_stage_offered(context: Context, columns: Columns) -> Mask:
+    """The framework offers the ZeRO stage with (or without) pipelining."""
+    support = context.traits.support
+    alone = np.isin(columns["zero_stage"], support.zero_stages)
+    piped = np.isin(columns["zero_stage"], support.zero_stages_with_pp)
+    return np.where(columns["pp"] > 1, piped, alone)
+
+
+def zero_needs_replicas(context: Context, columns: Columns) -> Mask:
+    """Sharding over a single rank changes nothing: only the lowest stage is kept."""
+    support = context.traits.support
+    lowest = np.where(
+        columns["pp"] > 1, min(support.zero_stages_with_pp, default=0), min(support.zero_stages)
+    )
+    return np.asarray((columns["dp"] * columns["cp"] > 1) | (columns["zero_stage"] == lowest))
+
+
+def offload_offered(context: Context, columns: Columns) -> Mask:
+    """The framework offers the offload; parameters need ZeRO stage 3, optimizers stage 1."""
+    offered = np.array([code in context.traits.support.offload for code in OFFLOAD_CODES])
+    legal = offered[columns["offload"].astype(int)]
+    stage = columns["zero_stage"]
+    legal &= ~_code_has(columns, "parameters") | (stage >= 3)
+    return np.asarray(legal & (~_code_has(columns, "optimizer") | (stage >= 1)))
+
+
+def offload_has_room(context: Context, columns: Columns) -> Mask:
+    """The node's host memory (or NVMe size and rates) is known, so that a limit can be kept."""
+    node = context.cluster.node
+    nvme = bool(node.nvme_bytes and node.nvme_read_bytes_per_s and node.nvme_write_bytes_per_s)
+    legal = ~_code_has(columns, "host") | bool(node.host_memory_bytes)
+    return np.asarray(legal & (~_code_has(columns, "nvme") | nvme))
+
+
+def _rule(check: Check, *needs: str) -> Rule:
+    message = (check.__doc__ or "").strip()
+    name: str = check.__name__
+    return Rule(name=name, needs=needs, message=message, is_legal=check)
+
+
+RULES: tuple[Rule, ...] = (
+    _rule(tp_supported, "tp"),
+    _rule(tp_divides_heads, "tp"),
+    _rule(tp_divides_kv_heads, "tp"),
+    _rule(tp_divides_ffn, "tp"),
+    _rule(tp_within_scale_up_domain, "tp"),
+    _rule(cp_supported, "cp"),
+    _rule(sequence_divisible, "cp", "tp"),
+    _rule(pp_supported, "pp"),
+    _rule(pp_at_most_layers, "pp"),
+    _rule(batch_divisible, "dp"),
+    _rule(within_cluster, "tp", "cp", "pp", "dp"),
+    _rule(whole_nodes, "tp", "cp", "pp", "dp"),
+    _rule(ep_supported, "ep"),
+    _rule(ep_divides_experts, "ep", "dp"),
+    _rule(micro_batch_divisible, "dp", "micro_batch"),
+    _rule(vpp_supported, "vpp"),
+    _rule(vpp_divides_layers, "pp", "vpp"),
+    _rule(vpp_micro_batches, "pp", "vpp", "dp", "micro_batch"),
+    _rule(zero_stage_offered, "zero_stage", "pp"),
+    _rule(zero_needs_replicas, "zero_stage", "dp", "cp", "pp"),
+    _rule(offload_offered, "offload", "zero_stage"),
+    _rule(offload_has_room, "offload"),
+)

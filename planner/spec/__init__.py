@@ -1,0 +1,1 @@
+"""Frozen dataclasses of the domain: model, cluster, job, framework traits, strategy."""

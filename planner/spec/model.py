@@ -1,0 +1,118 @@
+"""ModelSpec: the shape of a transformer, as much of it as memory and time depend on."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Architecture = Literal["decoder", "encoder", "encoder-decoder", "vision-encoder"]
+Norm = Literal["layernorm", "rmsnorm"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Biases:
+    """Which linear layers carry a bias vector."""
+
+    qkv: bool = False
+    attention_output: bool = False
+    mlp: bool = False
+    lm_head: bool = False
+    norm: bool = True
+    """The shift vector of a layernorm; an rmsnorm has none whatever this says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoeSpec:
+    """Mixture-of-experts layers: routed and shared experts, and which layers stay dense."""
+
+    num_experts: int
+    top_k: int
+    expert_ffn_size: int
+    num_shared_experts: int = 0
+    shared_ffn_size: int = 0
+    """Width of all shared experts together."""
+    num_leading_dense_layers: int = 0
+    moe_layer_step: int = 1
+    """2 when every second layer is a mixture, 1 when every layer after the leading ones is."""
+    router_bias: bool = False
+    expert_bias: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MlaSpec:
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
+
+    q_lora_rank: int
+    """0 when queries are projected directly."""
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """A transformer: sizes per layer, vocabulary, and the flags that add or drop parameters.
+
+    For encoder-decoder models ``num_layers`` counts the layers of one stack and
+    ``num_decoder_layers`` those of the second.
+    """
+
+    name: str
+    family: str = ""
+    architecture: Architecture = "decoder"
+    num_layers: int
+    num_decoder_layers: int = 0
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    ffn_size: int
+    gated_mlp: bool = False
+    activation: str = "gelu"
+    vocab_size: int
+    max_seq_len: int
+    tied_embeddings: bool = False
+    biases: Biases = field(default_factory=Biases)
+    norm: Norm = "layernorm"
+    norms_per_layer: int = 2
+    final_norm: bool = True
+    """False for post-norm encoders (BERT), whose last layer already ends in its own norm."""
+    qk_norm: Literal["none", "head", "full"] = "none"
+    """``head``: one weight vector of head_dim each for q and k; ``full``: over all heads."""
+    parallel_block: bool = False
+    """Attention and MLP read the same normalised input and run side by side (GPT-J, PaLM)."""
+    num_learned_positions: int = 0
+    sliding_window: int = 0
+    moe: MoeSpec | None = None
+    mla: MlaSpec | None = None
+    extra_params: int = 0
+    """Parameters outside the repeated shape (patch embeddings, pooler, embedding norm, ...)."""
+    extra_params_per_layer: int = 0
+    """Per-layer parameters outside the repeated shape (attention sinks, relative biases, ...)."""
+
+    @property
+    def query_size(self) -> int:
+        """Width of all query heads together."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        """Width of all key heads together (values have the same width without MLA)."""
+        return self.num_kv_heads * self.head_dim
+
+    @property
+    def value_size(self) -> int:
+        """Width of the attention output before its projection."""
+        return self.num_heads * (self.mla.v_head_dim if self.mla else self.head_dim)
+
+    @property
+    def num_blocks(self) -> int:
+        """All transformer layers of the model, both stacks of an encoder-decoder included."""
+        return self.num_layers + self.num_decoder_layers
+
+    @property
+    def num_moe_layers(self) -> int:
+        """How many layers hold a mixture of experts."""
+        if self.moe is None:
+            return 0
+        after = self.num_layers - self.moe.num_leading_dense_layers
+        return after // self.moe.moe_layer_step

@@ -1,0 +1,124 @@
+"""Strategy: one parallel layout, as a scalar record and as columns with the same field names."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from planner.units import Array
+
+OFFLOAD_CODES = (
+    "none",
+    "optimizer:host",
+    "optimizer+parameters:host",
+    "optimizer:nvme",
+    "optimizer+parameters:nvme",
+)
+RECOMPUTE_POLICIES = ("none", "selective", "full")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategyColumns:
+    """Columns of strategies: every field is an integer array of one common length.
+
+    Layers per stage and recomputation per layer are decided later, by the stage problem.
+    """
+
+    dp: Array
+    tp: Array
+    pp: Array
+    vpp: Array
+    cp: Array
+    ep: Array
+    zero_stage: Array
+    micro_batch: Array
+    num_micro_batches: Array
+    sequence_parallel: Array
+    offload: Array
+    """Index into OFFLOAD_CODES."""
+
+    @property
+    def num_gpus(self) -> Array:
+        """GPUs of each layout: dp · tp · pp · cp (ep lies inside dp)."""
+        gpus: Array = self.dp * self.tp * self.pp * self.cp
+        return gpus
+
+    def __len__(self) -> int:
+        return len(self.dp)
+
+    def take(self, index: Array) -> "StrategyColumns":
+        """Return the rows at ``index`` (integer positions or a mask)."""
+        return StrategyColumns(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+    @staticmethod
+    def concatenate(parts: list["StrategyColumns"]) -> "StrategyColumns":
+        """Stack columns of several spaces."""
+        names = [f.name for f in fields(StrategyColumns)]
+        return StrategyColumns(
+            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """One complete layout: degrees, batch, ZeRO, and per stage the layers and their policies."""
+
+    dp: int
+    tp: int
+    pp: int
+    vpp: int
+    cp: int
+    ep: int
+    zero_stage: int
+    micro_batch: int
+    num_micro_batches: int
+    sequence_parallel: bool
+    offload: str
+    layers_per_stage: tuple[int, ...]
+    selective_layers_per_stage: tuple[int, ...]
+    """Layers of each stage that recompute only their cheap, large activations."""
+    recompute_layers_per_stage: tuple[int, ...]
+    """Layers of each stage that are recomputed in full."""
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of the layout."""
+        return self.dp * self.tp * self.pp * self.cp
+
+    @property
+    def recompute(self) -> str:
+        """``none``, ``selective``, ``full``, or the share of layers under a mixed policy."""
+        num_layers = sum(self.layers_per_stage)
+        num_full = sum(self.recompute_layers_per_stage)
+        num_selective = sum(self.selective_layers_per_stage)
+        if num_full + num_selective == 0:
+            return "none"
+        if num_full == num_layers:
+            return "full"
+        if num_selective == num_layers:
+            return "selective"
+        parts = [
+            f"{name} {count}/{num_layers}"
+            for name, count in (("full", num_full), ("selective", num_selective))
+            if count
+        ]
+        return " + ".join(parts)
+
+    def columns(self) -> StrategyColumns:
+        """Return this layout as columns of length one."""
+
+        def one(value: int) -> Array:
+            return np.array([value])
+
+        return StrategyColumns(
+            dp=one(self.dp),
+            tp=one(self.tp),
+            pp=one(self.pp),
+            vpp=one(self.vpp),
+            cp=one(self.cp),
+            ep=one(self.ep),
+            zero_stage=one(self.zero_stage),
+            micro_batch=one(self.micro_batch),
+            num_micro_batches=one(self.num_micro_batches),
+            sequence_parallel=one(int(self.sequence_parallel)),
+            offload=one(OFFLOAD_CODES.index(self.offload)),
+        )

@@ -1,0 +1,72 @@
+"""Units: the constants, and how numbers are read from and shown to people.
+
+Inside the program every quantity is in base units (bytes, seconds, FLOPs, bytes/s, FLOP/s).
+"""
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+"""A scalar or a column of numbers; every cost function takes and returns these."""
+Mask = npt.NDArray[np.bool_]
+Index = npt.NDArray[np.intp]
+
+KIB = 2**10
+MIB = 2**20
+GIB = 2**30
+GB = 10**9
+GBIT_PER_S = 10**9 / 8
+TERA = 10**12
+US = 1e-6
+
+_COUNT_SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
+_COUNT = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMbBgGtT]?)\s*$")
+
+
+def parse_count(text: str) -> int:
+    """Read a count such as ``1024``, ``4M`` or ``15T`` (decimal suffixes k, M, B/G, T).
+
+    Raises ValueError when the text is not a positive count.
+    """
+    match = _COUNT.match(text)
+    if match is None:
+        raise ValueError(f"not a count: {text!r}; allowed are numbers such as 1024, 4M or 15T")
+    value = float(match.group(1)) * _COUNT_SUFFIX[match.group(2).lower()]
+    if value < 1 or value != int(value):
+        raise ValueError(f"not a positive whole number: {text!r}")
+    return int(value)
+
+
+def ceil_div(numerator: Array, denominator: Array) -> Array:
+    """Integer division rounded up; broadcasts."""
+    return -(-np.asarray(numerator) // np.asarray(denominator))
+
+
+def format_bytes(num_bytes: float) -> str:
+    """Format bytes as GiB (2**30), or MiB/KiB below a tenth of a GiB."""
+    for unit, size in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if abs(num_bytes) >= size / 10:
+            return f"{num_bytes / size:.2f} {unit}"
+    return f"{num_bytes:.0f} B"
+
+
+def format_seconds(seconds: float) -> str:
+    """Format seconds as d, h, min, s, ms or µs with about three digits."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if abs(seconds) >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(seconds) >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return "0 s" if seconds == 0 else f"{seconds / 1e-9:.3g} ns"
+
+
+def format_count(count: float) -> str:
+    """Format a count with a decimal suffix: 70.6B, 4.19M, 512."""
+    for suffix, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e4)):
+        if abs(count) >= size:
+            scale = 1e3 if suffix == "k" else size
+            return f"{count / scale:.3g}{suffix}"
+    return f"{count:g}"

@@ -1,0 +1,142 @@
+import time
+from pathlib import Path
+
+import pytest
+
+from planner.catalog.clusters import load_cluster
+from planner.catalog.paths import hwdb_dir
+from planner.errors import InputError
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "cluster.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def problems_of(argument: str | Path) -> dict[str, str]:
+    with pytest.raises(InputError) as caught:
+        load_cluster(argument)
+    return {problem.key: problem.message for problem in caught.value.problems}
+
+
+def test_nodes_times_node() -> None:
+    cluster = load_cluster("16xdgx-h100")
+    assert (cluster.num_nodes, cluster.num_accelerators) == (16, 128)
+    assert cluster.accelerator.name == "h100-sxm"
+    assert cluster.assumptions == ()
+    assert cluster.fabric.name == "ib-ndr"
+    assert cluster.fabric.num_accelerators == 128
+    assert cluster.fabric.bytes_per_s == pytest.approx(50e9)
+
+
+def test_accelerators_take_their_usual_node_and_say_so() -> None:
+    cluster = load_cluster("512xh100")
+    assert (cluster.name, cluster.num_nodes, cluster.node.name) == ("512xh100-sxm", 64, "dgx-h100")
+    assert cluster.assumptions == ("assumed node dgx-h100: 8 h100-sxm per node",)
+
+
+def test_fewer_accelerators_than_a_node_are_a_share_of_it() -> None:
+    whole, half = load_cluster("1xdgx-h100").node, load_cluster("4xh100-sxm").node
+    assert half.num_accelerators == half.scale_up.num_accelerators == 4
+    assert half.nic_bytes_per_s == whole.nic_bytes_per_s / 2
+    assert whole.host_memory_bytes is not None
+    assert half.host_memory_bytes == whole.host_memory_bytes / 2
+    assert half.host_link_bytes_per_s == whole.host_link_bytes_per_s
+    assert load_cluster("4xh100-sxm").fabric.bytes_per_s == pytest.approx(50e9)
+
+
+def test_accelerators_that_do_not_fill_nodes_are_an_error() -> None:
+    message = problems_of("12xh100")["12xh100-sxm"]
+    assert message == (
+        "12 is not a multiple of 8, the h100-sxm in one dgx-h100; nearest are 8 and 16"
+    )
+
+
+@pytest.mark.parametrize("count", ["0", "-2", "1.5", "1,000"])
+def test_counts_that_are_no_positive_whole_numbers_are_refused(count: str) -> None:
+    argument = f"{count}xdgx-h100"
+    assert "whole number of at least 1" in problems_of(argument)[argument]
+
+
+@pytest.mark.parametrize("argument", ["", "dgx-h100", "x", "8 h100", "8x"])
+def test_what_is_no_cluster_shows_what_is(argument: str) -> None:
+    assert "16xdgx-h100" in problems_of(argument)[argument or "''"]
+
+
+def test_unknown_names_offer_the_nearest() -> None:
+    assert "did you mean dgx-h100" in problems_of("16xdgxh100")["16xdgxh100"]
+    assert "mi250x-gcd" in problems_of("8xmi250x")["8xmi250x"]
+
+
+def test_a_file_overrides_figures_of_every_part(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        "node: dgx-h100\ncount: 4\nfabric: ib-hdr\noverrides: {nics: 4, nic_gbit_per_s: 200, "
+        "host_memory_gib: 1024, hbm_gib: 94, gemm_sustained_fraction: 0.61, "
+        "fabric_efficiency_fraction: 0.6, usd_per_hour: 10}\n",
+    )
+    cluster = load_cluster(str(path))
+    assert cluster.name == "cluster"
+    assert cluster.fabric.name == "ib-hdr"
+    assert cluster.fabric.bytes_per_s == pytest.approx(4 * 25e9 / 8)
+    assert cluster.fabric.efficiency_fraction == 0.6
+    assert cluster.node.host_memory_bytes == 2**40
+    assert cluster.node.usd_per_hour == 10
+    assert cluster.accelerator.hbm_bytes == 94 * 2**30
+    assert cluster.accelerator.gemm.sustained_fraction == 0.61
+    assert "given: hbm_gib 94" in cluster.assumptions
+
+
+def test_a_file_can_bring_its_own_accelerator_beside_it(tmp_path: Path) -> None:
+    text = (hwdb_dir() / "accelerators" / "h100-sxm.yaml").read_text(encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(text.replace("989", "500"), encoding="utf-8")
+    path = written(tmp_path, "node: dgx-h100\ncount: 1\naccelerator: ./mine.yaml\n")
+    accelerator = load_cluster(path).accelerator
+    assert accelerator.name == "mine"
+    assert accelerator.peak_flops_per_s["bf16"] == pytest.approx(500e12)
+
+
+def test_all_problems_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        "node: dgx-h10\ncount: 0\nfabrik: ib\nfabric: ib-nrd\noverrides: {host_memory: 1, "
+        "hbm_gib: 80e9, nics: 1.5, tdp_w: hot, nic_gbit_per_s: -1}\n",
+    )
+    problems = problems_of(path)
+    assert "did you mean dgx-h100" in problems["node"]
+    assert "greater than 0; given 0" in problems["count"]
+    assert "did you mean fabric?" in problems["fabrik"]
+    assert "did you mean ib-ndr" in problems["fabric"]
+    assert "did you mean host_memory_gib" in problems["overrides.host_memory"]
+    assert "overrides.hbm_gib" in problems
+    assert "positive whole number" in problems["overrides.nics"]
+    assert "must be a number" in problems["overrides.tdp_w"]
+    assert "greater than 0" in problems["overrides.nic_gbit_per_s"]
+
+
+def test_an_override_in_a_wrong_unit_is_implausible(tmp_path: Path) -> None:
+    path = written(tmp_path, "node: dgx-h100\ncount: 1\noverrides: {hbm_gib: 85899345920}\n")
+    assert "allowed 0.1 to 2000" in problems_of(path)["overrides.hbm_gib"]
+
+
+def test_a_node_without_ports_makes_no_cluster_but_stands_alone(tmp_path: Path) -> None:
+    lines = (hwdb_dir() / "nodes" / "dgx-h100.yaml").read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if not line.startswith(("nics:", "nic_gbit_per_s:"))]
+    (tmp_path / "node.yaml").write_text("\n".join(kept), encoding="utf-8")
+    one = load_cluster(written(tmp_path, "node: ./node.yaml\ncount: 1\n"))
+    assert one.fabric.bytes_per_s > 0
+    message = problems_of(written(tmp_path, "node: ./node.yaml\ncount: 2\n"))["cluster"]
+    assert "no network ports are known" in message
+
+
+def test_loading_a_cluster_reads_only_the_files_it_needs() -> None:
+    load_cluster("512xh100-sxm")
+    best = min(_seconds_to_load("512xh100-sxm") for _ in range(5))
+    assert best < 0.03
+
+
+def _seconds_to_load(argument: str) -> float:
+    start = time.perf_counter()
+    load_cluster(argument)
+    return time.perf_counter() - start

@@ -1,0 +1,153 @@
+from pathlib import Path
+
+import pytest
+
+from planner.catalog.figures import Figure, Source, Strict, implausible, load_yaml, validate
+from planner.catalog.names import nearest
+from planner.errors import InputError
+
+
+class Part(Strict):
+    hbm_gib: Figure
+    tdp_w: Figure | None = None
+
+
+class Board(Strict):
+    part: Part
+    sources: dict[str, Source]
+
+
+def figure(value: object, source: str = "sheet") -> dict[str, object]:
+    return {"value": value, "basis": "read", "source": source}
+
+
+def problems_of(part: dict[str, object]) -> dict[str, str]:
+    data = {"part": part, "sources": {"sheet": {"url": "https://example.org"}}}
+    with pytest.raises(InputError) as caught:
+        validate(Board, data, "board.yaml")
+    assert all(problem.where == "board.yaml" for problem in caught.value.problems)
+    return {problem.key: problem.message for problem in caught.value.problems}
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "file.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def error_of(path: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        load_yaml(path)
+    return str(caught.value)
+
+
+def test_a_good_file_becomes_its_model() -> None:
+    data = {"part": {"hbm_gib": figure(80)}, "sources": {"sheet": {"note": "n"}}}
+    assert validate(Board, data, "board.yaml").part.hbm_gib.value == 80
+
+
+def test_unknown_key_names_the_nearest_known_key() -> None:
+    problems = problems_of({"hbm_gib": figure(80), "tdp": figure(400)})
+    assert list(problems) == ["part.tdp"]
+    assert "unknown key" in problems["part.tdp"]
+    assert "did you mean tdp_w?" in problems["part.tdp"]
+
+
+def test_unknown_key_inside_a_figure_names_the_keys_of_a_figure() -> None:
+    problems = problems_of({"hbm_gib": {**figure(80), "sourc": "sheet"}})
+    assert "did you mean source?" in problems["part.hbm_gib.sourc"]
+
+
+def test_missing_key_lists_the_keys_that_are_given() -> None:
+    problems = problems_of({"tdp_w": figure(400)})
+    assert problems == {"part.hbm_gib": "is missing; given keys are tdp_w"}
+
+
+def test_text_is_not_taken_for_a_number() -> None:
+    assert (
+        "valid number; given '80GB'"
+        in problems_of({"hbm_gib": figure("80GB")})["part.hbm_gib.value"]
+    )
+
+
+@pytest.mark.parametrize("value", [0, -5, float("nan"), float("inf"), True, None])
+def test_values_that_are_no_positive_numbers_are_refused(value: object) -> None:
+    assert "part.hbm_gib.value" in problems_of({"hbm_gib": figure(value)})
+
+
+def test_unknown_basis_lists_the_allowed_ones() -> None:
+    message = problems_of({"hbm_gib": {**figure(80), "basis": "guessed"}})["part.hbm_gib.basis"]
+    assert "given 'guessed'" in message
+    assert "'recalled'" in message
+
+
+def test_a_source_that_the_file_does_not_list_is_an_error() -> None:
+    message = problems_of({"hbm_gib": figure(80, "shet")})["part.hbm_gib.source"]
+    assert message == "source 'shet' is not among the file's sources; did you mean sheet?"
+
+
+def test_an_implausible_magnitude_shows_the_allowed_range() -> None:
+    message = problems_of({"hbm_gib": figure(80e9)})["part.hbm_gib.value"]
+    assert message == ("implausible magnitude, wrong unit?; given 8e+10, allowed 0.1 to 2000")
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    part = {"hbm_gib": figure(80e9, "nowhere"), "tdp_w": figure("hot"), "colour": 1}
+    assert set(problems_of(part)) == {
+        "part.hbm_gib.value",
+        "part.hbm_gib.source",
+        "part.tdp_w.value",
+        "part.colour",
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("bf16_dense_tflops", 0.3),
+        ("bf16_dense_tflops", 312e12),
+        ("hbm_gb_per_s", 2.0),
+        ("latency_us", 2e-6 / 1e3),
+        ("efficiency_fraction", 80),
+        ("nic_gbit_per_s", 400e9),
+    ],
+)
+def test_figures_in_a_wrong_unit_are_implausible(key: str, value: float) -> None:
+    assert implausible(key, value)
+
+
+def test_a_key_given_twice_is_an_error_with_its_line(tmp_path: Path) -> None:
+    message = error_of(written(tmp_path, "a: 1\nb:\n  c: 1\n  c: 2\n"))
+    assert message.endswith("file.yaml::line 4: key 'c' is given twice in one mapping")
+
+
+def test_malformed_yaml_is_an_error_with_its_line(tmp_path: Path) -> None:
+    assert "file.yaml::line 2: " in error_of(written(tmp_path, "a: {b: 1\nc: 2\n"))
+
+
+@pytest.mark.parametrize("text", ["", "- 1\n", "word\n"])
+def test_a_file_that_is_no_mapping_is_an_error(tmp_path: Path, text: str) -> None:
+    assert "must be a mapping" in error_of(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("text", ["a: \x07\n", "a: !!python/object:os.system {}\n", "{a: 1}: 2\n"])
+def test_what_is_not_plain_yaml_is_an_input_error(tmp_path: Path, text: str) -> None:
+    assert "file.yaml::" in error_of(written(tmp_path, text))
+
+
+def test_keys_that_yaml_reads_as_numbers_or_switches_are_refused(tmp_path: Path) -> None:
+    assert "keys must be words" in error_of(written(tmp_path, "on: 1\n"))
+
+
+def test_missing_and_unreadable_files_are_input_errors(tmp_path: Path) -> None:
+    assert "no such file" in error_of(tmp_path / "none.yaml")
+    assert "cannot be read" in error_of(tmp_path)
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    assert "cannot be read" in error_of(binary)
+
+
+def test_nearest_puts_like_spellings_before_names_that_contain_the_word() -> None:
+    assert nearest("dgxh100", ["dgx-h100", "h100", "a100"])[0] == "dgx-h100"
+    assert nearest("mi250x", ["mi250x-gcd", "t4"]) == ["mi250x-gcd"]
+    assert nearest("zzz", ["h100"]) == []

@@ -1,0 +1,182 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from planner.catalog.figures import load_yaml
+from planner.catalog.hardware import (
+    KINDS,
+    aliases,
+    check_accelerator,
+    list_accelerators,
+    list_fabrics,
+    list_names,
+    list_nodes,
+    load_accelerator,
+    load_fabric,
+    load_node,
+)
+from planner.catalog.hardware_rows import describe_accelerator, describe_hardware, describe_node
+from planner.catalog.paths import hwdb_dir
+from planner.errors import InputError
+from planner.spec.cluster import AcceleratorSpec
+
+
+def raw_a100() -> dict[str, object]:
+    return load_yaml(hwdb_dir() / "accelerators" / "a100-sxm-80.yaml")
+
+
+def problems_of(raw: dict[str, object]) -> dict[str, str]:
+    with pytest.raises(InputError) as caught:
+        check_accelerator(raw, "mine.yaml")
+    return {problem.key: problem.message for problem in caught.value.problems}
+
+
+@pytest.mark.parametrize("name", list_accelerators())
+def test_every_accelerator_loads_and_knows_its_node(name: str) -> None:
+    accelerator = load_accelerator(name)
+    assert accelerator.peak_flops_per_s.keys() & {"bf16", "fp16"}
+    assert accelerator.usual_node is not None
+    assert load_node(accelerator.usual_node).accelerator.name == name
+
+
+@pytest.mark.parametrize("name", list_nodes())
+def test_every_node_loads_with_its_accelerator_and_fabric(name: str) -> None:
+    node = load_node(name)
+    assert node.nic_bytes_per_s > 0
+    assert node.scale_up.num_accelerators >= node.num_accelerators
+    assert load_fabric(node.fabric).efficiency_fraction <= 1
+
+
+@pytest.mark.parametrize("name", list_fabrics())
+def test_every_fabric_loads(name: str) -> None:
+    assert load_fabric(name).latency_s > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_figure_has_a_citation_and_no_catalog_figure_is_given_by_a_user(kind: str) -> None:
+    for name in list_names(kind):  # type: ignore[arg-type]
+        for row in describe_hardware(name).rows:
+            assert row.source, (name, row.name)
+            assert row.basis in {"read", "recalled", "derived", "assumed", "measured"}
+
+
+def test_no_file_lists_a_source_that_no_figure_uses() -> None:
+    for path in hwdb_dir().glob("*/*.yaml"):
+        used = set(re.findall(r"source: ([\w-]+)", path.read_text(encoding="utf-8")))
+        assert used == set(load_yaml(path)["sources"]), path
+
+
+def test_names_and_aliases_are_unique_and_lead_somewhere() -> None:
+    seen: set[str] = set()
+    for kind in KINDS:
+        names = list_names(kind)
+        assert set(aliases()[kind].values()) <= set(names)
+        for name in [*names, *aliases()[kind]]:
+            assert name == name.lower()
+            assert name not in seen
+            seen.add(name)
+
+
+def test_a100_is_converted_to_base_units() -> None:
+    a100 = load_accelerator("a100-sxm-80")
+    assert a100.hbm_bytes == pytest.approx(79.15 * 2**30)
+    assert a100.hbm_bytes_per_s == pytest.approx(2.039e12)
+    assert a100.peak_flops_per_s["bf16"] == pytest.approx(312e12)
+    assert a100.peak_flops_per_s["fp32"] == pytest.approx(19.5e12)
+    assert "fp8" not in a100.peak_flops_per_s
+    assert a100.gemm.launch_s == pytest.approx(6.5e-6)
+    assert a100.gemm.num_multiprocessors == 108
+    assert a100.gemm.sustained_fraction == 0.83
+    assert a100.tdp_w == 400
+
+
+def test_dgx_h100_is_converted_to_base_units() -> None:
+    node = load_node("dgx-h100")
+    assert node.accelerator.peak_flops_per_s["fp8"] == pytest.approx(1979e12)
+    assert node.num_accelerators == 8
+    assert node.scale_up.bytes_per_s == pytest.approx(450e9)
+    assert node.nic_bytes_per_s == pytest.approx(8 * 400e9 / 8)
+    assert node.host_memory_bytes == 2048 * 2**30
+    assert node.host_link_bytes_per_s == pytest.approx(52e9)
+    assert node.nvme_bytes == pytest.approx(30.72e12)
+    fit = node.accelerator.collectives["all_reduce"][-1]
+    assert fit.num_ranks == 8
+    assert fit.busbw_bytes_per_s == pytest.approx((241e9, 458e9))
+    assert fit.latency_s == pytest.approx((18e-6, 65.4e-6))
+
+
+def test_omni_path_is_a_fit_on_the_bloom_runs() -> None:
+    assert load_fabric("omni-path-100").efficiency_fraction == 0.5
+    row = next(r for r in describe_hardware("omni-path-100").rows if "efficiency" in r.name)
+    assert "bigscience" in row.source
+
+
+def test_collectives_follow_the_scale_up_rate_of_the_node() -> None:
+    full, third = load_node("dgx-a100"), load_node("jean-zay-a100")
+    fast = full.accelerator.collectives["all_reduce"][0].busbw_bytes_per_s
+    slow = third.accelerator.collectives["all_reduce"][0].busbw_bytes_per_s
+    assert slow == pytest.approx([rate / 3 for rate in fast])
+    assert any("times 0.33" in text for text in third.assumptions)
+
+
+def test_a_tray_of_an_nvl72_lies_in_a_domain_of_72() -> None:
+    tray = load_node("gb200-tray")
+    assert (tray.num_accelerators, tray.scale_up.num_accelerators) == (4, 72)
+
+
+def test_aliases_ignore_case_and_unknown_names_offer_the_nearest() -> None:
+    assert load_accelerator("A100-80GB").name == "a100-sxm-80"
+    with pytest.raises(InputError, match=r"unknown accelerator 'h10o'; did you mean h100"):
+        load_accelerator("h10o")
+    with pytest.raises(InputError, match=r"unknown hardware 'dgxh100'; did you mean dgx-h100"):
+        describe_hardware("dgxh100")
+
+
+def test_assumed_figures_are_named_with_their_reason() -> None:
+    t4: AcceleratorSpec = load_accelerator("t4")
+    assert any("gemm.sustained_fraction" in text for text in t4.assumptions)
+    assert load_accelerator("a100-sxm-80").assumptions == ()
+
+
+def test_several_problems_of_a_file_are_reported_at_once() -> None:
+    raw = raw_a100()
+    raw["hbm_gib"] = {"value": 80e9, "basis": "read", "source": "llm-analysis"}
+    raw["hbm_gbps"] = raw.pop("hbm_gb_per_s")
+    raw["tdp_w"] = {"value": 400, "basis": "read", "source": "nowhere"}
+    del raw["bf16_dense_tflops"], raw["fp16_dense_tflops"]
+    problems = problems_of(raw)
+    assert "implausible magnitude" in problems["hbm_gib.value"]
+    assert "hbm_gb_per_s?" in problems["hbm_gbps"]
+    assert "is missing" in problems["hbm_gb_per_s"]
+    assert "not among the file's sources" in problems["tdp_w.source"]
+    assert "fp16_dense_tflops" in problems["bf16_dense_tflops"]
+
+
+def test_collective_lists_of_different_length_are_an_error(tmp_path: Path) -> None:
+    text = (hwdb_dir() / "accelerators" / "a100-sxm-80.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "mine.yaml"
+    path.write_text(text.replace("[57.6, 191]", "[57.6]"), encoding="utf-8")
+    with pytest.raises(InputError, match="must list as many values"):
+        load_accelerator(path)
+
+
+def test_ports_without_their_rate_are_an_error(tmp_path: Path) -> None:
+    text = (hwdb_dir() / "nodes" / "dgx-h100.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "mine.yaml"
+    path.write_text(re.sub(r"nic_gbit_per_s: .*\n", "", text), encoding="utf-8")
+    with pytest.raises(InputError, match="nic_gbit_per_s: is missing; nics alone"):
+        load_node(path)
+
+
+def test_rows_show_vendor_units_and_sources() -> None:
+    rows = {row.name: row for row in describe_accelerator("h100-sxm").rows}
+    row = rows["hbm_gb_per_s"]
+    assert (row.value, row.unit, row.basis) == ("3350", "GB/s", "read")
+    assert row.source.startswith("stas00/ml-engineering compute/accelerator/README.md @744d01e")
+    assert rows["collectives.all_reduce[2].busbw_gb_per_s"].value == "241, 458"
+    node = describe_node("dgx-h100")
+    assert node.texts["accelerator"] == "h100-sxm"
+    units = {row.name: row.unit for row in node.rows}
+    assert units["scale_up.gb_per_s_per_direction"] == "GB/s per direction"
+    assert units["price.usd_per_hour"] == "USD/h"

@@ -1,0 +1,196 @@
+"""Model files: defaults, catalog names, and every problem of a bad file at once."""
+
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from planner.catalog import models
+from planner.catalog.models import list_models, load_model, load_model_details, model_file
+from planner.errors import InputError
+
+MINIMAL = {
+    "num_layers": 4,
+    "hidden_size": 512,
+    "num_heads": 8,
+    "vocab_size": 1000,
+    "max_seq_len": 256,
+}
+
+
+def write(folder: Path, **keys: object) -> Path:
+    path = folder / "mine.yaml"
+    given = {key: value for key, value in (MINIMAL | keys).items() if value is not ...}
+    path.write_text(yaml.safe_dump(given), encoding="utf-8")
+    return path
+
+
+def problems_of(path: Path | str) -> dict[str, str]:
+    with pytest.raises(InputError) as caught:
+        load_model(path)
+    return {problem.key: problem.message for problem in caught.value.problems}
+
+
+def test_minimal_file_takes_the_defaults_of_a_plain_block(tmp_path: Path) -> None:
+    model = load_model(write(tmp_path))
+    assert model.name == "mine"
+    assert (model.num_kv_heads, model.head_dim, model.ffn_size) == (8, 64, 2048)
+    assert (model.norm, model.gated_mlp, model.tied_embeddings) == ("layernorm", False, False)
+    assert model.num_learned_positions == 0
+    assert load_model(str(write(tmp_path))) == model
+
+
+def test_learned_positions_default_to_the_sequence_length(tmp_path: Path) -> None:
+    assert load_model(write(tmp_path, position="learned")).num_learned_positions == 256
+    path = write(tmp_path, position="learned", num_learned_positions=258)
+    assert load_model(path).num_learned_positions == 258
+
+
+def test_named_extras_are_summed(tmp_path: Path) -> None:
+    extras = [
+        {"name": "pooler", "count": 10, "reason": "(2, 5)"},
+        {"name": "class token", "count": 5, "reason": "(5,)"},
+    ]
+    model = load_model(write(tmp_path, extra_params=extras, extra_params_per_layer=extras[:1]))
+    assert (model.extra_params, model.extra_params_per_layer) == (15, 10)
+
+
+def test_shared_experts_default_to_the_routed_width(tmp_path: Path) -> None:
+    moe = {"num_experts": 8, "top_k": 2, "expert_ffn_size": 128, "num_shared_experts": 2}
+    model = load_model(write(tmp_path, moe=moe))
+    assert model.moe is not None
+    assert model.moe.shared_ffn_size == 256
+
+
+def test_latent_attention_gives_the_head_size(tmp_path: Path) -> None:
+    mla = {
+        "q_lora_rank": 0,
+        "kv_lora_rank": 64,
+        "qk_nope_head_dim": 32,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 32,
+    }
+    assert load_model(write(tmp_path, mla=mla, num_heads=10)).head_dim == 48
+
+
+def test_encoder_decoder_has_two_equal_stacks_unless_told(tmp_path: Path) -> None:
+    assert load_model(write(tmp_path, architecture="encoder-decoder")).num_blocks == 8
+
+
+def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
+    moe = {"num_experts": 4, "top_k": 5, "expert_ffn_size": 0, "num_leading_dense_layers": 4}
+    path = write(
+        tmp_path, num_layers=-1, num_kv_heads=3, hidden_size=500, colour="red", norm="nrm", moe=moe
+    )
+    assert {
+        "num_layers",
+        "num_kv_heads",
+        "num_heads",
+        "colour",
+        "norm",
+        "moe.top_k",
+        "moe.expert_ffn_size",
+    } <= problems_of(path).keys()
+
+
+def test_problems_are_addressed_by_file_and_key(tmp_path: Path) -> None:
+    path = write(tmp_path, num_kv_heads=3)
+    with pytest.raises(InputError) as caught:
+        load_model(path)
+    assert str(caught.value) == (
+        f"{path}::num_kv_heads: does not divide num_heads = 8; given 3, allowed 1, 2, 4, 8"
+    )
+
+
+MOE = {"num_experts": 4, "top_k": 2, "expert_ffn_size": 64}
+MLA = {
+    "q_lora_rank": 0,
+    "kv_lora_rank": 8,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 8,
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "key", "message"),
+    [
+        ({"hidden_size": 500}, "num_heads", "hidden_size = 500"),
+        ({"num_kv_heads": 16}, "num_kv_heads", "given 16, allowed 1, 2, 4, 8"),
+        ({"vocab_size": 0}, "vocab_size", "given 0, allowed 1 or more"),
+        ({"max_seq_len": 0}, "max_seq_len", "0"),
+        ({"num_heads": "8"}, "num_heads", "8"),
+        ({"num_heads": True}, "num_heads", "True"),
+        ({"num_layers": ...}, "num_layers", ""),
+        ({"activation": "tanh"}, "activation", "tanh"),
+        ({"moe": MOE | {"top_k": 9}}, "moe.top_k", "given 9, allowed 1 to 4"),
+        (
+            {"moe": MOE | {"num_leading_dense_layers": 4}},
+            "moe.num_leading_dense_layers",
+            "given 4, allowed 0 to 3",
+        ),
+        ({"moe": MOE | {"moe_layer_step": 5}}, "moe.moe_layer_step", "given 5, allowed 1 to 4"),
+        ({"moe": MOE | {"shared_ffn_size": 64}}, "moe.shared_ffn_size", "num_shared_experts"),
+        ({"moe": MOE, "architecture": "encoder-decoder"}, "architecture", "encoder-decoder"),
+        ({"num_decoder_layers": 4}, "num_decoder_layers", "architecture decoder; given 4"),
+        ({"num_learned_positions": 300}, "num_learned_positions", "position rope"),
+        (
+            {"num_learned_positions": 200, "position": "learned"},
+            "num_learned_positions",
+            "given 200, allowed 256 or more",
+        ),
+        ({"mla": MLA, "head_dim": 64}, "head_dim", "given 64, allowed 16"),
+        ({"mla": MLA, "num_kv_heads": 4}, "num_kv_heads", "given 4, allowed 8"),
+        ({"mla": MLA, "qk_norm": "head"}, "qk_norm", "given head, allowed none"),
+        ({"mla": MLA, "biases": {"qkv": True}}, "biases.qkv", "given true, allowed false"),
+    ],
+)
+def test_bad_key_is_named(tmp_path: Path, keys: dict[str, object], key: str, message: str) -> None:
+    assert message in problems_of(write(tmp_path, **keys))[key]
+
+
+def test_missing_file_is_a_problem_not_a_traceback(tmp_path: Path) -> None:
+    assert problems_of(tmp_path / "absent.yaml")
+
+
+def test_unknown_name_gives_the_nearest_ones() -> None:
+    with pytest.raises(InputError, match="llama3-8b"):
+        load_model("llama3-8")
+
+
+def test_name_with_a_path_inside_is_not_looked_up_in_the_catalog() -> None:
+    with pytest.raises(InputError):
+        load_model("../models/gpt2-small")
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_catalog_file_says_where_its_figures_are_from(name: str) -> None:
+    details = load_model_details(name)
+    assert details.spec.name == name
+    assert details.path == model_file(name)
+    assert details.file.provenance is not None
+    assert details.file.provenance.sources
+
+
+def test_catalog_file_must_give_counts_and_provenance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, moe=MOE)
+    monkeypatch.setattr(models, "models_dir", lambda: tmp_path)
+    assert list_models() == ["mine"]
+    assert problems_of("mine").keys() == {
+        "params_expected",
+        "params_active_expected",
+        "provenance",
+    }
+
+
+def test_loading_a_model_takes_less_than_ten_milliseconds() -> None:
+    load_model("deepseek-v3")
+    elapsed_s = []
+    for _ in range(5):
+        start = time.perf_counter()
+        load_model("deepseek-v3")
+        elapsed_s.append(time.perf_counter() - start)
+    assert min(elapsed_s) < 0.010
