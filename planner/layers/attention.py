@@ -182,7 +182,9 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
         causal = 0.5 if model.architecture == "decoder" else 1.0
         return Op(
             name="attention_core",
-            attention=FlashAttention(flops=square_flops * causal, seq_len=seq_len),
+            attention=FlashAttention(
+                square_flops=square_flops, causal_fraction=causal, seq_len=seq_len
+            ),
             saved_bytes=tokens * heads * 4.0,
             forward_comms=(ring,),
             backward_comms=(ring, ring_back),

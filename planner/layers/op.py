@@ -64,11 +64,18 @@ class Gemm:
 
 @dataclass(frozen=True, kw_only=True)
 class FlashAttention:
-    """Fused attention over ``num_pairs`` query-key pairs and heads, causal pairs only once."""
+    """Fused attention of one micro-batch."""
 
-    flops: Array
-    """Forward FLOPs actually executed (half of the square when causal)."""
+    square_flops: Array
+    """Forward FLOPs over all query-key pairs."""
+    causal_fraction: float
+    """Share of the pairs the kernel computes: half when causal."""
     seq_len: float
+
+    @property
+    def flops(self) -> Array:
+        """Forward FLOPs executed."""
+        return self.square_flops * self.causal_fraction
 
 
 @dataclass(frozen=True, kw_only=True)

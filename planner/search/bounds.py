@@ -222,9 +222,7 @@ def _policies(model: StageModel, limits: Limits, layers: Array) -> tuple[Array, 
             + num_full * limits.full_bytes
         )
         room = np.where(num_full > 0, limits.room_recomputing_bytes, limits.room_bytes)
-        added_s = (
-            num_selective * model.selective_s[:, None] + num_full * model.full_s[:, None]
-        )
+        added_s = num_selective * model.selective_s[:, None] + num_full * model.full_s[:, None]
         better = (used <= room) & (added_s < best_s)
         best_s = np.where(better, added_s, best_s)
         best_selective = np.where(better, num_selective, best_selective)

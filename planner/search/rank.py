@@ -43,9 +43,7 @@ def top_k(candidates: Candidates, rows: Index, k: int) -> list[Ranked]:
     return _solve_in_order(candidates, order[:done], k, limit_s=float("inf"))
 
 
-def _solve_in_order(
-    candidates: Candidates, rows: Index, k: int, *, limit_s: float
-) -> list[Ranked]:
+def _solve_in_order(candidates: Candidates, rows: Index, k: int, *, limit_s: float) -> list[Ranked]:
     """Solve rows by ascending bound until no other can be among the k best below ``limit_s``."""
     order = rows[np.argsort(candidates.lower_s[rows], kind="stable")]
     best: list[Ranked] = []
@@ -81,9 +79,7 @@ def frontier(candidates: Candidates) -> list[Ranked]:
     best_s = np.full(len(gpus), np.inf)
     for per_count in (1, 8, len(candidates.strategy)):
         limit = np.minimum(_useful_limit_s(gpus, best_s), best_s)
-        open_rows = np.flatnonzero(
-            (candidates.lower_s < limit[group]) & ~candidates.is_refined
-        )
+        open_rows = np.flatnonzero((candidates.lower_s < limit[group]) & ~candidates.is_refined)
         candidates.refine(_first_per_group(candidates, open_rows, group, per_count))
         np.minimum.at(best_s, group, candidates.upper_s)
     limit = _useful_limit_s(gpus, best_s)
@@ -101,9 +97,7 @@ def frontier(candidates: Candidates) -> list[Ranked]:
     return kept
 
 
-def _first_per_group(
-    candidates: Candidates, rows: Index, group: Index, per_group: int
-) -> Index:
+def _first_per_group(candidates: Candidates, rows: Index, group: Index, per_group: int) -> Index:
     """Of ``rows``, the ``per_group`` with the least bound in every group."""
     order = rows[np.lexsort((rows, candidates.lower_s[rows], group[rows]))]
     _, starts, sizes = np.unique(group[order], return_index=True, return_counts=True)

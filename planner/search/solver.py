@@ -109,10 +109,17 @@ def _add_objective(problem: cp_model.CpModel, model: StageModel, variables: _Var
         + steps(fixed[i])
         for i in range(num_stages)
     ]
-    horizon = 2 * steps(
-        float((model.layer_s[0] + model.full_s[0]) * sum(v.proto.domain[1] for v in variables.layers))
-        + float(fixed.sum())
-    ) + 2
+    horizon = (
+        2
+        * steps(
+            float(
+                (model.layer_s[0] + model.full_s[0])
+                * sum(v.proto.domain[1] for v in variables.layers)
+            )
+            + float(fixed.sum())
+        )
+        + 2
+    )
     slowest = problem.new_int_var(0, horizon, "slowest")
     for time in times:
         problem.add(slowest >= time)
@@ -129,8 +136,7 @@ def _add_objective(problem: cp_model.CpModel, model: StageModel, variables: _Var
             constant = (i == 0) * model.tail_first_s[piece, 0]
             constant += (i == num_stages - 1) * model.tail_last_s[piece, 0]
             problem.add(
-                tail
-                >= steps(model.tail_layer_s[piece, 0]) * variables.layers[i] + steps(constant)
+                tail >= steps(model.tail_layer_s[piece, 0]) * variables.layers[i] + steps(constant)
             )
     m, v = int(model.strategy.num_micro_batches[0]), int(model.strategy.vpp[0])
     problem.minimize((m * v - 1) * slowest + sum(times) + v * tail)
