@@ -1,3 +1,3 @@
-"""Planner: how should this training job be cut up across this cluster?"""
+"""Answers how a training job should be cut up across a cluster."""
 
 __version__ = "0.1.0"

@@ -12,6 +12,8 @@ Array = npt.NDArray[np.float64]
 """A scalar or a column of numbers; every cost function takes and returns these."""
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
+Rows = Index | Mask
+"""Positions, or a mask, of the rows of a column."""
 
 KIB = 2**10
 MIB = 2**20
@@ -39,9 +41,10 @@ def parse_count(text: str) -> int:
     return int(value)
 
 
-def ceil_div(numerator: Array, denominator: Array) -> Array:
+def ceil_div(numerator: Array | int, denominator: Array | int) -> Array:
     """Integer division rounded up; broadcasts."""
-    return -(-np.asarray(numerator) // np.asarray(denominator))
+    quotient: Array = -(-np.asarray(numerator) // np.asarray(denominator))
+    return quotient
 
 
 def format_bytes(num_bytes: float) -> str:
@@ -65,8 +68,7 @@ def format_seconds(seconds: float) -> str:
 
 def format_count(count: float) -> str:
     """Format a count with a decimal suffix: 70.6B, 4.19M, 512."""
-    for suffix, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e4)):
-        if abs(count) >= size:
-            scale = 1e3 if suffix == "k" else size
-            return f"{count / scale:.3g}{suffix}"
+    for suffix, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(count) >= size * (10 if suffix == "k" else 1):
+            return f"{count / size:.3g}{suffix}"
     return f"{count:g}"

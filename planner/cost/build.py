@@ -17,7 +17,7 @@ from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import FrameworkTraits
-from planner.units import Array
+from planner.units import Array, Mask
 
 HOST_USABLE_FRACTION = 0.9
 """Of host memory; the rest is left to the operating system and data loading."""
@@ -192,7 +192,7 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
 def link_seconds(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
     """Busy seconds of activations and gradients crossing one stage boundary, all chunks."""
     domain = context.cluster.node.scale_up.num_accelerators
-    crosses = strategy.num_gpus > domain
+    crosses: Mask = strategy.num_gpus > domain
     seconds = point_to_point_s(
         parts.costs.at(parts.costs.boundary_bytes), crosses=crosses, cluster=context.cluster
     )
@@ -249,9 +249,9 @@ def overhead_bytes(context: Context, strategy: StrategyColumns) -> Array:
     groups = ZERO + sum(
         1.0 * (getattr(strategy, axis) > 1) for axis in ("dp", "tp", "pp", "cp", "ep")
     )
-    return (
-        overheads.context_bytes + overheads.workspace_bytes + groups * overheads.communicator_bytes
-    )
+    fixed = overheads.context_bytes + overheads.workspace_bytes
+    total: Array = fixed + groups * overheads.communicator_bytes
+    return total
 
 
 def host_limit(context: Context, strategy: StrategyColumns) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.cost.topology import Group
 from planner.spec.cluster import ClusterSpec, Collective, CollectiveFit
-from planner.units import Array
+from planner.units import Array, Mask
 
 
 def busbw_factor(collective: Collective, num_ranks: Array) -> Array:
@@ -17,7 +17,7 @@ def busbw_factor(collective: Collective, num_ranks: Array) -> Array:
     Source: nccl-tests, doc/PERFORMANCE.md. Zero for a group of one.
     """
     n = np.asarray(num_ranks, dtype=float)
-    share = (n - 1.0) / n
+    share: Array = (n - 1.0) / n
     return 2.0 * share if collective == "all_reduce" else share
 
 
@@ -67,7 +67,8 @@ def _fitted_s(
             alpha + factor * num_bytes / bandwidth
             for alpha, bandwidth in zip(fit.latency_s, fit.busbw_bytes_per_s, strict=True)
         ]
-        return np.minimum.reduce(np.broadcast_arrays(*pieces))
+        least: Array = np.minimum.reduce(np.broadcast_arrays(*pieces))
+        return least
 
     seconds = one(ordered[-1])
     for fit in reversed(ordered[:-1]):
@@ -139,7 +140,7 @@ def collective_s(
     return np.where((num_bytes > 0) & (group.size > 1), seconds, 0.0)
 
 
-def point_to_point_s(num_bytes: Array, *, crosses: Array, cluster: ClusterSpec) -> Array:
+def point_to_point_s(num_bytes: Array, *, crosses: Mask, cluster: ClusterSpec) -> Array:
     """One message between neighbours, over the fabric where ``crosses``, else in the domain."""
     level, fabric = cluster.node.scale_up, cluster.fabric
     inside = level.latency_s + num_bytes / (level.bytes_per_s * level.efficiency_fraction)

@@ -95,7 +95,8 @@ def gemm_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Ar
         arithmetic_s = smooth_gemm_flops_s(m, n, k, efficiency, rate) * gemm.count
     traffic_bytes = 2.0 * (m * k + k * n + m * n) * gemm.count
     traffic_s = traffic_bytes / (GEMM_HBM_FRACTION * accelerator.hbm_bytes_per_s)
-    return efficiency.launch_s + np.maximum(arithmetic_s, traffic_s)
+    seconds: Array = efficiency.launch_s + np.maximum(arithmetic_s, traffic_s)
+    return seconds
 
 
 def gemm_backward_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Array:

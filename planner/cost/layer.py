@@ -26,7 +26,7 @@ from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import FrameworkTraits
-from planner.units import Array
+from planner.units import Array, Index
 
 COMM_ITEM = {"tp": "tensor_parallel", "cp": "context_parallel", "ep": "expert_parallel"}
 COMPUTE_ITEMS = ("gemm", "attention", "memory_bound", "launch")
@@ -82,7 +82,7 @@ class LayerCosts:
     Layers of several kinds (dense and mixture) are averaged, weighted by their number.
     """
 
-    index: Array
+    index: Index
     num_shapes: int
     forward: TimeItems
     backward: TimeItems
@@ -108,7 +108,8 @@ class LayerCosts:
 
     def at(self, values: Array) -> Array:
         """Spread values of the distinct shapes over all strategies."""
-        return np.broadcast_to(values, (self.num_shapes,))[self.index]
+        spread: Array = np.broadcast_to(values, (self.num_shapes,))[self.index]
+        return spread
 
     def exposed_at(self, items: TimeItems) -> Array:
         """Exposed seconds of ``items`` for every strategy."""
@@ -199,7 +200,7 @@ def _mean_items(kinds: tuple[LayerGroup, ...], items: list[TimeItems]) -> TimeIt
     )
 
 
-def _distinct(strategy: StrategyColumns) -> tuple[StrategyColumns, Array]:
+def _distinct(strategy: StrategyColumns) -> tuple[StrategyColumns, Index]:
     """Rows with distinct layer shapes, and the map from every row to its shape."""
     key = np.zeros(len(strategy), dtype=np.int64)
     for name in ("micro_batch", "tp", "cp", "ep", "sequence_parallel"):

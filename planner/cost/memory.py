@@ -28,7 +28,8 @@ class StateBytes:
 def offloads(strategy: StrategyColumns, what: str) -> Array:
     """1.0 where the strategy offloads ``what`` (optimizer, parameters) or uses ``nvme``."""
     table = np.array([1.0 if what in code else 0.0 for code in OFFLOAD_CODES])
-    return table[strategy.offload]
+    chosen: Array = table[strategy.offload]
+    return chosen
 
 
 def shard_degree(strategy: StrategyColumns, traits: StateTraits) -> Array:

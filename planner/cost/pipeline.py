@@ -11,7 +11,7 @@ def makespan_s(slowest_s: Array, sum_s: Array, num_micro_batches: Array, vpp: Ar
     return interleaved.makespan_s(slowest_s, sum_s, num_micro_batches, vpp)
 
 
-def in_flight(stage: Array, pp: Array, num_micro_batches: Array, vpp: Array) -> Array:
+def in_flight(stage: Array, pp: Array | float, num_micro_batches: Array, vpp: Array) -> Array:
     """Micro-batches in flight per stage: 1F1B where vpp is 1, interleaved otherwise."""
     return np.where(
         vpp > 1,

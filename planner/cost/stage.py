@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.cost.pipeline import in_flight, makespan_s
 from planner.spec.strategy import StrategyColumns
-from planner.units import Array
+from planner.units import Array, Mask, Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class StageModel:
     host_limit_bytes: Array
     """Host memory or NVMe per accelerator; infinite where nothing is offloaded."""
 
-    def take(self, index: Array) -> "StageModel":
+    def take(self, index: Rows) -> "StageModel":
         """Return the rows at ``index``."""
         values = {}
         for field in fields(self):
@@ -93,7 +93,7 @@ def _ends(num_stages: int) -> tuple[Array, Array]:
 def in_flight_matrix(model: StageModel, num_stages: int) -> Array:
     """Micro-batches in flight on every stage, C x P."""
     strategy = model.strategy
-    stages = np.arange(num_stages)[None, :]
+    stages = np.arange(float(num_stages))[None, :]
     return in_flight(
         stages,
         float(num_stages),
@@ -119,7 +119,7 @@ def fixed_bytes(model: StageModel, num_stages: int) -> Array:
     )
 
 
-def transient_bytes(model: StageModel, num_stages: int, *, recomputing: Array | bool) -> Array:
+def transient_bytes(model: StageModel, num_stages: int, *, recomputing: Mask | bool) -> Array:
     """Short-lived bytes per stage: a layer's backward (and its rebuilt activations), or the loss.
 
     ``recomputing``: where the stage recomputes at least one layer in full. C x P.
@@ -198,10 +198,9 @@ def iteration_s(model: StageModel, layers: Array, selective: Array, full: Array)
     return total
 
 
-def fits(model: StageModel, layers: Array, selective: Array, full: Array) -> Array:
+def fits(model: StageModel, layers: Array, selective: Array, full: Array) -> Mask:
     """True where every stage is within HBM and host limits. C."""
     allocated = stage_allocated_bytes(model, layers, selective, full)
-    device = (allocated <= model.allocated_limit_bytes[:, None]).all(axis=1)
-    host = (stage_host_bytes(model, layers) <= model.host_limit_bytes[:, None]).all(axis=1)
-    both: Array = device & host
-    return both
+    device = allocated <= model.allocated_limit_bytes[:, None]
+    host = stage_host_bytes(model, layers) <= model.host_limit_bytes[:, None]
+    return np.asarray((device & host).all(axis=1))

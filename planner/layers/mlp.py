@@ -81,7 +81,7 @@ def _router_op(model: ModelSpec, moe: MoeSpec, shape: LayerShape) -> Op:
     )
 
 
-def _exchange_op(name: str, model: ModelSpec, moe: MoeSpec, shape: LayerShape) -> Op:
+def exchange_op(name: str, model: ModelSpec, moe: MoeSpec, shape: LayerShape) -> Op:
     """Send every token to its top-k experts (or back): k·h elements per token over ep."""
     num_bytes = shape.num_tokens / shape.sp * moe.top_k * model.hidden_size * ELEMENT_BYTES
     comm = (Comm(collective="all_to_all", axis="ep", num_bytes=num_bytes * (shape.ep > 1)),)
@@ -94,7 +94,7 @@ def _exchange_op(name: str, model: ModelSpec, moe: MoeSpec, shape: LayerShape) -
     )
 
 
-def _experts_op(model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits) -> Op:
+def experts_op(model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     """The routed experts of one rank under balanced routing.
 
     Each rank computes tokens · top_k token-expert pairs; an expert sees
@@ -140,9 +140,9 @@ def moe_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
         )
     return (
         _router_op(model, moe, shape),
-        _exchange_op("dispatch", model, moe, shape),
-        _experts_op(model, moe, shape, traits),
-        _exchange_op("combine", model, moe, shape),
+        exchange_op("dispatch", model, moe, shape),
+        experts_op(model, moe, shape, traits),
+        exchange_op("combine", model, moe, shape),
         *shared,
     )
 

@@ -10,7 +10,7 @@ def makespan_s(slowest_s: Array, sum_s: Array, num_micro_batches: Array, vpp: Ar
     return num_micro_batches * slowest_s + (sum_s - slowest_s) / vpp
 
 
-def in_flight(stage: Array, pp: Array, num_micro_batches: Array, vpp: Array) -> Array:
+def in_flight(stage: Array, pp: Array | float, num_micro_batches: Array, vpp: Array) -> Array:
     """Whole-stage activations held at the peak, in units of one micro-batch of all v chunks.
 
     ``min((2 (p - i - 1) + (v - 1) p + 1) / v, m)``; for the first stage

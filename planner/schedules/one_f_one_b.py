@@ -16,6 +16,6 @@ def makespan_s(slowest_s: Array, sum_s: Array, num_micro_batches: Array) -> Arra
     return (num_micro_batches - 1.0) * slowest_s + sum_s
 
 
-def in_flight(stage: Array, pp: Array, num_micro_batches: Array) -> Array:
+def in_flight(stage: Array, pp: Array | float, num_micro_batches: Array) -> Array:
     """Micro-batches whose activations stage i holds at its peak: min(p - i, m)."""
     return np.minimum(pp - stage, num_micro_batches) * 1.0

@@ -106,7 +106,7 @@ def holds_model(model: StageModel, most: Array, num_layers: int) -> Mask:
     num_stages = most.shape[1]
     even = (most >= num_layers / num_stages).all(axis=1)
     uneven = (most.sum(axis=1) >= num_layers) & (most >= 1).all(axis=1)
-    return np.where(model.strategy.vpp > 1, even, uneven)
+    return np.asarray(np.where(model.strategy.vpp > 1, even, uneven))
 
 
 def feasible(model: StageModel, num_stages: int, num_layers: int) -> Mask:
@@ -130,7 +130,8 @@ def slowest_bound_s(model: StageModel, num_stages: int, num_layers: int) -> Arra
     mean = (model.layer_s * num_layers + fixed.sum(axis=1)) / num_stages
     tallest = model.layer_s * np.ceil(num_layers / num_stages) + model.link_s
     ends = model.layer_s + fixed.max(axis=1)
-    return np.maximum(np.maximum(mean, tallest), ends)
+    bound: Array = np.maximum(np.maximum(mean, tallest), ends)
+    return bound
 
 
 def bound_s(model: StageModel, num_stages: int, num_layers: int, slowest_s: Array) -> Array:
@@ -193,11 +194,12 @@ def _spread(model: StageModel, most: Array, num_layers: int) -> Array:
     spare = np.maximum(most - 1.0, 0.0)
     before = np.cumsum(spare, axis=1) - spare
     uneven = most - np.clip(excess - before, 0.0, spare)
-    return np.where(model.strategy.vpp[:, None] > 1, num_layers / num_stages, uneven)
+    layers: Array = np.where(model.strategy.vpp[:, None] > 1, num_layers / num_stages, uneven)
+    return layers
 
 
 def _policies(model: StageModel, limits: Limits, layers: Array) -> tuple[Array, Array]:
-    """Fewest recomputed layers that fit: selective first, full only, or all of one and some full."""
+    """Fewest recomputed layers that fit: some selective, some full, or all of one and some full."""
 
     def count(excess: Array, saved: Array) -> Array:
         needed = np.ceil(np.maximum(excess, 0.0) / np.where(saved > 0, saved, 1.0) - ROUNDING)

@@ -1,7 +1,7 @@
 """Bookkeeping of the best-first search: rows, their bounds, and the splits found so far."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,12 +24,17 @@ def _by_pipeline(strategy: StrategyColumns) -> Iterator[tuple[int, Index]]:
         yield int(degree), index
 
 
-def screen(context: Context, strategy: StrategyColumns) -> tuple[Mask, Array]:
+def screen(
+    context: Context,
+    strategy: StrategyColumns,
+    progress: Callable[[float], None] = lambda _: None,
+) -> tuple[Mask, Array]:
     """Which strategies can fit at all, and a cheap lower bound on their iteration time."""
     can_fit = np.zeros(len(strategy), dtype=bool)
     lower = np.full(len(strategy), np.inf)
     num_layers = context.model.num_blocks
     for start in range(0, len(strategy), CHUNK_ROWS):
+        progress(start / len(strategy))
         rows = np.arange(start, min(start + CHUNK_ROWS, len(strategy)))
         chunk = stage_model(context, strategy.take(rows))
         for num_stages, index in _by_pipeline(chunk.strategy):
@@ -87,10 +92,12 @@ class Candidates:
         model = stage_model(self.context, self.strategy.take(np.array([row])))
         self.num_solved += 1
         split = solve_split(model, self.context.model.num_blocks, hint=known)
+        if split is None and known is not None:
+            # The known split fits, but by less than the solver's rounding of bytes.
+            split = replace(known, is_optimal=True)
         if split is None:
             self.upper_s[row] = np.inf
             self.lower_s[row] = np.inf
-            self.splits.pop(row, None)
             return None
         if known is not None and known.iteration_s < split.iteration_s:
             split = Split(

@@ -59,11 +59,15 @@ def _solve_in_order(candidates: Candidates, rows: Index, k: int, *, limit_s: flo
     return best
 
 
-def _useful_limit_s(gpus: Array, best_s: Array) -> Array:
-    """Per GPU count (ascending): below what time it would join the frontier and lead its count."""
-    smaller = np.minimum.accumulate(best_s)
-    limit = np.full(len(gpus), np.inf)
-    limit[1:] = smaller[:-1] * (1.0 - USEFUL_GAIN_FRACTION)
+def _useful_limit_s(best_s: Array) -> Array:
+    """Per GPU count (ascending): a time from which on it cannot join the frontier.
+
+    The best known time over all smaller counts. A smaller count that was not kept may be up to
+    USEFUL_GAIN_FRACTION faster than the fastest kept one, never more, so the gate
+    ``fastest kept · (1 - USEFUL_GAIN_FRACTION)`` is at most this.
+    """
+    limit = np.full(len(best_s), np.inf)
+    limit[1:] = np.minimum.accumulate(best_s)[:-1]
     return limit
 
 
@@ -78,11 +82,11 @@ def frontier(candidates: Candidates) -> list[Ranked]:
     gpus, group = np.unique(candidates.strategy.num_gpus, return_inverse=True)
     best_s = np.full(len(gpus), np.inf)
     for per_count in (1, 8, len(candidates.strategy)):
-        limit = np.minimum(_useful_limit_s(gpus, best_s), best_s)
+        limit = np.minimum(_useful_limit_s(best_s), best_s)
         open_rows = np.flatnonzero((candidates.lower_s < limit[group]) & ~candidates.is_refined)
         candidates.refine(_first_per_group(candidates, open_rows, group, per_count))
         np.minimum.at(best_s, group, candidates.upper_s)
-    limit = _useful_limit_s(gpus, best_s)
+    limit = _useful_limit_s(best_s)
     kept: list[Ranked] = []
     rows = np.flatnonzero(candidates.is_refined & (candidates.lower_s < limit[group]))
     rows = rows[np.argsort(group[rows], kind="stable")]

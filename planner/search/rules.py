@@ -43,7 +43,7 @@ def whole_nodes(context: Context, columns: Columns) -> Mask:
     gpus = _num_gpus(columns).astype(np.int64)
     per_node = context.cluster.node.num_accelerators
     power_of_two = (gpus & (gpus - 1)) == 0
-    return (gpus % per_node == 0) | ((gpus < per_node) & power_of_two)
+    return np.asarray((gpus % per_node == 0) | ((gpus < per_node) & power_of_two))
 
 
 def batch_divisible(context: Context, columns: Columns) -> Mask:

@@ -9,10 +9,11 @@ import numpy as np
 from planner.cost.build import Context
 from planner.search.candidates import Candidates, screen
 from planner.search.rank import Ranked, frontier, top_k
-from planner.search.space import Space, enumerate_space
+from planner.search.space import enumerate_space
 from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
 
-Progress = Callable[[str], None]
+Progress = Callable[[str, float], None]
+"""Called with what is being done and the fraction of the search behind it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,7 @@ def search(
     top: int = 5,
     fixed: dict[str, list[int]] | None = None,
     with_frontier: bool = True,
-    progress: Progress = lambda _: None,
+    progress: Progress = lambda _message, _fraction: None,
 ) -> SearchResult:
     """Find the ``top`` fastest plans on the most GPUs that can be used, and the frontier.
 
@@ -84,17 +85,20 @@ def search(
     fit, or because its lower bound is no better than a plan already found.
     """
     started = time.perf_counter()
-    progress("enumerating strategies")
+    progress("enumerating strategies", 0.0)
     space = enumerate_space(context, fixed)
-    progress(f"screening {len(space.strategy):,} legal strategies")
-    can_fit, lower = screen(context, space.strategy)
+    screening = f"screening {len(space.strategy):,} legal strategies"
+    can_fit, lower = screen(
+        context, space.strategy, lambda done: progress(screening, 0.1 + 0.5 * done)
+    )
     rows = np.flatnonzero(can_fit)
     candidates = Candidates(
         context=context, strategy=space.strategy.take(rows), lower_s=lower[rows]
     )
-    progress(f"solving the best of {len(rows):,} that can fit")
+    progress(f"solving the best of {len(rows):,} that can fit", 0.6)
     gpus = candidates.strategy.num_gpus
     best, num_gpus = _best_on_most_gpus(candidates, top)
+    progress("tracing the frontier over GPU counts", 0.75)
     line = frontier(candidates) if with_frontier else []
     dropped = dict(space.dropped)
     num_too_big = int(len(can_fit) - np.count_nonzero(can_fit))
@@ -132,6 +136,3 @@ def _found(candidates: Candidates, ranked: list[Ranked]) -> tuple[Found, ...]:
         )
         for one in ranked
     )
-
-
-__all__ = ["Found", "SearchResult", "Space", "search", "to_strategy"]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from planner.units import Array
+from planner.units import Array, Rows
 
 OFFLOAD_CODES = (
     "none",
@@ -45,7 +45,7 @@ class StrategyColumns:
     def __len__(self) -> int:
         return len(self.dp)
 
-    def take(self, index: Array) -> "StrategyColumns":
+    def take(self, index: Rows) -> "StrategyColumns":
         """Return the rows at ``index`` (integer positions or a mask)."""
         return StrategyColumns(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
 

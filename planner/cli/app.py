@@ -1,0 +1,73 @@
+"""The program: registers the commands, and turns errors into messages and exit codes."""
+
+import sys
+from collections.abc import Callable
+
+import typer
+
+from planner import __version__
+from planner.cli import explain, hardware, models, plan, validate
+from planner.errors import InputError, PlannerError
+
+app = typer.Typer(
+    name="planner",
+    help="How should this training job be cut up across this cluster?",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("plan")(plan.plan)
+app.command("explain")(explain.explain)
+app.command("models")(models.models)
+app.command("hardware")(hardware.hardware)
+app.command("validate")(validate.validate)
+
+plan_app = typer.Typer(
+    name="plan", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+)
+plan_app.command()(plan.plan)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"planner {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    """Plan how a training job is cut up across a cluster."""
+
+
+def _run(entry: Callable[[], object]) -> None:
+    try:
+        entry()
+    except InputError as error:
+        for problem in error.problems:
+            typer.echo(str(problem), err=True)
+        sys.exit(error.exit_code)
+    except PlannerError as error:
+        typer.echo(str(error), err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+
+
+def main() -> None:
+    """Entry point ``planner``."""
+    _run(app)
+
+
+def main_plan() -> None:
+    """Entry point ``plan``: the same as ``planner plan``."""
+    _run(plan_app)
+
+
+if __name__ == "__main__":
+    main()

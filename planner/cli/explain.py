@@ -1,0 +1,37 @@
+"""``planner explain``: where a saved plan's memory and time go, item by item."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def explain(
+    plan: Annotated[Path, typer.Argument(help="Plan file written by --save.")],
+    what: Annotated[
+        str,
+        typer.Argument(help="memory, time, or an item such as tensor_parallel.", metavar="[ITEM]"),
+    ] = "",
+) -> None:
+    """Print the memory and time trees of a plan, or one item with formula, inputs and source."""
+    from planner.cli.output import console
+    from planner.cost.estimate import estimate
+    from planner.plans.plan_file import load_plan
+    from planner.report.explain import print_item, print_memory, print_time
+
+    context, strategy, file = load_plan(plan)
+    result = estimate(context, strategy)
+    screen = console()
+    if what in ("", "memory"):
+        print_memory(result, screen)
+    if what in ("", "time"):
+        print_time(result, screen)
+    if what not in ("", "memory", "time"):
+        print_item(what, context, strategy, result, screen)
+    drift = result.iter_time_s / file.estimate.iter_time_s - 1.0
+    if abs(drift) > 1e-6:
+        typer.echo(
+            f"note: the model now says {drift:+.1%} time against the saved estimate "
+            f"(planner {file.planner_version})",
+            err=True,
+        )

@@ -1,0 +1,155 @@
+"""The plan file: what ``--save`` writes and every other command reads."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field
+
+from planner import __version__
+from planner.catalog.clusters import load_cluster
+from planner.catalog.figures import Strict, load_yaml, validate
+from planner.catalog.models import load_model
+from planner.cost.build import Context
+from planner.errors import InputError, Problem
+from planner.frameworks.registry import load_traits
+from planner.plans.plan import Plan
+from planner.search.legality import violations
+from planner.spec.job import JobSpec, Precision
+from planner.spec.strategy import OFFLOAD_CODES, Strategy
+
+SCHEMA_VERSION = 1
+Whole = Annotated[int, Field(ge=1)]
+Counts = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+
+
+class InputsPart(Strict):
+    """What was asked: the arguments of the command, defaults filled in."""
+
+    model: str
+    cluster: str
+    framework: str
+    profile: str
+    global_batch: Whole
+    seq_len: Whole
+    precision: Precision
+    total_tokens: Whole | None = None
+    margin_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+
+class StrategyPart(Strict):
+    """The layout, with the field names of planner.spec.strategy.Strategy."""
+
+    dp: Whole
+    tp: Whole
+    pp: Whole
+    vpp: Whole
+    cp: Whole
+    ep: Whole
+    zero_stage: Annotated[int, Field(ge=0, le=3)]
+    micro_batch: Whole
+    num_micro_batches: Whole
+    sequence_parallel: bool
+    offload: str
+    layers_per_stage: Counts
+    selective_layers_per_stage: Counts
+    recompute_layers_per_stage: Counts
+
+
+class EstimatePart(Strict):
+    """What the model said when the plan was saved."""
+
+    iter_time_s: float
+    peak_bytes: float
+    mfu: float
+
+
+class PlanFile(Strict):
+    """A plan file of the current schema."""
+
+    schema_version: Literal[1]
+    planner_version: str
+    inputs: InputsPart
+    strategy: StrategyPart
+    estimate: EstimatePart
+
+
+def plan_text(plan: Plan, *, model: str, cluster: str) -> str:
+    """Return the YAML of a plan; ``model`` and ``cluster`` are the arguments as given."""
+    context, job = plan.context, plan.context.job
+    strategy: dict[str, Any] = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in asdict(plan.strategy).items()
+    }
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "planner_version": __version__,
+        "inputs": {
+            "model": model,
+            "cluster": cluster,
+            "framework": context.traits.name,
+            "profile": context.traits.profile,
+            "global_batch": job.global_batch,
+            "seq_len": job.seq_len,
+            "precision": job.precision,
+            "total_tokens": job.total_tokens,
+            "margin_fraction": context.margin_fraction,
+        },
+        "strategy": strategy,
+        "estimate": {
+            "iter_time_s": plan.estimate.iter_time_s,
+            "peak_bytes": plan.estimate.memory.peak_bytes,
+            "mfu": plan.estimate.mfu,
+        },
+    }
+    return yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=100)
+
+
+def _check_version(data: dict[str, Any], path: Path) -> None:
+    version = data.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise InputError.single(
+            str(path),
+            "schema_version",
+            f"not a plan file of this version: {version!r} given, allowed is {SCHEMA_VERSION}; "
+            "make it again with `planner plan ... --save`",
+        )
+
+
+def load_plan(path: Path) -> tuple[Context, Strategy, PlanFile]:
+    """Read a plan file back into a context and a strategy; raises InputError."""
+    data = load_yaml(path)
+    _check_version(data, path)
+    file = validate(PlanFile, data, str(path))
+    inputs = file.inputs
+    context = Context(
+        model=load_model(inputs.model),
+        job=JobSpec(
+            global_batch=inputs.global_batch,
+            seq_len=inputs.seq_len,
+            precision=inputs.precision,
+            total_tokens=inputs.total_tokens,
+        ),
+        cluster=load_cluster(inputs.cluster),
+        traits=load_traits(inputs.framework, inputs.profile),
+        margin_fraction=inputs.margin_fraction,
+    )
+    fields = file.strategy.model_dump()
+    if fields["offload"] not in OFFLOAD_CODES:
+        raise InputError.single(
+            str(path),
+            "strategy.offload",
+            f"unknown offload {fields['offload']!r}; allowed are {', '.join(OFFLOAD_CODES)}",
+        )
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+    }
+    strategy = Strategy(**values)
+    problems = [
+        Problem(where=str(path), key=f"strategy.{key}", message=message)
+        for key, message in violations(context, strategy)
+    ]
+    if problems:
+        raise InputError(problems)
+    return context, strategy, file

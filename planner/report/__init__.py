@@ -1,0 +1,1 @@
+"""Reports over one result object: terminal tables, JSON, CSV."""

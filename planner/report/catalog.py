@@ -1,0 +1,123 @@
+"""Lists and entries of the catalog for the terminal."""
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from planner.catalog.hardware import list_accelerators, list_fabrics, list_nodes, load_node
+from planner.catalog.hardware_rows import HardwareDetails, describe_accelerator, describe_hardware
+from planner.catalog.models import list_models, load_model, load_model_details
+from planner.layers.parameters import count_active_parameters, count_parameters
+from planner.spec.model import ModelSpec
+from planner.units import GB, GIB, format_count
+
+
+def describe_size(model: ModelSpec) -> str:
+    """Return ``70.6B parameters``, with the active ones of a mixture."""
+    total = f"{format_count(count_parameters(model))} parameters"
+    if model.moe is None:
+        return total
+    return f"{total}, {format_count(count_active_parameters(model))} active"
+
+
+def print_models(console: Console) -> None:
+    """One line per model of the catalog."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title in (
+        "model",
+        "params",
+        "active",
+        "layers",
+        "hidden",
+        "heads",
+        "kv",
+        "vocab",
+        "max seq",
+    ):
+        table.add_column(title, justify="left" if title == "model" else "right")
+    for name in list_models():
+        model = load_model(name)
+        active = format_count(count_active_parameters(model)) if model.moe else ""
+        table.add_row(
+            name,
+            format_count(count_parameters(model)),
+            active,
+            str(model.num_blocks),
+            str(model.hidden_size),
+            str(model.num_heads),
+            str(model.num_kv_heads),
+            str(model.vocab_size),
+            str(model.max_seq_len),
+        )
+    console.print(table)
+
+
+def print_model(name: str, console: Console) -> None:
+    """Shape, exact parameter counts and provenance of one model."""
+    details = load_model_details(name)
+    model, file = details.spec, details.file
+    console.print(f"{model.name}: {describe_size(model)}", style="bold")
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_row("parameters, exact", f"{count_parameters(model):,}")
+    if file.params_published_b is not None:
+        table.add_row("parameters, as published", f"{file.params_published_b:g} billion")
+    if model.moe:
+        table.add_row("active parameters, exact", f"{count_active_parameters(model):,}")
+    for key, value in file.model_dump(exclude_none=True, exclude_defaults=True).items():
+        if not key.startswith("params_") and key != "provenance":
+            table.add_row(key, str(value))
+    console.print(table)
+    if file.provenance is not None:
+        console.print(f"basis: {file.provenance.basis}")
+        if file.provenance.note:
+            console.print(f"note: {file.provenance.note}", soft_wrap=True)
+        for source in file.provenance.sources:
+            console.print(f"source: {source.citation()}", soft_wrap=True)
+
+
+def print_hardware_list(console: Console) -> None:
+    """Accelerators with their main rates, nodes with what they hold, fabrics."""
+    accelerators = Table(
+        box=SIMPLE_HEAD, pad_edge=False, title="accelerators", title_justify="left"
+    )
+    for title in ("name", "title", "HBM GiB", "HBM GB/s", "TFLOP/s dense"):
+        accelerators.add_column(title, justify="left" if title in ("name", "title") else "right")
+    for name in list_accelerators():
+        details = describe_accelerator(name)
+        figures = {row.name: row.value for row in details.rows}
+        rate = figures.get("bf16_dense_tflops") or f"{figures['fp16_dense_tflops']} (fp16)"
+        accelerators.add_row(name, details.title, figures["hbm_gib"], figures["hbm_gb_per_s"], rate)
+    console.print(accelerators)
+    nodes = Table(box=SIMPLE_HEAD, pad_edge=False, title="nodes", title_justify="left")
+    for title in ("name", "holds", "domain", "network GB/s", "host GiB", "USD/h"):
+        nodes.add_column(title, justify="left" if title in ("name", "holds") else "right")
+    for name in list_nodes():
+        node = load_node(name)
+        nodes.add_row(
+            name,
+            f"{node.num_accelerators} x {node.accelerator.name}",
+            str(node.scale_up.num_accelerators),
+            f"{node.nic_bytes_per_s / GB:g}" if node.nic_bytes_per_s else "-",
+            f"{node.host_memory_bytes / GIB:.0f}" if node.host_memory_bytes else "-",
+            f"{node.usd_per_hour:.2f}" if node.usd_per_hour else "-",
+        )
+    console.print(nodes)
+    console.print(f"fabrics: {', '.join(list_fabrics())}")
+    console.print("`planner hardware NAME` shows every figure with its basis and source.")
+
+
+def print_hardware(name: str, console: Console) -> None:
+    """Every figure of one entry with basis and source."""
+    details: HardwareDetails = describe_hardware(name)
+    console.print(f"{details.name}: {details.title}", style="bold")
+    if details.note:
+        console.print(details.note, soft_wrap=True)
+    for key, value in details.texts.items():
+        console.print(f"{key}: {value}")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title in ("figure", "value", "unit", "basis", "source"):
+        table.add_column(title, overflow="fold")
+    for row in details.rows:
+        source = f"{row.source} ({row.note})" if row.note else row.source
+        table.add_row(row.name, row.value, row.unit, row.basis, source)
+    console.print(table)

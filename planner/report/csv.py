@@ -1,0 +1,76 @@
+"""The CSV form of an answer: one row per plan of both tables."""
+
+import csv
+import io
+from typing import Any
+
+from planner.plans.plan import Answer, Plan
+
+COLUMNS = (
+    "table",
+    "rank",
+    "framework",
+    "gpus",
+    "dp",
+    "tp",
+    "pp",
+    "vpp",
+    "cp",
+    "ep",
+    "zero_stage",
+    "micro_batch",
+    "num_micro_batches",
+    "recompute",
+    "offload",
+    "layers_per_stage",
+    "recompute_layers_per_stage",
+    "iter_time_s",
+    "iter_time_s_lower",
+    "iter_time_s_upper",
+    "tokens_per_s_per_gpu",
+    "mfu",
+    "peak_bytes",
+    "usable_bytes",
+    "gpu_hours",
+    "days",
+    "cost_usd",
+)
+
+
+def _row(table: str, rank: int, plan: Plan) -> dict[str, Any]:
+    strategy, estimate = plan.strategy, plan.estimate
+    values: dict[str, Any] = {
+        name: getattr(strategy, name) for name in COLUMNS if hasattr(strategy, name)
+    }
+    values |= {
+        name: " ".join(str(n) for n in values[name])
+        for name in ("layers_per_stage", "recompute_layers_per_stage")
+    }
+    total_s = plan.total_s()
+    return values | {
+        "table": table,
+        "rank": rank,
+        "framework": plan.framework,
+        "gpus": strategy.num_gpus,
+        "iter_time_s": estimate.iter_time_s,
+        "iter_time_s_lower": estimate.iter_time_s_lower,
+        "iter_time_s_upper": estimate.iter_time_s_upper,
+        "tokens_per_s_per_gpu": estimate.tokens_per_s_per_gpu,
+        "mfu": estimate.mfu,
+        "peak_bytes": estimate.memory.peak_bytes,
+        "usable_bytes": estimate.memory.usable_bytes,
+        "gpu_hours": plan.gpu_hours(),
+        "days": "" if total_s is None else total_s / 86400.0,
+        "cost_usd": "" if plan.cost_usd() is None else plan.cost_usd(),
+    }
+
+
+def render_csv(answer: Answer) -> str:
+    """Both tables of the answer as CSV with a header."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for table, plans in (("plans", answer.plans), ("pareto", answer.pareto)):
+        for rank, plan in enumerate(plans, start=1):
+            writer.writerow(_row(table, rank, plan))
+    return text.getvalue()

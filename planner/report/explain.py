@@ -1,0 +1,125 @@
+"""Explains an estimate: trees of its items, and one item with formula, inputs and source."""
+
+from collections.abc import Callable, Mapping
+
+from rich.console import Console
+from rich.table import Table
+from rich.tree import Tree
+
+from planner.catalog.names import did_you_mean
+from planner.cost.build import Context
+from planner.cost.estimate import Estimate
+from planner.errors import InputError
+from planner.frameworks.registry import trait_figures
+from planner.report.terms import Term, formula_of, input_value, term_of, trait_source
+from planner.spec.strategy import Strategy
+from planner.units import format_bytes, format_seconds
+
+SECTIONS = ("memory", "time")
+
+
+def all_items(estimate: Estimate) -> dict[str, float]:
+    """Every leaf by full dotted name: bytes under memory, exposed seconds under time."""
+    memory = {f"memory.{name}": value for name, value in estimate.memory.items.items()}
+    time = {f"time.{name}": item.exposed_s for name, item in estimate.time.items()}
+    return memory | time
+
+
+def _value(name: str, value: float) -> str:
+    return format_bytes(value) if name.startswith("memory") else format_seconds(value)
+
+
+def _grow(
+    tree: Tree, items: Mapping[str, float], total: float, formatter: Callable[[float], str]
+) -> None:
+    """Add items below ``tree`` by their dotted names, largest first."""
+    groups: dict[str, dict[str, float]] = {}
+    for name, value in items.items():
+        head, _, rest = name.partition(".")
+        groups.setdefault(head, {})[rest] = value
+    for head, inner in sorted(groups.items(), key=lambda group: -sum(group[1].values())):
+        value = sum(inner.values())
+        branch = tree.add(f"{head}  {formatter(value)}  {value / total:.1%}")
+        if set(inner) != {""}:
+            _grow(branch, inner, total, formatter)
+
+
+def _tree(title: str, section: str, items: Mapping[str, float], total: float) -> Tree:
+    tree = Tree(title)
+    formatter = format_bytes if section == "memory" else format_seconds
+    _grow(tree, items, total, formatter)
+    return tree
+
+
+def print_memory(estimate: Estimate, console: Console) -> None:
+    """The memory tree of the fullest stage, then the peak of every stage."""
+    memory = estimate.memory
+    verdict = "fits" if memory.fits else "DOES NOT FIT"
+    title = (
+        f"memory: {format_bytes(memory.peak_bytes)} of {format_bytes(memory.usable_bytes)} usable "
+        f"({verdict}), stage {memory.peak_stage}, {memory.moment}"
+    )
+    console.print(_tree(title, "memory", memory.items, memory.peak_bytes))
+    if len(memory.stage_peak_bytes) > 1:
+        peaks = ", ".join(format_bytes(value) for value in memory.stage_peak_bytes)
+        console.print(f"peak by stage: {peaks}")
+    if memory.host_bytes:
+        console.print(f"offloaded per rank: {format_bytes(memory.host_bytes)}")
+
+
+def print_time(estimate: Estimate, console: Console) -> None:
+    """The time tree (exposed seconds), and how long each resource was busy."""
+    items = {name: item.exposed_s for name, item in estimate.time.items()}
+    title = (
+        f"time: {format_seconds(estimate.iter_time_s)} per iteration "
+        f"(slowest stage {estimate.slowest_stage}; {format_seconds(estimate.iter_time_s_lower)} "
+        f"with all communication hidden, {format_seconds(estimate.iter_time_s_upper)} with none)"
+    )
+    console.print(_tree(title, "time", items, estimate.iter_time_s))
+    hidden = {
+        name: item for name, item in estimate.time.items() if item.busy_s > item.exposed_s * 1.001
+    }
+    for name, item in hidden.items():
+        console.print(
+            f"{name}: busy {format_seconds(item.busy_s)}, of which "
+            f"{format_seconds(item.busy_s - item.exposed_s)} hidden"
+        )
+
+
+def _print_term(term: Term, context: Context, strategy: Strategy, console: Console) -> None:
+    if term.inputs:
+        table = Table("input", "value", "source", box=None, pad_edge=False)
+        figures = trait_figures(context.traits.name, context.traits.profile)
+        for path in term.inputs:
+            value = input_value(path, context, strategy)
+            table.add_row(path, str(value), trait_source(path, figures))
+        console.print(table)
+    for function in term.functions:
+        console.print(f"\n{function.__module__}.{function.__name__}", style="bold")
+        console.print(formula_of(function), markup=False)
+
+
+def print_item(
+    name: str, context: Context, strategy: Strategy, estimate: Estimate, console: Console
+) -> None:
+    """One item or group: value, share, inputs with their sources, formulas."""
+    items = all_items(estimate)
+    full = next((f"{s}.{name}" for s in SECTIONS if _matches(f"{s}.{name}", items)), name)
+    if not _matches(full, items):
+        raise InputError.single(
+            "command line",
+            "ITEM",
+            f"no such item {name!r}; {did_you_mean(name, items)} known are {', '.join(items)}",
+        )
+    for leaf, value in items.items():
+        if leaf == full or leaf.startswith(f"{full}."):
+            section = leaf.partition(".")[0]
+            total = estimate.memory.peak_bytes if section == "memory" else estimate.iter_time_s
+            console.print(f"{leaf}: {_value(leaf, value)} ({value / total:.1%})", style="bold")
+    term = term_of(full)
+    if term is not None:
+        _print_term(term, context, strategy, console)
+
+
+def _matches(full: str, items: Mapping[str, float]) -> bool:
+    return any(leaf == full or leaf.startswith(f"{full}.") for leaf in items)

@@ -1,0 +1,95 @@
+"""The JSON form of an answer; its schema is documented in docs/json.md."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from planner import __version__
+from planner.cost.flops import FLOPS_CONVENTION
+from planner.plans.plan import Answer, Plan
+
+SCHEMA_VERSION = 1
+
+
+def plan_dict(plan: Plan) -> dict[str, Any]:
+    """One plan as plain data, base units throughout."""
+    estimate = plan.estimate
+    strategy = asdict(plan.strategy)
+    strategy["recompute"] = plan.strategy.recompute
+    memory = estimate.memory
+    return {
+        "gpus": plan.strategy.num_gpus,
+        "framework": plan.framework,
+        "strategy": {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in strategy.items()
+        },
+        "iter_time_s": estimate.iter_time_s,
+        "iter_time_s_lower": estimate.iter_time_s_lower,
+        "iter_time_s_upper": estimate.iter_time_s_upper,
+        "tokens_per_s": estimate.tokens_per_s,
+        "tokens_per_s_per_gpu": estimate.tokens_per_s_per_gpu,
+        "mfu": estimate.mfu,
+        "memory": {
+            "peak_bytes": memory.peak_bytes,
+            "usable_bytes": memory.usable_bytes,
+            "headroom_bytes": plan.headroom_bytes,
+            "allocated_bytes": memory.allocated_bytes,
+            "host_bytes": memory.host_bytes,
+            "stage": memory.peak_stage,
+            "moment": memory.moment,
+            "stage_peak_bytes": list(memory.stage_peak_bytes),
+            "items": memory.items,
+        },
+        "time": {
+            name: {"busy_s": item.busy_s, "exposed_s": item.exposed_s}
+            for name, item in estimate.time.items()
+        },
+        "gpu_hours": plan.gpu_hours(),
+        "gpu_hours_span": "job" if plan.context.job.total_tokens else "1000 iterations",
+        "days": None if plan.total_s() is None else (plan.total_s() or 0.0) / 86400.0,
+        "cost_usd": plan.cost_usd(),
+        "proved_optimal": plan.is_optimal,
+    }
+
+
+def answer_dict(answer: Answer) -> dict[str, Any]:
+    """The whole answer as plain data."""
+    context = answer.contexts[0]
+    searches = answer.searches
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "planner_version": __version__,
+        "flops_convention": FLOPS_CONVENTION,
+        "inputs": {
+            "model": context.model.name,
+            "cluster": context.cluster.name,
+            "accelerator": context.cluster.accelerator.name,
+            "gpus": context.cluster.num_accelerators,
+            "frameworks": [c.traits.name for c in answer.contexts],
+            "profiles": [c.traits.profile for c in answer.contexts],
+            "global_batch": context.job.global_batch,
+            "seq_len": context.job.seq_len,
+            "tokens_per_iteration": context.job.tokens_per_iteration,
+            "precision": context.job.precision,
+            "total_tokens": context.job.total_tokens,
+            "margin_fraction": context.margin_fraction,
+            "assumed": list(answer.notes),
+        },
+        "plans": [plan_dict(plan) for plan in answer.plans],
+        "pareto": [plan_dict(plan) for plan in answer.pareto],
+        "search": {
+            "configurations": sum(result.num_configurations for result in searches),
+            "legal": sum(result.num_legal for result in searches),
+            "fitting": sum(result.num_fitting for result in searches),
+            "dropped": answer.dropped(),
+            "stage_problems_solved": sum(result.num_solved for result in searches),
+            "seconds": answer.seconds,
+            "proved_optimal": answer.proved_optimal,
+        },
+    }
+
+
+def render_json(answer: Answer) -> str:
+    """The answer as indented JSON."""
+    return json.dumps(answer_dict(answer), indent=2)

@@ -1,0 +1,247 @@
+"""Which function computes each item of an estimate, and which inputs it reads.
+
+Formula, units, source and exclusions are the function's own docstring; docs/formulas.md is
+generated from this table.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from planner.cost import build, collectives, kernels, memory, offload, stage
+from planner.cost.build import Context
+from planner.layers import attention, block, mlp
+from planner.schedules import interleaved, one_f_one_b
+from planner.spec.strategy import Strategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """One item (or family of items, by prefix), its formulas and its inputs."""
+
+    prefix: str
+    functions: tuple[Callable[..., Any], ...]
+    inputs: tuple[str, ...] = ()
+    """Dotted paths such as strategy.tp or traits.states.weight_bytes."""
+
+
+_RING = (collectives.collective_s, collectives.ring_s, collectives.busbw_factor)
+_SCALE_UP = ("node.scale_up.bytes_per_s", "node.scale_up.efficiency_fraction")
+_FABRIC = ("cluster.fabric.bytes_per_s", "cluster.fabric.efficiency_fraction")
+_HBM = ("accelerator.hbm_bytes_per_s", "accelerator.memory_bound_fraction")
+_SHAPE = ("strategy.micro_batch", "job.seq_len", "model.hidden_size", "strategy.tp")
+
+TERMS: tuple[Term, ...] = (
+    Term(
+        prefix="time.compute.gemm",
+        functions=(kernels.gemm_s, kernels.tiled_gemm_flops_s, kernels.smooth_gemm_flops_s),
+        inputs=(*_SHAPE, "accelerator.gemm.sustained_fraction", "accelerator.peak_flops_per_s"),
+    ),
+    Term(
+        prefix="time.compute.attention",
+        functions=(kernels.flash_attention_forward_s, kernels.flash_attention_backward_s),
+        inputs=("traits.kernels.attention", *_SHAPE, "accelerator.attention"),
+    ),
+    Term(
+        prefix="time.compute.memory_bound",
+        functions=(kernels.memory_bound_s,),
+        inputs=(*_HBM, "traits.kernels.memory_bound_multiplier"),
+    ),
+    Term(
+        prefix="time.compute.embedding",
+        functions=(block.embedding_op, kernels.memory_bound_s),
+        inputs=(*_SHAPE, *_HBM),
+    ),
+    Term(
+        prefix="time.compute.head_and_loss",
+        functions=(block.head_op, kernels.gemm_s),
+        inputs=(*_SHAPE, "model.vocab_size", "traits.kernels.loss_traffic_bytes"),
+    ),
+    Term(
+        prefix="time.tensor_parallel",
+        functions=(attention.tp_entry_comms, attention.tp_exit_comms, *_RING),
+        inputs=("strategy.tp", *_SCALE_UP, "traits.overlap.tensor_parallel_hidden_fraction"),
+    ),
+    Term(
+        prefix="time.context_parallel",
+        functions=(attention.core_op, *_RING),
+        inputs=("strategy.cp", *_SCALE_UP, *_FABRIC),
+    ),
+    Term(
+        prefix="time.expert_parallel",
+        functions=(mlp.exchange_op, *_RING),
+        inputs=("strategy.ep", *_SCALE_UP, *_FABRIC),
+    ),
+    Term(
+        prefix="time.recompute",
+        functions=(stage.stage_time_s,),
+        inputs=("strategy.recompute_layers_per_stage", "strategy.selective_layers_per_stage"),
+    ),
+    Term(
+        prefix="time.pipeline.bubble",
+        functions=(one_f_one_b.makespan_s, interleaved.makespan_s),
+        inputs=("strategy.pp", "strategy.vpp", "strategy.num_micro_batches"),
+    ),
+    Term(
+        prefix="time.pipeline.p2p",
+        functions=(build.link_seconds, collectives.point_to_point_s),
+        inputs=("strategy.pp", "strategy.vpp", *_FABRIC),
+    ),
+    Term(
+        prefix="time.data_parallel",
+        functions=(build.data_parallel_costs, build.tail_pieces, *_RING),
+        inputs=(
+            "strategy.dp",
+            "strategy.zero_stage",
+            "traits.states.gradient_reduce_bytes",
+            "traits.overlap.data_parallel_hidden_fraction",
+            *_FABRIC,
+        ),
+    ),
+    Term(
+        prefix="time.sharding",
+        functions=(build.data_parallel_costs, build.contended_s),
+        inputs=("strategy.dp", "traits.overlap.contention_fraction", *_FABRIC),
+    ),
+    Term(
+        prefix="time.optimizer_step",
+        functions=(
+            build.optimizer_s_per_param,
+            offload.host_optimizer_s,
+            offload.nvme_optimizer_s,
+        ),
+        inputs=("strategy.offload", "traits.overheads.optimizer_traffic_bytes", *_HBM),
+    ),
+    Term(
+        prefix="time.offload",
+        functions=(offload.parameter_fetch_s,),
+        inputs=("strategy.offload", "node.host_link_bytes_per_s"),
+    ),
+    Term(
+        prefix="time.tied_embedding",
+        functions=(build.tied_embedding_s,),
+        inputs=("model.tied_embeddings", "model.vocab_size", "strategy.pp"),
+    ),
+    Term(
+        prefix="time.step_overhead",
+        functions=(),
+        inputs=("traits.overheads.step_overhead_s",),
+    ),
+    Term(
+        prefix="memory.weights",
+        functions=(memory.state_bytes,),
+        inputs=("strategy.zero_stage", "strategy.dp", "traits.states.weight_bytes"),
+    ),
+    Term(
+        prefix="memory.gradients",
+        functions=(memory.state_bytes,),
+        inputs=("strategy.zero_stage", "strategy.dp", "traits.states.gradient_bytes"),
+    ),
+    Term(
+        prefix="memory.optimizer",
+        functions=(memory.state_bytes,),
+        inputs=(
+            "strategy.zero_stage",
+            "strategy.dp",
+            "strategy.offload",
+            "traits.states.optimizer_bytes",
+        ),
+    ),
+    Term(
+        prefix="memory.activations.attention_norm",
+        functions=(attention.norm_op,),
+        inputs=(*_SHAPE, "traits.kernels.norm_saved_bytes", "strategy.sequence_parallel"),
+    ),
+    Term(
+        prefix="memory.activations.mlp_norm",
+        functions=(attention.norm_op,),
+        inputs=(*_SHAPE, "traits.kernels.norm_saved_bytes", "strategy.sequence_parallel"),
+    ),
+    Term(
+        prefix="memory.activations.qkv",
+        functions=(attention.qkv_ops,),
+        inputs=(*_SHAPE, "model.num_heads", "model.num_kv_heads", "model.head_dim"),
+    ),
+    Term(
+        prefix="memory.activations.attention_core",
+        functions=(attention.core_op,),
+        inputs=(*_SHAPE, "traits.kernels.attention", "traits.kernels.dropout"),
+    ),
+    Term(
+        prefix="memory.activations.attention_output",
+        functions=(attention.output_op,),
+        inputs=_SHAPE,
+    ),
+    Term(
+        prefix="memory.activations.mlp",
+        functions=(mlp.dense_ops,),
+        inputs=(*_SHAPE, "model.ffn_size", "traits.kernels.mlp_saved_bytes_gated"),
+    ),
+    Term(
+        prefix="memory.activations.experts",
+        functions=(mlp.experts_op,),
+        inputs=(*_SHAPE, "model.moe"),
+    ),
+    Term(
+        prefix="memory.activations",
+        functions=(stage.stage_allocated_bytes, one_f_one_b.in_flight, interleaved.in_flight),
+        inputs=("strategy.pp", "strategy.vpp", "strategy.layers_per_stage"),
+    ),
+    Term(
+        prefix="memory.transient",
+        functions=(stage.transient_bytes, block.head_op, build.transient_layer_bytes),
+        inputs=("model.vocab_size", "traits.kernels.loss_saved_bytes"),
+    ),
+    Term(
+        prefix="memory.overhead.fragmentation",
+        functions=(stage.stage_peak_bytes,),
+        inputs=("traits.overheads.fragmentation_fraction",),
+    ),
+    Term(
+        prefix="memory.overhead",
+        functions=(build.overhead_bytes,),
+        inputs=(
+            "traits.overheads.context_bytes",
+            "traits.overheads.workspace_bytes",
+            "traits.overheads.communicator_bytes",
+        ),
+    ),
+)
+
+
+def term_of(name: str) -> Term | None:
+    """The term with the longest prefix of ``name``."""
+    matching = [term for term in TERMS if name.startswith(term.prefix)]
+    return max(matching, key=lambda term: len(term.prefix), default=None)
+
+
+def formula_of(function: Callable[..., Any]) -> str:
+    """A function's docstring, dedented."""
+    return inspect.getdoc(function) or ""
+
+
+def input_value(path: str, context: Context, strategy: Strategy) -> object:
+    """Look a dotted input path up."""
+    roots: dict[str, Any] = {
+        "strategy": strategy,
+        "model": context.model,
+        "job": context.job,
+        "cluster": context.cluster,
+        "node": context.cluster.node,
+        "accelerator": context.cluster.accelerator,
+        "traits": context.traits,
+    }
+    root, *names = path.split(".")
+    value = roots[root]
+    for name in names:
+        value = getattr(value, name)
+    return value
+
+
+def trait_source(path: str, figures: dict[str, dict[str, Any]]) -> str:
+    """Where a trait's value comes from; empty for other inputs."""
+    parts = path.split(".")
+    if parts[0] != "traits":
+        return ""
+    return str(figures[parts[1]][parts[2]]["source"])

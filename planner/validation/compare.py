@@ -1,0 +1,124 @@
+"""Estimates every record and sets prediction beside measurement, like with like."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from planner.cost.estimate import Estimate, estimate
+from planner.units import GIB
+from planner.validation.hardware import CannotEstimateError
+from planner.validation.mapping import to_run
+from planner.validation.records import Record
+
+MEMORY_KINDS = ("allocated", "reserved", "nvidia_smi")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What is predicted or was measured of one run; None where unknown."""
+
+    iter_time_s: float | None = None
+    allocated_gib: float | None = None
+    reserved_gib: float | None = None
+    nvidia_smi_gib: float | None = None
+    fits: bool | None = None
+
+    def memory_gib(self, kind: str) -> float | None:
+        """Memory of one kind of MEMORY_KINDS."""
+        value: float | None = getattr(self, f"{kind}_gib")
+        return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One record, its prediction, or the reason why there is none."""
+
+    record: Record
+    measured: Figures
+    predicted: Figures | None = None
+    notes: tuple[str, ...] = ()
+    skipped: str | None = None
+
+    @property
+    def time_error(self) -> float | None:
+        """Predicted over measured iteration time, minus one."""
+        predicted = self.predicted.iter_time_s if self.predicted else None
+        return _relative(predicted, self.measured.iter_time_s)
+
+    def memory_error(self, kind: str) -> float | None:
+        """Predicted over measured memory of one kind, minus one."""
+        predicted = self.predicted.memory_gib(kind) if self.predicted else None
+        return _relative(predicted, self.measured.memory_gib(kind))
+
+    @property
+    def first_memory_error(self) -> float | None:
+        """Memory error of the most exact kind published."""
+        errors = (self.memory_error(kind) for kind in MEMORY_KINDS)
+        return next((error for error in errors if error is not None), None)
+
+    @property
+    def in_headline(self) -> bool:
+        """Whether the time counts in the headline: complete, quality A or B, direct."""
+        return self.predicted is not None and self.record.is_scored and self.record.has_direct_time
+
+
+def _relative(predicted: float | None, measured: float | None) -> float | None:
+    if predicted is None or measured is None:
+        return None
+    return predicted / measured - 1.0
+
+
+def measured_figures(record: Record) -> Figures:
+    """Return the published figures in the planner's units.
+
+    ``nvidia_smi_gb`` is taken as GiB, the unit nvidia-smi prints; torchtitan's ``reported_gb`` is
+    the reserved GiB its metrics log. Other reported memory is of unstated kind and not compared.
+    """
+    memory = record.memory
+    reserved = memory.reserved_gib if memory else None
+    if memory and reserved is None and record.framework.startswith("torchtitan"):
+        reserved = memory.reported_gb
+    allocated = memory.allocated_gib if memory else None
+    smi = memory.nvidia_smi_gb if memory else None
+    ran = any(value is not None for value in (record.iter_time_s, allocated, reserved, smi))
+    return Figures(
+        iter_time_s=record.iter_time_s,
+        allocated_gib=allocated,
+        reserved_gib=reserved,
+        nvidia_smi_gib=smi,
+        fits=False if record.out_of_memory else (True if ran else None),
+    )
+
+
+def predicted_figures(result: Estimate) -> Figures:
+    """Return the estimate's figures as tools report them.
+
+    Allocated: the largest over stages. Reserved: the peak without what the caching allocator
+    does not hold (CUDA context and communicator buffers). nvidia-smi: the whole peak.
+    """
+    memory = result.memory
+    outside = sum(
+        memory.items.get(f"overhead.{name}", 0.0) for name in ("context", "communicators")
+    )
+    return Figures(
+        iter_time_s=result.iter_time_s,
+        allocated_gib=max(memory.stage_allocated_bytes) / GIB,
+        reserved_gib=(memory.peak_bytes - outside) / GIB,
+        nvidia_smi_gib=memory.peak_bytes / GIB,
+        fits=memory.fits,
+    )
+
+
+def compare(record: Record) -> Comparison:
+    """Estimate one record as it was configured; a reason instead where that is impossible."""
+    measured = measured_figures(record)
+    try:
+        run = to_run(record)
+    except CannotEstimateError as reason:
+        return Comparison(record=record, measured=measured, skipped=str(reason))
+    predicted = predicted_figures(estimate(run.context, run.strategy))
+    return Comparison(record=record, measured=measured, predicted=predicted, notes=run.notes)
+
+
+def compare_all(records: Iterable[Record]) -> list[Comparison]:
+    """Estimate every record, in order."""
+    return [compare(record) for record in records]

@@ -1,0 +1,243 @@
+"""A published run as the planner's inputs: model, job, cluster, traits and strategy."""
+
+import re
+from dataclasses import dataclass
+
+from planner.cost.build import Context
+from planner.cost.kernels import peak_flops_per_s
+from planner.spec.job import JobSpec, Precision
+from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
+from planner.spec.strategy import Strategy
+from planner.validation.hardware import CannotEstimateError, to_cluster
+from planner.validation.profiles import to_setup
+from planner.validation.records import Model, Parallel, Record
+
+PRECISIONS: dict[str, Precision] = {
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "fp8": "fp8",
+    "mxfp8": "fp8",
+    "nvfp4": "fp8",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What ``estimate`` needs for one record, and what had to be assumed."""
+
+    context: Context
+    strategy: Strategy
+    notes: tuple[str, ...]
+
+
+def _known(value: int | None, what: str) -> int:
+    if value is None:
+        raise CannotEstimateError(f"{what} not published")
+    return value
+
+
+def to_model(model: Model) -> ModelSpec:
+    """Return the ModelSpec of a published architecture.
+
+    Gated models are taken as Llama-like (RMS norm, no biases), others as GPT-like (layer norm
+    and biases); learned positions are left out. MTP layers are not modelled.
+    """
+    if model.attention and "linear" in model.attention:
+        raise CannotEstimateError("linear attention is not modelled")
+    gated = bool(model.gated_mlp)
+    mla = model.mla
+    heads = _known(model.heads, "number of heads")
+    hidden = _known(model.hidden, "hidden size")
+    latent_dim = mla.qk_nope + mla.qk_rope if mla else hidden // heads
+    return ModelSpec(
+        name=model.name,
+        num_layers=_known(model.layers, "number of layers"),
+        hidden_size=hidden,
+        num_heads=heads,
+        num_kv_heads=model.kv_heads or heads,
+        head_dim=model.head_dim or latent_dim,
+        ffn_size=_known(model.ffn, "feed-forward size"),
+        gated_mlp=gated,
+        vocab_size=_known(model.vocab, "vocabulary"),
+        max_seq_len=_known(model.seq_len, "sequence length"),
+        tied_embeddings=bool(model.tied_embeddings),
+        biases=Biases() if gated else Biases(qkv=True, attention_output=True, mlp=True),
+        norm="rmsnorm" if gated else "layernorm",
+        moe=_moe(model),
+        mla=None
+        if mla is None
+        else MlaSpec(
+            q_lora_rank=mla.q_lora,
+            kv_lora_rank=mla.kv_lora,
+            qk_nope_head_dim=mla.qk_nope,
+            qk_rope_head_dim=mla.qk_rope,
+            v_head_dim=mla.v_head,
+        ),
+    )
+
+
+def _moe(model: Model) -> MoeSpec | None:
+    moe = model.moe
+    if moe is None:
+        return None
+    return MoeSpec(
+        num_experts=moe.experts,
+        top_k=moe.top_k,
+        expert_ffn_size=moe.expert_ffn,
+        num_shared_experts=moe.shared_experts,
+        shared_ffn_size=moe.shared_expert_ffn or moe.shared_experts * moe.expert_ffn,
+        num_leading_dense_layers=moe.first_dense_layers,
+    )
+
+
+def layout_layers(layout: str, pp: int) -> tuple[int, ...]:
+    """Layers per stage of a Megatron pipeline layout such as ``Et*4|(t*4|)*14tmL``.
+
+    ``t`` is a layer, ``|`` ends a chunk, ``X*n`` and ``(...)*n`` repeat; chunk c is on stage
+    c mod pp. Embedding (E), MTP layers (m) and loss (L) are not counted.
+    """
+    text = layout
+    while match := re.search(r"\(([^()]*)\)\*(\d+)|([A-Za-z|])\*(\d+)", text):
+        group, times, letter, letter_times = match.groups()
+        expanded = group * int(times) if group is not None else letter * int(letter_times)
+        text = text[: match.start()] + expanded + text[match.end() :]
+    stages = [0] * pp
+    for chunk, part in enumerate(text.split("|")):
+        stages[chunk % pp] += part.count("t")
+    return tuple(stages)
+
+
+def layers_per_stage(num_layers: int, parallel: Parallel) -> tuple[int, ...]:
+    """Split layers over stages as the frameworks do.
+
+    Even where pp divides them. Else, where it divides layers + 2, embedding and head count as a
+    layer each, so both end stages hold one less (Megatron's and torchtitan's rule, and BLOOM's).
+    Else the first stages hold one more.
+    """
+    pp = parallel.pp or 1
+    if parallel.pp_layout:
+        stages = layout_layers(parallel.pp_layout, pp)
+        if sum(stages) == num_layers:
+            return stages
+    base, rest = divmod(num_layers, pp)
+    if rest and pp > 1 and (num_layers + 2) % pp == 0:
+        inner = (num_layers + 2) // pp
+        return (inner - 1, *([inner] * (pp - 2)), inner - 1)
+    return tuple(base + (stage < rest) for stage in range(pp))
+
+
+def expert_degree(parallel: Parallel) -> int:
+    """Expert parallelism per expert-tensor group of size tp: ``ep · etp / tp``.
+
+    The planner splits every expert over tp. With expert tensor parallelism etp < tp a rank holds
+    as many parameters, tokens and bytes to exchange as with etp = tp and this degree; only the
+    matrix shapes differ. Unstated etp is tp (Megatron's default before folding).
+    """
+    tp, ep = parallel.tp or 1, parallel.ep or 1
+    etp = parallel.etp or tp
+    if ep * etp % tp:
+        raise CannotEstimateError(
+            f"experts on ep {ep} x etp {etp} ranks do not divide over tp {tp}"
+        )
+    return ep * etp // tp
+
+
+def zero_stage(parallel: Parallel) -> int:
+    """ZeRO stage; Megatron's distributed optimizer is 1, FSDP is 3, unstated is plain DP (0)."""
+    names = {"dist-opt": 1, "fsdp": 3, None: 0}
+    return names[parallel.zero] if not isinstance(parallel.zero, int) else parallel.zero
+
+
+def _offload(record: Record) -> str:
+    offload = record.parallel.offload
+    if offload in ("none", None):
+        return "none"
+    if offload == "cpu" and "deepspeed" in record.framework:
+        both = "param" in record.notes and "optimizer + param" in record.notes
+        return "optimizer+parameters:host" if both else "optimizer:host"
+    raise CannotEstimateError("this offload is not modelled")
+
+
+def _check_runnable(record: Record) -> None:
+    if not record.complete:
+        raise CannotEstimateError("configuration not published in full")
+    if record.task == "lora":
+        raise CannotEstimateError("LoRA (frozen weights) is not modelled")
+    if (record.parallel.dp_replicate or 1) > 1:
+        raise CannotEstimateError("hybrid sharding (replicated shard groups) is not modelled")
+    if record.parallel.recompute is None:
+        raise CannotEstimateError("recomputation not published")
+
+
+def to_strategy(record: Record) -> Strategy:
+    """Return the layout of a record; CannotEstimateError where it cannot be expressed."""
+    parallel = record.parallel
+    layers = layers_per_stage(_known(record.model.layers, "number of layers"), parallel)
+    micro_batch = _known(parallel.micro_batch, "micro-batch")
+    dp = _known(parallel.dp, "data-parallel degree")
+    tp, pp, cp = parallel.tp or 1, parallel.pp or 1, parallel.cp or 1
+    if dp * tp * pp * cp != record.hardware.gpus:
+        raise CannotEstimateError("degrees do not multiply to the number of GPUs")
+    num, rest = divmod(_known(parallel.global_batch, "global batch"), dp * micro_batch)
+    if rest or num == 0:
+        raise CannotEstimateError("batch does not divide into micro-batches")
+    none = (0,) * pp
+    return Strategy(
+        dp=dp,
+        tp=tp,
+        pp=pp,
+        vpp=parallel.vpp or 1,
+        cp=cp,
+        ep=expert_degree(parallel) if record.model.moe else 1,
+        zero_stage=zero_stage(parallel),
+        micro_batch=micro_batch,
+        num_micro_batches=num,
+        sequence_parallel=bool(parallel.sp) and tp > 1,
+        offload=_offload(record),
+        layers_per_stage=layers,
+        selective_layers_per_stage=layers if parallel.recompute == "selective" else none,
+        recompute_layers_per_stage=layers if parallel.recompute == "full" else none,
+    )
+
+
+def _assumptions(record: Record) -> list[str]:
+    notes = []
+    if record.precision in ("mxfp8", "nvfp4"):
+        notes.append(f"{record.precision} estimated as fp8")
+    if record.model.attention:
+        notes.append("sliding windows estimated as full attention")
+    if record.parallel.recompute_modules:
+        notes.append("recomputed modules estimated as the attention core")
+    if record.parallel.zero is None:
+        notes.append("ZeRO stage not published; 0 assumed")
+    return notes
+
+
+def to_run(record: Record) -> Run:
+    """Turn a record into the inputs of ``estimate``.
+
+    Raises CannotEstimateError with the reason where the record is incomplete or uses something
+    that is not modelled.
+    """
+    _check_runnable(record)
+    setup = to_setup(record)
+    cluster = to_cluster(record.hardware)
+    model = to_model(record.model)
+    strategy = to_strategy(record)
+    if strategy.zero_stage == 3 and 3 not in setup.traits.support.zero_stages:
+        raise CannotEstimateError(f"fully sharded {setup.traits.name} is not modelled")
+    precision = PRECISIONS[record.precision]
+    try:
+        peak_flops_per_s(cluster.accelerator, precision)
+    except ValueError as error:
+        raise CannotEstimateError(str(error)) from None
+    job = JobSpec(
+        global_batch=_known(record.parallel.global_batch, "global batch"),
+        seq_len=model.max_seq_len,
+        precision=precision,
+    )
+    return Run(
+        context=Context(model=model, job=job, cluster=cluster, traits=setup.traits),
+        strategy=strategy,
+        notes=(*setup.notes, *_assumptions(record)),
+    )

@@ -1,0 +1,103 @@
+"""Which framework generation a record ran on: the trait profile, and settings it states.
+
+A profile belongs to a generation of a framework (its version, precision and compiler), never to
+one source. Settings that the record itself states override single traits.
+"""
+
+import re
+from dataclasses import dataclass, replace
+
+from planner.frameworks.registry import load_traits
+from planner.spec.traits import FrameworkTraits
+from planner.validation.hardware import CannotEstimateError
+from planner.validation.records import Record
+
+BEFORE_FLASH_ATTENTION = re.compile(r"^(v100|a100)")
+"""Megatron-LM runs in fp16 on these parts (2020-2022) precede fused attention in Megatron."""
+ASYNC_TP_HIDDEN_FRACTION = 0.5
+"""What torchtitan's asynchronous TP hides (its ``current`` profile)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """Traits of a run and what was assumed to choose them."""
+
+    traits: FrameworkTraits
+    notes: tuple[str, ...] = ()
+
+
+def _megatron_lm(record: Record) -> tuple[str, str]:
+    old = record.precision == "fp16" and BEFORE_FLASH_ATTENTION.match(record.hardware.gpu)
+    return "megatron", "classic" if old else "current"
+
+
+def _megatron_deepspeed(record: Record) -> tuple[str, str]:
+    if record.parallel.zero in (2, 3):
+        return "deepspeed", "current"
+    return "deepspeed", "megatron-bf16" if record.precision == "bf16" else "megatron"
+
+
+def is_compiled(record: Record) -> bool:
+    """Whether torch.compile was on: as stated; float8 training needs it; default is off."""
+    text = f"{record.id} {record.framework} {record.notes}"
+    if re.search(r"compile off|torch\.compile off", record.notes):
+        return False
+    stated = re.search(r"compile on\b|, compile\b|^compile, |compile, ", text)
+    return bool(stated) or record.precision != "bf16"
+
+
+def _torchtitan(record: Record) -> tuple[str, str]:
+    if "2024" not in record.source.title:
+        return "torchtitan", "current"
+    return "torchtitan", "2024" if is_compiled(record) else "2024-eager"
+
+
+def _fsdp1(record: Record) -> tuple[str, str]:
+    """FSDP of PyTorch 1 and 2.0-2.3; Llama blocks run eagerly or compiled, GPT blocks eagerly."""
+    if not record.model.gated_mlp:
+        return "torchtitan", "fsdp1"
+    return "torchtitan", "fsdp1-compiled" if is_compiled(record) else "fsdp1-llama"
+
+
+_CHOICES = {
+    "megatron-lm": _megatron_lm,
+    "megatron-core": lambda _: ("megatron", "current"),
+    "nemo/megatron-core": lambda _: ("megatron", "bridge"),
+    "megatron-bridge/megatron-core": lambda _: ("megatron", "bridge"),
+    "megatron-deepspeed": _megatron_deepspeed,
+    "deepspeed-zero3": lambda _: ("deepspeed", "megatron"),
+    "deepspeed": lambda _: ("deepspeed", "current"),
+    "gpt-neox": lambda _: ("deepspeed", "neox"),
+    "torchtitan": _torchtitan,
+    "torchtitan/torchao": _torchtitan,
+    "composer-fsdp": _fsdp1,
+    "fms-fsdp (FSDP1, torch.compile)": _fsdp1,
+}
+
+
+def profile_of(record: Record) -> tuple[str, str]:
+    """Return (framework, profile) of a record; CannotEstimateError without a profile."""
+    choice = _CHOICES.get(record.framework)
+    if choice is None:
+        raise CannotEstimateError(f"no trait profile for {record.framework}")
+    framework, profile = choice(record)
+    if "overlap flags off" in record.notes:
+        return framework, "no-overlap"
+    return framework, profile
+
+
+def to_setup(record: Record) -> Setup:
+    """Return the traits of a record's framework generation with its stated settings."""
+    framework, profile = profile_of(record)
+    traits = load_traits(framework, profile)
+    notes: list[str] = []
+    mixed = re.search(r"mixed_precision (PURE|DEFAULT)", record.notes)
+    if mixed:
+        wire = 2.0 if mixed.group(1) == "PURE" else 4.0
+        notes.append(f"gradients reduced in {wire:.0f} bytes as stated")
+        traits = replace(traits, states=replace(traits.states, gradient_reduce_bytes=wire))
+    if re.search(r"async-?tp", f"{record.id} {record.notes}", re.IGNORECASE):
+        notes.append("asynchronous tensor parallelism as stated")
+        overlap = replace(traits.overlap, tensor_parallel_hidden_fraction=ASYNC_TP_HIDDEN_FRACTION)
+        traits = replace(traits, overlap=overlap)
+    return Setup(traits=traits, notes=tuple(notes))

@@ -1,0 +1,88 @@
+"""The terminal form of a comparison: summary first, then where the errors are."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from planner.validation.compare import Comparison
+from planner.validation.docs import MEMORY_TITLES, error_cells, percent
+from planner.validation.report import Summary, summary, worst_rows
+from planner.validation.statistics import Errors
+
+NUM_WORST = 10
+ERROR_TITLES = ("runs", "mean %", "median %", "p90 %", "bias %")
+
+
+def _table(title: str, first: str, others: Iterable[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _errors(title: str, first: str, rows: Iterable[tuple[str, Errors]]) -> Table:
+    table = _table(title, first, ERROR_TITLES)
+    for name, errors in rows:
+        table.add_row(name, *error_cells(errors))
+    return table
+
+
+def _whole(found: Summary) -> Table:
+    rows = [
+        ("time, all", found.time),
+        ("time, dense models", found.time_dense),
+        ("time, mixtures of experts", found.time_moe),
+        ("time from TFLOPs or MFU (not in the above)", found.time_from_flops),
+        *((f"memory {MEMORY_TITLES[kind]}", errors) for kind, errors in found.memory.items()),
+    ]
+    return _errors("Error: predicted over measured, minus one", "figure", rows)
+
+
+def _sentences(found: Summary, total: int) -> str:
+    skipped = sum(found.skipped.values())
+    lines = [
+        f"{total} records: {total - skipped} estimated as they were configured, {skipped} skipped.",
+        (
+            f"Out of memory: {found.out_of_memory_right} of {found.out_of_memory} predicted not to "
+            f"fit; of {found.ran} that ran, {found.ran_predicted_to_fit} predicted to fit."
+        ),
+    ]
+    if found.mean_tau is not None:
+        lines.append(
+            f"Order of layouts in {len(found.ranking)} groups: mean Kendall's tau "
+            f"{found.mean_tau:.2f}, mean regret {percent(found.mean_regret)} %."
+        )
+    return "\n".join(lines)
+
+
+def _worst(rows: Sequence[Comparison]) -> Table:
+    table = _table("Largest errors of time", "run", ("measured s", "predicted s", "error %"))
+    for row in worst_rows(rows, NUM_WORST):
+        predicted = row.predicted.iter_time_s if row.predicted else None
+        table.add_row(
+            row.record.id,
+            f"{row.measured.iter_time_s or 0.0:.2f}",
+            f"{predicted or 0.0:.2f}",
+            percent(row.time_error, signed=True),
+        )
+    return table
+
+
+def print_report(comparisons: Sequence[Comparison], console: Console) -> None:
+    """Print summary, errors by framework, GPU and size, the worst rows, and what was skipped."""
+    found = summary(comparisons)
+    console.print(_sentences(found, len(comparisons)), markup=False, soft_wrap=False)
+    console.print(_whole(found))
+    if found.time.n:
+        console.print(_errors("Time by framework", "framework", found.by_framework.items()))
+        console.print(_errors("Time by GPU", "GPU", found.by_gpu.items()))
+        console.print(_errors("Time by size", "size", found.by_size.items()))
+        console.print(_worst(comparisons))
+    if found.skipped:
+        table = _table("Skipped", "reason", ("records",))
+        for reason, number in found.skipped.items():
+            table.add_row(reason, str(number))
+        console.print(table)

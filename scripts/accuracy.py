@@ -1,0 +1,12 @@
+"""Regenerate docs/accuracy.md from the published runs: ``python scripts/accuracy.py``."""
+
+from pathlib import Path
+
+from planner.validation.docs import write_accuracy
+
+ROOT = Path(__file__).resolve().parent.parent
+
+if __name__ == "__main__":
+    write_accuracy(
+        ROOT / "tests" / "validation" / "published_runs.jsonl", ROOT / "docs" / "accuracy.md"
+    )

@@ -1,0 +1,165 @@
+"""Collective times against the alpha-beta formulas written out."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from planner.cost.build import Context
+from planner.cost.collectives import (
+    busbw_factor,
+    collective_s,
+    domain_s,
+    fabric_bytes_per_s,
+    point_to_point_s,
+    ring_s,
+    tree_all_reduce_s,
+)
+from planner.cost.topology import Group
+from planner.spec.cluster import ClusterSpec, Collective, CollectiveFit
+
+COLLECTIVES = get_args(Collective)
+ALPHA, BETA = 5e-6, 100e9
+
+
+@pytest.fixture
+def plain(context_of: Callable[..., Context]) -> ClusterSpec:
+    """4 nodes of 8: no measured fits; 200 GB/s inside at 2 us, 25 GB/s per port at 10 us."""
+    machines = context_of(cluster="4xdgx-h100").cluster
+    accelerator = replace(machines.accelerator, collectives={})
+    scale_up = replace(
+        machines.node.scale_up, bytes_per_s=250e9, efficiency_fraction=0.8, latency_s=2e-6
+    )
+    fabric = replace(machines.fabric, bytes_per_s=50e9, efficiency_fraction=0.5, latency_s=10e-6)
+    node = replace(machines.node, accelerator=accelerator, scale_up=scale_up)
+    return replace(machines, node=node, fabric=fabric)
+
+
+def group(size: int, local: int) -> Group:
+    return Group(size=np.array([size]), local=np.array([local]))
+
+
+@pytest.mark.parametrize("n", [2, 3, 8, 64])
+def test_ring_all_reduce_takes_2_n_minus_1_alpha_and_2_n_minus_1_over_n_s_over_b(n: int) -> None:
+    size = 3e8
+    expected = 2 * (n - 1) * ALPHA + 2 * (n - 1) / n * size / BETA
+    assert ring_s("all_reduce", size, np.array(n), ALPHA, BETA) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter", "all_to_all"])
+@pytest.mark.parametrize("n", [2, 8])
+def test_the_other_rings_take_half_of_an_all_reduce(collective: Collective, n: int) -> None:
+    whole = ring_s("all_reduce", 3e8, np.array(n), ALPHA, BETA)
+    assert ring_s(collective, 3e8, np.array(n), ALPHA, BETA) == pytest.approx(whole / 2)
+
+
+def test_ring_of_8_ranks_by_hand() -> None:
+    # 14 * 5 us + 1.75 * 1e9 / 100e9 = 70 us + 17.5 ms
+    assert ring_s("all_reduce", 1e9, np.array(8), 5e-6, 100e9) == pytest.approx(0.01757)
+
+
+def test_tree_by_hand() -> None:
+    # 64 ranks: 2 * 6 * 5 us + 2 * 1e6 / 100e9 = 60 us + 20 us. 5 ranks: ceil(log2 5) = 3.
+    assert tree_all_reduce_s(1e6, np.array(64), 5e-6, 100e9) == pytest.approx(80e-6)
+    assert tree_all_reduce_s(1e6, np.array(5), 5e-6, 100e9) == pytest.approx(50e-6)
+
+
+def test_tree_beats_ring_for_small_messages_of_many_ranks_only() -> None:
+    many = np.array(1024)
+    assert tree_all_reduce_s(1e4, many, ALPHA, BETA) < ring_s("all_reduce", 1e4, many, ALPHA, BETA)
+    assert tree_all_reduce_s(1e12, many, ALPHA, BETA) > ring_s(
+        "all_reduce", 1e12, many, ALPHA, BETA
+    )
+
+
+def test_bus_bandwidth_factors_of_nccl_tests() -> None:
+    n = np.array([1, 2, 8])
+    assert busbw_factor("all_reduce", n).tolist() == [0.0, 1.0, 1.75]
+    assert busbw_factor("all_gather", n).tolist() == [0.0, 0.5, 0.875]
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize(("num_bytes", "size"), [(1e9, 1), (0.0, 8), (0.0, 32), (0.0, 1)])
+def test_a_group_of_one_and_an_empty_message_cost_nothing(
+    collective: Collective, num_bytes: float, size: int, context_of: Callable[..., Context]
+) -> None:
+    measured = context_of(cluster="4xdgx-h100").cluster
+    local = min(size, 8)
+    assert collective_s(collective, num_bytes, group(size, local), measured) == 0.0
+    assert domain_s(collective, np.array(num_bytes), np.array(size), measured) == 0.0
+    assert ring_s(collective, num_bytes, np.array(size), ALPHA, BETA) == 0.0
+    assert tree_all_reduce_s(num_bytes, np.array(size), ALPHA, BETA) == 0.0
+
+
+def test_an_empty_message_between_neighbours_costs_nothing(plain: ClusterSpec) -> None:
+    for crosses in (False, True):
+        assert point_to_point_s(np.array(0.0), crosses=np.array(crosses), cluster=plain) == 0.0
+
+
+def test_point_to_point_by_hand(plain: ClusterSpec) -> None:
+    # Inside: 2 us + 1e8/200e9 = 502 us; across: 10 us + 1e8/25e9 = 4010 us.
+    crosses = np.array([False, True])
+    seconds = point_to_point_s(np.array(1e8), crosses=crosses, cluster=plain)
+    assert seconds == pytest.approx([502e-6, 4010e-6])
+
+
+def test_inside_a_domain_without_fits_it_is_a_ring_at_its_efficiency(plain: ClusterSpec) -> None:
+    # 2*7*2 us + 1.75 * 1e8 / 200e9 = 28 us + 875 us
+    assert collective_s("all_reduce", 1e8, group(8, 8), plain) == pytest.approx(903e-6)
+
+
+def test_across_domains_the_local_members_ports_add_up(plain: ClusterSpec) -> None:
+    # 4 local ports of 25 GB/s = 100; 8 of them = 200, the domain's own rate; never above it.
+    assert fabric_bytes_per_s(group(16, 4), plain) == pytest.approx(100e9)
+    assert fabric_bytes_per_s(group(32, 8), plain) == pytest.approx(200e9)
+    slow_inside = replace(plain.node.scale_up, bytes_per_s=100e9)
+    capped = replace(plain, node=replace(plain.node, scale_up=slow_inside))
+    assert fabric_bytes_per_s(group(32, 8), capped) == pytest.approx(80e9)
+
+
+def test_reduce_scatter_over_4_domains_by_hand(plain: ClusterSpec) -> None:
+    # 32 ranks, 8 local: hops 3 * 10 us + 7 * 2 us = 44 us; 31/32 * 1e9 / 200e9 = 4843.75 us.
+    seconds = collective_s("reduce_scatter", 1e9, group(32, 8), plain)
+    assert seconds == pytest.approx(44e-6 + 31 / 32 * 5e-3)
+
+
+def test_all_reduce_across_domains_takes_the_faster_of_ring_and_tree(plain: ClusterSpec) -> None:
+    # 4 ranks on 4 nodes, 25 GB/s. Small (1 kB): ring 2*3*10 us, tree 2*2*10 us.
+    small = collective_s("all_reduce", 1e3, group(4, 1), plain)
+    assert small == pytest.approx(40e-6 + 2e3 / 25e9)
+    # Large (1 GB): ring 60 us + 1.5e9/25e9 = 60.06 ms; tree 40 us + 2e9/25e9 = 80.04 ms.
+    assert collective_s("all_reduce", 1e9, group(4, 1), plain) == pytest.approx(60.06e-3)
+
+
+def test_all_to_all_sends_the_remote_share_through_one_port(plain: ClusterSpec) -> None:
+    # 32 ranks, 8 local, 1e9 bytes each: 3/4 leave: 10 us + 0.75e9/25e9 = 30.01 ms.
+    assert collective_s("all_to_all", 1e9, group(32, 8), plain) == pytest.approx(30.01e-3)
+
+
+def test_a_measured_fit_takes_the_faster_of_its_protocols(plain: ClusterSpec) -> None:
+    fits = (
+        CollectiveFit(num_ranks=8, latency_s=(10e-6, 40e-6), busbw_bytes_per_s=(50e9, 200e9)),
+        CollectiveFit(num_ranks=2, latency_s=(5e-6,), busbw_bytes_per_s=(100e9,)),
+    )
+    accelerator = replace(plain.accelerator, collectives={"all_gather": fits})
+    measured = replace(plain, node=replace(plain.node, accelerator=accelerator))
+    # 8 ranks, factor 7/8. 1 MB: min(10 + 17.5, 40 + 4.375) us; 80 MB: min(1410, 390) us.
+    assert collective_s("all_gather", 1e6, group(8, 8), measured) == pytest.approx(27.5e-6)
+    assert collective_s("all_gather", 80e6, group(8, 8), measured) == pytest.approx(390e-6)
+    # 2 ranks have their own fit: 5 us + 0.5 * 1e6/100e9; 4 ranks take the next one above.
+    assert collective_s("all_gather", 1e6, group(2, 2), measured) == pytest.approx(10e-6)
+    assert collective_s("all_gather", 1e6, group(4, 4), measured) == pytest.approx(25e-6)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_more_bytes_never_take_less_time(
+    collective: Collective, context_of: Callable[..., Context]
+) -> None:
+    measured = context_of(cluster="4xdgx-h100").cluster
+    num_bytes = np.logspace(0, 11, 200)
+    for size, local in ((2, 2), (8, 8), (16, 8), (32, 8), (4, 1)):
+        many = Group(size=np.full(200, size), local=np.full(200, local))
+        seconds = collective_s(collective, num_bytes, many, measured)
+        assert (np.diff(seconds) >= 0).all()

@@ -1,0 +1,112 @@
+import math
+from dataclasses import asdict, fields
+
+import pytest
+
+from planner.errors import InputError
+from planner.frameworks.registry import (
+    FRAMEWORKS,
+    load_traits,
+    profile_names,
+    trait_figures,
+)
+from planner.spec.strategy import OFFLOAD_CODES
+from planner.spec.traits import FrameworkTraits
+
+PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
+
+
+def test_the_four_frameworks_each_have_a_current_profile() -> None:
+    assert FRAMEWORKS == ("megatron", "deepspeed", "torchtitan", "accelerate")
+    assert all("current" in profile_names(name) for name in FRAMEWORKS)
+
+
+@pytest.mark.parametrize(("framework", "profile"), PROFILES)
+def test_every_profile_loads_with_all_sections(framework: str, profile: str) -> None:
+    traits = load_traits(framework, profile)
+    assert (traits.name, traits.profile) == (framework, profile)
+    names = {field.name for field in fields(FrameworkTraits)}
+    assert set(asdict(traits)) == names
+
+
+@pytest.mark.parametrize(("framework", "profile"), PROFILES)
+def test_every_trait_figure_has_a_value_and_a_source(framework: str, profile: str) -> None:
+    for section, figures in trait_figures(framework, profile).items():
+        for name, figure in figures.items():
+            where = f"{section}.{name}"
+            assert set(figure) == {"value", "source"}, where
+            assert isinstance(figure["source"], str), where
+            assert figure["source"].strip(), where
+
+
+@pytest.mark.parametrize(("framework", "profile"), PROFILES)
+def test_figures_are_plausible(framework: str, profile: str) -> None:
+    traits = load_traits(framework, profile)
+    for section in (traits.states, traits.kernels, traits.overlap, traits.overheads):
+        for name, value in asdict(section).items():
+            if isinstance(value, str | bool):
+                continue
+            assert math.isfinite(value), name
+            assert value >= 0, name
+            if name.endswith("_fraction"):
+                assert value <= 1, name
+
+
+@pytest.mark.parametrize(("framework", "profile"), PROFILES)
+def test_what_is_supported_hangs_together(framework: str, profile: str) -> None:
+    support = load_traits(framework, profile).support
+    assert set(support.zero_stages) <= {0, 1, 2, 3}
+    assert set(support.zero_stages_with_pp) <= set(support.zero_stages)
+    assert set(support.offload) <= set(OFFLOAD_CODES)
+    assert "none" in support.offload
+    assert support.pp or not support.vpp
+    assert support.tp or not support.sequence_parallel
+    assert support.vocab_padding >= 1
+
+
+def test_a_profile_inherits_what_it_does_not_change() -> None:
+    current, bridge = load_traits("megatron"), load_traits("megatron", "bridge")
+    assert bridge.states.gradient_reduce_bytes == 2
+    assert current.states.gradient_reduce_bytes == 4
+    assert bridge.kernels == current.kernels
+    assert bridge.support == current.support
+
+
+def test_a_profile_inherits_over_two_steps() -> None:
+    # megatron-bf16 extends megatron, which extends current.
+    traits = load_traits("deepspeed", "megatron-bf16")
+    assert traits.kernels.attention == "unfused"
+    assert traits.kernels.weight_gradient_bytes == 14
+    assert traits.states.optimizer_bytes == load_traits("deepspeed").states.optimizer_bytes
+
+
+def test_a_profile_inherits_from_another_framework() -> None:
+    accelerate, torchtitan = load_traits("accelerate"), load_traits("torchtitan")
+    assert accelerate.states == torchtitan.states
+    assert not accelerate.support.pp
+
+
+def test_an_unknown_framework_names_the_known_ones() -> None:
+    with pytest.raises(InputError) as caught:
+        load_traits("megatron-lm")
+    (problem,) = caught.value.problems
+    assert (problem.where, problem.key) == ("--framework", "megatron-lm")
+    assert all(name in problem.message for name in FRAMEWORKS)
+
+
+def test_an_unknown_profile_names_the_known_ones() -> None:
+    with pytest.raises(InputError) as caught:
+        load_traits("megatron", "2019")
+    (problem,) = caught.value.problems
+    assert (problem.where, problem.key) == ("megatron", "2019")
+    assert "classic" in problem.message
+
+
+def test_published_bytes_per_parameter() -> None:
+    # Megatron's page on the distributed optimizer: 18 bytes without, 6 + 12/d with it.
+    megatron = load_traits("megatron").states
+    assert megatron.weight_bytes + megatron.gradient_bytes == 6
+    assert megatron.optimizer_bytes == 12
+    # ZeRO (arXiv 1910.02054): 2 + 2 + 12.
+    deepspeed = load_traits("deepspeed").states
+    assert (deepspeed.weight_bytes, deepspeed.gradient_bytes, deepspeed.optimizer_bytes) == (2, 2, 12)

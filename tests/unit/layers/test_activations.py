@@ -1,0 +1,145 @@
+"""Activation bytes of a classic block, op by op (arXiv 2205.05198, section 4).
+
+GPT-3 shapes: s = 2048, b = 1, h = 12288, a = 96; sbh = 25,165,824 bytes, 5as/h = 80.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from planner.catalog.models import load_model
+from planner.frameworks.registry import load_traits
+from planner.layers.block import head_op, layer_groups
+from planner.layers.op import LayerShape, Op
+from planner.spec.model import ModelSpec
+
+Shapes = Callable[..., LayerShape]
+SBH = 2048.0 * 12288
+SCORES = 5.0 * 96 * 2048 / 12288
+"""5as/h = 80."""
+
+
+@pytest.fixture(scope="module")
+def gpt3() -> ModelSpec:
+    return load_model("gpt3-175b")
+
+
+def ops_of(model: ModelSpec, shape: LayerShape, profile: str = "classic") -> dict[str, Op]:
+    (group,) = layer_groups(model, shape, load_traits("megatron", profile).kernels)
+    return {op.name: op for op in group.ops}
+
+
+def saved_sbh(ops: dict[str, Op], *names: str) -> float:
+    """Saved bytes of the named ops (all when none is named) in units of s·b·h."""
+    return float(sum(ops[name].saved_bytes[0] for name in names or ops)) / SBH
+
+
+def saved(ops: dict[str, Op]) -> float:
+    return float(np.sum([op.saved_bytes[0] for op in ops.values()]))
+
+
+def test_a_block_saves_sbh_times_34_plus_5as_over_h(gpt3: ModelSpec, shape_of: Shapes) -> None:
+    # 34 + 80 = 114
+    ops = ops_of(gpt3, shape_of(seq_len=2048))
+    assert saved_sbh(ops) == pytest.approx(34 + SCORES)
+    assert SCORES == 80
+
+
+@pytest.mark.parametrize("micro_batch", [2, 4])
+def test_activations_grow_with_the_micro_batch(
+    micro_batch: int, gpt3: ModelSpec, shape_of: Shapes
+) -> None:
+    ops = ops_of(gpt3, shape_of(seq_len=2048, micro_batch=micro_batch))
+    assert saved_sbh(ops) == pytest.approx(114 * micro_batch)
+
+
+@pytest.mark.parametrize("t", [2, 4, 8])
+def test_tensor_parallelism_leaves_10_sbh_whole(
+    t: int, gpt3: ModelSpec, shape_of: Shapes
+) -> None:
+    # sbh (10 + 24/t + 5as/(ht)); t = 8: 10 + 3 + 10 = 23
+    ops = ops_of(gpt3, shape_of(seq_len=2048, tp=t))
+    assert saved_sbh(ops) == pytest.approx(10 + (24 + SCORES) / t)
+
+
+@pytest.mark.parametrize("t", [2, 4, 8])
+def test_sequence_parallelism_divides_everything_by_t(
+    t: int, gpt3: ModelSpec, shape_of: Shapes
+) -> None:
+    # t = 8: 114/8 = 14.25
+    ops = ops_of(gpt3, shape_of(seq_len=2048, tp=t, sp=1))
+    assert saved_sbh(ops) == pytest.approx((34 + SCORES) / t)
+
+
+def test_attention_saves_11_sbh_plus_5abs2(gpt3: ModelSpec, shape_of: Shapes) -> None:
+    # Input of qkv 2, q and k 4, v 2, input of the output projection 2, dropout mask 1 = 11.
+    # The norm op holds the layernorm's own input (2 sbh, counted with the layernorms), the
+    # input of qkv (2) and the mask (1).
+    ops = ops_of(gpt3, shape_of(seq_len=2048))
+    names = ("attention_norm", "qkv", "attention_core", "attention_output")
+    assert saved_sbh(ops, *names) - 2 == pytest.approx(11 + SCORES)
+    assert saved_sbh(ops, "attention_core") == pytest.approx(SCORES)
+    assert float(ops["attention_core"].saved_bytes[0]) == 5.0 * 96 * 2048**2
+
+
+def test_mlp_saves_19_sbh(gpt3: ModelSpec, shape_of: Shapes) -> None:
+    # Input 2, pre-activation 8, activation 8, mask 1 = 19; the norm's own input is 2 more.
+    ops = ops_of(gpt3, shape_of(seq_len=2048))
+    names = ("mlp_norm", "mlp_up", "mlp_activation", "mlp_down")
+    assert saved_sbh(ops, *names) - 2 == pytest.approx(19)
+
+
+def test_the_two_layernorms_save_4_sbh(gpt3: ModelSpec, shape_of: Shapes) -> None:
+    # 34 = 11 + 19 + 4: what is left of the block are the inputs of the two norms.
+    ops = ops_of(gpt3, shape_of(seq_len=2048))
+    assert saved_sbh(ops) - SCORES - 11 - 19 == pytest.approx(4)
+
+
+def test_selective_recomputation_drops_the_scores_only(gpt3: ModelSpec, shape_of: Shapes) -> None:
+    # arXiv 2205.05198, table 2: 34 sbh remain.
+    ops = ops_of(gpt3, shape_of(seq_len=2048))
+    kept = [name for name, op in ops.items() if not op.recomputed_by_selective]
+    assert saved_sbh(ops, *kept) == pytest.approx(34)
+
+
+def test_flash_attention_without_dropout_saves_32_sbh(gpt3: ModelSpec, shape_of: Shapes) -> None:
+    # No masks (34 - 2), no scores, 4 bytes per head and token: 4·96/12288 = 0.03125.
+    ops = ops_of(gpt3, shape_of(seq_len=2048), "current")
+    assert saved_sbh(ops) == pytest.approx(32.03125)
+    assert not any(op.recomputed_by_selective for op in ops.values())
+
+
+def test_context_parallelism_divides_activations(gpt3: ModelSpec, shape_of: Shapes) -> None:
+    whole = ops_of(gpt3, shape_of(seq_len=2048), "current")
+    half = ops_of(gpt3, shape_of(seq_len=2048, cp=2), "current")
+    assert saved(half) == pytest.approx(saved(whole) / 2)
+
+
+def test_a_gated_block_of_llama_by_hand(shape_of: Shapes) -> None:
+    # Llama-2-7B, s = 4096, h = 4096, 32 heads of 128, ffn 11008, flash, no dropout.
+    # Per token: norms 2·4·4096 = 32768; q, k, v 3·4096·2 = 24576; log-sum-exp 32·4 = 128;
+    # output input 4096·2 = 8192; gate, up, product 3·11008·2 = 66048: 131,712 bytes.
+    ops = ops_of(load_model("llama2-7b"), shape_of(seq_len=4096), "current")
+    assert saved(ops) == 4096 * 131_712
+
+
+def test_the_loss_keeps_10_bytes_per_logit_in_the_classic_profile(
+    gpt3: ModelSpec, shape_of: Shapes
+) -> None:
+    # Vocabulary 50257 padded to a multiple of 128·8 = 51200; per rank 6400 logits a token:
+    # 10·6400; the final norm's input and output 4·12288.
+    traits = load_traits("megatron", "classic")
+    op = head_op(gpt3, shape_of(seq_len=2048, tp=8), traits)
+    assert float(op.saved_bytes[0]) == 2048 * (10 * 6400 + 4 * 12288)
+
+
+def test_an_expert_layer_saves_by_token_expert_pair(shape_of: Shapes) -> None:
+    # Mixtral-8x7B, top-2 of 8, h = 4096, ffn 14336, s = 4096: 8192 pairs of
+    # 3·14336·2 + 4096·2 = 94,208 bytes; the same for any ep when balanced.
+    model = load_model("mixtral-8x7b")
+    for ep in (1, 8):
+        ops = ops_of(model, shape_of(seq_len=4096, ep=ep), "current")
+        assert float(ops["experts"].saved_bytes[0]) == 8192 * 94_208
+        # Router: 8 experts, 12 bytes each per token.
+        assert float(ops["router"].saved_bytes[0]) == 4096 * 8 * 12

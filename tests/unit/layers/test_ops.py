@@ -1,0 +1,121 @@
+"""Parameters and FLOPs of the ops against the counts of the whole model."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.catalog.models import list_models, load_model
+from planner.frameworks.registry import load_traits
+from planner.layers.block import embedding_op, head_op, layer_groups, padded_vocab_size
+from planner.layers.op import Gemm, LayerShape
+from planner.layers.parameters import count_parameters
+from planner.spec.model import ModelSpec
+from planner.spec.traits import FrameworkTraits
+
+Shapes = Callable[..., LayerShape]
+TRAITS = load_traits("torchtitan")
+"""Pads no vocabulary."""
+
+
+def op_params(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> float:
+    total = embedding_op(model, shape, traits).params + head_op(model, shape, traits).params
+    for group in layer_groups(model, shape, traits.kernels):
+        total = total + group.num_layers * sum(op.params for op in group.ops)
+    return float(np.asarray(total).reshape(-1)[0])
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_params_of_all_ops_add_up_to_the_models(name: str, shape_of: Shapes) -> None:
+    model = load_model(name)
+    assert op_params(model, shape_of(seq_len=512), TRAITS) == count_parameters(model)
+
+
+@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("tp", [2, 4, 8])
+def test_shards_together_hold_at_least_the_model(name: str, tp: int, shape_of: Shapes) -> None:
+    model = load_model(name)
+    share = op_params(model, shape_of(seq_len=512, tp=tp), TRAITS)
+    assert share * tp >= count_parameters(model) * (1 - 1e-12)
+    assert share <= count_parameters(model)
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b"])
+def test_experts_are_shared_out_over_ep(name: str, shape_of: Shapes) -> None:
+    model = load_model(name)
+
+    def experts(ep: int) -> float:
+        groups = layer_groups(model, shape_of(seq_len=512, ep=ep), TRAITS.kernels)
+        return sum(
+            float(np.asarray(op.params).reshape(-1)[0])
+            for group in groups
+            for op in group.ops
+            if op.is_expert
+        )
+
+    assert experts(8) == experts(1) / 8
+    whole, shared = (op_params(model, shape_of(seq_len=512, ep=ep), TRAITS) for ep in (1, 8))
+    assert whole - shared == pytest.approx(model.num_moe_layers * experts(1) * 7 / 8)
+
+
+@pytest.mark.parametrize(
+    ("vocab", "tp", "padding", "padded"),
+    [
+        (50257, 1, 128, 50304),  # 393 * 128
+        (50257, 8, 128, 51200),  # 50 * 1024
+        (50257, 8, 1, 50257),
+        (51200, 8, 128, 51200),
+    ],
+)
+def test_vocabulary_is_padded_to_a_multiple_of_padding_times_tp(
+    vocab: int, tp: int, padding: int, padded: int, small_model: Callable[..., ModelSpec]
+) -> None:
+    model = small_model(vocab_size=vocab)
+    assert padded_vocab_size(model, np.array([tp]), padding) == padded
+
+
+def test_a_gemm_counts_two_flops_per_multiply_add() -> None:
+    assert Gemm(m=np.array(3.0), n=np.array(5.0), k=np.array(7.0), count=2).flops == 420
+
+
+def test_a_dense_layer_does_2_flops_per_parameter_and_token_and_4_s_h_of_attention(
+    small_model: Callable[..., ModelSpec], shape_of: Shapes
+) -> None:
+    # 2 · 12h² + 4sh per token with the whole square: h = 1024, s = 512.
+    model = small_model()
+    (group,) = layer_groups(model, shape_of(seq_len=512), load_traits("megatron").kernels)
+    square = sum(
+        op.attention.square_flops - op.attention.flops for op in group.ops if op.attention
+    )
+    flops = sum(op.forward_flops for op in group.ops) + square
+    assert float(flops[0]) == 512 * (24 * 1024**2 + 4 * 512 * 1024)
+
+
+def test_decoders_compute_half_of_the_square_encoders_all_of_it(
+    small_model: Callable[..., ModelSpec], shape_of: Shapes
+) -> None:
+    for architecture, share in (("decoder", 0.5), ("encoder", 1.0)):
+        model = replace(small_model(), architecture=architecture)
+        (group,) = layer_groups(model, shape_of(), TRAITS.kernels)
+        (attention,) = (op.attention for op in group.ops if op.attention)
+        assert attention.flops == attention.square_flops * share
+
+
+def test_unfused_attention_computes_the_whole_square(
+    small_model: Callable[..., ModelSpec], shape_of: Shapes
+) -> None:
+    model, shape = small_model(), shape_of(seq_len=512, micro_batch=2)
+    kernels = load_traits("megatron", "classic").kernels
+    (group,) = layer_groups(model, shape, kernels)
+    (core,) = (op for op in group.ops if op.name == "attention_core")
+    # 2 sequences, 16 heads: scores and values 2·512²·64 each.
+    assert float(core.forward_flops[0]) == 2 * 16 * 2 * (2 * 512**2 * 64)
+
+
+def test_key_value_heads_are_copied_when_tp_exceeds_them(shape_of: Shapes) -> None:
+    # Llama-3-8B: 32 query, 8 key/value heads of 128. tp 16: 2 query heads and one of 8 each.
+    (group,) = layer_groups(load_model("llama3-8b"), shape_of(tp=16), TRAITS.kernels)
+    (qkv,) = (op for op in group.ops if op.name == "qkv")
+    assert float(qkv.params) == 4096 * (2 + 2) * 128
+    assert float(qkv.gemms[0].n[0]) == (2 + 2) * 128

@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+
+from planner.units import (
+    GIB,
+    ceil_div,
+    format_bytes,
+    format_count,
+    format_seconds,
+    parse_count,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("1", 1),
+        ("1024", 1024),
+        (" 4M ", 4_000_000),
+        ("4m", 4_000_000),
+        ("1.5k", 1500),
+        ("300B", 300 * 10**9),
+        ("300G", 300 * 10**9),
+        ("15T", 15 * 10**12),
+        ("2.5b", 2_500_000_000),
+    ],
+)
+def test_counts_are_read_with_decimal_suffixes(text: str, count: int) -> None:
+    assert parse_count(text) == count
+
+
+@pytest.mark.parametrize("text", ["2.01k", "4.03k", "8.06k", "1.001k", "16.4k", "4.19M", "1.97T"])
+def test_whole_counts_are_read_whatever_their_decimals_are_in_binary(text: str) -> None:
+    # 2.01 * 1000 is 2009.9999999999998 in floating point, but 2.01k is the whole number 2010.
+    scale = {"k": 3, "M": 6, "T": 12}[text[-1]]
+    whole, decimals = text[:-1].split(".")
+    assert parse_count(text) == int(whole + decimals) * 10 ** (scale - len(decimals))
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3", "1.5", "0.1k5", "k", "4 MB", "1e6", "0.0001k", "1,000"])
+def test_what_is_no_positive_whole_number_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="count|positive whole number"):
+        parse_count(text)
+
+
+def test_the_refusal_shows_the_text_and_what_is_allowed() -> None:
+    with pytest.raises(ValueError, match=r"not a count: '4 MB'; allowed are .*4M"):
+        parse_count("4 MB")
+
+
+def test_ceil_div_rounds_up_and_broadcasts() -> None:
+    # 7/3 -> 3, 9/3 -> 3, 10/3 -> 4
+    assert ceil_div(np.array([7, 9, 10]), np.array(3)).tolist() == [3, 3, 4]
+    assert ceil_div(np.array(50257), np.array([1, 8])).tolist() == [50257, 6283]
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [
+        (80 * GIB, "80.00 GiB"),
+        (GIB / 10, "0.10 GiB"),
+        (GIB / 16, "64.00 MiB"),
+        (5 * 2**20, "5.00 MiB"),
+        (2**10, "1.00 KiB"),
+        (12, "12 B"),
+        (0, "0 B"),
+        (-3 * GIB, "-3.00 GiB"),
+    ],
+)
+def test_bytes_are_shown_in_binary_units(num_bytes: float, text: str) -> None:
+    assert format_bytes(num_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (5e-10, "0.5 ns"),
+        (2.5e-6, "2.5 µs"),
+        (0.0123, "12.3 ms"),
+        (1.5, "1.5 s"),
+        (119, "119 s"),
+        (150, "2.5 min"),
+        (9000, "2.5 h"),
+        (86400 * 3, "3.0 d"),
+        (-0.5, "-500 ms"),
+    ],
+)
+def test_seconds_are_shown_in_the_unit_that_keeps_three_digits(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (512, "512"),
+        (9999, "9999"),
+        (12_345, "12.3k"),
+        (4_194_304, "4.19M"),
+        (70.6e9, "70.6B"),
+        (15e12, "15T"),
+    ],
+)
+def test_counts_are_shown_with_decimal_suffixes(count: float, text: str) -> None:
+    assert format_count(count) == text
+
+
+@pytest.mark.parametrize("count", [999_600, 999.7e6, 999.9e9])
+def test_counts_just_below_a_suffix_are_shown_without_an_exponent(count: float) -> None:
+    # 999,600 is "1000k" or "1M", never "1e+03k".
+    assert "e" not in format_count(count)
+
+
+@pytest.mark.parametrize("seconds", [0.9996, 9.9996e-4])
+def test_seconds_just_below_a_unit_are_shown_without_an_exponent(seconds: float) -> None:
+    assert "e" not in format_seconds(seconds).split()[0]
