@@ -18,6 +18,7 @@ from planner.cost.layer import Duration, TimeItems, add_items, layer_shape, scal
 from planner.cost.pipeline import makespan_s
 from planner.cost.stage import (
     StageModel,
+    all_stages,
     fits,
     in_flight_matrix,
     iteration_s,
@@ -30,6 +31,9 @@ from planner.cost.stage import (
 from planner.layers.block import layer_groups
 from planner.spec.strategy import Strategy
 from planner.units import Array
+
+NEGLIGIBLE_S = 1e-12
+"""Items below this are rounding, not time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +239,7 @@ def _memory(
     expert = parts.expert_fraction
     layer_params = split.layers[0, stage] * parts.params
     ends = (stage == 0) * parts.first_params + (stage == strategy.pp - 1) * parts.last_params
-    flight = float(in_flight_matrix(model, strategy.pp)[0, stage])
+    flight = float(in_flight_matrix(model, all_stages(strategy.pp))[0, stage])
 
     def states(name: str) -> float:
         dense, mixture = getattr(parts.states, name), getattr(parts.expert_states, name)
@@ -250,7 +254,11 @@ def _memory(
     if stage == 0:
         items["activations.embedding"] = flight * float(model.first_saved_bytes[0])
     recomputing = split.full > 0
-    transient = float(transient_bytes(model, strategy.pp, recomputing=recomputing)[0, stage])
+    transient = float(
+        transient_bytes(model, all_stages(strategy.pp), recomputing=np.asarray(recomputing))[
+            0, stage
+        ]
+    )
     is_loss = stage == strategy.pp - 1 and transient == float(model.last_transient_bytes[0])
     items["transient.logits_and_loss" if is_loss else "transient.layer_backward"] = transient
     overheads = context.traits.overheads
@@ -291,7 +299,7 @@ def estimate(context: Context, strategy: Strategy) -> Estimate:
         time={
             name: TimeItem(busy_s=float(item.busy_s[0]), exposed_s=float(item.exposed_s[0]))
             for name, item in items.items()
-            if float(item.busy_s[0]) > 0.0 or abs(float(item.exposed_s[0])) > 0.0
+            if max(float(item.busy_s[0]), abs(float(item.exposed_s[0]))) > NEGLIGIBLE_S
         },
         slowest_stage=slowest,
         memory=_memory(context, strategy, split, model),

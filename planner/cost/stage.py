@@ -1,8 +1,9 @@
 """StageModel: time and memory of every pipeline stage, affine in its layer counts.
 
 The search bounds it, the solver optimises it and the estimate reports it: one model for all.
-Rows are strategies (C); matrices are strategies by stages (C x P). All rows of a matrix call
-share one pipeline degree P.
+Rows are strategies (C); matrices are strategies by stages. ``layers``, ``selective`` and ``full``
+hold one column per stage 0 to P - 1, or, where ``stages`` is given (1 x K or C x K stage
+numbers), one column for each of those.
 """
 
 from dataclasses import dataclass, fields
@@ -83,100 +84,122 @@ class StageModel:
         return budget / (1.0 + self.fragmentation_fraction)
 
 
-def _ends(num_stages: int) -> tuple[Array, Array]:
-    """1.0 on the first stage, and 1.0 on the last one."""
-    first, last = np.zeros(num_stages), np.zeros(num_stages)
-    first[0] = last[-1] = 1.0
-    return first, last
+def all_stages(num_stages: int) -> Array:
+    """Stage numbers 0 to P - 1 as a row."""
+    return np.arange(float(num_stages))[None, :]
 
 
-def in_flight_matrix(model: StageModel, num_stages: int) -> Array:
-    """Micro-batches in flight on every stage, C x P."""
+def _ends(model: StageModel, stages: Array) -> tuple[Array, Array]:
+    """1.0 where a stage is the first, and where it is the last of its strategy."""
+    return (stages == 0) * 1.0, (stages == model.strategy.pp[:, None] - 1) * 1.0
+
+
+def in_flight_matrix(model: StageModel, stages: Array) -> Array:
+    """Micro-batches in flight on the given stages."""
     strategy = model.strategy
-    stages = np.arange(float(num_stages))[None, :]
     return in_flight(
         stages,
-        float(num_stages),
+        strategy.pp[:, None],
         strategy.num_micro_batches[:, None],
         strategy.vpp[:, None],
     )
 
 
-def fixed_time_s(model: StageModel, num_stages: int) -> Array:
-    """Per stage and micro-batch, without its layers: embedding, head, links. C x P."""
-    first, last = _ends(num_stages)
+def fixed_time_s(model: StageModel, stages: Array) -> Array:
+    """Per stage and micro-batch, without its layers: embedding, head, links."""
+    first, last = _ends(model, stages)
     return model.first_s[:, None] * first + model.last_s[:, None] * last + model.link_s[:, None]
 
 
-def fixed_bytes(model: StageModel, num_stages: int) -> Array:
-    """Allocated bytes per stage without its layers and transients. C x P."""
-    first, last = _ends(num_stages)
-    flight = in_flight_matrix(model, num_stages)
-    return (
-        model.first_static_bytes[:, None] * first
-        + model.last_static_bytes[:, None] * last
-        + flight * model.first_saved_bytes[:, None] * first
-    )
+def fixed_bytes(model: StageModel, stages: Array) -> Array:
+    """Allocated bytes per stage without its layers and transients."""
+    first, last = _ends(model, stages)
+    flight = in_flight_matrix(model, stages)
+    at_first = model.first_static_bytes[:, None] + flight * model.first_saved_bytes[:, None]
+    return at_first * first + model.last_static_bytes[:, None] * last
 
 
-def transient_bytes(model: StageModel, num_stages: int, *, recomputing: Mask | bool) -> Array:
+def fixed_host_bytes(model: StageModel, stages: Array) -> Array:
+    """Offloaded bytes per stage without its layers."""
+    first, last = _ends(model, stages)
+    return model.first_host_bytes[:, None] * first + model.last_host_bytes[:, None] * last
+
+
+def transient_bytes(model: StageModel, stages: Array, *, recomputing: Mask | bool) -> Array:
     """Short-lived bytes per stage: a layer's backward (and its rebuilt activations), or the loss.
 
-    ``recomputing``: where the stage recomputes at least one layer in full. C x P.
+    ``recomputing``: where the stage recomputes at least one layer in full.
     """
-    _, last = _ends(num_stages)
+    _, last = _ends(model, stages)
     layer = model.layer_transient_bytes[:, None] + np.where(
         recomputing, model.workspace_bytes[:, None], 0.0
     )
     return np.maximum(layer, model.last_transient_bytes[:, None] * last)
 
 
-def stage_time_s(model: StageModel, layers: Array, selective: Array, full: Array) -> Array:
-    """Seconds per micro-batch of every stage. C x P."""
+def _stages_of(layers: Array, stages: Array | None) -> Array:
+    return all_stages(layers.shape[1]) if stages is None else stages
+
+
+def stage_time_s(
+    model: StageModel,
+    layers: Array,
+    selective: Array,
+    full: Array,
+    stages: Array | None = None,
+) -> Array:
+    """Seconds per micro-batch of every stage (or of the given ones)."""
     return (
         layers * model.layer_s[:, None]
         + selective * model.selective_s[:, None]
         + full * model.full_s[:, None]
-        + fixed_time_s(model, layers.shape[1])
+        + fixed_time_s(model, _stages_of(layers, stages))
     )
 
 
-def stage_allocated_bytes(model: StageModel, layers: Array, selective: Array, full: Array) -> Array:
-    """Peak allocated bytes of every stage. C x P."""
-    num_stages = layers.shape[1]
-    flight = in_flight_matrix(model, num_stages)
-    activations = flight * (
+def stage_allocated_bytes(
+    model: StageModel,
+    layers: Array,
+    selective: Array,
+    full: Array,
+    stages: Array | None = None,
+) -> Array:
+    """Peak allocated bytes of every stage (or of the given ones)."""
+    stages = _stages_of(layers, stages)
+    activations = in_flight_matrix(model, stages) * (
         (layers - selective - full) * model.saved_bytes[:, None]
         + selective * model.selective_saved_bytes[:, None]
         + full * model.full_saved_bytes[:, None]
     )
     return (
         layers * model.layer_static_bytes[:, None]
-        + fixed_bytes(model, num_stages)
+        + fixed_bytes(model, stages)
         + activations
-        + transient_bytes(model, num_stages, recomputing=full > 0)
+        + transient_bytes(model, stages, recomputing=np.asarray(full > 0))
     )
 
 
-def stage_peak_bytes(model: StageModel, layers: Array, selective: Array, full: Array) -> Array:
+def stage_peak_bytes(
+    model: StageModel,
+    layers: Array,
+    selective: Array,
+    full: Array,
+    stages: Array | None = None,
+) -> Array:
     """Peak bytes of every stage as the device sees them: fragmentation and overheads added."""
-    allocated = stage_allocated_bytes(model, layers, selective, full)
+    allocated = stage_allocated_bytes(model, layers, selective, full, stages)
     return allocated * (1.0 + model.fragmentation_fraction) + model.overhead_bytes[:, None]
 
 
-def stage_host_bytes(model: StageModel, layers: Array) -> Array:
-    """Offloaded bytes per rank of every stage. C x P."""
-    first, last = _ends(layers.shape[1])
-    return (
-        layers * model.layer_host_bytes[:, None]
-        + model.first_host_bytes[:, None] * first
-        + model.last_host_bytes[:, None] * last
-    )
+def stage_host_bytes(model: StageModel, layers: Array, stages: Array | None = None) -> Array:
+    """Offloaded bytes per rank of every stage (or of the given ones)."""
+    fixed = fixed_host_bytes(model, _stages_of(layers, stages))
+    return layers * model.layer_host_bytes[:, None] + fixed
 
 
-def stage_tail_s(model: StageModel, layers: Array) -> Array:
-    """Seconds per iteration after the last micro-batch: gradient reduction and optimizer. C x P."""
-    first, last = _ends(layers.shape[1])
+def stage_tail_s(model: StageModel, layers: Array, stages: Array | None = None) -> Array:
+    """Seconds per iteration after the last micro-batch: gradient reduction and optimizer."""
+    first, last = _ends(model, _stages_of(layers, stages))
     pieces = (
         layers[None] * model.tail_layer_s[:, :, None]
         + model.tail_first_s[:, :, None] * first

@@ -13,6 +13,7 @@ from planner.plans.plan import Answer
 from planner.search.candidates import screen
 from planner.search.rules import RULES
 from planner.search.space import enumerate_space
+from planner.spec.strategy import OFFLOAD_CODES
 from planner.units import Array, format_bytes
 
 MAX_NODE_FACTOR = 64
@@ -55,7 +56,8 @@ def shortfall(context: Context) -> Shortfall | None:
         chosen = model.strategy
         best = Shortfall(
             layout=f"dp={chosen.dp[row]} tp={chosen.tp[row]} pp={num_stages} "
-            f"ZeRO-{chosen.zero_stage[row]} micro-batch {chosen.micro_batch[row]}",
+            f"ZeRO-{chosen.zero_stage[row]} micro-batch {chosen.micro_batch[row]} "
+            f"offload {OFFLOAD_CODES[chosen.offload[row]]}",
             missing_bytes=float(worst[row]),
             stage=stage,
             limit="HBM" if missing[row, stage] >= host[row, stage] else "host memory",

@@ -1,8 +1,11 @@
 """Lists and entries of the catalog for the terminal."""
 
+from collections.abc import Sequence
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from planner.catalog.hardware import list_accelerators, list_fabrics, list_nodes, load_node
 from planner.catalog.hardware_rows import HardwareDetails, describe_accelerator, describe_hardware
@@ -20,21 +23,25 @@ def describe_size(model: ModelSpec) -> str:
     return f"{total}, {format_count(count_active_parameters(model))} active"
 
 
+def _table(left: Sequence[str], right: Sequence[str], title: str = "") -> Table:
+    table = Table(
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+        title=title or None,
+        title_justify="left",
+    )
+    for name in left:
+        table.add_column(name, no_wrap=True)
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
 def print_models(console: Console) -> None:
     """One line per model of the catalog."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for title in (
-        "model",
-        "params",
-        "active",
-        "layers",
-        "hidden",
-        "heads",
-        "kv",
-        "vocab",
-        "max seq",
-    ):
-        table.add_column(title, justify="left" if title == "model" else "right")
+    columns = ("params", "active", "layers", "hidden", "vocab", "max seq")
+    table = _table(["model"], columns)
     for name in list_models():
         model = load_model(name)
         active = format_count(count_active_parameters(model)) if model.moe else ""
@@ -44,8 +51,6 @@ def print_models(console: Console) -> None:
             active,
             str(model.num_blocks),
             str(model.hidden_size),
-            str(model.num_heads),
-            str(model.num_kv_heads),
             str(model.vocab_size),
             str(model.max_seq_len),
         )
@@ -77,20 +82,16 @@ def print_model(name: str, console: Console) -> None:
 
 def print_hardware_list(console: Console) -> None:
     """Accelerators with their main rates, nodes with what they hold, fabrics."""
-    accelerators = Table(
-        box=SIMPLE_HEAD, pad_edge=False, title="accelerators", title_justify="left"
+    accelerators = _table(
+        ["name", "title"], ["HBM GiB", "HBM GB/s", "TFLOP/s dense"], "accelerators"
     )
-    for title in ("name", "title", "HBM GiB", "HBM GB/s", "TFLOP/s dense"):
-        accelerators.add_column(title, justify="left" if title in ("name", "title") else "right")
     for name in list_accelerators():
         details = describe_accelerator(name)
         figures = {row.name: row.value for row in details.rows}
         rate = figures.get("bf16_dense_tflops") or f"{figures['fp16_dense_tflops']} (fp16)"
         accelerators.add_row(name, details.title, figures["hbm_gib"], figures["hbm_gb_per_s"], rate)
     console.print(accelerators)
-    nodes = Table(box=SIMPLE_HEAD, pad_edge=False, title="nodes", title_justify="left")
-    for title in ("name", "holds", "domain", "network GB/s", "host GiB", "USD/h"):
-        nodes.add_column(title, justify="left" if title in ("name", "holds") else "right")
+    nodes = _table(["name", "holds"], ["domain", "net GB/s", "host GiB", "USD/h"], "nodes")
     for name in list_nodes():
         node = load_node(name)
         nodes.add_row(
@@ -114,10 +115,15 @@ def print_hardware(name: str, console: Console) -> None:
         console.print(details.note, soft_wrap=True)
     for key, value in details.texts.items():
         console.print(f"{key}: {value}")
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for title in ("figure", "value", "unit", "basis", "source"):
+    table = _table(["figure"], ["value"])
+    for title in ("basis", "from", "note"):
         table.add_column(title, overflow="fold")
+    citations: list[str] = []
     for row in details.rows:
-        source = f"{row.source} ({row.note})" if row.note else row.source
-        table.add_row(row.name, row.value, row.unit, row.basis, source)
+        if row.source not in citations:
+            citations.append(row.source)
+        number = f"[{citations.index(row.source) + 1}]"
+        table.add_row(row.name, row.value, row.basis, Text(number), row.note)
     console.print(table)
+    for index, citation in enumerate(citations, start=1):
+        console.print(Text(f"[{index}] {citation}"), soft_wrap=True)

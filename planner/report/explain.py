@@ -1,6 +1,7 @@
 """Explains an estimate: trees of its items, and one item with formula, inputs and source."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 
 from rich.console import Console
 from rich.table import Table
@@ -86,13 +87,24 @@ def print_time(estimate: Estimate, console: Console) -> None:
         )
 
 
+def _shown(value: object) -> str:
+    """An input in short: floats with six digits, mappings and dataclasses as name=value."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_shown(inner)}" for name, inner in value.items())
+    return str(value)
+
+
 def _print_term(term: Term, context: Context, strategy: Strategy, console: Console) -> None:
     if term.inputs:
         table = Table("input", "value", "source", box=None, pad_edge=False)
         figures = trait_figures(context.traits.name, context.traits.profile)
         for path in term.inputs:
             value = input_value(path, context, strategy)
-            table.add_row(path, str(value), trait_source(path, figures))
+            table.add_row(path, _shown(value), trait_source(path, figures))
         console.print(table)
     for function in term.functions:
         console.print(f"\n{function.__module__}.{function.__name__}", style="bold")
@@ -104,8 +116,8 @@ def print_item(
 ) -> None:
     """One item or group: value, share, inputs with their sources, formulas."""
     items = all_items(estimate)
-    full = next((f"{s}.{name}" for s in SECTIONS if _matches(f"{s}.{name}", items)), name)
-    if not _matches(full, items):
+    full = _full_name(name, items)
+    if full is None:
         raise InputError.single(
             "command line",
             "ITEM",
@@ -119,6 +131,15 @@ def print_item(
     term = term_of(full)
     if term is not None:
         _print_term(term, context, strategy, console)
+
+
+def _full_name(name: str, items: Mapping[str, float]) -> str | None:
+    """Complete ``gemm`` or ``compute.gemm`` to ``time.compute.gemm``; None when nothing matches."""
+    for candidate in (name, *(f"{section}.{name}" for section in SECTIONS)):
+        if _matches(candidate, items):
+            return candidate
+    endings = [leaf for leaf in items if leaf.endswith(f".{name}")]
+    return endings[0] if len(endings) == 1 else None
 
 
 def _matches(full: str, items: Mapping[str, float]) -> bool:

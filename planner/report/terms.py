@@ -217,8 +217,9 @@ def term_of(name: str) -> Term | None:
 
 
 def formula_of(function: Callable[..., Any]) -> str:
-    """A function's docstring, dedented."""
-    return inspect.getdoc(function) or ""
+    """A function's docstring, one line per paragraph."""
+    paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+    return "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def input_value(path: str, context: Context, strategy: Strategy) -> object:

@@ -1,6 +1,6 @@
 """Bounds on a strategy's iteration time over all splits of layers and recompute policies.
 
-All matrices are strategies x stages; the rows of one call share one pipeline degree.
+Matrices are strategies x stages; where one is made, the rows of a call share one pipeline degree.
 """
 
 from dataclasses import dataclass
@@ -10,8 +10,10 @@ import numpy as np
 from planner.cost.pipeline import makespan_s
 from planner.cost.stage import (
     StageModel,
+    all_stages,
     fits,
     fixed_bytes,
+    fixed_host_bytes,
     fixed_time_s,
     in_flight_matrix,
     iteration_s,
@@ -41,22 +43,16 @@ class Limits:
 
 def stage_limits(model: StageModel, num_stages: int) -> Limits:
     """Collect the coefficients of every stage."""
-    flight = in_flight_matrix(model, num_stages)
-    room = model.allocated_limit_bytes[:, None] - fixed_bytes(model, num_stages)
+    stages = all_stages(num_stages)
+    flight = in_flight_matrix(model, stages)
+    room = model.allocated_limit_bytes[:, None] - fixed_bytes(model, stages)
     static = model.layer_static_bytes[:, None]
-    ends = np.zeros((1, num_stages))
-    first, last = ends.copy(), ends.copy()
-    first[0, 0] = last[0, -1] = 1.0
-    host = (
-        model.host_limit_bytes[:, None]
-        - model.first_host_bytes[:, None] * first
-        - model.last_host_bytes[:, None] * last
-    )
+    host = model.host_limit_bytes[:, None] - fixed_host_bytes(model, stages)
     per_layer = np.maximum(model.layer_host_bytes, 1e-300)[:, None]
     return Limits(
-        fixed_s=fixed_time_s(model, num_stages),
-        room_bytes=room - transient_bytes(model, num_stages, recomputing=False),
-        room_recomputing_bytes=room - transient_bytes(model, num_stages, recomputing=True),
+        fixed_s=fixed_time_s(model, stages),
+        room_bytes=room - transient_bytes(model, stages, recomputing=False),
+        room_recomputing_bytes=room - transient_bytes(model, stages, recomputing=True),
         layer_bytes=static + flight * model.saved_bytes[:, None],
         selective_bytes=static + flight * model.selective_saved_bytes[:, None],
         full_bytes=static + flight * model.full_saved_bytes[:, None],
@@ -116,36 +112,37 @@ def feasible(model: StageModel, num_stages: int, num_layers: int) -> Mask:
     return holds_model(model, max_layers(model, limits, unlimited), num_layers)
 
 
-def tail_bound_s(model: StageModel, num_stages: int, num_layers: int) -> Array:
-    """Least possible slowest tail: the mean over stages of each affine piece."""
+def tail_bound_s(model: StageModel, num_layers: int) -> Array:
+    """Least possible slowest tail: the mean over stages of each affine piece, or one tall stage."""
+    pp = model.strategy.pp
     total = model.tail_layer_s * num_layers + model.tail_first_s + model.tail_last_s
-    tallest = np.ceil(num_layers / num_stages) * np.maximum(model.tail_layer_s, 0.0)
-    bound: Array = np.maximum(total / num_stages, tallest).max(axis=0)
+    tallest = np.ceil(num_layers / pp) * np.maximum(model.tail_layer_s, 0.0)
+    bound: Array = np.maximum(total / pp, tallest).max(axis=0)
     return np.maximum(bound, 0.0)
 
 
-def slowest_bound_s(model: StageModel, num_stages: int, num_layers: int) -> Array:
-    """Least possible slowest stage without memory limits: mean, tallest, and fixed parts."""
-    fixed = fixed_time_s(model, num_stages)
-    mean = (model.layer_s * num_layers + fixed.sum(axis=1)) / num_stages
-    tallest = model.layer_s * np.ceil(num_layers / num_stages) + model.link_s
-    ends = model.layer_s + fixed.max(axis=1)
-    bound: Array = np.maximum(np.maximum(mean, tallest), ends)
+def slowest_bound_s(model: StageModel, num_layers: int) -> Array:
+    """Least possible slowest stage without memory limits: mean, tallest, and either end."""
+    pp = model.strategy.pp
+    mean = (model.layer_s * num_layers + model.first_s + model.last_s) / pp
+    tallest = model.layer_s * np.ceil(num_layers / pp)
+    ends = model.layer_s + np.maximum(model.first_s, model.last_s)
+    bound: Array = np.maximum(np.maximum(mean, tallest), ends) + model.link_s
     return bound
 
 
-def bound_s(model: StageModel, num_stages: int, num_layers: int, slowest_s: Array) -> Array:
+def bound_s(model: StageModel, num_layers: int, slowest_s: Array) -> Array:
     """Lower bound on iteration time given a lower bound on the slowest stage."""
-    work = model.layer_s * num_layers + fixed_time_s(model, num_stages).sum(axis=1)
     strategy = model.strategy
+    ends = model.first_s + model.last_s + strategy.pp * model.link_s
+    work = model.layer_s * num_layers + ends
     makespan = makespan_s(slowest_s, work, strategy.num_micro_batches, strategy.vpp)
-    return makespan + tail_bound_s(model, num_stages, num_layers) + model.constant_s
+    return makespan + tail_bound_s(model, num_layers) + model.constant_s
 
 
-def free_bound_s(model: StageModel, num_stages: int, num_layers: int) -> Array:
-    """Cheap lower bound that ignores memory."""
-    slowest = slowest_bound_s(model, num_stages, num_layers)
-    return bound_s(model, num_stages, num_layers, slowest)
+def free_bound_s(model: StageModel, num_layers: int) -> Array:
+    """Cheap lower bound that ignores memory; rows may differ in pipeline degree."""
+    return bound_s(model, num_layers, slowest_bound_s(model, num_layers))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +159,7 @@ class Refined:
 def refine(model: StageModel, num_stages: int, num_layers: int) -> Refined:
     """Bisect the slowest stage's time with memory limits, then round to a concrete split."""
     limits = stage_limits(model, num_stages)
-    low = slowest_bound_s(model, num_stages, num_layers)
+    low = slowest_bound_s(model, num_layers)
     dearest = model.layer_s + np.maximum(model.selective_s, model.full_s)
     high = limits.fixed_s.max(axis=1) + dearest * num_layers
     at_low = holds_model(model, max_layers(model, limits, low * (1 + ROUNDING)), num_layers)
@@ -171,7 +168,7 @@ def refine(model: StageModel, num_stages: int, num_layers: int) -> Refined:
         middle = 0.5 * (low + high)
         holds = holds_model(model, max_layers(model, limits, middle), num_layers)
         low, high = np.where(holds, low, middle), np.where(holds, middle, high)
-    low = np.where(at_low, slowest_bound_s(model, num_stages, num_layers), low)
+    low = np.where(at_low, slowest_bound_s(model, num_layers), low)
     most = max_layers(model, limits, high)
     layers = _spread(model, most, num_layers)
     selective, full = _policies(model, limits, layers)
@@ -179,7 +176,7 @@ def refine(model: StageModel, num_stages: int, num_layers: int) -> Refined:
     valid &= fits(model, layers, selective, full)
     upper = np.where(valid, iteration_s(model, layers, selective, full), np.inf)
     return Refined(
-        lower_s=bound_s(model, num_stages, num_layers, low),
+        lower_s=bound_s(model, num_layers, low),
         upper_s=upper,
         layers=layers,
         selective=selective,

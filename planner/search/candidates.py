@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.cost.build import Context, stage_model
+from planner.cost.even import even_estimate
 from planner.search.bounds import feasible, free_bound_s, refine
 from planner.search.solver import Split, solve_split
 from planner.spec.strategy import StrategyColumns
@@ -37,10 +38,12 @@ def screen(
         progress(start / len(strategy))
         rows = np.arange(start, min(start + CHUNK_ROWS, len(strategy)))
         chunk = stage_model(context, strategy.take(rows))
-        for num_stages, index in _by_pipeline(chunk.strategy):
-            part = chunk.take(index)
-            can_fit[rows[index]] = feasible(part, num_stages, num_layers)
-            lower[rows[index]] = free_bound_s(part, num_stages, num_layers)
+        lower[rows] = free_bound_s(chunk, num_layers)
+        can_fit[rows] = even_estimate(chunk, num_layers).fits
+        unsure = np.flatnonzero(~can_fit[rows])
+        for num_stages, index in _by_pipeline(chunk.strategy.take(unsure)):
+            part = chunk.take(unsure[index])
+            can_fit[rows[unsure[index]]] = feasible(part, num_stages, num_layers)
     return can_fit, lower
 
 
@@ -80,7 +83,7 @@ class Candidates:
                     selective=found.selective[position],
                     full=found.full[position],
                     iteration_s=upper,
-                    is_optimal=upper <= self.lower_s[row] * (1.0 + GAP_CLOSED),
+                    is_optimal=bool(upper <= self.lower_s[row] * (1.0 + GAP_CLOSED)),
                 )
         self.is_refined[rows] = True
 

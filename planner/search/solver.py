@@ -16,6 +16,7 @@ from ortools.sat.python import cp_model
 
 from planner.cost.stage import (
     StageModel,
+    all_stages,
     fixed_time_s,
     in_flight_matrix,
     iteration_s,
@@ -76,7 +77,7 @@ def _variables(
 def _add_memory(
     problem: cp_model.CpModel, model: StageModel, limits: Limits, variables: _Variables
 ) -> None:
-    flight = in_flight_matrix(model, len(variables.layers))[0]
+    flight = in_flight_matrix(model, all_stages(len(variables.layers)))[0]
     for i, layers in enumerate(variables.layers):
         per_layer = limits.layer_bytes[0, i]
         by_selective = flight[i] * (model.saved_bytes[0] - model.selective_saved_bytes[0])
@@ -97,7 +98,7 @@ def _add_memory(
 def _add_objective(problem: cp_model.CpModel, model: StageModel, variables: _Variables) -> None:
     num_stages = len(variables.layers)
     step_s = float(model.layer_s[0]) / TIME_STEPS_PER_LAYER
-    fixed = fixed_time_s(model, num_stages)[0]
+    fixed = fixed_time_s(model, all_stages(num_stages))[0]
 
     def steps(seconds: float) -> int:
         return round(seconds / step_s)

@@ -169,6 +169,29 @@ def _check_runnable(record: Record) -> None:
         raise CannotEstimateError("recomputation not published")
 
 
+def recomputes_every_second(record: Record) -> bool:
+    """Whether ``selective`` means every second block or matmul: FSDP frameworks, not Megatron."""
+    fsdp = record.framework.startswith(("torchtitan", "fms-fsdp"))
+    return fsdp and record.parallel.recompute == "selective"
+
+
+def recomputed_layers(
+    record: Record, layers: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Layers per stage under the selective and under the full policy.
+
+    Megatron's selective policy recomputes the attention core. torchtitan's and fms-fsdp's
+    recomputes every second matmul (its ``op`` option) or every second block; both are estimated
+    as full recomputation of half the layers.
+    """
+    none = (0,) * len(layers)
+    if recomputes_every_second(record):
+        return none, tuple(number // 2 for number in layers)
+    if record.parallel.recompute == "selective":
+        return layers, none
+    return none, layers if record.parallel.recompute == "full" else none
+
+
 def to_strategy(record: Record) -> Strategy:
     """Return the layout of a record; CannotEstimateError where it cannot be expressed."""
     parallel = record.parallel
@@ -181,7 +204,7 @@ def to_strategy(record: Record) -> Strategy:
     num, rest = divmod(_known(parallel.global_batch, "global batch"), dp * micro_batch)
     if rest or num == 0:
         raise CannotEstimateError("batch does not divide into micro-batches")
-    none = (0,) * pp
+    selective, full = recomputed_layers(record, layers)
     return Strategy(
         dp=dp,
         tp=tp,
@@ -195,8 +218,8 @@ def to_strategy(record: Record) -> Strategy:
         sequence_parallel=bool(parallel.sp) and tp > 1,
         offload=_offload(record),
         layers_per_stage=layers,
-        selective_layers_per_stage=layers if parallel.recompute == "selective" else none,
-        recompute_layers_per_stage=layers if parallel.recompute == "full" else none,
+        selective_layers_per_stage=selective,
+        recompute_layers_per_stage=full,
     )
 
 
@@ -206,6 +229,8 @@ def _assumptions(record: Record) -> list[str]:
         notes.append(f"{record.precision} estimated as fp8")
     if record.model.attention:
         notes.append("sliding windows estimated as full attention")
+    if recomputes_every_second(record):
+        notes.append("selective recomputation estimated as full in every second layer")
     if record.parallel.recompute_modules:
         notes.append("recomputed modules estimated as the attention core")
     if record.parallel.zero is None:

@@ -117,5 +117,5 @@ def test_key_value_heads_are_copied_when_tp_exceeds_them(shape_of: Shapes) -> No
     # Llama-3-8B: 32 query, 8 key/value heads of 128. tp 16: 2 query heads and one of 8 each.
     (group,) = layer_groups(load_model("llama3-8b"), shape_of(tp=16), TRAITS.kernels)
     (qkv,) = (op for op in group.ops if op.name == "qkv")
-    assert float(qkv.params) == 4096 * (2 + 2) * 128
+    assert float(qkv.params[0]) == 4096 * (2 + 2) * 128
     assert float(qkv.gemms[0].n[0]) == (2 + 2) * 128

@@ -1,0 +1,238 @@
+"""What must hold for every strategy of every space: sums, monotony, bounds, columns = rows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.cost.build import Context, stage_model
+from planner.cost.estimate import Estimate, estimate
+from planner.cost.kernels import sustained_flops_per_s
+from planner.cost.memory import shard_degree, state_bytes
+from planner.cost.stage import StageModel, iteration_s, stage_peak_bytes
+from planner.layers.block import layer_groups
+from planner.layers.op import LayerShape
+from planner.search.search import to_strategy
+from planner.search.rank import Ranked
+from planner.search.solver import Split
+from planner.search.space import enumerate_space
+from planner.spec.strategy import Strategy, StrategyColumns
+
+SITUATIONS: tuple[dict[str, object], ...] = (
+    {"model": "llama3-8b", "framework": "torchtitan", "seq_len": 8192, "global_batch": 32},
+    {"model": "mixtral-8x7b", "cluster": "4xdgx-h100", "seq_len": 4096, "global_batch": 64},
+    {"model": "deepseek-v2-lite", "cluster": "2xdgx-h100", "seq_len": 32768},
+    {"model": "gpt2-xl", "framework": "deepspeed", "cluster": "2xdgx-a100-640"},
+    {"model": "korthikanti-22b", "profile": "classic", "cluster": "1xdgx-a100-640"},
+    {"model": "bert-large", "framework": "accelerate", "cluster": "2xdgx-1-v100", "seq_len": 512},
+    {"model": "t5-11b", "framework": "deepspeed", "profile": "megatron", "seq_len": 512},
+    {"model": "gpt3-13b", "profile": "bridge", "cluster": "4xdgx-h100", "seq_len": 2048},
+)
+Contexts = Callable[..., Context]
+EXAMPLES = settings(max_examples=120, deadline=None, derandomize=True)
+
+
+@dataclass(frozen=True)
+class Pick:
+    """One situation, one of its legal strategies, one split of its layers; by seed."""
+
+    situation: int
+    seed: int
+
+    def context(self, context_of: Contexts) -> Context:
+        return context_of(**SITUATIONS[self.situation])
+
+
+PICKS = st.builds(
+    Pick,
+    situation=st.sampled_from(range(len(SITUATIONS))),
+    seed=st.integers(0, 2**32 - 1),
+)
+
+
+@cache
+def _space(situation: int, context_of: Contexts) -> StrategyColumns:
+    return enumerate_space(context_of(**SITUATIONS[situation])).strategy
+
+
+def strategy_for(pick: Pick, context_of: Contexts) -> Strategy:
+    """A legal strategy with a random uneven split (equal under interleaving) and policies."""
+    random = np.random.default_rng(pick.seed)
+    columns = _space(pick.situation, context_of)
+    row = int(random.integers(len(columns)))
+    num_layers = pick.context(context_of).model.num_blocks
+    num_stages = int(columns.pp[row])
+    if columns.vpp[row] > 1:
+        layers = np.full(num_stages, num_layers // num_stages)
+    else:
+        cuts = np.sort(random.choice(np.arange(1, num_layers), num_stages - 1, replace=False))
+        layers = np.diff([0, *cuts, num_layers])
+    full = np.array([random.integers(n + 1) for n in layers]) * random.integers(2)
+    selective = np.array([random.integers(n + 1) for n in layers - full]) * random.integers(2)
+    split = Split(
+        layers=layers, selective=selective, full=full, iteration_s=0.0, is_optimal=False
+    )
+    return to_strategy(columns, Ranked(row=row, split=split))
+
+
+def row_of(values: tuple[int, ...]) -> np.ndarray:
+    return np.array([values], dtype=float)
+
+
+def time_and_peak(context: Context, strategy: Strategy) -> tuple[float, np.ndarray]:
+    model = stage_model(context, strategy.columns())
+    args = (
+        row_of(strategy.layers_per_stage),
+        row_of(strategy.selective_layers_per_stage),
+        row_of(strategy.recompute_layers_per_stage),
+    )
+    return float(iteration_s(model, *args)[0]), stage_peak_bytes(model, *args)[0]
+
+
+@EXAMPLES
+@given(pick=PICKS)
+def test_items_of_the_estimate_add_up(pick: Pick, context_of: Contexts) -> None:
+    strategy = strategy_for(pick, context_of)
+    result: Estimate = estimate(pick.context(context_of), strategy)
+    exposed = sum(item.exposed_s for item in result.time.values())
+    assert exposed == pytest.approx(result.iter_time_s, rel=1e-9)
+    memory = result.memory
+    assert sum(memory.items.values()) == pytest.approx(memory.peak_bytes, rel=1e-9)
+    assert all(value > 0 for value in memory.items.values())
+    assert memory.peak_bytes == max(memory.stage_peak_bytes)
+    assert len(memory.stage_peak_bytes) == strategy.pp
+    assert memory.fits or memory.peak_bytes > memory.usable_bytes or memory.host_bytes > 0
+
+
+@EXAMPLES
+@given(pick=PICKS)
+def test_an_item_is_busy_at_least_as_long_as_it_is_exposed(
+    pick: Pick, context_of: Contexts
+) -> None:
+    result = estimate(pick.context(context_of), strategy_for(pick, context_of))
+    for name, item in result.time.items():
+        assert item.exposed_s >= -1e-12 * result.iter_time_s, name
+        if name not in {"pipeline.bubble", "offload.parameters"}:
+            assert item.exposed_s <= item.busy_s * (1 + 1e-9) + 1e-12 * result.iter_time_s, name
+
+
+@EXAMPLES
+@given(pick=PICKS)
+def test_the_estimate_lies_between_all_and_no_overlap(pick: Pick, context_of: Contexts) -> None:
+    result = estimate(pick.context(context_of), strategy_for(pick, context_of))
+    assert result.iter_time_s_lower <= result.iter_time_s * (1 + 1e-12)
+    assert result.iter_time_s <= result.iter_time_s_upper * (1 + 1e-12)
+
+
+@EXAMPLES
+@given(pick=PICKS)
+def test_no_iteration_beats_the_roofline_of_its_flops(pick: Pick, context_of: Contexts) -> None:
+    # Model FLOPs less the half of the attention square that a causal kernel skips.
+    context, strategy = pick.context(context_of), strategy_for(pick, context_of)
+    one = np.ones(1)
+    shape = LayerShape(
+        micro_batch=one,
+        seq_len=context.job.seq_len,
+        tp=one,
+        cp=one,
+        ep=one,
+        sequence_parallel=0 * one,
+    )
+    skipped = sum(
+        group.num_layers * float((op.attention.square_flops - op.attention.flops)[0])
+        for group in layer_groups(context.model, shape, context.traits.kernels)
+        for op in group.ops
+        if op.attention
+    )
+    result = estimate(context, strategy)
+    flops = result.model_flops - 3.0 * skipped * context.job.global_batch
+    rate = sustained_flops_per_s(context.cluster.accelerator, context.job.precision)
+    assert result.iter_time_s >= flops / (rate * strategy.num_gpus)
+
+
+@EXAMPLES
+@given(pick=PICKS, stage=st.floats(0, 1, exclude_max=True), policy=st.sampled_from(["sel", "full"]))
+def test_more_recomputation_never_saves_time_and_never_takes_memory(
+    pick: Pick, stage: float, policy: str, context_of: Contexts
+) -> None:
+    """One layer that kept everything recomputes instead."""
+    context, strategy = pick.context(context_of), strategy_for(pick, context_of)
+    index = int(stage * strategy.pp)
+    full = list(strategy.recompute_layers_per_stage)
+    selective = list(strategy.selective_layers_per_stage)
+    if full[index] + selective[index] == strategy.layers_per_stage[index]:
+        return
+    (full if policy == "full" else selective)[index] += 1
+    more = replace(
+        strategy,
+        recompute_layers_per_stage=tuple(full),
+        selective_layers_per_stage=tuple(selective),
+    )
+    (before_s, before), (after_s, after) = (time_and_peak(context, s) for s in (strategy, more))
+    assert after_s >= before_s * (1 - 1e-12)
+    assert (after <= before * (1 + 1e-12)).all()
+
+
+@EXAMPLES
+@given(pick=PICKS, dp=st.integers(1, 512))
+def test_more_shards_and_higher_stages_never_add_bytes(
+    pick: Pick, dp: int, context_of: Contexts
+) -> None:
+    traits = pick.context(context_of).traits
+    offered = sorted(traits.support.zero_stages)
+    strategy = strategy_for(pick, context_of)
+
+    def device(stage: int, num_replicas: int) -> float:
+        columns = replace(strategy, zero_stage=stage, dp=num_replicas, pp=1).columns()
+        states = state_bytes(columns, traits.states, shard_degree(columns, traits.states))
+        return float((states.device + states.host)[0])
+
+    for stage in offered:
+        assert device(stage, dp + 1) <= device(stage, dp)
+    for lower, higher in zip(offered, offered[1:], strict=False):
+        # A framework may keep one more sharded copy (DeepSpeed, 4 bytes): it pays from 2 ranks on
+        # once the shards of what was whole outweigh it.
+        extra = traits.states.sharded_gradient_bytes / dp if lower == 0 else 0.0
+        assert device(higher, dp) <= device(lower, dp) + extra
+
+
+@EXAMPLES
+@given(pick=PICKS)
+def test_columns_are_evaluated_exactly_as_single_rows(pick: Pick, context_of: Contexts) -> None:
+    context = pick.context(context_of)
+    columns = _space(pick.situation, context_of)
+    rows = np.random.default_rng(pick.seed).integers(len(columns), size=6)
+    together = stage_model(context, columns.take(rows))
+    for position, row in enumerate(rows):
+        alone = stage_model(context, columns.take(np.array([row])))
+        assert_same(together.take(np.array([position])), alone)
+
+
+def assert_same(left: StageModel, right: StageModel) -> None:
+    for field in fields(StageModel):
+        one, other = getattr(left, field.name), getattr(right, field.name)
+        if not isinstance(one, StrategyColumns):
+            assert np.array_equal(one, other), field.name
+
+
+@EXAMPLES
+@given(pick=PICKS)
+def test_every_coefficient_is_a_number_and_no_layer_is_free(
+    pick: Pick, context_of: Contexts
+) -> None:
+    columns = strategy_for(pick, context_of).columns()
+    model = stage_model(pick.context(context_of), columns)
+    for field in fields(StageModel):
+        value = getattr(model, field.name)
+        if isinstance(value, np.ndarray):
+            assert value.shape[-1] == 1, field.name
+            assert not np.isnan(value).any(), field.name
+            if not field.name.startswith("tail"):
+                assert (value >= 0).all(), field.name
+    assert model.layer_s > 0
+    assert model.full_s > 0
+    assert model.saved_bytes >= model.selective_saved_bytes > model.full_saved_bytes > 0

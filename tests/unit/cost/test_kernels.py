@@ -1,0 +1,144 @@
+"""Kernel times: hand-worked shapes, and never faster than the roofline."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.catalog.clusters import load_cluster
+from planner.cost.kernels import (
+    flash_attention_backward_s,
+    flash_attention_forward_s,
+    gemm_backward_s,
+    gemm_s,
+    memory_bound_s,
+    peak_flops_per_s,
+    smooth_gemm_flops_s,
+    sustained_flops_per_s,
+    tiled_gemm_flops_s,
+)
+from planner.layers.op import FlashAttention, Gemm
+from planner.spec.cluster import AcceleratorSpec, AttentionEfficiency, GemmEfficiency
+
+PLAIN = GemmEfficiency(sustained_fraction=0.5, m0=0, n0=0, k0=0, launch_s=0.0)
+TILED = replace(PLAIN, num_multiprocessors=100, wave_weight=1.0, tile_k0=0.0)
+DEVICE = AcceleratorSpec(
+    name="round-numbers",
+    vendor="none",
+    hbm_bytes=80e9,
+    hbm_bytes_per_s=2e12,
+    peak_flops_per_s={"bf16": 400e12, "fp8": 800e12},
+    memory_bound_fraction=0.8,
+    gemm=PLAIN,
+    attention=AttentionEfficiency(
+        forward_fraction=0.5, forward_s0=1024, backward_fraction=0.25, backward_s0=0
+    ),
+)
+NAMES = ("v100-sxm2-32", "a100-sxm-80", "h100-sxm", "mi250x-gcd", "b200-sxm", "tpu-v5p", "mi300x")
+
+
+def gemm(m: float, n: float, k: float, count: float = 1.0) -> Gemm:
+    return Gemm(m=np.array([m]), n=np.array([n]), k=np.array([k]), count=count)
+
+
+def device(name: str) -> AcceleratorSpec:
+    return load_cluster(f"1x{name}").accelerator
+
+
+def test_a_large_gemm_takes_its_flops_at_the_sustained_rate() -> None:
+    # 2 · 8192³ / (0.5 · 400e12) = 5.4976 ms
+    assert gemm_s(gemm(8192, 8192, 8192), DEVICE, "bf16") == pytest.approx(5.497558e-3)
+
+
+def test_a_thin_gemm_takes_its_traffic_at_nine_tenths_of_hbm() -> None:
+    # m = 1: 2 (4096 + 4096² + 4096) bytes / 1.8e12 = 18.65 us; arithmetic would be 0.17 us.
+    expected = 2 * (2 * 4096 + 4096**2) / 1.8e12
+    assert gemm_s(gemm(1, 4096, 4096), DEVICE, "bf16") == pytest.approx(expected)
+
+
+def test_offsets_make_small_edges_cost_like_larger_ones() -> None:
+    # (100 + 28)(200 + 56)(300 + 212) · 2 / 1e12
+    efficiency = replace(PLAIN, m0=28, n0=56, k0=212)
+    seconds = smooth_gemm_flops_s(100.0, 200.0, 300.0, efficiency, 1e12)
+    assert seconds == pytest.approx(2 * 128 * 256 * 512 / 1e12)
+
+
+def test_whole_waves_of_tiles_are_paid_for() -> None:
+    # 128 x 256 tiles on 100 multiprocessors: 12800 x 256 is one wave; one row of tiles more is two.
+    one = tiled_gemm_flops_s(12800.0, 256.0, 1000.0, 1.0, TILED, 1e12)
+    two = tiled_gemm_flops_s(12928.0, 256.0, 1000.0, 1.0, TILED, 1e12)
+    assert one == pytest.approx(2 * 12800 * 256 * 1000 / 1e12)
+    # Smaller tiles (0.88, 0.70 of the rate) cannot beat 2 waves of large ones by much: the best
+    # is 128x128 tiles, 202 of them: 3 waves of half a tile at 0.88: 1.7045.
+    assert two / one == pytest.approx(1.5 / 0.88)
+
+
+def test_fp8_runs_at_its_own_peak_and_factor() -> None:
+    # 800e12 · 0.5 · 0.9
+    assert sustained_flops_per_s(DEVICE, "fp8") == pytest.approx(360e12)
+    assert sustained_flops_per_s(DEVICE, "bf16") == pytest.approx(200e12)
+
+
+def test_a_device_without_bf16_uses_fp16_and_the_other_way_round() -> None:
+    old = replace(DEVICE, peak_flops_per_s={"fp16": 125e12})
+    assert peak_flops_per_s(old, "bf16") == 125e12
+    assert peak_flops_per_s(DEVICE, "fp16") == 400e12
+
+
+def test_a_device_without_fp8_says_what_it_has() -> None:
+    old = replace(DEVICE, peak_flops_per_s={"fp16": 125e12, "fp32": 15e12})
+    with pytest.raises(ValueError, match="round-numbers has no fp8 matrix rate; it has fp16, fp32"):
+        peak_flops_per_s(old, "fp8")
+
+
+def test_backward_of_a_gemm_is_two_products_of_the_same_flops() -> None:
+    # Compute-bound and without offsets: twice the forward.
+    work = gemm(8192, 8192, 8192)
+    forward, backward = gemm_s(work, DEVICE, "bf16"), gemm_backward_s(work, DEVICE, "bf16")
+    assert backward == pytest.approx(2 * forward)
+
+
+def test_a_batch_of_gemms_shares_one_launch() -> None:
+    slow = replace(DEVICE, gemm=replace(PLAIN, launch_s=1e-3))
+    one = gemm_s(gemm(1024, 1024, 1024), slow, "bf16")
+    ten = gemm_s(gemm(1024, 1024, 1024, count=10), slow, "bf16")
+    assert ten - 1e-3 == pytest.approx(10 * (one - 1e-3))
+
+
+def test_flash_attention_by_hand() -> None:
+    # 8e12 square FLOPs, half computed. s = 1024: e = 0.5 · 1024/2048 = 0.25 -> 4e12/100e12 = 40 ms.
+    work = FlashAttention(square_flops=np.array([8e12]), causal_fraction=0.5, seq_len=1024.0)
+    assert flash_attention_forward_s(work, DEVICE) == pytest.approx(0.04)
+    # Backward: 2.5 · 4e12 / (400e12 · 0.25) = 100 ms.
+    assert flash_attention_backward_s(work, DEVICE) == pytest.approx(0.1)
+
+
+def test_memory_bound_kernels_reach_their_share_of_hbm() -> None:
+    assert memory_bound_s(np.array([1.6e9]), DEVICE) == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_gemm_beats_the_roofline(name: str) -> None:
+    accelerator = device(name)
+    edges = np.array([1, 64, 100, 127, 128, 129, 1000, 4096, 5120, 12288, 50257], dtype=float)
+    m, n, k = (axis.ravel() for axis in np.meshgrid(edges, edges, edges))
+    work = Gemm(m=m, n=n, k=k)
+    peak = peak_flops_per_s(accelerator, "bf16")
+    compute_s = work.flops / peak
+    traffic_s = 2 * (m * k + k * n + m * n) / accelerator.hbm_bytes_per_s
+    for seconds, factor in (
+        (gemm_s(work, accelerator, "bf16"), 1.0),
+        (gemm_backward_s(work, accelerator, "bf16"), 2.0),
+    ):
+        assert (seconds >= factor * compute_s).all()
+        assert (seconds >= factor * traffic_s).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_attention_never_beats_the_peak(name: str) -> None:
+    accelerator = device(name)
+    for seq_len in (128.0, 2048.0, 131072.0):
+        work = FlashAttention(square_flops=np.array([1e15]), causal_fraction=0.5, seq_len=seq_len)
+        least = 0.5e15 / peak_flops_per_s(accelerator, "bf16")
+        assert flash_attention_forward_s(work, accelerator) >= least
+        assert flash_attention_backward_s(work, accelerator) >= 2.5 * least

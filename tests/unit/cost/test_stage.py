@@ -1,0 +1,223 @@
+"""The stage model and the estimate built on it, on small models and hand-worked relations."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.cost.build import (
+    Context,
+    build_parts,
+    contended_s,
+    data_parallel_costs,
+    overhead_bytes,
+    stage_model,
+)
+from planner.cost.estimate import estimate
+from planner.cost.memory import offloads
+from planner.cost.stage import (
+    fits,
+    in_flight_matrix,
+    iteration_s,
+    stage_allocated_bytes,
+    stage_host_bytes,
+    stage_peak_bytes,
+    stage_time_s,
+)
+from planner.spec.model import ModelSpec
+from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
+
+Columns = Callable[..., StrategyColumns]
+Contexts = Callable[..., Context]
+
+
+def strategy_of(**changes: object) -> Strategy:
+    values: dict[str, object] = {
+        "dp": 1,
+        "tp": 1,
+        "pp": 1,
+        "vpp": 1,
+        "cp": 1,
+        "ep": 1,
+        "zero_stage": 0,
+        "micro_batch": 1,
+        "num_micro_batches": 16,
+        "sequence_parallel": False,
+        "offload": "none",
+        "layers_per_stage": (4,),
+        "selective_layers_per_stage": (0,),
+        "recompute_layers_per_stage": (0,),
+    }
+    return Strategy(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def rows(*values: float) -> np.ndarray:
+    return np.array([values], dtype=float)
+
+
+def test_full_recomputation_costs_one_more_forward(context_of: Contexts) -> None:
+    # Forward : backward is about 1 : 2, so full recomputation adds about a third of a layer.
+    context = context_of(model="gpt3-175b", cluster="16xdgx-h100", seq_len=2048)
+    model = stage_model(context, context_columns(tp=8, pp=16, num_micro_batches=16))
+    share = float(model.full_s[0] / model.layer_s[0])
+    assert 0.29 < share < 0.37
+
+
+def context_columns(**values: int) -> StrategyColumns:
+    """One row of columns."""
+    return replace(strategy_of(), **values).columns()  # type: ignore[arg-type]
+
+
+def test_selective_recomputation_costs_a_few_percent(context_of: Contexts) -> None:
+    # arXiv 2205.05198, table 4: 22B model, selective recomputation adds 4-7 % (7 % of forward).
+    context = context_of(
+        model="korthikanti-22b", profile="classic", cluster="1xdgx-a100-640", seq_len=2048
+    )
+    columns = context_columns(tp=8, micro_batch=4, sequence_parallel=1)
+    model = stage_model(context, columns)
+    assert 0.01 < float(model.selective_s[0] / model.layer_s[0]) < 0.12
+    assert 0.25 < float(model.full_s[0] / model.layer_s[0]) < 0.45
+
+
+def test_flash_attention_leaves_nothing_to_recompute_selectively(context_of: Contexts) -> None:
+    model = stage_model(context_of(), context_columns())
+    assert model.selective_s == 0
+    assert model.selective_saved_bytes == model.saved_bytes
+
+
+def test_stage_memory_by_hand(
+    context_of: Contexts, small_model: Callable[..., ModelSpec], columns_of: Columns
+) -> None:
+    # tp 1, pp 1, no dp, 4 layers of h 1024, s 1024, ffn 4096, flash, no dropout:
+    # params per layer 12h² + 13h (biases 3h + h + 4h + h, two norms of 2h); 18 bytes each.
+    # Embedding and head (untied) V·h each, padded 32000 -> 32000; final norm 2h.
+    # Saved per token and layer: 32h + 4·16 heads (log-sum-exp); one micro-batch in flight.
+    # Last: logits 2·V, final norm 4h per token, beside a layer's backward of 2 · 2h: the larger.
+    context = context_of()
+    model = stage_model(context, columns_of(num_micro_batches=16))
+    h, tokens, vocab = 1024, 1024, 32000
+    static = 18 * (4 * (12 * h**2 + 13 * h) + 2 * vocab * h + 2 * h)
+    saved = 4 * tokens * (32 * h + 4 * 16)
+    transient = tokens * (2 * vocab + 4 * h)
+    allocated = stage_allocated_bytes(model, rows(4), rows(0), rows(0))
+    assert float(allocated[0, 0]) == pytest.approx(static + saved + transient, rel=1e-12)
+    # Megatron: 5 % fragmentation, 1e9 context, 6.7e7 workspace, no communicator.
+    peak = stage_peak_bytes(model, rows(4), rows(0), rows(0))
+    assert float(peak[0, 0]) == pytest.approx(1.05 * float(allocated[0, 0]) + 1.067e9)
+
+
+def test_communicators_are_counted_per_group_of_more_than_one(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    columns = columns_of(dp=[1, 2, 2, 2], tp=[1, 1, 4, 4], pp=[1, 1, 1, 2])
+    extra = overhead_bytes(context_of(), columns) - 1.067e9
+    assert extra.tolist() == pytest.approx([0, 2e8, 4e8, 6e8])
+
+
+def test_activations_in_flight_fall_from_first_to_last_stage(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    # 1F1B, p = 4, m = 16: stage i holds 4 - i micro-batches; stages 1 and 2 have no ends and
+    # differ by exactly one layer's activations.
+    model = stage_model(context_of(), columns_of(pp=4, num_micro_batches=16))
+    assert in_flight_matrix(model, 4).tolist() == [[4, 3, 2, 1]]
+    one = rows(1, 1, 1, 1)
+    bytes_ = stage_allocated_bytes(model, one, 0 * one, 0 * one)[0]
+    assert bytes_[1] - bytes_[2] == pytest.approx(float(model.saved_bytes[0]))
+
+
+def test_iteration_time_is_makespan_tail_and_constant(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    model = stage_model(context_of(), columns_of(pp=2, dp=2, num_micro_batches=8))
+    args = (rows(3, 1), rows(0, 0), rows(1, 0))
+    first, last = stage_time_s(model, *args)[0].tolist()
+    # 1F1B with stages T1 > T2: 7 T1 + T1 + T2.
+    expected = 8 * max(first, last) + min(first, last)
+    tail = max(
+        max(3 * model.tail_layer_s[k, 0] + model.tail_first_s[k, 0] for k in (0, 1)),
+        max(1 * model.tail_layer_s[k, 0] + model.tail_last_s[k, 0] for k in (0, 1)),
+    )
+    total = float(iteration_s(model, *args)[0])
+    assert total == pytest.approx(expected + tail + float(model.constant_s[0]))
+
+
+def test_a_stage_fits_up_to_the_last_byte(context_of: Contexts, columns_of: Columns) -> None:
+    context = context_of()
+    model = stage_model(context, columns_of())
+    args = (rows(4), rows(0), rows(0))
+    peak = float(stage_peak_bytes(model, *args)[0, 0])
+    assert fits(replace(model, usable_bytes=peak * (1 + 1e-12)), *args).all()
+    assert not fits(replace(model, usable_bytes=peak * (1 - 1e-9)), *args).any()
+
+
+def test_the_margin_is_taken_off_the_devices_memory(context_of: Contexts) -> None:
+    context = replace(context_of(hbm_bytes=80e9), margin_fraction=0.1)
+    assert stage_model(context, context_columns()).usable_bytes == pytest.approx(72e9)
+
+
+def test_host_memory_limits_offloaded_states(context_of: Contexts, columns_of: Columns) -> None:
+    context = context_of(framework="deepspeed")
+    code = OFFLOAD_CODES.index("optimizer:host")
+    columns = columns_of(dp=8, zero_stage=1, offload=[0, code])
+    assert offloads(columns, "optimizer").tolist() == [0.0, 1.0]
+    model = stage_model(context, columns)
+    # 90 % of the node's memory over its 8 GPUs.
+    limit = 0.9 * context.cluster.node.host_memory_bytes / 8
+    assert model.host_limit_bytes.tolist() == pytest.approx([np.inf, limit])
+    # 16 bytes (12 + fp32 gradients) of every parameter over 8 ranks.
+    h, vocab = 1024, 32000
+    params = 4 * (12 * h**2 + 13 * h) + 2 * vocab * h + 2 * h
+    host = stage_host_bytes(model, np.array([[4.0], [4.0]]))[:, 0]
+    assert host.tolist() == pytest.approx([0.0, 16 / 8 * params])
+    poor = replace(model, host_limit_bytes=np.array([np.inf, host[1] * 0.99]))
+    two = np.array([[4.0], [4.0]])
+    assert fits(poor, two, 0 * two, 0 * two).tolist() == [True, False]
+
+
+def test_zero_changes_what_is_reduced_and_gathered_and_when(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    context = context_of(framework="deepspeed")
+    columns = columns_of(dp=8, zero_stage=[0, 1, 2, 3])
+    params = np.full(4, 1e9)
+    costs = data_parallel_costs(context, columns, params, params)
+    assert (costs.reduce > 0).tolist() == [True, True, False, False]
+    assert (costs.gather > 0).tolist() == [False, True, True, False]
+    assert (costs.layer_forward > 0).tolist() == [False, False, False, True]
+    # Stage 2 reduces in every micro-batch; stage 3 gathers once more besides.
+    assert costs.layer_backward[3] > costs.layer_backward[2] > 0
+    assert costs.layer_backward[:2].tolist() == [0.0, 0.0]
+
+
+def test_one_replica_reduces_nothing(context_of: Contexts, columns_of: Columns) -> None:
+    parts = build_parts(context_of(framework="deepspeed"), columns_of(zero_stage=[0, 1, 2, 3]))
+    for name in ("reduce", "gather", "layer_forward", "layer_backward"):
+        assert (getattr(parts.dp, name) == 0).all()
+
+
+def test_overlap_by_hand() -> None:
+    # max(10, 4) + 0.25 · min(10, 4) = 11
+    assert contended_s(np.array(10.0), np.array(4.0), 0.25) == 11.0
+    assert contended_s(np.array(4.0), np.array(10.0), 0.0) == 10.0
+
+
+@pytest.mark.parametrize("pp", [1, 2])
+def test_a_tied_vocabulary_is_copied_to_the_last_of_several_stages(
+    pp: int,
+    context_of: Contexts,
+    columns_of: Columns,
+    small_model: Callable[..., ModelSpec],
+) -> None:
+    parts = build_parts(context_of(model=small_model(tied_embeddings=True)), columns_of(pp=pp))
+    assert float(parts.last_params[0]) == 2 * 1024 + (pp > 1) * 32000 * 1024
+
+
+def test_mfu_and_throughput_follow_from_the_iteration_time(context_of: Contexts) -> None:
+    context = context_of(global_batch=16, seq_len=1024)
+    result = estimate(context, strategy_of(dp=2, num_micro_batches=8))
+    assert result.tokens_per_s == pytest.approx(16 * 1024 / result.iter_time_s)
+    assert result.tokens_per_s_per_gpu == pytest.approx(result.tokens_per_s / 2)
+    assert result.mfu == pytest.approx(result.model_flops / (result.iter_time_s * 2 * 989e12))
+    assert 0.05 < result.mfu < 0.71

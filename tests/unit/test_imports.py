@@ -1,0 +1,104 @@
+"""Who may import whom: the packages form layers, and start-up stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import planner
+
+ROOT = Path(planner.__file__).parent
+BASE = {"units", "errors"}
+SPEC = BASE | {"spec"}
+MODEL = SPEC | {"layers", "schedules", "cost"}
+SHOWN = MODEL | {"search", "catalog", "frameworks", "plans"}
+ALLOWED: dict[str, set[str]] = {
+    "units": set(),
+    "errors": set(),
+    "spec": BASE,
+    "layers": SPEC,
+    "schedules": BASE,
+    "cost": SPEC | {"layers", "schedules"},
+    "search": MODEL,
+    "catalog": SPEC | {"layers"},
+    "frameworks": SHOWN - {"search", "catalog"},
+    "plans": MODEL | {"search", "catalog", "frameworks"},
+    "validation": SHOWN,
+    "check": SHOWN,
+    "report": SHOWN | {"check", "validation"},
+    "cli": SHOWN | {"check", "report", "validation", "export", "importers"},
+}
+"""What each package of planner may import besides itself; cli may import everything."""
+HEAVY = ("ortools", "pandas", "planner.search.solver")
+
+
+def modules() -> list[Path]:
+    return sorted(ROOT.rglob("*.py"))
+
+
+def package_of(path: Path) -> str:
+    """First name below planner: a package or a module."""
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported_names(path: Path) -> set[str]:
+    """Dotted names a file imports, relative ones resolved, at any depth of the code."""
+    names: set[str] = set()
+    package = ["planner", *path.relative_to(ROOT).parent.parts]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            names |= {stem} | {f"{stem}.{alias.name}" for alias in node.names}
+    return names
+
+
+def planner_packages(path: Path) -> set[str]:
+    return {
+        name.split(".")[1] for name in imported_names(path) if name.startswith("planner.")
+    } & {package_of(module) for module in modules()}
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down_only(path: Path) -> None:
+    own = package_of(path)
+    if own in {"__init__", "__main__"}:
+        return
+    assert own in ALLOWED, f"{own} has no place among the layers yet"
+    assert planner_packages(path) - {own} <= ALLOWED[own]
+
+
+@pytest.mark.parametrize("package", ["spec", "layers", "schedules", "cost"])
+def test_the_model_reads_no_files_and_solves_nothing(package: str) -> None:
+    for path in (ROOT / package).rglob("*.py"):
+        roots = {name.split(".")[0] for name in imported_names(path)}
+        assert not roots & {"yaml", "pydantic", "ortools", "typer", "rich", "pandas"}, path
+
+
+def test_only_the_solver_imports_ortools() -> None:
+    users = [path for path in modules() if any(n.startswith("ortools") for n in imported_names(path))]
+    assert [str(path.relative_to(ROOT)) for path in users] == ["search/solver.py"]
+
+
+def test_only_the_command_line_and_the_report_print() -> None:
+    users = {
+        package_of(path)
+        for path in modules()
+        if any(name.split(".")[0] in {"typer", "rich"} for name in imported_names(path))
+    }
+    assert users <= {"cli", "report"}
+
+
+@pytest.mark.parametrize("module", ["planner.cli.app", "planner.cost.estimate", "planner.catalog.models"])
+def test_start_up_loads_neither_the_solver_nor_pandas(module: str) -> None:
+    code = (
+        f"import sys, {module}\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,173 @@
+"""Records of five frameworks mapped by hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.errors import InputError
+from planner.validation.compare import measured_figures
+from planner.validation.hardware import CannotEstimateError
+from planner.validation.mapping import Run, expert_degree, layers_per_stage, layout_layers, to_run
+from planner.validation.profiles import profile_of
+from planner.validation.records import Parallel, Record, read_records
+
+LINES = Path(__file__).parents[2] / "validation" / "published_runs.jsonl"
+
+
+@pytest.fixture(scope="module")
+def records() -> dict[str, Record]:
+    return {record.id: record for record in read_records(LINES)}
+
+
+def run_of(records: dict[str, Record], name: str) -> Run:
+    return to_run(records[name])
+
+
+def test_megatron_of_2022_is_classic_on_selene(records: dict[str, Record]) -> None:
+    run = run_of(records, "korthikanti-22b-8-full")
+    traits, strategy = run.context.traits, run.strategy
+    assert (traits.name, traits.profile, traits.kernels.attention) == (
+        "megatron",
+        "classic",
+        "unfused",
+    )
+    assert run.context.cluster.node.name == "selene-dgx-a100"
+    assert run.context.cluster.num_nodes == 1
+    assert (strategy.tp, strategy.dp, strategy.pp, strategy.zero_stage) == (8, 1, 1, 0)
+    assert strategy.recompute == "full"
+    assert strategy.num_micro_batches == 1
+    assert not strategy.sequence_parallel
+    assert run.context.model.norm == "layernorm"
+
+
+def test_bloom_counts_embedding_and_head_as_layers(records: dict[str, Record]) -> None:
+    name = "bloom-pre-L70h14336a64-384a100-dp8tp4pp12mb2gb2048-rebalance-02-28"
+    run = run_of(records, name)
+    assert run.strategy.layers_per_stage == (5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 5)
+    assert run.strategy.num_micro_batches == 2048 // (8 * 2)
+    assert run.strategy.zero_stage == 1
+    assert run.context.cluster.node.name == "jean-zay-a100"
+    assert run.context.cluster.num_accelerators == 384
+
+
+def test_bloom_optimizer_follows_precision(records: dict[str, Record]) -> None:
+    bf16 = next(
+        r for r in records.values() if r.id.startswith("bloom-pre") and r.precision == "bf16"
+    )
+    fp16 = next(
+        r for r in records.values() if r.id.startswith("bloom-pre") and r.precision == "fp16"
+    )
+    assert profile_of(bf16) == ("deepspeed", "megatron-bf16")
+    assert profile_of(fp16) == ("deepspeed", "megatron")
+
+
+def test_torchtitan_is_sharded_and_dated(records: dict[str, Record]) -> None:
+    run = run_of(records, "torchtitan-llama3.1-8b-8h100-fsdp")
+    assert run.context.traits.profile == "2024-eager"
+    assert run.strategy.zero_stage == 3
+    assert run.strategy.recompute_layers_per_stage == (16,)
+    assert run.context.cluster.node.name == "hgx-h100-96-500w"
+    compiled = records["torchtitan-llama3.1-8b-8h100-fsdp-compile"]
+    assert profile_of(compiled) == ("torchtitan", "2024")
+
+
+def test_composer_reduces_in_the_stated_type(records: dict[str, Record]) -> None:
+    run = run_of(records, "mpt-13b-s2048-512xh100ls")
+    assert run.context.traits.profile == "fsdp1"
+    assert run.context.traits.states.gradient_reduce_bytes in (2.0, 4.0)
+    assert run.notes[0].startswith("gradients reduced in")
+    assert run.context.model.gated_mlp is False
+
+
+def test_bridge_deepseek_with_pipeline_layout(records: dict[str, Record]) -> None:
+    name = "bridge-26.08-deepseek-v3-671b-gb300-256-mxfp8-tp1pp2cp1vp8ep32-gbs4096"
+    run = run_of(records, name)
+    assert run.strategy.layers_per_stage == (32, 29)
+    assert run.strategy.ep == 32
+    assert run.context.job.precision == "fp8"
+    assert "mxfp8 estimated as fp8" in run.notes
+    model = run.context.model
+    assert model.head_dim == 192
+    assert model.moe is not None
+    assert model.moe.shared_ffn_size == 2048
+    assert run.context.cluster.node.num_accelerators == 4
+    assert run.context.cluster.node.scale_up.num_accelerators == 72
+
+
+def test_part_of_a_node(records: dict[str, Record]) -> None:
+    run = run_of(records, "megatron-2020-1b-v100-tp1")
+    assert run.context.cluster.num_accelerators == 1
+    assert run.context.cluster.accelerator.name == "v100-sxm2-32"
+
+
+def test_skipped_with_a_reason(records: dict[str, Record]) -> None:
+    with pytest.raises(CannotEstimateError, match="not published in full"):
+        run_of(records, "megatron-sc21-t1-1.7b-32")
+    with pytest.raises(CannotEstimateError, match="no trait profile for maxtext"):
+        run_of(records, "maxtext-llama2-7b-8h100")
+    lora = next(r for r in records.values() if r.task == "lora" and r.complete)
+    with pytest.raises(CannotEstimateError, match="LoRA"):
+        to_run(lora)
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "expected"),
+    [
+        (24, 4, (6, 6, 6, 6)),
+        (94, 8, (11, 12, 12, 12, 12, 12, 12, 11)),
+        (61, 4, (16, 15, 15, 15)),
+        (7, 1, (7,)),
+    ],
+)
+def test_layers_per_stage(layers: int, pp: int, expected: tuple[int, ...]) -> None:
+    assert layers_per_stage(layers, Parallel(pp=pp)) == expected
+
+
+def test_layout_layers() -> None:
+    assert layout_layers("Et*4|(t*4|)*14tmL", 2) == (32, 29)
+    assert layout_layers("Ett|tt|tL", 3) == (2, 2, 1)
+
+
+def test_expert_degree_folds_tensor_parallelism() -> None:
+    assert expert_degree(Parallel(tp=2, ep=32, etp=1)) == 16
+    assert expert_degree(Parallel(tp=4, ep=8)) == 8
+    with pytest.raises(CannotEstimateError, match="do not divide"):
+        expert_degree(Parallel(tp=8, ep=2, etp=1))
+
+
+def test_memory_units(records: dict[str, Record]) -> None:
+    bloom = next(r for r in records.values() if r.memory and r.memory.nvidia_smi_gb)
+    assert bloom.memory is not None
+    assert measured_figures(bloom).nvidia_smi_gib == bloom.memory.nvidia_smi_gb
+    titan = measured_figures(records["torchtitan-llama3.1-8b-32h200-fp8"])
+    assert titan.reserved_gib == 47.96
+
+
+def test_every_malformed_line_is_reported(tmp_path: Path) -> None:
+    good: dict[str, Any] = json.loads(LINES.read_text(encoding="utf-8").splitlines()[0])
+    wrong = {**good, "id": "wrong", "hardware": {"gpu": "x", "gpus": -1}}
+    file = tmp_path / "runs.jsonl"
+    lines = [json.dumps(good), "{", json.dumps(wrong), json.dumps(good), ""]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        read_records(file)
+    where = [(problem.where, problem.key) for problem in caught.value.problems]
+    assert where == [
+        (f"{file}:2", "record"),
+        (f"{file}:3", "hardware.gpus"),
+        (f"{file}:4", "id"),
+    ]
+
+
+def test_unknown_top_level_keys_are_ignored(tmp_path: Path) -> None:
+    good = json.loads(LINES.read_text(encoding="utf-8").splitlines()[0])
+    file = tmp_path / "runs.jsonl"
+    file.write_text(json.dumps({**good, "extra": 1}), encoding="utf-8")
+    assert len(read_records(file)) == 1
+
+
+def test_missing_file_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_records(tmp_path / "none.jsonl")

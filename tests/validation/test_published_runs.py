@@ -1,0 +1,85 @@
+"""The published runs: every row answered for, and accuracy as docs/accuracy.md says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from planner.validation.compare import Comparison, compare_all
+from planner.validation.records import read_records
+from planner.validation.report import Summary, summary, to_json
+from planner.validation.statistics import Errors
+
+HERE = Path(__file__).parent
+ACCURACY = HERE.parents[1] / "docs" / "accuracy.md"
+TOLERANCE_POINTS = 0.5
+LINES = {
+    "dense models": "time_dense",
+    "mixture-of-experts models": "time_moe",
+    "allocated by tensors, fullest rank": "allocated",
+    "reserved by the caching allocator": "reserved",
+    "whole device (nvidia-smi)": "nvidia_smi",
+}
+
+
+@pytest.fixture(scope="module")
+def comparisons() -> list[Comparison]:
+    return compare_all(read_records(HERE / "published_runs.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def found(comparisons: list[Comparison]) -> Summary:
+    return summary(comparisons)
+
+
+def errors_of(found: Summary, name: str) -> Errors:
+    if name in found.memory:
+        return found.memory[name]
+    errors: Errors = getattr(found, name)
+    return errors
+
+
+def documented(title: str) -> tuple[int, float]:
+    """Runs and mean error in percent that docs/accuracy.md states for a line."""
+    pattern = rf"^\| {re.escape(title)} \| (\d+) \| ([\d.]+) \|"
+    match = re.search(pattern, ACCURACY.read_text(encoding="utf-8"), re.MULTILINE)
+    assert match, f"{title!r} is not in {ACCURACY}; run python scripts/accuracy.py"
+    return int(match.group(1)), float(match.group(2))
+
+
+@pytest.mark.parametrize(("title", "name"), LINES.items())
+def test_accuracy_page_is_up_to_date(found: Summary, title: str, name: str) -> None:
+    number, percent = documented(title)
+    errors = errors_of(found, name)
+    assert errors.mape is not None
+    assert errors.n == number
+    assert 100.0 * errors.mape == pytest.approx(percent, abs=TOLERANCE_POINTS)
+
+
+@pytest.mark.parametrize(("title", "name"), LINES.items())
+def test_error_does_not_grow(found: Summary, title: str, name: str) -> None:
+    mape = errors_of(found, name).mape
+    assert mape is not None
+    assert 100.0 * mape <= documented(title)[1] + TOLERANCE_POINTS
+
+
+def test_every_row_is_estimated_or_skipped_with_a_reason(comparisons: list[Comparison]) -> None:
+    for row in comparisons:
+        assert (row.predicted is None) == bool(row.skipped), row.record.id
+
+
+def test_headline_excludes_derived_times(comparisons: list[Comparison]) -> None:
+    for row in comparisons:
+        if row.in_headline:
+            assert row.record.iter_time_basis in ("published", "from tokens/s/GPU")
+            assert row.record.complete
+            assert row.record.quality in ("A", "B")
+
+
+def test_json_has_every_row_once(comparisons: list[Comparison]) -> None:
+    data = to_json(comparisons)
+    assert data["schema_version"] == 1
+    assert len({run["id"] for run in data["runs"]}) == len(comparisons)
+    assert sum(data["summary"]["skipped"].values()) == sum(
+        run["skipped"] is not None for run in data["runs"]
+    )
