@@ -37,7 +37,7 @@ _RANKING_NOTE = (
 )
 _MEMORY_NOTE = """
 `nvidia_smi` figures are taken as GiB, the unit the tool prints; if their authors meant 10^9
-bytes, the errors of that line rise by 7 points. Reserved leaves out the CUDA context and
+bytes, the signed errors of that line rise by 7 points. Reserved leaves out the CUDA context and
 communicator buffers, which the caching allocator does not hold.
 """
 

@@ -73,9 +73,7 @@ def strategy_for(pick: Pick, context_of: Contexts) -> Strategy:
         layers = np.diff([0, *cuts, num_layers])
     full = np.array([random.integers(n + 1) for n in layers]) * random.integers(2)
     selective = np.array([random.integers(n + 1) for n in layers - full]) * random.integers(2)
-    split = Split(
-        layers=layers, selective=selective, full=full, iteration_s=0.0, is_optimal=False
-    )
+    split = Split(layers=layers, selective=selective, full=full, iteration_s=0.0, is_optimal=False)
     return to_strategy(columns, Ranked(row=row, split=split))
 
 

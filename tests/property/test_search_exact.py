@@ -197,7 +197,9 @@ def test_plans_and_frontier_equal_brute_force(
 ) -> None:
     context = case.context(context_of, small_model)
     _, brute = force(context)
-    event(f"some fit: {np.isfinite(brute.exact_s).any()}, all fit: {np.isfinite(brute.exact_s).all()}")
+    event(
+        f"some fit: {np.isfinite(brute.exact_s).any()}, all fit: {np.isfinite(brute.exact_s).all()}"
+    )
     result = search(context, top=3)
     assert_best_plans(result, brute, 3)
     assert result.proved_optimal

@@ -109,4 +109,8 @@ def test_published_bytes_per_parameter() -> None:
     assert megatron.optimizer_bytes == 12
     # ZeRO (arXiv 1910.02054): 2 + 2 + 12.
     deepspeed = load_traits("deepspeed").states
-    assert (deepspeed.weight_bytes, deepspeed.gradient_bytes, deepspeed.optimizer_bytes) == (2, 2, 12)
+    assert (deepspeed.weight_bytes, deepspeed.gradient_bytes, deepspeed.optimizer_bytes) == (
+        2,
+        2,
+        12,
+    )

@@ -55,9 +55,7 @@ def test_activations_grow_with_the_micro_batch(
 
 
 @pytest.mark.parametrize("t", [2, 4, 8])
-def test_tensor_parallelism_leaves_10_sbh_whole(
-    t: int, gpt3: ModelSpec, shape_of: Shapes
-) -> None:
+def test_tensor_parallelism_leaves_10_sbh_whole(t: int, gpt3: ModelSpec, shape_of: Shapes) -> None:
     # sbh (10 + 24/t + 5as/(ht)); t = 8: 10 + 3 + 10 = 23
     ops = ops_of(gpt3, shape_of(seq_len=2048, tp=t))
     assert saved_sbh(ops) == pytest.approx(10 + (24 + SCORES) / t)

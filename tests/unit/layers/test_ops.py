@@ -85,9 +85,7 @@ def test_a_dense_layer_does_2_flops_per_parameter_and_token_and_4_s_h_of_attenti
     # 2 · 12h² + 4sh per token with the whole square: h = 1024, s = 512.
     model = small_model()
     (group,) = layer_groups(model, shape_of(seq_len=512), load_traits("megatron").kernels)
-    square = sum(
-        op.attention.square_flops - op.attention.flops for op in group.ops if op.attention
-    )
+    square = sum(op.attention.square_flops - op.attention.flops for op in group.ops if op.attention)
     flops = sum(op.forward_flops for op in group.ops) + square
     assert float(flops[0]) == 512 * (24 * 1024**2 + 4 * 512 * 1024)
 

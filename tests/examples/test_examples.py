@@ -1,0 +1,47 @@
+"""Example files: everything under positive/ loads; under negative/ fails as its first line says."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from planner.catalog.clusters import load_cluster
+from planner.catalog.models import load_model
+from planner.errors import InputError
+from planner.plans.plan_file import load_plan
+
+FOLDER = Path(__file__).parent
+LOADERS: dict[str, Callable[[Path], object]] = {
+    "models": load_model,
+    "clusters": load_cluster,
+    "plans": load_plan,
+}
+EXPECTS = "# expects: "
+
+
+def files(kind: str) -> list[Path]:
+    return sorted((FOLDER / kind).glob("*/*.yaml"))
+
+
+def name(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+@pytest.mark.parametrize("path", files("positive"), ids=name)
+def test_positive_example_loads(path: Path) -> None:
+    LOADERS[path.parent.name](path)
+
+
+@pytest.mark.parametrize("path", files("negative"), ids=name)
+def test_negative_example_fails_with_the_messages_it_names(path: Path) -> None:
+    expected = [
+        line.removeprefix(EXPECTS)
+        for line in path.read_text().splitlines()
+        if line.startswith(EXPECTS)
+    ]
+    assert expected, "a negative example names what it expects"
+    with pytest.raises(InputError) as error:
+        LOADERS[path.parent.name](path)
+    text = str(error.value)
+    assert all(message in text for message in expected), text
+    assert len(error.value.problems) >= len(expected)

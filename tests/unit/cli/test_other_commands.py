@@ -1,0 +1,83 @@
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def plan_file(planner: Any, tmp_path: Path) -> Path:
+    path = tmp_path / "best.yaml"
+    assert planner("plan", "llama3-8b", "2xdgx-h100", "--save", str(path), "--top", "1").code == 0
+    return path
+
+
+def test_explain_item_shows_value_inputs_source_and_formula(planner: Any, plan_file: Path) -> None:
+    run = planner("explain", str(plan_file), "optimizer")
+    assert run.code == 0
+    assert "memory.optimizer" in run.out
+    assert "traits.states.optimizer_bytes" in run.out
+    assert "arXiv 1910.02054" in run.out
+
+
+def test_explain_unknown_item_lists_the_known_ones(planner: Any, plan_file: Path) -> None:
+    run = planner("explain", str(plan_file), "optimiser")
+    assert run.code == 2
+    assert "memory.optimizer" in run.err
+
+
+def test_every_item_of_a_plan_has_a_term(planner: Any, plan_file: Path) -> None:
+    from planner.cost.estimate import estimate
+    from planner.plans.plan_file import load_plan
+    from planner.report.explain import all_items
+    from planner.report.terms import term_of
+
+    context, strategy, _ = load_plan(plan_file)
+    for name in all_items(estimate(context, strategy)):
+        assert term_of(name) is not None, name
+
+
+def test_plan_file_of_another_version_is_refused(planner: Any, plan_file: Path) -> None:
+    text = plan_file.read_text().replace("schema_version: 1", "schema_version: 99")
+    plan_file.write_text(text)
+    run = planner("explain", str(plan_file))
+    assert run.code == 2
+    assert "99" in run.err
+    assert "schema_version" in run.err
+
+
+def test_models_lists_and_shows(planner: Any) -> None:
+    assert "llama3.1-405b" in planner("models").out
+    shown = planner("models", "llama3-8b").out
+    assert "8,030,261,248" in shown
+    assert "source:" in shown
+
+
+def test_hardware_lists_and_shows_every_source(planner: Any) -> None:
+    assert "dgx-h100" in planner("hardware").out
+    shown = planner("hardware", "h100-sxm").out
+    assert "bf16_dense_tflops" in shown
+    assert "[1]" in shown
+
+
+@pytest.mark.parametrize("command", ["models", "hardware"])
+def test_unknown_catalog_names_exit_2(planner: Any, command: str) -> None:
+    run = planner(command, "nonesuch-9000")
+    assert run.code == 2
+    assert "nonesuch-9000" in run.err
+
+
+def test_commands_that_do_not_search_import_neither_ortools_nor_pandas() -> None:
+    code = (
+        "import sys; sys.argv = ['planner', 'models', 'llama3-8b']\n"
+        "from planner.cli.app import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "assert not {'ortools', 'pandas'} & sys.modules.keys(), 'slow imports'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_version_is_printed(planner: Any) -> None:
+    assert planner("--version").out.startswith("planner ")

@@ -1,0 +1,170 @@
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SMALL = ("plan", "llama3-8b", "2xdgx-h100", "--global-batch", "64")
+
+
+def test_table_states_inputs_defaults_plans_frontier_costs_and_search(
+    planner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    run = planner("plan", "llama3-8b", "2xdgx-h100")
+    assert run.code == 0
+    assert "8.03B parameters" in run.out
+    assert "assumed: sequence length 8192" in run.out
+    assert "assumed: global batch 512 sequences" in run.out
+    assert "Best plans on 16 GPUs" in run.out
+    assert "Fastest plan for each useful number of GPUs" in run.out
+    assert "Plan 1 spends" in run.out
+    assert "proved optimal under the model" in run.out
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_table_fits_the_terminal_and_truncates_nothing(
+    planner: Any, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for framework in ("megatron", "any"):
+        run = planner(*SMALL, "--framework", framework, "--tokens", "1T")
+        assert max(len(line) for line in run.out.splitlines()) <= width
+        assert "…" not in run.out
+
+
+def test_no_colour_in_pipes(planner: Any) -> None:
+    assert "\x1b[" not in planner(*SMALL).out
+
+
+def test_json_has_the_documented_shape(planner: Any) -> None:
+    answer = json.loads(planner(*SMALL, "--format", "json", "--top", "2").out)
+    assert answer["schema_version"] == 1
+    assert {"plans", "pareto", "search", "inputs", "flops_convention"} <= answer.keys()
+    plan = answer["plans"][0]
+    assert {
+        "dp", "tp", "pp", "vpp", "cp", "ep", "zero_stage", "micro_batch", "num_micro_batches",
+        "recompute", "offload", "layers_per_stage", "recompute_layers_per_stage",
+    } <= plan["strategy"].keys()  # fmt: skip
+    assert sum(item["exposed_s"] for item in plan["time"].values()) == pytest.approx(
+        plan["iter_time_s"]
+    )
+    assert sum(plan["memory"]["items"].values()) == pytest.approx(plan["memory"]["peak_bytes"])
+    assert plan["memory"]["peak_bytes"] <= plan["memory"]["usable_bytes"]
+    assert plan["iter_time_s_lower"] <= plan["iter_time_s"] <= plan["iter_time_s_upper"]
+    search = answer["search"]
+    total = search["fitting"] + sum(search["dropped"].values())
+    assert search["configurations"] == total
+
+
+def test_plans_are_ranked_and_the_frontier_is_not_dominated(planner: Any) -> None:
+    answer = json.loads(planner(*SMALL, "--format", "json").out)
+    times = [plan["iter_time_s"] for plan in answer["plans"]]
+    assert times == sorted(times)
+    points = [(plan["gpus"], plan["iter_time_s"]) for plan in answer["pareto"]]
+    assert [gpus for gpus, _ in points] == sorted({gpus for gpus, _ in points})
+    assert all(later[1] < earlier[1] for earlier, later in zip(points, points[1:], strict=False))
+
+
+def test_csv_has_one_row_per_plan(planner: Any) -> None:
+    rows = list(csv.DictReader(io.StringIO(planner(*SMALL, "--format", "csv").out)))
+    assert {row["table"] for row in rows} == {"plans", "pareto"}
+    assert all(float(row["iter_time_s"]) > 0 for row in rows)
+
+
+def test_batch_in_tokens_equals_batch_in_sequences(planner: Any) -> None:
+    arguments = ("plan", "gpt3-xl", "1xdgx-a100-640", "--format", "json")
+    by_tokens = json.loads(planner(*arguments, "--global-batch-tokens", "1048576").out)
+    by_sequences = json.loads(planner(*arguments, "--global-batch", "512").out)
+    assert by_tokens["plans"][0]["strategy"] == by_sequences["plans"][0]["strategy"]
+
+
+def test_any_framework_ranks_across_frameworks(planner: Any) -> None:
+    run = planner(*SMALL, "--framework", "any", "--format", "json", "--top", "60")
+    answer = json.loads(run.out)
+    assert len({plan["framework"] for plan in answer["plans"]}) > 1
+
+
+def test_every_problem_is_reported_at_once_and_exits_2(planner: Any) -> None:
+    run = planner(
+        "plan", "lama3-8b", "2xdgx-h10", "--framework", "megatronn", "--precision", "fp7",
+        "--global-batch", "0", "--tokens", "lots",
+    )  # fmt: skip
+    assert run.code == 2
+    lines = run.err.splitlines()
+    assert len(lines) == 6
+    assert all("::" in line for line in lines)
+    assert "llama3-8b" in run.err
+    assert "dgx-h100" in run.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--global-batch", "8", "--global-batch-tokens", "4M"), "contradicts"),
+        (("--seq-len", "0"), "at least 1"),
+        (("--global-batch-tokens", "4Q"), "not a count"),
+        (("--global-batch-tokens", "10"), "less than one sequence"),
+        (("--margin", "100"), "below 100 percent"),
+        (("--precision", "fp8"), "no fp8 matrix rate"),
+    ],
+)
+def test_unusable_options_exit_2(planner: Any, arguments: tuple[str, ...], message: str) -> None:
+    run = planner("plan", "gpt3-xl", "1xdgx-a100-640", *arguments)
+    assert run.code == 2
+    assert message in run.err
+
+
+def test_nothing_fits_exits_3_with_limit_missing_bytes_and_nearest_changes(planner: Any) -> None:
+    run = planner("plan", "gpt3-175b", "2xdgx-a100-640")
+    assert run.code == 3
+    assert "limit: HBM" in run.err
+    assert "GiB more per GPU" in run.err
+    assert "4 nodes (32 GPUs) fit" in run.err
+    assert "--framework deepspeed fits" in run.err
+    assert run.out == ""
+
+
+def test_the_suggested_number_of_nodes_is_the_smallest_that_fits(planner: Any) -> None:
+    assert planner("plan", "gpt3-175b", "4xdgx-a100-640").code == 0
+    assert planner("plan", "gpt3-175b", "3xdgx-a100-640").code == 3
+
+
+def test_saved_plan_explains_and_is_never_overwritten(planner: Any, tmp_path: Path) -> None:
+    path = tmp_path / "best.yaml"
+    assert planner(*SMALL, "--save", str(path)).code == 0
+    first = path.read_text()
+    again = planner(*SMALL, "--save", str(path))
+    assert again.code == 2
+    assert "use --force" in again.err
+    assert path.read_text() == first
+    assert planner(*SMALL, "--save", str(path), "--force").code == 0
+    assert [entry.name for entry in tmp_path.iterdir()] == ["best.yaml"]
+    tree = planner("explain", str(path))
+    assert tree.code == 0
+    assert "activations" in tree.out
+    assert "tensor_parallel" in tree.out or "data_parallel" in tree.out
+
+
+@pytest.mark.parametrize("place", ["missing/best.yaml", "."])
+def test_unwritable_output_is_refused_before_the_search(
+    planner: Any, tmp_path: Path, place: str
+) -> None:
+    run = planner(*SMALL, "--save", str(tmp_path / place), "--force")
+    assert run.code == 2
+    assert "--save" in run.err
+
+
+def test_model_and_cluster_files_work(planner: Any, tmp_path: Path) -> None:
+    model, cluster = tmp_path / "m.yaml", tmp_path / "c.yaml"
+    model.write_text(
+        "num_layers: 8\nhidden_size: 1024\nnum_heads: 16\nvocab_size: 32000\nmax_seq_len: 2048\n"
+    )
+    cluster.write_text("node: dgx-a100-640\ncount: 2\noverrides: {hbm_gib: 40}\n")
+    run = planner("plan", str(model), str(cluster), "--format", "json")
+    assert run.code == 0
+    answer = json.loads(run.out)
+    assert answer["plans"][0]["memory"]["usable_bytes"] == 40 * 2**30
+    assert any("hbm_gib" in note for note in answer["inputs"]["assumed"])

@@ -1,0 +1,260 @@
+"""Every rule by itself: columns it allows and columns it forbids."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.cost.build import Context
+from planner.search import rules
+from planner.search.rules import RULES
+from planner.spec.model import MoeSpec
+from planner.spec.strategy import OFFLOAD_CODES
+
+Contexts = Callable[..., Context]
+BY_NAME = {rule.name: rule for rule in RULES}
+NONE, HOST, HOST_PARAMS, NVME, NVME_PARAMS = range(len(OFFLOAD_CODES))
+
+
+def verdicts(name: str, context: Context, **columns: list[int]) -> list[bool]:
+    """What the rule says row by row; every column it needs, and no other, is given."""
+    rule = BY_NAME[name]
+    assert set(columns) == set(rule.needs)
+    legal = rule.is_legal(context, {key: np.array(value) for key, value in columns.items()})
+    assert legal.dtype == bool
+    return legal.tolist()
+
+
+def supporting(context: Context, **support: object) -> Context:
+    """The context under a framework that supports something else."""
+    changed = replace(context.traits.support, **support)
+    return replace(context, traits=replace(context.traits, support=changed))
+
+
+def test_every_rule_of_the_module_is_listed_once_with_a_sentence() -> None:
+    checks = [
+        name
+        for name, function in inspect.getmembers(rules, inspect.isfunction)
+        if not name.startswith("_") and function.__module__ == rules.__name__
+    ]
+    assert sorted(rule.name for rule in RULES) == sorted(checks)
+    assert all(rule.message.endswith(".") for rule in RULES)
+
+
+def test_within_cluster(context_of: Contexts) -> None:
+    # 8 GPUs: 2·2·2·1 = 8, 2·2·2·2 = 16.
+    columns = {"tp": [2, 2], "cp": [1, 2], "pp": [2, 2], "dp": [2, 2]}
+    assert verdicts("within_cluster", context_of(), **columns) == [True, False]
+
+
+def test_whole_nodes(context_of: Contexts) -> None:
+    # Nodes of 8: 1, 2, 4 inside one; 8, 16, 24 whole; 3, 6, 12, 20 not.
+    gpus = [1, 2, 4, 8, 16, 24, 3, 6, 12, 20]
+    one = [1] * len(gpus)
+    context = context_of(cluster="4xdgx-h100")
+    legal = verdicts("whole_nodes", context, tp=one, cp=one, pp=one, dp=gpus)
+    assert legal == [True] * 6 + [False] * 4
+
+
+def test_whole_nodes_of_one_gpu_each_allow_any_number(context_of: Contexts) -> None:
+    context = context_of()
+    node = replace(context.cluster.node, num_accelerators=1)
+    single = replace(context, cluster=replace(context.cluster, node=node, num_nodes=7))
+    one = [1] * 3
+    assert verdicts("whole_nodes", single, tp=one, cp=one, pp=one, dp=[1, 3, 7]) == [True] * 3
+
+
+def test_batch_divisible(context_of: Contexts) -> None:
+    assert verdicts("batch_divisible", context_of(global_batch=12), dp=[1, 4, 5, 8, 12, 24]) == [
+        True,
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_micro_batch_divisible(context_of: Contexts) -> None:
+    # 12 / dp 2 = 6 sequences per replica: micro-batches of 1, 2, 3, 6 but not 4.
+    legal = verdicts(
+        "micro_batch_divisible",
+        context_of(global_batch=12),
+        dp=[2, 2, 2, 2],
+        micro_batch=[2, 3, 6, 4],
+    )
+    assert legal == [True, True, True, False]
+
+
+def test_tp_divides_heads(context_of: Contexts, small_model: Callable[..., object]) -> None:
+    context = context_of(model=small_model(num_heads=12, num_kv_heads=12))
+    assert verdicts("tp_divides_heads", context, tp=[1, 2, 3, 12, 8, 24]) == [
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_tp_divides_kv_heads(context_of: Contexts, small_model: Callable[..., object]) -> None:
+    # 4 key/value heads: split over 2 and 4, copied over 8; 3 and 6 fit neither way.
+    context = context_of(model=small_model(num_kv_heads=4))
+    assert verdicts("tp_divides_kv_heads", context, tp=[2, 4, 8, 3, 6]) == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_tp_divides_ffn(context_of: Contexts, small_model: Callable[..., object]) -> None:
+    context = context_of(model=small_model(ffn_size=4 * 1025))
+    assert verdicts("tp_divides_ffn", context, tp=[1, 4, 8]) == [True, True, False]
+
+
+def test_tp_divides_the_width_of_experts_too(
+    context_of: Contexts, small_model: Callable[..., object]
+) -> None:
+    moe = MoeSpec(num_experts=8, top_k=2, expert_ffn_size=4 * 100)
+    context = context_of(model=small_model(ffn_size=4096, moe=moe))
+    assert verdicts("tp_divides_ffn", context, tp=[4, 16, 32]) == [True, True, False]
+
+
+@pytest.mark.parametrize("axis", ["tp", "pp", "cp", "ep", "vpp"])
+def test_an_axis_needs_the_frameworks_support(axis: str, context_of: Contexts) -> None:
+    context = context_of()
+    for supported in (True, False):
+        given = supporting(context, **{axis: supported})
+        assert verdicts(f"{axis}_supported", given, **{axis: [1, 2]}) == [True, supported]
+
+
+def test_tp_within_scale_up_domain(context_of: Contexts) -> None:
+    context = context_of(cluster="4xdgx-h100")
+    assert verdicts("tp_within_scale_up_domain", context, tp=[8, 16]) == [True, False]
+
+
+def test_sequence_divisible(context_of: Contexts) -> None:
+    # Sequence parallelism: 2·cp·tp pieces when cp > 1, tp pieces otherwise. s = 96:
+    # (cp 1, tp 32) 32 | 96; (cp 4, tp 4) 32 | 96; (cp 8, tp 4) 64 does not; (cp 1, tp 64) neither.
+    context = context_of(seq_len=96)
+    columns = {"cp": [1, 4, 8, 1], "tp": [32, 4, 4, 64]}
+    assert verdicts("sequence_divisible", context, **columns) == [True, True, False, False]
+    without = supporting(context, sequence_parallel=False)
+    # (cp 8: 16 pieces divide 96).
+    assert verdicts("sequence_divisible", without, **columns) == [True, True, True, True]
+
+
+def test_pp_at_most_layers(context_of: Contexts) -> None:
+    assert verdicts("pp_at_most_layers", context_of(), pp=[1, 4, 5]) == [True, True, False]
+
+
+def test_ep_divides_experts(context_of: Contexts) -> None:
+    # Mixtral's 8 experts; ep also divides dp, inside which it lies.
+    context = context_of(model="mixtral-8x7b")
+    columns = {"ep": [1, 4, 8, 3, 4], "dp": [1, 4, 16, 3, 2]}
+    assert verdicts("ep_divides_experts", context, **columns) == [True, True, True, False, False]
+
+
+def test_a_dense_model_has_no_expert_parallelism(context_of: Contexts) -> None:
+    assert verdicts("ep_divides_experts", context_of(), ep=[1, 2], dp=[2, 2]) == [True, False]
+
+
+def test_vpp_divides_layers(context_of: Contexts, small_model: Callable[..., object]) -> None:
+    # 12 layers: 3 stages of 2 chunks of 2 layers; 4 stages of 2 chunks do not come out even;
+    # one stage has nothing to interleave.
+    context = context_of(model=small_model(num_layers=12))
+    columns = {"pp": [3, 4, 1, 1, 5], "vpp": [2, 2, 2, 1, 1]}
+    assert verdicts("vpp_divides_layers", context, **columns) == [True, False, False, True, True]
+
+
+def test_vpp_micro_batches(context_of: Contexts) -> None:
+    # Batch 24, dp 2, micro-batch 2: 6 micro-batches, a multiple of 3 but not of 4.
+    legal = verdicts(
+        "vpp_micro_batches",
+        context_of(global_batch=24),
+        pp=[3, 4, 4],
+        vpp=[2, 2, 1],
+        dp=[2, 2, 2],
+        micro_batch=[2, 2, 2],
+    )
+    assert legal == [True, False, True]
+
+
+def test_zero_stage_offered(context_of: Contexts) -> None:
+    # DeepSpeed: 0-3 alone, 0 and 1 under pipelining. Megatron: 0 and 1.
+    columns = {"zero_stage": [0, 1, 2, 3, 1, 2], "pp": [1, 1, 1, 1, 2, 2]}
+    assert verdicts("zero_stage_offered", context_of(framework="deepspeed"), **columns) == [
+        True,
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert verdicts("zero_stage_offered", context_of(), **columns) == [
+        True,
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_zero_needs_replicas(context_of: Contexts) -> None:
+    columns = {"zero_stage": [0, 1, 1, 1], "dp": [1, 1, 2, 1], "cp": [1, 1, 1, 2], "pp": [1] * 4}
+    assert verdicts("zero_needs_replicas", context_of(), **columns) == [True, False, True, True]
+    # torchtitan's lowest stage is 2.
+    columns = {"zero_stage": [2, 3], "dp": [1, 1], "cp": [1, 1], "pp": [1, 1]}
+    context = context_of(framework="torchtitan")
+    assert verdicts("zero_needs_replicas", context, **columns) == [True, False]
+
+
+def test_offload_offered(context_of: Contexts) -> None:
+    # Optimizers from stage 1 on, parameters at stage 3 only.
+    columns = {
+        "offload": [NONE, HOST, HOST, HOST_PARAMS, HOST_PARAMS, NVME, NVME_PARAMS],
+        "zero_stage": [0, 0, 1, 2, 3, 1, 3],
+    }
+    assert verdicts("offload_offered", context_of(framework="deepspeed"), **columns) == [
+        True,
+        False,
+        True,
+        False,
+        True,
+        True,
+        True,
+    ]
+    # Megatron offers the optimizer in host memory only.
+    assert verdicts("offload_offered", context_of(), **columns) == [
+        True,
+        False,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_offload_has_room(context_of: Contexts) -> None:
+    codes = [NONE, HOST, HOST_PARAMS, NVME, NVME_PARAMS]
+    context = context_of()
+
+    def with_node(**changes: object) -> Context:
+        node = replace(context.cluster.node, **changes)
+        return replace(context, cluster=replace(context.cluster, node=node))
+
+    everything = [True] * 5
+    assert verdicts("offload_has_room", context, offload=codes) == everything
+    no_host = with_node(host_memory_bytes=None)
+    assert verdicts("offload_has_room", no_host, offload=codes) == [True, False, False, True, True]
+    for missing in ("nvme_bytes", "nvme_read_bytes_per_s", "nvme_write_bytes_per_s"):
+        diskless = with_node(**{missing: None})
+        legal = verdicts("offload_has_room", diskless, offload=codes)
+        assert legal == [True, True, True, False, False]

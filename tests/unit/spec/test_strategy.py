@@ -1,0 +1,76 @@
+from dataclasses import fields, replace
+
+import pytest
+
+from planner.catalog.models import load_model
+from planner.spec.job import JobSpec
+from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
+
+PLAN = Strategy(
+    dp=2,
+    tp=4,
+    pp=2,
+    vpp=1,
+    cp=3,
+    ep=2,
+    zero_stage=1,
+    micro_batch=2,
+    num_micro_batches=8,
+    sequence_parallel=True,
+    offload="optimizer:nvme",
+    layers_per_stage=(5, 3),
+    selective_layers_per_stage=(0, 0),
+    recompute_layers_per_stage=(0, 0),
+)
+
+
+def test_gpus_are_dp_tp_pp_cp_with_ep_inside_dp() -> None:
+    assert PLAN.num_gpus == 2 * 4 * 2 * 3
+    assert PLAN.columns().num_gpus.tolist() == [48]
+
+
+@pytest.mark.parametrize(
+    ("selective", "full", "name"),
+    [
+        ((0, 0), (0, 0), "none"),
+        ((0, 0), (5, 3), "full"),
+        ((5, 3), (0, 0), "selective"),
+        ((0, 0), (2, 0), "full 2/8"),
+        ((1, 3), (2, 0), "full 2/8 + selective 4/8"),
+    ],
+)
+def test_recomputation_has_a_name(
+    selective: tuple[int, ...], full: tuple[int, ...], name: str
+) -> None:
+    plan = replace(PLAN, selective_layers_per_stage=selective, recompute_layers_per_stage=full)
+    assert plan.recompute == name
+
+
+def test_columns_carry_every_field_of_the_plan() -> None:
+    columns = PLAN.columns()
+    for field in fields(StrategyColumns):
+        value = getattr(columns, field.name).tolist()
+        expected = getattr(PLAN, field.name)
+        if field.name == "offload":
+            expected = OFFLOAD_CODES.index(expected)
+        assert value == [expected], field.name
+
+
+def test_tokens_per_iteration_are_sequences_times_their_length() -> None:
+    assert JobSpec(global_batch=1024, seq_len=4096).tokens_per_iteration == 4_194_304
+
+
+def test_sizes_that_follow_from_heads() -> None:
+    # Llama-3-8B: 32 query and 8 key/value heads of 128.
+    llama = load_model("llama3-8b")
+    assert (llama.query_size, llama.kv_size, llama.value_size) == (4096, 1024, 4096)
+    # DeepSeek-V3: 128 heads, values of 128; 61 layers, the first 3 dense.
+    deepseek = load_model("deepseek-v3")
+    assert deepseek.value_size == 128 * 128
+    assert (deepseek.num_blocks, deepseek.num_moe_layers) == (61, 58)
+
+
+def test_both_stacks_of_an_encoder_decoder_are_blocks() -> None:
+    t5 = load_model("t5-11b")
+    assert (t5.num_layers, t5.num_decoder_layers, t5.num_blocks) == (24, 24, 48)
+    assert load_model("gpt3-175b").num_moe_layers == 0
