@@ -4,6 +4,7 @@ Inside the program every quantity is in base units (bytes, seconds, FLOPs, bytes
 """
 
 import re
+from decimal import Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +36,7 @@ def parse_count(text: str) -> int:
     match = _COUNT.match(text)
     if match is None:
         raise ValueError(f"not a count: {text!r}; allowed are numbers such as 1024, 4M or 15T")
-    value = float(match.group(1)) * _COUNT_SUFFIX[match.group(2).lower()]
+    value = Decimal(match.group(1)) * _COUNT_SUFFIX[match.group(2).lower()]
     if value < 1 or value != int(value):
         raise ValueError(f"not a positive whole number: {text!r}")
     return int(value)
@@ -55,20 +56,29 @@ def format_bytes(num_bytes: float) -> str:
     return f"{num_bytes:.0f} B"
 
 
+def _three_digits(value: float) -> float:
+    """Round to three significant digits."""
+    return float(f"{value:.3g}")
+
+
 def format_seconds(seconds: float) -> str:
-    """Format seconds as d, h, min, s, ms or µs with about three digits."""
+    """Format seconds as d, h, min, s, ms, µs or ns with about three digits."""
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if abs(seconds) >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
+    rounded = _three_digits(seconds)
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if abs(seconds) >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return "0 s" if seconds == 0 else f"{seconds / 1e-9:.3g} ns"
+        if abs(rounded) >= size:
+            return f"{_three_digits(rounded / size):g} {unit}"
+    return "0 s" if seconds == 0 else f"{_three_digits(rounded / 1e-9):g} ns"
 
 
 def format_count(count: float) -> str:
-    """Format a count with a decimal suffix: 70.6B, 4.19M, 512."""
-    for suffix, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(count) >= size * (10 if suffix == "k" else 1):
-            return f"{count / size:.3g}{suffix}"
-    return f"{count:g}"
+    """Format a count with a decimal suffix: 70.6B, 4.19M, 12.3k; whole below ten thousand."""
+    if abs(count) < 1e4:
+        return f"{count:g}"
+    rounded = _three_digits(count)
+    for suffix, size in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
+        if abs(rounded) >= size:
+            return f"{_three_digits(rounded / size):g}{suffix}"
+    return f"{_three_digits(rounded / 1e3):g}k"

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,14 +12,14 @@ from planner.cost.build import Context
 from planner.frameworks.registry import load_traits
 from planner.layers.op import LayerShape
 from planner.spec.cluster import ClusterSpec
-from planner.spec.job import JobSpec
+from planner.spec.job import JobSpec, Precision
 from planner.spec.model import Biases, ModelSpec
 from planner.spec.strategy import StrategyColumns
 
 
-def make_model(**changes: Any) -> ModelSpec:
+def make_model(**changes: object) -> ModelSpec:
     """A GPT of a few layers; every dimension is a power of two."""
-    sizes: dict[str, Any] = {
+    sizes: dict[str, object] = {
         "name": "small",
         "num_layers": 4,
         "hidden_size": 1024,
@@ -50,7 +49,7 @@ def make_context(
     global_batch: int = 16,
     seq_len: int = 1024,
     hbm_bytes: float | None = None,
-    precision: Any = "bf16",
+    precision: Precision = "bf16",
 ) -> Context:
     """A context from names; ``model`` may be a spec."""
     machines = load_cluster(cluster)
@@ -64,7 +63,7 @@ def make_context(
     )
 
 
-def make_columns(**values: Any) -> StrategyColumns:
+def make_columns(**values: object) -> StrategyColumns:
     """Columns from scalars and lists; what is not given is 1 (0 for ZeRO, offload, sp)."""
     zero = ("zero_stage", "offload", "sequence_parallel")
     given = {

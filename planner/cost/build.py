@@ -1,6 +1,6 @@
 """Builds the StageModel of a column of strategies from the layer costs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -61,9 +61,13 @@ def _seconds_per_param(
 
 
 def data_parallel_costs(
-    context: Context, strategy: StrategyColumns, stage_params: Array, layer_params: Array
+    context: Context,
+    strategy: StrategyColumns,
+    group: Group,
+    stage_params: Array,
+    layer_params: Array,
 ) -> DataParallelCosts:
-    """Price gradient reduction and weight gathering per parameter.
+    """Price gradient reduction and weight gathering per parameter on ``group``.
 
     Stage 0: one all-reduce of gradients. Stages 1-2: reduce-scatter, and all-gather of weights.
     Stage 2 with ``reduces_every_micro_batch`` and stage 3 repeat the reduction each micro-batch;
@@ -72,7 +76,6 @@ def data_parallel_costs(
     """
     states, cluster = context.traits.states, context.cluster
     stage = strategy.zero_stage
-    group = group_of("dp_cp" if states.sharded_over_cp else "dp", strategy, cluster)
     wire, weights = states.gradient_reduce_bytes, GATHERED_WEIGHT_BYTES
     all_reduce = _seconds_per_param("all_reduce", stage_params, wire, group, cluster)
     scatter = _seconds_per_param("reduce_scatter", stage_params, wire, group, cluster)
@@ -89,6 +92,18 @@ def data_parallel_costs(
         layer_backward=np.where(gathers_each, layer_gather, 0.0)
         + np.where(each, layer_scatter, 0.0),
     )
+
+
+def blended(
+    dense: DataParallelCosts, expert: DataParallelCosts, fraction: Array
+) -> DataParallelCosts:
+    """Mean price of a layer's parameters, of which ``fraction`` are experts."""
+    prices = {
+        field.name: getattr(dense, field.name) * (1.0 - fraction)
+        + getattr(expert, field.name) * fraction
+        for field in fields(DataParallelCosts)
+    }
+    return DataParallelCosts(**prices)
 
 
 def contended_s(compute_s: Array, comm_s: Array, contention_fraction: float) -> Array:
@@ -112,7 +127,12 @@ class Parts:
     states: StateBytes
     expert_states: StateBytes
     num_shards: Array
+    owned_fraction: Array
+    """Share of a rank's layer parameters whose optimizer states it updates, experts included."""
     dp: DataParallelCosts
+    """For the embedding and the head."""
+    layer_dp: DataParallelCosts
+    """For a layer: dense parameters over dp, experts over dp / ep."""
 
 
 def build_parts(context: Context, strategy: StrategyColumns) -> Parts:
@@ -125,27 +145,41 @@ def build_parts(context: Context, strategy: StrategyColumns) -> Parts:
         last_params = last_params + np.where(strategy.pp > 1, costs.at(costs.vocab_params), 0.0)
     states = context.traits.states
     shards = shard_degree(strategy, states)
-    stage_params = params * context.model.num_blocks / strategy.pp
+    expert_shards = np.maximum(shards / strategy.ep, 1.0)
+    fraction = expert / params
+    sharded = strategy.zero_stage >= 1
+    stages = context.model.num_blocks / strategy.pp
+    axis = "dp_cp" if states.sharded_over_cp else "dp"
+    dense = data_parallel_costs(
+        context, strategy, group_of(axis, strategy, context.cluster), params * stages, params
+    )
+    layer_dp = dense
+    if context.model.moe:
+        group = group_of(f"expert_{axis}", strategy, context.cluster)
+        expert_dp = data_parallel_costs(context, strategy, group, params * stages, params)
+        layer_dp = blended(dense, expert_dp, fraction)
+    owned = (1.0 - fraction) / shards + fraction / expert_shards
     return Parts(
         costs=costs,
         params=params,
-        expert_fraction=expert / params,
+        expert_fraction=fraction,
         first_params=costs.at(costs.first_params),
         last_params=last_params,
         states=state_bytes(strategy, states, shards),
-        expert_states=state_bytes(strategy, states, np.maximum(shards / strategy.ep, 1.0)),
-        num_shards=np.where(strategy.zero_stage >= 1, shards, 1.0),
-        dp=data_parallel_costs(context, strategy, stage_params, params),
+        expert_states=state_bytes(strategy, states, expert_shards),
+        num_shards=np.where(sharded, shards, 1.0),
+        owned_fraction=np.where(sharded, owned, 1.0),
+        dp=dense,
+        layer_dp=layer_dp,
     )
 
 
-def optimizer_s_per_param(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
-    """Seconds of the optimizer step per parameter of the rank.
+def optimizer_s_per_param(context: Context, strategy: StrategyColumns, owned: Array) -> Array:
+    """Seconds of the optimizer step per parameter of the rank, of which it owns a fraction.
 
     On the device: ``optimizer_traffic_bytes`` through HBM per owned parameter. Offloaded: host
     Adam and its transfers, and NVMe traffic where the states live there.
     """
-    owned = 1.0 / parts.num_shards
     traits, cluster = context.traits, context.cluster
     device = memory_bound_s(owned * traits.overheads.optimizer_traffic_bytes, cluster.accelerator)
     host = host_optimizer_s(owned, traits.states.gradient_reduce_bytes, cluster)
@@ -171,8 +205,8 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
     contention = context.traits.overlap.contention_fraction
     forward = parts.costs.exposed_at(parts.costs.forward)
     backward = parts.costs.exposed_at(parts.costs.backward)
-    gather = parts.params * parts.dp.layer_forward
-    exchange = parts.params * parts.dp.layer_backward
+    gather = parts.params * parts.layer_dp.layer_forward
+    exchange = parts.params * parts.layer_dp.layer_backward
     sharded_forward = contended_s(forward, gather, contention)
     sharded_backward = contended_s(backward, exchange, contention)
     shard = np.where(strategy.zero_stage >= 3, parts.num_shards, 1.0)
@@ -190,13 +224,20 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
 
 
 def link_seconds(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
-    """Busy seconds of activations and gradients crossing one stage boundary, all chunks."""
+    """Busy seconds of activations and gradients crossing one stage boundary, all chunks.
+
+    Every tp rank sends its 1/tp of the boundary; without sequence parallelism the receiver
+    gathers the whole over tp (scatter/gather, arXiv 2104.04473, section 4.1).
+    """
     domain = context.cluster.node.scale_up.num_accelerators
     crosses: Mask = strategy.num_gpus > domain
-    seconds = point_to_point_s(
-        parts.costs.at(parts.costs.boundary_bytes), crosses=crosses, cluster=context.cluster
-    )
-    return np.where(strategy.pp > 1, 2.0 * seconds * strategy.vpp, 0.0)
+    held = parts.costs.at(parts.costs.boundary_bytes)
+    whole = strategy.sequence_parallel == 0
+    sent = held / np.where(whole, strategy.tp, 1)
+    seconds = point_to_point_s(sent, crosses=crosses, cluster=context.cluster)
+    tp_group = group_of("tp", strategy, context.cluster)
+    gather = collective_s("all_gather", held * whole, tp_group, context.cluster)
+    return np.where(strategy.pp > 1, 2.0 * (seconds + gather) * strategy.vpp, 0.0)
 
 
 def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
@@ -217,30 +258,37 @@ def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) 
     return collective_s("all_reduce", num_bytes, group, context.cluster)
 
 
+def exposed_and_busy(context: Context, costs: DataParallelCosts) -> tuple[Array, Array]:
+    """Per parameter: the least that shows of reduction and gather, and all of it."""
+    overlap = context.traits.overlap
+    shown = costs.reduce * (1.0 - overlap.data_parallel_hidden_fraction)
+    shown = shown + costs.gather * (1.0 - overlap.parameter_gather_hidden_fraction)
+    return shown, costs.reduce + costs.gather
+
+
 def tail_pieces(
-    context: Context, parts: Parts, times: LayerTimes, optimizer: Array
+    context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes
 ) -> tuple[Array, Array, Array]:
     """Affine pieces of the tail per layer, embedding and head; each (2, C).
 
     Exposed reduction is ``max(busy - hideable share, busy - overlap window)``; the window is the
-    stage's last backward (and first forward for the weight gather).
+    stage's last backward (and first forward for the weight gather). The optimizer step follows.
     """
     overlap = context.traits.overlap
-    reduce_hidden = overlap.data_parallel_hidden_fraction
-    gather_hidden = overlap.parameter_gather_hidden_fraction
-    busy = parts.dp.reduce + parts.dp.gather
-    shown = parts.dp.reduce * (1.0 - reduce_hidden) + parts.dp.gather * (1.0 - gather_hidden)
-    window = times.backward * (reduce_hidden > 0) + times.forward * (gather_hidden > 0)
+    window = times.backward * (overlap.data_parallel_hidden_fraction > 0)
+    window = window + times.forward * (overlap.parameter_gather_hidden_fraction > 0)
+    layer_step = optimizer_s_per_param(context, strategy, parts.owned_fraction)
+    end_step = optimizer_s_per_param(context, strategy, 1.0 / parts.num_shards)
+    layer_shown, layer_busy = exposed_and_busy(context, parts.layer_dp)
+    shown, busy = exposed_and_busy(context, parts.dp)
     layer = np.stack(
-        [parts.params * (shown + optimizer), parts.params * (busy + optimizer) - window]
+        [
+            parts.params * (layer_shown + layer_step),
+            parts.params * (layer_busy + layer_step) - window,
+        ]
     )
-    first = np.stack(
-        [parts.first_params * (shown + optimizer), parts.first_params * (busy + optimizer)]
-    )
-    last = np.stack(
-        [parts.last_params * (shown + optimizer), parts.last_params * (busy + optimizer)]
-    )
-    return layer, first, last
+    ends = np.stack([shown + end_step, busy + end_step])
+    return layer, parts.first_params * ends, parts.last_params * ends
 
 
 def overhead_bytes(context: Context, strategy: StrategyColumns) -> Array:
@@ -278,8 +326,7 @@ def stage_model(context: Context, strategy: StrategyColumns) -> StageModel:
     parts = build_parts(context, strategy)
     costs = parts.costs
     times = layer_times(context, strategy, parts)
-    optimizer = optimizer_s_per_param(context, strategy, parts)
-    tail_layer, tail_first, tail_last = tail_pieces(context, parts, times, optimizer)
+    tail_layer, tail_first, tail_last = tail_pieces(context, strategy, parts, times)
     layer_bytes = parts.params * (
         parts.states.device * (1.0 - parts.expert_fraction)
         + parts.expert_states.device * parts.expert_fraction

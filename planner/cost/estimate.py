@@ -176,11 +176,12 @@ def _tail_items(
     parts = build_parts(context, columns)
     tails = stage_tail_s(model, split.layers)[0]
     stage = int(tails.argmax())
-    params = split.layers[0, stage] * parts.params
-    params = params + (stage == 0) * parts.first_params
-    params = params + (stage == strategy.pp - 1) * parts.last_params
-    optimizer = params * optimizer_s_per_param(context, columns, parts)
-    busy = params * (parts.dp.reduce + parts.dp.gather)
+    layers = split.layers[0, stage] * parts.params
+    ends = (stage == 0) * parts.first_params + (stage == strategy.pp - 1) * parts.last_params
+    optimizer = layers * optimizer_s_per_param(context, columns, parts.owned_fraction)
+    optimizer = optimizer + ends * optimizer_s_per_param(context, columns, 1.0 / parts.num_shards)
+    busy = layers * (parts.layer_dp.reduce + parts.layer_dp.gather)
+    busy = busy + ends * (parts.dp.reduce + parts.dp.gather)
     return {
         "data_parallel": Duration(busy_s=busy, exposed_s=tails[stage] - optimizer),
         "optimizer_step": Duration(busy_s=optimizer, exposed_s=optimizer),

@@ -22,7 +22,7 @@ from planner.layers.block import (
 )
 from planner.layers.op import ZERO, Comm, LayerShape, Op
 from planner.spec.cluster import ClusterSpec
-from planner.spec.job import JobSpec
+from planner.spec.job import JobSpec, Precision
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import FrameworkTraits
@@ -138,13 +138,19 @@ def _compute(name: str, seconds: Array) -> TimeItems:
     return {name: Duration(busy_s=seconds, exposed_s=seconds)}
 
 
+def _precision(op: Op, job: JobSpec) -> Precision:
+    """fp8 only where weights meet activations and the recipe does not keep 16 bits."""
+    in_fp8 = all(gemm.has_weight for gemm in op.gemms) and not op.runs_in_16_bit
+    return job.precision if in_fp8 else "bf16"
+
+
 def op_forward(
     op: Op, job: JobSpec, cluster: ClusterSpec, traits: FrameworkTraits, strategy: StrategyColumns
 ) -> TimeItems:
     """Forward seconds of one op by item."""
     accelerator = cluster.accelerator
     kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
-    precision = job.precision if kernel == "gemm" else "bf16"
+    precision = _precision(op, job)
     gemm_time = ZERO + sum(gemm_s(gemm, accelerator, precision) for gemm in op.gemms)
     traffic = op.forward_bytes * traits.kernels.memory_bound_multiplier
     items = add_items(
@@ -163,7 +169,7 @@ def op_backward(
     """Backward seconds of one op by item, weight-gradient accumulation included."""
     accelerator = cluster.accelerator
     kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
-    precision = job.precision if kernel == "gemm" else "bf16"
+    precision = _precision(op, job)
     gemm_time = ZERO + sum(gemm_backward_s(gemm, accelerator, precision) for gemm in op.gemms)
     traffic = op.backward_bytes * traits.kernels.memory_bound_multiplier
     traffic = traffic + op.params * traits.kernels.weight_gradient_bytes

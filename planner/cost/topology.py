@@ -37,11 +37,13 @@ def group_of(axis: str, strategy: StrategyColumns, cluster: ClusterSpec) -> Grou
         "dp": strategy.tp * strategy.cp,
         "dp_cp": strategy.tp,
         "expert_dp": strategy.tp * strategy.cp * strategy.ep,
+        "expert_dp_cp": strategy.tp * strategy.ep,
         "pp": strategy.tp * strategy.cp * strategy.dp,
     }[axis]
     size = {
         "dp_cp": strategy.dp * strategy.cp,
-        "expert_dp": strategy.dp // np.maximum(strategy.ep, 1),
+        "expert_dp": strategy.dp // strategy.ep,
+        "expert_dp_cp": strategy.dp * strategy.cp // strategy.ep,
     }.get(axis)
     if size is None:
         size = getattr(strategy, axis)

@@ -75,6 +75,7 @@ def _router_op(model: ModelSpec, moe: MoeSpec, shape: LayerShape) -> Op:
     num_experts = ZERO + float(moe.num_experts)
     return Op(
         name="router",
+        runs_in_16_bit=True,
         params=moe_params(model, shape.tp)["router"].total,
         gemms=(Gemm(m=tokens, n=num_experts, k=ZERO + model.hidden_size),),
         saved_bytes=tokens * num_experts * 12.0,

@@ -106,6 +106,8 @@ class Op:
     backward_bytes: Array = field(default_factory=_zero)
     saved_bytes: Array = field(default_factory=_zero)
     """Activations kept for backward."""
+    runs_in_16_bit: bool = False
+    """Kept in bf16 under fp8 training (vocabulary head, router)."""
     recomputed_by_selective: bool = False
     """Selective recomputation drops saved_bytes and repeats the forward."""
     forward_comms: tuple[Comm, ...] = ()

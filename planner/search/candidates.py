@@ -19,6 +19,8 @@ GAP_CLOSED = 1e-9
 
 def _by_pipeline(strategy: StrategyColumns) -> Iterator[tuple[int, Index]]:
     """Yield every pipeline degree and the positions of its rows."""
+    if not len(strategy):
+        return
     order = np.argsort(strategy.pp, kind="stable")
     degrees, starts = np.unique(strategy.pp[order], return_index=True)
     for degree, index in zip(degrees, np.split(order, starts[1:]), strict=True):

@@ -89,6 +89,8 @@ def frontier(candidates: Candidates) -> list[Ranked]:
     limit = _useful_limit_s(best_s)
     kept: list[Ranked] = []
     rows = np.flatnonzero(candidates.is_refined & (candidates.lower_s < limit[group]))
+    if not len(rows):
+        return []
     rows = rows[np.argsort(group[rows], kind="stable")]
     counts, starts = np.unique(group[rows], return_index=True)
     fastest_s = float("inf")

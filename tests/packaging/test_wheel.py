@@ -42,7 +42,13 @@ def test_installed_wheel_runs_the_main_job_in_a_fresh_environment(
     scripts = tmp_path / "env" / "bin"
     run(scripts / "pip", "install", "-q", wheel, cwd=tmp_path)
     output = run(
-        scripts / "plan", "llama3-8b", "2xdgx-h100", "--format", "json", "--save", "best.yaml",
+        scripts / "plan",
+        "llama3-8b",
+        "2xdgx-h100",
+        "--format",
+        "json",
+        "--save",
+        "best.yaml",
         cwd=tmp_path,
     )
     answer = json.loads(output)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,13 +12,14 @@ from hypothesis import strategies as st
 
 from planner.cost.build import Context, stage_model
 from planner.cost.estimate import Estimate, estimate
+from planner.cost.even import even_estimate
 from planner.cost.kernels import sustained_flops_per_s
 from planner.cost.memory import shard_degree, state_bytes
-from planner.cost.stage import StageModel, iteration_s, stage_peak_bytes
+from planner.cost.stage import StageModel, fits, iteration_s, stage_peak_bytes
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
-from planner.search.search import to_strategy
 from planner.search.rank import Ranked
+from planner.search.search import to_strategy
 from planner.search.solver import Split
 from planner.search.space import enumerate_space
 from planner.spec.strategy import Strategy, StrategyColumns
@@ -191,7 +193,7 @@ def test_more_shards_and_higher_stages_never_add_bytes(
 
     for stage in offered:
         assert device(stage, dp + 1) <= device(stage, dp)
-    for lower, higher in zip(offered, offered[1:], strict=False):
+    for lower, higher in pairwise(offered):
         # A framework may keep one more sharded copy (DeepSpeed, 4 bytes): it pays from 2 ranks on
         # once the shards of what was whole outweigh it.
         extra = traits.states.sharded_gradient_bytes / dp if lower == 0 else 0.0
@@ -208,6 +210,29 @@ def test_columns_are_evaluated_exactly_as_single_rows(pick: Pick, context_of: Co
     for position, row in enumerate(rows):
         alone = stage_model(context, columns.take(np.array([row])))
         assert_same(together.take(np.array([position])), alone)
+
+
+@EXAMPLES
+@given(pick=PICKS)
+def test_the_even_estimate_equals_the_full_stage_matrices(pick: Pick, context_of: Contexts) -> None:
+    """Layers divided evenly, the remainder on the last stages, nothing recomputed."""
+    context = pick.context(context_of)
+    num_layers = context.model.num_blocks
+    columns = _space(pick.situation, context_of)
+    rows = np.random.default_rng(pick.seed).integers(len(columns), size=6)
+    model = stage_model(context, columns.take(rows))
+    even = even_estimate(model, num_layers)
+    for position, row in enumerate(rows):
+        fewest, larger = divmod(num_layers, int(columns.pp[row]))
+        smaller = int(columns.pp[row]) - larger
+        layers = np.array([[float(fewest)] * smaller + [fewest + 1.0] * larger])
+        one, none = model.take(np.array([position])), np.zeros_like(layers)
+        expected_s = iteration_s(one, layers, none, none)[0]
+        assert even.iteration_s[position] == pytest.approx(expected_s, rel=1e-12)
+        peak = stage_peak_bytes(one, layers, none, none).max()
+        assert even.peak_bytes[position] == pytest.approx(peak, rel=1e-12)
+        if abs(peak / one.usable_bytes - 1) > 1e-9:
+            assert even.fits[position] == fits(one, layers, none, none)[0]
 
 
 def assert_same(left: StageModel, right: StageModel) -> None:

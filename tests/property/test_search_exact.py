@@ -225,7 +225,7 @@ def test_bounds_never_exceed_the_best_split_and_never_drop_one(
         part, best_s = model.take(rows), brute.exact_s[rows]
         possible = np.isfinite(best_s)
         assert feasible(part, int(num_stages), num_layers)[possible].all()
-        assert (free_bound_s(part, int(num_stages), num_layers) <= best_s * (1 + 1e-9)).all()
+        assert (free_bound_s(part, num_layers) <= best_s * (1 + 1e-9)).all()
         found = refine(part, int(num_stages), num_layers)
         assert (found.lower_s <= best_s * (1 + 1e-9))[possible].all()
         assert (found.upper_s >= best_s * (1 - 1e-9)).all()

@@ -1,5 +1,6 @@
 import csv
 import io
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def test_plans_are_ranked_and_the_frontier_is_not_dominated(planner: Any) -> Non
     assert times == sorted(times)
     points = [(plan["gpus"], plan["iter_time_s"]) for plan in answer["pareto"]]
     assert [gpus for gpus, _ in points] == sorted({gpus for gpus, _ in points})
-    assert all(later[1] < earlier[1] for earlier, later in zip(points, points[1:], strict=False))
+    assert all(later[1] < earlier[1] for earlier, later in itertools.pairwise(points))
 
 
 def test_csv_has_one_row_per_plan(planner: Any) -> None:

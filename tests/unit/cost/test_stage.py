@@ -17,6 +17,7 @@ from planner.cost.build import (
 from planner.cost.estimate import estimate
 from planner.cost.memory import offloads
 from planner.cost.stage import (
+    all_stages,
     fits,
     in_flight_matrix,
     iteration_s,
@@ -25,6 +26,7 @@ from planner.cost.stage import (
     stage_peak_bytes,
     stage_time_s,
 )
+from planner.cost.topology import group_of
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
 
@@ -121,7 +123,7 @@ def test_activations_in_flight_fall_from_first_to_last_stage(
     # 1F1B, p = 4, m = 16: stage i holds 4 - i micro-batches; stages 1 and 2 have no ends and
     # differ by exactly one layer's activations.
     model = stage_model(context_of(), columns_of(pp=4, num_micro_batches=16))
-    assert in_flight_matrix(model, 4).tolist() == [[4, 3, 2, 1]]
+    assert in_flight_matrix(model, all_stages(4)).tolist() == [[4, 3, 2, 1]]
     one = rows(1, 1, 1, 1)
     bytes_ = stage_allocated_bytes(model, one, 0 * one, 0 * one)[0]
     assert bytes_[1] - bytes_[2] == pytest.approx(float(model.saved_bytes[0]))
@@ -182,7 +184,8 @@ def test_zero_changes_what_is_reduced_and_gathered_and_when(
     context = context_of(framework="deepspeed")
     columns = columns_of(dp=8, zero_stage=[0, 1, 2, 3])
     params = np.full(4, 1e9)
-    costs = data_parallel_costs(context, columns, params, params)
+    group = group_of("dp", columns, context.cluster)
+    costs = data_parallel_costs(context, columns, group, params, params)
     assert (costs.reduce > 0).tolist() == [True, True, False, False]
     assert (costs.gather > 0).tolist() == [False, True, True, False]
     assert (costs.layer_forward > 0).tolist() == [False, False, False, True]
@@ -195,6 +198,21 @@ def test_one_replica_reduces_nothing(context_of: Contexts, columns_of: Columns) 
     parts = build_parts(context_of(framework="deepspeed"), columns_of(zero_stage=[0, 1, 2, 3]))
     for name in ("reduce", "gather", "layer_forward", "layer_backward"):
         assert (getattr(parts.dp, name) == 0).all()
+
+
+def test_experts_are_reduced_and_updated_over_dp_over_ep_only(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    # Mixtral, dp 8: at ep 8 every rank holds its own expert, which nobody else has: its gradients
+    # are not reduced, and all of its optimizer states are its own; memory says 12 bytes, too.
+    context = context_of(model="mixtral-8x7b", cluster="4xdgx-h100", global_batch=64)
+    parts = build_parts(context, columns_of(dp=8, ep=[1, 8], pp=4, zero_stage=1))
+    dense, expert = 1.0 - parts.expert_fraction, parts.expert_fraction
+    assert parts.layer_dp.reduce[1] == pytest.approx(parts.dp.reduce[1] * dense[1])
+    assert parts.layer_dp.reduce[0] == pytest.approx(parts.dp.reduce[0])
+    owned = [1 / 8, dense[1] / 8 + expert[1]]
+    assert parts.owned_fraction.tolist() == pytest.approx(owned)
+    assert parts.expert_states.optimizer.tolist() == [12 / 8, 12]
 
 
 def test_overlap_by_hand() -> None:

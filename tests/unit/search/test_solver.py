@@ -8,8 +8,6 @@ import pytest
 
 from planner.cost.build import Context, stage_model
 from planner.cost.stage import StageModel, iteration_s, stage_peak_bytes
-from planner.search.rank import USEFUL_GAIN_FRACTION, frontier
-from planner.search.candidates import Candidates
 from planner.search.search import search
 from planner.search.solver import solve_split
 from planner.search.space import enumerate_space
@@ -103,36 +101,3 @@ def test_a_plan_that_fits_by_less_than_the_solvers_rounding_is_kept(
     found = search(with_memory(context, need + spare_bytes), fixed=fixed)
     assert found.plans
     assert all(plan.iteration_s < np.inf for plan in found.plans)
-
-
-def test_the_frontier_keeps_counts_that_beat_the_kept_ones_by_a_hundredth() -> None:
-    """Best times 100, 99.5, 98.8: the second gains half a percent, the third 1.2 over the first."""
-
-    class Known(Candidates):
-        """Candidates whose bounds and times are given."""
-
-        def refine(self, rows: np.ndarray) -> None:
-            self.upper_s[rows] = self.lower_s[rows]
-            self.is_refined[rows] = True
-
-        def solve(self, row: int) -> object:
-            return Time(float(self.lower_s[row]))
-
-    class Time:
-        is_optimal = True
-
-        def __init__(self, seconds: float) -> None:
-            self.iteration_s = seconds
-
-    assert USEFUL_GAIN_FRACTION == 0.01
-    one = np.ones(3, dtype=int)
-    names = ("tp", "pp", "vpp", "cp", "ep", "zero_stage", "micro_batch", "num_micro_batches")
-    strategy = StrategyColumns(
-        dp=np.array([1, 2, 4]),
-        sequence_parallel=0 * one,
-        offload=0 * one,
-        **dict.fromkeys(names, one),
-    )
-    times = np.array([100.0, 99.5, 98.8])
-    known = Known(context=None, strategy=strategy, lower_s=times)  # type: ignore[arg-type]
-    assert [ranked.row for ranked in frontier(known)] == [0, 2]
