@@ -1,5 +1,6 @@
 """The program: registers the commands, and turns errors into messages and exit codes."""
 
+import os
 import sys
 from collections.abc import Callable
 
@@ -57,6 +58,15 @@ def _run(entry: Callable[[], object]) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except Exception as error:
+        if "PLANNER_TRACEBACK" in os.environ:
+            raise
+        typer.echo(
+            f"internal error, please report it: {type(error).__name__}: {error} "
+            "(PLANNER_TRACEBACK=1 shows where)",
+            err=True,
+        )
+        sys.exit(70)
 
 
 def main() -> None:

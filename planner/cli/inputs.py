@@ -183,6 +183,8 @@ def read_question(
     assert length is not None
     assert batch is not None
     job = JobSpec(global_batch=batch, seq_len=length, precision=kind, total_tokens=total)
+    if margin_percent:
+        notes.append(f"{margin_percent:g} % of HBM left free for what the model misses (--margin)")
     notes += [*cluster_spec.assumptions]
     contexts = tuple(
         Context(

@@ -36,7 +36,7 @@ def plan(
     top: Annotated[int, typer.Option(min=1, help="Plans to show.")] = 5,
     margin: Annotated[
         float, typer.Option(help="Percent of HBM to leave free beyond the modelled overheads.")
-    ] = 0.0,
+    ] = 4.0,
     output_format: Annotated[
         Format, typer.Option("--format", help="Output format.")
     ] = Format.table,

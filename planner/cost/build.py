@@ -335,6 +335,7 @@ def stage_model(context: Context, strategy: StrategyColumns) -> StageModel:
         parts.states.host * (1.0 - parts.expert_fraction)
         + parts.expert_states.host * parts.expert_fraction
     )
+    dummy = context.traits.kernels.dummy_weight_gradient_bytes
     saved = costs.at(costs.saved_bytes)
     full_saved = costs.at(costs.full_saved_bytes)
     gathers = parts.dp.layer_forward + parts.dp.layer_backward
@@ -352,9 +353,11 @@ def stage_model(context: Context, strategy: StrategyColumns) -> StageModel:
         tail_last_s=tail_last,
         constant_s=tied_embedding_s(context, strategy, parts)
         + context.traits.overheads.step_overhead_s,
+        stage_static_bytes=costs.at(costs.linear_params) * dummy,
         layer_static_bytes=layer_bytes,
         first_static_bytes=parts.first_params * parts.states.device,
-        last_static_bytes=parts.last_params * parts.states.device,
+        last_static_bytes=parts.last_params * parts.states.device
+        + costs.at(costs.vocab_params) * dummy,
         saved_bytes=saved,
         selective_saved_bytes=costs.at(costs.selective_saved_bytes),
         full_saved_bytes=full_saved,

@@ -248,6 +248,10 @@ def _memory(
         return float((layers + ends * dense)[0])
 
     items = {name: states(name) for name in ("weights", "gradients", "optimizer")}
+    dummies = parts.costs.at(parts.costs.linear_params)
+    dummies = dummies + (stage == strategy.pp - 1) * parts.costs.at(parts.costs.vocab_params)
+    dummy_bytes = context.traits.kernels.dummy_weight_gradient_bytes
+    items["dummy_weight_gradients"] = float(dummies[0]) * dummy_bytes
     items |= _activation_items(context, strategy, split, stage, flight)
     items["activations.recompute_inputs"] = float(
         split.full[0, stage] * flight * model.full_saved_bytes[0]

@@ -101,6 +101,8 @@ class LayerCosts:
     """Final norm, vocabulary projection and loss, forward and backward."""
     last_params: Array
     last_saved_bytes: Array
+    linear_params: Array
+    """One weight of every distinct linear layer, the vocabulary head excluded."""
     vocab_params: Array
     """One vocabulary matrix; tied models copy it to the last stage."""
     boundary_bytes: Array
@@ -272,11 +274,24 @@ def layer_costs(
         last=add_items(forward((last,)), backward((last,))),
         last_params=ZERO + last.params,
         last_saved_bytes=ZERO + last.saved_bytes,
+        linear_params=_distinct_linear_params(kinds),
         vocab_params=padded_vocab_size(model, shape.tp, traits.support.vocab_padding)
         / shape.tp
         * model.hidden_size,
         boundary_bytes=boundary,
     )
+
+
+def _distinct_linear_params(groups: tuple[LayerGroup, ...]) -> Array:
+    """Elements of one weight per differently named linear layer, one expert of each kind."""
+    by_name = {
+        (op.name, index): gemm.n * gemm.k
+        for group in groups
+        for op in group.ops
+        for index, gemm in enumerate(op.gemms)
+        if gemm.has_weight
+    }
+    return ZERO + sum(by_name.values())
 
 
 def _params(ops: tuple[Op, ...], *, expert: bool) -> Array:

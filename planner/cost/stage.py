@@ -37,6 +37,8 @@ class StageModel:
     tail_last_s: Array
     constant_s: Array
     """Per iteration, whatever the split."""
+    stage_static_bytes: Array
+    """On every stage, whatever its layers."""
     layer_static_bytes: Array
     first_static_bytes: Array
     last_static_bytes: Array
@@ -116,7 +118,8 @@ def fixed_bytes(model: StageModel, stages: Array) -> Array:
     first, last = _ends(model, stages)
     flight = in_flight_matrix(model, stages)
     at_first = model.first_static_bytes[:, None] + flight * model.first_saved_bytes[:, None]
-    return at_first * first + model.last_static_bytes[:, None] * last
+    at_last = model.last_static_bytes[:, None]
+    return model.stage_static_bytes[:, None] + at_first * first + at_last * last
 
 
 def fixed_host_bytes(model: StageModel, stages: Array) -> Array:

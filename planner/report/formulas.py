@@ -8,9 +8,12 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import resources
 from typing import Any
 
-from planner.frameworks.registry import FRAMEWORKS, profile_figures, profile_names, trait_figures
+import yaml
+
+from planner.frameworks.registry import FRAMEWORKS, trait_figures
 from planner.report.terms import TERMS, Term
 from planner.search.rules import RULES
 from planner.spec import traits as traits_module
@@ -147,7 +150,7 @@ def trait_meanings() -> dict[str, str]:
         if isinstance(node, ast.ClassDef) and node.name in SECTIONS:
             for name, text in _attributes(node):
                 key = f"{SECTIONS[node.name]}.{name}"
-                meanings[key] = text or MEANINGS[key]
+                meanings[key] = text or MEANINGS.get(key, "")
     return meanings
 
 
@@ -181,12 +184,18 @@ def traits_table() -> str:
     return table(("trait", "meaning", *FRAMEWORKS), rows)
 
 
+def _stated_figures(framework: str) -> dict[str, dict[str, Any]]:
+    """Return what a framework's traits file states, profile by profile, nothing inherited."""
+    path = resources.files("planner.frameworks").joinpath(framework, "traits.yaml")
+    stated: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return stated
+
+
 def sources_tables() -> str:
     """Return, per framework and profile, the figures its own file states, with their sources."""
     parts = []
     for framework in FRAMEWORKS:
-        for profile in profile_names(framework):
-            own = dict(profile_figures(framework, profile))
+        for profile, own in _stated_figures(framework).items():
             parent = own.pop("extends", None)
             title = f"### {framework}, profile `{profile}`\n"
             note = f"\nEverything else as `{parent}`.\n" if parent else ""

@@ -139,6 +139,11 @@ TERMS: tuple[Term, ...] = (
         inputs=("strategy.zero_stage", "strategy.dp", "traits.states.gradient_bytes"),
     ),
     Term(
+        prefix="memory.dummy_weight_gradients",
+        functions=(stage.fixed_bytes,),
+        inputs=("traits.kernels.dummy_weight_gradient_bytes", "model.hidden_size", "strategy.tp"),
+    ),
+    Term(
         prefix="memory.optimizer",
         functions=(memory.state_bytes,),
         inputs=(

@@ -68,8 +68,10 @@ def item_title(name: str) -> str:
     return ITEM_TITLES.get(name, name)
 
 
-def _recompute(strategy: Strategy) -> str:
-    return {"none": "-"}.get(strategy.recompute, strategy.recompute)
+def _recompute(strategy: Strategy, *, wide: bool) -> str:
+    if strategy.recompute == "none":
+        return "-"
+    return strategy.recompute if wide else strategy.recompute.replace("selective", "sel")
 
 
 def _table(columns: Sequence[tuple[str, JustifyMethod]]) -> Table:
@@ -115,7 +117,7 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
         ("tokens/s/GPU" if wide else "tok/s\n/GPU", "right"),
         ("MFU", "right"),
         (f"peak GiB of {usable:.1f}" if wide else f"GiB of\n{usable:.1f}", "right"),
-        ("headroom" if wide else "free", "right"),
+        *(_right("headroom" if wide else "free") if wide or not with_framework else []),
     ]
     table = _table(columns)
     for rank, plan in enumerate(plans, start=1):
@@ -127,13 +129,13 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
             layout(strategy, axes),
             str(strategy.zero_stage),
             str(strategy.micro_batch),
-            _recompute(strategy),
+            _recompute(strategy, wide=wide),
             OFFLOAD_SHORT[strategy.offload],
             format_seconds(estimate.iter_time_s),
             f"{estimate.tokens_per_s_per_gpu:,.0f}",
             f"{estimate.mfu:.1%}",
             f"{estimate.memory.peak_bytes / GIB:.1f}",
-            f"{plan.headroom_bytes / GIB:.1f}",
+            *([f"{plan.headroom_bytes / GIB:.1f}"] if wide or not with_framework else []),
         )
     return table
 

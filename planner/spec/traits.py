@@ -58,6 +58,9 @@ class KernelTraits:
     """Per logit, moved through HBM by the loss, forward and backward together."""
     weight_gradient_bytes: float
     """Traffic per parameter and micro-batch to accumulate the weight gradient."""
+    dummy_weight_gradient_bytes: float
+    """Per element of one weight per distinct linear shape, kept for ever beside fused
+    weight-gradient accumulation (Transformer Engine)."""
     launch_floor_s_per_layer: float
     """CPU time to launch one layer's forward; a floor under the kernels' time."""
 

@@ -1,0 +1,170 @@
+"""Regenerate what in docs/ comes from the program.
+
+``python scripts/docs.py`` writes docs/formulas.md and the tables between ``generated`` markers.
+``python scripts/docs.py --outputs`` also runs the commands of the console examples in docs/ and
+puts their present output in place; an example with a line ``...`` is an excerpt and left alone.
+"""
+
+import argparse
+import contextlib
+import io
+import itertools
+import os
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest import mock
+
+from planner.cli.app import main, main_plan
+from planner.report.formulas import formulas_page, rules_table, sources_tables, traits_table
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+MARKERS = {
+    "search.md": {"rules": rules_table},
+    "frameworks.md": {"traits": traits_table, "sources": sources_tables},
+}
+MARKED = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+FENCE = re.compile(r"^```(\w+)(?: +(\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PROGRAMS = {"planner": main, "plan": main_plan}
+PROMPT = "$ "
+EXIT_CODE = "echo $?"
+EXCERPT = "..."
+COLUMNS = "80"
+
+
+def generated() -> dict[Path, str]:
+    """Every page with a generated part, as it should be."""
+    pages = {DOCS / "formulas.md": formulas_page()}
+    for name, tables in MARKERS.items():
+        path = DOCS / name
+        pages[path] = MARKED.sub(
+            lambda match, tables=tables: f"{match[1]}{tables[match[2]]()}\n{match[3]}",
+            path.read_text(encoding="utf-8"),
+        )
+    return pages
+
+
+@dataclass(kw_only=True)
+class Step:
+    """A file to write, or a command to run with the exit code its page states."""
+
+    file: str = ""
+    text: str = ""
+    command: str = ""
+    exit_code: int = 0
+    output: list[str] = field(default_factory=list)
+
+
+def _console(text: str) -> list[Step]:
+    """Commands of a console block; ``$ echo $?`` states the code of the command before it."""
+    steps: list[Step] = []
+    for line in text.splitlines():
+        if line.startswith(PROMPT):
+            steps.append(Step(command=line.removeprefix(PROMPT)))
+        elif steps:
+            steps[-1].output.append(line)
+    for step, check in itertools.pairwise(steps):
+        if check.command == EXIT_CODE:
+            step.exit_code = int(check.output[0])
+    return steps
+
+
+def steps_of(page: str) -> Iterator[Step]:
+    """Files and commands of a page, in order; a block ``yaml NAME`` is a file of that name."""
+    for language, name, text in FENCE.findall(page):
+        if name:
+            yield Step(file=name, text=text)
+        elif language == "console":
+            yield from _console(text)
+        elif language == "sh":
+            yield from (Step(command=line) for line in text.splitlines())
+
+
+def is_ours(command: str) -> bool:
+    """Whether the command runs this program."""
+    return command.partition(" ")[0] in PROGRAMS
+
+
+def run(command: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Run a planner command in this process: exit code, standard output and error together."""
+    program, *arguments = shlex.split(command, comments=True)
+    target = None
+    if ">" in arguments:
+        arguments, target = arguments[: arguments.index(">")], arguments[-1]
+    screen, errors = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", [program, *arguments]),
+        mock.patch.dict(os.environ, {"COLUMNS": COLUMNS, **(environment or {})}),
+        contextlib.redirect_stdout(screen),
+        contextlib.redirect_stderr(errors),
+    ):
+        code = 0
+        try:
+            PROGRAMS[program]()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+    if target:
+        Path(target).write_text(screen.getvalue(), encoding="utf-8")
+        return code, errors.getvalue()
+    return code, screen.getvalue() + errors.getvalue()
+
+
+def prepare(folder: Path) -> None:
+    """Give the commands of a page the files of a checkout that they name."""
+    (folder / "tests").symlink_to(ROOT / "tests")
+
+
+def _refreshed(block: str) -> str:
+    """A console block with the present output of its commands."""
+    if any(line == EXCERPT for line in block.splitlines()):
+        for step in _console(block):
+            if is_ours(step.command):
+                run(step.command)
+        return block
+    lines, code = [], 0
+    for step in _console(block):
+        lines.append(f"{PROMPT}{step.command}")
+        if is_ours(step.command):
+            code, output = run(step.command)
+            lines += [line.rstrip() for line in output.rstrip("\n").splitlines()]
+        else:
+            lines += [str(code)] if step.command == EXIT_CODE else step.output
+    return "\n".join(lines) + "\n"
+
+
+def with_outputs(page: str) -> str:
+    """The page with fresh console output; its files and commands act in a temporary folder."""
+
+    def fresh(match: re.Match[str]) -> str:
+        language, name, text = match.groups()
+        if name:
+            Path(name).write_text(text, encoding="utf-8")
+        elif language == "console":
+            return f"```console\n{_refreshed(text)}```"
+        elif language == "sh":
+            for line in filter(is_ours, text.splitlines()):
+                run(line)
+        return match[0]
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        prepare(Path(folder))
+        return FENCE.sub(fresh, page)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--outputs", action="store_true", help="refresh console examples too")
+    if parser.parse_args().outputs:
+        for path in sorted(DOCS.glob("*.md")):
+            old = path.read_text(encoding="utf-8")
+            new = with_outputs(old)
+            if new != old:
+                path.write_text(new, encoding="utf-8")
+                print(path.name)
+    for path, text in generated().items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,92 @@
+"""The documentation: generated parts are current, commands run, links lead somewhere."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from planner.report.formulas import trait_meanings
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+HEADING = re.compile(r"^#{1,6} +(.*)$", re.MULTILINE)
+
+
+def load_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_script", ROOT / "scripts" / "docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["docs_script"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+docs = load_script()
+
+
+def page_name(path: Path) -> str:
+    return path.name
+
+
+def slug(heading: str) -> str:
+    """The anchor GitHub gives a heading."""
+    kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
+    return kept.replace(" ", "-")
+
+
+def anchors(path: Path) -> set[str]:
+    without_code = re.sub(r"```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return {slug(heading) for heading in HEADING.findall(without_code)}
+
+
+@pytest.mark.parametrize("path", list(docs.generated()), ids=page_name)
+def test_generated_part_is_up_to_date(path: Path) -> None:
+    assert path.read_text() == docs.generated()[path], "run `python scripts/docs.py`"
+
+
+@pytest.mark.parametrize("name", docs.MARKERS)
+def test_every_generated_table_has_its_place(name: str) -> None:
+    found = [match[2] for match in docs.MARKED.finditer((ROOT / "docs" / name).read_text())]
+    assert found == list(docs.MARKERS[name])
+
+
+def test_every_trait_has_a_meaning() -> None:
+    assert all(trait_meanings().values())
+
+
+@pytest.mark.parametrize("path", PAGES, ids=page_name)
+def test_commands_run_with_the_exit_code_the_page_states(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docs.prepare(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for step in docs.steps_of(path.read_text()):
+        if step.file:
+            (tmp_path / step.file).write_text(step.text)
+        elif docs.is_ours(step.command):
+            code, output = docs.run(step.command)
+            assert code == step.exit_code, f"{step.command}\n{output}"
+            assert "Traceback" not in output
+
+
+@pytest.mark.parametrize("path", PAGES, ids=page_name)
+def test_links_inside_the_repository_resolve(path: Path) -> None:
+    broken = []
+    for target in LINK.findall(CODE.sub("", path.read_text())):
+        if target.startswith(("http://", "https://", "mailto:")):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (path.parent / name).resolve() if name else path
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(target)
+    assert not broken
+
+
+def test_pages_name_no_absolute_path() -> None:
+    assert not [p.name for p in PAGES if re.search(r"(?<![\w.])/(work|home|root)/", p.read_text())]
