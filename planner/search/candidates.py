@@ -1,7 +1,7 @@
 """Bookkeeping of the best-first search: rows, their bounds, and the splits found so far."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, replace, replace
 
 import numpy as np
 
@@ -97,21 +97,11 @@ class Candidates:
         model = stage_model(self.context, self.strategy.take(np.array([row])))
         self.num_solved += 1
         split = solve_split(model, self.context.model.num_blocks, hint=known)
-        if split is None and known is not None:
-            # The known split fits, but by less than the solver's rounding of bytes.
-            split = replace(known, is_optimal=True)
+        if known is not None and (split is None or known.iteration_s < split.iteration_s):
+            split = replace(known, is_optimal=split is not None and split.is_optimal)
         if split is None:
-            self.upper_s[row] = np.inf
             self.lower_s[row] = np.inf
             return None
-        if known is not None and known.iteration_s < split.iteration_s:
-            split = Split(
-                layers=known.layers,
-                selective=known.selective,
-                full=known.full,
-                iteration_s=known.iteration_s,
-                is_optimal=split.is_optimal,
-            )
         self.splits[row] = split
         self.upper_s[row] = split.iteration_s
         if split.is_optimal:

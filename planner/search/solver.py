@@ -5,7 +5,7 @@ in full) with Σ n_i = L, c_i + f_i <= n_i, every stage within HBM and host memo
 ``(m v - 1) max_i T_i + Σ_i T_i + v max_i tail_i`` (the makespan times v, plus the tail).
 
 Integers are made here and nowhere else: times in units of 2**-16 of a layer's time, rounded to
-nearest (relative error below 1e-5 per stage); memory in units of 64 KiB, usage rounded up and
+nearest (relative error below 1e-5 per stage); memory in units of 4 KiB, usage rounded up and
 limits down.
 """
 
@@ -25,7 +25,7 @@ from planner.search.bounds import Limits, stage_limits
 from planner.units import Array
 
 TIME_STEPS_PER_LAYER = 2**16
-MEMORY_UNIT_BYTES = 2**16
+MEMORY_UNIT_BYTES = 2**12
 SEED = 0
 
 
