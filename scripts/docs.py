@@ -33,6 +33,7 @@ FENCE = re.compile(r"^```(\w+)(?: +(\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILIN
 PROGRAMS = {"planner": main, "plan": main_plan}
 PROMPT = "$ "
 EXIT_CODE = "echo $?"
+SHOW = "cat "
 EXCERPT = "..."
 COLUMNS = "80"
 
@@ -132,6 +133,8 @@ def _refreshed(block: str) -> str:
         if is_ours(step.command):
             code, output = run(step.command)
             lines += [line.rstrip() for line in output.rstrip("\n").splitlines()]
+        elif step.command.startswith(SHOW):
+            lines += Path(step.command.removeprefix(SHOW)).read_text("utf-8").splitlines()
         else:
             lines += [str(code)] if step.command == EXIT_CODE else step.output
     return "\n".join(lines) + "\n"

@@ -337,6 +337,7 @@ def stage_model(context: Context, strategy: StrategyColumns) -> StageModel:
     )
     dummy = context.traits.kernels.dummy_weight_gradient_bytes
     saved = costs.at(costs.saved_bytes)
+    selective_saved = costs.at(costs.selective_saved_bytes)
     full_saved = costs.at(costs.full_saved_bytes)
     gathers = parts.dp.layer_forward + parts.dp.layer_backward
     p2p_exposed = context.traits.overlap.pipeline_p2p_exposed_fraction
@@ -359,13 +360,14 @@ def stage_model(context: Context, strategy: StrategyColumns) -> StageModel:
         last_static_bytes=parts.last_params * parts.states.device
         + costs.at(costs.vocab_params) * dummy,
         saved_bytes=saved,
-        selective_saved_bytes=costs.at(costs.selective_saved_bytes),
+        selective_saved_bytes=selective_saved,
         full_saved_bytes=full_saved,
         first_saved_bytes=costs.at(costs.first_saved_bytes),
         layer_transient_bytes=transient_layer_bytes(context, strategy, parts)
         + 2.0 * costs.at(costs.boundary_bytes),
         last_transient_bytes=costs.at(costs.last_saved_bytes),
-        workspace_bytes=saved - full_saved,
+        full_workspace_bytes=saved - full_saved,
+        selective_workspace_bytes=saved - selective_saved,
         overhead_bytes=overhead_bytes(context, strategy),
         fragmentation_fraction=context.traits.overheads.fragmentation_fraction,
         layer_host_bytes=layer_host,

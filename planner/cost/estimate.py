@@ -68,9 +68,9 @@ class Estimate:
 
     iter_time_s: float
     iter_time_s_lower: float
-    """All communication hidden."""
+    """All tensor-, data- and pipeline-parallel communication hidden."""
     iter_time_s_upper: float
-    """No communication hidden."""
+    """None of it hidden."""
     time: dict[str, TimeItem]
     """By dotted name; exposed seconds sum to iter_time_s."""
     slowest_stage: int
@@ -258,12 +258,13 @@ def _memory(
     )
     if stage == 0:
         items["activations.embedding"] = flight * float(model.first_saved_bytes[0])
-    recomputing = split.full > 0
-    transient = float(
-        transient_bytes(model, all_stages(strategy.pp), recomputing=np.asarray(recomputing))[
-            0, stage
-        ]
+    transients = transient_bytes(
+        model,
+        all_stages(strategy.pp),
+        selective=np.asarray(split.selective > 0),
+        full=np.asarray(split.full > 0),
     )
+    transient = float(transients[0, stage])
     is_loss = stage == strategy.pp - 1 and transient == float(model.last_transient_bytes[0])
     items["transient.logits_and_loss" if is_loss else "transient.layer_backward"] = transient
     overheads = context.traits.overheads

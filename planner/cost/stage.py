@@ -51,8 +51,10 @@ class StageModel:
     """Largest short-lived tensors while a layer runs backward."""
     last_transient_bytes: Array
     """Logits and loss, alive when backward starts on the last stage."""
-    workspace_bytes: Array
+    full_workspace_bytes: Array
     """One layer's activations, rebuilt while it is recomputed in full."""
+    selective_workspace_bytes: Array
+    """The part of them that selective recomputation rebuilds."""
     overhead_bytes: Array
     """Context, workspaces, communicators."""
     fragmentation_fraction: float
@@ -128,15 +130,19 @@ def fixed_host_bytes(model: StageModel, stages: Array) -> Array:
     return model.first_host_bytes[:, None] * first + model.last_host_bytes[:, None] * last
 
 
-def transient_bytes(model: StageModel, stages: Array, *, recomputing: Mask | bool) -> Array:
+def transient_bytes(
+    model: StageModel, stages: Array, *, selective: Mask | bool, full: Mask | bool
+) -> Array:
     """Short-lived bytes per stage: a layer's backward (and its rebuilt activations), or the loss.
 
-    ``recomputing``: where the stage recomputes at least one layer in full.
+    ``selective`` and ``full``: where the stage recomputes at least one layer that way.
     """
     _, last = _ends(model, stages)
-    layer = model.layer_transient_bytes[:, None] + np.where(
-        recomputing, model.workspace_bytes[:, None], 0.0
+    rebuilt = np.maximum(
+        np.where(selective, model.selective_workspace_bytes[:, None], 0.0),
+        np.where(full, model.full_workspace_bytes[:, None], 0.0),
     )
+    layer = model.layer_transient_bytes[:, None] + rebuilt
     return np.maximum(layer, model.last_transient_bytes[:, None] * last)
 
 
@@ -178,7 +184,9 @@ def stage_allocated_bytes(
         layers * model.layer_static_bytes[:, None]
         + fixed_bytes(model, stages)
         + activations
-        + transient_bytes(model, stages, recomputing=np.asarray(full > 0))
+        + transient_bytes(
+            model, stages, selective=np.asarray(selective > 0), full=np.asarray(full > 0)
+        )
     )
 
 

@@ -32,8 +32,11 @@ class Limits:
 
     fixed_s: Array
     room_bytes: Array
-    """Left for layers while nothing is recomputed in full."""
-    room_recomputing_bytes: Array
+    """Left for layers while nothing is recomputed."""
+    selective_room_bytes: Array
+    """Left while some layers are recomputed selectively, none in full."""
+    full_room_bytes: Array
+    """Left while some layers are recomputed in full."""
     layer_bytes: Array
     """Static and saved bytes of one layer without recomputation."""
     selective_bytes: Array
@@ -51,8 +54,9 @@ def stage_limits(model: StageModel, num_stages: int) -> Limits:
     per_layer = np.maximum(model.layer_host_bytes, 1e-300)[:, None]
     return Limits(
         fixed_s=fixed_time_s(model, stages),
-        room_bytes=room - transient_bytes(model, stages, recomputing=False),
-        room_recomputing_bytes=room - transient_bytes(model, stages, recomputing=True),
+        room_bytes=room - transient_bytes(model, stages, selective=False, full=False),
+        selective_room_bytes=room - transient_bytes(model, stages, selective=True, full=False),
+        full_room_bytes=room - transient_bytes(model, stages, selective=False, full=True),
         layer_bytes=static + flight * model.saved_bytes[:, None],
         selective_bytes=static + flight * model.selective_saved_bytes[:, None],
         full_bytes=static + flight * model.full_saved_bytes[:, None],
@@ -86,10 +90,11 @@ def max_layers(model: StageModel, limits: Limits, slowest_s: Array) -> Array:
         by_mix = (room + rate * left_s) / (limits.layer_bytes + rate * layer_s)
         return np.minimum(by_mix, room / least_bytes)
 
-    partly = mixed(limits.room_bytes, selective_rate, selective_cap)
+    none = limits.room_bytes / limits.layer_bytes
+    partly = mixed(limits.selective_room_bytes, selective_rate, selective_cap)
     best_rate = np.maximum(selective_rate, full_rate)
-    fully = mixed(limits.room_recomputing_bytes, best_rate, limits.full_bytes)
-    most = np.minimum(np.maximum(partly, fully), by_time)
+    fully = mixed(limits.full_room_bytes, best_rate, limits.full_bytes)
+    most = np.minimum(np.maximum(np.maximum(none, partly), fully), by_time)
     most = np.minimum(most, limits.max_host_layers)
     return np.maximum(np.floor(most + ROUNDING), 0.0)
 
@@ -203,24 +208,29 @@ def _policies(model: StageModel, limits: Limits, layers: Array) -> tuple[Array, 
         return np.where(saved > 0, np.minimum(needed, layers), 0.0)
 
     none = np.zeros_like(layers)
-    excess = layers * limits.layer_bytes - limits.room_bytes
-    excess_full = layers * limits.layer_bytes - limits.room_recomputing_bytes
-    by_selective = limits.layer_bytes - limits.selective_bytes
-    by_full = limits.layer_bytes - limits.full_bytes
-    selective = count(excess, by_selective)
-    full = count(excess_full, by_full)
-    rest = layers * limits.selective_bytes - limits.room_recomputing_bytes
-    added = count(rest, limits.selective_bytes - limits.full_bytes)
-    options = [(none, none), (selective, none), (none, full), (layers - added, added)]
+    wanted = layers * limits.layer_bytes
+    selective = count(
+        wanted - limits.selective_room_bytes, limits.layer_bytes - limits.selective_bytes
+    )
+    full = count(wanted - limits.full_room_bytes, limits.layer_bytes - limits.full_bytes)
+    added = count(
+        layers * limits.selective_bytes - limits.full_room_bytes,
+        limits.selective_bytes - limits.full_bytes,
+    )
+    options = [
+        (none, none, limits.room_bytes),
+        (selective, none, limits.selective_room_bytes),
+        (none, full, limits.full_room_bytes),
+        (layers - added, added, limits.full_room_bytes),
+    ]
     best_selective, best_full = none, full
     best_s = np.full(layers.shape, np.inf)
-    for num_selective, num_full in options:
+    for num_selective, num_full, room in options:
         used = (
             (layers - num_selective - num_full) * limits.layer_bytes
             + num_selective * limits.selective_bytes
             + num_full * limits.full_bytes
         )
-        room = np.where(num_full > 0, limits.room_recomputing_bytes, limits.room_bytes)
         added_s = num_selective * model.selective_s[:, None] + num_full * model.full_s[:, None]
         better = (used <= room) & (added_s < best_s)
         best_s = np.where(better, added_s, best_s)

@@ -1,7 +1,7 @@
 """Bookkeeping of the best-first search: rows, their bounds, and the splits found so far."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 

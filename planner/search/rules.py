@@ -147,12 +147,17 @@ def zero_stage_offered(context: Context, columns: Columns) -> Mask:
 
 
 def zero_needs_replicas(context: Context, columns: Columns) -> Mask:
-    """Sharding over a single rank changes nothing: only the lowest stage is kept."""
+    """A single rank has nothing to shard: without offload only the lowest stage is kept."""
     support = context.traits.support
     lowest = np.where(
         columns["pp"] > 1, min(support.zero_stages_with_pp, default=0), min(support.zero_stages)
     )
-    return np.asarray((columns["dp"] * columns["cp"] > 1) | (columns["zero_stage"] == lowest))
+    alone = columns["dp"] * columns["cp"] == 1
+    return np.asarray(
+        ~alone
+        | (columns["zero_stage"] == lowest)
+        | (columns["offload"] != OFFLOAD_CODES.index("none"))
+    )
 
 
 def offload_offered(context: Context, columns: Columns) -> Mask:
@@ -198,7 +203,7 @@ RULES: tuple[Rule, ...] = (
     _rule(vpp_divides_layers, "pp", "vpp"),
     _rule(vpp_micro_batches, "pp", "vpp", "dp", "micro_batch"),
     _rule(zero_stage_offered, "zero_stage", "pp"),
-    _rule(zero_needs_replicas, "zero_stage", "dp", "cp", "pp"),
+    _rule(zero_needs_replicas, "zero_stage", "dp", "cp", "pp", "offload"),
     _rule(offload_offered, "offload", "zero_stage"),
     _rule(offload_has_room, "offload"),
 )

@@ -5,8 +5,8 @@ in full) with Σ n_i = L, c_i + f_i <= n_i, every stage within HBM and host memo
 ``(m v - 1) max_i T_i + Σ_i T_i + v max_i tail_i`` (the makespan times v, plus the tail).
 
 Integers are made here and nowhere else: times in units of 2**-16 of a layer's time, rounded to
-nearest (relative error below 1e-5 per stage); memory in units of 4 KiB, usage rounded up and
-limits down.
+nearest (relative error below 1e-5 per stage); memory in bytes, usage rounded up and limits
+down.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,6 @@ from planner.search.bounds import Limits, stage_limits
 from planner.units import Array
 
 TIME_STEPS_PER_LAYER = 2**16
-MEMORY_UNIT_BYTES = 2**12
 SEED = 0
 
 
@@ -45,15 +44,16 @@ class _Variables:
     layers: list[cp_model.IntVar]
     selective: list[cp_model.IntVar]
     full: list[cp_model.IntVar]
-    recomputing: list[cp_model.IntVar]
+    any_selective: list[cp_model.IntVar]
+    any_full: list[cp_model.IntVar]
 
 
 def _down(value: float) -> int:
-    return int(np.floor(value / MEMORY_UNIT_BYTES))
+    return int(np.floor(value))
 
 
 def _up(value: float) -> int:
-    return int(np.ceil(value / MEMORY_UNIT_BYTES - 1e-9))
+    return int(np.ceil(value))
 
 
 def _variables(
@@ -66,12 +66,20 @@ def _variables(
     layers = [problem.new_int_var(low, high, f"n{i}") for i in range(num_stages)]
     selective = [problem.new_int_var(0, most_selective, f"c{i}") for i in range(num_stages)]
     full = [problem.new_int_var(0, high, f"f{i}") for i in range(num_stages)]
-    recomputing = [problem.new_bool_var(f"r{i}") for i in range(num_stages)]
+    any_selective = [problem.new_bool_var(f"s{i}") for i in range(num_stages)]
+    any_full = [problem.new_bool_var(f"r{i}") for i in range(num_stages)]
     problem.add(sum(layers) == num_layers)
     for i in range(num_stages):
         problem.add(selective[i] + full[i] <= layers[i])
-        problem.add(full[i] <= high * recomputing[i])
-    return _Variables(layers=layers, selective=selective, full=full, recomputing=recomputing)
+        problem.add(selective[i] <= high * any_selective[i])
+        problem.add(full[i] <= high * any_full[i])
+    return _Variables(
+        layers=layers,
+        selective=selective,
+        full=full,
+        any_selective=any_selective,
+        any_full=any_full,
+    )
 
 
 def _add_memory(
@@ -82,15 +90,18 @@ def _add_memory(
         per_layer = limits.layer_bytes[0, i]
         by_selective = flight[i] * (model.saved_bytes[0] - model.selective_saved_bytes[0])
         by_full = flight[i] * (model.saved_bytes[0] - model.full_saved_bytes[0])
-        room, room_full = limits.room_bytes[0, i], limits.room_recomputing_bytes[0, i]
-        workspace = _up(max(room - room_full, 0.0))
-        problem.add(
+        used = (
             _up(per_layer) * layers
             - _down(by_selective) * variables.selective[i]
             - _down(by_full) * variables.full[i]
-            + workspace * variables.recomputing[i]
-            <= _down(room)
         )
+        room = limits.room_bytes[0, i]
+        for less_room, is_used in (
+            (limits.selective_room_bytes[0, i], variables.any_selective[i]),
+            (limits.full_room_bytes[0, i], variables.any_full[i]),
+        ):
+            workspace = _up(max(room - less_room, 0.0))
+            problem.add(used + workspace * is_used <= _down(room))
         if np.isfinite(limits.max_host_layers[0, i]):
             problem.add(layers <= int(np.floor(limits.max_host_layers[0, i] + 1e-9)))
 

@@ -17,14 +17,14 @@ from planner.cost.build import Context, stage_model
 from planner.cost.stage import StageModel, fits, iteration_s, stage_peak_bytes
 from planner.search.bounds import feasible, free_bound_s, refine
 from planner.search.search import SearchResult, search
-from planner.search.solver import MEMORY_UNIT_BYTES, solve_split
+from planner.search.solver import solve_split
 from planner.search.space import enumerate_space
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 
 TIME_TOLERANCE = 1e-4
 """The solver rounds times to 2**-16 of a layer's."""
-MEMORY_SLACK_BYTES = 16 * MEMORY_UNIT_BYTES
+MEMORY_SLACK_BYTES = 64.0
 """It rounds bytes of at most 6 layers, 6 recomputed ones and 2 constants per stage."""
 GAIN = 0.01
 PROFILES = (

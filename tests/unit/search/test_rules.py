@@ -207,10 +207,18 @@ def test_zero_stage_offered(context_of: Contexts) -> None:
 
 
 def test_zero_needs_replicas(context_of: Contexts) -> None:
-    columns = {"zero_stage": [0, 1, 1, 1], "dp": [1, 1, 2, 1], "cp": [1, 1, 1, 2], "pp": [1] * 4}
-    assert verdicts("zero_needs_replicas", context_of(), **columns) == [True, False, True, True]
+    columns = {
+        "zero_stage": [0, 1, 1, 1, 1],
+        "dp": [1, 1, 2, 1, 1],
+        "cp": [1, 1, 1, 2, 1],
+        "pp": [1] * 5,
+        "offload": [NONE, NONE, NONE, NONE, HOST],
+    }
+    legal = [True, False, True, True, True]
+    assert verdicts("zero_needs_replicas", context_of(), **columns) == legal
     # torchtitan's lowest stage is 2.
     columns = {"zero_stage": [2, 3], "dp": [1, 1], "cp": [1, 1], "pp": [1, 1]}
+    columns["offload"] = [NONE, NONE]
     context = context_of(framework="torchtitan")
     assert verdicts("zero_needs_replicas", context, **columns) == [True, False]
 
