@@ -15,7 +15,8 @@ import numpy as np
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.cost.build import Context, stage_model
+from planner.cost.build import stage_model
+from planner.cost.context import Context
 from planner.cost.even import even_estimate
 from planner.frameworks.registry import load_traits
 from planner.search.candidates import CHUNK_ROWS, screen

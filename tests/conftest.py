@@ -8,7 +8,7 @@ import pytest
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.cost.build import Context
+from planner.cost.context import Context
 from planner.frameworks.registry import load_traits
 from planner.layers.op import LayerShape
 from planner.spec.cluster import ClusterSpec

@@ -9,7 +9,7 @@ from typing import TypeVar, get_args
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.catalog.names import did_you_mean
-from planner.cost.build import Context
+from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
 from planner.errors import InputError, Problem
 from planner.frameworks.registry import FRAMEWORKS, load_traits

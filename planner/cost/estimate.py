@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.cost.build import (
-    Context,
     build_parts,
     layer_times,
     link_seconds,
@@ -13,6 +12,7 @@ from planner.cost.build import (
     stage_model,
     tied_embedding_s,
 )
+from planner.cost.context import Context
 from planner.cost.flops import model_flops_per_iteration
 from planner.cost.layer import Duration, TimeItems, add_items, layer_shape, scale_items
 from planner.cost.pipeline import makespan_s

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.cost.build import Context
+from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.search.rank import USEFUL_GAIN_FRACTION
 from planner.search.search import Found, Progress, SearchResult, search

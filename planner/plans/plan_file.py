@@ -11,7 +11,7 @@ from planner import __version__
 from planner.catalog.clusters import load_cluster
 from planner.catalog.figures import Strict, load_yaml, validate
 from planner.catalog.models import load_model
-from planner.cost.build import Context
+from planner.cost.context import Context
 from planner.errors import InputError, Problem
 from planner.frameworks.registry import load_traits
 from planner.plans.plan import Plan

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.cost.build import Context, stage_model
+from planner.cost.build import stage_model
+from planner.cost.context import Context
 from planner.cost.stage import StageModel, stage_host_bytes, stage_peak_bytes
 from planner.errors import NothingFitsError
 from planner.frameworks.registry import FRAMEWORKS, load_traits

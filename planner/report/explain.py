@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from planner.catalog.names import did_you_mean
-from planner.cost.build import Context
+from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.errors import InputError
 from planner.frameworks.registry import trait_figures

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from planner.cost import build, collectives, kernels, memory, offload, stage
-from planner.cost.build import Context
+from planner.cost import build, collectives, data_parallel, kernels, memory, offload, stage
+from planner.cost.context import Context
 from planner.layers import attention, block, mlp
 from planner.schedules import interleaved, one_f_one_b
 from planner.spec.strategy import Strategy
@@ -90,7 +90,7 @@ TERMS: tuple[Term, ...] = (
     ),
     Term(
         prefix="time.data_parallel",
-        functions=(build.data_parallel_costs, build.tail_pieces, *_RING),
+        functions=(data_parallel.data_parallel_costs, build.tail_pieces, *_RING),
         inputs=(
             "strategy.dp",
             "strategy.zero_stage",
@@ -101,7 +101,7 @@ TERMS: tuple[Term, ...] = (
     ),
     Term(
         prefix="time.sharding",
-        functions=(build.data_parallel_costs, build.contended_s),
+        functions=(data_parallel.data_parallel_costs, data_parallel.contended_s),
         inputs=("strategy.dp", "traits.overlap.contention_fraction", *_FABRIC),
     ),
     Term(

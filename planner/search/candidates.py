@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.cost.build import Context, stage_model
+from planner.cost.build import stage_model
+from planner.cost.context import Context
 from planner.cost.even import even_estimate
 from planner.search.bounds import feasible, free_bound_s, refine
 from planner.search.solver import Split, solve_split

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from planner.cost.build import Context
+from planner.cost.context import Context
 from planner.search.rules import RULES
 from planner.spec.strategy import Strategy
 

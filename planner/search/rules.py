@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.build import Context
+from planner.cost.context import Context
 from planner.spec.strategy import OFFLOAD_CODES
 from planner.units import Array, Mask
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.cost.build import Context
+from planner.cost.context import Context
 from planner.search.candidates import Candidates, screen
 from planner.search.rank import Ranked, frontier, top_k
 from planner.search.space import enumerate_space

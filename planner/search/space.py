@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.build import Context
+from planner.cost.context import Context
 from planner.search.rules import RULES, Rule
 from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns
 from planner.units import Array

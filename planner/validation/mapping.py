@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from planner.cost.build import Context
+from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
 from planner.spec.job import JobSpec, Precision
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cost.build import Context, stage_model
+from planner.cost.build import stage_model
+from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.even import even_estimate
 from planner.cost.kernels import sustained_flops_per_s

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from planner.cost.build import Context, stage_model
+from planner.cost.build import stage_model
+from planner.cost.context import Context
 from planner.cost.stage import StageModel, fits, iteration_s, stage_peak_bytes
 from planner.search.bounds import feasible, free_bound_s, refine
 from planner.search.search import SearchResult, search

@@ -31,7 +31,7 @@ docs = load_script()
 
 
 def page_name(path: Path) -> str:
-    return path.name
+    return str(path.relative_to(ROOT))
 
 
 def slug(heading: str) -> str:

@@ -7,7 +7,6 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from planner.cost.build import Context
 from planner.cost.collectives import (
     busbw_factor,
     collective_s,
@@ -17,6 +16,7 @@ from planner.cost.collectives import (
     ring_s,
     tree_all_reduce_s,
 )
+from planner.cost.context import Context
 from planner.cost.topology import Group
 from planner.spec.cluster import ClusterSpec, Collective, CollectiveFit
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from planner.cost.build import Context
+from planner.cost.context import Context
 from planner.cost.flops import model_flops_per_iteration
 from planner.spec.model import ModelSpec
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cost.build import Context
+from planner.cost.context import Context
 from planner.cost.offload import (
     HOST_ADAM_PARAMS_PER_S,
     host_optimizer_s,

@@ -6,14 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cost.build import (
-    Context,
-    build_parts,
-    contended_s,
-    data_parallel_costs,
-    overhead_bytes,
-    stage_model,
-)
+from planner.cost.build import build_parts, overhead_bytes, stage_model
+from planner.cost.context import Context
+from planner.cost.data_parallel import contended_s, data_parallel_costs
 from planner.cost.estimate import estimate
 from planner.cost.memory import offloads
 from planner.cost.stage import (

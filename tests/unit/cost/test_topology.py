@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cost.build import Context
+from planner.cost.context import Context
 from planner.cost.topology import group_of
 from planner.spec.strategy import StrategyColumns
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cost.build import Context
+from planner.cost.context import Context
 from planner.search import rules
 from planner.search.rules import RULES
 from planner.spec.model import MoeSpec

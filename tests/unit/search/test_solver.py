@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cost.build import Context, stage_model
+from planner.cost.build import stage_model
+from planner.cost.context import Context
 from planner.cost.stage import StageModel, iteration_s, stage_peak_bytes
 from planner.search.search import search
 from planner.search.solver import solve_split

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from planner.cost.build import Context
+from planner.cost.context import Context
 from planner.search.rules import RULES
 from planner.search.space import dimension_values, divisors, enumerate_space
 from planner.spec.model import ModelSpec
