@@ -197,8 +197,8 @@ def costs_line(plan: Plan) -> str:
     parts = ", ".join(f"{seconds / total:.1%} {title}" for title, seconds in largest)
     estimate = plan.estimate
     return (
-        f"Plan 1 spends {parts}. All communication hidden: "
-        f"{format_seconds(estimate.iter_time_s_lower)}; none hidden: "
+        f"Plan 1 spends {parts}. With communication overlapped fully: "
+        f"{format_seconds(estimate.iter_time_s_lower)}; not at all: "
         f"{format_seconds(estimate.iter_time_s_upper)}."
     )
 
