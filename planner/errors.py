@@ -6,6 +6,8 @@
     ├── InputError        exit 2: files, names, options that cannot be used
     ├── NothingFitsError  exit 3: no legal configuration fits
     └── ExpressError      exit 4: the framework cannot express the plan
+
+Anything else is a defect of the program: a short message, exit 70.
 """
 
 from collections.abc import Iterable

@@ -21,6 +21,8 @@ from planner.units import format_count, parse_count
 ANY_FRAMEWORK = "any"
 DEFAULT_SEQ_LEN = 8192
 DEFAULT_BATCH_TOKENS = 4 * 2**20
+SMOOTH_BATCH = 64
+"""Batches that are no multiple of this get a hint."""
 Value = TypeVar("Value")
 
 
@@ -96,15 +98,15 @@ def _precision(collector: Collector, text: str, cluster: ClusterSpec | None) -> 
 def _seq_len(
     collector: Collector, given: int | None, model: ModelSpec | None, notes: list[str]
 ) -> int | None:
+    if given is not None and given < 1:
+        collector.add("--seq-len", f"must be at least 1; given {given}")
+        return None
     if model is None:
         return given
     if given is None:
         seq_len = min(model.max_seq_len, DEFAULT_SEQ_LEN)
         notes.append(f"sequence length {seq_len} (default: the model's, at most {DEFAULT_SEQ_LEN})")
         return seq_len
-    if given < 1:
-        collector.add("--seq-len", f"must be at least 1; given {given}")
-        return None
     if given > model.max_seq_len:
         notes.append(
             f"sequence length {given}, beyond the {model.max_seq_len} {model.name} was made for"
@@ -138,6 +140,12 @@ def _global_batch(
                 f"{num_tokens} tokens are less than one sequence of {seq_len}",
             )
             return None
+        if batch >= SMOOTH_BATCH and batch % SMOOTH_BATCH:
+            rounder = round(batch / SMOOTH_BATCH) * SMOOTH_BATCH
+            notes.append(
+                f"hint: global batch {batch} has few divisors and so few layouts; "
+                f"--global-batch {rounder} has more"
+            )
         if batch * seq_len != num_tokens:
             notes.append(
                 f"global batch {batch} sequences: {format_count(batch * seq_len)} tokens, "
@@ -152,6 +160,30 @@ def _global_batch(
         f"{format_count(DEFAULT_BATCH_TOKENS)})"
     )
     return batch
+
+
+def _assumptions(cluster: ClusterSpec, precision: Precision) -> list[str]:
+    """What was filled in about the hardware."""
+    accelerator = cluster.accelerator
+    notes = list(cluster.assumptions)
+    if precision == "bf16" and not accelerator.peak_flops_per_s.get("bf16"):
+        notes.append(f"{accelerator.name} has no bf16 rate; planned at its fp16 rate")
+    guessed = len(accelerator.assumptions) + len(cluster.node.assumptions)
+    if guessed:
+        notes.append(
+            f"{guessed} figures of {accelerator.name} and {cluster.node.name} have no source; "
+            "`planner hardware` marks them assumed"
+        )
+    return notes
+
+
+def _unsupported_hardware(names: tuple[str, ...], cluster: ClusterSpec) -> list[str]:
+    vendor = cluster.accelerator.vendor
+    return [
+        f"{name} runs on {vendor} hardware; it is made for {', '.join(vendors)}"
+        for name in names
+        if vendor not in (vendors := load_traits(name).support.vendors)
+    ]
 
 
 def read_question(
@@ -185,7 +217,8 @@ def read_question(
     job = JobSpec(global_batch=batch, seq_len=length, precision=kind, total_tokens=total)
     if margin_percent:
         notes.append(f"{margin_percent:g} % of HBM left free for what the model misses (--margin)")
-    notes += [*cluster_spec.assumptions]
+    notes += _assumptions(cluster_spec, kind)
+    notes += _unsupported_hardware(names, cluster_spec)
     contexts = tuple(
         Context(
             model=model_spec,

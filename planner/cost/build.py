@@ -198,7 +198,11 @@ def tail_pieces(
 
 
 def overhead_bytes(context: Context, strategy: StrategyColumns) -> Array:
-    """Context, library workspaces, and one buffer set per communicator of more than one rank."""
+    """Bytes of context, library workspaces, and one buffer set per communicator.
+
+    Communicators of more than one rank are counted for dp, tp, pp, cp and ep; excluded are the
+    embedding's and the experts' own data-parallel groups. Source: framework traits.
+    """
     overheads = context.traits.overheads
     groups = ZERO + sum(
         1.0 * (getattr(strategy, axis) > 1) for axis in ("dp", "tp", "pp", "cp", "ep")
@@ -218,7 +222,11 @@ def host_limit(context: Context, strategy: StrategyColumns) -> Array:
 
 
 def transient_layer_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
-    """Gathered weights and whole gradients of the layers at work under stages 2 and 3."""
+    """Gathered weights and whole gradients of the layers at work under stages 2 and 3.
+
+    ``params · (gathered layers · 2 + whole gradient)`` bytes (arXiv 1910.02054, section 5). The
+    caller adds two boundary activations: the gradient a layer receives and the one it returns.
+    """
     states = context.traits.states
     kept_whole = (strategy.pp > 1) & (not states.zero3_reshards_under_pp)
     gathered = np.where((strategy.zero_stage >= 3) & ~kept_whole, states.zero3_gathered_layers, 0.0)

@@ -89,7 +89,9 @@ def blended(
 def contended_s(compute_s: Array, comm_s: Array, contention_fraction: float) -> Array:
     """``max(compute, comm) + c · min(compute, comm)``: overlap slows both sides.
 
-    Source: fits to published FSDP runs, c = 0.2-0.3.
+    Seconds of one layer. Source: c is a framework trait (contention_fraction), fitted on
+    published FSDP runs of MosaicML, IBM and torchtitan; plausible range 0.2-0.3. Excludes the
+    first gather of a pass, which nothing hides.
     """
     return np.maximum(compute_s, comm_s) + contention_fraction * np.minimum(compute_s, comm_s)
 

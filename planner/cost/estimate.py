@@ -14,6 +14,7 @@ from planner.cost.build import (
 )
 from planner.cost.context import Context
 from planner.cost.flops import model_flops_per_iteration
+from planner.cost.kernels import peak_flops_per_s
 from planner.cost.layer import Duration, TimeItems, add_items, layer_shape, scale_items
 from planner.cost.pipeline import makespan_s
 from planner.cost.stage import (
@@ -295,8 +296,7 @@ def estimate(context: Context, strategy: Strategy) -> Estimate:
     iter_time = float(iteration_s(model, split.layers, split.selective, split.full)[0])
     items, slowest = _time_items(context, strategy, split, model)
     flops = model_flops_per_iteration(context.model, context.job, context.traits)
-    peak = context.cluster.accelerator.peak_flops_per_s
-    precision_peak = peak.get("bf16") or peak.get("fp16") or float("nan")
+    peak = peak_flops_per_s(context.cluster.accelerator, context.job.precision)
     tokens_per_s = context.job.tokens_per_iteration / iter_time
     return Estimate(
         iter_time_s=iter_time,
@@ -312,5 +312,5 @@ def estimate(context: Context, strategy: Strategy) -> Estimate:
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_gpu=tokens_per_s / strategy.num_gpus,
         model_flops=flops,
-        mfu=flops / (iter_time * strategy.num_gpus * precision_peak),
+        mfu=flops / (iter_time * strategy.num_gpus * peak),
     )

@@ -11,8 +11,8 @@ from planner.spec.traits import FrameworkTraits
 FLOPS_CONVENTION = (
     "model FLOPs = 3 x forward matmul FLOPs (6 per matmul parameter and token), attention over "
     "the full square (12 L s h per token), vocabulary projection included, embedding lookup and "
-    "recomputation excluded (arXiv 2204.02311, appendix B); MFU divides by the dense bf16 peak "
-    "(fp16 where there is none), for fp8 jobs too"
+    "recomputation excluded (arXiv 2204.02311, appendix B); MFU divides by the dense peak of the "
+    "job's precision"
 )
 
 

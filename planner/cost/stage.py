@@ -157,7 +157,12 @@ def stage_time_s(
     full: Array,
     stages: Array | None = None,
 ) -> Array:
-    """Seconds per micro-batch of every stage (or of the given ones)."""
+    """Seconds per micro-batch of every stage (or of the given ones).
+
+    ``n t + c t_selective + f t_full + fixed``: n layers, of which c repeat their selective ops'
+    forward and f their whole forward; fixed is embedding, head and links. Excludes pipeline
+    waiting.
+    """
     return (
         layers * model.layer_s[:, None]
         + selective * model.selective_s[:, None]
@@ -197,7 +202,10 @@ def stage_peak_bytes(
     full: Array,
     stages: Array | None = None,
 ) -> Array:
-    """Peak bytes of every stage as the device sees them: fragmentation and overheads added."""
+    """Peak bytes of every stage as the device sees them: fragmentation and overheads added.
+
+    ``allocated · (1 + fragmentation_fraction) + overhead``. Source: framework traits.
+    """
     allocated = stage_allocated_bytes(model, layers, selective, full, stages)
     return allocated * (1.0 + model.fragmentation_fraction) + model.overhead_bytes[:, None]
 

@@ -1,4 +1,7 @@
-"""Where the ranks of a parallel group sit: how many of them share a scale-up domain."""
+"""Where the ranks of a parallel group sit: how many of them share a scale-up domain.
+
+Axes are placed innermost first: tp, cp, dp (ep inside it), pp, as Megatron-LM does by default.
+"""
 
 from dataclasses import dataclass
 
@@ -7,9 +10,6 @@ import numpy as np
 from planner.spec.cluster import ClusterSpec
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
-
-PLACEMENT = ("tp", "cp", "dp", "pp")
-"""Innermost axis first; ep lies inside dp. Megatron-LM's default order tp-cp-ep-dp-pp."""
 
 
 @dataclass(frozen=True, kw_only=True)

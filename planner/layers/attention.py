@@ -13,7 +13,7 @@ ELEMENT_BYTES = 2.0
 QKV_TRAFFIC_BYTES = 6.0
 """Per query/key/value element: bias, split and rotary embedding read and write about three times.
 
-Source: per-op traffic tables of a study of published runs; range 4-8.
+Counted per op for fused kernels; plausible range 4-8.
 """
 SCORE_FORWARD_BYTES = 9.0
 """Per attention score of unfused softmax: read 2, write 2, mask and dropout 2 + 2 + 1."""

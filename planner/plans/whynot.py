@@ -88,7 +88,8 @@ def _fewest_nodes(context: Context) -> str | None:
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if _fits(_with_nodes(context, middle)) else (middle, high)
-    return f"{high} nodes ({high * context.cluster.node.num_accelerators:,} GPUs) fit"
+    node = context.cluster.node
+    return f"{high} x {node.name} ({high * node.num_accelerators:,} GPUs) fit"
 
 
 def _other_frameworks(context: Context) -> Iterator[tuple[str, Context]]:
@@ -115,7 +116,7 @@ def _rounder_batches(context: Context) -> Iterator[tuple[str, Context]]:
 
 def _no_margin(context: Context) -> Iterator[tuple[str, Context]]:
     if context.margin_fraction:
-        yield "no --margin fits", replace(context, margin_fraction=0.0)
+        yield "--margin 0 fits", replace(context, margin_fraction=0.0)
 
 
 def relaxations(context: Context) -> list[str]:

@@ -32,7 +32,7 @@ def _table(left: Sequence[str], right: Sequence[str], title: str = "") -> Table:
         title_justify="left",
     )
     for name in left:
-        table.add_column(name, no_wrap=True)
+        table.add_column(name, no_wrap=name in ("name", "model", "figure"), overflow="fold")
     for name in right:
         table.add_column(name, justify="right", no_wrap=True)
     return table

@@ -52,12 +52,14 @@ def _tree(title: str, section: str, items: Mapping[str, float], total: float) ->
     return tree
 
 
-def print_memory(estimate: Estimate, console: Console) -> None:
+def print_memory(estimate: Estimate, margin_fraction: float, console: Console) -> None:
     """The memory tree of the fullest stage, then the peak of every stage."""
     memory = estimate.memory
     verdict = "fits" if memory.fits else "DOES NOT FIT"
+    margin = f" after a margin of {margin_fraction:.0%}" if margin_fraction else ""
     title = (
-        f"memory: {format_bytes(memory.peak_bytes)} of {format_bytes(memory.usable_bytes)} usable "
+        f"memory: {format_bytes(memory.peak_bytes)} of {format_bytes(memory.usable_bytes)} "
+        f"usable{margin} "
         f"({verdict}), stage {memory.peak_stage}, {memory.moment}"
     )
     console.print(_tree(title, "memory", memory.items, memory.peak_bytes))
@@ -121,7 +123,8 @@ def print_item(
         raise InputError.single(
             "command line",
             "ITEM",
-            f"no such item {name!r}; {did_you_mean(name, items)} known are {', '.join(items)}",
+            f"no such item {name!r}; "
+            + (did_you_mean(name, items) or f"known are {', '.join(items)}"),
         )
     for leaf, value in items.items():
         if leaf == full or leaf.startswith(f"{full}."):

@@ -5,6 +5,7 @@ generated from this table.
 """
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -224,7 +225,8 @@ def term_of(name: str) -> Term | None:
 def formula_of(function: Callable[..., Any]) -> str:
     """A function's docstring, one line per paragraph."""
     paragraphs = (inspect.getdoc(function) or "").split("\n\n")
-    return "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    text = "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    return re.sub(r":func:`(\w+)`", r"\1", text).replace("``", "")
 
 
 def input_value(path: str, context: Context, strategy: Strategy) -> object:

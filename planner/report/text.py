@@ -11,7 +11,7 @@ from planner.report.catalog import describe_size
 from planner.spec.strategy import Strategy
 from planner.units import GIB, format_count, format_seconds
 
-WIDE_COLUMNS = 110
+WIDE_COLUMNS = 140
 """From this console width on, column titles are spelled out."""
 TOP_COSTS = 4
 MAX_LISTED_RULES = 6
@@ -74,6 +74,10 @@ def _recompute(strategy: Strategy, *, wide: bool) -> str:
     return strategy.recompute if wide else strategy.recompute.replace("selective", "sel")
 
 
+def _saving_cells(strategy: Strategy) -> tuple[str, str]:
+    return _recompute(strategy, wide=True), OFFLOAD_SHORT[strategy.offload]
+
+
 def _table(columns: Sequence[tuple[str, JustifyMethod]]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
     for title, justify in columns:
@@ -90,6 +94,10 @@ Columns = list[tuple[str, JustifyMethod]]
 
 def _right(*titles: str) -> Columns:
     return [(title, "right") for title in titles]
+
+
+def _left(*titles: str) -> Columns:
+    return [(title, "left") for title in titles]
 
 
 def _framework_column(*, shown: bool, wide: bool) -> Columns:
@@ -160,6 +168,7 @@ def frontier_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -
         (_layout_title(axes, wide=wide), "left"),
         ("ZeRO" if wide else "Z", "right"),
         ("micro-batch" if wide else "mb", "right"),
+        *(_left("recompute", "offload") if wide else []),
         ("iteration" if wide else "iter", "right"),
         ("tokens/s", "right"),
         ("MFU", "right"),
@@ -176,6 +185,7 @@ def frontier_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -
             layout(plan.strategy, axes),
             str(plan.strategy.zero_stage),
             str(plan.strategy.micro_batch),
+            *(_saving_cells(plan.strategy) if wide else []),
             format_seconds(plan.estimate.iter_time_s),
             f"{plan.estimate.tokens_per_s:,.0f}",
             f"{plan.estimate.mfu:.1%}",
@@ -238,7 +248,8 @@ def print_answer(answer: Answer, console: Console) -> None:
     several = len(answer.contexts) > 1
     console.print(inputs_line(answer), style="bold")
     for note in answer.notes:
-        console.print(f"assumed: {note}", style="dim")
+        stated = note.startswith(("assumed", "given", "hint"))
+        console.print(note if stated else f"assumed: {note}", style="dim")
     gpus = answer.plans[0].strategy.num_gpus
     available = answer.contexts[0].cluster.num_accelerators
     console.print()
@@ -246,6 +257,12 @@ def print_answer(answer: Answer, console: Console) -> None:
     if gpus < available:
         console.print(f"No legal layout that fits uses all {available:,}; {gpus:,} is the most.")
     console.print(plans_table(answer.plans, wide=wide, with_framework=several))
+    fastest = answer.pareto[-1]
+    if fastest.strategy.num_gpus < gpus:
+        console.print(
+            f"{fastest.strategy.num_gpus:,} GPUs are no slower: "
+            f"{format_seconds(fastest.estimate.iter_time_s)} (see the next table)."
+        )
     console.print("Fastest plan for each useful number of GPUs", style="bold")
     shown = shown_frontier(answer.pareto)
     console.print(frontier_table(shown, wide=wide, with_framework=several))

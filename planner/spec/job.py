@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Precision = Literal["bf16", "fp16", "fp8"]
+Precision = Literal["bf16", "fp16", "fp8", "fp4"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -109,6 +109,8 @@ class SupportTraits:
     uneven_stages: bool
     vocab_padding: int
     """Vocabulary is padded to a multiple of this times tp (1: no padding)."""
+    vendors: tuple[str, ...]
+    """Makers of accelerators it is made for."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ PRECISIONS: dict[str, Precision] = {
     "fp16": "fp16",
     "fp8": "fp8",
     "mxfp8": "fp8",
-    "nvfp4": "fp8",
+    "nvfp4": "fp4",
 }
 
 
@@ -225,8 +225,8 @@ def to_strategy(record: Record) -> Strategy:
 
 def _assumptions(record: Record) -> list[str]:
     notes = []
-    if record.precision in ("mxfp8", "nvfp4"):
-        notes.append(f"{record.precision} estimated as fp8")
+    if record.precision == "mxfp8":
+        notes.append("mxfp8 estimated as fp8")
     if record.model.attention:
         notes.append("sliding windows estimated as full attention")
     if recomputes_every_second(record):

@@ -124,13 +124,13 @@ def test_nothing_fits_exits_3_with_limit_missing_bytes_and_nearest_changes(plann
     assert run.code == 3
     assert "limit: HBM" in run.err
     assert "GiB more per GPU" in run.err
-    assert "2 nodes (16 GPUs) fit" in run.err
+    assert "2 x dgx-a100-640 (16 GPUs) fit" in run.err
     assert run.out == ""
 
 
 def test_the_suggested_number_of_nodes_is_the_smallest_that_fits(planner: Any) -> None:
     suggested = planner("plan", "llama3.1-405b", "1xdgx-h100").err
-    nodes = int(re.search(r"(\d+) nodes", suggested)[1])  # type: ignore[index]
+    nodes = int(re.search(r"(\d+) x dgx-h100", suggested)[1])  # type: ignore[index]
     assert planner("plan", "llama3.1-405b", f"{nodes}xdgx-h100").code == 0
     assert planner("plan", "llama3.1-405b", f"{nodes - 1}xdgx-h100").code == 3
 
