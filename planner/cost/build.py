@@ -235,9 +235,11 @@ def transient_layer_bytes(context: Context, strategy: StrategyColumns, parts: Pa
     return parts.params * per_param
 
 
-def stage_model(context: Context, strategy: StrategyColumns) -> StageModel:
-    """Build the affine stage model of every strategy."""
-    parts = build_parts(context, strategy)
+def stage_model(
+    context: Context, strategy: StrategyColumns, parts: Parts | None = None
+) -> StageModel:
+    """Build the affine stage model of every strategy, from its parts where they are at hand."""
+    parts = parts or build_parts(context, strategy)
     costs = parts.costs
     times = layer_times(context, strategy, parts)
     tail_layer, tail_first, tail_last = tail_pieces(context, strategy, parts, times)

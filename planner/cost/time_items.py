@@ -1,0 +1,105 @@
+"""Iteration time by item: the slowest stage's work, the bubble, the tail."""
+
+import numpy as np
+
+from planner.cost.build import (
+    layer_times,
+    link_seconds,
+    optimizer_s_per_param,
+    tied_embedding_s,
+)
+from planner.cost.layer import COMM_ITEMS, Duration, TimeItems, add_items, scale_items
+from planner.cost.pipeline import makespan_s
+from planner.cost.stage import stage_tail_s, stage_time_s
+from planner.cost.subject import Subject
+from planner.units import Array
+
+
+def _named(prefix: str, items: TimeItems) -> TimeItems:
+    return {f"{prefix}.{name}": duration for name, duration in items.items()}
+
+
+def _total(items: TimeItems) -> Duration:
+    zero = np.zeros(1)
+    return Duration(
+        busy_s=zero + sum(item.busy_s for item in items.values()),
+        exposed_s=zero + sum(item.exposed_s for item in items.values()),
+    )
+
+
+def _all_exposed(seconds: Array) -> Duration:
+    return Duration(busy_s=seconds, exposed_s=seconds)
+
+
+def _layer_items(subject: Subject, stage: int) -> TimeItems:
+    """Work and recomputation of a stage's layers."""
+    costs = subject.parts.costs
+    work = scale_items(add_items(costs.forward, costs.backward), subject.layers[0, stage])
+    items = {
+        (name if name in COMM_ITEMS else f"compute.{name}"): duration
+        for name, duration in work.items()
+    }
+    redo = add_items(
+        scale_items(costs.forward, subject.full[0, stage]),
+        scale_items(costs.selective, subject.selective[0, stage]),
+    )
+    return items | _named("recompute", redo)
+
+
+def _stage_items(subject: Subject, stage: int) -> TimeItems:
+    """Seconds per micro-batch of one stage, by item; exposed parts sum to the stage's time."""
+    context, parts = subject.context, subject.parts
+    times = layer_times(context, subject.columns, parts)
+    layers = subject.layers[0, stage]
+    items = _layer_items(subject, stage)
+    if stage == 0:
+        items["compute.embedding"] = _total(parts.costs.first)
+    if stage == subject.strategy.pp - 1:
+        items["compute.head_and_loss"] = _total(parts.costs.last)
+    gathers = parts.dp.layer_forward + parts.dp.layer_backward
+    ends = subject.end_params(stage) * gathers
+    items["sharding.gather_and_reduce"] = Duration(
+        busy_s=layers * times.sharding_busy + ends,
+        exposed_s=layers * times.sharding_exposed + ends,
+    )
+    items["offload.parameters"] = Duration(
+        busy_s=layers * times.offload_busy, exposed_s=layers * times.offload_exposed
+    )
+    link = link_seconds(context, subject.columns, parts)
+    exposed = context.traits.overlap.pipeline_p2p_exposed_fraction
+    items["pipeline.p2p"] = Duration(busy_s=link, exposed_s=link * exposed)
+    return items
+
+
+def _tail_items(subject: Subject) -> TimeItems:
+    """Gradient reduction and optimizer step of the stage with the longest tail."""
+    context, columns, parts = subject.context, subject.columns, subject.parts
+    tails = stage_tail_s(subject.model, subject.layers)[0]
+    stage = int(tails.argmax())
+    layers = subject.layers[0, stage] * parts.params
+    ends = subject.end_params(stage)
+    optimizer = layers * optimizer_s_per_param(context, columns, parts.owned_fraction)
+    optimizer = optimizer + ends * optimizer_s_per_param(context, columns, 1.0 / parts.num_shards)
+    busy = layers * (parts.layer_dp.reduce + parts.layer_dp.gather)
+    busy = busy + ends * (parts.dp.reduce + parts.dp.gather)
+    return {
+        "data_parallel": Duration(busy_s=busy, exposed_s=tails[stage] - optimizer),
+        "optimizer_step": _all_exposed(optimizer),
+    }
+
+
+def time_items(subject: Subject) -> tuple[TimeItems, int]:
+    """Items of one iteration, whose exposed seconds sum to it, and the slowest stage."""
+    seconds = stage_time_s(subject.model, *subject.split)
+    stage, slowest = int(seconds[0].argmax()), seconds.max(axis=1)
+    columns, num = subject.columns, float(subject.strategy.num_micro_batches)
+    items = scale_items(_stage_items(subject, stage), num)
+    makespan = makespan_s(slowest, seconds.sum(axis=1), columns.num_micro_batches, columns.vpp)
+    bubble = makespan - num * slowest
+    items["pipeline.bubble"] = Duration(busy_s=0.0 * bubble, exposed_s=bubble)
+    items |= _tail_items(subject)
+    tied = tied_embedding_s(subject.context, columns, subject.parts)
+    items["tied_embedding"] = _all_exposed(tied)
+    overhead_s = subject.context.traits.overheads.step_overhead_s
+    items["step_overhead"] = _all_exposed(np.array([overhead_s]))
+    return items, stage
