@@ -65,6 +65,7 @@ def to_accelerator(
         memory_bound_fraction=file.memory_bound_fraction.value,
         gemm=_to_gemm(file.gemm),
         attention=_to_attention(file.attention),
+        attention_flash2=_to_attention(file.attention_flash2 or file.attention),
         collectives=_to_collectives(file.collectives, where, collectives_scale(file, node)),
         tdp_w=_scaled(file.tdp_w, 1),
         usual_node=file.usual_node,

@@ -84,6 +84,7 @@ class AcceleratorFile(HardwareFile):
     usual_node: str | None = None
     gemm: GemmSection
     attention: AttentionSection
+    attention_flash2: AttentionSection | None = None
     collectives: CollectivesSection | None = None
 
 

@@ -96,10 +96,16 @@ def fabric_bytes_per_s(group: Group, cluster: ClusterSpec) -> Array:
     return np.minimum(ports, level.bytes_per_s * level.efficiency_fraction)
 
 
-def _all_to_all_s(num_bytes: Array, group: Group, cluster: ClusterSpec) -> Array:
-    """Domain share over the scale-up network beside the remote share over one rank's port."""
+def _all_to_all_s(num_bytes: Array, group: Group, cluster: ClusterSpec, copies: float) -> Array:
+    """Domain share over the scale-up network beside the remote share over one rank's port.
+
+    With k copies per token to D domains, deduplicated sending moves the expected number of
+    distinct domains ``D (1 - (1 - 1/D)^k)`` instead of k (DeepEP, README).
+    """
     inside = num_bytes * (group.local / group.size)
-    outside = num_bytes - inside
+    domains = group.num_domains
+    distinct = domains * (1.0 - (1.0 - 1.0 / domains) ** copies) / copies
+    outside = (num_bytes - inside) * distinct
     port = cluster.fabric.bytes_per_s * cluster.fabric.efficiency_fraction
     remote_s = cluster.fabric.latency_s + outside / port
     return np.maximum(domain_s("all_to_all", inside, group.local, cluster), remote_s)
@@ -122,7 +128,11 @@ def _across_s(
 
 
 def collective_s(
-    collective: Collective, num_bytes: Array, group: Group, cluster: ClusterSpec
+    collective: Collective,
+    num_bytes: Array,
+    group: Group,
+    cluster: ClusterSpec,
+    copies_per_token: float = 1.0,
 ) -> Array:
     """Seconds of a collective on a group placed on the cluster.
 
@@ -133,7 +143,7 @@ def collective_s(
     num_bytes = np.asarray(num_bytes, dtype=float)
     inside = domain_s(collective, num_bytes, group.size, cluster)
     if collective == "all_to_all":
-        outside = _all_to_all_s(num_bytes, group, cluster)
+        outside = _all_to_all_s(num_bytes, group, cluster, copies_per_token)
     else:
         outside = _across_s(collective, num_bytes, group, cluster)
     seconds = np.where(group.local >= group.size, inside, outside)

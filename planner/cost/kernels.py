@@ -1,9 +1,11 @@
 """Kernel times: matrix products, attention, memory-bound operations."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from planner.layers.op import FlashAttention, Gemm
-from planner.spec.cluster import AcceleratorSpec, Dtype, GemmEfficiency
+from planner.spec.cluster import AcceleratorSpec, AttentionEfficiency, Dtype, GemmEfficiency
 from planner.spec.job import Precision
 from planner.units import Array
 
@@ -17,6 +19,11 @@ FALLBACKS: dict[Precision, tuple[Dtype, ...]] = {
     "fp4": ("fp4",),
 }
 """Rates that serve a precision, best first."""
+GROUPED_GEMM_FRACTION = 0.9
+"""Grouped experts against dense products of the same rows: 0.63-0.71 of peak against 0.74.
+
+Source: SimuMax's measured tables for A100 PCIe (grouped_matmul and matmul).
+"""
 HARD_WAVES = 0.5
 """From this wave weight on, whole waves of tiles are modelled; below, smooth offsets."""
 
@@ -96,6 +103,8 @@ def gemm_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Ar
     """
     efficiency = accelerator.gemm
     rate = sustained_flops_per_s(accelerator, precision)
+    if gemm.is_grouped:
+        rate *= GROUPED_GEMM_FRACTION
     m, n, k = (np.asarray(x, dtype=float) for x in (gemm.m, gemm.n, gemm.k))
     if efficiency.num_multiprocessors and efficiency.wave_weight >= HARD_WAVES:
         arithmetic_s = tiled_gemm_flops_s(m, n, k, gemm.count, efficiency, rate)
@@ -109,9 +118,14 @@ def gemm_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Ar
 
 def gemm_backward_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Array:
     """Input gradient (m x n by n x k) and weight gradient (k x m by m x n)."""
-    data = Gemm(m=gemm.m, n=gemm.k, k=gemm.n, count=gemm.count)
-    weight = Gemm(m=gemm.k, n=gemm.n, k=gemm.m, count=gemm.count)
+    data = replace(gemm, n=gemm.k, k=gemm.n)
+    weight = replace(gemm, m=gemm.k, k=gemm.m)
     return gemm_s(data, accelerator, precision) + gemm_s(weight, accelerator, precision)
+
+
+def _attention_fit(work: FlashAttention, accelerator: AcceleratorSpec) -> AttentionEfficiency:
+    flash2 = work.kernel == "flash2"
+    return accelerator.attention_flash2 if flash2 else accelerator.attention
 
 
 def flash_attention_forward_s(work: FlashAttention, accelerator: AcceleratorSpec) -> Array:
@@ -121,9 +135,10 @@ def flash_attention_forward_s(work: FlashAttention, accelerator: AcceleratorSpec
     devices measured; other devices and head sizes borrow them, as hwdb says. Excludes sliding
     windows and kernel versions slower than cuDNN's.
     """
-    fit = accelerator.attention
+    fit = _attention_fit(work, accelerator)
     fraction = fit.forward_fraction * work.seq_len / (work.seq_len + fit.forward_s0)
-    return work.flops / (peak_flops_per_s(accelerator, "bf16") * fraction)
+    rate = peak_flops_per_s(accelerator, "bf16") * fraction * work.rate_fraction
+    return work.flops / rate
 
 
 def flash_attention_backward_s(work: FlashAttention, accelerator: AcceleratorSpec) -> Array:
@@ -131,9 +146,10 @@ def flash_attention_backward_s(work: FlashAttention, accelerator: AcceleratorSpe
 
     Source and exclusions as :func:`flash_attention_forward_s`; 2.5: arXiv 2307.08691, section 4.
     """
-    fit = accelerator.attention
+    fit = _attention_fit(work, accelerator)
     fraction = fit.backward_fraction * work.seq_len / (work.seq_len + fit.backward_s0)
-    return 2.5 * work.flops / (peak_flops_per_s(accelerator, "bf16") * fraction)
+    rate = peak_flops_per_s(accelerator, "bf16") * fraction * work.rate_fraction
+    return 2.5 * work.flops / rate
 
 
 def memory_bound_s(num_bytes: Array, accelerator: AcceleratorSpec) -> Array:

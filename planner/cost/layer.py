@@ -128,7 +128,9 @@ def _comm_items(
     items: TimeItems = {}
     for comm in comms:
         group = group_of(comm.axis, strategy, cluster)
-        seconds = collective_s(comm.collective, comm.num_bytes, group, cluster)
+        seconds = collective_s(
+            comm.collective, comm.num_bytes, group, cluster, comm.copies_per_token
+        )
         exposed = seconds * (1.0 - hidden.get(comm.axis, 0.0))
         items = add_items(
             items, {COMM_ITEM[comm.axis]: Duration(busy_s=seconds, exposed_s=exposed)}

@@ -178,12 +178,17 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     kv_bytes = 2.0 * tokens * local_kv_size(model, shape.tp) * ELEMENT_BYTES * shape.cp
     ring = Comm(collective="all_gather", axis="cp", num_bytes=kv_bytes * (shape.cp > 1))
     ring_back = Comm(collective="reduce_scatter", axis="cp", num_bytes=kv_bytes * (shape.cp > 1))
-    if traits.attention == "flash":
+    if traits.attention != "unfused":
+        ring_overhead = traits.ring_attention_overhead_fraction * (1.0 - 1.0 / shape.cp)
         causal = 0.5 if model.architecture == "decoder" else 1.0
         return Op(
             name="attention_core",
             attention=FlashAttention(
-                square_flops=square_flops, causal_fraction=causal, seq_len=seq_len
+                kernel=traits.attention,
+                square_flops=square_flops,
+                causal_fraction=causal,
+                seq_len=seq_len,
+                rate_fraction=traits.attention_rate_fraction / (1.0 + ring_overhead),
             ),
             saved_bytes=tokens * heads * 4.0,
             forward_comms=(ring,),

@@ -82,10 +82,19 @@ def _router_op(model: ModelSpec, moe: MoeSpec, shape: LayerShape) -> Op:
     )
 
 
-def exchange_op(name: str, model: ModelSpec, moe: MoeSpec, shape: LayerShape) -> Op:
+def exchange_op(
+    name: str, model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits
+) -> Op:
     """Send every token to its top-k experts (or back): k·h elements per token over ep."""
     num_bytes = shape.num_tokens / shape.sp * moe.top_k * model.hidden_size * ELEMENT_BYTES
-    comm = (Comm(collective="all_to_all", axis="ep", num_bytes=num_bytes * (shape.ep > 1)),)
+    comm = (
+        Comm(
+            collective="all_to_all",
+            axis="ep",
+            num_bytes=num_bytes * (shape.ep > 1),
+            copies_per_token=float(moe.top_k) if traits.deduplicated_dispatch else 1.0,
+        ),
+    )
     return Op(
         name=name,
         forward_bytes=2.0 * num_bytes,
@@ -116,8 +125,8 @@ def experts_op(model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: Kernel
         * (parts["routed_expert_up"].total + parts["routed_expert_down"].total),
         is_expert=True,
         gemms=(
-            Gemm(m=rows, n=num_up * width, k=hidden, count=local_experts),
-            Gemm(m=rows, n=hidden, k=width, count=local_experts),
+            Gemm(m=rows, n=num_up * width, k=hidden, count=local_experts, is_grouped=True),
+            Gemm(m=rows, n=hidden, k=width, count=local_experts, is_grouped=True),
         ),
         forward_bytes=pairs * width * forward_traffic,
         backward_bytes=pairs * width * backward_traffic,
@@ -141,9 +150,9 @@ def moe_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
         )
     return (
         _router_op(model, moe, shape),
-        exchange_op("dispatch", model, moe, shape),
+        exchange_op("dispatch", model, moe, shape, traits),
         experts_op(model, moe, shape, traits),
-        exchange_op("combine", model, moe, shape),
+        exchange_op("combine", model, moe, shape, traits),
         *shared,
     )
 

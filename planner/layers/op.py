@@ -55,6 +55,9 @@ class Gemm:
     has_weight: bool = True
     """False for products of two activations (unfused attention): no weight gradient."""
 
+    is_grouped: bool = False
+    """Products of several experts in one kernel, a little less efficient than one large one."""
+
     @property
     def flops(self) -> Array:
         """Multiply-adds counted as two: 2 · m · n · k · count."""
@@ -66,11 +69,14 @@ class Gemm:
 class FlashAttention:
     """Fused attention of one micro-batch."""
 
+    kernel: Literal["fused", "flash2"]
     square_flops: Array
     """Forward FLOPs over all query-key pairs."""
     causal_fraction: float
     """Share of the pairs the kernel computes: half when causal."""
     seq_len: float
+    rate_fraction: Array | float = 1.0
+    """Of the kernel's rate in hwdb."""
 
     @property
     def flops(self) -> Array:
@@ -88,6 +94,8 @@ class Comm:
     collective: Collective
     axis: Axis
     num_bytes: Array
+    copies_per_token: float = 1.0
+    """All-to-all that sends a token once per remote domain however many of its copies go there."""
 
 
 @dataclass(frozen=True, kw_only=True)

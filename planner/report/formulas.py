@@ -37,7 +37,9 @@ has a row of its own. The rules of the search are in [search.md](search.md), the
 framework traits in [frameworks.md](frameworks.md), hardware figures in [hardware.md](hardware.md).
 """
 MEANINGS: Mapping[str, str] = {
-    "kernels.attention": "`flash`: fused kernel; `unfused`: scores are written to memory.",
+    "kernels.attention": (
+        "`fused`: vendor kernel; `flash2`: FlashAttention-2; `unfused`: scores are written out."
+    ),
     "kernels.dropout": "Dropout is on, and its masks are kept.",
     "kernels.mlp_saved_bytes_gated": "Per feed-forward element of a gated MLP.",
     "kernels.block_backward_bytes": "The same in backward.",

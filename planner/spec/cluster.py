@@ -36,7 +36,7 @@ class GemmEfficiency:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionEfficiency:
-    """Flash attention: fraction of dense peak ``e · s / (s + s0)`` for causal FLOPs."""
+    """One fused attention kernel: fraction of dense peak ``e · s / (s + s0)``, causal FLOPs."""
 
     forward_fraction: float
     forward_s0: float
@@ -72,6 +72,9 @@ class AcceleratorSpec:
     """What element-wise kernels reach of the HBM bandwidth."""
     gemm: GemmEfficiency
     attention: AttentionEfficiency
+    """The vendor library's kernel (cuDNN), or the best there is."""
+    attention_flash2: AttentionEfficiency
+    """FlashAttention-2, where it differs."""
     collectives: Mapping[Collective, tuple[CollectiveFit, ...]] = field(default_factory=dict)
     tdp_w: float | None = None
     usual_node: str | None = None

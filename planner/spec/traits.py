@@ -37,7 +37,12 @@ class StateTraits:
 class KernelTraits:
     """What the layer kernels keep for backward and move through HBM."""
 
-    attention: Literal["flash", "unfused"]
+    attention: Literal["fused", "flash2", "unfused"]
+    """``fused``: the vendor library's kernel; ``flash2``: FlashAttention-2."""
+    attention_rate_fraction: float
+    """Of the kernel's rate in hwdb; below 1 for older generations of the kernel."""
+    ring_attention_overhead_fraction: float
+    """Attention grows by this · (1 - 1/cp): merging partial results, small blocks."""
     dropout: bool
     norm_saved_bytes: float
     """Per hidden element and norm (input, and output where the next matmul keeps it)."""
@@ -58,6 +63,8 @@ class KernelTraits:
     """Per logit, moved through HBM by the loss, forward and backward together."""
     weight_gradient_bytes: float
     """Traffic per parameter and micro-batch to accumulate the weight gradient."""
+    deduplicated_dispatch: bool
+    """Expert dispatch sends a token once to each remote domain (DeepEP, HybridEP)."""
     dummy_weight_gradient_bytes: float
     """Per element of one weight per distinct linear shape, kept for ever beside fused
     weight-gradient accumulation (Transformer Engine)."""

@@ -107,7 +107,9 @@ def test_a_batch_of_gemms_shares_one_launch() -> None:
 
 def test_flash_attention_by_hand() -> None:
     # 8e12 square FLOPs, half computed. s = 1024: e = 0.5 · 1024/2048 = 0.25 -> 4e12/100e12 = 40 ms.
-    work = FlashAttention(square_flops=np.array([8e12]), causal_fraction=0.5, seq_len=1024.0)
+    work = FlashAttention(
+        kernel="fused", square_flops=np.array([8e12]), causal_fraction=0.5, seq_len=1024.0
+    )
     assert flash_attention_forward_s(work, DEVICE) == pytest.approx(0.04)
     # Backward: 2.5 · 4e12 / (400e12 · 0.25) = 100 ms.
     assert flash_attention_backward_s(work, DEVICE) == pytest.approx(0.1)
@@ -138,7 +140,9 @@ def test_no_gemm_beats_the_roofline(name: str) -> None:
 def test_attention_never_beats_the_peak(name: str) -> None:
     accelerator = device(name)
     for seq_len in (128.0, 2048.0, 131072.0):
-        work = FlashAttention(square_flops=np.array([1e15]), causal_fraction=0.5, seq_len=seq_len)
+        work = FlashAttention(
+            kernel="fused", square_flops=np.array([1e15]), causal_fraction=0.5, seq_len=seq_len
+        )
         least = 0.5e15 / peak_flops_per_s(accelerator, "bf16")
         assert flash_attention_forward_s(work, accelerator) >= least
         assert flash_attention_backward_s(work, accelerator) >= 2.5 * least
