@@ -25,7 +25,7 @@ from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec, Precision
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import StrategyColumns
-from planner.spec.traits import FrameworkTraits
+from planner.spec.traits import FrameworkTraits, kernels_under
 from planner.units import Array, Index
 
 COMM_ITEM = {"tp": "tensor_parallel", "cp": "context_parallel", "ep": "expert_parallel"}
@@ -187,8 +187,10 @@ def op_backward(
     return add_items(items, _comm_items(op.backward_comms, strategy, cluster, traits))
 
 
-def _with_launch_floor(items: TimeItems, floor_s: float) -> TimeItems:
-    """Add the time by which launching the kernels from the CPU exceeds running them."""
+def _with_launch_floor(group: LayerGroup, items: TimeItems, floor_s: float) -> TimeItems:
+    """Add the time by which launching a mixture's kernels from the CPU exceeds running them."""
+    if group.name != "moe":
+        return items
     missing = np.maximum(floor_s - exposed_s(items), 0.0)
     return add_items(items, _compute("launch", missing))
 
@@ -242,7 +244,8 @@ def layer_costs(
     """Cost of layers, embedding and head for every distinct layer shape of the columns."""
     rows, index = _distinct(strategy)
     shape = layer_shape(rows, job)
-    kinds = layer_groups(model, shape, traits.kernels)
+    kernels = kernels_under(traits.kernels, job.precision)
+    kinds = layer_groups(model, shape, kernels)
 
     def forward(ops: tuple[Op, ...]) -> TimeItems:
         return add_items(*(op_forward(op, job, cluster, traits, rows) for op in ops))
@@ -253,7 +256,6 @@ def layer_costs(
     def saved(ops: tuple[Op, ...]) -> Array:
         return ZERO + sum(op.saved_bytes for op in ops)
 
-    floor = traits.kernels.launch_floor_s_per_layer
     cheap = [tuple(op for op in kind.ops if op.recomputed_by_selective) for kind in kinds]
     kept = [tuple(op for op in kind.ops if not op.recomputed_by_selective) for kind in kinds]
     boundary = shape.num_tokens * model.hidden_size * 2.0 / shape.sp
@@ -262,8 +264,14 @@ def layer_costs(
     return LayerCosts(
         index=index,
         num_shapes=len(rows),
-        forward=_mean_items(kinds, [_with_launch_floor(forward(k.ops), floor) for k in kinds]),
-        backward=_mean_items(kinds, [backward(kind.ops) for kind in kinds]),
+        forward=_mean_items(
+            kinds,
+            [_with_launch_floor(k, forward(k.ops), kernels.moe_launch_forward_s) for k in kinds],
+        ),
+        backward=_mean_items(
+            kinds,
+            [_with_launch_floor(k, backward(k.ops), kernels.moe_launch_backward_s) for k in kinds],
+        ),
         selective=_mean_items(kinds, [forward(ops) for ops in cheap]),
         saved_bytes=_mean(kinds, [saved(kind.ops) for kind in kinds]),
         selective_saved_bytes=_mean(kinds, [saved(ops) for ops in kept]),

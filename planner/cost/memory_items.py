@@ -15,6 +15,7 @@ from planner.cost.stage import (
 )
 from planner.cost.subject import Subject
 from planner.layers.block import layer_groups
+from planner.spec.traits import kernels_under
 
 MOMENT_LOSS = "loss of the first micro-batch"
 MOMENT_BACKWARD = "backward of the first micro-batch"
@@ -64,7 +65,9 @@ def _activation_items(subject: Subject, stage: int) -> dict[str, float]:
     model = subject.model
     flight = float(in_flight_matrix(model, all_stages(subject.strategy.pp))[0, stage])
     shape = layer_shape(subject.columns, subject.context.job)
-    groups = layer_groups(subject.context.model, shape, subject.context.traits.kernels)
+    context = subject.context
+    kernels = kernels_under(context.traits.kernels, context.job.precision)
+    groups = layer_groups(context.model, shape, kernels)
     total = sum(group.num_layers for group in groups)
     kept = subject.layers[0, stage] - subject.full[0, stage]
     untouched = kept - subject.selective[0, stage]

@@ -212,15 +212,15 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     )
 
 
-def output_op(model: ModelSpec, shape: LayerShape) -> Op:
-    """Row-parallel output projection; saves its input, 2·heads·d_v/tp bytes per token."""
+def output_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
+    """Row-parallel output projection; saves its input, 2 (fp8: 1)·heads·d_v/tp bytes per token."""
     width = model.value_size / shape.tp
     forward, backward = tp_exit_comms(model, shape)
     return Op(
         name="attention_output",
         params=attention_params(model, shape.tp)["attention_output"].total,
         gemms=(Gemm(m=shape.num_tokens, n=ZERO + model.hidden_size, k=width),),
-        saved_bytes=shape.num_tokens * width * ELEMENT_BYTES,
+        saved_bytes=shape.num_tokens * width * traits.attention_output_saved_bytes,
         forward_comms=forward,
         backward_comms=backward,
     )
@@ -245,5 +245,5 @@ def attention_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> 
         norm_op("attention_norm", model, shape, traits),
         *projections,
         core_op(model, shape, traits),
-        output_op(model, shape),
+        output_op(model, shape, traits),
     )

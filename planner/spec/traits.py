@@ -3,8 +3,10 @@
 The values live in ``planner/frameworks/NAME/traits.yaml``, each with its source.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from planner.spec.job import Precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,10 @@ class KernelTraits:
     mlp_saved_bytes_plain: float
     """Per feed-forward element of an ungated MLP."""
     mlp_saved_bytes_gated: float
+    attention_output_saved_bytes: float
+    """Per element of the output projection's input."""
+    fp8_linear_input_bytes: float
+    """What linear layers keep of their input under fp8 and fp4, instead of 2 bytes."""
     block_forward_bytes: float
     """Memory-bound traffic of norms, residuals and dropouts per token and hidden element."""
     block_backward_bytes: float
@@ -68,8 +74,26 @@ class KernelTraits:
     dummy_weight_gradient_bytes: float
     """Per element of one weight per distinct linear shape, kept for ever beside fused
     weight-gradient accumulation (Transformer Engine)."""
-    launch_floor_s_per_layer: float
-    """CPU time to launch one layer's forward; a floor under the kernels' time."""
+    moe_launch_forward_s: float
+    """CPU time to launch one mixture layer's forward: a floor under its kernels' time."""
+    moe_launch_backward_s: float
+
+
+def kernels_under(kernels: KernelTraits, precision: Precision) -> KernelTraits:
+    """Kernel traits in a training precision: under fp8 linear layers keep quantised inputs.
+
+    The inputs are the norms' outputs, the attention output and the MLP activation's output.
+    """
+    if precision not in ("fp8", "fp4"):
+        return kernels
+    saved = 2.0 - kernels.fp8_linear_input_bytes
+    return replace(
+        kernels,
+        norm_saved_bytes=kernels.norm_saved_bytes - saved,
+        mlp_saved_bytes_plain=kernels.mlp_saved_bytes_plain - saved,
+        mlp_saved_bytes_gated=kernels.mlp_saved_bytes_gated - saved,
+        attention_output_saved_bytes=kernels.attention_output_saved_bytes - saved,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,8 @@ from planner.validation.records import Record
 
 BEFORE_FLASH_ATTENTION = re.compile(r"^(v100|a100)")
 """Megatron-LM runs in fp16 on these parts (2020-2022) precede fused attention in Megatron."""
+DEDUPLICATING = ("deepep", "hybridep", "flex")
+"""Expert dispatchers that send a token once to each remote domain."""
 ASYNC_TP_HIDDEN_FRACTION = 0.5
 """What torchtitan's asynchronous TP hides (its ``current`` profile)."""
 
@@ -100,4 +102,18 @@ def to_setup(record: Record) -> Setup:
         notes.append("asynchronous tensor parallelism as stated")
         overlap = replace(traits.overlap, tensor_parallel_hidden_fraction=ASYNC_TP_HIDDEN_FRACTION)
         traits = replace(traits, overlap=overlap)
+    traits = _with_runtime(record, traits, notes)
     return Setup(traits=traits, notes=tuple(notes))
+
+
+def _with_runtime(record: Record, traits: FrameworkTraits, notes: list[str]) -> FrameworkTraits:
+    """Apply the record's stated CUDA graphs and expert dispatcher."""
+    kernels = traits.kernels
+    if record.runtime.get("cuda_graph") == "full_iteration":
+        notes.append("one CUDA graph for the iteration as stated: no launch time")
+        kernels = replace(kernels, moe_launch_forward_s=0.0, moe_launch_backward_s=0.0)
+    dispatcher = record.runtime.get("moe_dispatcher")
+    if dispatcher:
+        notes.append(f"expert dispatcher {dispatcher} as stated")
+        kernels = replace(kernels, deduplicated_dispatch=dispatcher in DEDUPLICATING)
+    return replace(traits, kernels=kernels)
