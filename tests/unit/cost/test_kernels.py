@@ -33,6 +33,9 @@ DEVICE = AcceleratorSpec(
     attention=AttentionEfficiency(
         forward_fraction=0.5, forward_s0=1024, backward_fraction=0.25, backward_s0=0
     ),
+    attention_flash2=AttentionEfficiency(
+        forward_fraction=0.25, forward_s0=1024, backward_fraction=0.125, backward_s0=0
+    ),
 )
 NAMES = ("v100-sxm2-32", "a100-sxm-80", "h100-sxm", "mi250x-gcd", "b200-sxm", "tpu-v5p", "mi300x")
 
@@ -146,3 +149,25 @@ def test_attention_never_beats_the_peak(name: str) -> None:
         least = 0.5e15 / peak_flops_per_s(accelerator, "bf16")
         assert flash_attention_forward_s(work, accelerator) >= least
         assert flash_attention_backward_s(work, accelerator) >= 2.5 * least
+
+
+def test_flash2_and_older_kernels_run_at_their_own_rates() -> None:
+    vendor = FlashAttention(
+        kernel="fused", square_flops=np.array([2e12]), causal_fraction=0.5, seq_len=1024
+    )
+    flash2 = replace(vendor, kernel="flash2")
+    older = replace(flash2, rate_fraction=0.5)
+    assert flash_attention_forward_s(flash2, DEVICE) == pytest.approx(
+        2 * flash_attention_forward_s(vendor, DEVICE)
+    )
+    assert flash_attention_backward_s(older, DEVICE) == pytest.approx(
+        4 * flash_attention_backward_s(vendor, DEVICE)
+    )
+
+
+def test_grouped_products_are_a_tenth_less_efficient() -> None:
+    # Large enough for arithmetic to set the time: only the launch is not divided by 0.9.
+    plain = Gemm(m=np.array([8192.0]), n=np.array([8192.0]), k=np.array([8192.0]))
+    launch = DEVICE.gemm.launch_s
+    grouped = gemm_s(replace(plain, is_grouped=True), DEVICE, "bf16") - launch
+    assert grouped == pytest.approx((gemm_s(plain, DEVICE, "bf16") - launch) / 0.9)

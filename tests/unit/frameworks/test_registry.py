@@ -1,5 +1,5 @@
 import math
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 
 import pytest
 
@@ -68,7 +68,7 @@ def test_a_profile_inherits_what_it_does_not_change() -> None:
     current, bridge = load_traits("megatron"), load_traits("megatron", "bridge")
     assert bridge.states.gradient_reduce_bytes == 2
     assert current.states.gradient_reduce_bytes == 4
-    assert bridge.kernels == current.kernels
+    assert replace(bridge.kernels, deduplicated_dispatch=False) == current.kernels
     assert bridge.support == current.support
 
 
