@@ -253,11 +253,20 @@ def layer_costs(
     def backward(ops: tuple[Op, ...]) -> TimeItems:
         return add_items(*(op_backward(op, job, cluster, traits, rows) for op in ops))
 
+    def repeated(ops: tuple[Op, ...]) -> TimeItems:
+        return add_items(
+            *(
+                scale_items(op_forward(op, job, cluster, traits, rows), op.selective_fraction)
+                for op in ops
+            )
+        )
+
     def saved(ops: tuple[Op, ...]) -> Array:
         return ZERO + sum(op.saved_bytes for op in ops)
 
-    cheap = [tuple(op for op in kind.ops if op.recomputed_by_selective) for kind in kinds]
-    kept = [tuple(op for op in kind.ops if not op.recomputed_by_selective) for kind in kinds]
+    def kept(ops: tuple[Op, ...]) -> Array:
+        return ZERO + sum(op.kept_bytes for op in ops)
+
     boundary = shape.num_tokens * model.hidden_size * 2.0 / shape.sp
     first = embedding_op(model, shape, traits)
     last = head_op(model, shape, traits)
@@ -272,9 +281,9 @@ def layer_costs(
             kinds,
             [_with_launch_floor(k, backward(k.ops), kernels.moe_launch_backward_s) for k in kinds],
         ),
-        selective=_mean_items(kinds, [forward(ops) for ops in cheap]),
+        selective=_mean_items(kinds, [repeated(kind.ops) for kind in kinds]),
         saved_bytes=_mean(kinds, [saved(kind.ops) for kind in kinds]),
-        selective_saved_bytes=_mean(kinds, [saved(ops) for ops in kept]),
+        selective_saved_bytes=_mean(kinds, [kept(kind.ops) for kind in kinds]),
         full_saved_bytes=boundary,
         params=_mean(kinds, [_params(kind.ops, expert=False) for kind in kinds]),
         expert_params=_mean(kinds, [_params(kind.ops, expert=True) for kind in kinds]),

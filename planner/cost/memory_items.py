@@ -69,15 +69,15 @@ def _activation_items(subject: Subject, stage: int) -> dict[str, float]:
     kernels = kernels_under(context.traits.kernels, context.job.precision)
     groups = layer_groups(context.model, shape, kernels)
     total = sum(group.num_layers for group in groups)
-    kept = subject.layers[0, stage] - subject.full[0, stage]
-    untouched = kept - subject.selective[0, stage]
+    selective = subject.selective[0, stage]
+    untouched = subject.layers[0, stage] - subject.full[0, stage] - selective
     items: dict[str, float] = {}
     for group in groups:
+        share = group.num_layers / total * flight
         for op in group.ops:
-            layers = untouched if op.recomputed_by_selective else kept
-            share = group.num_layers / total * layers * flight
+            saved = untouched * op.saved_bytes + selective * op.kept_bytes
             name = f"activations.{op.name}"
-            items[name] = items.get(name, 0.0) + share * float(np.max(op.saved_bytes))
+            items[name] = items.get(name, 0.0) + share * float(np.max(saved))
     inputs = subject.full[0, stage] * flight * model.full_saved_bytes[0]
     items["activations.recompute_inputs"] = float(inputs)
     if stage == 0:

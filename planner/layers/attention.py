@@ -206,7 +206,6 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
         forward_bytes=scores * SCORE_FORWARD_BYTES,
         backward_bytes=scores * SCORE_BACKWARD_BYTES,
         saved_bytes=scores * (5.0 if traits.dropout else 2.0),
-        recomputed_by_selective=True,
         forward_comms=(ring,),
         backward_comms=(ring, ring_back),
     )

@@ -8,6 +8,7 @@ from planner.layers.attention import ELEMENT_BYTES, attention_ops, cross_attenti
 from planner.layers.mlp import dense_ops, mlp_norm_op, moe_ops
 from planner.layers.op import ZERO, Gemm, LayerShape, Op
 from planner.layers.parameters import final_norm_params, layer_counts, mlp_params
+from planner.layers.selective import with_selective_policy
 from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array, ceil_div
@@ -50,6 +51,7 @@ def layer_groups(
         cross = cross_attention_ops(model, shape, traits) if kind == "cross" else ()
         inner = moe_ops(model, shape, traits) if kind == "moe" else mlp
         ops = (*attention, *cross, norm, *inner, extra)
+        ops = with_selective_policy(ops, model, shape, traits)
         groups.append(LayerGroup(name=kind, num_layers=num_layers, ops=ops))
     return tuple(groups)
 

@@ -116,10 +116,18 @@ class Op:
     """Activations kept for backward."""
     runs_in_16_bit: bool = False
     """Kept in bf16 under fp8 training (vocabulary head, router)."""
-    recomputed_by_selective: bool = False
-    """Selective recomputation drops saved_bytes and repeats the forward."""
+    selective_fraction: Array | float = 0.0
+    """Share of the forward that selective recomputation repeats."""
+    selective_saved_bytes: Array | None = None
+    """Kept under selective recomputation; all of saved_bytes when None."""
     forward_comms: tuple[Comm, ...] = ()
     backward_comms: tuple[Comm, ...] = ()
+
+    @property
+    def kept_bytes(self) -> Array:
+        """Activations kept under selective recomputation."""
+        kept = self.selective_saved_bytes
+        return self.saved_bytes if kept is None else kept
 
     @property
     def forward_flops(self) -> Array:

@@ -160,6 +160,7 @@ def frontier_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -
     """Least iteration time for each useful GPU count."""
     axes = layout_axes(plans)
     has_budget = any(plan.total_s() is not None for plan in plans)
+    saves = not with_framework and any(p.strategy.offload != "none" for p in plans)
     has_price = any(plan.cost_usd() is not None for plan in plans)
     span = "" if has_budget else " per 1,000 iterations" if wide else "\n/1k it"
     columns: Columns = [
@@ -168,7 +169,7 @@ def frontier_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -
         (_layout_title(axes, wide=wide), "left"),
         ("ZeRO" if wide else "Z", "right"),
         ("micro-batch" if wide else "mb", "right"),
-        *(_left("recompute", "offload") if wide else []),
+        *(_left("recompute", "offload") if wide else _left("offl") if saves else []),
         ("iteration" if wide else "iter", "right"),
         ("tokens/s", "right"),
         ("MFU", "right"),
@@ -186,6 +187,7 @@ def frontier_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -
             str(plan.strategy.zero_stage),
             str(plan.strategy.micro_batch),
             *(_saving_cells(plan.strategy) if wide else []),
+            *([OFFLOAD_SHORT[plan.strategy.offload]] if saves and not wide else []),
             format_seconds(plan.estimate.iter_time_s),
             f"{plan.estimate.tokens_per_s:,.0f}",
             f"{plan.estimate.mfu:.1%}",

@@ -41,6 +41,8 @@ class KernelTraits:
 
     attention: Literal["fused", "flash2", "unfused"]
     """``fused``: the vendor library's kernel; ``flash2``: FlashAttention-2."""
+    selective_policy: Literal["attention_core", "every_second_matmul"]
+    """What selective recomputation repeats."""
     attention_rate_fraction: float
     """Of the kernel's rate in hwdb; below 1 for older generations of the kernel."""
     ring_attention_overhead_fraction: float
@@ -77,6 +79,7 @@ class KernelTraits:
     moe_launch_forward_s: float
     """CPU time to launch one mixture layer's forward: a floor under its kernels' time."""
     moe_launch_backward_s: float
+    """The same for its backward."""
 
 
 def kernels_under(kernels: KernelTraits, precision: Precision) -> KernelTraits:

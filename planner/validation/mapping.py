@@ -169,23 +169,20 @@ def _check_runnable(record: Record) -> None:
         raise CannotEstimateError("recomputation not published")
 
 
-def recomputes_every_second(record: Record) -> bool:
-    """Whether ``selective`` means every second block or matmul: FSDP frameworks, not Megatron."""
-    fsdp = record.framework.startswith(("torchtitan", "fms-fsdp"))
-    return fsdp and record.parallel.recompute == "selective"
+def recomputes_every_second_layer(record: Record) -> bool:
+    """Whether ``selective`` means every second block in full: fms-fsdp, or where it says layer."""
+    if record.parallel.recompute != "selective":
+        return False
+    by_layer = record.framework.startswith("torchtitan") and "selectivelayer" in record.id
+    return by_layer or record.framework.startswith("fms-fsdp")
 
 
 def recomputed_layers(
     record: Record, layers: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Layers per stage under the selective and under the full policy.
-
-    Megatron's selective policy recomputes the attention core. torchtitan's and fms-fsdp's
-    recomputes every second matmul (its ``op`` option) or every second block; both are estimated
-    as full recomputation of half the layers.
-    """
+    """Layers per stage under the framework's selective policy and under full recomputation."""
     none = (0,) * len(layers)
-    if recomputes_every_second(record):
+    if recomputes_every_second_layer(record):
         return none, tuple(number // 2 for number in layers)
     if record.parallel.recompute == "selective":
         return layers, none
@@ -229,7 +226,7 @@ def _assumptions(record: Record) -> list[str]:
         notes.append("mxfp8 estimated as fp8")
     if record.model.attention:
         notes.append("sliding windows estimated as full attention")
-    if recomputes_every_second(record):
+    if recomputes_every_second_layer(record):
         notes.append("selective recomputation estimated as full in every second layer")
     if record.parallel.recompute_modules:
         notes.append("recomputed modules estimated as the attention core")

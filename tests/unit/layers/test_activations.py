@@ -4,6 +4,7 @@ GPT-3 shapes: s = 2048, b = 1, h = 12288, a = 96; sbh = 25,165,824 bytes, 5as/h 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,15 +98,25 @@ def test_the_two_layernorms_save_4_sbh(gpt3: ModelSpec, shape_of: Shapes) -> Non
 def test_selective_recomputation_drops_the_scores_only(gpt3: ModelSpec, shape_of: Shapes) -> None:
     # arXiv 2205.05198, table 2: 34 sbh remain.
     ops = ops_of(gpt3, shape_of(seq_len=2048))
-    kept = [name for name, op in ops.items() if not op.recomputed_by_selective]
-    assert saved_sbh(ops, *kept) == pytest.approx(34)
+    assert [name for name, op in ops.items() if op.selective_fraction] == ["attention_core"]
+    kept = {name: replace(op, saved_bytes=op.kept_bytes) for name, op in ops.items()}
+    assert saved_sbh(kept) == pytest.approx(34)
+
+
+def test_torchtitans_op_policy_keeps_every_second_matmul(shape_of: Shapes) -> None:
+    # Llama-3-8B: 8h + 2·kv + 2·ffn + 4·heads bytes per token, counted from its saved tensors.
+    model = load_model("llama3-8b")
+    shape = shape_of(seq_len=8192)
+    (group,) = layer_groups(model, shape, load_traits("torchtitan").kernels)
+    kept = float(sum(op.kept_bytes for op in group.ops)[0]) / 8192
+    assert kept == 8 * 4096 + 2 * 1024 + 2 * 14336 + 4 * 32
 
 
 def test_flash_attention_without_dropout_saves_32_sbh(gpt3: ModelSpec, shape_of: Shapes) -> None:
     # No masks (34 - 2), no scores, 4 bytes per head and token: 4·96/12288 = 0.03125.
     ops = ops_of(gpt3, shape_of(seq_len=2048), "current")
     assert saved_sbh(ops) == pytest.approx(32.03125)
-    assert not any(op.recomputed_by_selective for op in ops.values())
+    assert not any(op.selective_fraction for op in ops.values())
 
 
 def test_context_parallelism_divides_activations(gpt3: ModelSpec, shape_of: Shapes) -> None:

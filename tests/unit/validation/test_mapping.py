@@ -67,7 +67,9 @@ def test_torchtitan_is_sharded_and_dated(records: dict[str, Record]) -> None:
     run = run_of(records, "torchtitan-llama3.1-8b-8h100-fsdp")
     assert run.context.traits.profile == "2024-eager"
     assert run.strategy.zero_stage == 3
-    assert run.strategy.recompute_layers_per_stage == (16,)
+    assert run.strategy.selective_layers_per_stage == (32,)
+    by_layer = run_of(records, "torchtitan-llama2-13b-64a100-fsdp-selectivelayer")
+    assert by_layer.strategy.recompute_layers_per_stage == (20,)
     assert run.context.cluster.node.name == "hgx-h100-96-500w"
     compiled = records["torchtitan-llama3.1-8b-8h100-fsdp-compile"]
     assert profile_of(compiled) == ("torchtitan", "2024")
