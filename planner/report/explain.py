@@ -75,8 +75,9 @@ def print_time(estimate: Estimate, console: Console) -> None:
     items = {name: item.exposed_s for name, item in estimate.time.items()}
     title = (
         f"time: {format_seconds(estimate.iter_time_s)} per iteration "
-        f"(slowest stage {estimate.slowest_stage}; {format_seconds(estimate.iter_time_s_lower)} "
-        f"with all communication hidden, {format_seconds(estimate.iter_time_s_upper)} with none)"
+        f"(slowest stage {estimate.slowest_stage}; communication overlapped fully "
+        f"{format_seconds(estimate.iter_time_s_lower)}, not at all "
+        f"{format_seconds(estimate.iter_time_s_upper)})"
     )
     console.print(_tree(title, "time", items, estimate.iter_time_s))
     hidden = {
