@@ -28,6 +28,8 @@ def explain(
         print_time(result, screen)
     if what not in ("", "memory", "time"):
         print_item(what, context, strategy, result, screen)
+    if what in ("", "memory", "time"):
+        screen.print("`planner explain PLAN ITEM` shows formula, inputs and source of an item.")
     drift = result.iter_time_s / file.estimate.iter_time_s - 1.0
     if abs(drift) > 1e-6:
         typer.echo(

@@ -1,9 +1,10 @@
 """Explains an estimate: trees of its items, and one item with formula, inputs and source."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
@@ -12,11 +13,13 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.errors import InputError
 from planner.frameworks.registry import trait_figures
-from planner.report.terms import Term, formula_of, input_value, term_of, trait_source
+from planner.report.terms import Term, formula_of, input_value, summary_of, term_of, trait_source
 from planner.spec.strategy import Strategy
 from planner.units import format_bytes, format_seconds
 
 SECTIONS = ("memory", "time")
+FORMULA_COLUMNS = 120
+"""From this console width on, leaves of a tree say how they are computed."""
 
 
 def all_items(estimate: Estimate) -> dict[str, float]:
@@ -30,26 +33,43 @@ def _value(name: str, value: float) -> str:
     return format_bytes(value) if name.startswith("memory") else format_seconds(value)
 
 
-def _grow(
-    tree: Tree, items: Mapping[str, float], total: float, formatter: Callable[[float], str]
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _Style:
+    """How a tree shows its numbers, and whether leaves say what they are."""
+
+    total: float
+    formatter: Callable[[float], str]
+    with_formulas: bool
+
+
+def _leaf_note(path: str, style: _Style) -> str:
+    term = term_of(path) if style.with_formulas else None
+    return f"  [dim]{escape(summary_of(term))}[/dim]" if term else ""
+
+
+def _grow(tree: Tree, items: Mapping[str, float], prefix: str, style: _Style) -> None:
     """Add items below ``tree`` by their dotted names, largest first."""
     groups: dict[str, dict[str, float]] = {}
     for name, value in items.items():
         head, _, rest = name.partition(".")
         groups.setdefault(head, {})[rest] = value
     for head, inner in sorted(groups.items(), key=lambda group: -sum(group[1].values())):
-        value = sum(inner.values())
-        branch = tree.add(f"{head}  {formatter(value)}  {value / total:.1%}")
-        if set(inner) != {""}:
-            _grow(branch, inner, total, formatter)
+        value, path = sum(inner.values()), f"{prefix}.{head}"
+        is_leaf = set(inner) == {""}
+        note = _leaf_note(path, style) if is_leaf else ""
+        branch = tree.add(f"{head}  {style.formatter(value)}  {value / style.total:.1%}{note}")
+        if not is_leaf:
+            _grow(branch, inner, path, style)
 
 
-def _tree(title: str, section: str, items: Mapping[str, float], total: float) -> Tree:
+def _print_tree(
+    title: str, section: str, items: Mapping[str, float], total: float, console: Console
+) -> None:
     tree = Tree(title)
     formatter = format_bytes if section == "memory" else format_seconds
-    _grow(tree, items, total, formatter)
-    return tree
+    wide = console.width >= FORMULA_COLUMNS
+    _grow(tree, items, section, _Style(total=total, formatter=formatter, with_formulas=wide))
+    console.print(tree)
 
 
 def print_memory(estimate: Estimate, margin_fraction: float, console: Console) -> None:
@@ -62,7 +82,7 @@ def print_memory(estimate: Estimate, margin_fraction: float, console: Console) -
         f"usable{margin} "
         f"({verdict}), stage {memory.peak_stage}, {memory.moment}"
     )
-    console.print(_tree(title, "memory", memory.items, memory.peak_bytes))
+    _print_tree(title, "memory", memory.items, memory.peak_bytes, console)
     if len(memory.stage_peak_bytes) > 1:
         peaks = ", ".join(format_bytes(value) for value in memory.stage_peak_bytes)
         console.print(f"peak by stage: {peaks}")
@@ -79,7 +99,7 @@ def print_time(estimate: Estimate, console: Console) -> None:
         f"{format_seconds(estimate.iter_time_s_lower)}, not at all "
         f"{format_seconds(estimate.iter_time_s_upper)})"
     )
-    console.print(_tree(title, "time", items, estimate.iter_time_s))
+    _print_tree(title, "time", items, estimate.iter_time_s, console)
     hidden = {
         name: item for name, item in estimate.time.items() if item.busy_s > item.exposed_s * 1.001
     }

@@ -229,6 +229,13 @@ def formula_of(function: Callable[..., Any]) -> str:
     return re.sub(r":func:`(\w+)`", r"\1", text).replace("``", "")
 
 
+def summary_of(term: Term) -> str:
+    """First sentence of a term's main formula; empty when it has none."""
+    if not term.functions:
+        return ""
+    return formula_of(term.functions[0]).split("\n")[0]
+
+
 def input_value(path: str, context: Context, strategy: Strategy) -> object:
     """Look a dotted input path up."""
     roots: dict[str, Any] = {
