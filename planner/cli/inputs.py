@@ -21,6 +21,8 @@ from planner.units import format_count, parse_count
 ANY_FRAMEWORK = "any"
 DEFAULT_SEQ_LEN = 8192
 DEFAULT_BATCH_TOKENS = 4 * 2**20
+DEFAULT_TOKENS_PER_ACCELERATOR = 1024
+"""Clusters beyond 4,096 accelerators get a larger default batch, as their runs have."""
 SMOOTH_BATCH = 64
 """Batches that are no multiple of this get a hint."""
 Value = TypeVar("Value")
@@ -119,6 +121,7 @@ def _global_batch(
     sequences: int | None,
     tokens: str | None,
     seq_len: int | None,
+    cluster: ClusterSpec | None,
     notes: list[str],
 ) -> int | None:
     num_tokens = collector.count("--global-batch-tokens", tokens)
@@ -154,10 +157,16 @@ def _global_batch(
         return batch
     if tokens is not None:
         return None
-    batch = max(1, 1 << max(0, round(math.log2(DEFAULT_BATCH_TOKENS / seq_len))))
+    return _default_batch(seq_len, cluster, notes)
+
+
+def _default_batch(seq_len: int, cluster: ClusterSpec | None, notes: list[str]) -> int:
+    num_accelerators = cluster.num_accelerators if cluster else 0
+    target = max(DEFAULT_BATCH_TOKENS, DEFAULT_TOKENS_PER_ACCELERATOR * num_accelerators)
+    batch = 1 << max(0, round(math.log2(target / seq_len)))
     notes.append(
         f"global batch {batch} sequences ({format_count(batch * seq_len)} tokens; default: about "
-        f"{format_count(DEFAULT_BATCH_TOKENS)})"
+        f"{format_count(target)})"
     )
     return batch
 
@@ -205,7 +214,7 @@ def read_question(
     names = _frameworks(collector, framework)
     kind = _precision(collector, precision, cluster_spec)
     length = _seq_len(collector, seq_len, model_spec, notes)
-    batch = _global_batch(collector, global_batch, global_batch_tokens, length, notes)
+    batch = _global_batch(collector, global_batch, global_batch_tokens, length, cluster_spec, notes)
     total = collector.count("--tokens", tokens)
     if not 0.0 <= margin_percent < 100.0:
         collector.add("--margin", f"must be from 0 to below 100 percent; given {margin_percent}")
