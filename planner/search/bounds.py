@@ -19,6 +19,7 @@ from planner.cost.stage import (
     iteration_s,
     transient_bytes,
 )
+from planner.search.interleaving import interleaved_layers
 from planner.units import Array, Mask
 
 NUM_BISECTIONS = 26
@@ -102,12 +103,13 @@ def max_layers(model: StageModel, limits: Limits, slowest_s: Array) -> Array:
 def holds_model(model: StageModel, most: Array, num_layers: int) -> Mask:
     """True where stages of at most ``most`` layers can hold the model.
 
-    Interleaved strategies need equal stages; every stage needs a layer.
+    Interleaved strategies have one split only; every stage needs a layer.
     """
     num_stages = most.shape[1]
-    even = (most >= num_layers / num_stages).all(axis=1)
+    vpp = model.strategy.vpp
+    even = (most >= interleaved_layers(num_layers, num_stages, vpp)).all(axis=1)
     uneven = (most.sum(axis=1) >= num_layers) & (most >= 1).all(axis=1)
-    return np.asarray(np.where(model.strategy.vpp > 1, even, uneven))
+    return np.asarray(np.where(vpp > 1, even, uneven))
 
 
 def feasible(model: StageModel, num_stages: int, num_layers: int) -> Mask:
@@ -196,7 +198,9 @@ def _spread(model: StageModel, most: Array, num_layers: int) -> Array:
     spare = np.maximum(most - 1.0, 0.0)
     before = np.cumsum(spare, axis=1) - spare
     uneven = most - np.clip(excess - before, 0.0, spare)
-    layers: Array = np.where(model.strategy.vpp[:, None] > 1, num_layers / num_stages, uneven)
+    vpp = model.strategy.vpp
+    even = interleaved_layers(num_layers, num_stages, vpp)
+    layers: Array = np.where(vpp[:, None] > 1, even, uneven)
     return layers
 
 

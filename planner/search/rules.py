@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.context import Context
+from planner.search.interleaving import missing_layers
 from planner.spec.strategy import OFFLOAD_CODES
 from planner.units import Array, Mask
 
@@ -126,10 +127,10 @@ def vpp_supported(context: Context, columns: Columns) -> Mask:
 
 
 def vpp_divides_layers(context: Context, columns: Columns) -> Mask:
-    """Interleaving needs several stages and equal chunks of whole layers."""
-    chunks = columns["pp"] * columns["vpp"]
-    even = (columns["pp"] > 1) & (context.model.num_blocks % chunks == 0)
-    return np.asarray((columns["vpp"] == 1) | even)
+    """Interleaving needs several stages and equal chunks; embedding and loss may fill up two."""
+    missing = missing_layers(context.model.num_blocks, columns["pp"], columns["vpp"])
+    most = 2.0 if context.traits.support.uneven_stages else 0.0
+    return np.asarray((columns["vpp"] == 1) | ((columns["pp"] > 1) & (missing <= most)))
 
 
 def vpp_micro_batches(context: Context, columns: Columns) -> Mask:

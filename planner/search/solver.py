@@ -22,6 +22,7 @@ from planner.cost.stage import (
     iteration_s,
 )
 from planner.search.bounds import Limits, stage_limits
+from planner.search.interleaving import interleaved_layers
 from planner.units import Array
 
 TIME_STEPS_PER_LAYER = 2**16
@@ -59,11 +60,14 @@ def _up(value: float) -> int:
 def _variables(
     problem: cp_model.CpModel, model: StageModel, num_stages: int, num_layers: int
 ) -> _Variables:
-    even = int(model.strategy.vpp[0]) > 1
-    low, high = (num_layers // num_stages,) * 2 if even else (1, num_layers - num_stages + 1)
+    high = num_layers - num_stages + 1
+    bounds = [(1, high)] * num_stages
+    if int(model.strategy.vpp[0]) > 1:
+        fixed = interleaved_layers(num_layers, num_stages, model.strategy.vpp)[0]
+        bounds = [(int(number), int(number)) for number in fixed]
     has_selective = bool(model.saved_bytes[0] > model.selective_saved_bytes[0])
     most_selective = high if has_selective else 0
-    layers = [problem.new_int_var(low, high, f"n{i}") for i in range(num_stages)]
+    layers = [problem.new_int_var(*bounds[i], f"n{i}") for i in range(num_stages)]
     selective = [problem.new_int_var(0, most_selective, f"c{i}") for i in range(num_stages)]
     full = [problem.new_int_var(0, high, f"f{i}") for i in range(num_stages)]
     any_selective = [problem.new_bool_var(f"s{i}") for i in range(num_stages)]

@@ -30,6 +30,13 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // d for d in small)})
 
 
+def chunk_counts(num_layers: int, *, uneven: bool) -> list[int]:
+    """Virtual stages worth trying: at most one per layer, and equal chunks at some pp."""
+    fillers = (0, 1, 2) if uneven else (0,)
+    counts = {d for filler in fillers for d in divisors(num_layers + filler)}
+    return sorted(count for count in counts if count <= num_layers)
+
+
 def dimension_values(context: Context) -> dict[str, list[int]]:
     """Values each dimension takes before any rule, in the order they are decided."""
     model, job, cluster = context.model, context.job, context.cluster
@@ -44,7 +51,7 @@ def dimension_values(context: Context) -> dict[str, list[int]]:
         "dp": [d for d in divisors(job.global_batch) if d <= cluster.num_accelerators],
         "ep": divisors(model.moe.num_experts) if model.moe else [1],
         "micro_batch": [d for d in divisors(job.global_batch) if d <= MAX_MICRO_BATCH],
-        "vpp": divisors(model.num_blocks),
+        "vpp": chunk_counts(model.num_blocks, uneven=context.traits.support.uneven_stages),
         "zero_stage": sorted(
             {*context.traits.support.zero_stages, *context.traits.support.zero_stages_with_pp}
         ),

@@ -63,8 +63,13 @@ def best_by_force(model: StageModel, num_layers: int) -> float:
     """Least iteration time of a model of one row, infinite where nothing fits."""
     assert len(model) == 1
     layers, selective, full = all_splits(num_layers, int(model.strategy.pp[0]))
-    if model.strategy.vpp[0] > 1:  # interleaving needs equal stages
-        even = (layers == layers[:, :1]).all(axis=1)
+    vpp, pp = int(model.strategy.vpp[0]), int(model.strategy.pp[0])
+    if vpp > 1:  # equal chunks; the loss, then also the embedding, may stand in for a layer
+        missing = next(k for k in range(3) if (num_layers + k) % (pp * vpp) == 0)
+        whole = layers.copy()
+        whole[:, -1] += missing >= 1
+        whole[:, 0] += missing == 2
+        even = (whole == whole[:, :1]).all(axis=1)
         layers, selective, full = layers[even], selective[even], full[even]
     many = model.take(np.zeros(len(layers), dtype=int))
     legal = fits(many, layers, selective, full)
