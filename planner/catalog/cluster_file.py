@@ -45,12 +45,15 @@ WHOLE = ("accelerators_per_node", "scale_up_domain_accelerators", "nics")
 _PRICE = {"provider": "cluster file", "date": "as given"}
 
 
+MAX_COUNT = 10**7
+
+
 class ClusterFile(Strict):
     """``count`` times ``node``; names of the catalog, or paths beside the cluster file."""
 
     name: str | None = None
     node: str
-    count: Annotated[int, Field(gt=0)]
+    count: Annotated[int, Field(gt=0, le=MAX_COUNT)]
     accelerator: str | None = None
     fabric: str | None = None
     overrides: Annotated[dict[str, Any], Field(default_factory=dict)]

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from planner.catalog.cluster_file import ClusterFile, Overrides, override_problems
+from planner.catalog.cluster_file import MAX_COUNT, ClusterFile, Overrides, override_problems
 from planner.catalog.figures import load_yaml, validate
 from planner.catalog.hardware import (
     aliases,
@@ -69,8 +69,8 @@ def _count_and_name(argument: str) -> tuple[int, str]:
         message = f"not a cluster; given {argument!r}, allowed {_SHAPE}"
         raise InputError.single("cluster", argument or "''", message)
     text, name = match.groups()
-    if not text.isdecimal() or int(text) < 1:
-        message = f"the count must be a whole number of at least 1; given {text!r}"
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_COUNT:
+        message = f"the count must be a whole number of 1 to {MAX_COUNT:,}; given {text!r}"
         raise InputError.single("cluster", argument, message)
     return int(text), name
 

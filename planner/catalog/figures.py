@@ -4,6 +4,7 @@ A figure is a flow mapping ``{value: 80, basis: read, source: sheet}``; its file
 says what ``sheet`` is. Every check collects all problems of a file before it raises.
 """
 
+import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -129,10 +130,20 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
         raise InputError.single(where, "line 1", f"not YAML: {error}") from None
     if not isinstance(data, dict):
         raise InputError.single(where, "line 1", f"must be a mapping of keys, is {_shown(data)}")
+    if _is_circular(data):
+        raise InputError.single(where, "file", "refers to itself through an alias")
     wrong = [key for key in data if not isinstance(key, str)]
     if wrong:
         raise InputError.single(where, str(wrong[0]), "keys must be words, quote it if it is one")
     return data
+
+
+def _is_circular(data: dict[Any, Any]) -> bool:
+    try:
+        json.dumps(data, default=str, skipkeys=True)
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def validate(model_class: type[FileModel], data: Mapping[str, Any], where: str) -> FileModel:

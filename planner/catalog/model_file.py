@@ -7,7 +7,9 @@ from pydantic import Field
 from planner.catalog.figures import Source, Strict
 from planner.spec.model import Architecture, Norm
 
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, le=10**15)]
+Layers = Annotated[int, Field(gt=0, le=10_000)]
+Width = Annotated[int, Field(gt=0, le=10**9)]
 NonNegative = Annotated[int, Field(ge=0)]
 Position = Literal["learned", "rope", "alibi", "relative", "none"]
 Activation = Literal["gelu", "gelu-tanh", "silu", "relu", "squared-relu"]
@@ -69,17 +71,17 @@ class ModelFile(Strict):
     name: str | None = None
     family: str = ""
     architecture: Architecture = "decoder"
-    num_layers: Positive
-    num_decoder_layers: Positive | None = None
-    hidden_size: Positive
-    num_heads: Positive
+    num_layers: Layers
+    num_decoder_layers: Layers | None = None
+    hidden_size: Width
+    num_heads: Width
     num_kv_heads: Positive | None = None
-    head_dim: Positive | None = None
-    ffn_size: Positive | None = None
+    head_dim: Width | None = None
+    ffn_size: Width | None = None
     gated_mlp: bool = False
     activation: Activation = "gelu"
     vocab_size: NonNegative
-    max_seq_len: Positive
+    max_seq_len: Width
     tied_embeddings: bool = False
     biases: BiasesSection = BiasesSection()
     norm: Norm = "layernorm"

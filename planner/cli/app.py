@@ -55,9 +55,15 @@ def _run(entry: Callable[[], object]) -> None:
     except PlannerError as error:
         typer.echo(str(error), err=True)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        typer.echo(f"cannot read or write: {error}", err=True)
+        sys.exit(InputError.exit_code)
     except Exception as error:
         if "PLANNER_TRACEBACK" in os.environ:
             raise

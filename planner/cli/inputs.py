@@ -1,31 +1,24 @@
 """Turns command-line arguments into contexts, collecting every problem before it complains."""
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import get_args
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.catalog.names import did_you_mean
+from planner.cli.batch import read_global_batch
+from planner.cli.collector import Collector
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
-from planner.errors import InputError, Problem
 from planner.frameworks.registry import FRAMEWORKS, load_traits
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec, Precision
 from planner.spec.model import ModelSpec
-from planner.units import format_count, parse_count
 
 ANY_FRAMEWORK = "any"
 DEFAULT_SEQ_LEN = 8192
-DEFAULT_BATCH_TOKENS = 4 * 2**20
-DEFAULT_TOKENS_PER_ACCELERATOR = 1024
-"""Clusters beyond 4,096 accelerators get a larger default batch, as their runs have."""
-SMOOTH_BATCH = 64
-"""Batches that are no multiple of this get a hint."""
-Value = TypeVar("Value")
+MAX_SEQ_LEN = 10**8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,40 +27,6 @@ class Question:
 
     contexts: tuple[Context, ...]
     notes: tuple[str, ...]
-
-
-class Collector:
-    """Runs readers and keeps the problems of all of them."""
-
-    def __init__(self) -> None:
-        self.problems: list[Problem] = []
-
-    def add(self, where: str, message: str) -> None:
-        """Note one problem of a command-line option."""
-        self.problems.append(Problem(where="command line", key=where, message=message))
-
-    def read(self, reader: Callable[[], Value]) -> Value | None:
-        """Return what ``reader`` returns, or note its problems."""
-        try:
-            return reader()
-        except InputError as error:
-            self.problems.extend(error.problems)
-            return None
-
-    def count(self, option: str, text: str | None) -> int | None:
-        """Read a count such as 4M, or note what is wrong with it."""
-        if text is None:
-            return None
-        try:
-            return parse_count(text)
-        except ValueError as error:
-            self.add(option, str(error))
-            return None
-
-    def finish(self) -> None:
-        """Raise when anything was noted."""
-        if self.problems:
-            raise InputError(self.problems)
 
 
 def _frameworks(collector: Collector, name: str) -> tuple[str, ...]:
@@ -103,6 +62,9 @@ def _seq_len(
     if given is not None and given < 1:
         collector.add("--seq-len", f"must be at least 1; given {given}")
         return None
+    if given is not None and given > MAX_SEQ_LEN:
+        collector.add("--seq-len", f"must be at most {MAX_SEQ_LEN:,}; given {given}")
+        return None
     if model is None:
         return given
     if given is None:
@@ -114,61 +76,6 @@ def _seq_len(
             f"sequence length {given}, beyond the {model.max_seq_len} {model.name} was made for"
         )
     return given
-
-
-def _global_batch(
-    collector: Collector,
-    sequences: int | None,
-    tokens: str | None,
-    seq_len: int | None,
-    cluster: ClusterSpec | None,
-    notes: list[str],
-) -> int | None:
-    num_tokens = collector.count("--global-batch-tokens", tokens)
-    if sequences is not None and tokens is not None:
-        collector.add("--global-batch", "contradicts --global-batch-tokens; give one of them")
-        return None
-    if sequences is not None:
-        if sequences < 1:
-            collector.add("--global-batch", f"must be at least 1 sequence; given {sequences}")
-            return None
-        return sequences
-    if seq_len is None:
-        return None
-    if num_tokens is not None:
-        batch = round(num_tokens / seq_len)
-        if batch < 1:
-            collector.add(
-                "--global-batch-tokens",
-                f"{num_tokens} tokens are less than one sequence of {seq_len}",
-            )
-            return None
-        if batch >= SMOOTH_BATCH and batch % SMOOTH_BATCH:
-            rounder = round(batch / SMOOTH_BATCH) * SMOOTH_BATCH
-            notes.append(
-                f"hint: global batch {batch} has few divisors and so few layouts; "
-                f"--global-batch {rounder} has more"
-            )
-        if batch * seq_len != num_tokens:
-            notes.append(
-                f"global batch {batch} sequences: {format_count(batch * seq_len)} tokens, "
-                f"the nearest to {format_count(num_tokens)}"
-            )
-        return batch
-    if tokens is not None:
-        return None
-    return _default_batch(seq_len, cluster, notes)
-
-
-def _default_batch(seq_len: int, cluster: ClusterSpec | None, notes: list[str]) -> int:
-    num_accelerators = cluster.num_accelerators if cluster else 0
-    target = max(DEFAULT_BATCH_TOKENS, DEFAULT_TOKENS_PER_ACCELERATOR * num_accelerators)
-    batch = 1 << max(0, round(math.log2(target / seq_len)))
-    notes.append(
-        f"global batch {batch} sequences ({format_count(batch * seq_len)} tokens; default: about "
-        f"{format_count(target)})"
-    )
-    return batch
 
 
 def _assumptions(cluster: ClusterSpec, precision: Precision) -> list[str]:
@@ -214,7 +121,9 @@ def read_question(
     names = _frameworks(collector, framework)
     kind = _precision(collector, precision, cluster_spec)
     length = _seq_len(collector, seq_len, model_spec, notes)
-    batch = _global_batch(collector, global_batch, global_batch_tokens, length, cluster_spec, notes)
+    batch = read_global_batch(
+        collector, notes, global_batch, global_batch_tokens, seq_len=length, cluster=cluster_spec
+    )
     total = collector.count("--tokens", tokens)
     if not 0.0 <= margin_percent < 100.0:
         collector.add("--margin", f"must be from 0 to below 100 percent; given {margin_percent}")

@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PIPE_WIDTH = 160
+MIN_WIDTH = 80
 
 
 def console() -> "Console":
-    """Return a console on standard output; wide when it is a pipe without COLUMNS."""
+    """Return a console on standard output: wide in a pipe without COLUMNS, never below 80."""
     import sys
 
     from rich.console import Console
@@ -22,15 +23,18 @@ def console() -> "Console":
     width = None
     if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
         width = PIPE_WIDTH
-    return Console(width=width, highlight=False, emoji=False)
+    screen = Console(width=width, highlight=False, emoji=False)
+    screen.width = max(screen.width, MIN_WIDTH)
+    return screen
 
 
 def check_writable(path: Path, *, force: bool) -> None:
     """Raise InputError when ``path`` cannot be written, before any long work starts."""
     if path.exists() and not force:
         raise InputError.single(str(path), "--save", "exists already; use --force to replace it")
-    if path.is_dir():
-        raise InputError.single(str(path), "--save", "is a folder; a file name is needed")
+    if path.exists() and not path.is_file():
+        message = "is no regular file (a folder or a device); a file name is needed"
+        raise InputError.single(str(path), "--save", message)
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise InputError.single(
             str(path), "--save", f"cannot be written: {path.parent} is no writable folder"
@@ -38,7 +42,8 @@ def check_writable(path: Path, *, force: bool) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write to a temporary file beside ``path``, then rename it into place."""
+    """Write to a temporary file beside ``path``, then rename it into place; links are followed."""
+    path = path.resolve()
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -32,7 +32,7 @@ def plan(
     tokens: Annotated[
         str | None, typer.Option(help="Tokens of the whole job, such as 15T.")
     ] = None,
-    precision: Annotated[str, typer.Option(help="bf16, fp16 or fp8.")] = "bf16",
+    precision: Annotated[str, typer.Option(help="bf16, fp16, fp8 or fp4.")] = "bf16",
     top: Annotated[int, typer.Option(min=1, help="Plans to show.")] = 5,
     margin: Annotated[
         float, typer.Option(help="Percent of HBM to leave free beyond the modelled overheads.")
@@ -68,6 +68,14 @@ def plan(
         from planner.plans.whynot import nothing_fits
 
         raise nothing_fits(question.contexts, result)
+    if save is not None:
+        from planner.plans.plan_file import plan_text
+
+        text = plan_text(
+            result.plans[0], model=argument_for_file(model), cluster=argument_for_file(cluster)
+        )
+        write_atomically(save, text)
+        typer.echo(f"saved plan 1 to {save}", err=True)
     if output_format is Format.json:
         from planner.report.json import render_json
 
@@ -80,11 +88,3 @@ def plan(
         from planner.report.text import print_answer
 
         print_answer(result, console())
-    if save is not None:
-        from planner.plans.plan_file import plan_text
-
-        text = plan_text(
-            result.plans[0], model=argument_for_file(model), cluster=argument_for_file(cluster)
-        )
-        write_atomically(save, text)
-        typer.echo(f"saved plan 1 to {save}", err=True)

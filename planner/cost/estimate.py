@@ -10,8 +10,8 @@ from planner.cost.subject import iteration_of, subject_of
 from planner.cost.time_items import time_items
 from planner.spec.strategy import Strategy
 
-NEGLIGIBLE_S = 1e-12
-"""Items below this are rounding, not time."""
+NEGLIGIBLE_FRACTION = 1e-11
+"""Items below this share of an iteration are rounding, not time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +66,7 @@ def estimate(context: Context, strategy: Strategy) -> Estimate:
         iteration_of(subject_of(_with_overlap(context, hidden=hidden), strategy))
         for hidden in (1.0, 0.0)
     )
+    negligible_s = NEGLIGIBLE_FRACTION * iter_time
     return Estimate(
         iter_time_s=iter_time,
         iter_time_s_lower=overlapped,
@@ -73,7 +74,7 @@ def estimate(context: Context, strategy: Strategy) -> Estimate:
         time={
             name: TimeItem(busy_s=float(item.busy_s[0]), exposed_s=float(item.exposed_s[0]))
             for name, item in items.items()
-            if max(float(item.busy_s[0]), abs(float(item.exposed_s[0]))) > NEGLIGIBLE_S
+            if max(float(item.busy_s[0]), abs(float(item.exposed_s[0]))) > negligible_s
         },
         slowest_stage=slowest,
         memory=memory_estimate(subject),

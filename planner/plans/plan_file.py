@@ -60,9 +60,9 @@ class StrategyPart(Strict):
 class EstimatePart(Strict):
     """What the model said when the plan was saved."""
 
-    iter_time_s: float
-    peak_bytes: float
-    mfu: float
+    iter_time_s: Annotated[float, Field(gt=0)]
+    peak_bytes: Annotated[float, Field(gt=0)]
+    mfu: Annotated[float, Field(gt=0)]
 
 
 class PlanFile(Strict):

@@ -261,8 +261,9 @@ def print_answer(answer: Answer, console: Console) -> None:
     console.print(plans_table(answer.plans, wide=wide, with_framework=several))
     fastest = answer.pareto[-1]
     if fastest.strategy.num_gpus < gpus:
+        is_faster = fastest.estimate.iter_time_s <= answer.plans[0].estimate.iter_time_s
         console.print(
-            f"{fastest.strategy.num_gpus:,} GPUs are no slower: "
+            f"{fastest.strategy.num_gpus:,} GPUs {'are no slower' if is_faster else 'come near'}: "
             f"{format_seconds(fastest.estimate.iter_time_s)} (see the next table)."
         )
     console.print("Fastest plan for each useful number of GPUs", style="bold")

@@ -18,6 +18,8 @@ def violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
     if batch != expected:
         message = f"dp x micro_batch x num_micro_batches must be {expected}; given {batch}"
         yield "num_micro_batches", message
+    if strategy.sequence_parallel and strategy.tp == 1:
+        yield "sequence_parallel", "needs tp > 1; given tp=1"
     yield from _stage_violations(context, strategy)
 
 
@@ -37,6 +39,8 @@ def _stage_violations(context: Context, strategy: Strategy) -> Iterator[Violatio
         if len(values) != strategy.pp:
             yield name, f"needs one number per stage: {strategy.pp}; given {len(values)}"
     num_layers = context.model.num_blocks
+    if min(layers) < 1:
+        yield "layers_per_stage", f"every stage needs a layer; given {min(layers)}"
     if sum(layers) != num_layers:
         yield "layers_per_stage", f"must add up to {num_layers} layers; given {sum(layers)}"
     if any(c + f > n for n, c, f in zip(layers, selective, full, strict=False)):

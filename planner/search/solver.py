@@ -166,12 +166,16 @@ def _hint(problem: cp_model.CpModel, variables: _Variables, hint: Split) -> None
 
 
 def solve_split(
-    model: StageModel, num_layers: int, *, hint: Split | None = None, time_limit_s: float = 10.0
+    model: StageModel,
+    num_layers: int,
+    *,
+    hint: Split | None = None,
+    deterministic_limit: float = 30.0,
 ) -> Split | None:
     """Return the optimal split of the one strategy in ``model``, or None when nothing fits.
 
-    Deterministic: one worker, fixed seed. ``is_optimal`` is False when the time limit struck
-    first.
+    Deterministic: one worker, fixed seed, a limit in the solver's own units of work rather than
+    seconds. ``is_optimal`` is False when the limit struck first.
     """
     assert len(model) == 1
     num_stages = int(model.strategy.pp[0])
@@ -185,7 +189,8 @@ def solve_split(
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = SEED
-    solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.max_deterministic_time = deterministic_limit
+    solver.parameters.catch_sigint_signal = False
     status = solver.solve(problem)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None

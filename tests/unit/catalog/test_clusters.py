@@ -56,7 +56,7 @@ def test_accelerators_that_do_not_fill_nodes_are_an_error() -> None:
 @pytest.mark.parametrize("count", ["0", "-2", "1.5", "1,000"])
 def test_counts_that_are_no_positive_whole_numbers_are_refused(count: str) -> None:
     argument = f"{count}xdgx-h100"
-    assert "whole number of at least 1" in problems_of(argument)[argument]
+    assert "whole number of 1 to 10,000,000" in problems_of(argument)[argument]
 
 
 @pytest.mark.parametrize("argument", ["", "dgx-h100", "x", "8 h100", "8x"])

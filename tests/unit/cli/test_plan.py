@@ -171,3 +171,35 @@ def test_model_and_cluster_files_work(planner: Any, tmp_path: Path) -> None:
     answer = json.loads(run.out)
     assert answer["plans"][0]["memory"]["usable_bytes"] == pytest.approx(0.96 * 40 * 2**30)
     assert any("hbm_gib" in note for note in answer["inputs"]["assumed"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("llama3-8b", "99999999999999999999xdgx-h100"), "1 to 10,000,000"),
+        (("llama3-8b", "1xdgx-h100", "--global-batch", "9" * 30), "at most 1,000,000,000"),
+        (("llama3-8b", "1xdgx-h100", "--seq-len", "9" * 30), "at most 100,000,000"),
+    ],
+)
+def test_absurd_sizes_are_refused_at_once(
+    planner: Any, arguments: tuple[str, ...], message: str
+) -> None:
+    run = planner("plan", *arguments)
+    assert run.code == 2
+    assert message in run.err
+
+
+def test_devices_are_not_replaced_by_plan_files(planner: Any) -> None:
+    run = planner(*SMALL, "--save", "/dev/null", "--force")
+    assert run.code == 2
+    assert "no regular file" in run.err
+    assert not Path("/dev/null").is_file()
+
+
+def test_a_link_is_followed_when_saving(planner: Any, tmp_path: Path) -> None:
+    target, link = tmp_path / "target.yaml", tmp_path / "link.yaml"
+    target.write_text("old")
+    link.symlink_to(target)
+    assert planner(*SMALL, "--save", str(link), "--force").code == 0
+    assert link.is_symlink()
+    assert "schema_version" in target.read_text()

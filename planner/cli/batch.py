@@ -1,0 +1,80 @@
+"""The global batch: given in sequences, in tokens, or by default."""
+
+import math
+
+from planner.cli.collector import Collector
+from planner.spec.cluster import ClusterSpec
+from planner.units import format_count
+
+MAX_GLOBAL_BATCH = 10**9
+DEFAULT_BATCH_TOKENS = 4 * 2**20
+DEFAULT_TOKENS_PER_ACCELERATOR = 1024
+"""Clusters beyond 4,096 accelerators get a larger default batch, as their runs have."""
+SMOOTH_BATCH = 64
+"""Batches that are no multiple of this get a hint."""
+
+
+def read_global_batch(
+    collector: Collector,
+    notes: list[str],
+    sequences: int | None,
+    tokens: str | None,
+    *,
+    seq_len: int | None,
+    cluster: ClusterSpec | None,
+) -> int | None:
+    """Return the batch in sequences; None when something was noted as wrong."""
+    num_tokens = collector.count("--global-batch-tokens", tokens)
+    if sequences is not None and tokens is not None:
+        collector.add("--global-batch", "contradicts --global-batch-tokens; give one of them")
+        return None
+    if sequences is not None:
+        return _checked(collector, sequences)
+    if seq_len is None:
+        return None
+    if tokens is not None:
+        return num_tokens and _from_tokens(collector, notes, num_tokens, seq_len)
+    return _default(notes, seq_len, cluster)
+
+
+def _checked(collector: Collector, sequences: int) -> int | None:
+    if 1 <= sequences <= MAX_GLOBAL_BATCH:
+        return sequences
+    allowed = "at least 1 sequence" if sequences < 1 else f"at most {MAX_GLOBAL_BATCH:,} sequences"
+    collector.add("--global-batch", f"must be {allowed}; given {sequences}")
+    return None
+
+
+def _from_tokens(
+    collector: Collector, notes: list[str], num_tokens: int, seq_len: int
+) -> int | None:
+    batch = round(num_tokens / seq_len)
+    if not 1 <= batch <= MAX_GLOBAL_BATCH:
+        limit = (
+            "less than one sequence" if batch < 1 else f"more than {MAX_GLOBAL_BATCH:,} sequences"
+        )
+        collector.add("--global-batch-tokens", f"{num_tokens} tokens are {limit} of {seq_len}")
+        return None
+    if batch >= SMOOTH_BATCH and batch % SMOOTH_BATCH:
+        rounder = round(batch / SMOOTH_BATCH) * SMOOTH_BATCH
+        notes.append(
+            f"hint: global batch {batch} has few divisors and so few layouts; "
+            f"--global-batch {rounder} has more"
+        )
+    if batch * seq_len != num_tokens:
+        notes.append(
+            f"global batch {batch} sequences: {format_count(batch * seq_len)} tokens, "
+            f"the nearest to {format_count(num_tokens)}"
+        )
+    return batch
+
+
+def _default(notes: list[str], seq_len: int, cluster: ClusterSpec | None) -> int:
+    num_accelerators = cluster.num_accelerators if cluster else 0
+    target = max(DEFAULT_BATCH_TOKENS, DEFAULT_TOKENS_PER_ACCELERATOR * num_accelerators)
+    batch = 1 << max(0, round(math.log2(target / seq_len)))
+    notes.append(
+        f"global batch {batch} sequences ({format_count(batch * seq_len)} tokens; default: about "
+        f"{format_count(target)})"
+    )
+    return batch
