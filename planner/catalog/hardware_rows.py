@@ -75,11 +75,6 @@ def describe_node(argument: str | Path) -> HardwareDetails:
     return _describe("nodes", argument)
 
 
-def describe_fabric(argument: str | Path) -> HardwareDetails:
-    """Return the figures of a fabric."""
-    return _describe("fabrics", argument)
-
-
 def describe_hardware(name: str) -> HardwareDetails:
     """Return the figures of whatever catalog entry has this name or alias."""
     for kind in KINDS:

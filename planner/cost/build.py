@@ -16,7 +16,7 @@ from planner.cost.data_parallel import (
 )
 from planner.cost.kernels import memory_bound_s
 from planner.cost.layer import LayerCosts, layer_costs
-from planner.cost.memory import StateBytes, offloads, shard_degree, state_bytes
+from planner.cost.memory import StateBytes, kept_whole, offloads, shard_degree, state_bytes
 from planner.cost.offload import host_optimizer_s, nvme_optimizer_s, parameter_fetch_s
 from planner.cost.stage import StageModel
 from planner.cost.topology import Group, group_of
@@ -47,6 +47,13 @@ class Parts:
     """For the embedding and the head."""
     layer_dp: DataParallelCosts
     """For a layer: dense parameters over dp, experts over dp / ep."""
+
+    def layer_bytes(self, state: str) -> Array:
+        """Bytes of one layer's weights, gradients, optimizer, host or device states."""
+        dense, expert = getattr(self.states, state), getattr(self.expert_states, state)
+        share = self.expert_fraction
+        mean: Array = self.params * (dense * (1.0 - share) + expert * share)
+        return mean
 
 
 def build_parts(context: Context, strategy: StrategyColumns) -> Parts:
@@ -228,9 +235,9 @@ def transient_layer_bytes(context: Context, strategy: StrategyColumns, parts: Pa
     caller adds two boundary activations: the gradient a layer receives and the one it returns.
     """
     states = context.traits.states
-    kept_whole = (strategy.pp > 1) & (not states.zero3_reshards_under_pp)
-    gathered = np.where((strategy.zero_stage >= 3) & ~kept_whole, states.zero3_gathered_layers, 0.0)
-    whole_gradient = np.where((strategy.zero_stage >= 2) & ~kept_whole, 1.0, 0.0)
+    split = ~kept_whole(strategy, states)
+    gathered = np.where((strategy.zero_stage >= 3) & split, states.zero3_gathered_layers, 0.0)
+    whole_gradient = np.where((strategy.zero_stage >= 2) & split, 1.0, 0.0)
     per_param = gathered * GATHERED_WEIGHT_BYTES + whole_gradient * states.gradient_reduce_bytes
     return parts.params * per_param
 
@@ -243,14 +250,6 @@ def stage_model(
     costs = parts.costs
     times = layer_times(context, strategy, parts)
     tail_layer, tail_first, tail_last = tail_pieces(context, strategy, parts, times)
-    layer_bytes = parts.params * (
-        parts.states.device * (1.0 - parts.expert_fraction)
-        + parts.expert_states.device * parts.expert_fraction
-    )
-    layer_host = parts.params * (
-        parts.states.host * (1.0 - parts.expert_fraction)
-        + parts.expert_states.host * parts.expert_fraction
-    )
     dummy = context.traits.kernels.dummy_weight_gradient_bytes
     saved = costs.at(costs.saved_bytes)
     selective_saved = costs.at(costs.selective_saved_bytes)
@@ -271,7 +270,7 @@ def stage_model(
         constant_s=tied_embedding_s(context, strategy, parts)
         + context.traits.overheads.step_overhead_s,
         stage_static_bytes=costs.at(costs.linear_params) * dummy,
-        layer_static_bytes=layer_bytes,
+        layer_static_bytes=parts.layer_bytes("device"),
         first_static_bytes=parts.first_params * parts.states.device,
         last_static_bytes=parts.last_params * parts.states.device
         + costs.at(costs.vocab_params) * dummy,
@@ -286,7 +285,7 @@ def stage_model(
         selective_workspace_bytes=saved - selective_saved,
         overhead_bytes=overhead_bytes(context, strategy),
         fragmentation_fraction=context.traits.overheads.fragmentation_fraction,
-        layer_host_bytes=layer_host,
+        layer_host_bytes=parts.layer_bytes("host"),
         first_host_bytes=parts.first_params * parts.states.host,
         last_host_bytes=parts.last_params * parts.states.host,
         usable_bytes=context.cluster.accelerator.hbm_bytes * (1.0 - context.margin_fraction),

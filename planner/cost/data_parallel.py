@@ -6,6 +6,7 @@ import numpy as np
 
 from planner.cost.collectives import collective_s
 from planner.cost.context import Context
+from planner.cost.memory import kept_whole
 from planner.cost.topology import Group
 from planner.spec.cluster import ClusterSpec, Collective
 from planner.spec.strategy import StrategyColumns
@@ -62,9 +63,9 @@ def data_parallel_costs(
     gather = _seconds_per_param("all_gather", stage_params, weights, group, cluster)
     layer_scatter = _seconds_per_param("reduce_scatter", layer_params, wire, group, cluster)
     layer_gather = _seconds_per_param("all_gather", layer_params, weights, group, cluster)
-    kept_whole = (strategy.pp > 1) & (not states.zero3_reshards_under_pp)
-    each = (stage >= 2) & states.reduces_every_micro_batch & ~kept_whole
-    gathers_each = (stage >= 3) & ~kept_whole
+    whole = kept_whole(strategy, states)
+    each = (stage >= 2) & states.reduces_every_micro_batch & ~whole
+    gathers_each = (stage >= 3) & ~whole
     return DataParallelCosts(
         reduce=np.where(stage == 0, all_reduce, np.where(each, 0.0, scatter)),
         gather=np.where((stage >= 1) & ~gathers_each, gather, 0.0),

@@ -1,5 +1,6 @@
 """What one layer, the embedding and the head cost per micro-batch, on distinct layer shapes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +21,8 @@ from planner.layers.block import (
     layer_groups,
     padded_vocab_size,
 )
-from planner.layers.op import ZERO, Comm, LayerShape, Op
-from planner.spec.cluster import ClusterSpec
+from planner.layers.op import ELEMENT_BYTES, ZERO, Comm, FlashAttention, Gemm, LayerShape, Op
+from planner.spec.cluster import AcceleratorSpec, ClusterSpec
 from planner.spec.job import JobSpec, Precision
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import StrategyColumns
@@ -29,7 +30,6 @@ from planner.spec.traits import FrameworkTraits, kernels_under
 from planner.units import Array, Index
 
 COMM_ITEM = {"tp": "tensor_parallel", "cp": "context_parallel", "ep": "expert_parallel"}
-COMPUTE_ITEMS = ("gemm", "attention", "memory_bound", "launch")
 COMM_ITEMS = ("tensor_parallel", "context_parallel", "expert_parallel")
 
 
@@ -118,16 +118,22 @@ class LayerCosts:
         return self.at(exposed_s(items))
 
 
-def _comm_items(
-    comms: tuple[Comm, ...],
-    strategy: StrategyColumns,
-    cluster: ClusterSpec,
-    traits: FrameworkTraits,
-) -> TimeItems:
-    hidden = {"tp": traits.overlap.tensor_parallel_hidden_fraction}
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What pricing an op needs beside the op."""
+
+    job: JobSpec
+    cluster: ClusterSpec
+    traits: FrameworkTraits
+    strategy: StrategyColumns
+
+
+def _comm_items(comms: tuple[Comm, ...], setting: Setting) -> TimeItems:
+    hidden = {"tp": setting.traits.overlap.tensor_parallel_hidden_fraction}
+    cluster = setting.cluster
     items: TimeItems = {}
     for comm in comms:
-        group = group_of(comm.axis, strategy, cluster)
+        group = group_of(comm.axis, setting.strategy, cluster)
         seconds = collective_s(
             comm.collective, comm.num_bytes, group, cluster, comm.copies_per_token
         )
@@ -148,43 +154,44 @@ def _precision(op: Op, job: JobSpec) -> Precision:
     return job.precision if in_fp8 else "bf16"
 
 
-def op_forward(
-    op: Op, job: JobSpec, cluster: ClusterSpec, traits: FrameworkTraits, strategy: StrategyColumns
-) -> TimeItems:
+def op_forward(op: Op, setting: Setting) -> TimeItems:
     """Forward seconds of one op by item."""
-    accelerator = cluster.accelerator
-    kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
-    precision = _precision(op, job)
-    gemm_time = ZERO + sum(gemm_s(gemm, accelerator, precision) for gemm in op.gemms)
-    traffic = op.forward_bytes * traits.kernels.memory_bound_multiplier
-    items = add_items(
-        _compute(kernel, gemm_time), _compute("memory_bound", memory_bound_s(traffic, accelerator))
-    )
-    if op.attention:
-        items = add_items(
-            items, _compute("attention", flash_attention_forward_s(op.attention, accelerator))
-        )
-    return add_items(items, _comm_items(op.forward_comms, strategy, cluster, traits))
+    traffic = op.forward_bytes * setting.traits.kernels.memory_bound_multiplier
+    return _op_items(op, setting, gemm_s, flash_attention_forward_s, traffic, op.forward_comms)
 
 
-def op_backward(
-    op: Op, job: JobSpec, cluster: ClusterSpec, traits: FrameworkTraits, strategy: StrategyColumns
-) -> TimeItems:
+def op_backward(op: Op, setting: Setting) -> TimeItems:
     """Backward seconds of one op by item, weight-gradient accumulation included."""
-    accelerator = cluster.accelerator
-    kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
-    precision = _precision(op, job)
-    gemm_time = ZERO + sum(gemm_backward_s(gemm, accelerator, precision) for gemm in op.gemms)
-    traffic = op.backward_bytes * traits.kernels.memory_bound_multiplier
-    traffic = traffic + op.params * traits.kernels.weight_gradient_bytes
-    items = add_items(
-        _compute(kernel, gemm_time), _compute("memory_bound", memory_bound_s(traffic, accelerator))
+    kernels = setting.traits.kernels
+    traffic = op.backward_bytes * kernels.memory_bound_multiplier
+    traffic = traffic + op.params * kernels.weight_gradient_bytes
+    return _op_items(
+        op, setting, gemm_backward_s, flash_attention_backward_s, traffic, op.backward_comms
     )
+
+
+def _op_items(
+    op: Op,
+    setting: Setting,
+    gemm_seconds: Callable[[Gemm, AcceleratorSpec, Precision], Array],
+    attention_seconds: Callable[[FlashAttention, AcceleratorSpec], Array],
+    traffic_bytes: Array,
+    comms: tuple[Comm, ...],
+) -> TimeItems:
+    """Matrix products, fused attention, memory-bound traffic and collectives of one pass.
+
+    Products without weights are unfused attention.
+    """
+    accelerator = setting.cluster.accelerator
+    kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
+    precision = _precision(op, setting.job)
+    gemm_time = ZERO + sum(gemm_seconds(gemm, accelerator, precision) for gemm in op.gemms)
+    traffic = _compute("memory_bound", memory_bound_s(traffic_bytes, accelerator))
+    items = add_items(_compute(kernel, gemm_time), traffic)
     if op.attention:
-        items = add_items(
-            items, _compute("attention", flash_attention_backward_s(op.attention, accelerator))
-        )
-    return add_items(items, _comm_items(op.backward_comms, strategy, cluster, traits))
+        attention = attention_seconds(op.attention, accelerator)
+        items = add_items(items, _compute("attention", attention))
+    return add_items(items, _comm_items(comms, setting))
 
 
 def _with_launch_floor(group: LayerGroup, items: TimeItems, floor_s: float) -> TimeItems:
@@ -247,17 +254,20 @@ def layer_costs(
     kernels = kernels_under(traits.kernels, job.precision)
     kinds = layer_groups(model, shape, kernels)
 
+    setting = Setting(job=job, cluster=cluster, traits=traits, strategy=rows)
+
     def forward(ops: tuple[Op, ...]) -> TimeItems:
-        return add_items(*(op_forward(op, job, cluster, traits, rows) for op in ops))
+        return add_items(*(op_forward(op, setting) for op in ops))
 
     def backward(ops: tuple[Op, ...]) -> TimeItems:
-        return add_items(*(op_backward(op, job, cluster, traits, rows) for op in ops))
+        return add_items(*(op_backward(op, setting) for op in ops))
 
     def repeated(ops: tuple[Op, ...]) -> TimeItems:
         return add_items(
             *(
-                scale_items(op_forward(op, job, cluster, traits, rows), op.selective_fraction)
+                scale_items(op_forward(op, setting), op.selective_fraction)
                 for op in ops
+                if np.any(op.selective_fraction)
             )
         )
 
@@ -267,7 +277,7 @@ def layer_costs(
     def kept(ops: tuple[Op, ...]) -> Array:
         return ZERO + sum(op.kept_bytes for op in ops)
 
-    boundary = shape.num_tokens * model.hidden_size * 2.0 / shape.sp
+    boundary = shape.num_tokens * model.hidden_size * ELEMENT_BYTES / shape.sp
     first = embedding_op(model, shape, traits)
     last = head_op(model, shape, traits)
     return LayerCosts(

@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns
 from planner.spec.traits import StateTraits
-from planner.units import Array
+from planner.units import Array, Mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +37,11 @@ def shard_degree(strategy: StrategyColumns, traits: StateTraits) -> Array:
     return strategy.dp * np.where(traits.sharded_over_cp, strategy.cp, 1) * 1.0
 
 
+def kept_whole(strategy: StrategyColumns, traits: StateTraits) -> Mask:
+    """True where pipelining keeps stage-3 weights and gradients whole between micro-batches."""
+    return np.asarray((strategy.pp > 1) & (not traits.zero3_reshards_under_pp))
+
+
 def state_bytes(strategy: StrategyColumns, traits: StateTraits, num_shards: Array) -> StateBytes:
     """Weights, gradients and optimizer bytes per parameter by ZeRO stage and offload.
 
@@ -46,7 +51,7 @@ def state_bytes(strategy: StrategyColumns, traits: StateTraits, num_shards: Arra
     take their gradient shard along (arXiv 2101.06840, section 4). Excludes padding.
     """
     stage = strategy.zero_stage
-    whole = (strategy.pp > 1) & (not traits.zero3_reshards_under_pp)
+    whole = kept_whole(strategy, traits)
     weights = np.where(stage >= 3, traits.zero3_weight_bytes / num_shards, traits.weight_bytes)
     weights = np.where((stage >= 3) & whole, traits.weight_bytes, weights)
     gradient_shards = np.where((stage >= 2) & ~whole, num_shards, 1.0)

@@ -42,14 +42,10 @@ class MemoryEstimate:
 def _state_items(subject: Subject, stage: int) -> dict[str, float]:
     """Weights, gradients, optimizer states and dummy weight gradients of one stage."""
     parts = subject.parts
-    expert = parts.expert_fraction
-    layer_params = subject.layers[0, stage] * parts.params
-    ends = subject.end_params(stage)
+    layers, ends = subject.layers[0, stage], subject.end_params(stage)
 
     def states(name: str) -> float:
-        dense, mixture = getattr(parts.states, name), getattr(parts.expert_states, name)
-        layers = layer_params * (dense * (1.0 - expert) + mixture * expert)
-        return float((layers + ends * dense)[0])
+        return float((layers * parts.layer_bytes(name) + ends * getattr(parts.states, name))[0])
 
     items = {name: states(name) for name in ("weights", "gradients", "optimizer")}
     linear = parts.costs.at(parts.costs.linear_params)

@@ -2,14 +2,12 @@
 
 import numpy as np
 
-from planner.layers.op import ZERO, Comm, FlashAttention, Gemm, LayerShape, Op
+from planner.layers.op import ELEMENT_BYTES, ZERO, Comm, FlashAttention, Gemm, LayerShape, Op
 from planner.layers.parameters import attention_params, cross_norm_params, norm_params
 from planner.spec.model import ModelSpec
 from planner.spec.traits import KernelTraits
 from planner.units import Array
 
-ELEMENT_BYTES = 2.0
-"""bf16 and fp16 activations."""
 QKV_TRAFFIC_BYTES = 6.0
 """Per query/key/value element: bias, split and rotary embedding read and write about three times.
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.layers.attention import ELEMENT_BYTES, attention_ops, cross_attention_ops
-from planner.layers.mlp import dense_ops, mlp_norm_op, moe_ops
-from planner.layers.op import ZERO, Gemm, LayerShape, Op
+from planner.layers.attention import attention_ops, cross_attention_ops, norm_op
+from planner.layers.mlp import dense_ops, moe_ops
+from planner.layers.op import ELEMENT_BYTES, ZERO, Gemm, LayerShape, Op
 from planner.layers.parameters import final_norm_params, layer_counts, mlp_params
 from planner.layers.selective import with_selective_policy
 from planner.spec.model import ModelSpec
@@ -39,7 +39,7 @@ def layer_groups(
 ) -> tuple[LayerGroup, ...]:
     """Return the kinds of layers of a model and their numbers, dense ones first."""
     attention = attention_ops(model, shape, traits)
-    norm = mlp_norm_op(model, shape, traits)
+    norm = norm_op("mlp_norm", model, shape, traits)
     extra = Op(name="extra", params=ZERO + float(model.extra_params_per_layer))
     mlp = dense_ops(
         model, shape, traits, ffn_size=float(model.ffn_size), parts=mlp_params(model, shape.tp)

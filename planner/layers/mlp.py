@@ -1,12 +1,7 @@
 """The feed-forward part of a layer as Ops: dense, or a mixture of experts."""
 
-from planner.layers.attention import (
-    ELEMENT_BYTES,
-    norm_op,
-    tp_entry_comms,
-    tp_exit_comms,
-)
-from planner.layers.op import ZERO, Comm, Gemm, LayerShape, Op
+from planner.layers.attention import tp_entry_comms, tp_exit_comms
+from planner.layers.op import ELEMENT_BYTES, ZERO, Comm, Gemm, LayerShape, Op
 from planner.layers.parameters import Parts, moe_params
 from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.traits import KernelTraits
@@ -155,8 +150,3 @@ def moe_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
         exchange_op("combine", model, moe, shape, traits),
         *shared,
     )
-
-
-def mlp_norm_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
-    """The norm before the feed-forward part, with its residual and dropout."""
-    return norm_op("mlp_norm", model, shape, traits)

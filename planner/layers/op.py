@@ -12,6 +12,8 @@ from planner.spec.cluster import Collective
 from planner.units import Array
 
 ZERO: Array = np.zeros(1)
+ELEMENT_BYTES = 2.0
+"""bf16 and fp16 activations."""
 Axis = Literal["tp", "cp", "ep"]
 
 

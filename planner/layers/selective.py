@@ -8,12 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.layers.op import LayerShape, Op
+from planner.layers.op import ELEMENT_BYTES, LayerShape, Op
 from planner.spec.model import ModelSpec
 from planner.spec.traits import KernelTraits
 from planner.units import Array
-
-ELEMENT_BYTES = 2.0
 
 
 def attention_core_policy(op: Op) -> Op:

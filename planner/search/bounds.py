@@ -166,16 +166,17 @@ class Refined:
 def refine(model: StageModel, num_stages: int, num_layers: int) -> Refined:
     """Bisect the slowest stage's time with memory limits, then round to a concrete split."""
     limits = stage_limits(model, num_stages)
-    low = slowest_bound_s(model, num_layers)
+    least = slowest_bound_s(model, num_layers)
     dearest = model.layer_s + np.maximum(model.selective_s, model.full_s)
     high = limits.fixed_s.max(axis=1) + dearest * num_layers
-    at_low = holds_model(model, max_layers(model, limits, low * (1 + ROUNDING)), num_layers)
-    high = np.where(at_low, low * (1 + ROUNDING), high)
+    just_above = least * (1 + ROUNDING)
+    at_least = holds_model(model, max_layers(model, limits, just_above), num_layers)
+    low, high = least, np.where(at_least, just_above, high)
     for _ in range(NUM_BISECTIONS):
         middle = 0.5 * (low + high)
         holds = holds_model(model, max_layers(model, limits, middle), num_layers)
         low, high = np.where(holds, low, middle), np.where(holds, middle, high)
-    low = np.where(at_low, slowest_bound_s(model, num_layers), low)
+    low = np.where(at_least, least, low)
     most = max_layers(model, limits, high)
     layers = _spread(model, most, num_layers)
     selective, full = _policies(model, limits, layers)

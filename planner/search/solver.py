@@ -9,6 +9,7 @@ nearest (relative error below 1e-5 per stage); memory in bytes, usage rounded up
 down.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,14 +50,6 @@ class _Variables:
     any_full: list[cp_model.IntVar]
 
 
-def _down(value: float) -> int:
-    return int(np.floor(value))
-
-
-def _up(value: float) -> int:
-    return int(np.ceil(value))
-
-
 def _variables(
     problem: cp_model.CpModel, model: StageModel, num_stages: int, num_layers: int
 ) -> _Variables:
@@ -95,19 +88,19 @@ def _add_memory(
         by_selective = flight[i] * (model.saved_bytes[0] - model.selective_saved_bytes[0])
         by_full = flight[i] * (model.saved_bytes[0] - model.full_saved_bytes[0])
         used = (
-            _up(per_layer) * layers
-            - _down(by_selective) * variables.selective[i]
-            - _down(by_full) * variables.full[i]
+            math.ceil(per_layer) * layers
+            - math.floor(by_selective) * variables.selective[i]
+            - math.floor(by_full) * variables.full[i]
         )
         room = limits.room_bytes[0, i]
         for less_room, is_used in (
             (limits.selective_room_bytes[0, i], variables.any_selective[i]),
             (limits.full_room_bytes[0, i], variables.any_full[i]),
         ):
-            workspace = _up(max(room - less_room, 0.0))
-            problem.add(used + workspace * is_used <= _down(room))
+            workspace = math.ceil(max(room - less_room, 0.0))
+            problem.add(used + workspace * is_used <= math.floor(room))
         if np.isfinite(limits.max_host_layers[0, i]):
-            problem.add(layers <= int(np.floor(limits.max_host_layers[0, i] + 1e-9)))
+            problem.add(layers <= math.floor(limits.max_host_layers[0, i] + 1e-9))
 
 
 def _add_objective(problem: cp_model.CpModel, model: StageModel, variables: _Variables) -> None:

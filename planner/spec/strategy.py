@@ -13,7 +13,6 @@ OFFLOAD_CODES = (
     "optimizer:nvme",
     "optimizer+parameters:nvme",
 )
-RECOMPUTE_POLICIES = ("none", "selective", "full")
 
 
 @dataclass(frozen=True, kw_only=True)
