@@ -1,4 +1,4 @@
-"""Regenerate docs/accuracy.md from the published runs: ``python scripts/accuracy.py``."""
+"""Regenerate docs/accuracy.md and the frameworks' uncertainty from the published runs."""
 
 from pathlib import Path
 
@@ -8,5 +8,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 if __name__ == "__main__":
     write_accuracy(
-        ROOT / "tests" / "validation" / "published_runs.jsonl", ROOT / "docs" / "accuracy.md"
+        ROOT / "tests" / "validation" / "published_runs.jsonl",
+        ROOT / "docs" / "accuracy.md",
+        ROOT / "planner" / "frameworks" / "uncertainty.yaml",
     )

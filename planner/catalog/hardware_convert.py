@@ -68,6 +68,7 @@ def to_accelerator(
         attention_flash2=_to_attention(file.attention_flash2 or file.attention),
         collectives=_to_collectives(file.collectives, where, collectives_scale(file, node)),
         tdp_w=_scaled(file.tdp_w, 1),
+        context_bytes=_scaled(file.context_gib, GIB),
         usual_node=file.usual_node,
         assumptions=_assumed(file, name),
     )

@@ -79,6 +79,7 @@ class AcceleratorFile(HardwareFile):
     fp8_dense_tflops: Figure | None = None
     fp4_dense_tflops: Figure | None = None
     tdp_w: Figure | None = None
+    context_gib: Figure | None = None
     scale_up_gb_per_s_per_direction: Figure | None = None
     memory_bound_fraction: Figure
     usual_node: str | None = None

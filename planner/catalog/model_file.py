@@ -94,6 +94,7 @@ class ModelFile(Strict):
     sliding_window: NonNegative = 0
     moe: MoeSection | None = None
     mla: MlaSection | None = None
+    embedding_norm: bool = False
     extra_params: tuple[ExtraParams, ...] = Field(default=(), strict=False)
     extra_params_per_layer: tuple[ExtraParams, ...] = Field(default=(), strict=False)
     params_expected: Positive | None = None

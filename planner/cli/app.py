@@ -7,7 +7,7 @@ from collections.abc import Callable
 import typer
 
 from planner import __version__
-from planner.cli import explain, hardware, models, plan, validate
+from planner.cli import explain, hardware, memory, models, plan, validate
 from planner.errors import InputError, PlannerError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("plan")(plan.plan)
+app.command("memory")(memory.memory)
 app.command("explain")(explain.explain)
 app.command("models")(models.models)
 app.command("hardware")(hardware.hardware)

@@ -23,7 +23,7 @@ def explain(
     result = estimate(context, strategy)
     screen = console()
     if what in ("", "memory"):
-        print_memory(result, context.margin_fraction, screen)
+        print_memory(result, screen)
     if what in ("", "time"):
         print_time(result, screen)
     if what not in ("", "memory", "time"):

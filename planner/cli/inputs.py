@@ -1,6 +1,7 @@
 """Turns command-line arguments into contexts, collecting every problem before it complains."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -11,10 +12,14 @@ from planner.cli.batch import read_global_batch
 from planner.cli.collector import Collector
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
-from planner.frameworks.registry import FRAMEWORKS, load_traits
+from planner.errors import InputError
+from planner.frameworks.optimizers import ADAM
+from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits
+from planner.frameworks.settings import with_optimizer, with_recompute_modules
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec, Precision
 from planner.spec.model import ModelSpec
+from planner.spec.traits import FrameworkTraits
 
 ANY_FRAMEWORK = "any"
 DEFAULT_SEQ_LEN = 8192
@@ -93,13 +98,42 @@ def _assumptions(cluster: ClusterSpec, precision: Precision) -> list[str]:
     return notes
 
 
-def _unsupported_hardware(names: tuple[str, ...], cluster: ClusterSpec) -> list[str]:
+def _unsupported_hardware(chosen: list[FrameworkTraits], cluster: ClusterSpec) -> list[str]:
     vendor = cluster.accelerator.vendor
     return [
-        f"{name} runs on {vendor} hardware; it is made for {', '.join(vendors)}"
-        for name in names
-        if vendor not in (vendors := load_traits(name).support.vendors)
+        f"{traits.name} runs on {vendor} hardware; it is made for "
+        f"{', '.join(traits.support.vendors)}"
+        for traits in chosen
+        if vendor not in traits.support.vendors
     ]
+
+
+def _with_options(
+    collector: Collector,
+    traits: FrameworkTraits,
+    margin_percent: float | None,
+    recompute_modules: str | None,
+    optimizer: str,
+) -> FrameworkTraits:
+    """Traits with the uncertainty, the recompute modules and the optimizer a user gives."""
+    traits = collector.read(partial(with_optimizer, traits, optimizer)) or traits
+    if recompute_modules is not None:
+        names = [name.strip() for name in recompute_modules.split(",") if name.strip()]
+        traits = collector.read(partial(with_recompute_modules, traits, names)) or traits
+    if margin_percent is not None:
+        traits = replace(traits, memory_uncertainty_fraction=margin_percent / 100.0)
+    return traits
+
+
+def read_layers(text: str | None) -> tuple[int, ...] | None:
+    """Layers of every stage from ``10,11,11,10``."""
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        message = f"needs one whole number per stage, such as 10,11,11,10; given {text!r}"
+        raise InputError.single("command line", "--layers-per-stage", message) from None
 
 
 def read_question(
@@ -112,20 +146,27 @@ def read_question(
     global_batch_tokens: str | None,
     seq_len: int | None,
     tokens: str | None,
-    margin_percent: float,
+    margin_percent: float | None,
+    profile: str = CURRENT,
+    recompute_modules: str | None = None,
+    optimizer: str = ADAM,
 ) -> Question:
     """Read all arguments; raises one InputError with every problem found."""
     collector, notes = Collector(), list[str]()
     model_spec = collector.read(lambda: load_model(model))
     cluster_spec = collector.read(lambda: load_cluster(cluster))
-    names = _frameworks(collector, framework)
+    chosen = [
+        _with_options(collector, traits, margin_percent, recompute_modules, optimizer)
+        for name in _frameworks(collector, framework)
+        if (traits := collector.read(partial(load_traits, name, profile))) is not None
+    ]
     kind = _precision(collector, precision, cluster_spec)
     length = _seq_len(collector, seq_len, model_spec, notes)
     batch = read_global_batch(
         collector, notes, global_batch, global_batch_tokens, seq_len=length, cluster=cluster_spec
     )
     total = collector.count("--tokens", tokens)
-    if not 0.0 <= margin_percent < 100.0:
+    if margin_percent is not None and not 0.0 <= margin_percent < 100.0:
         collector.add("--margin", f"must be from 0 to below 100 percent; given {margin_percent}")
     collector.finish()
     assert model_spec is not None
@@ -133,21 +174,29 @@ def read_question(
     assert length is not None
     assert batch is not None
     job = JobSpec(global_batch=batch, seq_len=length, precision=kind, total_tokens=total)
-    if margin_percent:
-        notes.append(f"{margin_percent:g} % of HBM left free for what the model misses (--margin)")
     notes += _assumptions(cluster_spec, kind)
-    notes += _unsupported_hardware(names, cluster_spec)
+    notes += _unsupported_hardware(chosen, cluster_spec)
     contexts = tuple(
         Context(
             model=model_spec,
             job=job,
             cluster=cluster_spec,
-            traits=load_traits(name),
-            margin_fraction=margin_percent / 100.0,
+            traits=traits,
+            margin_fraction=traits.memory_uncertainty_fraction,
         )
-        for name in names
+        for traits in chosen
     )
     return Question(contexts=contexts, notes=tuple(notes))
+
+
+def margin_notes(contexts: tuple[Context, ...], *, given: bool) -> tuple[str, ...]:
+    """How much of HBM a search leaves free, and why."""
+    why = "--margin" if given else "how far peaks were off on published runs; --margin changes it"
+    return tuple(
+        f"{context.traits.name}: {context.margin_fraction:.1%} of HBM left free ({why})"
+        for context in contexts
+        if context.margin_fraction
+    )
 
 
 def argument_for_file(argument: str) -> str:

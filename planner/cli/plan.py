@@ -32,11 +32,19 @@ def plan(
     tokens: Annotated[
         str | None, typer.Option(help="Tokens of the whole job, such as 15T.")
     ] = None,
+    optimizer: Annotated[
+        str, typer.Option(help="adam, adam-bf16, adam-8bit, sgd, lion, adafactor, muon, ...")
+    ] = "adam",
+    recompute_modules: Annotated[
+        str | None,
+        typer.Option(help="What selective recomputation repeats, such as layernorm,mlp."),
+    ] = None,
     precision: Annotated[str, typer.Option(help="bf16, fp16, fp8 or fp4.")] = "bf16",
     top: Annotated[int, typer.Option(min=1, help="Plans to show.")] = 5,
     margin: Annotated[
-        float, typer.Option(help="Percent of HBM to leave free beyond the modelled overheads.")
-    ] = 4.0,
+        float | None,
+        typer.Option(help="Percent of HBM to leave free [the error on published runs]."),
+    ] = None,
     output_format: Annotated[
         Format, typer.Option("--format", help="Output format.")
     ] = Format.table,
@@ -44,7 +52,7 @@ def plan(
     force: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
 ) -> None:
     """Search all layouts, keep what fits, rank by iteration time."""
-    from planner.cli.inputs import argument_for_file, read_question
+    from planner.cli.inputs import argument_for_file, margin_notes, read_question
     from planner.cli.output import check_writable, console, write_atomically
     from planner.cli.progress import delayed_progress
     from planner.plans.plan import answer
@@ -56,6 +64,8 @@ def plan(
         cluster=cluster,
         framework=framework,
         precision=precision,
+        optimizer=optimizer,
+        recompute_modules=recompute_modules,
         global_batch=global_batch,
         global_batch_tokens=global_batch_tokens,
         seq_len=seq_len,
@@ -63,7 +73,8 @@ def plan(
         margin_percent=margin,
     )
     with delayed_progress() as progress:
-        result = answer(question.contexts, top=top, notes=question.notes, progress=progress)
+        notes = (*question.notes, *margin_notes(question.contexts, given=margin is not None))
+        result = answer(question.contexts, top=top, notes=notes, progress=progress)
     if not result.plans:
         from planner.plans.whynot import nothing_fits
 

@@ -7,7 +7,7 @@ import numpy as np
 from planner.cost.collectives import collective_s
 from planner.cost.context import Context
 from planner.cost.memory import kept_whole
-from planner.cost.topology import Group
+from planner.cost.topology import Group, group_of
 from planner.spec.cluster import ClusterSpec, Collective
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
@@ -53,7 +53,9 @@ def data_parallel_costs(
     Stage 0: one all-reduce of gradients. Stages 1-2: reduce-scatter, and all-gather of weights.
     Stage 2 with ``reduces_every_micro_batch`` and stage 3 repeat the reduction each micro-batch;
     stage 3 gathers twice each micro-batch, or once an iteration where it does not reshard under
-    pipelining (arXiv 1910.02054, section 7; arXiv 2304.11277, section 3).
+    pipelining (arXiv 1910.02054, section 7; arXiv 2304.11277, section 3). Replicas of the
+    sharding group all-reduce each rank's shard of the gradients after it is scattered
+    (hybrid sharding, arXiv 2304.11277, section 3.2.2).
     """
     states, cluster = context.traits.states, context.cluster
     stage = strategy.zero_stage
@@ -63,6 +65,15 @@ def data_parallel_costs(
     gather = _seconds_per_param("all_gather", stage_params, weights, group, cluster)
     layer_scatter = _seconds_per_param("reduce_scatter", layer_params, wire, group, cluster)
     layer_gather = _seconds_per_param("all_gather", layer_params, weights, group, cluster)
+    replicas = group_of("dp_replicate", strategy, cluster)
+    if np.any(replicas.size > 1):
+        shard_bytes = wire / np.where(stage >= 1, group.size, 1.0)
+        across = _seconds_per_param("all_reduce", stage_params, shard_bytes, replicas, cluster)
+        layer_across = _seconds_per_param(
+            "all_reduce", layer_params, shard_bytes, replicas, cluster
+        )
+        all_reduce, scatter = all_reduce + across, scatter + across
+        layer_scatter = layer_scatter + layer_across
     whole = kept_whole(strategy, states)
     each = (stage >= 2) & states.reduces_every_micro_batch & ~whole
     gathers_each = (stage >= 3) & ~whole

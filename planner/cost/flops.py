@@ -28,7 +28,7 @@ def model_flops_per_iteration(model: ModelSpec, job: JobSpec, traits: FrameworkT
         micro_batch=one, seq_len=job.seq_len, tp=one, cp=one, ep=one, sequence_parallel=0 * one
     )
     flops = 0.0
-    for group in layer_groups(model, shape, traits.kernels):
+    for group in layer_groups(model, shape, traits):
         for op in group.ops:
             flops += group.num_layers * sum(gemm.flops.item() for gemm in op.gemms)
             if op.attention:

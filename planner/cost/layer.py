@@ -1,7 +1,7 @@
 """What one layer, the embedding and the head cost per micro-batch, on distinct layer shapes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,12 +21,21 @@ from planner.layers.block import (
     layer_groups,
     padded_vocab_size,
 )
-from planner.layers.op import ELEMENT_BYTES, ZERO, Comm, FlashAttention, Gemm, LayerShape, Op
+from planner.layers.op import (
+    ELEMENT_BYTES,
+    ZERO,
+    Comm,
+    FlashAttention,
+    Gemm,
+    LayerShape,
+    Op,
+    total_bytes,
+)
 from planner.spec.cluster import AcceleratorSpec, ClusterSpec
 from planner.spec.job import JobSpec, Precision
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import StrategyColumns
-from planner.spec.traits import FrameworkTraits, kernels_under
+from planner.spec.traits import FrameworkTraits, under_precision
 from planner.units import Array, Index
 
 COMM_ITEM = {"tp": "tensor_parallel", "cp": "context_parallel", "ep": "expert_parallel"}
@@ -76,10 +85,21 @@ def exposed_s(items: TimeItems) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LayerMemory:
+    """Parameters and kept activations of one layer, on distinct layer shapes."""
+
+    params: Array
+    expert_params: Array
+    saved_bytes: Array
+    selective_saved_bytes: Array
+
+
+@dataclass(frozen=True, kw_only=True)
 class LayerCosts:
     """Costs on distinct layer shapes; ``index`` maps every strategy to its shape.
 
-    Layers of several kinds (dense and mixture) are averaged, weighted by their number.
+    Times of layers of several kinds (dense and mixture) are averaged, weighted by their number;
+    their memory is too, except that leading dense layers are kept apart.
     """
 
     index: Index
@@ -88,11 +108,18 @@ class LayerCosts:
     backward: TimeItems
     selective: TimeItems
     """The part of the forward that selective recomputation repeats."""
-    saved_bytes: Array
-    selective_saved_bytes: Array
-    full_saved_bytes: Array
     params: Array
     expert_params: Array
+    body: LayerMemory
+    """Mean of all layers but the leading ones."""
+    lead: LayerMemory
+    """A leading layer; like the body where there is none."""
+    num_leading: int
+    largest_saved_bytes: Array
+    """Of the kind of layer that keeps most."""
+    largest_selective_saved_bytes: Array
+    backward_bytes: Array
+    """Gradients alive together in a layer's backward, of the largest kind."""
     first: TimeItems
     """Embedding, forward and backward."""
     first_params: Array
@@ -251,9 +278,9 @@ def layer_costs(
     """Cost of layers, embedding and head for every distinct layer shape of the columns."""
     rows, index = _distinct(strategy)
     shape = layer_shape(rows, job)
-    kernels = kernels_under(traits.kernels, job.precision)
-    kinds = layer_groups(model, shape, kernels)
-
+    traits = under_precision(traits, job.precision)
+    kernels = traits.kernels
+    kinds = layer_groups(model, shape, traits)
     setting = Setting(job=job, cluster=cluster, traits=traits, strategy=rows)
 
     def forward(ops: tuple[Op, ...]) -> TimeItems:
@@ -271,12 +298,6 @@ def layer_costs(
             )
         )
 
-    def saved(ops: tuple[Op, ...]) -> Array:
-        return ZERO + sum(op.saved_bytes for op in ops)
-
-    def kept(ops: tuple[Op, ...]) -> Array:
-        return ZERO + sum(op.kept_bytes for op in ops)
-
     boundary = shape.num_tokens * model.hidden_size * ELEMENT_BYTES / shape.sp
     first = embedding_op(model, shape, traits)
     last = head_op(model, shape, traits)
@@ -292,9 +313,12 @@ def layer_costs(
             [_with_launch_floor(k, backward(k.ops), kernels.moe_launch_backward_s) for k in kinds],
         ),
         selective=_mean_items(kinds, [repeated(kind.ops) for kind in kinds]),
-        saved_bytes=_mean(kinds, [saved(kind.ops) for kind in kinds]),
-        selective_saved_bytes=_mean(kinds, [kept(kind.ops) for kind in kinds]),
-        full_saved_bytes=boundary,
+        body=_body_memory(kinds),
+        lead=_lead_memory(kinds),
+        num_leading=sum(kind.num_leading for kind in kinds),
+        largest_saved_bytes=_largest([_saved(kind.ops) for kind in kinds]),
+        largest_selective_saved_bytes=_largest([_kept(kind.ops) for kind in kinds]),
+        backward_bytes=_largest([total_bytes(kind.backward) for kind in kinds]),
         params=_mean(kinds, [_params(kind.ops, expert=False) for kind in kinds]),
         expert_params=_mean(kinds, [_params(kind.ops, expert=True) for kind in kinds]),
         first=add_items(forward((first,)), backward((first,))),
@@ -309,6 +333,43 @@ def layer_costs(
         * model.hidden_size,
         boundary_bytes=boundary,
     )
+
+
+def _saved(ops: tuple[Op, ...]) -> Array:
+    return ZERO + sum(op.saved_bytes for op in ops)
+
+
+def _kept(ops: tuple[Op, ...]) -> Array:
+    return ZERO + sum(op.kept_bytes for op in ops)
+
+
+def _largest(values: list[Array]) -> Array:
+    largest: Array = np.maximum.reduce(np.broadcast_arrays(*values))
+    return largest
+
+
+def _memory(kinds: tuple[LayerGroup, ...]) -> LayerMemory:
+    return LayerMemory(
+        params=_mean(kinds, [_params(kind.ops, expert=False) for kind in kinds]),
+        expert_params=_mean(kinds, [_params(kind.ops, expert=True) for kind in kinds]),
+        saved_bytes=_mean(kinds, [_saved(kind.ops) for kind in kinds]),
+        selective_saved_bytes=_mean(kinds, [_kept(kind.ops) for kind in kinds]),
+    )
+
+
+def _body_memory(kinds: tuple[LayerGroup, ...]) -> LayerMemory:
+    """Mean memory of the layers behind the leading ones."""
+    behind = tuple(
+        replace(kind, num_layers=kind.num_layers - kind.num_leading, num_leading=0)
+        for kind in kinds
+    )
+    return _memory(tuple(kind for kind in behind if kind.num_layers) or kinds)
+
+
+def _lead_memory(kinds: tuple[LayerGroup, ...]) -> LayerMemory:
+    """Memory of a leading layer; of the body where there is none."""
+    leading = tuple(kind for kind in kinds if kind.num_leading)
+    return _memory(leading) if leading else _body_memory(kinds)
 
 
 def _distinct_linear_params(groups: tuple[LayerGroup, ...]) -> Array:

@@ -8,6 +8,9 @@ from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns
 from planner.spec.traits import StateTraits
 from planner.units import Array, Mask
 
+ADAM_BYTES = 8.0
+"""Two fp32 moments."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StateBytes:
@@ -33,8 +36,9 @@ def offloads(strategy: StrategyColumns, what: str) -> Array:
 
 
 def shard_degree(strategy: StrategyColumns, traits: StateTraits) -> Array:
-    """Ranks over which ZeRO shards: dp, or dp · cp where the framework merges the two."""
-    return strategy.dp * np.where(traits.sharded_over_cp, strategy.cp, 1) * 1.0
+    """Ranks over which ZeRO shards: dp / dp_replicate, times cp where the framework merges them."""
+    merged = np.where(traits.sharded_over_cp, strategy.cp, 1)
+    return strategy.dp / strategy.dp_replicate * merged
 
 
 def kept_whole(strategy: StrategyColumns, traits: StateTraits) -> Mask:
@@ -42,13 +46,21 @@ def kept_whole(strategy: StrategyColumns, traits: StateTraits) -> Mask:
     return np.asarray((strategy.pp > 1) & (not traits.zero3_reshards_under_pp))
 
 
-def state_bytes(strategy: StrategyColumns, traits: StateTraits, num_shards: Array) -> StateBytes:
+def state_bytes(
+    strategy: StrategyColumns,
+    traits: StateTraits,
+    num_shards: Array,
+    optimizer_bytes: float = ADAM_BYTES,
+    master_bytes: float | None = None,
+) -> StateBytes:
     """Weights, gradients and optimizer bytes per parameter by ZeRO stage and offload.
 
-    Stage 1 shards the optimizer states K/N, stage 2 also the gradients, stage 3 also the
-    weights; every shard is 1/num_shards (arXiv 1910.02054, section 5). Under pipelining FSDP may
-    keep weights and gradients whole (``zero3_reshards_under_pp``). Offloaded optimizer states
-    take their gradient shard along (arXiv 2101.06840, section 4). Excludes padding.
+    ``optimizer_bytes`` are the optimizer's own states (Adam: two fp32 moments), to which master
+    weights are added. Stage 1 shards the optimizer states K/N, stage 2 also the gradients, stage
+    3 also the weights; every shard is 1/num_shards (arXiv 1910.02054, section 5). Under
+    pipelining FSDP may keep weights and gradients whole (``zero3_reshards_under_pp``). Offloaded
+    optimizer states take their gradient shard along (arXiv 2101.06840, section 4). Excludes
+    padding.
     """
     stage = strategy.zero_stage
     whole = kept_whole(strategy, traits)
@@ -56,14 +68,21 @@ def state_bytes(strategy: StrategyColumns, traits: StateTraits, num_shards: Arra
     weights = np.where((stage >= 3) & whole, traits.weight_bytes, weights)
     gradient_shards = np.where((stage >= 2) & ~whole, num_shards, 1.0)
     gradients = traits.gradient_bytes / gradient_shards
-    states = traits.optimizer_bytes + np.where(stage >= 1, traits.sharded_gradient_bytes, 0.0)
+    copies = np.where(
+        stage >= 1, traits.sharded_gradient_bytes, traits.unsharded_gradient_copy_bytes
+    )
+    master = traits.master_weight_bytes if master_bytes is None else master_bytes
+    states = master + optimizer_bytes + copies
     optimizer = states / np.where(stage >= 1, num_shards, 1.0)
     host_optimizer = offloads(strategy, "optimizer")
     host_parameters = offloads(strategy, "parameters")
     follow = host_optimizer * (stage >= 2)
+    staging = traits.host_staging_bytes / np.where(stage >= 1, num_shards, 1.0)
     return StateBytes(
         weights=weights * (1.0 - host_parameters),
         gradients=gradients * (1.0 - follow),
         optimizer=optimizer * (1.0 - host_optimizer),
-        host=optimizer * host_optimizer + weights * host_parameters + gradients * follow,
+        host=(optimizer + staging) * host_optimizer
+        + weights * host_parameters
+        + gradients * follow,
     )

@@ -46,7 +46,18 @@ class StageModel:
     """Per layer and micro-batch in flight, without recomputation."""
     selective_saved_bytes: Array
     full_saved_bytes: Array
+    num_leading: int
+    """Leading layers, all on the first stage; full recomputation takes them first, then
+    selective recomputation."""
+    lead_saved_bytes: Array
+    """By which a leading layer keeps more than another one, without recomputation."""
+    lead_selective_saved_bytes: Array
     first_saved_bytes: Array
+    receive_buffer_bytes: Array
+    """Per micro-batch of the iteration and direction, where the pipeline keeps such buffers.
+    Micro-batches in flight have theirs counted as the input that is kept."""
+    sent_saved_bytes: Array
+    """On every stage but the last, per micro-batch in flight: what was sent on."""
     layer_transient_bytes: Array
     """Largest short-lived tensors while a layer runs backward."""
     last_transient_bytes: Array
@@ -82,7 +93,7 @@ class StageModel:
         return len(self.strategy)
 
     @property
-    def allocated_limit_bytes(self) -> Array:
+    def held_limit_bytes(self) -> Array:
         """Bytes tensors may take: usable less overheads, less what fragmentation wastes."""
         budget = self.usable_bytes - self.overhead_bytes
         return budget / (1.0 + self.fragmentation_fraction)
@@ -121,7 +132,11 @@ def fixed_bytes(model: StageModel, stages: Array) -> Array:
     flight = in_flight_matrix(model, stages)
     at_first = model.first_static_bytes[:, None] + flight * model.first_saved_bytes[:, None]
     at_last = model.last_static_bytes[:, None]
-    return model.stage_static_bytes[:, None] + at_first * first + at_last * last
+    sent = flight * model.sent_saved_bytes[:, None] * (1.0 - last)
+    num = model.strategy.num_micro_batches[:, None]
+    received = (num - flight) * (1.0 - first) + num * (1.0 - last)
+    buffers = received * model.receive_buffer_bytes[:, None]
+    return model.stage_static_bytes[:, None] + at_first * first + at_last * last + sent + buffers
 
 
 def fixed_host_bytes(model: StageModel, stages: Array) -> Array:
@@ -171,20 +186,45 @@ def stage_time_s(
     )
 
 
-def stage_allocated_bytes(
+def leading_by_policy(
+    model: StageModel, selective: Array, full: Array, stages: Array
+) -> tuple[Array, Array]:
+    """Leading layers per stage that are not recomputed, and that are selectively.
+
+    All leading layers are on the first stage. Full recomputation takes the first layers of a
+    stage (Megatron-LM's ``block`` method), selective recomputation the next ones.
+    """
+    leading = model.num_leading * (stages == 0)
+    by_full = np.minimum(full, leading)
+    by_selective = np.minimum(selective, leading - by_full)
+    return leading - by_full - by_selective, by_selective
+
+
+def stage_held_bytes(
     model: StageModel,
     layers: Array,
     selective: Array,
     full: Array,
     stages: Array | None = None,
 ) -> Array:
-    """Peak allocated bytes of every stage (or of the given ones)."""
+    """Peak bytes the allocator holds on every stage (or on the given ones).
+
+    Tensors, and blocks that were freed but only another stream may use again. ``n`` layers hold
+    ``n · static + in flight · (kept by policy)``; fixed bytes and the largest transient are
+    added.
+    """
     stages = _stages_of(layers, stages)
     activations = in_flight_matrix(model, stages) * (
         (layers - selective - full) * model.saved_bytes[:, None]
         + selective * model.selective_saved_bytes[:, None]
         + full * model.full_saved_bytes[:, None]
     )
+    if model.num_leading:
+        kept, by_selective = leading_by_policy(model, selective, full, stages)
+        activations = activations + in_flight_matrix(model, stages) * (
+            kept * model.lead_saved_bytes[:, None]
+            + by_selective * model.lead_selective_saved_bytes[:, None]
+        )
     return (
         layers * model.layer_static_bytes[:, None]
         + fixed_bytes(model, stages)
@@ -204,9 +244,9 @@ def stage_peak_bytes(
 ) -> Array:
     """Peak bytes of every stage as the device sees them: fragmentation and overheads added.
 
-    ``allocated · (1 + fragmentation_fraction) + overhead``. Source: framework traits.
+    ``held · (1 + fragmentation_fraction) + overhead``. Source: framework traits.
     """
-    allocated = stage_allocated_bytes(model, layers, selective, full, stages)
+    allocated = stage_held_bytes(model, layers, selective, full, stages)
     return allocated * (1.0 + model.fragmentation_fraction) + model.overhead_bytes[:, None]
 
 
@@ -242,7 +282,7 @@ def iteration_s(model: StageModel, layers: Array, selective: Array, full: Array)
 
 def fits(model: StageModel, layers: Array, selective: Array, full: Array) -> Mask:
     """True where every stage is within HBM and host limits. C."""
-    allocated = stage_allocated_bytes(model, layers, selective, full)
-    device = allocated <= model.allocated_limit_bytes[:, None]
+    allocated = stage_held_bytes(model, layers, selective, full)
+    device = allocated <= model.held_limit_bytes[:, None]
     host = stage_host_bytes(model, layers) <= model.host_limit_bytes[:, None]
     return np.asarray((device & host).all(axis=1))

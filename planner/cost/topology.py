@@ -1,6 +1,7 @@
 """Where the ranks of a parallel group sit: how many of them share a scale-up domain.
 
-Axes are placed innermost first: tp, cp, dp (ep inside it), pp, as Megatron-LM does by default.
+Axes are placed innermost first: tp, cp, dp (ep inside it; sharding inside replication), pp, as
+Megatron-LM does by default.
 """
 
 from dataclasses import dataclass
@@ -30,20 +31,23 @@ def group_of(axis: str, strategy: StrategyColumns, cluster: ClusterSpec) -> Grou
 
     ``local = min(degree, max(1, domain // stride))``.
     """
+    shard = strategy.dp // strategy.dp_replicate
     stride = {
         "tp": np.ones_like(strategy.tp),
         "cp": strategy.tp,
         "ep": strategy.tp * strategy.cp,
-        "dp": strategy.tp * strategy.cp,
-        "dp_cp": strategy.tp,
-        "expert_dp": strategy.tp * strategy.cp * strategy.ep,
-        "expert_dp_cp": strategy.tp * strategy.ep,
+        "dp_shard": strategy.tp * strategy.cp,
+        "dp_shard_cp": strategy.tp,
+        "expert_dp_shard": strategy.tp * strategy.cp * strategy.ep,
+        "expert_dp_shard_cp": strategy.tp * strategy.ep,
+        "dp_replicate": strategy.tp * strategy.cp * shard,
         "pp": strategy.tp * strategy.cp * strategy.dp,
     }[axis]
     size = {
-        "dp_cp": strategy.dp * strategy.cp,
-        "expert_dp": strategy.dp // strategy.ep,
-        "expert_dp_cp": strategy.dp * strategy.cp // strategy.ep,
+        "dp_shard": shard,
+        "dp_shard_cp": shard * strategy.cp,
+        "expert_dp_shard": np.maximum(shard // strategy.ep, 1),
+        "expert_dp_shard_cp": np.maximum(shard * strategy.cp // strategy.ep, 1),
     }.get(axis)
     if size is None:
         size = getattr(strategy, axis)

@@ -8,11 +8,15 @@ from typing import Any
 import yaml
 
 from planner.errors import InputError
+from planner.frameworks.optimizers import ADAM, load_optimizer
+from planner.frameworks.saved_tables import load_saved_tables
 from planner.spec.traits import (
     FrameworkTraits,
     KernelTraits,
     OverheadTraits,
     OverlapTraits,
+    RecomputeModule,
+    RecomputeTraits,
     StateTraits,
     SupportTraits,
 )
@@ -22,6 +26,7 @@ CURRENT = "current"
 _SECTIONS: dict[str, type[Any]] = {
     "states": StateTraits,
     "kernels": KernelTraits,
+    "recompute": RecomputeTraits,
     "overlap": OverlapTraits,
     "overheads": OverheadTraits,
     "support": SupportTraits,
@@ -64,6 +69,38 @@ def trait_figures(framework: str, profile: str = CURRENT) -> dict[str, dict[str,
     return _resolve(framework, profile)
 
 
+def _modules(figures: dict[str, Any]) -> dict[str, Any]:
+    """The ``recompute`` section: every key beside ``selected`` is a module."""
+    modules = tuple(
+        RecomputeModule(
+            name=name,
+            drops=tuple(figure["value"].get("drops", ())),
+            repeats=figure["value"].get("repeats", {}),
+            only_beside=figure["value"].get("only_beside", {}),
+        )
+        for name, figure in figures.items()
+        if name != "selected"
+    )
+    return {"selected": figures["selected"]["value"], "modules": modules}
+
+
+def _values(section: str, figures: dict[str, Any]) -> dict[str, Any]:
+    if section == "recompute":
+        return _modules(figures)
+    values = {name: figure["value"] for name, figure in figures.items()}
+    if section == "kernels":
+        values["saved"] = load_saved_tables(values["saved"], values["loss"])
+    return values
+
+
+@cache
+def memory_uncertainty_fraction(framework: str) -> float:
+    """How far peaks were off on published runs, from uncertainty.yaml."""
+    path = resources.files("planner.frameworks").joinpath("uncertainty.yaml")
+    figures: dict[str, Any] = yaml.safe_load(path.read_text())
+    return float(figures[framework]["memory_percent"]) / 100.0
+
+
 @cache
 def load_traits(framework: str, profile: str = CURRENT) -> FrameworkTraits:
     """Return the traits of a framework profile; unknown names raise InputError."""
@@ -71,9 +108,15 @@ def load_traits(framework: str, profile: str = CURRENT) -> FrameworkTraits:
     sections = {}
     for section, cls in _SECTIONS.items():
         known = {field.name for field in fields(cls)}
-        values = {name: figure["value"] for name, figure in figures[section].items()}
+        values = _values(section, figures[section])
         assert set(values) == known, (framework, profile, section, set(values) ^ known)
         sections[section] = cls(
             **{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
         )
-    return FrameworkTraits(name=framework, profile=profile, **sections)
+    return FrameworkTraits(
+        name=framework,
+        profile=profile,
+        memory_uncertainty_fraction=memory_uncertainty_fraction(framework),
+        optimizer=load_optimizer(ADAM, framework),
+        **sections,
+    )

@@ -1,9 +1,16 @@
 """Self-attention as Ops: norm, qkv projection (or its low-rank form), core, output projection."""
 
-import numpy as np
-
-from planner.layers.op import ELEMENT_BYTES, ZERO, Comm, FlashAttention, Gemm, LayerShape, Op
+from planner.layers.op import (
+    ELEMENT_BYTES,
+    ZERO,
+    Comm,
+    FlashAttention,
+    Gemm,
+    LayerShape,
+    Op,
+)
 from planner.layers.parameters import attention_params, cross_norm_params, norm_params
+from planner.layers.saved import local_kv_heads, saved_by
 from planner.spec.model import ModelSpec
 from planner.spec.traits import KernelTraits
 from planner.units import Array
@@ -21,19 +28,20 @@ SCORE_BACKWARD_BYTES = 11.0
 def norm_op(name: str, model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     """Half of a block's norms, residual additions and dropouts.
 
-    Saved: ``norm_saved_bytes · h`` per token and norm, and a one-byte dropout mask; both divided
-    by tp only under sequence parallelism (arXiv 2205.05198, section 4.2). Excludes post-norms'
-    own traffic beyond the proportional share.
+    Saved: the table's ``norm`` section per norm and its ``residual`` section (dropout mask) once;
+    divided by tp only under sequence parallelism (arXiv 2205.05198, section 4.2). Excludes
+    post-norms' own traffic beyond the proportional share.
     """
     elements = shape.num_tokens * model.hidden_size / shape.sp
-    num_norms = model.norms_per_layer / 2.0
-    mask_bytes = 1.0 if traits.dropout else 0.0
     return Op(
         name=name,
         params=norm_params(model)["norms"].total / 2.0,
         forward_bytes=elements * traits.block_forward_bytes / 2.0,
         backward_bytes=elements * traits.block_backward_bytes / 2.0,
-        saved_bytes=elements * (traits.norm_saved_bytes * num_norms + mask_bytes),
+        saved=saved_by(
+            name, f"norm.{model.norm}", model, shape, traits, count=model.norms_per_layer / 2.0
+        )
+        + saved_by(name, "residual", model, shape, traits),
     )
 
 
@@ -82,15 +90,16 @@ def linear(name: str, m: Array, n: Array, k: Array, params: Array) -> Op:
 
 def local_kv_size(model: ModelSpec, tp: Array) -> Array:
     """Width of the key heads one tp rank holds; replicated when tp exceeds their number."""
-    return np.maximum(model.num_kv_heads / tp, 1.0) * model.head_dim
+    return local_kv_heads(model, tp) * model.head_dim
 
 
-def qkv_ops(model: ModelSpec, shape: LayerShape) -> tuple[Op, ...]:
+def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[Op, ...]:
     """Query, key and value projection, fused into one matmul.
 
-    Saved: rotated queries, keys and the values, 2·(q + 2·kv)/tp bytes per token.
+    Saved: the table's ``qkv`` section (rotated queries and keys, values). Excludes the gather of
+    key/value heads that tp splits.
     """
-    width = model.query_size / shape.tp + 2.0 * local_kv_size(model, shape.tp)
+    width = (model.query_size + 2.0 * model.kv_size) / shape.tp
     tokens = shape.num_tokens
     forward, backward = tp_entry_comms(model, shape)
     params = attention_params(model, shape.tp)["qkv"].total + norm_params(model)["qk_norm"].total
@@ -101,18 +110,19 @@ def qkv_ops(model: ModelSpec, shape: LayerShape) -> tuple[Op, ...]:
             gemms=(Gemm(m=tokens, n=width, k=ZERO + model.hidden_size),),
             forward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
             backward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
-            saved_bytes=tokens * width * ELEMENT_BYTES,
+            saved=saved_by("qkv", "qkv", model, shape, traits),
             forward_comms=forward,
             backward_comms=backward,
         ),
     )
 
 
-def mla_ops(model: ModelSpec, shape: LayerShape) -> tuple[Op, ...]:
+def mla_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[Op, ...]:
     """Low-rank query and key/value projections (arXiv 2405.04434, section 2.1).
 
-    Down-projections are replicated over tp, up-projections sharded by heads. Saved: the two
-    compressed vectors with their norms, and the expanded queries, keys and values.
+    Down-projections are replicated over tp, up-projections sharded by heads. Saved: the table's
+    ``mla_query``, ``mla_kv`` (compressed vectors with their norms) and ``mla_qkv`` (expanded
+    queries, keys and values) sections.
     """
     mla = model.mla
     assert mla is not None
@@ -129,7 +139,7 @@ def mla_ops(model: ModelSpec, shape: LayerShape) -> tuple[Op, ...]:
         Op(
             name="query_norm",
             params=ZERO + rank,
-            saved_bytes=tokens * rank * 2 * ELEMENT_BYTES,
+            saved=saved_by("query_norm", "mla_query", model, shape, traits),
         ),
     )
     width = heads * (2.0 * qk_dim + mla.v_head_dim)
@@ -140,7 +150,7 @@ def mla_ops(model: ModelSpec, shape: LayerShape) -> tuple[Op, ...]:
         Op(
             name="kv_norm",
             params=ZERO + kv_rank,
-            saved_bytes=tokens * (2 * kv_rank + mla.qk_rope_head_dim) * ELEMENT_BYTES,
+            saved=saved_by("kv_norm", "mla_kv", model, shape, traits),
         ),
         Op(
             name="kv_up",
@@ -154,7 +164,7 @@ def mla_ops(model: ModelSpec, shape: LayerShape) -> tuple[Op, ...]:
             ),
             forward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
             backward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
-            saved_bytes=tokens * width * ELEMENT_BYTES,
+            saved=saved_by("kv_up", "mla_qkv", model, shape, traits, widths={"kv": heads * qk_dim}),
             forward_comms=forward,
             backward_comms=backward,
         ),
@@ -165,8 +175,7 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     """Scores, softmax and weighted values.
 
     FLOPs of the square: 2·s²·heads·(d_qk + d_v)/(tp·cp) per sequence; flash kernels of decoders
-    skip the masked half. Saved: flash, 4 bytes per head and token (log-sum-exp); unfused,
-    ``5as/t`` bytes per token with dropout (arXiv 2205.05198, section 4.1), ``2as/t`` without.
+    skip the masked half. Saved: the table's ``attention_core.flash`` or ``.unfused`` section.
     Excludes sliding windows (computed as full attention).
     """
     heads = model.num_heads / shape.tp
@@ -188,7 +197,7 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
                 seq_len=seq_len,
                 rate_fraction=traits.attention_rate_fraction / (1.0 + ring_overhead),
             ),
-            saved_bytes=tokens * heads * 4.0,
+            saved=saved_by("attention_core", "attention_core.flash", model, shape, traits),
             forward_comms=(ring,),
             backward_comms=(ring, ring_back),
         )
@@ -203,21 +212,21 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
         ),
         forward_bytes=scores * SCORE_FORWARD_BYTES,
         backward_bytes=scores * SCORE_BACKWARD_BYTES,
-        saved_bytes=scores * (5.0 if traits.dropout else 2.0),
+        saved=saved_by("attention_core", "attention_core.unfused", model, shape, traits),
         forward_comms=(ring,),
         backward_comms=(ring, ring_back),
     )
 
 
 def output_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
-    """Row-parallel output projection; saves its input, 2 (fp8: 1)·heads·d_v/tp bytes per token."""
+    """Row-parallel output projection; keeps the table's ``attention_output`` section."""
     width = model.value_size / shape.tp
     forward, backward = tp_exit_comms(model, shape)
     return Op(
         name="attention_output",
         params=attention_params(model, shape.tp)["attention_output"].total,
         gemms=(Gemm(m=shape.num_tokens, n=ZERO + model.hidden_size, k=width),),
-        saved_bytes=shape.num_tokens * width * traits.attention_output_saved_bytes,
+        saved=saved_by("attention_output", "attention_output", model, shape, traits),
         forward_comms=forward,
         backward_comms=backward,
     )
@@ -237,7 +246,7 @@ def cross_attention_ops(
 
 def attention_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[Op, ...]:
     """Self-attention of one layer as Ops, in execution order."""
-    projections = mla_ops(model, shape) if model.mla else qkv_ops(model, shape)
+    projections = (mla_ops if model.mla else qkv_ops)(model, shape, traits)
     return (
         norm_op("attention_norm", model, shape, traits),
         *projections,

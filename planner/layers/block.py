@@ -6,8 +6,9 @@ import numpy as np
 
 from planner.layers.attention import attention_ops, cross_attention_ops, norm_op
 from planner.layers.mlp import dense_ops, moe_ops
-from planner.layers.op import ELEMENT_BYTES, ZERO, Gemm, LayerShape, Op
+from planner.layers.op import ZERO, Gemm, LayerShape, Op, SavedTensor
 from planner.layers.parameters import final_norm_params, layer_counts, mlp_params
+from planner.layers.saved import saved_by
 from planner.layers.selective import with_selective_policy
 from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits, KernelTraits
@@ -21,6 +22,10 @@ class LayerGroup:
     name: str
     num_layers: int
     ops: tuple[Op, ...]
+    num_leading: int = 0
+    """Of these, how many come before all others (DeepSeek's dense layers)."""
+    backward: tuple[SavedTensor, ...] = ()
+    """Gradients that live together while the layer runs backward."""
 
 
 def padded_vocab_size(model: ModelSpec, tp: Array, padding: int) -> Array:
@@ -35,32 +40,57 @@ def padded_vocab_size(model: ModelSpec, tp: Array, padding: int) -> Array:
 
 
 def layer_groups(
-    model: ModelSpec, shape: LayerShape, traits: KernelTraits
+    model: ModelSpec, shape: LayerShape, traits: FrameworkTraits
 ) -> tuple[LayerGroup, ...]:
     """Return the kinds of layers of a model and their numbers, dense ones first."""
-    attention = attention_ops(model, shape, traits)
-    norm = norm_op("mlp_norm", model, shape, traits)
+    kernels = traits.kernels
+    attention = attention_ops(model, shape, kernels)
+    norm = norm_op("mlp_norm", model, shape, kernels)
     extra = Op(name="extra", params=ZERO + float(model.extra_params_per_layer))
     mlp = dense_ops(
-        model, shape, traits, ffn_size=float(model.ffn_size), parts=mlp_params(model, shape.tp)
+        model, shape, kernels, ffn_size=float(model.ffn_size), parts=mlp_params(model, shape.tp)
     )
     groups = []
     for kind, num_layers in layer_counts(model).items():
         if not num_layers:
             continue
-        cross = cross_attention_ops(model, shape, traits) if kind == "cross" else ()
-        inner = moe_ops(model, shape, traits) if kind == "moe" else mlp
+        cross = cross_attention_ops(model, shape, kernels) if kind == "cross" else ()
+        inner = moe_ops(model, shape, kernels) if kind == "moe" else mlp
         ops = (*attention, *cross, norm, *inner, extra)
-        ops = with_selective_policy(ops, model, shape, traits)
-        groups.append(LayerGroup(name=kind, num_layers=num_layers, ops=ops))
+        ops = with_selective_policy(ops, model, shape, traits.recompute)
+        leading = model.moe.num_leading_dense_layers if model.moe and kind == "dense" else 0
+        groups.append(
+            LayerGroup(
+                name=kind,
+                num_layers=num_layers,
+                ops=ops,
+                num_leading=leading,
+                backward=backward_tensors(kind, model, shape, kernels),
+            )
+        )
     return tuple(groups)
+
+
+def backward_tensors(
+    kind: str, model: ModelSpec, shape: LayerShape, traits: KernelTraits
+) -> tuple[SavedTensor, ...]:
+    """Gradients alive together in a layer's backward: the table's ``backward`` section.
+
+    By default the gradient the layer receives and the one it returns, h each.
+    """
+    width = "gated" if model.gated_mlp else "plain"
+    place = "experts" if kind == "moe" else "mlp"
+    return saved_by("backward", f"backward.{place}_{width}", model, shape, traits) or saved_by(
+        "backward", "backward.default", model, shape, traits
+    )
 
 
 def embedding_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
     """Token and position embedding of the first stage.
 
     Parameters: V_padded · h / tp + positions · h + extras. Traffic: gather forward, scatter-add
-    backward, 4 and 8 bytes per element.
+    backward, 4 and 8 bytes per element. Saved: the table's ``embedding`` section, and the input
+    of a norm after the embedding (its output is the first layer's input).
     """
     vocab = padded_vocab_size(model, shape.tp, traits.support.vocab_padding)
     elements = shape.num_tokens * model.hidden_size
@@ -70,7 +100,12 @@ def embedding_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -
         + float(model.num_learned_positions * model.hidden_size + model.extra_params),
         forward_bytes=elements * 4.0,
         backward_bytes=elements * 8.0,
-        saved_bytes=elements * (1.0 if traits.kernels.dropout else 0.0) / shape.sp,
+        saved=saved_by("embedding", "embedding", model, shape, traits.kernels)
+        + (
+            saved_by("embedding_norm", f"norm.{model.norm}", model, shape, traits.kernels)[:1]
+            if model.embedding_norm
+            else ()
+        ),
     )
 
 
@@ -78,8 +113,8 @@ def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
     """Final norm, vocabulary projection and loss of the last stage.
 
     Parameters: the final norm, and V_padded · h / tp unless tied to an embedding on the same
-    rank (the pipeline's copy is added where stages are priced). Saved: logits and what the loss
-    keeps, ``loss_saved_bytes`` per logit, the norm's input and output.
+    rank (the pipeline's copy is added where stages are priced). Saved: the table's ``head``
+    section: logits and what the loss keeps, the norm's input and output.
     """
     vocab = padded_vocab_size(model, shape.tp, traits.support.vocab_padding) / shape.tp
     tokens, hidden = shape.num_tokens, float(model.hidden_size)
@@ -92,6 +127,6 @@ def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
         gemms=(Gemm(m=tokens, n=vocab, k=ZERO + hidden),),
         forward_bytes=tokens * vocab * traits.kernels.loss_traffic_bytes / 2.0,
         backward_bytes=tokens * vocab * traits.kernels.loss_traffic_bytes / 2.0,
-        saved_bytes=tokens * vocab * traits.kernels.loss_saved_bytes
-        + tokens * hidden * 2.0 * ELEMENT_BYTES / shape.sp,
+        saved=saved_by("head", "head", model, shape, traits.kernels)
+        + saved_by("loss", "loss", model, shape, traits.kernels, widths={"logits": vocab}),
     )

@@ -3,22 +3,21 @@
 from planner.layers.attention import tp_entry_comms, tp_exit_comms
 from planner.layers.op import ELEMENT_BYTES, ZERO, Comm, Gemm, LayerShape, Op
 from planner.layers.parameters import Parts, moe_params
+from planner.layers.saved import saved_by
 from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.traits import KernelTraits
+from planner.units import Array
 
 
-def _mlp_traits(model: ModelSpec, traits: KernelTraits) -> tuple[float, float, float]:
+def _mlp_traffic(model: ModelSpec, traits: KernelTraits) -> tuple[float, float]:
+    """Bytes of activation traffic per feed-forward element, forward and backward."""
     if model.gated_mlp:
-        return (
-            traits.mlp_saved_bytes_gated,
-            traits.mlp_forward_bytes_gated,
-            traits.mlp_backward_bytes_gated,
-        )
-    return (
-        traits.mlp_saved_bytes_plain,
-        traits.mlp_forward_bytes_plain,
-        traits.mlp_backward_bytes_plain,
-    )
+        return traits.mlp_forward_bytes_gated, traits.mlp_backward_bytes_gated
+    return traits.mlp_forward_bytes_plain, traits.mlp_backward_bytes_plain
+
+
+def _kind(model: ModelSpec) -> str:
+    return "gated" if model.gated_mlp else "plain"
 
 
 def dense_ops(
@@ -32,10 +31,10 @@ def dense_ops(
 ) -> tuple[Op, ...]:
     """Up (and gate) projection, activation, down projection.
 
-    Parameters: 2 or 3 matrices of h x ffn, split over tp by columns then rows. Saved per token:
-    ``mlp_saved_bytes · ffn / tp`` (pre-activation and activation output).
+    Parameters: 2 or 3 matrices of h x ffn, split over tp by columns then rows. Saved: the table's
+    ``mlp.gated`` or ``mlp.plain`` section (pre-activations and activation output).
     """
-    saved, forward_traffic, backward_traffic = _mlp_traits(model, traits)
+    forward_traffic, backward_traffic = _mlp_traffic(model, traits)
     width = ffn_size / shape.tp
     tokens, hidden = shape.num_tokens, ZERO + model.hidden_size
     num_up = 2.0 if model.gated_mlp else 1.0
@@ -53,7 +52,14 @@ def dense_ops(
             name=f"{name}_activation",
             forward_bytes=tokens * width * forward_traffic,
             backward_bytes=tokens * width * backward_traffic,
-            saved_bytes=tokens * width * saved,
+            saved=saved_by(
+                f"{name}_activation",
+                f"mlp.{_kind(model)}",
+                model,
+                shape,
+                traits,
+                widths={"ffn": width},
+            ),
         ),
         Op(
             name=f"{name}_down",
@@ -65,7 +71,7 @@ def dense_ops(
     )
 
 
-def _router_op(model: ModelSpec, moe: MoeSpec, shape: LayerShape) -> Op:
+def _router_op(model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     tokens = shape.num_tokens / shape.sp
     num_experts = ZERO + float(moe.num_experts)
     return Op(
@@ -73,7 +79,7 @@ def _router_op(model: ModelSpec, moe: MoeSpec, shape: LayerShape) -> Op:
         runs_in_16_bit=True,
         params=moe_params(model, shape.tp)["router"].total,
         gemms=(Gemm(m=tokens, n=num_experts, k=ZERO + model.hidden_size),),
-        saved_bytes=tokens * num_experts * 12.0,
+        saved=saved_by("router", "router", model, shape, traits),
     )
 
 
@@ -99,14 +105,16 @@ def exchange_op(
     )
 
 
-def experts_op(model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits) -> Op:
-    """The routed experts of one rank under balanced routing.
+def expert_ops(
+    model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits
+) -> tuple[Op, ...]:
+    """The routed experts of one rank under balanced routing: up, activation, down.
 
     Each rank computes tokens · top_k token-expert pairs; an expert sees
-    ``tokens · top_k · ep / num_experts`` of them. Saved per pair: 2h in, and
-    ``mlp_saved_bytes · ffn / tp``.
+    ``tokens · top_k · ep / num_experts`` of them. Saved: the table's ``experts`` section
+    (dispatched inputs, pre-activations, activation outputs).
     """
-    saved, forward_traffic, backward_traffic = _mlp_traits(model, traits)
+    forward_traffic, backward_traffic = _mlp_traffic(model, traits)
     parts = moe_params(model, shape.tp)
     local_experts = moe.num_experts / shape.ep
     width = moe.expert_ffn_size / shape.tp
@@ -114,18 +122,29 @@ def experts_op(model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: Kernel
     rows = pairs / local_experts
     num_up = 2.0 if model.gated_mlp else 1.0
     hidden = ZERO + model.hidden_size
-    return Op(
-        name="experts",
-        params=local_experts
-        * (parts["routed_expert_up"].total + parts["routed_expert_down"].total),
-        is_expert=True,
-        gemms=(
-            Gemm(m=rows, n=num_up * width, k=hidden, count=local_experts, is_grouped=True),
-            Gemm(m=rows, n=hidden, k=width, count=local_experts, is_grouped=True),
+
+    def product(n: Array, k: Array) -> tuple[Gemm, ...]:
+        return (Gemm(m=rows, n=n, k=k, count=local_experts, is_grouped=True),)
+
+    return (
+        Op(
+            name="expert_up",
+            params=local_experts * parts["routed_expert_up"].total,
+            is_expert=True,
+            gemms=product(num_up * width, hidden),
         ),
-        forward_bytes=pairs * width * forward_traffic,
-        backward_bytes=pairs * width * backward_traffic,
-        saved_bytes=pairs * (width * saved + hidden * ELEMENT_BYTES),
+        Op(
+            name="expert_activation",
+            forward_bytes=pairs * width * forward_traffic,
+            backward_bytes=pairs * width * backward_traffic,
+            saved=saved_by("expert_activation", f"experts.{_kind(model)}", model, shape, traits),
+        ),
+        Op(
+            name="expert_down",
+            params=local_experts * parts["routed_expert_down"].total,
+            is_expert=True,
+            gemms=product(hidden, width),
+        ),
     )
 
 
@@ -144,9 +163,9 @@ def moe_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
             name="shared_expert",
         )
     return (
-        _router_op(model, moe, shape),
+        _router_op(model, moe, shape, traits),
         exchange_op("dispatch", model, moe, shape, traits),
-        experts_op(model, moe, shape, traits),
+        *expert_ops(model, moe, shape, traits),
         exchange_op("combine", model, moe, shape, traits),
         *shared,
     )

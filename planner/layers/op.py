@@ -12,6 +12,7 @@ from planner.spec.cluster import Collective
 from planner.units import Array
 
 ZERO: Array = np.zeros(1)
+ONE: Array = np.ones(1)
 ELEMENT_BYTES = 2.0
 """bf16 and fp16 activations."""
 Axis = Literal["tp", "cp", "ep"]
@@ -101,6 +102,33 @@ class Comm:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SavedTensor:
+    """A tensor of rows x width elements (or ``count`` of them), alive from forward to backward."""
+
+    name: str
+    """Dotted: the op and what it is."""
+    rows: Array
+    """Tokens of one micro-batch on the rank."""
+    width: Array
+    """Elements per token."""
+    element_bytes: float
+    count: Array | float = 1.0
+    is_freed: bool = False
+    """No longer a tensor, but a block the allocator cannot use for anything else."""
+
+    @property
+    def num_bytes(self) -> Array:
+        """Bytes: rows · width · count · element_bytes."""
+        num_bytes: Array = self.rows * self.width * (self.count * self.element_bytes)
+        return num_bytes
+
+
+def total_bytes(tensors: tuple[SavedTensor, ...]) -> Array:
+    """Sum over tensors."""
+    return ZERO + sum(tensor.num_bytes for tensor in tensors)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Op:
     """One operation of a layer."""
 
@@ -114,22 +142,31 @@ class Op:
     forward_bytes: Array = field(default_factory=_zero)
     """HBM traffic of memory-bound kernels."""
     backward_bytes: Array = field(default_factory=_zero)
-    saved_bytes: Array = field(default_factory=_zero)
+    saved: tuple[SavedTensor, ...] = ()
     """Activations kept for backward."""
     runs_in_16_bit: bool = False
     """Kept in bf16 under fp8 training (vocabulary head, router)."""
     selective_fraction: Array | float = 0.0
     """Share of the forward that selective recomputation repeats."""
-    selective_saved_bytes: Array | None = None
-    """Kept under selective recomputation; all of saved_bytes when None."""
+    selective_saved: tuple[SavedTensor, ...] | None = None
+    """Kept under selective recomputation; all of ``saved`` when None."""
     forward_comms: tuple[Comm, ...] = ()
     backward_comms: tuple[Comm, ...] = ()
 
     @property
-    def kept_bytes(self) -> Array:
+    def saved_bytes(self) -> Array:
+        """Bytes of the activations kept for backward."""
+        return total_bytes(self.saved)
+
+    @property
+    def kept(self) -> tuple[SavedTensor, ...]:
         """Activations kept under selective recomputation."""
-        kept = self.selective_saved_bytes
-        return self.saved_bytes if kept is None else kept
+        return self.saved if self.selective_saved is None else self.selective_saved
+
+    @property
+    def kept_bytes(self) -> Array:
+        """Bytes of the activations kept under selective recomputation."""
+        return total_bytes(self.kept)
 
     @property
     def forward_flops(self) -> Array:

@@ -49,15 +49,16 @@ def _count(weights: Count, biases: Count = 0) -> ParamCount:
 def attention_params(model: ModelSpec, tp: Count = 1) -> Parts:
     """Self-attention projections of one layer.
 
-    ``qkv``: ((a + 2k)·e, d), heads and key/value heads split over tp; a rank keeps at least
-    one key/value head, so k < tp means copies (grouped queries, arXiv 2305.13245).
+    ``qkv``: ((a + 2k)·e, d), its rows split over tp (grouped queries, arXiv 2305.13245); with
+    k < tp a rank holds part of a key/value head and gathers the rest at run time (Megatron-LM,
+    megatron/core/transformer/attention.py).
     ``attention_output``: (d, a·e). With latent attention see :func:`latent_attention_params`.
     """
     if model.mla is not None:
         return latent_attention_params(model, model.mla, tp)
     heads = ceil_div(np.asarray(model.num_heads), np.asarray(tp))
-    kv_heads = ceil_div(np.asarray(model.num_kv_heads), np.asarray(tp))
-    qkv_rows = (heads + 2 * kv_heads) * model.head_dim
+    rows = (model.num_heads + 2 * model.num_kv_heads) * model.head_dim
+    qkv_rows = ceil_div(np.asarray(rows), np.asarray(tp))
     return {
         "qkv": _count(model.hidden_size * qkv_rows, model.biases.qkv * qkv_rows),
         "attention_output": _count(

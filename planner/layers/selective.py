@@ -1,62 +1,84 @@
 """Selective recomputation: which ops a layer repeats in backward, and what it then keeps.
 
-A policy is a mask over ops: per op the share of the forward that is repeated and the bytes that
+A policy is a mask over ops: per op the share of the forward that is repeated and the tensors that
 stay saved.
 """
 
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
-import numpy as np
-
-from planner.layers.op import ELEMENT_BYTES, LayerShape, Op
+from planner.layers.op import ELEMENT_BYTES, LayerShape, Op, SavedTensor
+from planner.layers.saved import token_widths
 from planner.spec.model import ModelSpec
-from planner.spec.traits import KernelTraits
-from planner.units import Array
+from planner.spec.saved import Width
+from planner.spec.traits import RecomputeModule, RecomputeTraits
+
+EVERY_SECOND_MATMUL = "every_second_matmul"
+FUSED_QKV = "every_second_matmul_fused_qkv"
 
 
-def attention_core_policy(op: Op) -> Op:
-    """Drop scores, softmax and dropout of unfused attention (arXiv 2205.05198, section 5).
+def without_module(op: Op, module: RecomputeModule, names: set[str]) -> Op:
+    """Drop what a module rebuilds from an op's kept tensors; its forward share is repeated.
 
-    Fused kernels keep only a log-sum-exp: there is nothing to drop.
+    ``names`` are the ops of the layer.
     """
-    if op.name != "attention_core" or op.attention is not None:
+    if module.only_beside.get(op.name, op.name) not in names:
         return op
-    return replace(op, selective_fraction=1.0, selective_saved_bytes=0.0 * op.saved_bytes)
+    kept = tuple(
+        tensor
+        for tensor in op.kept
+        if not any(fnmatchcase(tensor.name, pattern) for pattern in module.drops)
+    )
+    fraction = max(float(op.selective_fraction), module.repeats.get(op.name, 0.0))
+    return replace(op, selective_fraction=fraction, selective_saved=kept)
 
 
-def every_second_matmul_policy(op: Op, model: ModelSpec, shape: LayerShape) -> Op:
+def every_second_matmul(op: Op, model: ModelSpec, shape: LayerShape, *, fused_qkv: bool) -> Op:
     """Keep every second matmul's output and the attention output, repeat everything else.
 
     Per token: the block's input, the outputs of the query, value, gate (or up) and, when gated,
     down projections, and attention's output: ``8h + 2kv + 2f + 4a`` bytes for a gated block
-    without tensor parallelism. Source: torchtitan, activation checkpointing option ``op``;
-    equal to the memory of its saved tensors. Excludes mixtures of experts.
+    without tensor parallelism. One fused projection of queries, keys and values is kept whole,
+    ``2kv`` more, and only the output and up projections are repeated. Source:
+    torchtitan, activation checkpointing option ``op``; equal to the memory of its saved tensors.
+    Excludes mixtures of experts.
     """
-    tokens = shape.num_tokens
-    hidden = tokens * model.hidden_size * ELEMENT_BYTES / shape.sp
-    query, kv = model.query_size / shape.tp, model.kv_size / shape.tp
-    ffn = tokens * (model.ffn_size / shape.tp) * ELEMENT_BYTES
-    none: Array = 0.0 * tokens
     gated = model.gated_mlp
-    table: dict[str, tuple[Array | float, Array]] = {
-        "attention_norm": (1.0, hidden),
-        "qkv": (kv / (query + 2.0 * kv), tokens * (query + kv) * ELEMENT_BYTES),
-        "attention_output": (1.0, op.saved_bytes),
-        "mlp_norm": (1.0, none),
-        "mlp_up": (0.5 if gated else 0.0, ffn),
-        "mlp_activation": (1.0, none),
-        "mlp_down": (0.0 if gated else 1.0, hidden if gated else none),
+    sizes = token_widths(model, shape)
+    kv = model.kv_size / (model.query_size + 2.0 * model.kv_size)
+    keeps: dict[str, tuple[float, tuple[Width, ...]]] = {
+        "attention_norm": (1.0, ("hidden_sp",)),
+        "qkv": (0.0, ("query", "kv", "kv")) if fused_qkv else (kv, ("query", "kv")),
+        "attention_output": (1.0, ("context",)),
+        "mlp_norm": (1.0, ()),
+        "mlp_up": (0.5 if gated else 0.0, ("ffn",)),
+        "mlp_activation": (1.0, ()),
+        "mlp_down": (0.0, ("hidden_sp",)) if gated else (1.0, ()),
     }
-    if op.name not in table:
+    if op.name not in keeps:
         return op
-    fraction, saved = table[op.name]
-    return replace(op, selective_fraction=fraction, selective_saved_bytes=np.asarray(saved))
+    fraction, widths = keeps[op.name]
+    kept = tuple(
+        SavedTensor(
+            name=f"{op.name}.output_{width}",
+            rows=shape.num_tokens,
+            width=sizes[width],
+            element_bytes=ELEMENT_BYTES,
+        )
+        for width in widths
+    )
+    return replace(op, selective_fraction=fraction, selective_saved=kept)
 
 
 def with_selective_policy(
-    ops: tuple[Op, ...], model: ModelSpec, shape: LayerShape, traits: KernelTraits
+    ops: tuple[Op, ...], model: ModelSpec, shape: LayerShape, recompute: RecomputeTraits
 ) -> tuple[Op, ...]:
     """Return the ops of a layer with the framework's selective policy filled in."""
-    if traits.selective_policy == "every_second_matmul":
-        return tuple(every_second_matmul_policy(op, model, shape) for op in ops)
-    return tuple(attention_core_policy(op) for op in ops)
+    for name in (EVERY_SECOND_MATMUL, FUSED_QKV):
+        if name in recompute.selected:
+            fused = name == FUSED_QKV
+            return tuple(every_second_matmul(op, model, shape, fused_qkv=fused) for op in ops)
+    names = {op.name for op in ops}
+    for module in recompute.chosen:
+        ops = tuple(without_module(op, module, names) for op in ops)
+    return ops

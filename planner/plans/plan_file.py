@@ -13,7 +13,9 @@ from planner.catalog.figures import Strict, load_yaml, validate
 from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.errors import InputError, Problem
+from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import load_traits
+from planner.frameworks.settings import with_optimizer, with_recompute_modules
 from planner.plans.plan import Plan
 from planner.search.legality import violations
 from planner.spec.job import JobSpec, Precision
@@ -34,6 +36,8 @@ class InputsPart(Strict):
     global_batch: Whole
     seq_len: Whole
     precision: Precision
+    optimizer: str = ADAM
+    recompute_modules: tuple[str, ...] | None = Field(default=None, strict=False)
     total_tokens: Whole | None = None
     margin_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
@@ -42,6 +46,7 @@ class StrategyPart(Strict):
     """The layout, with the field names of planner.spec.strategy.Strategy."""
 
     dp: Whole
+    dp_replicate: Whole = 1
     tp: Whole
     pp: Whole
     vpp: Whole
@@ -93,6 +98,8 @@ def plan_text(plan: Plan, *, model: str, cluster: str) -> str:
             "global_batch": job.global_batch,
             "seq_len": job.seq_len,
             "precision": job.precision,
+            "optimizer": context.traits.optimizer.name,
+            "recompute_modules": list(context.traits.recompute.selected),
             "total_tokens": job.total_tokens,
             "margin_fraction": context.margin_fraction,
         },
@@ -123,6 +130,9 @@ def load_plan(path: Path) -> tuple[Context, Strategy, PlanFile]:
     _check_version(data, path)
     file = validate(PlanFile, data, str(path))
     inputs = file.inputs
+    traits = with_optimizer(load_traits(inputs.framework, inputs.profile), inputs.optimizer)
+    if inputs.recompute_modules is not None:
+        traits = with_recompute_modules(traits, inputs.recompute_modules)
     context = Context(
         model=load_model(inputs.model),
         job=JobSpec(
@@ -132,7 +142,7 @@ def load_plan(path: Path) -> tuple[Context, Strategy, PlanFile]:
             total_tokens=inputs.total_tokens,
         ),
         cluster=load_cluster(inputs.cluster),
-        traits=load_traits(inputs.framework, inputs.profile),
+        traits=traits,
         margin_fraction=inputs.margin_fraction,
     )
     fields = file.strategy.model_dump()

@@ -72,15 +72,15 @@ def _print_tree(
     console.print(tree)
 
 
-def print_memory(estimate: Estimate, margin_fraction: float, console: Console) -> None:
+def print_memory(estimate: Estimate, console: Console) -> None:
     """The memory tree of the fullest stage, then the peak of every stage."""
     memory = estimate.memory
-    verdict = "fits" if memory.fits else "DOES NOT FIT"
-    margin = f" after a margin of {margin_fraction:.0%}" if margin_fraction else ""
+    headroom = memory.hbm_bytes - memory.peak_bytes
     title = (
-        f"memory: {format_bytes(memory.peak_bytes)} of {format_bytes(memory.usable_bytes)} "
-        f"usable{margin} "
-        f"({verdict}), stage {memory.peak_stage}, {memory.moment}"
+        f"memory: {format_bytes(memory.peak_bytes)} of {format_bytes(memory.hbm_bytes)} "
+        f"({memory.verdict}: {format_bytes(abs(headroom))} {'free' if headroom >= 0 else 'missing'}"
+        f", uncertain by {format_bytes(memory.uncertainty_bytes)}), "
+        f"stage {memory.peak_stage}, {memory.moment}"
     )
     _print_tree(title, "memory", memory.items, memory.peak_bytes, console)
     if len(memory.stage_peak_bytes) > 1:

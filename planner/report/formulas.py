@@ -41,7 +41,6 @@ MEANINGS: Mapping[str, str] = {
         "`fused`: vendor kernel; `flash2`: FlashAttention-2; `unfused`: scores are written out."
     ),
     "kernels.dropout": "Dropout is on, and its masks are kept.",
-    "kernels.mlp_saved_bytes_gated": "Per feed-forward element of a gated MLP.",
     "kernels.block_backward_bytes": "The same in backward.",
     "kernels.mlp_forward_bytes_plain": "Traffic of an ungated activation, per element.",
     "kernels.mlp_forward_bytes_gated": "Traffic of a gated activation, per element.",
@@ -52,7 +51,6 @@ MEANINGS: Mapping[str, str] = {
     "overlap.parameter_gather_hidden_fraction": "Largest share of the weight gather hidden.",
     "overlap.pipeline_p2p_exposed_fraction": "Share of pipeline transfers that is not hidden.",
     "overheads.context_bytes": "Device context and loaded libraries.",
-    "overheads.workspace_bytes": "Library workspaces and fixed buckets.",
     "overheads.step_overhead_s": "Seconds per iteration that belong to no kernel.",
     "support.tp": "Tensor parallelism.",
     "support.pp": "Pipeline parallelism.",

@@ -112,7 +112,7 @@ TERMS: tuple[Term, ...] = (
             offload.host_optimizer_s,
             offload.nvme_optimizer_s,
         ),
-        inputs=("strategy.offload", "traits.overheads.optimizer_traffic_bytes", *_HBM),
+        inputs=("strategy.offload", "traits.optimizer.step_traffic_bytes", *_HBM),
     ),
     Term(
         prefix="time.offload",
@@ -151,18 +151,19 @@ TERMS: tuple[Term, ...] = (
             "strategy.zero_stage",
             "strategy.dp",
             "strategy.offload",
-            "traits.states.optimizer_bytes",
+            "traits.states.master_weight_bytes",
+            "traits.optimizer.name",
         ),
     ),
     Term(
         prefix="memory.activations.attention_norm",
         functions=(attention.norm_op,),
-        inputs=(*_SHAPE, "traits.kernels.norm_saved_bytes", "strategy.sequence_parallel"),
+        inputs=(*_SHAPE, "traits.kernels.saved.name", "strategy.sequence_parallel"),
     ),
     Term(
         prefix="memory.activations.mlp_norm",
         functions=(attention.norm_op,),
-        inputs=(*_SHAPE, "traits.kernels.norm_saved_bytes", "strategy.sequence_parallel"),
+        inputs=(*_SHAPE, "traits.kernels.saved.name", "strategy.sequence_parallel"),
     ),
     Term(
         prefix="memory.activations.qkv",
@@ -182,22 +183,22 @@ TERMS: tuple[Term, ...] = (
     Term(
         prefix="memory.activations.mlp",
         functions=(mlp.dense_ops,),
-        inputs=(*_SHAPE, "model.ffn_size", "traits.kernels.mlp_saved_bytes_gated"),
+        inputs=(*_SHAPE, "model.ffn_size", "traits.kernels.saved.name"),
     ),
     Term(
-        prefix="memory.activations.experts",
-        functions=(mlp.experts_op,),
+        prefix="memory.activations.expert_activation",
+        functions=(mlp.expert_ops,),
         inputs=(*_SHAPE, "model.moe"),
     ),
     Term(
         prefix="memory.activations",
-        functions=(stage.stage_allocated_bytes, one_f_one_b.in_flight, interleaved.in_flight),
+        functions=(stage.stage_held_bytes, one_f_one_b.in_flight, interleaved.in_flight),
         inputs=("strategy.pp", "strategy.vpp", "strategy.layers_per_stage"),
     ),
     Term(
         prefix="memory.transient",
         functions=(stage.transient_bytes, block.head_op, build.transient_layer_bytes),
-        inputs=("model.vocab_size", "traits.kernels.loss_saved_bytes"),
+        inputs=("model.vocab_size", "traits.kernels.loss"),
     ),
     Term(
         prefix="memory.overhead.fragmentation",
@@ -207,10 +208,14 @@ TERMS: tuple[Term, ...] = (
     Term(
         prefix="memory.overhead",
         functions=(build.overhead_bytes,),
+        inputs=("traits.overheads.context_bytes", "traits.overheads.communicator_bytes"),
+    ),
+    Term(
+        prefix="memory.workspaces",
+        functions=(build.workspace_bytes,),
         inputs=(
-            "traits.overheads.context_bytes",
             "traits.overheads.workspace_bytes",
-            "traits.overheads.communicator_bytes",
+            "traits.overheads.grouped_gemm_workspace_bytes",
         ),
     ),
 )
@@ -259,4 +264,6 @@ def trait_source(path: str, figures: dict[str, dict[str, Any]]) -> str:
     parts = path.split(".")
     if parts[0] != "traits":
         return ""
+    if parts[1] == "optimizer":
+        return "planner/frameworks/optimizers.yaml"
     return str(figures[parts[1]][parts[2]]["source"])

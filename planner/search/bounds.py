@@ -33,7 +33,8 @@ class Limits:
 
     fixed_s: Array
     room_bytes: Array
-    """Left for layers while nothing is recomputed."""
+    """Left for layers while nothing is recomputed; leading layers are taken to keep the least
+    they can, so never too small."""
     selective_room_bytes: Array
     """Left while some layers are recomputed selectively, none in full."""
     full_room_bytes: Array
@@ -45,11 +46,19 @@ class Limits:
     max_host_layers: Array
 
 
+def leading_relief_bytes(model: StageModel) -> Array:
+    """Bytes per micro-batch by which leading layers may keep less than as many other layers."""
+    least = np.minimum(model.lead_saved_bytes, model.lead_selective_saved_bytes)
+    relief: Array = model.num_leading * np.maximum(-least, 0.0)
+    return relief
+
+
 def stage_limits(model: StageModel, num_stages: int) -> Limits:
     """Collect the coefficients of every stage."""
     stages = all_stages(num_stages)
     flight = in_flight_matrix(model, stages)
-    room = model.allocated_limit_bytes[:, None] - fixed_bytes(model, stages)
+    room = model.held_limit_bytes[:, None] - fixed_bytes(model, stages)
+    room = room + leading_relief_bytes(model)[:, None] * flight * (stages == 0)
     static = model.layer_static_bytes[:, None]
     host = model.host_limit_bytes[:, None] - fixed_host_bytes(model, stages)
     per_layer = np.maximum(model.layer_host_bytes, 1e-300)[:, None]

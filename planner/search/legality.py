@@ -27,9 +27,11 @@ def _broken_rules(context: Context, strategy: Strategy) -> Iterator[Violation]:
     columns = strategy.columns()
     values = {name: getattr(columns, name) for rule in RULES for name in rule.needs}
     for rule in RULES:
-        if not rule.is_legal(context, values)[0]:
-            given = ", ".join(f"{name}={getattr(strategy, name)}" for name in rule.needs)
-            yield rule.needs[-1], f"{rule.name}: {rule.message} Given: {given}"
+        if rule.only_prunes or rule.is_legal(context, values)[0]:
+            continue
+        given = ", ".join(f"{name}={getattr(strategy, name)}" for name in rule.needs)
+        allowed = f"; {rule.allowed(context)}" if rule.allowed else ""
+        yield rule.needs[-1], f"{rule.name}: {rule.message} Given: {given}{allowed}"
 
 
 def _stage_violations(context: Context, strategy: Strategy) -> Iterator[Violation]:

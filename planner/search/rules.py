@@ -22,6 +22,10 @@ class Rule:
     needs: tuple[str, ...]
     message: str
     is_legal: Check
+    allowed: Callable[[Context], str] | None = None
+    """What is allowed here, in words with numbers."""
+    only_prunes: bool = False
+    """Legal, but never worth searching."""
 
 
 def _num_gpus(columns: Columns) -> Array:
@@ -73,6 +77,7 @@ def tp_divides_ffn(context: Context, columns: Columns) -> Mask:
     legal = context.model.ffn_size % columns["tp"] == 0
     if context.model.moe:
         legal &= context.model.moe.expert_ffn_size % columns["tp"] == 0
+        legal &= context.model.moe.shared_ffn_size % columns["tp"] == 0
     return np.asarray(legal)
 
 
@@ -108,6 +113,19 @@ def pp_supported(context: Context, columns: Columns) -> Mask:
 def pp_at_most_layers(context: Context, columns: Columns) -> Mask:
     """Every stage holds at least one layer."""
     return np.asarray(columns["pp"] <= context.model.num_blocks)
+
+
+def replicas_divide_dp(_: Context, columns: Columns) -> Mask:
+    """Replicas of the sharding group divide data parallelism, and experts fit inside a replica."""
+    replicas = columns["dp_replicate"]
+    shard = columns["dp"] // replicas
+    return np.asarray((columns["dp"] % replicas == 0) & (shard % columns["ep"] == 0))
+
+
+def hybrid_sharding_offered(context: Context, columns: Columns) -> Mask:
+    """The framework can shard inside groups that are replicated (hybrid sharding), from stage 1."""
+    offered = context.traits.support.hybrid_sharding & (columns["zero_stage"] >= 1)
+    return np.asarray((columns["dp_replicate"] == 1) | offered)
 
 
 def ep_divides_experts(context: Context, columns: Columns) -> Mask:
@@ -147,6 +165,11 @@ def zero_stage_offered(context: Context, columns: Columns) -> Mask:
     return np.where(columns["pp"] > 1, piped, alone)
 
 
+def optimizer_runs_under_zero(context: Context, columns: Columns) -> Mask:
+    """The optimizer runs under the ZeRO stage in this framework."""
+    return np.isin(columns["zero_stage"], context.traits.optimizer.zero_stages)
+
+
 def zero_needs_replicas(context: Context, columns: Columns) -> Mask:
     """A single rank has nothing to shard: without offload only the lowest stage is kept."""
     support = context.traits.support
@@ -178,33 +201,94 @@ def offload_has_room(context: Context, columns: Columns) -> Mask:
     return np.asarray(legal & (~_code_has(columns, "nvme") | nvme))
 
 
-def _rule(check: Check, *needs: str) -> Rule:
+def _zero_stages(context: Context) -> str:
+    support = context.traits.support
+    piped = ", ".join(map(str, support.zero_stages_with_pp)) or "none"
+    alone = ", ".join(map(str, support.zero_stages))
+    return f"{context.traits.name} offers stages {alone}, with pipelining {piped}"
+
+
+def _optimizer(context: Context) -> str:
+    optimizer = context.traits.optimizer
+    stages = ", ".join(map(str, optimizer.zero_stages))
+    return f"{optimizer.name} under {context.traits.name} runs under stages {stages}"
+
+
+def _offloads(context: Context) -> str:
+    return f"{context.traits.name} offers {', '.join(context.traits.support.offload)}"
+
+
+def _domain(context: Context) -> str:
+    node = context.cluster.node
+    return f"{node.name} has domains of {node.scale_up.num_accelerators}"
+
+
+def _heads(context: Context) -> str:
+    model = context.model
+    return f"{model.name} has {model.num_heads} heads, {model.num_kv_heads} of keys and values"
+
+
+def _widths(context: Context) -> str:
+    moe = context.model.moe
+    experts = f", experts {moe.expert_ffn_size}" if moe else ""
+    return f"the MLP is {context.model.ffn_size} wide{experts}"
+
+
+def _experts(context: Context) -> str:
+    moe = context.model.moe
+    return f"{context.model.name} has {moe.num_experts if moe else 0} experts"
+
+
+def _layers(context: Context) -> str:
+    return f"{context.model.name} has {context.model.num_blocks} layers"
+
+
+def _gpus(context: Context) -> str:
+    return f"the cluster has {context.cluster.num_accelerators}"
+
+
+def _rule(
+    check: Check,
+    *needs: str,
+    allowed: Callable[[Context], str] | None = None,
+    only_prunes: bool = False,
+) -> Rule:
     message = (check.__doc__ or "").strip()
     name: str = check.__name__
-    return Rule(name=name, needs=needs, message=message, is_legal=check)
+    return Rule(
+        name=name,
+        needs=needs,
+        message=message,
+        is_legal=check,
+        allowed=allowed,
+        only_prunes=only_prunes,
+    )
 
 
 RULES: tuple[Rule, ...] = (
     _rule(tp_supported, "tp"),
-    _rule(tp_divides_heads, "tp"),
-    _rule(tp_divides_kv_heads, "tp"),
-    _rule(tp_divides_ffn, "tp"),
-    _rule(tp_within_scale_up_domain, "tp"),
+    _rule(tp_divides_heads, "tp", allowed=_heads),
+    _rule(tp_divides_kv_heads, "tp", allowed=_heads),
+    _rule(tp_divides_ffn, "tp", allowed=_widths),
+    _rule(tp_within_scale_up_domain, "tp", allowed=_domain),
     _rule(cp_supported, "cp"),
     _rule(sequence_divisible, "cp", "tp"),
     _rule(pp_supported, "pp"),
-    _rule(pp_at_most_layers, "pp"),
+    _rule(pp_at_most_layers, "pp", allowed=_layers),
     _rule(batch_divisible, "dp"),
-    _rule(within_cluster, "tp", "cp", "pp", "dp"),
+    _rule(within_cluster, "tp", "cp", "pp", "dp", allowed=_gpus),
     _rule(whole_nodes, "tp", "cp", "pp", "dp"),
     _rule(ep_supported, "ep"),
-    _rule(ep_divides_experts, "ep", "dp"),
+    _rule(ep_divides_experts, "ep", "dp", allowed=_experts),
+    _rule(replicas_divide_dp, "dp", "dp_replicate", "ep"),
+    _rule(hybrid_sharding_offered, "dp_replicate", "zero_stage"),
     _rule(micro_batch_divisible, "dp", "micro_batch"),
     _rule(vpp_supported, "vpp"),
-    _rule(vpp_divides_layers, "pp", "vpp"),
+    _rule(vpp_divides_layers, "pp", "vpp", allowed=_layers),
     _rule(vpp_micro_batches, "pp", "vpp", "dp", "micro_batch"),
-    _rule(zero_stage_offered, "zero_stage", "pp"),
-    _rule(zero_needs_replicas, "zero_stage", "dp", "cp", "pp", "offload"),
-    _rule(offload_offered, "offload", "zero_stage"),
+    _rule(zero_stage_offered, "zero_stage", "pp", allowed=_zero_stages),
+    _rule(optimizer_runs_under_zero, "zero_stage", allowed=_optimizer),
+    _rule(zero_needs_replicas, "zero_stage", "dp", "cp", "pp", "offload", only_prunes=True),
+    _rule(offload_offered, "offload", "zero_stage", allowed=_offloads),
     _rule(offload_has_room, "offload"),
 )

@@ -55,6 +55,7 @@ def to_strategy(columns: StrategyColumns, ranked: Ranked) -> Strategy:
     split = ranked.split
     return Strategy(
         dp=at("dp"),
+        dp_replicate=at("dp_replicate"),
         tp=at("tp"),
         pp=at("pp"),
         vpp=at("vpp"),

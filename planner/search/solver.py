@@ -22,7 +22,7 @@ from planner.cost.stage import (
     in_flight_matrix,
     iteration_s,
 )
-from planner.search.bounds import Limits, stage_limits
+from planner.search.bounds import Limits, leading_relief_bytes, stage_limits
 from planner.search.interleaving import interleaved_layers
 from planner.units import Array
 
@@ -92,6 +92,8 @@ def _add_memory(
             - math.floor(by_selective) * variables.selective[i]
             - math.floor(by_full) * variables.full[i]
         )
+        if i == 0 and model.num_leading:
+            used = used + _leading_bytes(problem, model, float(flight[0]), variables)
         room = limits.room_bytes[0, i]
         for less_room, is_used in (
             (limits.selective_room_bytes[0, i], variables.any_selective[i]),
@@ -101,6 +103,28 @@ def _add_memory(
             problem.add(used + workspace * is_used <= math.floor(room))
         if np.isfinite(limits.max_host_layers[0, i]):
             problem.add(layers <= math.floor(limits.max_host_layers[0, i] + 1e-9))
+
+
+def _leading_bytes(
+    problem: cp_model.CpModel, model: StageModel, flight: float, variables: _Variables
+) -> cp_model.LinearExpr:
+    """Bytes by which the first stage's leading layers differ, by policy, less the bound's relief.
+
+    Requires all leading layers on the first stage.
+    """
+    leading = model.num_leading
+    problem.add(variables.layers[0] >= leading)
+    by_full = problem.new_int_var(0, leading, "leading_full")
+    by_selective = problem.new_int_var(0, leading, "leading_selective")
+    problem.add_min_equality(by_full, [variables.full[0], leading])
+    problem.add_min_equality(by_selective, [variables.selective[0], leading - by_full])
+    kept = math.ceil(flight * model.lead_saved_bytes[0])
+    selective = math.ceil(flight * model.lead_selective_saved_bytes[0])
+    relief = math.ceil(flight * leading_relief_bytes(model)[0])
+    total: cp_model.LinearExpr = (
+        kept * (leading - by_full - by_selective) + selective * by_selective + relief
+    )
+    return total
 
 
 def _add_objective(problem: cp_model.CpModel, model: StageModel, variables: _Variables) -> None:

@@ -49,6 +49,7 @@ def dimension_values(context: Context) -> dict[str, list[int]]:
         "cp": cp,
         "pp": list(range(1, min(model.num_blocks, cluster.num_accelerators) + 1)),
         "dp": [d for d in divisors(job.global_batch) if d <= cluster.num_accelerators],
+        "dp_replicate": [1],
         "ep": divisors(model.moe.num_experts) if model.moe else [1],
         "micro_batch": [d for d in divisors(job.global_batch) if d <= MAX_MICRO_BATCH],
         "vpp": chunk_counts(model.num_blocks, uneven=context.traits.support.uneven_stages),

@@ -77,6 +77,8 @@ class AcceleratorSpec:
     """FlashAttention-2, where it differs."""
     collectives: Mapping[Collective, tuple[CollectiveFit, ...]] = field(default_factory=dict)
     tdp_w: float | None = None
+    context_bytes: float | None = None
+    """Of a process's device context with its kernels loaded, where it was published."""
     usual_node: str | None = None
     assumptions: tuple[str, ...] = ()
     """Figures that no source gave and that were filled by a stated rule."""

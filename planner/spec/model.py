@@ -84,6 +84,8 @@ class ModelSpec:
     sliding_window: int = 0
     moe: MoeSpec | None = None
     mla: MlaSpec | None = None
+    embedding_norm: bool = False
+    """A norm after the embedding (BLOOM); its parameters are among the extra ones."""
     extra_params: int = 0
     """Parameters outside the repeated shape (patch embeddings, pooler, embedding norm, ...)."""
     extra_params_per_layer: int = 0

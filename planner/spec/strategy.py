@@ -23,6 +23,8 @@ class StrategyColumns:
     """
 
     dp: Array
+    dp_replicate: Array
+    """Of dp, how many ranks hold whole replicas; states are sharded over dp / dp_replicate."""
     tp: Array
     pp: Array
     vpp: Array
@@ -77,6 +79,8 @@ class Strategy:
     """Layers of each stage that recompute only their cheap, large activations."""
     recompute_layers_per_stage: tuple[int, ...]
     """Layers of each stage that are recomputed in full."""
+    dp_replicate: int = 1
+    """Replicas of the sharding group (hybrid sharding); states shard over dp / dp_replicate."""
 
     @property
     def num_gpus(self) -> int:
@@ -110,6 +114,7 @@ class Strategy:
 
         return StrategyColumns(
             dp=one(self.dp),
+            dp_replicate=one(self.dp_replicate),
             tp=one(self.tp),
             pp=one(self.pp),
             vpp=one(self.vpp),

@@ -3,10 +3,13 @@
 The values live in ``planner/frameworks/NAME/traits.yaml``, each with its source.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from planner.spec.job import Precision
+from planner.spec.optimizer import OptimizerSpec
+from planner.spec.saved import SavedTables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,22 +20,42 @@ class StateTraits:
     """Weights that the kernels read."""
     gradient_bytes: float
     """Gradients kept between micro-batches."""
-    optimizer_bytes: float
-    """Master weights and Adam moments; sharded from ZeRO stage 1."""
+    master_weight_bytes: float
+    """fp32 weights that the optimizer updates; sharded from ZeRO stage 1, as its states are."""
+    unsharded_gradient_copy_bytes: float
+    """Further gradient copies that exist only without any sharding (stage 0)."""
     sharded_gradient_bytes: float
     """A further gradient copy that exists only sharded (DeepSpeed's fp32 partition)."""
     zero3_weight_bytes: float
     """Weights kept sharded between uses under stage 3 (0 where the master shard serves)."""
+    whole_tensor_gradient_bytes: float
+    """Stage 2 keeps, per element, the whole gradient of every tensor its part touches."""
+    splits_experts_by_number: bool
+    """Stage 3 gives a rank whole experts: beyond their number they are not split further."""
+    host_staging_bytes: float
+    """Per owned parameter, pinned on the host beside offloaded optimizer states."""
     gradient_reduce_bytes: float
     """Bytes per gradient element on the wire."""
     sharded_over_cp: bool
     """The sharding group is dp x cp rather than dp."""
+    gradients_made_in_backward: bool
+    """Sharded gradients do not exist before the first backward of an iteration."""
+    gathers_in_own_stream: bool
+    """Gathered weights arrive in buffers of another stream, which nothing else may use."""
     reduces_every_micro_batch: bool
     """Gradients are reduced in every micro-batch from stage 2 on."""
     zero3_reshards_under_pp: bool
     """False: under pipelining the gathered weights and full gradients stay."""
+    keeps_stage_outputs: bool
+    """The pipeline keeps what a stage sent on until its backward; under tp, each rank's share."""
+    receives_into_own_buffers: bool
+    """The pipeline keeps a receive buffer for every micro-batch of the iteration, both ways."""
+    largest_gradient_copy_bytes: float
+    """Per element of the largest gradient, copied in fp32 before it is reduced and kept."""
     zero3_gathered_layers: float
     """Layers whose gathered weights coexist at the peak (current and prefetched)."""
+    zero3_live_elements: float
+    """Most gathered elements at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,20 +64,17 @@ class KernelTraits:
 
     attention: Literal["fused", "flash2", "unfused"]
     """``fused``: the vendor library's kernel; ``flash2``: FlashAttention-2."""
-    selective_policy: Literal["attention_core", "every_second_matmul"]
-    """What selective recomputation repeats."""
     attention_rate_fraction: float
     """Of the kernel's rate in hwdb; below 1 for older generations of the kernel."""
     ring_attention_overhead_fraction: float
     """Attention grows by this · (1 - 1/cp): merging partial results, small blocks."""
+    exchanges_context: bool
+    """Context parallelism exchanges heads (all-to-all) instead of passing keys round a ring."""
     dropout: bool
-    norm_saved_bytes: float
-    """Per hidden element and norm (input, and output where the next matmul keeps it)."""
-    mlp_saved_bytes_plain: float
-    """Per feed-forward element of an ungated MLP."""
-    mlp_saved_bytes_gated: float
-    attention_output_saved_bytes: float
-    """Per element of the output projection's input."""
+    saved: SavedTables
+    """Tensors the kernels keep for backward, those of the loss included."""
+    loss: str
+    """Name of the vocabulary loss; its tensors are section ``loss`` of ``saved``."""
     fp8_linear_input_bytes: float
     """What linear layers keep of their input under fp8 and fp4, instead of 2 bytes."""
     block_forward_bytes: float
@@ -65,8 +85,6 @@ class KernelTraits:
     mlp_backward_bytes_plain: float
     mlp_backward_bytes_gated: float
     memory_bound_multiplier: float
-    loss_saved_bytes: float
-    """Per logit, alive when backward starts."""
     loss_traffic_bytes: float
     """Per logit, moved through HBM by the loss, forward and backward together."""
     weight_gradient_bytes: float
@@ -82,21 +100,30 @@ class KernelTraits:
     """The same for its backward."""
 
 
-def kernels_under(kernels: KernelTraits, precision: Precision) -> KernelTraits:
-    """Kernel traits in a training precision: under fp8 linear layers keep quantised inputs.
+@dataclass(frozen=True, kw_only=True)
+class RecomputeModule:
+    """Something selective recomputation can repeat in backward instead of keeping it."""
 
-    The inputs are the norms' outputs, the attention output and the MLP activation's output.
-    """
-    if precision not in ("fp8", "fp4"):
-        return kernels
-    saved = 2.0 - kernels.fp8_linear_input_bytes
-    return replace(
-        kernels,
-        norm_saved_bytes=kernels.norm_saved_bytes - saved,
-        mlp_saved_bytes_plain=kernels.mlp_saved_bytes_plain - saved,
-        mlp_saved_bytes_gated=kernels.mlp_saved_bytes_gated - saved,
-        attention_output_saved_bytes=kernels.attention_output_saved_bytes - saved,
-    )
+    name: str
+    drops: tuple[str, ...] = ()
+    """Patterns of tensor names (``op.tensor``, with * and ?) that are not kept."""
+    repeats: Mapping[str, float] = field(default_factory=dict)
+    """Share of the forward repeated, by op."""
+    only_beside: Mapping[str, str] = field(default_factory=dict)
+    """Ops it touches only in layers that also hold another op."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecomputeTraits:
+    """What a framework's selective recomputation can repeat, and what it repeats by default."""
+
+    selected: tuple[str, ...]
+    modules: tuple[RecomputeModule, ...]
+
+    @property
+    def chosen(self) -> tuple[RecomputeModule, ...]:
+        """The modules selected."""
+        return tuple(module for module in self.modules if module.name in self.selected)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,13 +144,19 @@ class OverheadTraits:
     """Memory and time that belong to no tensor."""
 
     context_bytes: float
+    """Of the device context, where hwdb has no figure for the accelerator."""
+    bucket_elements: float
+    """Elements of one gradient or weight bucket, in 16 bits."""
+    num_buckets: float
+    """Such buckets kept for ever; none is larger than the rank's parameters."""
     workspace_bytes: float
+    """Matrix libraries' workspaces and fixed buffers, inside the allocator."""
+    grouped_gemm_workspace_bytes: float
+    """Further workspace of grouped matrix products, for mixtures."""
     communicator_bytes: float
     """Per process group with more than one rank."""
     fragmentation_fraction: float
     """Reserved over allocated, minus one."""
-    optimizer_traffic_bytes: float
-    """HBM bytes per owned parameter in the optimizer step."""
     step_overhead_s: float
 
 
@@ -139,6 +172,8 @@ class SupportTraits:
     sequence_parallel: bool
     zero_stages: tuple[int, ...]
     zero_stages_with_pp: tuple[int, ...]
+    hybrid_sharding: bool
+    """States can be sharded inside groups that are replicated over the rest of dp."""
     offload: tuple[str, ...]
     uneven_stages: bool
     vocab_padding: int
@@ -155,6 +190,19 @@ class FrameworkTraits:
     profile: str
     states: StateTraits
     kernels: KernelTraits
+    recompute: RecomputeTraits
     overlap: OverlapTraits
     overheads: OverheadTraits
     support: SupportTraits
+    optimizer: OptimizerSpec
+    memory_uncertainty_fraction: float = 0.0
+    """Of HBM: how far modelled peaks were off on published runs of the framework."""
+
+
+def under_precision(traits: FrameworkTraits, precision: Precision) -> FrameworkTraits:
+    """Traits in a training precision: under fp8 linear layers keep quantised inputs."""
+    if precision not in ("fp8", "fp4"):
+        return traits
+    kernels = traits.kernels
+    saved = kernels.saved.with_linear_input_bytes(kernels.fp8_linear_input_bytes)
+    return replace(traits, kernels=replace(kernels, saved=saved))

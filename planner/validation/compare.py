@@ -89,21 +89,31 @@ def measured_figures(record: Record) -> Figures:
     )
 
 
-def predicted_figures(result: Estimate) -> Figures:
+def read_stages(record: Record, pp: int) -> list[int]:
+    """Stages on whose devices nvidia-smi was read.
+
+    ``first/last nodes`` where the notes say so; else, for Megatron-DeepSpeed, the first node,
+    where its launcher and rank 0 run; else all.
+    """
+    if "first/last nodes" in record.notes:
+        return [0, pp - 1]
+    return [0] if record.framework == "megatron-deepspeed" else list(range(pp))
+
+
+def predicted_figures(result: Estimate, record: Record) -> Figures:
     """Return the estimate's figures as tools report them.
 
     Allocated: the largest over stages. Reserved: the peak without what the caching allocator
-    does not hold (CUDA context and communicator buffers). nvidia-smi: the whole peak.
+    does not hold (CUDA context and communicator buffers). nvidia-smi: the whole peak,
+    of the stages it was read on.
     """
     memory = result.memory
-    outside = sum(
-        memory.items.get(f"overhead.{name}", 0.0) for name in ("context", "communicators")
-    )
+    stages = read_stages(record, len(memory.stage_peak_bytes))
     return Figures(
         iter_time_s=result.iter_time_s,
         allocated_gib=max(memory.stage_allocated_bytes) / GIB,
-        reserved_gib=(memory.peak_bytes - outside) / GIB,
-        nvidia_smi_gib=memory.peak_bytes / GIB,
+        reserved_gib=max(memory.stage_reserved_bytes) / GIB,
+        nvidia_smi_gib=max(memory.stage_peak_bytes[i] for i in stages) / GIB,
         fits=memory.fits,
     )
 
@@ -115,7 +125,7 @@ def compare(record: Record) -> Comparison:
         run = to_run(record)
     except CannotEstimateError as reason:
         return Comparison(record=record, measured=measured, skipped=str(reason))
-    predicted = predicted_figures(estimate(run.context, run.strategy))
+    predicted = predicted_figures(estimate(run.context, run.strategy), record)
     return Comparison(record=record, measured=measured, predicted=predicted, notes=run.notes)
 
 

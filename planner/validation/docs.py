@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from planner.validation.compare import Comparison, compare_all
+from planner.validation.compare import MEMORY_KINDS, Comparison, compare_all
 from planner.validation.records import read_records
 from planner.validation.report import Summary, summary, worst_rows
-from planner.validation.statistics import Errors
+from planner.validation.statistics import Errors, summarize
+from planner.validation.uncertainty import uncertainty_text
 
 NUM_WORST = 20
 MEMORY_TITLES = {
@@ -88,12 +89,24 @@ def _time_section(found: Summary) -> list[str]:
     ]
 
 
-def _memory_section(found: Summary) -> list[str]:
+def _memory_by_framework(rows: Sequence[Comparison]) -> list[tuple[str, Errors]]:
+    """Memory errors of scored rows by framework and kind of peak."""
+    errors: dict[str, list[float]] = {}
+    for kind in MEMORY_KINDS:
+        for row in rows:
+            error = row.memory_error(kind)
+            if error is not None and row.record.is_scored:
+                errors.setdefault(f"{row.record.framework}, {kind}", []).append(error)
+    return [(name, summarize(values)) for name, values in errors.items()]
+
+
+def _memory_section(comparisons: Sequence[Comparison], found: Summary) -> list[str]:
     rows = ((MEMORY_TITLES[kind], errors) for kind, errors in found.memory.items())
     return [
         "## Memory",
         "",
         *_error_table("peak", rows),
+        *_error_table("framework, peak", _memory_by_framework(comparisons)),
         (
             f"Runs reported out of memory: {found.out_of_memory_right} of {found.out_of_memory} "
             f"predicted not to fit. Runs that ran: {found.ran_predicted_to_fit} of {found.ran} "
@@ -156,13 +169,15 @@ def accuracy_text(comparisons: Sequence[Comparison]) -> str:
     lines = [
         _INTRO,
         *_time_section(found),
-        *_memory_section(found),
+        *_memory_section(comparisons, found),
         *_ranking_section(found),
         *_rows_section(comparisons, found),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def write_accuracy(runs: Path, target: Path) -> None:
-    """Estimate the runs and write the page."""
-    target.write_text(accuracy_text(compare_all(read_records(runs))), encoding="utf-8")
+def write_accuracy(runs: Path, target: Path, uncertainty: Path) -> None:
+    """Estimate the runs; write the page, and the uncertainty that plans leave free."""
+    rows = compare_all(read_records(runs))
+    uncertainty.write_text(uncertainty_text(rows), encoding="utf-8")
+    target.write_text(accuracy_text(rows), encoding="utf-8")

@@ -36,7 +36,7 @@ def _known(value: int | None, what: str) -> int:
     return value
 
 
-def to_model(model: Model) -> ModelSpec:
+def to_model(model: Model, notes: str = "") -> ModelSpec:
     """Return the ModelSpec of a published architecture.
 
     Gated models are taken as Llama-like (RMS norm, no biases), others as GPT-like (layer norm
@@ -63,6 +63,7 @@ def to_model(model: Model) -> ModelSpec:
         tied_embeddings=bool(model.tied_embeddings),
         biases=Biases() if gated else Biases(qkv=True, attention_output=True, mlp=True),
         norm="rmsnorm" if gated else "layernorm",
+        embedding_norm="layer norm after embedding" in notes,
         moe=_moe(model),
         mla=None
         if mla is None
@@ -142,10 +143,16 @@ def expert_degree(parallel: Parallel) -> int:
     return ep * etp // tp
 
 
-def zero_stage(parallel: Parallel) -> int:
-    """ZeRO stage; Megatron's distributed optimizer is 1, FSDP is 3, unstated is plain DP (0)."""
-    names = {"dist-opt": 1, "fsdp": 3, None: 0}
-    return names[parallel.zero] if not isinstance(parallel.zero, int) else parallel.zero
+def zero_stage(record: Record) -> int:
+    """ZeRO stage; Megatron's distributed optimizer is 1, FSDP is 3.
+
+    Unstated is plain data parallelism (0), but for Megatron-DeepSpeed stage 1, which its launch
+    scripts set and without which several published runs exceed their GPUs.
+    """
+    stage = record.parallel.zero
+    unstated = 1 if record.framework == "megatron-deepspeed" else 0
+    names = {"dist-opt": 1, "fsdp": 3, None: unstated}
+    return names[stage] if not isinstance(stage, int) else stage
 
 
 def _offload(record: Record) -> str:
@@ -163,8 +170,6 @@ def _check_runnable(record: Record) -> None:
         raise CannotEstimateError("configuration not published in full")
     if record.task == "lora":
         raise CannotEstimateError("LoRA (frozen weights) is not modelled")
-    if (record.parallel.dp_replicate or 1) > 1:
-        raise CannotEstimateError("hybrid sharding (replicated shard groups) is not modelled")
     if record.parallel.recompute is None:
         raise CannotEstimateError("recomputation not published")
 
@@ -204,12 +209,13 @@ def to_strategy(record: Record) -> Strategy:
     selective, full = recomputed_layers(record, layers)
     return Strategy(
         dp=dp,
+        dp_replicate=parallel.dp_replicate or 1,
         tp=tp,
         pp=pp,
         vpp=parallel.vpp or 1,
         cp=cp,
         ep=expert_degree(parallel) if record.model.moe else 1,
-        zero_stage=zero_stage(parallel),
+        zero_stage=zero_stage(record),
         micro_batch=micro_batch,
         num_micro_batches=num,
         sequence_parallel=bool(parallel.sp) and tp > 1,
@@ -228,10 +234,8 @@ def _assumptions(record: Record) -> list[str]:
         notes.append("sliding windows estimated as full attention")
     if recomputes_every_second_layer(record):
         notes.append("selective recomputation estimated as full in every second layer")
-    if record.parallel.recompute_modules:
-        notes.append("recomputed modules estimated as the attention core")
     if record.parallel.zero is None:
-        notes.append("ZeRO stage not published; 0 assumed")
+        notes.append(f"ZeRO stage not published; {zero_stage(record)} assumed")
     return notes
 
 
@@ -244,7 +248,7 @@ def to_run(record: Record) -> Run:
     _check_runnable(record)
     setup = to_setup(record)
     cluster = to_cluster(record.hardware)
-    model = to_model(record.model)
+    model = to_model(record.model, record.notes)
     strategy = to_strategy(record)
     if strategy.zero_stage == 3 and 3 not in setup.traits.support.zero_stages:
         raise CannotEstimateError(f"fully sharded {setup.traits.name} is not modelled")

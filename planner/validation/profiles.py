@@ -16,6 +16,8 @@ BEFORE_FLASH_ATTENTION = re.compile(r"^(v100|a100)")
 """Megatron-LM runs in fp16 on these parts (2020-2022) precede fused attention in Megatron."""
 DEDUPLICATING = ("deepep", "hybridep", "flex")
 """Expert dispatchers that send a token once to each remote domain."""
+MODULE_NAMES = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts"}
+"""Spellings of recompute modules in published records."""
 ASYNC_TP_HIDDEN_FRACTION = 0.5
 """What torchtitan's asynchronous TP hides (its ``current`` profile)."""
 
@@ -102,8 +104,28 @@ def to_setup(record: Record) -> Setup:
         notes.append("asynchronous tensor parallelism as stated")
         overlap = replace(traits.overlap, tensor_parallel_hidden_fraction=ASYNC_TP_HIDDEN_FRACTION)
         traits = replace(traits, overlap=overlap)
+    traits = _with_modules(record, traits, notes)
     traits = _with_runtime(record, traits, notes)
     return Setup(traits=traits, notes=tuple(notes))
+
+
+def recompute_modules(record: Record) -> tuple[str, ...]:
+    """Modules a record says were recomputed, under the launcher's names."""
+    given = record.parallel.recompute_modules
+    if not given:
+        return ()
+    names = given if not isinstance(given, str) else re.split(r"[,\s]+", given)
+    return tuple(MODULE_NAMES.get(name, name) for name in names if name)
+
+
+def _with_modules(record: Record, traits: FrameworkTraits, notes: list[str]) -> FrameworkTraits:
+    """Apply the record's stated recompute modules where the framework has them."""
+    known = {module.name for module in traits.recompute.modules}
+    selected = tuple(name for name in recompute_modules(record) if name in known)
+    if not selected:
+        return traits
+    notes.append(f"recomputed modules {', '.join(selected)} as stated")
+    return replace(traits, recompute=replace(traits.recompute, selected=selected))
 
 
 def _with_runtime(record: Record, traits: FrameworkTraits, notes: list[str]) -> FrameworkTraits:

@@ -9,6 +9,7 @@ from planner.validation.compare import Comparison, compare_all
 from planner.validation.records import read_records
 from planner.validation.report import Summary, summary, to_json
 from planner.validation.statistics import Errors
+from planner.validation.uncertainty import uncertainty_text
 
 HERE = Path(__file__).parent
 ACCURACY = HERE.parents[1] / "docs" / "accuracy.md"
@@ -61,6 +62,27 @@ def test_error_does_not_grow(found: Summary, title: str, name: str) -> None:
     mape = errors_of(found, name).mape
     assert mape is not None
     assert 100.0 * mape <= documented(title)[1] + TOLERANCE_POINTS
+
+
+def test_memory_is_as_near_to_published_peaks_as_promised(found: Summary) -> None:
+    mape = {kind: errors.mape or 0.0 for kind, errors in found.memory.items()}
+    assert mape["allocated"] <= 0.01
+    assert mape["reserved"] <= 0.04
+    assert mape["nvidia_smi"] <= 0.05
+
+
+def test_no_published_allocation_is_missed_by_three_percent(
+    comparisons: list[Comparison],
+) -> None:
+    errors = [row.memory_error("allocated") for row in comparisons]
+    assert max(abs(error) for error in errors if error is not None) <= 0.03
+
+
+def test_the_uncertainty_of_plans_is_that_of_published_runs(
+    comparisons: list[Comparison],
+) -> None:
+    path = HERE.parents[1] / "planner" / "frameworks" / "uncertainty.yaml"
+    assert path.read_text(encoding="utf-8") == uncertainty_text(comparisons)
 
 
 def test_every_row_is_estimated_or_skipped_with_a_reason(comparisons: list[Comparison]) -> None:

@@ -166,7 +166,7 @@ def test_model_and_cluster_files_work(planner: Any, tmp_path: Path) -> None:
         "num_layers: 8\nhidden_size: 1024\nnum_heads: 16\nvocab_size: 32000\nmax_seq_len: 2048\n"
     )
     cluster.write_text("node: dgx-a100-640\ncount: 2\noverrides: {hbm_gib: 40}\n")
-    run = planner("plan", str(model), str(cluster), "--format", "json")
+    run = planner("plan", str(model), str(cluster), "--format", "json", "--margin", "4")
     assert run.code == 0
     answer = json.loads(run.out)
     assert answer["plans"][0]["memory"]["usable_bytes"] == pytest.approx(0.96 * 40 * 2**30)

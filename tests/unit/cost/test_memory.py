@@ -16,7 +16,16 @@ GB = 1e9
 ZERO_PAPER = StateTraits(
     weight_bytes=2,
     gradient_bytes=2,
-    optimizer_bytes=12,
+    master_weight_bytes=4,
+    unsharded_gradient_copy_bytes=0,
+    host_staging_bytes=0,
+    gradients_made_in_backward=False,
+    gathers_in_own_stream=False,
+    whole_tensor_gradient_bytes=0,
+    splits_experts_by_number=False,
+    keeps_stage_outputs=False,
+    receives_into_own_buffers=False,
+    largest_gradient_copy_bytes=0,
     sharded_gradient_bytes=0,
     zero3_weight_bytes=2,
     gradient_reduce_bytes=2,
@@ -24,6 +33,7 @@ ZERO_PAPER = StateTraits(
     reduces_every_micro_batch=True,
     zero3_reshards_under_pp=True,
     zero3_gathered_layers=2,
+    zero3_live_elements=1e18,
 )
 """fp16 weights and gradients, fp32 weights, momentum and variance (arXiv 1910.02054, 3.1)."""
 

@@ -23,10 +23,10 @@ def placed(axis: str, strategy: StrategyColumns, context: Context) -> tuple[int,
     [
         ("tp", 4, 4, 1),  # stride 1: 4 of 8
         ("cp", 2, 2, 1),  # stride 4: 8 // 4 = 2 fit
-        ("dp", 8, 1, 8),  # stride 8: one per node
-        ("dp_cp", 16, 2, 8),  # stride 4: 2 per node
+        ("dp_shard", 8, 1, 8),  # stride 8: one per node
+        ("dp_shard_cp", 16, 2, 8),  # stride 4: 2 per node
         ("ep", 4, 1, 4),  # inside dp, stride 8
-        ("expert_dp", 2, 1, 2),  # dp / ep = 2, stride 32
+        ("expert_dp_shard", 2, 1, 2),  # dp / ep = 2, stride 32
         ("pp", 2, 1, 2),  # outermost, stride 64
     ],
 )
@@ -46,7 +46,11 @@ def test_data_parallel_neighbours_share_a_node_when_tp_is_small(
     context_of: Callable[..., Context], columns_of: Callable[..., StrategyColumns]
 ) -> None:
     # tp 2: stride 2, 4 replicas per node, 16 replicas touch 4 nodes.
-    assert placed("dp", columns_of(tp=2, dp=16), context_of(cluster="4xdgx-h100")) == (16, 4, 4)
+    assert placed("dp_shard", columns_of(tp=2, dp=16), context_of(cluster="4xdgx-h100")) == (
+        16,
+        4,
+        4,
+    )
 
 
 def test_a_domain_wider_than_a_node_holds_more_ranks(
@@ -55,7 +59,7 @@ def test_a_domain_wider_than_a_node_holds_more_ranks(
     # NVL72: tp 8 and dp 8 are 64 ranks of one NVLink domain of 72.
     context = context_of(cluster="18xgb200-tray")
     assert context.cluster.node.scale_up.num_accelerators == 72
-    assert placed("dp", columns_of(tp=8, dp=8), context) == (8, 8, 1)
+    assert placed("dp_shard", columns_of(tp=8, dp=8), context) == (8, 8, 1)
 
 
 def test_no_more_ranks_are_local_than_the_cluster_has(
@@ -64,13 +68,15 @@ def test_no_more_ranks_are_local_than_the_cluster_has(
     machines = context_of().cluster
     scale_up = replace(machines.node.scale_up, num_accelerators=64)
     wide = replace(machines, node=replace(machines.node, scale_up=scale_up))
-    assert group_of("dp", columns_of(dp=16), wide).local == 8
+    assert group_of("dp_shard", columns_of(dp=16), wide).local == 8
 
 
 def test_groups_of_columns_are_placed_row_by_row(
     context_of: Callable[..., Context], columns_of: Callable[..., StrategyColumns]
 ) -> None:
-    group = group_of("dp", columns_of(tp=[1, 2, 8], dp=8), context_of(cluster="8xdgx-h100").cluster)
+    group = group_of(
+        "dp_shard", columns_of(tp=[1, 2, 8], dp=8), context_of(cluster="8xdgx-h100").cluster
+    )
     assert group.local.tolist() == [8, 4, 1]
     assert group.num_domains.tolist() == [1, 2, 8]
     assert group.size.tolist() == np.full(3, 8).tolist()

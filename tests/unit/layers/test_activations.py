@@ -27,7 +27,7 @@ def gpt3() -> ModelSpec:
 
 
 def ops_of(model: ModelSpec, shape: LayerShape, profile: str = "classic") -> dict[str, Op]:
-    (group,) = layer_groups(model, shape, load_traits("megatron", profile).kernels)
+    (group,) = layer_groups(model, shape, load_traits("megatron", profile))
     return {op.name: op for op in group.ops}
 
 
@@ -99,7 +99,7 @@ def test_selective_recomputation_drops_the_scores_only(gpt3: ModelSpec, shape_of
     # arXiv 2205.05198, table 2: 34 sbh remain.
     ops = ops_of(gpt3, shape_of(seq_len=2048))
     assert [name for name, op in ops.items() if op.selective_fraction] == ["attention_core"]
-    kept = {name: replace(op, saved_bytes=op.kept_bytes) for name, op in ops.items()}
+    kept = {name: replace(op, saved=op.kept) for name, op in ops.items()}
     assert saved_sbh(kept) == pytest.approx(34)
 
 
@@ -107,16 +107,17 @@ def test_torchtitans_op_policy_keeps_every_second_matmul(shape_of: Shapes) -> No
     # Llama-3-8B: 8h + 2·kv + 2·ffn + 4·heads bytes per token, counted from its saved tensors.
     model = load_model("llama3-8b")
     shape = shape_of(seq_len=8192)
-    (group,) = layer_groups(model, shape, load_traits("torchtitan").kernels)
-    kept = float(sum(op.kept_bytes for op in group.ops)[0]) / 8192
-    assert kept == 8 * 4096 + 2 * 1024 + 2 * 14336 + 4 * 32
+    # Release 0.3 fuses queries, keys and values, and keeps the keys too.
+    for profile, num_kv in (("2024", 1), ("current", 2)):
+        (group,) = layer_groups(model, shape, load_traits("torchtitan", profile))
+        kept = float(sum(op.kept_bytes for op in group.ops)[0]) / 8192
+        assert kept == 8 * 4096 + num_kv * 2 * 1024 + 2 * 14336 + 4 * 32
 
 
 def test_flash_attention_without_dropout_saves_32_sbh(gpt3: ModelSpec, shape_of: Shapes) -> None:
     # No masks (34 - 2), no scores, 4 bytes per head and token: 4·96/12288 = 0.03125.
     ops = ops_of(gpt3, shape_of(seq_len=2048), "current")
     assert saved_sbh(ops) == pytest.approx(32.03125)
-    assert not any(op.selective_fraction for op in ops.values())
 
 
 def test_context_parallelism_divides_activations(gpt3: ModelSpec, shape_of: Shapes) -> None:
@@ -133,14 +134,14 @@ def test_a_gated_block_of_llama_by_hand(shape_of: Shapes) -> None:
     assert saved(ops) == 4096 * 131_712
 
 
-def test_the_loss_keeps_10_bytes_per_logit_in_the_classic_profile(
+def test_the_loss_keeps_6_bytes_per_logit_in_the_classic_profile(
     gpt3: ModelSpec, shape_of: Shapes
 ) -> None:
     # Vocabulary 50257 padded to a multiple of 128·8 = 51200; per rank 6400 logits a token:
-    # 10·6400; the final norm's input and output 4·12288.
+    # 6·6400 (16-bit logits and the softmax in fp32); the final norm's input and output 4·12288.
     traits = load_traits("megatron", "classic")
     op = head_op(gpt3, shape_of(seq_len=2048, tp=8), traits)
-    assert float(op.saved_bytes[0]) == 2048 * (10 * 6400 + 4 * 12288)
+    assert float(op.saved_bytes[0]) == 2048 * (6 * 6400 + 4 * 12288)
 
 
 def test_an_expert_layer_saves_by_token_expert_pair(shape_of: Shapes) -> None:
@@ -149,6 +150,6 @@ def test_an_expert_layer_saves_by_token_expert_pair(shape_of: Shapes) -> None:
     model = load_model("mixtral-8x7b")
     for ep in (1, 8):
         ops = ops_of(model, shape_of(seq_len=4096, ep=ep), "current")
-        assert float(ops["experts"].saved_bytes[0]) == 8192 * 94_208
+        assert float(ops["expert_activation"].saved_bytes[0]) == 8192 * 94_208
         # Router: 8 experts, 12 bytes each per token.
         assert float(ops["router"].saved_bytes[0]) == 4096 * 8 * 12

@@ -18,7 +18,7 @@ SBH2 = 2048 * 12288 * 2.0
 
 def totals(model: ModelSpec, shape: LayerShape, direction: str) -> Counter[tuple[str, str]]:
     """Bytes by collective and axis over one layer; empty messages are left out."""
-    (group,) = layer_groups(model, shape, load_traits("megatron").kernels)
+    (group,) = layer_groups(model, shape, load_traits("megatron"))
     result: Counter[tuple[str, str]] = Counter()
     for op in group.ops:
         comms: tuple[Comm, ...] = getattr(op, f"{direction}_comms")

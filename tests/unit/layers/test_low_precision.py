@@ -6,7 +6,7 @@ from planner.frameworks.registry import load_traits
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
 from planner.spec.model import ModelSpec
-from planner.spec.traits import kernels_under
+from planner.spec.traits import under_precision
 
 Models = Callable[..., ModelSpec]
 Shapes = Callable[..., LayerShape]
@@ -18,11 +18,11 @@ def test_transformer_engine_keeps_one_byte_per_linear_input_under_fp8(
     # Inputs of qkv and fc1 (norm outputs, h each), of the projection (h) and of fc2 (4h): 7h
     # elements per token lose one byte each.
     model = small_model()
-    kernels = load_traits("megatron").kernels
+    traits = load_traits("megatron")
     shape = shape_of(micro_batch=1, seq_len=1024)
 
     def saved(precision: str) -> float:
-        under = kernels_under(kernels, precision)  # type: ignore[arg-type]
+        under = under_precision(traits, precision)  # type: ignore[arg-type]
         (group,) = layer_groups(model, shape, under)
         return float(sum(op.saved_bytes for op in group.ops)[0])
 
@@ -32,5 +32,5 @@ def test_transformer_engine_keeps_one_byte_per_linear_input_under_fp8(
 
 
 def test_dynamic_casts_keep_sixteen_bits() -> None:
-    kernels = load_traits("torchtitan").kernels
-    assert kernels_under(kernels, "fp8") == kernels
+    traits = load_traits("torchtitan")
+    assert under_precision(traits, "fp8") == traits

@@ -21,7 +21,7 @@ TRAITS = load_traits("torchtitan")
 
 def op_params(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> float:
     total = embedding_op(model, shape, traits).params + head_op(model, shape, traits).params
-    for group in layer_groups(model, shape, traits.kernels):
+    for group in layer_groups(model, shape, traits):
         total = total + group.num_layers * sum(op.params for op in group.ops)
     return float(np.asarray(total).reshape(-1)[0])
 
@@ -46,7 +46,7 @@ def test_experts_are_shared_out_over_ep(name: str, shape_of: Shapes) -> None:
     model = load_model(name)
 
     def experts(ep: int) -> float:
-        groups = layer_groups(model, shape_of(seq_len=512, ep=ep), TRAITS.kernels)
+        groups = layer_groups(model, shape_of(seq_len=512, ep=ep), TRAITS)
         return sum(
             float(np.asarray(op.params).reshape(-1)[0])
             for group in groups
@@ -84,7 +84,7 @@ def test_a_dense_layer_does_2_flops_per_parameter_and_token_and_4_s_h_of_attenti
 ) -> None:
     # 2 · 12h² + 4sh per token with the whole square: h = 1024, s = 512.
     model = small_model()
-    (group,) = layer_groups(model, shape_of(seq_len=512), load_traits("megatron").kernels)
+    (group,) = layer_groups(model, shape_of(seq_len=512), load_traits("megatron"))
     square = sum(op.attention.square_flops - op.attention.flops for op in group.ops if op.attention)
     flops = sum(op.forward_flops for op in group.ops) + square
     assert float(flops[0]) == 512 * (24 * 1024**2 + 4 * 512 * 1024)
@@ -95,7 +95,7 @@ def test_decoders_compute_half_of_the_square_encoders_all_of_it(
 ) -> None:
     for architecture, share in (("decoder", 0.5), ("encoder", 1.0)):
         model = replace(small_model(), architecture=architecture)
-        (group,) = layer_groups(model, shape_of(), TRAITS.kernels)
+        (group,) = layer_groups(model, shape_of(), TRAITS)
         (attention,) = (op.attention for op in group.ops if op.attention)
         assert attention.flops == attention.square_flops * share
 
@@ -104,16 +104,15 @@ def test_unfused_attention_computes_the_whole_square(
     small_model: Callable[..., ModelSpec], shape_of: Shapes
 ) -> None:
     model, shape = small_model(), shape_of(seq_len=512, micro_batch=2)
-    kernels = load_traits("megatron", "classic").kernels
-    (group,) = layer_groups(model, shape, kernels)
+    (group,) = layer_groups(model, shape, load_traits("megatron", "classic"))
     (core,) = (op for op in group.ops if op.name == "attention_core")
     # 2 sequences, 16 heads: scores and values 2·512²·64 each.
     assert float(core.forward_flops[0]) == 2 * 16 * 2 * (2 * 512**2 * 64)
 
 
-def test_key_value_heads_are_copied_when_tp_exceeds_them(shape_of: Shapes) -> None:
-    # Llama-3-8B: 32 query, 8 key/value heads of 128. tp 16: 2 query heads and one of 8 each.
-    (group,) = layer_groups(load_model("llama3-8b"), shape_of(tp=16), TRAITS.kernels)
+def test_rows_of_key_value_heads_are_split_when_tp_exceeds_them(shape_of: Shapes) -> None:
+    # Llama-3-8B: 32 query, 8 key/value heads of 128. tp 16: 1/16 of all rows each.
+    (group,) = layer_groups(load_model("llama3-8b"), shape_of(tp=16), TRAITS)
     (qkv,) = (op for op in group.ops if op.name == "qkv")
-    assert float(qkv.params[0]) == 4096 * (2 + 2) * 128
-    assert float(qkv.gemms[0].n[0]) == (2 + 2) * 128
+    assert float(qkv.params[0]) == 4096 * (32 + 2 * 8) * 128 / 16
+    assert float(qkv.gemms[0].n[0]) == (32 + 2 * 8) * 128 / 16

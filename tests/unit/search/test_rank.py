@@ -31,7 +31,17 @@ class Known(Candidates):
 
 def known(times: list[float], num_gpus: list[int], lower: np.ndarray | None = None) -> Known:
     one = np.ones(len(times), dtype=int)
-    names = ("tp", "pp", "vpp", "cp", "ep", "zero_stage", "micro_batch", "num_micro_batches")
+    names = (
+        "dp_replicate",
+        "tp",
+        "pp",
+        "vpp",
+        "cp",
+        "ep",
+        "zero_stage",
+        "micro_batch",
+        "num_micro_batches",
+    )
     strategy = StrategyColumns(
         dp=np.array(num_gpus),
         sequence_parallel=0 * one,

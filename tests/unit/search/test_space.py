@@ -21,7 +21,18 @@ SITUATIONS = (
     {"model": "mixtral-8x7b", "global_batch": 16, "cluster": "2xdgx-h100"},
     {"framework": "accelerate", "cluster": "4xh100-sxm"},
 )
-DECIDED = ("tp", "cp", "pp", "dp", "ep", "micro_batch", "vpp", "zero_stage", "offload")
+DECIDED = (
+    "tp",
+    "cp",
+    "pp",
+    "dp",
+    "dp_replicate",
+    "ep",
+    "micro_batch",
+    "vpp",
+    "zero_stage",
+    "offload",
+)
 
 
 def as_rows(strategy: StrategyColumns) -> list[tuple[int, ...]]:
@@ -99,7 +110,7 @@ def test_fixed_values_restrict_the_space(context_of: Contexts) -> None:
     assert set(strategy.tp.tolist()) == {2}
     assert set(strategy.dp.tolist()) == {4}
     every = as_rows(enumerate_space(context).strategy)
-    kept = [row for row in every if (row[0], row[3], row[7]) == (2, 4, 1)]
+    kept = [row for row in every if (row[0], row[3], row[8]) == (2, 4, 1)]
     assert as_rows(strategy) == kept
 
 

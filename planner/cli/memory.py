@@ -1,0 +1,117 @@
+"""``planner memory``: the memory of one given configuration, without search."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class Format(StrEnum):
+    """Output formats."""
+
+    tree = "tree"
+    json = "json"
+
+
+def memory(
+    model: Annotated[str, typer.Argument(help="Model name (see `planner models`) or YAML file.")],
+    cluster: Annotated[
+        str,
+        typer.Argument(help="NODESxNODE such as 16xdgx-h100, GPUSxACCELERATOR, or a YAML file."),
+    ],
+    framework: Annotated[
+        str, typer.Option(help="megatron, deepspeed, torchtitan or accelerate.")
+    ] = "megatron",
+    profile: Annotated[
+        str, typer.Option(help="Trait profile of the framework (docs/frameworks.md).")
+    ] = "current",
+    tp: Annotated[int, typer.Option(help="Tensor-parallel degree.")] = 1,
+    pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
+    vpp: Annotated[int, typer.Option(help="Chunks per stage (interleaving).")] = 1,
+    cp: Annotated[int, typer.Option(help="Context-parallel degree.")] = 1,
+    ep: Annotated[int, typer.Option(help="Expert-parallel degree.")] = 1,
+    dp: Annotated[int | None, typer.Option(help="Data-parallel degree [the rest].")] = None,
+    dp_replicate: Annotated[int, typer.Option(help="Replicas of the sharding group.")] = 1,
+    zero_stage: Annotated[
+        int | None, typer.Option(help="ZeRO stage 0-3 (FSDP: 3) [highest offered].")
+    ] = None,
+    micro_batch: Annotated[int, typer.Option(help="Sequences per micro-batch.")] = 1,
+    global_batch: Annotated[
+        int | None, typer.Option(help="Batch in sequences [as `plan`, in whole micro-batches].")
+    ] = None,
+    seq_len: Annotated[int | None, typer.Option(help="Sequence length in tokens.")] = None,
+    sequence_parallel: Annotated[
+        bool | None,
+        typer.Option("--sequence-parallel/--no-sequence-parallel", help="[with tp, if offered]"),
+    ] = None,
+    recompute: Annotated[str, typer.Option(help="none, selective or full.")] = "none",
+    recompute_layers: Annotated[
+        int | None, typer.Option(help="Layers per stage under the policy [all].")
+    ] = None,
+    recompute_modules: Annotated[
+        str | None, typer.Option(help="Modules that selective repeats, such as layernorm,moe_act.")
+    ] = None,
+    layers_per_stage: Annotated[
+        str | None, typer.Option(help="Layers of every stage, such as 10,11,11,10 [even].")
+    ] = None,
+    offload: Annotated[str, typer.Option(help="none, optimizer:host, ...")] = "none",
+    optimizer: Annotated[
+        str, typer.Option(help="adam, adam-bf16, adam-8bit, sgd, lion, adafactor, muon, ...")
+    ] = "adam",
+    precision: Annotated[str, typer.Option(help="bf16, fp16, fp8 or fp4.")] = "bf16",
+    margin: Annotated[
+        float | None,
+        typer.Option(help="Percent of HBM held uncertain [error on published runs]."),
+    ] = None,
+    show_all: Annotated[bool, typer.Option("--all", help="Show every item.")] = False,
+    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.tree,
+) -> None:
+    """Show where one configuration's memory goes, per stage, and what would save how much."""
+    from dataclasses import replace
+
+    from planner.cli.inputs import read_layers, read_question
+    from planner.cli.output import console
+    from planner.plans.layout import LayoutRequest, resolve
+    from planner.plans.memory import memory_answer
+    from planner.report.memory import print_memory_answer, render_memory_json
+
+    question = read_question(
+        model=model,
+        cluster=cluster,
+        framework=framework,
+        profile=profile,
+        precision=precision,
+        optimizer=optimizer,
+        recompute_modules=recompute_modules,
+        global_batch=global_batch,
+        global_batch_tokens=None,
+        seq_len=seq_len,
+        tokens=None,
+        margin_percent=margin,
+    )
+    request = LayoutRequest(
+        tp=tp,
+        pp=pp,
+        vpp=vpp,
+        cp=cp,
+        ep=ep,
+        dp=dp,
+        dp_replicate=dp_replicate,
+        zero_stage=zero_stage,
+        micro_batch=micro_batch,
+        global_batch=global_batch,
+        sequence_parallel=sequence_parallel,
+        recompute=recompute,
+        recompute_layers=recompute_layers,
+        offload=offload,
+        layers_per_stage=read_layers(layers_per_stage),
+    )
+    chosen = replace(question.contexts[0], margin_fraction=0.0)
+    context, strategy = resolve(chosen, request)
+    answer = memory_answer(context, strategy, question.notes)
+    if output_format is Format.json:
+        typer.echo(render_memory_json(answer))
+    else:
+        print_memory_answer(answer, console(), show_all=show_all)
+    if not answer.estimate.memory.fits:
+        raise typer.Exit(3)

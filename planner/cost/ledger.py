@@ -1,0 +1,317 @@
+"""The ledger of one stage: every byte on a rank as a named item with shape, dtype and lifetime."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from planner.cost.build import (
+    bucket_bytes,
+    context_bytes,
+    gather_pool_bytes,
+    gathered_head_bytes,
+    largest_gradient_bytes,
+    transient_layer_bytes,
+    workspace_bytes,
+)
+from planner.cost.layer import layer_shape
+from planner.cost.memory import kept_whole
+from planner.cost.stage import (
+    all_stages,
+    in_flight_matrix,
+    leading_by_policy,
+    stage_held_bytes,
+    transient_bytes,
+)
+from planner.cost.subject import Subject
+from planner.layers.block import LayerGroup, embedding_op, head_op, layer_groups
+from planner.layers.op import SavedTensor
+from planner.spec.traits import FrameworkTraits, under_precision
+
+Lifetime = Literal[
+    "whole run",
+    "forward to backward",
+    "loss",
+    "backward of a layer",
+    "outside the allocator",
+    "held by the allocator",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerItem:
+    """``copies`` arrays of ``shape`` with ``element_bytes`` each; num_bytes is their product."""
+
+    name: str
+    """Dotted: group, owner, tensor."""
+    num_bytes: float
+    lifetime: Lifetime
+    shape: tuple[int, ...] = ()
+    """Empty for bytes that are no tensor."""
+    element_bytes: float = 1.0
+    copies: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageLedger:
+    """All items at the fullest moment of one stage, and when that is."""
+
+    stage: int
+    moment: str
+    items: tuple[LedgerItem, ...]
+
+    @property
+    def peak_bytes(self) -> float:
+        """Sum of the items."""
+        return sum(item.num_bytes for item in self.items)
+
+    @property
+    def reserved_bytes(self) -> float:
+        """What the allocator has taken from the device."""
+        return sum(item.num_bytes for item in self.items if item.lifetime != OUTSIDE)
+
+    @property
+    def allocated_bytes(self) -> float:
+        """What tensors take."""
+        apart = (HELD, OUTSIDE)
+        return sum(item.num_bytes for item in self.items if item.lifetime not in apart)
+
+
+HELD: Lifetime = "held by the allocator"
+OUTSIDE: Lifetime = "outside the allocator"
+MOMENT_LOSS = "loss of the first micro-batch"
+MOMENT_BACKWARD = "backward of the first micro-batch"
+
+
+def _tensor_item(group: str, tensor: SavedTensor, copies: float, lifetime: Lifetime) -> LedgerItem:
+    """Bytes, shape and lifetime of a kept tensor."""
+    if tensor.is_freed:
+        lifetime = HELD
+    copies *= float(np.max(tensor.count))
+    rows, width = float(np.max(tensor.rows)), float(np.max(tensor.width))
+    return LedgerItem(
+        name=f"{group}.{tensor.name}",
+        num_bytes=rows * width * tensor.element_bytes * copies,
+        lifetime=lifetime,
+        shape=(round(rows), round(width)),
+        element_bytes=tensor.element_bytes,
+        copies=copies,
+    )
+
+
+def _flat_item(name: str, elements: float, num_bytes: float, lifetime: Lifetime) -> LedgerItem:
+    return LedgerItem(
+        name=name,
+        num_bytes=num_bytes,
+        lifetime=lifetime,
+        shape=(round(elements),),
+        element_bytes=num_bytes / elements if elements else 0.0,
+    )
+
+
+def _traits(subject: Subject) -> FrameworkTraits:
+    return under_precision(subject.context.traits, subject.context.job.precision)
+
+
+def _parameters(subject: Subject, stage: int) -> float:
+    costs = subject.parts.costs
+
+    def of(layer: str) -> float:
+        memory = getattr(costs, layer)
+        return float((costs.at(memory.params) + costs.at(memory.expert_params))[0])
+
+    lead = costs.num_leading * (stage == 0) * (of("lead") - of("body"))
+    return float(subject.layers[0, stage]) * of("body") + lead + float(subject.end_params(stage)[0])
+
+
+def _state_lifetime(subject: Subject, name: str) -> Lifetime:
+    """Gradients that backward makes shard by shard are not there yet at the peak.
+
+    With one micro-batch; their blocks stay reserved from one iteration to the next.
+    """
+    traits = subject.context.traits.states
+    late = traits.gradients_made_in_backward and subject.strategy.num_micro_batches == 1
+    is_sharded = subject.strategy.zero_stage >= 2 and not bool(
+        kept_whole(subject.columns, traits)[0]
+    )
+    return HELD if name == "gradients" and late and is_sharded else "whole run"
+
+
+def _state_items(subject: Subject, stage: int) -> list[LedgerItem]:
+    """Weights, gradients, optimizer states and dummy weight gradients of one stage."""
+    parts = subject.parts
+    layers = subject.layers[0, stage]
+    num_params = _parameters(subject, stage)
+    items = []
+    for name in ("weights", "gradients", "optimizer"):
+        total = layers * parts.layer_bytes(name, parts.costs.body)
+        total = total + (stage == 0) * parts.lead_bytes(name)
+        total = total + (stage == 0) * parts.first_params * getattr(parts.first_states, name)
+        is_last = stage == subject.strategy.pp - 1
+        total = total + is_last * parts.last_params * getattr(parts.last_states, name)
+        items.append(_flat_item(name, num_params, float(total[0]), _state_lifetime(subject, name)))
+    linear = parts.costs.at(parts.costs.linear_params)
+    is_last = stage == subject.strategy.pp - 1
+    elements = float((linear + is_last * parts.costs.at(parts.costs.vocab_params))[0])
+    per_element = subject.context.traits.kernels.dummy_weight_gradient_bytes
+    dummy = _flat_item("dummy_weight_gradients", elements, elements * per_element, "whole run")
+    copied = float(largest_gradient_bytes(subject.context, subject.columns, parts)[0])
+    vocab = float(parts.costs.at(parts.costs.vocab_params)[0])
+    if stage == 0 or is_last:
+        items.append(_flat_item("largest_gradient_copy", vocab, copied, "whole run"))
+    workspace = LedgerItem(
+        name="workspaces", num_bytes=workspace_bytes(subject.context), lifetime="whole run"
+    )
+    buckets = LedgerItem(
+        name="buckets",
+        num_bytes=float(bucket_bytes(subject.context, subject.columns, parts)[0]),
+        lifetime="whole run",
+    )
+    pool = LedgerItem(
+        name="gather_buffers",
+        num_bytes=float(gather_pool_bytes(subject.context, subject.columns, parts)[0]),
+        lifetime=HELD,
+    )
+    return [*items, dummy, workspace, buckets, pool]
+
+
+def _layers_by_policy(subject: Subject, stage: int) -> list[tuple[LayerGroup, float, float]]:
+    """Per kind of layer: how many of a stage keep everything, and how many recompute selectively.
+
+    Leading layers are those of the first stage; the others are spread evenly over stages.
+    """
+    shape = layer_shape(subject.columns, subject.context.job)
+    groups = layer_groups(subject.context.model, shape, _traits(subject))
+    kept, by_selective = (
+        float(value[0, stage])
+        for value in leading_by_policy(
+            subject.model, subject.selective, subject.full, all_stages(subject.strategy.pp)
+        )
+    )
+    selective = float(subject.selective[0, stage])
+    untouched = float((subject.layers - subject.full)[0, stage]) - selective
+    behind = sum(group.num_layers - group.num_leading for group in groups)
+    counts = []
+    for group in groups:
+        share = (group.num_layers - group.num_leading) / max(behind, 1)
+        is_leading = group.num_leading > 0
+        counts.append(
+            (
+                group,
+                (untouched - kept) * share + kept * is_leading,
+                (selective - by_selective) * share + by_selective * is_leading,
+            )
+        )
+    return counts
+
+
+def _activation_items(subject: Subject, stage: int) -> list[LedgerItem]:
+    """Tensors kept for backward on one stage, all micro-batches in flight."""
+    model = subject.model
+    flight = float(in_flight_matrix(model, all_stages(subject.strategy.pp))[0, stage])
+    items = [
+        _tensor_item("activations", tensor, flight * number, "forward to backward")
+        for group, untouched, selective in _layers_by_policy(subject, stage)
+        for op in group.ops
+        for number, tensors in ((untouched, op.saved), (selective, op.kept))
+        for tensor in tensors
+    ]
+    shape = layer_shape(subject.columns, subject.context.job)
+    tokens, hidden = float(shape.num_tokens[0]), subject.context.model.hidden_size
+    inputs = float(subject.full[0, stage]) * flight
+    items.append(
+        LedgerItem(
+            name="activations.recompute_inputs",
+            num_bytes=inputs * float(model.full_saved_bytes[0]),
+            lifetime="forward to backward",
+            shape=(round(tokens), round(hidden / float(shape.sp[0]))),
+            element_bytes=2.0,
+            copies=inputs,
+        )
+    )
+    if stage == 0:
+        embedding = embedding_op(subject.context.model, shape, _traits(subject))
+        items += [
+            _tensor_item("activations", tensor, flight, "forward to backward")
+            for tensor in embedding.saved
+        ]
+    items.append(_receive_buffers(subject, stage, flight))
+    if stage < subject.strategy.pp - 1:
+        sent = flight * float(model.sent_saved_bytes[0])
+        items.append(
+            LedgerItem(name="activations.sent_on", num_bytes=sent, lifetime="forward to backward")
+        )
+    return items
+
+
+def _receive_buffers(subject: Subject, stage: int, flight: float) -> LedgerItem:
+    """Buffers that activations and gradients of other stages arrive in."""
+    num = subject.strategy.num_micro_batches
+    copies = (num - flight) * (stage > 0) + num * (stage < subject.strategy.pp - 1)
+    size = float(subject.model.receive_buffer_bytes[0])
+    return LedgerItem(
+        name="receive_buffers", num_bytes=copies * size, lifetime="whole run", copies=copies
+    )
+
+
+def _transient_items(subject: Subject, stage: int) -> tuple[list[LedgerItem], str]:
+    """Short-lived tensors at the fullest moment of a stage, and that moment's name."""
+    model, pp = subject.model, subject.strategy.pp
+    selective, full = (np.asarray(value > 0) for value in (subject.selective, subject.full))
+    transient = float(
+        transient_bytes(model, all_stages(pp), selective=selective, full=full)[0, stage]
+    )
+    shape = layer_shape(subject.columns, subject.context.job)
+    if stage == pp - 1 and transient == float(model.last_transient_bytes[0]):
+        head = head_op(subject.context.model, shape, _traits(subject))
+        gathered_head = gathered_head_bytes(subject.context, subject.columns, subject.parts)
+        return [
+            *(_tensor_item("transient", tensor, 1.0, "loss") for tensor in head.saved),
+            LedgerItem(
+                name="transient.gathered_head",
+                num_bytes=float(gathered_head[0]),
+                lifetime="loss",
+            ),
+        ], MOMENT_LOSS
+    gathered = float(transient_layer_bytes(subject.context, subject.columns, subject.parts)[0])
+    gradients = float(model.layer_transient_bytes[0]) - gathered
+    parts = {
+        "gathered_parameters": gathered,
+        "activation_gradients": gradients,
+        "rebuilt_activations": transient - gathered - gradients,
+    }
+    items = [
+        LedgerItem(name=f"transient.{name}", num_bytes=value, lifetime="backward of a layer")
+        for name, value in parts.items()
+    ]
+    return items, MOMENT_BACKWARD
+
+
+def _overhead_items(subject: Subject, stage: int) -> list[LedgerItem]:
+    """What the device holds beside tensors."""
+    model, context = subject.model, context_bytes(subject.context)
+    allocated = float(stage_held_bytes(model, *subject.split)[0, stage])
+    communicators = float(model.overhead_bytes[0]) - context
+    return [
+        LedgerItem(name="overhead.context", num_bytes=context, lifetime=OUTSIDE),
+        LedgerItem(name="overhead.communicators", num_bytes=communicators, lifetime=OUTSIDE),
+        LedgerItem(
+            name="overhead.fragmentation",
+            num_bytes=allocated * model.fragmentation_fraction,
+            lifetime=HELD,
+        ),
+    ]
+
+
+def stage_ledger(subject: Subject, stage: int) -> StageLedger:
+    """Every item of a stage at its fullest moment, largest first; equal names are merged."""
+    transients, moment = _transient_items(subject, stage)
+    items = [
+        *_state_items(subject, stage),
+        *_activation_items(subject, stage),
+        *transients,
+        *_overhead_items(subject, stage),
+    ]
+    kept = [item for item in items if item.num_bytes > 0.0]
+    ordered = sorted(kept, key=lambda item: (-item.num_bytes, item.name))
+    return StageLedger(stage=stage, moment=moment, items=tuple(ordered))

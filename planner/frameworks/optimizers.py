@@ -1,0 +1,79 @@
+"""Finds optimizers by name and reads what each keeps, in general and under a framework."""
+
+from dataclasses import fields
+from functools import cache
+from importlib import resources
+from typing import Any, get_args
+
+import yaml
+
+from planner.errors import InputError
+from planner.spec.optimizer import OptimizerSpec, TensorKind, TensorStates
+
+ADAM = "adam"
+Figures = dict[str, dict[str, Any]]
+KINDS: tuple[str, ...] = get_args(TensorKind)
+_OPTION = "--optimizer"
+
+
+@cache
+def _read_optimizers() -> dict[str, dict[str, Any]]:
+    path = resources.files("planner.frameworks").joinpath("optimizers.yaml")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    optimizers: dict[str, dict[str, Any]] = yaml.load(path.read_text(), Loader=loader)
+    return optimizers
+
+
+def optimizer_names(framework: str | None = None) -> list[str]:
+    """Return all optimizers, or those a framework offers."""
+    return [
+        name
+        for name, entry in _read_optimizers().items()
+        if framework is None or framework in entry["frameworks"]
+    ]
+
+
+def _entry(name: str, framework: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return an optimizer's figures and those a framework lays over them."""
+    if name not in _read_optimizers():
+        known = ", ".join(optimizer_names())
+        raise InputError.single(_OPTION, name, f"unknown optimizer; allowed are {known}")
+    entry = _read_optimizers()[name]
+    if framework is None:
+        return entry, {}
+    if framework not in entry["frameworks"]:
+        known = ", ".join(optimizer_names(framework))
+        raise InputError.single(
+            _OPTION, name, f"{framework} does not offer it; it offers {known or 'none'}"
+        )
+    return entry, entry["frameworks"][framework]
+
+
+def optimizer_figures(name: str, framework: str | None = None) -> dict[str, Figures]:
+    """Return every figure as ``{value, source}``: ``figures``, then one section per tensor kind.
+
+    Unknown names, and optimizers the framework does not offer, raise InputError.
+    """
+    entry, own = _entry(name, framework)
+    general = {key: figure for key, figure in own.items() if key not in KINDS}
+    sections: dict[str, Figures] = {"figures": {**entry["figures"], **general}}
+    for kind in KINDS:
+        sections[kind] = {**entry["states"], **entry.get(kind, {}), **own.get(kind, {})}
+    return sections
+
+
+@cache
+def load_optimizer(name: str, framework: str | None = None) -> OptimizerSpec:
+    """Return an optimizer, as ``framework`` runs it where one is named."""
+    sections = optimizer_figures(name, framework)
+    values = _values(sections.pop("figures"), OptimizerSpec)
+    for kind in KINDS:
+        values[kind] = TensorStates(**_values(sections[kind], TensorStates))
+    return OptimizerSpec(name=name, **values)
+
+
+def _values(figures: Figures, cls: type[Any]) -> dict[str, Any]:
+    unknown = set(figures) - {field.name for field in fields(cls)}
+    assert not unknown, (cls.__name__, unknown)
+    values = {key: figure["value"] for key, figure in figures.items()}
+    return {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}

@@ -1,0 +1,67 @@
+"""Reads what implementations keep for backward: ``saved/NAME.yaml`` and ``saved/losses.yaml``."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from planner.spec.saved import CONDITIONS, WIDTHS, SavedEntry, SavedTables
+
+LOSS = "loss"
+
+
+@cache
+def saved_figures(name: str) -> dict[str, Any]:
+    """Return a table file as it stands, sources included."""
+    path = resources.files("planner.frameworks").joinpath("saved", f"{name}.yaml")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    figures: dict[str, Any] = yaml.load(path.read_text(), Loader=loader)
+    return figures
+
+
+def _is_entry(node: Mapping[str, Any]) -> bool:
+    return "width" in node
+
+
+def _entry(name: str, figure: Mapping[str, Any]) -> SavedEntry:
+    entry = SavedEntry(
+        name=name,
+        width=figure["width"],
+        element_bytes=float(figure["bytes"]),
+        multiple=float(figure.get("multiple", 1.0)),
+        is_linear_input=bool(figure.get("linear_input", False)),
+        when=figure.get("when", "always"),
+        is_freed=bool(figure.get("freed", False)),
+    )
+    assert entry.width in WIDTHS and entry.when in CONDITIONS, entry  # noqa: PT018
+    assert figure["source"], entry
+    return entry
+
+
+def _sections(
+    node: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, tuple[SavedEntry, ...]]]:
+    """Yield dotted section names with their entries; a section holds entries or sections."""
+    entries = {name: child for name, child in node.items() if _is_entry(child)}
+    if entries or not node:
+        yield prefix, tuple(_entry(name, figure) for name, figure in entries.items())
+    for name, child in node.items():
+        if name not in entries:
+            yield from _sections(child, f"{prefix}.{name}" if prefix else name)
+
+
+def _inherited(name: str) -> dict[str, tuple[SavedEntry, ...]]:
+    """Sections of a table file laid over those it extends."""
+    figures = dict(saved_figures(name))
+    parent = figures.pop("extends", None)
+    sections = _inherited(str(parent)) if parent else {}
+    return {**sections, **dict(_sections(figures))}
+
+
+@cache
+def load_saved_tables(name: str, loss: str) -> SavedTables:
+    """Return the tables of an implementation with those of a loss as section ``loss``."""
+    sections = {**_inherited(name), **dict(_sections(saved_figures("losses")[loss], LOSS))}
+    return SavedTables(name=name, sections=sections)

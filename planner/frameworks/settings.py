@@ -1,0 +1,23 @@
+"""Traits with what a user chooses: the optimizer, and what selective recomputation repeats."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from planner.errors import InputError
+from planner.frameworks.optimizers import load_optimizer
+from planner.spec.traits import FrameworkTraits
+
+
+def with_optimizer(traits: FrameworkTraits, name: str) -> FrameworkTraits:
+    """Return the traits with another optimizer; InputError where the framework lacks it."""
+    return replace(traits, optimizer=load_optimizer(name, traits.name))
+
+
+def with_recompute_modules(traits: FrameworkTraits, names: Sequence[str]) -> FrameworkTraits:
+    """Return the traits with these modules under selective recomputation; InputError if unknown."""
+    known = [module.name for module in traits.recompute.modules]
+    unknown = ", ".join(repr(name) for name in names if name not in known)
+    if unknown:
+        message = f"unknown modules {unknown} of {traits.name}; allowed are {', '.join(known)}"
+        raise InputError.single("command line", "--recompute-modules", message)
+    return replace(traits, recompute=replace(traits.recompute, selected=tuple(names)))

@@ -1,0 +1,132 @@
+"""A layout given degree by degree: fills in what is missing, refuses what is illegal."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from planner.cost.context import Context
+from planner.errors import InputError, Problem
+from planner.search.legality import violations
+from planner.spec.strategy import OFFLOAD_CODES, Strategy
+
+RECOMPUTE_KINDS = ("none", "selective", "full")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutRequest:
+    """Degrees as given; None is filled in."""
+
+    tp: int = 1
+    pp: int = 1
+    vpp: int = 1
+    cp: int = 1
+    ep: int = 1
+    dp: int | None = None
+    dp_replicate: int = 1
+    zero_stage: int | None = None
+    micro_batch: int = 1
+    global_batch: int | None = None
+    """In sequences; the context's, rounded up to whole micro-batches, when None."""
+    sequence_parallel: bool | None = None
+    recompute: str = "none"
+    recompute_layers: int | None = None
+    """Layers of every stage under the policy; all of them when None."""
+    offload: str = "none"
+    layers_per_stage: tuple[int, ...] | None = None
+
+
+def even_layers(num_layers: int, pp: int) -> tuple[int, ...]:
+    """Equal stages; what is left over goes to the last ones."""
+    base, extra = divmod(num_layers, pp)
+    return tuple(base + (stage >= pp - extra) for stage in range(pp))
+
+
+def _zero_stage(context: Context, request: LayoutRequest) -> int:
+    """The highest stage the framework offers here with this optimizer."""
+    support = context.traits.support
+    offered = support.zero_stages_with_pp if request.pp > 1 else support.zero_stages
+    return max(set(offered) & set(context.traits.optimizer.zero_stages), default=0)
+
+
+def _data_parallel(context: Context, request: LayoutRequest) -> int:
+    """All that is left of the cluster."""
+    return max(context.cluster.num_accelerators // (request.tp * request.pp * request.cp), 1)
+
+
+def _option_problems(request: LayoutRequest) -> list[tuple[str, str]]:
+    problems = [
+        (f"--{name.replace('_', '-')}", f"must be at least 1; given {getattr(request, name)}")
+        for name in ("tp", "pp", "vpp", "cp", "ep", "dp", "dp_replicate", "micro_batch")
+        if (getattr(request, name) or 1) < 1 or getattr(request, name) == 0
+    ]
+    if request.recompute not in RECOMPUTE_KINDS:
+        allowed = ", ".join(RECOMPUTE_KINDS)
+        problems.append(
+            ("--recompute", f"unknown policy {request.recompute!r}; allowed are {allowed}")
+        )
+    if request.offload not in OFFLOAD_CODES:
+        allowed = ", ".join(OFFLOAD_CODES)
+        problems.append(
+            ("--offload", f"unknown offload {request.offload!r}; allowed are {allowed}")
+        )
+    if request.recompute_layers is not None and request.recompute_layers < 0:
+        problems.append(
+            ("--recompute-layers", f"must not be negative; given {request.recompute_layers}")
+        )
+    return problems
+
+
+def _raise(problems: Sequence[tuple[str, str]]) -> None:
+    if problems:
+        raise InputError(
+            Problem(where="command line", key=key, message=message) for key, message in problems
+        )
+
+
+def _fill(context: Context, request: LayoutRequest) -> Strategy:
+    """Complete the request; nothing is checked."""
+    layers = request.layers_per_stage or even_layers(context.model.num_blocks, request.pp)
+    none = (0,) * len(layers)
+    limit = request.recompute_layers
+    chosen = layers if limit is None else tuple(min(number, limit) for number in layers)
+    shards_sequence = request.sequence_parallel
+    if shards_sequence is None:
+        shards_sequence = request.tp > 1 and context.traits.support.sequence_parallel
+    zero_stage = request.zero_stage
+    dp = request.dp or _data_parallel(context, request)
+    batch = request.global_batch or context.job.global_batch
+    return Strategy(
+        dp=dp,
+        dp_replicate=request.dp_replicate,
+        tp=request.tp,
+        pp=request.pp,
+        vpp=request.vpp,
+        cp=request.cp,
+        ep=request.ep,
+        zero_stage=_zero_stage(context, request) if zero_stage is None else zero_stage,
+        micro_batch=request.micro_batch,
+        num_micro_batches=-(-batch // (dp * request.micro_batch)),
+        sequence_parallel=shards_sequence,
+        offload=request.offload,
+        layers_per_stage=layers,
+        selective_layers_per_stage=chosen if request.recompute == "selective" else none,
+        recompute_layers_per_stage=chosen if request.recompute == "full" else none,
+    )
+
+
+def with_batch(context: Context, strategy: Strategy) -> Context:
+    """The context with the global batch this strategy runs."""
+    batch = strategy.dp * strategy.micro_batch * strategy.num_micro_batches
+    return replace(context, job=replace(context.job, global_batch=batch))
+
+
+def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy]:
+    """Return the complete strategy and the context with its batch.
+
+    Raises InputError with every broken rule and its numbers.
+    """
+    _raise(_option_problems(request))
+    strategy = _fill(context, request)
+    if request.global_batch is None:
+        context = with_batch(context, strategy)
+    _raise([(f"--{key.replace('_', '-')}", text) for key, text in violations(context, strategy)])
+    return context, strategy

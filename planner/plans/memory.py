@@ -1,0 +1,39 @@
+"""The memory of one given configuration: estimate, ledger of every stage, what would save."""
+
+from dataclasses import dataclass
+
+from planner.cost.context import Context
+from planner.cost.estimate import Estimate, estimate
+from planner.cost.ledger import StageLedger, stage_ledger
+from planner.cost.subject import subject_of
+from planner.plans.savings import Saving, savings
+from planner.spec.strategy import Strategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryAnswer:
+    """All that is known about one configuration's memory."""
+
+    context: Context
+    strategy: Strategy
+    estimate: Estimate
+    ledgers: tuple[StageLedger, ...]
+    """One per pipeline stage, each at its own fullest moment."""
+    savings: list[Saving]
+    notes: tuple[str, ...] = ()
+
+
+def memory_answer(
+    context: Context, strategy: Strategy, notes: tuple[str, ...] = ()
+) -> MemoryAnswer:
+    """Estimate one configuration without search."""
+    subject = subject_of(context, strategy)
+    result = estimate(context, strategy)
+    return MemoryAnswer(
+        context=context,
+        strategy=strategy,
+        estimate=result,
+        ledgers=tuple(stage_ledger(subject, stage) for stage in range(strategy.pp)),
+        savings=savings(context, strategy, result),
+        notes=notes,
+    )

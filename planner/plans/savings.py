@@ -1,0 +1,124 @@
+"""What would save how much: one change at a time, each estimated anew."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from planner.cost.context import Context
+from planner.cost.estimate import Estimate, estimate
+from planner.plans.layout import even_layers, with_batch
+from planner.search.legality import violations
+from planner.spec.strategy import OFFLOAD_CODES, Strategy
+
+NOTHING = 1e-6
+"""Relative changes below this are none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saving:
+    """One change: its peak and time, or the rule that forbids it."""
+
+    change: str
+    peak_bytes: float | None = None
+    saved_bytes: float | None = None
+    """Of the peak; negative where the change needs more."""
+    time_factor: float | None = None
+    """Seconds per token over those of the configuration itself."""
+    refused: str | None = None
+
+
+Change = tuple[str, Context, Strategy]
+
+
+def _all_layers(strategy: Strategy, policy: str) -> Strategy:
+    layers = strategy.layers_per_stage
+    none = (0,) * len(layers)
+    return replace(
+        strategy,
+        selective_layers_per_stage=layers if policy == "selective" else none,
+        recompute_layers_per_stage=layers if policy == "full" else none,
+    )
+
+
+def _state_changes(context: Context, strategy: Strategy) -> Iterator[Change]:
+    """Sharding and offload of weights, gradients and optimizer states."""
+    for stage in range(strategy.zero_stage + 1, 4):
+        yield f"ZeRO stage {stage}", context, replace(strategy, zero_stage=stage)
+    if strategy.dp_replicate > 1:
+        yield "shard over all of dp", context, replace(strategy, dp_replicate=1)
+    for code in OFFLOAD_CODES:
+        if code not in (strategy.offload, "none"):
+            yield f"offload {code}", context, replace(strategy, offload=code)
+
+
+def _activation_changes(context: Context, strategy: Strategy) -> Iterator[Change]:
+    """Recomputation, micro-batch, sequence."""
+    if not strategy.sequence_parallel and strategy.tp > 1:
+        yield "sequence parallelism", context, replace(strategy, sequence_parallel=True)
+    for policy in ("selective", "full"):
+        changed = _all_layers(strategy, policy)
+        if changed != strategy:
+            yield f"recompute {policy} in all layers", context, changed
+    if strategy.micro_batch > 1:
+        half = strategy.micro_batch // 2
+        number = strategy.num_micro_batches * strategy.micro_batch // half
+        changed = replace(strategy, micro_batch=half, num_micro_batches=number)
+        yield f"micro-batch {half}", context, changed
+    if strategy.vpp > 1:
+        yield "no interleaving", context, replace(strategy, vpp=1)
+    if context.job.seq_len > 1:
+        shorter = context.job.seq_len // 2
+        job = replace(context.job, seq_len=shorter)
+        yield f"sequences of {shorter}", replace(context, job=job), strategy
+
+
+def _degree_changes(context: Context, strategy: Strategy) -> Iterator[Change]:
+    """Twice the degree of an axis, at half the data parallelism."""
+    if strategy.dp % 2 == 0:
+        half = replace(
+            strategy, dp=strategy.dp // 2, num_micro_batches=2 * strategy.num_micro_batches
+        )
+        shards_sequence = context.traits.support.sequence_parallel
+        yield (
+            f"tp {2 * strategy.tp}",
+            context,
+            replace(half, tp=2 * strategy.tp, sequence_parallel=shards_sequence),
+        )
+        yield f"cp {2 * strategy.cp}", context, replace(half, cp=2 * strategy.cp)
+        yield f"pp {2 * strategy.pp}", context, _with_stages(context, half, 2 * strategy.pp)
+    if context.model.moe:
+        yield f"ep {2 * strategy.ep}", context, replace(strategy, ep=2 * strategy.ep)
+
+
+def _with_stages(context: Context, strategy: Strategy, pp: int) -> Strategy:
+    layers = even_layers(context.model.num_blocks, pp)
+    changed = replace(strategy, pp=pp, layers_per_stage=layers)
+    return _all_layers(changed, strategy.recompute)
+
+
+def _saving(change: Change, before: Estimate) -> Saving:
+    name, context, strategy = change
+    context = with_batch(context, strategy)
+    broken = next(iter(violations(context, strategy)), None)
+    if broken is not None:
+        return Saving(change=name, refused=broken[1])
+    after = estimate(context, strategy)
+    return Saving(
+        change=name,
+        peak_bytes=after.memory.peak_bytes,
+        saved_bytes=before.memory.peak_bytes - after.memory.peak_bytes,
+        time_factor=before.tokens_per_s_per_gpu / after.tokens_per_s_per_gpu,
+    )
+
+
+def savings(context: Context, strategy: Strategy, before: Estimate) -> list[Saving]:
+    """Every single change, legal ones first, those that save most at the top."""
+    changes = (
+        *_state_changes(context, strategy),
+        *_activation_changes(context, strategy),
+        *_degree_changes(context, strategy),
+    )
+    found = [_saving(change, before) for change in changes]
+    limit = NOTHING * before.memory.peak_bytes
+    legal = [one for one in found if one.saved_bytes is not None and abs(one.saved_bytes) > limit]
+    refused = [one for one in found if one.refused]
+    return sorted(legal, key=lambda one: -(one.saved_bytes or 0.0)) + refused

@@ -1,0 +1,163 @@
+"""Prints the memory of one configuration: tree, stages, and what would save how much."""
+
+import json
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.table import Table
+
+from planner.cost.ledger import LedgerItem, StageLedger
+from planner.cost.memory_items import MemoryEstimate
+from planner.plans.memory import MemoryAnswer
+from planner.plans.savings import Saving
+from planner.report.explain import print_memory
+from planner.spec.strategy import Strategy
+from planner.units import format_bytes
+
+SHOWN_ITEMS = 12
+STAGE_GROUPS = ("weights", "gradients", "optimizer", "activations", "transient", "overhead")
+
+
+def _dtype(item: LedgerItem) -> str:
+    if not item.shape:
+        return ""
+    shape = " x ".join(f"{size:,}" for size in item.shape)
+    copies = f"{item.copies:g} x " if item.copies != 1 else ""
+    return f"{copies}[{shape}] of {item.element_bytes:.4g} B"
+
+
+def print_ledger(ledger: StageLedger, console: Console, *, limit: int | None = None) -> None:
+    """Items of one stage, largest first, with shape, bytes per element and lifetime."""
+    table = Table("item", "bytes", "share", "tensors", "alive", box=None, pad_edge=False)
+    for column in (1, 2):
+        table.columns[column].justify = "right"
+    shown = ledger.items if limit is None else ledger.items[:limit]
+    for item in shown:
+        share = f"{item.num_bytes / ledger.peak_bytes:.1%}"
+        table.add_row(item.name, format_bytes(item.num_bytes), share, _dtype(item), item.lifetime)
+    console.print(table)
+    hidden = ledger.items[len(shown) :]
+    if hidden:
+        total = format_bytes(sum(item.num_bytes for item in hidden))
+        console.print(f"and {len(hidden)} smaller items, {total} together (--all shows them)")
+
+
+def _print_stages(answer: MemoryAnswer, console: Console) -> None:
+    """One row per stage: groups of items, peak, moment, verdict."""
+    memory = answer.estimate.memory
+    table = Table("stage", "layers", *STAGE_GROUPS, "other", "peak", "", box=None, pad_edge=False)
+    for column in table.columns[1:-1]:
+        column.justify = "right"
+    for ledger, layers in zip(answer.ledgers, answer.strategy.layers_per_stage, strict=True):
+        groups = dict.fromkeys((*STAGE_GROUPS, "other"), 0.0)
+        for item in ledger.items:
+            head = item.name.partition(".")[0]
+            groups[head if head in groups else "other"] += item.num_bytes
+        cells = [format_bytes(value) if value else "-" for value in groups.values()]
+        table.add_row(
+            str(ledger.stage),
+            str(layers),
+            *cells,
+            format_bytes(ledger.peak_bytes),
+            memory.verdict_at(ledger.peak_bytes),
+        )
+    console.print(table)
+
+
+def _print_savings(savings: list[Saving], memory: MemoryEstimate, console: Console) -> None:
+    table = Table("change", "saves", "peak", "time per token", "", box=None, pad_edge=False)
+    for column in table.columns[1:-1]:
+        column.justify = "right"
+    for saving in savings:
+        if saving.peak_bytes is None:
+            continue
+        saved = saving.saved_bytes or 0.0
+        sign = "" if saved >= 0 else "-"
+        table.add_row(
+            saving.change,
+            f"{sign}{format_bytes(abs(saved))}",
+            format_bytes(saving.peak_bytes),
+            f"{(saving.time_factor or 1.0) - 1.0:+.1%}",
+            memory.verdict_at(saving.peak_bytes),
+        )
+    console.print(table)
+    refused = [saving for saving in savings if saving.refused]
+    if refused:
+        console.print("not possible here:", style="dim")
+    for saving in refused:
+        console.print(f"  {saving.change}: {saving.refused}", style="dim", markup=False)
+
+
+def _title(answer: MemoryAnswer) -> str:
+    context = answer.context
+    job, cluster = context.job, context.cluster
+    return (
+        f"{context.model.name} on {answer.strategy.num_gpus:,} of {cluster.num_accelerators:,} "
+        f"{cluster.accelerator.name}, {context.traits.name} ({context.traits.profile}), "
+        f"sequences of {job.seq_len}, {job.precision}"
+    )
+
+
+def _layout(strategy: Strategy) -> str:
+    """Degrees and policies in one line; degrees of one are left out."""
+    names = ("dp", "dp_replicate", "tp", "pp", "vpp", "cp", "ep")
+    degrees = [f"{name}={getattr(strategy, name)}" for name in names if getattr(strategy, name) > 1]
+    policies = [
+        f"ZeRO-{strategy.zero_stage}",
+        f"micro-batch {strategy.micro_batch} x {strategy.num_micro_batches}",
+        *(["sequence parallel"] if strategy.sequence_parallel else []),
+        f"recompute {strategy.recompute}",
+        f"offload {strategy.offload}",
+    ]
+    return ", ".join([" ".join(degrees) or "one GPU", *policies])
+
+
+def print_memory_answer(answer: MemoryAnswer, console: Console, *, show_all: bool) -> None:
+    """Everything ``planner memory`` says."""
+    console.print(_title(answer), style="bold", markup=False)
+    console.print(_layout(answer.strategy), markup=False)
+    for note in answer.notes:
+        console.print(f"note: {note}", style="dim", markup=False)
+    console.print()
+    print_memory(answer.estimate, console)
+    console.print(f"\nledger of stage {answer.estimate.memory.peak_stage}", style="bold")
+    fullest = answer.ledgers[answer.estimate.memory.peak_stage]
+    print_ledger(fullest, console, limit=None if show_all else SHOWN_ITEMS)
+    if len(answer.ledgers) > 1:
+        console.print("\nby stage", style="bold")
+        _print_stages(answer, console)
+    console.print("\nwhat would save how much", style="bold")
+    _print_savings(answer.savings, answer.estimate.memory, console)
+
+
+def render_memory_json(answer: MemoryAnswer) -> str:
+    """The same as JSON: base units, every stage's whole ledger."""
+    memory = answer.estimate.memory
+    document = {
+        "model": answer.context.model.name,
+        "cluster": answer.context.cluster.name,
+        "framework": answer.context.traits.name,
+        "profile": answer.context.traits.profile,
+        "strategy": asdict(answer.strategy),
+        "verdict": memory.verdict,
+        "peak_bytes": memory.peak_bytes,
+        "hbm_bytes": memory.hbm_bytes,
+        "headroom_bytes": memory.hbm_bytes - memory.peak_bytes,
+        "uncertainty_bytes": memory.uncertainty_bytes,
+        "host_bytes": memory.host_bytes,
+        "host_limit_bytes": memory.host_limit_bytes,
+        "stages": [
+            {
+                "stage": ledger.stage,
+                "moment": ledger.moment,
+                "peak_bytes": ledger.peak_bytes,
+                "allocated_bytes": allocated,
+                "verdict": memory.verdict_at(ledger.peak_bytes),
+                "ledger": [asdict(item) for item in ledger.items],
+            }
+            for ledger, allocated in zip(answer.ledgers, memory.stage_allocated_bytes, strict=True)
+        ],
+        "savings": [asdict(saving) for saving in answer.savings],
+        "notes": list(answer.notes),
+    }
+    return json.dumps(document, indent=2)

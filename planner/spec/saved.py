@@ -1,0 +1,73 @@
+"""SavedTables: the tensors an implementation keeps for backward, by section of a layer.
+
+The tables are data, ``planner/frameworks/saved/NAME.yaml``, each entry with its source.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+Width = Literal[
+    "one",
+    "hidden",
+    "hidden_sp",
+    "query",
+    "kv",
+    "context",
+    "heads",
+    "scores",
+    "ffn",
+    "shared_ffn",
+    "experts",
+    "experts_gathered",
+    "pairs",
+    "pairs_gathered",
+    "pairs_hidden",
+    "pairs_ffn",
+    "query_rank",
+    "kv_rank",
+    "rope",
+    "logits",
+]
+"""Elements per token on one rank; :func:`planner.layers.saved.token_widths` gives their sizes."""
+Condition = Literal["always", "dropout", "context_exchange", "sequence_parallel", "tensor_parallel"]
+WIDTHS: tuple[str, ...] = get_args(Width)
+CONDITIONS: tuple[str, ...] = get_args(Condition)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedEntry:
+    """One tensor: its width per token, bytes per element, and when it exists at all."""
+
+    name: str
+    width: Width
+    element_bytes: float
+    multiple: float = 1.0
+    is_linear_input: bool = False
+    """Input of a linear layer, kept quantised by kernels that train in fp8."""
+    when: Condition = "always"
+    is_freed: bool = False
+    """Freed by then, but too small or on the wrong stream to be used again: reserved only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedTables:
+    """Entries by section (``norm.rmsnorm``, ``attention_core.flash``, ``mlp.gated``, ...)."""
+
+    name: str
+    sections: Mapping[str, tuple[SavedEntry, ...]] = field(default_factory=dict)
+
+    def entries(self, section: str) -> tuple[SavedEntry, ...]:
+        """Entries of a section; none where the implementation keeps nothing there."""
+        return self.sections.get(section, ())
+
+    def with_linear_input_bytes(self, element_bytes: float) -> "SavedTables":
+        """Return the tables with inputs of linear layers kept at another width."""
+        sections = {
+            section: tuple(
+                replace(entry, element_bytes=element_bytes) if entry.is_linear_input else entry
+                for entry in entries
+            )
+            for section, entries in self.sections.items()
+        }
+        return replace(self, sections=sections)

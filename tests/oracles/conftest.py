@@ -1,0 +1,66 @@
+"""Oracles: the planner's numbers against the libraries that train models, run on a CPU.
+
+They need consumers that the planner itself does not depend on. Where one is missing every file
+in this folder fails and says how to get it; nothing is skipped.
+"""
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+MEGATRON = Path(os.environ.get("MEGATRON_PATH") or HERE.parents[1] / ".oracles")
+"""Folder that holds the package ``megatron``, as scripts/oracles makes it."""
+CONSUMERS = ("accelerate", "deepspeed", "torch", "torchtitan", "transformers")
+INSTALL = "pip install -e '.[oracles]' && python scripts/oracles"
+THIRD_PARTY_WARNINGS = tuple(rf"ignore:::{name}(\.|$)" for name in (*CONSUMERS, "megatron"))
+"""Warnings that the consumers raise about their own code; the planner's stay errors."""
+
+
+def missing_consumers() -> list[str]:
+    missing = [name for name in CONSUMERS if importlib.util.find_spec(name) is None]
+    if not (MEGATRON / "megatron" / "core" / "__init__.py").is_file():
+        missing.append(f"megatron-core in {MEGATRON} (or in $MEGATRON_PATH)")
+    return missing
+
+
+class MissingConsumers(pytest.Item):
+    """Stands in for the tests of a file whose consumers are not there, and fails."""
+
+    def runtest(self) -> None:
+        missing = ", ".join(missing_consumers())
+        pytest.fail(f"not installed: {missing}; install with `{INSTALL}`", pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, self.name
+
+
+class FileWithoutConsumers(pytest.File):
+    """A test file that is not imported because its imports would fail."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        yield MissingConsumers.from_parent(self, name="consumers_are_installed")
+
+
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> FileWithoutConsumers | None:
+    if not missing_consumers():
+        return None
+    file: FileWithoutConsumers = FileWithoutConsumers.from_parent(parent, path=module_path)
+    return file
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            for warning in THIRD_PARTY_WARNINGS:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(scope="session")
+def megatron_path() -> Path:
+    return MEGATRON

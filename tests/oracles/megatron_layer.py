@@ -1,0 +1,286 @@
+"""A Megatron-Core layer of local modules (no Transformer Engine) and what it keeps for backward.
+
+Run as a program with the folder that holds the package ``megatron``, it prints one JSON line.
+Layers run on a CPU inside a fake process group whose collectives move nothing.
+
+What is changed because there is no GPU: modules of Triton kernels are empty, CUDA streams and
+random states do nothing, torch's norms stand in where Megatron forbids them under sequence
+parallelism, dropout and RMSNorm take autograd's CUDA formulas.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import types
+import typing
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from saved_tensors import (
+    EXPERT_FFN,
+    FFN,
+    HEAD_DIM,
+    HIDDEN,
+    KV_RANK,
+    MICRO_BATCH,
+    NUM_EXPERTS,
+    NUM_HEADS,
+    NUM_KV_HEADS,
+    QUERY_RANK,
+    ROPE_DIM,
+    SEQ_LEN,
+    TOP_K,
+    SavedStorage,
+    answer,
+    cuda_dropout,
+    cuda_rms_norm,
+    hidden_states,
+    randomise,
+    record,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerCase:
+    """A layer and how it is run."""
+
+    gated: bool = True
+    """RMSNorm and SwiGLU without biases, rotary positions, grouped keys; else GPT's choices."""
+    experts: bool = False
+    latent: bool = False
+    flash: bool = False
+    """Attention through scaled_dot_product_attention instead of Megatron's own."""
+    fused: bool = True
+    """Fused activations, and a softmax that stays in 16 bits as in the fused kernel."""
+    dropout: float = 0.0
+    tp: int = 1
+    sequence_parallel: bool = False
+
+
+def prepare(megatron: Path) -> None:
+    """Make Megatron-Core importable and runnable on a CPU."""
+    import typing_extensions
+
+    class Kernels(types.ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return object
+
+    if not hasattr(typing, "override"):
+        typing.override = typing_extensions.override  # type: ignore[attr-defined]
+    sys.modules["triton"] = None  # type: ignore[assignment]
+    for path in (megatron / "megatron" / "core").rglob("*.py"):
+        if re.search(r"^(import|from) triton\b", path.read_text(encoding="utf-8"), re.MULTILINE):
+            name = ".".join(path.relative_to(megatron).with_suffix("").parts)
+            sys.modules[name] = Kernels(name)
+    sys.path.insert(0, str(megatron))
+    torch.cuda.Stream = lambda *_, **__: None  # type: ignore[assignment, misc]
+    torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment, return-value]
+    random_states()
+
+
+def random_states() -> None:
+    """A tracker of CUDA random states that tracks none."""
+
+    class States:
+        def is_initialized(self) -> bool:
+            return True
+
+        @contextmanager
+        def fork(self, *_: object, **__: object) -> Iterator[None]:
+            yield
+
+    random = importlib.import_module("megatron.core.tensor_parallel.random")
+    random._CUDA_RNG_STATE_TRACKER = States()
+    random._CUDA_RNG_STATE_TRACKER_INITIALIZED = True
+
+
+class TorchNorm:
+    """Megatron's wrapper of torch's norms, without its ban on sequence parallelism."""
+
+    def __new__(cls, config: Any, hidden_size: int, eps: float = 1e-5, **_: object) -> Any:
+        norms = {"RMSNorm": torch.nn.RMSNorm, "LayerNorm": torch.nn.LayerNorm}
+        return norms[config.normalization](hidden_size, eps=eps)
+
+
+class FlashCore(torch.nn.Module):
+    """Core attention in one kernel.
+
+    As in Transformer Engine the value is its own copy where rotary positions made new queries and
+    keys; without them all three are views of the projection's output.
+    """
+
+    def __init__(self, config: Any, softmax_scale: float | None = None, **_: object) -> None:
+        super().__init__()
+        self.softmax_scale = softmax_scale
+
+    def forward(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: object, **__: object
+    ) -> torch.Tensor:
+        if value.untyped_storage().data_ptr() != key.untyped_storage().data_ptr():
+            value = value.contiguous()
+        batch_first = [t.permute(1, 2, 0, 3) for t in (query, key, value)]
+        output = torch.nn.functional.scaled_dot_product_attention(
+            *batch_first, is_causal=True, scale=self.softmax_scale, enable_gqa=True
+        )
+        return output.permute(2, 0, 1, 3).flatten(2)
+
+
+@contextmanager
+def process_groups(tp: int) -> Iterator[None]:
+    import torch.distributed as dist
+    from megatron.core import parallel_state
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=0, world_size=tp, store=FakeStore())
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=tp, create_gloo_process_groups=False
+    )
+    yield
+    parallel_state.destroy_model_parallel()
+    dist.destroy_process_group()
+
+
+def config_of(case: LayerCase) -> Any:
+    from megatron.core.transformer import MLATransformerConfig, TransformerConfig
+
+    fields: dict[str, Any] = {
+        "num_layers": 1,
+        "hidden_size": HIDDEN,
+        "ffn_hidden_size": FFN,
+        "num_attention_heads": NUM_HEADS,
+        "kv_channels": HEAD_DIM,
+        "num_query_groups": NUM_KV_HEADS if case.gated else NUM_HEADS,
+        "tensor_model_parallel_size": case.tp,
+        "sequence_parallel": case.sequence_parallel,
+        "hidden_dropout": case.dropout,
+        "attention_dropout": case.dropout,
+        "bf16": True,
+        "params_dtype": torch.bfloat16,
+        "pipeline_dtype": torch.bfloat16,
+        "use_cpu_initialization": True,
+        "gated_linear_unit": case.gated,
+        "add_bias_linear": not case.gated,
+        "activation_func": torch.nn.functional.silu if case.gated else torch.nn.functional.gelu,
+        "normalization": "RMSNorm" if case.gated else "LayerNorm",
+        "bias_activation_fusion": case.fused,
+        "attention_softmax_in_fp32": not case.fused,
+        "gradient_accumulation_fusion": False,
+        "persist_layer_norm": False,
+    }
+    if case.experts:
+        fields |= {
+            "num_moe_experts": NUM_EXPERTS,
+            "moe_router_topk": TOP_K,
+            "moe_ffn_hidden_size": EXPERT_FFN,
+            "moe_token_dispatcher_type": "allgather",
+        }
+    if not case.latent:
+        return TransformerConfig(**fields)
+    fields |= {
+        "multi_latent_attention": True,
+        "q_lora_rank": QUERY_RANK,
+        "kv_lora_rank": KV_RANK,
+        "qk_head_dim": HEAD_DIM - ROPE_DIM,
+        "qk_pos_emb_head_dim": ROPE_DIM,
+        "v_head_dim": HEAD_DIM,
+        "rope_type": "rope",
+        "num_query_groups": NUM_HEADS,
+        "qk_layernorm": True,
+    }
+    return MLATransformerConfig(**fields)
+
+
+def build(case: LayerCase) -> torch.nn.Module:
+    from megatron.core.models import backends
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.transformer.spec_utils import build_module
+
+    config = config_of(case)
+    backends.LNImpl = backends.WrappedTorchNorm = TorchNorm
+    spec = get_gpt_layer_local_spec(
+        config.num_moe_experts,
+        False,
+        qk_layernorm=case.latent,
+        multi_latent_attention=case.latent,
+        normalization=config.normalization,
+    )
+    if case.flash:
+        spec.submodules.self_attention.submodules.core_attention = FlashCore
+    return randomise(build_module(spec, config=config, layer_number=1))
+
+
+def merged_experts(storages: list[SavedStorage]) -> list[SavedStorage]:
+    """One storage for what the experts, run one after another, keep each for themselves."""
+    merged: dict[tuple[object, ...], SavedStorage] = {}
+    seen: Counter[tuple[object, ...]] = Counter()
+    for storage in storages:
+        name, is_expert = re.subn(r"(local_experts)\.\d+", r"\1", storage.module)
+        width = storage.num_elements // storage.shape[0]
+        own = (storage.module, storage.operation, storage.dtype, width)
+        seen[own] += 1
+        key = (name, *own[1:], seen[own], *(() if is_expert else own))
+        first = merged.setdefault(key, storage)
+        if first is not storage:
+            first.num_bytes += storage.num_bytes
+            first.shape[0] += storage.shape[0]
+    return list(merged.values())
+
+
+def saved_by_layer(case: LayerCase) -> list[SavedStorage]:
+    with process_groups(case.tp):
+        layer = build(case)
+        shards = case.tp if case.sequence_parallel else 1
+        x = hidden_states(SEQ_LEN // shards, MICRO_BATCH, HIDDEN)
+        mask = torch.ones(1, 1, SEQ_LEN, SEQ_LEN, dtype=torch.bool).triu(1)
+        angles = torch.randn(SEQ_LEN, 1, 1, HEAD_DIM)
+        rotary = angles if case.gated and not case.latent else None
+        with cuda_dropout(), cuda_rms_norm():
+            storages = record(
+                lambda: layer(x, attention_mask=mask, rotary_pos_emb=rotary),
+                layer,
+                excluded=(mask, angles),
+                second_norm="pre_mlp_layernorm",
+            )
+    return merged_experts(storages)
+
+
+GPT = LayerCase(gated=False, dropout=0.1)
+UNFUSED = LayerCase(fused=False)
+FLASH = LayerCase(flash=True)
+SPLIT = {"tp": 4, "sequence_parallel": True}
+CASES = {
+    "gpt": GPT,
+    "gpt_tp4": replace(GPT, tp=4),
+    "gpt_tp4_sp": replace(GPT, **SPLIT),
+    "unfused": UNFUSED,
+    "unfused_tp4": replace(UNFUSED, tp=4),
+    "unfused_tp4_sp": replace(UNFUSED, **SPLIT),
+    "unfused_dropout": replace(UNFUSED, dropout=0.1),
+    "unfused_gpt": replace(GPT, fused=False),
+    "unfused_moe": replace(UNFUSED, experts=True),
+    "unfused_moe_tp4_sp": replace(UNFUSED, experts=True, **SPLIT),
+    "flash": FLASH,
+    "flash_tp4": replace(FLASH, tp=4),
+    "flash_tp4_sp": replace(FLASH, **SPLIT),
+    "flash_moe": replace(FLASH, experts=True),
+    "flash_moe_tp4_sp": replace(FLASH, experts=True, **SPLIT),
+    "flash_latent": replace(FLASH, latent=True),
+    "flash_gpt": replace(GPT, flash=True, dropout=0.0),
+}
+
+
+if __name__ == "__main__":
+    prepare(Path(sys.argv[1]))
+    answer(
+        {name: lambda case=case: saved_by_layer(case) for name, case in CASES.items()},
+        {},
+    )

@@ -1,0 +1,160 @@
+"""Parameters of one rank: by hand, against whole models, and against the cost model."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from planner.catalog.models import list_models, load_model
+from planner.cost.build import build_parts
+from planner.cost.context import Context
+from planner.layers.parameters import count_parameters, layer_counts
+from planner.layers.rank import RankParameters, layer_kind, rank_parameters, stage_layers
+from planner.spec.model import MoeSpec
+from planner.spec.strategy import StrategyColumns
+
+MODELS = list_models()
+MIXED = ["llama4-maverick-17b-128e", "t5-11b", "t5-v1.1-xxl"]
+"""Kinds of layers take turns or follow each other; the cost model averages them."""
+ORDERLY = [name for name in MODELS if name not in MIXED]
+"""Equal layers, but for leading ones."""
+
+
+def split(num_layers: int, parts: int) -> list[int]:
+    """As even as can be, the larger parts first."""
+    return [num_layers // parts + (part < num_layers % parts) for part in range(parts)]
+
+
+def test_stage_layers_take_turns_over_the_chunks() -> None:
+    chunks = [1, 3, 2, 4]
+    assert stage_layers(chunks, vpp=1, stage=1) == [1, 2, 3]
+    assert stage_layers(chunks, vpp=2, stage=0) == [0, 4, 5]
+    assert stage_layers(chunks, vpp=2, stage=1) == [1, 2, 3, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_kind_of_layer_has_its_number_of_positions(name: str) -> None:
+    model = load_model(name)
+    kinds = [layer_kind(model, position) for position in range(model.num_blocks)]
+    assert {kind: kinds.count(kind) for kind in layer_counts(model)} == layer_counts(model)
+
+
+def test_mixtures_follow_the_leading_dense_layers_at_every_step() -> None:
+    moe = MoeSpec(
+        num_experts=8, top_k=2, expert_ffn_size=64, num_leading_dense_layers=1, moe_layer_step=2
+    )
+    model = replace(load_model("gpt2-small"), num_layers=6, moe=moe)
+    kinds = [layer_kind(model, position) for position in range(6)]
+    assert kinds == ["dense", "dense", "moe", "dense", "moe", "dense"]
+
+
+def test_the_second_stack_comes_after_the_first() -> None:
+    model = load_model("t5-11b")
+    assert [layer_kind(model, position) for position in (23, 24)] == ["dense", "cross"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_rank_holds_the_whole_model(name: str) -> None:
+    model = load_model(name)
+    whole = rank_parameters(model, [model.num_blocks], stage=0)
+    assert whole.total == count_parameters(model)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_stages_add_up_to_the_model_and_the_copy_of_a_tied_embedding(name: str) -> None:
+    model = load_model(name)
+    chunks = split(model.num_blocks, 6)
+    stages = [rank_parameters(model, chunks, stage=stage, vpp=2) for stage in range(3)]
+    copy = model.vocab_size * model.hidden_size if model.tied_embeddings else 0
+    assert sum(stage.total for stage in stages) == count_parameters(model) + copy
+
+
+def test_llama3_8b_over_two_stages_and_four_tensor_ranks_by_hand() -> None:
+    # layer: qkv 6144 * 4096 / 4 = 6,291,456; output 4096^2 / 4 = 4,194,304;
+    #        up, gate and down 3 * 14336 * 4096 / 4 = 44,040,192; norms 8,192; sum 54,534,144
+    # vocabulary padded to a multiple of 512: 128,512; a quarter of it times 4096 = 131,596,288
+    model = load_model("llama3-8b")
+    stages = [
+        rank_parameters(model, [15, 17], stage=stage, tp=4, vocab_padding=128) for stage in (0, 1)
+    ]
+    assert stages == [
+        RankParameters(dense=15 * 54_534_144 + 131_596_288, experts=0),
+        RankParameters(dense=17 * 54_534_144 + 131_596_288 + 4096, experts=0),
+    ]
+
+
+def test_experts_are_shared_out_and_their_router_is_not() -> None:
+    # mixtral-8x7b: 3 * 14336 * 4096 = 176,160,768 an expert, 32 layers, 2 of 8 experts a rank
+    model = load_model("mixtral-8x7b")
+    whole = rank_parameters(model, [32], stage=0)
+    quarter = rank_parameters(model, [32], stage=0, ep=4)
+    assert quarter.experts == 32 * 2 * 176_160_768
+    assert whole == RankParameters(dense=quarter.dense, experts=4 * quarter.experts)
+
+
+def test_a_stage_of_leading_dense_layers_holds_no_experts() -> None:
+    model = load_model("deepseek-v3")
+    first = rank_parameters(model, [3, 29, 29], stage=0, ep=8)
+    assert first.experts == 0
+    assert rank_parameters(model, [4, 28, 29], stage=0, ep=8).experts > 0
+
+
+@pytest.mark.parametrize(
+    ("chunks", "vpp", "stage"),
+    [([16, 15], 1, 0), ([16, 16], 1, 2), ([16, 16], 1, -1), ([32], 2, 0)],
+)
+def test_splits_of_other_models_are_refused(chunks: list[int], vpp: int, stage: int) -> None:
+    with pytest.raises(ValueError, match=f"stage {stage} of"):
+        rank_parameters(load_model("llama3-8b"), chunks, stage=stage, vpp=vpp)
+
+
+def priced(context: Context, columns: StrategyColumns, chunks: list[int], stage: int) -> float:
+    """Parameters of the stage whose bytes the cost model adds up."""
+    parts = build_parts(context, columns)
+    costs = parts.costs
+    layer, lead = (
+        costs.at(memory.params + memory.expert_params).item() for memory in (costs.body, costs.lead)
+    )
+    pp = columns.pp.item()
+    total: float = layer * sum(chunks[stage::pp])
+    total += (parts.first_params.item() + costs.num_leading * (lead - layer)) * (stage == 0)
+    total += parts.last_params.item() * (stage == pp - 1)
+    return total
+
+
+@pytest.mark.parametrize("name", ORDERLY)
+def test_the_cost_model_prices_what_every_stage_holds(
+    name: str, context_of: Callable[..., Context], columns_of: Callable[..., StrategyColumns]
+) -> None:
+    model = load_model(name)
+    context = context_of(model=model)
+    padding = context.traits.support.vocab_padding
+    ep = 8 if model.moe else 1
+    for tp, pp, vpp in ((1, 1, 1), (2, 2, 1), (4, 4, 1), (8, 2, 2)):
+        if model.num_heads % tp or model.ffn_size % tp:
+            continue
+        chunks = split(model.num_blocks, pp * vpp)
+        columns = columns_of(dp=ep, tp=tp, pp=pp, vpp=vpp, ep=ep)
+        for stage in range(pp):
+            held = rank_parameters(
+                model, chunks, stage=stage, vpp=vpp, tp=tp, ep=ep, vocab_padding=padding
+            )
+            assert priced(context, columns, chunks, stage) == held.total
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_the_cost_model_prices_what_all_stages_hold_together(
+    name: str, context_of: Callable[..., Context], columns_of: Callable[..., StrategyColumns]
+) -> None:
+    model = load_model(name)
+    context = context_of(model=model)
+    chunks = split(model.num_blocks, 4)
+    ep = 8 if model.moe else 1
+    columns = columns_of(dp=ep, tp=2, pp=4, ep=ep)
+    padding = context.traits.support.vocab_padding
+    held = [
+        rank_parameters(model, chunks, stage=stage, tp=2, ep=ep, vocab_padding=padding)
+        for stage in range(4)
+    ]
+    total = sum(priced(context, columns, chunks, stage) for stage in range(4))
+    assert round(total) == sum(stage.total for stage in held)
