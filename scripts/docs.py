@@ -21,6 +21,7 @@ from unittest import mock
 
 from planner.cli.app import main, main_plan
 from planner.report.formulas import formulas_page, rules_table, sources_tables, traits_table
+from planner.report.picture import memory_picture
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -40,7 +41,7 @@ COLUMNS = "80"
 
 def generated() -> dict[Path, str]:
     """Every page with a generated part, as it should be."""
-    pages = {DOCS / "formulas.md": formulas_page()}
+    pages = {DOCS / "formulas.md": formulas_page(), DOCS / "memory.svg": memory_picture()}
     for name, tables in MARKERS.items():
         path = DOCS / name
         pages[path] = MARKED.sub(

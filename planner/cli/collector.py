@@ -40,4 +40,4 @@ class Collector:
     def finish(self) -> None:
         """Raise when anything was noted."""
         if self.problems:
-            raise InputError(self.problems)
+            raise InputError(dict.fromkeys(self.problems))

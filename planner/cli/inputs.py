@@ -13,7 +13,7 @@ from planner.cli.collector import Collector
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
 from planner.errors import InputError
-from planner.frameworks.optimizers import ADAM
+from planner.frameworks.optimizers import ADAM, optimizer_names
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits
 from planner.frameworks.settings import with_optimizer, with_recompute_modules
 from planner.spec.cluster import ClusterSpec
@@ -108,6 +108,15 @@ def _unsupported_hardware(chosen: list[FrameworkTraits], cluster: ClusterSpec) -
     ]
 
 
+def _offering(names: tuple[str, ...], optimizer: str, notes: list[str]) -> tuple[str, ...]:
+    """Frameworks that offer the optimizer; all of them where none does, to say so."""
+    offering = tuple(name for name in names if optimizer in optimizer_names(name))
+    left = ", ".join(name for name in names if name not in offering)
+    if offering and left:
+        notes.append(f"left out, without {optimizer}: {left}")
+    return offering or names
+
+
 def _with_options(
     collector: Collector,
     traits: FrameworkTraits,
@@ -150,14 +159,21 @@ def read_question(
     profile: str = CURRENT,
     recompute_modules: str | None = None,
     optimizer: str = ADAM,
+    collector: Collector | None = None,
 ) -> Question:
-    """Read all arguments; raises one InputError with every problem found."""
-    collector, notes = Collector(), list[str]()
+    """Read all arguments; raises one InputError with every problem found.
+
+    ``collector`` may hold problems of other options, to be reported with these.
+    """
+    collector, notes = collector or Collector(), list[str]()
     model_spec = collector.read(lambda: load_model(model))
     cluster_spec = collector.read(lambda: load_cluster(cluster))
+    names = _frameworks(collector, framework)
+    if framework == ANY_FRAMEWORK:
+        names = _offering(names, optimizer, notes)
     chosen = [
         _with_options(collector, traits, margin_percent, recompute_modules, optimizer)
-        for name in _frameworks(collector, framework)
+        for name in names
         if (traits := collector.read(partial(load_traits, name, profile))) is not None
     ]
     kind = _precision(collector, precision, cluster_spec)
@@ -187,6 +203,12 @@ def read_question(
         for traits in chosen
     )
     return Question(contexts=contexts, notes=tuple(notes))
+
+
+def batch_notes(notes: tuple[str, ...], context: Context) -> tuple[str, ...]:
+    """Notes with the global batch that a layout in whole micro-batches really has."""
+    batch = f"global batch {context.job.global_batch} sequences, in whole micro-batches"
+    return tuple(batch if note.startswith("global batch") else note for note in notes)
 
 
 def margin_notes(contexts: tuple[Context, ...], *, given: bool) -> tuple[str, ...]:

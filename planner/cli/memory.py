@@ -69,26 +69,14 @@ def memory(
     """Show where one configuration's memory goes, per stage, and what would save how much."""
     from dataclasses import replace
 
-    from planner.cli.inputs import read_layers, read_question
+    from planner.cli.collector import Collector
+    from planner.cli.inputs import batch_notes, read_layers, read_question
     from planner.cli.output import console
-    from planner.plans.layout import LayoutRequest, resolve
+    from planner.plans.layout import LayoutRequest, option_problems, resolve
     from planner.plans.memory import memory_answer
     from planner.report.memory import print_memory_answer, render_memory_json
 
-    question = read_question(
-        model=model,
-        cluster=cluster,
-        framework=framework,
-        profile=profile,
-        precision=precision,
-        optimizer=optimizer,
-        recompute_modules=recompute_modules,
-        global_batch=global_batch,
-        global_batch_tokens=None,
-        seq_len=seq_len,
-        tokens=None,
-        margin_percent=margin,
-    )
+    collector = Collector()
     request = LayoutRequest(
         tp=tp,
         pp=pp,
@@ -104,11 +92,33 @@ def memory(
         recompute=recompute,
         recompute_layers=recompute_layers,
         offload=offload,
-        layers_per_stage=read_layers(layers_per_stage),
+        layers_per_stage=collector.read(lambda: read_layers(layers_per_stage)),
+    )
+    for option, message in option_problems(request):
+        collector.add(option, message)
+    if framework == "any":
+        collector.add("--framework", "one framework is needed here; given any")
+    if recompute_modules is not None and recompute != "selective":
+        collector.add("--recompute-modules", "needs --recompute selective")
+    question = read_question(
+        collector=collector,
+        model=model,
+        cluster=cluster,
+        framework=framework,
+        profile=profile,
+        precision=precision,
+        optimizer=optimizer,
+        recompute_modules=recompute_modules,
+        global_batch=global_batch,
+        global_batch_tokens=None,
+        seq_len=seq_len,
+        tokens=None,
+        margin_percent=margin,
     )
     chosen = replace(question.contexts[0], margin_fraction=0.0)
     context, strategy = resolve(chosen, request)
-    answer = memory_answer(context, strategy, question.notes)
+    notes = batch_notes(question.notes, context)
+    answer = memory_answer(context, strategy, notes)
     if output_format is Format.json:
         typer.echo(render_memory_json(answer))
     else:

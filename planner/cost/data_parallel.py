@@ -74,6 +74,10 @@ def data_parallel_costs(
         )
         all_reduce, scatter = all_reduce + across, scatter + across
         layer_scatter = layer_scatter + layer_across
+    backward_gather = layer_gather
+    if states.zero3_secondary_weight_bytes:
+        domain = Group(size=group.local, local=group.local)
+        backward_gather = _seconds_per_param("all_gather", layer_params, weights, domain, cluster)
     whole = kept_whole(strategy, states)
     each = (stage >= 2) & states.reduces_every_micro_batch & ~whole
     gathers_each = (stage >= 3) & ~whole
@@ -81,7 +85,7 @@ def data_parallel_costs(
         reduce=np.where(stage == 0, all_reduce, np.where(each, 0.0, scatter)),
         gather=np.where((stage >= 1) & ~gathers_each, gather, 0.0),
         layer_forward=np.where(gathers_each, layer_gather, 0.0),
-        layer_backward=np.where(gathers_each, layer_gather, 0.0)
+        layer_backward=np.where(gathers_each, backward_gather, 0.0)
         + np.where(each, layer_scatter, 0.0),
     )
 

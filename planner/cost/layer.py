@@ -118,6 +118,12 @@ class LayerCosts:
     largest_saved_bytes: Array
     """Of the kind of layer that keeps most."""
     largest_selective_saved_bytes: Array
+    freed_bytes: Array
+    """Blocks a layer's forward leaves behind, of the largest kind."""
+    largest_logits_bytes: Array
+    """Of the loss's tensors, one micro-batch."""
+    logits_bytes: Array
+    """16-bit logits of one micro-batch."""
     backward_bytes: Array
     """Gradients alive together in a layer's backward, of the largest kind."""
     first: TimeItems
@@ -128,6 +134,8 @@ class LayerCosts:
     """Final norm, vocabulary projection and loss, forward and backward."""
     last_params: Array
     last_saved_bytes: Array
+    largest_weight_params: Array
+    """Elements of the MLP's down projection, whose gradient comes first."""
     linear_params: Array
     """One weight of every distinct linear layer, the vocabulary head excluded."""
     vocab_params: Array
@@ -318,6 +326,11 @@ def layer_costs(
         num_leading=sum(kind.num_leading for kind in kinds),
         largest_saved_bytes=_largest([_saved(kind.ops) for kind in kinds]),
         largest_selective_saved_bytes=_largest([_kept(kind.ops) for kind in kinds]),
+        freed_bytes=_largest([total_bytes(kind.freed) for kind in kinds]),
+        largest_logits_bytes=_largest(
+            [ZERO, *(one.num_bytes for one in last.saved if one.name.startswith("loss."))]
+        ),
+        logits_bytes=shape.num_tokens * _vocab_rows(model, shape, traits) * ELEMENT_BYTES,
         backward_bytes=_largest([total_bytes(kind.backward) for kind in kinds]),
         params=_mean(kinds, [_params(kind.ops, expert=False) for kind in kinds]),
         expert_params=_mean(kinds, [_params(kind.ops, expert=True) for kind in kinds]),
@@ -327,12 +340,21 @@ def layer_costs(
         last=add_items(forward((last,)), backward((last,))),
         last_params=ZERO + last.params,
         last_saved_bytes=ZERO + last.saved_bytes,
+        largest_weight_params=_largest([_down_params(kind.ops) for kind in kinds]),
         linear_params=_distinct_linear_params(kinds),
-        vocab_params=padded_vocab_size(model, shape.tp, traits.support.vocab_padding)
-        / shape.tp
-        * model.hidden_size,
+        vocab_params=_vocab_rows(model, shape, traits) * model.hidden_size,
         boundary_bytes=boundary,
     )
+
+
+def _down_params(ops: tuple[Op, ...]) -> Array:
+    """Elements of one down projection, the layer's last weight."""
+    sizes = [gemm.n * gemm.k for op in ops if op.name.endswith("_down") for gemm in op.gemms]
+    return _largest([ZERO, *sizes])
+
+
+def _vocab_rows(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Array:
+    return padded_vocab_size(model, shape.tp, traits.support.vocab_padding) / shape.tp
 
 
 def _saved(ops: tuple[Op, ...]) -> Array:

@@ -5,28 +5,21 @@ from typing import Literal
 
 import numpy as np
 
-from planner.cost.build import (
-    bucket_bytes,
-    context_bytes,
-    gather_pool_bytes,
-    gathered_head_bytes,
-    largest_gradient_bytes,
-    transient_layer_bytes,
-    workspace_bytes,
-)
+from planner.cost import buffers
 from planner.cost.layer import layer_shape
-from planner.cost.memory import kept_whole
+from planner.cost.memory import kept_whole, offloads
 from planner.cost.stage import (
     all_stages,
     in_flight_matrix,
     leading_by_policy,
     stage_held_bytes,
-    transient_bytes,
 )
 from planner.cost.subject import Subject
 from planner.layers.block import LayerGroup, embedding_op, head_op, layer_groups
 from planner.layers.op import SavedTensor
+from planner.layers.optimizer_states import mean_states
 from planner.spec.traits import FrameworkTraits, under_precision
+from planner.units import Array
 
 Lifetime = Literal[
     "whole run",
@@ -59,6 +52,9 @@ class StageLedger:
     stage: int
     moment: str
     items: tuple[LedgerItem, ...]
+    allocated_bytes: float
+    """Largest sum of tensors over the moments, without what the allocator or the device hold
+    beside them."""
 
     @property
     def peak_bytes(self) -> float:
@@ -70,17 +66,11 @@ class StageLedger:
         """What the allocator has taken from the device."""
         return sum(item.num_bytes for item in self.items if item.lifetime != OUTSIDE)
 
-    @property
-    def allocated_bytes(self) -> float:
-        """What tensors take."""
-        apart = (HELD, OUTSIDE)
-        return sum(item.num_bytes for item in self.items if item.lifetime not in apart)
-
 
 HELD: Lifetime = "held by the allocator"
 OUTSIDE: Lifetime = "outside the allocator"
-MOMENT_LOSS = "loss of the first micro-batch"
-MOMENT_BACKWARD = "backward of the first micro-batch"
+MOMENT_LOSS = "loss of a micro-batch"
+MOMENT_BACKWARD = "backward of a layer"
 
 
 def _tensor_item(group: str, tensor: SavedTensor, copies: float, lifetime: Lifetime) -> LedgerItem:
@@ -89,11 +79,12 @@ def _tensor_item(group: str, tensor: SavedTensor, copies: float, lifetime: Lifet
         lifetime = HELD
     copies *= float(np.max(tensor.count))
     rows, width = float(np.max(tensor.rows)), float(np.max(tensor.width))
+    is_whole = rows.is_integer() and width.is_integer()
     return LedgerItem(
         name=f"{group}.{tensor.name}",
         num_bytes=rows * width * tensor.element_bytes * copies,
         lifetime=lifetime,
-        shape=(round(rows), round(width)),
+        shape=(round(rows), round(width)) if is_whole else (round(rows * width),),
         element_bytes=tensor.element_bytes,
         copies=copies,
     )
@@ -137,6 +128,22 @@ def _state_lifetime(subject: Subject, name: str) -> Lifetime:
     return HELD if name == "gradients" and late and is_sharded else "whole run"
 
 
+def _state_shares(subject: Subject, name: str) -> dict[str, float]:
+    """Parts of a state: the optimizer's are master weights, its own, and copies of gradients."""
+    if name != "optimizer":
+        return {name: 1.0}
+    traits, optimizer = subject.context.traits.states, subject.context.traits.optimizer
+    is_sharded = subject.strategy.zero_stage >= 1
+    copies = traits.sharded_gradient_bytes if is_sharded else traits.unsharded_gradient_copy_bytes
+    master = optimizer.master_bytes
+    parts = {
+        "optimizer.master_weights": traits.master_weight_bytes if master is None else master,
+        "optimizer.states": mean_states(subject.context.model, optimizer).layer,
+        "optimizer.gradient_copies": copies,
+    }
+    return {part: size / sum(parts.values()) for part, size in parts.items() if size}
+
+
 def _state_items(subject: Subject, stage: int) -> list[LedgerItem]:
     """Weights, gradients, optimizer states and dummy weight gradients of one stage."""
     parts = subject.parts
@@ -149,30 +156,40 @@ def _state_items(subject: Subject, stage: int) -> list[LedgerItem]:
         total = total + (stage == 0) * parts.first_params * getattr(parts.first_states, name)
         is_last = stage == subject.strategy.pp - 1
         total = total + is_last * parts.last_params * getattr(parts.last_states, name)
-        items.append(_flat_item(name, num_params, float(total[0]), _state_lifetime(subject, name)))
+        lifetime = _state_lifetime(subject, name)
+        for part, share in _state_shares(subject, name).items():
+            items.append(_flat_item(part, num_params, float(total[0]) * share, lifetime))
     linear = parts.costs.at(parts.costs.linear_params)
     is_last = stage == subject.strategy.pp - 1
     elements = float((linear + is_last * parts.costs.at(parts.costs.vocab_params))[0])
     per_element = subject.context.traits.kernels.dummy_weight_gradient_bytes
     dummy = _flat_item("dummy_weight_gradients", elements, elements * per_element, "whole run")
-    copied = float(largest_gradient_bytes(subject.context, subject.columns, parts)[0])
-    vocab = float(parts.costs.at(parts.costs.vocab_params)[0])
-    if stage == 0 or is_last:
-        items.append(_flat_item("largest_gradient_copy", vocab, copied, "whole run"))
-    workspace = LedgerItem(
-        name="workspaces", num_bytes=workspace_bytes(subject.context), lifetime="whole run"
-    )
-    buckets = LedgerItem(
-        name="buckets",
-        num_bytes=float(bucket_bytes(subject.context, subject.columns, parts)[0]),
-        lifetime="whole run",
-    )
-    pool = LedgerItem(
-        name="gather_buffers",
-        num_bytes=float(gather_pool_bytes(subject.context, subject.columns, parts)[0]),
-        lifetime=HELD,
-    )
-    return [*items, dummy, workspace, buckets, pool]
+    return [*items, dummy, *_buffer_items(subject, stage)]
+
+
+def _buffer_items(subject: Subject, stage: int) -> list[LedgerItem]:
+    """Workspaces, buckets, other streams' buffers, freed blocks; extra gradients at the ends."""
+    context, columns, parts = subject.context, subject.columns, subject.parts
+    is_first, is_last = stage == 0, stage == subject.strategy.pp - 1
+
+    def item(name: str, num_bytes: Array, lifetime: Lifetime = "whole run") -> LedgerItem:
+        return LedgerItem(name=name, num_bytes=float(num_bytes[0]), lifetime=lifetime)
+
+    largest = buffers.largest_gradient_bytes(context, columns, parts)
+    embedding = buffers.embedding_gradient_bytes(context, columns, parts)
+    logits = buffers.kept_logits_bytes(context, columns, parts)
+    return [
+        LedgerItem(
+            name="workspaces", num_bytes=buffers.workspace_bytes(context), lifetime="whole run"
+        ),
+        item("buckets", buffers.bucket_bytes(context, columns, parts)),
+        item("gather_buffers", buffers.gather_pool_bytes(context, columns, parts), HELD),
+        item("dead_blocks", buffers.dead_block_bytes(context, columns, parts), HELD),
+        item("offload_buffers", buffers.offload_buffer_bytes(columns, parts)),
+        item("largest_gradient.copy", largest * (is_first or is_last)),
+        item("largest_gradient.embedding", embedding * is_first),
+        item("kept_logits", logits * is_last),
+    ]
 
 
 def _layers_by_policy(subject: Subject, stage: int) -> list[tuple[LayerGroup, float, float]]:
@@ -209,8 +226,9 @@ def _activation_items(subject: Subject, stage: int) -> list[LedgerItem]:
     """Tensors kept for backward on one stage, all micro-batches in flight."""
     model = subject.model
     flight = float(in_flight_matrix(model, all_stages(subject.strategy.pp))[0, stage])
+    stays = 1.0 - float(offloads(subject.columns, "activations")[0])
     items = [
-        _tensor_item("activations", tensor, flight * number, "forward to backward")
+        _tensor_item("activations", tensor, flight * number * stays, "forward to backward")
         for group, untouched, selective in _layers_by_policy(subject, stage)
         for op in group.ops
         for number, tensors in ((untouched, op.saved), (selective, op.kept))
@@ -237,9 +255,14 @@ def _activation_items(subject: Subject, stage: int) -> list[LedgerItem]:
         ]
     items.append(_receive_buffers(subject, stage, flight))
     if stage < subject.strategy.pp - 1:
-        sent = flight * float(model.sent_saved_bytes[0])
+        copies = subject.strategy.num_micro_batches if model.keeps_all_sent else flight
         items.append(
-            LedgerItem(name="activations.sent_on", num_bytes=sent, lifetime="forward to backward")
+            LedgerItem(
+                name="activations.sent_on",
+                num_bytes=copies * float(model.sent_saved_bytes[0]),
+                lifetime="forward to backward",
+                copies=copies,
+            )
         )
     return items
 
@@ -254,42 +277,70 @@ def _receive_buffers(subject: Subject, stage: int, flight: float) -> LedgerItem:
     )
 
 
-def _transient_items(subject: Subject, stage: int) -> tuple[list[LedgerItem], str]:
-    """Short-lived tensors at the fullest moment of a stage, and that moment's name."""
-    model, pp = subject.model, subject.strategy.pp
-    selective, full = (np.asarray(value > 0) for value in (subject.selective, subject.full))
-    transient = float(
-        transient_bytes(model, all_stages(pp), selective=selective, full=full)[0, stage]
-    )
+def _loss_items(subject: Subject) -> list[LedgerItem]:
+    """What lives when the loss of a micro-batch starts its backward."""
     shape = layer_shape(subject.columns, subject.context.job)
-    if stage == pp - 1 and transient == float(model.last_transient_bytes[0]):
-        head = head_op(subject.context.model, shape, _traits(subject))
-        gathered_head = gathered_head_bytes(subject.context, subject.columns, subject.parts)
-        return [
-            *(_tensor_item("transient", tensor, 1.0, "loss") for tensor in head.saved),
-            LedgerItem(
-                name="transient.gathered_head",
-                num_bytes=float(gathered_head[0]),
-                lifetime="loss",
-            ),
-        ], MOMENT_LOSS
-    gathered = float(transient_layer_bytes(subject.context, subject.columns, subject.parts)[0])
-    gradients = float(model.layer_transient_bytes[0]) - gathered
+    head = head_op(subject.context.model, shape, _traits(subject))
+    gathered = buffers.gathered_head_bytes(subject.context, subject.columns, subject.parts)
+    return [
+        *(_tensor_item("transient", tensor, 1.0, "loss") for tensor in head.saved),
+        LedgerItem(name="transient.gathered_head", num_bytes=float(gathered[0]), lifetime="loss"),
+    ]
+
+
+def _backward_items(subject: Subject, stage: int) -> list[LedgerItem]:
+    """What lives beside kept activations while a layer runs backward."""
+    model = subject.model
+    rebuilt = max(
+        float(model.selective_workspace_bytes[0]) * (subject.selective[0, stage] > 0),
+        float(model.full_workspace_bytes[0]) * (subject.full[0, stage] > 0),
+    )
+    gathered = float(
+        buffers.transient_layer_bytes(subject.context, subject.columns, subject.parts)[0]
+    )
     parts = {
         "gathered_parameters": gathered,
-        "activation_gradients": gradients,
-        "rebuilt_activations": transient - gathered - gradients,
+        "activation_gradients": float(model.layer_transient_bytes[0]) - gathered,
+        "rebuilt_activations": rebuilt,
     }
-    items = [
+    return [
         LedgerItem(name=f"transient.{name}", num_bytes=value, lifetime="backward of a layer")
         for name, value in parts.items()
     ]
-    return items, MOMENT_BACKWARD
+
+
+def _held(items: list[LedgerItem]) -> float:
+    return sum(item.num_bytes for item in items)
+
+
+def _allocated(items: list[LedgerItem]) -> float:
+    return sum(item.num_bytes for item in items if item.lifetime not in (HELD, OUTSIDE))
+
+
+def _late_gradient_bytes(subject: Subject, stage: int) -> float:
+    """Gradient shards there at the fullest moment of backward, of those made during it.
+
+    Each layer frees what it kept and leaves a shard: where shards are larger the first layers
+    are the fullest moment, with half of them there, else the last layer, with the head's; the
+    last but one, with one layer's activations less, where a layer's reduction is the larger.
+    """
+    parts, states = subject.parts, subject.context.traits.states
+    if _state_lifetime(subject, "gradients") != HELD:
+        return 0.0
+    layers = int(subject.layers[0, stage])
+    shard = float(parts.layer_bytes("gradients", parts.costs.body)[0])
+    head = float((parts.last_params * parts.last_states.gradients)[0])
+    is_full = subject.full[0, stage] > 0
+    kept = float((subject.model.full_saved_bytes if is_full else subject.model.saved_bytes)[0])
+    if shard > kept:
+        return head + layers // 2 * (shard - kept)
+    later = float((parts.params - parts.last_params)[0]) * states.gradient_reduce_bytes
+    return head - min(kept - shard, max(later, 0.0))
 
 
 def _overhead_items(subject: Subject, stage: int) -> list[LedgerItem]:
     """What the device holds beside tensors."""
-    model, context = subject.model, context_bytes(subject.context)
+    model, context = subject.model, buffers.context_bytes(subject.context)
     allocated = float(stage_held_bytes(model, *subject.split)[0, stage])
     communicators = float(model.overhead_bytes[0]) - context
     return [
@@ -304,14 +355,20 @@ def _overhead_items(subject: Subject, stage: int) -> list[LedgerItem]:
 
 
 def stage_ledger(subject: Subject, stage: int) -> StageLedger:
-    """Every item of a stage at its fullest moment, largest first; equal names are merged."""
-    transients, moment = _transient_items(subject, stage)
-    items = [
-        *_state_items(subject, stage),
-        *_activation_items(subject, stage),
-        *transients,
-        *_overhead_items(subject, stage),
-    ]
-    kept = [item for item in items if item.num_bytes > 0.0]
-    ordered = sorted(kept, key=lambda item: (-item.num_bytes, item.name))
-    return StageLedger(stage=stage, moment=moment, items=tuple(ordered))
+    """Every item of a stage at its fullest moment, largest first."""
+    lasting = [*_state_items(subject, stage), *_activation_items(subject, stage)]
+    loss = _loss_items(subject) if stage == subject.strategy.pp - 1 else []
+    backward = _backward_items(subject, stage)
+    at_loss = _held(loss) >= _held(backward)
+    items = [*lasting, *(loss if at_loss else backward), *_overhead_items(subject, stage)]
+    ordered = sorted(
+        (item for item in items if item.num_bytes > 0.0),
+        key=lambda item: (-item.num_bytes, item.name),
+    )
+    in_backward = _allocated(backward) + _late_gradient_bytes(subject, stage)
+    return StageLedger(
+        stage=stage,
+        moment=MOMENT_LOSS if at_loss else MOMENT_BACKWARD,
+        items=tuple(ordered),
+        allocated_bytes=_allocated(lasting) + max(_allocated(loss), in_backward),
+    )

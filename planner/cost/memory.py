@@ -52,22 +52,28 @@ def state_bytes(
     num_shards: Array,
     optimizer_bytes: float = ADAM_BYTES,
     master_bytes: float | None = None,
+    domain_shards: Array | float = 1.0,
 ) -> StateBytes:
     """Weights, gradients and optimizer bytes per parameter by ZeRO stage and offload.
 
-    ``optimizer_bytes`` are the optimizer's own states (Adam: two fp32 moments), to which master
-    weights are added. Stage 1 shards the optimizer states K/N, stage 2 also the gradients, stage
-    3 also the weights; every shard is 1/num_shards (arXiv 1910.02054, section 5). Under
-    pipelining FSDP may keep weights and gradients whole (``zero3_reshards_under_pp``). Offloaded
-    optimizer states take their gradient shard along (arXiv 2101.06840, section 4). Excludes
-    padding.
+    ``domain_shards`` ranks of a scale-up domain share a second copy of the weights under ZeRO++
+    (arXiv 2306.10209, section 3.2). ``optimizer_bytes`` are the optimizer's own states (Adam: two
+    fp32 moments), to which master weights are added. Stage 1 shards the optimizer states K/N,
+    stage 2 also the gradients, stage 3 also the weights; every shard is 1/num_shards (arXiv
+    1910.02054, section 5). Under pipelining FSDP may keep weights and gradients whole
+    (``zero3_reshards_under_pp``). Offloaded optimizer states take their gradient shard along
+    (arXiv 2101.06840, section 4). Excludes padding.
     """
     stage = strategy.zero_stage
     whole = kept_whole(strategy, traits)
     weights = np.where(stage >= 3, traits.zero3_weight_bytes / num_shards, traits.weight_bytes)
+    secondary = traits.zero3_secondary_weight_bytes / domain_shards
+    weights = weights + np.where(stage >= 3, secondary, 0.0)
     weights = np.where((stage >= 3) & whole, traits.weight_bytes, weights)
     gradient_shards = np.where((stage >= 2) & ~whole, num_shards, 1.0)
+    accumulated = (stage >= 2) & (strategy.num_micro_batches > 1)
     gradients = traits.gradient_bytes / gradient_shards
+    gradients = gradients + np.where(accumulated, traits.accumulated_gradient_bytes, 0.0)
     copies = np.where(
         stage >= 1, traits.sharded_gradient_bytes, traits.unsharded_gradient_copy_bytes
     )

@@ -58,6 +58,8 @@ class StageModel:
     Micro-batches in flight have theirs counted as the input that is kept."""
     sent_saved_bytes: Array
     """On every stage but the last, per micro-batch in flight: what was sent on."""
+    keeps_all_sent: bool
+    """Per micro-batch of the iteration instead."""
     layer_transient_bytes: Array
     """Largest short-lived tensors while a layer runs backward."""
     last_transient_bytes: Array
@@ -126,17 +128,27 @@ def fixed_time_s(model: StageModel, stages: Array) -> Array:
     return model.first_s[:, None] * first + model.last_s[:, None] * last + model.link_s[:, None]
 
 
+def sent_copies(model: StageModel, flight: Array) -> Array:
+    """Micro-batches whose output a stage keeps."""
+    num = model.strategy.num_micro_batches[:, None]
+    return np.broadcast_to(num, flight.shape) * 1.0 if model.keeps_all_sent else flight
+
+
 def fixed_bytes(model: StageModel, stages: Array) -> Array:
     """Allocated bytes per stage without its layers and transients."""
     first, last = _ends(model, stages)
     flight = in_flight_matrix(model, stages)
     at_first = model.first_static_bytes[:, None] + flight * model.first_saved_bytes[:, None]
     at_last = model.last_static_bytes[:, None]
-    sent = flight * model.sent_saved_bytes[:, None] * (1.0 - last)
-    num = model.strategy.num_micro_batches[:, None]
-    received = (num - flight) * (1.0 - first) + num * (1.0 - last)
-    buffers = received * model.receive_buffer_bytes[:, None]
-    return model.stage_static_bytes[:, None] + at_first * first + at_last * last + sent + buffers
+    total: Array = model.stage_static_bytes[:, None] + at_first * first + at_last * last
+    if model.sent_saved_bytes.any():
+        sent = sent_copies(model, flight) * model.sent_saved_bytes[:, None]
+        total = total + sent * (1.0 - last)
+    if model.receive_buffer_bytes.any():
+        num = model.strategy.num_micro_batches[:, None]
+        received = (num - flight) * (1.0 - first) + num * (1.0 - last)
+        total = total + received * model.receive_buffer_bytes[:, None]
+    return total
 
 
 def fixed_host_bytes(model: StageModel, stages: Array) -> Array:

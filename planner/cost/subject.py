@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.build import Parts, build_parts, stage_model
+from planner.cost.build import stage_model
 from planner.cost.context import Context
+from planner.cost.parts import Parts, build_parts
 from planner.cost.stage import StageModel, iteration_s
 from planner.spec.strategy import Strategy, StrategyColumns
 from planner.units import Array

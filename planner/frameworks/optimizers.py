@@ -37,15 +37,15 @@ def _entry(name: str, framework: str | None) -> tuple[dict[str, Any], dict[str, 
     """Return an optimizer's figures and those a framework lays over them."""
     if name not in _read_optimizers():
         known = ", ".join(optimizer_names())
-        raise InputError.single(_OPTION, name, f"unknown optimizer; allowed are {known}")
+        message = f"unknown optimizer {name!r}; allowed are {known}"
+        raise InputError.single("command line", _OPTION, message)
     entry = _read_optimizers()[name]
     if framework is None:
         return entry, {}
     if framework not in entry["frameworks"]:
         known = ", ".join(optimizer_names(framework))
-        raise InputError.single(
-            _OPTION, name, f"{framework} does not offer it; it offers {known or 'none'}"
-        )
+        message = f"{framework} does not offer {name}; it offers {known or 'none'}"
+        raise InputError.single("command line", _OPTION, message)
     return entry, entry["frameworks"][framework]
 
 

@@ -26,6 +26,8 @@ class LayerGroup:
     """Of these, how many come before all others (DeepSeek's dense layers)."""
     backward: tuple[SavedTensor, ...] = ()
     """Gradients that live together while the layer runs backward."""
+    freed: tuple[SavedTensor, ...] = ()
+    """Blocks a forward leaves behind that nothing else fits into."""
 
 
 def padded_vocab_size(model: ModelSpec, tp: Array, padding: int) -> Array:
@@ -66,6 +68,7 @@ def layer_groups(
                 ops=ops,
                 num_leading=leading,
                 backward=backward_tensors(kind, model, shape, kernels),
+                freed=saved_by("freed", "freed", model, shape, kernels),
             )
         )
     return tuple(groups)

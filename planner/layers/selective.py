@@ -13,8 +13,13 @@ from planner.spec.model import ModelSpec
 from planner.spec.saved import Width
 from planner.spec.traits import RecomputeModule, RecomputeTraits
 
-EVERY_SECOND_MATMUL = "every_second_matmul"
-FUSED_QKV = "every_second_matmul_fused_qkv"
+EVERY_SECOND_MATMUL = {
+    "every_second_matmul": (False, False),
+    "every_second_matmul_fused_qkv": (True, False),
+    "every_second_matmul_compiled": (False, True),
+    "every_second_matmul_fused_qkv_compiled": (True, True),
+}
+"""Policies of :func:`every_second_matmul`: queries, keys and values in one projection; compiled."""
 
 
 def without_module(op: Op, module: RecomputeModule, names: set[str]) -> Op:
@@ -33,39 +38,43 @@ def without_module(op: Op, module: RecomputeModule, names: set[str]) -> Op:
     return replace(op, selective_fraction=fraction, selective_saved=kept)
 
 
-def every_second_matmul(op: Op, model: ModelSpec, shape: LayerShape, *, fused_qkv: bool) -> Op:
+def every_second_matmul(
+    op: Op, model: ModelSpec, shape: LayerShape, *, fused_qkv: bool, compiled: bool
+) -> Op:
     """Keep every second matmul's output and the attention output, repeat everything else.
 
     Per token: the block's input, the outputs of the query, value, gate (or up) and, when gated,
     down projections, and attention's output: ``8h + 2kv + 2f + 4a`` bytes for a gated block
     without tensor parallelism. One fused projection of queries, keys and values is kept whole,
-    ``2kv`` more, and only the output and up projections are repeated. Source:
+    ``2kv`` more, and only the output and up projections are repeated. A compiler leaves the down
+    projection's output, 2h, away: nothing reads it in backward. Source:
     torchtitan, activation checkpointing option ``op``; equal to the memory of its saved tensors.
     Excludes mixtures of experts.
     """
     gated = model.gated_mlp
     sizes = token_widths(model, shape)
     kv = model.kv_size / (model.query_size + 2.0 * model.kv_size)
-    keeps: dict[str, tuple[float, tuple[Width, ...]]] = {
-        "attention_norm": (1.0, ("hidden_sp",)),
-        "qkv": (0.0, ("query", "kv", "kv")) if fused_qkv else (kv, ("query", "kv")),
-        "attention_output": (1.0, ("context",)),
-        "mlp_norm": (1.0, ()),
-        "mlp_up": (0.5 if gated else 0.0, ("ffn",)),
-        "mlp_activation": (1.0, ()),
-        "mlp_down": (0.0, ("hidden_sp",)) if gated else (1.0, ()),
+    queries: dict[str, Width] = {"query": "query", "value": "kv"}
+    keeps: dict[str, tuple[float, dict[str, Width]]] = {
+        "attention_norm": (1.0, {"input": "hidden_sp"}),
+        "qkv": (0.0, queries | {"key": "kv"}) if fused_qkv else (kv, queries),
+        "attention_output": (1.0, {"input": "context"}),
+        "mlp_norm": (1.0, {}),
+        "mlp_up": (0.5 if gated else 0.0, {"gate": "ffn"}),
+        "mlp_activation": (1.0, {}),
+        "mlp_down": (0.0, {} if compiled else {"output": "hidden_sp"}) if gated else (1.0, {}),
     }
     if op.name not in keeps:
         return op
     fraction, widths = keeps[op.name]
     kept = tuple(
         SavedTensor(
-            name=f"{op.name}.output_{width}",
+            name=f"{op.name}.{name}",
             rows=shape.num_tokens,
             width=sizes[width],
             element_bytes=ELEMENT_BYTES,
         )
-        for width in widths
+        for name, width in widths.items()
     )
     return replace(op, selective_fraction=fraction, selective_saved=kept)
 
@@ -74,10 +83,12 @@ def with_selective_policy(
     ops: tuple[Op, ...], model: ModelSpec, shape: LayerShape, recompute: RecomputeTraits
 ) -> tuple[Op, ...]:
     """Return the ops of a layer with the framework's selective policy filled in."""
-    for name in (EVERY_SECOND_MATMUL, FUSED_QKV):
+    for name, (fused_qkv, compiled) in EVERY_SECOND_MATMUL.items():
         if name in recompute.selected:
-            fused = name == FUSED_QKV
-            return tuple(every_second_matmul(op, model, shape, fused_qkv=fused) for op in ops)
+            return tuple(
+                every_second_matmul(op, model, shape, fused_qkv=fused_qkv, compiled=compiled)
+                for op in ops
+            )
     names = {op.name for op in ops}
     for module in recompute.chosen:
         ops = tuple(without_module(op, module, names) for op in ops)

@@ -8,6 +8,12 @@ from planner.errors import InputError, Problem
 from planner.search.legality import violations
 from planner.spec.strategy import OFFLOAD_CODES, Strategy
 
+OPTIONS = {"num_micro_batches": "global_batch"}
+"""Options that decide what has no option of its own."""
+DERIVED = ("selective_layers_per_stage", "recompute_layers_per_stage")
+"""Follow from layers per stage, and are wrong only where those are."""
+MAX_DEGREE = 10**7
+ZERO_STAGES = (0, 1, 2, 3)
 RECOMPUTE_KINDS = ("none", "selective", "full")
 
 
@@ -52,12 +58,18 @@ def _data_parallel(context: Context, request: LayoutRequest) -> int:
     return max(context.cluster.num_accelerators // (request.tp * request.pp * request.cp), 1)
 
 
-def _option_problems(request: LayoutRequest) -> list[tuple[str, str]]:
+def option_problems(request: LayoutRequest) -> list[tuple[str, str]]:
+    """What is wrong with single options, whatever the model and the cluster."""
+    names = ("tp", "pp", "vpp", "cp", "ep", "dp", "dp_replicate", "micro_batch")
     problems = [
-        (f"--{name.replace('_', '-')}", f"must be at least 1; given {getattr(request, name)}")
-        for name in ("tp", "pp", "vpp", "cp", "ep", "dp", "dp_replicate", "micro_batch")
-        if (getattr(request, name) or 1) < 1 or getattr(request, name) == 0
+        (f"--{name.replace('_', '-')}", f"must be from 1 to {MAX_DEGREE:,}; given {value}")
+        for name in names
+        if (value := getattr(request, name)) is not None and not 1 <= value <= MAX_DEGREE
     ]
+    if request.zero_stage is not None and request.zero_stage not in ZERO_STAGES:
+        problems.append(("--zero-stage", f"must be 0, 1, 2 or 3; given {request.zero_stage}"))
+    if request.recompute == "none" and request.recompute_layers is not None:
+        problems.append(("--recompute-layers", "needs --recompute selective or full"))
     if request.recompute not in RECOMPUTE_KINDS:
         allowed = ", ".join(RECOMPUTE_KINDS)
         problems.append(
@@ -68,10 +80,35 @@ def _option_problems(request: LayoutRequest) -> list[tuple[str, str]]:
         problems.append(
             ("--offload", f"unknown offload {request.offload!r}; allowed are {allowed}")
         )
-    if request.recompute_layers is not None and request.recompute_layers < 0:
+    if request.recompute_layers is not None and request.recompute_layers < 1:
         problems.append(
-            ("--recompute-layers", f"must not be negative; given {request.recompute_layers}")
+            ("--recompute-layers", f"must be at least 1; given {request.recompute_layers}")
         )
+    return problems
+
+
+def _problems_with(context: Context, request: LayoutRequest) -> list[tuple[str, str]]:
+    """What would break filling the layout in."""
+    problems, num_layers = [], context.model.num_blocks
+    traits, pp = context.traits, request.pp
+    stages = traits.support.zero_stages_with_pp if pp > 1 else traits.support.zero_stages
+    if not set(stages) & set(traits.optimizer.zero_stages):
+        given = ", ".join(map(str, stages)) or "none"
+        text = (
+            f"{traits.optimizer.name} runs under no ZeRO stage {traits.name} offers here ({given})"
+        )
+        problems.append(("--optimizer", text))
+    if request.pp > num_layers:
+        problems.append(("--pp", f"must be at most {num_layers}, the layers; given {request.pp}"))
+    most = request.recompute_layers or 1
+    longest = max(request.layers_per_stage or even_layers(num_layers, min(request.pp, num_layers)))
+    if most > longest:
+        text = f"no stage has more than {longest} layers; given {most}"
+        problems.append(("--recompute-layers", text))
+    support = context.traits.support.sequence_parallel
+    if request.sequence_parallel and not support:
+        text = f"{context.traits.name} offers no sequence parallelism"
+        problems.append(("--sequence-parallel", text))
     return problems
 
 
@@ -124,9 +161,16 @@ def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy
 
     Raises InputError with every broken rule and its numbers.
     """
-    _raise(_option_problems(request))
+    _raise(option_problems(request))
+    _raise(_problems_with(context, request))
     strategy = _fill(context, request)
     if request.global_batch is None:
         context = with_batch(context, strategy)
-    _raise([(f"--{key.replace('_', '-')}", text) for key, text in violations(context, strategy)])
+    _raise(
+        [
+            (f"--{OPTIONS.get(key, key).replace('_', '-')}", text)
+            for key, text in violations(context, strategy)
+            if key not in DERIVED
+        ]
+    )
     return context, strategy

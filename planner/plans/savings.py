@@ -24,6 +24,8 @@ class Saving:
     time_factor: float | None = None
     """Seconds per token over those of the configuration itself."""
     refused: str | None = None
+    """The rule that forbids it."""
+    why: str = ""
 
 
 Change = tuple[str, Context, Strategy]
@@ -84,15 +86,25 @@ def _degree_changes(context: Context, strategy: Strategy) -> Iterator[Change]:
             replace(half, tp=2 * strategy.tp, sequence_parallel=shards_sequence),
         )
         yield f"cp {2 * strategy.cp}", context, replace(half, cp=2 * strategy.cp)
-        yield f"pp {2 * strategy.pp}", context, _with_stages(context, half, 2 * strategy.pp)
+        if 2 * strategy.pp <= context.model.num_blocks:
+            yield f"pp {2 * strategy.pp}", context, _with_stages(context, half, 2 * strategy.pp)
     if context.model.moe:
         yield f"ep {2 * strategy.ep}", context, replace(strategy, ep=2 * strategy.ep)
 
 
 def _with_stages(context: Context, strategy: Strategy, pp: int) -> Strategy:
     layers = even_layers(context.model.num_blocks, pp)
-    changed = replace(strategy, pp=pp, layers_per_stage=layers)
-    return _all_layers(changed, strategy.recompute)
+
+    def policy(counts: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(min(max(counts), number) for number in layers)
+
+    return replace(
+        strategy,
+        pp=pp,
+        layers_per_stage=layers,
+        selective_layers_per_stage=policy(strategy.selective_layers_per_stage),
+        recompute_layers_per_stage=policy(strategy.recompute_layers_per_stage),
+    )
 
 
 def _saving(change: Change, before: Estimate) -> Saving:
@@ -100,7 +112,8 @@ def _saving(change: Change, before: Estimate) -> Saving:
     context = with_batch(context, strategy)
     broken = next(iter(violations(context, strategy)), None)
     if broken is not None:
-        return Saving(change=name, refused=broken[1])
+        rule, _, text = broken[1].partition(": ")
+        return Saving(change=name, refused=rule, why=text)
     after = estimate(context, strategy)
     return Saving(
         change=name,

@@ -15,6 +15,9 @@ from planner.spec.strategy import Strategy
 from planner.units import format_bytes
 
 SHOWN_ITEMS = 12
+WIDE_COLUMNS = 120
+STATES = ("weights", "gradients", "optimizer")
+NARROW_GROUPS = ("states", "activations", "transient")
 STAGE_GROUPS = ("weights", "gradients", "optimizer", "activations", "transient", "overhead")
 
 
@@ -28,13 +31,20 @@ def _dtype(item: LedgerItem) -> str:
 
 def print_ledger(ledger: StageLedger, console: Console, *, limit: int | None = None) -> None:
     """Items of one stage, largest first, with shape, bytes per element and lifetime."""
-    table = Table("item", "bytes", "share", "tensors", "alive", box=None, pad_edge=False)
+    wide = console.width >= WIDE_COLUMNS
+    table = Table("item", "bytes", "share", "tensors", box=None, pad_edge=False)
+    if wide:
+        table.add_column("alive")
     for column in (1, 2):
         table.columns[column].justify = "right"
+        table.columns[column].no_wrap = True
+    for column in (0, 3):
+        table.columns[column].overflow = "fold"
     shown = ledger.items if limit is None else ledger.items[:limit]
     for item in shown:
         share = f"{item.num_bytes / ledger.peak_bytes:.1%}"
-        table.add_row(item.name, format_bytes(item.num_bytes), share, _dtype(item), item.lifetime)
+        cells = [item.name, format_bytes(item.num_bytes), share, _dtype(item)]
+        table.add_row(*cells, *([item.lifetime] if wide else []))
     console.print(table)
     hidden = ledger.items[len(shown) :]
     if hidden:
@@ -45,13 +55,16 @@ def print_ledger(ledger: StageLedger, console: Console, *, limit: int | None = N
 def _print_stages(answer: MemoryAnswer, console: Console) -> None:
     """One row per stage: groups of items, peak, moment, verdict."""
     memory = answer.estimate.memory
-    table = Table("stage", "layers", *STAGE_GROUPS, "other", "peak", "", box=None, pad_edge=False)
+    wide = console.width >= WIDE_COLUMNS
+    shown = (*(STAGE_GROUPS if wide else NARROW_GROUPS), "other")
+    table = Table("stage", "layers", *shown, "peak", "", box=None, pad_edge=False)
     for column in table.columns[1:-1]:
         column.justify = "right"
     for ledger, layers in zip(answer.ledgers, answer.strategy.layers_per_stage, strict=True):
-        groups = dict.fromkeys((*STAGE_GROUPS, "other"), 0.0)
+        groups = dict.fromkeys(shown, 0.0)
         for item in ledger.items:
             head = item.name.partition(".")[0]
+            head = head if wide or head not in STATES else "states"
             groups[head if head in groups else "other"] += item.num_bytes
         cells = [format_bytes(value) if value else "-" for value in groups.values()]
         table.add_row(
@@ -81,11 +94,16 @@ def _print_savings(savings: list[Saving], memory: MemoryEstimate, console: Conso
             memory.verdict_at(saving.peak_bytes),
         )
     console.print(table)
-    refused = [saving for saving in savings if saving.refused]
+    refused: dict[str, list[Saving]] = {}
+    for saving in savings:
+        if saving.refused:
+            refused.setdefault(saving.refused, []).append(saving)
     if refused:
         console.print("not possible here:", style="dim")
-    for saving in refused:
-        console.print(f"  {saving.change}: {saving.refused}", style="dim", markup=False)
+    for rule, changes in refused.items():
+        names = ", ".join(saving.change for saving in changes)
+        *_, allowed = changes[0].why.rpartition("; ")
+        console.print(f"  {names} ({rule}: {allowed})", style="dim", markup=False)
 
 
 def _title(answer: MemoryAnswer) -> str:
@@ -145,7 +163,7 @@ def render_memory_json(answer: MemoryAnswer) -> str:
         "headroom_bytes": memory.hbm_bytes - memory.peak_bytes,
         "uncertainty_bytes": memory.uncertainty_bytes,
         "host_bytes": memory.host_bytes,
-        "host_limit_bytes": memory.host_limit_bytes,
+        "host_limit_bytes": memory.host_limit_bytes if memory.host_bytes else None,
         "stages": [
             {
                 "stage": ledger.stage,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from planner.cost import build, collectives, data_parallel, kernels, memory, offload, stage
+from planner.cost import buffers, build, collectives, data_parallel, kernels, memory, offload, stage
 from planner.cost.context import Context
 from planner.layers import attention, block, mlp
 from planner.schedules import interleaved, one_f_one_b
@@ -197,7 +197,7 @@ TERMS: tuple[Term, ...] = (
     ),
     Term(
         prefix="memory.transient",
-        functions=(stage.transient_bytes, block.head_op, build.transient_layer_bytes),
+        functions=(stage.transient_bytes, block.head_op, buffers.transient_layer_bytes),
         inputs=("model.vocab_size", "traits.kernels.loss"),
     ),
     Term(
@@ -207,12 +207,42 @@ TERMS: tuple[Term, ...] = (
     ),
     Term(
         prefix="memory.overhead",
-        functions=(build.overhead_bytes,),
+        functions=(buffers.overhead_bytes,),
         inputs=("traits.overheads.context_bytes", "traits.overheads.communicator_bytes"),
     ),
     Term(
+        prefix="memory.buckets",
+        functions=(buffers.bucket_bytes,),
+        inputs=("traits.overheads.bucket_elements", "traits.overheads.num_buckets"),
+    ),
+    Term(
+        prefix="memory.gather_buffers",
+        functions=(buffers.gather_pool_bytes,),
+        inputs=("traits.states.gathers_in_own_stream", "strategy.zero_stage"),
+    ),
+    Term(
+        prefix="memory.dead_blocks",
+        functions=(buffers.dead_block_bytes,),
+        inputs=("traits.kernels.saved.name",),
+    ),
+    Term(
+        prefix="memory.receive_buffers",
+        functions=(buffers.receive_buffer_bytes,),
+        inputs=("traits.states.receives_into_own_buffers", "strategy.num_micro_batches"),
+    ),
+    Term(
+        prefix="memory.kept_logits",
+        functions=(buffers.kept_logits_bytes,),
+        inputs=("traits.states.keeps_stage_outputs", "strategy.num_micro_batches"),
+    ),
+    Term(
+        prefix="memory.largest_gradient",
+        functions=(buffers.largest_gradient_bytes, buffers.embedding_gradient_bytes),
+        inputs=("model.vocab_size", "traits.states.whole_tensor_gradient_bytes"),
+    ),
+    Term(
         prefix="memory.workspaces",
-        functions=(build.workspace_bytes,),
+        functions=(buffers.workspace_bytes,),
         inputs=(
             "traits.overheads.workspace_bytes",
             "traits.overheads.grouped_gemm_workspace_bytes",

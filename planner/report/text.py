@@ -21,6 +21,7 @@ NARROW_LEGEND = (
     "offl: offloaded; fw: framework."
 )
 OFFLOAD_SHORT = {
+    "activations:host": "act",
     "none": "-",
     "optimizer:host": "opt",
     "optimizer+parameters:host": "opt+par",

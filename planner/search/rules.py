@@ -185,11 +185,12 @@ def zero_needs_replicas(context: Context, columns: Columns) -> Mask:
 
 
 def offload_offered(context: Context, columns: Columns) -> Mask:
-    """The framework offers the offload; parameters need ZeRO stage 3, optimizers stage 1."""
+    """The framework offers the offload; parameters need ZeRO 3, optimizers 1, activations pp=1."""
     offered = np.array([code in context.traits.support.offload for code in OFFLOAD_CODES])
     legal = offered[columns["offload"].astype(int)]
     stage = columns["zero_stage"]
     legal &= ~_code_has(columns, "parameters") | (stage >= 3)
+    legal &= ~_code_has(columns, "activations") | (columns["pp"] == 1)
     return np.asarray(legal & (~_code_has(columns, "optimizer") | (stage >= 1)))
 
 
@@ -218,11 +219,6 @@ def _offloads(context: Context) -> str:
     return f"{context.traits.name} offers {', '.join(context.traits.support.offload)}"
 
 
-def _domain(context: Context) -> str:
-    node = context.cluster.node
-    return f"{node.name} has domains of {node.scale_up.num_accelerators}"
-
-
 def _heads(context: Context) -> str:
     model = context.model
     return f"{model.name} has {model.num_heads} heads, {model.num_kv_heads} of keys and values"
@@ -237,6 +233,10 @@ def _widths(context: Context) -> str:
 def _experts(context: Context) -> str:
     moe = context.model.moe
     return f"{context.model.name} has {moe.num_experts if moe else 0} experts"
+
+
+def _batch(context: Context) -> str:
+    return f"the global batch is {context.job.global_batch}"
 
 
 def _layers(context: Context) -> str:
@@ -270,25 +270,25 @@ RULES: tuple[Rule, ...] = (
     _rule(tp_divides_heads, "tp", allowed=_heads),
     _rule(tp_divides_kv_heads, "tp", allowed=_heads),
     _rule(tp_divides_ffn, "tp", allowed=_widths),
-    _rule(tp_within_scale_up_domain, "tp", allowed=_domain),
+    _rule(tp_within_scale_up_domain, "tp", only_prunes=True),
     _rule(cp_supported, "cp"),
-    _rule(sequence_divisible, "cp", "tp"),
+    _rule(sequence_divisible, "tp", "cp"),
     _rule(pp_supported, "pp"),
     _rule(pp_at_most_layers, "pp", allowed=_layers),
-    _rule(batch_divisible, "dp"),
+    _rule(batch_divisible, "dp", allowed=_batch),
     _rule(within_cluster, "tp", "cp", "pp", "dp", allowed=_gpus),
-    _rule(whole_nodes, "tp", "cp", "pp", "dp"),
+    _rule(whole_nodes, "tp", "cp", "pp", "dp", only_prunes=True),
     _rule(ep_supported, "ep"),
-    _rule(ep_divides_experts, "ep", "dp", allowed=_experts),
-    _rule(replicas_divide_dp, "dp", "dp_replicate", "ep"),
-    _rule(hybrid_sharding_offered, "dp_replicate", "zero_stage"),
-    _rule(micro_batch_divisible, "dp", "micro_batch"),
+    _rule(ep_divides_experts, "dp", "ep", allowed=_experts),
+    _rule(replicas_divide_dp, "dp", "ep", "dp_replicate"),
+    _rule(hybrid_sharding_offered, "zero_stage", "dp_replicate"),
+    _rule(micro_batch_divisible, "dp", "micro_batch", allowed=_batch),
     _rule(vpp_supported, "vpp"),
     _rule(vpp_divides_layers, "pp", "vpp", allowed=_layers),
     _rule(vpp_micro_batches, "pp", "vpp", "dp", "micro_batch"),
-    _rule(zero_stage_offered, "zero_stage", "pp", allowed=_zero_stages),
+    _rule(zero_stage_offered, "pp", "zero_stage", allowed=_zero_stages),
     _rule(optimizer_runs_under_zero, "zero_stage", allowed=_optimizer),
     _rule(zero_needs_replicas, "zero_stage", "dp", "cp", "pp", "offload", only_prunes=True),
-    _rule(offload_offered, "offload", "zero_stage", allowed=_offloads),
+    _rule(offload_offered, "zero_stage", "pp", "offload", allowed=_offloads),
     _rule(offload_has_room, "offload"),
 )

@@ -12,6 +12,7 @@ OFFLOAD_CODES = (
     "optimizer+parameters:host",
     "optimizer:nvme",
     "optimizer+parameters:nvme",
+    "activations:host",
 )
 
 

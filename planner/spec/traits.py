@@ -34,20 +34,33 @@ class StateTraits:
     """Stage 3 gives a rank whole experts: beyond their number they are not split further."""
     host_staging_bytes: float
     """Per owned parameter, pinned on the host beside offloaded optimizer states."""
+    zero3_secondary_weight_bytes: float
+    """A second copy of the weights, sharded inside the scale-up domain, for backward's gathers."""
     gradient_reduce_bytes: float
     """Bytes per gradient element on the wire."""
     sharded_over_cp: bool
     """The sharding group is dp x cp rather than dp."""
     gradients_made_in_backward: bool
     """Sharded gradients do not exist before the first backward of an iteration."""
+    gathers_embedding_with_head: bool
+    """Stage 3 keeps embedding and head gathered together, as one unit, and the last layer."""
+    loss_inside_model: bool
+    """The loss is part of the unit whose weights are gathered for it."""
+    embedding_gradient_is_whole: bool
+    """Every tp rank accumulates the whole embedding's gradient."""
+    collected_head_gradient_bytes: float
+    """Per element of the head: the gradient a chunked loss collects."""
+    accumulated_gradient_bytes: float
+    """Whole gradients kept between micro-batches from stage 2 on."""
     gathers_in_own_stream: bool
     """Gathered weights arrive in buffers of another stream, which nothing else may use."""
     reduces_every_micro_batch: bool
     """Gradients are reduced in every micro-batch from stage 2 on."""
     zero3_reshards_under_pp: bool
     """False: under pipelining the gathered weights and full gradients stay."""
-    keeps_stage_outputs: bool
-    """The pipeline keeps what a stage sent on until its backward; under tp, each rank's share."""
+    keeps_stage_outputs: Literal["no", "in flight", "all"]
+    """How long the pipeline keeps what a stage sent on: until its backward, or until the end of
+    the iteration (the last stage then keeps all logits, and once more when they are joined)."""
     receives_into_own_buffers: bool
     """The pipeline keeps a receive buffer for every micro-batch of the iteration, both ways."""
     largest_gradient_copy_bytes: float

@@ -39,7 +39,31 @@ _RANKING_NOTE = (
 _MEMORY_NOTE = """
 `nvidia_smi` figures are taken as GiB, the unit the tool prints; if their authors meant 10^9
 bytes, the signed errors of that line rise by 7 points. Reserved leaves out the CUDA context and
-communicator buffers, which the caching allocator does not hold.
+communicator buffers, which the caching allocator does not hold. Readings of nvidia-smi are
+compared on the nodes they were taken on: the first and last stage where the notes say so, else
+the first.
+
+Rows that are not met, and what is missing:
+
+- Llama-4 with two layers on B200 (four rows of one configuration): 21 % low. Its logits are 49 GiB;
+  one more block of them would close the gap, but no trace shows which. Mixtures under FSDP2 were
+  not traced.
+- Llama 3.1 405B in three dimensions: one-forward-one-backward and interleaved differ by 10 GiB,
+  because with as many micro-batches as stages interleaving accumulates one chunk's gradients at a
+  time, which is not modelled; the number of micro-batches was not published. Context parallelism
+  over 8 ranks at 256k tokens holds 8 GiB that no term explains.
+- tr3m on V100: readings in whole GB, 11 to 18 % above and below; one of them (tp 2 without
+  recomputation) fits only if activations were not split.
+- BLOOM, stage 0 of ZeRO: 24 bytes per parameter rest on this one row.
+- Out of memory, missed: BLOOM with 82 layers of 14336. A run with as many parameters and bytes per
+  rank (94 layers of 13312) is published at 67 GiB, so a term that raised one would raise the other.
+- Ran, predicted not to fit: two mixtures of 235 billion parameters on H100 by 2 to 4 %, and
+  Llama-2-70B on A100 whose selective recomputation is taken as every second layer.
+
+Constants that stand for something not counted: 5 % fragmentation under Megatron-LM, 3 % under
+Megatron-DeepSpeed, 0.6 GB per communicator (readings and published totals), the device context
+where hwdb has none, 4 + 8 bytes of router tensors per expert under Transformer Engine. All with
+source and range in [frameworks](frameworks.md#values).
 """
 
 

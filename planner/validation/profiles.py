@@ -52,7 +52,7 @@ def is_compiled(record: Record) -> bool:
 
 def _torchtitan(record: Record) -> tuple[str, str]:
     if "2024" not in record.source.title:
-        return "torchtitan", "current"
+        return "torchtitan", "2025"
     return "torchtitan", "2024" if is_compiled(record) else "2024-eager"
 
 

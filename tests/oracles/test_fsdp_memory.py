@@ -151,7 +151,9 @@ def traits_of(case: TrackerCase) -> FrameworkTraits:
         return traits
     loss = accelerate.kernels.loss
     saved = load_saved_tables(traits.kernels.saved.name, loss)
-    return replace(traits, kernels=replace(traits.kernels, loss=loss, saved=saved))
+    states = replace(traits.states, collected_head_gradient_bytes=0.0)
+    kernels = replace(traits.kernels, loss=loss, saved=saved)
+    return replace(traits, kernels=kernels, states=states)
 
 
 def predicted(case: TrackerCase, context_of: Callable[..., Context]) -> MemoryEstimate:

@@ -6,11 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cost.build import build_parts, overhead_bytes, stage_model
+from planner.cost.buffers import overhead_bytes
+from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.data_parallel import contended_s, data_parallel_costs
 from planner.cost.estimate import estimate
 from planner.cost.memory import offloads
+from planner.cost.parts import build_parts
 from planner.cost.stage import (
     all_stages,
     fits,

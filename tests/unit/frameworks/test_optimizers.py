@@ -142,7 +142,8 @@ def test_an_unknown_optimizer_names_the_known_ones() -> None:
     with pytest.raises(InputError) as caught:
         load_optimizer("adamw")
     (problem,) = caught.value.problems
-    assert (problem.where, problem.key) == ("--optimizer", "adamw")
+    assert problem.key == "--optimizer"
+    assert "adamw" in problem.message
     assert all(name in problem.message for name in optimizer_names())
 
 
@@ -150,5 +151,5 @@ def test_an_optimizer_a_framework_lacks_names_those_it_offers() -> None:
     with pytest.raises(InputError) as caught:
         load_optimizer("adafactor", "torchtitan")
     (problem,) = caught.value.problems
-    assert problem.key == "adafactor"
+    assert problem.key == "--optimizer"
     assert all(name in problem.message for name in optimizer_names("torchtitan"))

@@ -108,10 +108,20 @@ def test_torchtitans_op_policy_keeps_every_second_matmul(shape_of: Shapes) -> No
     model = load_model("llama3-8b")
     shape = shape_of(seq_len=8192)
     # Release 0.3 fuses queries, keys and values, and keeps the keys too.
-    for profile, num_kv in (("2024", 1), ("current", 2)):
+    for profile, num_kv in (("2024-eager", 1), ("eager", 2)):
         (group,) = layer_groups(model, shape, load_traits("torchtitan", profile))
         kept = float(sum(op.kept_bytes for op in group.ops)[0]) / 8192
         assert kept == 8 * 4096 + num_kv * 2 * 1024 + 2 * 14336 + 4 * 32
+
+
+def test_a_compiled_block_does_not_keep_the_down_projection(shape_of: Shapes) -> None:
+    model, shape = load_model("llama3-8b"), shape_of(seq_len=8192)
+    kept = {
+        profile: float(sum(op.kept_bytes for op in group.ops)[0]) / 8192
+        for profile in ("eager", "current")
+        for group in layer_groups(model, shape, load_traits("torchtitan", profile))
+    }
+    assert kept["eager"] - kept["current"] == 2 * 4096
 
 
 def test_flash_attention_without_dropout_saves_32_sbh(gpt3: ModelSpec, shape_of: Shapes) -> None:

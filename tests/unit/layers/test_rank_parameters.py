@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from planner.catalog.models import list_models, load_model
-from planner.cost.build import build_parts
 from planner.cost.context import Context
+from planner.cost.parts import build_parts
 from planner.layers.parameters import count_parameters, layer_counts
 from planner.layers.rank import RankParameters, layer_kind, rank_parameters, stage_layers
 from planner.spec.model import MoeSpec

@@ -15,7 +15,7 @@ from planner.spec.strategy import OFFLOAD_CODES
 
 Contexts = Callable[..., Context]
 BY_NAME = {rule.name: rule for rule in RULES}
-NONE, HOST, HOST_PARAMS, NVME, NVME_PARAMS = range(len(OFFLOAD_CODES))
+NONE, HOST, HOST_PARAMS, NVME, NVME_PARAMS, ACTIVATIONS = range(len(OFFLOAD_CODES))
 
 
 def verdicts(name: str, context: Context, **columns: list[int]) -> list[bool]:
@@ -228,6 +228,7 @@ def test_offload_offered(context_of: Contexts) -> None:
     columns = {
         "offload": [NONE, HOST, HOST, HOST_PARAMS, HOST_PARAMS, NVME, NVME_PARAMS],
         "zero_stage": [0, 0, 1, 2, 3, 1, 3],
+        "pp": [1] * 7,
     }
     assert verdicts("offload_offered", context_of(framework="deepspeed"), **columns) == [
         True,
@@ -238,7 +239,7 @@ def test_offload_offered(context_of: Contexts) -> None:
         True,
         True,
     ]
-    # Megatron offers the optimizer in host memory only.
+    # Of these Megatron offers the optimizer in host memory only.
     assert verdicts("offload_offered", context_of(), **columns) == [
         True,
         False,
@@ -248,6 +249,12 @@ def test_offload_offered(context_of: Contexts) -> None:
         False,
         False,
     ]
+
+
+def test_activations_leave_only_without_pipelining(context_of: Contexts) -> None:
+    columns = {"offload": [ACTIVATIONS, ACTIVATIONS], "zero_stage": [0, 0], "pp": [1, 2]}
+    assert verdicts("offload_offered", context_of(), **columns) == [True, False]
+    assert not any(verdicts("offload_offered", context_of(framework="deepspeed"), **columns))
 
 
 def test_offload_has_room(context_of: Contexts) -> None:

@@ -1,0 +1,221 @@
+"""Memory of no weight and no kept activation: buffers, workspaces, transients, overheads."""
+
+import numpy as np
+
+from planner.cost.context import Context
+from planner.cost.data_parallel import GATHERED_WEIGHT_BYTES
+from planner.cost.memory import kept_whole, offloads
+from planner.cost.parts import Parts
+from planner.layers.op import ZERO
+from planner.spec.strategy import StrategyColumns
+from planner.units import Array, Mask
+
+
+def workspace_bytes(context: Context) -> float:
+    """Bytes of the matrix libraries' workspaces, allocated once and kept."""
+    overheads = context.traits.overheads
+    grouped = overheads.grouped_gemm_workspace_bytes if context.model.moe else 0.0
+    return overheads.workspace_bytes + grouped
+
+
+def context_bytes(context: Context) -> float:
+    """Bytes of the device context: hwdb's figure for the accelerator, else the framework's."""
+    return context.cluster.accelerator.context_bytes or context.traits.overheads.context_bytes
+
+
+def overhead_bytes(context: Context, strategy: StrategyColumns) -> Array:
+    """Bytes outside the allocator: context, and one buffer set per communicator.
+
+    Communicators of more than one rank are counted for dp, tp, pp, cp and ep; excluded are the
+    embedding's and the experts' own data-parallel groups. Source: framework traits.
+    """
+    overheads = context.traits.overheads
+    groups = ZERO + sum(
+        1.0 * (getattr(strategy, axis) > 1) for axis in ("dp", "tp", "pp", "cp", "ep")
+    )
+    total: Array = context_bytes(context) + groups * overheads.communicator_bytes
+    return total
+
+
+def bucket_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Bytes of communication buckets: ``num_buckets · 2 · min(bucket_elements, params)``.
+
+    ``params`` is the mean over stages of what a rank holds. Source: framework traits.
+    """
+    overheads = context.traits.overheads
+    if not overheads.num_buckets:
+        return np.zeros(len(strategy))
+    layers = context.model.num_blocks * parts.params
+    held = (layers + parts.first_params + parts.last_params) / strategy.pp
+    return overheads.num_buckets * 2.0 * np.minimum(overheads.bucket_elements, held)
+
+
+def largest_gradient_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Bytes kept for the largest tensor's gradient beside its share: that of the vocabulary.
+
+    ``vocab_params · (copy + whole · (1 - 1/N) at stage 2)``. Source: framework traits.
+    """
+    states = context.traits.states
+    if not states.whole_tensor_gradient_bytes + states.largest_gradient_copy_bytes:
+        return np.zeros(len(strategy))
+    whole = states.whole_tensor_gradient_bytes * (1.0 - 1.0 / parts.num_shards)
+    per_element = states.largest_gradient_copy_bytes + np.where(
+        strategy.zero_stage == 2, whole, 0.0
+    )
+    total: Array = parts.costs.at(parts.costs.vocab_params) * per_element
+    return total
+
+
+def embedding_gradient_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Bytes of the embedding's gradient beyond a rank's share: ``vocab_params · (tp - 1) · g``.
+
+    Where every tp rank accumulates it whole until the last micro-batch (FSDP2 under pipelining
+    with tensor parallelism). Source: framework traits.
+    """
+    states = context.traits.states
+    if not states.embedding_gradient_is_whole:
+        return np.zeros(len(strategy))
+    whole = kept_whole(strategy, states) & states.embedding_gradient_is_whole
+    others = parts.costs.at(parts.costs.vocab_params) * (strategy.tp - 1.0)
+    return np.where(whole, others * states.gradient_bytes, 0.0)
+
+
+def _gathers(context: Context, strategy: StrategyColumns) -> Mask:
+    """Stage 3 that gathers a layer's weights when it needs them."""
+    return np.asarray((strategy.zero_stage >= 3) & ~kept_whole(strategy, context.traits.states))
+
+
+def _root_params(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Parameters gathered with the head: the embedding too, where they are one unit."""
+    joined = context.traits.states.gathers_embedding_with_head & (strategy.pp == 1)
+    return parts.last_params + np.where(joined, parts.first_params, 0.0)
+
+
+def gathered_head_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Bytes of weights gathered, and of gradients made, while the loss is computed (stage 3).
+
+    ``2 · root`` for the unit of the head; where that holds the embedding too, the last layer is
+    also kept gathered. A chunked loss collects the head's gradient, ``4 · head``, and once it is
+    whole reduces it from a copy, when ``10/12`` of a chunk's loss is gone:
+    ``max(4 · head · (1 + 1/N) - 10/12 · chunk, 0)``. Where the loss is part of the root module,
+    the buffer the head arrived in is still there in its forward, when the 16-bit logits' part of
+    the backward, a sixth, is not: ``max(2 · head - 2 · logits, 0)``. Source: traced FSDP2 steps.
+    """
+    states = context.traits.states
+    if 3 not in context.traits.support.zero_stages:
+        return np.zeros(len(strategy))
+    root = GATHERED_WEIGHT_BYTES * _root_params(context, strategy, parts)
+    last_layer = GATHERED_WEIGHT_BYTES * parts.params * states.gathers_embedding_with_head
+    held = np.where(_gathers(context, strategy), root + last_layer, 0.0)
+    gradient = parts.last_params * states.collected_head_gradient_bytes
+    chunk = 3.0 * parts.costs.at(parts.costs.largest_logits_bytes)
+    copy = np.maximum(gradient * (1.0 + 1.0 / parts.num_shards) - 10.0 / 12.0 * chunk, 0.0)
+    inside = GATHERED_WEIGHT_BYTES * parts.last_params
+    inside = inside - 0.5 * parts.costs.at(parts.costs.largest_logits_bytes)
+    arrives = _gathers(context, strategy) & states.loss_inside_model
+    arriving = np.where(arrives, np.maximum(inside, 0.0), 0.0)
+    total: Array = held + gradient + np.where(gradient > 0, copy, 0.0) + arriving
+    return total
+
+
+def gather_pool_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Bytes of other streams' buffers, which nothing else may use.
+
+    Gathered weights arrive in ``2 · (layer + largest unit)`` (stage 3, or stage 2 under
+    pipelining); gradient shards of whole gradients in ``g · params / N``. Source:
+    torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py.
+    """
+    states = context.traits.states
+    if not states.gathers_in_own_stream:
+        return np.zeros(len(strategy))
+    is_whole = kept_whole(strategy, states)
+    gathers = (strategy.zero_stage >= 3) | is_whole & (strategy.zero_stage >= 2)
+    root = _root_params(context, strategy, parts)
+    largest = np.maximum(np.maximum(parts.first_params, root), parts.params)
+    pool = GATHERED_WEIGHT_BYTES * (parts.params + largest)
+    whole = is_whole * parts.params * context.model.num_blocks / strategy.pp
+    pool = pool + whole * states.gradient_bytes / parts.num_shards
+    return np.where(gathers, pool, 0.0)
+
+
+def dead_block_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Bytes of freed blocks that fit nothing else and stay reserved.
+
+    One layer's forward working set with its gathered weights, and the gradient that the root
+    unit reduces from, ``g · root``, where no tensor of the loss left a block as large. Source: a
+    replay of traced FSDP2 steps through the caching allocator's rules, which matches published
+    reserved memory within 2 %. Zero where the implementation's table has no ``freed`` section.
+    """
+    costs, states = parts.costs, context.traits.states
+    if not context.traits.kernels.saved.entries("freed"):
+        return np.zeros(len(strategy))
+    working_set = costs.at(costs.freed_bytes)
+    weights = np.where(_gathers(context, strategy), GATHERED_WEIGHT_BYTES * parts.params, 0.0)
+    reduced = states.gradient_reduce_bytes * _root_params(context, strategy, parts)
+    fits = reduced <= costs.at(costs.largest_logits_bytes)
+    root = np.where(fits | ~_gathers(context, strategy), 0.0, reduced)
+    total: Array = working_set + weights + root
+    return total
+
+
+def transient_layer_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Gathered weights and whole gradients of the layers at work under stages 2 and 3.
+
+    ``2 · min(gathered layers · params, live limit) + g · max(params, head) + 2 · down`` bytes: the
+    reduced gradient is that of the unit before, the head's for the last layer, and the down
+    projection's 16-bit gradient is the layer's own first (arXiv 1910.02054, section
+    5; torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py). Gradients that leave through a
+    bucket are counted there. The caller adds the activation gradients of
+    :func:`planner.layers.block.backward_tensors`.
+    """
+    states = context.traits.states
+    if max(context.traits.support.zero_stages) < 2:
+        return np.zeros(len(strategy))
+    split = ~kept_whole(strategy, states)
+    layers = np.where((strategy.zero_stage >= 3) & split, states.zero3_gathered_layers, 0.0)
+    live = np.minimum(layers * parts.params, states.zero3_live_elements)
+    has_bucket = context.traits.overheads.num_buckets > 0
+    unit = np.maximum(parts.params, np.where(strategy.pp == 1, parts.last_params, 0.0))
+    whole = np.where((strategy.zero_stage >= 2) & split & (not has_bucket), unit, 0.0)
+    first = np.where(whole > 0, parts.costs.at(parts.costs.largest_weight_params), 0.0)
+    return GATHERED_WEIGHT_BYTES * (live + first) + whole * states.gradient_reduce_bytes
+
+
+def offload_buffer_bytes(strategy: StrategyColumns, parts: Parts) -> Array:
+    """Bytes of two layers' activations: the one at work, and the one on its way to the host.
+
+    Source: transformer_engine/pytorch/cpu_offload.py. Zero where activations stay.
+    """
+    layers: Array = 2.0 * parts.costs.at(parts.costs.largest_saved_bytes)
+    return layers * offloads(strategy, "activations")
+
+
+def _boundary(parts: Parts) -> Array:
+    return parts.costs.at(parts.costs.boundary_bytes)
+
+
+def sent_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Bytes a stage keeps of what it sent on, per micro-batch: h per token, divided over tp."""
+    if context.traits.states.keeps_stage_outputs == "no":
+        return np.zeros(len(strategy))
+    share = np.where(strategy.sequence_parallel == 0, strategy.tp, 1)
+    return np.where(strategy.pp > 1, _boundary(parts) / share, 0.0)
+
+
+def kept_logits_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Bytes of all logits that a pipeline keeps to the end of the iteration, and of their join.
+
+    ``2 · m · logits``. Source: torch/distributed/pipelining/stage.py (output_chunks,
+    merge_chunks). Zero where outputs die with their backward.
+    """
+    if context.traits.states.keeps_stage_outputs != "all":
+        return np.zeros(len(strategy))
+    logits = parts.costs.at(parts.costs.logits_bytes) * strategy.num_micro_batches
+    return np.where(strategy.pp > 1, 2.0 * logits, 0.0)
+
+
+def receive_buffer_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Bytes of one receive buffer: the boundary activation of a micro-batch."""
+    if not context.traits.states.receives_into_own_buffers:
+        return np.zeros(len(strategy))
+    return np.where(strategy.pp > 1, _boundary(parts), 0.0)

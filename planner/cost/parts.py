@@ -1,0 +1,105 @@
+"""Intermediate columns of a strategy: layer costs, parameters, states, data-parallel prices."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.context import Context
+from planner.cost.data_parallel import DataParallelCosts, blended, data_parallel_costs
+from planner.cost.layer import LayerCosts, LayerMemory, layer_costs
+from planner.cost.memory import StateBytes, shard_degree, state_bytes
+from planner.cost.topology import group_of
+from planner.layers.optimizer_states import mean_states
+from planner.spec.strategy import StrategyColumns
+from planner.units import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Intermediate columns shared by the time and memory halves of the builder."""
+
+    costs: LayerCosts
+    params: Array
+    """Parameters of one layer on one rank."""
+    expert_fraction: Array
+    first_params: Array
+    last_params: Array
+    states: StateBytes
+    """Of layers; embedding and head differ where the optimizer treats them apart."""
+    first_states: StateBytes
+    last_states: StateBytes
+    expert_states: StateBytes
+    num_shards: Array
+    owned_fraction: Array
+    """Share of a rank's layer parameters whose optimizer states it updates, experts included."""
+    dp: DataParallelCosts
+    """For the embedding and the head."""
+    layer_dp: DataParallelCosts
+    """For a layer: dense parameters over dp, experts over dp / ep."""
+
+    def layer_bytes(self, state: str, layer: LayerMemory) -> Array:
+        """Bytes of one layer's weights, gradients, optimizer, host or device states."""
+        dense, expert = getattr(self.states, state), getattr(self.expert_states, state)
+        total: Array = (
+            self.costs.at(layer.params) * dense + self.costs.at(layer.expert_params) * expert
+        )
+        return total
+
+    def lead_bytes(self, state: str) -> Array:
+        """By how many bytes all leading layers together differ from as many other layers."""
+        costs = self.costs
+        difference = self.layer_bytes(state, costs.lead) - self.layer_bytes(state, costs.body)
+        return costs.num_leading * difference
+
+
+def build_parts(context: Context, strategy: StrategyColumns) -> Parts:
+    """Layer costs, parameters, state bytes and data-parallel prices per strategy."""
+    costs = layer_costs(context.model, context.job, context.cluster, context.traits, strategy)
+    expert = costs.at(costs.expert_params)
+    params = costs.at(costs.params) + expert
+    last_params = costs.at(costs.last_params)
+    if context.model.tied_embeddings:
+        last_params = last_params + np.where(strategy.pp > 1, costs.at(costs.vocab_params), 0.0)
+    states = context.traits.states
+    shards = shard_degree(strategy, states)
+    expert_shards = np.maximum(shards / strategy.ep, 1.0)
+    if context.model.moe and states.splits_experts_by_number:
+        expert_shards = np.minimum(expert_shards, context.model.moe.num_experts / strategy.ep)
+    fraction = expert / params
+    sharded = strategy.zero_stage >= 1
+    stages = context.model.num_blocks / strategy.pp
+    axis = "dp_shard_cp" if states.sharded_over_cp else "dp_shard"
+    dense = data_parallel_costs(
+        context, strategy, group_of(axis, strategy, context.cluster), params * stages, params
+    )
+    layer_dp = dense
+    if context.model.moe:
+        group = group_of(f"expert_{axis}", strategy, context.cluster)
+        expert_dp = data_parallel_costs(context, strategy, group, params * stages, params)
+        layer_dp = blended(dense, expert_dp, fraction)
+    domain_shards = group_of(axis, strategy, context.cluster).local
+    optimizer = context.traits.optimizer
+    means = mean_states(context.model, optimizer)
+
+    def states_of(optimizer_bytes: float, num_shards: Array) -> StateBytes:
+        return state_bytes(
+            strategy, states, num_shards, optimizer_bytes, optimizer.master_bytes, domain_shards
+        )
+
+    layer_states = states_of(means.layer, shards)
+    owned = (1.0 - fraction) / shards + fraction / expert_shards
+    return Parts(
+        costs=costs,
+        params=params,
+        expert_fraction=fraction,
+        first_params=costs.at(costs.first_params),
+        last_params=last_params,
+        states=layer_states,
+        first_states=layer_states if means.first == means.layer else states_of(means.first, shards),
+        last_states=layer_states if means.last == means.layer else states_of(means.last, shards),
+        expert_states=states_of(means.layer, expert_shards) if context.model.moe else layer_states,
+        num_shards=np.where(sharded, shards, 1.0),
+        owned_fraction=np.where(sharded, owned, 1.0),
+        dp=dense,
+        layer_dp=layer_dp,
+    )

@@ -1,0 +1,193 @@
+"""Every byte of a stage's modelled peak is an item, and every item adds up."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from math import prod
+
+import pytest
+
+from planner.cost.context import Context
+from planner.cost.ledger import LedgerItem, StageLedger, stage_ledger
+from planner.cost.stage import stage_peak_bytes
+from planner.cost.subject import subject_of
+from planner.plans.layout import LayoutRequest, resolve
+
+Contexts = Callable[..., Context]
+H, TOKENS, VOCAB = 1024, 1024, 32000
+"""The small model of the fixtures: 4 layers, ffn 4H, one sequence per micro-batch."""
+PARAMS = 4 * (12 * H**2 + 13 * H) + 2 * VOCAB * H + 2 * H
+POLICIES = ("none", "selective", "full")
+
+
+def ledgers_of(context: Context, **request: object) -> list[tuple[StageLedger, float]]:
+    """The ledger of every stage, with the peak the stage model gives it."""
+    subject = subject_of(*resolve(context, LayoutRequest(**request)))  # type: ignore[arg-type]
+    peaks = stage_peak_bytes(subject.model, *subject.split)[0].tolist()
+    return [(stage_ledger(subject, stage), peak) for stage, peak in enumerate(peaks)]
+
+
+def items_of(ledger: StageLedger) -> dict[str, LedgerItem]:
+    return {item.name: item for item in ledger.items}
+
+
+def bytes_by_head(ledger: StageLedger) -> Counter[str]:
+    """Bytes by the first part of the items' names."""
+    heads: Counter[str] = Counter()
+    for item in ledger.items:
+        heads[item.name.partition(".")[0]] += item.num_bytes  # type: ignore[assignment]
+    return heads
+
+
+def layouts() -> Iterator[tuple[str, str, dict[str, object]]]:
+    """Framework, model and layout: dense and mixture, all policies, all ZeRO stages."""
+    for recompute in POLICIES:
+        for pp in (1, 4):
+            for model in ("llama3-8b", "gpt3-13b", "mixtral-8x7b", "deepseek-v3"):
+                yield "megatron", model, {"tp": 8, "pp": pp, "recompute": recompute}
+            yield "torchtitan", "llama3-8b", {"pp": pp, "recompute": recompute}
+            one = None if recompute == "none" else 1
+            mixed = {"pp": pp, "recompute": recompute, "recompute_layers": one}
+            yield "deepspeed", "llama3-8b", {**mixed, "zero_stage": 1}
+        for zero_stage in (1, 2, 3):
+            zero = {"zero_stage": zero_stage, "recompute": recompute}
+            yield "deepspeed", "gpt3-13b", zero
+            yield "deepspeed", "llama3-8b", {**zero, "micro_batch": 4}
+        yield "accelerate", "llama3-8b", {"recompute": recompute}
+
+
+LAYOUTS = list(layouts())
+
+
+@pytest.mark.parametrize(("framework", "model", "request_"), LAYOUTS)
+def test_items_add_up_to_the_modelled_peak_of_every_stage(
+    framework: str, model: str, request_: dict[str, object], context_of: Contexts
+) -> None:
+    context = context_of(
+        model=model, cluster="128xdgx-h100", framework=framework, global_batch=512, seq_len=2048
+    )
+    for ledger, peak in ledgers_of(context, **{"dp": 32, **request_}):
+        assert sum(item.num_bytes for item in ledger.items) == pytest.approx(peak, rel=1e-12)
+        assert ledger.peak_bytes == pytest.approx(peak, rel=1e-12)
+        assert 0 < ledger.allocated_bytes <= ledger.reserved_bytes < ledger.peak_bytes
+        assert all(item.num_bytes > 0 for item in ledger.items)
+        sizes = [item.num_bytes for item in ledger.items]
+        assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize(("framework", "model", "request_"), LAYOUTS)
+def test_a_shape_times_element_bytes_times_copies_is_what_the_item_takes(
+    framework: str, model: str, request_: dict[str, object], context_of: Contexts
+) -> None:
+    context = context_of(
+        model=model, cluster="128xdgx-h100", framework=framework, global_batch=512, seq_len=2048
+    )
+    for ledger, _ in ledgers_of(context, **{"dp": 32, **request_}):
+        shaped = [item for item in ledger.items if item.shape]
+        assert {"gradients", "optimizer.states"} <= {item.name for item in shaped}
+        for item in shaped:
+            stated = prod(item.shape) * item.element_bytes * item.copies
+            assert stated == pytest.approx(item.num_bytes, rel=1e-8), item
+
+
+@pytest.mark.parametrize("recompute", POLICIES)
+def test_no_two_items_of_a_dense_stage_share_a_name(recompute: str, context_of: Contexts) -> None:
+    for model in ("gpt3-13b", "llama3-8b"):
+        context = context_of(model=model, cluster="4xdgx-h100", global_batch=64, seq_len=2048)
+        for ledger, _ in ledgers_of(context, tp=8, pp=2, recompute=recompute):
+            assert set(Counter(item.name for item in ledger.items).values()) == {1}
+
+
+def test_states_of_the_small_model_by_hand(context_of: Contexts) -> None:
+    # Megatron, one rank, no ZeRO: weights 2, gradients 4, master weights 4, Adam 8.
+    ((ledger, _),) = ledgers_of(context_of(), dp=1, zero_stage=0)
+    items = items_of(ledger)
+    assert items["weights"].shape == (PARAMS,)
+    per_param = {
+        "weights": 2,
+        "gradients": 4,
+        "optimizer.master_weights": 4,
+        "optimizer.states": 8,
+    }
+    taken = {name: items[name].num_bytes for name in per_param}
+    assert taken == {name: size * PARAMS for name, size in per_param.items()}
+    # One 16-bit gradient per distinct linear weight: a layer's 12h² and the head's.
+    assert items["dummy_weight_gradients"].num_bytes == 2 * (12 * H**2 + VOCAB * H)
+
+
+def test_an_activation_names_its_tensor_with_one_copy_per_layer(context_of: Contexts) -> None:
+    ((ledger, _),) = ledgers_of(context_of(), dp=1, zero_stage=0)
+    item = items_of(ledger)["activations.mlp_activation.activation"]
+    assert (item.shape, item.element_bytes, item.copies) == ((TOKENS, 4 * H), 2.0, 4.0)
+    assert item.num_bytes == 4 * TOKENS * 4 * H * 2
+    assert item.lifetime == "forward to backward"
+    # 32h bytes a token and 4 of log-sum-exp for each of 16 heads, in 4 layers.
+    assert bytes_by_head(ledger)["activations"] == 4 * TOKENS * (32 * H + 4 * 16)
+
+
+def test_full_recomputation_leaves_the_inputs_of_the_layers(context_of: Contexts) -> None:
+    ((ledger, _),) = ledgers_of(context_of(), dp=1, zero_stage=0, recompute="full")
+    kept = [item for item in ledger.items if item.name.startswith("activations.")]
+    assert [item.name for item in kept] == ["activations.recompute_inputs"]
+    assert kept[0].num_bytes == 4 * TOKENS * H * 2
+
+
+def test_copies_are_layers_times_micro_batches_in_flight(context_of: Contexts) -> None:
+    # 1F1B on 4 stages of one layer with 16 micro-batches: 4, 3, 2 and 1 in flight.
+    found = [
+        items_of(ledger)["activations.mlp_activation.activation"].copies
+        for ledger, _ in ledgers_of(context_of(), dp=1, pp=4, zero_stage=0)
+    ]
+    assert found == [4.0, 3.0, 2.0, 1.0]
+
+
+def test_only_the_last_stage_holds_a_loss(context_of: Contexts) -> None:
+    *others, last = [ledger for ledger, _ in ledgers_of(context_of(), dp=1, pp=4)]
+    logits = items_of(last)["transient.loss.logits"]
+    assert logits.num_bytes == TOKENS * VOCAB * 2
+    assert last.moment == "loss of a micro-batch"
+    for ledger in others:
+        assert ledger.moment == "backward of a layer"
+        assert not [item for item in ledger.items if item.lifetime == "loss"]
+
+
+@pytest.mark.parametrize("pp", [1, 4])
+def test_leading_dense_layers_are_on_the_first_stage_only(pp: int, context_of: Contexts) -> None:
+    # DeepSeek-V3: 3 dense layers of ffn 18432, then mixtures; p micro-batches in flight on
+    # stage 0. tp 8: 18432 / 8 = 2304 columns.
+    context = context_of(model="deepseek-v3", cluster="64xdgx-h100", global_batch=512, seq_len=2048)
+    first, *others = [ledger for ledger, _ in ledgers_of(context, tp=8, pp=pp, dp=16, ep=16)]
+    dense = items_of(first)["activations.mlp_activation.product"]
+    assert (dense.shape, dense.copies) == ((2048, 2304), 3.0 * pp)
+    assert len(others) == pp - 1
+    for ledger in others:
+        names = items_of(ledger)
+        assert "activations.mlp_activation.product" not in names
+        assert "activations.expert_activation.product" in names
+
+
+def test_only_states_shrink_when_the_zero_stage_rises(context_of: Contexts) -> None:
+    context = context_of(framework="deepspeed")
+    heads = []
+    for zero_stage in (0, 1, 3):
+        ((ledger, _),) = ledgers_of(context, dp=8, zero_stage=zero_stage, global_batch=16)
+        heads.append(bytes_by_head(ledger))
+    # ZeRO on 8 ranks: 12 bytes of optimizer states and an fp32 gradient partition of 4, 16 / 8.
+    assert heads[1]["optimizer"] == pytest.approx(2 * PARAMS, rel=1e-6)
+    assert heads[1]["weights"] == heads[0]["weights"] == 2 * PARAMS
+    assert heads[2]["weights"] == pytest.approx(2 * PARAMS / 8, rel=1e-6)
+    assert len({head["activations"] for head in heads}) == 1
+
+
+def test_lifetimes_split_the_peak_between_tensors_allocator_and_device(
+    context_of: Contexts,
+) -> None:
+    # Megatron on one rank: 1e9 of context outside, 5 % of fragmentation held by the allocator.
+    ((ledger, peak),) = ledgers_of(context_of(), dp=1, zero_stage=0)
+    by_lifetime = {
+        lifetime: sum(item.num_bytes for item in ledger.items if item.lifetime == lifetime)
+        for lifetime in ("outside the allocator", "held by the allocator")
+    }
+    assert by_lifetime["outside the allocator"] == pytest.approx(1e9)
+    assert by_lifetime["held by the allocator"] == pytest.approx(ledger.allocated_bytes * 0.05)
+    assert ledger.reserved_bytes == pytest.approx(peak - 1e9)
+    assert ledger.allocated_bytes == pytest.approx(ledger.reserved_bytes / 1.05)

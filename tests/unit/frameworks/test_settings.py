@@ -1,0 +1,86 @@
+"""Traits with the optimizer and the recompute modules a user chooses."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.errors import InputError, Problem
+from planner.frameworks.registry import load_traits
+from planner.frameworks.settings import with_optimizer, with_recompute_modules
+
+
+def problem_of(caught: pytest.ExceptionInfo[InputError]) -> Problem:
+    (problem,) = caught.value.problems
+    return problem
+
+
+def test_traits_start_with_adam() -> None:
+    assert load_traits("megatron").optimizer.name == "adam"
+
+
+def test_another_optimizer_changes_nothing_else() -> None:
+    before = load_traits("deepspeed", "megatron")
+    after = with_optimizer(before, "sgd-momentum")
+    assert after.optimizer.name == "sgd-momentum"
+    assert replace(after, optimizer=before.optimizer) == before
+
+
+def test_the_optimizer_is_the_one_the_framework_runs() -> None:
+    # Megatron runs SGD without its distributed optimizer, and Muon under stage 1 at most.
+    traits = load_traits("megatron")
+    assert with_optimizer(traits, "sgd").optimizer.zero_stages == (0,)
+    assert with_optimizer(traits, "muon").optimizer.zero_stages == (0, 1)
+    assert with_optimizer(load_traits("deepspeed"), "muon").optimizer.zero_stages == (0, 1, 2, 3)
+
+
+def test_an_unknown_optimizer_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(InputError) as caught:
+        with_optimizer(load_traits("megatron"), "adamm")
+    problem = problem_of(caught)
+    assert problem.key == "--optimizer"
+    assert "adamm" in problem.message
+    assert "adam, adam-bf16" in problem.message
+
+
+def test_an_optimizer_the_framework_lacks_is_refused_with_those_it_has() -> None:
+    with pytest.raises(InputError) as caught:
+        with_optimizer(load_traits("torchtitan"), "sgd")
+    message = problem_of(caught).message
+    assert "torchtitan does not offer sgd" in message
+    assert "muon" in message
+    assert "sgd" not in message.partition("offers")[2]
+
+
+def test_core_attention_is_what_megatron_recomputes_unasked() -> None:
+    assert load_traits("megatron").recompute.selected == ("core_attn",)
+
+
+def test_chosen_modules_replace_the_default_ones_and_nothing_else() -> None:
+    before = load_traits("megatron")
+    after = with_recompute_modules(before, ["moe_act", "layernorm"])
+    assert {module.name for module in after.recompute.chosen} == {"layernorm", "moe_act"}
+    assert after.recompute.modules == before.recompute.modules
+    assert replace(after, recompute=before.recompute) == before
+    assert before.recompute.selected == ("core_attn",)
+
+
+def test_no_module_at_all_can_be_chosen() -> None:
+    assert with_recompute_modules(load_traits("megatron"), []).recompute.chosen == ()
+
+
+def test_every_unknown_module_is_named_with_those_that_exist() -> None:
+    with pytest.raises(InputError) as caught:
+        with_recompute_modules(load_traits("megatron"), ["mlp", "attn", "norms"])
+    problem = problem_of(caught)
+    assert (problem.where, problem.key) == ("command line", "--recompute-modules")
+    refused, allowed = problem.message.split(";")
+    assert "'attn', 'norms'" in refused
+    assert "'mlp'" not in refused
+    for name in ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj"):
+        assert name in allowed
+
+
+def test_a_module_of_one_framework_is_unknown_to_another() -> None:
+    with pytest.raises(InputError) as caught:
+        with_recompute_modules(load_traits("torchtitan"), ["moe_act"])
+    assert "of torchtitan" in problem_of(caught).message

@@ -1,0 +1,158 @@
+"""What Megatron's recompute modules drop and repeat, op by op."""
+
+from collections.abc import Callable
+
+import pytest
+
+from planner.catalog.models import load_model
+from planner.frameworks.registry import load_traits
+from planner.frameworks.settings import with_recompute_modules
+from planner.layers.block import LayerGroup, layer_groups
+from planner.layers.op import LayerShape, Op
+
+Shapes = Callable[..., LayerShape]
+SEQ_LEN = 2048
+
+
+def group_of(model: str, shape: LayerShape, *modules: str, kind: str = "dense") -> LayerGroup:
+    """A kind of layer under Megatron with the given recompute modules."""
+    traits = with_recompute_modules(load_traits("megatron"), modules)
+    groups = layer_groups(load_model(model), shape, traits)
+    return next(group for group in groups if group.name == kind)
+
+
+def dropped(group: LayerGroup) -> set[str]:
+    """Names of tensors kept without recomputation and not with it."""
+    without = {t.name for op in group.ops for t in op.saved if t.num_bytes[0] > 0}
+    return without - kept(group)
+
+
+def kept(group: LayerGroup) -> set[str]:
+    return {tensor.name for op in group.ops for tensor in op.kept}
+
+
+def saving(group: LayerGroup) -> float:
+    """Bytes a layer keeps less than without recomputation."""
+    return float(sum((op.saved_bytes - op.kept_bytes for op in group.ops), start=0.0)[0])
+
+
+def repeated(group: LayerGroup) -> dict[str, float]:
+    """Share of the forward repeated, by op that repeats anything."""
+    return {op.name: float(op.selective_fraction) for op in group.ops if op.selective_fraction}
+
+
+def repeated_flops_share(group: LayerGroup) -> float:
+    def flops(op: Op) -> float:
+        return float(op.forward_flops.sum())
+
+    total = sum(flops(op) for op in group.ops)
+    return sum(float(op.selective_fraction) * flops(op) for op in group.ops) / total
+
+
+def test_no_module_drops_and_repeats_nothing(shape_of: Shapes) -> None:
+    group = group_of("llama3-8b", shape_of(seq_len=SEQ_LEN))
+    assert (dropped(group), repeated(group)) == (set(), {})
+
+
+def test_core_attention_drops_the_log_sum_exp_only(shape_of: Shapes) -> None:
+    # 32 heads of 4 bytes a token.
+    group = group_of("llama3-8b", shape_of(seq_len=SEQ_LEN), "core_attn")
+    assert dropped(group) == {"attention_core.log_sum_exp"}
+    assert saving(group) == SEQ_LEN * 32 * 4
+    assert repeated(group) == {"attention_core": 1.0}
+
+
+def test_layernorm_drops_nothing_in_a_dense_block(shape_of: Shapes) -> None:
+    # Both norms are fused into the projections behind them.
+    group = group_of("llama3-8b", shape_of(seq_len=SEQ_LEN), "layernorm")
+    assert (dropped(group), repeated(group)) == (set(), {})
+
+
+def test_layernorm_drops_the_output_of_the_norm_before_a_mixture(shape_of: Shapes) -> None:
+    # Mixtral: h 4096 in 16 bits, split over tp 4 under sequence parallelism.
+    shape = shape_of(seq_len=SEQ_LEN, tp=4, sp=1)
+    group = group_of("mixtral-8x7b", shape, "layernorm", kind="moe")
+    assert dropped(group) == {"mlp_norm.output"}
+    assert saving(group) == SEQ_LEN * 4096 * 2 / 4
+    assert repeated(group) == {"mlp_norm": 1.0}
+
+
+def test_layernorm_drops_both_norms_of_a_mixture_behind_latent_attention(shape_of: Shapes) -> None:
+    group = group_of("deepseek-v3", shape_of(seq_len=SEQ_LEN), "layernorm", kind="moe")
+    assert dropped(group) == {"attention_norm.output", "mlp_norm.output"}
+    assert saving(group) == 2 * SEQ_LEN * 7168 * 2
+    leading = group_of("deepseek-v3", shape_of(seq_len=SEQ_LEN), "layernorm")
+    assert dropped(leading) == {"attention_norm.output"}
+
+
+def test_moe_act_drops_the_output_of_the_experts_activation_only(shape_of: Shapes) -> None:
+    # Mixtral: 2 experts per token of ffn 14336, 16 bits.
+    group = group_of("mixtral-8x7b", shape_of(seq_len=SEQ_LEN), "moe_act", kind="moe")
+    assert dropped(group) == {"expert_activation.product"}
+    assert saving(group) == SEQ_LEN * 2 * 14336 * 2
+    assert {"expert_activation.gate", "expert_activation.up"} <= kept(group)
+    assert repeated(group) == {"expert_activation": 1.0}
+    assert repeated_flops_share(group) == 0.0
+
+
+@pytest.mark.parametrize("module", ["moe", "moe_act", "shared_experts"])
+def test_modules_of_a_mixture_leave_a_dense_block_alone(module: str, shape_of: Shapes) -> None:
+    group = group_of("llama3-8b", shape_of(seq_len=SEQ_LEN), module)
+    assert (dropped(group), repeated(group)) == (set(), {})
+
+
+def test_mlp_keeps_its_input_and_drops_the_rest(shape_of: Shapes) -> None:
+    # Llama-3-8B: the norm's output h 4096, gate, up and product of ffn 14336, 16 bits each.
+    group = group_of("llama3-8b", shape_of(seq_len=SEQ_LEN), "mlp")
+    assert "mlp_norm.input" in kept(group)
+    assert not [name for name in kept(group) if name.startswith("mlp_activation")]
+    assert saving(group) == SEQ_LEN * 2 * (4096 + 3 * 14336)
+    assert repeated(group) == dict.fromkeys(("mlp_norm", "mlp_up", "mlp_activation", "mlp_down"), 1)
+
+
+def test_moe_keeps_its_input_and_drops_the_rest(shape_of: Shapes) -> None:
+    # Mixtral: 2 pairs of (h 4096 + 3 x 14336) in 16 bits, 12 bytes for each of 8 router scores.
+    group = group_of("mixtral-8x7b", shape_of(seq_len=SEQ_LEN), "moe", kind="moe")
+    assert {"mlp_norm.input", "mlp_norm.output"} <= kept(group)
+    assert not [name for name in kept(group) if name.startswith(("router", "expert"))]
+    assert saving(group) == SEQ_LEN * (2 * 2 * (4096 + 3 * 14336) + 12 * 8)
+
+
+def test_shared_experts_keep_the_routed_ones(shape_of: Shapes) -> None:
+    # DeepSeek-V3: one shared expert of ffn 2048: gate, up, product in 16 bits.
+    group = group_of("deepseek-v3", shape_of(seq_len=SEQ_LEN), "shared_experts", kind="moe")
+    assert saving(group) == SEQ_LEN * 3 * 2048 * 2
+    assert "expert_activation.product" in kept(group)
+
+
+def test_mla_up_proj_drops_expanded_queries_keys_and_values(shape_of: Shapes) -> None:
+    # DeepSeek-V3: 128 heads, queries and keys of 192, values of 128; ranks 1536 and 512.
+    group = group_of("deepseek-v3", shape_of(seq_len=SEQ_LEN), "mla_up_proj", kind="moe")
+    assert {"kv_up.query", "kv_up.key", "kv_up.value"} <= dropped(group)
+    expanded = 128 * (192 + 192 + 128)
+    assert saving(group) == SEQ_LEN * 2 * (expanded + 1536 + 512)
+    assert {"query_norm.compressed", "kv_norm.compressed"} <= kept(group)
+
+
+def test_shares_of_repeated_matrix_products_in_llama(shape_of: Shapes) -> None:
+    # Per token and layer, multiply-adds: q and output 2h², k and v 2h·1024, MLP 3h·14336;
+    # causal attention 2 products of s·h, half of the pairs.
+    h, ffn = 4096, 14336
+    mlp, attention = 3 * h * ffn, SEQ_LEN * h
+    total = 2 * h * h + 2 * h * 1024 + mlp + attention
+    shape = shape_of(seq_len=SEQ_LEN)
+    found = {
+        modules: repeated_flops_share(group_of("llama3-8b", shape, *modules))
+        for modules in (("mlp",), ("core_attn",), ("core_attn", "mlp"))
+    }
+    assert found[("mlp",)] == pytest.approx(mlp / total)
+    assert found[("core_attn",)] == pytest.approx(attention / total)
+    assert found[("core_attn", "mlp")] == pytest.approx((mlp + attention) / total)
+
+
+def test_modules_together_save_what_each_saves(shape_of: Shapes) -> None:
+    shape = shape_of(seq_len=SEQ_LEN)
+    names = ("layernorm", "moe_act", "mla_up_proj")
+    single = [saving(group_of("deepseek-v3", shape, name, kind="moe")) for name in names]
+    assert min(single) > 0
+    assert saving(group_of("deepseek-v3", shape, *names, kind="moe")) == sum(single)

@@ -1,0 +1,191 @@
+"""A layout given degree by degree: what is filled in, and what is refused with which numbers."""
+
+from collections.abc import Callable
+
+import pytest
+
+from planner.cost.context import Context
+from planner.errors import InputError
+from planner.frameworks.settings import with_optimizer
+from planner.plans.layout import LayoutRequest, even_layers, resolve
+from planner.spec.strategy import Strategy
+
+Contexts = Callable[..., Context]
+
+
+def strategy_of(context: Context, **request: object) -> Strategy:
+    return resolve(context, LayoutRequest(**request))[1]  # type: ignore[arg-type]
+
+
+def refusal(context: Context, **request: object) -> dict[str, str]:
+    """Messages by option of a layout that is refused."""
+    with pytest.raises(InputError) as caught:
+        resolve(context, LayoutRequest(**request))  # type: ignore[arg-type]
+    assert {problem.where for problem in caught.value.problems} == {"command line"}
+    return {problem.key: problem.message for problem in caught.value.problems}
+
+
+@pytest.fixture(scope="module")
+def llama(context_of: Contexts) -> Context:
+    """80 layers, 64 heads, 8 of keys and values, on 4 nodes of 8."""
+    return context_of(model="llama3.1-70b", cluster="4xdgx-h100", global_batch=64, seq_len=8192)
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "pp", "expected"),
+    [(80, 1, (80,)), (80, 4, (20, 20, 20, 20)), (61, 4, (15, 15, 15, 16)), (7, 4, (1, 2, 2, 2))],
+)
+def test_what_even_stages_leave_over_goes_to_the_last_ones(
+    num_layers: int, pp: int, expected: tuple[int, ...]
+) -> None:
+    assert even_layers(num_layers, pp) == expected
+
+
+def test_data_parallelism_takes_what_is_left_of_the_cluster(llama: Context) -> None:
+    # 32 / (8 x 2) = 2; 64 sequences over 2 replicas are 32 micro-batches of one.
+    strategy = strategy_of(llama, tp=8, pp=2)
+    assert (strategy.dp, strategy.num_micro_batches, strategy.num_gpus) == (2, 32, 32)
+    assert strategy_of(llama, tp=2, pp=2, cp=2).dp == 4
+
+
+def test_the_rest_of_a_layout_has_plain_defaults(llama: Context) -> None:
+    strategy = strategy_of(llama, tp=8, pp=2)
+    assert strategy.layers_per_stage == (40, 40)
+    assert (strategy.recompute, strategy.offload) == ("none", "none")
+    assert (strategy.vpp, strategy.cp, strategy.ep, strategy.dp_replicate) == (1, 1, 1, 1)
+
+
+def test_sequence_parallelism_comes_with_tensor_parallelism_where_offered(
+    llama: Context, context_of: Contexts
+) -> None:
+    assert strategy_of(llama, tp=8).sequence_parallel
+    assert not strategy_of(llama, tp=8, sequence_parallel=False).sequence_parallel
+    assert not strategy_of(llama, pp=2).sequence_parallel
+    assert not strategy_of(context_of(framework="deepspeed"), tp=2).sequence_parallel
+
+
+@pytest.mark.parametrize(
+    ("framework", "pp", "expected"),
+    [("megatron", 1, 1), ("deepspeed", 1, 3), ("deepspeed", 2, 1), ("torchtitan", 1, 3)],
+)
+def test_the_zero_stage_is_the_highest_the_framework_offers(
+    framework: str, pp: int, expected: int, context_of: Contexts
+) -> None:
+    assert strategy_of(context_of(framework=framework), pp=pp).zero_stage == expected
+
+
+def test_the_zero_stage_is_one_the_optimizer_runs_under(context_of: Contexts) -> None:
+    context = context_of()
+    sgd = Context(
+        model=context.model,
+        job=context.job,
+        cluster=context.cluster,
+        traits=with_optimizer(context.traits, "sgd"),
+    )
+    assert strategy_of(context).zero_stage == 1
+    assert strategy_of(sgd).zero_stage == 0
+    message = refusal(sgd, zero_stage=1)["--zero-stage"]
+    assert "optimizer_runs_under_zero" in message
+    assert "sgd under megatron runs under stages 0" in message
+
+
+def test_the_batch_is_rounded_up_to_whole_micro_batches(llama: Context) -> None:
+    # dp 2, micro-batch 5: ceil(64 / 10) = 7 micro-batches, 70 sequences.
+    context, strategy = resolve(llama, LayoutRequest(tp=8, pp=2, micro_batch=5))
+    assert strategy.num_micro_batches == 7
+    assert context.job.global_batch == 70
+    assert llama.job.global_batch == 64
+
+
+def test_a_batch_that_was_given_is_not_rounded(llama: Context) -> None:
+    message = refusal(llama, tp=8, pp=2, micro_batch=5, global_batch=64)["--micro-batch"]
+    assert "micro_batch_divisible" in message
+    assert "micro_batch=5" in message
+
+
+def test_recomputation_applies_to_all_layers_or_to_as_many_as_given(llama: Context) -> None:
+    layout = {"tp": 8, "pp": 4, "layers_per_stage": (14, 22, 22, 22)}
+    full = strategy_of(llama, recompute="full", **layout)
+    assert full.recompute_layers_per_stage == (14, 22, 22, 22)
+    some = strategy_of(llama, recompute="selective", recompute_layers=20, **layout)
+    assert some.selective_layers_per_stage == (14, 20, 20, 20)
+    assert some.recompute_layers_per_stage == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["tp", "pp", "vpp", "cp", "ep", "dp", "dp_replicate", "micro_batch"]
+)
+@pytest.mark.parametrize("value", [0, -2])
+def test_a_degree_below_one_is_refused(name: str, value: int, llama: Context) -> None:
+    messages = refusal(llama, **{name: value})
+    assert messages == {
+        f"--{name.replace('_', '-')}": f"must be from 1 to 10,000,000; given {value}"
+    }
+
+
+def test_tensor_parallelism_beyond_a_node_is_slow_but_legal(llama: Context) -> None:
+    assert strategy_of(llama, tp=16).tp == 16
+
+
+@pytest.mark.parametrize("value", [10**7 + 1, 10**20])
+def test_absurd_degrees_are_refused_before_anything_is_built(value: int, llama: Context) -> None:
+    assert set(refusal(llama, pp=value)) == {"--pp"}
+
+
+def test_every_bad_option_is_reported_at_once(llama: Context) -> None:
+    messages = refusal(
+        llama, tp=0, micro_batch=-1, recompute="some", recompute_layers=-3, offload="disk"
+    )
+    assert set(messages) == {
+        "--tp", "--micro-batch", "--recompute", "--recompute-layers", "--offload",
+    }  # fmt: skip
+    assert "'some'; allowed are none, selective, full" in messages["--recompute"]
+    assert "optimizer:host" in messages["--offload"]
+    assert "-3" in messages["--recompute-layers"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "option", "rule", "numbers"),
+    [
+        ({"tp": 3, "dp": 8}, "--tp", "tp_divides_heads", ("tp=3", "64 heads")),
+        ({"tp": 8, "pp": 2, "dp": 4}, "--dp", "within_cluster", ("dp=4", "has 32")),
+        (
+            {"tp": 8, "zero_stage": 2},
+            "--zero-stage",
+            "zero_stage_offered",
+            ("zero_stage=2", "0, 1"),
+        ),
+        ({"ep": 4}, "--ep", "ep_divides_experts", ("ep=4", "0 experts")),
+    ],
+)
+def test_an_impossible_layout_names_the_rule_with_its_numbers(
+    request_: dict[str, object], option: str, rule: str, numbers: tuple[str, ...], llama: Context
+) -> None:
+    with pytest.raises(InputError) as caught:
+        resolve(llama, LayoutRequest(**request_))  # type: ignore[arg-type]
+    (problem,) = [one for one in caught.value.problems if one.message.startswith(f"{rule}: ")]
+    assert problem.key == option
+    assert all(number in problem.message for number in numbers)
+
+
+def test_deepspeed_shards_no_weights_under_pipelining(context_of: Contexts) -> None:
+    context = context_of(framework="deepspeed")
+    assert strategy_of(context, pp=1, zero_stage=3).zero_stage == 3
+    message = refusal(context, pp=2, zero_stage=3)["--zero-stage"]
+    assert message.startswith("zero_stage_offered: ")
+    assert "Given: pp=2, zero_stage=3" in message
+    assert "stages 0, 1, 2, 3, with pipelining 0, 1" in message
+
+
+@pytest.mark.parametrize(
+    ("layers", "reason"),
+    [
+        ((40, 41), "must add up to 80 layers; given 81"),
+        ((80, 0), "every stage needs a layer; given 0"),
+        ((27, 27, 26), "needs one number per stage: 2; given 3"),
+    ],
+)
+def test_stages_that_do_not_hold_the_model_are_refused(
+    layers: tuple[int, ...], reason: str, llama: Context
+) -> None:
+    assert refusal(llama, tp=8, pp=2, layers_per_stage=layers)["--layers-per-stage"] == reason
