@@ -354,6 +354,11 @@ def _overhead_items(subject: Subject, stage: int) -> list[LedgerItem]:
     ]
 
 
+def stage_ledgers(subject: Subject) -> tuple[StageLedger, ...]:
+    """The ledger of every stage, each at its own fullest moment."""
+    return tuple(stage_ledger(subject, stage) for stage in range(subject.strategy.pp))
+
+
 def stage_ledger(subject: Subject, stage: int) -> StageLedger:
     """Every item of a stage at its fullest moment, largest first."""
     lasting = [*_state_items(subject, stage), *_activation_items(subject, stage)]

@@ -24,8 +24,6 @@ class MemoryEstimate:
     ledger: StageLedger
     """Of the fullest stage; its items sum to peak_bytes."""
     stage_peak_bytes: tuple[float, ...]
-    stage_allocated_bytes: tuple[float, ...]
-    stage_reserved_bytes: tuple[float, ...]
     host_bytes: float
     """Offloaded bytes per rank."""
     host_limit_bytes: float
@@ -52,7 +50,7 @@ class MemoryEstimate:
     @property
     def allocated_bytes(self) -> float:
         """Of the fullest stage: what its tensors take, without overheads and fragmentation."""
-        return self.stage_allocated_bytes[self.peak_stage]
+        return self.ledger.allocated_bytes
 
     @property
     def moment(self) -> str:
@@ -73,17 +71,14 @@ def memory_estimate(subject: Subject) -> MemoryEstimate:
     model = subject.model
     peaks = stage_peak_bytes(model, *subject.split)[0]
     stage = int(peaks.argmax())
-    ledgers = [stage_ledger(subject, index) for index in range(subject.strategy.pp)]
     hbm_bytes = subject.context.cluster.accelerator.hbm_bytes
     return MemoryEstimate(
         peak_bytes=float(peaks[stage]),
         hbm_bytes=hbm_bytes,
         usable_bytes=model.usable_bytes,
         uncertainty_bytes=subject.context.traits.memory_uncertainty_fraction * hbm_bytes,
-        ledger=ledgers[stage],
+        ledger=stage_ledger(subject, stage),
         stage_peak_bytes=tuple(peaks.tolist()),
-        stage_allocated_bytes=tuple(ledger.allocated_bytes for ledger in ledgers),
-        stage_reserved_bytes=tuple(ledger.reserved_bytes for ledger in ledgers),
         host_bytes=float(stage_host_bytes(model, subject.layers).max()),
         host_limit_bytes=float(model.host_limit_bytes[0]),
         fits=bool(fits(model, *subject.split)[0]),

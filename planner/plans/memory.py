@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
-from planner.cost.ledger import StageLedger, stage_ledger
+from planner.cost.ledger import StageLedger, stage_ledgers
 from planner.cost.subject import subject_of
 from planner.plans.savings import Saving, savings
 from planner.spec.strategy import Strategy
@@ -27,13 +27,12 @@ def memory_answer(
     context: Context, strategy: Strategy, notes: tuple[str, ...] = ()
 ) -> MemoryAnswer:
     """Estimate one configuration without search."""
-    subject = subject_of(context, strategy)
     result = estimate(context, strategy)
     return MemoryAnswer(
         context=context,
         strategy=strategy,
         estimate=result,
-        ledgers=tuple(stage_ledger(subject, stage) for stage in range(strategy.pp)),
+        ledgers=stage_ledgers(subject_of(context, strategy)),
         savings=savings(context, strategy, result),
         notes=notes,
     )

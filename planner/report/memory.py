@@ -169,11 +169,11 @@ def render_memory_json(answer: MemoryAnswer) -> str:
                 "stage": ledger.stage,
                 "moment": ledger.moment,
                 "peak_bytes": ledger.peak_bytes,
-                "allocated_bytes": allocated,
+                "allocated_bytes": ledger.allocated_bytes,
                 "verdict": memory.verdict_at(ledger.peak_bytes),
                 "ledger": [asdict(item) for item in ledger.items],
             }
-            for ledger, allocated in zip(answer.ledgers, memory.stage_allocated_bytes, strict=True)
+            for ledger in answer.ledgers
         ],
         "savings": [asdict(saving) for saving in answer.savings],
         "notes": list(answer.notes),

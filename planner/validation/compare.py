@@ -1,9 +1,11 @@
 """Estimates every record and sets prediction beside measurement, like with like."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from planner.cost.estimate import Estimate, estimate
+from planner.cost.ledger import StageLedger, stage_ledgers
+from planner.cost.subject import subject_of
 from planner.units import GIB
 from planner.validation.hardware import CannotEstimateError
 from planner.validation.mapping import to_run
@@ -100,7 +102,7 @@ def read_stages(record: Record, pp: int) -> list[int]:
     return [0] if record.framework == "megatron-deepspeed" else list(range(pp))
 
 
-def predicted_figures(result: Estimate, record: Record) -> Figures:
+def predicted_figures(result: Estimate, ledgers: Sequence[StageLedger], record: Record) -> Figures:
     """Return the estimate's figures as tools report them.
 
     Allocated: the largest over stages. Reserved: the peak without what the caching allocator
@@ -111,8 +113,8 @@ def predicted_figures(result: Estimate, record: Record) -> Figures:
     stages = read_stages(record, len(memory.stage_peak_bytes))
     return Figures(
         iter_time_s=result.iter_time_s,
-        allocated_gib=max(memory.stage_allocated_bytes) / GIB,
-        reserved_gib=max(memory.stage_reserved_bytes) / GIB,
+        allocated_gib=max(ledger.allocated_bytes for ledger in ledgers) / GIB,
+        reserved_gib=max(ledger.reserved_bytes for ledger in ledgers) / GIB,
         nvidia_smi_gib=max(memory.stage_peak_bytes[i] for i in stages) / GIB,
         fits=memory.fits,
     )
@@ -125,7 +127,9 @@ def compare(record: Record) -> Comparison:
         run = to_run(record)
     except CannotEstimateError as reason:
         return Comparison(record=record, measured=measured, skipped=str(reason))
-    predicted = predicted_figures(estimate(run.context, run.strategy), record)
+    result = estimate(run.context, run.strategy)
+    ledgers = stage_ledgers(subject_of(run.context, run.strategy))
+    predicted = predicted_figures(result, ledgers, record)
     return Comparison(record=record, measured=measured, predicted=predicted, notes=run.notes)
 
 
