@@ -2,9 +2,12 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from planner.validation.records import Record
 
 
 class Format(StrEnum):
@@ -19,20 +22,59 @@ def validate(
     output_format: Annotated[
         Format, typer.Option("--format", help="Output format.")
     ] = Format.table,
+    cross_validate: Annotated[
+        bool,
+        typer.Option(
+            "--cross-validate",
+            help="Fit the constants on half of the dense runs and score the other half.",
+        ),
+    ] = False,
 ) -> None:
     """Estimate published runs as they were configured, and compare."""
-    from planner.cli.output import console
-    from planner.validation.compare import compare_all
     from planner.validation.records import read_records
 
-    comparisons = compare_all(read_records(runs))
-    if output_format is Format.json:
-        import json
+    report = _cross_validate if cross_validate else _compare
+    report(read_records(runs), output_format)
 
+
+def _compare(records: "list[Record]", output_format: Format) -> None:
+    from planner.cli.output import console
+    from planner.validation.compare import compare_all
+
+    comparisons = compare_all(records)
+    if output_format is Format.json:
         from planner.validation.report import to_json
 
-        typer.echo(json.dumps(to_json(comparisons), indent=2, allow_nan=False))
+        _echo(to_json(comparisons))
         return
     from planner.validation.table import print_report
 
     print_report(comparisons, console())
+
+
+def _cross_validate(records: "list[Record]", output_format: Format) -> None:
+    from planner.cli.output import console
+    from planner.errors import InputError
+    from planner.validation.constants import load_constants
+    from planner.validation.fit import cross_validate, samples_of
+    from planner.validation.fit_report import cross_validation_json, print_cross_validation
+
+    samples = samples_of(records)
+    if len({sample.group for sample in samples}) < 2:
+        raise InputError.single(
+            "command line",
+            "--cross-validate",
+            "needs scored dense runs of at least two sources, models or GPUs; "
+            f"given {len(samples)} such runs",
+        )
+    found = cross_validate(samples, load_constants())
+    if output_format is Format.json:
+        _echo(cross_validation_json(found))
+        return
+    print_cross_validation(found, console())
+
+
+def _echo(data: dict[str, Any]) -> None:
+    import json
+
+    typer.echo(json.dumps(data, indent=2, allow_nan=False))

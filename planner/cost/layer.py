@@ -306,6 +306,7 @@ def layer_costs(
             )
         )
 
+    launched = 1.0 - kernels.cuda_graph_fraction
     boundary = shape.num_tokens * model.hidden_size * ELEMENT_BYTES / shape.sp
     first = embedding_op(model, shape, traits)
     last = head_op(model, shape, traits)
@@ -314,11 +315,17 @@ def layer_costs(
         num_shapes=len(rows),
         forward=_mean_items(
             kinds,
-            [_with_launch_floor(k, forward(k.ops), kernels.moe_launch_forward_s) for k in kinds],
+            [
+                _with_launch_floor(k, forward(k.ops), kernels.moe_launch_forward_s * launched)
+                for k in kinds
+            ],
         ),
         backward=_mean_items(
             kinds,
-            [_with_launch_floor(k, backward(k.ops), kernels.moe_launch_backward_s) for k in kinds],
+            [
+                _with_launch_floor(k, backward(k.ops), kernels.moe_launch_backward_s * launched)
+                for k in kinds
+            ],
         ),
         selective=_mean_items(kinds, [repeated(kind.ops) for kind in kinds]),
         body=_body_memory(kinds),

@@ -111,6 +111,8 @@ class KernelTraits:
     """CPU time to launch one mixture layer's forward: a floor under its kernels' time."""
     moe_launch_backward_s: float
     """The same for its backward."""
+    cuda_graph_fraction: float
+    """Share of those launches that CUDA graphs replay."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,15 +27,19 @@ class _Rule:
     """Published network rate of a node that the catalog has with another one."""
 
 
+UNPUBLISHED = r"^$|^not stated$"
+"""A network nobody named is taken as the common cloud shape of the accelerator."""
 _RULES = (
     _Rule(gpu=r"a100-80gb", inter=r"Omni-Path", node="jean-zay-a100"),
     _Rule(gpu=r"a100-80gb", inter=r"4x HDR", node="hgx-a100-80-4hdr"),
     _Rule(gpu=r"a100-80gb", inter=r"8x HDR", node="selene-dgx-a100"),
     _Rule(gpu=r"a100-80gb", inter=r"^1600 Gb/s per node RoCE", node="hgx-a100-80-roce"),
     _Rule(gpu=r"a100-80gb", inter=r"^400 Gb/s per node", node="hgx-a100-80-2hdr"),
+    _Rule(gpu=r"a100-80gb", inter=UNPUBLISHED, node="aws-p4de.24xlarge"),
     _Rule(gpu=r"a100-80gb", node="dgx-a100-640"),
     _Rule(gpu=r"a100-40gb", inter=r"^1600 Gb/s per node RoCE", node="hgx-a100-40-roce"),
     _Rule(gpu=r"a100-40gb", inter=r"EFA", node="aws-p4d.24xlarge"),
+    _Rule(gpu=r"a100-40gb", inter=UNPUBLISHED, node="aws-p4d.24xlarge"),
     _Rule(gpu=r"a100-40gb", node="dgx-a100-320"),
     _Rule(gpu=r"a800-80gb", node="hgx-a800"),
     _Rule(gpu=r"h100-96gb-hbm2e-500w", node="hgx-h100-96-500w"),
@@ -73,7 +77,7 @@ def to_cluster(hardware: Hardware) -> ClusterSpec:
     """Return the cluster a run used: its node type, and as many nodes as its GPUs fill.
 
     Fewer GPUs than a node holds are a part of one node. Where the network is not published, the
-    accelerator's usual node stands in. Raises CannotEstimateError for unknown hardware.
+    accelerator's common cloud shape stands in. Raises CannotEstimateError for unknown hardware.
     """
     rule = _rule(hardware)
     if hardware.gpus is None:

@@ -194,6 +194,16 @@ def recomputed_layers(
     return none, layers if record.parallel.recompute == "full" else none
 
 
+def virtual_stages(record: Record) -> int:
+    """Chunks per stage; where torchtitan interleaves without stating them, its default of two.
+
+    Source: torchtitan/distributed/pipeline_parallel.py, two stages per rank for schedules of
+    several stages.
+    """
+    interleaves = record.framework == "torchtitan" and "interleaved" in record.id
+    return record.parallel.vpp or (2 if interleaves else 1)
+
+
 def to_strategy(record: Record) -> Strategy:
     """Return the layout of a record; CannotEstimateError where it cannot be expressed."""
     parallel = record.parallel
@@ -212,7 +222,7 @@ def to_strategy(record: Record) -> Strategy:
         dp_replicate=parallel.dp_replicate or 1,
         tp=tp,
         pp=pp,
-        vpp=parallel.vpp or 1,
+        vpp=virtual_stages(record),
         cp=cp,
         ep=expert_degree(parallel) if record.model.moe else 1,
         zero_stage=zero_stage(record),

@@ -16,6 +16,8 @@ BEFORE_FLASH_ATTENTION = re.compile(r"^(v100|a100)")
 """Megatron-LM runs in fp16 on these parts (2020-2022) precede fused attention in Megatron."""
 DEDUPLICATING = ("deepep", "hybridep", "flex")
 """Expert dispatchers that send a token once to each remote domain."""
+GRAPH_SHARES = {"attn": 0.2, "moe_router": 0.05, "moe_preprocess": 0.05}
+"""Of a mixture layer's kernels, by what --cuda-graph-scope captures: counted in the modules."""
 MODULE_NAMES = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts"}
 """Spellings of recompute modules in published records."""
 ASYNC_TP_HIDDEN_FRACTION = 0.5
@@ -128,13 +130,29 @@ def _with_modules(record: Record, traits: FrameworkTraits, notes: list[str]) -> 
     return replace(traits, recompute=replace(traits.recompute, selected=selected))
 
 
+def graph_fraction(record: Record) -> float:
+    """Share of a mixture layer's launches inside the CUDA graphs a record states."""
+    if record.runtime.get("cuda_graph") == "full_iteration":
+        return 1.0
+    scope = record.runtime.get("cuda_graph_scope") or ()
+    return sum(GRAPH_SHARES.get(part, 0.0) for part in scope)
+
+
+def dispatcher_of(record: Record) -> str | None:
+    """Expert dispatcher a record states, in its runtime settings or in its name."""
+    stated = record.runtime.get("moe_dispatcher")
+    named = (name for name in DEDUPLICATING if f"-{name}" in record.id)
+    return str(stated) if stated else next(named, None)
+
+
 def _with_runtime(record: Record, traits: FrameworkTraits, notes: list[str]) -> FrameworkTraits:
     """Apply the record's stated CUDA graphs and expert dispatcher."""
     kernels = traits.kernels
-    if record.runtime.get("cuda_graph") == "full_iteration":
-        notes.append("one CUDA graph for the iteration as stated: no launch time")
-        kernels = replace(kernels, moe_launch_forward_s=0.0, moe_launch_backward_s=0.0)
-    dispatcher = record.runtime.get("moe_dispatcher")
+    captured = graph_fraction(record)
+    if captured:
+        notes.append(f"CUDA graphs replay {captured:.0%} of a mixture's launches as stated")
+        kernels = replace(kernels, cuda_graph_fraction=captured)
+    dispatcher = dispatcher_of(record)
     if dispatcher:
         notes.append(f"expert dispatcher {dispatcher} as stated")
         kernels = replace(kernels, deduplicated_dispatch=dispatcher in DEDUPLICATING)

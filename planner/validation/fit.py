@@ -1,0 +1,222 @@
+"""Fits the constants on some of the published runs, to score the model on the others.
+
+Least squares of log(predicted / measured) with Gaussian priors, robust against outliers
+(Huber), linearised once and iterated with exact predictions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.context import Context
+from planner.cost.subject import iteration_of, subject_of
+from planner.units import Array, Mask
+from planner.validation.constants import Constant
+from planner.validation.hardware import CannotEstimateError
+from planner.validation.mapping import Run, to_run
+from planner.validation.records import Record
+from planner.validation.statistics import Errors, summarize
+
+NOISE = 0.06
+"""Log error that a perfect model would still have: identical published runs differ by 6 %."""
+HUBER = 1.5
+"""Residuals beyond this many times NOISE count linearly."""
+STEPS = 3
+DIFFERENCE = 0.25
+"""Step of the numeric derivative, in standard deviations of the prior."""
+NUM_HALVES = 6
+SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A run to fit or score: its inputs and its measured time."""
+
+    record: Record
+    run: Run
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """Source, model and GPU: what is held out together."""
+        return self.record.source.title, self.record.model.name, self.record.hardware.gpu
+
+    @property
+    def measured_s(self) -> float:
+        """Published seconds per iteration."""
+        assert self.record.iter_time_s is not None
+        return self.record.iter_time_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Half:
+    """One split: error on the groups fitted and on those held out."""
+
+    train: Errors
+    test: Errors
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedConstant:
+    """One constant: what all samples together would make of it, beside what is in force."""
+
+    constant: Constant
+    in_force: float
+    fitted: float
+    standard_error: float
+    """Of the fit, prior included."""
+    num_samples: int
+    """Samples it applies to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossValidation:
+    """What fitting on half of the groups says about the other half."""
+
+    prior: Errors
+    """All samples under the priors, nothing fitted."""
+    fitted: Errors
+    """All samples under constants fitted to all of them."""
+    constants: tuple[FittedConstant, ...]
+    halves: tuple[Half, ...]
+
+    @property
+    def test_mean(self) -> float:
+        """Mean over splits of the held-out mean absolute error."""
+        return float(np.mean([half.test.mape for half in self.halves]))
+
+
+def samples_of(records: Sequence[Record]) -> list[Sample]:
+    """Return the dense runs whose time counts in the headline."""
+    found = []
+    for record in records:
+        if not (record.is_scored and record.has_direct_time and record.iter_time_s):
+            continue
+        if record.model.moe is not None:
+            continue
+        try:
+            found.append(Sample(record=record, run=to_run(record)))
+        except CannotEstimateError:
+            continue
+    return found
+
+
+def predicted_s(run: Run, context: Context) -> float:
+    """Seconds per iteration of a run under a changed context."""
+    return iteration_of(subject_of(context, run.strategy))
+
+
+def _context(sample: Sample, constants: Sequence[Constant], theta: Array) -> Context:
+    """The sample's context with every constant ``theta`` standard deviations off its prior."""
+    context = sample.run.context
+    for constant, offset in zip(constants, theta, strict=True):
+        value = np.clip(constant.prior + offset * constant.sigma, constant.low, constant.high)
+        context = constant.set(context, float(value))
+    return context
+
+
+def _log_errors(samples: Sequence[Sample], constants: Sequence[Constant], theta: Array) -> Array:
+    return np.array(
+        [np.log(predicted_s(s.run, _context(s, constants, theta)) / s.measured_s) for s in samples]
+    )
+
+
+def _jacobian(samples: Sequence[Sample], constants: Sequence[Constant], base: Array) -> Array:
+    """Derivative of every log error by every constant, at the priors; (samples, constants)."""
+    slopes = np.zeros((len(samples), len(constants)))
+    for column, constant in enumerate(constants):
+        theta = np.zeros(len(constants))
+        theta[column] = DIFFERENCE
+        for row, sample in enumerate(samples):
+            if constant.applies(sample.run.context):
+                moved = predicted_s(sample.run, _context(sample, constants, theta))
+                error = np.log(moved / sample.measured_s)
+                slopes[row, column] = (error - base[row]) / DIFFERENCE
+    return slopes
+
+
+def _weights(errors: Array) -> Array:
+    """Huber weights: 1 near zero, falling as 1/|error| beyond HUBER · NOISE."""
+    return np.asarray(np.minimum(1.0, HUBER * NOISE / np.maximum(np.abs(errors), 1e-12)))
+
+
+def _solve(errors: Array, slopes: Array, theta: Array) -> Array:
+    """One ridge step: least Σ w (e + J d)² / NOISE² + |theta + d|²."""
+    weights = _weights(errors)[:, None] / NOISE**2
+    normal = slopes.T @ (weights * slopes) + np.eye(len(theta))
+    gradient = slopes.T @ (weights[:, 0] * errors) + theta
+    step: Array = np.linalg.solve(normal, -gradient)
+    bound = 2.0
+    return np.clip(theta + step, -bound, bound)
+
+
+def fit(
+    samples: Sequence[Sample], constants: Sequence[Constant], base: Array, slopes: Array
+) -> Array:
+    """Return the constants' offsets from their priors, in standard deviations.
+
+    ``base`` and ``slopes`` are the log errors at the priors and their derivatives.
+    """
+    theta: Array = np.zeros(len(constants))
+    errors = base
+    for step in range(STEPS):
+        theta = _solve(errors, slopes, theta)
+        if step < STEPS - 1:
+            errors = _log_errors(samples, constants, theta)
+    return theta
+
+
+def _summary(log_errors: Array) -> Errors:
+    return summarize([float(error) for error in np.expm1(log_errors)])
+
+
+def split_groups(samples: Sequence[Sample], seed: int) -> Mask:
+    """Mask of the samples whose group falls into the first half of a random order."""
+    groups = sorted({sample.group for sample in samples})
+    order = np.random.default_rng(seed).permutation(len(groups))
+    first = {groups[i] for i in order[: len(groups) // 2]}
+    return np.array([sample.group in first for sample in samples])
+
+
+def _fitted(
+    samples: Sequence[Sample], constants: Sequence[Constant], theta: Array, slopes: Array
+) -> tuple[FittedConstant, ...]:
+    """Set every fitted constant beside the value in force."""
+    precision = slopes.T @ slopes / NOISE**2 + np.eye(len(constants))
+    deviations = np.sqrt(np.diag(np.linalg.inv(precision)))
+    found = []
+    for constant, offset, deviation in zip(constants, theta, deviations, strict=True):
+        concerned = [s.run.context for s in samples if constant.applies(s.run.context)]
+        (in_force,) = {constant.value(context) for context in concerned}
+        found.append(
+            FittedConstant(
+                constant=constant,
+                in_force=in_force,
+                fitted=constant.prior + float(offset) * constant.sigma,
+                standard_error=float(deviation) * constant.sigma,
+                num_samples=len(concerned),
+            )
+        )
+    return tuple(found)
+
+
+def cross_validate(samples: Sequence[Sample], constants: Sequence[Constant]) -> CrossValidation:
+    """Fit on half of the groups and score the other half, both ways round, several times."""
+    constants = [c for c in constants if any(c.applies(s.run.context) for s in samples)]
+    base = _log_errors(samples, constants, np.zeros(len(constants)))
+    slopes = _jacobian(samples, constants, base)
+    theta = fit(samples, constants, base, slopes)
+    halves = []
+    for seed in range(NUM_HALVES // 2):
+        first = split_groups(samples, SEED + seed)
+        for mask in (first, ~first):
+            train = [sample for sample, inside in zip(samples, mask, strict=True) if inside]
+            offsets = fit(train, constants, base[mask], slopes[mask])
+            errors = _log_errors(samples, constants, offsets)
+            halves.append(Half(train=_summary(errors[mask]), test=_summary(errors[~mask])))
+    return CrossValidation(
+        prior=_summary(base),
+        fitted=_summary(_log_errors(samples, constants, theta)),
+        constants=_fitted(samples, constants, theta, slopes),
+        halves=tuple(halves),
+    )
