@@ -25,6 +25,8 @@ HUBER = 1.5
 STEPS = 3
 DIFFERENCE = 0.25
 """Step of the numeric derivative, in standard deviations of the prior."""
+BOUND = 2.0
+"""Constants stay within this many standard deviations of their priors: their range."""
 NUM_HALVES = 6
 SEED = 0
 
@@ -145,9 +147,8 @@ def _solve(errors: Array, slopes: Array, theta: Array) -> Array:
     weights = _weights(errors)[:, None] / NOISE**2
     normal = slopes.T @ (weights * slopes) + np.eye(len(theta))
     gradient = slopes.T @ (weights[:, 0] * errors) + theta
-    step: Array = np.linalg.solve(normal, -gradient)
-    bound = 2.0
-    return np.clip(theta + step, -bound, bound)
+    step = np.linalg.solve(normal, -gradient)
+    return np.asarray(np.clip(theta + step, -BOUND, BOUND), dtype=float)
 
 
 def fit(
@@ -158,7 +159,7 @@ def fit(
     ``base`` and ``slopes`` are the log errors at the priors and their derivatives.
     """
     theta: Array = np.zeros(len(constants))
-    errors = base
+    errors: Array = base
     for step in range(STEPS):
         theta = _solve(errors, slopes, theta)
         if step < STEPS - 1:

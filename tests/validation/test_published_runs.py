@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from planner.validation.compare import Comparison, compare_all
+from planner.validation.constants import load_constants
+from planner.validation.fit import cross_validate, samples_of
 from planner.validation.records import read_records
 from planner.validation.report import Summary, summary, to_json
 from planner.validation.statistics import Errors
@@ -14,6 +16,14 @@ from planner.validation.uncertainty import uncertainty_text
 HERE = Path(__file__).parent
 ACCURACY = HERE.parents[1] / "docs" / "accuracy.md"
 TOLERANCE_POINTS = 0.5
+HELD_OUT_PERCENT = 7.0
+"""Mean error that half of the dense runs may have under constants fitted to the other half."""
+DENSE_PERCENT = 5.0
+CLASS_PERCENT = 8.0
+CLASS_ROWS = 8
+BIAS_PERCENT = 2.0
+MIN_TAU = 0.75
+MAX_REGRET_PERCENT = 2.5
 LINES = {
     "dense models": "time_dense",
     "mixture-of-experts models": "time_moe",
@@ -64,6 +74,31 @@ def test_error_does_not_grow(found: Summary, title: str, name: str) -> None:
     assert 100.0 * mape <= documented(title)[1] + TOLERANCE_POINTS
 
 
+def test_dense_times_are_as_near_as_promised(found: Summary) -> None:
+    mape, bias = found.time_dense.mape, found.time_dense.bias
+    assert mape is not None
+    assert bias is not None
+    assert 100.0 * mape <= DENSE_PERCENT
+    assert abs(100.0 * bias) <= BIAS_PERCENT
+
+
+def test_every_framework_and_gpu_with_enough_dense_runs_is_met(
+    comparisons: list[Comparison],
+) -> None:
+    dense = summary([row for row in comparisons if row.record.model.moe is None])
+    missed = {
+        name: round(100.0 * (errors.mape or 0.0), 1)
+        for name, errors in dense.by_framework_and_gpu.items()
+        if errors.n >= CLASS_ROWS and 100.0 * (errors.mape or 0.0) > CLASS_PERCENT
+    }
+    assert not missed
+
+
+def test_layouts_are_ranked_as_promised(found: Summary) -> None:
+    assert (found.mean_tau or 0.0) >= MIN_TAU
+    assert 100.0 * (found.mean_regret or 1.0) <= MAX_REGRET_PERCENT
+
+
 def test_memory_is_as_near_to_published_peaks_as_promised(found: Summary) -> None:
     mape = {kind: errors.mape or 0.0 for kind, errors in found.memory.items()}
     assert mape["allocated"] <= 0.01
@@ -83,6 +118,15 @@ def test_the_uncertainty_of_plans_is_that_of_published_runs(
 ) -> None:
     path = HERE.parents[1] / "planner" / "frameworks" / "uncertainty.yaml"
     assert path.read_text(encoding="utf-8") == uncertainty_text(comparisons)
+
+
+def test_runs_held_out_of_the_fit_are_met_as_documented() -> None:
+    samples = samples_of(read_records(HERE / "published_runs.jsonl"))
+    found = 100.0 * cross_validate(samples, load_constants()).test_mean
+    match = re.search(r"^Dense runs held out: mean error ([\d.]+) %", ACCURACY.read_text(), re.M)
+    assert match, f"{ACCURACY} has no held-out error; run python scripts/accuracy.py"
+    assert found == pytest.approx(float(match.group(1)), abs=TOLERANCE_POINTS)
+    assert found <= HELD_OUT_PERCENT
 
 
 def test_every_row_is_estimated_or_skipped_with_a_reason(comparisons: list[Comparison]) -> None:
