@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import get_args
 
 from planner.catalog.figures import Figure, Figures, Strict
 from planner.catalog.hardware_file import (
     AcceleratorFile,
     AttentionSection,
+    CollectiveSection,
     CollectivesSection,
     FabricFile,
     GemmSection,
@@ -25,7 +27,7 @@ from planner.spec.cluster import (
     LevelSpec,
     NodeSpec,
 )
-from planner.units import GB, GBIT_PER_S, GIB, TERA, US
+from planner.units import GB, GBIT_PER_S, GIB, KIB, TERA, US
 
 _RATE_KEYS: Mapping[Dtype, str] = {
     "fp32": "fp32_tflops",
@@ -96,6 +98,23 @@ def collectives_scale(file: AcceleratorFile, node: NodeFile | None) -> float:
     return node.scale_up.gb_per_s_per_direction.value / measured_at
 
 
+def _switch_kib(fit: CollectiveSection) -> tuple[float, ...]:
+    return fit.switch_kib.value if fit.switch_kib else ()
+
+
+def _uneven(fit: CollectiveSection) -> str:
+    """Return what is wrong with the lists of a fit, or an empty text."""
+    regimes, switches = len(fit.latency_us.value), _switch_kib(fit)
+    if len(fit.busbw_gb_per_s.value) != regimes:
+        return "latency_us and busbw_gb_per_s must list as many values"
+    if len(switches) != regimes - 1:
+        message = f"must list one value between each two of the {regimes} regimes"
+        return f"switch_kib {message}; given {len(switches)}"
+    if any(later <= earlier for earlier, later in pairwise(switches)):
+        return "switch_kib must rise"
+    return ""
+
+
 def _to_collectives(
     section: CollectivesSection | None, where: str, scale: float
 ) -> Mapping[Collective, tuple[CollectiveFit, ...]]:
@@ -106,9 +125,8 @@ def _to_collectives(
     for collective in get_args(Collective):
         fits = getattr(section, collective)
         for index, fit in enumerate(fits):
-            if len(fit.latency_us.value) != len(fit.busbw_gb_per_s.value):
+            if message := _uneven(fit):
                 key = f"collectives.{collective}.{index}"
-                message = "latency_us and busbw_gb_per_s must list as many values"
                 problems.append(Problem(where=where, key=key, message=message))
         if fits:
             found[collective] = tuple(
@@ -118,6 +136,7 @@ def _to_collectives(
                     busbw_bytes_per_s=tuple(
                         value * scale * GB for value in fit.busbw_gb_per_s.value
                     ),
+                    switch_bytes=tuple(value * KIB for value in _switch_kib(fit)),
                 )
                 for fit in fits
             )

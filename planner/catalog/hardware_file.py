@@ -44,9 +44,11 @@ class AttentionSection(Strict):
 
 
 class CollectiveSection(Strict):
-    """One collective measured on a number of ranks of one scale-up domain."""
+    """One collective measured on a number of ranks of one scale-up domain, by regime."""
 
     num_ranks: Annotated[int, Field(gt=1)]
+    switch_kib: Figures | None = None
+    """Message sizes at which the next regime begins."""
     latency_us: Figures
     busbw_gb_per_s: Figures
 

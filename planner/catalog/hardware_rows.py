@@ -28,6 +28,7 @@ _CHECKS: Mapping[Kind, Callable[..., HardwareFile]] = {
 }
 _UNITS: Mapping[str, str] = {
     "_gib": "GiB",
+    "_kib": "KiB",
     "gb_per_s_per_direction": "GB/s per direction",
     "gb_per_s": "GB/s",
     "_gbit_per_s": "Gbit/s",

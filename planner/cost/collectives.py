@@ -6,81 +6,20 @@ reduce-scatter, the input vector; all-to-all, one rank's send buffer.
 
 import numpy as np
 
+from planner.collectives.cost import busbw_factor
+from planner.collectives.fitted import fitted_s
+from planner.collectives.ring import ring_s
+from planner.collectives.tree import tree_all_reduce_s
 from planner.cost.topology import Group
-from planner.spec.cluster import ClusterSpec, Collective, CollectiveFit
+from planner.spec.cluster import ClusterSpec, Collective
 from planner.units import Array, Mask
-
-
-def busbw_factor(collective: Collective, num_ranks: Array) -> Array:
-    """Share of the vector each rank must move: 2(n-1)/n for all-reduce, (n-1)/n otherwise.
-
-    Source: nccl-tests, doc/PERFORMANCE.md. Zero for a group of one.
-    """
-    n = np.asarray(num_ranks, dtype=float)
-    share: Array = (n - 1.0) / n
-    return 2.0 * share if collective == "all_reduce" else share
-
-
-def ring_s(
-    collective: Collective,
-    num_bytes: Array,
-    num_ranks: Array,
-    latency_s: Array | float,
-    bandwidth_bytes_per_s: Array | float,
-) -> Array:
-    """α–β time of a ring: ``steps · α + factor · S / B``; all-reduce takes 2(n-1) steps.
-
-    Source: Thakur, Rabenseifner, Gropp 2005, sections 4.1, 4.5. Zero for a group of one or an
-    empty message.
-    """
-    n = np.asarray(num_ranks, dtype=float)
-    steps = (2.0 if collective == "all_reduce" else 1.0) * (n - 1.0)
-    seconds = steps * latency_s + busbw_factor(collective, n) * num_bytes / bandwidth_bytes_per_s
-    return np.where(np.asarray(num_bytes) > 0, seconds, 0.0)
-
-
-def tree_all_reduce_s(
-    num_bytes: Array,
-    num_ranks: Array,
-    latency_s: Array | float,
-    bandwidth_bytes_per_s: Array | float,
-) -> Array:
-    """Double binary tree, pipelined: ``2 ceil(log2 n) α + 2 S / B``.
-
-    Source: Sanders, Speck, Träff 2009; NCCL 2.4. Zero for an empty message.
-    """
-    n = np.asarray(num_ranks, dtype=float)
-    seconds = 2.0 * np.ceil(np.log2(np.maximum(n, 1.0))) * latency_s
-    seconds = seconds + np.where(n > 1, 2.0 * num_bytes / bandwidth_bytes_per_s, 0.0)
-    return np.where(np.asarray(num_bytes) > 0, seconds, 0.0)
-
-
-def _fitted_s(
-    fits: tuple[CollectiveFit, ...], collective: Collective, num_bytes: Array, size: Array
-) -> Array:
-    """Measured domain collectives: the fit with the next number of ranks at or above ``size``."""
-    ordered = sorted(fits, key=lambda fit: fit.num_ranks)
-    factor = busbw_factor(collective, size)
-
-    def one(fit: CollectiveFit) -> Array:
-        pieces = [
-            alpha + factor * num_bytes / bandwidth
-            for alpha, bandwidth in zip(fit.latency_s, fit.busbw_bytes_per_s, strict=True)
-        ]
-        least: Array = np.minimum.reduce(np.broadcast_arrays(*pieces))
-        return least
-
-    seconds = one(ordered[-1])
-    for fit in reversed(ordered[:-1]):
-        seconds = np.where(size <= fit.num_ranks, one(fit), seconds)
-    return np.where((np.asarray(num_bytes) > 0) & (size > 1), seconds, 0.0)
 
 
 def domain_s(collective: Collective, num_bytes: Array, size: Array, cluster: ClusterSpec) -> Array:
     """A collective inside one scale-up domain: the measured fit, or a ring where none exists."""
     fits = cluster.accelerator.collectives.get(collective, ())
     if fits:
-        return _fitted_s(fits, collective, num_bytes, size)
+        return fitted_s(fits, collective, num_bytes, size)
     level = cluster.node.scale_up
     bandwidth = level.bytes_per_s * level.efficiency_fraction
     return ring_s(collective, num_bytes, size, level.latency_s, bandwidth)

@@ -48,13 +48,15 @@ class AttentionEfficiency:
 class CollectiveFit:
     """Measured collective on ``num_ranks`` of one scale-up domain.
 
-    ``t = min_i(latency_s[i] + busbw_factor · bytes / busbw_bytes_per_s[i])``: two protocols of
-    the library, of which the faster is taken.
+    ``latency_s[i] + busbw_factor · bytes / busbw_bytes_per_s[i]``, where i counts the
+    ``switch_bytes`` at or below the message: the library changes protocol or algorithm there.
     """
 
     num_ranks: int
     latency_s: tuple[float, ...]
     busbw_bytes_per_s: tuple[float, ...]
+    switch_bytes: tuple[float, ...] = ()
+    """Rising, one less than there are regimes."""
 
 
 @dataclass(frozen=True, kw_only=True)
