@@ -53,9 +53,10 @@ def plan(
 ) -> None:
     """Search all layouts, keep what fits, rank by iteration time."""
     from planner.cli.inputs import argument_for_file, margin_notes, read_question
-    from planner.cli.output import check_writable, console, write_atomically
+    from planner.cli.output import console
     from planner.cli.progress import delayed_progress
     from planner.plans.plan import answer
+    from planner.report.files import check_writable, write_atomically
 
     if save is not None:
         check_writable(save, force=force)
