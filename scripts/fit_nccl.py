@@ -30,6 +30,9 @@ GOAL, MEAN_GOAL = 0.145, 0.04
 SMALLEST, FROM = 2**16, 2**20
 MAX_REGIMES = 4
 OVERSHOOT_WEIGHT = 20.0
+STEEPEST = 2.0
+"""No line is faster than this times the largest measured bus bandwidth."""
+MAX_LATENCY_US = 10_000.0
 MEASURED = {
     "a100_sxm": ("a100-sxm-80", "a100-sxm-40"),
     "b200_sxm": ("b200-sxm",),
@@ -67,8 +70,9 @@ def lines_of(points: Sequence[Point], bounds: Sequence[float]) -> Fit | None:
     solver = pywraplp.Solver.CreateSolver("GLOP")
     infinity = solver.infinity()
     factor = points[0].moved_bytes / points[0].num_bytes
+    least = min(p.time_us / p.moved_bytes for p in points) / STEEPEST
     lines = [
-        (solver.NumVar(0.1, infinity, ""), solver.NumVar(1e-9, infinity, ""))
+        (solver.NumVar(0.1, MAX_LATENCY_US, ""), solver.NumVar(least, infinity, ""))
         for _ in range(len(bounds) + 1)
     ]
     for bound, (before, after) in zip(bounds, itertools.pairwise(lines), strict=True):
@@ -170,7 +174,9 @@ def section(fits: dict[tuple[Collective, int], Fit], origin: str) -> str:
 def write(name: str, text: str) -> None:
     """Replace the fits of an accelerator file."""
     path = ROOT / "hwdb" / "accelerators" / f"{name}.yaml"
-    block = re.compile(r"(?<=^collectives:\n)(  measured_at[^\n]*\n)(?:[ -][^\n]*\n)*", re.MULTILINE)
+    block = re.compile(
+        r"(?<=^collectives:\n)(  measured_at[^\n]*\n)(?:[ -][^\n]*\n)*", re.MULTILINE
+    )
     old = path.read_text(encoding="utf-8")
     path.write_text(block.sub(lambda match: match[1] + text, old), encoding="utf-8")
 

@@ -1,18 +1,17 @@
-"""Ring collectives on one level."""
+"""Rings and chains: least bytes, rounds that grow with the number of ranks."""
 
 import numpy as np
 
-from planner.collectives.cost import busbw_factor
-from planner.spec.cluster import Collective
+from planner.collectives.cost import CollectiveCost, Kind, Link, Number, busbw_factor, cost_of
 from planner.units import Array
 
 
 def ring_s(
-    collective: Collective,
-    num_bytes: Array,
-    num_ranks: Array,
-    latency_s: Array | float,
-    bandwidth_bytes_per_s: Array | float,
+    collective: Kind,
+    num_bytes: Number,
+    num_ranks: Number,
+    latency_s: Number,
+    bandwidth_bytes_per_s: Number,
 ) -> Array:
     """α–β time of a ring: ``steps · α + factor · S / B``; all-reduce takes 2(n-1) steps.
 
@@ -23,3 +22,40 @@ def ring_s(
     steps = (2.0 if collective == "all_reduce" else 1.0) * (n - 1.0)
     seconds = steps * latency_s + busbw_factor(collective, n) * num_bytes / bandwidth_bytes_per_s
     return np.where(np.asarray(num_bytes) > 0, seconds, 0.0)
+
+
+def ring_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
+    """Ring reduce-scatter, then ring all-gather: ``2(n-1) α + 2(n-1)/n · S/B``.
+
+    Source: Patarasuk, Yuan 2009, section 3; the number of bytes is the least possible.
+    """
+    n = np.asarray(num_ranks, dtype=float)
+    sent = busbw_factor("all_reduce", n) * num_bytes
+    return cost_of(num_bytes, n, link, rounds=2.0 * (n - 1.0), sent_bytes=sent)
+
+
+def ring_reduce_scatter(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
+    """Parts go round and are added on the way: ``(n-1) α + (n-1)/n · S/B``.
+
+    Source: Thakur, Rabenseifner, Gropp 2005, section 4.3 (pairwise has the same cost).
+    """
+    n = np.asarray(num_ranks, dtype=float)
+    sent = busbw_factor("reduce_scatter", n) * num_bytes
+    return cost_of(num_bytes, n, link, rounds=n - 1.0, sent_bytes=sent)
+
+
+def ring_all_gather(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
+    """Parts go round: ``(n-1) α + (n-1)/n · S/B``.
+
+    Source: Thakur, Rabenseifner, Gropp 2005, section 4.1.
+    """
+    return ring_reduce_scatter(num_bytes, num_ranks, link)
+
+
+def chain_broadcast(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
+    """Every rank passes the vector on in small pieces: ``(n-1) α + S/B``.
+
+    Source: NCCL, src/graph/tuning.cc (broadcast, ring). Excludes the pieces' own overhead.
+    """
+    n = np.asarray(num_ranks, dtype=float)
+    return cost_of(num_bytes, n, link, rounds=n - 1.0, sent_bytes=num_bytes)
