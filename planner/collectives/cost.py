@@ -9,15 +9,14 @@ of kernels, contention with other groups.
 """
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from planner.spec.cluster import Collective
+from planner.spec.library import Kind
 from planner.units import Array
 
 Number: TypeAlias = Array | float
-Kind: TypeAlias = Collective | Literal["broadcast", "p2p"]
 
 
 @dataclass(frozen=True, kw_only=True)

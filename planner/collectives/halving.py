@@ -49,7 +49,7 @@ def rabenseifner_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) ->
 
     Not a power of two: pairs swap halves, add them and join them again (S/2 twice, so that no
     rank adds a whole vector), S goes back at the end: ``(2 ⌊log2 n⌋ + 3) α +
-    (2(p-1)/p + 2) S/B``. Source: Rabenseifner 2004, section 4.
+    (2(p-1)/p + 2) S/B``. Source: Rabenseifner 2004 (recalled).
     """
     power, odd = _power_below(num_ranks)
     size = np.asarray(num_bytes, dtype=float)
@@ -78,7 +78,7 @@ def halving_reduce_scatter(num_bytes: Number, num_ranks: Number, link: Link) -> 
     """Recursive halving: ``log2 n · α + (n-1)/n · S/B``.
 
     Not a power of two: one round of S before (the partner's vector) and one of S/n after.
-    Source: Thakur, Rabenseifner, Gropp 2005, section 4.3.
+    Source: Thakur, Rabenseifner, Gropp 2005, section 4.4.
     """
     power, odd = _power_below(num_ranks)
     n, size = np.asarray(num_ranks, dtype=float), np.asarray(num_bytes, dtype=float)

@@ -9,7 +9,7 @@ def nvls_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> Collect
     """Each rank reads its part added up by the switch, and multicasts it: ``2 α + (n+1)/n · S/B``.
 
     To serve the reads of all n parts a rank sends S, then S/n for its own result. Source:
-    stas00/ml-engineering, network/README.md (2N sends become N + 1); Klenk et al. 2020.
+    stas00/ml-engineering, network/README.md (2N sends become N + 1); Klenk et al. 2020 (recalled).
     """
     n, size = np.asarray(num_ranks, dtype=float), np.asarray(num_bytes, dtype=float)
     return cost_of(size, n, link, rounds=2.0, sent_bytes=(n + 1.0) / n * size)
@@ -18,7 +18,7 @@ def nvls_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> Collect
 def nvls_reduce_scatter(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
     """Each rank reads its part added up by the switch: ``α + S/B`` (a rank serves all n reads).
 
-    Source: Klenk et al. 2020, section 4.
+    Source: Klenk et al. 2020 (recalled).
     """
     return cost_of(num_bytes, num_ranks, link, rounds=1.0, sent_bytes=num_bytes)
 
@@ -26,7 +26,7 @@ def nvls_reduce_scatter(num_bytes: Number, num_ranks: Number, link: Link) -> Col
 def nvls_all_gather(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
     """Each rank multicasts its part and receives the others': ``α + (n-1)/n · S/B``.
 
-    A rank sends S/n; what it receives takes the time. Source: Klenk et al. 2020, section 4.
+    A rank sends S/n; what it receives takes the time. Source: Klenk et al. 2020 (recalled).
     """
     n, size = np.asarray(num_ranks, dtype=float), np.asarray(num_bytes, dtype=float)
     received = cost_of(size, n, link, rounds=1.0, sent_bytes=(n - 1.0) / n * size)
@@ -37,6 +37,6 @@ def nvls_all_gather(num_bytes: Number, num_ranks: Number, link: Link) -> Collect
 def sharp_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
     """Up a tree of switches that add, and down again: ``2 α + S/B``.
 
-    α is the way to the top of the tree. Source: Graham et al. 2016 (SHArP), section 3.
+    α is the way to the top of the tree. Source: Graham et al. 2016 (SHArP; recalled).
     """
     return cost_of(num_bytes, num_ranks, link, rounds=2.0, sent_bytes=num_bytes)

@@ -12,8 +12,8 @@ def parameter_server_all_reduce(
     """Push, then pull, of n workers to k servers: ``2 α + 2 max(n/k, 1) S/B``.
 
     Each server takes in and gives out ``n S / k``; from k = n on the workers' own links are the
-    limit. Source: Li et al. 2014 (parameter server), section 4; Jiang et al. 2020 (BytePS),
-    section 2. The servers are no workers.
+    limit. The servers are no workers. Source: Li et al. 2014 (parameter server), Jiang et al.
+    2020 (BytePS), both recalled.
     """
     busiest = np.maximum(np.asarray(num_ranks, dtype=float) / num_servers, 1.0)
     path = cost_of(num_bytes, num_ranks, link, rounds=2.0, sent_bytes=2.0 * busiest * num_bytes)
@@ -25,7 +25,7 @@ def parameter_server_ingress_bytes_per_s(
 ) -> Array:
     """Gradients that reach one server per second: ``S · iterations/s · n / k``.
 
-    Source: Li et al. 2014, section 4. Compare it with the server's network port.
+    Source: Li et al. 2014 (recalled). Compare it with the server's network port.
     """
     pushed: Array = np.asarray(num_bytes) * iterations_per_s * num_workers / num_servers
     return pushed

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from planner.collectives.cost import CollectiveCost, Kind, Link, Number, busbw_factor, cost_of
+from planner.collectives.cost import CollectiveCost, Link, Number, busbw_factor, cost_of
+from planner.spec.library import Kind
 from planner.units import Array
 
 
@@ -27,7 +28,7 @@ def ring_s(
 def ring_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
     """Ring reduce-scatter, then ring all-gather: ``2(n-1) α + 2(n-1)/n · S/B``.
 
-    Source: Patarasuk, Yuan 2009, section 3; the number of bytes is the least possible.
+    Source: Patarasuk, Yuan 2009 (recalled); the number of bytes is the least possible.
     """
     n = np.asarray(num_ranks, dtype=float)
     sent = busbw_factor("all_reduce", n) * num_bytes
@@ -37,7 +38,7 @@ def ring_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> Collect
 def ring_reduce_scatter(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
     """Parts go round and are added on the way: ``(n-1) α + (n-1)/n · S/B``.
 
-    Source: Thakur, Rabenseifner, Gropp 2005, section 4.3 (pairwise has the same cost).
+    Source: Thakur, Rabenseifner, Gropp 2005, section 4.4 (pairwise has the same cost).
     """
     n = np.asarray(num_ranks, dtype=float)
     sent = busbw_factor("reduce_scatter", n) * num_bytes

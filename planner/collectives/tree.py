@@ -24,7 +24,7 @@ def double_tree_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> 
     """Two binary trees, half the vector each, pipelined: ``2 ⌈log2 n⌉ α + 2 S/B``.
 
     An inner rank of one tree is a leaf of the other: it sends S/2 up twice and S/2 to each of
-    two children. Source: Sanders, Speck, Träff 2009, section 4; NCCL 2.4. Excludes the pieces
+    two children. Source: Sanders, Speck, Träff 2009; NCCL 2.4. Excludes the pieces
     of the pipeline and that shallow trees of two or three ranks send less.
     """
     depth = log2_up(num_ranks)
@@ -35,7 +35,7 @@ def double_tree_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> 
 def double_tree_broadcast(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
     """Two binary trees, half the vector each, pipelined: ``⌈log2 n⌉ α + S/B``.
 
-    Source: Sanders, Speck, Träff 2009, section 3.
+    Source: Sanders, Speck, Träff 2009.
     """
     depth = log2_up(num_ranks)
     return cost_of(num_bytes, num_ranks, link, rounds=depth, sent_bytes=num_bytes)
@@ -45,7 +45,7 @@ def tree_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> Collect
     """Binomial reduce to one rank, binomial broadcast back: ``2 ⌈log2 n⌉ (α + S/B)``.
 
     The root sends in the second half, its children in the first; time counts both, bytes only
-    the root's ``⌈log2 n⌉ S``. Source: Thakur, Rabenseifner, Gropp 2005, sections 4.2, 4.4.
+    the root's ``⌈log2 n⌉ S``. Source: Thakur, Rabenseifner, Gropp 2005, sections 4.2, 4.5.
     """
     depth, size = log2_up(num_ranks), np.asarray(num_bytes, dtype=float)
     path = cost_of(size, num_ranks, link, rounds=2.0 * depth, sent_bytes=2.0 * depth * size)
