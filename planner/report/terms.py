@@ -10,7 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from planner.cost import buffers, build, collectives, data_parallel, kernels, memory, offload, stage
+from planner.cost import (
+    buffers,
+    build,
+    collectives,
+    data_parallel,
+    domain,
+    kernels,
+    memory,
+    offload,
+    rings,
+    stage,
+)
 from planner.cost.context import Context
 from planner.layers import attention, block, mlp
 from planner.schedules import interleaved, one_f_one_b
@@ -27,7 +38,7 @@ class Term:
     """Dotted paths such as strategy.tp or traits.states.weight_bytes."""
 
 
-_RING = (collectives.collective_s, collectives.ring_s, collectives.busbw_factor)
+_RING = (collectives.collective_s, domain.domain_s, rings.ring_s, rings.busbw_factor)
 _SCALE_UP = ("node.scale_up.bytes_per_s", "node.scale_up.efficiency_fraction")
 _FABRIC = ("cluster.fabric.bytes_per_s", "cluster.fabric.efficiency_fraction")
 _HBM = ("accelerator.hbm_bytes_per_s", "accelerator.memory_bound_fraction")

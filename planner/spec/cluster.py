@@ -117,8 +117,7 @@ class LevelSpec:
 
     @property
     def achieved_bytes_per_s(self) -> float:
-        """Per accelerator and direction when all of them use the level: datasheet times
-        efficiency, over oversubscription."""
+        """What all accelerators get at once: ``bytes_per_s · efficiency / oversubscription``."""
         return self.bytes_per_s * self.efficiency_fraction / self.oversubscription
 
     def within(self, num_accelerators: int) -> "LevelSpec":
