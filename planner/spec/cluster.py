@@ -109,7 +109,7 @@ class LevelSpec:
     efficiency_fraction: float
     """What large collectives reach of ``bytes_per_s``."""
     oversubscription: float = 1.0
-    """Rate of the ports below over the rate of the uplinks into this level."""
+    """Rate of the accelerators' ports below over the rate of the links into this level."""
     reduces_in_network: bool = False
     """Its switches add vectors on the way (SHARP, NVLink SHARP)."""
     dims: tuple[int, ...] = ()
