@@ -1,20 +1,22 @@
 """Checked hwdb files to base units: the only place where vendors' units are converted."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import get_args
 
-from planner.catalog.figures import Figure, Figures, Strict
+from planner.catalog.figures import Figure, Figures, Flag, Strict
 from planner.catalog.hardware_file import (
     AcceleratorFile,
     AttentionSection,
     CollectiveSection,
     CollectivesSection,
     FabricFile,
+    FabricLevelSection,
     GemmSection,
     HardwareFile,
     NodeFile,
+    PackageSection,
 )
 from planner.errors import InputError, Problem
 from planner.spec.cluster import (
@@ -47,6 +49,8 @@ class FabricSpec:
     latency_s: float
     efficiency_fraction: float
     port_bytes_per_s: float | None = None
+    levels: tuple[FabricLevelSection, ...] = ()
+    """Smallest first; empty: one switch for all."""
 
 
 def to_accelerator(
@@ -150,10 +154,13 @@ def to_node(file: NodeFile, name: str, accelerator: AcceleratorSpec, scale: floa
     scale_up, price = file.scale_up, file.price
     level = LevelSpec(
         name=scale_up.kind,
+        topology=scale_up.topology,
         num_accelerators=scale_up.domain_accelerators.value,
         bytes_per_s=scale_up.gb_per_s_per_direction.value * GB,
         latency_s=scale_up.latency_us.value * US,
         efficiency_fraction=scale_up.efficiency_fraction.value,
+        reduces_in_network=_holds(scale_up.reduces_in_network),
+        dims=scale_up.dims.value if scale_up.dims else (),
     )
     nics, nic = file.nics, file.nic_gbit_per_s
     return NodeSpec(
@@ -161,6 +168,7 @@ def to_node(file: NodeFile, name: str, accelerator: AcceleratorSpec, scale: floa
         accelerator=accelerator,
         num_accelerators=file.accelerators_per_node.value,
         scale_up=level,
+        package=_to_package(file.package),
         nic_bytes_per_s=nics.value * nic.value * GBIT_PER_S if nics and nic else 0.0,
         fabric=file.fabric,
         host_memory_bytes=_scaled(file.host_memory_gib, GIB),
@@ -172,6 +180,56 @@ def to_node(file: NodeFile, name: str, accelerator: AcceleratorSpec, scale: floa
         price_note=f"{price.provider} {price.instance}, {price.date}" if price else "",
         assumptions=_assumed(file, name) + _scaled_collectives(name, scale),
     )
+
+
+def _to_package(section: PackageSection | None) -> LevelSpec | None:
+    if section is None:
+        return None
+    return LevelSpec(
+        name="package",
+        topology="fully_connected",
+        num_accelerators=section.accelerators.value,
+        bytes_per_s=section.gb_per_s_per_direction.value * GB,
+        latency_s=section.latency_us.value * US,
+        efficiency_fraction=section.efficiency_fraction.value,
+    )
+
+
+def fabric_levels(
+    fabric: FabricSpec, num_nodes: int, node: NodeSpec, port_bytes_per_s: float
+) -> tuple[LevelSpec, ...]:
+    """Return the levels of a fabric that so many nodes reach, smallest first.
+
+    The first level that holds all of them is the outermost one; a fabric without levels is one
+    switch.
+    """
+    spanning = LevelSpec(
+        name=fabric.name,
+        num_accelerators=num_nodes * node.num_accelerators,
+        bytes_per_s=port_bytes_per_s,
+        latency_s=fabric.latency_s,
+        efficiency_fraction=fabric.efficiency_fraction,
+    )
+    levels: list[LevelSpec] = []
+    for section in fabric.levels:
+        inside = min(section.num_nodes.value if section.num_nodes else num_nodes, num_nodes)
+        latency_us = section.latency_us
+        level = replace(
+            spanning,
+            name=section.name,
+            num_accelerators=inside * node.num_accelerators,
+            latency_s=latency_us.value * US if latency_us else fabric.latency_s,
+            oversubscription=section.oversubscription.value if section.oversubscription else 1.0,
+            reduces_in_network=_holds(section.reduces_in_network),
+        )
+        levels.append(level)
+        if inside == num_nodes:
+            break
+    return tuple(levels) or (spanning,)
+
+
+def _holds(flag: Flag | None) -> bool:
+    return flag is not None and flag.value
 
 
 def _scaled_collectives(name: str, scale: float) -> tuple[str, ...]:
@@ -188,6 +246,7 @@ def to_fabric(file: FabricFile, name: str) -> FabricSpec:
         latency_s=file.latency_us.value * US,
         efficiency_fraction=file.efficiency_fraction.value,
         port_bytes_per_s=_scaled(file.port_gbit_per_s, GBIT_PER_S),
+        levels=file.levels,
     )
 
 
@@ -195,13 +254,13 @@ def _scaled(figure: Figure | None, unit: float) -> float | None:
     return figure.value * unit if figure else None
 
 
-def figures_of(section: Strict, path: str = "") -> Iterator[tuple[str, Figure | Figures]]:
+def figures_of(section: Strict, path: str = "") -> Iterator[tuple[str, Figure | Figures | Flag]]:
     """Yield the key path and the figure of every figure of a file, in the file's order."""
     for key in type(section).model_fields:
         values = getattr(section, key)
         for index, value in enumerate(values if isinstance(values, tuple) else (values,)):
             at = f"{path}{key}[{index}]" if isinstance(values, tuple) else f"{path}{key}"
-            if isinstance(value, Figure | Figures):
+            if isinstance(value, Figure | Figures | Flag):
                 yield at, value
             elif isinstance(value, Strict):
                 yield from figures_of(value, f"{at}.")

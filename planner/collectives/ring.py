@@ -11,17 +11,17 @@ def ring_s(
     collective: Kind,
     num_bytes: Number,
     num_ranks: Number,
-    latency_s: Number,
+    hops_s: Number,
     bandwidth_bytes_per_s: Number,
 ) -> Array:
-    """α–β time of a ring: ``steps · α + factor · S / B``; all-reduce takes 2(n-1) steps.
+    """α–β time of a ring: ``rounds · hops + factor · S / B``; all-reduce goes round twice.
 
-    Source: Thakur, Rabenseifner, Gropp 2005, sections 4.1, 4.5. Zero for a group of one or an
-    empty message.
+    ``hops_s`` is the latency of the n - 1 steps of one round. Source: Thakur, Rabenseifner, Gropp
+    2005, sections 4.1, 4.5. Zero for a group of one or an empty message.
     """
-    n = np.asarray(num_ranks, dtype=float)
-    steps = (2.0 if collective == "all_reduce" else 1.0) * (n - 1.0)
-    seconds = steps * latency_s + busbw_factor(collective, n) * num_bytes / bandwidth_bytes_per_s
+    rounds = 2.0 if collective == "all_reduce" else 1.0
+    factor = busbw_factor(collective, num_ranks)
+    seconds = rounds * hops_s + factor * num_bytes / bandwidth_bytes_per_s
     return np.where(np.asarray(num_bytes) > 0, seconds, 0.0)
 
 

@@ -6,17 +6,14 @@ from planner.collectives.cost import CollectiveCost, Link, Number, busbw_factor,
 from planner.units import Array
 
 
-def tree_all_reduce_s(
-    num_bytes: Number, num_ranks: Number, latency_s: Number, bandwidth_bytes_per_s: Number
-) -> Array:
-    """Double binary tree, pipelined: ``2 ⌈log2 n⌉ α + 2 S/B``.
+def tree_all_reduce_s(num_bytes: Number, depth_s: Number, bandwidth_bytes_per_s: Number) -> Array:
+    """Double binary tree, pipelined: ``2 · depth + 2 S / B``, up and down again.
 
-    Source: Sanders, Speck, Träff 2009; NCCL 2.4. Zero for an empty message. The lean form of
-    :func:`double_tree_all_reduce` for columns of strategies.
+    ``depth_s`` is the latency from leaf to root, ``ceil(log2 n) α`` over one level. Source:
+    Sanders, Speck, Träff 2009; NCCL 2.4. Zero for an empty message. The lean form
+    of :func:`double_tree_all_reduce` for columns of strategies.
     """
-    n = np.asarray(num_ranks, dtype=float)
-    seconds = 2.0 * np.ceil(np.log2(np.maximum(n, 1.0))) * latency_s
-    seconds = seconds + np.where(n > 1, 2.0 * num_bytes / bandwidth_bytes_per_s, 0.0)
+    seconds = 2.0 * depth_s + 2.0 * num_bytes / bandwidth_bytes_per_s
     return np.where(np.asarray(num_bytes) > 0, seconds, 0.0)
 
 

@@ -111,7 +111,7 @@ class LevelSpec:
     efficiency_fraction: float
     """What large collectives reach of ``bytes_per_s``."""
     oversubscription: float = 1.0
-    """Rate of the ports below over the rate of the uplinks into this level."""
+    """Rate of the accelerators' ports below over the rate of the links into this level."""
     reduces_in_network: bool = False
     """Its switches add vectors on the way (SHARP, NVLink SHARP)."""
     dims: tuple[int, ...] = ()
@@ -119,8 +119,7 @@ class LevelSpec:
 
     @property
     def achieved_bytes_per_s(self) -> float:
-        """Per accelerator and direction when all of them use the level: datasheet times
-        efficiency, over oversubscription."""
+        """What all accelerators get at once: ``bytes_per_s · efficiency / oversubscription``."""
         return self.bytes_per_s * self.efficiency_fraction / self.oversubscription
 
     def within(self, num_accelerators: int) -> "LevelSpec":
