@@ -48,6 +48,25 @@ _PRICE = {"provider": "cluster file", "date": "as given"}
 MAX_COUNT = 10**7
 
 
+class ClusterLevel(Strict):
+    """One level of the fabric as a user gives it; keys as in a fabric file, values plain."""
+
+    name: str
+    num_nodes: Annotated[int, Field(gt=0, le=MAX_COUNT)] | None = None
+    latency_us: Annotated[float, Field(gt=0, le=10_000)] | None = None
+    oversubscription: Annotated[float, Field(ge=1, le=100)] | None = None
+    reduces_in_network: bool | None = None
+
+    def raw(self) -> dict[str, Any]:
+        """Return the level as raw data of a fabric file, sourced to the user."""
+        given = self.model_dump(exclude_none=True, exclude={"name"})
+        figures = {
+            key: {"value": value, "basis": "given", "source": "given"}
+            for key, value in given.items()
+        }
+        return {"name": self.name, **figures}
+
+
 class ClusterFile(Strict):
     """``count`` times ``node``; names of the catalog, or paths beside the cluster file."""
 
@@ -56,6 +75,7 @@ class ClusterFile(Strict):
     count: Annotated[int, Field(gt=0, le=MAX_COUNT)]
     accelerator: str | None = None
     fabric: str | None = None
+    levels: Annotated[tuple[ClusterLevel, ...], Field(strict=False)] = ()
     overrides: Annotated[dict[str, Any], Field(default_factory=dict)]
 
 
@@ -65,6 +85,8 @@ class Overrides:
 
     where: str = ""
     values: Mapping[str, float] = field(default_factory=dict)
+    levels: tuple[ClusterLevel, ...] = ()
+    """Levels of the fabric in place of its own."""
 
     def apply(self, part: Part, raw: Mapping[str, Any]) -> dict[str, Any]:
         """Return the raw file of one part with its overridden figures, sourced to the user."""
@@ -78,11 +100,15 @@ class Overrides:
                 section = section.setdefault(step, dict(_PRICE) if step == "price" else {})
             section[path[-1]] = {"value": value, "basis": "given", "source": "given"}
             changed.setdefault("sources", {})["given"] = {"path": self.where}
+        if part == "fabric" and self.levels:
+            changed["levels"] = [level.raw() for level in self.levels]
+            changed.setdefault("sources", {})["given"] = {"path": self.where}
         return changed
 
     def sentences(self) -> tuple[str, ...]:
         """Return what was overridden, one sentence each."""
-        return tuple(f"given: {key} {value:g}" for key, value in self.values.items())
+        levels = [f"given: network level {level.name}" for level in self.levels]
+        return (*(f"given: {key} {value:g}" for key, value in self.values.items()), *levels)
 
 
 def override_problems(overrides: object, where: str) -> list[Problem]:

@@ -11,22 +11,27 @@ from planner.catalog.hardware import (
     check_accelerator,
     check_fabric,
     check_node,
+    check_preset,
     find_file,
     is_path,
     join_node,
     list_names,
     resolve_alias,
 )
-from planner.catalog.hardware_convert import FabricSpec, to_fabric
+from planner.catalog.hardware_convert import FabricSpec, fabric_levels, to_fabric
 from planner.catalog.hardware_file import NodeFile
+from planner.catalog.level_rules import level_problems
 from planner.catalog.names import unknown_name
 from planner.errors import InputError, Problem
-from planner.spec.cluster import ClusterSpec, LevelSpec, NodeSpec
+from planner.spec.cluster import ClusterSpec, NodeSpec
 
 _COUNTED = re.compile(r"^\s*([+-]?[0-9][0-9_,.]*)\s*[xX*]\s*(\S+)\s*$")
 UNUSED_PORT_BYTES_PER_S = 1e9
 """Rate of a fabric that nothing uses: one scale-up domain and no known network ports."""
-_SHAPE = "16xdgx-h100 (nodes), 512xh100-sxm (accelerators) or a cluster file ending in .yaml"
+_SHAPE = (
+    "16xdgx-h100 (nodes), 512xh100-sxm (accelerators), frontier (a machine) "
+    "or a cluster file ending in .yaml"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +47,17 @@ class _Parts:
 
 
 def load_cluster(argument: str | Path) -> ClusterSpec:
-    """Return the cluster of ``NODESxNODE``, ``NxACCELERATOR`` or a YAML file.
+    """Return the cluster of ``NODESxNODE``, ``NxACCELERATOR``, a machine's name or a YAML file.
 
     ``NxACCELERATOR`` takes the accelerator's usual node, which is stated in the cluster's
-    assumptions; N must fill whole nodes, or be smaller than one. Raises InputError with every
+    assumptions; N must fill whole nodes, or be smaller than one. A machine of the catalog is taken
+    whole, or so many nodes of it with ``NODESxMACHINE``. Raises InputError with every
     problem found.
     """
     if is_path(argument):
         return _from_file(Path(argument))
+    if resolve_alias("clusters", str(argument)) in list_names("clusters"):
+        return _from_preset(str(argument), None)
     count, name = _count_and_name(str(argument))
     node = resolve_alias("nodes", name)
     if node in list_names("nodes"):
@@ -58,7 +66,9 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
     accelerator = resolve_alias("accelerators", name)
     if accelerator in list_names("accelerators"):
         return _from_accelerators(count, accelerator)
-    known = [*list_names("nodes"), *list_names("accelerators")]
+    if resolve_alias("clusters", name) in list_names("clusters"):
+        return _from_preset(name, count)
+    known = [*list_names("nodes"), *list_names("accelerators"), *list_names("clusters")]
     known += [*aliases()["nodes"], *aliases()["accelerators"]]
     raise unknown_name("node or accelerator", name, known, "cluster", str(argument))
 
@@ -73,6 +83,21 @@ def _count_and_name(argument: str) -> tuple[int, str]:
         message = f"the count must be a whole number of 1 to {MAX_COUNT:,}; given {text!r}"
         raise InputError.single("cluster", argument, message)
     return int(text), name
+
+
+def _from_preset(argument: str, count: int | None) -> ClusterSpec:
+    """All nodes of a machine of the catalog, or some of them."""
+    path = find_file("clusters", argument)
+    file = check_preset(load_yaml(path), str(path))
+    whole = file.num_nodes.value
+    if count is not None and count > whole:
+        message = f"{path.stem} has {whole:,} nodes; given {count:,}"
+        raise InputError.single("cluster", f"{count}x{path.stem}", message)
+    fabric_path = find_file("fabrics", file.fabric, path, "fabric") if file.fabric else None
+    parts = _Parts(node=find_file("nodes", file.node, path, "node"), fabric=fabric_path)
+    node, fabric = _read(parts)
+    name = path.stem if count is None else f"{count}x{path.stem}"
+    return _cluster(name, node, count or whole, fabric)
 
 
 def _from_accelerators(count: int, accelerator: str) -> ClusterSpec:
@@ -112,6 +137,7 @@ def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
         node,
         name=f"{num_accelerators}/{node.num_accelerators} {node.name}",
         num_accelerators=num_accelerators,
+        package=node.package and node.package.within(num_accelerators),
         scale_up=replace(
             node.scale_up, num_accelerators=min(node.scale_up.num_accelerators, num_accelerators)
         ),
@@ -126,7 +152,7 @@ def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
 
 def _from_file(path: Path) -> ClusterSpec:
     raw, where = load_yaml(path), str(path)
-    problems = override_problems(raw.get("overrides"), where)
+    problems = override_problems(raw.get("overrides"), where) + level_problems(raw, where)
     parts = {}
     for key, kind in (("node", "nodes"), ("accelerator", "accelerators"), ("fabric", "fabrics")):
         value = raw.get(key)
@@ -141,7 +167,7 @@ def _from_file(path: Path) -> ClusterSpec:
         raise InputError([*error.problems, *problems]) from None
     if problems:
         raise InputError(problems)
-    overrides = Overrides(where=where, values=file.overrides)
+    overrides = Overrides(where=where, values=file.overrides, levels=file.levels)
     node, fabric = _read(_Parts(**parts, overrides=overrides))
     name = file.name or path.stem
     return _cluster(name, node, file.count, fabric, overrides.sentences())
@@ -188,13 +214,13 @@ def _cluster(
     if port_bytes_per_s == 0 and num_accelerators > node.scale_up.num_accelerators:
         message = f"no network ports are known for {node.name}; give nics and nic_gbit_per_s"
         raise InputError.single("cluster", name, f"{message} in the overrides of a cluster file")
-    level = LevelSpec(
-        name=fabric.name,
-        num_accelerators=num_accelerators,
-        bytes_per_s=port_bytes_per_s or UNUSED_PORT_BYTES_PER_S,
-        latency_s=fabric.latency_s,
-        efficiency_fraction=fabric.efficiency_fraction,
-    )
+    rate = port_bytes_per_s or UNUSED_PORT_BYTES_PER_S
+    *inner, outermost = fabric_levels(fabric, num_nodes, node, rate)
     return ClusterSpec(
-        name=name, node=node, num_nodes=num_nodes, fabric=level, assumptions=assumptions
+        name=name,
+        node=node,
+        num_nodes=num_nodes,
+        fabric=outermost,
+        inner_fabric=tuple(inner),
+        assumptions=assumptions,
     )

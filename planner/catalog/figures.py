@@ -33,6 +33,8 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
     "num_multiprocessors": (1, 4096),
     "nic_gbit_per_s": (1, 10_000),
     "port_gbit_per_s": (1, 10_000),
+    "num_nodes": (1, 10_000_000),
+    "oversubscription": (1, 100),
 }
 _SUFFIX_LIMITS: Mapping[str, tuple[float, float]] = {
     "_tflops": (1, 100_000),
@@ -70,6 +72,21 @@ class Figures(Strict):
     """Several values of one kind, from one source."""
 
     value: Annotated[tuple[Positive, ...], Field(strict=False, min_length=1)]
+    basis: Basis
+    source: str
+    note: str = ""
+
+
+class WholeFigures(Figures):
+    """Several counts of one kind."""
+
+    value: Annotated[tuple[Annotated[int, Field(gt=0)], ...], Field(strict=False, min_length=1)]
+
+
+class Flag(Strict):
+    """A yes or no, how it is known and where from."""
+
+    value: bool
     basis: Basis
     source: str
     note: str = ""

@@ -19,13 +19,15 @@ from planner.catalog.hardware_file import (
     FabricFile,
     HardwareFile,
     NodeFile,
+    PresetFile,
 )
+from planner.catalog.level_rules import level_problems, scale_up_problems
 from planner.catalog.names import unknown_name
 from planner.catalog.paths import hwdb_dir
 from planner.errors import InputError, Problem
 from planner.spec.cluster import AcceleratorSpec, NodeSpec
 
-Kind = Literal["accelerators", "nodes", "fabrics"]
+Kind = Literal["accelerators", "nodes", "fabrics", "clusters"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 File = TypeVar("File", bound=HardwareFile)
 
@@ -112,7 +114,7 @@ def aliases() -> Mapping[Kind, Mapping[str, str]]:
     """Return the other names of catalog entries, by kind."""
     path = hwdb_dir() / "aliases.yaml"
     file = validate(AliasesFile, load_yaml(path), str(path))
-    return {"accelerators": file.accelerators, "nodes": file.nodes, "fabrics": file.fabrics}
+    return {kind: getattr(file, kind) for kind in KINDS}
 
 
 def check_accelerator(raw: Mapping[str, Any], where: str) -> AcceleratorFile:
@@ -122,12 +124,18 @@ def check_accelerator(raw: Mapping[str, Any], where: str) -> AcceleratorFile:
 
 def check_node(raw: Mapping[str, Any], where: str) -> NodeFile:
     """Return checked raw data of a node, or raise with all its problems."""
-    return _check(NodeFile, raw, where, _nic_problems(raw, where))
+    problems = _nic_problems(raw, where) + scale_up_problems(raw, where)
+    return _check(NodeFile, raw, where, problems)
 
 
 def check_fabric(raw: Mapping[str, Any], where: str) -> FabricFile:
     """Return checked raw data of a fabric, or raise with all its problems."""
-    return _check(FabricFile, raw, where, [])
+    return _check(FabricFile, raw, where, level_problems(raw, where))
+
+
+def check_preset(raw: Mapping[str, Any], where: str) -> PresetFile:
+    """Return checked raw data of a named cluster, or raise with all its problems."""
+    return _check(PresetFile, raw, where, [])
 
 
 def _check(

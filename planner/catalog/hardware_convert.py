@@ -1,18 +1,22 @@
 """Checked hwdb files to base units: the only place where vendors' units are converted."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import get_args
 
-from planner.catalog.figures import Figure, Figures, Strict
+from planner.catalog.figures import Figure, Figures, Flag, Strict
 from planner.catalog.hardware_file import (
     AcceleratorFile,
     AttentionSection,
+    CollectiveSection,
     CollectivesSection,
     FabricFile,
+    FabricLevelSection,
     GemmSection,
     HardwareFile,
     NodeFile,
+    PackageSection,
 )
 from planner.errors import InputError, Problem
 from planner.spec.cluster import (
@@ -25,7 +29,7 @@ from planner.spec.cluster import (
     LevelSpec,
     NodeSpec,
 )
-from planner.units import GB, GBIT_PER_S, GIB, TERA, US
+from planner.units import GB, GBIT_PER_S, GIB, KIB, TERA, US
 
 _RATE_KEYS: Mapping[Dtype, str] = {
     "fp32": "fp32_tflops",
@@ -45,6 +49,8 @@ class FabricSpec:
     latency_s: float
     efficiency_fraction: float
     port_bytes_per_s: float | None = None
+    levels: tuple[FabricLevelSection, ...] = ()
+    """Smallest first; empty: one switch for all."""
 
 
 def to_accelerator(
@@ -96,6 +102,23 @@ def collectives_scale(file: AcceleratorFile, node: NodeFile | None) -> float:
     return node.scale_up.gb_per_s_per_direction.value / measured_at
 
 
+def _switch_kib(fit: CollectiveSection) -> tuple[float, ...]:
+    return fit.switch_kib.value if fit.switch_kib else ()
+
+
+def _uneven(fit: CollectiveSection) -> str:
+    """Return what is wrong with the lists of a fit, or an empty text."""
+    regimes, switches = len(fit.latency_us.value), _switch_kib(fit)
+    if len(fit.busbw_gb_per_s.value) != regimes:
+        return "latency_us and busbw_gb_per_s must list as many values"
+    if len(switches) != regimes - 1:
+        message = f"must list one value between each two of the {regimes} regimes"
+        return f"switch_kib {message}; given {len(switches)}"
+    if any(later <= earlier for earlier, later in pairwise(switches)):
+        return "switch_kib must rise"
+    return ""
+
+
 def _to_collectives(
     section: CollectivesSection | None, where: str, scale: float
 ) -> Mapping[Collective, tuple[CollectiveFit, ...]]:
@@ -106,9 +129,8 @@ def _to_collectives(
     for collective in get_args(Collective):
         fits = getattr(section, collective)
         for index, fit in enumerate(fits):
-            if len(fit.latency_us.value) != len(fit.busbw_gb_per_s.value):
+            if message := _uneven(fit):
                 key = f"collectives.{collective}.{index}"
-                message = "latency_us and busbw_gb_per_s must list as many values"
                 problems.append(Problem(where=where, key=key, message=message))
         if fits:
             found[collective] = tuple(
@@ -118,6 +140,7 @@ def _to_collectives(
                     busbw_bytes_per_s=tuple(
                         value * scale * GB for value in fit.busbw_gb_per_s.value
                     ),
+                    switch_bytes=tuple(value * KIB for value in _switch_kib(fit)),
                 )
                 for fit in fits
             )
@@ -131,10 +154,13 @@ def to_node(file: NodeFile, name: str, accelerator: AcceleratorSpec, scale: floa
     scale_up, price = file.scale_up, file.price
     level = LevelSpec(
         name=scale_up.kind,
+        topology=scale_up.topology,
         num_accelerators=scale_up.domain_accelerators.value,
         bytes_per_s=scale_up.gb_per_s_per_direction.value * GB,
         latency_s=scale_up.latency_us.value * US,
         efficiency_fraction=scale_up.efficiency_fraction.value,
+        reduces_in_network=_holds(scale_up.reduces_in_network),
+        dims=scale_up.dims.value if scale_up.dims else (),
     )
     nics, nic = file.nics, file.nic_gbit_per_s
     return NodeSpec(
@@ -142,6 +168,7 @@ def to_node(file: NodeFile, name: str, accelerator: AcceleratorSpec, scale: floa
         accelerator=accelerator,
         num_accelerators=file.accelerators_per_node.value,
         scale_up=level,
+        package=_to_package(file.package),
         nic_bytes_per_s=nics.value * nic.value * GBIT_PER_S if nics and nic else 0.0,
         fabric=file.fabric,
         host_memory_bytes=_scaled(file.host_memory_gib, GIB),
@@ -153,6 +180,56 @@ def to_node(file: NodeFile, name: str, accelerator: AcceleratorSpec, scale: floa
         price_note=f"{price.provider} {price.instance}, {price.date}" if price else "",
         assumptions=_assumed(file, name) + _scaled_collectives(name, scale),
     )
+
+
+def _to_package(section: PackageSection | None) -> LevelSpec | None:
+    if section is None:
+        return None
+    return LevelSpec(
+        name="package",
+        topology="fully_connected",
+        num_accelerators=section.accelerators.value,
+        bytes_per_s=section.gb_per_s_per_direction.value * GB,
+        latency_s=section.latency_us.value * US,
+        efficiency_fraction=section.efficiency_fraction.value,
+    )
+
+
+def fabric_levels(
+    fabric: FabricSpec, num_nodes: int, node: NodeSpec, port_bytes_per_s: float
+) -> tuple[LevelSpec, ...]:
+    """Return the levels of a fabric that so many nodes reach, smallest first.
+
+    The first level that holds all of them is the outermost one; a fabric without levels is one
+    switch.
+    """
+    spanning = LevelSpec(
+        name=fabric.name,
+        num_accelerators=num_nodes * node.num_accelerators,
+        bytes_per_s=port_bytes_per_s,
+        latency_s=fabric.latency_s,
+        efficiency_fraction=fabric.efficiency_fraction,
+    )
+    levels: list[LevelSpec] = []
+    for section in fabric.levels:
+        inside = min(section.num_nodes.value if section.num_nodes else num_nodes, num_nodes)
+        latency_us = section.latency_us
+        level = replace(
+            spanning,
+            name=section.name,
+            num_accelerators=inside * node.num_accelerators,
+            latency_s=latency_us.value * US if latency_us else fabric.latency_s,
+            oversubscription=section.oversubscription.value if section.oversubscription else 1.0,
+            reduces_in_network=_holds(section.reduces_in_network),
+        )
+        levels.append(level)
+        if inside == num_nodes:
+            break
+    return tuple(levels) or (spanning,)
+
+
+def _holds(flag: Flag | None) -> bool:
+    return flag is not None and flag.value
 
 
 def _scaled_collectives(name: str, scale: float) -> tuple[str, ...]:
@@ -169,6 +246,7 @@ def to_fabric(file: FabricFile, name: str) -> FabricSpec:
         latency_s=file.latency_us.value * US,
         efficiency_fraction=file.efficiency_fraction.value,
         port_bytes_per_s=_scaled(file.port_gbit_per_s, GBIT_PER_S),
+        levels=file.levels,
     )
 
 
@@ -176,13 +254,13 @@ def _scaled(figure: Figure | None, unit: float) -> float | None:
     return figure.value * unit if figure else None
 
 
-def figures_of(section: Strict, path: str = "") -> Iterator[tuple[str, Figure | Figures]]:
+def figures_of(section: Strict, path: str = "") -> Iterator[tuple[str, Figure | Figures | Flag]]:
     """Yield the key path and the figure of every figure of a file, in the file's order."""
     for key in type(section).model_fields:
         values = getattr(section, key)
         for index, value in enumerate(values if isinstance(values, tuple) else (values,)):
             at = f"{path}{key}[{index}]" if isinstance(values, tuple) else f"{path}{key}"
-            if isinstance(value, Figure | Figures):
+            if isinstance(value, Figure | Figures | Flag):
                 yield at, value
             elif isinstance(value, Strict):
                 yield from figures_of(value, f"{at}.")

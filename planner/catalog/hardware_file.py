@@ -4,7 +4,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from planner.catalog.figures import Figure, Figures, Source, Strict, WholeFigure
+from planner.catalog.figures import (
+    Figure,
+    Figures,
+    Flag,
+    Source,
+    Strict,
+    WholeFigure,
+    WholeFigures,
+)
+from planner.spec.cluster import Topology
 
 Aliases = dict[str, str]
 
@@ -44,9 +53,11 @@ class AttentionSection(Strict):
 
 
 class CollectiveSection(Strict):
-    """One collective measured on a number of ranks of one scale-up domain."""
+    """One collective measured on a number of ranks of one scale-up domain, by regime."""
 
     num_ranks: Annotated[int, Field(gt=1)]
+    switch_kib: Figures | None = None
+    """Message sizes at which the next regime begins."""
     latency_us: Figures
     busbw_gb_per_s: Figures
 
@@ -89,14 +100,29 @@ class AcceleratorFile(HardwareFile):
     collectives: CollectivesSection | None = None
 
 
-class ScaleUpSection(Strict):
-    """The domain of NVLink, xGMI, ICI, PCIe; its rate is per accelerator."""
+class PackageSection(Strict):
+    """Devices of one package, joined closer than the domain; the rate is per device."""
 
-    kind: str
-    domain_accelerators: WholeFigure
+    accelerators: WholeFigure
     gb_per_s_per_direction: Figure
     latency_us: Figure
     efficiency_fraction: Figure
+
+
+class ScaleUpSection(Strict):
+    """The domain of NVLink, xGMI, ICI, PCIe; its rate is per accelerator.
+
+    A torus or mesh gives the members along each dimension, and the rate along one of them.
+    """
+
+    kind: str
+    topology: Topology = "switch"
+    domain_accelerators: WholeFigure
+    dims: WholeFigures | None = None
+    gb_per_s_per_direction: Figure
+    latency_us: Figure
+    efficiency_fraction: Figure
+    reduces_in_network: Flag | None = None
 
 
 class PriceSection(Strict):
@@ -113,6 +139,7 @@ class NodeFile(HardwareFile):
 
     accelerator: str
     accelerators_per_node: WholeFigure
+    package: PackageSection | None = None
     scale_up: ScaleUpSection
     nics: WholeFigure | None = None
     nic_gbit_per_s: Figure | None = None
@@ -125,12 +152,32 @@ class NodeFile(HardwareFile):
     price: PriceSection | None = None
 
 
+class FabricLevelSection(Strict):
+    """Nodes that reach each other below a layer of switches; the last level holds all nodes."""
+
+    name: str
+    num_nodes: WholeFigure | None = None
+    latency_us: Figure | None = None
+    """That of the fabric where not given."""
+    oversubscription: Figure | None = None
+    reduces_in_network: Flag | None = None
+
+
 class FabricFile(HardwareFile):
-    """``hwdb/fabrics/NAME.yaml``: the network between nodes."""
+    """``hwdb/fabrics/NAME.yaml``: the network between nodes; without levels, one big switch."""
 
     latency_us: Figure
     efficiency_fraction: Figure
     port_gbit_per_s: Figure | None = None
+    levels: Annotated[tuple[FabricLevelSection, ...], Field(strict=False)] = ()
+
+
+class PresetFile(HardwareFile):
+    """``hwdb/clusters/NAME.yaml``: a machine as it stands."""
+
+    node: str
+    num_nodes: WholeFigure
+    fabric: str | None = None
 
 
 class AliasesFile(Strict):
@@ -139,3 +186,4 @@ class AliasesFile(Strict):
     accelerators: Aliases
     nodes: Aliases
     fabrics: Aliases
+    clusters: Aliases = Field(default_factory=dict)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.catalog.figures import Figure, Figures, load_yaml
+from planner.catalog.figures import Figure, Figures, Flag, load_yaml
 from planner.catalog.hardware import (
     KINDS,
     Kind,
@@ -12,6 +12,7 @@ from planner.catalog.hardware import (
     check_accelerator,
     check_fabric,
     check_node,
+    check_preset,
     find_file,
     is_path,
     list_names,
@@ -25,9 +26,11 @@ _CHECKS: Mapping[Kind, Callable[..., HardwareFile]] = {
     "accelerators": check_accelerator,
     "nodes": check_node,
     "fabrics": check_fabric,
+    "clusters": check_preset,
 }
 _UNITS: Mapping[str, str] = {
     "_gib": "GiB",
+    "_kib": "KiB",
     "gb_per_s_per_direction": "GB/s per direction",
     "gb_per_s": "GB/s",
     "_gbit_per_s": "Gbit/s",
@@ -105,11 +108,12 @@ def _describe(kind: Kind, argument: str | Path) -> HardwareDetails:
     )
 
 
-def _row(file: HardwareFile, key: str, figure: Figure | Figures) -> FigureRow:
+def _row(file: HardwareFile, key: str, figure: Figure | Figures | Flag) -> FigureRow:
     values = figure.value if isinstance(figure, Figures) else (figure.value,)
+    yes_or_no = ("yes" if figure.value else "no") if isinstance(figure, Flag) else ""
     return FigureRow(
         name=key,
-        value=", ".join(f"{value:g}" for value in values),
+        value=yes_or_no or ", ".join(f"{value:g}" for value in values),
         unit=next((unit for suffix, unit in _UNITS.items() if key.endswith(suffix)), ""),
         basis=figure.basis,
         source=file.sources[figure.source].citation(),

@@ -22,6 +22,7 @@ from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits
 
 ANY_FRAMEWORK = "any"
+ANY_PLACEMENT = "any"
 DEFAULT_SEQ_LEN = 8192
 MAX_SEQ_LEN = 10**8
 
@@ -203,6 +204,23 @@ def read_question(
         for traits in chosen
     )
     return Question(contexts=contexts, notes=tuple(notes))
+
+
+def with_placement(contexts: tuple[Context, ...], given: str | None) -> tuple[Context, ...]:
+    """Contexts that search the placement given, all with ``any``; those offering none are left."""
+    if given is None:
+        return contexts
+    offered = [context.traits.support.placements for context in contexts]
+    known = sorted({name for names in offered for name in names})
+    if given not in (*known, ANY_PLACEMENT):
+        message = f"unknown or not offered; given {given!r}, allowed {', '.join(known)}, any"
+        raise InputError.single("command line", "--placement", message)
+    wanted = known if given == ANY_PLACEMENT else [given]
+    return tuple(
+        replace(context, placements=tuple(name for name in names if name in wanted))
+        for context, names in zip(contexts, offered, strict=True)
+        if set(names) & set(wanted)
+    )
 
 
 def batch_notes(notes: tuple[str, ...], context: Context) -> tuple[str, ...]:

@@ -55,6 +55,9 @@ def memory(
         str | None, typer.Option(help="Layers of every stage, such as 10,11,11,10 [even].")
     ] = None,
     offload: Annotated[str, typer.Option(help="none, optimizer:host, ...")] = "none",
+    placement: Annotated[
+        str, typer.Option(help="Order of the axes on the cluster, innermost first.")
+    ] = "tp-cp-ep-dp-pp",
     optimizer: Annotated[
         str, typer.Option(help="adam, adam-bf16, adam-8bit, sgd, lion, adafactor, muon, ...")
     ] = "adam",
@@ -92,6 +95,7 @@ def memory(
         recompute=recompute,
         recompute_layers=recompute_layers,
         offload=offload,
+        placement=placement,
         layers_per_stage=collector.read(lambda: read_layers(layers_per_stage)),
     )
     for option, message in option_problems(request):

@@ -39,6 +39,10 @@ def plan(
         str | None,
         typer.Option(help="What selective recomputation repeats, such as layernorm,mlp."),
     ] = None,
+    placement: Annotated[
+        str | None,
+        typer.Option(help="Order of the axes on the cluster, or any [the framework's usual one]."),
+    ] = None,
     precision: Annotated[str, typer.Option(help="bf16, fp16, fp8 or fp4.")] = "bf16",
     top: Annotated[int, typer.Option(min=1, help="Plans to show.")] = 5,
     margin: Annotated[
@@ -52,10 +56,16 @@ def plan(
     force: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
 ) -> None:
     """Search all layouts, keep what fits, rank by iteration time."""
-    from planner.cli.inputs import argument_for_file, margin_notes, read_question
-    from planner.cli.output import check_writable, console, write_atomically
+    from planner.cli.inputs import (
+        argument_for_file,
+        margin_notes,
+        read_question,
+        with_placement,
+    )
+    from planner.cli.output import console
     from planner.cli.progress import delayed_progress
     from planner.plans.plan import answer
+    from planner.report.files import check_writable, write_atomically
 
     if save is not None:
         check_writable(save, force=force)
@@ -72,13 +82,14 @@ def plan(
         tokens=tokens,
         margin_percent=margin,
     )
+    contexts = with_placement(question.contexts, placement)
     with delayed_progress() as progress:
-        notes = (*question.notes, *margin_notes(question.contexts, given=margin is not None))
-        result = answer(question.contexts, top=top, notes=notes, progress=progress)
+        notes = (*question.notes, *margin_notes(contexts, given=margin is not None))
+        result = answer(contexts, top=top, notes=notes, progress=progress)
     if not result.plans:
         from planner.plans.whynot import nothing_fits
 
-        raise nothing_fits(question.contexts, result)
+        raise nothing_fits(contexts, result)
     if save is not None:
         from planner.plans.plan_file import plan_text
 

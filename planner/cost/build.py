@@ -29,7 +29,7 @@ from planner.cost.parts import Parts, build_parts
 from planner.cost.stage import StageModel
 from planner.cost.topology import Group, group_of
 from planner.spec.strategy import StrategyColumns
-from planner.units import Array, Mask
+from planner.units import Array
 
 HOST_USABLE_FRACTION = 0.9
 """Of host memory; the rest is left to the operating system and data loading."""
@@ -96,12 +96,11 @@ def link_seconds(context: Context, strategy: StrategyColumns, parts: Parts) -> A
     Every tp rank sends its 1/tp of the boundary; without sequence parallelism the receiver
     gathers the whole over tp (scatter/gather, arXiv 2104.04473, section 4.1).
     """
-    domain = context.cluster.node.scale_up.num_accelerators
-    crosses: Mask = strategy.num_gpus > domain
     held = parts.costs.at(parts.costs.boundary_bytes)
     whole = strategy.sequence_parallel == 0
     sent = held / np.where(whole, strategy.tp, 1)
-    seconds = point_to_point_s(sent, crosses=crosses, cluster=context.cluster)
+    stages = group_of("pp", strategy, context.cluster)
+    seconds = point_to_point_s(sent, stages, context.cluster)
     tp_group = group_of("tp", strategy, context.cluster)
     gather = collective_s("all_gather", held * whole, tp_group, context.cluster)
     return np.where(strategy.pp > 1, 2.0 * (seconds + gather) * strategy.vpp, 0.0)
@@ -111,13 +110,10 @@ def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) 
     """All-reduce of the shared vocabulary gradient between first and last stage."""
     if not context.model.tied_embeddings:
         return np.zeros(len(strategy))
+    stages, both = group_of("pp", strategy, context.cluster), np.minimum(strategy.pp, 2)
     group = Group(
-        size=np.minimum(strategy.pp, 2),
-        local=np.where(
-            strategy.num_gpus <= context.cluster.node.scale_up.num_accelerators,
-            np.minimum(strategy.pp, 2),
-            1,
-        ),
+        members=tuple(np.where(inside >= strategy.pp, both, 1) for inside in stages.members),
+        domain=stages.domain,
     )
     num_bytes = parts.costs.at(parts.costs.vocab_params) * (
         context.traits.states.gradient_reduce_bytes

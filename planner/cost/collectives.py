@@ -1,4 +1,4 @@
-"""Collective times over a two-level network: a scale-up domain, and the fabric between domains.
+"""Collective times over a hierarchy: a scale-up domain, and the levels inside and above it.
 
 Sizes follow nccl-tests: all-reduce, the vector; all-gather, the gathered vector;
 reduce-scatter, the input vector; all-to-all, one rank's send buffer.
@@ -6,125 +6,105 @@ reduce-scatter, the input vector; all-to-all, one rank's send buffer.
 
 import numpy as np
 
+from planner.collectives.cost import busbw_factor
+from planner.collectives.ring import ring_s
+from planner.collectives.tree import tree_all_reduce_s
+from planner.cost.domain import domain_bytes_per_s, domain_hops_s, domain_s
 from planner.cost.topology import Group
-from planner.spec.cluster import ClusterSpec, Collective, CollectiveFit
-from planner.units import Array, Mask
+from planner.spec.cluster import ClusterSpec, Collective, LevelSpec
+from planner.units import Array
 
 
-def busbw_factor(collective: Collective, num_ranks: Array) -> Array:
-    """Share of the vector each rank must move: 2(n-1)/n for all-reduce, (n-1)/n otherwise.
-
-    Source: nccl-tests, doc/PERFORMANCE.md. Zero for a group of one.
-    """
-    n = np.asarray(num_ranks, dtype=float)
-    share: Array = (n - 1.0) / n
-    return 2.0 * share if collective == "all_reduce" else share
-
-
-def ring_s(
-    collective: Collective,
-    num_bytes: Array,
-    num_ranks: Array,
-    latency_s: Array | float,
-    bandwidth_bytes_per_s: Array | float,
-) -> Array:
-    """α–β time of a ring: ``steps · α + factor · S / B``; all-reduce takes 2(n-1) steps.
-
-    Source: Thakur, Rabenseifner, Gropp 2005, sections 4.1, 4.5. Zero for a group of one or an
-    empty message.
-    """
-    n = np.asarray(num_ranks, dtype=float)
-    steps = (2.0 if collective == "all_reduce" else 1.0) * (n - 1.0)
-    seconds = steps * latency_s + busbw_factor(collective, n) * num_bytes / bandwidth_bytes_per_s
-    return np.where(np.asarray(num_bytes) > 0, seconds, 0.0)
-
-
-def tree_all_reduce_s(
-    num_bytes: Array,
-    num_ranks: Array,
-    latency_s: Array | float,
-    bandwidth_bytes_per_s: Array | float,
-) -> Array:
-    """Double binary tree, pipelined: ``2 ceil(log2 n) α + 2 S / B``.
-
-    Source: Sanders, Speck, Träff 2009; NCCL 2.4. Zero for an empty message.
-    """
-    n = np.asarray(num_ranks, dtype=float)
-    seconds = 2.0 * np.ceil(np.log2(np.maximum(n, 1.0))) * latency_s
-    seconds = seconds + np.where(n > 1, 2.0 * num_bytes / bandwidth_bytes_per_s, 0.0)
-    return np.where(np.asarray(num_bytes) > 0, seconds, 0.0)
-
-
-def _fitted_s(
-    fits: tuple[CollectiveFit, ...], collective: Collective, num_bytes: Array, size: Array
-) -> Array:
-    """Measured domain collectives: the fit with the next number of ranks at or above ``size``."""
-    ordered = sorted(fits, key=lambda fit: fit.num_ranks)
-    factor = busbw_factor(collective, size)
-
-    def one(fit: CollectiveFit) -> Array:
-        pieces = [
-            alpha + factor * num_bytes / bandwidth
-            for alpha, bandwidth in zip(fit.latency_s, fit.busbw_bytes_per_s, strict=True)
-        ]
-        least: Array = np.minimum.reduce(np.broadcast_arrays(*pieces))
-        return least
-
-    seconds = one(ordered[-1])
-    for fit in reversed(ordered[:-1]):
-        seconds = np.where(size <= fit.num_ranks, one(fit), seconds)
-    return np.where((np.asarray(num_bytes) > 0) & (size > 1), seconds, 0.0)
-
-
-def domain_s(collective: Collective, num_bytes: Array, size: Array, cluster: ClusterSpec) -> Array:
-    """A collective inside one scale-up domain: the measured fit, or a ring where none exists."""
-    fits = cluster.accelerator.collectives.get(collective, ())
-    if fits:
-        return _fitted_s(fits, collective, num_bytes, size)
-    level = cluster.node.scale_up
-    bandwidth = level.bytes_per_s * level.efficiency_fraction
-    return ring_s(collective, num_bytes, size, level.latency_s, bandwidth)
+def _outer(group: Group, cluster: ClusterSpec) -> list[tuple[LevelSpec, Array, Array]]:
+    """Levels above the domain with the members below and inside one group of each."""
+    first = group.domain + 1
+    below = group.members[group.domain : -1]
+    return list(zip(cluster.levels[first:], below, group.members[first:], strict=True))
 
 
 def fabric_bytes_per_s(group: Group, cluster: ClusterSpec) -> Array:
-    """Bandwidth of a ring that leaves the domain: its local members' network ports together.
+    """Bandwidth of a ring that leaves the domain: that of the slowest level it crosses.
 
-    The other groups of the node use the other ports at the same time. Capped by the domain.
+    Into a level the members below it use their ports together, ``members · port /
+    oversubscription``; the other groups of the node use the other ports at the same time. Capped
+    by the domain's rate. Levels that the group does not cross do not slow it, but its traffic to
+    any level above passes the ports of the lowest one.
     """
-    level = cluster.node.scale_up
-    ports = group.local * cluster.fabric.bytes_per_s * cluster.fabric.efficiency_fraction
-    return np.minimum(ports, level.bytes_per_s * level.efficiency_fraction)
+    rate = domain_bytes_per_s(group, cluster)
+    lowest = True
+    for level, below, inside in _outer(group, cluster):
+        ports = below * level.achieved_bytes_per_s
+        rate = np.minimum(rate, ports if lowest else np.where(inside > below, ports, np.inf))
+        lowest = False
+    return np.asarray(rate)
+
+
+def _fabric_hops_s(group: Group, cluster: ClusterSpec) -> Array:
+    """Latency of one way round the groups of every level above the domain."""
+    hops = [
+        (np.ceil(inside / below) - 1.0) * level.latency_s
+        for level, below, inside in _outer(group, cluster)
+    ]
+    return np.asarray(sum(hops))
+
+
+def _fabric_depth_s(group: Group, cluster: ClusterSpec) -> Array:
+    """Latency from leaf to root of a binary tree over the domains, level within level."""
+    depths = [
+        np.ceil(np.log2(np.ceil(inside / below))) * level.latency_s
+        for level, below, inside in _outer(group, cluster)
+    ]
+    return np.asarray(sum(depths))
+
+
+def _in_network_all_reduce_s(num_bytes: Array, group: Group, cluster: ClusterSpec) -> Array:
+    """All-reduce added up by the switches: every port carries its share once each way.
+
+    ``2 · latency of the crossed levels + max(S / ports, 2 (l-1)/l · S / domain)``: l local members
+    first scatter and last gather inside the domain. Source: Graham et al., COMHPC 2016 (SHARP);
+    NCCL CollNet. Excludes the switches' limits on message size and number of jobs.
+    """
+    hops: Array = 2.0 * domain_hops_s(group, cluster)
+    for level, below, inside in _outer(group, cluster):
+        hops = hops + np.where(inside > below, 2.0 * level.latency_s, 0.0)
+    ports = fabric_bytes_per_s(group, cluster)
+    share = busbw_factor("all_reduce", group.local) / domain_bytes_per_s(group, cluster)
+    return hops + num_bytes * np.maximum(1.0 / ports, share)
 
 
 def _all_to_all_s(num_bytes: Array, group: Group, cluster: ClusterSpec, copies: float) -> Array:
     """Domain share over the scale-up network beside the remote share over one rank's port.
 
-    With k copies per token to D domains, deduplicated sending moves the expected number of
-    distinct domains ``D (1 - (1 - 1/D)^k)`` instead of k (DeepEP, README).
+    Every level above the domain bounds the share that enters it, at the port's rate over the
+    level's oversubscription; the latency is that of the outermost level crossed. With k copies per
+    token to D domains, deduplicated sending moves the expected number of distinct domains
+    ``D (1 - (1 - 1/D)^k)`` instead of k (DeepEP, README).
     """
-    inside = num_bytes * (group.local / group.size)
+    inside_bytes = num_bytes * (group.local / group.size)
     domains = group.num_domains
     distinct = domains * (1.0 - (1.0 - 1.0 / domains) ** copies) / copies
-    outside = (num_bytes - inside) * distinct
-    port = cluster.fabric.bytes_per_s * cluster.fabric.efficiency_fraction
-    remote_s = cluster.fabric.latency_s + outside / port
-    return np.maximum(domain_s("all_to_all", inside, group.local, cluster), remote_s)
+    seconds = domain_s("all_to_all", inside_bytes, group, cluster)
+    for level, below, inside in _outer(group, cluster):
+        entering = (num_bytes - num_bytes * (below / group.size)) * distinct
+        remote = level.latency_s + entering / level.achieved_bytes_per_s
+        seconds = np.maximum(seconds, np.where(inside > below, remote, 0.0))
+    return seconds
 
 
 def _across_s(
     collective: Collective, num_bytes: Array, group: Group, cluster: ClusterSpec
 ) -> Array:
-    """A collective that spans domains: ring, or for all-reduce the tree when it is faster."""
+    """A collective that spans domains: ring; for all-reduce the tree or the switches if faster."""
     bandwidth = fabric_bytes_per_s(group, cluster)
-    hops = (group.num_domains - 1.0) * cluster.fabric.latency_s
-    hops = hops + (group.local - 1.0) * cluster.node.scale_up.latency_s
-    factor = busbw_factor(collective, group.size)
-    rounds = 2.0 if collective == "all_reduce" else 1.0
-    ring = rounds * hops + factor * num_bytes / bandwidth
+    hops = _fabric_hops_s(group, cluster) + domain_hops_s(group, cluster)
+    seconds = ring_s(collective, num_bytes, group.size, hops, bandwidth)
     if collective == "all_reduce":
-        tree = tree_all_reduce_s(num_bytes, group.num_domains, cluster.fabric.latency_s, bandwidth)
-        ring = np.minimum(ring, tree)
-    return ring
+        depth = _fabric_depth_s(group, cluster)
+        seconds = np.minimum(seconds, tree_all_reduce_s(num_bytes, depth, bandwidth))
+        if all(level.reduces_in_network for level in cluster.levels[group.domain + 1 :]):
+            switches = _in_network_all_reduce_s(num_bytes, group, cluster)
+            seconds = np.minimum(seconds, switches)
+    return seconds
 
 
 def collective_s(
@@ -136,12 +116,13 @@ def collective_s(
 ) -> Array:
     """Seconds of a collective on a group placed on the cluster.
 
-    Inside a domain: measured fit or ring. Across domains: one ring (or tree) whose bandwidth is
-    that of the group's ports. Excludes contention between groups of different axes. Zero for a
-    group of one or an empty message.
+    Inside a domain: measured fit or ring. Across domains: one ring (or tree, or the switches where
+    they reduce) whose bandwidth is that of the slowest level it crosses and whose latency is the
+    sum over the levels. Excludes contention between groups of different axes. Zero for a group of
+    one or an empty message.
     """
     num_bytes = np.asarray(num_bytes, dtype=float)
-    inside = domain_s(collective, num_bytes, group.size, cluster)
+    inside = domain_s(collective, num_bytes, group, cluster)
     if collective == "all_to_all":
         outside = _all_to_all_s(num_bytes, group, cluster, copies_per_token)
     else:
@@ -150,9 +131,19 @@ def collective_s(
     return np.where((num_bytes > 0) & (group.size > 1), seconds, 0.0)
 
 
-def point_to_point_s(num_bytes: Array, *, crosses: Mask, cluster: ClusterSpec) -> Array:
-    """One message between neighbours, over the fabric where ``crosses``, else in the domain."""
-    level, fabric = cluster.node.scale_up, cluster.fabric
-    inside = level.latency_s + num_bytes / (level.bytes_per_s * level.efficiency_fraction)
-    across = fabric.latency_s + num_bytes / (fabric.bytes_per_s * fabric.efficiency_fraction)
-    return np.where(np.asarray(num_bytes) > 0, np.where(crosses, across, inside), 0.0)
+def point_to_point_s(num_bytes: Array, group: Group, cluster: ClusterSpec) -> Array:
+    """One message between neighbours of a group, over the innermost level that holds all of it.
+
+    ``latency + S / rate``; above the domain the rate is the least of the levels passed. Neighbours
+    inside one domain do not wait less than those that are farthest apart: a pipeline goes at the
+    pace of its slowest link. Zero for an empty message.
+    """
+    levels = list(zip(cluster.levels, group.members, strict=True))
+    rates = [level.achieved_bytes_per_s for level in cluster.levels]
+    outside = group.domain + 1
+    seconds = np.asarray(np.inf)
+    for index, (level, inside) in reversed(list(enumerate(levels))):
+        rate = min(rates[min(index, outside) : index + 1])
+        message = level.latency_s + num_bytes / rate
+        seconds = np.where(inside >= group.size, message, seconds)
+    return np.where(np.asarray(num_bytes) > 0, seconds, 0.0)

@@ -17,3 +17,5 @@ class Context:
     cluster: ClusterSpec
     traits: FrameworkTraits
     margin_fraction: float = 0.0
+    placements: tuple[str, ...] = ()
+    """Placements a search tries; empty: the framework's usual one."""

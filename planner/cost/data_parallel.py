@@ -76,7 +76,7 @@ def data_parallel_costs(
         layer_scatter = layer_scatter + layer_across
     backward_gather = layer_gather
     if states.zero3_secondary_weight_bytes:
-        domain = Group(size=group.local, local=group.local)
+        domain = group.part(group.local)
         backward_gather = _seconds_per_param("all_gather", layer_params, weights, domain, cluster)
     whole = kept_whole(strategy, states)
     each = (stage >= 2) & states.reduces_every_micro_batch & ~whole

@@ -1,7 +1,7 @@
-"""Where the ranks of a parallel group sit: how many of them share a scale-up domain.
+"""Where the ranks of a parallel group sit: how many of them share a group of each level.
 
-Axes are placed innermost first: tp, cp, dp (ep inside it; sharding inside replication), pp, as
-Megatron-LM does by default.
+The order in which axes are placed is the strategy's ``placement``, innermost first; ep lies inside
+dp, and sharding inside replication.
 """
 
 from dataclasses import dataclass
@@ -9,48 +9,112 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.spec.cluster import ClusterSpec
-from planner.spec.strategy import StrategyColumns
+from planner.spec.strategy import PLACEMENTS, StrategyColumns
 from planner.units import Array
+
+_PP_IS_INSIDE_DP = np.array([order.index("pp") < order.index("dp") for order in PLACEMENTS])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """A communication group: its size, and its members inside one scale-up domain."""
+    """A communication group: its members inside one group of each level of the cluster."""
 
-    size: Array
-    local: Array
+    members: tuple[Array, ...]
+    """Innermost level first, never decreasing; the last is the size of the group."""
+    domain: int = 0
+    """Which of the levels is the scale-up domain."""
+    spans: tuple[Array, ...] = ()
+    """Members along each dimension of the domain, where that is a torus or mesh."""
+
+    @property
+    def size(self) -> Array:
+        """Ranks of the group."""
+        return self.members[-1]
+
+    @property
+    def local(self) -> Array:
+        """Members inside one scale-up domain."""
+        return self.members[self.domain]
 
     @property
     def num_domains(self) -> Array:
         """Scale-up domains the group touches."""
         return np.ceil(self.size / self.local)
 
+    def part(self, size: Array) -> "Group":
+        """Return the first ``size`` neighbouring members as a group of their own."""
+        members = tuple(np.minimum(inside, size) for inside in self.members)
+        return Group(members=members, domain=self.domain, spans=self.spans)
+
+
+def _stride(axis: str, strategy: StrategyColumns) -> Array:
+    """Distance between neighbours of ``axis``: the product of the degrees placed inside it."""
+    inner = strategy.tp * strategy.cp
+    if axis == "tp":
+        return np.ones_like(strategy.tp)
+    if axis == "cp":
+        return strategy.tp
+    pp_inside = _PP_IS_INSIDE_DP[strategy.placement]
+    if axis == "pp":
+        return inner * np.where(pp_inside, 1, strategy.dp)
+    between = np.where(pp_inside, strategy.pp, 1)
+    shard = strategy.dp // strategy.dp_replicate
+    without_cp = strategy.tp * between
+    return {
+        "ep": inner * between,
+        "dp_shard": inner * between,
+        "dp_shard_cp": without_cp,
+        "expert_dp_shard": inner * between * strategy.ep,
+        "expert_dp_shard_cp": without_cp * strategy.ep,
+        "dp_replicate": inner * between * shard,
+    }[axis]
+
+
+def _size(axis: str, strategy: StrategyColumns) -> Array:
+    shard = strategy.dp // strategy.dp_replicate
+    size: Array
+    if axis == "dp_shard":
+        size = shard
+    elif axis == "dp_shard_cp":
+        size = shard * strategy.cp
+    elif axis == "expert_dp_shard":
+        size = np.maximum(shard // strategy.ep, 1)
+    elif axis == "expert_dp_shard_cp":
+        size = np.maximum(shard * strategy.cp // strategy.ep, 1)
+    else:
+        size = getattr(strategy, axis)
+    return size
+
+
+def _spans(size: Array, stride: Array, dims: tuple[int, ...]) -> tuple[Array, ...]:
+    """Members along each dimension of a torus whose places are counted along the first one first.
+
+    Dimension d covers places [S_d, S_d · n_d), S_d the product of the dimensions before it; the
+    group covers [stride, stride · size).
+    """
+    spans, below = [], 1
+    for length in dims:
+        first = np.maximum(stride, below)
+        last = np.minimum(stride * size, below * length)
+        spans.append(np.maximum(last // first, 1))
+        below *= length
+    return tuple(spans)
+
 
 def group_of(axis: str, strategy: StrategyColumns, cluster: ClusterSpec) -> Group:
     """Place ``axis`` with stride equal to the product of the axes inside it.
 
-    ``local = min(degree, max(1, domain // stride))``.
+    Inside one group of N accelerators: ``min(degree, max(1, N // stride))`` members. Under a
+    placement with pp inside dp, groups that also span cp (which then is 1) are those of dp alone.
     """
-    shard = strategy.dp // strategy.dp_replicate
-    stride = {
-        "tp": np.ones_like(strategy.tp),
-        "cp": strategy.tp,
-        "ep": strategy.tp * strategy.cp,
-        "dp_shard": strategy.tp * strategy.cp,
-        "dp_shard_cp": strategy.tp,
-        "expert_dp_shard": strategy.tp * strategy.cp * strategy.ep,
-        "expert_dp_shard_cp": strategy.tp * strategy.ep,
-        "dp_replicate": strategy.tp * strategy.cp * shard,
-        "pp": strategy.tp * strategy.cp * strategy.dp,
-    }[axis]
-    size = {
-        "dp_shard": shard,
-        "dp_shard_cp": shard * strategy.cp,
-        "expert_dp_shard": np.maximum(shard // strategy.ep, 1),
-        "expert_dp_shard_cp": np.maximum(shard * strategy.cp // strategy.ep, 1),
-    }.get(axis)
-    if size is None:
-        size = getattr(strategy, axis)
-    domain = min(cluster.node.scale_up.num_accelerators, cluster.num_accelerators)
-    local = np.minimum(size, np.maximum(1, domain // stride))
-    return Group(size=size, local=np.maximum(local, 1))
+    size, stride = _size(axis, strategy), _stride(axis, strategy)
+    inside = tuple(
+        np.minimum(size, np.maximum(1, level.num_accelerators // stride))
+        for level in cluster.levels[:-1]
+    )
+    dims = cluster.domain.dims
+    return Group(
+        members=(*inside, size),
+        domain=cluster.num_inner_levels,
+        spans=_spans(size, stride, dims) if dims else (),
+    )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from planner.cost.context import Context
 from planner.errors import InputError, Problem
 from planner.search.legality import violations
-from planner.spec.strategy import OFFLOAD_CODES, Strategy
+from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, Strategy
 
 OPTIONS = {"num_micro_batches": "global_batch"}
 """Options that decide what has no option of its own."""
@@ -37,6 +37,7 @@ class LayoutRequest:
     recompute_layers: int | None = None
     """Layers of every stage under the policy; all of them when None."""
     offload: str = "none"
+    placement: str = PLACEMENT_NAMES[0]
     layers_per_stage: tuple[int, ...] | None = None
 
 
@@ -80,6 +81,9 @@ def option_problems(request: LayoutRequest) -> list[tuple[str, str]]:
         problems.append(
             ("--offload", f"unknown offload {request.offload!r}; allowed are {allowed}")
         )
+    if request.placement not in PLACEMENT_NAMES:
+        text = f"unknown order {request.placement!r}; allowed are {', '.join(PLACEMENT_NAMES)}"
+        problems.append(("--placement", text))
     if request.recompute_layers is not None and request.recompute_layers < 1:
         problems.append(
             ("--recompute-layers", f"must be at least 1; given {request.recompute_layers}")
@@ -144,6 +148,7 @@ def _fill(context: Context, request: LayoutRequest) -> Strategy:
         num_micro_batches=-(-batch // (dp * request.micro_batch)),
         sequence_parallel=shards_sequence,
         offload=request.offload,
+        placement=request.placement,
         layers_per_stage=layers,
         selective_layers_per_stage=chosen if request.recompute == "selective" else none,
         recompute_layers_per_stage=chosen if request.recompute == "full" else none,

@@ -10,7 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from planner.cost import buffers, build, collectives, data_parallel, kernels, memory, offload, stage
+from planner.collectives.cost import busbw_factor
+from planner.collectives.fitted import fitted_s
+from planner.collectives.ring import ring_s
+from planner.cost import (
+    buffers,
+    build,
+    collectives,
+    data_parallel,
+    domain,
+    kernels,
+    memory,
+    offload,
+    stage,
+)
 from planner.cost.context import Context
 from planner.layers import attention, block, mlp
 from planner.schedules import interleaved, one_f_one_b
@@ -27,7 +40,7 @@ class Term:
     """Dotted paths such as strategy.tp or traits.states.weight_bytes."""
 
 
-_RING = (collectives.collective_s, collectives.ring_s, collectives.busbw_factor)
+_RING = (collectives.collective_s, domain.domain_s, fitted_s, ring_s, busbw_factor)
 _SCALE_UP = ("node.scale_up.bytes_per_s", "node.scale_up.efficiency_fraction")
 _FABRIC = ("cluster.fabric.bytes_per_s", "cluster.fabric.efficiency_fraction")
 _HBM = ("accelerator.hbm_bytes_per_s", "accelerator.memory_bound_fraction")

@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.search.interleaving import missing_layers
-from planner.spec.strategy import OFFLOAD_CODES
+from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES
 from planner.units import Array, Mask
 
 Columns = Mapping[str, Array]
@@ -202,6 +202,32 @@ def offload_has_room(context: Context, columns: Columns) -> Mask:
     return np.asarray(legal & (~_code_has(columns, "nvme") | nvme))
 
 
+def placement_offered(context: Context, columns: Columns) -> Mask:
+    """The framework offers the placement; with pp inside dp, ep and cp are 1."""
+    names = context.traits.support.placements
+    offered = np.array([name in names for name in PLACEMENT_NAMES])[columns["placement"]]
+    mixed = (columns["pp"] > 1) & (columns["ep"] * columns["cp"] > 1)
+    return np.asarray(offered & ~(mixed & (columns["placement"] != 0)))
+
+
+def placement_matters(context: Context, columns: Columns) -> Mask:
+    """Only the usual placement where pp or dp is 1, or no network level divides them."""
+    inner = columns["tp"] * columns["cp"]
+    whole = inner * columns["dp"] * columns["pp"]
+    sizes = [level.num_accelerators for level in context.cluster.levels[:-1]]
+    divided = np.any([(inner < size) & (size < whole) for size in sizes], axis=0)
+    differs = divided & (columns["dp"] > 1) & (columns["pp"] > 1)
+    return np.asarray(differs | (columns["placement"] == _usual_placement(context)))
+
+
+def _usual_placement(context: Context) -> int:
+    return PLACEMENT_NAMES.index(context.traits.support.placements[0])
+
+
+def _placements(context: Context) -> str:
+    return f"{context.traits.name} offers {', '.join(context.traits.support.placements)}"
+
+
 def _zero_stages(context: Context) -> str:
     support = context.traits.support
     piped = ", ".join(map(str, support.zero_stages_with_pp)) or "none"
@@ -291,4 +317,6 @@ RULES: tuple[Rule, ...] = (
     _rule(zero_needs_replicas, "zero_stage", "dp", "cp", "pp", "offload", only_prunes=True),
     _rule(offload_offered, "zero_stage", "pp", "offload", allowed=_offloads),
     _rule(offload_has_room, "offload"),
+    _rule(placement_offered, "pp", "ep", "cp", "placement", allowed=_placements),
+    _rule(placement_matters, "tp", "cp", "dp", "pp", "placement", only_prunes=True),
 )

@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.search.rules import RULES, Rule
-from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns
+from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, StrategyColumns
 from planner.units import Array
 
 MAX_MICRO_BATCH = 64
@@ -42,6 +42,7 @@ def dimension_values(context: Context) -> dict[str, list[int]]:
     model, job, cluster = context.model, context.job, context.cluster
     domain = cluster.node.scale_up.num_accelerators
     tp = {d for d in divisors(model.num_heads) if d <= domain} | {1, 2, 4, 8}
+    placements = context.placements or context.traits.support.placements[:1]
     powers = [2**i for i in range(cluster.num_accelerators.bit_length())]
     cp = powers if job.seq_len >= LONG_SEQUENCE_TOKENS else [1]
     return {
@@ -59,6 +60,7 @@ def dimension_values(context: Context) -> dict[str, list[int]]:
         "offload": [
             i for i, code in enumerate(OFFLOAD_CODES) if code in context.traits.support.offload
         ],
+        "placement": [PLACEMENT_NAMES.index(name) for name in placements],
     }
 
 

@@ -1,10 +1,20 @@
 """ClusterSpec: accelerators, the node they sit in, and the network levels above it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+Topology = Literal[
+    "switch",
+    "ring",
+    "fully_connected",
+    "mesh_2d",
+    "torus_2d",
+    "torus_3d",
+    "hybrid_cube_mesh",
+]
 Dtype = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
 
 
@@ -48,13 +58,15 @@ class AttentionEfficiency:
 class CollectiveFit:
     """Measured collective on ``num_ranks`` of one scale-up domain.
 
-    ``t = min_i(latency_s[i] + busbw_factor · bytes / busbw_bytes_per_s[i])``: two protocols of
-    the library, of which the faster is taken.
+    ``latency_s[i] + busbw_factor · bytes / busbw_bytes_per_s[i]``, where i counts the
+    ``switch_bytes`` at or below the message: the library changes protocol or algorithm there.
     """
 
     num_ranks: int
     latency_s: tuple[float, ...]
     busbw_bytes_per_s: tuple[float, ...]
+    switch_bytes: tuple[float, ...] = ()
+    """Rising, one less than there are regimes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,13 +101,56 @@ class LevelSpec:
     """One network level: groups of ``num_accelerators`` that reach each other through it."""
 
     name: str
+    topology: Topology = "switch"
     num_accelerators: int
     """Accelerators inside one group of this level; the outermost level spans the cluster."""
     bytes_per_s: float
-    """Per direction and accelerator, datasheet."""
+    """Per direction and accelerator, datasheet; of a torus or mesh, along one dimension."""
     latency_s: float
+    """Of one hop between neighbours through this level."""
     efficiency_fraction: float
     """What large collectives reach of ``bytes_per_s``."""
+    oversubscription: float = 1.0
+    """Rate of the accelerators' ports below over the rate of the links into this level."""
+    reduces_in_network: bool = False
+    """Its switches add vectors on the way (SHARP, NVLink SHARP)."""
+    dims: tuple[int, ...] = ()
+    """Members along each dimension of a torus or mesh; empty otherwise."""
+
+    @property
+    def achieved_bytes_per_s(self) -> float:
+        """What all accelerators get at once: ``bytes_per_s · efficiency / oversubscription``."""
+        return self.bytes_per_s * self.efficiency_fraction / self.oversubscription
+
+    def within(self, num_accelerators: int) -> "LevelSpec":
+        """Return this level in a machine of so many accelerators; a torus becomes a slice."""
+        if num_accelerators >= self.num_accelerators:
+            return self
+        dims = slice_dims(num_accelerators, self.dims)
+        return replace(self, num_accelerators=num_accelerators, dims=dims)
+
+
+def slice_dims(num_members: int, largest: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the most cubic dimensions of a slice of a torus, shortest first.
+
+    Their product is ``num_members``, and none is longer than its dimension of the whole torus;
+    where there is no such shape, one long dimension: a line through it.
+    """
+    if not largest:
+        return ()
+    *rest, longest = sorted(largest)
+    if not rest:
+        return (num_members,)
+    for last in sorted(_divisors(num_members)):
+        shorter = slice_dims(num_members // last, tuple(rest))
+        fits = all(d <= most for d, most in zip(shorter, rest, strict=True))
+        if shorter[-1] <= last <= longest and fits:
+            return (*shorter, last)
+    return (*(1 for _ in rest), num_members)
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +162,8 @@ class NodeSpec:
     num_accelerators: int
     scale_up: LevelSpec
     """The NVLink/xGMI/ICI/PCIe domain; may be larger than one node (NVL72)."""
+    package: LevelSpec | None = None
+    """Devices that share one package and are joined closer than the domain (MI250X, Max 1550)."""
     nic_bytes_per_s: float
     """All network ports of the node together, one direction; 0: no network known."""
     fabric: str
@@ -129,7 +186,27 @@ class ClusterSpec:
     node: NodeSpec
     num_nodes: int
     fabric: LevelSpec
+    """The outermost level; spans the cluster."""
+    inner_fabric: tuple[LevelSpec, ...] = ()
+    """Levels between the scale-up domain and the outermost one (leaf, pod), smallest first."""
     assumptions: tuple[str, ...] = ()
+
+    @cached_property
+    def levels(self) -> tuple[LevelSpec, ...]:
+        """All levels, innermost to outermost; none is larger than the cluster."""
+        package = () if self.node.package is None else (self.node.package,)
+        inner = (*package, self.node.scale_up, *self.inner_fabric)
+        return (*(level.within(self.num_accelerators) for level in inner), self.fabric)
+
+    @property
+    def num_inner_levels(self) -> int:
+        """Levels below the scale-up domain, whose place in ``levels`` this is."""
+        return 0 if self.node.package is None else 1
+
+    @property
+    def domain(self) -> LevelSpec:
+        """The scale-up domain, no larger than the cluster."""
+        return self.levels[self.num_inner_levels]
 
     @property
     def accelerator(self) -> AcceleratorSpec:

@@ -14,6 +14,9 @@ OFFLOAD_CODES = (
     "optimizer+parameters:nvme",
     "activations:host",
 )
+PLACEMENTS = (("tp", "cp", "ep", "dp", "pp"), ("tp", "cp", "ep", "pp", "dp"))
+"""Orders in which the axes are placed on the cluster, innermost first."""
+PLACEMENT_NAMES = tuple("-".join(order) for order in PLACEMENTS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,8 @@ class StrategyColumns:
     sequence_parallel: Array
     offload: Array
     """Index into OFFLOAD_CODES."""
+    placement: Array
+    """Index into PLACEMENTS."""
 
     @property
     def num_gpus(self) -> Array:
@@ -82,6 +87,8 @@ class Strategy:
     """Layers of each stage that are recomputed in full."""
     dp_replicate: int = 1
     """Replicas of the sharding group (hybrid sharding); states shard over dp / dp_replicate."""
+    placement: str = PLACEMENT_NAMES[0]
+    """Axes from the innermost network level outwards."""
 
     @property
     def num_gpus(self) -> int:
@@ -126,4 +133,5 @@ class Strategy:
             num_micro_batches=one(self.num_micro_batches),
             sequence_parallel=one(int(self.sequence_parallel)),
             offload=one(OFFLOAD_CODES.index(self.offload)),
+            placement=one(PLACEMENT_NAMES.index(self.placement)),
         )

@@ -193,6 +193,8 @@ class SupportTraits:
     uneven_stages: bool
     vocab_padding: int
     """Vocabulary is padded to a multiple of this times tp (1: no padding)."""
+    placements: tuple[str, ...]
+    """Orders in which it places the axes on the ranks, innermost first; the usual one first."""
     vendors: tuple[str, ...]
     """Makers of accelerators it is made for."""
 

@@ -55,7 +55,7 @@ _RULES = (
     _Rule(gpu=r"gb300", node="gb300-tray"),
     _Rule(gpu=r"v100-32gb-sxm2", inter=r"Omni-Path", node="jean-zay-v100"),
     _Rule(gpu=r"v100-32gb", node="dgx-2"),
-    _Rule(gpu=r"mi250x-gcd", node="frontier"),
+    _Rule(gpu=r"mi250x-gcd", node="frontier-node"),
 )
 
 

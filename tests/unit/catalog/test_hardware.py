@@ -100,10 +100,11 @@ def test_dgx_h100_is_converted_to_base_units() -> None:
     assert node.host_memory_bytes == 2048 * 2**30
     assert node.host_link_bytes_per_s == pytest.approx(52e9)
     assert node.nvme_bytes == pytest.approx(30.72e12)
-    fit = node.accelerator.collectives["all_reduce"][-1]
-    assert fit.num_ranks == 8
-    assert fit.busbw_bytes_per_s == pytest.approx((241e9, 458e9))
-    assert fit.latency_s == pytest.approx((18e-6, 65.4e-6))
+    fit = node.accelerator.collectives["all_reduce"][0]
+    assert fit.num_ranks == 2
+    assert fit.switch_bytes == pytest.approx((1448 * 1024,))
+    assert fit.busbw_bytes_per_s == pytest.approx((132e9, 301.4e9))
+    assert fit.latency_s == pytest.approx((6.793e-6, 20.9e-6))
 
 
 def test_omni_path_is_a_fit_on_the_bloom_runs() -> None:
@@ -153,11 +154,31 @@ def test_several_problems_of_a_file_are_reported_at_once() -> None:
     assert "fp16_dense_tflops" in problems["bf16_dense_tflops"]
 
 
-def test_collective_lists_of_different_length_are_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "values", "message"),
+    [
+        ("busbw_gb_per_s", "[57.6]", "must list as many values"),
+        ("switch_kib", "[1, 2]", "one value between each two of the 2 regimes; given 2"),
+        ("switch_kib", "[-1]", "greater than 0"),
+    ],
+)
+def test_collective_lists_that_do_not_match_are_an_error(
+    key: str, values: str, message: str, tmp_path: Path
+) -> None:
     text = (hwdb_dir() / "accelerators" / "a100-sxm-80.yaml").read_text(encoding="utf-8")
     path = tmp_path / "mine.yaml"
-    path.write_text(text.replace("[57.6, 191]", "[57.6]"), encoding="utf-8")
-    with pytest.raises(InputError, match="must list as many values"):
+    changed = re.sub(rf"({key}: {{value: )\[[^]]*\]", rf"\g<1>{values}", text, count=1)
+    path.write_text(changed, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        load_accelerator(path)
+
+
+def test_switch_points_of_a_collective_rise(tmp_path: Path) -> None:
+    text = (hwdb_dir() / "accelerators" / "a100-sxm-80.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "mine.yaml"
+    changed = re.sub(r"(switch_kib: {value: )\[(\d+), (\d+)", r"\1[\3, \2", text, count=1)
+    path.write_text(changed, encoding="utf-8")
+    with pytest.raises(InputError, match="switch_kib must rise"):
         load_accelerator(path)
 
 
@@ -174,7 +195,7 @@ def test_rows_show_vendor_units_and_sources() -> None:
     row = rows["hbm_gb_per_s"]
     assert (row.value, row.unit, row.basis) == ("3350", "GB/s", "read")
     assert row.source.startswith("stas00/ml-engineering compute/accelerator/README.md @744d01e")
-    assert rows["collectives.all_reduce[2].busbw_gb_per_s"].value == "241, 458"
+    assert rows["collectives.all_reduce[0].busbw_gb_per_s"].value == "132, 301.4"
     node = describe_node("dgx-h100")
     assert node.texts["accelerator"] == "h100-sxm"
     units = {row.name: row.unit for row in node.rows}

@@ -6,7 +6,7 @@ from planner.cost.collectives import collective_s
 from planner.cost.topology import Group
 
 CLUSTER = load_cluster("8xdgx-h100")
-GROUP = Group(size=np.array([64]), local=np.array([8]))
+GROUP = Group(members=(np.array([8]), np.array([64])))
 
 
 def remote_s(num_bytes: float, copies: float) -> float:

@@ -1,0 +1,1 @@
+"""Collective algorithms as formulas: time, rounds and bytes per rank."""

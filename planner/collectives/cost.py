@@ -1,0 +1,76 @@
+"""What every formula of this package shares: the cost, the link, the bus bandwidth factor.
+
+Sizes follow nccl-tests: all-reduce and broadcast, the vector; all-gather, the gathered vector;
+reduce-scatter, the input vector; all-to-all, one rank's send buffer; p2p, the message.
+
+Every algorithm is a function of the size S, the number of ranks n and a link (latency α of one
+round, B bytes per second that one rank sends). Left out everywhere: the time to add, the launch
+of kernels, contention with other groups.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from planner.spec.library import Kind
+from planner.units import Array
+
+Number: TypeAlias = Array | float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """What joins a rank to the others of its level."""
+
+    latency_s: Number
+    bytes_per_s: Number
+    """That one rank can send, and receive at the same time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveCost:
+    """What a collective takes; arrays broadcast."""
+
+    time_s: Array
+    rounds: Array
+    """Messages that must follow each other."""
+    sent_bytes: Array
+    """By the busiest rank."""
+
+
+def busbw_factor(kind: Kind, num_ranks: Number) -> Array:
+    """Share of the vector each rank must move: 2(n-1)/n for all-reduce, (n-1)/n otherwise.
+
+    One for broadcast and p2p. Source: nccl-tests, doc/PERFORMANCE.md. Zero for a group of one.
+    """
+    n = np.asarray(num_ranks, dtype=float)
+    if kind in ("broadcast", "p2p"):
+        return np.where(n > 1, 1.0, 0.0)
+    share: Array = (n - 1.0) / n
+    return 2.0 * share if kind == "all_reduce" else share
+
+
+def cost_of(
+    num_bytes: Number, num_ranks: Number, link: Link, *, rounds: Number, sent_bytes: Number
+) -> CollectiveCost:
+    """α–β time: ``rounds · α + sent bytes / B``; nothing for one rank or an empty message.
+
+    Source: Hockney 1994; Thakur, Rabenseifner, Gropp 2005, section 3.
+    """
+    works = (np.asarray(num_bytes) > 0) & (np.asarray(num_ranks) > 1)
+    rounds, sent = np.where(works, rounds, 0.0), np.where(works, sent_bytes, 0.0)
+    seconds = rounds * link.latency_s + sent / link.bytes_per_s
+    return CollectiveCost(time_s=seconds, rounds=rounds, sent_bytes=sent)
+
+
+def log2_up(num_ranks: Number) -> Array:
+    """Return ⌈log2 n⌉, 0 for one rank."""
+    result: Array = np.ceil(np.log2(np.maximum(np.asarray(num_ranks, dtype=float), 1.0)))
+    return result
+
+
+def log2_down(num_ranks: Number) -> Array:
+    """Return ⌊log2 n⌋."""
+    result: Array = np.floor(np.log2(np.maximum(np.asarray(num_ranks, dtype=float), 1.0)))
+    return result

@@ -1,0 +1,72 @@
+"""Tori and meshes: one ring per dimension, a part of the vector starting in each."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.collectives.cost import CollectiveCost, Link, Number
+from planner.spec.library import Kind
+from planner.units import Array
+
+
+def _bandwidth_bytes(num_bytes: Array, dims: Sequence[int]) -> tuple[Array, float]:
+    """Bytes in sequence along one dimension's link, and bytes sent per rank, reduce-scatter.
+
+    The vector is cut into as many parts as there are dimensions. Part i takes the dimensions in
+    the order i, i+1, ... and shrinks on the way; each step lasts as long as its largest part.
+    """
+    count = len(dims)
+    busy = 0.0
+    for step in range(count):
+        moved = []
+        for part in range(count):
+            before = math.prod(dims[(part + i) % count] for i in range(step))
+            here = dims[(part + step) % count]
+            moved.append((here - 1) / here / before / count)
+        busy += max(moved)
+    total = math.prod(dims)
+    return np.asarray(num_bytes, dtype=float) * busy, (total - 1) / total
+
+
+def grid_collective(
+    kind: Kind, num_bytes: Number, dims: Sequence[int], link: Link, *, wraps: bool
+) -> CollectiveCost:
+    """Reduce-scatter along x, y, z, all-gather back: ``2 Σ(d_i - 1) α + 2 max-part bytes / B``.
+
+    On equal dimensions the bytes are ``2(n-1)/n · S/D`` for D dimensions: all links work at
+    once. B counts one dimension, both directions of travel. A mesh has no link back: its rings
+    go out over every second rank and back over the others, so a round passes two links and half
+    of B is left. Reduce-scatter and all-gather are one half of it. Sources: Mikami et al. 2018
+    (2D torus); Kumar, Jouppi 2020 (2D mesh), Ying et al. 2018; recalled. Dimensions
+    of one member drop out.
+    """
+    long = [d for d in dims if d > 1]
+    size = np.asarray(num_bytes, dtype=float)
+    if not long:
+        zero = np.zeros_like(size)
+        return CollectiveCost(time_s=zero, rounds=zero, sent_bytes=zero)
+    phases = 2.0 if kind == "all_reduce" else 1.0
+    slower = 1.0 if wraps else 2.0
+    busy, share = _bandwidth_bytes(size, long)
+    rounds = np.where(size > 0, phases * sum(d - 1 for d in long), 0.0)
+    seconds = slower * (rounds * link.latency_s + phases * busy / link.bytes_per_s)
+    return CollectiveCost(time_s=seconds, rounds=rounds, sent_bytes=phases * share * size)
+
+
+def torus_2d_all_reduce(num_bytes: Number, x: int, y: int, link: Link) -> CollectiveCost:
+    """2D torus: ``2(x + y - 2) α + 2(n-1)/n · S/(2B)`` for x = y. Source: Mikami et al. 2018."""
+    return grid_collective("all_reduce", num_bytes, (x, y), link, wraps=True)
+
+
+def mesh_2d_all_reduce(num_bytes: Number, x: int, y: int, link: Link) -> CollectiveCost:
+    """2D mesh: twice the time of the torus. Source: Kumar, Jouppi 2020."""
+    return grid_collective("all_reduce", num_bytes, (x, y), link, wraps=False)
+
+
+def torus_3d_all_reduce(num_bytes: Number, x: int, y: int, z: int, link: Link) -> CollectiveCost:
+    """3D torus: ``2(x + y + z - 3) α + 2(n-1)/n · S/(3B)`` for equal sides.
+
+    Source: Jouppi et al. 2023 (TPU v4).
+    """
+    return grid_collective("all_reduce", num_bytes, (x, y, z), link, wraps=True)

@@ -1,0 +1,253 @@
+"""Algorithms on a hierarchy of levels: what each level carries, and which one is the bottleneck.
+
+A group has ``members[l]`` units of level l in every unit of level l + 1. Below level l a unit
+holds ``below`` ranks, with it ``upto`` ranks; n in all. Each rank has its own port at each level.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from planner.collectives.algorithms import BY_NAME, Flat, Placement
+from planner.collectives.cost import CollectiveCost, Link, Number
+from planner.collectives.grid import grid_collective
+from planner.collectives.in_network import sharp_all_reduce
+from planner.spec.cluster import Topology
+from planner.spec.library import Kind
+from planner.units import Array
+
+MESHES: tuple[Topology, ...] = ("mesh_2d",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupLevel:
+    """One level as a group sees it."""
+
+    name: str
+    members: int
+    """Units of this level that the group has in each unit of the next one."""
+    latency_s: float
+    bytes_per_s: float
+    """What one rank achieves through this level, one direction; along one dimension of a grid."""
+    topology: Topology = "switch"
+    dims: tuple[int, ...] = ()
+    reduces_in_network: bool = False
+
+    @property
+    def link(self) -> Link:
+        """What joins a rank to the others through this level."""
+        return Link(latency_s=self.latency_s, bytes_per_s=self.bytes_per_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelCost:
+    """The share of one level; bytes pass the busiest rank's port."""
+
+    name: str
+    time_s: Array
+    rounds: Array
+    sent_bytes: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedCost:
+    """An algorithm on a hierarchy: the whole, and each level's share."""
+
+    algorithm: str
+    total: CollectiveCost
+    levels: tuple[LevelCost, ...]
+
+    @property
+    def bottleneck(self) -> str:
+        """Level with the largest share of the time; of the first size where there are several."""
+        times = [float(np.ravel(level.time_s)[0]) for level in self.levels]
+        return self.levels[int(np.argmax(times))].name if times else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Level:
+    """A level with the ranks below it and up to it, and the group's size."""
+
+    level: GroupLevel
+    below: int
+    upto: int
+    num_ranks: int
+
+
+def _levels(levels: Sequence[GroupLevel]) -> list[_Level]:
+    upto = list(accumulate((level.members for level in levels), lambda a, b: a * b))
+    below = [1, *upto[:-1]]
+    return [
+        _Level(level=level, below=b, upto=u, num_ranks=upto[-1])
+        for level, b, u in zip(levels, below, upto, strict=True)
+    ]
+
+
+def _around(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
+    """A ring through all ranks: each level sees its own hops, its ports share the stream.
+
+    ``c (n_l - 1) n / upto`` of the ring's c(n-1) rounds; bytes of the whole ring over ``below``
+    ports. Source: NCCL, src/graph/tuning.cc (inter-node steps of a ring).
+    """
+    one = flat(num_bytes, at.level.members, at.level.link)
+    whole = flat(num_bytes, at.num_ranks, at.level.link)
+    rounds = one.rounds * (at.num_ranks / at.upto)
+    return _cost(at.level, rounds, np.where(one.rounds > 0, whole.sent_bytes / at.below, 0.0))
+
+
+def _tree(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
+    """Trees of trees, pipelined: every level's depth, bytes over ``below`` ports."""
+    one = flat(num_bytes, at.level.members, at.level.link)
+    return _cost(at.level, one.rounds, one.sent_bytes / at.below)
+
+
+def _shards(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
+    """One level after the other, on what the levels below have left: S over ``below``.
+
+    Reduce-scatter inwards to outwards, all-gather back. Source: Cho et al. 2019 (BlueConnect),
+    recalled.
+    """
+    return flat(np.asarray(num_bytes, dtype=float) / at.below, at.level.members, at.level.link)
+
+
+def _whole(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
+    """One level after the other, each with the whole vector."""
+    return flat(num_bytes, at.level.members, at.level.link)
+
+
+def _peers(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
+    """One partner after the other: of n - 1, ``upto - below`` are first met at this level."""
+    whole = flat(num_bytes, at.num_ranks, at.level.link)
+    share = (at.upto - at.below) / max(at.num_ranks - 1, 1)
+    return _cost(at.level, whole.rounds * share, whole.sent_bytes * share)
+
+
+def _all_peers(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
+    """All partners at once, levels beside each other: the same bytes, every level's rounds."""
+    whole = flat(num_bytes, at.num_ranks, at.level.link)
+    share = (at.upto - at.below) / max(at.num_ranks - 1, 1)
+    slowest = whole.time_s - whole.rounds * at.level.latency_s
+    rounds = np.where(share > 0, whole.rounds, 0.0)
+    return CollectiveCost(
+        time_s=rounds * at.level.latency_s + slowest * share,
+        rounds=rounds,
+        sent_bytes=whole.sent_bytes * share,
+    )
+
+
+def _cost(level: GroupLevel, rounds: Array, sent_bytes: Array) -> CollectiveCost:
+    seconds = rounds * level.latency_s + sent_bytes / level.bytes_per_s
+    return CollectiveCost(time_s=seconds, rounds=rounds, sent_bytes=sent_bytes)
+
+
+_SHARES: dict[Placement, Callable[[Flat, Number, _Level], CollectiveCost]] = {
+    "around": _around,
+    "tree": _tree,
+    "shards": _shards,
+    "whole": _whole,
+    "peers": _peers,
+    "all_peers": _all_peers,
+}
+_BY_TOPOLOGY: Mapping[Topology, str] = {
+    "switch": "halving-doubling",
+    "ring": "ring",
+    "hybrid_cube_mesh": "ring",
+    "fully_connected": "direct",
+}
+
+
+def _on_grid(kind: Kind, level: GroupLevel) -> Flat:
+    def grid(num_bytes: Number, _: Number, link: Link) -> CollectiveCost:
+        return grid_collective(
+            kind, num_bytes, level.dims, link, wraps=level.topology not in MESHES
+        )
+
+    return grid
+
+
+def _flat_of(name: str, kind: Kind, at: _Level) -> Flat:
+    """The formula an algorithm uses on a level: its own, or the one that suits the level."""
+    level = at.level
+    if name == "multi-dimensional":
+        return _on_grid(kind, level) if level.dims else BY_NAME[_suiting(level)].flat[kind]
+    if name == "in-network" and not level.reduces_in_network:
+        return BY_NAME["ring"].flat[kind]
+    if name == "in-network" and at.below > 1 and kind == "all_reduce":
+        return sharp_all_reduce
+    if name == "leader" and at.upto == at.num_ranks:
+        return BY_NAME["ring"].flat[kind]
+    return BY_NAME[name].flat[kind]
+
+
+def _suiting(level: GroupLevel) -> str:
+    """Ring on a ring, direct where fully connected, halving-doubling on a switch.
+
+    Source: Cho et al. 2019 (BlueConnect); Rashidi et al. 2022 (Themis).
+    """
+    return _BY_TOPOLOGY[level.topology]
+
+
+def unsuitable(name: str, kind: Kind, levels: Sequence[GroupLevel]) -> str:
+    """Return why an algorithm cannot do a collective on these levels, or an empty text."""
+    if kind not in BY_NAME[name].flat:
+        able = [known for known, algorithm in BY_NAME.items() if kind in algorithm.flat]
+        return f"does no {kind}; allowed are {', '.join(able)}"
+    if name == "in-network" and not any(level.reduces_in_network for level in levels):
+        return "needs a level whose switches reduce (NVLink SHARP, SHARP); there is none"
+    return ""
+
+
+def place(name: str, kind: Kind, num_bytes: Number, levels: Sequence[GroupLevel]) -> PlacedCost:
+    """Return what an algorithm takes on a hierarchy, whole and by level.
+
+    ``around`` and ``tree`` are pipelined: the levels' latencies add up, the slowest stream
+    counts. ``all_peers`` uses all levels at once: the slowest one counts. The others run level by
+    level: the sum. See the functions of this module for each share.
+    """
+    placement = BY_NAME[name].placement
+    places = _levels(levels)
+    shares = [_SHARES[placement](_flat_of(name, kind, at), num_bytes, at) for at in places]
+    together = {"around": _pipelined, "tree": _pipelined, "all_peers": _at_once}
+    return PlacedCost(
+        algorithm=name,
+        total=together.get(placement, _in_sequence)(shares, levels),
+        levels=tuple(
+            LevelCost(
+                name=level.name,
+                time_s=share.time_s,
+                rounds=share.rounds,
+                sent_bytes=share.sent_bytes,
+            )
+            for level, share in zip(levels, shares, strict=True)
+        ),
+    )
+
+
+def _in_sequence(shares: Sequence[CollectiveCost], _: Sequence[GroupLevel]) -> CollectiveCost:
+    return CollectiveCost(
+        time_s=np.add.reduce([share.time_s for share in shares]),
+        rounds=np.add.reduce([share.rounds for share in shares]),
+        sent_bytes=np.add.reduce([share.sent_bytes for share in shares]),
+    )
+
+
+def _pipelined(shares: Sequence[CollectiveCost], levels: Sequence[GroupLevel]) -> CollectiveCost:
+    waits = [share.rounds * level.latency_s for share, level in zip(shares, levels, strict=True)]
+    streams = [
+        share.sent_bytes / level.bytes_per_s for share, level in zip(shares, levels, strict=True)
+    ]
+    return CollectiveCost(
+        time_s=np.add.reduce(waits) + np.maximum.reduce(streams),
+        rounds=np.add.reduce([share.rounds for share in shares]),
+        sent_bytes=np.maximum.reduce([share.sent_bytes for share in shares]),
+    )
+
+
+def _at_once(shares: Sequence[CollectiveCost], _: Sequence[GroupLevel]) -> CollectiveCost:
+    return CollectiveCost(
+        time_s=np.maximum.reduce([share.time_s for share in shares]),
+        rounds=np.maximum.reduce([share.rounds for share in shares]),
+        sent_bytes=np.add.reduce([share.sent_bytes for share in shares]),
+    )
