@@ -96,7 +96,7 @@ def scale(
         seq_len=seq_len,
         tokens=tokens,
         margin_percent=margin,
-        num_accelerators=clusters[-1].num_accelerators if clusters else None,
+        num_accelerators=clusters[-1].num_accelerators if clusters else 1,
     )
     if weak:
         given = global_batch is not None or global_batch_tokens is not None

@@ -100,6 +100,11 @@ class Scaling:
         """The plan on the fewest GPUs."""
         return self.fitting[0][1]
 
+    @property
+    def largest(self) -> Plan:
+        """The plan on the most GPUs."""
+        return self.fitting[-1][1]
+
     def speed_up(self, plan: Plan) -> float:
         """Tokens per second over those of the base."""
         return plan.estimate.tokens_per_s / self.base.estimate.tokens_per_s

@@ -14,7 +14,7 @@ from planner.plans.plan import Plan
 from planner.plans.scaling import BITE_FRACTION, Point, Scaling, gpus_for_deadline, shares
 from planner.report.json import plan_dict
 from planner.report.plot import line_chart
-from planner.report.text import layout, layout_axes
+from planner.report.text import layout, layout_axes, print_notes
 from planner.units import format_count, format_seconds
 
 SCHEMA_VERSION = 1
@@ -141,7 +141,7 @@ def print_scaling(
     result: Scaling, notes: Sequence[str], days: float | None, console: Console
 ) -> None:
     """Print inputs, both tables, where limits bite, and whether a deadline is met."""
-    context = result.base.context
+    context = result.largest.context
     job, base = context.job, result.base.strategy.num_gpus
     kind = "Weak" if result.is_weak else "Strong"
     batch = "batch in proportion to GPUs" if result.is_weak else f"batch {job.global_batch}"
@@ -150,8 +150,7 @@ def print_scaling(
         f"{job.seq_len} tokens, {job.precision}",
         style="bold",
     )
-    for note in notes:
-        console.print(f"assumed: {note}", style="dim")
+    print_notes(notes, console)
     console.print()
     console.print(scaling_table(result))
     console.print("Share of the iteration, and what takes most from the efficiency", style="bold")
@@ -185,7 +184,7 @@ def _point_dict(result: Scaling, point: Point) -> dict[str, Any]:
 
 def render_scaling_json(result: Scaling, notes: Sequence[str]) -> str:
     """Return everything as JSON, base units throughout."""
-    context = result.base.context
+    context = result.largest.context
     data = {
         "schema_version": SCHEMA_VERSION,
         "planner_version": __version__,
@@ -216,7 +215,7 @@ def plot_scaling(result: Scaling, *, path: Path | None = None, force: bool = Fal
         if max(values) >= SHOWN_FRACTION:
             series[f"{name}, share of time"] = (gpus, values)
     kind = "Weak" if result.is_weak else "Strong"
-    context = result.base.context
+    context = result.largest.context
     line_chart(
         series,
         title=f"{kind} scaling of {context.model.name} on {context.cluster.node.name}",
