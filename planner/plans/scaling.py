@@ -128,15 +128,14 @@ class Scaling:
         name, loss = max(self.losses(plan).items(), key=lambda item: item[1])
         return name if loss >= NAMED_FRACTION else None
 
-    def bites(self) -> dict[str, tuple[int, float, int, float]]:
-        """Per limit that ever bites: GPUs and loss where it begins, GPUs and loss at its worst."""
-        found = {}
-        for name in (*LIMITS, OTHER):
-            losses = [(point.num_gpus, self.losses(plan)[name]) for point, plan in self.fitting]
-            biting = [(gpus, loss) for gpus, loss in losses if loss >= BITE_FRACTION]
-            if biting:
-                found[name] = (*biting[0], *max(biting, key=lambda pair: pair[1]))
-        return found
+    def bites(self) -> dict[str, list[tuple[int, float]]]:
+        """Per limit that ever bites: the sizes where it does, and its loss there."""
+        losses = [(point.num_gpus, self.losses(plan)) for point, plan in self.fitting]
+        biting = {
+            name: [(gpus, loss[name]) for gpus, loss in losses if loss[name] >= BITE_FRACTION]
+            for name in (*LIMITS, OTHER)
+        }
+        return {name: sizes for name, sizes in biting.items() if sizes}
 
     def exhausted_from(self) -> int | None:
         """The fewest GPUs from which on the batch is exhausted at every size."""

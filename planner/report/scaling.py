@@ -99,14 +99,23 @@ def shares_table(result: Scaling) -> Table:
     return table
 
 
+def _bite_line(name: str, title: str, sizes: Sequence[tuple[int, float]], most_gpus: int) -> str:
+    (first, loss), (last, _) = sizes[0], sizes[-1]
+    worst, most = max(sizes, key=lambda size: size[1])
+    where = f"from {first:,} GPUs on" if last == most_gpus else f"at {first:,} to {last:,} GPUs"
+    if first == last:
+        where = f"at {first:,} GPUs"
+    line = f"{name}: {title} takes {loss:.1%} {where}"
+    return line + (f", {most:.1%} at {worst:,}." if worst != first else ".")
+
+
 def bite_lines(result: Scaling) -> list[str]:
     """Where each limit begins to bite, the earliest first."""
-    lines = []
-    for name, (start, loss, worst, most) in sorted(
-        result.bites().items(), key=lambda item: item[1][0]
-    ):
-        line = f"{name}: {TITLES[name]} takes {loss:.1%} from {start:,} GPUs on"
-        lines.append(line + (f", {most:.1%} at {worst:,}." if worst != start else "."))
+    bites = sorted(result.bites().items(), key=lambda item: item[1][0][0])
+    most_gpus = result.largest.strategy.num_gpus
+    lines = [
+        _bite_line(SHORT.get(name, name), TITLES[name], sizes, most_gpus) for name, sizes in bites
+    ]
     exhausted = result.exhausted_from()
     if exhausted is not None:
         lines.append(

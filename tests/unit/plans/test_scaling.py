@@ -90,15 +90,15 @@ def test_losses_sum_to_what_the_efficiency_lacks(kind: str, request: pytest.Fixt
     assert found.limit(found.base) is None
 
 
-def test_a_limit_bites_from_the_first_size_that_loses_so_much(strong: Scaling) -> None:
+def test_a_limit_bites_where_it_takes_so_much(strong: Scaling) -> None:
     bites = strong.bites()
     assert bites
-    for name, (start, loss, worst, most) in bites.items():
-        assert loss >= BITE_FRACTION
-        assert most >= loss
-        assert worst >= start
-        earlier = [plan for point, plan in strong.fitting if point.num_gpus < start]
-        assert all(strong.losses(plan)[name] < BITE_FRACTION for plan in earlier)
+    for name, sizes in bites.items():
+        biting = dict(sizes)
+        for point, plan in strong.fitting:
+            loss = strong.losses(plan)[name]
+            assert (loss >= BITE_FRACTION) == (point.num_gpus in biting)
+            assert biting.get(point.num_gpus, loss) == loss
 
 
 def test_the_batch_is_exhausted_where_every_replica_runs_one_micro_batch(
