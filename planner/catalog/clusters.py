@@ -73,6 +73,38 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
     raise unknown_name("node or accelerator", name, known, "cluster", str(argument))
 
 
+def load_cluster_of(argument: str, num_accelerators: int) -> ClusterSpec:
+    """Return so many accelerators of the node and fabric of ``argument``.
+
+    ``argument`` is that of ``load_cluster``, its count left out or ignored. Fewer accelerators
+    than a node holds are a part of one node. Raises InputError where they do not fill nodes.
+    """
+    counted = _COUNTED.match(argument)
+    name = counted.group(2) if counted else argument
+    node = resolve_alias("nodes", name)
+    if is_path(argument):
+        cluster = load_cluster(argument)
+    elif node in list_names("nodes"):
+        cluster = load_cluster(f"1x{node}")
+    elif resolve_alias("accelerators", name) in list_names("accelerators"):
+        return load_cluster(f"{num_accelerators}x{name}")
+    else:
+        return load_cluster(f"1x{name}")
+    size = cluster.node.num_accelerators
+    num_nodes, rest = divmod(num_accelerators, size)
+    if num_nodes and rest:
+        message = (
+            f"{num_accelerators} is not a multiple of {size}, the GPUs in one {cluster.node.name}"
+        )
+        raise InputError.single("cluster", argument, message)
+    if num_nodes and not is_path(argument):
+        return load_cluster(f"{num_nodes}x{node}")
+    if not num_nodes:
+        cluster = replace(cluster, node=part_of_node(cluster.node, num_accelerators))
+    fabric = replace(cluster.fabric, num_accelerators=num_accelerators)
+    return replace(cluster, num_nodes=max(num_nodes, 1), fabric=fabric)
+
+
 def _count_and_name(argument: str) -> tuple[int, str]:
     match = _COUNTED.match(argument)
     if match is None:

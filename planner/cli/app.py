@@ -7,7 +7,7 @@ from collections.abc import Callable
 import typer
 
 from planner import __version__
-from planner.cli import explain, hardware, memory, models, plan, validate
+from planner.cli import explain, hardware, memory, models, plan, scale, validate
 from planner.errors import InputError, PlannerError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command("plan")(plan.plan)
 app.command("memory")(memory.memory)
 app.command("explain")(explain.explain)
+app.command("scale")(scale.scale)
 app.command("models")(models.models)
 app.command("hardware")(hardware.hardware)
 app.command("validate")(validate.validate)

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from planner.catalog.clusters import load_cluster
+from planner.catalog.clusters import load_cluster, load_cluster_of
 from planner.catalog.models import load_model
 from planner.catalog.names import did_you_mean
 from planner.cli.batch import read_global_batch
@@ -161,14 +161,22 @@ def read_question(
     recompute_modules: str | None = None,
     optimizer: str = ADAM,
     collector: Collector | None = None,
+    num_accelerators: int | None = None,
 ) -> Question:
     """Read all arguments; raises one InputError with every problem found.
 
     ``collector`` may hold problems of other options, to be reported with these.
+    ``num_accelerators`` takes so many of the cluster's node, whatever count it states.
     """
     collector, notes = collector or Collector(), list[str]()
     model_spec = collector.read(lambda: load_model(model))
-    cluster_spec = collector.read(lambda: load_cluster(cluster))
+    cluster_spec = collector.read(
+        lambda: (
+            load_cluster_of(cluster, num_accelerators)
+            if num_accelerators
+            else load_cluster(cluster)
+        )
+    )
     names = _frameworks(collector, framework)
     if framework == ANY_FRAMEWORK:
         names = _offering(names, optimizer, notes)

@@ -245,14 +245,19 @@ def inputs_line(answer: Answer) -> str:
     )
 
 
+def print_notes(notes: Sequence[str], console: Console) -> None:
+    """Say of every default that it is one."""
+    for note in notes:
+        stated = note.startswith(("assumed", "given", "hint"))
+        console.print(note if stated else f"assumed: {note}", style="dim")
+
+
 def print_answer(answer: Answer, console: Console) -> None:
     """Print inputs, plans, frontier, the winner's costs and the search."""
     wide = console.width >= WIDE_COLUMNS
     several = len(answer.contexts) > 1
     console.print(inputs_line(answer), style="bold")
-    for note in answer.notes:
-        stated = note.startswith(("assumed", "given", "hint"))
-        console.print(note if stated else f"assumed: {note}", style="dim")
+    print_notes(answer.notes, console)
     gpus = answer.plans[0].strategy.num_gpus
     available = answer.contexts[0].cluster.num_accelerators
     console.print()

@@ -43,6 +43,11 @@ def within_cluster(context: Context, columns: Columns) -> Mask:
     return _num_gpus(columns) <= context.cluster.num_accelerators
 
 
+def whole_cluster(context: Context, columns: Columns) -> Mask:
+    """The layout uses all GPUs of the cluster."""
+    return np.asarray(_num_gpus(columns) == context.cluster.num_accelerators)
+
+
 def whole_nodes(context: Context, columns: Columns) -> Mask:
     """Beyond one node only whole nodes are used; inside one, a power of two."""
     gpus = _num_gpus(columns).astype(np.int64)
@@ -320,3 +325,5 @@ RULES: tuple[Rule, ...] = (
     _rule(placement_offered, "pp", "ep", "cp", "placement", allowed=_placements),
     _rule(placement_matters, "tp", "cp", "dp", "pp", "placement", only_prunes=True),
 )
+WHOLE_CLUSTER = _rule(whole_cluster, "tp", "cp", "pp", "dp", only_prunes=True)
+"""Asked beside RULES where plans for a part of the cluster are of no interest."""

@@ -79,16 +79,18 @@ def search(
     top: int = 5,
     fixed: dict[str, list[int]] | None = None,
     with_frontier: bool = True,
+    uses_all: bool = False,
     progress: Progress = lambda _message, _fraction: None,
 ) -> SearchResult:
     """Find the ``top`` fastest plans on the most GPUs that can be used, and the frontier.
 
     Exact under the model: a strategy is set aside only by a rule, because no split of it can
-    fit, or because its lower bound is no better than a plan already found.
+    fit, or because its lower bound is no better than a plan already found. ``uses_all`` asks
+    only for layouts of the whole cluster.
     """
     started = time.perf_counter()
     progress("enumerating strategies", 0.0)
-    space = enumerate_space(context, fixed)
+    space = enumerate_space(context, fixed, uses_all=uses_all)
     screening = f"screening {len(space.strategy):,} legal strategies"
     can_fit, lower = screen(
         context, space.strategy, lambda done: progress(screening, 0.1 + 0.5 * done)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.context import Context
-from planner.search.rules import RULES, Rule
+from planner.search.rules import RULES, WHOLE_CLUSTER, Rule
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, StrategyColumns
 from planner.units import Array
 
@@ -84,15 +84,21 @@ def _apply(
     return columns
 
 
-def enumerate_space(context: Context, fixed: dict[str, list[int]] | None = None) -> Space:
+def enumerate_space(
+    context: Context,
+    fixed: dict[str, list[int]] | None = None,
+    *,
+    uses_all: bool = False,
+) -> Space:
     """Decide dimension after dimension; every rule is asked as soon as it can be.
 
-    ``fixed`` replaces the values of some dimensions.
+    ``fixed`` replaces the values of some dimensions; ``uses_all`` leaves out layouts of a part of
+    the cluster.
     """
     values = {**dimension_values(context), **(fixed or {})}
     columns: dict[str, Array] = {}
     dropped: dict[str, int] = {}
-    pending = list(RULES)
+    pending = [*RULES, WHOLE_CLUSTER] if uses_all else list(RULES)
     for name, candidates in values.items():
         columns = _cross(columns, name, candidates)
         ready = [rule for rule in pending if set(rule.needs) <= columns.keys()]

@@ -1,0 +1,117 @@
+"""``planner scale``: strong and weak scaling, and where each limit bites."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Format(StrEnum):
+    """Output formats."""
+
+    table = "table"
+    json = "json"
+
+
+def scale(
+    model: Annotated[str, typer.Argument(help="Model name (see `planner models`) or YAML file.")],
+    cluster: Annotated[
+        str,
+        typer.Argument(
+            help="Node or accelerator such as dgx-h100, or a YAML file; a count is ignored."
+        ),
+    ],
+    gpus: Annotated[
+        str, typer.Option(help="Numbers of GPUs: 8..65536 (doubling) or 8,24,64.")
+    ] = "8..1024",
+    weak: Annotated[bool, typer.Option("--weak", help="Let the batch grow with the GPUs.")] = False,
+    framework: Annotated[
+        str, typer.Option(help="megatron, deepspeed, torchtitan, accelerate, or any.")
+    ] = "megatron",
+    global_batch: Annotated[
+        int | None, typer.Option(help="Batch in sequences; with --weak, of the fewest GPUs.")
+    ] = None,
+    global_batch_tokens: Annotated[
+        str | None, typer.Option(help="The same in tokens, such as 4M.")
+    ] = None,
+    seq_len: Annotated[int | None, typer.Option(help="Sequence length in tokens.")] = None,
+    tokens: Annotated[
+        str | None, typer.Option(help="Tokens of the whole job, such as 15T.")
+    ] = None,
+    days: Annotated[
+        float | None, typer.Option(help="Days the whole job may take; needs --tokens.")
+    ] = None,
+    optimizer: Annotated[
+        str, typer.Option(help="adam, adam-bf16, adam-8bit, sgd, lion, adafactor, muon, ...")
+    ] = "adam",
+    recompute_modules: Annotated[
+        str | None,
+        typer.Option(help="What selective recomputation repeats, such as layernorm,mlp."),
+    ] = None,
+    precision: Annotated[str, typer.Option(help="bf16, fp16, fp8 or fp4.")] = "bf16",
+    margin: Annotated[
+        float | None,
+        typer.Option(help="Percent of HBM to leave free [the error on published runs]."),
+    ] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw the curves in the terminal.")] = False,
+    plot_file: Annotated[
+        Path | None, typer.Option(help="Draw the curves into a .png or .svg file.")
+    ] = None,
+    force: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
+    output_format: Annotated[
+        Format, typer.Option("--format", help="Output format.")
+    ] = Format.table,
+) -> None:
+    """Search the best plan at every size; show efficiency and what limits it."""
+    from functools import partial
+
+    from planner.cli.collector import Collector
+    from planner.cli.inputs import margin_notes, read_question
+    from planner.cli.output import console
+    from planner.cli.progress import delayed_progress
+    from planner.cli.sizes import read_clusters, with_base_batch
+    from planner.plans.scaling import nothing_scales, scaling
+    from planner.report.plot import check_chart
+    from planner.report.scaling import plot_scaling, print_scaling, render_scaling_json
+
+    collector = Collector()
+    clusters = read_clusters(collector, cluster, gpus)
+    if days is not None and (tokens is None or not days > 0):
+        collector.add("--days", f"must be above 0, with --tokens; given {days:g}")
+    if plot:
+        collector.read(partial(check_chart, None))
+    if plot_file is not None:
+        collector.read(partial(check_chart, plot_file, force=force))
+    question = read_question(
+        collector=collector,
+        model=model,
+        cluster=cluster,
+        framework=framework,
+        precision=precision,
+        optimizer=optimizer,
+        recompute_modules=recompute_modules,
+        global_batch=global_batch,
+        global_batch_tokens=global_batch_tokens,
+        seq_len=seq_len,
+        tokens=tokens,
+        margin_percent=margin,
+        num_accelerators=clusters[-1].num_accelerators if clusters else 1,
+    )
+    if weak:
+        given = global_batch is not None or global_batch_tokens is not None
+        question = with_base_batch(question, clusters, given=given)
+    notes = (*question.notes, *margin_notes(question.contexts, given=margin is not None))
+    with delayed_progress() as progress:
+        result = scaling(question.contexts, clusters, is_weak=weak, progress=progress)
+    if not result.fitting:
+        raise nothing_scales(question.contexts[0], result)
+    if output_format is Format.json:
+        typer.echo(render_scaling_json(result, notes))
+    else:
+        print_scaling(result, notes, days, console())
+    if plot:
+        plot_scaling(result)
+    if plot_file is not None:
+        plot_scaling(result, path=plot_file, force=force)
+        typer.echo(f"saved the curves to {plot_file}", err=True)

@@ -1,0 +1,75 @@
+"""Reads numbers of GPUs: ``8..65536`` (doubling), ``8,24,64``, or both; clusters of those sizes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from planner.catalog.cluster_file import MAX_COUNT
+from planner.catalog.clusters import load_cluster_of
+from planner.cli.collector import Collector
+from planner.cli.inputs import Question
+from planner.errors import InputError
+from planner.plans.scaling import batch_at
+from planner.spec.cluster import ClusterSpec
+
+MAX_SIZES = 64
+WEAK_TOKENS_PER_ACCELERATOR = 65536
+"""Of the default batch of weak scaling: the usual 4M tokens on 64 accelerators."""
+ALLOWED = "a range such as 8..1024 (doubling) or numbers such as 8,24,64"
+
+
+def read_sizes(text: str, option: str = "--gpus") -> tuple[int, ...]:
+    """Return the sizes in ascending order; the last of a range is always among them."""
+    sizes: set[int] = set()
+    for part in text.split(","):
+        first, dots, last = part.partition("..")
+        low = _count(first, text, option)
+        high = _count(last, text, option) if dots else low
+        if high < low:
+            message = f"a range ascends; given {part.strip()!r}"
+            raise InputError.single("command line", option, message)
+        sizes.add(high)
+        while low < high:
+            sizes.add(low)
+            low *= 2
+    if len(sizes) > MAX_SIZES:
+        message = f"at most {MAX_SIZES} sizes; given {len(sizes)}"
+        raise InputError.single("command line", option, message)
+    return tuple(sorted(sizes))
+
+
+def _count(part: str, text: str, option: str) -> int:
+    part = part.strip()
+    if part.isdecimal() and 1 <= int(part) <= MAX_COUNT:
+        return int(part)
+    message = f"needs {ALLOWED}, of 1 to {MAX_COUNT:,}; given {text!r}"
+    raise InputError.single("command line", option, message)
+
+
+def read_clusters(collector: Collector, cluster: str, gpus: str) -> tuple[ClusterSpec, ...]:
+    """Return the cluster of every size, or note what is wrong with the first that has none."""
+    clusters: list[ClusterSpec] = []
+    for size in collector.read(lambda: read_sizes(gpus)) or ():
+        sized = collector.read(partial(load_cluster_of, cluster, size))
+        if sized is None:
+            return ()
+        clusters.append(sized)
+    return tuple(clusters)
+
+
+def with_base_batch(
+    question: Question, clusters: Sequence[ClusterSpec], *, given: bool
+) -> Question:
+    """The question with the batch of the fewest GPUs, from which weak scaling grows.
+
+    Not given, it is WEAK_TOKENS_PER_ACCELERATOR on each of them.
+    """
+    fewest, most = clusters[0].num_accelerators, clusters[-1].num_accelerators
+    job = question.contexts[0].job
+    default = max(1, round(WEAK_TOKENS_PER_ACCELERATOR * fewest / job.seq_len))
+    base = job.global_batch if given else default
+    largest = batch_at(most, fewest, base, is_weak=True)
+    notes = [note for note in question.notes if not note.startswith("global batch")]
+    notes.append(f"global batch from {base} sequences on {fewest:,} GPUs to {largest} on {most:,}")
+    contexts = tuple(replace(c, job=replace(c.job, global_batch=base)) for c in question.contexts)
+    return Question(contexts=contexts, notes=tuple(notes))

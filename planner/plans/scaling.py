@@ -1,0 +1,211 @@
+"""Scaling: the best plan at every size, what it gains over the smallest, and what it loses to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import takewhile
+
+from planner.cost.context import Context
+from planner.cost.estimate import Estimate, estimate
+from planner.errors import NothingFitsError
+from planner.plans.plan import Plan
+from planner.search.search import Found, Progress, search
+from planner.spec.cluster import ClusterSpec
+
+LIMITS = {
+    "bubble": ("pipeline.bubble",),
+    "DP": ("data_parallel", "sharding", "tied_embedding"),
+    "TP": ("tensor_parallel", "context_parallel"),
+    "EP": ("expert_parallel",),
+    "p2p": ("pipeline.p2p",),
+    "recompute": ("recompute",),
+    "compute": ("compute",),
+}
+"""Groups of time items by the beginnings of their names; the rest is OTHER."""
+OTHER = "other"
+BITE_FRACTION = 0.05
+"""A limit bites from the size on at which it costs this share of the GPU time."""
+NAMED_FRACTION = 0.005
+"""Losses below this name no limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One size: its batch, and the best plan on all its GPUs or why there is none."""
+
+    num_gpus: int
+    global_batch: int
+    plan: Plan | None
+    why_none: str = ""
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Every replica runs one micro-batch: more replicas would have nothing to do."""
+        return self.plan is not None and self.plan.strategy.num_micro_batches == 1
+
+
+def limit_of(item: str) -> str:
+    """The group of LIMITS that a time item belongs to."""
+    for name, beginnings in LIMITS.items():
+        if any(item == start or item.startswith(f"{start}.") for start in beginnings):
+            return name
+    return OTHER
+
+
+def shares(result: Estimate) -> dict[str, float]:
+    """Exposed seconds by limit, as shares of the iteration; they sum to 1."""
+    total = dict.fromkeys((*LIMITS, OTHER), 0.0)
+    for name, item in result.time.items():
+        total[limit_of(name)] += item.exposed_s / result.iter_time_s
+    return total
+
+
+def efficiency(throughput: float, base_throughput: float, scale: float) -> float:
+    """Scaling efficiency ``P_scale / (P_base · scale)``.
+
+    P is the throughput (tokens/s), ``scale`` how many times as many accelerators it takes.
+    1 is linear; strong scaling keeps the batch, weak scaling the batch per accelerator.
+    """
+    return throughput / (base_throughput * scale)
+
+
+def gpus_for_deadline(total_flops: float, flops_per_s: float, seconds: float) -> float:
+    """Accelerators that finish a job in time: ``FLOPs / (FLOP/s per accelerator · seconds)``.
+
+    FLOPs of a dense model are about ``6 · parameters · tokens`` (forward 2, backward 4; attention
+    and recomputation excluded); ``flops_per_s`` is what one accelerator achieves in training, so
+    the result holds near the number of accelerators at which that was found. Source: Narayanan
+    et al. 2021, arXiv 2104.04473, section 5.1 (there 8 per parameter and token, as everything is
+    recomputed).
+    """
+    return total_flops / (flops_per_s * seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaling:
+    """A scaling curve; the base is the first size at which anything fits."""
+
+    points: tuple[Point, ...]
+    is_weak: bool
+    seconds: float = 0.0
+    """Search time."""
+
+    @cached_property
+    def fitting(self) -> tuple[tuple[Point, Plan], ...]:
+        """The sizes with a plan, ascending, and their plans."""
+        return tuple((point, point.plan) for point in self.points if point.plan is not None)
+
+    @property
+    def base(self) -> Plan:
+        """The plan on the fewest GPUs."""
+        return self.fitting[0][1]
+
+    @property
+    def largest(self) -> Plan:
+        """The plan on the most GPUs."""
+        return self.fitting[-1][1]
+
+    def speed_up(self, plan: Plan) -> float:
+        """Tokens per second over those of the base."""
+        return plan.estimate.tokens_per_s / self.base.estimate.tokens_per_s
+
+    def efficiency(self, plan: Plan) -> float:
+        """Scaling efficiency against the base."""
+        scale = plan.strategy.num_gpus / self.base.strategy.num_gpus
+        return efficiency(plan.estimate.tokens_per_s, self.base.estimate.tokens_per_s, scale)
+
+    def losses(self, plan: Plan) -> dict[str, float]:
+        """What each limit takes from the efficiency; they sum to 1 less the efficiency.
+
+        ``(c_i - c_i,base) / Σ c_i`` with c the GPU seconds per token of an item. A negative loss
+        is a gain on the base, such as less recomputation.
+        """
+        here, base = shares(plan.estimate), shares(self.base.estimate)
+        return {name: here[name] - self.efficiency(plan) * base[name] for name in here}
+
+    def limit(self, plan: Plan) -> str | None:
+        """The limit that takes most; None where none takes anything worth a name."""
+        name, loss = max(self.losses(plan).items(), key=lambda item: item[1])
+        return name if loss >= NAMED_FRACTION else None
+
+    def bites(self) -> dict[str, list[tuple[int, float]]]:
+        """Per limit that ever bites: the sizes where it does, and its loss there."""
+        losses = [(point.num_gpus, self.losses(plan)) for point, plan in self.fitting]
+        biting = {
+            name: [(gpus, loss[name]) for gpus, loss in losses if loss[name] >= BITE_FRACTION]
+            for name in (*LIMITS, OTHER)
+        }
+        return {name: sizes for name, sizes in biting.items() if sizes}
+
+    def exhausted_from(self) -> int | None:
+        """The fewest GPUs from which on the batch is exhausted at every size."""
+        tail = takewhile(lambda pair: pair[0].is_exhausted, reversed(self.fitting))
+        return min((point.num_gpus for point, _ in tail), default=None)
+
+    def finishes_in(self, seconds: float) -> Plan | None:
+        """The plan on the fewest GPUs that ends the whole job in time."""
+        plans = (plan for _, plan in self.fitting)
+        return next((p for p in plans if (total := p.total_s()) and total <= seconds), None)
+
+
+def batch_at(num_gpus: int, base_gpus: int, base_batch: int, *, is_weak: bool) -> int:
+    """Global batch of a size: fixed in strong scaling, in proportion to the GPUs in weak."""
+    return max(1, round(base_batch * num_gpus / base_gpus)) if is_weak else base_batch
+
+
+def _best(contexts: Sequence[Context]) -> tuple[Plan | None, str, float]:
+    """The fastest plan on all GPUs over the frameworks, why there is none, and the seconds."""
+    best: tuple[Context, Found] | None = None
+    num_legal, seconds = 0, 0.0
+    for context in contexts:
+        result = search(context, top=1, with_frontier=False, uses_all=True)
+        num_legal += result.num_legal
+        seconds += result.seconds
+        for found in result.plans:
+            if best is None or found.iteration_s < best[1].iteration_s:
+                best = context, found
+    if best is None:
+        why = "does not fit in memory" if num_legal else "no legal layout uses all of them"
+        return None, why, seconds
+    context, found = best
+    plan = Plan(
+        context=context,
+        strategy=found.strategy,
+        estimate=estimate(context, found.strategy),
+        is_optimal=found.is_optimal,
+    )
+    return plan, "", seconds
+
+
+def scaling(
+    contexts: Sequence[Context],
+    clusters: Sequence[ClusterSpec],
+    *,
+    is_weak: bool,
+    progress: Progress = lambda _message, _fraction: None,
+) -> Scaling:
+    """Search the best plan on each cluster (ascending); the contexts' batch is that of the first.
+
+    Exact at every size, as `planner plan`; plans that leave GPUs idle are not considered.
+    """
+    points, total_s = [], 0.0
+    base_gpus, base_batch = clusters[0].num_accelerators, contexts[0].job.global_batch
+    for index, cluster in enumerate(clusters):
+        num_gpus = cluster.num_accelerators
+        progress(f"searching plans on {num_gpus:,} GPUs", index / len(clusters))
+        batch = batch_at(num_gpus, base_gpus, base_batch, is_weak=is_weak)
+        sized = [
+            replace(c, cluster=cluster, job=replace(c.job, global_batch=batch)) for c in contexts
+        ]
+        plan, why, seconds = _best(sized)
+        total_s += seconds
+        points.append(Point(num_gpus=num_gpus, global_batch=batch, plan=plan, why_none=why))
+    return Scaling(points=tuple(points), is_weak=is_weak, seconds=total_s)
+
+
+def nothing_scales(context: Context, result: Scaling) -> NothingFitsError:
+    """Say per size why it has no plan; `planner plan` on one of them tells more."""
+    lines = [f"{point.num_gpus:,} GPUs: {point.why_none}" for point in result.points]
+    head = f"nothing fits: {context.model.name} on {context.cluster.node.name} at any of the sizes"
+    tail = "`planner plan` on one of these sizes says what is missing and what would fit"
+    return NothingFitsError("\n".join((head, *lines, tail)))

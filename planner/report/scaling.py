@@ -1,0 +1,236 @@
+"""The forms of a scaling curve: table and sentences, JSON, chart."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from planner import __version__
+from planner.plans.plan import Plan
+from planner.plans.scaling import BITE_FRACTION, Point, Scaling, gpus_for_deadline, shares
+from planner.report.json import plan_dict
+from planner.report.plot import line_chart
+from planner.report.text import layout, layout_axes, print_notes
+from planner.units import format_count, format_seconds
+
+SCHEMA_VERSION = 1
+DAY_S = 86400.0
+TITLES = {
+    "bubble": "pipeline bubble",
+    "DP": "data-parallel communication",
+    "TP": "tensor- and context-parallel communication",
+    "EP": "expert all-to-all",
+    "p2p": "pipeline transfers",
+    "recompute": "recomputation",
+    "compute": "slower kernels (smaller pieces)",
+    "other": "optimizer step, offload and overhead",
+}
+SHOWN_FRACTION = 0.005
+"""Limits that never take this share of an iteration get no column."""
+SHORT = {"recompute": "redo"}
+PLOTTED = ("bubble", "DP", "TP", "EP")
+
+
+def _shown(result: Scaling) -> list[str]:
+    """Limits with a share worth a column at any size."""
+    found = [shares(plan.estimate) for _, plan in result.fitting]
+    return [name for name in found[0] if max(part[name] for part in found) >= SHOWN_FRACTION]
+
+
+def _limit(result: Scaling, point: Point, plan: Plan) -> str:
+    """The dominating limit; ``batch`` beside it where the batch is exhausted."""
+    name = result.limit(plan)
+    names = [*([SHORT.get(name, name)] if name else []), *(["batch"] * point.is_exhausted)]
+    return "+".join(names) or "-"
+
+
+def _table(titles: Sequence[str]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
+
+
+def scaling_table(result: Scaling) -> Table:
+    """The best plan of every size, and what it gains."""
+    axes = layout_axes([plan for _, plan in result.fitting])
+    days = ["days"] if result.base.context.job.total_tokens else []
+    batch = ["batch"] if result.is_weak else []
+    title = "·".join("v" if axis == "vpp" else axis for axis in axes)
+    table = _table(
+        ["GPUs", *batch, title, "iteration", "tokens/s", *days, "speed-up", "efficiency", "MFU"]
+    )
+    for point in result.points:
+        sizes = [f"{point.num_gpus:,}", *([f"{point.global_batch:,}"] if batch else [])]
+        plan = point.plan
+        if plan is None:
+            table.add_row(*sizes, "none")
+            continue
+        table.add_row(
+            *sizes,
+            layout(plan.strategy, axes),
+            format_seconds(plan.estimate.iter_time_s),
+            format_count(round(plan.estimate.tokens_per_s)),
+            *([f"{(plan.total_s() or 0.0) / DAY_S:,.1f}"] if days else []),
+            f"{result.speed_up(plan):,.1f}",
+            f"{result.efficiency(plan):.1%}",
+            f"{plan.estimate.mfu:.1%}",
+        )
+    return table
+
+
+def shares_table(result: Scaling) -> Table:
+    """Where the time of every size's plan goes, and the dominating limit."""
+    shown = _shown(result)
+    table = _table(["GPUs", "micro-\nbatches", *(SHORT.get(name, name) for name in shown)])
+    table.add_column("limit", no_wrap=True)
+    for point, plan in result.fitting:
+        part = shares(plan.estimate)
+        table.add_row(
+            f"{point.num_gpus:,}",
+            f"{plan.strategy.num_micro_batches:,}",
+            *(f"{part[name]:.0%}" for name in shown),
+            _limit(result, point, plan),
+        )
+    return table
+
+
+def _bite_line(name: str, title: str, sizes: Sequence[tuple[int, float]], most_gpus: int) -> str:
+    (first, loss), (last, _) = sizes[0], sizes[-1]
+    worst, most = max(sizes, key=lambda size: size[1])
+    where = f"from {first:,} GPUs on" if last == most_gpus else f"at {first:,} to {last:,} GPUs"
+    if first == last:
+        where = f"at {first:,} GPUs"
+    line = f"{name}: {title} takes {loss:.1%} {where}"
+    return line + (f", {most:.1%} at {worst:,}." if worst != first else ".")
+
+
+def bite_lines(result: Scaling) -> list[str]:
+    """Where each limit begins to bite, the earliest first."""
+    bites = sorted(result.bites().items(), key=lambda item: item[1][0][0])
+    most_gpus = result.largest.strategy.num_gpus
+    lines = [
+        _bite_line(SHORT.get(name, name), TITLES[name], sizes, most_gpus) for name, sizes in bites
+    ]
+    exhausted = result.exhausted_from()
+    if exhausted is not None:
+        lines.append(
+            f"batch: exhausted from {exhausted:,} GPUs on (one micro-batch per replica): more "
+            "GPUs can only cut the model into smaller pieces."
+        )
+    reasons: dict[str, list[str]] = {}
+    for point in result.points:
+        if point.plan is None:
+            reasons.setdefault(point.why_none, []).append(f"{point.num_gpus:,}")
+    lines += [f"none on {', '.join(sizes)} GPUs: {why}." for why, sizes in reasons.items()]
+    return lines
+
+
+def deadline_line(result: Scaling, days: float) -> str:
+    """The fewest GPUs that finish in time, and how many would do at their rate."""
+    plan = result.finishes_in(days * DAY_S)
+    tokens = format_count(result.base.context.job.total_tokens or 0)
+    if plan is None:
+        return f"{tokens} tokens in {days:g} days: on none of these sizes."
+    steps, gpus = plan.num_iterations() or 0.0, plan.strategy.num_gpus
+    rate = plan.estimate.model_flops / (plan.estimate.iter_time_s * gpus)
+    enough = gpus_for_deadline(steps * plan.estimate.model_flops, rate, days * DAY_S)
+    return (
+        f"{tokens} tokens in {days:g} days: {gpus:,} GPUs take "
+        f"{(plan.total_s() or 0.0) / DAY_S:.1f}; at their {rate / 1e12:.0f} TFLOP/s each, about "
+        f"{enough:,.0f} would do."
+    )
+
+
+def print_scaling(
+    result: Scaling, notes: Sequence[str], days: float | None, console: Console
+) -> None:
+    """Print inputs, both tables, where limits bite, and whether a deadline is met."""
+    context = result.largest.context
+    job, base = context.job, result.base.strategy.num_gpus
+    kind = "Weak" if result.is_weak else "Strong"
+    batch = "batch in proportion to GPUs" if result.is_weak else f"batch {job.global_batch}"
+    console.print(
+        f"{kind} scaling of {context.model.name} on {context.cluster.node.name}, {batch} x "
+        f"{job.seq_len} tokens, {job.precision}",
+        style="bold",
+    )
+    print_notes(notes, console)
+    console.print()
+    console.print(scaling_table(result))
+    console.print("Share of the iteration, and what takes most from the efficiency", style="bold")
+    console.print(shares_table(result))
+    console.print(
+        f"Speed-up and efficiency against {base:,} GPUs. Limits bite that take at least "
+        f"{BITE_FRACTION:.0%} from the efficiency:"
+    )
+    for line in bite_lines(result) or ["none does."]:
+        console.print(f"- {line}")
+    if days is not None:
+        console.print(deadline_line(result, days))
+
+
+def _point_dict(result: Scaling, point: Point) -> dict[str, Any]:
+    plan = point.plan
+    if plan is None:
+        return {"gpus": point.num_gpus, "global_batch": point.global_batch, "why": point.why_none}
+    return {
+        "gpus": point.num_gpus,
+        "global_batch": point.global_batch,
+        "speed_up": result.speed_up(plan),
+        "efficiency": result.efficiency(plan),
+        "shares": shares(plan.estimate),
+        "losses": result.losses(plan),
+        "limit": result.limit(plan),
+        "batch_exhausted": point.is_exhausted,
+        "plan": plan_dict(plan),
+    }
+
+
+def render_scaling_json(result: Scaling, notes: Sequence[str]) -> str:
+    """Return everything as JSON, base units throughout."""
+    context = result.largest.context
+    data = {
+        "schema_version": SCHEMA_VERSION,
+        "planner_version": __version__,
+        "scaling": "weak" if result.is_weak else "strong",
+        "inputs": {
+            "model": context.model.name,
+            "node": context.cluster.node.name,
+            "accelerator": context.cluster.accelerator.name,
+            "seq_len": context.job.seq_len,
+            "precision": context.job.precision,
+            "total_tokens": context.job.total_tokens,
+            "assumed": list(notes),
+        },
+        "base_gpus": result.base.strategy.num_gpus,
+        "sizes": [_point_dict(result, point) for point in result.points],
+        "batch_exhausted_from_gpus": result.exhausted_from(),
+        "seconds": result.seconds,
+    }
+    return json.dumps(data, indent=2, allow_nan=False)
+
+
+def plot_scaling(result: Scaling, *, path: Path | None = None, force: bool = False) -> None:
+    """Draw efficiency and the shares of bubble and communication over the number of GPUs."""
+    gpus = [float(point.num_gpus) for point, _ in result.fitting]
+    series = {"efficiency": (gpus, [result.efficiency(plan) for _, plan in result.fitting])}
+    for name in PLOTTED:
+        values = [shares(plan.estimate)[name] for _, plan in result.fitting]
+        if max(values) >= SHOWN_FRACTION:
+            series[f"{name}, share of time"] = (gpus, values)
+    kind = "Weak" if result.is_weak else "Strong"
+    context = result.largest.context
+    line_chart(
+        series,
+        title=f"{kind} scaling of {context.model.name} on {context.cluster.node.name}",
+        x_label="GPUs",
+        y_label="fraction",
+        log_x=True,
+        path=path,
+        force=force,
+    )

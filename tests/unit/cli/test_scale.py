@@ -1,0 +1,123 @@
+"""The scale command: sizes, formats, charts, exit codes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.cli.sizes import MAX_SIZES, read_sizes
+from planner.errors import InputError
+
+QUESTION = ("scale", "llama3-8b", "dgx-h100", "--gpus", "8..64", "--global-batch", "64")
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("8..64", (8, 16, 32, 64)),
+        ("24..100", (24, 48, 96, 100)),
+        ("64", (64,)),
+        ("64,8,8", (8, 64)),
+        ("8..32,24", (8, 16, 24, 32)),
+    ],
+)
+def test_sizes(text: str, sizes: tuple[int, ...]) -> None:
+    assert read_sizes(text) == sizes
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "8..", "64..8", "0", "-8", "8.5", "a", "1..99999999", ",".join(map(str, range(1, 70)))],
+)
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="--gpus"):
+        read_sizes(text)
+    assert len(read_sizes(",".join(map(str, range(1, MAX_SIZES + 1))))) == MAX_SIZES
+
+
+def test_table_names_every_size_and_the_limits(planner: Any) -> None:
+    run = planner(*QUESTION)
+    assert run.code == 0
+    for word in ("Strong scaling", "speed-up", "efficiency", "bubble", "limit", "100.0%", "64"):
+        assert word in run.out
+
+
+def test_json_holds_every_size_in_base_units(planner: Any) -> None:
+    run = planner(*QUESTION, "--weak", "--format", "json")
+    data = json.loads(run.out)
+    assert data["scaling"] == "weak"
+    assert [size["gpus"] for size in data["sizes"]] == [8, 16, 32, 64]
+    assert [size["global_batch"] for size in data["sizes"]] == [64, 128, 256, 512]
+    for size in data["sizes"]:
+        plan = size["plan"]
+        ideal = data["sizes"][0]["plan"]["tokens_per_s"] * size["gpus"] / data["base_gpus"]
+        assert size["efficiency"] == pytest.approx(plan["tokens_per_s"] / ideal)
+        assert plan["gpus"] == size["gpus"]
+
+
+def test_the_count_of_the_cluster_does_not_matter(planner: Any) -> None:
+    def sizes(cluster: str) -> Any:
+        arguments = ("scale", "llama3-8b", cluster, "--gpus", "8,16", "--global-batch", "64")
+        found = json.loads(planner(*arguments, "--format", "json").out)["sizes"]
+        return [(size["gpus"], size["plan"]["iter_time_s"]) for size in found]
+
+    assert sizes("dgx-h100") == sizes("64xdgx-h100") == sizes("h100-sxm")
+
+
+def test_a_cluster_file_gives_node_and_fabric(planner: Any, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("node: dgx-h100\ncount: 1\noverrides:\n  nic_gbit_per_s: 100\n")
+    arguments = ("--gpus", "64", "--global-batch", "64", "--format", "json")
+    slow = json.loads(planner("scale", "llama3-8b", str(path), *arguments).out)
+    fast = json.loads(planner("scale", "llama3-8b", "dgx-h100", *arguments).out)
+    times = [data["sizes"][0]["plan"]["iter_time_s"] for data in (slow, fast)]
+    assert times[0] > times[1]
+
+
+def test_charts_in_the_terminal_and_in_a_file(planner: Any, tmp_path: Path) -> None:
+    path = tmp_path / "curve.svg"
+    run = planner(*QUESTION, "--plot", "--plot-file", str(path))
+    assert run.code == 0
+    assert "efficiency" in run.out
+    assert "<svg" in path.read_text(encoding="utf-8")
+    again = planner(*QUESTION, "--plot-file", str(path))
+    assert again.code == 2
+    assert "--force" in again.err
+    assert not again.out
+
+
+def test_a_deadline_names_the_fewest_gpus(planner: Any) -> None:
+    assert "GPUs take" in planner(*QUESTION, "--tokens", "1T", "--days", "200").out
+    assert "on none of these sizes" in planner(*QUESTION, "--tokens", "1T", "--days", "0.1").out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--days", "3"), "--days"),
+        (("--tokens", "1T", "--days", "nan"), "--days"),
+        (("--gpus", "12"), "not a multiple of 8"),
+        (("--plot-file", "a.pdf"), ".png, .svg"),
+        (("--global-batch", "0"), "--global-batch"),
+    ],
+)
+def test_problems_are_named_before_any_search(
+    options: tuple[str, ...], message: str, planner: Any
+) -> None:
+    run = planner(*QUESTION, *options)
+    assert run.code == 2
+    assert message in run.err
+    assert len(run.err.splitlines()) == 1
+
+
+def test_an_unknown_cluster_is_reported_once(planner: Any) -> None:
+    run = planner("scale", "llama3-8b", "dgx-h1000")
+    assert run.code == 2
+    assert len(run.err.splitlines()) == 1
+
+
+def test_nothing_at_any_size_ends_with_exit_code_3(planner: Any) -> None:
+    run = planner("scale", "llama3.1-405b", "dgx-h100", "--gpus", "1..4")
+    assert run.code == 3
+    assert "4 GPUs: does not fit in memory" in run.err

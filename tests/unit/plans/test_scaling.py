@@ -1,0 +1,163 @@
+"""Scaling curves: efficiency as defined, losses that sum to it, limits where they bite."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from planner.catalog.clusters import load_cluster_of
+from planner.cost.context import Context
+from planner.errors import NothingFitsError
+from planner.plans.plan import answer
+from planner.plans.scaling import (
+    BITE_FRACTION,
+    Scaling,
+    batch_at,
+    efficiency,
+    gpus_for_deadline,
+    limit_of,
+    nothing_scales,
+    scaling,
+    shares,
+)
+
+Contexts = Callable[..., Context]
+SIZES = (8, 16, 64, 256)
+DAY_S = 86400.0
+
+
+def curve(context: Context, sizes: tuple[int, ...] = SIZES, *, is_weak: bool = False) -> Scaling:
+    clusters = [load_cluster_of("dgx-h100", size) for size in sizes]
+    return scaling([context], clusters, is_weak=is_weak)
+
+
+@pytest.fixture(scope="module")
+def strong(context_of: Contexts) -> Scaling:
+    return curve(context_of(model="llama3-8b", global_batch=64, seq_len=4096))
+
+
+@pytest.fixture(scope="module")
+def weak(context_of: Contexts) -> Scaling:
+    return curve(context_of(model="llama3-8b", global_batch=16, seq_len=4096), is_weak=True)
+
+
+def test_gpt3_in_thirty_days_takes_some_760_gpus() -> None:
+    # 6 x 175e9 x 300e9 FLOPs at 160 TFLOP/s per GPU
+    assert gpus_for_deadline(6 * 175e9 * 300e9, 160e12, 30 * DAY_S) == pytest.approx(760, rel=0.001)
+
+
+def test_gpt3_with_everything_recomputed_takes_1024_gpus_34_days() -> None:
+    # arXiv 2104.04473, section 5.1: 8 per parameter and token, 140 TFLOP/s, 34 days
+    flops = 8 * 175e9 * 300e9
+    assert gpus_for_deadline(flops, 140e12, 34 * DAY_S) == pytest.approx(1024, rel=0.01)
+
+
+def test_efficiency_by_hand() -> None:
+    assert efficiency(1500.0, 100.0, 16.0) == pytest.approx(0.9375)
+
+
+def test_each_size_holds_the_plan_of_the_search_on_so_many_gpus(strong: Scaling) -> None:
+    for point, plan in strong.fitting:
+        best = answer([plan.context], top=1).plans[0]
+        assert plan.strategy.num_gpus == point.num_gpus == best.strategy.num_gpus
+        assert plan.estimate.iter_time_s == pytest.approx(best.estimate.iter_time_s, rel=1e-9)
+
+
+def test_strong_speed_up_is_the_ratio_of_times(strong: Scaling) -> None:
+    for _, plan in strong.fitting:
+        ratio = strong.base.estimate.iter_time_s / plan.estimate.iter_time_s
+        assert strong.speed_up(plan) == pytest.approx(ratio)
+
+
+def test_weak_scaling_keeps_the_batch_per_gpu(weak: Scaling) -> None:
+    assert [point.global_batch / point.num_gpus for point in weak.points] == [2.0] * len(SIZES)
+    for point, plan in weak.fitting:
+        ratio = weak.base.estimate.iter_time_s / plan.estimate.iter_time_s
+        assert plan.context.job.global_batch == point.global_batch
+        assert weak.efficiency(plan) == pytest.approx(ratio)
+
+
+def test_weak_scaling_loses_less_than_strong(strong: Scaling, weak: Scaling) -> None:
+    assert weak.efficiency(weak.largest) > strong.efficiency(strong.largest)
+
+
+@pytest.mark.parametrize("kind", ["strong", "weak"])
+def test_losses_sum_to_what_the_efficiency_lacks(kind: str, request: pytest.FixtureRequest) -> None:
+    found: Scaling = request.getfixturevalue(kind)
+    for _, plan in found.fitting:
+        assert sum(shares(plan.estimate).values()) == pytest.approx(1.0)
+        assert sum(found.losses(plan).values()) == pytest.approx(1.0 - found.efficiency(plan))
+    assert found.limit(found.base) is None
+
+
+def test_a_limit_bites_where_it_takes_so_much(strong: Scaling) -> None:
+    bites = strong.bites()
+    assert bites
+    for name, sizes in bites.items():
+        biting = dict(sizes)
+        for point, plan in strong.fitting:
+            loss = strong.losses(plan)[name]
+            assert (loss >= BITE_FRACTION) == (point.num_gpus in biting)
+            assert biting.get(point.num_gpus, loss) == loss
+
+
+def test_the_batch_is_exhausted_where_every_replica_runs_one_micro_batch(
+    context_of: Contexts,
+) -> None:
+    found = curve(context_of(model="llama3-8b", global_batch=8, seq_len=4096))
+    start = found.exhausted_from()
+    assert start is not None
+    for point, plan in found.fitting:
+        if point.num_gpus >= start:
+            assert plan.strategy.num_micro_batches == 1
+
+
+def test_sizes_without_a_plan_say_why(context_of: Contexts) -> None:
+    few = curve(context_of(model="llama3-8b", global_batch=1, seq_len=4096), (8, 4096))
+    assert [point.plan is None for point in few.points] == [False, True]
+    assert few.points[1].why_none == "no legal layout uses all of them"
+    big = curve(context_of(model="llama3.1-405b", global_batch=64, seq_len=4096), (8, 1024))
+    assert [point.plan is None for point in big.points] == [True, False]
+    assert big.points[0].why_none == "does not fit in memory"
+    assert big.base.strategy.num_gpus == 1024
+    assert big.efficiency(big.base) == 1.0
+
+
+def test_nothing_at_any_size_is_an_error_that_names_them(context_of: Contexts) -> None:
+    context = context_of(model="llama3.1-405b", global_batch=64)
+    found = curve(context, (2, 4))
+    error = nothing_scales(context, found)
+    assert isinstance(error, NothingFitsError)
+    assert "2 GPUs: does not fit" in str(error)
+
+
+def test_the_fewest_gpus_that_meet_a_deadline(context_of: Contexts) -> None:
+    context = context_of(model="llama3-8b", global_batch=64, seq_len=4096)
+    found = curve(replace(context, job=replace(context.job, total_tokens=10**10)))
+    times = {point.num_gpus: plan.total_s() or 0.0 for point, plan in found.fitting}
+    plan = found.finishes_in(1.01 * times[64])
+    assert plan is not None
+    assert plan.strategy.num_gpus == 64
+    assert found.finishes_in(0.5 * min(times.values())) is None
+
+
+@pytest.mark.parametrize(
+    ("item", "limit"),
+    [
+        ("pipeline.bubble", "bubble"),
+        ("data_parallel", "DP"),
+        ("sharding.gather_and_reduce", "DP"),
+        ("context_parallel", "TP"),
+        ("recompute.tensor_parallel", "recompute"),
+        ("compute.gemm", "compute"),
+        ("optimizer_step", "other"),
+    ],
+)
+def test_items_by_limit(item: str, limit: str) -> None:
+    assert limit_of(item) == limit
+
+
+@pytest.mark.parametrize(("gpus", "batch"), [(8, 12), (16, 24), (1, 2)])
+def test_weak_batches_are_whole(gpus: int, batch: int) -> None:
+    assert batch_at(gpus, 8, 12, is_weak=True) == batch
+    assert batch_at(gpus, 8, 12, is_weak=False) == 12
