@@ -124,7 +124,9 @@ def _shown(value: object) -> str:
 def _print_term(term: Term, context: Context, strategy: Strategy, console: Console) -> None:
     if term.inputs:
         table = Table("input", "value", "source", box=None, pad_edge=False)
-        figures = trait_figures(context.traits.name, context.traits.profile)
+        figures = trait_figures(
+            context.traits.name, context.traits.profile, context.traits.settings
+        )
         for path in term.inputs:
             value = input_value(path, context, strategy)
             table.add_row(path, _shown(value), trait_source(path, figures))
