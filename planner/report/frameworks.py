@@ -13,7 +13,7 @@ from planner.frameworks.registry import (
     profile_title,
     trait_figures,
 )
-from planner.plans.trait_settings import profile_problem
+from planner.plans.trait_settings import RECOMPUTE, profile_problem
 from planner.report.assumptions import differences, phrases, shown_value
 
 
@@ -54,14 +54,17 @@ def print_framework(name: str, console: Console) -> None:
     about = profile_title(framework, profile)
     console.print(f"{framework}, profile {profile}: {about.title}", style="bold", markup=False)
     console.print(about.versions, markup=False)
-    console.print(f"assumes {', '.join(phrases(load_traits(framework, profile)).values())}")
+    traits = load_traits(framework, profile)
+    console.print(f"assumes {', '.join(phrases(traits).values())}\n", markup=False)
     usual = trait_figures(framework)
-    table = _table("trait", "value", "current", "source")
     for section, figures in trait_figures(framework, profile).items():
+        if section == RECOMPUTE:
+            continue
         for trait, figure in figures.items():
-            if isinstance(figure["value"], dict):
-                continue
             value, before = (shown_value(f["value"]) for f in (figure, usual[section][trait]))
-            row = (f"{section}.{trait}", value, "" if value == before else before)
-            table.add_row(*row, figure["source"])
-    console.print(table, markup=False)
+            note = "" if value == before else f"  ({CURRENT}: {before})"
+            console.print(f"traits.{section}.{trait}={value}{note}", markup=False)
+            console.print(f"    {figure['source']}", style="dim", markup=False, soft_wrap=True)
+    modules = [module.name for module in traits.recompute.modules]
+    chosen = ", ".join(traits.recompute.selected)
+    console.print(f"recompute modules: {', '.join(modules)} (selected: {chosen})", markup=False)

@@ -146,8 +146,8 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
             format_seconds(estimate.iter_time_s),
             f"{estimate.tokens_per_s_per_gpu:,.0f}",
             f"{estimate.mfu:.1%}",
-            f"{estimate.memory.peak_bytes / GIB:.1f}",
-            *([f"{plan.headroom_bytes / GIB:.1f}"] if wide or not with_framework else []),
+            f"{estimate.memory.peak_bytes / GIB:,.1f}",
+            *([f"{plan.headroom_bytes / GIB:,.1f}"] if wide or not with_framework else []),
         )
     return table
 
