@@ -29,6 +29,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "kernels.attention_rate_fraction": (0.01, 1.0),
     "support.vocab_padding": (1, 1_000_000),
 }
+_MAY_BE_EMPTY = ("support.zero_stages_with_pp",)
 _LARGEST = 1e18
 _FRACTION = (0.0, 1.0)
 
@@ -71,7 +72,7 @@ def _allowed(path: str, kind: object) -> str:
     """Return in words which values a trait takes."""
     if path in _CHOICES or get_origin(kind) is Literal:
         text = ", ".join(map(str, _choices(path, kind)))
-        return f"a list of {text}" if get_origin(kind) is tuple else text
+        return f"a list with some of {text}" if get_origin(kind) is tuple else text
     if kind is bool:
         return "true, false"
     if get_origin(kind) is tuple:
@@ -106,19 +107,18 @@ def _listed(path: str, kind: object, value: object) -> TraitValue | None:
     """Return a list of the kind, each element among the trait's choices; None otherwise."""
     if not isinstance(value, list | tuple) or not all(type(item) is kind for item in value):
         return None
+    if not value and path not in _MAY_BE_EMPTY:
+        return None
     if path in _CHOICES and not set(value) <= set(_CHOICES[path]()):
         return None
     return tuple(value)
 
 
-def _near(name: str) -> str:
-    """Return the traits, of whatever section, whose names are close to ``name``."""
-    paths = {
-        known: f"{ROOT}.{section}.{known}"
-        for section, types in trait_types().items()
-        for known in types
-    }
-    close = [paths[known] for known in nearest(name, paths)]
+def _near(section: str, name: str) -> str:
+    """Return traits whose names are close to ``name``: of the section, or else of others."""
+    types = trait_types()
+    paths = {known: f"{ROOT}.{place}.{known}" for place in types for known in types[place]}
+    close = [paths[known] for known in nearest(name, types[section]) or nearest(name, paths)]
     return f"did you mean {', '.join(close)}?" if close else ""
 
 
@@ -131,7 +131,7 @@ def _read(section: str, name: str, value: object) -> TraitValue:
         hint = did_you_mean(section, types)
         raise ValueError(_unknown("section of traits", section, types, hint))
     if name not in types[section]:
-        raise ValueError(_unknown("trait", given, types[section], _near(name)))
+        raise ValueError(_unknown("trait", given, types[section], _near(section, name)))
     path, kind = f"{section}.{name}", types[section][name]
     converted = _converted(path, kind, value)
     if converted is None:

@@ -39,7 +39,6 @@ LOSSES: Mapping[str, str] = {
     "vocab_parallel_kept": "vocabulary-parallel cross-entropy",
     "chunked": "cross-entropy in chunks",
 }
-WIDTHS: Mapping[float, str] = {2.0: "16 bits", 4.0: "fp32"}
 
 
 def _attention(traits: FrameworkTraits) -> str:
@@ -54,7 +53,7 @@ def _overlap(hidden_fraction: float) -> str:
 
 def _reduction(traits: FrameworkTraits) -> str:
     num_bytes = traits.states.gradient_reduce_bytes
-    width = WIDTHS.get(num_bytes, f"{num_bytes:g} bytes")
+    width = "fp32" if num_bytes == 4 else f"{8 * num_bytes:g} bits"
     overlap = _overlap(traits.overlap.data_parallel_hidden_fraction)
     return f"gradients reduced in {width} ({overlap})"
 
