@@ -19,6 +19,7 @@ Rows = Index | Mask
 KIB = 2**10
 MIB = 2**20
 GIB = 2**30
+TIB = 2**40
 GB = 10**9
 GBIT_PER_S = 10**9 / 8
 TERA = 10**12
@@ -49,10 +50,12 @@ def ceil_div(numerator: Array | int, denominator: Array | int) -> Array:
 
 
 def format_bytes(num_bytes: float) -> str:
-    """Format bytes as GiB (2**30), or MiB/KiB below a tenth of a GiB."""
+    """Format bytes as GiB (2**30), MiB or KiB below a tenth of a GiB, TiB from ten TiB on."""
+    if abs(num_bytes) >= 10 * TIB:
+        return f"{num_bytes / TIB:,.2f} TiB"
     for unit, size in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if abs(num_bytes) >= size / 10:
-            return f"{num_bytes / size:.2f} {unit}"
+            return f"{num_bytes / size:,.2f} {unit}"
     return f"{num_bytes:.0f} B"
 
 

@@ -7,7 +7,16 @@ from collections.abc import Callable
 import typer
 
 from planner import __version__
-from planner.cli import explain, hardware, memory, models, plan, scale, validate
+from planner.cli import (
+    explain,
+    frameworks,
+    hardware,
+    memory,
+    models,
+    plan,
+    scale,
+    validate,
+)
 from planner.errors import InputError, PlannerError
 
 app = typer.Typer(
@@ -24,6 +33,7 @@ app.command("explain")(explain.explain)
 app.command("scale")(scale.scale)
 app.command("models")(models.models)
 app.command("hardware")(hardware.hardware)
+app.command("frameworks")(frameworks.frameworks)
 app.command("validate")(validate.validate)
 
 plan_app = typer.Typer(

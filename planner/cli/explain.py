@@ -17,6 +17,7 @@ def explain(
     from planner.cli.output import console
     from planner.cost.estimate import estimate
     from planner.plans.plan_file import load_plan
+    from planner.report.assumptions import assumptions_line
     from planner.report.explain import print_item, print_memory, print_time
 
     context, strategy, file = load_plan(plan)
@@ -29,6 +30,7 @@ def explain(
     if what not in ("", "memory", "time"):
         print_item(what, context, strategy, result, screen)
     if what in ("", "memory", "time"):
+        screen.print(assumptions_line(context, [strategy]), style="dim", markup=False)
         screen.print("`planner explain PLAN ITEM` shows formula, inputs and source of an item.")
     drift = result.iter_time_s / file.estimate.iter_time_s - 1.0
     if abs(drift) > 1e-6:

@@ -1,5 +1,6 @@
 """Turns command-line arguments into contexts, collecting every problem before it complains."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,8 +15,10 @@ from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
 from planner.errors import InputError
 from planner.frameworks.optimizers import ADAM, optimizer_names
-from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits
+from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
 from planner.frameworks.settings import with_optimizer, with_recompute_modules
+from planner.plans.recompute import idle_modules
+from planner.plans.trait_settings import profile_problem, read_settings
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec, Precision
 from planner.spec.model import ModelSpec
@@ -46,6 +49,20 @@ def _frameworks(collector: Collector, name: str) -> tuple[str, ...]:
         f"unknown framework {name!r}; allowed are {', '.join(known)}. {did_you_mean(name, known)}",
     )
     return ()
+
+
+def _having(
+    collector: Collector, names: tuple[str, ...], profile: str, notes: list[str]
+) -> tuple[str, ...]:
+    """Frameworks that have the profile; notes those of several that do not."""
+    having = tuple(name for name in names if profile in profile_names(name))
+    left = [name for name in names if name not in having]
+    if having and left:
+        notes.append(f"left out, without profile {profile}: {', '.join(left)}")
+    if not having:
+        for name in left:
+            collector.add("--profile", profile_problem(name, profile))
+    return having
 
 
 def _precision(collector: Collector, text: str, cluster: ClusterSpec | None) -> Precision:
@@ -109,6 +126,16 @@ def _unsupported_hardware(chosen: list[FrameworkTraits], cluster: ClusterSpec) -
     ]
 
 
+def _idle_modules(chosen: list[FrameworkTraits], model: ModelSpec) -> list[str]:
+    """Recompute modules that were asked for and save nothing."""
+    return [
+        f"recompute module {name} saves nothing: the layers of {model.name} keep no tensor "
+        f"that it would rebuild under {traits.name}"
+        for traits in chosen
+        for name in idle_modules(model, traits)
+    ]
+
+
 def _offering(names: tuple[str, ...], optimizer: str, notes: list[str]) -> tuple[str, ...]:
     """Frameworks that offer the optimizer; all of them where none does, to say so."""
     offering = tuple(name for name in names if optimizer in optimizer_names(name))
@@ -158,6 +185,7 @@ def read_question(
     tokens: str | None,
     margin_percent: float | None,
     profile: str = CURRENT,
+    settings: Sequence[str] = (),
     recompute_modules: str | None = None,
     optimizer: str = ADAM,
     collector: Collector | None = None,
@@ -177,13 +205,19 @@ def read_question(
             else load_cluster(cluster)
         )
     )
-    names = _frameworks(collector, framework)
+    names = _having(collector, _frameworks(collector, framework), profile, notes)
+    given = collector.read(partial(read_settings, settings)) or ()
     if framework == ANY_FRAMEWORK:
         names = _offering(names, optimizer, notes)
     chosen = [
-        _with_options(collector, traits, margin_percent, recompute_modules, optimizer)
+        _with_options(
+            collector,
+            load_traits(name, profile, given),
+            margin_percent,
+            recompute_modules,
+            optimizer,
+        )
         for name in names
-        if (traits := collector.read(partial(load_traits, name, profile))) is not None
     ]
     kind = _precision(collector, precision, cluster_spec)
     length = _seq_len(collector, seq_len, model_spec, notes)
@@ -201,6 +235,8 @@ def read_question(
     job = JobSpec(global_batch=batch, seq_len=length, precision=kind, total_tokens=total)
     notes += _assumptions(cluster_spec, kind)
     notes += _unsupported_hardware(chosen, cluster_spec)
+    if recompute_modules is not None:
+        notes += _idle_modules(chosen, model_spec)
     contexts = tuple(
         Context(
             model=model_spec,

@@ -23,8 +23,16 @@ def memory(
         str, typer.Option(help="megatron, deepspeed, torchtitan or accelerate.")
     ] = "megatron",
     profile: Annotated[
-        str, typer.Option(help="Trait profile of the framework (docs/frameworks.md).")
+        str, typer.Option(help="Trait profile of the framework (see `planner frameworks`).")
     ] = "current",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="traits.SECTION.KEY=VALUE",
+            help="Replace one trait of the profile; may be repeated.",
+        ),
+    ] = None,
     tp: Annotated[int, typer.Option(help="Tensor-parallel degree.")] = 1,
     pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
     vpp: Annotated[int, typer.Option(help="Chunks per stage (interleaving).")] = 1,
@@ -110,6 +118,7 @@ def memory(
         cluster=cluster,
         framework=framework,
         profile=profile,
+        settings=settings or (),
         precision=precision,
         optimizer=optimizer,
         recompute_modules=recompute_modules,

@@ -24,6 +24,17 @@ def plan(
     framework: Annotated[
         str, typer.Option(help="megatron, deepspeed, torchtitan, accelerate, or any.")
     ] = "megatron",
+    profile: Annotated[
+        str, typer.Option(help="Trait profile of the framework (see `planner frameworks`).")
+    ] = "current",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="traits.SECTION.KEY=VALUE",
+            help="Replace one trait of the profile; may be repeated.",
+        ),
+    ] = None,
     global_batch: Annotated[int | None, typer.Option(help="Batch in sequences.")] = None,
     global_batch_tokens: Annotated[
         str | None, typer.Option(help="Batch in tokens, such as 4M.")
@@ -73,6 +84,8 @@ def plan(
         model=model,
         cluster=cluster,
         framework=framework,
+        profile=profile,
+        settings=settings or (),
         precision=precision,
         optimizer=optimizer,
         recompute_modules=recompute_modules,

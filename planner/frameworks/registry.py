@@ -1,9 +1,9 @@
 """Finds frameworks by name and reads their traits."""
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
 
@@ -17,12 +17,15 @@ from planner.spec.traits import (
     OverlapTraits,
     RecomputeModule,
     RecomputeTraits,
+    Setting,
     StateTraits,
     SupportTraits,
 )
 
 FRAMEWORKS = ("megatron", "deepspeed", "torchtitan", "accelerate")
 CURRENT = "current"
+GIVEN = "given"
+"""Source of a trait that a user set."""
 _SECTIONS: dict[str, type[Any]] = {
     "states": StateTraits,
     "kernels": KernelTraits,
@@ -46,6 +49,28 @@ def profile_names(framework: str) -> list[str]:
     return list(_read_profiles(framework))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProfileTitle:
+    """What a profile stands for."""
+
+    title: str
+    versions: str
+    """Releases and years of the software."""
+
+
+def profile_title(framework: str, profile: str) -> ProfileTitle:
+    """Return what a known profile stands for."""
+    own = _read_profiles(framework)[profile]
+    return ProfileTitle(title=own["title"], versions=own["versions"])
+
+
+def trait_types() -> dict[str, dict[str, Any]]:
+    """Return the type of every trait a user can set, by section and name."""
+    return {
+        section: get_type_hints(cls) for section, cls in _SECTIONS.items() if section != "recompute"
+    }
+
+
 def _resolve(framework: str, profile: str) -> dict[str, dict[str, Any]]:
     """Lay a profile's figures over those it extends (``profile`` or ``framework/profile``)."""
     own = dict(_read_profiles(framework)[profile])
@@ -57,8 +82,10 @@ def _resolve(framework: str, profile: str) -> dict[str, dict[str, Any]]:
     return {section: {**figures.get(section, {}), **own.get(section, {})} for section in _SECTIONS}
 
 
-def trait_figures(framework: str, profile: str = CURRENT) -> dict[str, dict[str, Any]]:
-    """Return every trait as ``{value, source}`` by section, inherited ones included."""
+def trait_figures(
+    framework: str, profile: str = CURRENT, settings: tuple[Setting, ...] = ()
+) -> dict[str, dict[str, Any]]:
+    """Return every trait as ``{value, source}`` by section, inherited and set ones included."""
     if framework not in FRAMEWORKS:
         raise InputError.single(
             "--framework", framework, f"unknown framework; allowed are {', '.join(FRAMEWORKS)}, any"
@@ -66,7 +93,11 @@ def trait_figures(framework: str, profile: str = CURRENT) -> dict[str, dict[str,
     if profile not in _read_profiles(framework):
         known = ", ".join(profile_names(framework))
         raise InputError.single(framework, profile, f"unknown profile; allowed are {known}")
-    return _resolve(framework, profile)
+    figures = _resolve(framework, profile)
+    for path, value in settings:
+        section, _, name = path.partition(".")
+        figures[section][name] = {"value": value, "source": GIVEN}
+    return figures
 
 
 def _modules(figures: dict[str, Any]) -> dict[str, Any]:
@@ -102,9 +133,14 @@ def memory_uncertainty_fraction(framework: str) -> float:
 
 
 @cache
-def load_traits(framework: str, profile: str = CURRENT) -> FrameworkTraits:
-    """Return the traits of a framework profile; unknown names raise InputError."""
-    figures = trait_figures(framework, profile)
+def load_traits(
+    framework: str, profile: str = CURRENT, settings: tuple[Setting, ...] = ()
+) -> FrameworkTraits:
+    """Return the traits of a framework profile with a user's settings laid over them.
+
+    Unknown names raise InputError; settings have been checked.
+    """
+    figures = trait_figures(framework, profile, settings)
     sections = {}
     for section, cls in _SECTIONS.items():
         known = {field.name for field in fields(cls)}
@@ -118,5 +154,6 @@ def load_traits(framework: str, profile: str = CURRENT) -> FrameworkTraits:
         profile=profile,
         memory_uncertainty_fraction=memory_uncertainty_fraction(framework),
         optimizer=load_optimizer(ADAM, framework),
+        settings=settings,
         **sections,
     )

@@ -10,6 +10,19 @@ import yaml
 from planner.spec.saved import CONDITIONS, WIDTHS, SavedEntry, SavedTables
 
 LOSS = "loss"
+_LOSSES = "losses"
+
+
+def table_names() -> list[str]:
+    """Return the implementations whose saved tensors are known."""
+    folder = resources.files("planner.frameworks").joinpath("saved")
+    stems = (entry.name.removesuffix(".yaml") for entry in folder.iterdir())
+    return sorted(stem for stem in stems if stem != _LOSSES)
+
+
+def loss_names() -> list[str]:
+    """Return the vocabulary losses whose saved tensors are known."""
+    return list(saved_figures(_LOSSES))
 
 
 @cache
@@ -63,5 +76,5 @@ def _inherited(name: str) -> dict[str, tuple[SavedEntry, ...]]:
 @cache
 def load_saved_tables(name: str, loss: str) -> SavedTables:
     """Return the tables of an implementation with those of a loss as section ``loss``."""
-    sections = {**_inherited(name), **dict(_sections(saved_figures("losses")[loss], LOSS))}
+    sections = {**_inherited(name), **dict(_sections(saved_figures(_LOSSES)[loss], LOSS))}
     return SavedTables(name=name, sections=sections)

@@ -14,12 +14,14 @@ from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.errors import InputError, Problem
 from planner.frameworks.optimizers import ADAM
-from planner.frameworks.registry import load_traits
+from planner.frameworks.registry import FRAMEWORKS, load_traits
 from planner.frameworks.settings import with_optimizer, with_recompute_modules
 from planner.plans.plan import Plan
+from planner.plans.trait_settings import profile_problem, settings_mapping, settings_of
 from planner.search.legality import violations
 from planner.spec.job import JobSpec, Precision
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, Strategy
+from planner.spec.traits import FrameworkTraits
 
 SCHEMA_VERSION = 1
 Whole = Annotated[int, Field(ge=1)]
@@ -33,6 +35,7 @@ class InputsPart(Strict):
     cluster: str
     framework: str
     profile: str
+    traits: dict[str, dict[str, Any]] = Field(default_factory=dict)
     global_batch: Whole
     seq_len: Whole
     precision: Precision
@@ -96,6 +99,7 @@ def plan_text(plan: Plan, *, model: str, cluster: str) -> str:
             "cluster": cluster,
             "framework": context.traits.name,
             "profile": context.traits.profile,
+            "traits": settings_mapping(context.traits.settings),
             "global_batch": job.global_batch,
             "seq_len": job.seq_len,
             "precision": job.precision,
@@ -125,15 +129,27 @@ def _check_version(data: dict[str, Any], path: Path) -> None:
         )
 
 
+def _traits(inputs: InputsPart, path: Path) -> FrameworkTraits:
+    """The framework as the plan was made for it: profile, settings, optimizer, modules."""
+    where = str(path)
+    if inputs.framework in FRAMEWORKS:
+        problem = profile_problem(inputs.framework, inputs.profile)
+        if problem:
+            raise InputError.single(where, "inputs.profile", problem)
+    settings = settings_of(inputs.traits, where=where, key="inputs.traits")
+    traits = load_traits(inputs.framework, inputs.profile, settings)
+    traits = with_optimizer(traits, inputs.optimizer)
+    if inputs.recompute_modules is None:
+        return traits
+    return with_recompute_modules(traits, inputs.recompute_modules)
+
+
 def load_plan(path: Path) -> tuple[Context, Strategy, PlanFile]:
     """Read a plan file back into a context and a strategy; raises InputError."""
     data = load_yaml(path)
     _check_version(data, path)
     file = validate(PlanFile, data, str(path))
     inputs = file.inputs
-    traits = with_optimizer(load_traits(inputs.framework, inputs.profile), inputs.optimizer)
-    if inputs.recompute_modules is not None:
-        traits = with_recompute_modules(traits, inputs.recompute_modules)
     context = Context(
         model=load_model(inputs.model),
         job=JobSpec(
@@ -143,7 +159,7 @@ def load_plan(path: Path) -> tuple[Context, Strategy, PlanFile]:
             total_tokens=inputs.total_tokens,
         ),
         cluster=load_cluster(inputs.cluster),
-        traits=traits,
+        traits=_traits(inputs, path),
         margin_fraction=inputs.margin_fraction,
     )
     fields = file.strategy.model_dump()

@@ -9,7 +9,7 @@ from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.stage import StageModel, stage_host_bytes, stage_peak_bytes
 from planner.errors import NothingFitsError
-from planner.frameworks.registry import FRAMEWORKS, load_traits
+from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits
 from planner.plans.plan import Answer
 from planner.search.candidates import screen
 from planner.search.rules import RULES
@@ -93,9 +93,12 @@ def _fewest_nodes(context: Context) -> str | None:
 
 
 def _other_frameworks(context: Context) -> Iterator[tuple[str, Context]]:
+    asked = context.traits
+    back = "" if asked.profile == CURRENT else f" --profile {CURRENT}"
     for name in FRAMEWORKS:
-        if name != context.traits.name:
-            yield f"--framework {name} fits", replace(context, traits=load_traits(name))
+        if name != asked.name:
+            traits = load_traits(name, CURRENT, asked.settings)
+            yield f"--framework {name}{back} fits", replace(context, traits=traits)
 
 
 def _shorter_sequences(context: Context) -> Iterator[tuple[str, Context]]:

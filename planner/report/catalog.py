@@ -99,7 +99,7 @@ def print_hardware_list(console: Console) -> None:
             f"{node.num_accelerators} x {node.accelerator.name}",
             str(node.scale_up.num_accelerators),
             f"{node.nic_bytes_per_s / GB:g}" if node.nic_bytes_per_s else "-",
-            f"{node.host_memory_bytes / GIB:.0f}" if node.host_memory_bytes else "-",
+            f"{node.host_memory_bytes / GIB:,.0f}" if node.host_memory_bytes else "-",
             f"{node.usd_per_hour:.2f}" if node.usd_per_hour else "-",
         )
     console.print(nodes)

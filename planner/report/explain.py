@@ -13,13 +13,23 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.errors import InputError
 from planner.frameworks.registry import trait_figures
-from planner.report.terms import Term, formula_of, input_value, summary_of, term_of, trait_source
+from planner.report.terms import (
+    TERMS,
+    Term,
+    formula_of,
+    input_value,
+    summary_of,
+    term_of,
+    trait_source,
+)
 from planner.spec.strategy import Strategy
 from planner.units import format_bytes, format_seconds
 
 SECTIONS = ("memory", "time")
 FORMULA_COLUMNS = 120
 """From this console width on, leaves of a tree say how they are computed."""
+WHOLE, LARGEST_WHOLE = 1e5, 1e16
+"""Inputs between these are shown to the last digit, with thousands separators."""
 
 
 def all_items(estimate: Estimate) -> dict[str, float]:
@@ -111,9 +121,11 @@ def print_time(estimate: Estimate, console: Console) -> None:
 
 
 def _shown(value: object) -> str:
-    """An input in short: floats with six digits, mappings and dataclasses as name=value."""
-    if isinstance(value, float):
-        return f"{value:.6g}"
+    """An input in short: large numbers whole, others with six digits, parts as name=value."""
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, int | float):
+        return f"{value:,.0f}" if WHOLE <= abs(value) <= LARGEST_WHOLE else f"{value:,.6g}"
     if is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
@@ -124,11 +136,16 @@ def _shown(value: object) -> str:
 def _print_term(term: Term, context: Context, strategy: Strategy, console: Console) -> None:
     if term.inputs:
         table = Table("input", "value", "source", box=None, pad_edge=False)
-        figures = trait_figures(context.traits.name, context.traits.profile)
+        table.columns[0].overflow = "fold"
+        figures = trait_figures(
+            context.traits.name, context.traits.profile, context.traits.settings
+        )
         for path in term.inputs:
             value = input_value(path, context, strategy)
             table.add_row(path, _shown(value), trait_source(path, figures))
         console.print(table)
+    if term.text:
+        console.print(f"\n{term.text}", markup=False)
     for function in term.functions:
         console.print(f"\n{function.__module__}.{function.__name__}", style="bold")
         console.print(formula_of(function), markup=False)
@@ -147,24 +164,30 @@ def print_item(
             f"no such item {name!r}; "
             + (did_you_mean(name, items) or f"known are {', '.join(items)}"),
         )
-    for leaf, value in items.items():
-        if leaf == full or leaf.startswith(f"{full}."):
-            section = leaf.partition(".")[0]
-            total = estimate.memory.peak_bytes if section == "memory" else estimate.iter_time_s
-            console.print(f"{leaf}: {_value(leaf, value)} ({value / total:.1%})", style="bold")
+    leaves = {leaf: value for leaf, value in items.items() if _is_in(leaf, full)}
+    if full not in leaves:
+        leaves = {full: sum(leaves.values()), **leaves}
+    in_memory = full.startswith("memory")
+    total = estimate.memory.peak_bytes if in_memory else estimate.iter_time_s
+    for leaf, value in leaves.items():
+        console.print(f"{leaf}: {_value(leaf, value)} ({value / total:.1%})", style="bold")
     term = term_of(full)
     if term is not None:
         _print_term(term, context, strategy, console)
 
 
 def _full_name(name: str, items: Mapping[str, float]) -> str | None:
-    """Complete ``gemm`` or ``compute.gemm`` to ``time.compute.gemm``; None when nothing matches."""
+    """Complete ``bubble`` or ``pipeline.bubble`` to ``time.pipeline.bubble``; None if unknown.
+
+    Items with a formula are known even where a plan spends nothing on them.
+    """
+    known = dict.fromkeys((*items, *(term.prefix for term in TERMS)))
     for candidate in (name, *(f"{section}.{name}" for section in SECTIONS)):
-        if _matches(candidate, items):
+        if any(_is_in(leaf, candidate) for leaf in known):
             return candidate
-    endings = [leaf for leaf in items if leaf.endswith(f".{name}")]
+    endings = [leaf for leaf in known if leaf.endswith(f".{name}")]
     return endings[0] if len(endings) == 1 else None
 
 
-def _matches(full: str, items: Mapping[str, float]) -> bool:
-    return any(leaf == full or leaf.startswith(f"{full}.") for leaf in items)
+def _is_in(leaf: str, full: str) -> bool:
+    return leaf == full or leaf.startswith(f"{full}.")

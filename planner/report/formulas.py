@@ -89,9 +89,8 @@ def _markdown(docstring: str) -> str:
 
 
 def _computed_by(term: Term) -> str:
-    if not term.functions:
-        return "the trait as it is"
-    return ", ".join(f"[{short_name(f)}](#{_anchor(f)})" for f in term.functions)
+    links = ", ".join(f"[{short_name(f)}](#{_anchor(f)})" for f in term.functions)
+    return " ".join(text for text in (term.text, links) if text)
 
 
 def _terms_table(section: str) -> str:
@@ -197,7 +196,8 @@ def sources_tables() -> str:
     for framework in FRAMEWORKS:
         for profile, own in _stated_figures(framework).items():
             parent = own.pop("extends", None)
-            title = f"### {framework}, profile `{profile}`\n"
+            about = f"\n{own.pop('title')}; {own.pop('versions')}.\n"
+            title = f"### {framework}, profile `{profile}`\n{about}"
             note = f"\nEverything else as `{parent}`.\n" if parent else ""
             rows = [
                 (f"`{section}.{name}`", _shown(figure["value"]), str(figure["source"]))

@@ -7,6 +7,7 @@ from typing import Any
 from planner import __version__
 from planner.cost.flops import FLOPS_CONVENTION
 from planner.plans.plan import Answer, Plan
+from planner.report.assumptions import assumptions_dict
 
 SCHEMA_VERSION = 1
 
@@ -76,6 +77,7 @@ def answer_dict(answer: Answer) -> dict[str, Any]:
             "margin_fraction": context.margin_fraction,
             "assumed": list(answer.notes),
         },
+        "assumptions": [assumptions_dict(context.traits) for context in answer.contexts],
         "plans": [plan_dict(plan) for plan in answer.plans],
         "pareto": [plan_dict(plan) for plan in answer.pareto],
         "search": {

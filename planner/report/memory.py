@@ -10,6 +10,7 @@ from planner.cost.ledger import LedgerItem, StageLedger
 from planner.cost.memory_items import MemoryEstimate
 from planner.plans.memory import MemoryAnswer
 from planner.plans.savings import Saving
+from planner.report.assumptions import assumptions_dict, assumptions_line
 from planner.report.explain import print_memory
 from planner.spec.strategy import Strategy
 from planner.units import format_bytes
@@ -146,6 +147,9 @@ def print_memory_answer(answer: MemoryAnswer, console: Console, *, show_all: boo
         _print_stages(answer, console)
     console.print("\nwhat would save how much", style="bold")
     _print_savings(answer.savings, answer.estimate.memory, console)
+    console.print()
+    line = assumptions_line(answer.context, [answer.strategy])
+    console.print(line, style="dim", markup=False)
 
 
 def render_memory_json(answer: MemoryAnswer) -> str:
@@ -156,6 +160,7 @@ def render_memory_json(answer: MemoryAnswer) -> str:
         "cluster": answer.context.cluster.name,
         "framework": answer.context.traits.name,
         "profile": answer.context.traits.profile,
+        "assumptions": assumptions_dict(answer.context.traits),
         "strategy": asdict(answer.strategy),
         "verdict": memory.verdict,
         "peak_bytes": memory.peak_bytes,

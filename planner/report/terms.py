@@ -35,9 +35,11 @@ class Term:
     """One item (or family of items, by prefix), its formulas and its inputs."""
 
     prefix: str
-    functions: tuple[Callable[..., Any], ...]
+    functions: tuple[Callable[..., Any], ...] = ()
     inputs: tuple[str, ...] = ()
     """Dotted paths such as strategy.tp or traits.states.weight_bytes."""
+    text: str = ""
+    """What it is, where no single function says so."""
 
 
 _RING = (collectives.collective_s, domain.domain_s, fitted_s, ring_s, busbw_factor)
@@ -47,6 +49,20 @@ _HBM = ("accelerator.hbm_bytes_per_s", "accelerator.memory_bound_fraction")
 _SHAPE = ("strategy.micro_batch", "job.seq_len", "model.hidden_size", "strategy.tp")
 
 TERMS: tuple[Term, ...] = (
+    Term(
+        prefix="time.compute",
+        text="Kernels of the slowest stage. Sum over its items: seconds per layer and "
+        "micro-batch, forward and backward, times layers and micro-batches; embedding and head "
+        "once per micro-batch on the stages that have them. Excludes what is recomputed.",
+        functions=(stage.stage_time_s,),
+        inputs=("strategy.layers_per_stage", "strategy.num_micro_batches"),
+    ),
+    Term(
+        prefix="time.compute.launch",
+        text="What launching a mixture layer's kernels takes beyond running them. "
+        "max(0, launch seconds - kernel seconds), per layer and pass.",
+        inputs=("traits.kernels.moe_launch_forward_s", "traits.kernels.moe_launch_backward_s"),
+    ),
     Term(
         prefix="time.compute.gemm",
         functions=(kernels.gemm_s, kernels.tiled_gemm_flops_s, kernels.smooth_gemm_flops_s),
@@ -91,6 +107,13 @@ TERMS: tuple[Term, ...] = (
         prefix="time.recompute",
         functions=(stage.stage_time_s,),
         inputs=("strategy.recompute_layers_per_stage", "strategy.selective_layers_per_stage"),
+    ),
+    Term(
+        prefix="time.pipeline",
+        text="What pipelining costs the slowest stage. bubble + p2p: waiting for other stages, and "
+        "transfers between stages that are not hidden.",
+        functions=(one_f_one_b.makespan_s, interleaved.makespan_s, build.link_seconds),
+        inputs=("strategy.pp", "strategy.vpp", "strategy.num_micro_batches"),
     ),
     Term(
         prefix="time.pipeline.bubble",
@@ -139,7 +162,8 @@ TERMS: tuple[Term, ...] = (
     ),
     Term(
         prefix="time.step_overhead",
-        functions=(),
+        text="Seconds per iteration that belong to no other item. A constant of the framework "
+        "profile: gradient norm and loss-scale checks, data loading, logging.",
         inputs=("traits.overheads.step_overhead_s",),
     ),
     Term(
@@ -278,9 +302,9 @@ def formula_of(function: Callable[..., Any]) -> str:
 
 
 def summary_of(term: Term) -> str:
-    """First sentence of a term's main formula; empty when it has none."""
-    if not term.functions:
-        return ""
+    """First sentence of what a term is or of its main formula."""
+    if term.text:
+        return term.text.partition(". ")[0]
     return formula_of(term.functions[0]).split("\n")[0]
 
 

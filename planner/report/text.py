@@ -6,9 +6,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
+from planner.frameworks.registry import CURRENT
 from planner.plans.plan import Answer, Plan
+from planner.report.assumptions import assumptions_line
 from planner.report.catalog import describe_size
 from planner.spec.strategy import Strategy
+from planner.spec.traits import FrameworkTraits
 from planner.units import GIB, format_count, format_seconds
 
 WIDE_COLUMNS = 140
@@ -143,8 +146,8 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
             format_seconds(estimate.iter_time_s),
             f"{estimate.tokens_per_s_per_gpu:,.0f}",
             f"{estimate.mfu:.1%}",
-            f"{estimate.memory.peak_bytes / GIB:.1f}",
-            *([f"{plan.headroom_bytes / GIB:.1f}"] if wide or not with_framework else []),
+            f"{estimate.memory.peak_bytes / GIB:,.1f}",
+            *([f"{plan.headroom_bytes / GIB:,.1f}"] if wide or not with_framework else []),
         )
     return table
 
@@ -232,11 +235,25 @@ def search_line(answer: Answer) -> str:
     )
 
 
+def _software(traits: FrameworkTraits) -> str:
+    return traits.name if traits.profile == CURRENT else f"{traits.name} {traits.profile}"
+
+
+def assumptions_lines(answer: Answer) -> list[str]:
+    """What software the plans of both tables assume, per framework among them."""
+    plans = (*answer.plans, *answer.pareto)
+    lines = []
+    for context in answer.contexts:
+        used = [plan.strategy for plan in plans if plan.framework == context.traits.name]
+        lines += [assumptions_line(context, used)] if used else []
+    return lines
+
+
 def inputs_line(answer: Answer) -> str:
     """What was asked, in one line."""
     context = answer.contexts[0]
     job, cluster = context.job, context.cluster
-    frameworks = ", ".join(c.traits.name for c in answer.contexts)
+    frameworks = ", ".join(_software(c.traits) for c in answer.contexts)
     budget = f", {format_count(job.total_tokens)} tokens in all" if job.total_tokens else ""
     return (
         f"{context.model.name} ({describe_size(context.model)}) on {cluster.name} "
@@ -280,6 +297,8 @@ def print_answer(answer: Answer, console: Console) -> None:
             f"{len(shown)} of {len(answer.pareto)} points shown; --format json or csv has all."
         )
     console.print(costs_line(answer.plans[0]))
+    for line in assumptions_lines(answer):
+        console.print(line, style="dim", markup=False)
     console.print(search_line(answer), style="dim")
     if not wide:
         console.print(NARROW_LEGEND, style="dim")

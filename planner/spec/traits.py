@@ -11,6 +11,10 @@ from planner.spec.job import Precision
 from planner.spec.optimizer import OptimizerSpec
 from planner.spec.saved import SavedTables
 
+TraitValue = bool | float | str | tuple[float, ...] | tuple[str, ...]
+Setting = tuple[str, TraitValue]
+"""Dotted path of a trait, such as ``overlap.contention_fraction``, and its value."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StateTraits:
@@ -212,6 +216,8 @@ class FrameworkTraits:
     overheads: OverheadTraits
     support: SupportTraits
     optimizer: OptimizerSpec
+    settings: tuple[Setting, ...] = ()
+    """Traits a user set, in place of the profile's."""
     memory_uncertainty_fraction: float = 0.0
     """Of HBM: how far modelled peaks were off on published runs of the framework."""
 

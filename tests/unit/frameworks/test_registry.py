@@ -8,6 +8,7 @@ from planner.frameworks.registry import (
     FRAMEWORKS,
     load_traits,
     profile_names,
+    profile_title,
     trait_figures,
 )
 from planner.spec.strategy import OFFLOAD_CODES
@@ -37,6 +38,13 @@ def test_every_trait_figure_has_a_value_and_a_source(framework: str, profile: st
             assert set(figure) == {"value", "source"}, where
             assert isinstance(figure["source"], str), where
             assert figure["source"].strip(), where
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_every_profile_says_what_it_stands_for_in_its_own_words(framework: str) -> None:
+    titles = [profile_title(framework, profile) for profile in profile_names(framework)]
+    assert all(title.title.strip() and title.versions.strip() for title in titles)
+    assert len(set(titles)) == len(titles)
 
 
 @pytest.mark.parametrize(("framework", "profile"), PROFILES)

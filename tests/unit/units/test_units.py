@@ -67,6 +67,9 @@ def test_ceil_div_rounds_up_and_broadcasts() -> None:
         (12, "12 B"),
         (0, "0 B"),
         (-3 * GIB, "-3.00 GiB"),
+        (2345.5 * GIB, "2,345.50 GiB"),
+        (10 * 2**40, "10.00 TiB"),
+        (-1.5 * 2**60, "-1,572,864.00 TiB"),
     ],
 )
 def test_bytes_are_shown_in_binary_units(num_bytes: float, text: str) -> None:

@@ -1,0 +1,205 @@
+"""The software a user states: a profile by name, and single traits; all problems at once."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args, get_origin
+
+import yaml
+
+from planner.catalog.names import did_you_mean, nearest
+from planner.errors import InputError, Problem
+from planner.frameworks.registry import profile_names, trait_types
+from planner.frameworks.saved_tables import loss_names, table_names
+from planner.spec.strategy import OFFLOAD_CODES
+from planner.spec.traits import Setting, TraitValue
+
+COMMAND_LINE = "command line"
+OPTION = "--set"
+ROOT = "traits"
+RECOMPUTE = "recompute"
+_ZERO_STAGES = (0, 1, 2, 3)
+_CHOICES: Mapping[str, Callable[[], Iterable[object]]] = {
+    "kernels.saved": table_names,
+    "kernels.loss": loss_names,
+    "support.offload": lambda: OFFLOAD_CODES,
+    "support.zero_stages": lambda: _ZERO_STAGES,
+    "support.zero_stages_with_pp": lambda: _ZERO_STAGES,
+}
+"""Values allowed where the type alone does not say."""
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "kernels.attention_rate_fraction": (0.01, 1.0),
+    "support.vocab_padding": (1, 1_000_000),
+}
+_MAY_BE_EMPTY = ("support.zero_stages_with_pp",)
+_LARGEST = 1e18
+_FRACTION = (0.0, 1.0)
+
+
+def profile_problem(framework: str, profile: str) -> str:
+    """Return what is wrong with a profile of a known framework, or an empty text."""
+    names = profile_names(framework)
+    if profile in names:
+        return ""
+    return _unknown(f"profile of {framework}", repr(profile), names, did_you_mean(profile, names))
+
+
+def _unknown(kind: str, given: str, allowed: Iterable[str], hint: str) -> str:
+    text = f"unknown {kind}; given {given}, allowed: {', '.join(allowed)}"
+    return f"{text}; {hint}" if hint else text
+
+
+def _range(path: str) -> tuple[float, float]:
+    if path in _RANGES:
+        return _RANGES[path]
+    return _FRACTION if path.endswith("_fraction") else (0.0, _LARGEST)
+
+
+def _number(path: str, value: object, *, is_whole: bool) -> float | None:
+    """Return ``value`` as a number in the trait's range; None where it is none."""
+    if not is_whole and isinstance(value, str):
+        try:
+            value = float(value)  # YAML takes 1e9 for text
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    low, high = _range(path)
+    if not low <= value <= high or (is_whole and value != int(value)):
+        return None
+    return int(value) if is_whole else float(value)
+
+
+def _allowed(path: str, kind: object) -> str:
+    """Return in words which values a trait takes."""
+    if path in _CHOICES or get_origin(kind) is Literal:
+        text = ", ".join(map(str, _choices(path, kind)))
+        return f"a list with some of {text}" if get_origin(kind) is tuple else text
+    if kind is bool:
+        return "true, false"
+    if get_origin(kind) is tuple:
+        return "a list of words"
+    if kind in (int, float):
+        low, high = _range(path)
+        noun = "whole numbers" if kind is int else "numbers"
+        return f"{noun} from {low:g} to {high:g}"
+    return "a word"
+
+
+def _choices(path: str, kind: object) -> tuple[object, ...]:
+    return tuple(_CHOICES[path]()) if path in _CHOICES else get_args(kind)
+
+
+def _converted(path: str, kind: object, value: object) -> TraitValue | None:
+    """Return ``value`` as the trait's type; None where it does not fit."""
+    if get_origin(kind) is tuple:
+        return _listed(path, get_args(kind)[0], value)
+    if path in _CHOICES or get_origin(kind) is Literal:
+        if isinstance(value, bool):
+            value = "yes" if value else "no"  # YAML takes the word no for false
+        return value if value in _choices(path, kind) else None  # type: ignore[return-value]
+    if kind in (int, float):
+        return _number(path, value, is_whole=kind is int)
+    if kind is bool:
+        return value if isinstance(value, bool) else None
+    return value if isinstance(value, str) else None
+
+
+def _listed(path: str, kind: object, value: object) -> TraitValue | None:
+    """Return a list of the kind, each element among the trait's choices; None otherwise."""
+    if not isinstance(value, list | tuple) or not all(type(item) is kind for item in value):
+        return None
+    if not value and path not in _MAY_BE_EMPTY:
+        return None
+    if path in _CHOICES and not set(value) <= set(_CHOICES[path]()):
+        return None
+    return tuple(value)
+
+
+def _near(section: str, name: str) -> str:
+    """Return traits whose names are close to ``name``: of the section, or else of others."""
+    types = trait_types()
+    paths = {known: f"{ROOT}.{place}.{known}" for place in types for known in types[place]}
+    close = [paths[known] for known in nearest(name, types[section]) or nearest(name, paths)]
+    return f"did you mean {', '.join(close)}?" if close else ""
+
+
+def _read(section: str, name: str, value: object) -> TraitValue:
+    """Return one trait's value; raises ValueError saying what is wrong with name or value."""
+    types, given = trait_types(), _shown(value)
+    if section == RECOMPUTE:
+        raise ValueError("is chosen by recompute_modules (--recompute-modules), not as a trait")
+    if section not in types:
+        hint = did_you_mean(section, types)
+        raise ValueError(_unknown("section of traits", section, types, hint))
+    if name not in types[section]:
+        raise ValueError(_unknown("trait", given, types[section], _near(section, name)))
+    path, kind = f"{section}.{name}", types[section][name]
+    converted = _converted(path, kind, value)
+    if converted is None:
+        raise ValueError(f"wrong value; given {given}, allowed: {_allowed(path, kind)}")
+    return converted
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _parsed(text: str) -> tuple[str, str, object]:
+    """Split ``traits.SECTION.KEY=VALUE``; raises ValueError saying what is wrong."""
+    key, equals, value = text.partition("=")
+    root, _, path = key.strip().partition(".")
+    section, _, name = path.partition(".")
+    if not equals or root != ROOT or not section or not name:
+        hint = f"; did you mean {ROOT}.{text}?" if root in trait_types() else ""
+        raise ValueError(f"must be {ROOT}.SECTION.KEY=VALUE; given {text!r}{hint}")
+    try:
+        return section, name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise ValueError(f"the value is not YAML; given {value!r}") from None
+
+
+def read_settings(texts: Sequence[str]) -> tuple[Setting, ...]:
+    """Read the ``--set`` options of a command; raises InputError with every problem."""
+    problems: list[Problem] = []
+    found: dict[str, TraitValue] = {}
+    for text in texts:
+        key = f"{OPTION} {text.partition('=')[0].strip()}"
+        try:
+            section, name, value = _parsed(text)
+            path, converted = f"{section}.{name}", _read(section, name, value)
+            if path in found:
+                raise ValueError(f"is set twice; given {found[path]} and {converted}")
+            found[path] = converted
+        except ValueError as error:
+            problems.append(Problem(where=COMMAND_LINE, key=key, message=str(error)))
+    if problems:
+        raise InputError(problems)
+    return tuple(found.items())
+
+
+def settings_of(
+    traits: Mapping[str, Mapping[str, object]], *, where: str, key: str
+) -> tuple[Setting, ...]:
+    """Read a file's mapping of sections to traits; raises InputError with every problem."""
+    problems: list[Problem] = []
+    found: dict[str, TraitValue] = {}
+    for section, values in traits.items():
+        for name, value in values.items():
+            path = f"{section}.{name}"
+            try:
+                found[path] = _read(section, name, value)
+            except ValueError as error:
+                problems.append(Problem(where=where, key=f"{key}.{path}", message=str(error)))
+    if problems:
+        raise InputError(problems)
+    return tuple(found.items())
+
+
+def settings_mapping(settings: Sequence[Setting]) -> dict[str, dict[str, Any]]:
+    """Return settings as :func:`settings_of` reads them, lists for tuples."""
+    sections: dict[str, dict[str, Any]] = {}
+    for path, value in settings:
+        section, _, name = path.partition(".")
+        plain = list(value) if isinstance(value, tuple) else value
+        sections.setdefault(section, {})[name] = plain
+    return sections

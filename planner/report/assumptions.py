@@ -1,0 +1,197 @@
+"""What software a plan assumes, in words: one phrase per topic, from the framework's traits.
+
+A new topic is one line of :data:`TOPICS`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.cost.context import Context
+from planner.frameworks.registry import CURRENT, load_traits, profile_names, profile_title
+from planner.plans.trait_settings import settings_mapping
+from planner.spec.strategy import Strategy
+from planner.spec.traits import FrameworkTraits
+
+ATTENTION: Mapping[str, str] = {
+    "fused": "the vendor's fused attention",
+    "flash2": "FlashAttention-2",
+    "unfused": "unfused attention",
+}
+KERNELS: Mapping[str, str] = {
+    "classic": "fused kernels of Megatron-LM",
+    "megatron_local": "Megatron-Core's local layers",
+    "torchtitan": "eager layers",
+    "torchtitan_compiled": "compiled layers",
+    "torchtitan_cuda": "eager layers",
+    "transformer_engine": "Transformer Engine layers",
+    "transformers_eager": "eager transformers layers",
+    "transformers_gpt2": "eager transformers layers",
+    "transformers_sdpa": "eager transformers layers",
+}
+LOSSES: Mapping[str, str] = {
+    "fused": "fused cross-entropy",
+    "compiled": "compiled cross-entropy",
+    "flash_attention": "fused cross-entropy of flash-attention",
+    "eager_fp32": "eager fp32 cross-entropy",
+    "loss_parallel": "DTensor loss parallel",
+    "vocab_parallel": "vocabulary-parallel cross-entropy",
+    "vocab_parallel_kept": "vocabulary-parallel cross-entropy",
+    "chunked": "cross-entropy in chunks",
+}
+
+
+def _attention(traits: FrameworkTraits) -> str:
+    rate = traits.kernels.attention_rate_fraction
+    slower = f" at {rate:.0%} of its rate" if rate < 1 else ""
+    return f"{ATTENTION[traits.kernels.attention]}{slower}"
+
+
+def _overlap(hidden_fraction: float) -> str:
+    return f"at most {hidden_fraction:.0%} hidden" if hidden_fraction else "not overlapped"
+
+
+def _reduction(traits: FrameworkTraits) -> str:
+    num_bytes = traits.states.gradient_reduce_bytes
+    width = "fp32" if num_bytes == 4 else f"{8 * num_bytes:g} bits"
+    overlap = _overlap(traits.overlap.data_parallel_hidden_fraction)
+    return f"gradients reduced in {width} ({overlap})"
+
+
+def _gather(traits: FrameworkTraits) -> str:
+    return f"weights gathered ({_overlap(traits.overlap.parameter_gather_hidden_fraction)})"
+
+
+def _tensor_parallel(traits: FrameworkTraits) -> str:
+    hidden = traits.overlap.tensor_parallel_hidden_fraction
+    if not hidden:
+        return "tensor parallelism not overlapped"
+    return f"{hidden:.0%} of tensor-parallel communication hidden"
+
+
+def _launch(traits: FrameworkTraits) -> str:
+    kernels = traits.kernels
+    launch_s = kernels.moe_launch_forward_s + kernels.moe_launch_backward_s
+    if not launch_s:
+        return "no time to launch mixture layers"
+    return f"no CUDA graphs (at least {launch_s * 1e3:g} ms a mixture layer)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topic:
+    """One thing a plan assumes about its software."""
+
+    name: str
+    phrase: Callable[[FrameworkTraits], str]
+    """Empty where there is nothing to say."""
+    matters: Callable[[Context, Strategy], bool] = lambda _context, _strategy: True
+    """Whether a plan's numbers depend on it."""
+
+
+TOPICS: tuple[Topic, ...] = (
+    Topic(name="layers", phrase=lambda t: KERNELS.get(t.kernels.saved.name, t.kernels.saved.name)),
+    Topic(name="attention", phrase=_attention),
+    Topic(name="dropout", phrase=lambda t: "dropout" if t.kernels.dropout else "no dropout"),
+    Topic(name="loss", phrase=lambda t: LOSSES.get(t.kernels.loss, t.kernels.loss)),
+    Topic(name="gradient_reduction", phrase=_reduction, matters=lambda _, s: s.dp > 1 or s.cp > 1),
+    Topic(
+        name="weight_gather",
+        phrase=_gather,
+        matters=lambda _, s: s.zero_stage in (1, 2),
+    ),
+    Topic(
+        name="secondary_shards",
+        phrase=lambda t: "ZeRO++ shards per node" * bool(t.states.zero3_secondary_weight_bytes),
+        matters=lambda _, s: s.zero_stage == 3,
+    ),
+    Topic(name="tensor_parallel", phrase=_tensor_parallel, matters=lambda _, s: s.tp > 1),
+    Topic(
+        name="pipeline_transfers",
+        phrase=lambda t: (
+            f"{t.overlap.pipeline_p2p_exposed_fraction:.0%} of pipeline transfers exposed"
+        ),
+        matters=lambda _, s: s.pp > 1,
+    ),
+    Topic(
+        name="context_parallel",
+        phrase=lambda t: (
+            "context exchanged all-to-all"
+            if t.kernels.exchanges_context
+            else "context passed round a ring"
+        ),
+        matters=lambda _, s: s.cp > 1,
+    ),
+    Topic(
+        name="dispatcher",
+        phrase=lambda t: (
+            "dispatcher sending a token once per domain"
+            if t.kernels.deduplicated_dispatch
+            else "all-to-all dispatcher"
+        ),
+        matters=lambda _, s: s.ep > 1,
+    ),
+    Topic(name="launch", phrase=_launch, matters=lambda context, _: context.model.moe is not None),
+)
+
+
+def phrases(traits: FrameworkTraits) -> dict[str, str]:
+    """Return what is assumed, by topic."""
+    said = {topic.name: topic.phrase(traits) for topic in TOPICS}
+    return {name: text for name, text in said.items() if text}
+
+
+def _settings(traits: FrameworkTraits) -> str:
+    """Return the traits a user set, as ``--set`` takes them."""
+    shown = ", ".join(f"traits.{path}={shown_value(value)}" for path, value in traits.settings)
+    return f"; set {shown}" if shown else ""
+
+
+def shown_value(value: object) -> str:
+    """Return a trait's value as ``--set`` takes it."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(shown_value, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _others(traits: FrameworkTraits) -> str:
+    others = [name for name in profile_names(traits.name) if name != traits.profile]
+    return f" ({', '.join(others)})" if others else ""
+
+
+def assumptions_line(context: Context, strategies: Iterable[Strategy]) -> str:
+    """Return what some plans assume about their software, and how to change it."""
+    traits, used = context.traits, tuple(strategies)
+    said = phrases(traits)
+    matter = [
+        said[topic.name]
+        for topic in TOPICS
+        if topic.name in said and any(topic.matters(context, strategy) for strategy in used)
+    ]
+    versions = profile_title(traits.name, traits.profile).versions
+    return (
+        f"assumes {traits.name} {traits.profile}: {versions}{_settings(traits)}; "
+        f"{', '.join(matter)}. Change with --profile{_others(traits)} or --set "
+        "traits.SECTION.KEY=VALUE (`planner frameworks`)."
+    )
+
+
+def assumptions_dict(traits: FrameworkTraits) -> dict[str, Any]:
+    """Return the same as plain data, every topic included."""
+    about = profile_title(traits.name, traits.profile)
+    return {
+        "framework": traits.name,
+        "profile": traits.profile,
+        "title": about.title,
+        "versions": about.versions,
+        "traits": settings_mapping(traits.settings),
+        "software": phrases(traits),
+    }
+
+
+def differences(framework: str, profile: str) -> list[str]:
+    """Return what a profile says otherwise than the framework's current one."""
+    usual = phrases(load_traits(framework, CURRENT))
+    own = phrases(load_traits(framework, profile))
+    return [text for name, text in own.items() if usual.get(name) != text]

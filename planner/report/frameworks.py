@@ -1,0 +1,70 @@
+"""Lists frameworks with their profiles, and one profile with the source of every trait."""
+
+from rich.console import Console
+from rich.table import Table
+
+from planner.catalog.names import unknown_name
+from planner.errors import InputError
+from planner.frameworks.registry import (
+    CURRENT,
+    FRAMEWORKS,
+    load_traits,
+    profile_names,
+    profile_title,
+    trait_figures,
+)
+from planner.plans.trait_settings import RECOMPUTE, profile_problem
+from planner.report.assumptions import differences, phrases, shown_value
+
+
+def _table(*titles: str) -> Table:
+    table = Table(*titles, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in table.columns:
+        column.overflow = "fold"
+    table.columns[0].no_wrap = True
+    return table
+
+
+def print_frameworks(console: Console) -> None:
+    """Every profile: what it stands for, and what it assumes otherwise than ``current``."""
+    table = _table("framework", "profile", "stands for", "differs from current in")
+    for framework in FRAMEWORKS:
+        for profile in profile_names(framework):
+            about = profile_title(framework, profile)
+            other = "" if profile == CURRENT else "; ".join(differences(framework, profile))
+            table.add_row(framework, profile, f"{about.title}: {about.versions}", other)
+    console.print(table, markup=False)
+    console.print("`planner frameworks FRAMEWORK/PROFILE` shows every trait with its source.")
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Read ``FRAMEWORK`` or ``FRAMEWORK/PROFILE``; raises InputError."""
+    framework, _, profile = name.partition("/")
+    if framework not in FRAMEWORKS:
+        raise unknown_name("framework", framework, FRAMEWORKS, "frameworks", name)
+    problem = profile_problem(framework, profile or CURRENT)
+    if problem:
+        raise InputError.single("frameworks", name, problem)
+    return framework, profile or CURRENT
+
+
+def print_framework(name: str, console: Console) -> None:
+    """One profile: what it stands for, what it assumes, every trait with its source."""
+    framework, profile = _split(name)
+    about = profile_title(framework, profile)
+    console.print(f"{framework}, profile {profile}: {about.title}", style="bold", markup=False)
+    console.print(about.versions, markup=False)
+    traits = load_traits(framework, profile)
+    console.print(f"assumes {', '.join(phrases(traits).values())}\n", markup=False)
+    usual = trait_figures(framework)
+    for section, figures in trait_figures(framework, profile).items():
+        if section == RECOMPUTE:
+            continue
+        for trait, figure in figures.items():
+            value, before = (shown_value(f["value"]) for f in (figure, usual[section][trait]))
+            note = "" if value == before else f"  ({CURRENT}: {before})"
+            console.print(f"traits.{section}.{trait}={value}{note}", markup=False)
+            console.print(f"    {figure['source']}", style="dim", markup=False, soft_wrap=True)
+    modules = [module.name for module in traits.recompute.modules]
+    chosen = ", ".join(traits.recompute.selected)
+    console.print(f"recompute modules: {', '.join(modules)} (selected: {chosen})", markup=False)

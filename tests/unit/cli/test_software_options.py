@@ -1,0 +1,195 @@
+"""``--profile``, ``--set`` and ``planner frameworks``: what they change, say and refuse."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from planner.frameworks.registry import FRAMEWORKS, profile_names
+
+SMALL = ("plan", "gpt3-xl", "1xdgx-a100-640", "--top", "1")
+MEMORY = ("memory", "gpt3-xl", "1xdgx-a100-640")
+PROBLEMS = """\
+command line::--profile: unknown profile of megatron; given 'brige', allowed: current, bridge, \
+no-overlap, classic; did you mean bridge?
+command line::--set traits.overlap.tensor_parallel: unknown trait; given 0.5, allowed: \
+tensor_parallel_hidden_fraction, data_parallel_hidden_fraction, parameter_gather_hidden_fraction, \
+pipeline_p2p_exposed_fraction, contention_fraction; did you mean \
+traits.overlap.tensor_parallel_hidden_fraction?
+command line::--set traits.overlap.contention_fraction: wrong value; given 3, allowed: numbers \
+from 0 to 1
+command line::--precision: unknown precision 'fp7'; allowed are bf16, fp16, fp8, fp4
+""".splitlines()
+SLOW = ("--set", "traits.overheads.step_overhead_s=10")
+
+
+def answer_of(run: Any) -> dict[str, Any]:
+    assert run.code == 0, run.err
+    answer: dict[str, Any] = json.loads(run.out)
+    return answer
+
+
+def test_a_setting_changes_the_plan_and_the_answer_says_so(planner: Any) -> None:
+    plain = answer_of(planner(*SMALL, "--format", "json"))
+    slow = answer_of(planner(*SMALL, *SLOW, "--format", "json"))
+    added = slow["plans"][0]["iter_time_s"] - plain["plans"][0]["iter_time_s"]
+    assert added == pytest.approx(10 - 0.016)
+    assert plain["assumptions"][0]["traits"] == {}
+    assert slow["assumptions"][0]["traits"] == {"overheads": {"step_overhead_s": 10.0}}
+
+
+def test_a_profile_is_the_one_planned_for(planner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    run = planner(*SMALL, "--profile", "classic")
+    assert "fp16" not in run.out.splitlines()[0]
+    assert "megatron classic" in run.out.splitlines()[0]
+    assert "assumes megatron classic: Megatron-LM of 2020-22; " in run.out
+    assert "unfused attention, dropout" in run.out
+    answer = answer_of(planner(*SMALL, "--profile", "classic", "--format", "json"))
+    assert answer["inputs"]["profiles"] == ["classic"]
+    assert answer["assumptions"][0]["software"]["attention"] == "unfused attention"
+
+
+def test_memory_takes_both_too(planner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = answer_of(planner(*MEMORY, "--format", "json"))
+    setting = ("--set", "traits.overheads.workspace_bytes=2e9")
+    more = answer_of(planner(*MEMORY, *setting, "--format", "json", "--profile", "bridge"))
+    assert more["profile"] == "bridge"
+    assert more["assumptions"]["traits"] == {"overheads": {"workspace_bytes": 2e9}}
+    ledgers = [
+        {item["name"]: item["num_bytes"] for item in answer["stages"][0]["ledger"]}
+        for answer in (plain, more)
+    ]
+    assert ledgers[1]["workspaces"] == 2e9 != ledgers[0]["workspaces"]
+    monkeypatch.setenv("COLUMNS", "400")
+    assert "set traits.overheads.workspace_bytes=2e+09" in planner(*MEMORY, *setting).out
+
+
+def test_a_saved_plan_keeps_profile_and_settings(
+    planner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "best.yaml"
+    options = ("--profile", "bridge", *SLOW, "--set", "traits.support.zero_stages=[1]")
+    assert planner(*SMALL, *options, "--save", str(path)).code == 0
+    inputs = yaml.safe_load(path.read_text())["inputs"]
+    assert inputs["profile"] == "bridge"
+    assert inputs["traits"] == {
+        "overheads": {"step_overhead_s": 10.0},
+        "support": {"zero_stages": [1]},
+    }
+    monkeypatch.setenv("COLUMNS", "400")
+    tree = planner("explain", str(path), "time")
+    assert (tree.code, tree.err) == (0, "")
+    assert "set traits.overheads.step_overhead_s=10, traits.support.zero_stages=[1]; " in tree.out
+    item = planner("explain", str(path), "step_overhead").out
+    assert "time.step_overhead: 10 s" in item
+    assert "given" in item.split("traits.overheads.step_overhead_s")[1].splitlines()[0]
+
+
+def test_a_plan_file_with_unusable_traits_is_refused_by_its_keys(
+    planner: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "best.yaml"
+    assert planner(*SMALL, "--save", str(path)).code == 0
+    data = yaml.safe_load(path.read_text())
+    data["inputs"]["traits"] = {"overlap": {"contention": 1}, "kernels": {"dropout": 3}}
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
+    run = planner("explain", str(path))
+    assert run.code == 2
+    first, second = run.err.splitlines()
+    assert first.startswith(f"{path}::inputs.traits.overlap.contention: unknown trait; given 1, ")
+    assert second == (
+        f"{path}::inputs.traits.kernels.dropout: wrong value; given 3, allowed: true, false"
+    )
+    data["inputs"] |= {"traits": {}, "profile": "brige"}
+    path.write_text(yaml.safe_dump(data))
+    assert planner("explain", str(path)).err.startswith(
+        f"{path}::inputs.profile: unknown profile of megatron; given 'brige'"
+    )
+
+
+@pytest.mark.parametrize("command", [SMALL, MEMORY])
+def test_all_problems_of_software_options_come_at_once(
+    planner: Any, command: tuple[str, ...]
+) -> None:
+    run = planner(
+        *command, "--profile", "brige", "--precision", "fp7",
+        "--set", "traits.overlap.tensor_parallel=0.5",
+        "--set", "traits.overlap.contention_fraction=3",
+    )  # fmt: skip
+    assert (run.code, run.out) == (2, "")
+    assert run.err.splitlines() == PROBLEMS
+
+
+def test_any_framework_plans_for_those_that_have_the_profile(planner: Any) -> None:
+    run = planner(*SMALL, "--framework", "any", "--profile", "megatron", "--format", "json")
+    inputs = answer_of(run)["inputs"]
+    assert inputs["frameworks"] == ["deepspeed"]
+    assert (
+        "left out, without profile megatron: megatron, torchtitan, accelerate" in inputs["assumed"]
+    )
+
+
+def test_a_profile_no_framework_has_is_refused_with_those_of_each(planner: Any) -> None:
+    run = planner(*SMALL, "--framework", "any", "--profile", "brige")
+    assert run.code == 2
+    assert [line.partition(";")[0] for line in run.err.splitlines()] == [
+        f"command line::--profile: unknown profile of {name}" for name in FRAMEWORKS
+    ]
+
+
+def test_recompute_modules_that_save_nothing_are_noted(planner: Any) -> None:
+    arguments = ("--recompute-modules", "mlp,moe_act", "--format", "json")
+    note = (
+        "recompute module moe_act saves nothing: the layers of gpt3-xl keep no tensor that it "
+        "would rebuild under megatron"
+    )
+    memory = answer_of(planner(*MEMORY, "--recompute", "selective", *arguments))
+    plan = answer_of(planner(*SMALL, *arguments))
+    for notes in (memory["notes"], plan["inputs"]["assumed"]):
+        assert [text for text in notes if "saves nothing" in text] == [note]
+
+
+def test_a_profile_is_named_where_another_framework_would_fit(planner: Any) -> None:
+    run = planner("plan", "llama3.1-405b", "1xdgx-h100", "--profile", "bridge")
+    assert run.code == 3
+    assert "--framework deepspeed --profile current fits" in run.err
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_frameworks_lists_every_profile_within_the_terminal(
+    planner: Any, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    run = planner("frameworks")
+    assert run.code == 0
+    lines = run.out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in run.out
+    rows = {tuple(line.split()[:2]) for line in lines}
+    assert rows >= {(name, profile) for name in FRAMEWORKS for profile in profile_names(name)}
+
+
+def test_a_profile_shows_every_trait_as_set_takes_it_with_its_source(planner: Any) -> None:
+    run = planner("frameworks", "megatron/bridge")
+    assert "megatron, profile bridge: NeMo and Megatron-Bridge recipes" in run.out
+    assert "traits.states.gradient_reduce_bytes=2  (current: 4)\n" in run.out
+    assert "    recipes set grad_reduce_in_fp32 false\n" in run.out
+    shown = [line.partition("  ")[0] for line in run.out.splitlines() if line[:7] == "traits."]
+    options = [part for text in shown for part in ("--set", text)]
+    assert planner(*MEMORY, *options).code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("megatro", "frameworks::megatro: unknown framework 'megatro'; did you mean megatron?"),
+        ("megatron/brige", "did you mean bridge?"),
+    ],
+)
+def test_unknown_frameworks_and_profiles_exit_2(planner: Any, name: str, message: str) -> None:
+    run = planner("frameworks", name)
+    assert run.code == 2
+    assert message in run.err

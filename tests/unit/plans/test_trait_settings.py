@@ -1,0 +1,239 @@
+"""Traits a user sets: what is read, what is refused and how, and that files keep them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.cost.context import Context
+from planner.cost.estimate import estimate
+from planner.errors import InputError
+from planner.frameworks.registry import (
+    FRAMEWORKS,
+    load_traits,
+    profile_names,
+    trait_figures,
+    trait_types,
+)
+from planner.plans.layout import LayoutRequest, resolve
+from planner.plans.trait_settings import (
+    RECOMPUTE,
+    profile_problem,
+    read_settings,
+    settings_mapping,
+    settings_of,
+)
+
+PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "megatron": {"tp": 2, "pp": 2},
+    "deepspeed": {"zero_stage": 2},
+    "torchtitan": {"tp": 2, "cp": 2, "zero_stage": 3},
+}
+LARGEST = 1e18
+
+
+def figures_of(framework: str, profile: str) -> dict[str, dict[str, object]]:
+    """Values of a profile by section, as a plan file would state them."""
+    return {
+        section: {name: figure["value"] for name, figure in figures.items()}
+        for section, figures in trait_figures(framework, profile).items()
+        if section != RECOMPUTE
+    }
+
+
+def problems_of(*texts: str) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        read_settings(texts)
+    return [str(problem) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "value"),
+    [
+        ("overlap.contention_fraction", "0.3", 0.3),
+        ("overlap.contention_fraction", "0", 0.0),
+        ("overheads.bucket_elements", "4e7", 4e7),
+        ("kernels.dropout", "yes", True),
+        ("kernels.attention", "unfused", "unfused"),
+        ("states.keeps_stage_outputs", "no", "no"),
+        ("states.keeps_stage_outputs", "in flight", "in flight"),
+        ("kernels.loss", "compiled", "compiled"),
+        ("kernels.saved", "classic", "classic"),
+        ("support.vocab_padding", "64", 64),
+        ("support.zero_stages", "[0, 2]", (0, 2)),
+        ("support.zero_stages_with_pp", "[]", ()),
+        ("support.offload", "[none, optimizer:host]", ("none", "optimizer:host")),
+    ],
+)
+def test_values_are_read_as_the_trait_is_typed(path: str, text: str, value: object) -> None:
+    ((found, read),) = read_settings([f"traits.{path}={text}"])
+    assert (found, read) == (path, value)
+    assert type(read) is type(value)
+
+
+NO_SETTING = "must be traits.SECTION.KEY=VALUE"
+SECTIONS = "states, kernels, overlap, overheads, support"
+NEAR = "did you mean traits.overlap.contention_fraction?"
+OVERLAPS = (
+    "tensor_parallel_hidden_fraction, data_parallel_hidden_fraction, "
+    "parameter_gather_hidden_fraction, pipeline_p2p_exposed_fraction, contention_fraction"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "overlap.x=1",
+            f"{NO_SETTING}; given 'overlap.x=1'; did you mean traits.overlap.x=1?",
+        ),
+        ("traits.overlap=1", f"{NO_SETTING}; given 'traits.overlap=1'"),
+        ("traits.overlap.x", f"{NO_SETTING}; given 'traits.overlap.x'"),
+        (
+            "traits.overlp.x=1",
+            f"unknown section of traits; given overlp, allowed: {SECTIONS}; did you mean overlap?",
+        ),
+        ("traits.overlap.foo=1", f"unknown trait; given 1, allowed: {OVERLAPS}"),
+        (
+            "traits.overlap.contention=1",
+            f"unknown trait; given 1, allowed: {OVERLAPS}; {NEAR}",
+        ),
+        ("traits.kernels.loss={", "the value is not YAML; given '{'"),
+        (
+            "traits.recompute.selected=[mlp]",
+            "is chosen by recompute_modules (--recompute-modules), not as a trait",
+        ),
+    ],
+)
+def test_what_names_no_trait_is_refused_with_what_is_allowed(text: str, message: str) -> None:
+    assert problems_of(text) == [f"command line::--set {text.partition('=')[0]}: {message}"]
+
+
+UNIT = "numbers from 0 to 1"
+STAGES = "a list with some of 0, 1, 2, 3"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "given", "allowed"),
+    [
+        ("overlap.contention_fraction", "2", "2", UNIT),
+        ("overlap.contention_fraction", "-0.1", "-0.1", UNIT),
+        ("overlap.contention_fraction", ".nan", "nan", UNIT),
+        ("overlap.contention_fraction", "true", "True", UNIT),
+        ("overlap.contention_fraction", "", "None", UNIT),
+        ("overlap.contention_fraction", "half", "'half'", UNIT),
+        ("kernels.attention_rate_fraction", "0", "0", "numbers from 0.01 to 1"),
+        ("overheads.bucket_elements", ".inf", "inf", "numbers from 0 to 1e+18"),
+        ("kernels.dropout", "1", "1", "true, false"),
+        ("kernels.attention", "flash3", "'flash3'", "fused, flash2, unfused"),
+        ("support.vocab_padding", "1.5", "1.5", "whole numbers from 1 to 1e+06"),
+        ("support.zero_stages", "[4]", "[4]", STAGES),
+        ("support.zero_stages", "[true]", "[True]", STAGES),
+        ("support.zero_stages", "[]", "[]", STAGES),
+        ("support.zero_stages", "1", "1", STAGES),
+        ("support.vendors", "[1]", "[1]", "a list of words"),
+    ],
+)
+def test_wrong_values_are_refused_with_what_was_given_and_what_is_allowed(
+    path: str, text: str, given: str, allowed: str
+) -> None:
+    assert problems_of(f"traits.{path}={text}") == [
+        f"command line::--set traits.{path}: wrong value; given {given}, allowed: {allowed}"
+    ]
+
+
+def test_a_trait_of_another_section_is_offered_where_it_is() -> None:
+    (problem,) = problems_of("traits.overlap.gradient_reduce_byte=2")
+    assert problem.endswith("did you mean traits.states.gradient_reduce_bytes, "
+                            "traits.states.gradient_bytes, "
+                            "traits.states.largest_gradient_copy_bytes?")  # fmt: skip
+
+
+def test_every_problem_is_reported_and_the_good_ones_are_not() -> None:
+    problems = problems_of(
+        "traits.overlap.contention_fraction=0.1",
+        "traits.kernels.dropout=maybe",
+        "traits.overlap.contention_fraction=0.2",
+    )
+    assert [problem.partition(": ")[2] for problem in problems] == [
+        "wrong value; given 'maybe', allowed: true, false",
+        "is set twice; given 0.1 and 0.2",
+    ]
+
+
+def test_a_file_is_refused_by_the_key_in_it() -> None:
+    traits = {"overlap": {"contention": 1, "contention_fraction": 3.0}, "nowhere": {"x": 1}}
+    with pytest.raises(InputError) as caught:
+        settings_of(traits, where="best.yaml", key="inputs.traits")
+    assert [(p.where, p.key) for p in caught.value.problems] == [
+        ("best.yaml", "inputs.traits.overlap.contention"),
+        ("best.yaml", "inputs.traits.overlap.contention_fraction"),
+        ("best.yaml", "inputs.traits.nowhere.x"),
+    ]
+
+
+@pytest.mark.parametrize(("framework", "profile"), PROFILES)
+def test_a_profile_can_be_set_trait_by_trait_on_another(framework: str, profile: str) -> None:
+    settings = settings_of(figures_of(framework, profile), where="file", key="traits")
+    other = load_traits("megatron", "current", settings)
+    wanted = load_traits(framework, profile)
+    for section in trait_types():
+        assert getattr(other, section) == getattr(wanted, section)
+    assert settings_of(settings_mapping(settings), where="file", key="traits") == settings
+
+
+def test_a_setting_changes_its_trait_and_no_other() -> None:
+    before = load_traits("megatron", "bridge")
+    settings = read_settings(["traits.overlap.data_parallel_hidden_fraction=0.9"])
+    after = load_traits("megatron", "bridge", settings)
+    overlap = replace(before.overlap, data_parallel_hidden_fraction=0.9)
+    assert after == replace(before, overlap=overlap, settings=settings)
+    figures = trait_figures("megatron", "bridge", settings)["overlap"]
+    assert figures["data_parallel_hidden_fraction"] == {"value": 0.9, "source": "given"}
+    assert load_traits("megatron", "bridge") == before
+
+
+def extremes() -> Iterator[tuple[str, str, object]]:
+    """Section, name and each end of the range of every number, and both of every switch."""
+    for section, types in trait_types().items():
+        for name, kind in types.items():
+            if section == "support":
+                continue
+            if kind is bool:
+                yield from ((section, name, True), (section, name, False))
+            elif kind is float:
+                low = 0.01 if name == "attention_rate_fraction" else 0.0
+                high = 1.0 if name.endswith("_fraction") else LARGEST
+                yield from ((section, name, low), (section, name, high))
+
+
+@pytest.mark.parametrize("framework", LAYOUTS)
+def test_allowed_extremes_give_finite_estimates_between_their_bounds(
+    framework: str, context_of: Callable[..., Context]
+) -> None:
+    context = context_of(framework=framework)
+    for section, name, value in extremes():
+        settings = settings_of({section: {name: value}}, where="file", key="traits")
+        changed = replace(context, traits=load_traits(framework, "current", settings))
+        result = estimate(*resolve(changed, LayoutRequest(**LAYOUTS[framework])))
+        where = f"{section}.{name}={value}"
+        assert np.isfinite(result.memory.peak_bytes), where
+        assert result.memory.peak_bytes > 0, where
+        assert result.iter_time_s > 0, where
+        nearly = 1.0 + 1e-9
+        assert result.iter_time_s_lower <= result.iter_time_s * nearly, where
+        assert result.iter_time_s <= result.iter_time_s_upper * nearly, where
+
+
+def test_profiles_of_a_framework_are_checked_with_near_names() -> None:
+    assert profile_problem("megatron", "bridge") == ""
+    assert profile_problem("megatron", "brige") == (
+        "unknown profile of megatron; given 'brige', allowed: current, bridge, no-overlap, "
+        "classic; did you mean bridge?"
+    )
+    assert profile_problem("accelerate", "bridge") == (
+        "unknown profile of accelerate; given 'bridge', allowed: current"
+    )

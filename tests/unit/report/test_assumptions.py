@@ -1,0 +1,144 @@
+"""What a plan says of its software follows the traits, and says only what matters."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from planner.cost.context import Context
+from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
+from planner.frameworks.saved_tables import loss_names, table_names
+from planner.plans.layout import LayoutRequest, resolve
+from planner.plans.trait_settings import read_settings
+from planner.report.assumptions import (
+    ATTENTION,
+    KERNELS,
+    LOSSES,
+    TOPICS,
+    assumptions_dict,
+    assumptions_line,
+    differences,
+    phrases,
+)
+
+Contexts = Callable[..., Context]
+PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
+
+
+def line_of(context: Context, **layout: object) -> str:
+    context, strategy = resolve(context, LayoutRequest(**layout))  # type: ignore[arg-type]
+    return assumptions_line(context, [strategy])
+
+
+def test_every_kernel_and_loss_has_words() -> None:
+    assert set(KERNELS) == set(table_names())
+    assert set(LOSSES) == set(loss_names())
+    assert set(ATTENTION) == {"fused", "flash2", "unfused"}
+
+
+def test_topics_have_names_of_their_own() -> None:
+    assert len({topic.name for topic in TOPICS}) == len(TOPICS)
+
+
+@pytest.mark.parametrize(
+    ("trait", "value", "topic", "phrase"),
+    [
+        ("kernels.attention", "unfused", "attention", "unfused attention"),
+        ("kernels.dropout", "true", "dropout", "dropout"),
+        ("kernels.loss", "eager_fp32", "loss", "eager fp32 cross-entropy"),
+        ("kernels.saved", "torchtitan_compiled", "layers", "compiled layers"),
+        (
+            "kernels.attention_rate_fraction", "0.5",
+            "attention", "the vendor's fused attention at 50% of its rate",
+        ),
+        (
+            "states.gradient_reduce_bytes", "2",
+            "gradient_reduction", "gradients reduced in 16 bits (at most 40% hidden)",
+        ),
+        (
+            "states.gradient_reduce_bytes", "1",
+            "gradient_reduction", "gradients reduced in 8 bits (at most 40% hidden)",
+        ),
+        (
+            "overlap.data_parallel_hidden_fraction", "0",
+            "gradient_reduction", "gradients reduced in fp32 (not overlapped)",
+        ),
+        (
+            "overlap.parameter_gather_hidden_fraction", "0.7",
+            "weight_gather", "weights gathered (at most 70% hidden)",
+        ),
+        (
+            "states.zero3_secondary_weight_bytes", "2",
+            "secondary_shards", "ZeRO++ shards per node",
+        ),
+        (
+            "overlap.tensor_parallel_hidden_fraction", "0.5",
+            "tensor_parallel", "50% of tensor-parallel communication hidden",
+        ),
+        (
+            "overlap.pipeline_p2p_exposed_fraction", "1",
+            "pipeline_transfers", "100% of pipeline transfers exposed",
+        ),
+        (
+            "kernels.exchanges_context", "true",
+            "context_parallel", "context exchanged all-to-all",
+        ),
+        (
+            "kernels.deduplicated_dispatch", "true",
+            "dispatcher", "dispatcher sending a token once per domain",
+        ),
+        (
+            "kernels.moe_launch_forward_s", "0.001",
+            "launch", "no CUDA graphs (at least 6.7 ms a mixture layer)",
+        ),
+    ],
+)  # fmt: skip
+def test_a_setting_changes_the_phrase_of_its_topic_alone(
+    trait: str, value: str, topic: str, phrase: str
+) -> None:
+    before = phrases(load_traits("megatron"))
+    after = phrases(load_traits("megatron", CURRENT, read_settings([f"traits.{trait}={value}"])))
+    assert before.get(topic) != phrase
+    assert after == {**before, topic: phrase}
+
+
+def test_only_what_matters_for_the_layout_is_said(context_of: Contexts) -> None:
+    plain = line_of(context_of(), dp=1)
+    for words in ("tensor", "pipeline", "context", "dispatcher", "CUDA graphs", "reduced"):
+        assert words not in plain
+    assert "tensor parallelism not overlapped" in line_of(context_of(), tp=2)
+    assert "35% of pipeline transfers exposed" in line_of(context_of(), pp=2)
+    assert "context passed round a ring" in line_of(context_of(), cp=2)
+    assert "gradients reduced in fp32" in line_of(context_of(), dp=2)
+    mixture = context_of(model="mixtral-8x7b")
+    assert "no CUDA graphs" in line_of(mixture)
+    assert "all-to-all dispatcher" not in line_of(mixture)
+    assert "all-to-all dispatcher" in line_of(mixture, ep=4)
+
+
+def test_the_line_names_profile_versions_settings_and_how_to_change_them(
+    context_of: Contexts,
+) -> None:
+    settings = read_settings(
+        ["traits.overlap.contention_fraction=0.125", "traits.support.zero_stages=[1]"]
+    )
+    context = replace(context_of(), traits=load_traits("megatron", "bridge", settings))
+    line = line_of(context)
+    assert line.startswith("assumes megatron bridge: NeMo 24.07 to Megatron-Bridge (2024-26); ")
+    assert "set traits.overlap.contention_fraction=0.125, traits.support.zero_stages=[1]; " in line
+    assert "--profile (current, no-overlap, classic) or --set traits.SECTION.KEY=VALUE" in line
+
+
+def test_plain_data_holds_every_topic_and_the_settings() -> None:
+    settings = read_settings(["traits.support.zero_stages=[1]"])
+    data = assumptions_dict(load_traits("megatron", CURRENT, settings))
+    assert (data["framework"], data["profile"]) == ("megatron", "current")
+    assert data["traits"] == {"support": {"zero_stages": [1]}}
+    assert set(data["software"]) == {topic.name for topic in TOPICS} - {"secondary_shards"}
+
+
+@pytest.mark.parametrize(("framework", "profile"), PROFILES)
+def test_every_other_profile_differs_from_the_current_one_in_words(
+    framework: str, profile: str
+) -> None:
+    assert bool(differences(framework, profile)) == (profile != CURRENT)

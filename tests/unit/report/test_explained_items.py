@@ -1,0 +1,87 @@
+"""Every item of an estimate, and every group of items, is explained."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from planner.cost.context import Context
+from planner.cost.estimate import estimate
+from planner.plans.layout import LayoutRequest, resolve
+from planner.report.explain import all_items, print_item
+from planner.report.terms import TERMS, summary_of, term_of
+
+CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {"tp": 2, "pp": 2, "recompute": "full", "recompute_layers": 1}),
+    ({"model": "mixtral-8x7b"}, {"tp": 2, "ep": 4, "recompute": "selective"}),
+    ({"framework": "torchtitan"}, {"zero_stage": 3, "cp": 2}),
+    ({"framework": "deepspeed"}, {"zero_stage": 3, "offload": "optimizer+parameters:host"}),
+]
+
+
+def groups(name: str) -> list[str]:
+    """``time.compute.gemm`` and ``time.compute``: an item and the groups it is in."""
+    parts = name.split(".")
+    return [".".join(parts[:n]) for n in range(2, len(parts) + 1)]
+
+
+@pytest.mark.parametrize(("question", "layout"), CASES)
+def test_every_item_and_every_group_has_words_or_a_formula(
+    question: dict[str, Any], layout: dict[str, Any], context_of: Callable[..., Context]
+) -> None:
+    context, strategy = resolve(context_of(**question), LayoutRequest(**layout))
+    for item in all_items(estimate(context, strategy)):
+        for name in groups(item):
+            term = term_of(name)
+            assert term is not None, name
+            assert term.text or term.functions, name
+
+
+def test_every_term_has_a_summary_in_one_line() -> None:
+    for term in TERMS:
+        summary = summary_of(term)
+        assert summary, term.prefix
+        assert "\n" not in summary
+
+
+def explained(name: str, context: Context, **layout: Any) -> str:
+    context, strategy = resolve(context, LayoutRequest(**layout))
+    console = Console(width=100, highlight=False)
+    with console.capture() as capture:
+        print_item(name, context, strategy, estimate(context, strategy), console)
+    return capture.get()
+
+
+def test_a_group_starts_with_its_sum(context_of: Callable[..., Context]) -> None:
+    context, strategy = resolve(context_of(), LayoutRequest(pp=2))
+    result = estimate(context, strategy)
+    share = (
+        sum(item.exposed_s for name, item in result.time.items() if name.startswith("compute."))
+        / result.iter_time_s
+    )
+    first, *_ = explained("compute", context_of(), pp=2).splitlines()
+    assert first.startswith("time.compute: ")
+    assert first.endswith(f"({share:.1%})")
+
+
+@pytest.mark.parametrize("name", ["pipeline", "bubble", "time.compute.launch", "tensor_parallel"])
+def test_an_item_the_plan_spends_nothing_on_is_still_explained(
+    name: str, context_of: Callable[..., Context]
+) -> None:
+    text = explained(name, context_of())
+    assert re.match(r"time\.[\w.]+: 0 s \(0\.0%\)\n", text)
+    assert "traits." in text or "strategy." in text
+
+
+def test_step_overhead_says_what_it_is_and_where_it_comes_from(
+    context_of: Callable[..., Context],
+) -> None:
+    text = " ".join(explained("step_overhead", context_of()).split())
+    assert "traits.overheads.step_overhead_s" in text
+    assert "gradient norm" in text
+
+
+def test_large_inputs_are_shown_whole(context_of: Callable[..., Context]) -> None:
+    assert "450,000,000,000" in explained("tensor_parallel", context_of(), tp=2)
