@@ -64,8 +64,8 @@ def make_context(
 
 
 def make_columns(**values: object) -> StrategyColumns:
-    """Columns from scalars and lists; what is not given is 1 (0 for ZeRO, offload, sp)."""
-    zero = ("zero_stage", "offload", "sequence_parallel")
+    """Columns from scalars and lists; not given is 1 (0 for ZeRO, offload, sp, schedule)."""
+    zero = ("zero_stage", "offload", "sequence_parallel", "schedule")
     given = {
         field.name: np.atleast_1d(values.pop(field.name, 0 if field.name in zero else 1))
         for field in fields(StrategyColumns)

@@ -1,5 +1,6 @@
 """Turns command-line arguments into contexts, collecting every problem before it complains."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,9 +20,11 @@ from planner.frameworks.settings import with_optimizer, with_recompute_modules
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec, Precision
 from planner.spec.model import ModelSpec
+from planner.spec.strategy import SCHEDULES
 from planner.spec.traits import FrameworkTraits
 
 ANY_FRAMEWORK = "any"
+ALL_SCHEDULES = "all"
 DEFAULT_SEQ_LEN = 8192
 MAX_SEQ_LEN = 10**8
 
@@ -145,6 +148,30 @@ def read_layers(text: str | None) -> tuple[int, ...] | None:
         raise InputError.single("command line", "--layers-per-stage", message) from None
 
 
+def _schedules(
+    collector: Collector, given: Sequence[str] | None, chosen: Sequence[FrameworkTraits]
+) -> tuple[str, ...]:
+    """Names from options and comma lists; some framework must offer each."""
+    if given is None:
+        return ("1f1b",)
+    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    if ALL_SCHEDULES in names:
+        return SCHEDULES
+    for name in names:
+        offering = [traits.name for traits in chosen if name in traits.support.schedules]
+        if name not in SCHEDULES:
+            known = (*SCHEDULES, ALL_SCHEDULES)
+            hint = did_you_mean(name, known)
+            text = f"unknown schedule {name!r}; allowed are {', '.join(known)}. {hint}"
+            collector.add("--schedule", text.strip())
+        elif not offering and chosen:
+            offered = {name for traits in chosen for name in traits.support.schedules}
+            allowed = ", ".join(name for name in SCHEDULES if name in offered)
+            profiles = ", ".join(f"{traits.name} ({traits.profile})" for traits in chosen)
+            collector.add("--schedule", f"{profiles} does not offer {name}; allowed is {allowed}")
+    return tuple(names) or ("1f1b",)
+
+
 def read_question(
     *,
     model: str,
@@ -159,6 +186,7 @@ def read_question(
     profile: str = CURRENT,
     recompute_modules: str | None = None,
     optimizer: str = ADAM,
+    schedules: Sequence[str] | None = None,
     collector: Collector | None = None,
 ) -> Question:
     """Read all arguments; raises one InputError with every problem found.
@@ -176,6 +204,7 @@ def read_question(
         for name in names
         if (traits := collector.read(partial(load_traits, name, profile))) is not None
     ]
+    allowed_schedules = _schedules(collector, schedules, chosen)
     kind = _precision(collector, precision, cluster_spec)
     length = _seq_len(collector, seq_len, model_spec, notes)
     batch = read_global_batch(
@@ -199,6 +228,7 @@ def read_question(
             cluster=cluster_spec,
             traits=traits,
             margin_fraction=traits.memory_uncertainty_fraction,
+            schedules=tuple(name for name in allowed_schedules if name in traits.support.schedules),
         )
         for traits in chosen
     )

@@ -10,10 +10,12 @@ from planner.spec.traits import FrameworkTraits
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The four inputs every estimate needs, and the HBM margin."""
+    """The four inputs every estimate needs, the HBM margin, and what a search may choose."""
 
     model: ModelSpec
     job: JobSpec
     cluster: ClusterSpec
     traits: FrameworkTraits
     margin_fraction: float = 0.0
+    schedules: tuple[str, ...] = ("1f1b",)
+    """Pipeline schedules a search may choose from; interleaving is one of 1f1b's."""

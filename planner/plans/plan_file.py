@@ -19,7 +19,7 @@ from planner.frameworks.settings import with_optimizer, with_recompute_modules
 from planner.plans.plan import Plan
 from planner.search.legality import violations
 from planner.spec.job import JobSpec, Precision
-from planner.spec.strategy import OFFLOAD_CODES, Strategy
+from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES, Strategy
 
 SCHEMA_VERSION = 1
 Whole = Annotated[int, Field(ge=1)]
@@ -57,6 +57,7 @@ class StrategyPart(Strict):
     num_micro_batches: Whole
     sequence_parallel: bool
     offload: str
+    schedule: str = "1f1b"
     layers_per_stage: Counts
     selective_layers_per_stage: Counts
     recompute_layers_per_stage: Counts
@@ -146,12 +147,13 @@ def load_plan(path: Path) -> tuple[Context, Strategy, PlanFile]:
         margin_fraction=inputs.margin_fraction,
     )
     fields = file.strategy.model_dump()
-    if fields["offload"] not in OFFLOAD_CODES:
-        raise InputError.single(
-            str(path),
-            "strategy.offload",
-            f"unknown offload {fields['offload']!r}; allowed are {', '.join(OFFLOAD_CODES)}",
-        )
+    for name, allowed in (("offload", OFFLOAD_CODES), ("schedule", SCHEDULES)):
+        if fields[name] not in allowed:
+            raise InputError.single(
+                str(path),
+                f"strategy.{name}",
+                f"unknown {name} {fields[name]!r}; allowed are {', '.join(allowed)}",
+            )
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
     }

@@ -2,9 +2,7 @@
 
 from planner.schedules import dualpipe, gpipe, interleaved, one_f_one_b, zero_bubble
 from planner.schedules.operation import Order
-
-V_SHAPED = ("zb-v", "dualpipe-v")
-"""Device i holds chunks i and 2p - 1 - i."""
+from planner.spec.strategy import V_SHAPED
 
 
 def num_chunks(schedule: str, num_devices: int, vpp: int = 1) -> int:

@@ -19,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "spec": BASE,
     "layers": SPEC,
-    "schedules": BASE,
+    "schedules": SPEC,
     "cost": SPEC | {"layers", "schedules"},
     "search": MODEL,
     "catalog": SPEC,
