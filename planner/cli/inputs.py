@@ -168,7 +168,7 @@ def _schedules(
             offered = {name for traits in chosen for name in traits.support.schedules}
             allowed = ", ".join(name for name in SCHEDULES if name in offered)
             profiles = ", ".join(f"{traits.name} ({traits.profile})" for traits in chosen)
-            collector.add("--schedule", f"{profiles} does not offer {name}; allowed is {allowed}")
+            collector.add("--schedule", f"{profiles} does not offer {name}; allowed are {allowed}")
     return tuple(names) or ("1f1b",)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from planner.catalog.models import load_model
 from planner.spec.job import JobSpec
-from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
+from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES, Strategy, StrategyColumns
 
 PLAN = Strategy(
     dp=2,
@@ -53,6 +53,8 @@ def test_columns_carry_every_field_of_the_plan() -> None:
         expected = getattr(PLAN, field.name)
         if field.name == "offload":
             expected = OFFLOAD_CODES.index(expected)
+        if field.name == "schedule":
+            expected = SCHEDULES.index(expected)
         assert value == [expected], field.name
 
 
