@@ -65,7 +65,7 @@ def make_context(
 
 def make_columns(**values: object) -> StrategyColumns:
     """Columns from scalars and lists; what is not given is 1 (0 for codes, ZeRO and sp)."""
-    zero = ("zero_stage", "offload", "placement", "sequence_parallel")
+    zero = ("zero_stage", "offload", "placement", "sequence_parallel", "schedule")
     given = {
         field.name: np.atleast_1d(values.pop(field.name, 0 if field.name in zero else 1))
         for field in fields(StrategyColumns)

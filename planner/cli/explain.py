@@ -16,9 +16,11 @@ def explain(
     """Print the memory and time trees of a plan, or one item with formula, inputs and source."""
     from planner.cli.output import console
     from planner.cost.estimate import estimate
+    from planner.cost.simulated import simulated_makespan_s
+    from planner.cost.subject import subject_of
     from planner.plans.plan_file import load_plan
     from planner.report.assumptions import assumptions_line
-    from planner.report.explain import print_item, print_memory, print_time
+    from planner.report.explain import print_item, print_memory, print_simulation, print_time
 
     context, strategy, file = load_plan(plan)
     result = estimate(context, strategy)
@@ -27,6 +29,9 @@ def explain(
         print_memory(result, screen)
     if what in ("", "time"):
         print_time(result, screen)
+        if strategy.pp > 1:
+            simulated_s = simulated_makespan_s(subject_of(context, strategy))
+            print_simulation(result, simulated_s, strategy, screen)
     if what not in ("", "memory", "time"):
         print_item(what, context, strategy, result, screen)
     if what in ("", "memory", "time"):

@@ -22,10 +22,12 @@ from planner.plans.trait_settings import profile_problem, read_settings
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec, Precision
 from planner.spec.model import ModelSpec
+from planner.spec.strategy import SCHEDULES
 from planner.spec.traits import FrameworkTraits
 
 ANY_FRAMEWORK = "any"
 ANY_PLACEMENT = "any"
+ALL_SCHEDULES = "all"
 DEFAULT_SEQ_LEN = 8192
 MAX_SEQ_LEN = 10**8
 
@@ -173,6 +175,30 @@ def read_layers(text: str | None) -> tuple[int, ...] | None:
         raise InputError.single("command line", "--layers-per-stage", message) from None
 
 
+def _schedules(
+    collector: Collector, given: Sequence[str] | None, chosen: Sequence[FrameworkTraits]
+) -> tuple[str, ...]:
+    """Names from options and comma lists; some framework must offer each."""
+    if given is None:
+        return ("1f1b",)
+    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    if ALL_SCHEDULES in names:
+        return SCHEDULES
+    for name in names:
+        offering = [traits.name for traits in chosen if name in traits.support.schedules]
+        if name not in SCHEDULES:
+            known = (*SCHEDULES, ALL_SCHEDULES)
+            hint = did_you_mean(name, known)
+            text = f"unknown schedule {name!r}; allowed are {', '.join(known)}. {hint}"
+            collector.add("--schedule", text.strip())
+        elif not offering and chosen:
+            offered = {name for traits in chosen for name in traits.support.schedules}
+            allowed = ", ".join(name for name in SCHEDULES if name in offered)
+            profiles = ", ".join(f"{traits.name} ({traits.profile})" for traits in chosen)
+            collector.add("--schedule", f"{profiles} does not offer {name}; allowed are {allowed}")
+    return tuple(names) or ("1f1b",)
+
+
 def read_question(
     *,
     model: str,
@@ -188,6 +214,7 @@ def read_question(
     settings: Sequence[str] = (),
     recompute_modules: str | None = None,
     optimizer: str = ADAM,
+    schedules: Sequence[str] | None = None,
     collector: Collector | None = None,
     num_accelerators: int | None = None,
 ) -> Question:
@@ -219,6 +246,7 @@ def read_question(
         )
         for name in names
     ]
+    allowed_schedules = _schedules(collector, schedules, chosen)
     kind = _precision(collector, precision, cluster_spec)
     length = _seq_len(collector, seq_len, model_spec, notes)
     batch = read_global_batch(
@@ -244,6 +272,7 @@ def read_question(
             cluster=cluster_spec,
             traits=traits,
             margin_fraction=traits.memory_uncertainty_fraction,
+            schedules=tuple(name for name in allowed_schedules if name in traits.support.schedules),
         )
         for traits in chosen
     )

@@ -35,7 +35,10 @@ def memory(
     ] = None,
     tp: Annotated[int, typer.Option(help="Tensor-parallel degree.")] = 1,
     pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
-    vpp: Annotated[int, typer.Option(help="Chunks per stage (interleaving).")] = 1,
+    vpp: Annotated[int | None, typer.Option(help="Chunks per stage (interleaving) [1].")] = None,
+    schedule: Annotated[
+        str, typer.Option(help="1f1b, gpipe, zb-h1, zb-v, ... (docs/schedules.md).")
+    ] = "1f1b",
     cp: Annotated[int, typer.Option(help="Context-parallel degree.")] = 1,
     ep: Annotated[int, typer.Option(help="Expert-parallel degree.")] = 1,
     dp: Annotated[int | None, typer.Option(help="Data-parallel degree [the rest].")] = None,
@@ -92,6 +95,7 @@ def memory(
         tp=tp,
         pp=pp,
         vpp=vpp,
+        schedule=schedule,
         cp=cp,
         ep=ep,
         dp=dp,

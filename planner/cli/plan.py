@@ -55,6 +55,10 @@ def plan(
         typer.Option(help="Order of the axes on the cluster, or any [the framework's usual one]."),
     ] = None,
     precision: Annotated[str, typer.Option(help="bf16, fp16, fp8 or fp4.")] = "bf16",
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option(help="Pipeline schedules to search, such as 1f1b,zb-v, or all [1f1b]."),
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Plans to show.")] = 5,
     margin: Annotated[
         float | None,
@@ -89,6 +93,7 @@ def plan(
         precision=precision,
         optimizer=optimizer,
         recompute_modules=recompute_modules,
+        schedules=schedule,
         global_batch=global_batch,
         global_batch_tokens=global_batch_tokens,
         seq_len=seq_len,

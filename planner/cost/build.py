@@ -26,6 +26,7 @@ from planner.cost.kernels import memory_bound_s
 from planner.cost.memory import offloads
 from planner.cost.offload import host_optimizer_s, nvme_optimizer_s, parameter_fetch_s
 from planner.cost.parts import Parts, build_parts
+from planner.cost.pipeline import bubble_filled_s
 from planner.cost.stage import StageModel
 from planner.cost.topology import Group, group_of
 from planner.spec.strategy import StrategyColumns
@@ -110,7 +111,7 @@ def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) 
     """All-reduce of the shared vocabulary gradient between first and last stage."""
     if not context.model.tied_embeddings:
         return np.zeros(len(strategy))
-    stages, both = group_of("pp", strategy, context.cluster), np.minimum(strategy.pp, 2)
+    stages, both = group_of("pp", strategy, context.cluster), np.minimum(strategy.head_stage + 1, 2)
     group = Group(
         members=tuple(np.where(inside >= strategy.pp, both, 1) for inside in stages.members),
         domain=stages.domain,
@@ -181,6 +182,7 @@ def stage_model(
         first_s=costs.exposed_at(costs.first) + parts.first_params * gathers,
         last_s=costs.exposed_at(costs.last) + parts.last_params * gathers,
         link_s=link_seconds(context, strategy, parts) * p2p_exposed,
+        bubble_filled_s=bubble_filled_s(context, strategy, times.forward, times.backward),
         tail_layer_s=tail_layer,
         tail_first_s=tail_first,
         tail_last_s=tail_last,
@@ -198,7 +200,7 @@ def stage_model(
         + gradient_copy
         + embedding_gradient_bytes(context, strategy, parts),
         last_static_bytes=parts.last_params * parts.last_states.device
-        + gradient_copy * (strategy.pp > 1)
+        + gradient_copy * (strategy.head_stage > 0)
         + kept_logits_bytes(context, strategy, parts)
         + costs.at(costs.vocab_params) * dummy,
         saved_bytes=saved,

@@ -10,7 +10,7 @@ from planner.spec.traits import FrameworkTraits
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The four inputs every estimate needs, and the HBM margin."""
+    """The four inputs every estimate needs, the HBM margin, and what a search may choose."""
 
     model: ModelSpec
     job: JobSpec
@@ -19,3 +19,5 @@ class Context:
     margin_fraction: float = 0.0
     placements: tuple[str, ...] = ()
     """Placements a search tries; empty: the framework's usual one."""
+    schedules: tuple[str, ...] = ("1f1b",)
+    """Pipeline schedules a search may choose from; interleaving is one of 1f1b's."""

@@ -44,7 +44,9 @@ def even_estimate(model: StageModel, num_layers: int) -> EvenEstimate:
     slowest = stage_time_s(model, layers, none, none, stages).max(axis=1)
     total = num_layers * model.layer_s + model.first_s + model.last_s + pp * model.link_s
     strategy = model.strategy
-    makespan = makespan_s(slowest, total, strategy.num_micro_batches, strategy.vpp)
+    makespan = makespan_s(
+        slowest, total, strategy.num_micro_batches, strategy.vpp, model.bubble_filled_s
+    )
     tail = stage_tail_s(model, layers, stages).max(axis=1)
     peak = stage_peak_bytes(model, layers, none, none, stages).max(axis=1)
     host = stage_host_bytes(model, layers, stages).max(axis=1)

@@ -116,11 +116,16 @@ def gemm_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Ar
     return seconds
 
 
+def gemm_weight_gradient_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Array:
+    """Weight gradient: k x m by m x n."""
+    return gemm_s(replace(gemm, m=gemm.k, k=gemm.m), accelerator, precision)
+
+
 def gemm_backward_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Array:
     """Input gradient (m x n by n x k) and weight gradient (k x m by m x n)."""
     data = replace(gemm, n=gemm.k, k=gemm.n)
-    weight = replace(gemm, m=gemm.k, k=gemm.m)
-    return gemm_s(data, accelerator, precision) + gemm_s(weight, accelerator, precision)
+    weight = gemm_weight_gradient_s(gemm, accelerator, precision)
+    return gemm_s(data, accelerator, precision) + weight
 
 
 def _attention_fit(work: FlashAttention, accelerator: AcceleratorSpec) -> AttentionEfficiency:

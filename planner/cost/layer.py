@@ -183,7 +183,7 @@ def _compute(name: str, seconds: Array) -> TimeItems:
     return {name: Duration(busy_s=seconds, exposed_s=seconds)}
 
 
-def _precision(op: Op, job: JobSpec) -> Precision:
+def op_precision(op: Op, job: JobSpec) -> Precision:
     """fp8 only where weights meet activations and the recipe does not keep 16 bits."""
     in_fp8 = all(gemm.has_weight for gemm in op.gemms) and not op.runs_in_16_bit
     return job.precision if in_fp8 else "bf16"
@@ -219,7 +219,7 @@ def _op_items(
     """
     accelerator = setting.cluster.accelerator
     kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
-    precision = _precision(op, setting.job)
+    precision = op_precision(op, setting.job)
     gemm_time = ZERO + sum(gemm_seconds(gemm, accelerator, precision) for gemm in op.gemms)
     traffic = _compute("memory_bound", memory_bound_s(traffic_bytes, accelerator))
     items = add_items(_compute(kernel, gemm_time), traffic)
@@ -254,7 +254,7 @@ def _mean_items(kinds: tuple[LayerGroup, ...], items: list[TimeItems]) -> TimeIt
     )
 
 
-def _distinct(strategy: StrategyColumns) -> tuple[StrategyColumns, Index]:
+def distinct_shapes(strategy: StrategyColumns) -> tuple[StrategyColumns, Index]:
     """Rows with distinct layer shapes, and the map from every row to its shape."""
     key = np.zeros(len(strategy), dtype=np.int64)
     for name in ("micro_batch", "tp", "cp", "ep", "sequence_parallel"):
@@ -284,7 +284,7 @@ def layer_costs(
     strategy: StrategyColumns,
 ) -> LayerCosts:
     """Cost of layers, embedding and head for every distinct layer shape of the columns."""
-    rows, index = _distinct(strategy)
+    rows, index = distinct_shapes(strategy)
     shape = layer_shape(rows, job)
     traits = under_precision(traits, job.precision)
     kernels = traits.kernels

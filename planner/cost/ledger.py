@@ -154,13 +154,13 @@ def _state_items(subject: Subject, stage: int) -> list[LedgerItem]:
         total = layers * parts.layer_bytes(name, parts.costs.body)
         total = total + (stage == 0) * parts.lead_bytes(name)
         total = total + (stage == 0) * parts.first_params * getattr(parts.first_states, name)
-        is_last = stage == subject.strategy.pp - 1
+        is_last = stage == subject.strategy.head_stage
         total = total + is_last * parts.last_params * getattr(parts.last_states, name)
         lifetime = _state_lifetime(subject, name)
         for part, share in _state_shares(subject, name).items():
             items.append(_flat_item(part, num_params, float(total[0]) * share, lifetime))
     linear = parts.costs.at(parts.costs.linear_params)
-    is_last = stage == subject.strategy.pp - 1
+    is_last = stage == subject.strategy.head_stage
     elements = float((linear + is_last * parts.costs.at(parts.costs.vocab_params))[0])
     per_element = subject.context.traits.kernels.dummy_weight_gradient_bytes
     dummy = _flat_item("dummy_weight_gradients", elements, elements * per_element, "whole run")
@@ -170,7 +170,7 @@ def _state_items(subject: Subject, stage: int) -> list[LedgerItem]:
 def _buffer_items(subject: Subject, stage: int) -> list[LedgerItem]:
     """Workspaces, buckets, other streams' buffers, freed blocks; extra gradients at the ends."""
     context, columns, parts = subject.context, subject.columns, subject.parts
-    is_first, is_last = stage == 0, stage == subject.strategy.pp - 1
+    is_first, is_last = stage == 0, stage == subject.strategy.head_stage
 
     def item(name: str, num_bytes: Array, lifetime: Lifetime = "whole run") -> LedgerItem:
         return LedgerItem(name=name, num_bytes=float(num_bytes[0]), lifetime=lifetime)
@@ -362,7 +362,7 @@ def stage_ledgers(subject: Subject) -> tuple[StageLedger, ...]:
 def stage_ledger(subject: Subject, stage: int) -> StageLedger:
     """Every item of a stage at its fullest moment, largest first."""
     lasting = [*_state_items(subject, stage), *_activation_items(subject, stage)]
-    loss = _loss_items(subject) if stage == subject.strategy.pp - 1 else []
+    loss = _loss_items(subject) if stage == subject.strategy.head_stage else []
     backward = _backward_items(subject, stage)
     at_loss = _held(loss) >= _held(backward)
     items = [*lasting, *(loss if at_loss else backward), *_overhead_items(subject, stage)]

@@ -59,7 +59,9 @@ def build_parts(context: Context, strategy: StrategyColumns) -> Parts:
     params = costs.at(costs.params) + expert
     last_params = costs.at(costs.last_params)
     if context.model.tied_embeddings:
-        last_params = last_params + np.where(strategy.pp > 1, costs.at(costs.vocab_params), 0.0)
+        last_params = last_params + np.where(
+            strategy.head_stage > 0, costs.at(costs.vocab_params), 0.0
+        )
     states = context.traits.states
     shards = shard_degree(strategy, states)
     expert_shards = np.maximum(shards / strategy.ep, 1.0)

@@ -1,20 +1,96 @@
 """The pipeline's makespan and in-flight micro-batches for a column of schedules."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import numpy as np
 
-from planner.schedules import interleaved, one_f_one_b
+from planner.cost.context import Context
+from planner.cost.weight_gradient import layer_weight_gradient_s
+from planner.schedules import dualpipe, gpipe, interleaved, one_f_one_b, zero_bubble
+from planner.spec.strategy import SCHEDULES, StrategyColumns
 from planner.units import Array
 
+FORMULAS: Mapping[str, tuple[Callable[..., Any], ...]] = {
+    "1f1b": (one_f_one_b.makespan_s, interleaved.makespan_s),
+    "gpipe": (gpipe.makespan_s,),
+    "zb-h1": (zero_bubble.bubble_h_s,),
+    "zb-h2": (zero_bubble.bubble_h_s,),
+    "zb-interleaved": (zero_bubble.bubble_h_s,),
+    "zb-v": (zero_bubble.bubble_v_s,),
+    "dualpipe-v": (dualpipe.bubble_s,),
+}
+"""Closed form of every schedule."""
+_CODE = {name: code for code, name in enumerate(SCHEDULES)}
 
-def makespan_s(slowest_s: Array, sum_s: Array, num_micro_batches: Array, vpp: Array) -> Array:
-    """1F1B where vpp is 1, interleaved 1F1B otherwise (the formulas agree at vpp = 1)."""
-    return interleaved.makespan_s(slowest_s, sum_s, num_micro_batches, vpp)
+
+def makespan_s(
+    slowest_s: Array, sum_s: Array, num_micro_batches: Array, vpp: Array, filled_s: Array
+) -> Array:
+    """``m · max_i T_i + max(Σ_i T_i - max_i T_i - filled, 0) / v``.
+
+    1F1B (v = 1), interleaved 1F1B and GPipe fill nothing of the bubble. Zero-bubble schedules fill
+    part of it with weight gradients: see :func:`bubble_filled_s`. For equal stages this is each
+    schedule's own closed form; unequal stages as in
+    :func:`planner.schedules.one_f_one_b.makespan_s`.
+    """
+    if not filled_s.any():
+        return interleaved.makespan_s(slowest_s, sum_s, num_micro_batches, vpp)
+    bubble = np.maximum(sum_s - slowest_s - filled_s, 0.0)
+    return num_micro_batches * slowest_s + bubble / vpp
 
 
-def in_flight(stage: Array, pp: Array | float, num_micro_batches: Array, vpp: Array) -> Array:
-    """Micro-batches in flight per stage: 1F1B where vpp is 1, interleaved otherwise."""
-    return np.where(
+def bubble_filled_s(
+    context: Context, strategy: StrategyColumns, forward_s: Array, backward_s: Array
+) -> Array:
+    """``(p - 1) / p · L · (T - v · bubble)`` of one layer: bubble that weight gradients fill.
+
+    T is forward plus whole backward of a layer, bubble what its schedule leaves of it per stage
+    (:mod:`planner.schedules.zero_bubble`, :mod:`planner.schedules.dualpipe`). Zero under 1F1B and
+    GPipe. Embedding and head fill nothing, recomputation is not put off.
+    """
+    if not np.any(strategy.schedule >= _CODE["zb-h1"]):
+        return np.zeros(len(strategy))
+    weight_s = layer_weight_gradient_s(context, strategy)
+    input_s = np.maximum(backward_s - weight_s, 0.0)
+    in_step = context.traits.overlap.optimizer_waits_for_all_stages
+    total = forward_s + backward_s
+    one = zero_bubble.bubble_h_s(forward_s, input_s, weight_s, 1, in_step=in_step)
+    two = zero_bubble.bubble_h_s(forward_s, input_s, weight_s, 2, in_step=in_step)
+    v_shaped = zero_bubble.bubble_v_s(forward_s, input_s, weight_s, in_step=in_step)
+    # Two chunks of a stage are two of DualPipe's stages: p = 4 has one stage behind the first.
+    dual = dualpipe.bubble_s(forward_s, input_s, weight_s, np.array(4.0)) / 2.0
+    left = {
+        "zb-h1": one,
+        "zb-h2": two,
+        "zb-interleaved": one,
+        "zb-v": 2.0 * v_shaped,
+        "dualpipe-v": 2.0 * dual,
+    }
+    bubble = np.select([strategy.schedule == _CODE[name] for name in left], [*left.values()], total)
+    steps = (strategy.pp - 1.0) / strategy.pp
+    filled: Array = steps * context.model.num_blocks * (total - bubble)
+    return filled
+
+
+def in_flight(
+    stage: Array, pp: Array | float, num_micro_batches: Array, vpp: Array, schedule: Array
+) -> Array:
+    """Micro-batches in flight per stage, in units of all chunks of the stage."""
+    held = np.where(
         vpp > 1,
         interleaved.in_flight(stage, pp, num_micro_batches, vpp),
         one_f_one_b.in_flight(stage, pp, num_micro_batches),
     )
+    if not schedule.any():
+        return held
+    once = zero_bubble.in_flight(pp, num_micro_batches, 1)
+    others = {
+        "gpipe": gpipe.in_flight(num_micro_batches),
+        "zb-h1": once,
+        "zb-h2": zero_bubble.in_flight(pp, num_micro_batches, 2),
+        "zb-interleaved": once,
+        "zb-v": once,
+        "dualpipe-v": dualpipe.in_flight(2.0 * pp, num_micro_batches) / 2.0,
+    }
+    return np.select([schedule == _CODE[name] for name in others], [*others.values()], held)

@@ -30,6 +30,8 @@ class StageModel:
     last_s: Array
     link_s: Array
     """Exposed transfer of activations and gradients between stages, per stage."""
+    bubble_filled_s: Array
+    """Of the bubble, before vpp divides it: what the schedule fills with weight gradients."""
     tail_layer_s: Array
     """Shape (2, C). Per iteration: gradient reduction and optimizer step of a stage are the
     larger of two affine functions of its layers (hidden share, or overlap window exhausted)."""
@@ -106,9 +108,9 @@ def all_stages(num_stages: int) -> Array:
     return np.arange(float(num_stages))[None, :]
 
 
-def _ends(model: StageModel, stages: Array) -> tuple[Array, Array]:
-    """1.0 where a stage is the first, and where it is the last of its strategy."""
-    return (stages == 0) * 1.0, (stages == model.strategy.pp[:, None] - 1) * 1.0
+def ends(model: StageModel, stages: Array) -> tuple[Array, Array]:
+    """1.0 where a stage holds the embedding, and where it holds the head of its strategy."""
+    return (stages == 0) * 1.0, (stages == model.strategy.head_stage[:, None]) * 1.0
 
 
 def in_flight_matrix(model: StageModel, stages: Array) -> Array:
@@ -119,12 +121,13 @@ def in_flight_matrix(model: StageModel, stages: Array) -> Array:
         strategy.pp[:, None],
         strategy.num_micro_batches[:, None],
         strategy.vpp[:, None],
+        strategy.schedule[:, None],
     )
 
 
 def fixed_time_s(model: StageModel, stages: Array) -> Array:
     """Per stage and micro-batch, without its layers: embedding, head, links."""
-    first, last = _ends(model, stages)
+    first, last = ends(model, stages)
     return model.first_s[:, None] * first + model.last_s[:, None] * last + model.link_s[:, None]
 
 
@@ -136,24 +139,27 @@ def sent_copies(model: StageModel, flight: Array) -> Array:
 
 def fixed_bytes(model: StageModel, stages: Array) -> Array:
     """Allocated bytes per stage without its layers and transients."""
-    first, last = _ends(model, stages)
+    first, last = ends(model, stages)
     flight = in_flight_matrix(model, stages)
     at_first = model.first_static_bytes[:, None] + flight * model.first_saved_bytes[:, None]
     at_last = model.last_static_bytes[:, None]
     total: Array = model.stage_static_bytes[:, None] + at_first * first + at_last * last
+    if not (model.sent_saved_bytes.any() or model.receive_buffer_bytes.any()):
+        return total
+    sends_on = (stages < model.strategy.pp[:, None] - 1) * 1.0
     if model.sent_saved_bytes.any():
         sent = sent_copies(model, flight) * model.sent_saved_bytes[:, None]
-        total = total + sent * (1.0 - last)
+        total = total + sent * sends_on
     if model.receive_buffer_bytes.any():
         num = model.strategy.num_micro_batches[:, None]
-        received = (num - flight) * (1.0 - first) + num * (1.0 - last)
+        received = (num - flight) * (1.0 - first) + num * sends_on
         total = total + received * model.receive_buffer_bytes[:, None]
     return total
 
 
 def fixed_host_bytes(model: StageModel, stages: Array) -> Array:
     """Offloaded bytes per stage without its layers."""
-    first, last = _ends(model, stages)
+    first, last = ends(model, stages)
     return model.first_host_bytes[:, None] * first + model.last_host_bytes[:, None] * last
 
 
@@ -164,7 +170,7 @@ def transient_bytes(
 
     ``selective`` and ``full``: where the stage recomputes at least one layer that way.
     """
-    _, last = _ends(model, stages)
+    _, last = ends(model, stages)
     rebuilt = np.maximum(
         np.where(selective, model.selective_workspace_bytes[:, None], 0.0),
         np.where(full, model.full_workspace_bytes[:, None], 0.0),
@@ -270,7 +276,7 @@ def stage_host_bytes(model: StageModel, layers: Array, stages: Array | None = No
 
 def stage_tail_s(model: StageModel, layers: Array, stages: Array | None = None) -> Array:
     """Seconds per iteration after the last micro-batch: gradient reduction and optimizer."""
-    first, last = _ends(model, _stages_of(layers, stages))
+    first, last = ends(model, _stages_of(layers, stages))
     pieces = (
         layers[None] * model.tail_layer_s[:, :, None]
         + model.tail_first_s[:, :, None] * first
@@ -285,7 +291,11 @@ def iteration_s(model: StageModel, layers: Array, selective: Array, full: Array)
     seconds = stage_time_s(model, layers, selective, full)
     strategy = model.strategy
     makespan = makespan_s(
-        seconds.max(axis=1), seconds.sum(axis=1), strategy.num_micro_batches, strategy.vpp
+        seconds.max(axis=1),
+        seconds.sum(axis=1),
+        strategy.num_micro_batches,
+        strategy.vpp,
+        model.bubble_filled_s,
     )
     tail: Array = stage_tail_s(model, layers).max(axis=1)
     total: Array = makespan + tail + model.constant_s

@@ -33,7 +33,7 @@ class Subject:
     def end_params(self, stage: int) -> Array:
         """Parameters of the embedding and the head on a stage."""
         first = (stage == 0) * self.parts.first_params
-        return first + (stage == self.strategy.pp - 1) * self.parts.last_params
+        return first + (stage == self.strategy.head_stage) * self.parts.last_params
 
 
 def subject_of(context: Context, strategy: Strategy) -> Subject:

@@ -54,7 +54,7 @@ def _stage_items(subject: Subject, stage: int) -> TimeItems:
     items = _layer_items(subject, stage)
     if stage == 0:
         items["compute.embedding"] = _total(parts.costs.first)
-    if stage == subject.strategy.pp - 1:
+    if stage == subject.strategy.head_stage:
         items["compute.head_and_loss"] = _total(parts.costs.last)
     gathers = parts.dp.layer_forward + parts.dp.layer_backward
     ends = subject.end_params(stage) * gathers
@@ -94,7 +94,13 @@ def time_items(subject: Subject) -> tuple[TimeItems, int]:
     stage, slowest = int(seconds[0].argmax()), seconds.max(axis=1)
     columns, num = subject.columns, float(subject.strategy.num_micro_batches)
     items = scale_items(_stage_items(subject, stage), num)
-    makespan = makespan_s(slowest, seconds.sum(axis=1), columns.num_micro_batches, columns.vpp)
+    makespan = makespan_s(
+        slowest,
+        seconds.sum(axis=1),
+        columns.num_micro_batches,
+        columns.vpp,
+        subject.model.bubble_filled_s,
+    )
     bubble = makespan - num * slowest
     items["pipeline.bubble"] = Duration(busy_s=0.0 * bubble, exposed_s=bubble)
     items |= _tail_items(subject)

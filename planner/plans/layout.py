@@ -6,7 +6,13 @@ from dataclasses import dataclass, replace
 from planner.cost.context import Context
 from planner.errors import InputError, Problem
 from planner.search.legality import violations
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, Strategy
+from planner.spec.strategy import (
+    OFFLOAD_CODES,
+    PLACEMENT_NAMES,
+    SCHEDULES,
+    V_SHAPED,
+    Strategy,
+)
 
 OPTIONS = {"num_micro_batches": "global_batch"}
 """Options that decide what has no option of its own."""
@@ -23,7 +29,9 @@ class LayoutRequest:
 
     tp: int = 1
     pp: int = 1
-    vpp: int = 1
+    vpp: int | None = None
+    """One, or two under V-shaped schedules, when None."""
+    schedule: str = "1f1b"
     cp: int = 1
     ep: int = 1
     dp: int | None = None
@@ -84,6 +92,13 @@ def option_problems(request: LayoutRequest) -> list[tuple[str, str]]:
     if request.placement not in PLACEMENT_NAMES:
         text = f"unknown order {request.placement!r}; allowed are {', '.join(PLACEMENT_NAMES)}"
         problems.append(("--placement", text))
+    if request.schedule not in SCHEDULES:
+        problems.append(
+            (
+                "--schedule",
+                f"unknown schedule {request.schedule!r}; allowed are {', '.join(SCHEDULES)}",
+            )
+        )
     if request.recompute_layers is not None and request.recompute_layers < 1:
         problems.append(
             ("--recompute-layers", f"must be at least 1; given {request.recompute_layers}")
@@ -140,7 +155,8 @@ def _fill(context: Context, request: LayoutRequest) -> Strategy:
         dp_replicate=request.dp_replicate,
         tp=request.tp,
         pp=request.pp,
-        vpp=request.vpp,
+        vpp=request.vpp or (2 if request.schedule in V_SHAPED else 1),
+        schedule=request.schedule,
         cp=request.cp,
         ep=request.ep,
         zero_stage=_zero_stage(context, request) if zero_stage is None else zero_stage,

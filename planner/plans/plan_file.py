@@ -20,7 +20,7 @@ from planner.plans.plan import Plan
 from planner.plans.trait_settings import profile_problem, settings_mapping, settings_of
 from planner.search.legality import violations
 from planner.spec.job import JobSpec, Precision
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, Strategy
+from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Strategy
 from planner.spec.traits import FrameworkTraits
 
 SCHEMA_VERSION = 1
@@ -61,6 +61,7 @@ class StrategyPart(Strict):
     sequence_parallel: bool
     offload: str
     placement: str = PLACEMENT_NAMES[0]
+    schedule: str = "1f1b"
     layers_per_stage: Counts
     selective_layers_per_stage: Counts
     recompute_layers_per_stage: Counts
@@ -169,7 +170,11 @@ def load_plan(path: Path) -> tuple[Context, Strategy, PlanFile]:
             key=f"strategy.{key}",
             message=f"unknown {key} {fields[key]!r}; allowed are {', '.join(known)}",
         )
-        for key, known in (("offload", OFFLOAD_CODES), ("placement", PLACEMENT_NAMES))
+        for key, known in (
+            ("offload", OFFLOAD_CODES),
+            ("placement", PLACEMENT_NAMES),
+            ("schedule", SCHEDULES),
+        )
         if fields[key] not in known
     ]
     if unknown:

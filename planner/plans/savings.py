@@ -65,7 +65,7 @@ def _activation_changes(context: Context, strategy: Strategy) -> Iterator[Change
         number = strategy.num_micro_batches * strategy.micro_batch // half
         changed = replace(strategy, micro_batch=half, num_micro_batches=number)
         yield f"micro-batch {half}", context, changed
-    if strategy.vpp > 1:
+    if strategy.vpp > 1 and strategy.schedule == "1f1b":
         yield "no interleaving", context, replace(strategy, vpp=1)
     if context.job.seq_len > 1:
         shorter = context.job.seq_len // 2

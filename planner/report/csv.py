@@ -15,6 +15,7 @@ COLUMNS = (
     "tp",
     "pp",
     "vpp",
+    "schedule",
     "cp",
     "ep",
     "zero_stage",

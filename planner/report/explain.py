@@ -17,6 +17,7 @@ from planner.report.terms import (
     TERMS,
     Term,
     formula_of,
+    functions_for,
     input_value,
     summary_of,
     term_of,
@@ -26,6 +27,8 @@ from planner.spec.strategy import Strategy
 from planner.units import format_bytes, format_seconds
 
 SECTIONS = ("memory", "time")
+AFTER_PIPELINE = ("data_parallel", "optimizer_step", "tied_embedding", "step_overhead")
+"""Time items behind the last backward."""
 FORMULA_COLUMNS = 120
 """From this console width on, leaves of a tree say how they are computed."""
 WHOLE, LARGEST_WHOLE = 1e5, 1e16
@@ -100,6 +103,17 @@ def print_memory(estimate: Estimate, console: Console) -> None:
         console.print(f"offloaded per rank: {format_bytes(memory.host_bytes)}")
 
 
+def print_simulation(
+    estimate: Estimate, simulated_s: float, strategy: Strategy, console: Console
+) -> None:
+    """The pipeline's makespan from the event simulation beside the closed form's."""
+    work = sum(item.exposed_s for name, item in estimate.time.items() if name not in AFTER_PIPELINE)
+    console.print(
+        f"pipeline ({strategy.schedule}): {format_seconds(work)} by formula, "
+        f"{format_seconds(simulated_s)} by event simulation ({simulated_s / work - 1.0:+.1%})"
+    )
+
+
 def print_time(estimate: Estimate, console: Console) -> None:
     """The time tree (exposed seconds), and how long each resource was busy."""
     items = {name: item.exposed_s for name, item in estimate.time.items()}
@@ -146,7 +160,7 @@ def _print_term(term: Term, context: Context, strategy: Strategy, console: Conso
         console.print(table)
     if term.text:
         console.print(f"\n{term.text}", markup=False)
-    for function in term.functions:
+    for function in functions_for(term, strategy):
         console.print(f"\n{function.__module__}.{function.__name__}", style="bold")
         console.print(formula_of(function), markup=False)
 

@@ -124,6 +124,7 @@ def _layout(strategy: Strategy) -> str:
     policies = [
         f"ZeRO-{strategy.zero_stage}",
         f"micro-batch {strategy.micro_batch} x {strategy.num_micro_batches}",
+        *([f"schedule {strategy.schedule}"] if strategy.schedule != "1f1b" else []),
         *(["sequence parallel"] if strategy.sequence_parallel else []),
         f"recompute {strategy.recompute}",
         f"offload {strategy.offload}",

@@ -22,11 +22,13 @@ from planner.cost import (
     kernels,
     memory,
     offload,
+    pipeline,
     stage,
+    weight_gradient,
 )
 from planner.cost.context import Context
 from planner.layers import attention, block, mlp
-from planner.schedules import interleaved, one_f_one_b
+from planner.schedules import dualpipe, gpipe, interleaved, one_f_one_b, zero_bubble
 from planner.spec.strategy import Strategy
 
 
@@ -117,8 +119,23 @@ TERMS: tuple[Term, ...] = (
     ),
     Term(
         prefix="time.pipeline.bubble",
-        functions=(one_f_one_b.makespan_s, interleaved.makespan_s),
-        inputs=("strategy.pp", "strategy.vpp", "strategy.num_micro_batches"),
+        functions=(
+            pipeline.makespan_s,
+            *pipeline.FORMULAS["1f1b"],
+            gpipe.makespan_s,
+            zero_bubble.bubble_h_s,
+            zero_bubble.bubble_v_s,
+            dualpipe.bubble_s,
+            pipeline.bubble_filled_s,
+            weight_gradient.layer_weight_gradient_s,
+        ),
+        inputs=(
+            "strategy.schedule",
+            "strategy.pp",
+            "strategy.vpp",
+            "strategy.num_micro_batches",
+            "traits.overlap.optimizer_waits_for_all_stages",
+        ),
     ),
     Term(
         prefix="time.pipeline.p2p",
@@ -229,8 +246,15 @@ TERMS: tuple[Term, ...] = (
     ),
     Term(
         prefix="memory.activations",
-        functions=(stage.stage_held_bytes, one_f_one_b.in_flight, interleaved.in_flight),
-        inputs=("strategy.pp", "strategy.vpp", "strategy.layers_per_stage"),
+        functions=(
+            stage.stage_held_bytes,
+            one_f_one_b.in_flight,
+            interleaved.in_flight,
+            gpipe.in_flight,
+            zero_bubble.in_flight,
+            dualpipe.in_flight,
+        ),
+        inputs=("strategy.schedule", "strategy.pp", "strategy.vpp", "strategy.layers_per_stage"),
     ),
     Term(
         prefix="memory.transient",
@@ -292,6 +316,15 @@ def term_of(name: str) -> Term | None:
     """The term with the longest prefix of ``name``."""
     matching = [term for term in TERMS if name.startswith(term.prefix)]
     return max(matching, key=lambda term: len(term.prefix), default=None)
+
+
+def functions_for(term: Term, strategy: Strategy) -> list[Callable[..., Any]]:
+    """The functions of a term that price this strategy: those of other schedules left out."""
+    own = pipeline.FORMULAS[strategy.schedule]
+    of_schedules = {function for formulas in pipeline.FORMULAS.values() for function in formulas}
+    return [
+        function for function in term.functions if function in own or function not in of_schedules
+    ]
 
 
 def formula_of(function: Callable[..., Any]) -> str:

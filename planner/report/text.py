@@ -96,6 +96,11 @@ def _layout_title(axes: Sequence[str], *, wide: bool) -> str:
 Columns = list[tuple[str, JustifyMethod]]
 
 
+def shows_schedule(plans: Sequence[Plan]) -> bool:
+    """Whether some plan runs another schedule than 1F1B."""
+    return any(plan.strategy.schedule != "1f1b" for plan in plans)
+
+
 def _right(*titles: str) -> Columns:
     return [(title, "right") for title in titles]
 
@@ -121,6 +126,7 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
         *_framework_column(shown=with_framework, wide=wide),
         *(_right("GPUs") if wide else []),
         (_layout_title(axes, wide=wide), "left"),
+        *(_left("schedule") if shows_schedule(plans) else []),
         ("ZeRO" if wide else "Z", "right"),
         ("micro-batch" if wide else "mb", "right"),
         ("recompute" if wide else "redo", "left"),
@@ -139,6 +145,7 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
             *([_framework(plan, wide=wide)] if with_framework else []),
             *([f"{strategy.num_gpus:,}"] if wide else []),
             layout(strategy, axes),
+            *([strategy.schedule] if shows_schedule(plans) else []),
             str(strategy.zero_stage),
             str(strategy.micro_batch),
             _recompute(strategy, wide=wide),
@@ -171,6 +178,7 @@ def frontier_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -
         ("GPUs", "right"),
         *_framework_column(shown=with_framework, wide=wide),
         (_layout_title(axes, wide=wide), "left"),
+        *(_left("schedule") if shows_schedule(plans) else []),
         ("ZeRO" if wide else "Z", "right"),
         ("micro-batch" if wide else "mb", "right"),
         *(_left("recompute", "offload") if wide else _left("offl") if saves else []),
@@ -188,6 +196,7 @@ def frontier_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -
             f"{plan.strategy.num_gpus:,}",
             *([_framework(plan, wide=wide)] if with_framework else []),
             layout(plan.strategy, axes),
+            *([plan.strategy.schedule] if shows_schedule(plans) else []),
             str(plan.strategy.zero_stage),
             str(plan.strategy.micro_batch),
             *(_saving_cells(plan.strategy) if wide else []),

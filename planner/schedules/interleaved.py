@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from planner.schedules.operation import Order, alternating, in_groups
 from planner.units import Array
 
 
@@ -18,3 +19,31 @@ def in_flight(stage: Array, pp: Array | float, num_micro_batches: Array, vpp: Ar
     """
     chunks = 2.0 * (pp - stage - 1.0) + (vpp - 1.0) * pp + 1.0
     return np.minimum(chunks / vpp, num_micro_batches)
+
+
+def check_micro_batches(num_devices: int, num_micro_batches: int) -> None:
+    """Raise ValueError unless micro-batches come in whole groups of p, as Megatron-LM asks.
+
+    Source: megatron/core/pipeline_parallel/schedules.py,
+    ``forward_backward_pipelining_with_interleaving``.
+    """
+    if num_micro_batches % num_devices:
+        raise ValueError(
+            f"interleaving needs micro-batches in multiples of {num_devices} devices; "
+            f"given {num_micro_batches}"
+        )
+
+
+def order(device: int, num_devices: int, num_micro_batches: int, vpp: int) -> Order:
+    """What a device runs: chunk c·p + i for c < v, groups of p micro-batches through each in turn.
+
+    ``2 (p - i - 1) + (v - 1) p`` forwards come first. Raises ValueError unless p divides m.
+    """
+    check_micro_batches(num_devices, num_micro_batches)
+    chunks = range(device, num_devices * vpp, num_devices)
+    num_warmup = 2 * (num_devices - device - 1) + (vpp - 1) * num_devices
+    return alternating(
+        list(in_groups(chunks, num_micro_batches, num_devices)),
+        list(in_groups(chunks[::-1], num_micro_batches, num_devices)),
+        num_warmup=min(num_warmup, num_micro_batches * vpp),
+    )

@@ -152,7 +152,9 @@ def bound_s(model: StageModel, num_layers: int, slowest_s: Array) -> Array:
     strategy = model.strategy
     ends = model.first_s + model.last_s + strategy.pp * model.link_s
     work = model.layer_s * num_layers + ends
-    makespan = makespan_s(slowest_s, work, strategy.num_micro_batches, strategy.vpp)
+    makespan = makespan_s(
+        slowest_s, work, strategy.num_micro_batches, strategy.vpp, model.bubble_filled_s
+    )
     return makespan + tail_bound_s(model, num_layers) + model.constant_s
 
 

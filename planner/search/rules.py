@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.search.interleaving import missing_layers
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES
+from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, V_SHAPED
 from planner.units import Array, Mask
 
 Columns = Mapping[str, Array]
@@ -149,17 +149,57 @@ def vpp_supported(context: Context, columns: Columns) -> Mask:
     return np.asarray((columns["vpp"] == 1) | context.traits.support.vpp)
 
 
+def _is_schedule(columns: Columns, *names: str) -> Mask:
+    table = np.array([schedule in names for schedule in SCHEDULES])
+    mask: Mask = table[columns["schedule"].astype(int)]
+    return mask
+
+
+def schedule_offered(context: Context, columns: Columns) -> Mask:
+    """The framework offers the pipeline schedule."""
+    return _is_schedule(columns, *context.traits.support.schedules)
+
+
+def schedule_needs_stages(_: Context, columns: Columns) -> Mask:
+    """Schedules other than 1F1B need several stages."""
+    return np.asarray((columns["pp"] > 1) | _is_schedule(columns, "1f1b"))
+
+
+def schedule_fits_chunks(_: Context, columns: Columns) -> Mask:
+    """1F1B takes any chunks per stage; V-shaped schedules 2, zb-interleaved several, others one."""
+    vpp = columns["vpp"]
+    legal = _is_schedule(columns, "1f1b")
+    legal |= _is_schedule(columns, *V_SHAPED) & (vpp == 2)
+    legal |= _is_schedule(columns, "zb-interleaved") & (vpp > 1)
+    return np.asarray(legal | (_is_schedule(columns, "gpipe", "zb-h1", "zb-h2") & (vpp == 1)))
+
+
+def schedule_fills(context: Context, columns: Columns) -> Mask:
+    """Split backwards need micro-batches: zb-h1 p, zb-h2 and zb-v 2p - 1, dualpipe-v 2p."""
+    num = context.job.global_batch // (columns["dp"] * columns["micro_batch"])
+    pp = columns["pp"]
+    least = np.where(_is_schedule(columns, "zb-h1"), pp, 1)
+    least = np.where(_is_schedule(columns, "zb-h2", "zb-v"), 2 * pp - 1, least)
+    return np.asarray(num >= np.where(_is_schedule(columns, "dualpipe-v"), 2 * pp, least))
+
+
 def vpp_divides_layers(context: Context, columns: Columns) -> Mask:
-    """Interleaving needs several stages and equal chunks; embedding and loss may fill up two."""
+    """Interleaving needs several stages and equal chunks; embedding and loss may fill up two.
+
+    V-shaped schedules need equal chunks.
+    """
     missing = missing_layers(context.model.num_blocks, columns["pp"], columns["vpp"])
-    most = 2.0 if context.traits.support.uneven_stages else 0.0
+    most = np.where(
+        _is_schedule(columns, *V_SHAPED), 0.0, 2.0 * context.traits.support.uneven_stages
+    )
     return np.asarray((columns["vpp"] == 1) | ((columns["pp"] > 1) & (missing <= most)))
 
 
 def vpp_micro_batches(context: Context, columns: Columns) -> Mask:
     """Interleaving needs a number of micro-batches that is a multiple of pp."""
     num = context.job.global_batch // (columns["dp"] * columns["micro_batch"])
-    return np.asarray((columns["vpp"] == 1) | (num % columns["pp"] == 0))
+    is_interleaved = (columns["vpp"] > 1) & ~_is_schedule(columns, *V_SHAPED)
+    return np.asarray(~is_interleaved | (num % columns["pp"] == 0))
 
 
 def zero_stage_offered(context: Context, columns: Columns) -> Mask:
@@ -240,6 +280,11 @@ def _zero_stages(context: Context) -> str:
     return f"{context.traits.name} offers stages {alone}, with pipelining {piped}"
 
 
+def _schedules(context: Context) -> str:
+    profile = f"profile {context.traits.profile} of {context.traits.name}"
+    return f"{profile} offers {', '.join(context.traits.support.schedules)}"
+
+
 def _optimizer(context: Context) -> str:
     optimizer = context.traits.optimizer
     stages = ", ".join(map(str, optimizer.zero_stages))
@@ -315,8 +360,12 @@ RULES: tuple[Rule, ...] = (
     _rule(hybrid_sharding_offered, "zero_stage", "dp_replicate"),
     _rule(micro_batch_divisible, "dp", "micro_batch", allowed=_batch),
     _rule(vpp_supported, "vpp"),
-    _rule(vpp_divides_layers, "pp", "vpp", allowed=_layers),
-    _rule(vpp_micro_batches, "pp", "vpp", "dp", "micro_batch"),
+    _rule(vpp_divides_layers, "pp", "schedule", "vpp", allowed=_layers),
+    _rule(vpp_micro_batches, "pp", "schedule", "vpp", "dp", "micro_batch"),
+    _rule(schedule_offered, "schedule", allowed=_schedules),
+    _rule(schedule_needs_stages, "pp", "schedule"),
+    _rule(schedule_fits_chunks, "schedule", "vpp"),
+    _rule(schedule_fills, "pp", "dp", "micro_batch", "schedule"),
     _rule(zero_stage_offered, "pp", "zero_stage", allowed=_zero_stages),
     _rule(optimizer_runs_under_zero, "zero_stage", allowed=_optimizer),
     _rule(zero_needs_replicas, "zero_stage", "dp", "cp", "pp", "offload", only_prunes=True),

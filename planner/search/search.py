@@ -10,7 +10,13 @@ from planner.cost.context import Context
 from planner.search.candidates import Candidates, screen
 from planner.search.rank import Ranked, frontier, top_k
 from planner.search.space import enumerate_space
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, Strategy, StrategyColumns
+from planner.spec.strategy import (
+    OFFLOAD_CODES,
+    PLACEMENT_NAMES,
+    SCHEDULES,
+    Strategy,
+    StrategyColumns,
+)
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and the fraction of the search behind it."""
@@ -67,6 +73,7 @@ def to_strategy(columns: StrategyColumns, ranked: Ranked) -> Strategy:
         sequence_parallel=bool(at("sequence_parallel")),
         offload=OFFLOAD_CODES[at("offload")],
         placement=PLACEMENT_NAMES[at("placement")],
+        schedule=SCHEDULES[at("schedule")],
         layers_per_stage=tuple(int(n) for n in split.layers),
         selective_layers_per_stage=tuple(int(n) for n in split.selective),
         recompute_layers_per_stage=tuple(int(n) for n in split.full),

@@ -2,7 +2,8 @@
 
 For one strategy, choose integers n_i (layers), c_i (selectively recomputed) and f_i (recomputed
 in full) with Σ n_i = L, c_i + f_i <= n_i, every stage within HBM and host memory, and least
-``(m v - 1) max_i T_i + Σ_i T_i + v max_i tail_i`` (the makespan times v, plus the tail).
+``m v max_i T_i + max(Σ_i T_i - max_i T_i - filled, 0) + v max_i tail_i`` (the makespan times v,
+plus the tail).
 
 Integers are made here and nowhere else: times in units of 2**-16 of a layer's time, rounded to
 nearest (relative error below 1e-5 per stage); memory in bytes, usage rounded up and limits
@@ -167,12 +168,17 @@ def _add_objective(problem: cp_model.CpModel, model: StageModel, variables: _Var
     for piece in range(2):
         for i in range(num_stages):
             constant = (i == 0) * model.tail_first_s[piece, 0]
-            constant += (i == num_stages - 1) * model.tail_last_s[piece, 0]
+            constant += (i == int(model.strategy.head_stage[0])) * model.tail_last_s[piece, 0]
             problem.add(
                 tail >= steps(model.tail_layer_s[piece, 0]) * variables.layers[i] + steps(constant)
             )
     m, v = int(model.strategy.num_micro_batches[0]), int(model.strategy.vpp[0])
-    problem.minimize((m * v - 1) * slowest + sum(times) + v * tail)
+    filled = steps(float(model.bubble_filled_s[0]))
+    bubble = sum(times) - slowest
+    if filled:
+        bubble = problem.new_int_var(0, num_stages * horizon, "bubble")
+        problem.add(bubble >= sum(times) - slowest - filled)
+    problem.minimize(m * v * slowest + bubble + v * tail)
 
 
 def _hint(problem: cp_model.CpModel, variables: _Variables, hint: Split) -> None:

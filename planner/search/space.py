@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.search.rules import RULES, WHOLE_CLUSTER, Rule
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, StrategyColumns
+from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, StrategyColumns
 from planner.units import Array
 
 MAX_MICRO_BATCH = 64
@@ -53,6 +53,7 @@ def dimension_values(context: Context) -> dict[str, list[int]]:
         "dp_replicate": [1],
         "ep": divisors(model.moe.num_experts) if model.moe else [1],
         "micro_batch": [d for d in divisors(job.global_batch) if d <= MAX_MICRO_BATCH],
+        "schedule": [i for i, name in enumerate(SCHEDULES) if name in context.schedules],
         "vpp": chunk_counts(model.num_blocks, uneven=context.traits.support.uneven_stages),
         "zero_stage": sorted(
             {*context.traits.support.zero_stages, *context.traits.support.zero_stages_with_pp}

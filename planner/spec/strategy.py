@@ -18,6 +18,12 @@ PLACEMENTS = (("tp", "cp", "ep", "dp", "pp"), ("tp", "cp", "ep", "pp", "dp"))
 """Orders in which the axes are placed on the cluster, innermost first."""
 PLACEMENT_NAMES = tuple("-".join(order) for order in PLACEMENTS)
 
+SCHEDULES = ("1f1b", "gpipe", "zb-h1", "zb-h2", "zb-interleaved", "zb-v", "dualpipe-v")
+"""Pipeline schedules; 1f1b with several chunks per stage is interleaved 1F1B."""
+V_SHAPED = ("zb-v", "dualpipe-v")
+"""Stage i holds chunks i and 2p - 1 - i: the first one the embedding and the head."""
+_IS_V_SHAPED = np.array([name in V_SHAPED for name in SCHEDULES])
+
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyColumns:
@@ -42,12 +48,20 @@ class StrategyColumns:
     """Index into OFFLOAD_CODES."""
     placement: Array
     """Index into PLACEMENTS."""
+    schedule: Array
+    """Index into SCHEDULES."""
 
     @property
     def num_gpus(self) -> Array:
         """GPUs of each layout: dp · tp · pp · cp (ep lies inside dp)."""
         gpus: Array = self.dp * self.tp * self.pp * self.cp
         return gpus
+
+    @property
+    def head_stage(self) -> Array:
+        """The stage with the head and the loss: the last one, the first of V-shaped schedules."""
+        last: Array = self.pp - 1
+        return np.where(_IS_V_SHAPED[self.schedule], 0, last) if self.schedule.any() else last
 
     def __len__(self) -> int:
         return len(self.dp)
@@ -89,6 +103,13 @@ class Strategy:
     """Replicas of the sharding group (hybrid sharding); states shard over dp / dp_replicate."""
     placement: str = PLACEMENT_NAMES[0]
     """Axes from the innermost network level outwards."""
+    schedule: str = "1f1b"
+    """Of the pipeline, one of SCHEDULES."""
+
+    @property
+    def head_stage(self) -> int:
+        """The stage with the head and the loss."""
+        return 0 if self.schedule in V_SHAPED else self.pp - 1
 
     @property
     def num_gpus(self) -> int:
@@ -134,4 +155,5 @@ class Strategy:
             sequence_parallel=one(int(self.sequence_parallel)),
             offload=one(OFFLOAD_CODES.index(self.offload)),
             placement=one(PLACEMENT_NAMES.index(self.placement)),
+            schedule=one(SCHEDULES.index(self.schedule)),
         )

@@ -154,6 +154,8 @@ class OverlapTraits:
     """At most this share of the gradient reduction hides behind the last backward."""
     parameter_gather_hidden_fraction: float
     pipeline_p2p_exposed_fraction: float
+    optimizer_waits_for_all_stages: bool
+    """False: a stage's optimizer step starts when its own backwards are done."""
     contention_fraction: float
     """Stage 3: max(compute, comm) + this · min(compute, comm)."""
 
@@ -186,6 +188,8 @@ class SupportTraits:
     tp: bool
     pp: bool
     vpp: bool
+    schedules: tuple[str, ...]
+    """Pipeline schedules it can run, 1f1b with and (where vpp is) without interleaving."""
     cp: bool
     ep: bool
     sequence_parallel: bool

@@ -34,6 +34,8 @@ PROFILES = (
     ("deepspeed", "current"),
     ("deepspeed", "megatron"),
     ("torchtitan", "current"),
+    ("torchtitan", "eager"),
+    ("megatron", "zero-bubble"),
 )
 Splits = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -127,6 +129,7 @@ class Case:
         # Communicators of 200 MB would be all that matters to models this small.
         overheads = replace(context.traits.overheads, communicator_bytes=1e6)
         context = replace(context, traits=replace(context.traits, overheads=overheads))
+        context = replace(context, schedules=context.traits.support.schedules)
         return replace(context, cluster=scarce(context, self.memory_percent / 100))
 
 

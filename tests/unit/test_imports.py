@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "spec": BASE,
     "collectives": SPEC,
     "layers": SPEC,
-    "schedules": BASE,
+    "schedules": SPEC,
     "cost": SPEC | {"collectives", "layers", "schedules"},
     "search": MODEL,
     "catalog": SPEC,

@@ -3,6 +3,7 @@ import pytest
 
 from planner.cost.pipeline import in_flight, makespan_s
 from planner.schedules import interleaved, one_f_one_b
+from planner.spec.strategy import SCHEDULES
 
 
 @pytest.mark.parametrize(("p", "m"), [(1, 4), (2, 2), (4, 8), (8, 64)])
@@ -29,7 +30,7 @@ def test_unequal_stages_wait_for_the_slowest() -> None:
 def test_the_two_schedules_agree_without_interleaving() -> None:
     args = (np.array([3.0, 1.0]), np.array([6.0, 4.0]), np.array([5, 2]))
     assert (interleaved.makespan_s(*args, 1) == one_f_one_b.makespan_s(*args)).all()
-    assert (makespan_s(*args, np.array([1, 1])) == one_f_one_b.makespan_s(*args)).all()
+    assert (makespan_s(*args, np.array([1, 1]), np.zeros(2)) == one_f_one_b.makespan_s(*args)).all()
 
 
 def test_micro_batches_in_flight_are_min_of_p_minus_i_and_m() -> None:
@@ -55,6 +56,31 @@ def test_the_last_interleaved_stage_holds_its_chunks() -> None:
 
 
 def test_columns_choose_their_schedule_by_vpp() -> None:
-    held = in_flight(np.array([[0, 3]]), 4.0, np.array([[8], [8]]), np.array([[1], [2]]))
+    num, vpp, schedule = np.array([[8], [8]]), np.array([[1], [2]]), np.zeros((2, 1), dtype=int)
+    held = in_flight(np.array([[0, 3]]), 4.0, num, vpp, schedule)
     # v = 1: 4 and 1; v = 2: (6 + 4 + 1)/2 = 5.5 and 2.5.
     assert held.tolist() == [[4.0, 1.0], [5.5, 2.5]]
+
+
+def test_columns_choose_what_they_hold_by_schedule() -> None:
+    # p = 4, m = 16, stages 0 and 3: 1F1B p - i, GPipe m, ZB-H1 and ZB-V p, ZB-H2 2p - 1,
+    # DualPipe-V p + 1/2.
+    schedules = np.arange(len(SCHEDULES))[:, None]
+    vpp = np.array([1, 1, 1, 1, 2, 2, 2])[:, None]
+    held = in_flight(np.array([[0, 3]]), np.full((7, 1), 4.0), np.full((7, 1), 16), vpp, schedules)
+    assert dict(zip(SCHEDULES, held.tolist(), strict=True)) == {
+        "1f1b": [4.0, 1.0],
+        "gpipe": [16.0, 16.0],
+        "zb-h1": [4.0, 4.0],
+        "zb-h2": [7.0, 7.0],
+        "zb-interleaved": [4.0, 4.0],
+        "zb-v": [4.0, 4.0],
+        "dualpipe-v": [4.5, 4.5],
+    }
+
+
+def test_a_bubble_can_be_filled_but_not_turned_into_gain() -> None:
+    # Three stages of 2 s, 4 micro-batches: 8 s and 4 s of bubble, of which 3 s are filled, or all.
+    times = (np.array([2.0]), np.array([6.0]), np.array([4]), np.array([1]))
+    assert makespan_s(*times, np.array([3.0])) == 9.0
+    assert makespan_s(*times, np.array([5.0])) == 8.0

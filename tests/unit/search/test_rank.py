@@ -47,6 +47,7 @@ def known(times: list[float], num_gpus: list[int], lower: np.ndarray | None = No
         sequence_parallel=0 * one,
         offload=0 * one,
         placement=0 * one,
+        schedule=0 * one,
         **dict.fromkeys(names, one),
     )
     exact = np.array(times)

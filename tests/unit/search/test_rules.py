@@ -11,10 +11,11 @@ from planner.cost.context import Context
 from planner.search import rules
 from planner.search.rules import RULES
 from planner.spec.model import MoeSpec
-from planner.spec.strategy import OFFLOAD_CODES
+from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES
 
 Contexts = Callable[..., Context]
 BY_NAME = {rule.name: rule for rule in RULES}
+F1B, GPIPE, ZB_H1, ZB_H2, ZB_INTERLEAVED, ZB_V, DUALPIPE_V = range(len(SCHEDULES))
 NONE, HOST, HOST_PARAMS, NVME, NVME_PARAMS, ACTIVATIONS = range(len(OFFLOAD_CODES))
 
 
@@ -168,8 +169,59 @@ def test_vpp_divides_layers(context_of: Contexts, small_model: Callable[..., obj
     # 12 layers: 3 stages of 2 chunks of 2 layers; 4 stages of 2 chunks do not come out even;
     # one stage has nothing to interleave.
     context = context_of(model=small_model(num_layers=12))
-    columns = {"pp": [3, 4, 1, 1, 5], "vpp": [2, 2, 2, 1, 1]}
+    columns = {"pp": [3, 4, 1, 1, 5], "vpp": [2, 2, 2, 1, 1], "schedule": [F1B] * 5}
     assert verdicts("vpp_divides_layers", context, **columns) == [True, False, False, True, True]
+
+
+def test_v_shapes_need_equal_chunks(
+    context_of: Contexts, small_model: Callable[..., object]
+) -> None:
+    # 11 layers on 3 stages of 2 chunks: the loss may stand in for a layer, but not in a V.
+    context = context_of(model=small_model(num_layers=11))
+    columns = {"pp": [3, 3, 3], "vpp": [2, 2, 2], "schedule": [F1B, ZB_V, DUALPIPE_V]}
+    assert verdicts("vpp_divides_layers", context, **columns) == [True, False, False]
+
+
+def test_schedules_need_the_frameworks_support(context_of: Contexts) -> None:
+    columns = {"schedule": [F1B, GPIPE, ZB_H1, ZB_V]}
+    assert verdicts("schedule_offered", context_of(), **columns) == [True, False, False, False]
+    fork = context_of(framework="megatron", profile="zero-bubble")
+    assert verdicts("schedule_offered", fork, **columns) == [True, False, True, True]
+    eager = context_of(framework="torchtitan", profile="eager")
+    assert verdicts("schedule_offered", eager, **columns) == [True, True, False, True]
+
+
+def test_one_stage_has_no_schedule_but_the_default(context_of: Contexts) -> None:
+    columns = {"pp": [1, 1, 2], "schedule": [F1B, GPIPE, GPIPE]}
+    assert verdicts("schedule_needs_stages", context_of(), **columns) == [True, False, True]
+
+
+def test_schedules_fit_their_number_of_chunks(context_of: Contexts) -> None:
+    allowed = {
+        F1B: [True, True, True],
+        GPIPE: [True, False, False],
+        ZB_H1: [True, False, False],
+        ZB_H2: [True, False, False],
+        ZB_INTERLEAVED: [False, True, True],
+        ZB_V: [False, True, False],
+        DUALPIPE_V: [False, True, False],
+    }
+    for schedule, legal in allowed.items():
+        columns = {"schedule": [schedule] * 3, "vpp": [1, 2, 3]}
+        assert verdicts("schedule_fits_chunks", context_of(), **columns) == legal
+
+
+def test_split_backwards_need_enough_micro_batches(context_of: Contexts) -> None:
+    # 4 stages: zb-h1 4 micro-batches, zb-h2 and zb-v 7, dualpipe-v 8.
+    for batch, legal in {
+        3: [True, False, False, False, False],
+        4: [True, True, False, False, False],
+        7: [True, True, True, True, False],
+        8: [True, True, True, True, True],
+    }.items():
+        columns = {"schedule": [F1B, ZB_H1, ZB_H2, ZB_V, DUALPIPE_V]}
+        columns |= {"pp": [4] * 5, "dp": [1] * 5, "micro_batch": [1] * 5}
+        assert verdicts("schedule_fills", context_of(global_batch=batch), **columns) == legal
 
 
 def test_vpp_micro_batches(context_of: Contexts) -> None:
@@ -177,12 +229,13 @@ def test_vpp_micro_batches(context_of: Contexts) -> None:
     legal = verdicts(
         "vpp_micro_batches",
         context_of(global_batch=24),
-        pp=[3, 4, 4],
-        vpp=[2, 2, 1],
-        dp=[2, 2, 2],
-        micro_batch=[2, 2, 2],
+        pp=[3, 4, 4, 4],
+        vpp=[2, 2, 1, 2],
+        schedule=[F1B, F1B, F1B, ZB_V],
+        dp=[2, 2, 2, 2],
+        micro_batch=[2, 2, 2, 2],
     )
-    assert legal == [True, False, True]
+    assert legal == [True, False, True, True]
 
 
 def test_zero_stage_offered(context_of: Contexts) -> None:

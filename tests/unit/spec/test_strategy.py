@@ -4,7 +4,13 @@ import pytest
 
 from planner.catalog.models import load_model
 from planner.spec.job import JobSpec
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, Strategy, StrategyColumns
+from planner.spec.strategy import (
+    OFFLOAD_CODES,
+    PLACEMENT_NAMES,
+    SCHEDULES,
+    Strategy,
+    StrategyColumns,
+)
 
 PLAN = Strategy(
     dp=2,
@@ -55,6 +61,8 @@ def test_columns_carry_every_field_of_the_plan() -> None:
             expected = OFFLOAD_CODES.index(expected)
         elif field.name == "placement":
             expected = PLACEMENT_NAMES.index(expected)
+        elif field.name == "schedule":
+            expected = SCHEDULES.index(expected)
         assert value == [expected], field.name
 
 

@@ -1,0 +1,130 @@
+"""Event simulation of a pipeline: any schedule, stages, micro-batches and transfer time."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.schedules.operation import Operation, Order, Slot
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkTimes:
+    """Seconds per micro-batch of every chunk, from embedding to loss."""
+
+    forward_s: Sequence[float]
+    backward_s: Sequence[float]
+    """Gradient of the input."""
+    weight_s: Sequence[float]
+    """Gradient of the weights."""
+    p2p_s: float = 0.0
+    """Between devices, either way; it delays who waits for it and occupies nobody."""
+    together_fraction: float = 1.0
+    """Time of a forward and another micro-batch's backward run together over their sum."""
+
+    def of(self, slot: Slot) -> float:
+        """Seconds of a slot."""
+        by_kind = {"F": self.forward_s, "B": self.backward_s, "W": self.weight_s}
+        seconds = sum(by_kind[kind][chunk] for kind, chunk, _ in slot)
+        is_overlapped = slot[0].kind == "F" and len(slot) > 1
+        return seconds * self.together_fraction if is_overlapped else seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """When every device ran what."""
+
+    makespan_s: float
+    """From the first start to the last end over all devices."""
+    span_s: float
+    """Longest time a device needs from its first start to its last end: the period of iterations
+    that follow each other without waiting for all devices (2401.10241, section 4)."""
+    busy_s: tuple[float, ...]
+    runs: tuple[tuple[tuple[float, float, Slot], ...], ...]
+    """Start, end and slot, by device."""
+
+    @property
+    def idle_s(self) -> tuple[float, ...]:
+        """Seconds of the makespan in which a device runs nothing."""
+        return tuple(self.makespan_s - busy for busy in self.busy_s)
+
+
+def inputs_of(slot: Slot, num_chunks: int) -> list[Operation]:
+    """Operations whose results a slot needs, its own excluded."""
+    needed = list[Operation]()
+    for kind, chunk, micro_batch in slot:
+        if kind == "W":
+            needed.append(Operation("B", chunk, micro_batch))
+            continue
+        if kind == "B":
+            needed.append(Operation("F", chunk, micro_batch))
+        source = chunk - 1 if kind == "F" else chunk + 1
+        if 0 <= source < num_chunks:
+            needed.append(Operation(kind, source, micro_batch))
+    return [operation for operation in needed if operation not in slot]
+
+
+def simulate(orders: Sequence[Order], times: ChunkTimes) -> Simulation:
+    """Run every device's order; a slot starts when its device is free and its inputs are there.
+
+    Dependencies: F(c, m) after F(c - 1, m); B(c, m) after F(c, m) and B(c + 1, m); W(c, m) after
+    B(c, m). Results of another device arrive ``p2p_s`` later. Excludes contention of transfers and
+    their cost to the sender. Raises ValueError where the orders wait for each other.
+    """
+    num_chunks = len(times.forward_s)
+    done: dict[Operation, tuple[float, int]] = {}
+    waiting: dict[Operation, list[int]] = {}
+    runs = [list[tuple[float, float, Slot]]() for _ in orders]
+    ready = deque(range(len(orders)))
+    while ready:
+        device = ready.popleft()
+        order, ran = orders[device], runs[device]
+        while len(ran) < len(order):
+            slot, start = order[len(ran)], ran[-1][1] if ran else 0.0
+            for operation in inputs_of(slot, num_chunks):
+                if operation not in done:
+                    waiting.setdefault(operation, []).append(device)
+                    break
+                ended, where = done[operation]
+                start = max(start, ended + times.p2p_s * (where != device))
+            else:
+                end = start + times.of(slot)
+                ran.append((start, end, slot))
+                for operation in slot:
+                    done[operation] = (end, device)
+                    ready.extend(waiting.pop(operation, ()))
+                continue
+            break
+    _check_finished(orders, runs)
+    return _summary(runs)
+
+
+def _check_finished(
+    orders: Sequence[Order], runs: Sequence[Sequence[tuple[float, float, Slot]]]
+) -> None:
+    for device, (order, ran) in enumerate(zip(orders, runs, strict=True)):
+        if len(ran) < len(order):
+            raise ValueError(f"device {device} waits for ever before {order[len(ran)]}")
+
+
+def _summary(runs: Sequence[Sequence[tuple[float, float, Slot]]]) -> Simulation:
+    first = min(ran[0][0] for ran in runs)
+    return Simulation(
+        makespan_s=max(ran[-1][1] for ran in runs) - first,
+        span_s=max(ran[-1][1] - ran[0][0] for ran in runs),
+        busy_s=tuple(sum(end - start for start, end, _ in ran) for ran in runs),
+        runs=tuple(tuple(ran) for ran in runs),
+    )
+
+
+def peak_in_flight(order: Order, *, until_weight: bool = True) -> int:
+    """Most chunks a device holds activations of at once: from F to W, or only to B.
+
+    Weight gradients need part of what a layer keeps, so the truth lies between the two.
+    """
+    held = peak = 0
+    release = "W" if until_weight else "B"
+    for slot in order:
+        held += sum(operation.kind == "F" for operation in slot)
+        peak = max(peak, held)
+        held -= sum(operation.kind == release for operation in slot)
+    return peak

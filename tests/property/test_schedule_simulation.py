@@ -1,0 +1,167 @@
+"""Schedules: simulation and closed forms agree, and nothing beats the lower bounds."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.schedules import dualpipe, gpipe, interleaved, one_f_one_b, zero_bubble
+from planner.schedules.orders import device_orders, num_chunks
+from planner.schedules.simulate import ChunkTimes, Simulation, peak_in_flight, simulate
+
+SECONDS = st.integers(1, 64).map(lambda n: n / 8.0)
+"""Sums of these are exact in floating point."""
+DEVICES = st.integers(1, 6)
+FAST = settings(deadline=None)
+
+
+def equal_stages(
+    schedule: str, p: int, m: int, times: tuple[float, float, float], vpp: int = 1
+) -> Simulation:
+    chunks = num_chunks(schedule, p, vpp)
+    forward, backward, weight = ([seconds] * chunks for seconds in times)
+    return simulate(
+        device_orders(schedule, p, m, vpp),
+        ChunkTimes(forward_s=forward, backward_s=backward, weight_s=weight),
+    )
+
+
+TIMES = st.tuples(SECONDS, SECONDS, SECONDS)
+
+
+@FAST
+@given(DEVICES, st.integers(1, 20), TIMES)
+def test_gpipe_and_1f1b_agree_with_their_closed_forms(
+    p: int, m: int, times: tuple[float, float, float]
+) -> None:
+    total = np.array(sum(times))
+    for schedule, module in (("gpipe", gpipe), ("1f1b", one_f_one_b)):
+        run = equal_stages(schedule, p, m, times)
+        assert run.makespan_s == module.makespan_s(total, p * total, np.array(m))
+    held = [peak_in_flight(order) for order in device_orders("1f1b", p, m)]
+    assert held == one_f_one_b.in_flight(np.arange(p), p, np.array(m)).tolist()
+    assert {peak_in_flight(order) for order in device_orders("gpipe", p, m)} == {m}
+
+
+@FAST
+@given(DEVICES, st.integers(1, 4), st.integers(2, 4), TIMES)
+def test_interleaving_agrees_with_its_closed_form(
+    p: int, groups: int, v: int, times: tuple[float, float, float]
+) -> None:
+    m, stage = groups * p, v * sum(times)
+    run = equal_stages("1f1b", p, m, times, v)
+    assert run.makespan_s == pytest.approx(
+        interleaved.makespan_s(np.array(stage), np.array(p * stage), np.array(m), np.array(v)),
+        rel=1e-12,
+    )
+    held = [peak_in_flight(order) / v for order in device_orders("1f1b", p, m, v)]
+    stages, counts = np.arange(p), (np.array(m), np.array(v))
+    assert held == pytest.approx(interleaved.in_flight(stages, p, *counts).tolist())
+
+
+@FAST
+@given(DEVICES, st.integers(0, 12), TIMES, st.sampled_from([1, 2]))
+def test_zb_h_agrees_with_its_closed_form(
+    p: int, more: int, times: tuple[float, float, float], k: int
+) -> None:
+    m = int(zero_bubble.least_micro_batches(p, k)) + more
+    run = equal_stages(f"zb-h{k}", p, m, times)
+    forward, backward, weight = (np.array(seconds) for seconds in times)
+    work = m * sum(times)
+    bubble = zero_bubble.bubble_h_s(forward, backward, weight, k)
+    assert run.makespan_s == work + (p - 1) * bubble
+    alone = zero_bubble.bubble_h_s(forward, backward, weight, k, in_step=False)
+    assert run.span_s == work + (p - 1) * alone
+    held = {peak_in_flight(order) for order in device_orders(f"zb-h{k}", p, m)}
+    assert held == {int(zero_bubble.in_flight(p, np.array(m), k))}
+
+
+@FAST
+@given(DEVICES, st.integers(1, 4), st.integers(2, 4), TIMES)
+def test_interleaved_zb_agrees_with_its_closed_form(
+    p: int, groups: int, v: int, times: tuple[float, float, float]
+) -> None:
+    m = groups * p
+    run = equal_stages("zb-interleaved", p, m, times, v)
+    bubble = zero_bubble.bubble_h_s(*(np.array(seconds) for seconds in times), 1)
+    assert run.makespan_s == m * v * sum(times) + (p - 1) * bubble
+    held = {peak_in_flight(order) / v for order in device_orders("zb-interleaved", p, m, v)}
+    assert held == {float(zero_bubble.in_flight(p, np.array(m), 1))}
+
+
+@FAST
+@given(DEVICES, st.integers(0, 12), TIMES)
+def test_zb_v_agrees_with_its_closed_form_where_backward_is_the_longest(
+    p: int, more: int, times: tuple[float, float, float]
+) -> None:
+    forward, weight, backward = sorted(times)
+    for first, last in ((forward, weight), (weight, forward)):
+        m = 2 * p - 1 + more
+        run = equal_stages("zb-v", p, m, (first, backward, last))
+        whole = [2.0 * np.array(seconds) for seconds in (first, backward, last)]
+        work, steps = m * sum(whole), p - 1
+        assert run.makespan_s == work + steps * zero_bubble.bubble_v_s(*whole)
+        assert run.span_s == work + steps * zero_bubble.bubble_v_s(*whole, in_step=False)
+    held = {peak_in_flight(order) / 2 for order in device_orders("zb-v", p, m)}
+    assert held == {float(zero_bubble.in_flight(p, np.array(m), 1))}
+
+
+@FAST
+@given(st.integers(1, 4), st.integers(0, 6), SECONDS, SECONDS)
+def test_dualpipe_agrees_with_its_closed_form_where_forward_is_as_long_as_backward(
+    half: int, more: int, first: float, second: float
+) -> None:
+    weight, forward = sorted((first, second))
+    p, m = 2 * half, 4 * half + 2 * more
+    times = (forward, forward, weight)
+    bubble = float(dualpipe.bubble_s(*(np.array(t) for t in (*times, p))))
+    for schedule, devices, number in (("dualpipe", p, m), ("dualpipe-v", half, m // 2)):
+        run = equal_stages(schedule, devices, number, times)
+        assert run.makespan_s == m * sum(times) + bubble
+        held = {peak_in_flight(order) for order in device_orders(schedule, devices, number)}
+        assert held == {int(dualpipe.in_flight(p, np.array(m // 2)))}
+
+
+SCHEDULES = ("1f1b", "gpipe", "zb-h1", "zb-h2", "zb-v")
+
+
+@FAST
+@given(st.sampled_from(SCHEDULES), DEVICES, st.integers(1, 12), st.data())
+def test_no_simulation_beats_the_slowest_device_or_the_longest_path(
+    schedule: str, p: int, m: int, data: st.DataObject
+) -> None:
+    chunks = num_chunks(schedule, p)
+    rows = [data.draw(st.lists(SECONDS, min_size=chunks, max_size=chunks)) for _ in range(3)]
+    p2p_s = data.draw(st.sampled_from([0.0, 0.25]))
+    times = ChunkTimes(forward_s=rows[0], backward_s=rows[1], weight_s=rows[2], p2p_s=p2p_s)
+    run = simulate(device_orders(schedule, p, m), times)
+    assert run.makespan_s >= max(run.busy_s)
+    # Down, back, and the weight gradient at the end.
+    transfers = 2 * (p - 1) * p2p_s * (chunks // p)
+    assert run.makespan_s >= sum(rows[0]) + sum(rows[1]) + rows[2][0] + transfers
+    assert sum(run.busy_s) == pytest.approx(m * sum(map(sum, rows)))
+
+
+@FAST
+@given(st.integers(2, 6), st.integers(1, 24), st.data())
+def test_1f1b_closed_form_bounds_unequal_stages_and_is_exact_for_a_slow_last_one(
+    p: int, m: int, data: st.DataObject
+) -> None:
+    lists = st.lists(SECONDS, min_size=p, max_size=p)
+    rows = [data.draw(lists) for _ in range(3)]
+
+    def both() -> tuple[float, float]:
+        run = simulate(
+            device_orders("1f1b", p, m),
+            ChunkTimes(forward_s=rows[0], backward_s=rows[1], weight_s=rows[2]),
+        )
+        stages = np.array(rows).sum(axis=0)
+        closed = one_f_one_b.makespan_s(stages.max(), stages.sum(), np.array(m))
+        return run.makespan_s, float(closed)
+
+    simulated, closed = both()
+    assert simulated <= closed
+    for row in rows:
+        row[-1] = max(row)
+    simulated, closed = both()
+    assert simulated == closed
