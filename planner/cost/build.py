@@ -39,7 +39,7 @@ from planner.cost.overlap import (
 )
 from planner.cost.parts import Parts, build_parts
 from planner.cost.stage import StageModel
-from planner.cost.stalls import gradient_pass_s
+from planner.cost.stalls import gradient_pass_s, synchronisation_factor
 from planner.cost.topology import Group, group_of
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array, Mask
@@ -75,6 +75,12 @@ def gradient_pass_s_per_param(context: Context, strategy: StrategyColumns, owned
         overheads.owned_gradient_pass_bytes,
         context.cluster.accelerator,
     )
+
+
+def slowest_pace(context: Context, strategy: StrategyColumns) -> Array:
+    """Time of the slowest accelerator of a strategy over that of a mean one."""
+    variation = context.traits.overheads.speed_variation_fraction
+    return synchronisation_factor(strategy.num_gpus, variation)
 
 
 def interference_of(context: Context) -> float:
@@ -119,15 +125,16 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
     fetch = np.where(offloads(strategy, "parameters") > 0, fetch, 0.0)
     saved = parts.costs.at(parts.costs.body.saved_bytes) * offloads(strategy, "activations")
     fetch = fetch + host_transfer_s(saved, context.cluster)
-    offloaded = np.maximum(sharded_forward, fetch) + np.maximum(sharded_backward, fetch)
+    whole_forward = np.maximum(sharded_forward, fetch)
+    whole_backward = np.maximum(sharded_backward, fetch)
     return LayerTimes(
-        forward=sharded_forward,
-        backward=sharded_backward,
+        forward=whole_forward,
+        backward=whole_backward,
         sharding_busy=gather + exchange,
         sharding_exposed=sharded_forward + sharded_backward - forward - backward,
         fill=fill,
         offload_busy=2.0 * fetch,
-        offload_exposed=offloaded - sharded_forward - sharded_backward,
+        offload_exposed=whole_forward + whole_backward - sharded_forward - sharded_backward,
     )
 
 
@@ -206,7 +213,8 @@ def reduction_pieces(
         return np.stack(pieces) + interference * (total - chunk)
 
     def head(total: Array, window: Array, *, overlaps: bool) -> Array:
-        slack = (strategy.pp - 1.0) * window * context.model.num_blocks / strategy.pp
+        chunk = window * context.model.num_blocks / (strategy.pp * strategy.vpp)
+        slack = (strategy.pp - 1.0) * chunk
         late = np.maximum(total - slack, 0.0)
         hidden = interference * total if overlaps else total
         return np.stack(
@@ -286,15 +294,16 @@ def stage_model(
     full_saved = costs.at(costs.boundary_bytes) * stays
     largest = costs.at(costs.largest_saved_bytes)
     gathers = parts.dp.layer_forward + parts.dp.layer_backward
+    pace = slowest_pace(context, strategy)
     link = exposed_link_s(context, strategy, times, link_seconds(context, strategy, parts))
     return StageModel(
         strategy=strategy,
-        layer_s=times.forward + times.backward + times.offload_exposed,
-        selective_s=costs.exposed_at(costs.selective),
-        full_s=costs.exposed_at(costs.forward),
-        first_s=costs.exposed_at(costs.first) + parts.first_params * gathers,
-        last_s=costs.exposed_at(costs.last) + parts.last_params * gathers,
-        link_s=link + times.fill,
+        layer_s=pace * (times.forward + times.backward),
+        selective_s=pace * costs.exposed_at(costs.selective),
+        full_s=pace * costs.exposed_at(costs.forward),
+        first_s=pace * (costs.exposed_at(costs.first) + parts.first_params * gathers),
+        last_s=pace * (costs.exposed_at(costs.last) + parts.last_params * gathers),
+        link_s=pace * (link + times.fill),
         tail_layer_s=tail_layer,
         tail_first_s=tail_first,
         tail_last_s=tail_last,

@@ -44,13 +44,13 @@ def exposed_beside_s(compute_s: Array, comm_s: Array, interference: float) -> Ar
 
 
 def prefetch_fill_s(compute_s: Array, comm_s: Array, interference: float) -> Array:
-    """``(1 - i) · min(compute, comm)``: what prefetching one layer ahead cannot hide in a pass.
+    """``min(compute, (1 - i) · comm)``: what prefetching one layer ahead cannot hide in a pass.
 
     n layers of which each is fetched while the one before computes take
     ``comm + (n - 1) · max(compute + i · comm, comm) + compute``; this is the excess over n equal
     terms. Source: prefetch of the next unit only, arXiv 2304.11277, section 3.3.2; derived.
     """
-    return (1.0 - interference) * np.minimum(compute_s, comm_s)
+    return np.minimum(compute_s, (1.0 - interference) * comm_s)
 
 
 def bucket_pieces(

@@ -34,7 +34,8 @@ def synchronisation_factor(num_ranks: Array, variation_fraction: float) -> Array
     accelerators. One rank waits for nobody: 1.
     """
     ranks = np.maximum(np.asarray(num_ranks, dtype=float), 1.0)
-    return 1.0 + variation_fraction * np.sqrt(2.0 * np.log(ranks))
+    factor: Array = 1.0 + variation_fraction * np.sqrt(2.0 * np.log(ranks))
+    return factor
 
 
 def input_bytes_per_s(

@@ -11,6 +11,7 @@ from planner.cost.build import (
     layer_times,
     link_seconds,
     optimizer_s_per_param,
+    slowest_pace,
     tied_embedding_s,
 )
 from planner.cost.context import Context
@@ -87,8 +88,8 @@ def _tail_items(subject: Subject) -> TimeItems:
     params, end_owned = layers * parts.params, 1.0 / parts.num_shards
 
     def of_owned(per_param: Callable[[Context, StrategyColumns, Array], Array]) -> Array:
-        whole = params * per_param(context, columns, parts.owned_fraction)
-        return whole + ends * per_param(context, columns, end_owned)
+        total: Array = params * per_param(context, columns, parts.owned_fraction)
+        return total + ends * per_param(context, columns, end_owned)
 
     optimizer, passes = of_owned(optimizer_s_per_param), of_owned(gradient_pass_s_per_param)
     times = layer_times(context, columns, parts)
@@ -112,8 +113,11 @@ def time_items(subject: Subject) -> tuple[TimeItems, int]:
     columns, num = subject.columns, float(subject.strategy.num_micro_batches)
     items = scale_items(_stage_items(subject, stage), num)
     makespan = makespan_s(slowest, seconds.sum(axis=1), columns.num_micro_batches, columns.vpp)
-    bubble = makespan - num * slowest
+    pace = slowest_pace(subject.context, columns)
+    bubble = (makespan - num * slowest) / pace
     items["pipeline.bubble"] = Duration(busy_s=0.0 * bubble, exposed_s=bubble)
+    waiting = makespan * (1.0 - 1.0 / pace)
+    items["synchronisation"] = Duration(busy_s=0.0 * waiting, exposed_s=waiting)
     items |= _tail_items(subject)
     tied = tied_embedding_s(subject.context, columns, subject.parts)
     items["tied_embedding"] = _all_exposed(tied)

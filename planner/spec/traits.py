@@ -181,6 +181,8 @@ class OverheadTraits:
     owned_gradient_pass_bytes: float
     """Per iteration and gradient a rank updates: casts, overflow check, norm, clipping, and the
     copy of new weights; the optimizer's own kernel apart."""
+    speed_variation_fraction: float
+    """Standard deviation of the speed of equal accelerators, over its mean."""
     step_overhead_s: float
     """What is left: launches, logging, host synchronisation."""
 
