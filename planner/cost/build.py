@@ -97,17 +97,21 @@ class LayerTimes:
     backward: Array
     sharding_busy: Array
     sharding_exposed: Array
-    fill: Array
-    """Per micro-batch and stage: what prefetch cannot hide at the ends of both passes."""
     offload_busy: Array
     offload_exposed: Array
+    sharding_fill: Array
+    """Per stage, whatever its layers: what prefetch cannot hide at the ends of both passes."""
+    offload_fill: Array
+    """The same, of transfers between host and accelerator."""
 
 
 def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> LayerTimes:
     """Overlap a layer's compute with its stage-3 gathers, then with traffic to the host.
 
     Offloaded parameters come from the host before both passes, offloaded activations go there
-    in forward and come back in backward.
+    in forward and come back in backward. Transfer, gather and computation of a pass are three
+    stations of a pipeline of layers: n layers take n times the slowest, and the first one's way
+    through the other two (:func:`overlap.prefetch_fill_s`).
     """
     interference = interference_of(context)
     forward = parts.costs.exposed_at(parts.costs.forward)
@@ -132,9 +136,10 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
         backward=whole_backward,
         sharding_busy=gather + exchange,
         sharding_exposed=sharded_forward + sharded_backward - forward - backward,
-        fill=fill,
         offload_busy=2.0 * fetch,
         offload_exposed=whole_forward + whole_backward - sharded_forward - sharded_backward,
+        sharding_fill=fill,
+        offload_fill=np.minimum(fetch, sharded_forward) + np.minimum(fetch, sharded_backward),
     )
 
 
@@ -303,7 +308,7 @@ def stage_model(
         full_s=pace * costs.exposed_at(costs.forward),
         first_s=pace * (costs.exposed_at(costs.first) + parts.first_params * gathers),
         last_s=pace * (costs.exposed_at(costs.last) + parts.last_params * gathers),
-        link_s=pace * (link + times.fill),
+        link_s=pace * (link + times.sharding_fill + times.offload_fill),
         tail_layer_s=tail_layer,
         tail_first_s=tail_first,
         tail_last_s=tail_last,

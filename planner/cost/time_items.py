@@ -68,10 +68,11 @@ def _stage_items(subject: Subject, stage: int) -> TimeItems:
     ends = subject.end_params(stage) * gathers
     items["sharding.gather_and_reduce"] = Duration(
         busy_s=layers * times.sharding_busy + ends,
-        exposed_s=layers * times.sharding_exposed + times.fill + ends,
+        exposed_s=layers * times.sharding_exposed + times.sharding_fill + ends,
     )
     items["offload.parameters"] = Duration(
-        busy_s=layers * times.offload_busy, exposed_s=layers * times.offload_exposed
+        busy_s=layers * times.offload_busy,
+        exposed_s=layers * times.offload_exposed + times.offload_fill,
     )
     link = link_seconds(context, subject.columns, parts)
     exposed = exposed_link_s(context, subject.columns, times, link)
