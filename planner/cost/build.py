@@ -21,13 +21,26 @@ from planner.cost.buffers import (
 )
 from planner.cost.collectives import collective_s, point_to_point_s
 from planner.cost.context import Context
-from planner.cost.data_parallel import GATHERED_WEIGHT_BYTES, contended_s, exposed_and_busy
+from planner.cost.data_parallel import GATHERED_WEIGHT_BYTES
 from planner.cost.kernels import memory_bound_s
-from planner.cost.memory import offloads
-from planner.cost.offload import host_optimizer_s, nvme_optimizer_s, parameter_fetch_s
+from planner.cost.memory import kept_whole, offloads
+from planner.cost.offload import (
+    exposed_gradient_offload_s,
+    host_optimizer_s,
+    host_transfer_s,
+    nvme_optimizer_s,
+    parameter_fetch_s,
+)
+from planner.cost.overlap import (
+    bucket_pieces,
+    exposed_beside_s,
+    interference_fraction,
+    prefetch_fill_s,
+)
 from planner.cost.parts import Parts, build_parts
 from planner.cost.pipeline import bubble_filled_s
 from planner.cost.stage import StageModel
+from planner.cost.stalls import gradient_pass_s, synchronisation_factor
 from planner.cost.topology import Group, group_of
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
@@ -40,14 +53,41 @@ def optimizer_s_per_param(context: Context, strategy: StrategyColumns, owned: Ar
     """Seconds of the optimizer step per parameter of the rank, of which it owns a fraction.
 
     On the device: the optimizer's ``step_traffic_bytes`` through HBM per owned parameter.
-    Offloaded: host Adam and its transfers, and NVMe traffic where the states live there.
+    Offloaded: the slowest of host Adam, weights going back, and NVMe traffic where the states
+    live there (arXiv 2104.07857, section 6.2).
     """
     traits, cluster = context.traits, context.cluster
     device = memory_bound_s(owned * traits.optimizer.step_traffic_bytes, cluster.accelerator)
-    host = host_optimizer_s(owned, traits.states.gradient_reduce_bytes, cluster)
+    host = host_optimizer_s(owned, cluster)
     disk = nvme_optimizer_s(owned, cluster)
-    host = host + np.where(offloads(strategy, "nvme") > 0, disk, 0.0)
+    host = np.where(offloads(strategy, "nvme") > 0, np.maximum(host, disk), host)
     return np.where(offloads(strategy, "optimizer") > 0, host, device)
+
+
+def gradient_pass_s_per_param(context: Context, strategy: StrategyColumns, owned: Array) -> Array:
+    """:func:`stalls.gradient_pass_s` per parameter; from stage 2 on a rank holds what it owns."""
+    traits = context.traits
+    sharded = (strategy.zero_stage >= 2) & ~kept_whole(strategy, traits.states)
+    overheads = traits.overheads
+    return gradient_pass_s(
+        np.where(sharded, owned, 1.0),
+        owned,
+        overheads.held_gradient_pass_bytes,
+        overheads.owned_gradient_pass_bytes,
+        context.cluster.accelerator,
+    )
+
+
+def slowest_pace(context: Context, strategy: StrategyColumns) -> Array:
+    """Time of the slowest accelerator of a strategy over that of a mean one."""
+    variation = context.traits.overheads.speed_variation_fraction
+    return synchronisation_factor(strategy.num_gpus, variation)
+
+
+def interference_of(context: Context) -> float:
+    """Share of the computation rate a collective takes under the framework's traits."""
+    held = context.traits.overlap.communication_multiprocessors
+    return interference_fraction(held, context.cluster.accelerator)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,34 +100,47 @@ class LayerTimes:
     sharding_exposed: Array
     offload_busy: Array
     offload_exposed: Array
+    sharding_fill: Array
+    """Per stage, whatever its layers: what prefetch cannot hide at the ends of both passes."""
+    offload_fill: Array
+    """The same, of transfers between host and accelerator."""
 
 
 def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> LayerTimes:
     """Overlap a layer's compute with its stage-3 gathers, then with traffic to the host.
 
     Offloaded parameters come from the host before both passes, offloaded activations go there
-    in forward and come back in backward.
+    in forward and come back in backward. Transfer, gather and computation of a pass are three
+    stations of a pipeline of layers: n layers take n times the slowest, and the first one's way
+    through the other two (:func:`overlap.prefetch_fill_s`).
     """
-    contention = context.traits.overlap.contention_fraction
+    interference = interference_of(context)
     forward = parts.costs.exposed_at(parts.costs.forward)
     backward = parts.costs.exposed_at(parts.costs.backward)
     gather = parts.params * parts.layer_dp.layer_forward
     exchange = parts.params * parts.layer_dp.layer_backward
-    sharded_forward = contended_s(forward, gather, contention)
-    sharded_backward = contended_s(backward, exchange, contention)
+    sharded_forward = forward + exposed_beside_s(forward, gather, interference)
+    sharded_backward = backward + exposed_beside_s(backward, exchange, interference)
+    fill = prefetch_fill_s(forward, gather, interference)
+    fill = fill + prefetch_fill_s(backward, exchange, interference)
     shard = np.where(strategy.zero_stage >= 3, parts.num_shards, 1.0)
-    fetch = parameter_fetch_s(parts.params * GATHERED_WEIGHT_BYTES / shard, context.cluster)
-    fetch = fetch * offloads(strategy, "parameters")
+    fetch = parameter_fetch_s(
+        parts.params * GATHERED_WEIGHT_BYTES / shard, offloads(strategy, "nvme"), context.cluster
+    )
+    fetch = np.where(offloads(strategy, "parameters") > 0, fetch, 0.0)
     saved = parts.costs.at(parts.costs.body.saved_bytes) * offloads(strategy, "activations")
-    fetch = fetch + parameter_fetch_s(saved, context.cluster)
-    offloaded = np.maximum(sharded_forward, fetch) + np.maximum(sharded_backward, fetch)
+    fetch = fetch + host_transfer_s(saved, context.cluster)
+    whole_forward = np.maximum(sharded_forward, fetch)
+    whole_backward = np.maximum(sharded_backward, fetch)
     return LayerTimes(
-        forward=sharded_forward,
-        backward=sharded_backward,
+        forward=whole_forward,
+        backward=whole_backward,
         sharding_busy=gather + exchange,
         sharding_exposed=sharded_forward + sharded_backward - forward - backward,
         offload_busy=2.0 * fetch,
-        offload_exposed=offloaded - sharded_forward - sharded_backward,
+        offload_exposed=whole_forward + whole_backward - sharded_forward - sharded_backward,
+        sharding_fill=fill,
+        offload_fill=np.minimum(fetch, sharded_forward) + np.minimum(fetch, sharded_backward),
     )
 
 
@@ -107,6 +160,22 @@ def link_seconds(context: Context, strategy: StrategyColumns, parts: Parts) -> A
     return np.where(strategy.pp > 1, 2.0 * (seconds + gather) * strategy.vpp, 0.0)
 
 
+def exposed_link_s(
+    context: Context, strategy: StrategyColumns, times: LayerTimes, link_s: Array
+) -> Array:
+    """Exposed part of :func:`link_seconds`: all, or :func:`overlap.exposed_beside_s`.
+
+    1F1B sends and receives between a forward and a backward that wait for it, so all shows. An
+    interleaved stage has another chunk to compute meanwhile; its computation is taken at the mean
+    number of layers. Source: arXiv 2104.04473, section 2.2; Megatron-Core overlap_p2p_comm.
+    """
+    overlap = context.traits.overlap.pipeline_p2p_overlap
+    compute = (times.forward + times.backward) * context.model.num_blocks / strategy.pp
+    beside = exposed_beside_s(compute, link_s, interference_of(context))
+    runs_beside = (overlap == "all") | ((overlap == "interleaved") & (strategy.vpp > 1))
+    return np.where(runs_beside, beside, link_s)
+
+
 def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
     """All-reduce of the shared vocabulary gradient between first and last stage."""
     if not context.model.tied_embeddings:
@@ -122,29 +191,83 @@ def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) 
     return collective_s("all_reduce", num_bytes, group, context.cluster)
 
 
+def reduction_pieces(
+    context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes
+) -> tuple[Array, Array, Array]:
+    """Exposed gradient reduction and weight gather per layer, embedding and head; each (2, C).
+
+    Layers: :func:`overlap.bucket_pieces` for the reduction behind the last backward of a model
+    chunk, and their larger one for the gather in the next forward. The chunks of an interleaved
+    stage that ran backward before the last one only slow computation. The embedding's gradient
+    comes last and its weights are needed first: all shows. The head's comes first and hides. On
+    the last of several stages the head hides in the time by which that stage is done earlier
+    than the first, whose reduction decides (Megatron-Core does not split it into buckets on later
+    stages for that reason: distributed_data_parallel.py). Excludes the same slack for layers.
+    """
+    overlap, dp = context.traits.overlap, parts.layer_dp
+    interference = interference_of(context)
+
+    def layer(total: Array, window: Array, *, overlaps: bool) -> Array:
+        if not overlaps:
+            return np.stack([total, total])
+        chunk = total / strategy.vpp
+        pieces = bucket_pieces(chunk, window / strategy.vpp, dp.bucket_fraction, interference)
+        return np.stack(pieces) + interference * (total - chunk)
+
+    def head(total: Array, window: Array, *, overlaps: bool) -> Array:
+        chunk = window * context.model.num_blocks / (strategy.pp * strategy.vpp)
+        slack = (strategy.pp - 1.0) * chunk
+        late = np.maximum(total - slack, 0.0)
+        hidden = interference * total if overlaps else total
+        return np.stack(
+            [np.where(strategy.pp > 1, late, hidden), np.where(strategy.pp > 1, late, total)]
+        )
+
+    reduces, gathers = overlap.overlaps_gradient_reduction, overlap.overlaps_parameter_gather
+    gather = layer(parts.params * dp.gather, times.forward, overlaps=gathers).max(axis=0)
+    layers = layer(parts.params * dp.reduce, times.backward, overlaps=reduces) + gather
+    first = parts.first_params * (parts.dp.reduce + parts.dp.gather)
+    head_gather = parts.last_params * parts.dp.gather
+    if gathers:
+        head_gather = head(head_gather, times.forward, overlaps=True)[0]
+    last = head(parts.last_params * parts.dp.reduce, times.backward, overlaps=reduces)
+    return layers, np.stack([first, first]), last + head_gather
+
+
+def gradient_offload_s(
+    context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes
+) -> tuple[Array, Array, Array]:
+    """Busy and exposed seconds of one layer's gradients to the host, and of one end parameter.
+
+    Those of embedding and head have no backward of their own to hide behind. Only the last
+    micro-batch's are counted.
+    """
+    wire = context.traits.states.gradient_reduce_bytes * offloads(strategy, "optimizer")
+    busy = host_transfer_s(parts.params * parts.owned_fraction * wire, context.cluster)
+    ends = host_transfer_s(wire / parts.num_shards, context.cluster)
+    return busy, exposed_gradient_offload_s(busy, times.backward), ends
+
+
 def tail_pieces(
     context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes
 ) -> tuple[Array, Array, Array]:
     """Affine pieces of the tail per layer, embedding and head; each (2, C).
 
-    Exposed reduction is ``max(busy - hideable share, busy - overlap window)``; the window is the
-    stage's last backward (and first forward for the weight gather). The optimizer step follows.
+    What shows of reduction and gather (:func:`reduction_pieces`) and of gradients on their way to
+    the host; then the passes over gradients and the optimizer step.
     """
-    overlap = context.traits.overlap
-    window = times.backward * (overlap.data_parallel_hidden_fraction > 0)
-    window = window + times.forward * (overlap.parameter_gather_hidden_fraction > 0)
-    layer_step = optimizer_s_per_param(context, strategy, parts.owned_fraction)
-    end_step = optimizer_s_per_param(context, strategy, 1.0 / parts.num_shards)
-    layer_shown, layer_busy = exposed_and_busy(context, parts.layer_dp)
-    shown, busy = exposed_and_busy(context, parts.dp)
-    layer = np.stack(
-        [
-            parts.params * (layer_shown + layer_step),
-            parts.params * (layer_busy + layer_step) - window,
-        ]
+    layer, first, last = reduction_pieces(context, strategy, parts, times)
+    _, layer_offload, end_offload = gradient_offload_s(context, strategy, parts, times)
+    owned, end_owned = parts.owned_fraction, 1.0 / parts.num_shards
+    layer_step = optimizer_s_per_param(context, strategy, owned)
+    layer_step = layer_step + gradient_pass_s_per_param(context, strategy, owned)
+    end_step = optimizer_s_per_param(context, strategy, end_owned)
+    end_step = end_step + gradient_pass_s_per_param(context, strategy, end_owned) + end_offload
+    return (
+        layer + parts.params * layer_step + layer_offload,
+        first + parts.first_params * end_step,
+        last + parts.last_params * end_step,
     )
-    ends = np.stack([shown + end_step, busy + end_step])
-    return layer, parts.first_params * ends, parts.last_params * ends
 
 
 def host_limit(context: Context, strategy: StrategyColumns) -> Array:
@@ -173,16 +296,17 @@ def stage_model(
     full_saved = costs.at(costs.boundary_bytes) * stays
     largest = costs.at(costs.largest_saved_bytes)
     gathers = parts.dp.layer_forward + parts.dp.layer_backward
-    p2p_exposed = context.traits.overlap.pipeline_p2p_exposed_fraction
+    pace = slowest_pace(context, strategy)
+    link = exposed_link_s(context, strategy, times, link_seconds(context, strategy, parts))
     return StageModel(
         strategy=strategy,
-        layer_s=times.forward + times.backward + times.offload_exposed,
-        selective_s=costs.exposed_at(costs.selective),
-        full_s=costs.exposed_at(costs.forward),
-        first_s=costs.exposed_at(costs.first) + parts.first_params * gathers,
-        last_s=costs.exposed_at(costs.last) + parts.last_params * gathers,
-        link_s=link_seconds(context, strategy, parts) * p2p_exposed,
-        bubble_filled_s=bubble_filled_s(context, strategy, times.forward, times.backward),
+        layer_s=pace * (times.forward + times.backward),
+        selective_s=pace * costs.exposed_at(costs.selective),
+        full_s=pace * costs.exposed_at(costs.forward),
+        first_s=pace * (costs.exposed_at(costs.first) + parts.first_params * gathers),
+        last_s=pace * (costs.exposed_at(costs.last) + parts.last_params * gathers),
+        bubble_filled_s=pace * bubble_filled_s(context, strategy, times.forward, times.backward),
+        link_s=pace * (link + times.sharding_fill + times.offload_fill),
         tail_layer_s=tail_layer,
         tail_first_s=tail_first,
         tail_last_s=tail_last,

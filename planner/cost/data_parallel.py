@@ -28,6 +28,24 @@ class DataParallelCosts:
     """Per micro-batch: stage 3 gathers before forward."""
     layer_backward: Array
     """Per micro-batch: stage 3 gathers before backward and reduces after it."""
+    bucket_fraction: Array
+    """Of a model chunk's gradients, in one bucket."""
+
+
+def bucket_elements(
+    context: Context, strategy: StrategyColumns, chunk_params: Array, layer_params: Array
+) -> Array:
+    """``min(max(elements, elements per rank · dp), chunk)``: gradients sent in one message.
+
+    A layer's where the trait says 0. Buckets do not cross model chunks. Source: traits;
+    Megatron-Core max(40e6, 1e6 · dp), DistributedDataParallelConfig.bucket_size. Excludes the
+    rounding of buckets to whole tensors.
+    """
+    overlap = context.traits.overlap
+    wanted = np.maximum(
+        overlap.gradient_bucket_elements, overlap.gradient_bucket_elements_per_rank * strategy.dp
+    )
+    return np.minimum(np.where(wanted > 0, wanted, layer_params), chunk_params)
 
 
 def _seconds_per_param(
@@ -55,20 +73,23 @@ def data_parallel_costs(
     stage 3 gathers twice each micro-batch, or once an iteration where it does not reshard under
     pipelining (arXiv 1910.02054, section 7; arXiv 2304.11277, section 3). Replicas of the
     sharding group all-reduce each rank's shard of the gradients after it is scattered
-    (hybrid sharding, arXiv 2304.11277, section 3.2.2).
+    (hybrid sharding, arXiv 2304.11277, section 3.2.2). Messages are buckets
+    (:func:`bucket_elements`), or a layer from stage 3 on.
     """
     states, cluster = context.traits.states, context.cluster
     stage = strategy.zero_stage
     wire, weights = states.gradient_reduce_bytes, GATHERED_WEIGHT_BYTES
-    all_reduce = _seconds_per_param("all_reduce", stage_params, wire, group, cluster)
-    scatter = _seconds_per_param("reduce_scatter", stage_params, wire, group, cluster)
-    gather = _seconds_per_param("all_gather", stage_params, weights, group, cluster)
+    chunk_params = stage_params / strategy.vpp
+    bucket = bucket_elements(context, strategy, chunk_params, layer_params)
+    all_reduce = _seconds_per_param("all_reduce", bucket, wire, group, cluster)
+    scatter = _seconds_per_param("reduce_scatter", bucket, wire, group, cluster)
+    gather = _seconds_per_param("all_gather", bucket, weights, group, cluster)
     layer_scatter = _seconds_per_param("reduce_scatter", layer_params, wire, group, cluster)
     layer_gather = _seconds_per_param("all_gather", layer_params, weights, group, cluster)
     replicas = group_of("dp_replicate", strategy, cluster)
     if np.any(replicas.size > 1):
         shard_bytes = wire / np.where(stage >= 1, group.size, 1.0)
-        across = _seconds_per_param("all_reduce", stage_params, shard_bytes, replicas, cluster)
+        across = _seconds_per_param("all_reduce", bucket, shard_bytes, replicas, cluster)
         layer_across = _seconds_per_param(
             "all_reduce", layer_params, shard_bytes, replicas, cluster
         )
@@ -87,6 +108,7 @@ def data_parallel_costs(
         layer_forward=np.where(gathers_each, layer_gather, 0.0),
         layer_backward=np.where(gathers_each, backward_gather, 0.0)
         + np.where(each, layer_scatter, 0.0),
+        bucket_fraction=bucket / chunk_params,
     )
 
 
@@ -100,21 +122,3 @@ def blended(
         for field in fields(DataParallelCosts)
     }
     return DataParallelCosts(**prices)
-
-
-def contended_s(compute_s: Array, comm_s: Array, contention_fraction: float) -> Array:
-    """``max(compute, comm) + c · min(compute, comm)``: overlap slows both sides.
-
-    Seconds of one layer. Source: c is a framework trait (contention_fraction), fitted on
-    published FSDP runs of MosaicML, IBM and torchtitan; plausible range 0.2-0.3. Excludes the
-    first gather of a pass, which nothing hides.
-    """
-    return np.maximum(compute_s, comm_s) + contention_fraction * np.minimum(compute_s, comm_s)
-
-
-def exposed_and_busy(context: Context, costs: DataParallelCosts) -> tuple[Array, Array]:
-    """Per parameter: the least that shows of reduction and gather, and all of it."""
-    overlap = context.traits.overlap
-    shown = costs.reduce * (1.0 - overlap.data_parallel_hidden_fraction)
-    shown = shown + costs.gather * (1.0 - overlap.parameter_gather_hidden_fraction)
-    return shown, costs.reduce + costs.gather

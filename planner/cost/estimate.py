@@ -1,5 +1,6 @@
 """The full, itemised estimate of one strategy: time and memory, every number with an address."""
 
+import math
 from dataclasses import dataclass, replace
 
 from planner.cost.context import Context
@@ -28,9 +29,9 @@ class Estimate:
 
     iter_time_s: float
     iter_time_s_lower: float
-    """All tensor-, data- and pipeline-parallel communication hidden."""
+    """Everything that can overlap does, at no cost to computation."""
     iter_time_s_upper: float
-    """None of it hidden."""
+    """Nothing overlaps."""
     time: dict[str, TimeItem]
     """By dotted name; exposed seconds sum to iter_time_s."""
     slowest_stage: int
@@ -41,15 +42,15 @@ class Estimate:
     mfu: float
 
 
-def _with_overlap(context: Context, *, hidden: float) -> Context:
-    """The context with all (1) or no (0) communication hidden behind computation."""
+def _with_overlap(context: Context, *, overlaps: bool) -> Context:
+    """The context with all or no communication beside computation."""
     overlap = replace(
         context.traits.overlap,
-        tensor_parallel_hidden_fraction=hidden,
-        data_parallel_hidden_fraction=hidden,
-        parameter_gather_hidden_fraction=hidden,
-        pipeline_p2p_exposed_fraction=1.0 - hidden,
-        contention_fraction=1.0 - hidden,
+        tensor_parallel_hidden_fraction=1.0 if overlaps else 0.0,
+        overlaps_gradient_reduction=overlaps,
+        overlaps_parameter_gather=overlaps,
+        pipeline_p2p_overlap="all" if overlaps else "none",
+        communication_multiprocessors=0.0 if overlaps else math.inf,
     )
     return replace(context, traits=replace(context.traits, overlap=overlap))
 
@@ -63,8 +64,8 @@ def estimate(context: Context, strategy: Strategy) -> Estimate:
     peak = peak_flops_per_s(context.cluster.accelerator, context.job.precision)
     tokens_per_s = context.job.tokens_per_iteration / iter_time
     overlapped, serial = (
-        iteration_of(subject_of(_with_overlap(context, hidden=hidden), strategy))
-        for hidden in (1.0, 0.0)
+        iteration_of(subject_of(_with_overlap(context, overlaps=overlaps), strategy))
+        for overlaps in (True, False)
     )
     negligible_s = NEGLIGIBLE_FRACTION * iter_time
     return Estimate(

@@ -29,12 +29,12 @@ class StageModel:
     first_s: Array
     last_s: Array
     link_s: Array
-    """Exposed transfer of activations and gradients between stages, per stage."""
+    """Per stage, whatever its layers: exposed transfers between stages, unhidden prefetch."""
     bubble_filled_s: Array
     """Of the bubble, before vpp divides it: what the schedule fills with weight gradients."""
     tail_layer_s: Array
     """Shape (2, C). Per iteration: gradient reduction and optimizer step of a stage are the
-    larger of two affine functions of its layers (hidden share, or overlap window exhausted)."""
+    larger of two affine functions of its layers (the last bucket, or overlap window exhausted)."""
     tail_first_s: Array
     tail_last_s: Array
     constant_s: Array

@@ -1,17 +1,25 @@
 """Iteration time by item: the slowest stage's work, the bubble, the tail."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from planner.cost.build import (
+    exposed_link_s,
+    gradient_offload_s,
+    gradient_pass_s_per_param,
     layer_times,
     link_seconds,
     optimizer_s_per_param,
+    slowest_pace,
     tied_embedding_s,
 )
+from planner.cost.context import Context
 from planner.cost.layer import COMM_ITEMS, Duration, TimeItems, add_items, scale_items
 from planner.cost.pipeline import makespan_s
 from planner.cost.stage import stage_tail_s, stage_time_s
 from planner.cost.subject import Subject
+from planner.spec.strategy import StrategyColumns
 from planner.units import Array
 
 
@@ -60,30 +68,41 @@ def _stage_items(subject: Subject, stage: int) -> TimeItems:
     ends = subject.end_params(stage) * gathers
     items["sharding.gather_and_reduce"] = Duration(
         busy_s=layers * times.sharding_busy + ends,
-        exposed_s=layers * times.sharding_exposed + ends,
+        exposed_s=layers * times.sharding_exposed + times.sharding_fill + ends,
     )
     items["offload.parameters"] = Duration(
-        busy_s=layers * times.offload_busy, exposed_s=layers * times.offload_exposed
+        busy_s=layers * times.offload_busy,
+        exposed_s=layers * times.offload_exposed + times.offload_fill,
     )
     link = link_seconds(context, subject.columns, parts)
-    exposed = context.traits.overlap.pipeline_p2p_exposed_fraction
-    items["pipeline.p2p"] = Duration(busy_s=link, exposed_s=link * exposed)
+    exposed = exposed_link_s(context, subject.columns, times, link)
+    items["pipeline.p2p"] = Duration(busy_s=link, exposed_s=exposed)
     return items
 
 
 def _tail_items(subject: Subject) -> TimeItems:
-    """Gradient reduction and optimizer step of the stage with the longest tail."""
+    """Gradient reduction, passes over gradients and optimizer step of the longest tail."""
     context, columns, parts = subject.context, subject.columns, subject.parts
     tails = stage_tail_s(subject.model, subject.layers)[0]
     stage = int(tails.argmax())
-    layers = subject.layers[0, stage] * parts.params
-    ends = subject.end_params(stage)
-    optimizer = layers * optimizer_s_per_param(context, columns, parts.owned_fraction)
-    optimizer = optimizer + ends * optimizer_s_per_param(context, columns, 1.0 / parts.num_shards)
-    busy = layers * (parts.layer_dp.reduce + parts.layer_dp.gather)
-    busy = busy + ends * (parts.dp.reduce + parts.dp.gather)
+    layers, ends = subject.layers[0, stage], subject.end_params(stage)
+    params, end_owned = layers * parts.params, 1.0 / parts.num_shards
+
+    def of_owned(per_param: Callable[[Context, StrategyColumns, Array], Array]) -> Array:
+        total: Array = params * per_param(context, columns, parts.owned_fraction)
+        return total + ends * per_param(context, columns, end_owned)
+
+    optimizer, passes = of_owned(optimizer_s_per_param), of_owned(gradient_pass_s_per_param)
+    times = layer_times(context, columns, parts)
+    busy, exposed, end = gradient_offload_s(context, columns, parts, times)
+    gradients = Duration(busy_s=layers * busy + ends * end, exposed_s=layers * exposed + ends * end)
+    network = params * (parts.layer_dp.reduce + parts.layer_dp.gather)
+    network = network + ends * (parts.dp.reduce + parts.dp.gather)
+    rest = optimizer + passes + gradients.exposed_s
     return {
-        "data_parallel": Duration(busy_s=busy, exposed_s=tails[stage] - optimizer),
+        "data_parallel": Duration(busy_s=network, exposed_s=tails[stage] - rest),
+        "offload.gradients": gradients,
+        "gradient_passes": _all_exposed(passes),
         "optimizer_step": _all_exposed(optimizer),
     }
 
@@ -101,8 +120,11 @@ def time_items(subject: Subject) -> tuple[TimeItems, int]:
         columns.vpp,
         subject.model.bubble_filled_s,
     )
-    bubble = makespan - num * slowest
+    pace = slowest_pace(subject.context, columns)
+    bubble = (makespan - num * slowest) / pace
     items["pipeline.bubble"] = Duration(busy_s=0.0 * bubble, exposed_s=bubble)
+    waiting = makespan * (1.0 - 1.0 / pace)
+    items["synchronisation"] = Duration(busy_s=0.0 * waiting, exposed_s=waiting)
     items |= _tail_items(subject)
     tied = tied_embedding_s(subject.context, columns, subject.parts)
     items["tied_embedding"] = _all_exposed(tied)

@@ -29,6 +29,11 @@ KERNELS: Mapping[str, str] = {
     "transformers_gpt2": "eager transformers layers",
     "transformers_sdpa": "eager transformers layers",
 }
+TRANSFERS: Mapping[str, str] = {
+    "none": "pipeline transfers exposed",
+    "interleaved": "pipeline transfers overlapped where stages are interleaved",
+    "all": "pipeline transfers overlapped",
+}
 LOSSES: Mapping[str, str] = {
     "fused": "fused cross-entropy",
     "compiled": "compiled cross-entropy",
@@ -47,19 +52,20 @@ def _attention(traits: FrameworkTraits) -> str:
     return f"{ATTENTION[traits.kernels.attention]}{slower}"
 
 
-def _overlap(hidden_fraction: float) -> str:
-    return f"at most {hidden_fraction:.0%} hidden" if hidden_fraction else "not overlapped"
+def _overlap(*, overlaps: bool) -> str:
+    return "overlapped" if overlaps else "not overlapped"
 
 
 def _reduction(traits: FrameworkTraits) -> str:
     num_bytes = traits.states.gradient_reduce_bytes
     width = "fp32" if num_bytes == 4 else f"{8 * num_bytes:g} bits"
-    overlap = _overlap(traits.overlap.data_parallel_hidden_fraction)
+    overlap = _overlap(overlaps=traits.overlap.overlaps_gradient_reduction)
     return f"gradients reduced in {width} ({overlap})"
 
 
 def _gather(traits: FrameworkTraits) -> str:
-    return f"weights gathered ({_overlap(traits.overlap.parameter_gather_hidden_fraction)})"
+    overlap = _overlap(overlaps=traits.overlap.overlaps_parameter_gather)
+    return f"weights gathered ({overlap})"
 
 
 def _tensor_parallel(traits: FrameworkTraits) -> str:
@@ -71,10 +77,12 @@ def _tensor_parallel(traits: FrameworkTraits) -> str:
 
 def _launch(traits: FrameworkTraits) -> str:
     kernels = traits.kernels
-    launch_s = kernels.moe_launch_forward_s + kernels.moe_launch_backward_s
+    graphs = kernels.cuda_graph_fraction
+    launch_s = (kernels.moe_launch_forward_s + kernels.moe_launch_backward_s) * (1.0 - graphs)
     if not launch_s:
         return "no time to launch mixture layers"
-    return f"no CUDA graphs (at least {launch_s * 1e3:g} ms a mixture layer)"
+    share = f"CUDA graphs for {graphs:.0%} of launches" if graphs else "no CUDA graphs"
+    return f"{share} (at least {launch_s * 1e3:g} ms a mixture layer)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +115,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(name="tensor_parallel", phrase=_tensor_parallel, matters=lambda _, s: s.tp > 1),
     Topic(
         name="pipeline_transfers",
-        phrase=lambda t: (
-            f"{t.overlap.pipeline_p2p_exposed_fraction:.0%} of pipeline transfers exposed"
-        ),
+        phrase=lambda t: TRANSFERS[t.overlap.pipeline_p2p_overlap],
         matters=lambda _, s: s.pp > 1,
     ),
     Topic(

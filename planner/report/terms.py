@@ -22,8 +22,10 @@ from planner.cost import (
     kernels,
     memory,
     offload,
+    overlap,
     pipeline,
     stage,
+    stalls,
     weight_gradient,
 )
 from planner.cost.context import Context
@@ -139,37 +141,83 @@ TERMS: tuple[Term, ...] = (
     ),
     Term(
         prefix="time.pipeline.p2p",
-        functions=(build.link_seconds, collectives.point_to_point_s),
-        inputs=("strategy.pp", "strategy.vpp", *_FABRIC),
+        functions=(build.link_seconds, build.exposed_link_s, collectives.point_to_point_s),
+        inputs=(
+            "strategy.pp",
+            "strategy.vpp",
+            "traits.overlap.pipeline_p2p_overlap",
+            *_FABRIC,
+        ),
     ),
     Term(
         prefix="time.data_parallel",
-        functions=(data_parallel.data_parallel_costs, build.tail_pieces, *_RING),
+        functions=(
+            build.reduction_pieces,
+            overlap.bucket_pieces,
+            overlap.interference_fraction,
+            data_parallel.bucket_elements,
+            data_parallel.data_parallel_costs,
+            *_RING,
+        ),
         inputs=(
             "strategy.dp",
             "strategy.zero_stage",
             "traits.states.gradient_reduce_bytes",
-            "traits.overlap.data_parallel_hidden_fraction",
+            "traits.overlap.overlaps_gradient_reduction",
+            "traits.overlap.overlaps_parameter_gather",
+            "traits.overlap.gradient_bucket_elements",
+            "traits.overlap.gradient_bucket_elements_per_rank",
+            "traits.overlap.communication_multiprocessors",
             *_FABRIC,
         ),
     ),
     Term(
         prefix="time.sharding",
-        functions=(data_parallel.data_parallel_costs, data_parallel.contended_s),
-        inputs=("strategy.dp", "traits.overlap.contention_fraction", *_FABRIC),
+        functions=(
+            build.layer_times,
+            overlap.exposed_beside_s,
+            overlap.prefetch_fill_s,
+            overlap.interference_fraction,
+            data_parallel.data_parallel_costs,
+        ),
+        inputs=("strategy.dp", "traits.overlap.communication_multiprocessors", *_FABRIC),
+    ),
+    Term(
+        prefix="time.synchronisation",
+        functions=(stalls.synchronisation_factor,),
+        inputs=("traits.overheads.speed_variation_fraction",),
+    ),
+    Term(
+        prefix="time.gradient_passes",
+        functions=(stalls.gradient_pass_s, build.gradient_pass_s_per_param),
+        inputs=(
+            "traits.overheads.held_gradient_pass_bytes",
+            "traits.overheads.owned_gradient_pass_bytes",
+            *_HBM,
+        ),
     ),
     Term(
         prefix="time.optimizer_step",
         functions=(
             build.optimizer_s_per_param,
             offload.host_optimizer_s,
+            offload.host_adam_s,
             offload.nvme_optimizer_s,
         ),
         inputs=("strategy.offload", "traits.optimizer.step_traffic_bytes", *_HBM),
     ),
     Term(
         prefix="time.offload",
-        functions=(offload.parameter_fetch_s,),
+        functions=(offload.parameter_fetch_s, offload.host_transfer_s),
+        inputs=("strategy.offload", "node.host_link_bytes_per_s"),
+    ),
+    Term(
+        prefix="time.offload.gradients",
+        functions=(
+            build.gradient_offload_s,
+            offload.exposed_gradient_offload_s,
+            offload.host_transfer_s,
+        ),
         inputs=("strategy.offload", "node.host_link_bytes_per_s"),
     ),
     Term(

@@ -48,6 +48,9 @@ ITEM_TITLES = {
     "sharding.gather_and_reduce": "ZeRO-3 gathers",
     "optimizer_step": "optimizer step",
     "offload.parameters": "parameter offload",
+    "offload.gradients": "gradient offload",
+    "gradient_passes": "passes over gradients",
+    "synchronisation": "waiting for the slowest accelerator",
     "tied_embedding": "tied-embedding reduction",
     "step_overhead": "per-step overhead",
 }

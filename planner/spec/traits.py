@@ -150,14 +150,20 @@ class OverlapTraits:
     """How much communication runs beside computation."""
 
     tensor_parallel_hidden_fraction: float
-    data_parallel_hidden_fraction: float
-    """At most this share of the gradient reduction hides behind the last backward."""
-    parameter_gather_hidden_fraction: float
-    pipeline_p2p_exposed_fraction: float
+    overlaps_gradient_reduction: bool
+    """Buckets of gradients are reduced while backward makes the next ones."""
+    overlaps_parameter_gather: bool
+    """Updated weights are gathered bucket by bucket during the next forward."""
+    gradient_bucket_elements: float
+    """Gradients reduced in one message; 0: those of one layer."""
+    gradient_bucket_elements_per_rank: float
+    """Times the data-parallel ranks, where that is more."""
+    pipeline_p2p_overlap: Literal["none", "interleaved", "all"]
+    """Schedules whose transfers between stages run beside computation."""
+    communication_multiprocessors: float
+    """Multiprocessors a collective's kernel holds while it runs."""
     optimizer_waits_for_all_stages: bool
     """False: a stage's optimizer step starts when its own backwards are done."""
-    contention_fraction: float
-    """Stage 3: max(compute, comm) + this · min(compute, comm)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +184,15 @@ class OverheadTraits:
     """Per process group with more than one rank."""
     fragmentation_fraction: float
     """Reserved over allocated, minus one."""
+    held_gradient_pass_bytes: float
+    """Per iteration and gradient a rank holds: zeroing, scaling by the number of replicas."""
+    owned_gradient_pass_bytes: float
+    """Per iteration and gradient a rank updates: casts, overflow check, norm, clipping, and the
+    copy of new weights; the optimizer's own kernel apart."""
+    speed_variation_fraction: float
+    """Standard deviation of the speed of equal accelerators, over its mean."""
     step_overhead_s: float
+    """What is left: launches, logging, host synchronisation."""
 
 
 @dataclass(frozen=True, kw_only=True)

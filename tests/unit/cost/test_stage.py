@@ -9,7 +9,7 @@ import pytest
 from planner.cost.buffers import overhead_bytes
 from planner.cost.build import stage_model
 from planner.cost.context import Context
-from planner.cost.data_parallel import contended_s, data_parallel_costs
+from planner.cost.data_parallel import data_parallel_costs
 from planner.cost.estimate import estimate
 from planner.cost.memory import offloads
 from planner.cost.parts import build_parts
@@ -214,12 +214,6 @@ def test_experts_are_reduced_and_updated_over_dp_over_ep_only(
     owned = [1 / 8, dense[1] / 8 + expert[1]]
     assert parts.owned_fraction.tolist() == pytest.approx(owned)
     assert parts.expert_states.optimizer.tolist() == [12 / 8, 12]
-
-
-def test_overlap_by_hand() -> None:
-    # max(10, 4) + 0.25 · min(10, 4) = 11
-    assert contended_s(np.array(10.0), np.array(4.0), 0.25) == 11.0
-    assert contended_s(np.array(4.0), np.array(10.0), 0.0) == 10.0
 
 
 @pytest.mark.parametrize("pp", [1, 2])

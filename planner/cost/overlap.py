@@ -1,0 +1,127 @@
+"""How much of a communication shows when it runs beside computation.
+
+Two effects only: a communication can hide no longer than the computation beside it lasts, and
+while it runs its kernels hold multiprocessors that the computation would use.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from planner.spec.cluster import AcceleratorSpec
+from planner.units import Array
+
+USUAL_MULTIPROCESSORS = 108.0
+"""Taken where hwdb does not know the accelerator's number; A100's."""
+
+AllToAllOverlap = Literal["none", "shared_expert", "batches"]
+TensorParallelOverlap = Literal["none", "bulk", "ring"]
+
+
+def interference_fraction(
+    communication_multiprocessors: float, accelerator: AcceleratorSpec
+) -> float:
+    """``c / SM``, at most 1: share of the computation rate that a running collective takes.
+
+    A collective holds one multiprocessor per channel while it runs; matrix products and attention
+    fill all of them otherwise. Source: an all-gather holds 24 of an H100's 132 multiprocessors
+    (NVIDIA developer forum, topic 337991), DeepSeek-V3's kernels 20 (arXiv 2412.19437, section
+    3.2.2). Excludes HBM and L2 contention, products whose last wave no longer fits, copy engines
+    and networks that reduce by themselves (they take none).
+    """
+    total = accelerator.gemm.num_multiprocessors or USUAL_MULTIPROCESSORS
+    return min(communication_multiprocessors / total, 1.0)
+
+
+def exposed_beside_s(compute_s: Array, comm_s: Array, interference: float) -> Array:
+    """``max(i · comm, comm - compute)``: growth of a computation by a communication beside it.
+
+    While the communication runs, computation advances at ``1 - i`` of its rate, so both end
+    after ``max(compute + i · comm, comm)``. Seconds; shapes broadcast. Source: derived; i is
+    :func:`interference_fraction`. Excludes slower communication beside busy kernels.
+    """
+    return np.maximum(interference * comm_s, comm_s - compute_s)
+
+
+def prefetch_fill_s(compute_s: Array, comm_s: Array, interference: float) -> Array:
+    """``min(compute, (1 - i) · comm)``: what prefetching one layer ahead cannot hide in a pass.
+
+    n layers of which each is fetched while the one before computes take
+    ``comm + (n - 1) · max(compute + i · comm, comm) + compute``; this is the excess over n equal
+    terms. Source: prefetch of the next unit only, arXiv 2304.11277, section 3.3.2; derived.
+    """
+    return np.minimum(compute_s, (1.0 - interference) * comm_s)
+
+
+def bucket_pieces(
+    reduce_s: Array, window_s: Array, bucket_fraction: Array, interference: float
+) -> tuple[Array, Array]:
+    """Two functions whose larger one is the exposed time of bucketed gradient reduction.
+
+    Gradients come at an even pace through the window W (the last backward). A bucket, fraction f
+    of them, is sent once it is full and the one before is through; R is all of the reduction:
+    ``f R + i (R - f R)``, only the last bucket shows and the others slow computation; and
+    ``R - (1 - f) W``, the network is busy from the first full bucket to the end. Both are R for
+    one bucket, and linear in R and W. The all-gather of weights in the next forward is the mirror
+    image: its first bucket shows. Source: wait-free back-propagation, arXiv 1706.03292, section
+    3; buckets, arXiv 2006.15704, section 3.2.3. Excludes layers of unequal pace.
+    """
+    last = bucket_fraction * reduce_s
+    fits = last + interference * (reduce_s - last)
+    return fits, reduce_s - (1.0 - bucket_fraction) * window_s
+
+
+def exposed_buckets_s(
+    reduce_s: Array, window_s: Array, bucket_fraction: Array, interference: float
+) -> Array:
+    """The larger of :func:`bucket_pieces`: seconds of gradient reduction that show."""
+    return np.maximum(*bucket_pieces(reduce_s, window_s, bucket_fraction, interference))
+
+
+def exposed_tensor_parallel_s(
+    compute_s: Array,
+    comm_s: Array,
+    num_chunks: Array,
+    launch_s: float,
+    overlap: TensorParallelOverlap,
+    interference: float,
+) -> Array:
+    """Exposed seconds of a collective before or after a matrix product that takes ``compute_s``.
+
+    none: all. bulk: beside a product that does not need it (:func:`exposed_beside_s`). ring: the
+    product is cut in c chunks, as many as ranks; each chunk computes while the next travels, so
+    the product's own chunk shows no communication and c - 1 chunks hide it:
+    ``max(comm - (1 - 1/c) · compute, 0) + (c - 1) · launch``. Ring exchange uses copy engines or
+    one multiprocessor, hence no interference; never more than none. Source: Wang et al., ASPLOS
+    2023, section 4; Transformer Engine, comm_gemm_overlap (ring exchange: num_sm 1). Excludes
+    tiles wasted by smaller products.
+    """
+    if overlap == "none":
+        return np.asarray(comm_s)
+    if overlap == "bulk":
+        return exposed_beside_s(compute_s, comm_s, interference)
+    chunks = np.maximum(num_chunks, 1.0)
+    left = np.maximum(comm_s - (1.0 - 1.0 / chunks) * compute_s, 0.0)
+    return np.minimum(left + (chunks - 1.0) * launch_s, comm_s)
+
+
+def exposed_all_to_all_s(
+    comm_s: Array,
+    shared_expert_s: Array,
+    other_batch_s: Array,
+    overlap: AllToAllOverlap,
+    interference: float,
+) -> Array:
+    """Exposed seconds of expert dispatch and combine in one layer and pass.
+
+    none: all. shared_expert: beside the shared expert's products. batches: a forward of one
+    micro-batch beside the backward of another, so the all-to-all of one hides behind attention
+    and experts of the other (weight gradients included where they are delayed).
+    :func:`exposed_beside_s` with the computation that is beside. Source: Megatron-Core
+    ``--moe-shared-expert-overlap``, ``--overlap-moe-expert-parallel-comm``; DualPipe, arXiv
+    2412.19437, section 3.2.1. Excludes the first and last micro-batch, which have no partner.
+    """
+    if overlap == "none":
+        return np.asarray(comm_s)
+    beside = shared_expert_s if overlap == "shared_expert" else other_batch_s
+    return exposed_beside_s(beside, comm_s, interference)

@@ -1,0 +1,58 @@
+"""Stalls: what an iteration loses beside kernels and exposed communication."""
+
+import numpy as np
+
+from planner.cost.kernels import memory_bound_s
+from planner.spec.cluster import AcceleratorSpec
+from planner.units import Array
+
+
+def gradient_pass_s(
+    held: Array,
+    owned: Array,
+    held_bytes: float,
+    owned_bytes: float,
+    accelerator: AcceleratorSpec,
+) -> Array:
+    """Passes over gradients outside backward and the optimizer's own kernel.
+
+    ``(held · a + owned · b) / HBM``: per gradient a rank holds, zeroing and scaling by the number
+    of replicas; per gradient it updates, casts, the check for overflow, the norm, clipping, and
+    the copy of new weights. Source: a and b are traits, counted from each framework's code.
+    Excludes the norm's all-reduce of one number, some tens of microseconds.
+    """
+    return memory_bound_s(held * held_bytes + owned * owned_bytes, accelerator)
+
+
+def synchronisation_factor(num_ranks: Array, variation_fraction: float) -> Array:
+    """``1 + σ √(2 ln N)``: the slowest of N accelerators sets the pace.
+
+    Expected maximum of N normal times of mean 1 and deviation σ, leading term (Cramér 1946,
+    section 28.6). Published spread between equal GPUs: 8 % of the median, outliers apart (arXiv
+    2208.11035, abstract), σ about 1.5 % if that is the width of a box plot's whiskers; 14 % on
+    products and 9 % of GPU time at 64,000 GPUs (arXiv 2510.15596, abstract). Excludes failing
+    accelerators. One rank waits for nobody: 1.
+    """
+    ranks = np.maximum(np.asarray(num_ranks, dtype=float), 1.0)
+    factor: Array = 1.0 + variation_fraction * np.sqrt(2.0 * np.log(ranks))
+    return factor
+
+
+def input_bytes_per_s(
+    tokens_per_iteration: Array, bytes_per_token: float, iteration_s: Array
+) -> Array:
+    """``tokens · bytes / iteration``: what storage must deliver so that nobody waits for data.
+
+    Text tokens are indices of 2 or 4 bytes: megabytes per second even for large jobs; images and
+    video are not. Source: definition. Excludes shuffling, decompression and latency.
+    """
+    return np.asarray(tokens_per_iteration) * bytes_per_token / np.asarray(iteration_s)
+
+
+def exposed_input_s(iteration_s: Array, load_s: Array) -> Array:
+    """``max(load - iteration, 0)``: batches are loaded one iteration ahead by other processes.
+
+    Source: prefetching loaders (torch.utils.data.DataLoader, prefetch_factor). Excludes the first
+    batch of a run.
+    """
+    return np.maximum(np.asarray(load_s) - iteration_s, 0.0)

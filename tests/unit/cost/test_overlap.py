@@ -1,0 +1,217 @@
+from collections.abc import Callable
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.cost.build import (
+    exposed_link_s,
+    layer_times,
+    link_seconds,
+    reduction_pieces,
+    stage_model,
+)
+from planner.cost.context import Context
+from planner.cost.data_parallel import bucket_elements
+from planner.cost.overlap import (
+    TensorParallelOverlap,
+    bucket_pieces,
+    exposed_all_to_all_s,
+    exposed_beside_s,
+    exposed_buckets_s,
+    exposed_tensor_parallel_s,
+    interference_fraction,
+    prefetch_fill_s,
+)
+from planner.cost.parts import build_parts
+from planner.spec.strategy import StrategyColumns
+
+Contexts = Callable[..., Context]
+Columns = Callable[..., StrategyColumns]
+SECONDS = st.floats(0.0, 10.0)
+SHARES = st.floats(0.0, 1.0)
+
+
+def scalar(value: float) -> np.ndarray:
+    return np.array(value)
+
+
+def test_24_channels_take_a_fifth_of_a_gpu(context_of: Contexts) -> None:
+    a100 = context_of(cluster="1xdgx-a100-640").cluster.accelerator
+    assert interference_fraction(24, a100) == pytest.approx(24 / 108)
+    assert interference_fraction(1000, a100) == 1.0
+    unknown = replace(a100, gemm=replace(a100.gemm, num_multiprocessors=0))
+    assert interference_fraction(27, unknown) == 0.25
+
+
+@given(compute=SECONDS, comm=SECONDS, interference=SHARES)
+def test_both_streams_finish_as_an_event_by_event_run_says(
+    compute: float, comm: float, interference: float
+) -> None:
+    # While the communication lasts, computation advances at 1 - i.
+    left = compute - comm * (1.0 - interference)
+    expected = comm + max(left, 0.0)
+    shown = float(exposed_beside_s(scalar(compute), scalar(comm), interference))
+    assert compute + shown == pytest.approx(expected)
+    assert -1e-12 <= shown <= comm + 1e-12
+
+
+@given(compute=SECONDS, comm=SECONDS, interference=SHARES, num_layers=st.integers(1, 20))
+def test_prefetching_one_layer_ahead_takes_what_its_schedule_takes(
+    compute: float, comm: float, interference: float, num_layers: int
+) -> None:
+    beside = compute + float(exposed_beside_s(scalar(compute), scalar(comm), interference))
+    schedule = comm + (num_layers - 1) * beside + compute
+    fill = float(prefetch_fill_s(scalar(compute), scalar(comm), interference))
+    assert num_layers * beside + fill == pytest.approx(schedule)
+
+
+def _buckets_by_events(reduce_s: float, window_s: float, num_buckets: int) -> float:
+    network = 0.0
+    for i in range(num_buckets):
+        full = window_s * (i + 1) / num_buckets
+        network = max(network, full) + reduce_s / num_buckets
+    return network - window_s
+
+
+@given(reduce_s=SECONDS, window_s=SECONDS, num_buckets=st.integers(1, 40))
+def test_buckets_without_interference_end_when_their_events_do(
+    reduce_s: float, window_s: float, num_buckets: int
+) -> None:
+    shown = exposed_buckets_s(scalar(reduce_s), scalar(window_s), scalar(1 / num_buckets), 0.0)
+    expected = _buckets_by_events(reduce_s, window_s, num_buckets)
+    assert float(shown) == pytest.approx(expected, abs=1e-9)
+
+
+@given(reduce_s=SECONDS, window_s=SECONDS, fraction=SHARES, interference=SHARES)
+def test_bucketed_reduction_never_shows_more_than_itself(
+    reduce_s: float, window_s: float, fraction: float, interference: float
+) -> None:
+    args = scalar(reduce_s), scalar(window_s)
+    shown = float(exposed_buckets_s(*args, scalar(fraction), interference))
+    assert shown <= reduce_s * (1 + 1e-12)
+    assert float(exposed_buckets_s(*args, scalar(1.0), interference)) == pytest.approx(reduce_s)
+
+
+def test_bucket_pieces_are_linear_in_the_layers() -> None:
+    one = bucket_pieces(scalar(2.0), scalar(3.0), scalar(0.1), 0.2)
+    seven = bucket_pieces(scalar(14.0), scalar(21.0), scalar(0.1), 0.2)
+    assert [float(7 * piece) for piece in one] == pytest.approx([float(p) for p in seven])
+
+
+def test_the_best_bucket_is_neither_the_smallest_nor_the_largest(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    # Small buckets pay latency, large ones show whole: exposed time has its least between.
+    def exposed(elements: float) -> float:
+        context = context_of(model="llama3.1-8b", cluster="16xdgx-h100", global_batch=128)
+        overlap = replace(
+            context.traits.overlap,
+            gradient_bucket_elements=elements,
+            gradient_bucket_elements_per_rank=0.0,
+        )
+        context = replace(context, traits=replace(context.traits, overlap=overlap))
+        columns = columns_of(dp=128, zero_stage=1)
+        parts = build_parts(context, columns)
+        times = layer_times(context, columns, parts)
+        return float(reduction_pieces(context, columns, parts, times)[0].max(axis=0)[0])
+
+    smallest, middle, largest = exposed(2e4), exposed(4e7), exposed(1e18)
+    assert middle < smallest
+    assert middle < largest
+
+
+def test_megatron_s_buckets_grow_with_the_ranks(context_of: Contexts, columns_of: Columns) -> None:
+    columns = columns_of(dp=[8, 64, 64], pp=[1, 1, 4], vpp=[1, 1, 2])
+    chunk = np.array([1e9, 1e9, 5e7])
+    elements = bucket_elements(context_of(), columns, chunk, np.full(3, 2e7))
+    assert elements.tolist() == [4e7, 6.4e7, 5e7]
+    fsdp = bucket_elements(context_of(framework="torchtitan"), columns, chunk, np.full(3, 2e7))
+    assert fsdp.tolist() == [2e7, 2e7, 2e7]
+
+
+def test_the_head_of_the_last_stage_reduces_while_the_first_still_computes(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    context = context_of(model="llama3.1-8b", cluster="16xdgx-h100", global_batch=128)
+    columns = columns_of(dp=[128, 32], pp=[1, 4], num_micro_batches=[1, 4])
+    parts = build_parts(context, columns)
+    times = layer_times(context, columns, parts)
+    _, first, last = reduction_pieces(context, columns, parts, times)
+    assert (first > 0).all()
+    assert (last[:, 0] > 0).all()
+    assert (last[:, 1] == 0).all()
+
+
+def test_without_overlap_all_of_the_reduction_shows(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    context = context_of(cluster="2xdgx-h100")
+    overlap = replace(context.traits.overlap, overlaps_gradient_reduction=False)
+    context = replace(context, traits=replace(context.traits, overlap=overlap))
+    columns = columns_of(dp=16)
+    parts = build_parts(context, columns)
+    times = layer_times(context, columns, parts)
+    layer, _, _ = reduction_pieces(context, columns, parts, times)
+    assert layer[0] == pytest.approx(parts.params * parts.layer_dp.reduce)
+    assert layer[1] == pytest.approx(layer[0])
+
+
+@pytest.mark.parametrize(
+    ("mode", "vpp", "hides"),
+    [("none", 2, False), ("interleaved", 1, False), ("interleaved", 2, True), ("all", 1, True)],
+)
+def test_transfers_hide_where_a_stage_has_another_chunk_to_compute(
+    mode: str, vpp: int, hides: bool, context_of: Contexts, columns_of: Columns
+) -> None:
+    context = context_of()
+    overlap = replace(context.traits.overlap, pipeline_p2p_overlap=mode)
+    context = replace(context, traits=replace(context.traits, overlap=overlap))
+    columns = columns_of(pp=2, vpp=vpp, num_micro_batches=8)
+    parts = build_parts(context, columns)
+    times = layer_times(context, columns, parts)
+    link = link_seconds(context, columns, parts)
+    shown = exposed_link_s(context, columns, times, link)
+    assert (link > 0).all()
+    assert (shown < 0.5 * link).all() if hides else (shown == link).all()
+
+
+def test_the_fill_of_a_pass_is_paid_once_whatever_the_layers(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    context = context_of(framework="torchtitan")
+    columns = columns_of(dp=8, zero_stage=[2, 3])
+    model = stage_model(context, columns)
+    assert model.link_s[1] > model.link_s[0]
+
+
+def test_ring_exchange_hides_all_but_what_outlasts_the_other_chunks() -> None:
+    # 4 chunks: 3 of 4 parts of an 8 s product hide 6 s of 7; one second and 3 launches show.
+    shown = exposed_tensor_parallel_s(scalar(8.0), scalar(7.0), scalar(4.0), 0.01, "ring", 0.2)
+    assert shown == pytest.approx(1.03)
+
+
+def test_bulk_overlap_pays_interference_and_none_pays_all() -> None:
+    args = scalar(8.0), scalar(5.0), scalar(4.0), 0.01
+    assert exposed_tensor_parallel_s(*args, "bulk", 0.2) == pytest.approx(1.0)
+    assert exposed_tensor_parallel_s(*args, "none", 0.2) == 5.0
+
+
+@pytest.mark.parametrize("mode", get_args(TensorParallelOverlap))
+@given(compute=SECONDS, comm=SECONDS, chunks=st.integers(1, 16))
+def test_no_tensor_parallel_overlap_costs_more_than_none(
+    mode: TensorParallelOverlap, compute: float, comm: float, chunks: int
+) -> None:
+    args = scalar(compute), scalar(comm), scalar(float(chunks)), 1e-5
+    shown = float(exposed_tensor_parallel_s(*args, mode, 0.2))
+    assert 0.0 <= shown <= comm * (1 + 1e-12)
+
+
+def test_an_all_to_all_hides_behind_what_its_mode_puts_beside_it() -> None:
+    comm, shared, other = scalar(4.0), scalar(1.0), scalar(10.0)
+    assert exposed_all_to_all_s(comm, shared, other, "none", 0.15) == 4.0
+    assert exposed_all_to_all_s(comm, shared, other, "shared_expert", 0.15) == 3.0
+    assert exposed_all_to_all_s(comm, shared, other, "batches", 0.15) == pytest.approx(0.6)
