@@ -124,7 +124,7 @@ def expert_ops(
     hidden = ZERO + model.hidden_size
 
     def product(n: Array, k: Array) -> tuple[Gemm, ...]:
-        return (Gemm(m=rows, n=n, k=k, count=local_experts, is_grouped=True),)
+        return (Gemm(m=rows, n=n, k=k, count=local_experts),)
 
     return (
         Op(
