@@ -115,11 +115,14 @@ class GemmForm:
         peak = peak_flops_per_s(accelerator, precision)
         operand_bytes = OPERAND_BYTES.get(precision, 2.0)
         streamed = GEMM_HBM_FRACTION * accelerator.hbm_bytes_per_s
-        cast = TABLE_CAST_BYTES[precision] / (CAST_HBM_FRACTION * accelerator.hbm_bytes_per_s)
+        cast_bandwidth = CAST_HBM_FRACTION * accelerator.hbm_bytes_per_s
 
         def predict(rows: Rows, values: Array) -> Array:
             given = {"m0": 0.0, "n0": 0.0, "k0": 0.0, "launch_us": 0.0}
             given |= dict(zip(self.names, map(float, values), strict=True))
+            if "edge0" in given:
+                given["m0"] = given["n0"] = given.pop("edge0")
+            cast = given.pop("cast_bytes", TABLE_CAST_BYTES[precision]) / cast_bandwidth
             given["wave_weight"] = min(given.get("wave_weight", 0.0), 1.0)
             slowdown, tau_s = given.pop("slowdown", 0.0), given.pop("tau_us", 1.0) * US
             launch_s = given.pop("launch_us") * US
@@ -151,11 +154,15 @@ _TILES = (
     "wave_weight",
 )
 _LONG = ("slowdown", "tau_us")
+_CAST = ("sustained_fraction", "edge0", "k0", "launch_us", "cast_bytes", *_LONG)
 FORMS = {
     "constant": GemmForm(names=("sustained_fraction",), start=(0.7,)),
     "smooth": GemmForm(names=_SMOOTH, start=(0.7, 100, 100, 130, 3)),
     "smooth, long": GemmForm(
         names=_SMOOTH + _LONG, start=(0.8, 100, 100, 130, 3, 0.2, 2000), slows=True
+    ),
+    "smooth, long, cast": GemmForm(
+        names=_CAST, start=(0.8, 200, 300, 6, 3, 0.2, 2000), slows=True
     ),
     "tiles, long": GemmForm(
         names=_TILES + _LONG, start=(0.8, 150, 3, 0.9, 0.85, 0.5, 0.2, 2000), tiled=True, slows=True
@@ -189,7 +196,7 @@ def gemm_fits() -> dict[str, dict[str, object]]:
             fold, large = folds_of(rows["n"], rows["k"]), is_training_size(rows)
             entry: dict[str, object] = {}
             for label, form in FORMS.items():
-                if form.tiled and precision != "bf16":
+                if form.tiled and precision != "bf16" or "cast" in label and precision == "bf16":
                     continue
                 predict = form.predictor(accelerator, precision)
                 predicted = left_out_s(predict, rows, form.start, fold)

@@ -59,7 +59,8 @@ class AttentionSection(Strict):
     forward_s0: Figure
     backward_fraction: Figure
     backward_s0: Figure
-    tiles0: Figure | None = None
+    forward_tiles0: Figure | None = None
+    backward_tiles0: Figure | None = None
     launch_us: Figure | None = None
     head_dims: Figures | None = None
     forward_head_factors: Figures | None = None

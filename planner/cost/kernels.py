@@ -48,11 +48,18 @@ sections "Performance considerations: handling transposes", "FP8 delayed scaling
 "NVFP4". Excludes the further read of current scaling, and Blackwell's sparing of the second copy
 with one scale per tensor.
 """
+NORM_CASTS: frozenset[Precision] = frozenset({"fp8"})
+"""Precisions whose cast a norm does for free: two bytes are written either way.
+
+Source: Transformer Engine transformer_engine/pytorch/csrc/extensions/normalization.cpp (delayed
+scaling is fully fused; MXFP8 only with cuDNN's norms, NVFP4 and blocks are not).
+"""
 CAST_HBM_FRACTION = 0.6
 """Of HBM bandwidth that casts reach; derived, 0.51-0.74.
 
 Source: Transformer Engine documentation, "GEMM profiling tutorial": times with and without casts
-on B300 and H200, against the bytes those casts move.
+on B300 and H200, against the bytes those casts move. Casts fitted as free constants in the
+published block-scaled and NVFP4 tables agree (docs/kernels.md).
 """
 WEIGHT_GRADIENT_FRACTION = 0.96
 """Rate of weight-gradient products over forward ones of the same shape.
@@ -205,7 +212,7 @@ def cast_s(num_elements: Array, accelerator: AcceleratorSpec, precision: Precisi
 def gemm_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Array:
     """Forward seconds of a product: the input is cast, then multiplied."""
     seconds = product_s(gemm, accelerator, precision, rate_fraction=aligned_fraction(gemm))
-    if precision in CAST_BYTES:
+    if precision in CAST_BYTES and not (gemm.follows_norm and precision in NORM_CASTS):
         seconds = seconds + cast_s(gemm.m * gemm.k * gemm.count, accelerator, precision)
     return seconds
 
@@ -247,18 +254,13 @@ def _attention_fit(work: FlashAttention, accelerator: AcceleratorSpec) -> Attent
 
 
 def _attention_s(
-    work: FlashAttention,
-    accelerator: AcceleratorSpec,
-    fit: AttentionEfficiency,
-    fraction: float,
-    seq_len0: float,
+    work: FlashAttention, rate_flops_per_s: float, seq_len0: float, tiles0: float
 ) -> Array:
-    """Launch plus FLOPs over the rate, of the passes over the whole sequence and the window."""
-    rate = peak_flops_per_s(accelerator, "bf16") * fraction * work.rate_fraction
-    ramped: Array = sum(
+    """Seconds of the passes over the whole sequence and over the window."""
+    ramped: Array = sum(  # type: ignore[assignment]
         flops * (1.0 + seq_len0 / seq_len) for flops, seq_len in work.passes
-    )  # type: ignore[assignment]
-    return fit.launch_s + ramped * (1.0 + fit.tiles0 / work.num_tiles) / rate
+    )
+    return ramped * (1.0 + tiles0 / work.num_tiles) / (rate_flops_per_s * work.rate_fraction)
 
 
 def flash_attention_forward_s(work: FlashAttention, accelerator: AcceleratorSpec) -> Array:
@@ -269,7 +271,8 @@ def flash_attention_forward_s(work: FlashAttention, accelerator: AcceleratorSpec
     """
     fit = _attention_fit(work, accelerator)
     head = float(np.interp(work.head_dim, fit.head_dims, fit.forward_head_factors))
-    return _attention_s(work, accelerator, fit, fit.forward_fraction * head, fit.forward_s0)
+    rate = peak_flops_per_s(accelerator, "bf16") * fit.forward_fraction * head
+    return fit.launch_s + _attention_s(work, rate, fit.forward_s0, fit.forward_tiles0)
 
 
 def flash_attention_backward_s(work: FlashAttention, accelerator: AcceleratorSpec) -> Array:
@@ -279,8 +282,8 @@ def flash_attention_backward_s(work: FlashAttention, accelerator: AcceleratorSpe
     """
     fit = _attention_fit(work, accelerator)
     head = float(np.interp(work.head_dim, fit.head_dims, fit.backward_head_factors))
-    fraction = fit.backward_fraction * head / 2.5
-    return _attention_s(work, accelerator, fit, fraction, fit.backward_s0)
+    rate = peak_flops_per_s(accelerator, "bf16") * fit.backward_fraction * head / 2.5
+    return fit.launch_s + _attention_s(work, rate, fit.backward_s0, fit.backward_tiles0)
 
 
 def memory_bound_s(num_bytes: Array, accelerator: AcceleratorSpec) -> Array:

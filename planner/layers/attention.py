@@ -108,7 +108,7 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
         Op(
             name="qkv",
             params=params,
-            gemms=(Gemm(m=tokens, n=width, k=ZERO + model.hidden_size),),
+            gemms=(Gemm(m=tokens, n=width, k=ZERO + model.hidden_size, follows_norm=True),),
             forward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
             backward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
             saved=saved_by("qkv", "qkv", model, shape, traits),
@@ -161,6 +161,7 @@ def mla_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
                     m=tokens,
                     n=heads * (mla.qk_nope_head_dim + mla.v_head_dim),
                     k=ZERO + kv_rank,
+                    follows_norm=True,
                 ),
             ),
             forward_bytes=tokens * width * QKV_TRAFFIC_BYTES,

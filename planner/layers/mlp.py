@@ -44,7 +44,7 @@ def dense_ops(
         Op(
             name=f"{name}_up",
             params=parts[f"{name}_up"].total,
-            gemms=(Gemm(m=tokens, n=num_up * width, k=hidden),),
+            gemms=(Gemm(m=tokens, n=num_up * width, k=hidden, follows_norm=name == "mlp"),),
             forward_comms=entry,
             backward_comms=entry_back,
         ),

@@ -60,6 +60,8 @@ class Gemm:
     count: Array | float = 1.0
     has_weight: bool = True
     """False for products of two activations (unfused attention): no weight gradient."""
+    follows_norm: bool = False
+    """Its input is a norm's output, in the same kernel where the framework fuses them."""
 
     @property
     def flops(self) -> Array:
@@ -93,10 +95,10 @@ class FlashAttention:
         """FLOPs, and the length of a causal sequence whose mean query sees as many keys.
 
         Over the whole sequence, and over the window: a block of 128 queries with a window of w
-        tokens passes over w + 128 keys.
+        tokens passes over w + 256 keys, in whole tiles (fits cuDNN with windows of 128 and 1024).
         """
         whole, keys = self.square_flops * self.causal_fraction, self.causal_fraction * self.seq_len
-        reach = self.window + ATTENTION_BLOCK
+        reach = self.window + 2.0 * ATTENTION_BLOCK
         if not self.windowed_share or reach >= keys:
             return ((whole, 2.0 * keys),)
         windowed = self.square_flops * (self.windowed_share * reach / self.seq_len)

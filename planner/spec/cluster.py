@@ -56,8 +56,9 @@ class AttentionEfficiency:
     forward_s0: float
     backward_fraction: float
     backward_s0: float
-    tiles0: float = 0.0
+    forward_tiles0: float = 0.0
     """Blocks of 128 queries and one head at which half the rate is reached."""
+    backward_tiles0: float = 0.0
     launch_s: float = 0.0
     head_dims: tuple[float, ...] = (128.0,)
     """Mean of the head sizes of queries and values, rising."""
