@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import get_args
+from typing import Any, get_args
 
-from planner.catalog.figures import Figure, Figures, Flag, Strict
+from planner.catalog.figures import Figure, Figures, Flag, Strict, WholeFigure
 from planner.catalog.hardware_file import (
     AcceleratorFile,
     AttentionSection,
@@ -27,8 +27,10 @@ from planner.spec.cluster import (
     Dtype,
     GemmEfficiency,
     LevelSpec,
+    LowPrecisionGemm,
     NodeSpec,
 )
+from planner.spec.job import Precision
 from planner.units import GB, GBIT_PER_S, GIB, KIB, TERA, US
 
 _RATE_KEYS: Mapping[Dtype, str] = {
@@ -39,6 +41,7 @@ _RATE_KEYS: Mapping[Dtype, str] = {
     "fp8": "fp8_dense_tflops",
     "fp4": "fp4_dense_tflops",
 }
+LOW_PRECISIONS: tuple[Precision, ...] = ("fp8", "fp8_block", "mxfp8", "fp4")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +73,10 @@ def to_accelerator(
         peak_flops_per_s={dtype: rate for dtype, rate in rates.items() if rate is not None},
         memory_bound_fraction=file.memory_bound_fraction.value,
         gemm=_to_gemm(file.gemm),
-        attention=_to_attention(file.attention),
-        attention_flash2=_to_attention(file.attention_flash2 or file.attention),
+        attention=_to_attention(file.attention, where, "attention"),
+        attention_flash2=_to_attention(
+            file.attention_flash2 or file.attention, where, "attention_flash2"
+        ),
         collectives=_to_collectives(file.collectives, where, collectives_scale(file, node)),
         tdp_w=_scaled(file.tdp_w, 1),
         context_bytes=_scaled(file.context_gib, GIB),
@@ -80,18 +85,36 @@ def to_accelerator(
     )
 
 
+def _plain(section: Strict) -> dict[str, Any]:
+    """Values of the figures given, by key, microseconds as seconds."""
+    values: dict[str, Any] = {}
+    for key in type(section).model_fields:
+        figure = getattr(section, key)
+        if isinstance(figure, Figure | WholeFigure | Figures) and key.endswith("_us"):
+            values[key.removesuffix("_us") + "_s"] = figure.value * US
+        elif isinstance(figure, Figure | WholeFigure | Figures):
+            values[key] = figure.value
+    return values
+
+
 def _to_gemm(section: GemmSection) -> GemmEfficiency:
-    plain = {
-        key: figure.value
-        for key in type(section).model_fields
-        if key != "launch_us" and (figure := getattr(section, key)) is not None
+    dense = _plain(section)
+    offsets = {key: dense[key] for key in ("m0", "n0", "k0", "launch_s")}
+    low: dict[Precision, LowPrecisionGemm] = {
+        name: LowPrecisionGemm(**(offsets | _plain(given)))
+        for name in LOW_PRECISIONS
+        if (given := getattr(section.low_precision, name)) is not None
     }
-    return GemmEfficiency(launch_s=section.launch_us.value * US, **plain)
+    return GemmEfficiency(**dense, low_precision=low)
 
 
-def _to_attention(section: AttentionSection) -> AttentionEfficiency:
-    keys = type(section).model_fields
-    return AttentionEfficiency(**{key: getattr(section, key).value for key in keys})
+def _to_attention(section: AttentionSection, where: str, key: str) -> AttentionEfficiency:
+    fit = AttentionEfficiency(**_plain(section))
+    lengths = {len(fit.head_dims), len(fit.forward_head_factors), len(fit.backward_head_factors)}
+    if len(lengths) > 1 or list(fit.head_dims) != sorted(set(fit.head_dims)):
+        message = "head_dims must rise, with one forward and one backward factor each"
+        raise InputError([Problem(where=where, key=f"{key}.head_dims", message=message)])
+    return fit
 
 
 def collectives_scale(file: AcceleratorFile, node: NodeFile | None) -> float:

@@ -26,6 +26,25 @@ class HardwareFile(Strict):
     sources: dict[str, Source]
 
 
+class LowPrecisionSection(Strict):
+    """Products in 8 or 4 bits; offsets left out are those of 16 bits."""
+
+    factor: Figure
+    m0: Figure | None = None
+    n0: Figure | None = None
+    k0: Figure | None = None
+    launch_us: Figure | None = None
+
+
+class LowPrecisionSections(Strict):
+    """By precision; see planner.spec.job.Precision."""
+
+    fp8: LowPrecisionSection | None = None
+    fp8_block: LowPrecisionSection | None = None
+    mxfp8: LowPrecisionSection | None = None
+    fp4: LowPrecisionSection | None = None
+
+
 class GemmSection(Strict):
     """Matrix products; see planner.spec.cluster.GemmEfficiency."""
 
@@ -39,8 +58,7 @@ class GemmSection(Strict):
     tile_k0: Figure | None = None
     tile_128x128_fraction: Figure | None = None
     tile_128x64_fraction: Figure | None = None
-    fp8_factor: Figure | None = None
-    fp4_factor: Figure | None = None
+    low_precision: LowPrecisionSections = LowPrecisionSections()
 
 
 class AttentionSection(Strict):
@@ -50,6 +68,12 @@ class AttentionSection(Strict):
     forward_s0: Figure
     backward_fraction: Figure
     backward_s0: Figure
+    forward_tiles0: Figure | None = None
+    backward_tiles0: Figure | None = None
+    launch_us: Figure | None = None
+    head_dims: Figures | None = None
+    forward_head_factors: Figures | None = None
+    backward_head_factors: Figures | None = None
 
 
 class CollectiveSection(Strict):

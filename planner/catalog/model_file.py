@@ -92,6 +92,7 @@ class ModelFile(Strict):
     position: Position = "rope"
     num_learned_positions: Positive | None = None
     sliding_window: NonNegative = 0
+    full_attention_step: NonNegative = 0
     moe: MoeSection | None = None
     mla: MlaSection | None = None
     embedding_norm: bool = False

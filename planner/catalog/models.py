@@ -131,6 +131,7 @@ def _to_spec(file: ModelFile, name: str) -> ModelSpec:
         parallel_block=file.parallel_block,
         num_learned_positions=num_learned if file.position == "learned" else 0,
         sliding_window=file.sliding_window,
+        full_attention_step=file.full_attention_step,
         moe=moe,
         mla=mla,
         extra_params=sum(extra.count for extra in file.extra_params),

@@ -54,7 +54,9 @@ def plan(
         str | None,
         typer.Option(help="Order of the axes on the cluster, or any [the framework's usual one]."),
     ] = None,
-    precision: Annotated[str, typer.Option(help="bf16, fp16, fp8 or fp4.")] = "bf16",
+    precision: Annotated[
+        str, typer.Option(help="bf16, fp16, fp8, fp8_block, mxfp8 or fp4.")
+    ] = "bf16",
     schedule: Annotated[
         list[str] | None,
         typer.Option(help="Pipeline schedules to search, such as 1f1b,zb-v, or all [1f1b]."),

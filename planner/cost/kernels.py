@@ -5,7 +5,13 @@ from dataclasses import replace
 import numpy as np
 
 from planner.layers.op import FlashAttention, Gemm
-from planner.spec.cluster import AcceleratorSpec, AttentionEfficiency, Dtype, GemmEfficiency
+from planner.spec.cluster import (
+    AcceleratorSpec,
+    AttentionEfficiency,
+    Dtype,
+    GemmEfficiency,
+    LowPrecisionGemm,
+)
 from planner.spec.job import Precision
 from planner.units import Array
 
@@ -16,23 +22,72 @@ FALLBACKS: dict[Precision, tuple[Dtype, ...]] = {
     "bf16": ("bf16", "fp16"),
     "fp16": ("fp16", "bf16"),
     "fp8": ("fp8",),
+    "fp8_block": ("fp8",),
+    "mxfp8": ("fp8",),
     "fp4": ("fp4",),
 }
 """Rates that serve a precision, best first."""
-GROUPED_GEMM_FRACTION = 0.9
-"""Grouped experts against dense products of the same rows: 0.63-0.71 of peak against 0.74.
+OPERAND_BYTES: dict[Precision, float] = {
+    "fp8": 1.0,
+    "fp8_block": 1.0 + 4.0 / 128.0,
+    "mxfp8": 1.0 + 1.0 / 32.0,
+    "fp4": 0.5 + 1.0 / 16.0,
+}
+"""Bytes of an element with its share of the scales; 2 in 16 bits."""
+CAST_BYTES: dict[Precision, float] = {
+    "fp8": 4.0,
+    "fp8_block": 2.0 + 2.0 * (1.0 + 4.0 / 128.0),
+    "mxfp8": 2.0 + 2.0 * (1.0 + 1.0 / 32.0),
+    "fp4": 4.0 + 2.0 * (0.5 + 1.0 / 16.0),
+}
+"""HBM traffic per element that training casts: read in 16 bits, written twice.
 
-Source: SimuMax's measured tables for A100 PCIe (grouped_matmul and matmul).
+Once by rows, for the product at hand, once by columns, for the weight gradient; NVFP4 reads once
+more for its scale per tensor. Source: Transformer Engine documentation, "Low precision training",
+sections "Performance considerations: handling transposes", "FP8 delayed scaling", "MXFP8",
+"NVFP4". Excludes the further read of current scaling, and Blackwell's sparing of the second copy
+with one scale per tensor.
 """
-HARD_WAVES = 0.5
+NORM_CASTS: frozenset[Precision] = frozenset({"fp8"})
+"""Precisions whose cast a norm does for free: two bytes are written either way.
+
+Source: Transformer Engine transformer_engine/pytorch/csrc/extensions/normalization.cpp (delayed
+scaling is fully fused; MXFP8 only with cuDNN's norms, NVFP4 and blocks are not).
+"""
+CAST_HBM_FRACTION = 0.6
+"""Of HBM bandwidth that casts reach; derived, 0.51-0.74.
+
+Source: Transformer Engine documentation, "GEMM profiling tutorial": times with and without casts
+on B300 and H200, against the bytes those casts move. Casts fitted as free constants in the
+published block-scaled and NVFP4 tables agree (docs/kernels.md).
+"""
+WEIGHT_GRADIENT_FRACTION = 0.96
+"""Rate of weight-gradient products over forward ones of the same shape.
+
+Source: SimuMax's measured tables, fp32 accumulation: 0.95 on A100 PCIe (61 pairs), 0.97 on B200
+(144 pairs); input gradients 1.00 on both.
+"""
+HARD_WAVES = 0.45
 """From this wave weight on, whole waves of tiles are modelled; below, smooth offsets."""
+ALIGNMENTS = np.log2([1.0, 8.0, 16.0, 64.0])
+ALIGNED_FRACTIONS = np.array([0.5, 0.76, 0.92, 1.0])
+"""Rate by the largest power of two that divides n and k.
+
+Source: 8, 16 and 64 fitted on published training runs; 1 derived from 25 % of an iteration saved
+by padding nanoGPT's vocabulary of 50257 to 50304 (recalled). Tables hold multiples of 128 only.
+"""
+UNALIGNED_BATCH_FRACTION = 0.17
+"""Rate of batched products whose k is no multiple of 8 (head sizes 108, 150); fitted likewise."""
 
 
 def peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:
     """Dense matrix rate of the precision; bf16 falls back to fp16 and the other way round.
 
-    Raises ValueError when the accelerator has no rate for the precision.
+    Raises ValueError when the accelerator has no rate for the precision; scales per 32 elements
+    need hardware for them, which hwdb names (``gemm.low_precision.mxfp8``).
     """
+    if precision == "mxfp8" and precision not in accelerator.gemm.low_precision:
+        raise ValueError(f"{accelerator.name} has no matrix units for mxfp8")
     peaks = accelerator.peak_flops_per_s
     order = FALLBACKS[precision]
     for dtype in order:
@@ -47,19 +102,24 @@ def peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> floa
 def sustained_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:
     """Peak times what long matrix products reach of it in this precision."""
     fraction = accelerator.gemm.sustained_fraction
-    factors = {"fp8": accelerator.gemm.fp8_factor, "fp4": accelerator.gemm.fp4_factor}
-    fraction *= factors.get(precision, 1.0)
+    low = accelerator.gemm.low_precision.get(precision)
+    if low is not None:
+        fraction *= low.factor
     return peak_flops_per_s(accelerator, precision) * fraction
 
 
 def smooth_gemm_flops_s(
-    m: Array, n: Array, k: Array, efficiency: GemmEfficiency, rate_flops_per_s: float
+    m: Array,
+    n: Array,
+    k: Array,
+    efficiency: GemmEfficiency | LowPrecisionGemm,
+    rate_flops_per_s: float,
 ) -> Array:
     """``2 (m + m0) (n + n0) (k + k0) / rate``: small edges cost like larger ones.
 
-    Shapes broadcast; seconds. Source: fits to published GEMM tables; mean error 5-11 % for
-    m, n, k >= 1024, cross-validated, by accelerator in docs/hardware.md. Excludes launch, HBM
-    traffic, and the slow-down of kernels that run for milliseconds.
+    Shapes broadcast; seconds. Source: fits to published GEMM tables; cross-validated error by
+    accelerator and precision in docs/kernels.md. Excludes launch, HBM traffic, and the
+    slow-down of kernels that run for milliseconds.
     """
     seconds: Array = (
         2.0 * (m + efficiency.m0) * (n + efficiency.n0) * (k + efficiency.k0) / rate_flops_per_s
@@ -95,37 +155,105 @@ def tiled_gemm_flops_s(
     return best
 
 
-def gemm_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Array:
+def aligned_fraction(gemm: Gemm) -> Array:
+    """Share of the rate that the divisibility of the weight's sides by powers of two leaves.
+
+    The sides lie along rows in all three products of a linear layer; tokens never do. Batched
+    products of activations suffer where k is no multiple of 8. Dimensionless, shape of the
+    product's columns. Source: ALIGNED_FRACTIONS, UNALIGNED_BATCH_FRACTION.
+    """
+    n, k = (np.rint(np.asarray(size)).astype(np.int64) for size in (gemm.n, gemm.k))
+    if not gemm.has_weight:
+        return np.where(k % 8 == 0, 1.0, UNALIGNED_BATCH_FRACTION)
+    unit = np.gcd(np.gcd(n, k), 64)
+    return np.asarray(np.interp(np.log2(unit), ALIGNMENTS, ALIGNED_FRACTIONS))
+
+
+def product_s(
+    gemm: Gemm,
+    accelerator: AcceleratorSpec,
+    precision: Precision,
+    *,
+    output_bytes: float = 2.0,
+    rate_fraction: Array | float = 1.0,
+) -> Array:
     """Seconds of a (batched) matrix product: launch + max(arithmetic, HBM traffic).
 
-    Traffic is ``2 (mk + kn + mn)`` bytes per product at 0.9 of HBM bandwidth. Batched products
-    share one launch. Excludes casts to fp8.
+    Traffic is the operands in their precision and ``output_bytes`` per element of the result, at
+    0.9 of HBM bandwidth. Batched products share one launch. In 8 and 4 bits the smooth form has
+    its own offsets. Source: docs/kernels.md. Excludes casts and alignment.
     """
-    efficiency = accelerator.gemm
+    dense = accelerator.gemm
+    efficiency = dense.low_precision.get(precision, dense)
     rate = sustained_flops_per_s(accelerator, precision)
-    if gemm.is_grouped:
-        rate *= GROUPED_GEMM_FRACTION
     m, n, k = (np.asarray(x, dtype=float) for x in (gemm.m, gemm.n, gemm.k))
-    if efficiency.num_multiprocessors and efficiency.wave_weight >= HARD_WAVES:
+    tiled = dense.num_multiprocessors and dense.wave_weight >= HARD_WAVES
+    if isinstance(efficiency, GemmEfficiency) and tiled:
         arithmetic_s = tiled_gemm_flops_s(m, n, k, gemm.count, efficiency, rate)
     else:
         arithmetic_s = smooth_gemm_flops_s(m, n, k, efficiency, rate) * gemm.count
-    traffic_bytes = 2.0 * (m * k + k * n + m * n) * gemm.count
+    operand_bytes = OPERAND_BYTES.get(precision, 2.0)
+    traffic_bytes = (operand_bytes * (m * k + k * n) + output_bytes * (m * n)) * gemm.count
     traffic_s = traffic_bytes / (GEMM_HBM_FRACTION * accelerator.hbm_bytes_per_s)
-    seconds: Array = efficiency.launch_s + np.maximum(arithmetic_s, traffic_s)
+    seconds: Array = efficiency.launch_s + np.maximum(arithmetic_s / rate_fraction, traffic_s)
     return seconds
 
 
-def gemm_weight_gradient_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Array:
-    """Weight gradient: k x m by m x n."""
-    return gemm_s(replace(gemm, m=gemm.k, k=gemm.m), accelerator, precision)
+def cast_s(num_elements: Array, accelerator: AcceleratorSpec, precision: Precision) -> Array:
+    """Seconds to quantise activations or gradients by rows and columns; none in 16 bits.
+
+    Source: CAST_BYTES, CAST_HBM_FRACTION. Excludes casts fused into the kernel before, and those
+    of weights, which frameworks cast once per iteration.
+    """
+    bandwidth = CAST_HBM_FRACTION * accelerator.hbm_bytes_per_s
+    return np.asarray(num_elements) * (CAST_BYTES.get(precision, 0.0) / bandwidth)
 
 
-def gemm_backward_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Array:
-    """Input gradient (m x n by n x k) and weight gradient (k x m by m x n)."""
+def gemm_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Array:
+    """Forward seconds of a product: the input is cast, then multiplied."""
+    seconds = product_s(gemm, accelerator, precision, rate_fraction=aligned_fraction(gemm))
+    if precision in CAST_BYTES and not (gemm.follows_norm and precision in NORM_CASTS):
+        seconds = seconds + cast_s(gemm.m * gemm.k * gemm.count, accelerator, precision)
+    return seconds
+
+
+def gemm_weight_gradient_s(
+    gemm: Gemm,
+    accelerator: AcceleratorSpec,
+    precision: Precision,
+    weight_gradient_bytes: float = 2.0,
+) -> Array:
+    """Weight gradient: k x m by m x n.
+
+    ``weight_gradient_bytes``: HBM traffic per element of the weight gradient inside the product,
+    8 where it is added to an fp32 one. Source: WEIGHT_GRADIENT_FRACTION.
+    """
+    weight = replace(gemm, m=gemm.k, k=gemm.m)
+    if not gemm.has_weight:
+        return product_s(weight, accelerator, precision, rate_fraction=aligned_fraction(weight))
+    return product_s(
+        weight,
+        accelerator,
+        precision,
+        output_bytes=weight_gradient_bytes,
+        rate_fraction=aligned_fraction(gemm) * WEIGHT_GRADIENT_FRACTION,
+    )
+
+
+def gemm_backward_s(
+    gemm: Gemm,
+    accelerator: AcceleratorSpec,
+    precision: Precision,
+    weight_gradient_bytes: float = 2.0,
+) -> Array:
+    """Input gradient (m x n by n x k) and weight gradient (k x m by m x n), and their casts."""
     data = replace(gemm, n=gemm.k, k=gemm.n)
-    weight = gemm_weight_gradient_s(gemm, accelerator, precision)
-    return gemm_s(data, accelerator, precision) + weight
+    aligned = aligned_fraction(gemm if gemm.has_weight else data)
+    seconds = product_s(data, accelerator, precision, rate_fraction=aligned)
+    seconds = seconds + gemm_weight_gradient_s(gemm, accelerator, precision, weight_gradient_bytes)
+    if gemm.has_weight and precision in CAST_BYTES:
+        seconds = seconds + cast_s(gemm.m * gemm.n * gemm.count, accelerator, precision)
+    return seconds
 
 
 def _attention_fit(work: FlashAttention, accelerator: AcceleratorSpec) -> AttentionEfficiency:
@@ -133,17 +261,26 @@ def _attention_fit(work: FlashAttention, accelerator: AcceleratorSpec) -> Attent
     return accelerator.attention_flash2 if flash2 else accelerator.attention
 
 
-def flash_attention_forward_s(work: FlashAttention, accelerator: AcceleratorSpec) -> Array:
-    """``flops / (peak · e · s / (s + s0))``, bf16 or fp16 rate.
+def _attention_s(
+    work: FlashAttention, rate_flops_per_s: float, seq_len0: float, tiles0: float
+) -> Array:
+    """Seconds of the passes over the whole sequence and over the window."""
+    ramped: Array = sum(  # type: ignore[assignment]
+        flops * (1.0 + seq_len0 / seq_len) for flops, seq_len in work.passes
+    )
+    return ramped * (1.0 + tiles0 / work.num_tiles) / (rate_flops_per_s * work.rate_fraction)
 
-    Source: fits to published kernel benchmarks (causal, head size 128), error 1-5 % on the
-    devices measured; other devices and head sizes borrow them, as hwdb says. Excludes sliding
-    windows and kernel versions slower than cuDNN's.
+
+def flash_attention_forward_s(work: FlashAttention, accelerator: AcceleratorSpec) -> Array:
+    """``launch + flops (1 + s0/s)(1 + u0/u) / (peak · e · head factor)``, bf16 or fp16 rate.
+
+    ``u``: blocks of 128 queries and one head. Source: fits to published kernel benchmarks, error
+    by accelerator and head size in docs/kernels.md. Excludes kernels hwdb has no row for.
     """
     fit = _attention_fit(work, accelerator)
-    fraction = fit.forward_fraction * work.seq_len / (work.seq_len + fit.forward_s0)
-    rate = peak_flops_per_s(accelerator, "bf16") * fraction * work.rate_fraction
-    return work.flops / rate
+    head = float(np.interp(work.head_dim, fit.head_dims, fit.forward_head_factors))
+    rate = peak_flops_per_s(accelerator, "bf16") * fit.forward_fraction * head
+    return fit.launch_s + _attention_s(work, rate, fit.forward_s0, fit.forward_tiles0)
 
 
 def flash_attention_backward_s(work: FlashAttention, accelerator: AcceleratorSpec) -> Array:
@@ -152,9 +289,9 @@ def flash_attention_backward_s(work: FlashAttention, accelerator: AcceleratorSpe
     Source and exclusions as :func:`flash_attention_forward_s`; 2.5: arXiv 2307.08691, section 4.
     """
     fit = _attention_fit(work, accelerator)
-    fraction = fit.backward_fraction * work.seq_len / (work.seq_len + fit.backward_s0)
-    rate = peak_flops_per_s(accelerator, "bf16") * fraction * work.rate_fraction
-    return 2.5 * work.flops / rate
+    head = float(np.interp(work.head_dim, fit.head_dims, fit.backward_head_factors))
+    rate = peak_flops_per_s(accelerator, "bf16") * fit.backward_fraction * head / 2.5
+    return fit.launch_s + _attention_s(work, rate, fit.backward_s0, fit.backward_tiles0)
 
 
 def memory_bound_s(num_bytes: Array, accelerator: AcceleratorSpec) -> Array:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -196,13 +197,19 @@ def op_forward(op: Op, setting: Setting) -> TimeItems:
 
 
 def op_backward(op: Op, setting: Setting) -> TimeItems:
-    """Backward seconds of one op by item, weight-gradient accumulation included."""
+    """Backward seconds of one op by item, weight-gradient accumulation included.
+
+    It is part of the product where it costs no traffic of its own.
+    """
     kernels = setting.traits.kernels
     traffic = op.backward_bytes * kernels.memory_bound_multiplier
     traffic = traffic + op.params * kernels.weight_gradient_bytes
-    return _op_items(
-        op, setting, gemm_backward_s, flash_attention_backward_s, traffic, op.backward_comms
+    accumulated = 2.0 * setting.traits.states.gradient_bytes
+    gemms_s = partial(
+        gemm_backward_s,
+        weight_gradient_bytes=ELEMENT_BYTES if kernels.weight_gradient_bytes else accumulated,
     )
+    return _op_items(op, setting, gemms_s, flash_attention_backward_s, traffic, op.backward_comms)
 
 
 def _op_items(

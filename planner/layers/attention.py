@@ -1,6 +1,7 @@
 """Self-attention as Ops: norm, qkv projection (or its low-rank form), core, output projection."""
 
 from planner.layers.op import (
+    ATTENTION_BLOCK,
     ELEMENT_BYTES,
     ZERO,
     Comm,
@@ -107,7 +108,7 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
         Op(
             name="qkv",
             params=params,
-            gemms=(Gemm(m=tokens, n=width, k=ZERO + model.hidden_size),),
+            gemms=(Gemm(m=tokens, n=width, k=ZERO + model.hidden_size, follows_norm=True),),
             forward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
             backward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
             saved=saved_by("qkv", "qkv", model, shape, traits),
@@ -160,6 +161,7 @@ def mla_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
                     m=tokens,
                     n=heads * (mla.qk_nope_head_dim + mla.v_head_dim),
                     k=ZERO + kv_rank,
+                    follows_norm=True,
                 ),
             ),
             forward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
@@ -175,8 +177,8 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     """Scores, softmax and weighted values.
 
     FLOPs of the square: 2·s²·heads·(d_qk + d_v)/(tp·cp) per sequence; flash kernels of decoders
-    skip the masked half. Saved: the table's ``attention_core.flash`` or ``.unfused`` section.
-    Excludes sliding windows (computed as full attention).
+    skip the masked half and what lies outside a sliding window. Saved: the table's
+    ``attention_core.flash`` or ``.unfused`` section. Excludes windows of unfused attention.
     """
     heads = model.num_heads / shape.tp
     tokens, seq_len = shape.num_tokens, float(shape.seq_len)
@@ -195,6 +197,10 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
                 square_flops=square_flops,
                 causal_fraction=causal,
                 seq_len=seq_len,
+                head_dim=(model.head_dim + value_dim) / 2.0,
+                num_tiles=heads * tokens / ATTENTION_BLOCK,
+                windowed_share=model.windowed_share,
+                window=float(model.sliding_window),
                 rate_fraction=traits.attention_rate_fraction / (1.0 + ring_overhead),
             ),
             saved=saved_by("attention_core", "attention_core.flash", model, shape, traits),

@@ -44,7 +44,7 @@ def dense_ops(
         Op(
             name=f"{name}_up",
             params=parts[f"{name}_up"].total,
-            gemms=(Gemm(m=tokens, n=num_up * width, k=hidden),),
+            gemms=(Gemm(m=tokens, n=num_up * width, k=hidden, follows_norm=name == "mlp"),),
             forward_comms=entry,
             backward_comms=entry_back,
         ),
@@ -131,7 +131,7 @@ def expert_ops(
     hidden = ZERO + model.hidden_size
 
     def product(n: Array, k: Array) -> tuple[Gemm, ...]:
-        return (Gemm(m=rows, n=n, k=k, count=local_experts, is_grouped=True),)
+        return (Gemm(m=rows, n=n, k=k, count=local_experts),)
 
     return (
         Op(

@@ -3,6 +3,7 @@
 Every quantity is per rank and per micro-batch, and may be a scalar or a column of strategies.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,6 +16,8 @@ ZERO: Array = np.zeros(1)
 ONE: Array = np.ones(1)
 ELEMENT_BYTES = 2.0
 """bf16 and fp16 activations."""
+ATTENTION_BLOCK = 128.0
+"""Queries that a block of a fused attention kernel holds."""
 Axis = Literal["tp", "cp", "ep"]
 
 
@@ -57,9 +60,8 @@ class Gemm:
     count: Array | float = 1.0
     has_weight: bool = True
     """False for products of two activations (unfused attention): no weight gradient."""
-
-    is_grouped: bool = False
-    """Products of several experts in one kernel, a little less efficient than one large one."""
+    follows_norm: bool = False
+    """Its input is a norm's output, in the same kernel where the framework fuses them."""
 
     @property
     def flops(self) -> Array:
@@ -78,13 +80,35 @@ class FlashAttention:
     causal_fraction: float
     """Share of the pairs the kernel computes: half when causal."""
     seq_len: float
+    head_dim: float = 128.0
+    """Mean of the head sizes of queries and values."""
+    num_tiles: Array | float = math.inf
+    """Blocks of 128 queries and one head."""
     rate_fraction: Array | float = 1.0
     """Of the kernel's rate in hwdb."""
+    windowed_share: float = 0.0
+    """Of the layers, those whose queries see a window of the sequence only."""
+    window: float = 0.0
+
+    @property
+    def passes(self) -> tuple[tuple[Array, float], ...]:
+        """FLOPs, and the length of a causal sequence whose mean query sees as many keys.
+
+        Over the whole sequence, and over the window: a block of 128 queries with a window of w
+        tokens passes over w + 256 keys, in whole tiles (fits cuDNN with windows of 128 and 1024).
+        """
+        whole, keys = self.square_flops * self.causal_fraction, self.causal_fraction * self.seq_len
+        reach = self.window + 2.0 * ATTENTION_BLOCK
+        if not self.windowed_share or reach >= keys:
+            return ((whole, 2.0 * keys),)
+        windowed = self.square_flops * (self.windowed_share * reach / self.seq_len)
+        return ((whole * (1.0 - self.windowed_share), 2.0 * keys), (windowed, 2.0 * reach))
 
     @property
     def flops(self) -> Array:
-        """Forward FLOPs executed."""
-        return self.square_flops * self.causal_fraction
+        """Forward FLOPs executed, mean over layers."""
+        flops: Array = sum(flops for flops, _ in self.passes)  # type: ignore[assignment]
+        return flops
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+from planner.spec.job import Precision
+
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 Topology = Literal[
     "switch",
@@ -16,6 +18,18 @@ Topology = Literal[
     "hybrid_cube_mesh",
 ]
 Dtype = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowPrecisionGemm:
+    """Products in 8 or 4 bits: their rate beside that in 16 bits, and their own offsets."""
+
+    factor: float
+    """sustained_fraction in this precision over that in 16 bits, each of its own peak."""
+    m0: float
+    n0: float
+    k0: float
+    launch_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,20 +52,28 @@ class GemmEfficiency:
     tile_k0: float = 130.0
     tile_128x128_fraction: float = 0.88
     tile_128x64_fraction: float = 0.70
-    fp8_factor: float = 0.9
-    """sustained_fraction in fp8 over that in bf16."""
-    fp4_factor: float = 0.73
-    """sustained_fraction in fp4 over that in bf16."""
+    low_precision: Mapping[Precision, LowPrecisionGemm] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionEfficiency:
-    """One fused attention kernel: fraction of dense peak ``e · s / (s + s0)``, causal FLOPs."""
+    """One fused attention kernel: fraction of dense peak ``e · s / (s + s0)``, causal FLOPs.
+
+    The fractions are those of head size 128; the factors, at ``head_dims``, are relative to it.
+    """
 
     forward_fraction: float
     forward_s0: float
     backward_fraction: float
     backward_s0: float
+    forward_tiles0: float = 0.0
+    """Blocks of 128 queries and one head at which half the rate is reached."""
+    backward_tiles0: float = 0.0
+    launch_s: float = 0.0
+    head_dims: tuple[float, ...] = (128.0,)
+    """Mean of the head sizes of queries and values, rising."""
+    forward_head_factors: tuple[float, ...] = (1.0,)
+    backward_head_factors: tuple[float, ...] = (1.0,)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Precision = Literal["bf16", "fp16", "fp8", "fp4"]
+Precision = Literal["bf16", "fp16", "fp8", "fp8_block", "mxfp8", "fp4"]
+"""Of products with weights. ``fp8``: one scale per tensor; ``fp8_block``: per 128 elements;
+``mxfp8``: per 32 elements, in hardware; ``fp4``: NVFP4, per 16 elements and tensor."""
 
 
 @dataclass(frozen=True, kw_only=True)

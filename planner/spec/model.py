@@ -82,6 +82,9 @@ class ModelSpec:
     """Attention and MLP read the same normalised input and run side by side (GPT-J, PaLM)."""
     num_learned_positions: int = 0
     sliding_window: int = 0
+    """Tokens a query sees in windowed layers; 0: every layer sees the whole sequence."""
+    full_attention_step: int = 0
+    """Beside a window: every n-th layer sees the whole sequence; 0: none does."""
     moe: MoeSpec | None = None
     mla: MlaSpec | None = None
     embedding_norm: bool = False
@@ -105,6 +108,14 @@ class ModelSpec:
     def value_size(self) -> int:
         """Width of the attention output before its projection."""
         return self.num_heads * (self.mla.v_head_dim if self.mla else self.head_dim)
+
+    @property
+    def windowed_share(self) -> float:
+        """Share of the layers whose queries see a window only."""
+        if not self.sliding_window:
+            return 0.0
+        step = self.full_attention_step
+        return 1.0 - (self.num_layers // step) / self.num_layers if step else 1.0
 
     @property
     def num_blocks(self) -> int:

@@ -242,7 +242,7 @@ class FrameworkTraits:
 
 def under_precision(traits: FrameworkTraits, precision: Precision) -> FrameworkTraits:
     """Traits in a training precision: under fp8 linear layers keep quantised inputs."""
-    if precision not in ("fp8", "fp4"):
+    if precision in ("bf16", "fp16"):
         return traits
     kernels = traits.kernels
     saved = kernels.saved.with_linear_input_bytes(kernels.fp8_linear_input_bytes)

@@ -16,9 +16,10 @@ PRECISIONS: dict[str, Precision] = {
     "bf16": "bf16",
     "fp16": "fp16",
     "fp8": "fp8",
-    "mxfp8": "fp8",
+    "mxfp8": "mxfp8",
     "nvfp4": "fp4",
 }
+ALTERNATING_WINDOW = re.compile(r"alternating sliding-window\((\d+)\)/full")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,7 @@ def to_model(model: Model, notes: str = "") -> ModelSpec:
     """
     if model.attention and "linear" in model.attention:
         raise CannotEstimateError("linear attention is not modelled")
+    window = ALTERNATING_WINDOW.search(model.attention or "")
     gated = bool(model.gated_mlp)
     mla = model.mla
     heads = _known(model.heads, "number of heads")
@@ -64,6 +66,8 @@ def to_model(model: Model, notes: str = "") -> ModelSpec:
         biases=Biases() if gated else Biases(qkv=True, attention_output=True, mlp=True),
         norm="rmsnorm" if gated else "layernorm",
         embedding_norm="layer norm after embedding" in notes,
+        sliding_window=int(window[1]) if window else 0,
+        full_attention_step=2 if window else 0,
         moe=_moe(model),
         mla=None
         if mla is None
@@ -238,10 +242,6 @@ def to_strategy(record: Record) -> Strategy:
 
 def _assumptions(record: Record) -> list[str]:
     notes = []
-    if record.precision == "mxfp8":
-        notes.append("mxfp8 estimated as fp8")
-    if record.model.attention:
-        notes.append("sliding windows estimated as full attention")
     if recomputes_every_second_layer(record):
         notes.append("selective recomputation estimated as full in every second layer")
     if record.parallel.zero is None:
