@@ -20,6 +20,7 @@ from pathlib import Path
 from unittest import mock
 
 from planner.cli.app import main, main_plan
+from planner.report.bucket_table import bucket_table
 from planner.report.formulas import formulas_page, rules_table, sources_tables, traits_table
 from planner.report.picture import memory_picture
 
@@ -27,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 MARKERS = {
     "search.md": {"rules": rules_table},
+    "overlap.md": {"buckets": bucket_table},
     "frameworks.md": {"traits": traits_table, "sources": sources_tables},
 }
 MARKED = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.cost.bucket_curve import bucket_curve
 from planner.cost.build import (
     exposed_link_s,
     layer_times,
@@ -27,7 +28,7 @@ from planner.cost.overlap import (
     prefetch_fill_s,
 )
 from planner.cost.parts import build_parts
-from planner.spec.strategy import StrategyColumns
+from planner.spec.strategy import Strategy, StrategyColumns
 
 Contexts = Callable[..., Context]
 Columns = Callable[..., StrategyColumns]
@@ -102,26 +103,29 @@ def test_bucket_pieces_are_linear_in_the_layers() -> None:
     assert [float(7 * piece) for piece in one] == pytest.approx([float(p) for p in seven])
 
 
-def test_the_best_bucket_is_neither_the_smallest_nor_the_largest(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_the_best_bucket_is_neither_the_smallest_nor_the_largest(context_of: Contexts) -> None:
     # Small buckets pay latency, large ones show whole: exposed time has its least between.
-    def exposed(elements: float) -> float:
-        context = context_of(model="llama3.1-8b", cluster="16xdgx-h100", global_batch=128)
-        overlap = replace(
-            context.traits.overlap,
-            gradient_bucket_elements=elements,
-            gradient_bucket_elements_per_rank=0.0,
-        )
-        context = replace(context, traits=replace(context.traits, overlap=overlap))
-        columns = columns_of(dp=128, zero_stage=1)
-        parts = build_parts(context, columns)
-        times = layer_times(context, columns, parts)
-        return float(reduction_pieces(context, columns, parts, times)[0].max(axis=0)[0])
-
-    smallest, middle, largest = exposed(2e4), exposed(4e7), exposed(1e18)
-    assert middle < smallest
-    assert middle < largest
+    context = context_of(model="llama3.1-8b", cluster="16xdgx-h100", global_batch=128)
+    strategy = Strategy(
+        dp=128,
+        tp=1,
+        pp=1,
+        vpp=1,
+        cp=1,
+        ep=1,
+        zero_stage=1,
+        micro_batch=1,
+        num_micro_batches=1,
+        sequence_parallel=False,
+        offload="none",
+        layers_per_stage=(32,),
+        selective_layers_per_stage=(0,),
+        recompute_layers_per_stage=(0,),
+    )
+    smallest, middle, largest = bucket_curve(context, strategy, (2e4, 4e7, 1e18))
+    assert smallest.busy_s > middle.busy_s > largest.busy_s
+    assert middle.exposed_s < smallest.exposed_s
+    assert middle.exposed_s < largest.exposed_s
 
 
 def test_megatron_s_buckets_grow_with_the_ranks(context_of: Contexts, columns_of: Columns) -> None:

@@ -1,0 +1,73 @@
+"""The table of docs/overlap.md: exposed gradient reduction against bucket size."""
+
+from dataclasses import dataclass
+
+from planner.catalog.clusters import load_cluster
+from planner.catalog.models import load_model
+from planner.cost.bucket_curve import bucket_curve
+from planner.cost.context import Context
+from planner.frameworks.registry import load_traits
+from planner.report.formulas import table
+from planner.spec.job import JobSpec
+from planner.spec.strategy import Strategy
+
+ELEMENTS = (1e6, 4e6, 1e7, 4e7, 1e8, 4e8, 1e9, 1e18)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    """One layout on DGX H100, a sequence of 8,192 tokens per micro-batch, sharded optimizer."""
+
+    model: str
+    num_nodes: int
+    dp: int
+    tp: int
+    pp: int
+    num_micro_batches: int
+
+    @property
+    def title(self) -> str:
+        return f"{self.model}, dp {self.dp}, tp {self.tp}, pp {self.pp}"
+
+    def milliseconds(self) -> list[str]:
+        """Exposed over busy, for every bucket size."""
+        context = Context(
+            model=load_model(self.model),
+            job=JobSpec(global_batch=self.dp * self.num_micro_batches, seq_len=8192),
+            cluster=load_cluster(f"{self.num_nodes}xdgx-h100"),
+            traits=load_traits("megatron"),
+        )
+        nothing = (0,) * self.pp
+        strategy = Strategy(
+            dp=self.dp,
+            tp=self.tp,
+            pp=self.pp,
+            vpp=1,
+            cp=1,
+            ep=1,
+            zero_stage=1,
+            micro_batch=1,
+            num_micro_batches=self.num_micro_batches,
+            sequence_parallel=self.tp > 1,
+            offload="none",
+            layers_per_stage=(context.model.num_blocks // self.pp,) * self.pp,
+            selective_layers_per_stage=nothing,
+            recompute_layers_per_stage=nothing,
+        )
+        points = bucket_curve(context, strategy, ELEMENTS)
+        return [f"{1e3 * one.exposed_s:.0f} of {1e3 * one.busy_s:.0f}" for one in points]
+
+
+CASES = (
+    _Case(model="llama3.1-8b", num_nodes=16, dp=128, tp=1, pp=1, num_micro_batches=1),
+    _Case(model="llama3.1-8b", num_nodes=128, dp=1024, tp=1, pp=1, num_micro_batches=1),
+    _Case(model="llama3.1-70b", num_nodes=128, dp=32, tp=8, pp=4, num_micro_batches=8),
+)
+
+
+def bucket_table() -> str:
+    """Milliseconds of gradient reduction and weight gather that show, of all, by bucket size."""
+    columns = [case.milliseconds() for case in CASES]
+    names = [f"{size / 1e6:,.0f} million" for size in ELEMENTS[:-1]] + ["one bucket"]
+    rows = ((name, *(column[i] for column in columns)) for i, name in enumerate(names))
+    return table(("gradients per bucket", *(case.title for case in CASES)), rows)
