@@ -17,6 +17,7 @@ def explain(
     from planner.cli.output import console
     from planner.cost.estimate import estimate
     from planner.plans.plan_file import load_plan
+    from planner.report.evidence import evidence_line, range_line
     from planner.report.explain import print_item, print_memory, print_time
 
     context, strategy, file = load_plan(plan)
@@ -26,6 +27,8 @@ def explain(
         print_memory(result, screen)
     if what in ("", "time"):
         print_time(result, screen)
+        screen.print(range_line(result))
+        screen.print(evidence_line(context, strategy), markup=False)
     if what not in ("", "memory", "time"):
         print_item(what, context, strategy, result, screen)
     if what in ("", "memory", "time"):
