@@ -1,4 +1,4 @@
-"""Regenerate docs/accuracy.md and the frameworks' uncertainty from the published runs."""
+"""Regenerate docs/accuracy.md, and what plans know of its errors, from the published runs."""
 
 from pathlib import Path
 
@@ -10,5 +10,5 @@ if __name__ == "__main__":
     write_accuracy(
         ROOT / "tests" / "validation" / "published_runs.jsonl",
         ROOT / "docs" / "accuracy.md",
-        ROOT / "planner" / "frameworks" / "uncertainty.yaml",
+        ROOT / "planner" / "frameworks",
     )

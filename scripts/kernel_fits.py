@@ -194,7 +194,9 @@ def gemm_fits() -> dict[str, dict[str, object]]:
             fold, large = folds_of(rows["n"], rows["k"]), is_training_size(rows)
             entry: dict[str, object] = {}
             for label, form in FORMS.items():
-                if (form.tiled and precision != "bf16") or ("cast" in label and precision == "bf16"):
+                if (form.tiled and precision != "bf16") or (
+                    "cast" in label and precision == "bf16"
+                ):
                     continue
                 predict = form.predictor(accelerator, precision)
                 predicted = left_out_s(predict, rows, form.start, fold)

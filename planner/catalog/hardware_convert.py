@@ -68,6 +68,7 @@ def to_accelerator(
     return AcceleratorSpec(
         name=name,
         vendor=file.vendor,
+        architecture=file.architecture,
         hbm_bytes=file.hbm_gib.value * GIB,
         hbm_bytes_per_s=file.hbm_gb_per_s.value * GB,
         peak_flops_per_s={dtype: rate for dtype, rate in rates.items() if rate is not None},

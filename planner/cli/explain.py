@@ -20,6 +20,7 @@ def explain(
     from planner.cost.subject import subject_of
     from planner.plans.plan_file import load_plan
     from planner.report.assumptions import assumptions_line
+    from planner.report.evidence import evidence_line, range_line
     from planner.report.explain import print_item, print_memory, print_simulation, print_time
 
     context, strategy, file = load_plan(plan)
@@ -32,6 +33,8 @@ def explain(
         if strategy.pp > 1:
             simulated_s = simulated_makespan_s(subject_of(context, strategy))
             print_simulation(result, simulated_s, strategy, screen)
+        screen.print(range_line(result))
+        screen.print(evidence_line(context, strategy), markup=False)
     if what not in ("", "memory", "time"):
         print_item(what, context, strategy, result, screen)
     if what in ("", "memory", "time"):

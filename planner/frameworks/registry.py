@@ -1,5 +1,6 @@
 """Finds frameworks by name and reads their traits."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
@@ -20,6 +21,7 @@ from planner.spec.traits import (
     Setting,
     StateTraits,
     SupportTraits,
+    TimeRange,
 )
 
 FRAMEWORKS = ("megatron", "deepspeed", "torchtitan", "accelerate")
@@ -133,6 +135,32 @@ def memory_uncertainty_fraction(framework: str) -> float:
 
 
 @cache
+def time_ranges(framework: str) -> dict[tuple[str, str], TimeRange]:
+    """How far times were off on published runs, from time_uncertainty.yaml.
+
+    By kind of model and accelerator; without an accelerator: all others. Where a framework has
+    too few runs of a kind, the range of all frameworks.
+    """
+    path = resources.files("planner.frameworks").joinpath("time_uncertainty.yaml")
+    regimes: list[dict[str, Any]] = yaml.safe_load(path.read_text())
+    return {
+        (regime["kind"], regime.get("accelerator", "")): TimeRange(
+            low=1.0 + regime["low_percent"] / 100.0,
+            high=1.0 + regime["high_percent"] / 100.0,
+            regime=f"{regime['runs']} published runs: {regime_name(regime)}",
+        )
+        for regime in regimes
+        if regime.get("framework", framework) == framework
+    }
+
+
+def regime_name(regime: Mapping[str, Any]) -> str:
+    """The runs a regime holds, in words."""
+    parts = (f"{regime['kind']} models", regime.get("framework"), regime.get("accelerator"))
+    return ", ".join(part for part in parts if part)
+
+
+@cache
 def load_traits(
     framework: str, profile: str = CURRENT, settings: tuple[Setting, ...] = ()
 ) -> FrameworkTraits:
@@ -153,6 +181,7 @@ def load_traits(
         name=framework,
         profile=profile,
         memory_uncertainty_fraction=memory_uncertainty_fraction(framework),
+        time_ranges=time_ranges(framework),
         optimizer=load_optimizer(ADAM, framework),
         settings=settings,
         **sections,

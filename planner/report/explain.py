@@ -120,8 +120,8 @@ def print_time(estimate: Estimate, console: Console) -> None:
     title = (
         f"time: {format_seconds(estimate.iter_time_s)} per iteration "
         f"(slowest stage {estimate.slowest_stage}; communication overlapped fully "
-        f"{format_seconds(estimate.iter_time_s_lower)}, not at all "
-        f"{format_seconds(estimate.iter_time_s_upper)})"
+        f"{format_seconds(estimate.iter_time_s_overlapped)}, not at all "
+        f"{format_seconds(estimate.iter_time_s_serial)})"
     )
     _print_tree(title, "time", items, estimate.iter_time_s, console)
     hidden = {

@@ -6,8 +6,10 @@ from typing import Any
 
 from planner import __version__
 from planner.cost.flops import FLOPS_CONVENTION
+from planner.plans.evidence import evidence
 from planner.plans.plan import Answer, Plan
 from planner.report.assumptions import assumptions_dict
+from planner.report.evidence import evidence_dict
 
 SCHEMA_VERSION = 1
 
@@ -28,6 +30,9 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
         "iter_time_s": estimate.iter_time_s,
         "iter_time_s_lower": estimate.iter_time_s_lower,
         "iter_time_s_upper": estimate.iter_time_s_upper,
+        "regime": estimate.regime,
+        "iter_time_s_overlapped": estimate.iter_time_s_overlapped,
+        "iter_time_s_serial": estimate.iter_time_s_serial,
         "tokens_per_s": estimate.tokens_per_s,
         "tokens_per_s_per_gpu": estimate.tokens_per_s_per_gpu,
         "mfu": estimate.mfu,
@@ -51,6 +56,7 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
         "days": None if plan.total_s() is None else (plan.total_s() or 0.0) / 86400.0,
         "cost_usd": plan.cost_usd(),
         "proved_optimal": plan.is_optimal,
+        "evidence": evidence_dict(evidence(plan.context, plan.strategy)),
     }
 
 

@@ -10,6 +10,7 @@ from planner.frameworks.registry import CURRENT
 from planner.plans.plan import Answer, Plan
 from planner.report.assumptions import assumptions_line
 from planner.report.catalog import describe_size
+from planner.report.evidence import evidence_line, range_line, range_text
 from planner.spec.strategy import Strategy
 from planner.spec.traits import FrameworkTraits
 from planner.units import GIB, format_count, format_seconds
@@ -135,6 +136,7 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
         ("recompute" if wide else "redo", "left"),
         ("offload" if wide else "offl", "left"),
         ("iteration" if wide else "iter", "right"),
+        *(_right("80 % range") if wide else []),
         ("tokens/s/GPU" if wide else "tok/s\n/GPU", "right"),
         ("MFU", "right"),
         (f"peak GiB of {usable:.1f}" if wide else f"GiB of\n{usable:.1f}", "right"),
@@ -154,6 +156,7 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
             _recompute(strategy, wide=wide),
             OFFLOAD_SHORT[strategy.offload],
             format_seconds(estimate.iter_time_s),
+            *([range_text(estimate)] if wide else []),
             f"{estimate.tokens_per_s_per_gpu:,.0f}",
             f"{estimate.mfu:.1%}",
             f"{estimate.memory.peak_bytes / GIB:,.1f}",
@@ -226,8 +229,8 @@ def costs_line(plan: Plan) -> str:
     estimate = plan.estimate
     return (
         f"Plan 1 spends {parts}. With communication overlapped fully: "
-        f"{format_seconds(estimate.iter_time_s_lower)}; not at all: "
-        f"{format_seconds(estimate.iter_time_s_upper)}."
+        f"{format_seconds(estimate.iter_time_s_overlapped)}; not at all: "
+        f"{format_seconds(estimate.iter_time_s_serial)}."
     )
 
 
@@ -308,7 +311,10 @@ def print_answer(answer: Answer, console: Console) -> None:
         console.print(
             f"{len(shown)} of {len(answer.pareto)} points shown; --format json or csv has all."
         )
-    console.print(costs_line(answer.plans[0]))
+    best = answer.plans[0]
+    console.print(costs_line(best))
+    console.print(range_line(best.estimate))
+    console.print(evidence_line(best.context, best.strategy), markup=False)
     for line in assumptions_lines(answer):
         console.print(line, style="dim", markup=False)
     console.print(search_line(answer), style="dim")

@@ -97,6 +97,8 @@ class AcceleratorSpec:
 
     name: str
     vendor: str
+    architecture: str = ""
+    """The vendor's generation; empty where it has no name."""
     hbm_bytes: float
     """What the driver shows as total memory (usable), not the label on the box."""
     hbm_bytes_per_s: float

@@ -95,6 +95,11 @@ class ModelSpec:
     """Per-layer parameters outside the repeated shape (attention sinks, relative biases, ...)."""
 
     @property
+    def kind(self) -> str:
+        """``mixture`` (of experts) or ``dense``."""
+        return "mixture" if self.moe else "dense"
+
+    @property
     def query_size(self) -> int:
         """Width of all query heads together."""
         return self.num_heads * self.head_dim

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from planner.frameworks.registry import regime_name
 from planner.validation.compare import MEMORY_KINDS, Comparison, compare_all
 from planner.validation.constants import load_constants
+from planner.validation.evidence import evidence_text
 from planner.validation.fit import CrossValidation, cross_validate, samples_of
 from planner.validation.fit_report import (
     CONSTANT_TITLES,
@@ -16,6 +18,7 @@ from planner.validation.fit_report import (
 from planner.validation.records import read_records
 from planner.validation.report import Summary, summary, worst_rows
 from planner.validation.statistics import Errors, summarize
+from planner.validation.time_uncertainty import coverage, regimes, time_uncertainty_text
 from planner.validation.uncertainty import uncertainty_text
 
 NUM_WORST = 20
@@ -57,6 +60,14 @@ _RANKING_NOTE = (
     "Kendall's τ is 1 for the measured order and -1 for its reverse; regret is what the "
     "layout predicted to be fastest loses to the fastest."
 )
+_RANGE_NOTE = """
+Every plan states `iter_time_s_lower` and `iter_time_s_upper`: its time by the 10th and the 90th
+percentile of measured over predicted on the runs of its regime, so that 80 % of them lie between.
+A regime is the kind of model, the framework and the accelerator where there are at least 20 runs;
+else the kind and the framework; else the kind alone, over all frameworks. Each run is held
+against the range that a plan like it gets. The model's constants were fitted among these runs:
+expect less on a machine or a framework that none of them used.
+"""
 _MEMORY_NOTE = """
 `nvidia_smi` figures are taken as GiB, the unit the tool prints; if their authors meant 10^9
 bytes, the signed errors of that line rise by 7 points. Reserved leaves out the CUDA context and
@@ -131,6 +142,34 @@ def _time_section(found: Summary) -> list[str]:
         *_error_table("runs", whole),
         *_error_table("framework, GPU", pairs),
         *_error_table("size", found.by_size.items()),
+    ]
+
+
+def _range_section(comparisons: Sequence[Comparison]) -> list[str]:
+    found = regimes(comparisons)
+    shares = coverage(comparisons, found)
+    rows = (
+        [
+            regime_name(regime.as_dict()),
+            str(len(regime.ratios)),
+            percent(regime.low - 1.0, signed=True),
+            percent(regime.high - 1.0, signed=True),
+            str(shares[regime.key][0]),
+            percent(shares[regime.key][1]),
+        ]
+        for regime in found.values()
+        if regime.key in shares
+    )
+    total = sum(number for number, _ in shares.values())
+    inside = sum(number * share for number, share in shares.values()) / total
+    titles = ["regime", "runs", "from %", "to %", "runs it is asked for", "inside %"]
+    return [
+        "## Range of iteration time",
+        "",
+        _RANGE_NOTE.lstrip(),
+        *_table(titles, rows),
+        f"All {total} runs: {percent(inside)} % inside the range of their regime.",
+        "",
     ]
 
 
@@ -234,6 +273,7 @@ def accuracy_text(comparisons: Sequence[Comparison], held_out: CrossValidation) 
         _INTRO,
         *_time_section(found),
         *_held_out_section(held_out),
+        *_range_section(comparisons),
         *_memory_section(comparisons, found),
         *_ranking_section(found),
         *_rows_section(comparisons, found),
@@ -241,10 +281,20 @@ def accuracy_text(comparisons: Sequence[Comparison], held_out: CrossValidation) 
     return "\n".join(lines).rstrip() + "\n"
 
 
-def write_accuracy(runs: Path, target: Path, uncertainty: Path) -> None:
-    """Estimate the runs; write the page, and the uncertainty that plans leave free."""
+def write_accuracy(runs: Path, target: Path, data: Path) -> None:
+    """Estimate the runs; write the page, and what plans know of its errors into ``data``."""
     records = read_records(runs)
     rows = compare_all(records)
     held_out = cross_validate(samples_of(records), load_constants())
-    uncertainty.write_text(uncertainty_text(rows), encoding="utf-8")
+    for name, text in data_files(rows).items():
+        (data / name).write_text(text, encoding="utf-8")
     target.write_text(accuracy_text(rows, held_out), encoding="utf-8")
+
+
+def data_files(rows: Sequence[Comparison]) -> dict[str, str]:
+    """Files beside the frameworks that are taken from the comparison: name and text."""
+    return {
+        "uncertainty.yaml": uncertainty_text(rows),
+        "time_uncertainty.yaml": time_uncertainty_text(rows),
+        "evidence.csv": evidence_text(rows),
+    }

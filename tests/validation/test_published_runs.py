@@ -1,19 +1,27 @@
 """The published runs: every row answered for, and accuracy as docs/accuracy.md says."""
 
+import csv
+import io
 import re
 from pathlib import Path
 
 import pytest
+import yaml
 
+from planner.frameworks.registry import load_traits
 from planner.validation.compare import Comparison, compare_all
 from planner.validation.constants import load_constants
+from planner.validation.evidence import evidence_text
 from planner.validation.fit import cross_validate, samples_of
+from planner.validation.profiles import profile_of
 from planner.validation.records import read_records
 from planner.validation.report import Summary, summary, to_json
 from planner.validation.statistics import Errors
+from planner.validation.time_uncertainty import key_of, time_uncertainty_text
 from planner.validation.uncertainty import uncertainty_text
 
 HERE = Path(__file__).parent
+FRAMEWORKS = HERE.parents[1] / "planner" / "frameworks"
 ACCURACY = HERE.parents[1] / "docs" / "accuracy.md"
 TOLERANCE_POINTS = 0.5
 HELD_OUT_PERCENT = 7.0
@@ -116,7 +124,7 @@ def test_no_published_allocation_is_missed_by_three_percent(
 def test_the_uncertainty_of_plans_is_that_of_published_runs(
     comparisons: list[Comparison],
 ) -> None:
-    path = HERE.parents[1] / "planner" / "frameworks" / "uncertainty.yaml"
+    path = FRAMEWORKS / "uncertainty.yaml"
     assert path.read_text(encoding="utf-8") == uncertainty_text(comparisons)
 
 
@@ -127,6 +135,53 @@ def test_runs_held_out_of_the_fit_are_met_as_documented() -> None:
     assert match, f"{ACCURACY} has no held-out error; run python scripts/accuracy.py"
     assert found == pytest.approx(float(match.group(1)), abs=TOLERANCE_POINTS)
     assert found <= HELD_OUT_PERCENT
+
+
+def regime_lines(text: str) -> list[dict[str, object]]:
+    lines: list[dict[str, object]] = yaml.safe_load(text)
+    return lines
+
+
+def test_the_ranges_of_plans_are_those_of_published_runs(comparisons: list[Comparison]) -> None:
+    path = FRAMEWORKS / "time_uncertainty.yaml"
+    written, found = (
+        regime_lines(text)
+        for text in (path.read_text(encoding="utf-8"), time_uncertainty_text(comparisons))
+    )
+    assert len(written) == len(found)
+    for one, other in zip(written, found, strict=True):
+        assert one == pytest.approx(other, abs=0.2)
+
+
+def test_ranges_of_iteration_time_hold_four_of_five_published_runs(
+    comparisons: list[Comparison],
+) -> None:
+    inside = []
+    for row in comparisons:
+        if row.in_headline and row.time_error is not None:
+            framework, profile = profile_of(row.record)
+            kind, _, accelerator = key_of(row)
+            span = load_traits(framework, profile).time_range(kind, accelerator)
+            inside.append(span.low <= 1.0 / (1.0 + row.time_error) <= span.high)
+    assert len(inside) > 300
+    assert 0.75 <= sum(inside) / len(inside) <= 0.90
+
+
+def test_the_evidence_is_that_of_published_runs(comparisons: list[Comparison]) -> None:
+    written, found = (
+        list(csv.DictReader(io.StringIO(text)))
+        for text in (
+            (FRAMEWORKS / "evidence.csv").read_text(encoding="utf-8"),
+            evidence_text(comparisons),
+        )
+    )
+    assert [row["id"] for row in written] == [row["id"] for row in found]
+    for one, other in zip(written, found, strict=True):
+        for name in ("predicted_s", "measured_s"):
+            assert float(one.pop(name)) == pytest.approx(float(other.pop(name)), rel=1e-3)
+        memory = [float(row.pop("memory_error") or "nan") for row in (one, other)]
+        assert memory[0] == pytest.approx(memory[1], abs=1e-3, nan_ok=True)
+        assert one == other
 
 
 def test_every_row_is_estimated_or_skipped_with_a_reason(comparisons: list[Comparison]) -> None:

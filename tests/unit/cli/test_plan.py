@@ -56,6 +56,8 @@ def test_json_has_the_documented_shape(planner: Any) -> None:
     assert sum(plan["memory"]["items"].values()) == pytest.approx(plan["memory"]["peak_bytes"])
     assert plan["memory"]["peak_bytes"] <= plan["memory"]["usable_bytes"]
     assert plan["iter_time_s_lower"] <= plan["iter_time_s"] <= plan["iter_time_s_upper"]
+    assert plan["iter_time_s_overlapped"] <= plan["iter_time_s"] <= plan["iter_time_s_serial"]
+    assert len(plan["evidence"]["runs"]) == 3
     search = answer["search"]
     total = search["fitting"] + sum(search["dropped"].values())
     assert search["configurations"] == total

@@ -1,0 +1,165 @@
+"""The published runs nearest to a plan, and how far the model was off on each of them."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from planner.cost.context import Context
+from planner.layers.parameters import count_active_parameters, count_parameters
+from planner.spec.strategy import Strategy
+from planner.units import Array, Mask
+
+MAX_RUNS = 3
+NEAR_OCTAVES = 6.0
+"""Runs farther away say nothing about a plan."""
+OCTAVE_WEIGHTS = {
+    "params": 0.5,
+    "active_params": 0.5,
+    "gpus": 0.5,
+    "tp": 0.5,
+    "pp": 0.5,
+    "cp": 0.5,
+    "ep": 0.5,
+}
+"""What a factor of two counts."""
+OTHER_OCTAVES = {"kind": 4.0, "framework": 2.0, "precision": 1.0, "profile": 0.5}
+"""What another name counts: dense or mixture, framework, precision, generation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedRun:
+    """One row of evidence.csv: a run as it was configured, predicted and measured."""
+
+    id: str
+    model: str
+    kind: str
+    params: int
+    active_params: int
+    accelerator: str
+    vendor: str
+    architecture: str
+    gpus: int
+    dp: int
+    tp: int
+    pp: int
+    cp: int
+    ep: int
+    zero_stage: int
+    precision: str
+    framework: str
+    profile: str
+    predicted_s: float
+    measured_s: float
+    memory_error: float | None
+    """Predicted over measured peak, minus one; None where no peak was published."""
+    source: str
+    where: str
+
+    @property
+    def time_error(self) -> float:
+        """Predicted over measured iteration time, minus one."""
+        return self.predicted_s / self.measured_s - 1.0
+
+
+COLUMNS = tuple(field.name for field in fields(PublishedRun))
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("params", "active_params", "gpus", "dp", "tp", "pp", "cp", "ep"), int),
+    "zero_stage": int,
+    **dict.fromkeys(("predicted_s", "measured_s"), float),
+    "memory_error": lambda text: float(text) if text else None,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Near:
+    """A published run and its distance from a plan, in octaves."""
+
+    run: PublishedRun
+    octaves: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """The nearest runs, nearest first; ``note`` says what they are not."""
+
+    runs: tuple[Near, ...]
+    note: str = ""
+
+
+@cache
+def published_runs() -> tuple[PublishedRun, ...]:
+    """All rows of evidence.csv."""
+    path = resources.files("planner.frameworks").joinpath("evidence.csv")
+    rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+    return tuple(
+        PublishedRun(**{name: _READERS.get(name, str)(row[name]) for name in COLUMNS})
+        for row in rows
+    )
+
+
+@cache
+def _column(name: str) -> Array:
+    return np.array([getattr(run, name) for run in published_runs()])
+
+
+def distances(context: Context, strategy: Strategy) -> Array:
+    """Octaves between a plan and every published run.
+
+    ``Σ_i w_i |log2(plan_i / run_i)| + Σ_j p_j [plan_j ≠ run_j]`` with OCTAVE_WEIGHTS w over
+    sizes and degrees, and OTHER_OCTAVES p over names. Hardware is not among them: it decides
+    which runs are looked at.
+    """
+    plan = {
+        "params": count_parameters(context.model),
+        "active_params": count_active_parameters(context.model),
+        "gpus": strategy.num_gpus,
+        **{name: getattr(strategy, name) for name in ("tp", "pp", "cp", "ep")},
+        "kind": context.model.kind,
+        "framework": context.traits.name,
+        "precision": context.job.precision,
+        "profile": context.traits.profile,
+    }
+    total = np.zeros(len(published_runs()))
+    for name, weight in OCTAVE_WEIGHTS.items():
+        total = total + weight * np.abs(np.log2(plan[name] / _column(name)))
+    for name, octaves in OTHER_OCTAVES.items():
+        total = total + octaves * (_column(name) != plan[name])
+    return total
+
+
+def _same_layout(run: PublishedRun) -> tuple[object, ...]:
+    """What two runs share that would say the same twice."""
+    names = ("source", "model", "accelerator", "gpus", "framework", "tp", "pp", "cp", "ep")
+    return tuple(getattr(run, name) for name in names)
+
+
+def _nearest(among: Mask, octaves: Array) -> tuple[Near, ...]:
+    """At most MAX_RUNS runs of different layouts, none farther than NEAR_OCTAVES."""
+    kept: dict[tuple[object, ...], Near] = {}
+    for index in np.argsort(octaves, kind="stable").tolist():
+        if among[index] and octaves[index] <= NEAR_OCTAVES and len(kept) < MAX_RUNS:
+            run = published_runs()[index]
+            kept.setdefault(_same_layout(run), Near(run=run, octaves=float(octaves[index])))
+    return tuple(kept.values())
+
+
+def evidence(context: Context, strategy: Strategy) -> Evidence:
+    """The nearest published runs on this accelerator, else on its vendor's generation."""
+    accelerator = context.cluster.accelerator
+    octaves = distances(context, strategy)
+    same = _column("accelerator") == accelerator.name
+    runs = _nearest(same, octaves)
+    if runs:
+        return Evidence(runs=runs)
+    near = " is near" if same.any() else ""
+    note = f"no published run on {accelerator.name}{near}"
+    kin = (_column("vendor") == accelerator.vendor) & bool(accelerator.architecture)
+    kin &= (_column("architecture") == accelerator.architecture) & ~same
+    runs = _nearest(kin, octaves)
+    return Evidence(runs=runs, note=f"{note}; {accelerator.architecture} instead" if runs else note)

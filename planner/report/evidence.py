@@ -1,0 +1,57 @@
+"""What a plan's estimate rests on: the range of its regime, and the nearest published runs."""
+
+from dataclasses import asdict
+from typing import Any
+
+from planner.cost.context import Context
+from planner.cost.estimate import Estimate
+from planner.plans.evidence import Evidence, PublishedRun, evidence
+from planner.spec.strategy import Strategy
+from planner.units import format_seconds
+
+
+def range_text(estimate: Estimate) -> str:
+    """Lower to upper iteration time."""
+    lower, upper = estimate.iter_time_s_lower, estimate.iter_time_s_upper
+    return f"{format_seconds(lower)} to {format_seconds(upper)}"
+
+
+def range_line(estimate: Estimate) -> str:
+    """Where 80 % of runs of its regime would lie."""
+    return f"Eight of ten such runs take {range_text(estimate)} ({estimate.regime})."
+
+
+def _layout(run: PublishedRun) -> str:
+    """Degrees of a run; context and expert parallelism where used."""
+    names = ["tp", "pp", "dp", *(name for name in ("cp", "ep") if getattr(run, name) > 1)]
+    return " ".join(f"{name}{getattr(run, name)}" for name in names)
+
+
+def _run_text(run: PublishedRun, context: Context) -> str:
+    """One run: what it was, what of it differs by name, and the model's errors there."""
+    names = ((run.framework, context.traits.name), (run.precision, context.job.precision))
+    other = [name for name, ours in names if name != ours]
+    what = ", ".join([run.model, f"{run.gpus:,} {run.accelerator}", _layout(run), *other])
+    memory = "" if run.memory_error is None else f", memory {100.0 * run.memory_error:+.1f} %"
+    return f"{what}: time {100.0 * run.time_error:+.1f} %{memory}"
+
+
+def evidence_line(context: Context, strategy: Strategy) -> str:
+    """The nearest published runs and how far predictions were off there, in one line."""
+    found = evidence(context, strategy)
+    parts = [found.note] if found.note else []
+    if found.runs:
+        runs = "; ".join(_run_text(near.run, context) for near in found.runs)
+        parts.append(f"nearest published runs, predicted over measured: {runs}")
+    return f"evidence: {'; '.join(parts)}"
+
+
+def evidence_dict(found: Evidence) -> dict[str, Any]:
+    """The same as plain data, with the sources."""
+    return {
+        "note": found.note,
+        "runs": [
+            {**asdict(near.run), "time_error": near.run.time_error, "octaves": near.octaves}
+            for near in found.runs
+        ],
+    }
