@@ -48,6 +48,13 @@ def bucket_elements(
     return np.minimum(np.where(wanted > 0, wanted, layer_params), chunk_params)
 
 
+def gathered_weight_bytes(context: Context) -> float:
+    """Bytes per weight gathered under stage 3: fewer where the framework casts to fp8 first."""
+    in_fp8 = context.job.precision in ("fp8", "fp8_block", "mxfp8")
+    states = context.traits.states
+    return states.fp8_gathered_weight_bytes if in_fp8 else GATHERED_WEIGHT_BYTES
+
+
 def _seconds_per_param(
     collective: Collective,
     params: Array,
@@ -68,7 +75,8 @@ def data_parallel_costs(
 ) -> DataParallelCosts:
     """Price gradient reduction and weight gathering per parameter on ``group``.
 
-    Stage 0: one all-reduce of gradients. Stages 1-2: reduce-scatter, and all-gather of weights.
+    Stage 0: one all-reduce of gradients. Stages 1-2: reduce-scatter (stage 1 of some frameworks
+    all-reduces, ``scatters_gradients``), and all-gather of weights.
     Stage 2 with ``reduces_every_micro_batch`` and stage 3 repeat the reduction each micro-batch;
     stage 3 gathers twice each micro-batch, or once an iteration where it does not reshard under
     pipelining (arXiv 1910.02054, section 7; arXiv 2304.11277, section 3). Replicas of the
@@ -79,13 +87,14 @@ def data_parallel_costs(
     states, cluster = context.traits.states, context.cluster
     stage = strategy.zero_stage
     wire, weights = states.gradient_reduce_bytes, GATHERED_WEIGHT_BYTES
+    layer_weights = gathered_weight_bytes(context)
     chunk_params = stage_params / strategy.vpp
     bucket = bucket_elements(context, strategy, chunk_params, layer_params)
     all_reduce = _seconds_per_param("all_reduce", bucket, wire, group, cluster)
     scatter = _seconds_per_param("reduce_scatter", bucket, wire, group, cluster)
     gather = _seconds_per_param("all_gather", bucket, weights, group, cluster)
     layer_scatter = _seconds_per_param("reduce_scatter", layer_params, wire, group, cluster)
-    layer_gather = _seconds_per_param("all_gather", layer_params, weights, group, cluster)
+    layer_gather = _seconds_per_param("all_gather", layer_params, layer_weights, group, cluster)
     replicas = group_of("dp_replicate", strategy, cluster)
     if np.any(replicas.size > 1):
         shard_bytes = wire / np.where(stage >= 1, group.size, 1.0)
@@ -98,12 +107,15 @@ def data_parallel_costs(
     backward_gather = layer_gather
     if states.zero3_secondary_weight_bytes:
         domain = group.part(group.local)
-        backward_gather = _seconds_per_param("all_gather", layer_params, weights, domain, cluster)
+        backward_gather = _seconds_per_param(
+            "all_gather", layer_params, layer_weights, domain, cluster
+        )
     whole = kept_whole(strategy, states)
     each = (stage >= 2) & states.reduces_every_micro_batch & ~whole
     gathers_each = (stage >= 3) & ~whole
+    whole_reduce = (stage == 0) | ((stage == 1) & (not states.scatters_gradients))
     return DataParallelCosts(
-        reduce=np.where(stage == 0, all_reduce, np.where(each, 0.0, scatter)),
+        reduce=np.where(whole_reduce, all_reduce, np.where(each, 0.0, scatter)),
         gather=np.where((stage >= 1) & ~gathers_each, gather, 0.0),
         layer_forward=np.where(gathers_each, layer_gather, 0.0),
         layer_backward=np.where(gathers_each, backward_gather, 0.0)

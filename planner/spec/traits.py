@@ -42,6 +42,10 @@ class StateTraits:
     """A second copy of the weights, sharded inside the scale-up domain, for backward's gathers."""
     gradient_reduce_bytes: float
     """Bytes per gradient element on the wire."""
+    scatters_gradients: bool
+    """False: stage 1 all-reduces whole gradients all the same."""
+    fp8_gathered_weight_bytes: float
+    """Per element of a weight gathered under stage 3 in fp8 training; 2 otherwise."""
     sharded_over_cp: bool
     """The sharding group is dp x cp rather than dp."""
     gradients_made_in_backward: bool
