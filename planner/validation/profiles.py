@@ -18,8 +18,6 @@ DEDUPLICATING = ("deepep", "hybridep", "flex")
 """Expert dispatchers that send a token once to each remote domain."""
 MODULE_NAMES = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts"}
 """Spellings of recompute modules in published records."""
-ASYNC_TP_HIDDEN_FRACTION = 0.5
-"""What torchtitan's asynchronous TP hides (its ``current`` profile)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +100,7 @@ def to_setup(record: Record) -> Setup:
         traits = replace(traits, states=replace(traits.states, gradient_reduce_bytes=wire))
     if re.search(r"async-?tp", f"{record.id} {record.notes}", re.IGNORECASE):
         notes.append("asynchronous tensor parallelism as stated")
-        overlap = replace(traits.overlap, tensor_parallel_hidden_fraction=ASYNC_TP_HIDDEN_FRACTION)
+        overlap = replace(traits.overlap, tensor_parallel_overlap="ring")
         traits = replace(traits, overlap=overlap)
     traits = _with_modules(record, traits, notes)
     traits = _with_runtime(record, traits, notes)
