@@ -51,7 +51,7 @@ def _with_overlap(context: Context, *, overlaps: bool) -> Context:
     """The context with all or no communication beside computation."""
     overlap = replace(
         context.traits.overlap,
-        tensor_parallel_hidden_fraction=1.0 if overlaps else 0.0,
+        tensor_parallel_overlap="bulk" if overlaps else "none",
         overlaps_gradient_reduction=overlaps,
         overlaps_parameter_gather=overlaps,
         pipeline_p2p_overlap="all" if overlaps else "none",

@@ -14,6 +14,7 @@ from planner.cost.kernels import (
     gemm_s,
     memory_bound_s,
 )
+from planner.cost.overlap import exposed_tensor_parallel_s, interference_fraction
 from planner.cost.topology import group_of
 from planner.layers.block import (
     LayerGroup,
@@ -164,16 +165,32 @@ class Setting:
     strategy: StrategyColumns
 
 
-def _comm_items(comms: tuple[Comm, ...], setting: Setting) -> TimeItems:
-    hidden = {"tp": setting.traits.overlap.tensor_parallel_hidden_fraction}
-    cluster = setting.cluster
+def _comm_items(
+    comms: tuple[Comm, ...], setting: Setting, gemm_time: Array, chunk_time: Array
+) -> TimeItems:
+    """Collectives of an op; those of tensor parallelism beside its products, an equal share each.
+
+    All-reduces wait for the whole product: only gathers and scatters of sequence parallelism are
+    cut into chunks. ``chunk_time``: of the products, for 1/tp of their rows.
+    """
+    cluster, overlap = setting.cluster, setting.traits.overlap
+    interference = interference_fraction(overlap.communication_multiprocessors, cluster.accelerator)
+    beside = [comm.axis == "tp" and comm.collective != "all_reduce" for comm in comms]
     items: TimeItems = {}
-    for comm in comms:
+    for comm, runs_beside in zip(comms, beside, strict=True):
         group = group_of(comm.axis, setting.strategy, cluster)
-        seconds = collective_s(
+        exposed = seconds = collective_s(
             comm.collective, comm.num_bytes, group, cluster, comm.copies_per_token
         )
-        exposed = seconds * (1.0 - hidden.get(comm.axis, 0.0))
+        if runs_beside:
+            exposed = exposed_tensor_parallel_s(
+                gemm_time / sum(beside),
+                seconds,
+                chunk_time / sum(beside),
+                setting.strategy.tp,
+                overlap.tensor_parallel_overlap,
+                interference,
+            )
         items = add_items(
             items, {COMM_ITEM[comm.axis]: Duration(busy_s=seconds, exposed_s=exposed)}
         )
@@ -228,12 +245,17 @@ def _op_items(
     kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
     precision = op_precision(op, setting.job)
     gemm_time = ZERO + sum(gemm_seconds(gemm, accelerator, precision) for gemm in op.gemms)
+    chunk_time = ZERO
+    if setting.traits.overlap.tensor_parallel_overlap == "ring":
+        tp = setting.strategy.tp
+        chunks = [replace(gemm, m=gemm.m / tp) for gemm in op.gemms]
+        chunk_time = ZERO + sum(gemm_seconds(gemm, accelerator, precision) for gemm in chunks)
     traffic = _compute("memory_bound", memory_bound_s(traffic_bytes, accelerator))
     items = add_items(_compute(kernel, gemm_time), traffic)
     if op.attention:
         attention = attention_seconds(op.attention, accelerator)
         items = add_items(items, _compute("attention", attention))
-    return add_items(items, _comm_items(comms, setting))
+    return add_items(items, _comm_items(comms, setting, gemm_time, chunk_time))
 
 
 def _with_launch_floor(group: LayerGroup, items: TimeItems, floor_s: float) -> TimeItems:

@@ -81,28 +81,28 @@ def exposed_buckets_s(
 def exposed_tensor_parallel_s(
     compute_s: Array,
     comm_s: Array,
+    chunk_s: Array,
     num_chunks: Array,
-    launch_s: float,
     overlap: TensorParallelOverlap,
     interference: float,
 ) -> Array:
     """Exposed seconds of a collective before or after a matrix product that takes ``compute_s``.
 
     none: all. bulk: beside a product that does not need it (:func:`exposed_beside_s`). ring: the
-    product is cut in c chunks, as many as ranks; each chunk computes while the next travels, so
-    the product's own chunk shows no communication and c - 1 chunks hide it:
-    ``max(comm - (1 - 1/c) · compute, 0) + (c - 1) · launch``. Ring exchange uses copy engines or
-    one multiprocessor, hence no interference; never more than none. Source: Wang et al., ASPLOS
-    2023, section 4; Transformer Engine, comm_gemm_overlap (ring exchange: num_sm 1). Excludes
-    tiles wasted by smaller products.
+    product is cut into c chunks, as many as ranks; all but the own one travel, each while another
+    computes: ``max(comm, (c - 1) · chunk) + chunk - compute``, where c chunks take longer than
+    one product. Never more than none: such products are left whole. Ring exchange uses copy
+    engines or one multiprocessor, hence no interference. Source: Wang et al., ASPLOS 2023,
+    section 4; Transformer Engine, comm_gemm_overlap (ring exchange: num_sm 1); formula derived.
+    Excludes slower links for single exchanges than for a whole collective.
     """
     if overlap == "none":
         return np.asarray(comm_s)
     if overlap == "bulk":
         return exposed_beside_s(compute_s, comm_s, interference)
     chunks = np.maximum(num_chunks, 1.0)
-    left = np.maximum(comm_s - (1.0 - 1.0 / chunks) * compute_s, 0.0)
-    return np.minimum(left + (chunks - 1.0) * launch_s, comm_s)
+    ring_s = np.maximum(comm_s, (chunks - 1.0) * chunk_s) + chunk_s
+    return np.clip(ring_s - compute_s, 0.0, comm_s)
 
 
 def exposed_all_to_all_s(

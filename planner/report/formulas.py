@@ -47,7 +47,6 @@ MEANINGS: Mapping[str, str] = {
     "kernels.mlp_backward_bytes_plain": "The same in backward.",
     "kernels.mlp_backward_bytes_gated": "The same in backward.",
     "kernels.memory_bound_multiplier": "Real over counted traffic of element-wise kernels.",
-    "overlap.tensor_parallel_hidden_fraction": "Share of tensor-parallel collectives hidden.",
     "overheads.context_bytes": "Device context and loaded libraries.",
     "support.tp": "Tensor parallelism.",
     "support.pp": "Pipeline parallelism.",

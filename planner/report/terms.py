@@ -94,8 +94,13 @@ TERMS: tuple[Term, ...] = (
     ),
     Term(
         prefix="time.tensor_parallel",
-        functions=(attention.tp_entry_comms, attention.tp_exit_comms, *_RING),
-        inputs=("strategy.tp", *_SCALE_UP, "traits.overlap.tensor_parallel_hidden_fraction"),
+        functions=(
+            attention.tp_entry_comms,
+            attention.tp_exit_comms,
+            overlap.exposed_tensor_parallel_s,
+            *_RING,
+        ),
+        inputs=("strategy.tp", *_SCALE_UP, "traits.overlap.tensor_parallel_overlap"),
     ),
     Term(
         prefix="time.context_parallel",

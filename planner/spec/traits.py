@@ -153,7 +153,9 @@ class RecomputeTraits:
 class OverlapTraits:
     """How much communication runs beside computation."""
 
-    tensor_parallel_hidden_fraction: float
+    tensor_parallel_overlap: Literal["none", "bulk", "ring"]
+    """Gathers and scatters of sequence parallelism run beside a product that does not need them,
+    or beside the chunks of the one that does."""
     overlaps_gradient_reduction: bool
     """Buckets of gradients are reduced while backward makes the next ones."""
     overlaps_parameter_gather: bool

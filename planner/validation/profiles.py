@@ -20,8 +20,6 @@ GRAPH_SHARES = {"attn": 0.2, "moe_router": 0.05, "moe_preprocess": 0.05}
 """Of a mixture layer's kernels, by what --cuda-graph-scope captures: counted in the modules."""
 MODULE_NAMES = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts"}
 """Spellings of recompute modules in published records."""
-ASYNC_TP_HIDDEN_FRACTION = 0.5
-"""What torchtitan's asynchronous TP hides (its ``current`` profile)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +102,7 @@ def to_setup(record: Record) -> Setup:
         traits = replace(traits, states=replace(traits.states, gradient_reduce_bytes=wire))
     if re.search(r"async-?tp", f"{record.id} {record.notes}", re.IGNORECASE):
         notes.append("asynchronous tensor parallelism as stated")
-        overlap = replace(traits.overlap, tensor_parallel_hidden_fraction=ASYNC_TP_HIDDEN_FRACTION)
+        overlap = replace(traits.overlap, tensor_parallel_overlap="ring")
         traits = replace(traits, overlap=overlap)
     traits = _with_modules(record, traits, notes)
     traits = _with_runtime(record, traits, notes)

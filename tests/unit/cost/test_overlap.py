@@ -192,24 +192,28 @@ def test_the_fill_of_a_pass_is_paid_once_whatever_the_layers(
     assert model.link_s[1] > model.link_s[0]
 
 
-def test_ring_exchange_hides_all_but_what_outlasts_the_other_chunks() -> None:
-    # 4 chunks: 3 of 4 parts of an 8 s product hide 6 s of 7; one second and 3 launches show.
-    shown = exposed_tensor_parallel_s(scalar(8.0), scalar(7.0), scalar(4.0), 0.01, "ring", 0.2)
-    assert shown == pytest.approx(1.03)
+def test_ring_exchange_shows_one_chunk_where_communication_is_the_longer() -> None:
+    # 4 chunks of 2 s: 8 s in all. 7 s of communication outlast three chunks by 1 s; 5 s do not.
+    comm = np.array([7.0, 5.0])
+    args = scalar(8.0), comm, scalar(2.0), scalar(4.0)
+    assert exposed_tensor_parallel_s(*args, "ring", 0.2).tolist() == [1.0, 0.0]
+    # Chunks of 2.5 s waste 2 s.
+    args = scalar(8.0), comm, scalar(2.5), scalar(4.0)
+    assert exposed_tensor_parallel_s(*args, "ring", 0.2).tolist() == [2.0, 2.0]
 
 
 def test_bulk_overlap_pays_interference_and_none_pays_all() -> None:
-    args = scalar(8.0), scalar(5.0), scalar(4.0), 0.01
+    args = scalar(8.0), scalar(5.0), scalar(2.0), scalar(4.0)
     assert exposed_tensor_parallel_s(*args, "bulk", 0.2) == pytest.approx(1.0)
     assert exposed_tensor_parallel_s(*args, "none", 0.2) == 5.0
 
 
 @pytest.mark.parametrize("mode", get_args(TensorParallelOverlap))
-@given(compute=SECONDS, comm=SECONDS, chunks=st.integers(1, 16))
+@given(compute=SECONDS, comm=SECONDS, chunk=SECONDS, chunks=st.integers(1, 16))
 def test_no_tensor_parallel_overlap_costs_more_than_none(
-    mode: TensorParallelOverlap, compute: float, comm: float, chunks: int
+    mode: TensorParallelOverlap, compute: float, comm: float, chunk: float, chunks: int
 ) -> None:
-    args = scalar(compute), scalar(comm), scalar(float(chunks)), 1e-5
+    args = scalar(compute), scalar(comm), scalar(chunk), scalar(float(chunks))
     shown = float(exposed_tensor_parallel_s(*args, mode, 0.2))
     assert 0.0 <= shown <= comm * (1 + 1e-12)
 
@@ -219,3 +223,19 @@ def test_an_all_to_all_hides_behind_what_its_mode_puts_beside_it() -> None:
     assert exposed_all_to_all_s(comm, shared, other, "none", 0.15) == 4.0
     assert exposed_all_to_all_s(comm, shared, other, "shared_expert", 0.15) == 3.0
     assert exposed_all_to_all_s(comm, shared, other, "batches", 0.15) == pytest.approx(0.6)
+
+
+def test_ring_exchange_needs_sequence_parallelism(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    def exposed(mode: str) -> list[float]:
+        context = context_of(model="llama3.1-8b")
+        overlap = replace(context.traits.overlap, tensor_parallel_overlap=mode)
+        context = replace(context, traits=replace(context.traits, overlap=overlap))
+        costs = build_parts(
+            context, columns_of(tp=4, micro_batch=8, sequence_parallel=[0, 1])
+        ).costs
+        return costs.at(costs.forward["tensor_parallel"].exposed_s).tolist()
+
+    assert exposed("ring")[0] == exposed("none")[0]
+    assert exposed("ring")[1] < 0.5 * exposed("none")[1]
