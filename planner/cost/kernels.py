@@ -159,12 +159,14 @@ def aligned_fraction(gemm: Gemm) -> Array:
     """Share of the rate that the divisibility of the weight's sides by powers of two leaves.
 
     The sides lie along rows in all three products of a linear layer; tokens never do. Batched
-    products of activations suffer where k is no multiple of 8. Dimensionless, shape of the
+    products of activations suffer where any side is no multiple of 8: 16 bytes of a row. Dimensionless, shape of the
     product's columns. Source: ALIGNED_FRACTIONS, UNALIGNED_BATCH_FRACTION.
     """
     n, k = (np.rint(np.asarray(size)).astype(np.int64) for size in (gemm.n, gemm.k))
     if not gemm.has_weight:
-        return np.where(k % 8 == 0, 1.0, UNALIGNED_BATCH_FRACTION)
+        m = np.rint(np.asarray(gemm.m)).astype(np.int64)
+        aligned = (m % 8 == 0) & (n % 8 == 0) & (k % 8 == 0)
+        return np.where(aligned, 1.0, UNALIGNED_BATCH_FRACTION)
     unit = np.gcd(np.gcd(n, k), 64)
     return np.asarray(np.interp(np.log2(unit), ALIGNMENTS, ALIGNED_FRACTIONS))
 

@@ -1,21 +1,18 @@
 """What one layer, the embedding and the head cost per micro-batch, on distinct layer shapes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
-from planner.cost.collectives import collective_s
-from planner.cost.kernels import (
-    flash_attention_backward_s,
-    flash_attention_forward_s,
-    gemm_backward_s,
-    gemm_s,
-    memory_bound_s,
+from planner.cost.layer_time import (
+    Setting,
+    TimeItems,
+    add_items,
+    exposed_s,
+    layer_passes,
+    op_backward,
+    op_forward,
 )
-from planner.cost.overlap import exposed_tensor_parallel_s, interference_fraction
-from planner.cost.topology import group_of
 from planner.layers.block import (
     LayerGroup,
     embedding_op,
@@ -23,67 +20,13 @@ from planner.layers.block import (
     layer_groups,
     padded_vocab_size,
 )
-from planner.layers.op import (
-    ELEMENT_BYTES,
-    ZERO,
-    Comm,
-    FlashAttention,
-    Gemm,
-    LayerShape,
-    Op,
-    total_bytes,
-)
-from planner.spec.cluster import AcceleratorSpec, ClusterSpec
-from planner.spec.job import JobSpec, Precision
+from planner.layers.op import ELEMENT_BYTES, ZERO, LayerShape, Op, total_bytes
+from planner.spec.cluster import ClusterSpec
+from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import FrameworkTraits, under_precision
 from planner.units import Array, Index
-
-COMM_ITEM = {"tp": "tensor_parallel", "cp": "context_parallel", "ep": "expert_parallel"}
-COMM_ITEMS = ("tensor_parallel", "context_parallel", "expert_parallel")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Duration:
-    """Seconds a resource is busy, and seconds by which the iteration grows because of it."""
-
-    busy_s: Array
-    exposed_s: Array
-
-    def scaled(self, factor: Array | float) -> "Duration":
-        """Return both parts times ``factor``."""
-        return Duration(busy_s=self.busy_s * factor, exposed_s=self.exposed_s * factor)
-
-
-TimeItems = dict[str, Duration]
-
-
-def add_items(*parts: TimeItems) -> TimeItems:
-    """Add durations item by item."""
-    total: TimeItems = {}
-    for part in parts:
-        for name, duration in part.items():
-            old = total.get(name)
-            total[name] = (
-                duration
-                if old is None
-                else Duration(
-                    busy_s=old.busy_s + duration.busy_s,
-                    exposed_s=old.exposed_s + duration.exposed_s,
-                )
-            )
-    return total
-
-
-def scale_items(items: TimeItems, factor: Array | float) -> TimeItems:
-    """Multiply every duration."""
-    return {name: duration.scaled(factor) for name, duration in items.items()}
-
-
-def exposed_s(items: TimeItems) -> Array:
-    """Sum of exposed seconds."""
-    return ZERO + sum(duration.exposed_s for duration in items.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,131 +98,10 @@ class LayerCosts:
         return self.at(exposed_s(items))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What pricing an op needs beside the op."""
-
-    job: JobSpec
-    cluster: ClusterSpec
-    traits: FrameworkTraits
-    strategy: StrategyColumns
-
-
-def _comm_items(
-    comms: tuple[Comm, ...], setting: Setting, gemm_time: Array, chunk_time: Array
-) -> TimeItems:
-    """Collectives of an op; those of tensor parallelism beside its products, an equal share each.
-
-    All-reduces wait for the whole product: only gathers and scatters of sequence parallelism are
-    cut into chunks. ``chunk_time``: of the products, for 1/tp of their rows.
-    """
-    cluster, overlap = setting.cluster, setting.traits.overlap
-    interference = interference_fraction(overlap.communication_multiprocessors, cluster.accelerator)
-    beside = [comm.axis == "tp" and comm.collective != "all_reduce" for comm in comms]
-    items: TimeItems = {}
-    for comm, runs_beside in zip(comms, beside, strict=True):
-        group = group_of(comm.axis, setting.strategy, cluster)
-        exposed = seconds = collective_s(
-            comm.collective, comm.num_bytes, group, cluster, comm.copies_per_token
-        )
-        if runs_beside:
-            exposed = exposed_tensor_parallel_s(
-                gemm_time / sum(beside),
-                seconds,
-                chunk_time / sum(beside),
-                setting.strategy.tp,
-                overlap.tensor_parallel_overlap,
-                interference,
-            )
-        items = add_items(
-            items, {COMM_ITEM[comm.axis]: Duration(busy_s=seconds, exposed_s=exposed)}
-        )
-    return items
-
-
-def _compute(name: str, seconds: Array) -> TimeItems:
-    return {name: Duration(busy_s=seconds, exposed_s=seconds)}
-
-
-def op_precision(op: Op, job: JobSpec) -> Precision:
-    """fp8 only where weights meet activations and the recipe does not keep 16 bits."""
-    in_fp8 = all(gemm.has_weight for gemm in op.gemms) and not op.runs_in_16_bit
-    return job.precision if in_fp8 else "bf16"
-
-
-def op_forward(op: Op, setting: Setting) -> TimeItems:
-    """Forward seconds of one op by item."""
-    traffic = op.forward_bytes * setting.traits.kernels.memory_bound_multiplier
-    return _op_items(op, setting, gemm_s, flash_attention_forward_s, traffic, op.forward_comms)
-
-
-def op_backward(op: Op, setting: Setting) -> TimeItems:
-    """Backward seconds of one op by item, weight-gradient accumulation included.
-
-    It is part of the product where it costs no traffic of its own.
-    """
-    kernels = setting.traits.kernels
-    traffic = op.backward_bytes * kernels.memory_bound_multiplier
-    traffic = traffic + op.params * kernels.weight_gradient_bytes
-    accumulated = 2.0 * setting.traits.states.gradient_bytes
-    gemms_s = partial(
-        gemm_backward_s,
-        weight_gradient_bytes=ELEMENT_BYTES if kernels.weight_gradient_bytes else accumulated,
-    )
-    return _op_items(op, setting, gemms_s, flash_attention_backward_s, traffic, op.backward_comms)
-
-
-def _op_items(
-    op: Op,
-    setting: Setting,
-    gemm_seconds: Callable[[Gemm, AcceleratorSpec, Precision], Array],
-    attention_seconds: Callable[[FlashAttention, AcceleratorSpec], Array],
-    traffic_bytes: Array,
-    comms: tuple[Comm, ...],
-) -> TimeItems:
-    """Matrix products, fused attention, memory-bound traffic and collectives of one pass.
-
-    Products without weights are unfused attention.
-    """
-    accelerator = setting.cluster.accelerator
-    kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
-    precision = op_precision(op, setting.job)
-    gemm_time = ZERO + sum(gemm_seconds(gemm, accelerator, precision) for gemm in op.gemms)
-    chunk_time = ZERO
-    if setting.traits.overlap.tensor_parallel_overlap == "ring":
-        tp = setting.strategy.tp
-        chunks = [replace(gemm, m=gemm.m / tp) for gemm in op.gemms]
-        chunk_time = ZERO + sum(gemm_seconds(gemm, accelerator, precision) for gemm in chunks)
-    traffic = _compute("memory_bound", memory_bound_s(traffic_bytes, accelerator))
-    items = add_items(_compute(kernel, gemm_time), traffic)
-    if op.attention:
-        attention = attention_seconds(op.attention, accelerator)
-        items = add_items(items, _compute("attention", attention))
-    return add_items(items, _comm_items(comms, setting, gemm_time, chunk_time))
-
-
-def _with_launch_floor(group: LayerGroup, items: TimeItems, floor_s: float) -> TimeItems:
-    """Add the time by which launching a mixture's kernels from the CPU exceeds running them."""
-    if group.name != "moe":
-        return items
-    missing = np.maximum(floor_s - exposed_s(items), 0.0)
-    return add_items(items, _compute("launch", missing))
-
-
 def _mean(kinds: tuple[LayerGroup, ...], values: list[Array]) -> Array:
     total = sum(kind.num_layers for kind in kinds)
     return ZERO + sum(
         value * (kind.num_layers / total) for kind, value in zip(kinds, values, strict=True)
-    )
-
-
-def _mean_items(kinds: tuple[LayerGroup, ...], items: list[TimeItems]) -> TimeItems:
-    total = sum(kind.num_layers for kind in kinds)
-    return add_items(
-        *(
-            scale_items(item, kind.num_layers / total)
-            for kind, item in zip(kinds, items, strict=True)
-        )
     )
 
 
@@ -320,43 +142,19 @@ def layer_costs(
     kinds = layer_groups(model, shape, traits)
     setting = Setting(job=job, cluster=cluster, traits=traits, strategy=rows)
 
-    def forward(ops: tuple[Op, ...]) -> TimeItems:
-        return add_items(*(op_forward(op, setting) for op in ops))
+    def both_ways(op: Op) -> TimeItems:
+        return add_items(op_forward(op, setting), op_backward(op, setting))
 
-    def backward(ops: tuple[Op, ...]) -> TimeItems:
-        return add_items(*(op_backward(op, setting) for op in ops))
-
-    def repeated(ops: tuple[Op, ...]) -> TimeItems:
-        return add_items(
-            *(
-                scale_items(op_forward(op, setting), op.selective_fraction)
-                for op in ops
-                if np.any(op.selective_fraction)
-            )
-        )
-
-    launched = 1.0 - kernels.cuda_graph_fraction
+    passes = layer_passes(kinds, setting)
     boundary = shape.num_tokens * model.hidden_size * ELEMENT_BYTES / shape.sp
     first = embedding_op(model, shape, traits)
     last = head_op(model, shape, traits)
     return LayerCosts(
         index=index,
         num_shapes=len(rows),
-        forward=_mean_items(
-            kinds,
-            [
-                _with_launch_floor(k, forward(k.ops), kernels.moe_launch_forward_s * launched)
-                for k in kinds
-            ],
-        ),
-        backward=_mean_items(
-            kinds,
-            [
-                _with_launch_floor(k, backward(k.ops), kernels.moe_launch_backward_s * launched)
-                for k in kinds
-            ],
-        ),
-        selective=_mean_items(kinds, [repeated(kind.ops) for kind in kinds]),
+        forward=passes.forward,
+        backward=passes.backward,
+        selective=passes.selective,
         body=_body_memory(kinds),
         lead=_lead_memory(kinds),
         num_leading=sum(kind.num_leading for kind in kinds),
@@ -370,10 +168,10 @@ def layer_costs(
         backward_bytes=_largest([total_bytes(kind.backward) for kind in kinds]),
         params=_mean(kinds, [_params(kind.ops, expert=False) for kind in kinds]),
         expert_params=_mean(kinds, [_params(kind.ops, expert=True) for kind in kinds]),
-        first=add_items(forward((first,)), backward((first,))),
+        first=both_ways(first),
         first_params=ZERO + first.params,
         first_saved_bytes=ZERO + first.saved_bytes,
-        last=add_items(forward((last,)), backward((last,))),
+        last=both_ways(last),
         last_params=ZERO + last.params,
         last_saved_bytes=ZERO + last.saved_bytes,
         largest_weight_params=_largest([_down_params(kind.ops) for kind in kinds]),

@@ -15,7 +15,7 @@ from planner.cost.build import (
     tied_embedding_s,
 )
 from planner.cost.context import Context
-from planner.cost.layer import COMM_ITEMS, Duration, TimeItems, add_items, scale_items
+from planner.cost.layer_time import COMM_ITEMS, Duration, TimeItems, add_items, scale_items
 from planner.cost.pipeline import makespan_s
 from planner.cost.stage import stage_tail_s, stage_time_s
 from planner.cost.subject import Subject

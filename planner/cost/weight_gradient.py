@@ -4,7 +4,8 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.kernels import gemm_weight_gradient_s, memory_bound_s
-from planner.cost.layer import distinct_shapes, layer_shape, op_precision
+from planner.cost.layer import distinct_shapes, layer_shape
+from planner.cost.layer_time import op_precision
 from planner.layers.block import layer_groups
 from planner.layers.op import ZERO, Op
 from planner.spec.strategy import StrategyColumns

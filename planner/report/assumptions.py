@@ -34,6 +34,16 @@ TRANSFERS: Mapping[str, str] = {
     "interleaved": "pipeline transfers overlapped where stages are interleaved",
     "all": "pipeline transfers overlapped",
 }
+TENSOR_PARALLEL: Mapping[str, str] = {
+    "none": "tensor parallelism not overlapped",
+    "bulk": "tensor parallelism beside independent products",
+    "ring": "tensor parallelism overlapped in chunks",
+}
+ALL_TO_ALL: Mapping[str, str] = {
+    "none": "expert all-to-all not overlapped",
+    "shared_expert": "expert all-to-all beside the shared expert",
+    "batches": "expert all-to-all beside another micro-batch",
+}
 LOSSES: Mapping[str, str] = {
     "fused": "fused cross-entropy",
     "compiled": "compiled cross-entropy",
@@ -66,13 +76,6 @@ def _reduction(traits: FrameworkTraits) -> str:
 def _gather(traits: FrameworkTraits) -> str:
     overlap = _overlap(overlaps=traits.overlap.overlaps_parameter_gather)
     return f"weights gathered ({overlap})"
-
-
-def _tensor_parallel(traits: FrameworkTraits) -> str:
-    hidden = traits.overlap.tensor_parallel_hidden_fraction
-    if not hidden:
-        return "tensor parallelism not overlapped"
-    return f"{hidden:.0%} of tensor-parallel communication hidden"
 
 
 def _launch(traits: FrameworkTraits) -> str:
@@ -112,7 +115,11 @@ TOPICS: tuple[Topic, ...] = (
         phrase=lambda t: "ZeRO++ shards per node" * bool(t.states.zero3_secondary_weight_bytes),
         matters=lambda _, s: s.zero_stage == 3,
     ),
-    Topic(name="tensor_parallel", phrase=_tensor_parallel, matters=lambda _, s: s.tp > 1),
+    Topic(
+        name="tensor_parallel",
+        phrase=lambda t: TENSOR_PARALLEL[t.overlap.tensor_parallel_overlap],
+        matters=lambda _, s: s.tp > 1,
+    ),
     Topic(
         name="pipeline_transfers",
         phrase=lambda t: TRANSFERS[t.overlap.pipeline_p2p_overlap],
@@ -126,6 +133,11 @@ TOPICS: tuple[Topic, ...] = (
             else "context passed round a ring"
         ),
         matters=lambda _, s: s.cp > 1,
+    ),
+    Topic(
+        name="expert_all_to_all",
+        phrase=lambda t: ALL_TO_ALL[t.overlap.expert_all_to_all_overlap],
+        matters=lambda _, s: s.ep > 1,
     ),
     Topic(
         name="dispatcher",

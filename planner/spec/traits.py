@@ -156,6 +156,9 @@ class OverlapTraits:
     tensor_parallel_overlap: Literal["none", "bulk", "ring"]
     """Gathers and scatters of sequence parallelism run beside a product that does not need them,
     or beside the chunks of the one that does."""
+    expert_all_to_all_overlap: Literal["none", "shared_expert", "batches"]
+    """Expert dispatch and combine run beside the shared expert, or beside the other pass of
+    another micro-batch."""
     overlaps_gradient_reduction: bool
     """Buckets of gradients are reduced while backward makes the next ones."""
     overlaps_parameter_gather: bool

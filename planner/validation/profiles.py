@@ -143,6 +143,11 @@ def dispatcher_of(record: Record) -> str | None:
     return str(stated) if stated else next(named, None)
 
 
+def overlaps_all_to_all(record: Record) -> bool:
+    """Whether a record states that expert communication hides behind another micro-batch."""
+    return bool(record.runtime.get("moe_a2a_overlap")) or "EP-A2A overlap on" in record.notes
+
+
 def _with_runtime(record: Record, traits: FrameworkTraits, notes: list[str]) -> FrameworkTraits:
     """Apply the record's stated CUDA graphs and expert dispatcher."""
     kernels = traits.kernels
@@ -150,6 +155,10 @@ def _with_runtime(record: Record, traits: FrameworkTraits, notes: list[str]) -> 
     if captured:
         notes.append(f"CUDA graphs replay {captured:.0%} of a mixture's launches as stated")
         kernels = replace(kernels, cuda_graph_fraction=captured)
+    if overlaps_all_to_all(record):
+        notes.append("expert all-to-all beside another micro-batch as stated")
+        overlap = replace(traits.overlap, expert_all_to_all_overlap="batches")
+        traits = replace(traits, overlap=overlap)
     dispatcher = dispatcher_of(record)
     if dispatcher:
         notes.append(f"expert dispatcher {dispatcher} as stated")

@@ -1,0 +1,270 @@
+"""Seconds of one layer's ops per pass: kernels, collectives and what of them shows."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from planner.cost.collectives import collective_s
+from planner.cost.kernels import (
+    flash_attention_backward_s,
+    flash_attention_forward_s,
+    gemm_backward_s,
+    gemm_s,
+    memory_bound_s,
+)
+from planner.cost.overlap import (
+    exposed_all_to_all_s,
+    exposed_tensor_parallel_s,
+    interference_fraction,
+)
+from planner.cost.topology import group_of
+from planner.layers.block import LayerGroup
+from planner.layers.op import ELEMENT_BYTES, ZERO, Comm, FlashAttention, Gemm, Op
+from planner.spec.cluster import AcceleratorSpec, ClusterSpec
+from planner.spec.job import JobSpec, Precision
+from planner.spec.strategy import StrategyColumns
+from planner.spec.traits import FrameworkTraits
+from planner.units import Array
+
+COMM_ITEM = {"tp": "tensor_parallel", "cp": "context_parallel", "ep": "expert_parallel"}
+COMM_ITEMS = ("tensor_parallel", "context_parallel", "expert_parallel")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duration:
+    """Seconds a resource is busy, and seconds by which the iteration grows because of it."""
+
+    busy_s: Array
+    exposed_s: Array
+
+    def scaled(self, factor: Array | float) -> "Duration":
+        """Return both parts times ``factor``."""
+        return Duration(busy_s=self.busy_s * factor, exposed_s=self.exposed_s * factor)
+
+
+TimeItems = dict[str, Duration]
+OpPrice = Callable[[Op, "Setting"], TimeItems]
+
+
+def add_items(*parts: TimeItems) -> TimeItems:
+    """Add durations item by item."""
+    total: TimeItems = {}
+    for part in parts:
+        for name, duration in part.items():
+            old = total.get(name)
+            total[name] = (
+                duration
+                if old is None
+                else Duration(
+                    busy_s=old.busy_s + duration.busy_s,
+                    exposed_s=old.exposed_s + duration.exposed_s,
+                )
+            )
+    return total
+
+
+def scale_items(items: TimeItems, factor: Array | float) -> TimeItems:
+    """Multiply every duration."""
+    return {name: duration.scaled(factor) for name, duration in items.items()}
+
+
+def exposed_s(items: TimeItems) -> Array:
+    """Sum of exposed seconds."""
+    return ZERO + sum(duration.exposed_s for duration in items.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What pricing an op needs beside the op."""
+
+    job: JobSpec
+    cluster: ClusterSpec
+    traits: FrameworkTraits
+    strategy: StrategyColumns
+
+
+def _comm_items(
+    comms: tuple[Comm, ...], setting: Setting, gemm_time: Array, chunk_time: Array
+) -> TimeItems:
+    """Collectives of an op; those of tensor parallelism beside its products, an equal share each.
+
+    All-reduces wait for the whole product: only gathers and scatters of sequence parallelism are
+    cut into chunks. ``chunk_time``: of the products, for 1/tp of their rows.
+    """
+    cluster, overlap = setting.cluster, setting.traits.overlap
+    interference = interference_fraction(overlap.communication_multiprocessors, cluster.accelerator)
+    beside = [comm.axis == "tp" and comm.collective != "all_reduce" for comm in comms]
+    items: TimeItems = {}
+    for comm, runs_beside in zip(comms, beside, strict=True):
+        group = group_of(comm.axis, setting.strategy, cluster)
+        exposed = seconds = collective_s(
+            comm.collective, comm.num_bytes, group, cluster, comm.copies_per_token
+        )
+        if runs_beside:
+            exposed = exposed_tensor_parallel_s(
+                gemm_time / sum(beside),
+                seconds,
+                chunk_time / sum(beside),
+                setting.strategy.tp,
+                overlap.tensor_parallel_overlap,
+                interference,
+            )
+        items = add_items(
+            items, {COMM_ITEM[comm.axis]: Duration(busy_s=seconds, exposed_s=exposed)}
+        )
+    return items
+
+
+def _compute(name: str, seconds: Array) -> TimeItems:
+    return {name: Duration(busy_s=seconds, exposed_s=seconds)}
+
+
+def op_precision(op: Op, job: JobSpec) -> Precision:
+    """fp8 only where weights meet activations and the recipe does not keep 16 bits."""
+    in_fp8 = all(gemm.has_weight for gemm in op.gemms) and not op.runs_in_16_bit
+    return job.precision if in_fp8 else "bf16"
+
+
+def op_forward(op: Op, setting: Setting) -> TimeItems:
+    """Forward seconds of one op by item."""
+    traffic = op.forward_bytes * setting.traits.kernels.memory_bound_multiplier
+    return _op_items(op, setting, gemm_s, flash_attention_forward_s, traffic, op.forward_comms)
+
+
+def op_backward(op: Op, setting: Setting) -> TimeItems:
+    """Backward seconds of one op by item, weight-gradient accumulation included.
+
+    It is part of the product where it costs no traffic of its own.
+    """
+    kernels = setting.traits.kernels
+    traffic = op.backward_bytes * kernels.memory_bound_multiplier
+    traffic = traffic + op.params * kernels.weight_gradient_bytes
+    accumulated = 2.0 * setting.traits.states.gradient_bytes
+    gemms_s = partial(
+        gemm_backward_s,
+        weight_gradient_bytes=ELEMENT_BYTES if kernels.weight_gradient_bytes else accumulated,
+    )
+    return _op_items(op, setting, gemms_s, flash_attention_backward_s, traffic, op.backward_comms)
+
+
+def _op_items(
+    op: Op,
+    setting: Setting,
+    gemm_seconds: Callable[[Gemm, AcceleratorSpec, Precision], Array],
+    attention_seconds: Callable[[FlashAttention, AcceleratorSpec], Array],
+    traffic_bytes: Array,
+    comms: tuple[Comm, ...],
+) -> TimeItems:
+    """Matrix products, fused attention, memory-bound traffic and collectives of one pass.
+
+    Products without weights are unfused attention.
+    """
+    accelerator = setting.cluster.accelerator
+    kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
+    precision = op_precision(op, setting.job)
+    gemm_time = ZERO + sum(gemm_seconds(gemm, accelerator, precision) for gemm in op.gemms)
+    chunk_time = ZERO
+    if setting.traits.overlap.tensor_parallel_overlap == "ring":
+        tp = setting.strategy.tp
+        chunks = [replace(gemm, m=gemm.m / tp) for gemm in op.gemms]
+        chunk_time = ZERO + sum(gemm_seconds(gemm, accelerator, precision) for gemm in chunks)
+    traffic = _compute("memory_bound", memory_bound_s(traffic_bytes, accelerator))
+    items = add_items(_compute(kernel, gemm_time), traffic)
+    if op.attention:
+        attention = attention_seconds(op.attention, accelerator)
+        items = add_items(items, _compute("attention", attention))
+    return add_items(items, _comm_items(comms, setting, gemm_time, chunk_time))
+
+
+def _all_ops(ops: Iterable[Op], setting: Setting, price: OpPrice) -> TimeItems:
+    return add_items(*(price(op, setting) for op in ops))
+
+
+def _shared_expert_s(group: LayerGroup, setting: Setting, price: OpPrice) -> Array:
+    ops = (op for op in group.ops if op.name.startswith("shared_expert"))
+    return exposed_s(_all_ops(ops, setting, price))
+
+
+def _with_expert_overlap(
+    group: LayerGroup, forward: TimeItems, backward: TimeItems, setting: Setting
+) -> tuple[TimeItems, TimeItems]:
+    """Hide expert dispatch and combine behind the shared expert or another micro-batch's pass."""
+    overlap = setting.traits.overlap
+    mode, item = overlap.expert_all_to_all_overlap, "expert_parallel"
+    if mode == "none" or item not in forward:
+        return forward, backward
+    interference = interference_fraction(
+        overlap.communication_multiprocessors, setting.cluster.accelerator
+    )
+    computing = [exposed_s(items) - items[item].exposed_s for items in (backward, forward)]
+    passes = zip((forward, backward), (op_forward, op_backward), computing, strict=True)
+    hidden = []
+    for items, price, other_s in passes:
+        busy = items[item].busy_s
+        shared_s = _shared_expert_s(group, setting, price) if mode == "shared_expert" else ZERO
+        shown = exposed_all_to_all_s(busy, shared_s, other_s, mode, interference)
+        hidden.append(items | {item: Duration(busy_s=busy, exposed_s=shown)})
+    return hidden[0], hidden[1]
+
+
+def _with_launch_floor(group: LayerGroup, items: TimeItems, floor_s: float) -> TimeItems:
+    """Add the time by which launching a mixture's kernels from the CPU exceeds running them."""
+    if group.name != "moe":
+        return items
+    missing = np.maximum(floor_s - exposed_s(items), 0.0)
+    return add_items(items, _compute("launch", missing))
+
+
+def _mean_items(kinds: tuple[LayerGroup, ...], items: list[TimeItems]) -> TimeItems:
+    total = sum(kind.num_layers for kind in kinds)
+    return add_items(
+        *(
+            scale_items(item, kind.num_layers / total)
+            for kind, item in zip(kinds, items, strict=True)
+        )
+    )
+
+
+def _passes(group: LayerGroup, setting: Setting) -> tuple[TimeItems, TimeItems]:
+    """Forward and backward of one layer of a kind: overlapped, then held up by its launches."""
+    kernels = setting.traits.kernels
+    forward = _all_ops(group.ops, setting, op_forward)
+    backward = _all_ops(group.ops, setting, op_backward)
+    forward, backward = _with_expert_overlap(group, forward, backward, setting)
+    launched = 1.0 - kernels.cuda_graph_fraction
+    return (
+        _with_launch_floor(group, forward, kernels.moe_launch_forward_s * launched),
+        _with_launch_floor(group, backward, kernels.moe_launch_backward_s * launched),
+    )
+
+
+def _repeated(group: LayerGroup, setting: Setting) -> TimeItems:
+    """What selective recomputation repeats of a forward."""
+    return add_items(
+        *(
+            scale_items(op_forward(op, setting), op.selective_fraction)
+            for op in group.ops
+            if np.any(op.selective_fraction)
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerPasses:
+    """Mean layer of a model: its forward, its backward, what selective recomputation repeats."""
+
+    forward: TimeItems
+    backward: TimeItems
+    selective: TimeItems
+
+
+def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses:
+    """Price the passes of every kind of layer, averaged over the layers."""
+    passes = [_passes(kind, setting) for kind in kinds]
+    return LayerPasses(
+        forward=_mean_items(kinds, [forward for forward, _ in passes]),
+        backward=_mean_items(kinds, [backward for _, backward in passes]),
+        selective=_mean_items(kinds, [_repeated(kind, setting) for kind in kinds]),
+    )
