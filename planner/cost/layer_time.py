@@ -110,6 +110,7 @@ def _comm_items(
                 setting.strategy.tp,
                 overlap.tensor_parallel_overlap,
                 interference,
+                overlap.ring_achieved_fraction,
             )
         items = add_items(
             items, {COMM_ITEM[comm.axis]: Duration(busy_s=seconds, exposed_s=exposed)}

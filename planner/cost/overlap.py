@@ -85,16 +85,17 @@ def exposed_tensor_parallel_s(
     num_chunks: Array,
     overlap: TensorParallelOverlap,
     interference: float,
+    achieved_fraction: float,
 ) -> Array:
     """Exposed seconds of a collective before or after a matrix product that takes ``compute_s``.
 
     none: all. bulk: beside a product that does not need it (:func:`exposed_beside_s`). ring: the
     product is cut into c chunks, as many as ranks; all but the own one travel, each while another
     computes: ``max(comm, (c - 1) · chunk) + chunk - compute``, where c chunks take longer than
-    one product. Never more than none: such products are left whole. Ring exchange uses copy
+    one product. Of what that hides only ``achieved_fraction`` is hidden (synchronisation between
+    chunks, slower single exchanges). Never more than none: such products are left whole. Ring exchange uses copy
     engines or one multiprocessor, hence no interference. Source: Wang et al., ASPLOS 2023,
     section 4; Transformer Engine, comm_gemm_overlap (ring exchange: num_sm 1); formula derived.
-    Excludes slower links for single exchanges than for a whole collective.
     """
     if overlap == "none":
         return np.asarray(comm_s)
@@ -102,7 +103,8 @@ def exposed_tensor_parallel_s(
         return exposed_beside_s(compute_s, comm_s, interference)
     chunks = np.maximum(num_chunks, 1.0)
     ring_s = np.maximum(comm_s, (chunks - 1.0) * chunk_s) + chunk_s
-    return np.clip(ring_s - compute_s, 0.0, comm_s)
+    shown = np.clip(ring_s - compute_s, 0.0, comm_s)
+    return np.asarray(comm_s - achieved_fraction * (comm_s - shown))
 
 
 def exposed_all_to_all_s(

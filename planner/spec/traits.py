@@ -156,6 +156,8 @@ class OverlapTraits:
     tensor_parallel_overlap: Literal["none", "bulk", "ring"]
     """Gathers and scatters of sequence parallelism run beside a product that does not need them,
     or beside the chunks of the one that does."""
+    ring_achieved_fraction: float
+    """Of what the chunks could hide, the share they do."""
     expert_all_to_all_overlap: Literal["none", "shared_expert", "batches"]
     """Expert dispatch and combine run beside the shared expert, or beside the other pass of
     another micro-batch."""
