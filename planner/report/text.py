@@ -28,6 +28,7 @@ OFFLOAD_SHORT = {
     "optimizer:nvme": "opt nvme",
     "optimizer+parameters:nvme": "opt+par nvme",
 }
+SCHEDULE_SHORT = {"zb-interleaved": "zb-int", "dualpipe-v": "dual-v"}
 FRAMEWORK_SHORT = {"megatron": "meg", "deepspeed": "ds", "torchtitan": "tt", "accelerate": "acc"}
 ITEM_TITLES = {
     "compute.gemm": "matrix products",
@@ -106,6 +107,14 @@ def _left(*titles: str) -> Columns:
     return [(title, "left") for title in titles]
 
 
+def _schedule_column(plans: Sequence[Plan], *, wide: bool) -> Columns:
+    return _left("schedule" if wide else "sched") if shows_schedule(plans) else []
+
+
+def _schedule(strategy: Strategy, *, wide: bool) -> str:
+    return strategy.schedule if wide else SCHEDULE_SHORT.get(strategy.schedule, strategy.schedule)
+
+
 def _framework_column(*, shown: bool, wide: bool) -> Columns:
     return [("framework" if wide else "fw", "left")] if shown else []
 
@@ -123,7 +132,7 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
         *_framework_column(shown=with_framework, wide=wide),
         *(_right("GPUs") if wide else []),
         (_layout_title(axes, wide=wide), "left"),
-        *(_left("schedule") if shows_schedule(plans) else []),
+        *_schedule_column(plans, wide=wide),
         ("ZeRO" if wide else "Z", "right"),
         ("micro-batch" if wide else "mb", "right"),
         ("recompute" if wide else "redo", "left"),
@@ -142,7 +151,7 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
             *([_framework(plan, wide=wide)] if with_framework else []),
             *([f"{strategy.num_gpus:,}"] if wide else []),
             layout(strategy, axes),
-            *([strategy.schedule] if shows_schedule(plans) else []),
+            *([_schedule(strategy, wide=wide)] if shows_schedule(plans) else []),
             str(strategy.zero_stage),
             str(strategy.micro_batch),
             _recompute(strategy, wide=wide),
@@ -175,7 +184,7 @@ def frontier_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -
         ("GPUs", "right"),
         *_framework_column(shown=with_framework, wide=wide),
         (_layout_title(axes, wide=wide), "left"),
-        *(_left("schedule") if shows_schedule(plans) else []),
+        *_schedule_column(plans, wide=wide),
         ("ZeRO" if wide else "Z", "right"),
         ("micro-batch" if wide else "mb", "right"),
         *(_left("recompute", "offload") if wide else _left("offl") if saves else []),
@@ -193,7 +202,7 @@ def frontier_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -
             f"{plan.strategy.num_gpus:,}",
             *([_framework(plan, wide=wide)] if with_framework else []),
             layout(plan.strategy, axes),
-            *([plan.strategy.schedule] if shows_schedule(plans) else []),
+            *([_schedule(plan.strategy, wide=wide)] if shows_schedule(plans) else []),
             str(plan.strategy.zero_stage),
             str(plan.strategy.micro_batch),
             *(_saving_cells(plan.strategy) if wide else []),
