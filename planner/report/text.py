@@ -127,6 +127,7 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
     """The best plans, one a row."""
     axes = layout_axes(plans)
     usable = plans[0].estimate.memory.usable_bytes / GIB
+    has_room = wide or not (with_framework or shows_schedule(plans))
     columns: Columns = [
         ("#", "right"),
         *_framework_column(shown=with_framework, wide=wide),
@@ -141,7 +142,7 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
         ("tokens/s/GPU" if wide else "tok/s\n/GPU", "right"),
         ("MFU", "right"),
         (f"peak GiB of {usable:.1f}" if wide else f"GiB of\n{usable:.1f}", "right"),
-        *(_right("headroom" if wide else "free") if wide or not with_framework else []),
+        *(_right("headroom" if wide else "free") if has_room else []),
     ]
     table = _table(columns)
     for rank, plan in enumerate(plans, start=1):
@@ -160,7 +161,7 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
             f"{estimate.tokens_per_s_per_gpu:,.0f}",
             f"{estimate.mfu:.1%}",
             f"{estimate.memory.peak_bytes / GIB:.1f}",
-            *([f"{plan.headroom_bytes / GIB:.1f}"] if wide or not with_framework else []),
+            *([f"{plan.headroom_bytes / GIB:.1f}"] if has_room else []),
         )
     return table
 
