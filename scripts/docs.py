@@ -23,10 +23,12 @@ from planner.cli.app import main, main_plan
 from planner.report.bucket_table import bucket_table
 from planner.report.formulas import formulas_page, rules_table, sources_tables, traits_table
 from planner.report.picture import memory_picture
+from planner.report.schedules import schedule_pictures, schedules_table
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 MARKERS = {
+    "schedules.md": {"pictures": schedule_pictures, "table": schedules_table},
     "search.md": {"rules": rules_table},
     "overlap.md": {"buckets": bucket_table},
     "frameworks.md": {"traits": traits_table, "sources": sources_tables},

@@ -11,16 +11,6 @@ from planner.schedules import dualpipe, gpipe, interleaved, one_f_one_b, zero_bu
 from planner.spec.strategy import SCHEDULES, StrategyColumns
 from planner.units import Array
 
-FORMULAS: Mapping[str, tuple[Callable[..., Any], ...]] = {
-    "1f1b": (one_f_one_b.makespan_s, interleaved.makespan_s),
-    "gpipe": (gpipe.makespan_s,),
-    "zb-h1": (zero_bubble.bubble_h_s,),
-    "zb-h2": (zero_bubble.bubble_h_s,),
-    "zb-interleaved": (zero_bubble.bubble_h_s,),
-    "zb-v": (zero_bubble.bubble_v_s,),
-    "dualpipe-v": (dualpipe.bubble_s,),
-}
-"""Closed form of every schedule."""
 _CODE = {name: code for code, name in enumerate(SCHEDULES)}
 
 
@@ -94,3 +84,22 @@ def in_flight(
         "dualpipe-v": dualpipe.in_flight(2.0 * pp, num_micro_batches) / 2.0,
     }
     return np.select([schedule == _CODE[name] for name in others], [*others.values()], held)
+
+
+_SPLIT = (bubble_filled_s, layer_weight_gradient_s)
+_ZB_H = (zero_bubble.bubble_h_s, zero_bubble.in_flight, *_SPLIT)
+FORMULAS: Mapping[str, tuple[Callable[..., Any], ...]] = {
+    "1f1b": (
+        one_f_one_b.makespan_s,
+        interleaved.makespan_s,
+        one_f_one_b.in_flight,
+        interleaved.in_flight,
+    ),
+    "gpipe": (gpipe.makespan_s, gpipe.in_flight),
+    "zb-h1": _ZB_H,
+    "zb-h2": _ZB_H,
+    "zb-interleaved": _ZB_H,
+    "zb-v": (zero_bubble.bubble_v_s, zero_bubble.in_flight, *_SPLIT),
+    "dualpipe-v": (dualpipe.bubble_s, dualpipe.in_flight, *_SPLIT),
+}
+"""What prices every schedule, and no other."""

@@ -128,7 +128,8 @@ TERMS: tuple[Term, ...] = (
         prefix="time.pipeline.bubble",
         functions=(
             pipeline.makespan_s,
-            *pipeline.FORMULAS["1f1b"],
+            one_f_one_b.makespan_s,
+            interleaved.makespan_s,
             gpipe.makespan_s,
             zero_bubble.bubble_h_s,
             zero_bubble.bubble_v_s,
@@ -384,7 +385,7 @@ def formula_of(function: Callable[..., Any]) -> str:
     """A function's docstring, one line per paragraph."""
     paragraphs = (inspect.getdoc(function) or "").split("\n\n")
     text = "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-    return re.sub(r":func:`(\w+)`", r"\1", text).replace("``", "")
+    return re.sub(r":\w+:`([\w.]+)`", r"\1", text).replace("``", "")
 
 
 def summary_of(term: Term) -> str:

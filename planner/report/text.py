@@ -32,6 +32,7 @@ OFFLOAD_SHORT = {
     "optimizer:nvme": "opt nvme",
     "optimizer+parameters:nvme": "opt+par nvme",
 }
+SCHEDULE_SHORT = {"zb-interleaved": "zb-int", "dualpipe-v": "dual-v"}
 FRAMEWORK_SHORT = {"megatron": "meg", "deepspeed": "ds", "torchtitan": "tt", "accelerate": "acc"}
 ITEM_TITLES = {
     "compute.gemm": "matrix products",
@@ -113,6 +114,14 @@ def _left(*titles: str) -> Columns:
     return [(title, "left") for title in titles]
 
 
+def _schedule_column(plans: Sequence[Plan], *, wide: bool) -> Columns:
+    return _left("schedule" if wide else "sched") if shows_schedule(plans) else []
+
+
+def _schedule(strategy: Strategy, *, wide: bool) -> str:
+    return strategy.schedule if wide else SCHEDULE_SHORT.get(strategy.schedule, strategy.schedule)
+
+
 def _framework_column(*, shown: bool, wide: bool) -> Columns:
     return [("framework" if wide else "fw", "left")] if shown else []
 
@@ -125,12 +134,13 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
     """The best plans, one a row."""
     axes = layout_axes(plans)
     usable = plans[0].estimate.memory.usable_bytes / GIB
+    has_room = wide or not (with_framework or shows_schedule(plans))
     columns: Columns = [
         ("#", "right"),
         *_framework_column(shown=with_framework, wide=wide),
         *(_right("GPUs") if wide else []),
         (_layout_title(axes, wide=wide), "left"),
-        *(_left("schedule") if shows_schedule(plans) else []),
+        *_schedule_column(plans, wide=wide),
         ("ZeRO" if wide else "Z", "right"),
         ("micro-batch" if wide else "mb", "right"),
         ("recompute" if wide else "redo", "left"),
@@ -140,7 +150,7 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
         ("tokens/s/GPU" if wide else "tok/s\n/GPU", "right"),
         ("MFU", "right"),
         (f"peak GiB of {usable:.1f}" if wide else f"GiB of\n{usable:.1f}", "right"),
-        *(_right("headroom" if wide else "free") if wide or not with_framework else []),
+        *(_right("headroom" if wide else "free") if has_room else []),
     ]
     table = _table(columns)
     for rank, plan in enumerate(plans, start=1):
@@ -150,7 +160,7 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
             *([_framework(plan, wide=wide)] if with_framework else []),
             *([f"{strategy.num_gpus:,}"] if wide else []),
             layout(strategy, axes),
-            *([strategy.schedule] if shows_schedule(plans) else []),
+            *([_schedule(strategy, wide=wide)] if shows_schedule(plans) else []),
             str(strategy.zero_stage),
             str(strategy.micro_batch),
             _recompute(strategy, wide=wide),
@@ -160,7 +170,7 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
             f"{estimate.tokens_per_s_per_gpu:,.0f}",
             f"{estimate.mfu:.1%}",
             f"{estimate.memory.peak_bytes / GIB:,.1f}",
-            *([f"{plan.headroom_bytes / GIB:,.1f}"] if wide or not with_framework else []),
+            *([f"{plan.headroom_bytes / GIB:,.1f}"] if has_room else []),
         )
     return table
 
@@ -184,7 +194,7 @@ def frontier_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -
         ("GPUs", "right"),
         *_framework_column(shown=with_framework, wide=wide),
         (_layout_title(axes, wide=wide), "left"),
-        *(_left("schedule") if shows_schedule(plans) else []),
+        *_schedule_column(plans, wide=wide),
         ("ZeRO" if wide else "Z", "right"),
         ("micro-batch" if wide else "mb", "right"),
         *(_left("recompute", "offload") if wide else _left("offl") if saves else []),
@@ -202,7 +212,7 @@ def frontier_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -
             f"{plan.strategy.num_gpus:,}",
             *([_framework(plan, wide=wide)] if with_framework else []),
             layout(plan.strategy, axes),
-            *([plan.strategy.schedule] if shows_schedule(plans) else []),
+            *([_schedule(plan.strategy, wide=wide)] if shows_schedule(plans) else []),
             str(plan.strategy.zero_stage),
             str(plan.strategy.micro_batch),
             *(_saving_cells(plan.strategy) if wide else []),

@@ -113,7 +113,7 @@ def test_fixed_values_restrict_the_space(context_of: Contexts) -> None:
     assert set(strategy.tp.tolist()) == {2}
     assert set(strategy.dp.tolist()) == {4}
     every = as_rows(enumerate_space(context).strategy)
-    kept = [row for row in every if (row[0], row[3], row[8]) == (2, 4, 1)]
+    kept = [row for row in every if (row[0], row[3], row[9]) == (2, 4, 1)]
     assert as_rows(strategy) == kept
 
 
