@@ -7,7 +7,7 @@ from collections.abc import Callable
 import typer
 
 from planner import __version__
-from planner.cli import explain, hardware, memory, models, plan, validate
+from planner.cli import collective, explain, hardware, memory, models, plan, validate
 from planner.errors import InputError, PlannerError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 app.command("plan")(plan.plan)
 app.command("memory")(memory.memory)
+app.command("collective")(collective.collective)
 app.command("explain")(explain.explain)
 app.command("models")(models.models)
 app.command("hardware")(hardware.hardware)
