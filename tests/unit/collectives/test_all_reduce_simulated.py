@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import played_collectives as sim
 import pytest
 
 from planner.collectives.algorithms import Flat
@@ -15,7 +16,6 @@ from planner.collectives.halving import (
 from planner.collectives.hierarchical import hierarchical_all_reduce
 from planner.collectives.ring import ring_all_reduce
 from planner.collectives.tree import tree_all_reduce
-import played_collectives as sim
 
 LENGTH = 27720
 """Divides by 1 to 12."""
