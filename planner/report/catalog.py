@@ -10,6 +10,7 @@ from rich.text import Text
 from planner.catalog.cluster_file import MAX_COUNT
 from planner.catalog.clusters import is_counted, load_cluster
 from planner.catalog.hardware import (
+    is_path,
     list_accelerators,
     list_fabrics,
     list_names,
@@ -139,8 +140,8 @@ def print_hardware_list(console: Console) -> None:
 
 
 def print_hardware(name: str, console: Console) -> None:
-    """Every figure of one entry with basis and source; of a cluster such as 4xNODE, its levels."""
-    if is_counted(name):
+    """Every figure of one entry with basis and source; of 4xNODE or a cluster file, the levels."""
+    if is_counted(name) or is_path(name):
         print_levels(load_cluster(name), console, whole=True)
         return
     details: HardwareDetails = describe_hardware(name)
