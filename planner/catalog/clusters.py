@@ -73,6 +73,11 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
     raise unknown_name("node or accelerator", name, known, "cluster", str(argument))
 
 
+def is_counted(argument: str) -> bool:
+    """Whether an argument is so many of something, such as ``16xdgx-h100``."""
+    return _COUNTED.match(argument) is not None
+
+
 def _count_and_name(argument: str) -> tuple[int, str]:
     match = _COUNTED.match(argument)
     if match is None:

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from planner.plans.plan import Answer, Plan
 from planner.report.catalog import describe_size
+from planner.report.placement import placement_line
 from planner.spec.strategy import Strategy
 from planner.units import GIB, format_count, format_seconds
 
@@ -113,11 +114,13 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
     """The best plans, one a row."""
     axes = layout_axes(plans)
     usable = plans[0].estimate.memory.usable_bytes / GIB
+    several_orders = len({plan.strategy.placement for plan in plans}) > 1
     columns: Columns = [
         ("#", "right"),
         *_framework_column(shown=with_framework, wide=wide),
         *(_right("GPUs") if wide else []),
         (_layout_title(axes, wide=wide), "left"),
+        *(_left("placed") if several_orders else []),
         ("ZeRO" if wide else "Z", "right"),
         ("micro-batch" if wide else "mb", "right"),
         ("recompute" if wide else "redo", "left"),
@@ -136,6 +139,7 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
             *([_framework(plan, wide=wide)] if with_framework else []),
             *([f"{strategy.num_gpus:,}"] if wide else []),
             layout(strategy, axes),
+            *([strategy.placement] if several_orders else []),
             str(strategy.zero_stage),
             str(strategy.micro_batch),
             _recompute(strategy, wide=wide),
@@ -274,7 +278,9 @@ def print_answer(answer: Answer, console: Console) -> None:
         console.print(
             f"{len(shown)} of {len(answer.pareto)} points shown; --format json or csv has all."
         )
-    console.print(costs_line(answer.plans[0]))
+    winner = answer.plans[0]
+    console.print(costs_line(winner))
+    console.print(f"Placed {placement_line(winner.context, winner.strategy)}.")
     console.print(search_line(answer), style="dim")
     if not wide:
         console.print(NARROW_LEGEND, style="dim")
