@@ -43,6 +43,25 @@ def parse_count(text: str) -> int:
     return int(value)
 
 
+_BYTES = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKMGTP]?)(i?)B?\s*$")
+_BYTES_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+
+
+def parse_bytes(text: str) -> float:
+    """Read a size such as ``350GB``, ``64MiB`` or ``4096`` (k to P: 1000, Ki to Pi: 1024).
+
+    Raises ValueError when the text is not a positive size.
+    """
+    match = _BYTES.match(text)
+    if match is None or (match[3] and not match[2]):
+        raise ValueError(f"not a size: {text!r}; allowed are sizes such as 4096, 64MiB or 350GB")
+    base = 1024 if match[3] else 1000
+    value = float(Decimal(match[1]) * base ** _BYTES_POWER[match[2].lower()])
+    if not value >= 1:
+        raise ValueError(f"not a size of at least one byte: {text!r}")
+    return value
+
+
 def ceil_div(numerator: Array | int, denominator: Array | int) -> Array:
     """Integer division rounded up; broadcasts."""
     quotient: Array = -(-np.asarray(numerator) // np.asarray(denominator))

@@ -16,19 +16,35 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
 from planner.cli.app import main, main_plan
 from planner.report.bucket_table import bucket_table
+from planner.report.collective_docs import (
+    algorithms_table,
+    collective_formulas,
+    libraries_table,
+)
 from planner.report.formulas import formulas_page, rules_table, sources_tables, traits_table
 from planner.report.picture import memory_picture
 from planner.report.schedules import schedule_pictures, schedules_table
+from planner.validation import nccl_docs
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+MEASURED = ROOT / "tests" / "validation" / "nccl"
 MARKERS = {
     "schedules.md": {"pictures": schedule_pictures, "table": schedules_table},
+    "communication.md": {
+        "algorithms": algorithms_table,
+        "libraries": libraries_table,
+        "measured": partial(nccl_docs.measured_table, MEASURED),
+        "published": partial(nccl_docs.published_table, MEASURED),
+        "multi_node": partial(nccl_docs.multi_node_table, MEASURED),
+        "formulas": collective_formulas,
+    },
     "search.md": {"rules": rules_table},
     "overlap.md": {"buckets": bucket_table},
     "frameworks.md": {"traits": traits_table, "sources": sources_tables},

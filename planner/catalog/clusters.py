@@ -105,6 +105,11 @@ def load_cluster_of(argument: str, num_accelerators: int) -> ClusterSpec:
     return replace(cluster, num_nodes=max(num_nodes, 1), fabric=fabric)
 
 
+def is_counted(argument: str) -> bool:
+    """Whether an argument is so many of something, such as ``16xdgx-h100``."""
+    return _COUNTED.match(argument) is not None
+
+
 def _count_and_name(argument: str) -> tuple[int, str]:
     match = _COUNTED.match(argument)
     if match is None:

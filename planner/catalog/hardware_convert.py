@@ -224,8 +224,8 @@ def fabric_levels(
 ) -> tuple[LevelSpec, ...]:
     """Return the levels of a fabric that so many nodes reach, smallest first.
 
-    The first level that holds all of them is the outermost one; a fabric without levels is one
-    switch.
+    The first level that holds all of them is the outermost one; levels inside the scale-up domain
+    fall away. A fabric without levels is one switch.
     """
     spanning = LevelSpec(
         name=fabric.name,
@@ -237,6 +237,8 @@ def fabric_levels(
     levels: list[LevelSpec] = []
     for section in fabric.levels:
         inside = min(section.num_nodes.value if section.num_nodes else num_nodes, num_nodes)
+        if inside * node.num_accelerators < node.scale_up.num_accelerators and inside < num_nodes:
+            continue
         latency_us = section.latency_us
         level = replace(
             spanning,

@@ -15,8 +15,8 @@ from planner.catalog.figures import (
     load_yaml,
     validate,
 )
-from planner.catalog.names import unknown_name
 from planner.catalog.paths import hwdb_dir
+from planner.errors import InputError
 from planner.spec.library import (
     ByNodes,
     ByProtocol,
@@ -110,7 +110,8 @@ def load_library(name: str) -> LibraryProfile:
     """Return a library's profile; raises InputError for an unknown name."""
     known = list_libraries()
     if name not in known:
-        raise unknown_name("library", name, known, "command line", "--library")
+        message = f"unknown library; given {name!r}, allowed are {', '.join(known)}"
+        raise InputError.single("command line", "--library", message)
     path = hwdb_dir() / "libraries" / f"{name}.yaml"
     file = validate(LibraryFile, load_yaml(path), str(path))
     return LibraryProfile(

@@ -8,6 +8,7 @@ import typer
 
 from planner import __version__
 from planner.cli import (
+    collective,
     explain,
     frameworks,
     hardware,
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 app.command("plan")(plan.plan)
 app.command("memory")(memory.memory)
+app.command("collective")(collective.collective)
 app.command("explain")(explain.explain)
 app.command("scale")(scale.scale)
 app.command("models")(models.models)

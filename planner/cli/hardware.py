@@ -6,7 +6,9 @@ import typer
 
 
 def hardware(
-    name: Annotated[str, typer.Argument(help="Entry to show; all are listed without.")] = "",
+    name: Annotated[
+        str, typer.Argument(help="Entry, 4xNODE or cluster file; all entries without.")
+    ] = "",
 ) -> None:
     """List the known hardware, or show one entry with the source of every figure."""
     from planner.cli.output import console

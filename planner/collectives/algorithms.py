@@ -17,7 +17,7 @@ from planner.collectives.cost import CollectiveCost, Link, Number
 from planner.spec.library import Kind
 
 Flat: TypeAlias = Callable[[Number, Number, Link], CollectiveCost]
-Placement: TypeAlias = Literal["around", "tree", "shards", "whole", "peers", "all_peers"]
+Placement: TypeAlias = Literal["around", "tree", "shards", "chunks", "whole", "peers", "all_peers"]
 """How an algorithm uses several levels; see planner.collectives.placed."""
 
 
@@ -102,7 +102,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     ),
     Algorithm(
         name="multi-dimensional",
-        placement="shards",
+        placement="chunks",
         flat={
             "all_reduce": halving.halving_doubling_all_reduce,
             "reduce_scatter": halving.halving_reduce_scatter,
@@ -111,7 +111,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     ),
     Algorithm(
         name="in-network",
-        placement="shards",
+        placement="chunks",
         flat={
             "all_reduce": in_network.nvls_all_reduce,
             "reduce_scatter": in_network.nvls_reduce_scatter,

@@ -8,7 +8,9 @@ from planner.collectives.cost import CollectiveCost, Link, Number, busbw_factor,
 def direct_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
     """A part to each owner, the sums back, all links at once: ``2 α + 2(n-1)/n · S/B``.
 
-    Source: fully connected levels in ASTRA-sim (Rashidi et al. 2020; recalled).
+    Excludes the
+    cost of starting n - 1 messages. Source: fully connected levels in ASTRA-sim (Rashidi et al.
+    2020; recalled).
     """
     sent = busbw_factor("all_reduce", num_ranks) * num_bytes
     return cost_of(num_bytes, num_ranks, link, rounds=2.0, sent_bytes=sent)

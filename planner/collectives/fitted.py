@@ -12,10 +12,13 @@ from planner.units import Array, Index
 
 @dataclass(frozen=True, kw_only=True)
 class _Table:
-    """Lines of several numbers of ranks: row = number of ranks, column = regime."""
+    """Lines of several numbers of ranks, those of one number behind each other."""
 
     num_ranks: Array
-    switch_bytes: Array
+    num_regimes: int
+    """Of every number of ranks; where there are fewer, the last ones are never reached."""
+    switch_bytes: tuple[Array, ...]
+    """By switch point, an array over the numbers of ranks."""
     latency_s: Array
     seconds_per_byte: Array
     growth_s: float
@@ -38,9 +41,10 @@ def _table(fits: tuple[CollectiveFit, ...]) -> _Table:
         growth = max((last.latency_s[0] - before.latency_s[0]) / added, 0.0)
     return _Table(
         num_ranks=np.array([fit.num_ranks for fit in ordered], dtype=float),
-        switch_bytes=rows([fit.switch_bytes for fit in ordered], np.inf, width - 1),
-        latency_s=rows([fit.latency_s for fit in ordered], 0.0, width),
-        seconds_per_byte=1.0 / rates,
+        num_regimes=width,
+        switch_bytes=tuple(rows([fit.switch_bytes for fit in ordered], np.inf, width - 1).T),
+        latency_s=rows([fit.latency_s for fit in ordered], 0.0, width).ravel(),
+        seconds_per_byte=(1.0 / rates).ravel(),
         growth_s=growth,
     )
 
@@ -66,9 +70,11 @@ def fitted_s(
     table = _table(fits)
     num_bytes, size = np.asarray(num_bytes, dtype=float), np.asarray(num_ranks, dtype=float)
     row: Index = np.minimum(np.searchsorted(table.num_ranks, size), len(table.num_ranks) - 1)
-    regime = (num_bytes[..., None] >= table.switch_bytes[row]).sum(axis=-1)
+    place = row * table.num_regimes
+    for switch_bytes in table.switch_bytes:
+        place = place + (num_bytes >= switch_bytes.take(row))
     moved = busbw_factor(collective, size) * num_bytes
-    seconds = table.latency_s[row, regime] + moved * table.seconds_per_byte[row, regime]
+    seconds = table.latency_s.take(place) + moved * table.seconds_per_byte.take(place)
     if latency_grows and table.growth_s > 0:
         seconds = seconds + table.growth_s * np.maximum(size - table.num_ranks[-1], 0.0)
     return np.where((num_bytes > 0) & (size > 1), seconds, 0.0)

@@ -18,8 +18,6 @@ from planner.spec.cluster import Topology
 from planner.spec.library import Kind
 from planner.units import Array
 
-MESHES: tuple[Topology, ...] = ("mesh_2d",)
-
 
 @dataclass(frozen=True, kw_only=True)
 class GroupLevel:
@@ -33,6 +31,8 @@ class GroupLevel:
     """What one rank achieves through this level, one direction; along one dimension of a grid."""
     topology: Topology = "switch"
     dims: tuple[int, ...] = ()
+    wraps: bool = False
+    """Its dimensions close into rings: a whole torus, not a mesh or a part of a torus."""
     reduces_in_network: bool = False
 
     @property
@@ -146,6 +146,7 @@ _SHARES: dict[Placement, Callable[[Flat, Number, _Level], CollectiveCost]] = {
     "around": _around,
     "tree": _tree,
     "shards": _shards,
+    "chunks": _shards,
     "whole": _whole,
     "peers": _peers,
     "all_peers": _all_peers,
@@ -160,9 +161,7 @@ _BY_TOPOLOGY: Mapping[Topology, str] = {
 
 def _on_grid(kind: Kind, level: GroupLevel) -> Flat:
     def grid(num_bytes: Number, _: Number, link: Link) -> CollectiveCost:
-        return grid_collective(
-            kind, num_bytes, level.dims, link, wraps=level.topology not in MESHES
-        )
+        return grid_collective(kind, num_bytes, level.dims, link, wraps=level.wraps)
 
     return grid
 
@@ -193,7 +192,7 @@ def unsuitable(name: str, kind: Kind, levels: Sequence[GroupLevel]) -> str:
     """Return why an algorithm cannot do a collective on these levels, or an empty text."""
     if kind not in BY_NAME[name].flat:
         able = [known for known, algorithm in BY_NAME.items() if kind in algorithm.flat]
-        return f"does no {kind}; allowed are {', '.join(able)}"
+        return f"does no {kind.replace('_', '-')}; allowed are {', '.join(able)}"
     if name == "in-network" and not any(level.reduces_in_network for level in levels):
         return "needs a level whose switches reduce (NVLink SHARP, SHARP); there is none"
     return ""
@@ -202,17 +201,17 @@ def unsuitable(name: str, kind: Kind, levels: Sequence[GroupLevel]) -> str:
 def place(name: str, kind: Kind, num_bytes: Number, levels: Sequence[GroupLevel]) -> PlacedCost:
     """Return what an algorithm takes on a hierarchy, whole and by level.
 
-    ``around`` and ``tree`` are pipelined: the levels' latencies add up, the slowest stream
-    counts. ``all_peers`` uses all levels at once: the slowest one counts. The others run level by
-    level: the sum. See the functions of this module for each share.
+    ``around``, ``tree`` and ``chunks`` are pipelined: the levels' latencies add up, the slowest
+    stream counts (for chunks: Rashidi et al. 2022, Themis; recalled). ``all_peers`` uses all
+    levels at once: the slowest one counts. The others run level by level: the sum. The functions
+    of this module give each share.
     """
     placement = BY_NAME[name].placement
     places = _levels(levels)
     shares = [_SHARES[placement](_flat_of(name, kind, at), num_bytes, at) for at in places]
-    together = {"around": _pipelined, "tree": _pipelined, "all_peers": _at_once}
     return PlacedCost(
         algorithm=name,
-        total=together.get(placement, _in_sequence)(shares, levels),
+        total=_TOTALS.get(placement, _in_sequence)(shares, levels),
         levels=tuple(
             LevelCost(
                 name=level.name,
@@ -235,13 +234,11 @@ def _in_sequence(shares: Sequence[CollectiveCost], _: Sequence[GroupLevel]) -> C
 
 def _pipelined(shares: Sequence[CollectiveCost], levels: Sequence[GroupLevel]) -> CollectiveCost:
     waits = [share.rounds * level.latency_s for share, level in zip(shares, levels, strict=True)]
-    streams = [
-        share.sent_bytes / level.bytes_per_s for share, level in zip(shares, levels, strict=True)
-    ]
+    streams = [share.time_s - wait for share, wait in zip(shares, waits, strict=True)]
     return CollectiveCost(
         time_s=np.add.reduce(waits) + np.maximum.reduce(streams),
         rounds=np.add.reduce([share.rounds for share in shares]),
-        sent_bytes=np.maximum.reduce([share.sent_bytes for share in shares]),
+        sent_bytes=np.add.reduce([share.sent_bytes for share in shares]),
     )
 
 
@@ -251,3 +248,11 @@ def _at_once(shares: Sequence[CollectiveCost], _: Sequence[GroupLevel]) -> Colle
         rounds=np.maximum.reduce([share.rounds for share in shares]),
         sent_bytes=np.add.reduce([share.sent_bytes for share in shares]),
     )
+
+
+_TOTALS: Mapping[Placement, Callable[..., CollectiveCost]] = {
+    "around": _pipelined,
+    "tree": _pipelined,
+    "chunks": _pipelined,
+    "all_peers": _at_once,
+}

@@ -72,6 +72,21 @@ def _in_network_all_reduce_s(num_bytes: Array, group: Group, cluster: ClusterSpe
     return hops + num_bytes * np.maximum(1.0 / ports, share)
 
 
+def _switched_domain_all_reduce_s(num_bytes: Array, group: Group, cluster: ClusterSpec) -> Array:
+    """All-reduce added up by the switches of each domain, and by trees of domains between them.
+
+    ``2 · (domain latency + depth) + S · max((l+1)/l / domain rate, 2 (k-1)/k / ports)`` for l local
+    members in each of k domains: where a ring sends 2(n-1)/n of the vector through the ports of a
+    domain, the domains exchange 2(k-1)/k of it. Source: NCCL, src/graph/tuning.cc (NVLSTree);
+    stas00/ml-engineering, network/README.md (N + 1 sends). Only for two and more local members.
+    """
+    local, domains = group.local, group.num_domains
+    inside = (local + 1.0) / local / domain_bytes_per_s(group, cluster)
+    across = 2.0 * (domains - 1.0) / domains / fabric_bytes_per_s(group, cluster)
+    waits = 2.0 * (cluster.domain.latency_s + _fabric_depth_s(group, cluster))
+    return np.where(local > 1, waits + num_bytes * np.maximum(inside, across), np.inf)
+
+
 def _all_to_all_s(num_bytes: Array, group: Group, cluster: ClusterSpec, copies: float) -> Array:
     """Domain share over the scale-up network beside the remote share over one rank's port.
 
@@ -101,6 +116,9 @@ def _across_s(
     if collective == "all_reduce":
         depth = _fabric_depth_s(group, cluster)
         seconds = np.minimum(seconds, tree_all_reduce_s(num_bytes, depth, bandwidth))
+        if cluster.domain.reduces_in_network:
+            nvls = _switched_domain_all_reduce_s(num_bytes, group, cluster)
+            seconds = np.minimum(seconds, nvls)
         if all(level.reduces_in_network for level in cluster.levels[group.domain + 1 :]):
             switches = _in_network_all_reduce_s(num_bytes, group, cluster)
             seconds = np.minimum(seconds, switches)

@@ -7,12 +7,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from planner.catalog.hardware import list_accelerators, list_fabrics, list_nodes, load_node
+from planner.catalog.cluster_file import MAX_COUNT
+from planner.catalog.clusters import is_counted, load_cluster
+from planner.catalog.hardware import (
+    is_path,
+    list_accelerators,
+    list_fabrics,
+    list_names,
+    list_nodes,
+    load_node,
+)
 from planner.catalog.hardware_rows import HardwareDetails, describe_accelerator, describe_hardware
 from planner.catalog.models import list_models, load_model, load_model_details
 from planner.layers.parameters import count_active_parameters, count_parameters
+from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
-from planner.units import GB, GIB, format_count
+from planner.units import GB, GIB, US, format_count
 
 
 def describe_size(model: ModelSpec) -> str:
@@ -80,6 +90,27 @@ def print_model(name: str, console: Console) -> None:
             console.print(f"source: {source.citation()}", soft_wrap=True)
 
 
+def print_levels(cluster: ClusterSpec, console: Console, *, whole: bool) -> None:
+    """The network levels of a cluster; not ``whole``: of a node, in a cluster of any size."""
+    right = ("GPUs", "GB/s", "reached", "µs", "oversubscribed")
+    table = _table(["level", "topology"], right, "network levels, per GPU and direction")
+    table.add_column("reduces")
+    for level in cluster.levels:
+        outermost = level is cluster.fabric
+        shape = " x ".join(str(length) for length in level.dims)
+        table.add_row(
+            level.name,
+            f"{level.topology.replace('_', ' ')} {shape}".strip(),
+            "all" if outermost and not whole else f"{level.num_accelerators:,}",
+            f"{level.bytes_per_s / GB:.4g}",
+            f"{level.efficiency_fraction:.0%}",
+            f"{level.latency_s / US:.3g}",
+            f"{level.oversubscription:.3g}",
+            "yes" if level.reduces_in_network else "no",
+        )
+    console.print(table)
+
+
 def print_hardware_list(console: Console) -> None:
     """Accelerators with their main rates, nodes with what they hold, fabrics."""
     accelerators = _table(
@@ -104,11 +135,15 @@ def print_hardware_list(console: Console) -> None:
         )
     console.print(nodes)
     console.print(f"fabrics: {', '.join(list_fabrics())}")
+    console.print(f"machines: {', '.join(list_names('clusters'))}")
     console.print("`planner hardware NAME` shows every figure with its basis and source.")
 
 
 def print_hardware(name: str, console: Console) -> None:
-    """Every figure of one entry with basis and source."""
+    """Every figure of one entry with basis and source; of 4xNODE or a cluster file, the levels."""
+    if is_counted(name) or is_path(name):
+        print_levels(load_cluster(name), console, whole=True)
+        return
     details: HardwareDetails = describe_hardware(name)
     console.print(f"{details.name}: {details.title}", style="bold")
     if details.note:
@@ -127,3 +162,7 @@ def print_hardware(name: str, console: Console) -> None:
     console.print(table)
     for index, citation in enumerate(citations, start=1):
         console.print(Text(f"[{index}] {citation}"), soft_wrap=True)
+    if details.kind == "clusters":
+        print_levels(load_cluster(details.name), console, whole=True)
+    elif details.kind == "nodes":
+        print_levels(load_cluster(f"{MAX_COUNT}x{details.name}"), console, whole=False)

@@ -23,6 +23,7 @@ COLUMNS = (
     "num_micro_batches",
     "recompute",
     "offload",
+    "placement",
     "layers_per_stage",
     "recompute_layers_per_stage",
     "iter_time_s",

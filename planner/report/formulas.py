@@ -78,7 +78,7 @@ def _anchor(function: Callable[..., Any]) -> str:
     return short_name(function).replace(".", "")
 
 
-def _markdown(docstring: str) -> str:
+def docstring_markdown(docstring: str) -> str:
     """Rewrite the markup of a docstring: ``code`` and roles become `code`."""
     text = re.sub(r":\w+:`([^`]*)`", r"`\1`", docstring)
     return text.replace("``", "`")
@@ -110,7 +110,7 @@ def _functions() -> list[Callable[..., Any]]:
 
 
 def _function_text(function: Callable[..., Any]) -> str:
-    doc = _markdown(inspect.getdoc(function) or "")
+    doc = docstring_markdown(inspect.getdoc(function) or "")
     used = ", ".join(f"`{t.prefix}`" for t in TERMS if function in t.functions)
     return f"### {short_name(function)}\n\n`{function.__module__}`, for {used}\n\n{doc}\n"
 
@@ -156,7 +156,7 @@ def _attributes(node: ast.ClassDef) -> Iterable[tuple[str, str]]:
             below = node.body[index + 1] if index + 1 < len(node.body) else None
             value = below.value if isinstance(below, ast.Expr) else None
             text = value.value if isinstance(value, ast.Constant) else ""
-            yield statement.target.id, _markdown(" ".join(str(text).split()))
+            yield statement.target.id, docstring_markdown(" ".join(str(text).split()))
 
 
 def _shown(value: object) -> str:

@@ -128,6 +128,7 @@ def _layout(strategy: Strategy) -> str:
         *(["sequence parallel"] if strategy.sequence_parallel else []),
         f"recompute {strategy.recompute}",
         f"offload {strategy.offload}",
+        f"placed {strategy.placement}",
     ]
     return ", ".join([" ".join(degrees) or "one GPU", *policies])
 

@@ -11,6 +11,7 @@ from planner.plans.plan import Answer, Plan
 from planner.report.assumptions import assumptions_line
 from planner.report.catalog import describe_size
 from planner.report.evidence import evidence_line, range_line, range_text
+from planner.report.placement import placement_line
 from planner.spec.strategy import Strategy
 from planner.spec.traits import FrameworkTraits
 from planner.units import GIB, format_count, format_seconds
@@ -135,12 +136,14 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
     axes = layout_axes(plans)
     usable = plans[0].estimate.memory.usable_bytes / GIB
     has_room = wide or not (with_framework or shows_schedule(plans))
+    several_orders = len({plan.strategy.placement for plan in plans}) > 1
     columns: Columns = [
         ("#", "right"),
         *_framework_column(shown=with_framework, wide=wide),
         *(_right("GPUs") if wide else []),
         (_layout_title(axes, wide=wide), "left"),
         *_schedule_column(plans, wide=wide),
+        *(_left("placed") if several_orders else []),
         ("ZeRO" if wide else "Z", "right"),
         ("micro-batch" if wide else "mb", "right"),
         ("recompute" if wide else "redo", "left"),
@@ -161,6 +164,7 @@ def plans_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> T
             *([f"{strategy.num_gpus:,}"] if wide else []),
             layout(strategy, axes),
             *([_schedule(strategy, wide=wide)] if shows_schedule(plans) else []),
+            *([strategy.placement] if several_orders else []),
             str(strategy.zero_stage),
             str(strategy.micro_batch),
             _recompute(strategy, wide=wide),
@@ -323,6 +327,7 @@ def print_answer(answer: Answer, console: Console) -> None:
         )
     best = answer.plans[0]
     console.print(costs_line(best))
+    console.print(f"Placed {placement_line(best.context, best.strategy)}.")
     console.print(range_line(best.estimate))
     console.print(evidence_line(best.context, best.strategy), markup=False)
     for line in assumptions_lines(answer):

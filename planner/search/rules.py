@@ -256,17 +256,15 @@ def placement_offered(context: Context, columns: Columns) -> Mask:
 
 
 def placement_matters(context: Context, columns: Columns) -> Mask:
-    """Only the usual placement where pp or dp is 1, or no network level divides them."""
+    """Only the first placement searched where pp or dp is 1, or no network level divides them."""
     inner = columns["tp"] * columns["cp"]
     whole = inner * columns["dp"] * columns["pp"]
     sizes = [level.num_accelerators for level in context.cluster.levels[:-1]]
     divided = np.any([(inner < size) & (size < whole) for size in sizes], axis=0)
+    searched = context.placements or context.traits.support.placements
+    first = PLACEMENT_NAMES.index(searched[0])
     differs = divided & (columns["dp"] > 1) & (columns["pp"] > 1)
-    return np.asarray(differs | (columns["placement"] == _usual_placement(context)))
-
-
-def _usual_placement(context: Context) -> int:
-    return PLACEMENT_NAMES.index(context.traits.support.placements[0])
+    return np.asarray(differs | (columns["placement"] == first))
 
 
 def _placements(context: Context) -> str:

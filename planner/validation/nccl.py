@@ -38,6 +38,8 @@ class Point:
     tool: str
     curve: str
     source: str
+    cluster: str = ""
+    """Where it was measured, as the catalog names it; empty for the tables."""
 
     @property
     def moved_bytes(self) -> float:
@@ -88,6 +90,7 @@ def published_points(folder: Path) -> list[Point]:
                     tool=row["tool"],
                     curve=row["curve"],
                     source=row["source"],
+                    cluster=row["cluster"],
                 )
             )
     return points

@@ -205,3 +205,21 @@ def test_a_link_is_followed_when_saving(planner: Any, tmp_path: Path) -> None:
     assert planner(*SMALL, "--save", str(link), "--force").code == 0
     assert link.is_symlink()
     assert "schema_version" in target.read_text()
+
+
+def test_the_placement_is_shown_and_can_be_chosen(planner: Any, tmp_path: Path) -> None:
+    usual = planner(*SMALL)
+    assert "Placed tp-cp-ep-dp-pp (inside out): " in usual.out
+    path = tmp_path / "best.yaml"
+    run = planner(*SMALL, "--placement", "tp-cp-ep-pp-dp", "--format", "json", "--save", str(path))
+    placements = {plan["strategy"]["placement"] for plan in json.loads(run.out)["plans"]}
+    assert placements <= {"tp-cp-ep-pp-dp"}
+    assert "placement: tp-cp-ep-pp-dp" in path.read_text()
+    assert planner("explain", str(path), "time").code == 0
+
+
+def test_a_placement_no_framework_offers_is_refused(planner: Any) -> None:
+    run = planner(*SMALL, "--framework", "deepspeed", "--placement", "tp-cp-ep-pp-dp")
+    assert run.code == 2
+    assert run.err.startswith("command line::--placement: ")
+    assert "allowed tp-cp-ep-dp-pp, any" in run.err

@@ -18,7 +18,7 @@ from planner.cost.collectives import (
 from planner.cost.context import Context
 from planner.cost.domain import domain_s
 from planner.cost.topology import Group
-from planner.spec.cluster import ClusterSpec, Collective, CollectiveFit
+from planner.spec.cluster import ClusterSpec, Collective, CollectiveFit, LevelSpec
 
 COLLECTIVES = get_args(Collective)
 ALPHA, BETA = 5e-6, 100e9
@@ -129,6 +129,22 @@ def test_all_reduce_across_domains_takes_the_faster_of_ring_and_tree(plain: Clus
     assert small == pytest.approx(40e-6 + 2e3 / 25e9)
     # Large (1 GB): ring 60 us + 1.5e9/25e9 = 60.06 ms; tree 40 us + 2e9/25e9 = 80.04 ms.
     assert collective_s("all_reduce", 1e9, group(4, 1), plain) == pytest.approx(60.06e-3)
+
+
+def test_domains_that_add_in_their_switches_exchange_less_than_a_ring(plain: ClusterSpec) -> None:
+    # 4 domains of 8, 1 GB. Inside 9/8 GB at 200 GB/s = 5.625 ms, across 1.5 GB at 200 GB/s =
+    # 7.5 ms, 2 * (2 us + 2 * 10 us) = 44 us.
+    adding = replace(plain, node=replace(plain.node, scale_up=_adding(plain, adds=True)))
+    seconds = collective_s("all_reduce", 1e9, group(32, 8), adding)
+    assert seconds == pytest.approx(44e-6 + 7.5e-3)
+    # Without it a ring sends 31/16 GB: 9.6875 ms and its hops, 2 * (3 * 10 + 7 * 2) us.
+    without = replace(plain, node=replace(plain.node, scale_up=_adding(plain, adds=False)))
+    seconds = collective_s("all_reduce", 1e9, group(32, 8), without)
+    assert seconds == pytest.approx(88e-6 + 9.6875e-3)
+
+
+def _adding(cluster: ClusterSpec, *, adds: bool) -> LevelSpec:
+    return replace(cluster.node.scale_up, reduces_in_network=adds)
 
 
 def test_all_to_all_sends_the_remote_share_through_one_port(plain: ClusterSpec) -> None:

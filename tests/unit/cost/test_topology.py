@@ -80,3 +80,67 @@ def test_groups_of_columns_are_placed_row_by_row(
     assert group.local.tolist() == [8, 4, 1]
     assert group.num_domains.tolist() == [1, 2, 8]
     assert group.size.tolist() == np.full(3, 8).tolist()
+
+
+def test_members_are_counted_inside_every_level(
+    context_of: Callable[..., Context], columns_of: Callable[..., StrategyColumns]
+) -> None:
+    # Frontier: packages of 2, nodes of 8, groups of 1024. tp 2 and dp 1024, stride 2.
+    cluster = context_of(cluster="frontier").cluster
+    group = group_of("dp_shard", columns_of(tp=2, dp=1024), cluster)
+    assert [inside.tolist() for inside in group.members] == [[1], [4], [512], [1024]]
+    assert (group.size, group.local, group.num_domains) == (1024, 4, 256)
+    tensor = group_of("tp", columns_of(tp=2, dp=1024), cluster)
+    assert [inside.tolist() for inside in tensor.members] == [[2], [2], [2], [2]]
+
+
+@pytest.mark.parametrize(
+    ("axis", "usual", "pp_inside"),
+    [
+        ("tp", 2, 2),
+        ("dp_shard", 4, 1),  # stride 2 or, with pp between, 8
+        ("pp", 1, 4),  # stride 32 or, beside tp, 2
+    ],
+)
+def test_the_placement_decides_which_axis_shares_a_node(
+    axis: str,
+    usual: int,
+    pp_inside: int,
+    context_of: Callable[..., Context],
+    columns_of: Callable[..., StrategyColumns],
+) -> None:
+    cluster = context_of(cluster="16xdgx-h100").cluster
+    both = columns_of(tp=2, dp=16, pp=4, placement=[0, 1])
+    assert group_of(axis, both, cluster).local.tolist() == [usual, pp_inside]
+
+
+def test_a_part_of_a_group_is_its_nearest_members(
+    context_of: Callable[..., Context], columns_of: Callable[..., StrategyColumns]
+) -> None:
+    cluster = context_of(cluster="frontier").cluster
+    group = group_of("dp_shard", columns_of(dp=2048), cluster)
+    inside = group.part(group.local)
+    assert [members.tolist() for members in inside.members] == [[2], [8], [8], [8]]
+
+
+@pytest.mark.parametrize(
+    ("tp", "dp", "tp_spans", "dp_spans"),
+    [
+        (4, 16, [4, 1, 1], [1, 4, 4]),  # whole dimensions
+        (8, 8, [4, 2, 1], [1, 2, 4]),  # tp takes half of the second one
+        (2, 32, [2, 1, 1], [2, 4, 4]),
+    ],
+)
+def test_groups_on_a_torus_fill_dimension_after_dimension(
+    tp: int,
+    dp: int,
+    tp_spans: list[int],
+    dp_spans: list[int],
+    context_of: Callable[..., Context],
+    columns_of: Callable[..., StrategyColumns],
+) -> None:
+    cluster = context_of(cluster="16xtpu-v4-host").cluster
+    assert cluster.domain.dims == (4, 4, 4)
+    columns = columns_of(tp=tp, dp=dp)
+    assert [int(span[0]) for span in group_of("tp", columns, cluster).spans] == tp_spans
+    assert [int(span[0]) for span in group_of("dp_shard", columns, cluster).spans] == dp_spans

@@ -326,3 +326,22 @@ def test_offload_has_room(context_of: Contexts) -> None:
         diskless = with_node(**{missing: None})
         legal = verdicts("offload_has_room", diskless, offload=codes)
         assert legal == [True, True, True, False, False]
+
+
+def test_placement_offered(context_of: Contexts) -> None:
+    context = context_of()
+    columns = {"pp": [1, 2, 2, 2], "ep": [8, 1, 8, 1], "cp": [1, 1, 1, 2], "placement": [1] * 4}
+    assert verdicts("placement_offered", context, **columns) == [True, True, False, False]
+    usual = {**columns, "placement": [0] * 4}
+    assert verdicts("placement_offered", context, **usual) == [True] * 4
+    only_usual = supporting(context, placements=context.traits.support.placements[:1])
+    assert verdicts("placement_offered", only_usual, **columns) == [False] * 4
+
+
+def test_placement_matters(context_of: Contexts) -> None:
+    # Nodes of 8: inside one, beside whole ones, without dp or pp the order is all the same.
+    context = context_of(cluster="4xdgx-h100")
+    columns = {"tp": [1, 8, 2, 2, 2], "cp": 1, "dp": [2, 2, 16, 1, 4], "pp": [4, 2, 1, 16, 4]}
+    other = verdicts("placement_matters", context, **columns, placement=[1] * 5)
+    assert other == [False, False, False, False, True]
+    assert verdicts("placement_matters", context, **columns, placement=[0] * 5) == [True] * 5

@@ -34,6 +34,7 @@ DECIDED = (
     "vpp",
     "zero_stage",
     "offload",
+    "placement",
 )
 
 
@@ -150,3 +151,18 @@ def test_columns_can_be_taken_and_put_together_again(context_of: Contexts) -> No
     joined = StrategyColumns.concatenate(parts)
     for field in fields(StrategyColumns):
         assert (getattr(joined, field.name) == getattr(strategy, field.name)).all()
+
+
+def test_only_the_usual_placement_is_searched_unless_others_are_asked_for(
+    context_of: Contexts,
+) -> None:
+    context = context_of(cluster="4xdgx-h100")
+    usual = enumerate_space(context).strategy
+    assert set(usual.placement.tolist()) == {0}
+    asked = replace(context, placements=context.traits.support.placements)
+    both = enumerate_space(asked).strategy
+    assert set(both.placement.tolist()) == {0, 1}
+    assert as_rows(both.take(both.placement == 0)) == as_rows(usual)
+    assert len(usual) < len(both) < 2 * len(usual)
+    other = enumerate_space(replace(context, placements=asked.placements[1:])).strategy
+    assert set(other.dp.tolist()) == set(usual.dp.tolist())

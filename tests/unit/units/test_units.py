@@ -7,6 +7,7 @@ from planner.units import (
     format_bytes,
     format_count,
     format_seconds,
+    parse_bytes,
     parse_count,
 )
 
@@ -119,3 +120,25 @@ def test_counts_just_below_a_suffix_are_shown_without_an_exponent(count: float) 
 @pytest.mark.parametrize("seconds", [0.9996, 9.9996e-4])
 def test_seconds_just_below_a_unit_are_shown_without_an_exponent(seconds: float) -> None:
     assert "e" not in format_seconds(seconds).split()[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("4096", 4096.0),
+        ("350GB", 350e9),
+        ("97.5 MB", 97.5e6),
+        ("64MiB", 64 * 2**20),
+        ("1kB", 1e3),
+        ("2Ki", 2048.0),
+        ("1.5TB", 1.5e12),
+    ],
+)
+def test_sizes_are_decimal_or_binary_as_written(text: str, expected: float) -> None:
+    assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "GB", "1XB", "-1GB", "1iB", "1e9", "0", "0.1", "1,000"])
+def test_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a size"):
+        parse_bytes(text)

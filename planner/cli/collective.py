@@ -1,0 +1,88 @@
+"""``planner collective``: one collective on one group, by algorithm and by level."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Format(StrEnum):
+    """Output formats."""
+
+    table = "table"
+    json = "json"
+
+
+class KindName(StrEnum):
+    """Collectives as they are typed."""
+
+    all_reduce = "all-reduce"
+    reduce_scatter = "reduce-scatter"
+    all_gather = "all-gather"
+    broadcast = "broadcast"
+    all_to_all = "all-to-all"
+    p2p = "p2p"
+
+
+def collective(
+    kind: Annotated[KindName, typer.Argument(help="The collective.", metavar="COLLECTIVE")],
+    size: Annotated[
+        str,
+        typer.Argument(help="Size such as 350GB or 64MiB: vector, gathered vector, send buffer."),
+    ],
+    cluster: Annotated[
+        str,
+        typer.Argument(help="NODESxNODE such as 64xdgx-h100, GPUSxACCELERATOR, or a YAML file."),
+    ],
+    algorithm: Annotated[
+        str, typer.Option(help="One, several with commas, or all that can do it.")
+    ] = "all",
+    group: Annotated[
+        int | None, typer.Option(help="Ranks that take part, the first ones [all].")
+    ] = None,
+    library: Annotated[
+        str | None, typer.Option(help="nccl, rccl, oneccl, hccl, gloo or mpi [the vendor's].")
+    ] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw the curves in the terminal.")] = False,
+    plot_file: Annotated[
+        Path | None, typer.Option(help="Draw the curves into a .png or .svg file.")
+    ] = None,
+    force: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
+    output_format: Annotated[
+        Format, typer.Option("--format", help="Output format.")
+    ] = Format.table,
+) -> None:
+    """Show what a collective takes by algorithm and level, and what a library would choose."""
+    from planner.cli.collective_inputs import read_collective
+    from planner.cli.output import console
+    from planner.plans.collective import collective_answer
+    from planner.report.collective import (
+        plot_collective,
+        print_collective,
+        render_collective_json,
+    )
+    from planner.report.plot import check_chart
+
+    if plot:
+        check_chart(None)
+    if plot_file is not None:
+        check_chart(plot_file, force=force)
+    question = read_collective(
+        kind=kind.name,
+        size=size,
+        cluster=cluster,
+        algorithm=algorithm,
+        group=group,
+        library=library,
+    )
+    answer = collective_answer(question)
+    if output_format is Format.json:
+        typer.echo(render_collective_json(answer))
+    else:
+        print_collective(answer, console())
+    if plot:
+        plot_collective(answer, None, force=force)
+    if plot_file is not None:
+        plot_collective(answer, plot_file, force=force)
+        typer.echo(f"drew the curves into {plot_file}", err=True)

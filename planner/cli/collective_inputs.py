@@ -1,0 +1,63 @@
+"""Arguments of ``planner collective`` to a question, every problem reported together."""
+
+from functools import partial
+from typing import cast
+
+from planner.catalog.clusters import load_cluster
+from planner.catalog.libraries import load_library, usual_library
+from planner.catalog.names import did_you_mean
+from planner.cli.collector import Collector
+from planner.collectives.algorithms import BY_NAME
+from planner.plans.collective import CollectiveQuestion
+from planner.spec.library import Kind
+from planner.units import parse_bytes
+
+ALL = "all"
+
+
+def _algorithms(collector: Collector, text: str) -> tuple[str, ...]:
+    """Names given with commas; none stands for all that can do it."""
+    if text == ALL:
+        return ()
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in BY_NAME:
+            hint = did_you_mean(name, BY_NAME) or f"allowed are all, {', '.join(BY_NAME)}"
+            collector.add("--algorithm", f"unknown algorithm; given {name!r}, {hint}")
+    return tuple(dict.fromkeys(names))
+
+
+def read_collective(
+    *,
+    kind: str,
+    size: str,
+    cluster: str,
+    algorithm: str,
+    group: int | None,
+    library: str | None,
+) -> CollectiveQuestion:
+    """Return the question; raises one InputError with every problem found."""
+    collector = Collector()
+    num_bytes = 0.0
+    try:
+        num_bytes = parse_bytes(size)
+    except ValueError as error:
+        collector.add("SIZE", str(error))
+    machines = collector.read(lambda: load_cluster(cluster))
+    names = _algorithms(collector, algorithm)
+    profile = collector.read(partial(load_library, library)) if library else None
+    if machines is not None and group is not None and not 2 <= group <= machines.num_accelerators:
+        message = f"must be 2 to {machines.num_accelerators:,}, the cluster's; given {group}"
+        collector.add("--group", message)
+    if machines is not None and machines.num_accelerators < 2:
+        collector.add("CLUSTER", "has one accelerator; a collective needs two")
+    collector.finish()
+    assert machines is not None
+    return CollectiveQuestion(
+        kind=cast("Kind", kind),
+        num_bytes=num_bytes,
+        cluster=machines,
+        num_ranks=group or machines.num_accelerators,
+        algorithms=names,
+        library=profile or load_library(usual_library(machines.accelerator.vendor)),
+    )

@@ -1,0 +1,207 @@
+"""One collective on one group: every algorithm by level, and what a library would take."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import numpy as np
+
+from planner.collectives.algorithms import ALGORITHMS
+from planner.collectives.choice import Choice, Situation, choose
+from planner.collectives.cost import busbw_factor
+from planner.collectives.placed import GroupLevel, PlacedCost, place, unsuitable
+from planner.cost.collectives import collective_s, point_to_point_s
+from planner.cost.domain import link_share
+from planner.cost.topology import Group
+from planner.errors import InputError
+from planner.spec.cluster import ClusterSpec, Collective, LevelSpec
+from planner.spec.library import Kind, LibraryProfile
+from planner.units import Array
+
+PLOT_SIZES = tuple(2.0 ** (exponent / 2.0) for exponent in range(20, 69))
+"""1 KiB to 16 GiB, two points to a doubling."""
+P2P_RANKS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveQuestion:
+    """What is asked: a collective of a size on the first ranks of a cluster."""
+
+    kind: Kind
+    num_bytes: float
+    cluster: ClusterSpec
+    num_ranks: int
+    algorithms: tuple[str, ...]
+    library: LibraryProfile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crossover:
+    """From this size on an algorithm is the fastest of those asked for."""
+
+    from_bytes: float
+    algorithm: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveAnswer:
+    """Every algorithm's cost, fastest first, the library's choice, the plan model's time."""
+
+    question: CollectiveQuestion
+    levels: tuple[GroupLevel, ...]
+    costs: tuple[PlacedCost, ...]
+    choice: Choice
+    plan_s: float | None
+    """What plans use: measured fit, ring or tree; None where they have no such collective."""
+    plan_is_measured: bool
+    crossovers: tuple[Crossover, ...]
+
+    def busbw_bytes_per_s(self, seconds: float) -> float:
+        """Bus bandwidth as nccl-tests defines it."""
+        factor = float(busbw_factor(self.question.kind, float(self.question.num_ranks)))
+        return factor * self.question.num_bytes / seconds if seconds else 0.0
+
+
+def group_levels(cluster: ClusterSpec, num_ranks: int) -> tuple[GroupLevel, ...]:
+    """Levels that the first ``num_ranks`` ranks span, with what one rank achieves through each.
+
+    Fully connected levels and hybrid meshes give a part of a rank's links (planner.cost.domain);
+    a torus becomes a slice. Raises InputError for a group that does not fill whole units.
+    """
+    found: list[GroupLevel] = []
+    below = 1
+    for level in cluster.levels:
+        inside = min(num_ranks, level.num_accelerators)
+        if inside % below:
+            nearest = f"{inside // below * below} and {(inside // below + 1) * below}"
+            message = f"{num_ranks} ranks do not fill whole units of {below}; nearest are {nearest}"
+            raise InputError.single("command line", "--group", message)
+        if inside > below:
+            found.append(_group_level(level.within(inside), level, inside // below, inside))
+        below = max(below, inside)
+    return tuple(found)
+
+
+def _group_level(part: LevelSpec, whole: LevelSpec, members: int, inside: int) -> GroupLevel:
+    share = float(np.asarray(link_share(whole, np.asarray(inside))))
+    return GroupLevel(
+        name=part.name,
+        members=members,
+        latency_s=part.latency_s,
+        bytes_per_s=part.achieved_bytes_per_s * share,
+        topology=part.topology,
+        dims=part.dims,
+        wraps=part.topology.startswith("torus") and part.dims == whole.dims,
+        reduces_in_network=part.reduces_in_network,
+    )
+
+
+def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
+    """Return costs, choice and crossovers. Raises InputError for what cannot be done."""
+    question = replace(question, num_ranks=min(question.num_ranks, _most_ranks(question)))
+    levels = _levels_of(question)
+    names = question.algorithms or _suitable(question.kind, levels)
+    problems = {name: unsuitable(name, question.kind, levels) for name in names}
+    for name, problem in problems.items():
+        if problem:
+            raise InputError.single("command line", "--algorithm", f"{name} {problem}")
+    costs = [place(name, question.kind, question.num_bytes, levels) for name in names]
+    costs.sort(key=lambda cost: float(cost.total.time_s))
+    fits = question.cluster.accelerator.collectives
+    return CollectiveAnswer(
+        question=question,
+        levels=levels,
+        costs=tuple(costs),
+        choice=_choice(question),
+        plan_s=_plan_s(question),
+        plan_is_measured=question.kind in fits and _num_domains(question) == 1,
+        crossovers=_crossovers(question.kind, names, levels),
+    )
+
+
+def curves(answer: CollectiveAnswer) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
+    """Bus bandwidth in GB/s by message size, one curve per algorithm."""
+    question = answer.question
+    factor = float(busbw_factor(question.kind, float(question.num_ranks)))
+    sizes = np.array(PLOT_SIZES)
+    return {
+        cost.algorithm: (
+            PLOT_SIZES,
+            list(factor * sizes / _times(cost.algorithm, question.kind, answer.levels) / 1e9),
+        )
+        for cost in answer.costs
+    }
+
+
+def _most_ranks(question: CollectiveQuestion) -> int:
+    return question.cluster.num_accelerators
+
+
+def _levels_of(question: CollectiveQuestion) -> tuple[GroupLevel, ...]:
+    """Levels of the group; of a message between two, the outermost one it spans."""
+    levels = group_levels(question.cluster, question.num_ranks)
+    if question.kind == "p2p":
+        return tuple(replace(level, members=P2P_RANKS, dims=()) for level in levels[-1:])
+    return levels
+
+
+def _suitable(kind: Kind, levels: Sequence[GroupLevel]) -> tuple[str, ...]:
+    return tuple(a.name for a in ALGORITHMS if not unsuitable(a.name, kind, levels))
+
+
+def _times(name: str, kind: Kind, levels: Sequence[GroupLevel]) -> Array:
+    return place(name, kind, np.array(PLOT_SIZES), levels).total.time_s
+
+
+def _crossovers(
+    kind: Kind, names: Sequence[str], levels: Sequence[GroupLevel]
+) -> tuple[Crossover, ...]:
+    """Fastest algorithm from each size of PLOT_SIZES on at which it changes."""
+    best = np.argmin([_times(name, kind, levels) for name in names], axis=0)
+    changes = [0, *(np.flatnonzero(np.diff(best)) + 1)]
+    return tuple(
+        Crossover(from_bytes=PLOT_SIZES[index], algorithm=names[best[index]]) for index in changes
+    )
+
+
+def _num_domains(question: CollectiveQuestion) -> int:
+    return -(-question.num_ranks // question.cluster.domain.num_accelerators)
+
+
+def _choice(question: CollectiveQuestion) -> Choice:
+    cluster, domain = question.cluster, question.cluster.domain
+    first_outer = cluster.levels[min(cluster.num_inner_levels + 1, len(cluster.levels) - 1)]
+    situation = Situation(
+        kind=question.kind,
+        num_bytes=question.num_bytes,
+        num_ranks=question.num_ranks,
+        num_nodes=_num_domains(question),
+        accelerator=cluster.accelerator.name,
+        link="pci" if domain.name.startswith("pcie") else "nvlink",
+        scale_up_bytes_per_s=domain.bytes_per_s,
+        network_bytes_per_s=first_outer.bytes_per_s,
+        reduces_in_network=domain.reduces_in_network,
+    )
+    try:
+        return choose(question.library, situation)
+    except ValueError as error:
+        raise InputError.single("command line", "--library", str(error)) from None
+
+
+def _plan_s(question: CollectiveQuestion) -> float | None:
+    cluster = question.cluster
+    inside = [min(question.num_ranks, level.num_accelerators) for level in cluster.levels]
+    dims = cluster.domain.within(question.num_ranks).dims
+    group = Group(
+        members=tuple(np.array([number]) for number in inside),
+        domain=cluster.num_inner_levels,
+        spans=tuple(np.array([length]) for length in dims),
+    )
+    size = np.array([question.num_bytes])
+    if question.kind == "p2p":
+        return float(point_to_point_s(size, group, cluster)[0])
+    kind: Kind = question.kind
+    for known in get_args(Collective):
+        if kind == known:
+            return float(collective_s(known, size, group, cluster)[0])
+    return None

@@ -1,0 +1,186 @@
+"""A collective in the terminal and as JSON: algorithms, levels, the library's choice, curves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from planner import __version__
+from planner.collectives.cost import CollectiveCost
+from planner.collectives.placed import LevelCost, PlacedCost
+from planner.plans.collective import CollectiveAnswer, curves
+from planner.report.plot import line_chart
+from planner.units import GB, format_bytes, format_seconds
+
+SCHEMA_VERSION = 1
+
+
+def _table(*left: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for title in left:
+        table.add_column(title, no_wrap=True)
+    return table
+
+
+def _count(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def _title(answer: CollectiveAnswer) -> str:
+    question = answer.question
+    return (
+        f"{question.kind.replace('_', '-')} of {format_bytes(question.num_bytes)} on "
+        f"{question.num_ranks} of {question.cluster.num_accelerators} "
+        f"{question.cluster.accelerator.name} ({question.cluster.name})"
+    )
+
+
+def print_collective(answer: CollectiveAnswer, console: Console) -> None:
+    """Levels, algorithms, their share by level, the library's choice, crossovers."""
+    console.print(_title(answer), style="bold")
+    _print_levels(answer, console)
+    _print_algorithms(answer, console)
+    if len(answer.levels) > 1:
+        _print_shares(answer, console)
+    choice, library = answer.choice, answer.question.library
+    protocol = f" {choice.protocol}" if choice.protocol else ""
+    console.print(f"{library.title} would take {choice.algorithm}{protocol}: {choice.why}")
+    if answer.plan_s is not None:
+        how = "measured" if answer.plan_is_measured else "no measurement of this group"
+        busbw = answer.busbw_bytes_per_s(answer.plan_s) / GB
+        console.print(f"plans use {format_seconds(answer.plan_s)}, {busbw:.4g} GB/s ({how})")
+    if len(answer.crossovers) > 1 or len(answer.costs) > 1:
+        steps = [f"{c.algorithm} from {format_bytes(c.from_bytes)}" for c in answer.crossovers]
+        console.print(f"fastest by size: {', '.join(steps)}")
+
+
+def _print_levels(answer: CollectiveAnswer, console: Console) -> None:
+    table = _table("level", "topology")
+    for title in ("units", "GB/s", "latency"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("adds in network", no_wrap=True)
+    for level in answer.levels:
+        shape = "x".join(str(d) for d in level.dims)
+        table.add_row(
+            level.name,
+            f"{level.topology} {shape}".strip(),
+            str(level.members),
+            f"{level.bytes_per_s / GB:.4g}",
+            format_seconds(level.latency_s),
+            "yes" if level.reduces_in_network else "no",
+        )
+    console.print(table)
+
+
+def _print_algorithms(answer: CollectiveAnswer, console: Console) -> None:
+    table = _table("algorithm")
+    for title in ("time", "bus GB/s", "rounds", "sent per rank"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("bottleneck", no_wrap=True)
+    for cost in answer.costs:
+        seconds = float(cost.total.time_s)
+        mark = " *" if cost.algorithm == answer.choice.algorithm else ""
+        table.add_row(
+            f"{cost.algorithm}{mark}",
+            format_seconds(seconds),
+            f"{answer.busbw_bytes_per_s(seconds) / GB:.4g}",
+            _count(float(cost.total.rounds)),
+            format_bytes(float(cost.total.sent_bytes)),
+            cost.bottleneck,
+        )
+    console.print(table)
+
+
+def _print_shares(answer: CollectiveAnswer, console: Console) -> None:
+    table = _table("algorithm")
+    for level in answer.levels:
+        table.add_column(f"{level.name}: time", justify="right", no_wrap=True)
+        table.add_column("rounds", justify="right", no_wrap=True)
+        table.add_column("sent", justify="right", no_wrap=True)
+    for cost in answer.costs:
+        cells = [cell for level in cost.levels for cell in _share_cells(level)]
+        table.add_row(cost.algorithm, *cells)
+    console.print(table)
+
+
+def _share_cells(level: LevelCost) -> tuple[str, str, str]:
+    return (
+        format_seconds(float(level.time_s)),
+        _count(float(level.rounds)),
+        format_bytes(float(level.sent_bytes)),
+    )
+
+
+def render_collective_json(answer: CollectiveAnswer) -> str:
+    """The answer as JSON, base units."""
+    question = answer.question
+    data = {
+        "schema_version": SCHEMA_VERSION,
+        "planner_version": __version__,
+        "collective": question.kind,
+        "bytes": question.num_bytes,
+        "cluster": question.cluster.name,
+        "ranks": question.num_ranks,
+        "levels": [
+            {
+                "name": level.name,
+                "topology": level.topology,
+                "units": level.members,
+                "bytes_per_s": level.bytes_per_s,
+                "latency_s": level.latency_s,
+                "reduces_in_network": level.reduces_in_network,
+            }
+            for level in answer.levels
+        ],
+        "algorithms": [_cost_dict(answer, cost) for cost in answer.costs],
+        "library": {
+            "name": question.library.name,
+            "algorithm": answer.choice.algorithm,
+            "protocol": answer.choice.protocol,
+            "why": answer.choice.why,
+        },
+        "plan_s": answer.plan_s,
+        "plan_is_measured": answer.plan_is_measured,
+        "crossovers": [
+            {"from_bytes": c.from_bytes, "algorithm": c.algorithm} for c in answer.crossovers
+        ],
+    }
+    return json.dumps(data, indent=2)
+
+
+def _cost_dict(answer: CollectiveAnswer, cost: PlacedCost) -> dict[str, Any]:
+    seconds = float(cost.total.time_s)
+    return {
+        "name": cost.algorithm,
+        **_numbers(cost.total),
+        "busbw_bytes_per_s": answer.busbw_bytes_per_s(seconds),
+        "bottleneck": cost.bottleneck,
+        "levels": [{"name": level.name, **_numbers(level)} for level in cost.levels],
+    }
+
+
+def _numbers(cost: CollectiveCost | LevelCost) -> dict[str, float]:
+    return {
+        "time_s": float(np.asarray(cost.time_s)),
+        "rounds": float(np.asarray(cost.rounds)),
+        "sent_bytes": float(np.asarray(cost.sent_bytes)),
+    }
+
+
+def plot_collective(answer: CollectiveAnswer, path: Path | None, *, force: bool) -> None:
+    """Bus bandwidth by message size, one line per algorithm, in the terminal or a file."""
+    question = answer.question
+    line_chart(
+        curves(answer),
+        title=f"{question.kind.replace('_', '-')}, {question.num_ranks} ranks",
+        x_label="message, bytes",
+        y_label="bus bandwidth, GB/s",
+        log_x=True,
+        log_y=True,
+        path=path,
+        force=force,
+    )

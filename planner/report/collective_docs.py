@@ -1,0 +1,73 @@
+"""Tables of docs/communication.md that come from the code: algorithms and libraries."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from planner.catalog.libraries import list_libraries, load_library
+from planner.collectives.algorithms import ALGORITHMS
+from planner.collectives.grid import mesh_2d_all_reduce, torus_2d_all_reduce, torus_3d_all_reduce
+from planner.collectives.hierarchical import hierarchical_all_reduce
+from planner.collectives.parameter_server import parameter_server_ingress_bytes_per_s
+from planner.report.formulas import docstring_markdown, short_name, table
+
+PLACEMENTS = {
+    "around": "one ring through all; pipelined",
+    "tree": "trees of trees; pipelined",
+    "shards": "level by level, each on its part",
+    "chunks": "the same in chunks; pipelined",
+    "whole": "level by level, whole vector",
+    "peers": "one partner after the other",
+    "all_peers": "all partners at once",
+}
+MORE = (
+    hierarchical_all_reduce,
+    torus_2d_all_reduce,
+    mesh_2d_all_reduce,
+    torus_3d_all_reduce,
+    parameter_server_ingress_bytes_per_s,
+)
+"""Formulas that take more than a size, a number of ranks and a link."""
+
+
+def _summary(function: object) -> str:
+    """First paragraph of a docstring: what it does and its formula."""
+    text = docstring_markdown(inspect.getdoc(function) or "")
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def algorithms_table() -> str:
+    """Every algorithm: what it does, by collective, and its way over several levels."""
+    return table(
+        ("algorithm", "collective", "time on one level", "over levels"),
+        (
+            (f"`{a.name}`", kind.replace("_", "-"), _summary(flat), PLACEMENTS[a.placement])
+            for a in ALGORITHMS
+            for kind, flat in a.flat.items()
+        ),
+    )
+
+
+def collective_formulas() -> str:
+    """Docstring of every formula, once."""
+    flats = [flat for a in ALGORITHMS for flat in a.flat.values()]
+    functions: dict[Callable[..., Any], None] = dict.fromkeys([*flats, *MORE])
+    return "\n\n".join(
+        f"**{short_name(function)}**: {docstring_markdown(inspect.getdoc(function) or '')}"
+        for function in functions
+    )
+
+
+def libraries_table() -> str:
+    """Every rule of every library, and how NCCL chooses."""
+    rows = []
+    for name in list_libraries():
+        profile = load_library(name)
+        if profile.tuning is not None:
+            kinds = "all-reduce, reduce-scatter, all-gather, broadcast"
+            rows.append((profile.title, kinds, "", "least time in its own model"))
+        for rule in profile.rules:
+            kinds = ", ".join(kind.replace("_", "-") for kind in rule.kinds)
+            how = f"`{rule.algorithm}` {rule.protocol}".strip()
+            rows.append((profile.title, kinds, how, rule.why))
+    return table(("library", "collective", "takes", "when, why"), rows)

@@ -1,0 +1,140 @@
+"""Network levels in hwdb and in cluster files, and machines by name."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.catalog.clusters import load_cluster
+from planner.catalog.figures import load_yaml
+from planner.catalog.hardware import check_fabric, check_node, list_names
+from planner.catalog.paths import hwdb_dir
+from planner.errors import InputError
+from planner.spec.cluster import ClusterSpec
+
+
+def problems_of(error: InputError) -> dict[str, str]:
+    return {problem.key: problem.message for problem in error.problems}
+
+
+def raw_of(kind: str, name: str) -> dict[str, Any]:
+    return load_yaml(hwdb_dir() / kind / f"{name}.yaml")
+
+
+def from_file(folder: Path, text: str) -> ClusterSpec:
+    path = folder / "cluster.yaml"
+    path.write_text(text)
+    return load_cluster(path)
+
+
+@pytest.mark.parametrize("name", list_names("clusters"))
+def test_every_machine_loads_and_its_levels_grow(name: str) -> None:
+    cluster = load_cluster(name)
+    assert cluster.name == name
+    sizes = [level.num_accelerators for level in cluster.levels]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == cluster.num_accelerators
+
+
+def test_a_superpod_is_leaf_and_spine_above_nvlink() -> None:
+    pod = load_cluster("superpod-h100")
+    nvlink, leaf, spine = pod.levels
+    assert (nvlink.num_accelerators, leaf.num_accelerators) == (8, 32 * 8)
+    assert spine.num_accelerators == 127 * 8
+    assert leaf.bytes_per_s == spine.bytes_per_s == pytest.approx(50e9)
+    assert leaf.reduces_in_network
+    assert spine.reduces_in_network
+
+
+def test_some_nodes_of_a_machine_end_at_the_level_that_holds_them() -> None:
+    one_unit = load_cluster("16xsuperpod-h100")
+    assert [level.name for level in one_unit.levels] == ["nvlink", "leaf"]
+    assert one_unit.fabric.num_accelerators == 128
+    with pytest.raises(InputError, match="has 127 nodes; given 128"):
+        load_cluster("128xsuperpod-h100")
+
+
+def test_a_level_inside_the_scale_up_domain_falls_away(tmp_path: Path) -> None:
+    text = "node: gb200-tray\ncount: 36\nlevels:\n- {name: pair, num_nodes: 2}\n- {name: top}\n"
+    assert [level.name for level in from_file(tmp_path, text).levels] == ["nvlink-nvl72", "top"]
+
+
+def test_a_package_is_the_innermost_level() -> None:
+    aurora = load_cluster("aurora")
+    package = aurora.levels[0]
+    assert (package.name, package.num_accelerators) == ("package", 2)
+    assert package.bytes_per_s > 10 * aurora.domain.bytes_per_s
+
+
+def test_the_hybrid_cube_mesh_is_one() -> None:
+    assert load_cluster("1xdgx-1-v100").domain.topology == "hybrid_cube_mesh"
+
+
+def test_a_cluster_file_gives_levels(tmp_path: Path) -> None:
+    text = (
+        "node: dgx-h100\ncount: 64\nlevels:\n"
+        "- {name: leaf, num_nodes: 16, reduces_in_network: true}\n"
+        "- {name: spine, oversubscription: 2.0, latency_us: 7.0}\n"
+    )
+    cluster = from_file(tmp_path, text)
+    _, leaf, spine = cluster.levels
+    assert (leaf.num_accelerators, spine.num_accelerators) == (128, 512)
+    assert (leaf.oversubscription, spine.oversubscription) == (1.0, 2.0)
+    assert spine.latency_s == pytest.approx(7e-6)
+    assert leaf.reduces_in_network
+    assert not spine.reduces_in_network
+    assert "given: network level leaf" in cluster.assumptions
+
+
+def test_all_problems_of_levels_are_reported_at_once(tmp_path: Path) -> None:
+    text = (
+        "node: dgx-h100\ncount: 64\nlevels:\n"
+        "- {name: leaf, num_nodes: 16}\n"
+        "- {name: pod, num_nodes: 8, oversubscription: 0.5}\n"
+        "- {name: row}\n"
+        "- {name: spine, num_nodes: 64}\n"
+    )
+    with pytest.raises(InputError) as caught:
+        from_file(tmp_path, text)
+    found = problems_of(caught.value)
+    assert found["levels.1.num_nodes"] == "must be more than the 16 of the level below; given 8"
+    assert found["levels.2.num_nodes"].startswith("is missing")
+    assert found["levels.3.num_nodes"].startswith("the last level holds all nodes; given 64")
+    assert "greater than or equal to 1" in found["levels.1.oversubscription"]
+
+
+def test_levels_of_a_fabric_file_follow_the_same_rules() -> None:
+    raw = raw_of("fabrics", "ib-ndr-superpod")
+    del raw["levels"][0]["num_nodes"]
+    with pytest.raises(InputError) as caught:
+        check_fabric(raw, "mine.yaml")
+    assert problems_of(caught.value)["levels.0.num_nodes"].startswith("is missing")
+
+
+@pytest.mark.parametrize(
+    ("topology", "dims", "wrong"),
+    [
+        ("torus_3d", None, "is missing; a torus_3d needs the members along each dimension"),
+        ("torus_3d", [64, 64], "a torus_3d has 3 dimensions; given [64, 64]"),
+        ("torus_2d", [16, 16], "must multiply to domain_accelerators = 4096; given [16, 16]"),
+        ("switch", [64, 64], "does not go with topology switch"),
+    ],
+)
+def test_dimensions_go_with_the_topology(topology: str, dims: list[int] | None, wrong: str) -> None:
+    raw = raw_of("nodes", "tpu-v4-host")
+    raw["scale_up"]["topology"] = topology
+    raw["scale_up"]["dims"] = {"value": dims, "basis": "read", "source": "scaling-book"}
+    if dims is None:
+        del raw["scale_up"]["dims"]
+    with pytest.raises(InputError) as caught:
+        check_node(raw, "mine.yaml")
+    assert problems_of(caught.value)["scale_up.dims"].startswith(wrong)
+
+
+def test_packages_divide_the_domain() -> None:
+    raw = raw_of("nodes", "frontier-node")
+    raw["package"]["accelerators"]["value"] = 3
+    with pytest.raises(InputError) as caught:
+        check_node(raw, "mine.yaml")
+    wrong = problems_of(caught.value)["package.accelerators"]
+    assert wrong == "must divide domain_accelerators = 8; given 3"

@@ -1,0 +1,107 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ASKED = ("collective", "all-reduce", "350GB", "64xdgx-h100")
+
+
+def test_the_example_of_the_documentation_runs(planner: Any) -> None:
+    run = planner(*ASKED, "--algorithm", "all", "--group", "8")
+    assert run.code == 0
+    assert "all-reduce of 325.96 GiB on 8 of 512 h100-sxm" in run.out
+    for text in ("bus GB/s", "rounds", "sent per rank", "bottleneck", "NCCL would take in-network"):
+        assert text in " ".join(run.out.split())
+
+
+def test_several_levels_are_shown_side_by_side(planner: Any) -> None:
+    run = planner(*ASKED, "--algorithm", "ring,hierarchical")
+    assert "nvlink: time" in run.out
+    assert "ib-ndr: time" in run.out
+    assert "double-tree" not in run.out.split("NCCL")[0]
+
+
+def test_json_holds_the_same_in_base_units(planner: Any) -> None:
+    run = planner(*ASKED, "--group", "16", "--algorithm", "ring", "--format", "json")
+    data = json.loads(run.out)
+    (ring,) = data["algorithms"]
+    assert data["bytes"] == 350e9
+    assert ring["rounds"] == 30
+    assert ring["sent_bytes"] == pytest.approx(sum(x["sent_bytes"] for x in ring["levels"]))
+    assert ring["busbw_bytes_per_s"] == pytest.approx(30 / 16 * 350e9 / ring["time_s"])
+    assert data["library"]["name"] == "nccl"
+
+
+def test_plans_of_one_measured_domain_say_so(planner: Any) -> None:
+    assert "(measured)" in planner(*ASKED, "--group", "8").out
+    assert "(no measurement of this group)" in planner(*ASKED, "--group", "16").out
+
+
+@pytest.mark.parametrize("kind", ["reduce-scatter", "all-gather", "broadcast", "all-to-all", "p2p"])
+@pytest.mark.parametrize("cluster", ["2xdgx-a100-640", "512xtpu-v4", "2xfrontier", "4xhgx-mi300x"])
+def test_every_collective_on_every_kind_of_machine(planner: Any, kind: str, cluster: str) -> None:
+    run = planner("collective", kind, "64MiB", cluster, "--format", "json")
+    data = json.loads(run.out)
+    assert run.code == 0
+    assert data["algorithms"]
+    times = [algorithm["time_s"] for algorithm in data["algorithms"]]
+    assert times == sorted(times)
+    assert min(times) > 0
+
+
+def test_a_torus_is_used_along_all_dimensions(planner: Any) -> None:
+    run = planner("collective", "all-reduce", "1GB", "512xtpu-v4", "--format", "json")
+    data = json.loads(run.out)
+    times = {a["name"]: a["time_s"] for a in data["algorithms"]}
+    assert times["multi-dimensional"] < times["ring"] / 2.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("all-reduce", "1XB", "2xdgx-h100"), "SIZE: not a size: '1XB'"),
+        (("all-reduce", "1GB", "nope"), "cluster::nope"),
+        (("all-reduce", "1GB", "2xdgx-h100", "--group", "17"), "--group: must be 2 to 16"),
+        (("all-reduce", "1GB", "2xdgx-h100", "--group", "12"), "nearest are 8 and 16"),
+        (("all-reduce", "1GB", "2xdgx-h100", "--algorithm", "rin"), "did you mean ring?"),
+        (("all-to-all", "1GB", "2xdgx-h100", "--algorithm", "ring"), "ring does no all-to-all"),
+        (("all-reduce", "1GB", "2xdgx-h100", "--library", "x"), "allowed are gloo, hccl"),
+        (("all-reduce", "1GB", "200xdgx-h100", "--library", "gloo"), "more than 1,000 ranks"),
+        (("all-reduce", "1GB", "1xh100"), "has one accelerator"),
+        (("all-reduce", "1GB", "2xdgx-h100", "--plot-file", "a.bmp"), "unknown picture format"),
+    ],
+)
+def test_bad_arguments_are_explained(
+    planner: Any, arguments: tuple[str, ...], message: str
+) -> None:
+    run = planner("collective", *arguments)
+    assert run.code == 2
+    assert message in " ".join(run.err.split())
+
+
+def test_every_wrong_argument_is_reported_at_once(planner: Any) -> None:
+    run = planner("collective", "all-reduce", "x", "y", "--algorithm", "z", "--library", "w")
+    for text in ("SIZE", "cluster::y", "--algorithm", "--library"):
+        assert text in run.err
+
+
+def test_the_plot_has_a_line_per_algorithm(planner: Any) -> None:
+    pytest.importorskip("plotext")
+    run = planner(*ASKED, "--group", "8", "--algorithm", "ring,double-tree", "--plot")
+    assert run.code == 0
+    picture = run.out[run.out.index("fastest by size") :]
+    assert "bus bandwidth" in picture
+    assert "double-tree" in picture
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_the_plot_goes_into_a_file(planner: Any, tmp_path: Path, suffix: str) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"curves.{suffix}"
+    arguments = (*ASKED, "--group", "8", "--algorithm", "ring", "--plot-file", str(path))
+    assert planner(*arguments).code == 0
+    before = path.read_bytes()
+    assert planner(*arguments).code == 2
+    assert path.read_bytes() == before
+    assert planner(*arguments, "--force").code == 0

@@ -1,0 +1,126 @@
+"""Worked numbers of single formulas, by hand."""
+
+import numpy as np
+import pytest
+
+from planner.collectives.cost import Link
+from planner.collectives.direct import bruck_all_to_all, direct_exchange, pairwise_all_to_all, send
+from planner.collectives.grid import (
+    grid_collective,
+    mesh_2d_all_reduce,
+    torus_2d_all_reduce,
+    torus_3d_all_reduce,
+)
+from planner.collectives.in_network import (
+    nvls_all_gather,
+    nvls_all_reduce,
+    nvls_reduce_scatter,
+    sharp_all_reduce,
+)
+from planner.collectives.parameter_server import (
+    parameter_server_all_reduce,
+    parameter_server_ingress_bytes_per_s,
+)
+from planner.collectives.ring import chain_broadcast, ring_all_reduce
+from planner.collectives.tree import (
+    binomial_broadcast,
+    double_tree_all_reduce,
+    double_tree_broadcast,
+    scatter_all_gather_broadcast,
+)
+
+LINK = Link(latency_s=5e-6, bytes_per_s=100e9)
+MB = 1e6
+
+
+def test_resnet_50_overloads_one_parameter_server() -> None:
+    # 97.5 MB of gradients, 3 iterations a second, 256 nodes; 1024 MB to the GB: 73.1 GB/s
+    # against a port of 50 GB/s.
+    ingress_mb_per_s = parameter_server_ingress_bytes_per_s(97.5, 256, 3.0)
+    assert ingress_mb_per_s / 1024 == pytest.approx(73.125)
+    assert ingress_mb_per_s / 1024 > 50
+    halves = parameter_server_ingress_bytes_per_s(97.5, 256, 3.0, num_servers=2)
+    assert halves / 1024 == pytest.approx(36.5625)
+
+
+def test_parameter_servers_by_hand() -> None:
+    # 4 workers, 1 server: in 4 S, out 4 S; 2 * 5 us + 8e6/100e9 = 90 us for S = 1 MB.
+    one = parameter_server_all_reduce(MB, 4, LINK)
+    assert one.time_s == pytest.approx(90e-6)
+    assert one.sent_bytes == pytest.approx(4e6)
+    # 4 servers take 1 S each; 16 are idle behind the workers' own links.
+    assert parameter_server_all_reduce(MB, 4, LINK, 4).time_s == pytest.approx(30e-6)
+    assert parameter_server_all_reduce(MB, 4, LINK, 16).time_s == pytest.approx(30e-6)
+
+
+def test_ring_broadcasts_over_columns() -> None:
+    times = ring_all_reduce(np.array([MB, 2 * MB]), np.array([2, 8]), LINK).time_s
+    assert times == pytest.approx([10e-6 + 10e-6, 70e-6 + 35e-6])
+
+
+@pytest.mark.parametrize(
+    ("cost", "rounds", "sent"),
+    [
+        (chain_broadcast(MB, 8, LINK), 7, 1e6),
+        (binomial_broadcast(MB, 8, LINK), 3, 3e6),
+        (binomial_broadcast(MB, 5, LINK), 3, 3e6),
+        (scatter_all_gather_broadcast(MB, 8, LINK), 10, 1.75e6),
+        (double_tree_broadcast(MB, 8, LINK), 3, 1e6),
+        (double_tree_all_reduce(MB, 8, LINK), 6, 2e6),
+        (direct_exchange(MB, 8, LINK), 1, 0.875e6),
+        (pairwise_all_to_all(MB, 8, LINK), 7, 0.875e6),
+        (bruck_all_to_all(MB, 8, LINK), 3, 1.5e6),
+        (send(MB, 2, LINK), 1, 1e6),
+        (nvls_all_reduce(MB, 8, LINK), 2, 1.125e6),
+        (nvls_reduce_scatter(MB, 8, LINK), 1, 1e6),
+        (sharp_all_reduce(MB, 8, LINK), 2, 1e6),
+    ],
+)
+def test_rounds_bytes_and_their_time(cost: object, rounds: int, sent: float) -> None:
+    assert cost.rounds == rounds  # type: ignore[attr-defined]
+    assert cost.sent_bytes == pytest.approx(sent)  # type: ignore[attr-defined]
+    expected = rounds * 5e-6 + sent / 100e9
+    assert cost.time_s == pytest.approx(expected)  # type: ignore[attr-defined]
+
+
+def test_an_in_network_all_gather_sends_a_part_but_waits_for_the_rest() -> None:
+    cost = nvls_all_gather(MB, 8, LINK)
+    assert cost.sent_bytes == pytest.approx(MB / 8)
+    assert cost.time_s == pytest.approx(5e-6 + 0.875e6 / 100e9)
+
+
+def test_square_torus_by_hand() -> None:
+    # 4x4: 12 rounds; 2 * 15/16 S over two dimensions at once.
+    cost = torus_2d_all_reduce(MB, 4, 4, LINK)
+    assert cost.rounds == 12
+    assert cost.sent_bytes == pytest.approx(2 * 15 / 16 * MB)
+    assert cost.time_s == pytest.approx(60e-6 + 2 * 15 / 16 * MB / 200e9)
+
+
+def test_cube_uses_three_dimensions_at_once() -> None:
+    cost = torus_3d_all_reduce(MB, 4, 4, 4, LINK)
+    assert cost.rounds == 18
+    assert cost.time_s == pytest.approx(90e-6 + 2 * 63 / 64 * MB / 300e9)
+
+
+def test_oblong_torus_waits_for_its_larger_part() -> None:
+    # 4x2, half of S each way. Step 1: max(3/4, 1/2) S/2; step 2: max(1/2/4, 3/4/2) S/2.
+    cost = torus_2d_all_reduce(MB, 4, 2, LINK)
+    busy = (0.75 + 0.375) / 2 * MB
+    assert cost.time_s == pytest.approx(2 * 4 * 5e-6 + 2 * busy / 100e9)
+
+
+def test_mesh_takes_twice_the_torus() -> None:
+    torus, mesh = (f(MB, 4, 4, LINK) for f in (torus_2d_all_reduce, mesh_2d_all_reduce))
+    assert mesh.time_s == pytest.approx(2 * torus.time_s)
+
+
+def test_one_long_dimension_is_a_ring() -> None:
+    line = grid_collective("all_reduce", MB, (1, 8, 1), LINK, wraps=True)
+    ring = ring_all_reduce(MB, 8, LINK)
+    assert line.time_s == pytest.approx(ring.time_s)
+    assert line.rounds == ring.rounds
+
+
+def test_a_torus_of_one_costs_nothing() -> None:
+    assert torus_2d_all_reduce(MB, 1, 1, LINK).time_s == 0

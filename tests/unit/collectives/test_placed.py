@@ -1,0 +1,100 @@
+"""Algorithms on levels: shares, totals, bottleneck."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.collectives.algorithms import ALGORITHMS, BY_NAME
+from planner.collectives.placed import GroupLevel, place, unsuitable
+
+NODE = GroupLevel(
+    name="node", members=8, latency_s=2e-6, bytes_per_s=400e9, reduces_in_network=True
+)
+SPINE = GroupLevel(name="spine", members=4, latency_s=5e-6, bytes_per_s=50e9)
+CASES = [(a.name, kind) for a in ALGORITHMS for kind in a.flat]
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_one_level_is_the_flat_formula(name: str, kind: str) -> None:
+    flat = BY_NAME[name].flat[kind](1e9, 8, NODE.link)  # type: ignore[index]
+    if name == "leader":
+        flat = BY_NAME["ring"].flat["all_reduce"](1e9, 8, NODE.link)
+    cost = place(name, kind, 1e9, (NODE,)).total  # type: ignore[arg-type]
+    assert cost.time_s == pytest.approx(flat.time_s)
+    assert cost.rounds == pytest.approx(flat.rounds)
+    assert cost.sent_bytes == pytest.approx(flat.sent_bytes)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_level_with_one_unit_adds_nothing(name: str, kind: str) -> None:
+    alone = replace(SPINE, members=1)
+    with_it = place(name, kind, 1e9, (NODE, alone))  # type: ignore[arg-type]
+    without = place(name, kind, 1e9, (NODE,))  # type: ignore[arg-type]
+    assert with_it.total.time_s == pytest.approx(without.total.time_s)
+
+
+def test_a_ring_passes_all_ports_of_a_node_by_hand() -> None:
+    # 32 ranks. Node: 2 * 7 * 4 rounds, 62/32 S at 400 GB/s. Spine: 2 * 3 rounds, a port has 1/8.
+    cost = place("ring", "all_reduce", 1e9, (NODE, SPINE))
+    node, spine = cost.levels
+    assert (node.rounds, spine.rounds) == (56, 6)
+    assert spine.sent_bytes == pytest.approx(62 / 32 * 1e9 / 8)
+    slowest = max(62 / 32 * 1e9 / 400e9, 62 / 32 * 1e9 / 8 / 50e9)
+    assert cost.total.time_s == pytest.approx(56 * 2e-6 + 6 * 5e-6 + slowest)
+
+
+def test_a_hierarchy_runs_level_by_level_by_hand() -> None:
+    cost = place("hierarchical", "all_reduce", 1e9, (NODE, SPINE))
+    node = 14 * 2e-6 + 1.75 * 1e9 / 400e9
+    spine = 6 * 5e-6 + 1.5 * 1e9 / 8 / 50e9
+    assert [float(level.time_s) for level in cost.levels] == pytest.approx([node, spine])
+    assert cost.total.time_s == pytest.approx(node + spine)
+    assert cost.bottleneck == "node"
+
+
+def test_chunks_keep_all_levels_busy_by_hand() -> None:
+    cost = place("multi-dimensional", "all_reduce", 1e9, (NODE, SPINE))
+    waits = 6 * 2e-6 + 4 * 5e-6
+    assert cost.total.time_s == pytest.approx(waits + max(1.75e9 / 400e9, 1.5e9 / 8 / 50e9))
+
+
+def test_leaders_carry_the_whole_vector_across() -> None:
+    cost = place("leader", "all_reduce", 1e9, (NODE, SPINE))
+    assert cost.levels[1].sent_bytes == pytest.approx(1.5e9)
+    assert cost.bottleneck == "spine"
+
+
+def test_direct_uses_all_levels_at_once_and_each_for_its_peers() -> None:
+    cost = place("direct", "all_to_all", 1e9, (NODE, SPINE))
+    node, spine = cost.levels
+    assert node.sent_bytes == pytest.approx(7 / 32 * 1e9)
+    assert spine.sent_bytes == pytest.approx(24 / 32 * 1e9)
+    assert cost.total.time_s == pytest.approx(5e-6 + 24 / 32 * 1e9 / 50e9)
+
+
+def test_multi_dimensional_takes_what_suits_each_topology() -> None:
+    full = replace(NODE, topology="fully_connected")
+    ring = replace(SPINE, topology="ring")
+    rounds = [
+        float(level.rounds)
+        for level in place("multi-dimensional", "all_reduce", 1e9, (full, ring)).levels
+    ]
+    assert rounds == [2, 6]
+    torus = replace(NODE, topology="torus_2d", dims=(4, 2), wraps=True)
+    (level,) = place("multi-dimensional", "all_reduce", 1e9, (torus,)).levels
+    assert level.rounds == 8
+
+
+def test_in_network_adds_where_switches_can_and_rings_elsewhere() -> None:
+    node, spine = place("in-network", "all_reduce", 1e9, (NODE, SPINE)).levels
+    assert node.sent_bytes == pytest.approx(9 / 8 * 1e9)
+    assert spine.sent_bytes == pytest.approx(1.5 * 1e9 / 8)
+    adding = replace(SPINE, reduces_in_network=True)
+    spine = place("in-network", "all_reduce", 1e9, (NODE, adding)).levels[1]
+    assert spine.sent_bytes == pytest.approx(1e9 / 8)
+
+
+def test_what_an_algorithm_cannot_do_is_said() -> None:
+    assert "does no all-to-all; allowed are direct" in unsuitable("ring", "all_to_all", (NODE,))
+    assert "switches reduce" in unsuitable("in-network", "all_reduce", (SPINE,))
+    assert not unsuitable("in-network", "all_reduce", (NODE, SPINE))

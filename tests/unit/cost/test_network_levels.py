@@ -1,0 +1,217 @@
+"""Collectives over more than two levels, meshes and tori, by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from planner.cost.rings import busbw_factor
+
+from planner.catalog.clusters import load_cluster
+from planner.cost.collectives import collective_s, fabric_bytes_per_s, point_to_point_s
+from planner.cost.domain import domain_bytes_per_s, domain_hops_s, link_share, num_rings
+from planner.cost.topology import Group
+from planner.spec.cluster import ClusterSpec, Collective, LevelSpec
+
+
+def level(name: str, size: int, rate: float, latency_us: float, **more: object) -> LevelSpec:
+    return LevelSpec(
+        name=name,
+        num_accelerators=size,
+        bytes_per_s=rate,
+        latency_s=latency_us * 1e-6,
+        efficiency_fraction=1.0,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def machine(*levels: LevelSpec, package: LevelSpec | None = None) -> ClusterSpec:
+    """A cluster of these levels, the scale-up domain first, without measured collectives."""
+    domain, *inner, fabric = levels
+    base = load_cluster("1xdgx-h100")
+    node = replace(
+        base.node,
+        accelerator=replace(base.accelerator, collectives={}),
+        num_accelerators=domain.num_accelerators,
+        scale_up=domain,
+        package=package,
+    )
+    num_nodes = fabric.num_accelerators // domain.num_accelerators
+    return replace(base, node=node, num_nodes=num_nodes, fabric=fabric, inner_fabric=tuple(inner))
+
+
+def group(*members: int, domain: int = 0, spans: tuple[int, ...] = ()) -> Group:
+    return Group(
+        members=tuple(np.array([n]) for n in members),
+        domain=domain,
+        spans=tuple(np.array([n]) for n in spans),
+    )
+
+
+NVLINK = level("nvlink", 8, 200e9, 2)
+LEAF = level("leaf", 64, 25e9, 5)
+SPINE = level("spine", 512, 25e9, 7, oversubscription=4.0)
+CLUSTER = machine(NVLINK, LEAF, SPINE)
+
+
+def test_a_ring_is_as_fast_as_the_slowest_level_it_crosses() -> None:
+    # One member per node: 25 GB/s. 8 nodes a leaf share 8 ports into a 4:1 spine: 50 GB/s.
+    assert fabric_bytes_per_s(group(1, 8, 64), CLUSTER) == pytest.approx(25e9)
+    # One member per leaf: its own share of the spine only.
+    assert fabric_bytes_per_s(group(1, 1, 8), CLUSTER) == pytest.approx(6.25e9)
+    # All 8 GPUs of a node: 200 GB/s up to the leaf; 64 a leaf fill the spine with 400.
+    assert fabric_bytes_per_s(group(8, 64, 512), CLUSTER) == pytest.approx(200e9)
+
+
+def test_a_level_that_is_not_crossed_does_not_slow_the_group() -> None:
+    assert fabric_bytes_per_s(group(1, 8, 8), CLUSTER) == pytest.approx(25e9)
+
+
+def test_latency_is_summed_over_the_levels() -> None:
+    # 7 x 2 us in the node, 7 x 5 us in the leaf, 7 x 7 us over the spine; 511/512 at 200 GB/s.
+    seconds = collective_s("all_gather", 1e9, group(8, 64, 512), CLUSTER)
+    assert seconds == pytest.approx(98e-6 + 511 / 512 * 5e-3)
+
+
+def test_a_tree_is_as_deep_as_the_trees_of_its_levels() -> None:
+    # 8 nodes: 3 x 5 us; 8 leaves: 3 x 7 us; up and down.
+    seconds = collective_s("all_reduce", 1e3, group(1, 8, 64), CLUSTER)
+    assert seconds == pytest.approx(72e-6 + 2e3 / 25e9)
+
+
+@pytest.mark.parametrize(("below", "inside"), [(1, 8), (8, 64)])
+def test_all_to_all_is_bounded_by_every_level_it_crosses(below: int, inside: int) -> None:
+    # Of 1 GB, what leaves the node goes at 25 GB/s, what leaves the leaf at 6.25.
+    seconds = collective_s("all_to_all", 1e9, group(below, inside, 8 * inside), CLUSTER)
+    assert seconds == pytest.approx(7e-6 + 7 / 8 * 1e9 / 6.25e9)
+
+
+def test_switches_that_add_carry_every_share_once() -> None:
+    adding = machine(NVLINK, replace(LEAF, reduces_in_network=True))
+    plain = machine(NVLINK, LEAF)
+    # 8 nodes, one member each: 2 x 5 us + S / 25 GB/s instead of 2 x 7/8 S.
+    one_each = group(1, 8)
+    assert collective_s("all_reduce", 1e9, one_each, adding) == pytest.approx(10e-6 + 1 / 25)
+    assert collective_s("all_reduce", 1e9, one_each, plain) == pytest.approx(70e-6 + 1.75 / 25)
+    # All 8 of each node: NVLink's own scatter and gather, 1.75 S / 200 GB/s, is what counts.
+    assert collective_s("all_reduce", 1e9, group(8, 64), adding) == pytest.approx(
+        38e-6 + 1.75 / 200
+    )
+    for collective in ("all_gather", "reduce_scatter", "all_to_all"):
+        name: Collective = collective  # type: ignore[assignment]
+        assert collective_s(name, 1e9, one_each, adding) == collective_s(name, 1e9, one_each, plain)
+
+
+def test_a_message_goes_over_the_innermost_level_that_holds_the_group() -> None:
+    message = np.array(1e8)
+    seconds = [
+        float(point_to_point_s(message, stages, CLUSTER)[0])
+        for stages in (group(2, 2, 2), group(1, 2, 2), group(1, 1, 2))
+    ]
+    assert seconds == pytest.approx([502e-6, 4005e-6, 16007e-6])
+
+
+def test_pairs_of_a_package_use_its_link_and_its_way_out_together() -> None:
+    package = level("package", 2, 300e9, 1, topology="fully_connected")
+    cluster = machine(NVLINK, LEAF, package=package)
+    assert domain_bytes_per_s(group(2, 2, 2, domain=1), cluster) == pytest.approx(300e9)
+    assert domain_bytes_per_s(group(1, 4, 4, domain=1), cluster) == pytest.approx(200e9)
+    # Two devices leave a package with 2 x 200 GB/s, but pass its 300 GB/s inside.
+    assert domain_bytes_per_s(group(2, 8, 8, domain=1), cluster) == pytest.approx(300e9)
+    assert domain_hops_s(group(2, 8, 8, domain=1), cluster) == pytest.approx(1e-6 + 3 * 2e-6)
+
+
+def test_two_of_eight_fully_connected_share_one_of_seven_links() -> None:
+    # MI300X: 448 GB/s over 7 links at 0.7; two reach 48 GB/s measured, eight 313.
+    domain = load_cluster("1xhgx-mi300x").domain
+    reached = domain.achieved_bytes_per_s * link_share(domain, np.array([1, 2, 4, 8]))
+    assert reached[1] == pytest.approx(47.67e9, rel=0.07)
+    assert reached[3] == pytest.approx(312.9e9, rel=0.01)
+    assert reached[0] == reached[3]  # alone, the way to the network is not shared
+
+
+def test_a_cube_mesh_has_most_links_inside_a_quad() -> None:
+    domain = load_cluster("1xdgx-1-v100").domain
+    shares = link_share(domain, np.array([2, 3, 4, 5, 8]))
+    assert shares.tolist() == pytest.approx([2 / 9, 4 / 9, 2 / 3, 1, 1])  # type: ignore[union-attr]
+
+
+TORUS = level("ici", 256, 90e9, 1, topology="torus_3d", dims=(4, 8, 8))
+POD = machine(TORUS, level("dcn", 512, 6e9, 50))
+
+
+@pytest.mark.parametrize(
+    ("spans", "rings"),
+    [
+        ((4, 1, 1), 1.0),
+        ((4, 8, 8), 3.0),
+        ((4, 2, 1), 1.5),  # a part of a dimension is a line
+        ((2, 1, 1), 0.5),
+        ((1, 1, 1), 0.5),
+    ],
+)
+def test_every_dimension_of_a_torus_is_a_ring_of_its_own(
+    spans: tuple[int, ...], rings: float
+) -> None:
+    assert num_rings(TORUS, group(1, spans=spans).spans) == pytest.approx(rings)
+    mesh = replace(TORUS, topology="mesh_2d", dims=(16, 16))
+    assert num_rings(mesh, group(1, spans=(16, 16)).spans) == pytest.approx(1.0)
+
+
+def test_all_gather_on_a_torus_by_hand() -> None:
+    # Three rings of 90 GB/s; 3 + 7 + 7 hops of 1 us.
+    seconds = collective_s("all_gather", 1e9, group(256, 256, spans=(4, 8, 8)), POD)
+    assert seconds == pytest.approx(17e-6 + 255 / 256 * 1e9 / 270e9)
+
+
+def test_all_to_all_on_a_torus_goes_at_the_pace_of_its_longest_ring() -> None:
+    # On a ring of 8 a byte travels 2 of the 8 links: S * 8 / (4 * 90 GB/s).
+    seconds = collective_s("all_to_all", 1e9, group(256, 256, spans=(4, 8, 8)), POD)
+    assert seconds == pytest.approx(17e-6 + 1e9 * 8 / 4 / 90e9)
+
+
+def test_beyond_the_measured_ranks_latency_grows_and_bandwidth_stays() -> None:
+    # GB200 has fits for 2 and 4 ranks: 12.7 us and 9.69 us, 1.505 us a rank, at 238 GB/s.
+    rack = load_cluster("18xgb200-tray")
+    seconds = collective_s("all_gather", 1e3, group(72, 72), rack)
+    assert seconds == pytest.approx(12.7e-6 + 68 * 1.505e-6 + 71 / 72 * 1e3 / 238e9)
+    large = collective_s("all_gather", 1e12, group(72, 72), rack)
+    assert large == pytest.approx(71 / 72 * 1e12 / 590e9, rel=1e-3)
+
+
+def test_two_and_four_ranks_predict_the_latency_of_eight() -> None:
+    full = load_cluster("1xdgx-b200")
+    for collective in ("all_reduce", "all_gather", "reduce_scatter"):
+        name: Collective = collective  # type: ignore[assignment]
+        measured = full.accelerator.collectives[name]
+        kept = {**full.accelerator.collectives, name: measured[:2]}
+        node = replace(
+            full.node,
+            accelerator=replace(full.accelerator, collectives=kept),
+            scale_up=replace(full.node.scale_up, reduces_in_network=False),
+        )
+        guessed = collective_s(name, 1.0, group(8, 8), replace(full, node=node))
+        assert guessed == pytest.approx(collective_s(name, 1.0, group(8, 8), full), rel=0.08)
+
+
+def test_a_domain_whose_switches_add_needs_no_more_steps_for_more_ranks() -> None:
+    rack = load_cluster("18xgb200-tray")
+    assert rack.domain.reduces_in_network
+    few, many = (collective_s("all_reduce", 1.0, group(n, n), rack) for n in (8, 72))
+    assert many == pytest.approx(few, rel=1e-3)
+
+
+def test_nvlink_must_be_seven_quarters_of_rdma_for_tensor_beside_pipeline_traffic() -> None:
+    # An all-reduce over the 8 GPUs of a server moves 2 * 7/8 of the activations over NVLink;
+    # the pipeline sends them once over RDMA to the next server.
+    needed = busbw_factor("all_reduce", np.array(8))
+    assert needed == 1.75
+    a100, a800 = load_cluster("2xdgx-a100-640"), load_cluster("2xhgx-a800")
+    for cluster in (a100, a800):
+        assert cluster.node.nic_bytes_per_s == pytest.approx(8 * 25e9)
+    rdma = a100.node.nic_bytes_per_s * a100.fabric.efficiency_fraction
+    assert a100.domain.bytes_per_s / rdma == pytest.approx(1.875)
+    assert a100.domain.bytes_per_s >= needed * rdma
+    assert a800.domain.bytes_per_s / rdma == pytest.approx(1.25)
+    assert a800.domain.bytes_per_s < needed * rdma
+    # Against the full 8 x 200 Gbit/s neither does: 1.5 and 1.
+    assert a100.domain.bytes_per_s < needed * a100.node.nic_bytes_per_s
