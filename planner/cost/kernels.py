@@ -77,7 +77,7 @@ Source: 8, 16 and 64 fitted on published training runs; 1 derived from 25 % of a
 by padding nanoGPT's vocabulary of 50257 to 50304 (recalled). Tables hold multiples of 128 only.
 """
 UNALIGNED_BATCH_FRACTION = 0.17
-"""Rate of batched products whose k is no multiple of 8 (head sizes 108, 150); fitted likewise."""
+"""Rate of batched products with a side that is no multiple of 8 (heads of 108, 150); fitted."""
 
 
 def peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:
@@ -159,8 +159,8 @@ def aligned_fraction(gemm: Gemm) -> Array:
     """Share of the rate that the divisibility of the weight's sides by powers of two leaves.
 
     The sides lie along rows in all three products of a linear layer; tokens never do. Batched
-    products of activations suffer where any side is no multiple of 8: 16 bytes of a row. Dimensionless, shape of the
-    product's columns. Source: ALIGNED_FRACTIONS, UNALIGNED_BATCH_FRACTION.
+    products of activations suffer where any side is no multiple of 8: 16 bytes of a row.
+    Dimensionless, shape of the product's columns. Source: ALIGNED_FRACTIONS, UNALIGNED_BATCH_FRACTION.
     """
     n, k = (np.rint(np.asarray(size)).astype(np.int64) for size in (gemm.n, gemm.k))
     if not gemm.has_weight:

@@ -138,7 +138,6 @@ def layer_costs(
     rows, index = distinct_shapes(strategy)
     shape = layer_shape(rows, job)
     traits = under_precision(traits, job.precision)
-    kernels = traits.kernels
     kinds = layer_groups(model, shape, traits)
     setting = Setting(job=job, cluster=cluster, traits=traits, strategy=rows)
 

@@ -93,9 +93,10 @@ def exposed_tensor_parallel_s(
     product is cut into c chunks, as many as ranks; all but the own one travel, each while another
     computes: ``max(comm, (c - 1) · chunk) + chunk - compute``, where c chunks take longer than
     one product. Of what that hides only ``achieved_fraction`` is hidden (synchronisation between
-    chunks, slower single exchanges). Never more than none: such products are left whole. Ring exchange uses copy
-    engines or one multiprocessor, hence no interference. Source: Wang et al., ASPLOS 2023,
-    section 4; Transformer Engine, comm_gemm_overlap (ring exchange: num_sm 1); formula derived.
+    chunks, slower single exchanges). Never more than none: such products are left whole. Ring
+    exchange uses copy engines or one multiprocessor, hence no interference. Source: Wang et al.,
+    ASPLOS 2023, section 4; Transformer Engine, comm_gemm_overlap (ring exchange: num_sm 1);
+    formula derived.
     """
     if overlap == "none":
         return np.asarray(comm_s)
