@@ -84,7 +84,7 @@ def _plain(section: Strict) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key in type(section).model_fields:
         figure = getattr(section, key)
-        if isinstance(figure, Figure | WholeFigure | Figures) and key.endswith("_us"):
+        if isinstance(figure, Figure) and key.endswith("_us"):
             values[key.removesuffix("_us") + "_s"] = figure.value * US
         elif isinstance(figure, Figure | WholeFigure | Figures):
             values[key] = figure.value

@@ -58,7 +58,9 @@ def memory(
     optimizer: Annotated[
         str, typer.Option(help="adam, adam-bf16, adam-8bit, sgd, lion, adafactor, muon, ...")
     ] = "adam",
-    precision: Annotated[str, typer.Option(help="bf16, fp16, fp8, fp8_block, mxfp8 or fp4.")] = "bf16",
+    precision: Annotated[
+        str, typer.Option(help="bf16, fp16, fp8, fp8_block, mxfp8 or fp4.")
+    ] = "bf16",
     margin: Annotated[
         float | None,
         typer.Option(help="Percent of HBM held uncertain [error on published runs]."),

@@ -39,7 +39,9 @@ def plan(
         str | None,
         typer.Option(help="What selective recomputation repeats, such as layernorm,mlp."),
     ] = None,
-    precision: Annotated[str, typer.Option(help="bf16, fp16, fp8, fp8_block, mxfp8 or fp4.")] = "bf16",
+    precision: Annotated[
+        str, typer.Option(help="bf16, fp16, fp8, fp8_block, mxfp8 or fp4.")
+    ] = "bf16",
     top: Annotated[int, typer.Option(min=1, help="Plans to show.")] = 5,
     margin: Annotated[
         float | None,

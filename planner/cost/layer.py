@@ -8,11 +8,11 @@ import numpy as np
 
 from planner.cost.collectives import collective_s
 from planner.cost.kernels import (
+    element_wise_s,
     flash_attention_backward_s,
     flash_attention_forward_s,
     gemm_backward_s,
     gemm_s,
-    memory_bound_s,
 )
 from planner.cost.topology import group_of
 from planner.layers.block import (
@@ -228,7 +228,7 @@ def _op_items(
     kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
     precision = _precision(op, setting.job)
     gemm_time = ZERO + sum(gemm_seconds(gemm, accelerator, precision) for gemm in op.gemms)
-    traffic = _compute("memory_bound", memory_bound_s(traffic_bytes, accelerator))
+    traffic = _compute("memory_bound", element_wise_s(traffic_bytes, accelerator))
     items = add_items(_compute(kernel, gemm_time), traffic)
     if op.attention:
         attention = attention_seconds(op.attention, accelerator)
