@@ -14,7 +14,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,12 +30,13 @@ from planner.report.collective_docs import (
 from planner.report.formulas import formulas_page, rules_table, sources_tables, traits_table
 from planner.report.picture import memory_picture
 from planner.report.schedules import schedule_pictures, schedules_table
-from planner.validation import nccl_docs
+from planner.validation import kernel_docs, nccl_docs
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 MEASURED = ROOT / "tests" / "validation" / "nccl"
-MARKERS = {
+FITS = ROOT / "tests" / "validation" / "kernels" / "fits.json"
+MARKERS: dict[str, dict[str, Callable[[], str]]] = {
     "schedules.md": {"pictures": schedule_pictures, "table": schedules_table},
     "communication.md": {
         "algorithms": algorithms_table,
@@ -48,6 +49,14 @@ MARKERS = {
     "search.md": {"rules": rules_table},
     "overlap.md": {"buckets": bucket_table},
     "frameworks.md": {"traits": traits_table, "sources": sources_tables},
+    "kernels.md": {
+        "efficiency": kernel_docs.efficiency_table,
+        "products": partial(kernel_docs.products_table, FITS),
+        "training_products": partial(kernel_docs.training_products_table, FITS),
+        "experts": partial(kernel_docs.experts_table, FITS),
+        "training_attention": partial(kernel_docs.training_attention_table, FITS),
+        "attention": partial(kernel_docs.attention_table, FITS),
+    },
 }
 MARKED = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FENCE = re.compile(r"^```(\w+)(?: +(\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -48,6 +48,12 @@ sections "Performance considerations: handling transposes", "FP8 delayed scaling
 "NVFP4". Excludes the further read of current scaling, and Blackwell's sparing of the second copy
 with one scale per tensor.
 """
+MEMORY_LAUNCH_S = 3e-6
+"""Of an element-wise kernel, from start to full bandwidth.
+
+Source: cudnn-frontend's published norms on H200, GB200 and GB300, launch + bytes / bandwidth: 2-3
+us forward, 7-8 backward in two kernels.
+"""
 NORM_CASTS: frozenset[Precision] = frozenset({"fp8"})
 """Precisions whose cast a norm does for free: two bytes are written either way.
 
@@ -69,8 +75,12 @@ Source: SimuMax's measured tables, fp32 accumulation: 0.95 on A100 PCIe (61 pair
 """
 HARD_WAVES = 0.45
 """From this wave weight on, whole waves of tiles are modelled; below, smooth offsets."""
-ALIGNMENTS = np.log2([1.0, 8.0, 16.0, 64.0])
-ALIGNED_FRACTIONS = np.array([0.5, 0.76, 0.92, 1.0])
+ALIGNED_UNIT = 64
+ALIGNED_FRACTIONS: Array = np.interp(
+    np.log2(np.maximum(np.arange(ALIGNED_UNIT + 1), 1)),
+    np.log2([1, 8, 16, 64]),
+    [0.5, 0.76, 0.92, 1],
+)
 """Rate by the largest power of two that divides n and k.
 
 Source: 8, 16 and 64 fitted on published training runs; 1 derived from 25 % of an iteration saved
@@ -160,15 +170,16 @@ def aligned_fraction(gemm: Gemm) -> Array:
 
     The sides lie along rows in all three products of a linear layer; tokens never do. Batched
     products of activations suffer where any side is no multiple of 8: 16 bytes of a row.
-    Dimensionless, shape of the product's columns. Source: ALIGNED_FRACTIONS, UNALIGNED_BATCH_FRACTION.
+    Dimensionless, shape of the product's columns. Source: ALIGNED_FRACTIONS,
+    UNALIGNED_BATCH_FRACTION.
     """
-    n, k = (np.rint(np.asarray(size)).astype(np.int64) for size in (gemm.n, gemm.k))
+    k = np.rint(gemm.k).astype(np.int64)
     if not gemm.has_weight:
-        m = np.rint(np.asarray(gemm.m)).astype(np.int64)
-        aligned = (m % 8 == 0) & (n % 8 == 0) & (k % 8 == 0)
-        return np.where(aligned, 1.0, UNALIGNED_BATCH_FRACTION)
-    unit = np.gcd(np.gcd(n, k), 64)
-    return np.asarray(np.interp(np.log2(unit), ALIGNMENTS, ALIGNED_FRACTIONS))
+        m, n = np.rint(gemm.m).astype(np.int64), np.rint(gemm.n).astype(np.int64)
+        return np.where((m | n | k) % 8 == 0, 1.0, UNALIGNED_BATCH_FRACTION)
+    sides = np.rint(gemm.n).astype(np.int64) | k
+    fraction: Array = ALIGNED_FRACTIONS[np.minimum(sides & -sides, ALIGNED_UNIT)]
+    return fraction
 
 
 def product_s(
@@ -297,10 +308,20 @@ def flash_attention_backward_s(work: FlashAttention, accelerator: AcceleratorSpe
 
 
 def memory_bound_s(num_bytes: Array, accelerator: AcceleratorSpec) -> Array:
-    """Seconds of element-wise kernels: bytes over the achieved HBM bandwidth.
+    """Seconds of HBM traffic: bytes over the achieved bandwidth.
 
     Source: copy and triad tests reach 0.79-0.89 of the datasheet (hwdb, memory_bound_fraction).
     Excludes launch latency.
     """
     bandwidth = accelerator.hbm_bytes_per_s * accelerator.memory_bound_fraction
     return np.asarray(num_bytes) / bandwidth
+
+
+def element_wise_s(num_bytes: Array, accelerator: AcceleratorSpec) -> Array:
+    """Seconds of one fused element-wise kernel: a launch and its traffic; none without traffic.
+
+    Source: MEMORY_LAUNCH_S, :func:`memory_bound_s`. Excludes further launches of kernels that are
+    not fused.
+    """
+    launch_s = MEMORY_LAUNCH_S * (np.asarray(num_bytes) > 0)
+    return launch_s + memory_bound_s(num_bytes, accelerator)

@@ -8,11 +8,11 @@ import numpy as np
 
 from planner.cost.collectives import collective_s
 from planner.cost.kernels import (
+    element_wise_s,
     flash_attention_backward_s,
     flash_attention_forward_s,
     gemm_backward_s,
     gemm_s,
-    memory_bound_s,
 )
 from planner.cost.overlap import (
     exposed_all_to_all_s,
@@ -171,7 +171,7 @@ def _op_items(
         tp = setting.strategy.tp
         chunks = [replace(gemm, m=gemm.m / tp) for gemm in op.gemms]
         chunk_time = ZERO + sum(gemm_seconds(gemm, accelerator, precision) for gemm in chunks)
-    traffic = _compute("memory_bound", memory_bound_s(traffic_bytes, accelerator))
+    traffic = _compute("memory_bound", element_wise_s(traffic_bytes, accelerator))
     items = add_items(_compute(kernel, gemm_time), traffic)
     if op.attention:
         attention = attention_seconds(op.attention, accelerator)

@@ -69,7 +69,14 @@ TERMS: tuple[Term, ...] = (
     ),
     Term(
         prefix="time.compute.gemm",
-        functions=(kernels.gemm_s, kernels.tiled_gemm_flops_s, kernels.smooth_gemm_flops_s),
+        functions=(
+            kernels.gemm_s,
+            kernels.product_s,
+            kernels.cast_s,
+            kernels.aligned_fraction,
+            kernels.tiled_gemm_flops_s,
+            kernels.smooth_gemm_flops_s,
+        ),
         inputs=(*_SHAPE, "accelerator.gemm.sustained_fraction", "accelerator.peak_flops_per_s"),
     ),
     Term(
@@ -79,7 +86,7 @@ TERMS: tuple[Term, ...] = (
     ),
     Term(
         prefix="time.compute.memory_bound",
-        functions=(kernels.memory_bound_s,),
+        functions=(kernels.element_wise_s, kernels.memory_bound_s),
         inputs=(*_HBM, "traits.kernels.memory_bound_multiplier"),
     ),
     Term(

@@ -6,16 +6,19 @@ The tables lie in tests/validation/kernels, whose README names their sources.
 import csv
 import gzip
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from planner.catalog.clusters import load_cluster
 from planner.cost.kernels import (
     CAST_HBM_FRACTION,
+    WEIGHT_GRADIENT_FRACTION,
+    element_wise_s,
     flash_attention_backward_s,
     flash_attention_forward_s,
-    memory_bound_s,
     product_s,
 )
 from planner.layers.op import ATTENTION_BLOCK, FlashAttention, Gemm
@@ -50,6 +53,13 @@ TABLE_CAST_BYTES: Mapping[Precision, float] = {
 
 One read and one write are 3, 3.03 and 2.56; the per-tensor table casts in more than one kernel.
 """
+TRAINING_ACCELERATORS: Mapping[str, str] = {
+    "a100_pcie": "a100-pcie-80",
+    "b200_sxm": "b200-sxm",
+}
+"""Of the tables measured inside a training framework."""
+MIN_BLOCKS = 512.0
+"""Blocks of 128 queries and one head; smaller grids waited for their launch in some tables."""
 TRAINING_EDGE = 1024.0
 """Products with every edge at least this are of the sizes that training has."""
 ACTIVATION_BYTES = 6.0
@@ -91,7 +101,7 @@ def columns(rows: list[dict[str, str]], *names: str) -> Rows:
     return table | {"seconds": np.array([float(row["latency_us"]) for row in rows]) * US}
 
 
-def take(rows: Rows, keep: Array) -> Rows:
+def take(rows: Rows, keep: NDArray[np.bool_]) -> Rows:
     """Some of the rows."""
     return {name: values[keep] for name, values in rows.items()}
 
@@ -102,7 +112,7 @@ def gemm_rows(folder: Path, table: str, dtype: str) -> Rows:
     return columns([row for row in rows if row["dtype"] == dtype], "m", "n", "k")
 
 
-def is_training_size(rows: Rows) -> Array:
+def is_training_size(rows: Rows) -> NDArray[np.bool_]:
     """Products whose edges are all at least TRAINING_EDGE."""
     return np.minimum(np.minimum(rows["m"], rows["n"]), rows["k"]) >= TRAINING_EDGE
 
@@ -149,6 +159,34 @@ def shipped_training_attention_s(row: Mapping[str, str], accelerator: Accelerato
     return float(one_pass(work, accelerator)[0])
 
 
+def training_product_rows(folder: Path, table: str, one_pass: str, *, grouped: bool) -> Rows:
+    """Products of a training framework, as the planner names their sides (k: summed over)."""
+    rows = [
+        row
+        for row in read_rows(folder / "gemm_training.csv.gz")
+        if row["accelerator"] == table
+        and row["pass"] == one_pass
+        and (row["groups"] != "0") == grouped
+    ]
+    found = columns(rows, "groups", "m", "n", "k")
+    if grouped and one_pass == "input_gradient":
+        found["n"], found["k"] = found["k"], found["n"]
+    if grouped and one_pass == "weight_gradient":
+        found["m"], found["n"], found["k"] = found["n"], found["k"], found["m"]
+    return found
+
+
+def shipped_training_product_s(
+    rows: Rows, accelerator: AcceleratorSpec, *, is_weight_gradient: bool
+) -> Array:
+    """The planner's time of them; weight gradients are added to fp32 ones."""
+    gemm = Gemm(m=rows["m"], n=rows["n"], k=rows["k"], count=np.maximum(rows["groups"], 1.0))
+    if not is_weight_gradient:
+        return product_s(gemm, accelerator, "bf16")
+    fraction = WEIGHT_GRADIENT_FRACTION
+    return product_s(gemm, accelerator, "bf16", output_bytes=8.0, rate_fraction=fraction)
+
+
 def expert_rows(folder: Path, table: str, dtype: str) -> dict[str, Rows]:
     """Forward of all experts of one device (no expert parallelism), by kernel."""
     names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size")
@@ -181,11 +219,95 @@ def shipped_experts_s(rows: Rows, accelerator: AcceleratorSpec, precision: Preci
     width, hidden = rows["inter_size"] / rows["moe_tp_size"], rows["hidden_size"]
     up = Gemm(m=pairs / experts, n=2.0 * width, k=hidden, count=experts)
     down = Gemm(m=pairs / experts, n=hidden, k=width, count=experts)
-    activation_s = memory_bound_s(ACTIVATION_BYTES * pairs * width, accelerator)
+    activation_s = element_wise_s(ACTIVATION_BYTES * pairs * width, accelerator)
     products_s = product_s(up, accelerator, precision) + product_s(down, accelerator, precision)
     return products_s + activation_s
 
 
-def shipped_errors(folder: Path) -> dict[str, dict[str, object]]:
-    """Errors of the constants hwdb ships, by part, table and class of kernel."""
-    return {}
+Scores = dict[str, Errors]
+
+
+def scored_products(folder: Path) -> Scores:
+    """Shipped constants on the tables' products of training sizes, their mean bias taken out.
+
+    Short bursts run faster than a device under load, whose rate is shipped: see ``bias``.
+    """
+    scores = {}
+    for table, name in ACCELERATORS.items():
+        accelerator = load_cluster(f"1x{name}").accelerator
+        for dtype, precision in DTYPES.items():
+            rows = gemm_rows(folder, table, dtype)
+            if len(rows["m"]):
+                large = take(rows, is_training_size(rows))
+                predicted = shipped_gemm_s(large, accelerator, precision)
+                bias = float(np.mean(predicted / large["seconds"]))
+                level = errors_of(predicted / bias, large["seconds"])
+                scores[f"{table} {precision}"] = replace(level, bias=round(100.0 * (bias - 1.0), 1))
+    return scores
+
+
+def scored_training_products(folder: Path) -> Scores:
+    """Shipped constants on a training framework's dense and grouped products."""
+    scores = {}
+    for table, name in TRAINING_ACCELERATORS.items():
+        accelerator = load_cluster(f"1x{name}").accelerator
+        for grouped in (False, True):
+            for one_pass in ("forward", "input_gradient", "weight_gradient"):
+                rows = training_product_rows(folder, table, one_pass, grouped=grouped)
+                if not len(rows["m"]):
+                    continue
+                predicted = shipped_training_product_s(
+                    rows, accelerator, is_weight_gradient=one_pass == "weight_gradient"
+                )
+                kind = "grouped" if grouped else "dense"
+                scores[f"{table} {kind} {one_pass}"] = errors_of(predicted, rows["seconds"])
+    return scores
+
+
+def _attention_class(row: Mapping[str, str]) -> str:
+    mask = f"window {row['window']}" if row["window"] != "0" else "causal"
+    if row["causal"] == "0":
+        mask = "full"
+    size = f"{row['head_dim_qk']}/{row['head_dim_v']}"
+    return f"{row['accelerator']} {row['pass']} {size} {mask}"
+
+
+def scored_training_attention(folder: Path) -> Scores:
+    """Shipped constants on training attention, by accelerator, pass, head size and mask.
+
+    Left out: deterministic backward passes where others exist, and grids of so few blocks that
+    launching them took longer.
+    """
+    names = {**ACCELERATORS, **TRAINING_ACCELERATORS}
+    specs = {table: load_cluster(f"1x{name}").accelerator for table, name in names.items()}
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for row in training_attention_rows(folder):
+        blocks = float(row["batch"]) * float(row["heads"]) * float(row["seq_len"]) / ATTENTION_BLOCK
+        deterministic = row["deterministic"] == "1" and not row["accelerator"].startswith("h200")
+        if deterministic or blocks < MIN_BLOCKS:
+            continue
+        predicted_s = shipped_training_attention_s(row, specs[row["accelerator"]])
+        groups.setdefault(_attention_class(row), []).append(
+            (predicted_s, float(row["latency_us"]) * US)
+        )
+    return {key: errors_of(*np.array(pairs).T) for key, pairs in sorted(groups.items())}
+
+
+def scored_experts(folder: Path) -> Scores:
+    """Shipped constants on the fastest kernel of whole expert layers, forward, bf16."""
+    scores = {}
+    for table, name in ACCELERATORS.items():
+        rows = fastest(expert_rows(folder, table, "bfloat16"))
+        predicted = shipped_experts_s(rows, load_cluster(f"1x{name}").accelerator, "bf16")
+        scores[table] = errors_of(predicted, rows["seconds"])
+    return scores
+
+
+def shipped_errors(folder: Path) -> dict[str, Scores]:
+    """Errors of the constants that hwdb ships, by part."""
+    return {
+        "products": scored_products(folder),
+        "training_products": scored_training_products(folder),
+        "training_attention": scored_training_attention(folder),
+        "experts": scored_experts(folder),
+    }

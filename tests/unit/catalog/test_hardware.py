@@ -201,3 +201,30 @@ def test_rows_show_vendor_units_and_sources() -> None:
     units = {row.name: row.unit for row in node.rows}
     assert units["scale_up.gb_per_s_per_direction"] == "GB/s per direction"
     assert units["price.usd_per_hour"] == "USD/h"
+
+
+def test_a_precision_without_offsets_of_its_own_takes_those_of_16_bits() -> None:
+    gaudi = load_accelerator("gaudi3").gemm
+    low = gaudi.low_precision["fp8"]
+    assert (low.m0, low.n0, low.k0, low.launch_s) == (
+        gaudi.m0,
+        gaudi.n0,
+        gaudi.k0,
+        gaudi.launch_s,
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        ("head_dims: {value: [64, 128, 160, 256]", "head_dims: {value: [64, 160, 128, 256]"),
+        ("head_dims: {value: [64, 128, 160, 256]", "head_dims: {value: [64, 128]"),
+    ],
+)
+def test_head_sizes_must_rise_and_have_their_factors(
+    tmp_path: Path, changed: tuple[str, str]
+) -> None:
+    text = (hwdb_dir() / "accelerators" / "h200-sxm.yaml").read_text(encoding="utf-8")
+    (tmp_path / "own.yaml").write_text(text.replace(*changed), encoding="utf-8")
+    with pytest.raises(InputError, match=r"attention\.head_dims: head_dims must rise"):
+        load_accelerator(str(tmp_path / "own.yaml"))

@@ -7,20 +7,32 @@ import pytest
 
 from planner.catalog.clusters import load_cluster
 from planner.cost.kernels import (
+    CAST_BYTES,
+    aligned_fraction,
+    element_wise_s,
     flash_attention_backward_s,
     flash_attention_forward_s,
     gemm_backward_s,
     gemm_s,
     memory_bound_s,
     peak_flops_per_s,
+    product_s,
     smooth_gemm_flops_s,
     sustained_flops_per_s,
     tiled_gemm_flops_s,
 )
 from planner.layers.op import FlashAttention, Gemm
-from planner.spec.cluster import AcceleratorSpec, AttentionEfficiency, GemmEfficiency
+from planner.spec.cluster import (
+    AcceleratorSpec,
+    AttentionEfficiency,
+    GemmEfficiency,
+    LowPrecisionGemm,
+)
 
-PLAIN = GemmEfficiency(sustained_fraction=0.5, m0=0, n0=0, k0=0, launch_s=0.0)
+FP8 = LowPrecisionGemm(factor=0.9, m0=64, n0=0, k0=0, launch_s=0.0)
+PLAIN = GemmEfficiency(
+    sustained_fraction=0.5, m0=0, n0=0, k0=0, launch_s=0.0, low_precision={"fp8": FP8}
+)
 TILED = replace(PLAIN, num_multiprocessors=100, wave_weight=1.0, tile_k0=0.0)
 DEVICE = AcceleratorSpec(
     name="round-numbers",
@@ -94,11 +106,69 @@ def test_a_device_without_fp8_says_what_it_has() -> None:
         peak_flops_per_s(old, "fp8")
 
 
-def test_backward_of_a_gemm_is_two_products_of_the_same_flops() -> None:
-    # Compute-bound and without offsets: twice the forward.
+def test_backward_of_a_gemm_is_two_products_the_weight_gradient_a_little_slower() -> None:
+    # Compute-bound and without offsets: the forward, and the forward at 0.96 of the rate.
     work = gemm(8192, 8192, 8192)
     forward, backward = gemm_s(work, DEVICE, "bf16"), gemm_backward_s(work, DEVICE, "bf16")
-    assert backward == pytest.approx(2 * forward)
+    assert backward == pytest.approx((1 + 1 / 0.96) * forward)
+
+
+def test_adding_to_fp32_gradients_costs_their_traffic_where_tokens_are_few() -> None:
+    # 64 tokens: 4 bytes for each operand element and 8 per weight, at 1.8e12; the other product
+    # 2 (64·4096 + 4096² + 64·4096) bytes.
+    work = gemm(64, 4096, 4096)
+    expected = (2 * 2 * 64 * 4096 + 8 * 4096**2) / 1.8e12 + 2 * (2 * 64 * 4096 + 4096**2) / 1.8e12
+    assert gemm_backward_s(work, DEVICE, "bf16", 8.0) == pytest.approx(expected)
+
+
+def test_fp8_has_its_own_offsets_operand_bytes_and_casts() -> None:
+    # (8192 + 64) rows at 360e12; the input is read and written twice at 0.6 of HBM.
+    product = 2 * (8192 + 64) * 8192 * 8192 / 360e12
+    cast = 4 * 8192 * 8192 / 1.2e12
+    work = gemm(8192, 8192, 8192)
+    assert product_s(work, DEVICE, "fp8") == pytest.approx(product)
+    assert gemm_s(work, DEVICE, "fp8") == pytest.approx(product + cast)
+    thin = gemm(1, 4096, 4096)
+    traffic = (4096 + 4096**2 + 2 * 4096) / 1.8e12
+    assert product_s(thin, DEVICE, "fp8") == pytest.approx(traffic)
+
+
+def test_a_norm_casts_for_free_with_one_scale_per_tensor_only() -> None:
+    work = gemm(8192, 8192, 8192)
+    behind = replace(work, follows_norm=True)
+    assert gemm_s(behind, DEVICE, "fp8") == pytest.approx(product_s(work, DEVICE, "fp8"))
+    blackwell = device("gb200")
+    assert gemm_s(behind, blackwell, "mxfp8") == gemm_s(work, blackwell, "mxfp8")
+
+
+def test_casts_move_what_the_recipe_says() -> None:
+    # 16 bits read, two copies of 8 or 4 bits written with their scales; NVFP4 reads twice.
+    assert CAST_BYTES["fp8"] == 2 + 2 * 1
+    assert CAST_BYTES["mxfp8"] == 2 + 2 * (1 + 1 / 32)
+    assert CAST_BYTES["fp4"] == 2 + 2 + 2 * (0.5 + 1 / 16)
+
+
+def test_mxfp8_needs_hardware_for_it() -> None:
+    assert peak_flops_per_s(device("b200-sxm"), "mxfp8") == 4500e12
+    with pytest.raises(ValueError, match="h100-sxm has no matrix units for mxfp8"):
+        peak_flops_per_s(device("h100-sxm"), "mxfp8")
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "fraction"),
+    [(4096, 4096, 1.0), (4096, 80, 0.92), (5304, 4096, 0.76), (50257, 768, 0.5), (32, 64, 0.96)],
+)
+def test_sides_of_a_weight_that_few_powers_of_two_divide_are_slow(
+    n: float, k: float, fraction: float
+) -> None:
+    assert aligned_fraction(gemm(1000, n, k)) == pytest.approx(fraction)
+    assert aligned_fraction(gemm(1000, k, n)) == pytest.approx(fraction)
+
+
+def test_scores_of_an_odd_head_size_are_slow_their_values_are_not() -> None:
+    scores = replace(gemm(2048, 2048, 108), has_weight=False)
+    assert aligned_fraction(scores) == 0.17
+    assert aligned_fraction(replace(scores, n=np.array([108.0]), k=np.array([2048.0]))) == 1.0
 
 
 def test_a_batch_of_gemms_shares_one_launch() -> None:
@@ -118,8 +188,67 @@ def test_flash_attention_by_hand() -> None:
     assert flash_attention_backward_s(work, DEVICE) == pytest.approx(0.1)
 
 
-def test_memory_bound_kernels_reach_their_share_of_hbm() -> None:
+def test_full_attention_has_loops_twice_as_long_as_causal() -> None:
+    # e = 0.5 · 2048/3072 = 1/3 for 8e12 FLOPs: 60 ms; causal e = 1/4 for 4e12: 40 ms.
+    work = FlashAttention(
+        kernel="fused", square_flops=np.array([8e12]), causal_fraction=1.0, seq_len=1024.0
+    )
+    assert flash_attention_forward_s(work, DEVICE) == pytest.approx(0.06)
+
+
+def test_few_blocks_of_queries_cost_as_many_more() -> None:
+    slow = replace(DEVICE, attention=replace(DEVICE.attention, forward_tiles0=256.0))
+    work = FlashAttention(
+        kernel="fused", square_flops=np.array([8e12]), causal_fraction=0.5, seq_len=1024.0
+    )
+    few = replace(work, num_tiles=512.0)
+    assert flash_attention_forward_s(few, slow) == pytest.approx(
+        1.5 * flash_attention_forward_s(work, slow)
+    )
+    assert flash_attention_backward_s(few, slow) == flash_attention_backward_s(work, slow)
+
+
+def test_head_sizes_between_measured_ones_are_interpolated() -> None:
+    fit = replace(
+        DEVICE.attention,
+        head_dims=(64.0, 128.0),
+        forward_head_factors=(0.5, 1.0),
+        backward_head_factors=(1.0, 1.0),
+    )
+    work = FlashAttention(
+        kernel="fused", square_flops=np.array([8e12]), causal_fraction=0.5, seq_len=1024.0
+    )
+    slow, middle = replace(DEVICE, attention=fit), replace(work, head_dim=96.0)
+    assert flash_attention_forward_s(middle, slow) == pytest.approx(
+        flash_attention_forward_s(work, DEVICE) / 0.75
+    )
+    assert flash_attention_backward_s(middle, slow) == pytest.approx(
+        flash_attention_backward_s(work, DEVICE)
+    )
+
+
+def test_windowed_layers_pass_over_the_window_and_two_blocks() -> None:
+    # 8192 tokens, window 768: 1024 keys of 8192, an eighth of the square.
+    work = FlashAttention(
+        kernel="fused",
+        square_flops=np.array([8e12]),
+        causal_fraction=0.5,
+        seq_len=8192.0,
+        windowed_share=0.5,
+        window=768.0,
+    )
+    assert work.flops == pytest.approx(0.5 * 4e12 + 0.5 * 1e12)
+    # A loop of 1024 keys is that of 2048 causal tokens: e = 0.5 · 2048/3072.
+    whole = 2e12 / (400e12 * 0.5 * 8192 / 9216)
+    windowed = 0.5e12 / (400e12 * 0.5 * 2048 / 3072)
+    assert flash_attention_forward_s(work, DEVICE) == pytest.approx(whole + windowed)
+    assert replace(work, window=4096.0).flops == 4e12
+
+
+def test_memory_bound_kernels_reach_their_share_of_hbm_after_their_launch() -> None:
     assert memory_bound_s(np.array([1.6e9]), DEVICE) == pytest.approx(1e-3)
+    assert element_wise_s(np.array([1.6e9]), DEVICE) == pytest.approx(1e-3 + 3e-6)
+    assert element_wise_s(np.array([0.0]), DEVICE) == 0.0
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -163,11 +292,3 @@ def test_flash2_and_older_kernels_run_at_their_own_rates() -> None:
     assert flash_attention_backward_s(older, DEVICE) == pytest.approx(
         4 * flash_attention_backward_s(vendor, DEVICE)
     )
-
-
-def test_grouped_products_are_a_tenth_less_efficient() -> None:
-    # Large enough for arithmetic to set the time: only the launch is not divided by 0.9.
-    plain = Gemm(m=np.array([8192.0]), n=np.array([8192.0]), k=np.array([8192.0]))
-    launch = DEVICE.gemm.launch_s
-    grouped = gemm_s(replace(plain, is_grouped=True), DEVICE, "bf16") - launch
-    assert grouped == pytest.approx((gemm_s(plain, DEVICE, "bf16") - launch) / 0.9)

@@ -116,3 +116,13 @@ def test_rows_of_key_value_heads_are_split_when_tp_exceeds_them(shape_of: Shapes
     (qkv,) = (op for op in group.ops if op.name == "qkv")
     assert float(qkv.params[0]) == 4096 * (32 + 2 * 8) * 128 / 16
     assert float(qkv.gemms[0].n[0]) == (32 + 2 * 8) * 128 / 16
+
+
+@pytest.mark.parametrize(
+    ("window", "step", "share"), [(0, 0, 0.0), (1024, 0, 1.0), (128, 2, 0.5), (1024, 6, 5 / 6)]
+)
+def test_every_nth_layer_sees_the_whole_sequence(
+    small_model: Callable[..., ModelSpec], window: int, step: int, share: float
+) -> None:
+    model = replace(small_model(), num_layers=12, sliding_window=window, full_attention_step=step)
+    assert model.windowed_share == pytest.approx(share)

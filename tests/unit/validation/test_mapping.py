@@ -88,8 +88,7 @@ def test_bridge_deepseek_with_pipeline_layout(records: dict[str, Record]) -> Non
     run = run_of(records, name)
     assert run.strategy.layers_per_stage == (32, 29)
     assert run.strategy.ep == 32
-    assert run.context.job.precision == "fp8"
-    assert "mxfp8 estimated as fp8" in run.notes
+    assert run.context.job.precision == "mxfp8"
     model = run.context.model
     assert model.head_dim == 192
     assert model.moe is not None
@@ -173,3 +172,9 @@ def test_unknown_top_level_keys_are_ignored(tmp_path: Path) -> None:
 def test_missing_file_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         read_records(tmp_path / "none.jsonl")
+
+
+def test_alternating_windows_are_mapped(records: dict[str, Record]) -> None:
+    name = "bridge-26.02-gpt-oss-120b-b300-64-bf16-tp1pp1cp1vp1ep64-gbs1280"
+    model = run_of(records, name).context.model
+    assert (model.sliding_window, model.windowed_share) == (128, 0.5)
