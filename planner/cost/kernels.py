@@ -73,7 +73,7 @@ WEIGHT_GRADIENT_FRACTION = 0.96
 Source: SimuMax's measured tables, fp32 accumulation: 0.95 on A100 PCIe (61 pairs), 0.97 on B200
 (144 pairs); input gradients 1.00 on both.
 """
-HARD_WAVES = 0.45
+HARD_WAVES = 0.5
 """From this wave weight on, whole waves of tiles are modelled; below, smooth offsets."""
 ALIGNED_UNIT = 64
 ALIGNED_FRACTIONS: Array = np.interp(
