@@ -11,9 +11,10 @@ from planner.units import format_seconds
 
 
 def range_text(estimate: Estimate) -> str:
-    """Lower to upper iteration time."""
-    lower, upper = estimate.iter_time_s_lower, estimate.iter_time_s_upper
-    return f"{format_seconds(lower)} to {format_seconds(upper)}"
+    """Lower to upper iteration time, a common unit named once."""
+    ends = (estimate.iter_time_s_lower, estimate.iter_time_s_upper)
+    (lower, unit), (upper, other) = (format_seconds(end).split() for end in ends)
+    return f"{lower} - {upper} {unit}" if unit == other else f"{lower} {unit} - {upper} {other}"
 
 
 def range_line(estimate: Estimate) -> str:
