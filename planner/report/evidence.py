@@ -11,14 +11,19 @@ from planner.units import format_seconds
 
 
 def range_text(estimate: Estimate) -> str:
-    """Lower to upper iteration time."""
-    lower, upper = estimate.iter_time_s_lower, estimate.iter_time_s_upper
-    return f"{format_seconds(lower)} to {format_seconds(upper)}"
+    """Lower to upper iteration time, a common unit named once."""
+    ends = (estimate.iter_time_s_lower, estimate.iter_time_s_upper)
+    (lower, unit), (upper, other) = (format_seconds(end).split() for end in ends)
+    return f"{lower} - {upper} {unit}" if unit == other else f"{lower} {unit} - {upper} {other}"
 
 
 def range_line(estimate: Estimate) -> str:
-    """Where 80 % of runs of its regime would lie."""
-    return f"Eight of ten such runs take {range_text(estimate)} ({estimate.regime})."
+    """Where 80 % of runs of its regime would lie, in seconds and around the estimate."""
+    ends = (estimate.iter_time_s_lower, estimate.iter_time_s_upper)
+    low, high = (f"{100.0 * (end / estimate.iter_time_s - 1.0):+.0f} %" for end in ends)
+    return (
+        f"Eight of ten such runs take {range_text(estimate)} ({low} to {high}; {estimate.regime})."
+    )
 
 
 def _layout(run: PublishedRun) -> str:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.catalog.clusters import load_cluster
+from planner.catalog.clusters import load_cluster, load_cluster_of
 from planner.catalog.paths import hwdb_dir
 from planner.errors import InputError
 
@@ -140,3 +140,30 @@ def _seconds_to_load(argument: str) -> float:
     start = time.perf_counter()
     load_cluster(argument)
     return time.perf_counter() - start
+
+
+@pytest.mark.parametrize("argument", ["dgx-h100", "64xdgx-h100", "h100-sxm", "16xh100-sxm"])
+def test_so_many_accelerators_whatever_the_count(argument: str) -> None:
+    cluster = load_cluster_of(argument, 128)
+    same = load_cluster("16xdgx-h100")
+    assert (cluster.node, cluster.fabric, cluster.num_nodes) == (same.node, same.fabric, 16)
+
+
+@pytest.mark.parametrize("argument", ["dgx-h100", "h100-sxm"])
+def test_less_than_a_node_is_a_part_of_one(argument: str) -> None:
+    cluster = load_cluster_of(argument, 4)
+    part = load_cluster("4xh100-sxm")
+    assert (cluster.node, cluster.num_accelerators) == (part.node, 4)
+
+
+def test_a_file_gives_node_and_overrides_at_any_size(tmp_path: Path) -> None:
+    path = written(tmp_path, "node: dgx-h100\ncount: 2\noverrides:\n  nic_gbit_per_s: 100\n")
+    cluster = load_cluster_of(str(path), 64)
+    assert (cluster.num_nodes, cluster.num_accelerators) == (8, 64)
+    assert cluster.fabric.num_accelerators == 64
+    assert cluster.fabric.bytes_per_s == load_cluster(path).fabric.bytes_per_s
+
+
+def test_accelerators_that_fill_no_nodes_are_refused() -> None:
+    with pytest.raises(InputError, match="12 is not a multiple of 8"):
+        load_cluster_of("dgx-h100", 12)
