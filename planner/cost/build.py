@@ -202,7 +202,9 @@ def reduction_pieces(
     comes last and its weights are needed first: all shows. The head's comes first and hides. On
     the last of several stages the head hides in the time by which that stage is done earlier
     than the first, whose reduction decides (Megatron-Core does not split it into buckets on later
-    stages for that reason: distributed_data_parallel.py). Excludes the same slack for layers.
+    stages for that reason: distributed_data_parallel.py). Where pipelining keeps sharded gradients
+    whole they are reduced when all backwards are done (torch/distributed/pipelining/stage.py,
+    perform_reduce_grad): nothing hides. Excludes the same slack for layers.
     """
     overlap, dp = context.traits.overlap, parts.layer_dp
     interference = interference_of(context)
@@ -225,7 +227,8 @@ def reduction_pieces(
 
     reduces, gathers = overlap.overlaps_gradient_reduction, overlap.overlaps_parameter_gather
     gather = layer(parts.params * dp.gather, times.forward, overlaps=gathers).max(axis=0)
-    layers = layer(parts.params * dp.reduce, times.backward, overlaps=reduces) + gather
+    window = np.where(kept_whole(strategy, context.traits.states), 0.0, times.backward)
+    layers = layer(parts.params * dp.reduce, window, overlaps=reduces) + gather
     first = parts.first_params * (parts.dp.reduce + parts.dp.gather)
     head_gather = parts.last_params * parts.dp.gather
     if gathers:

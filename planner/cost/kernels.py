@@ -87,7 +87,11 @@ Source: 8, 16 and 64 fitted on published training runs; 1 derived from 25 % of a
 by padding nanoGPT's vocabulary of 50257 to 50304 (recalled). Tables hold multiples of 128 only.
 """
 UNALIGNED_BATCH_FRACTION = 0.17
-"""Rate of batched products with a side that is no multiple of 8 (heads of 108, 150); fitted."""
+"""Rate of batched products with a side that is no multiple of 8 (heads of 108, 150); fitted.
+
+Without 16-byte rows the vector units compute, at best a quarter of the matrix rate (A100: 78 of
+312 TFLOP/s).
+"""
 
 
 def peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:

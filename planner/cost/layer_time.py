@@ -166,6 +166,8 @@ def _op_items(
     kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
     precision = op_precision(op, setting.job)
     gemm_time = ZERO + sum(gemm_seconds(gemm, accelerator, precision) for gemm in op.gemms)
+    if kernel == "attention":
+        gemm_time = gemm_time / setting.traits.kernels.attention_rate_fraction
     chunk_time = ZERO
     if setting.traits.overlap.tensor_parallel_overlap == "ring":
         tp = setting.strategy.tp

@@ -16,11 +16,13 @@ from planner.spec.model import ModelSpec
 from planner.spec.traits import KernelTraits
 from planner.units import Array
 
-QKV_TRAFFIC_BYTES = 6.0
+QKV_FORWARD_BYTES = 6.0
 """Per query/key/value element: bias, split and rotary embedding read and write about three times.
 
 Counted per op for fused kernels; plausible range 4-8.
 """
+QKV_BACKWARD_BYTES = 8.0
+"""The rotary embedding's gradient, and the three gradients joined: two reads, two writes."""
 SCORE_FORWARD_BYTES = 9.0
 """Per attention score of unfused softmax: read 2, write 2, mask and dropout 2 + 2 + 1."""
 SCORE_BACKWARD_BYTES = 11.0
@@ -109,8 +111,8 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
             name="qkv",
             params=params,
             gemms=(Gemm(m=tokens, n=width, k=ZERO + model.hidden_size, follows_norm=True),),
-            forward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
-            backward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
+            forward_bytes=tokens * width * QKV_FORWARD_BYTES,
+            backward_bytes=tokens * width * QKV_BACKWARD_BYTES,
             saved=saved_by("qkv", "qkv", model, shape, traits),
             forward_comms=forward,
             backward_comms=backward,
@@ -164,8 +166,8 @@ def mla_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
                     follows_norm=True,
                 ),
             ),
-            forward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
-            backward_bytes=tokens * width * QKV_TRAFFIC_BYTES,
+            forward_bytes=tokens * width * QKV_FORWARD_BYTES,
+            backward_bytes=tokens * width * QKV_BACKWARD_BYTES,
             saved=saved_by("kv_up", "mla_qkv", model, shape, traits, widths={"kv": heads * qk_dim}),
             forward_comms=forward,
             backward_comms=backward,

@@ -86,7 +86,8 @@ class KernelTraits:
     attention: Literal["fused", "flash2", "unfused"]
     """``fused``: the vendor library's kernel; ``flash2``: FlashAttention-2."""
     attention_rate_fraction: float
-    """Of the kernel's rate in hwdb; below 1 for older generations of the kernel."""
+    """Of the kernel's rate in hwdb; below 1 for older generations of the kernel, and for the
+    batched products of unfused attention against large products."""
     ring_attention_overhead_fraction: float
     """Attention grows by this · (1 - 1/cp): merging partial results, small blocks."""
     exchanges_context: bool

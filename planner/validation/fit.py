@@ -20,7 +20,7 @@ from planner.validation.statistics import Errors, summarize
 
 NOISE = 0.06
 """Log error that a perfect model would still have: identical published runs differ by 6 %."""
-HUBER = 1.5
+HUBER = 0.7
 """Residuals beyond this many times NOISE count linearly."""
 STEPS = 3
 DIFFERENCE = 0.25
