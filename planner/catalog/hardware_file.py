@@ -74,6 +74,7 @@ class AttentionSection(Strict):
     head_dims: Figures | None = None
     forward_head_factors: Figures | None = None
     backward_head_factors: Figures | None = None
+    sustained_fraction: Figure | None = None
 
 
 class CollectiveSection(Strict):

@@ -289,14 +289,15 @@ def _attention_s(
 
 
 def flash_attention_forward_s(work: FlashAttention, accelerator: AcceleratorSpec) -> Array:
-    """``launch + flops (1 + s0/s)(1 + u0/u) / (peak · e · head factor)``, bf16 or fp16 rate.
+    """``launch + flops (1 + s0/s)(1 + u0/u) / (peak · e · sustained · head factor)``, 16 bits.
 
     ``u``: blocks of 128 queries and one head. Source: fits to published kernel benchmarks, error
     by accelerator and head size in docs/kernels.md. Excludes kernels hwdb has no row for.
     """
     fit = _attention_fit(work, accelerator)
     head = float(np.interp(work.head_dim, fit.head_dims, fit.forward_head_factors))
-    rate = peak_flops_per_s(accelerator, "bf16") * fit.forward_fraction * head
+    fraction = fit.forward_fraction * fit.sustained_fraction * head
+    rate = peak_flops_per_s(accelerator, "bf16") * fraction
     return fit.launch_s + _attention_s(work, rate, fit.forward_s0, fit.forward_tiles0)
 
 
@@ -307,7 +308,8 @@ def flash_attention_backward_s(work: FlashAttention, accelerator: AcceleratorSpe
     """
     fit = _attention_fit(work, accelerator)
     head = float(np.interp(work.head_dim, fit.head_dims, fit.backward_head_factors))
-    rate = peak_flops_per_s(accelerator, "bf16") * fit.backward_fraction * head / 2.5
+    fraction = fit.backward_fraction * fit.sustained_fraction * head
+    rate = peak_flops_per_s(accelerator, "bf16") * fraction / 2.5
     return fit.launch_s + _attention_s(work, rate, fit.backward_s0, fit.backward_tiles0)
 
 

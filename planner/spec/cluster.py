@@ -74,6 +74,8 @@ class AttentionEfficiency:
     """Mean of the head sizes of queries and values, rising."""
     forward_head_factors: tuple[float, ...] = (1.0,)
     backward_head_factors: tuple[float, ...] = (1.0,)
+    sustained_fraction: float = 1.0
+    """Of these rates, measured in short bursts, what a device under the load of training keeps."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -165,10 +165,12 @@ def test_sides_of_a_weight_that_few_powers_of_two_divide_are_slow(
     assert aligned_fraction(gemm(1000, k, n)) == pytest.approx(fraction)
 
 
-def test_scores_of_an_odd_head_size_are_slow_their_values_are_not() -> None:
-    scores = replace(gemm(2048, 2048, 108), has_weight=False)
-    assert aligned_fraction(scores) == 0.17
-    assert aligned_fraction(replace(scores, n=np.array([108.0]), k=np.array([2048.0]))) == 1.0
+@pytest.mark.parametrize(("head_dim", "fraction"), [(108, 0.17), (150, 0.17), (104, 1.0)])
+def test_batched_products_are_slow_where_any_side_is_no_multiple_of_8(
+    head_dim: int, fraction: float
+) -> None:
+    for sides in ((2048, 2048, head_dim), (2048, head_dim, 2048), (head_dim, 2048, 2048)):
+        assert aligned_fraction(replace(gemm(*sides), has_weight=False)) == fraction
 
 
 def test_a_batch_of_gemms_shares_one_launch() -> None:

@@ -164,6 +164,36 @@ def test_without_overlap_all_of_the_reduction_shows(
     assert layer[1] == pytest.approx(layer[0])
 
 
+def test_gradients_kept_whole_under_pipelining_are_reduced_after_all_of_a_chunk_s_backwards(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    context = context_of(framework="torchtitan", cluster="8xdgx-h100")
+    overlap = replace(context.traits.overlap, overlaps_parameter_gather=False)
+    columns = columns_of(dp=16, pp=4, vpp=[1, 2], zero_stage=2)
+
+    def shown(*, reshards: bool) -> tuple[np.ndarray, np.ndarray]:
+        states = replace(
+            context.traits.states,
+            zero3_reshards_under_pp=reshards,
+            reduces_every_micro_batch=False,
+        )
+        traits = replace(context.traits, overlap=overlap, states=states)
+        changed = replace(context, traits=traits)
+        parts = build_parts(changed, columns)
+        layer, _, _ = reduction_pieces(
+            changed, columns, parts, layer_times(changed, columns, parts)
+        )
+        gather = parts.params * parts.layer_dp.gather
+        return layer.max(axis=0) - gather, parts.params * parts.layer_dp.reduce
+
+    interference = interference_fraction(24, context.cluster.accelerator)
+    whole, total = shown(reshards=False)
+    assert whole[0] == pytest.approx(total[0])
+    assert whole[1] == pytest.approx(total[1] * (1.0 + interference) / 2.0)
+    sharded, total = shown(reshards=True)
+    assert (sharded < 0.9 * whole).all()
+
+
 @pytest.mark.parametrize(
     ("mode", "vpp", "hides"),
     [("none", 2, False), ("interleaved", 1, False), ("interleaved", 2, True), ("all", 1, True)],
@@ -196,25 +226,37 @@ def test_ring_exchange_shows_one_chunk_where_communication_is_the_longer() -> No
     # 4 chunks of 2 s: 8 s in all. 7 s of communication outlast three chunks by 1 s; 5 s do not.
     comm = np.array([7.0, 5.0])
     args = scalar(8.0), comm, scalar(2.0), scalar(4.0)
-    assert exposed_tensor_parallel_s(*args, "ring", 0.2).tolist() == [1.0, 0.0]
+    assert exposed_tensor_parallel_s(*args, "ring", 0.2, 1.0).tolist() == [1.0, 0.0]
     # Chunks of 2.5 s waste 2 s.
     args = scalar(8.0), comm, scalar(2.5), scalar(4.0)
-    assert exposed_tensor_parallel_s(*args, "ring", 0.2).tolist() == [2.0, 2.0]
+    assert exposed_tensor_parallel_s(*args, "ring", 0.2, 1.0).tolist() == [2.0, 2.0]
+
+
+def test_ring_exchange_hides_only_the_share_it_achieves() -> None:
+    # Of 7 s, 6 could hide: all, 3/4 or none of them do; of 5 s, all could.
+    args = scalar(8.0), np.array([7.0, 5.0]), scalar(2.0), scalar(4.0)
+    shown = [exposed_tensor_parallel_s(*args, "ring", 0.2, share) for share in (1.0, 0.75, 0.0)]
+    assert [list(seconds) for seconds in shown] == [[1.0, 0.0], [2.5, 1.25], [7.0, 5.0]]
 
 
 def test_bulk_overlap_pays_interference_and_none_pays_all() -> None:
     args = scalar(8.0), scalar(5.0), scalar(2.0), scalar(4.0)
-    assert exposed_tensor_parallel_s(*args, "bulk", 0.2) == pytest.approx(1.0)
-    assert exposed_tensor_parallel_s(*args, "none", 0.2) == 5.0
+    assert exposed_tensor_parallel_s(*args, "bulk", 0.2, 1.0) == pytest.approx(1.0)
+    assert exposed_tensor_parallel_s(*args, "none", 0.2, 1.0) == 5.0
 
 
 @pytest.mark.parametrize("mode", get_args(TensorParallelOverlap))
-@given(compute=SECONDS, comm=SECONDS, chunk=SECONDS, chunks=st.integers(1, 16))
+@given(compute=SECONDS, comm=SECONDS, chunk=SECONDS, chunks=st.integers(1, 16), achieved=SHARES)
 def test_no_tensor_parallel_overlap_costs_more_than_none(
-    mode: TensorParallelOverlap, compute: float, comm: float, chunk: float, chunks: int
+    mode: TensorParallelOverlap,
+    compute: float,
+    comm: float,
+    chunk: float,
+    chunks: int,
+    achieved: float,
 ) -> None:
     args = scalar(compute), scalar(comm), scalar(chunk), scalar(float(chunks))
-    shown = float(exposed_tensor_parallel_s(*args, mode, 0.2))
+    shown = float(exposed_tensor_parallel_s(*args, mode, 0.2, achieved))
     assert 0.0 <= shown <= comm * (1 + 1e-12)
 
 
@@ -230,7 +272,9 @@ def test_ring_exchange_needs_sequence_parallelism(
 ) -> None:
     def exposed(mode: str) -> list[float]:
         context = context_of(model="llama3.1-8b")
-        overlap = replace(context.traits.overlap, tensor_parallel_overlap=mode)
+        overlap = replace(
+            context.traits.overlap, tensor_parallel_overlap=mode, ring_achieved_fraction=1.0
+        )
         context = replace(context, traits=replace(context.traits, overlap=overlap))
         costs = build_parts(
             context, columns_of(tp=4, micro_batch=8, sequence_parallel=[0, 1])

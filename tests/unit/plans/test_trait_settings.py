@@ -53,13 +53,16 @@ def problems_of(*texts: str) -> list[str]:
 @pytest.mark.parametrize(
     ("path", "text", "value"),
     [
-        ("overlap.contention_fraction", "0.3", 0.3),
-        ("overlap.contention_fraction", "0", 0.0),
+        ("overlap.ring_achieved_fraction", "0.3", 0.3),
+        ("overlap.ring_achieved_fraction", "0", 0.0),
         ("overheads.bucket_elements", "4e7", 4e7),
         ("kernels.dropout", "yes", True),
         ("kernels.attention", "unfused", "unfused"),
         ("states.keeps_stage_outputs", "no", "no"),
         ("states.keeps_stage_outputs", "in flight", "in flight"),
+        ("overlap.tensor_parallel_overlap", "none", "none"),
+        ("overlap.tensor_parallel_overlap", "ring", "ring"),
+        ("overlap.optimizer_waits_for_all_stages", "false", False),
         ("kernels.loss", "compiled", "compiled"),
         ("kernels.saved", "classic", "classic"),
         ("support.vocab_padding", "64", 64),
@@ -76,10 +79,12 @@ def test_values_are_read_as_the_trait_is_typed(path: str, text: str, value: obje
 
 NO_SETTING = "must be traits.SECTION.KEY=VALUE"
 SECTIONS = "states, kernels, overlap, overheads, support"
-NEAR = "did you mean traits.overlap.contention_fraction?"
+NEAR = "did you mean traits.overlap.ring_achieved_fraction?"
 OVERLAPS = (
-    "tensor_parallel_hidden_fraction, data_parallel_hidden_fraction, "
-    "parameter_gather_hidden_fraction, pipeline_p2p_exposed_fraction, contention_fraction"
+    "tensor_parallel_overlap, ring_achieved_fraction, expert_all_to_all_overlap, "
+    "overlaps_gradient_reduction, overlaps_parameter_gather, gradient_bucket_elements, "
+    "gradient_bucket_elements_per_rank, pipeline_p2p_overlap, communication_multiprocessors, "
+    "optimizer_waits_for_all_stages"
 )
 
 
@@ -98,7 +103,7 @@ OVERLAPS = (
         ),
         ("traits.overlap.foo=1", f"unknown trait; given 1, allowed: {OVERLAPS}"),
         (
-            "traits.overlap.contention=1",
+            "traits.overlap.ring_achieved=1",
             f"unknown trait; given 1, allowed: {OVERLAPS}; {NEAR}",
         ),
         ("traits.kernels.loss={", "the value is not YAML; given '{'"),
@@ -119,16 +124,18 @@ STAGES = "a list with some of 0, 1, 2, 3"
 @pytest.mark.parametrize(
     ("path", "text", "given", "allowed"),
     [
-        ("overlap.contention_fraction", "2", "2", UNIT),
-        ("overlap.contention_fraction", "-0.1", "-0.1", UNIT),
-        ("overlap.contention_fraction", ".nan", "nan", UNIT),
-        ("overlap.contention_fraction", "true", "True", UNIT),
-        ("overlap.contention_fraction", "", "None", UNIT),
-        ("overlap.contention_fraction", "half", "'half'", UNIT),
+        ("overlap.ring_achieved_fraction", "2", "2", UNIT),
+        ("overlap.ring_achieved_fraction", "-0.1", "-0.1", UNIT),
+        ("overlap.ring_achieved_fraction", ".nan", "nan", UNIT),
+        ("overlap.ring_achieved_fraction", "true", "True", UNIT),
+        ("overlap.ring_achieved_fraction", "", "None", UNIT),
+        ("overlap.ring_achieved_fraction", "half", "'half'", UNIT),
         ("kernels.attention_rate_fraction", "0", "0", "numbers from 0.01 to 1"),
         ("overheads.bucket_elements", ".inf", "inf", "numbers from 0 to 1e+18"),
         ("kernels.dropout", "1", "1", "true, false"),
         ("kernels.attention", "flash3", "'flash3'", "fused, flash2, unfused"),
+        ("overlap.tensor_parallel_overlap", "half", "'half'", "none, bulk, ring"),
+        ("overlap.overlaps_parameter_gather", "0.5", "0.5", "true, false"),
         ("support.vocab_padding", "1.5", "1.5", "whole numbers from 1 to 1e+06"),
         ("support.zero_stages", "[4]", "[4]", STAGES),
         ("support.zero_stages", "[true]", "[True]", STAGES),
@@ -146,17 +153,17 @@ def test_wrong_values_are_refused_with_what_was_given_and_what_is_allowed(
 
 
 def test_a_trait_of_another_section_is_offered_where_it_is() -> None:
-    (problem,) = problems_of("traits.overlap.gradient_reduce_byte=2")
-    assert problem.endswith("did you mean traits.states.gradient_reduce_bytes, "
-                            "traits.states.gradient_bytes, "
-                            "traits.states.largest_gradient_copy_bytes?")  # fmt: skip
+    (problem,) = problems_of("traits.overlap.master_weight_byte=2")
+    assert problem.endswith("did you mean traits.states.master_weight_bytes, "
+                            "traits.states.zero3_weight_bytes, "
+                            "traits.states.fp8_gathered_weight_bytes?")  # fmt: skip
 
 
 def test_every_problem_is_reported_and_the_good_ones_are_not() -> None:
     problems = problems_of(
-        "traits.overlap.contention_fraction=0.1",
+        "traits.overlap.ring_achieved_fraction=0.1",
         "traits.kernels.dropout=maybe",
-        "traits.overlap.contention_fraction=0.2",
+        "traits.overlap.ring_achieved_fraction=0.2",
     )
     assert [problem.partition(": ")[2] for problem in problems] == [
         "wrong value; given 'maybe', allowed: true, false",
@@ -165,12 +172,12 @@ def test_every_problem_is_reported_and_the_good_ones_are_not() -> None:
 
 
 def test_a_file_is_refused_by_the_key_in_it() -> None:
-    traits = {"overlap": {"contention": 1, "contention_fraction": 3.0}, "nowhere": {"x": 1}}
+    traits = {"overlap": {"ring_achieved": 1, "ring_achieved_fraction": 3.0}, "nowhere": {"x": 1}}
     with pytest.raises(InputError) as caught:
         settings_of(traits, where="best.yaml", key="inputs.traits")
     assert [(p.where, p.key) for p in caught.value.problems] == [
-        ("best.yaml", "inputs.traits.overlap.contention"),
-        ("best.yaml", "inputs.traits.overlap.contention_fraction"),
+        ("best.yaml", "inputs.traits.overlap.ring_achieved"),
+        ("best.yaml", "inputs.traits.overlap.ring_achieved_fraction"),
         ("best.yaml", "inputs.traits.nowhere.x"),
     ]
 
@@ -187,12 +194,12 @@ def test_a_profile_can_be_set_trait_by_trait_on_another(framework: str, profile:
 
 def test_a_setting_changes_its_trait_and_no_other() -> None:
     before = load_traits("megatron", "bridge")
-    settings = read_settings(["traits.overlap.data_parallel_hidden_fraction=0.9"])
+    settings = read_settings(["traits.overlap.ring_achieved_fraction=0.9"])
     after = load_traits("megatron", "bridge", settings)
-    overlap = replace(before.overlap, data_parallel_hidden_fraction=0.9)
+    overlap = replace(before.overlap, ring_achieved_fraction=0.9)
     assert after == replace(before, overlap=overlap, settings=settings)
     figures = trait_figures("megatron", "bridge", settings)["overlap"]
-    assert figures["data_parallel_hidden_fraction"] == {"value": 0.9, "source": "given"}
+    assert figures["ring_achieved_fraction"] == {"value": 0.9, "source": "given"}
     assert load_traits("megatron", "bridge") == before
 
 
@@ -232,7 +239,7 @@ def test_profiles_of_a_framework_are_checked_with_near_names() -> None:
     assert profile_problem("megatron", "bridge") == ""
     assert profile_problem("megatron", "brige") == (
         "unknown profile of megatron; given 'brige', allowed: current, bridge, no-overlap, "
-        "classic; did you mean bridge?"
+        "zero-bubble, classic; did you mean bridge?"
     )
     assert profile_problem("accelerate", "bridge") == (
         "unknown profile of accelerate; given 'bridge', allowed: current"

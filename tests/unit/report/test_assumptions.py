@@ -53,31 +53,47 @@ def test_topics_have_names_of_their_own() -> None:
         ),
         (
             "states.gradient_reduce_bytes", "2",
-            "gradient_reduction", "gradients reduced in 16 bits (at most 40% hidden)",
+            "gradient_reduction", "gradients reduced in 16 bits (overlapped)",
         ),
         (
             "states.gradient_reduce_bytes", "1",
-            "gradient_reduction", "gradients reduced in 8 bits (at most 40% hidden)",
+            "gradient_reduction", "gradients reduced in 8 bits (overlapped)",
         ),
         (
-            "overlap.data_parallel_hidden_fraction", "0",
+            "overlap.overlaps_gradient_reduction", "false",
             "gradient_reduction", "gradients reduced in fp32 (not overlapped)",
         ),
         (
-            "overlap.parameter_gather_hidden_fraction", "0.7",
-            "weight_gather", "weights gathered (at most 70% hidden)",
+            "overlap.overlaps_parameter_gather", "false",
+            "weight_gather", "weights gathered (not overlapped)",
         ),
         (
             "states.zero3_secondary_weight_bytes", "2",
             "secondary_shards", "ZeRO++ shards per node",
         ),
         (
-            "overlap.tensor_parallel_hidden_fraction", "0.5",
-            "tensor_parallel", "50% of tensor-parallel communication hidden",
+            "overlap.tensor_parallel_overlap", "bulk",
+            "tensor_parallel", "tensor parallelism beside independent products",
         ),
         (
-            "overlap.pipeline_p2p_exposed_fraction", "1",
-            "pipeline_transfers", "100% of pipeline transfers exposed",
+            "overlap.tensor_parallel_overlap", "ring",
+            "tensor_parallel", "tensor parallelism overlapped in chunks",
+        ),
+        (
+            "overlap.pipeline_p2p_overlap", "none",
+            "pipeline_transfers", "pipeline transfers exposed",
+        ),
+        (
+            "overlap.pipeline_p2p_overlap", "all",
+            "pipeline_transfers", "pipeline transfers overlapped",
+        ),
+        (
+            "overlap.expert_all_to_all_overlap", "shared_expert",
+            "expert_all_to_all", "expert all-to-all beside the shared expert",
+        ),
+        (
+            "overlap.expert_all_to_all_overlap", "batches",
+            "expert_all_to_all", "expert all-to-all beside another micro-batch",
         ),
         (
             "kernels.exchanges_context", "true",
@@ -90,6 +106,14 @@ def test_topics_have_names_of_their_own() -> None:
         (
             "kernels.moe_launch_forward_s", "0.001",
             "launch", "no CUDA graphs (at least 6.7 ms a mixture layer)",
+        ),
+        (
+            "kernels.cuda_graph_fraction", "0.2",
+            "launch", "CUDA graphs for 20% of launches (at least 7.6 ms a mixture layer)",
+        ),
+        (
+            "kernels.cuda_graph_fraction", "1",
+            "launch", "no time to launch mixture layers",
         ),
     ],
 )  # fmt: skip
@@ -107,26 +131,30 @@ def test_only_what_matters_for_the_layout_is_said(context_of: Contexts) -> None:
     for words in ("tensor", "pipeline", "context", "dispatcher", "CUDA graphs", "reduced"):
         assert words not in plain
     assert "tensor parallelism not overlapped" in line_of(context_of(), tp=2)
-    assert "35% of pipeline transfers exposed" in line_of(context_of(), pp=2)
+    assert "pipeline transfers overlapped where stages are interleaved" in line_of(
+        context_of(), pp=2
+    )
     assert "context passed round a ring" in line_of(context_of(), cp=2)
     assert "gradients reduced in fp32" in line_of(context_of(), dp=2)
     mixture = context_of(model="mixtral-8x7b")
     assert "no CUDA graphs" in line_of(mixture)
     assert "all-to-all dispatcher" not in line_of(mixture)
+    assert "expert all-to-all" not in line_of(mixture)
     assert "all-to-all dispatcher" in line_of(mixture, ep=4)
+    assert "expert all-to-all not overlapped" in line_of(mixture, ep=4)
 
 
 def test_the_line_names_profile_versions_settings_and_how_to_change_them(
     context_of: Contexts,
 ) -> None:
     settings = read_settings(
-        ["traits.overlap.contention_fraction=0.125", "traits.support.zero_stages=[1]"]
+        ["traits.overlap.ring_achieved_fraction=0.125", "traits.support.zero_stages=[1]"]
     )
     context = replace(context_of(), traits=load_traits("megatron", "bridge", settings))
     line = line_of(context)
     assert line.startswith("assumes megatron bridge: NeMo 24.07 to Megatron-Bridge (2024-26); ")
-    assert "set traits.overlap.contention_fraction=0.125, traits.support.zero_stages=[1]; " in line
-    assert "--profile (current, no-overlap, classic) or --set traits.SECTION.KEY=VALUE" in line
+    assert "set traits.overlap.ring_achieved_fraction=0.125, traits.support.zero_stages=[1]; " in line
+    assert "--profile (current, no-overlap, zero-bubble, classic) or --set traits.SECTION.KEY=VALUE" in line
 
 
 def test_plain_data_holds_every_topic_and_the_settings() -> None:

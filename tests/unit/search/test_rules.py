@@ -9,12 +9,13 @@ import pytest
 
 from planner.cost.context import Context
 from planner.search import rules
-from planner.search.rules import RULES
+from planner.search.rules import RULES, WHOLE_CLUSTER
 from planner.spec.model import MoeSpec
 from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES
 
 Contexts = Callable[..., Context]
-BY_NAME = {rule.name: rule for rule in RULES}
+ALL_RULES = (*RULES, WHOLE_CLUSTER)
+BY_NAME = {rule.name: rule for rule in ALL_RULES}
 F1B, GPIPE, ZB_H1, ZB_H2, ZB_INTERLEAVED, ZB_V, DUALPIPE_V = range(len(SCHEDULES))
 NONE, HOST, HOST_PARAMS, NVME, NVME_PARAMS, ACTIVATIONS = range(len(OFFLOAD_CODES))
 
@@ -40,14 +41,20 @@ def test_every_rule_of_the_module_is_listed_once_with_a_sentence() -> None:
         for name, function in inspect.getmembers(rules, inspect.isfunction)
         if not name.startswith("_") and function.__module__ == rules.__name__
     ]
-    assert sorted(rule.name for rule in RULES) == sorted(checks)
-    assert all(rule.message.endswith(".") for rule in RULES)
+    assert sorted(rule.name for rule in ALL_RULES) == sorted(checks)
+    assert all(rule.message.endswith(".") for rule in ALL_RULES)
 
 
 def test_within_cluster(context_of: Contexts) -> None:
     # 8 GPUs: 2·2·2·1 = 8, 2·2·2·2 = 16.
     columns = {"tp": [2, 2], "cp": [1, 2], "pp": [2, 2], "dp": [2, 2]}
     assert verdicts("within_cluster", context_of(), **columns) == [True, False]
+
+
+def test_whole_cluster(context_of: Contexts) -> None:
+    # 8 GPUs: 2·1·2·1 = 4, 2·1·2·2 = 8, 2·2·2·2 = 16.
+    columns = {"tp": [2, 2, 2], "cp": [1, 1, 2], "pp": [2, 2, 2], "dp": [1, 2, 2]}
+    assert verdicts("whole_cluster", context_of(), **columns) == [False, True, False]
 
 
 def test_whole_nodes(context_of: Contexts) -> None:

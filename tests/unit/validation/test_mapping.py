@@ -100,7 +100,7 @@ def test_bridge_deepseek_with_pipeline_layout(records: dict[str, Record]) -> Non
 def test_part_of_a_node(records: dict[str, Record]) -> None:
     run = run_of(records, "megatron-2020-1b-v100-tp1")
     assert run.context.cluster.num_accelerators == 1
-    assert run.context.cluster.accelerator.name == "v100-sxm2-32"
+    assert run.context.cluster.accelerator.name == "v100-sxm3-32"
 
 
 def test_skipped_with_a_reason(records: dict[str, Record]) -> None:

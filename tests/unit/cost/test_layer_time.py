@@ -1,0 +1,167 @@
+"""Passes of one layer: what expert communication and launches add to its kernels."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.cost.context import Context
+from planner.cost.layer import layer_shape
+from planner.cost.layer_time import (
+    LayerPasses,
+    Setting,
+    TimeItems,
+    exposed_s,
+    layer_passes,
+    op_backward,
+    op_forward,
+)
+from planner.cost.overlap import exposed_beside_s, interference_fraction
+from planner.layers.block import LayerGroup, layer_groups
+from planner.spec.strategy import StrategyColumns
+from planner.spec.traits import FrameworkTraits
+
+Contexts = Callable[..., Context]
+Columns = Callable[..., StrategyColumns]
+EXPERTS = "expert_parallel"
+
+
+def changed(
+    traits: FrameworkTraits, *, overlap: str = "none", graphs: float = 0.0, launch_s: float = 0.0
+) -> FrameworkTraits:
+    """Traits with another overlap of the all-to-all and other launches (backward takes twice)."""
+    return replace(
+        traits,
+        overlap=replace(traits.overlap, expert_all_to_all_overlap=overlap),
+        kernels=replace(
+            traits.kernels,
+            cuda_graph_fraction=graphs,
+            moe_launch_forward_s=launch_s,
+            moe_launch_backward_s=2.0 * launch_s,
+        ),
+    )
+
+
+def priced(
+    context: Context, columns: StrategyColumns
+) -> tuple[LayerPasses, tuple[LayerGroup, ...], Setting]:
+    traits = context.traits
+    kinds = layer_groups(context.model, layer_shape(columns, context.job), traits)
+    setting = Setting(job=context.job, cluster=context.cluster, traits=traits, strategy=columns)
+    return layer_passes(kinds, setting), kinds, setting
+
+
+@pytest.fixture
+def passes_of(columns_of: Columns) -> Callable[..., LayerPasses]:
+    """Passes of a mean layer, experts on 2 to 16 GPUs of 8 nodes."""
+    columns = columns_of(dp=64, ep=[2, 4, 8, 16], micro_batch=[1, 2, 4, 1])
+
+    def passes(context: Context, **changes: object) -> LayerPasses:
+        traits = changed(context.traits, **changes)  # type: ignore[arg-type]
+        return priced(replace(context, traits=traits), columns)[0]
+
+    return passes
+
+
+@pytest.fixture
+def mixture(context_of: Contexts) -> Context:
+    return context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
+
+
+def computing_s(items: TimeItems) -> np.ndarray:
+    return exposed_s(items) - items[EXPERTS].exposed_s
+
+
+def test_beside_another_batch_an_all_to_all_hides_behind_the_other_pass(
+    mixture: Context, passes_of: Callable[..., LayerPasses]
+) -> None:
+    plain = passes_of(mixture)
+    hidden = passes_of(mixture, overlap="batches")
+    interference = interference_fraction(
+        mixture.traits.overlap.communication_multiprocessors, mixture.cluster.accelerator
+    )
+    sides = [(plain.forward, plain.backward, hidden.forward)]
+    sides += [(plain.backward, plain.forward, hidden.backward)]
+    for own, other, after in sides:
+        expected = exposed_beside_s(computing_s(other), own[EXPERTS].busy_s, interference)
+        assert after[EXPERTS].exposed_s == pytest.approx(expected)
+        assert (after[EXPERTS].exposed_s < own[EXPERTS].exposed_s).all()
+
+
+def test_what_another_batch_is_too_short_to_hide_shows(
+    mixture: Context, passes_of: Callable[..., LayerPasses]
+) -> None:
+    slow = replace(mixture.cluster.fabric, bytes_per_s=mixture.cluster.fabric.bytes_per_s / 1e3)
+    context = replace(mixture, cluster=replace(mixture.cluster, fabric=slow))
+    plain, hidden = passes_of(context), passes_of(context, overlap="batches")
+    shown = hidden.forward[EXPERTS].exposed_s[-1]
+    busy = plain.forward[EXPERTS].busy_s[-1]
+    assert shown == pytest.approx(busy - computing_s(plain.backward)[-1])
+    assert 0.5 * busy < shown < busy
+
+
+@pytest.mark.parametrize("overlap", ["batches", "shared_expert"])
+@pytest.mark.parametrize("model", ["qwen3-235b-a22b", "deepseek-v3"])
+def test_overlap_of_an_all_to_all_changes_nothing_else_and_never_costs(
+    context_of: Contexts, passes_of: Callable[..., LayerPasses], overlap: str, model: str
+) -> None:
+    context = context_of(model=model, cluster="8xdgx-h100", seq_len=4096)
+    plain, hidden = passes_of(context), passes_of(context, overlap=overlap)
+    pairs = [(plain.forward, hidden.forward), (plain.backward, hidden.backward)]
+    for before, after in pairs:
+        assert after.keys() == before.keys()
+        for name, duration in before.items():
+            assert after[name].busy_s == pytest.approx(duration.busy_s), name
+            if name != EXPERTS:
+                assert after[name].exposed_s == pytest.approx(duration.exposed_s), name
+        assert (after[EXPERTS].exposed_s <= before[EXPERTS].exposed_s).all()
+
+
+def test_a_shared_expert_hides_as_much_as_its_products_last(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    context = context_of(model="deepseek-v3", cluster="8xdgx-h100", seq_len=4096)
+    traits = changed(context.traits, overlap="shared_expert")
+    columns = columns_of(dp=64, ep=64)
+    passes, kinds, setting = priced(replace(context, traits=traits), columns)
+    interference = interference_fraction(
+        traits.overlap.communication_multiprocessors, context.cluster.accelerator
+    )
+    (mixed,) = (kind for kind in kinds if kind.name == "moe")
+    share = mixed.num_layers / sum(kind.num_layers for kind in kinds)
+    for items, price in ((passes.forward, op_forward), (passes.backward, op_backward)):
+        beside = sum(
+            exposed_s(price(op, setting)) for op in mixed.ops if op.name.startswith("shared_expert")
+        )
+        busy = items[EXPERTS].busy_s / share
+        expected = share * exposed_beside_s(beside, busy, interference)
+        assert items[EXPERTS].exposed_s == pytest.approx(expected)
+        assert 0.0 < expected < share * busy
+
+
+def test_a_mixture_without_a_shared_expert_hides_nothing_behind_it(
+    mixture: Context, passes_of: Callable[..., LayerPasses]
+) -> None:
+    plain, hidden = passes_of(mixture), passes_of(mixture, overlap="shared_expert")
+    assert hidden.forward[EXPERTS].exposed_s == pytest.approx(plain.forward[EXPERTS].exposed_s)
+
+
+@pytest.mark.parametrize("graphs", [0.0, 0.25, 1.0])
+def test_cuda_graphs_lower_the_floor_that_launches_put_under_a_mixture(
+    mixture: Context, passes_of: Callable[..., LayerPasses], graphs: float
+) -> None:
+    bare = passes_of(mixture)
+    held_up = passes_of(mixture, launch_s=1.0, graphs=graphs)
+    floors = [(held_up.forward, bare.forward, 1.0), (held_up.backward, bare.backward, 2.0)]
+    for items, kernels, launch_s in floors:
+        floor = np.maximum(launch_s * (1.0 - graphs), exposed_s(kernels))
+        assert exposed_s(items) == pytest.approx(floor)
+
+
+def test_dense_layers_have_no_launch_floor(context_of: Contexts, columns_of: Columns) -> None:
+    context = context_of()
+    traits = changed(context.traits, launch_s=1.0)
+    passes, _, _ = priced(replace(context, traits=traits), columns_of(dp=8))
+    assert "launch" not in passes.forward
+    assert (exposed_s(passes.backward) < 1.0).all()
