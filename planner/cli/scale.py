@@ -29,6 +29,17 @@ def scale(
     framework: Annotated[
         str, typer.Option(help="megatron, deepspeed, torchtitan, accelerate, or any.")
     ] = "megatron",
+    profile: Annotated[
+        str, typer.Option(help="Trait profile of the framework (see `planner frameworks`).")
+    ] = "current",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="traits.SECTION.KEY=VALUE",
+            help="Replace one trait of the profile; may be repeated.",
+        ),
+    ] = None,
     global_batch: Annotated[
         int | None, typer.Option(help="Batch in sequences; with --weak, of the fewest GPUs.")
     ] = None,
@@ -49,7 +60,9 @@ def scale(
         str | None,
         typer.Option(help="What selective recomputation repeats, such as layernorm,mlp."),
     ] = None,
-    precision: Annotated[str, typer.Option(help="bf16, fp16, fp8 or fp4.")] = "bf16",
+    precision: Annotated[
+        str, typer.Option(help="bf16, fp16, fp8, fp8_block, mxfp8 or fp4.")
+    ] = "bf16",
     margin: Annotated[
         float | None,
         typer.Option(help="Percent of HBM to leave free [the error on published runs]."),
@@ -90,6 +103,8 @@ def scale(
         framework=framework,
         precision=precision,
         optimizer=optimizer,
+        profile=profile,
+        settings=settings or (),
         recompute_modules=recompute_modules,
         global_batch=global_batch,
         global_batch_tokens=global_batch_tokens,

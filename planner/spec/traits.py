@@ -13,7 +13,7 @@ from planner.spec.saved import SavedTables
 
 TraitValue = bool | float | str | tuple[float, ...] | tuple[str, ...]
 Setting = tuple[str, TraitValue]
-"""Dotted path of a trait, such as ``overlap.contention_fraction``, and its value."""
+"""Dotted path of a trait, such as ``overlap.ring_achieved_fraction``, and its value."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,8 @@ gradient_bucket_elements_per_rank, pipeline_p2p_overlap, communication_multiproc
 optimizer_waits_for_all_stages; did you mean traits.overlap.tensor_parallel_overlap?
 command line::--set traits.overlap.ring_achieved_fraction: wrong value; given 3, allowed: numbers \
 from 0 to 1
-command line::--precision: unknown precision 'fp7'; allowed are bf16, fp16, fp8, fp8_block, mxfp8, fp4
+command line::--precision: unknown precision 'fp7'; allowed are bf16, fp16, fp8, fp8_block, \
+mxfp8, fp4
 """.splitlines()
 SLOW = ("--set", "traits.overheads.step_overhead_s=10")
 
@@ -101,7 +102,8 @@ def test_a_plan_file_with_unusable_traits_is_refused_by_its_keys(
     run = planner("explain", str(path))
     assert run.code == 2
     first, second = run.err.splitlines()
-    assert first.startswith(f"{path}::inputs.traits.overlap.ring_achieved: unknown trait; given 1, ")
+    unknown = f"{path}::inputs.traits.overlap.ring_achieved: unknown trait; given 1, "
+    assert first.startswith(unknown)
     assert second == (
         f"{path}::inputs.traits.kernels.dropout: wrong value; given 3, allowed: true, false"
     )

@@ -167,7 +167,9 @@ def test_without_overlap_all_of_the_reduction_shows(
 def test_gradients_kept_whole_under_pipelining_are_reduced_after_all_of_a_chunk_s_backwards(
     context_of: Contexts, columns_of: Columns
 ) -> None:
-    context = context_of(framework="torchtitan", cluster="8xdgx-h100")
+    context = context_of(
+        model="llama3-8b", framework="torchtitan", cluster="8xdgx-h100", seq_len=8192
+    )
     overlap = replace(context.traits.overlap, overlaps_parameter_gather=False)
     columns = columns_of(dp=16, pp=4, vpp=[1, 2], zero_stage=2)
 

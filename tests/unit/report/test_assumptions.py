@@ -153,8 +153,10 @@ def test_the_line_names_profile_versions_settings_and_how_to_change_them(
     context = replace(context_of(), traits=load_traits("megatron", "bridge", settings))
     line = line_of(context)
     assert line.startswith("assumes megatron bridge: NeMo 24.07 to Megatron-Bridge (2024-26); ")
-    assert "set traits.overlap.ring_achieved_fraction=0.125, traits.support.zero_stages=[1]; " in line
-    assert "--profile (current, no-overlap, zero-bubble, classic) or --set traits.SECTION.KEY=VALUE" in line
+    fraction, stages = "ring_achieved_fraction=0.125", "zero_stages=[1]"
+    assert f"set traits.overlap.{fraction}, traits.support.{stages}; " in line
+    profiles = "current, no-overlap, zero-bubble, classic"
+    assert f"--profile ({profiles}) or --set traits.SECTION.KEY=VALUE" in line
 
 
 def test_plain_data_holds_every_topic_and_the_settings() -> None:
