@@ -134,6 +134,15 @@ def op_forward(op: Op, setting: Setting) -> TimeItems:
     return _op_items(op, setting, gemm_s, flash_attention_forward_s, traffic, op.forward_comms)
 
 
+def product_gradient_bytes(traits: FrameworkTraits) -> float:
+    """Traffic per weight-gradient element inside its product: added to the kept gradient there,
+    read and written, where accumulation has no traffic of its own; else written in 16 bits.
+    """
+    if traits.kernels.weight_gradient_bytes:
+        return ELEMENT_BYTES
+    return 2.0 * traits.states.gradient_bytes
+
+
 def op_backward(op: Op, setting: Setting) -> TimeItems:
     """Backward seconds of one op by item, weight-gradient accumulation included.
 
@@ -142,11 +151,7 @@ def op_backward(op: Op, setting: Setting) -> TimeItems:
     kernels = setting.traits.kernels
     traffic = op.backward_bytes * kernels.memory_bound_multiplier
     traffic = traffic + op.params * kernels.weight_gradient_bytes
-    accumulated = 2.0 * setting.traits.states.gradient_bytes
-    gemms_s = partial(
-        gemm_backward_s,
-        weight_gradient_bytes=ELEMENT_BYTES if kernels.weight_gradient_bytes else accumulated,
-    )
+    gemms_s = partial(gemm_backward_s, weight_gradient_bytes=product_gradient_bytes(setting.traits))
     return _op_items(op, setting, gemms_s, flash_attention_backward_s, traffic, op.backward_comms)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from planner.cost.build import layer_times, link_seconds
+from planner.cost.build import layer_times, link_seconds, slowest_pace
 from planner.cost.subject import Subject
 from planner.cost.weight_gradient import layer_weight_gradient_s
 from planner.schedules.orders import device_orders, num_chunks
@@ -21,7 +21,7 @@ def chunk_times(subject: Subject) -> ChunkTimes:
     """Seconds of every chunk: an equal share of its stage's layers and recomputation.
 
     F is the layers' forward, W their weight gradients, B the rest of backward, with what is
-    recomputed and exposed offload. Embedding and head stand on the first and the last chunk, a
+    recomputed, all at the pace of the slowest accelerator. Embedding and head stand on the first and the last chunk, a
     third of their time each in F, B and W. A transfer is one crossing of a boundary.
     """
     strategy, parts, model = subject.strategy, subject.parts, subject.model
@@ -29,15 +29,16 @@ def chunk_times(subject: Subject) -> ChunkTimes:
     stage, share = _stage_of(subject, chunks), strategy.pp / chunks
     times = layer_times(subject.context, subject.columns, parts)
     layers, selective, full = (values[0, stage] * share for values in subject.split)
-    weight = layer_weight_gradient_s(subject.context, subject.columns)
-    backward = times.backward - weight + times.offload_exposed
+    pace = slowest_pace(subject.context, subject.columns)
+    weight = pace * layer_weight_gradient_s(subject.context, subject.columns)
+    forward, backward = pace * times.forward, pace * times.backward - weight
     redo = selective * model.selective_s + full * model.full_s
     ends = np.zeros(chunks)
     ends[0] += model.first_s[0] / 3.0
     ends[-1] += model.last_s[0] / 3.0
     crossings = 2.0 * strategy.vpp
     return ChunkTimes(
-        forward_s=(layers * times.forward + ends).tolist(),
+        forward_s=(layers * forward + ends).tolist(),
         backward_s=(layers * backward + redo + ends).tolist(),
         weight_s=(layers * weight + ends).tolist(),
         p2p_s=float(link_seconds(subject.context, subject.columns, parts)[0]) / crossings,

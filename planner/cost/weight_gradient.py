@@ -5,7 +5,7 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.kernels import gemm_weight_gradient_s, memory_bound_s
 from planner.cost.layer import distinct_shapes, layer_shape
-from planner.cost.layer_time import op_precision
+from planner.cost.layer_time import op_precision, product_gradient_bytes
 from planner.layers.block import layer_groups
 from planner.layers.op import ZERO, Op
 from planner.spec.strategy import StrategyColumns
@@ -16,8 +16,11 @@ from planner.units import Array
 def _op_weight_gradient_s(op: Op, context: Context) -> Array:
     accelerator = context.cluster.accelerator
     precision = op_precision(op, context.job)
+    wgrad_bytes = product_gradient_bytes(context.traits)
     products = ZERO + sum(
-        gemm_weight_gradient_s(gemm, accelerator, precision) for gemm in op.gemms if gemm.has_weight
+        gemm_weight_gradient_s(gemm, accelerator, precision, wgrad_bytes)
+        for gemm in op.gemms
+        if gemm.has_weight
     )
     traffic = op.params * context.traits.kernels.weight_gradient_bytes
     return products + memory_bound_s(traffic, accelerator)

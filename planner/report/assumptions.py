@@ -126,6 +126,15 @@ TOPICS: tuple[Topic, ...] = (
         matters=lambda _, s: s.pp > 1,
     ),
     Topic(
+        name="optimizer_step",
+        phrase=lambda t: (
+            "optimizer steps after all stages"
+            if t.overlap.optimizer_waits_for_all_stages
+            else "optimizer steps stage by stage"
+        ),
+        matters=lambda _, s: s.pp > 1,
+    ),
+    Topic(
         name="context_parallel",
         phrase=lambda t: (
             "context exchanged all-to-all"

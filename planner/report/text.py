@@ -187,6 +187,12 @@ def shown_frontier(plans: Sequence[Plan]) -> list[Plan]:
     return [plans[round(i * step)] for i in range(MAX_FRONTIER_ROWS)]
 
 
+def _days(seconds: float) -> str:
+    """Days, with a decimal where there are fewer than a hundred."""
+    days = seconds / 86400.0
+    return f"{days:,.1f}" if days < 100.0 else f"{days:,.0f}"
+
+
 def frontier_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> Table:
     """Least iteration time for each useful GPU count."""
     axes = layout_axes(plans)
@@ -225,7 +231,7 @@ def frontier_table(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -
             f"{plan.estimate.tokens_per_s:,.0f}",
             f"{plan.estimate.mfu:.1%}",
             format_count(round(plan.gpu_hours())),
-            *([f"{(total_s or 0.0) / 86400.0:,.1f}"] if has_budget else []),
+            *([_days(total_s or 0.0)] if has_budget else []),
             *(["-" if cost is None else format_count(round(cost))] if has_price else []),
         )
     return table

@@ -16,6 +16,7 @@ BEFORE_FLASH_ATTENTION = re.compile(r"^(v100|a100)")
 """Megatron-LM runs in fp16 on these parts (2020-2022) precede fused attention in Megatron."""
 DEDUPLICATING = ("deepep", "hybridep", "flex")
 """Expert dispatchers that send a token once to each remote domain."""
+FULL_GRAPH = "full_iteration"
 GRAPH_SHARES = {"attn": 0.2, "moe_router": 0.05, "moe_preprocess": 0.05}
 """Of a mixture layer's kernels, by what --cuda-graph-scope captures: counted in the modules."""
 MODULE_NAMES = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts"}
@@ -130,10 +131,14 @@ def _with_modules(record: Record, traits: FrameworkTraits, notes: list[str]) -> 
 
 def graph_fraction(record: Record) -> float:
     """Share of a mixture layer's launches inside the CUDA graphs a record states."""
-    if record.runtime.get("cuda_graph") == "full_iteration":
-        return 1.0
     scope = record.runtime.get("cuda_graph_scope") or ()
-    return sum(GRAPH_SHARES.get(part, 0.0) for part in scope)
+    parts = (scope,) if isinstance(scope, str) else tuple(scope)
+    kind = record.runtime.get("cuda_graph")
+    if kind == "none":
+        return 0.0
+    if FULL_GRAPH in (kind, *parts):
+        return 1.0
+    return sum(GRAPH_SHARES.get(part, 0.0) for part in parts)
 
 
 def dispatcher_of(record: Record) -> str | None:

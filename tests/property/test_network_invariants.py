@@ -99,7 +99,7 @@ def placed(draw: st.DrawFn) -> tuple[ClusterSpec, StrategyColumns, str]:
         sequence_parallel=0 * one,
         offload=0 * one,
         placement=draw(st.integers(0, 1)) * one,
-            schedule=0 * one,
+        schedule=0 * one,
         **dict.fromkeys(names, one),
     )
     return network.cluster(), columns, draw(st.sampled_from(("tp", "dp_shard", "pp")))
