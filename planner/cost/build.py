@@ -204,7 +204,8 @@ def reduction_pieces(
     than the first, whose reduction decides (Megatron-Core does not split it into buckets on later
     stages for that reason: distributed_data_parallel.py). Where pipelining keeps sharded gradients
     whole they are reduced when all backwards of a chunk are done (torch/distributed/pipelining/
-    stage.py, perform_reduce_grad): nothing of the last chunk hides. Excludes the same slack for layers.
+    stage.py, perform_reduce_grad): nothing of the last chunk hides. Excludes the same slack for
+    layers.
     """
     overlap, dp = context.traits.overlap, parts.layer_dp
     interference = interference_of(context)

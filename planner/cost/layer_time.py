@@ -135,8 +135,10 @@ def op_forward(op: Op, setting: Setting) -> TimeItems:
 
 
 def product_gradient_bytes(traits: FrameworkTraits) -> float:
-    """Traffic per weight-gradient element inside its product: added to the kept gradient there,
-    read and written, where accumulation has no traffic of its own; else written in 16 bits.
+    """Traffic per weight-gradient element inside its product.
+
+    The kept gradient is read and written there where accumulation has no traffic of its own; else
+    16 bits are written.
     """
     if traits.kernels.weight_gradient_bytes:
         return ELEMENT_BYTES

@@ -21,8 +21,9 @@ def chunk_times(subject: Subject) -> ChunkTimes:
     """Seconds of every chunk: an equal share of its stage's layers and recomputation.
 
     F is the layers' forward, W their weight gradients, B the rest of backward, with what is
-    recomputed, all at the pace of the slowest accelerator. Embedding and head stand on the first and the last chunk, a
-    third of their time each in F, B and W. A transfer is one crossing of a boundary.
+    recomputed, all at the pace of the slowest accelerator. Embedding and head stand on the first
+    and the last chunk, a third of their time each in F, B and W. A transfer is one crossing of a
+    boundary.
     """
     strategy, parts, model = subject.strategy, subject.parts, subject.model
     chunks = num_chunks(strategy.schedule, strategy.pp, strategy.vpp)
