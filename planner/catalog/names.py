@@ -24,8 +24,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {', '.join(close)}?" if close else ""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], where: str, key: str) -> InputError:
-    """Return the error for a name that is not in the catalog."""
+def unknown_name(
+    kind: str,
+    name: str,
+    known: Iterable[str],
+    where: str,
+    key: str,
+    listing: str = "planner hardware",
+) -> InputError:
+    """Return the error for a name that is not in the catalog; ``listing`` prints those that are."""
     names = list(known)
-    hint = did_you_mean(name, names) or f"{len(names)} are known; `planner hardware` lists them"
+    hint = did_you_mean(name, names) or f"{len(names)} are known; `{listing}` lists them"
     return InputError.single(where, key, f"unknown {kind} {name!r}; {hint}")

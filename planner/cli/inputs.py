@@ -118,9 +118,20 @@ def _assumptions(cluster: ClusterSpec, precision: Precision) -> list[str]:
     return notes
 
 
+BEFORE_TRANSFORMER_ENGINE = ("Pascal", "Volta", "Turing")
+"""Architectures below compute capability 8.0, which Transformer Engine asks for."""
+
+
 def _unsupported_hardware(chosen: list[FrameworkTraits], cluster: ClusterSpec) -> list[str]:
-    vendor = cluster.accelerator.vendor
-    return [
+    vendor, architecture = cluster.accelerator.vendor, cluster.accelerator.architecture
+    old = [
+        f"{traits.name} {traits.profile} computes with Transformer Engine, which does not run on "
+        f"{architecture}; --profile classic stands for kernels that do"
+        for traits in chosen
+        if architecture in BEFORE_TRANSFORMER_ENGINE
+        and traits.kernels.saved.name == "transformer_engine"
+    ]
+    return old + [
         f"{traits.name} runs on {vendor} hardware; it is made for "
         f"{', '.join(traits.support.vendors)}"
         for traits in chosen

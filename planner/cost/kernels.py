@@ -94,6 +94,17 @@ Without 16-byte rows the vector units compute, at best a quarter of the matrix r
 """
 
 
+def offered_precisions(accelerator: AcceleratorSpec) -> list[Precision]:
+    """Precisions the accelerator's matrix units compute in."""
+    rates = set(accelerator.peak_flops_per_s)
+    return [
+        precision
+        for precision, order in FALLBACKS.items()
+        if rates & set(order)
+        and (precision != "mxfp8" or precision in accelerator.gemm.low_precision)
+    ]
+
+
 def peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:
     """Dense matrix rate of the precision; bf16 falls back to fp16 and the other way round.
 
@@ -101,7 +112,10 @@ def peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> floa
     need hardware for them, which hwdb names (``gemm.low_precision.mxfp8``).
     """
     if precision == "mxfp8" and precision not in accelerator.gemm.low_precision:
-        raise ValueError(f"{accelerator.name} has no matrix units for mxfp8")
+        raise ValueError(
+            f"{accelerator.name} has no matrix units for mxfp8; allowed here: "
+            f"{', '.join(offered_precisions(accelerator))}"
+        )
     peaks = accelerator.peak_flops_per_s
     order = FALLBACKS[precision]
     for dtype in order:
@@ -109,7 +123,8 @@ def peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> floa
         if rate:
             return float(rate)
     raise ValueError(
-        f"{accelerator.name} has no {precision} matrix rate; it has {', '.join(sorted(peaks))}"
+        f"{accelerator.name} has no {precision} matrix rate; allowed here: "
+        f"{', '.join(offered_precisions(accelerator))}"
     )
 
 

@@ -148,6 +148,7 @@ def time_ranges(framework: str) -> dict[tuple[str, str], TimeRange]:
             low=1.0 + regime["low_percent"] / 100.0,
             high=1.0 + regime["high_percent"] / 100.0,
             regime=f"{regime['runs']} published runs: {regime_name(regime)}",
+            accelerators=tuple(regime.get("accelerators", [regime.get("accelerator")])),
         )
         for regime in regimes
         if regime.get("framework", framework) == framework

@@ -12,6 +12,7 @@ from planner.catalog.clusters import load_cluster
 from planner.catalog.figures import Strict, load_yaml, validate
 from planner.catalog.models import load_model
 from planner.cost.context import Context
+from planner.cost.kernels import peak_flops_per_s
 from planner.errors import InputError, Problem
 from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import FRAMEWORKS, load_traits
@@ -151,6 +152,11 @@ def load_plan(path: Path) -> tuple[Context, Strategy, PlanFile]:
     _check_version(data, path)
     file = validate(PlanFile, data, str(path))
     inputs = file.inputs
+    cluster = load_cluster(inputs.cluster)
+    try:
+        peak_flops_per_s(cluster.accelerator, inputs.precision)
+    except ValueError as error:
+        raise InputError.single(str(path), "inputs.precision", str(error)) from None
     context = Context(
         model=load_model(inputs.model),
         job=JobSpec(
@@ -159,7 +165,7 @@ def load_plan(path: Path) -> tuple[Context, Strategy, PlanFile]:
             precision=inputs.precision,
             total_tokens=inputs.total_tokens,
         ),
-        cluster=load_cluster(inputs.cluster),
+        cluster=cluster,
         traits=_traits(inputs, path),
         margin_fraction=inputs.margin_fraction,
     )

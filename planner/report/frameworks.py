@@ -41,7 +41,9 @@ def _split(name: str) -> tuple[str, str]:
     """Read ``FRAMEWORK`` or ``FRAMEWORK/PROFILE``; raises InputError."""
     framework, _, profile = name.partition("/")
     if framework not in FRAMEWORKS:
-        raise unknown_name("framework", framework, FRAMEWORKS, "frameworks", name)
+        raise unknown_name(
+            "framework", framework, FRAMEWORKS, "frameworks", name, "planner frameworks"
+        )
     problem = profile_problem(framework, profile or CURRENT)
     if problem:
         raise InputError.single("frameworks", name, problem)

@@ -16,7 +16,7 @@ from types import ModuleType
 from planner.errors import InputError
 from planner.report.files import check_writable, write_atomically
 
-OPTION = "--plot"
+OPTION, FILE_OPTION = "--plot", "--plot-file"
 SUFFIXES = (".png", ".svg")
 MARKERS = "*o+x#@%&"
 """One character a line: told apart without colour."""
@@ -56,11 +56,11 @@ def check_chart(path: Path | None, *, force: bool = False) -> None:
     if path is None:
         _library("plotext")
         return
-    if path.suffix not in SUFFIXES:
+    if path.suffix.lower() not in SUFFIXES:
         given = f"given {path.suffix!r}" if path.suffix else "given none"
         message = f"unknown picture format, {given}; allowed are {', '.join(SUFFIXES)}"
-        raise InputError.single(str(path), OPTION, message)
-    check_writable(path, force=force, option=OPTION)
+        raise InputError.single(str(path), FILE_OPTION, message)
+    check_writable(path, force=force, option=FILE_OPTION)
     _library("matplotlib")
 
 
@@ -92,7 +92,7 @@ def line_chart(
     if path is None:
         sys.stdout.write(_terminal(chart) + "\n")
     else:
-        write_atomically(path, _picture(chart, path.suffix[1:]), option=OPTION)
+        write_atomically(path, _picture(chart, path.suffix[1:].lower()), option=FILE_OPTION)
 
 
 def _drawable(

@@ -33,6 +33,8 @@ class Regime:
     key: Key
     ratios: tuple[float, ...]
     """Measured over predicted time."""
+    accelerators: tuple[str, ...]
+    """Those of its runs."""
 
     @property
     def low(self) -> float:
@@ -71,12 +73,15 @@ def regimes(rows: Sequence[Comparison]) -> dict[Key, Regime]:
     All runs of a kind are a regime whatever their number.
     """
     ratios: dict[Key, list[float]] = {}
+    used: dict[Key, set[str]] = {}
     for row in rows:
         if row.in_headline and row.time_error is not None:
-            for key in _broader(key_of(row)):
+            own = key_of(row)
+            for key in _broader(own):
+                used.setdefault(key, set()).add(own[2])
                 ratios.setdefault(key, []).append(1.0 / (1.0 + row.time_error))
     kept = {
-        key: Regime(key=key, ratios=tuple(values))
+        key: Regime(key=key, ratios=tuple(values), accelerators=tuple(sorted(used[key])))
         for key, values in ratios.items()
         if len(values) >= MIN_RUNS or not key[1]
     }
@@ -104,7 +109,9 @@ def _line(regime: Regime) -> str:
     low = math.floor(1000.0 * (regime.low - 1.0)) / 10.0
     high = math.ceil(1000.0 * (regime.high - 1.0)) / 10.0
     runs = f"runs: {len(regime.ratios)}"
-    return f"- {{{names}{runs}, low_percent: {low:.1f}, high_percent: {high:.1f}}}\n"
+    ends = f"low_percent: {low:.1f}, high_percent: {high:.1f}"
+    on = "" if regime.key[2] else f", accelerators: [{', '.join(regime.accelerators)}]"
+    return f"- {{{names}{runs}, {ends}{on}}}\n"
 
 
 def time_uncertainty_text(rows: Sequence[Comparison]) -> str:
