@@ -39,7 +39,8 @@ def collective(
         str, typer.Option(help="One, several with commas, or all that can do it.")
     ] = "all",
     group: Annotated[
-        int | None, typer.Option(help="Ranks that take part, the first ones [all].")
+        int | None,
+        typer.Option(help="Ranks that take part, the first ones [all that fill whole units]."),
     ] = None,
     library: Annotated[
         str | None, typer.Option(help="nccl, rccl, oneccl, hccl, gloo or mpi [the vendor's].")

@@ -8,7 +8,7 @@ from planner.catalog.libraries import load_library, usual_library
 from planner.catalog.names import did_you_mean
 from planner.cli.collector import Collector
 from planner.collectives.algorithms import BY_NAME
-from planner.plans.collective import CollectiveQuestion
+from planner.plans.collective import CollectiveQuestion, most_whole_ranks
 from planner.spec.library import Kind
 from planner.units import parse_bytes
 
@@ -53,11 +53,19 @@ def read_collective(
         collector.add("CLUSTER", "has one accelerator; a collective needs two")
     collector.finish()
     assert machines is not None
+    num_ranks = group or most_whole_ranks(machines)
+    note = ""
+    if group is None and num_ranks < machines.num_accelerators:
+        note = (
+            f"the largest group that fills whole units of every level: {num_ranks:,} of "
+            f"{machines.num_accelerators:,} ranks; --group takes another"
+        )
     return CollectiveQuestion(
         kind=cast("Kind", kind),
         num_bytes=num_bytes,
         cluster=machines,
-        num_ranks=group or machines.num_accelerators,
+        num_ranks=num_ranks,
         algorithms=names,
         library=profile or load_library(usual_library(machines.accelerator.vendor)),
+        note=note,
     )

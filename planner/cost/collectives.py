@@ -136,8 +136,10 @@ def collective_s(
 
     Inside a domain: measured fit or ring. Across domains: one ring (or tree, or the switches where
     they reduce) whose bandwidth is that of the slowest level it crosses and whose latency is the
-    sum over the levels. Excludes contention between groups of different axes. Zero for a group of
-    one or an empty message.
+    sum over the levels; no less than the same collective of the same bytes among the members of
+    one domain, which is part of the work: a group that grows across domains never gets faster.
+    Excludes contention between groups of different axes. Zero for a group of one or an empty
+    message.
     """
     num_bytes = np.asarray(num_bytes, dtype=float)
     inside = domain_s(collective, num_bytes, group, cluster)
@@ -145,7 +147,7 @@ def collective_s(
         outside = _all_to_all_s(num_bytes, group, cluster, copies_per_token)
     else:
         outside = _across_s(collective, num_bytes, group, cluster)
-    seconds = np.where(group.local >= group.size, inside, outside)
+    seconds = np.where(group.local >= group.size, inside, np.maximum(inside, outside))
     return np.where((num_bytes > 0) & (group.size > 1), seconds, 0.0)
 
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from planner.collectives.cost import busbw_factor
+from planner.collectives.cost import Link, busbw_factor
 from planner.collectives.fitted import fitted_s
+from planner.collectives.in_network import nvls_all_reduce
 from planner.collectives.ring import ring_s
 from planner.cost.topology import Group
 from planner.spec.cluster import ClusterSpec, Collective, LevelSpec
@@ -104,7 +105,11 @@ def _torus_all_to_all_s(num_bytes: Array, group: Group, cluster: ClusterSpec) ->
 
 
 def domain_s(collective: Collective, num_bytes: Array, group: Group, cluster: ClusterSpec) -> Array:
-    """A collective over the members inside one domain: the measured fit, or a ring without one."""
+    """A collective over the members inside one domain: the measured fit, or a ring without one.
+
+    Without a fit, an all-reduce that the domain's switches add up takes ``2 α + (n+1)/n · S/B``
+    where that is less (planner.collectives.in_network.nvls_all_reduce).
+    """
     fits = cluster.accelerator.collectives.get(collective, ())
     level, size = cluster.domain, group.local
     if fits:
@@ -113,4 +118,8 @@ def domain_s(collective: Collective, num_bytes: Array, group: Group, cluster: Cl
     if collective == "all_to_all" and group.spans:
         return _torus_all_to_all_s(num_bytes, group, cluster)
     rate = domain_bytes_per_s(group, cluster)
-    return ring_s(collective, num_bytes, size, domain_hops_s(group, cluster), rate)
+    seconds = ring_s(collective, num_bytes, size, domain_hops_s(group, cluster), rate)
+    if collective == "all_reduce" and level.reduces_in_network:
+        link = Link(latency_s=level.latency_s, bytes_per_s=rate)
+        seconds = np.minimum(seconds, nvls_all_reduce(num_bytes, size, link).time_s)
+    return seconds

@@ -33,6 +33,8 @@ class CollectiveQuestion:
     num_ranks: int
     algorithms: tuple[str, ...]
     library: LibraryProfile
+    note: str = ""
+    """What the program decided by itself about the group."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +82,17 @@ def group_levels(cluster: ClusterSpec, num_ranks: int) -> tuple[GroupLevel, ...]
             found.append(_group_level(level.within(inside), level, inside // below, inside))
         below = max(below, inside)
     return tuple(found)
+
+
+def most_whole_ranks(cluster: ClusterSpec) -> int:
+    """Ranks of the largest group that fills whole units of every level it spans."""
+    below = 1
+    for level in cluster.levels:
+        inside = min(cluster.num_accelerators, level.num_accelerators)
+        if inside % below:
+            return inside // below * below
+        below = max(below, inside)
+    return cluster.num_accelerators
 
 
 def _group_level(part: LevelSpec, whole: LevelSpec, members: int, inside: int) -> GroupLevel:

@@ -42,6 +42,8 @@ def _title(answer: CollectiveAnswer) -> str:
 def print_collective(answer: CollectiveAnswer, console: Console) -> None:
     """Levels, algorithms, their share by level, the library's choice, crossovers."""
     console.print(_title(answer), style="bold")
+    if answer.question.note:
+        console.print(answer.question.note)
     _print_levels(answer, console)
     _print_algorithms(answer, console)
     if len(answer.levels) > 1:
@@ -125,6 +127,7 @@ def render_collective_json(answer: CollectiveAnswer) -> str:
         "bytes": question.num_bytes,
         "cluster": question.cluster.name,
         "ranks": question.num_ranks,
+        "note": question.note,
         "levels": [
             {
                 "name": level.name,

@@ -240,7 +240,7 @@ def two_level_s(
     data=st.data(),
 )
 @EXAMPLES
-def test_two_levels_are_a_ring_or_tree_over_the_ports_of_a_node(
+def test_two_levels_are_a_ring_or_tree_over_the_ports_of_a_node_or_as_slow_as_one_domain(
     network: Network, collective: Collective, num_bytes: float, data: st.DataObject
 ) -> None:
     network = replace(network, oversubscriptions=(1.0, 1.0), reduces=False)
@@ -249,7 +249,9 @@ def test_two_levels_are_a_ring_or_tree_over_the_ports_of_a_node(
     most = min(size, cluster.domain.num_accelerators)
     local = 2 ** data.draw(st.integers(0, most.bit_length() - 1))
     group = Group(members=(np.array([local]), np.array([size])))
-    expected = two_level_s(collective, num_bytes, size, local, cluster)
+    inside = Group(members=(np.array([local]), np.array([local])))
+    least = collective_s(collective, num_bytes, inside, cluster)[0]
+    expected = max(two_level_s(collective, num_bytes, size, local, cluster), least)
     assert collective_s(collective, num_bytes, group, cluster)[0] == pytest.approx(expected)
 
 
@@ -267,3 +269,28 @@ def test_switches_that_add_never_slow_a_group(
     assert adding <= plain * (1 + 1e-12)
     if collective != "all_reduce":
         assert adding == plain
+
+
+MEASURED = (
+    "64xdgx-h100",
+    "64xdgx-h200",
+    "64xdgx-b200",
+    "64xdgx-a100-640",
+    "4xgb200-nvl72",
+    "64xfrontier",
+    "64xhgx-mi300x",
+    "64xdgx-1",
+)
+
+
+@pytest.mark.parametrize("collective", get_args(Collective))
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_group_that_leaves_its_domain_gets_no_faster(name: str, collective: Collective) -> None:
+    cluster = load_cluster(name)
+    domain = cluster.domain.num_accelerators
+    sizes = domain * np.array([1, 2, 3, 4])
+    members = tuple(np.minimum(sizes, level.num_accelerators) for level in cluster.levels[:-1])
+    group = Group(members=(*members, sizes), domain=cluster.num_inner_levels)
+    for num_bytes in 2.0 ** np.arange(10, 36):
+        seconds = collective_s(collective, np.full(sizes.shape, num_bytes), group, cluster)
+        assert (seconds[1:] >= seconds[0]).all(), (num_bytes, seconds)

@@ -105,7 +105,11 @@ def test_point_to_point_by_hand(plain: ClusterSpec) -> None:
 
 def test_inside_a_domain_without_fits_it_is_a_ring_at_its_efficiency(plain: ClusterSpec) -> None:
     # 2*7*2 us + 1.75 * 1e8 / 200e9 = 28 us + 875 us
-    assert collective_s("all_reduce", 1e8, group(8, 8), plain) == pytest.approx(903e-6)
+    ring = replace(plain, node=replace(plain.node, scale_up=_adding(plain, adds=False)))
+    assert collective_s("all_reduce", 1e8, group(8, 8), ring) == pytest.approx(903e-6)
+    # Where its switches add: 2*2 us + 9/8 * 1e8 / 200e9 = 4 us + 562.5 us
+    adding = replace(plain, node=replace(plain.node, scale_up=_adding(plain, adds=True)))
+    assert collective_s("all_reduce", 1e8, group(8, 8), adding) == pytest.approx(566.5e-6)
 
 
 def test_across_domains_the_local_members_ports_add_up(plain: ClusterSpec) -> None:
