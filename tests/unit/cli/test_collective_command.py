@@ -122,6 +122,11 @@ def test_a_torus_is_used_along_all_dimensions(planner: Any) -> None:
         (("all-to-all", "1GB", "2xdgx-h100", "--algorithm", "ring"), "ring does no all-to-all"),
         (("all-reduce", "1GB", "2xdgx-h100", "--library", "x"), "allowed are gloo, hccl"),
         (("all-reduce", "1GB", "200xdgx-h100", "--library", "gloo"), "more than 1,000 ranks"),
+        (
+            ("all-reduce", "1GB", "2xhgx-mi300x", "--library", "nccl"),
+            "NCCL is made for NVIDIA, not AMD; allowed are gloo, mpi, rccl",
+        ),
+        (("all-reduce", "1GB", "2xdgx-h100", "--library", "hccl"), "allowed are gloo, mpi, nccl"),
         (("all-reduce", "1GB", "1xh100"), "has one accelerator"),
         (("all-reduce", "1GB", "2xdgx-h100", "--plot-file", "a.bmp"), "unknown picture format"),
     ],
