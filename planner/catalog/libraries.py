@@ -125,6 +125,13 @@ def load_library(name: str) -> LibraryProfile:
     )
 
 
+def fitting_libraries(vendor: str) -> list[str]:
+    """Return the names of the libraries made for a vendor's accelerators, or for any."""
+    return [
+        name for name in list_libraries() if vendor in (load_library(name).vendors or (vendor,))
+    ]
+
+
 def usual_library(vendor: str) -> str:
     """Return the library made for a vendor's accelerators; mpi where there is none."""
     for name in list_libraries():

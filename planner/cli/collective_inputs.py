@@ -4,7 +4,7 @@ from functools import partial
 from typing import cast
 
 from planner.catalog.clusters import load_cluster
-from planner.catalog.libraries import load_library, usual_library
+from planner.catalog.libraries import fitting_libraries, load_library, usual_library
 from planner.catalog.names import did_you_mean
 from planner.cli.collector import Collector
 from planner.collectives.algorithms import BY_NAME
@@ -49,6 +49,12 @@ def read_collective(
     if machines is not None and group is not None and not 2 <= group <= machines.num_accelerators:
         message = f"must be 2 to {machines.num_accelerators:,}, the cluster's; given {group}"
         collector.add("--group", message)
+    if machines is not None and profile is not None:
+        vendor = machines.accelerator.vendor
+        if profile.vendors and vendor not in profile.vendors:
+            made_for, fitting = " and ".join(profile.vendors), ", ".join(fitting_libraries(vendor))
+            message = f"{profile.title} is made for {made_for}, not {vendor}; allowed are {fitting}"
+            collector.add("--library", message)
     if machines is not None and machines.num_accelerators < 2:
         collector.add("CLUSTER", "has one accelerator; a collective needs two")
     collector.finish()

@@ -26,6 +26,8 @@ class Link:
     latency_s: Number
     bytes_per_s: Number
     """That one rank can send, and receive at the same time."""
+    issue_s: Number = 0.0
+    """Between the starts of two messages of one rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,15 +54,23 @@ def busbw_factor(kind: Kind, num_ranks: Number) -> Array:
 
 
 def cost_of(
-    num_bytes: Number, num_ranks: Number, link: Link, *, rounds: Number, sent_bytes: Number
+    num_bytes: Number,
+    num_ranks: Number,
+    link: Link,
+    *,
+    rounds: Number,
+    sent_bytes: Number,
+    messages: Number = 1.0,
 ) -> CollectiveCost:
-    """α–β time: ``rounds · α + sent bytes / B``; nothing for one rank or an empty message.
+    """α–β time: ``rounds · (α + (m-1) o) + sent bytes / B``; nothing for one rank or no bytes.
 
-    Source: Hockney 1994; Thakur, Rabenseifner, Gropp 2005, section 3.
+    A rank starts m messages in a round, one after the other, o apart. Source: Hockney 1994;
+    Thakur, Rabenseifner, Gropp 2005, section 3; o: Alexandrov et al. 1995 (LogGP's g; recalled).
     """
     works = (np.asarray(num_bytes) > 0) & (np.asarray(num_ranks) > 1)
     rounds, sent = np.where(works, rounds, 0.0), np.where(works, sent_bytes, 0.0)
-    seconds = rounds * link.latency_s + sent / link.bytes_per_s
+    waits = link.latency_s + np.maximum(np.asarray(messages) - 1.0, 0.0) * link.issue_s
+    seconds = rounds * waits + sent / link.bytes_per_s
     return CollectiveCost(time_s=seconds, rounds=rounds, sent_bytes=sent)
 
 

@@ -6,24 +6,25 @@ from planner.collectives.cost import CollectiveCost, Link, Number, busbw_factor,
 
 
 def direct_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
-    """A part to each owner, the sums back, all links at once: ``2 α + 2(n-1)/n · S/B``.
+    """A part to each owner, the sums back: ``2 (α + (n-2) o) + 2(n-1)/n · S/B``.
 
-    Excludes the
-    cost of starting n - 1 messages. Source: fully connected levels in ASTRA-sim (Rashidi et al.
-    2020; recalled).
+    All links work at once, but a rank starts its n - 1 messages one after the other, o apart.
+    Source: fully connected levels in ASTRA-sim (Rashidi et al. 2020; recalled).
     """
-    sent = busbw_factor("all_reduce", num_ranks) * num_bytes
-    return cost_of(num_bytes, num_ranks, link, rounds=2.0, sent_bytes=sent)
+    n = np.asarray(num_ranks, dtype=float)
+    sent = busbw_factor("all_reduce", n) * num_bytes
+    return cost_of(num_bytes, n, link, rounds=2.0, sent_bytes=sent, messages=n - 1.0)
 
 
 def direct_exchange(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
-    """A part to each other rank at once: ``α + (n-1)/n · S/B``.
+    """A part to each other rank at once: ``α + (n-2) o + (n-1)/n · S/B``.
 
-    Reduce-scatter, all-gather and all-to-all on fully connected ranks. Source: ASTRA-sim
-    (Rashidi et al. 2020; recalled).
+    Reduce-scatter, all-gather and all-to-all; a rank starts its n - 1 messages one after the
+    other, o apart. Source: ASTRA-sim (Rashidi et al. 2020; recalled).
     """
-    sent = busbw_factor("all_to_all", num_ranks) * num_bytes
-    return cost_of(num_bytes, num_ranks, link, rounds=1.0, sent_bytes=sent)
+    n = np.asarray(num_ranks, dtype=float)
+    sent = busbw_factor("all_to_all", n) * num_bytes
+    return cost_of(num_bytes, n, link, rounds=1.0, sent_bytes=sent, messages=n - 1.0)
 
 
 def pairwise_all_to_all(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:

@@ -9,6 +9,21 @@ from planner.collectives.cost import CollectiveCost, Link, Number
 from planner.spec.library import Kind
 from planner.units import Array
 
+SHORTEST_CLOSED_DIMENSION = 4
+"""Members from which a dimension of a torus closes into a ring (Google, TPU v4 and v5p pages)."""
+
+
+def exchange_detour(dims: Sequence[int], closes: Sequence[bool]) -> float:
+    """Slowdown of an exchange of everyone with everyone against one free link of each rank.
+
+    ``n/(n-1) · max over dimensions of d/4`` on rings, ``d/2`` on lines: the links across the
+    middle of the longest dimension carry half of all bytes. Source: JAX scaling book, chapter 3
+    (bidirectional ring: V / (4 W)). One where no dimension has two members.
+    """
+    n = math.prod(dims)
+    far = [d / 4.0 if closed else d / 2.0 for d, closed in zip(dims, closes, strict=True) if d > 1]
+    return max(far) * n / (n - 1) if far else 1.0
+
 
 def _bandwidth_bytes(num_bytes: Array, dims: Sequence[int]) -> tuple[Array, float]:
     """Bytes in sequence along one dimension's link, and bytes sent per rank, reduce-scatter.

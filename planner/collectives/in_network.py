@@ -2,7 +2,14 @@
 
 import numpy as np
 
-from planner.collectives.cost import CollectiveCost, Link, Number, cost_of
+from planner.collectives.cost import (
+    CollectiveCost,
+    Link,
+    Number,
+    busbw_factor,
+    cost_of,
+    log2_up,
+)
 
 
 def nvls_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
@@ -40,3 +47,13 @@ def sharp_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> Collec
     α is the way to the top of the tree. Source: Graham et al. 2016 (SHArP; recalled).
     """
     return cost_of(num_bytes, num_ranks, link, rounds=2.0, sent_bytes=num_bytes)
+
+
+def nvls_tree_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
+    """Trees of domains that each add inside: ``2 ⌈log2 n⌉ α + 2(n-1)/n · S/B`` for n domains.
+
+    Source: NCCL, src/graph/tuning.cc (NVLSTree); bytes as planner.cost.collectives has them.
+    """
+    sent = busbw_factor("all_reduce", num_ranks) * num_bytes
+    rounds = 2.0 * log2_up(num_ranks)
+    return cost_of(num_bytes, num_ranks, link, rounds=rounds, sent_bytes=sent)

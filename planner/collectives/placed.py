@@ -5,15 +5,15 @@ holds ``below`` ranks, with it ``upto`` ranks; n in all. Each rank has its own p
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
 
 from planner.collectives.algorithms import BY_NAME, Flat, Placement
 from planner.collectives.cost import CollectiveCost, Link, Number
-from planner.collectives.grid import grid_collective
-from planner.collectives.in_network import sharp_all_reduce
+from planner.collectives.grid import exchange_detour, grid_collective
+from planner.collectives.in_network import nvls_tree_all_reduce, sharp_all_reduce
 from planner.spec.cluster import Topology
 from planner.spec.library import Kind
 from planner.units import Array
@@ -33,12 +33,16 @@ class GroupLevel:
     dims: tuple[int, ...] = ()
     wraps: bool = False
     """Its dimensions close into rings: a whole torus, not a mesh or a part of a torus."""
+    closes: tuple[bool, ...] = ()
+    """Which of its dimensions are rings rather than lines; none where nothing is given."""
     reduces_in_network: bool = False
+    issue_s: float = 0.0
+    """Between the starts of two messages of one rank."""
 
     @property
     def link(self) -> Link:
         """What joins a rank to the others through this level."""
-        return Link(latency_s=self.latency_s, bytes_per_s=self.bytes_per_s)
+        return Link(latency_s=self.latency_s, bytes_per_s=self.bytes_per_s, issue_s=self.issue_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,33 +78,55 @@ class _Level:
     below: int
     upto: int
     num_ranks: int
+    adds_below: bool
+    """The switches of a level below it add."""
+
+    @property
+    def crossings(self) -> float:
+        """Sends of a ring or tree through all ranks that pass this level, of one per rank.
+
+        ``1/below - 1/upto``: of ``upto`` ranks those that lead from one unit to the next;
+        ``1/below`` at the outermost level, where the ring closes. All levels make one.
+        """
+        return 1.0 / self.below - (1.0 / self.upto if self.upto < self.num_ranks else 0.0)
 
 
 def _levels(levels: Sequence[GroupLevel]) -> list[_Level]:
     upto = list(accumulate((level.members for level in levels), lambda a, b: a * b))
     below = [1, *upto[:-1]]
+    adds = [any(level.reduces_in_network for level in levels[:i]) for i in range(len(levels))]
     return [
-        _Level(level=level, below=b, upto=u, num_ranks=upto[-1])
-        for level, b, u in zip(levels, below, upto, strict=True)
+        _Level(level=level, below=b, upto=u, num_ranks=upto[-1], adds_below=a)
+        for level, b, u, a in zip(levels, below, upto, adds, strict=True)
     ]
 
 
 def _around(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
     """A ring through all ranks: each level sees its own hops, its ports share the stream.
 
-    ``c (n_l - 1) n / upto`` of the ring's c(n-1) rounds; bytes of the whole ring over ``below``
-    ports. Source: NCCL, src/graph/tuning.cc (inter-node steps of a ring).
+    ``c (n_l - 1) n / upto`` of the ring's c(n-1) rounds; time for the bytes of the whole ring
+    over ``below`` ports, as NCCL gives every channel the speed of its slowest part; a rank sends
+    every byte once, at the level its channel passes there. Source: NCCL, src/graph/tuning.cc.
     """
     one = flat(num_bytes, at.level.members, at.level.link)
     whole = flat(num_bytes, at.num_ranks, at.level.link)
     rounds = one.rounds * (at.num_ranks / at.upto)
-    return _cost(at.level, rounds, np.where(one.rounds > 0, whole.sent_bytes / at.below, 0.0))
+    return _stream(at, rounds, np.where(one.rounds > 0, whole.sent_bytes, 0.0))
 
 
 def _tree(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
-    """Trees of trees, pipelined: every level's depth, bytes over ``below`` ports."""
+    """Trees of trees, pipelined: every level's depth, bytes over ``below`` ports.
+
+    A rank sends every byte once, at the level its part of the tree passes.
+    """
     one = flat(num_bytes, at.level.members, at.level.link)
-    return _cost(at.level, one.rounds, one.sent_bytes / at.below)
+    return _stream(at, one.rounds, one.sent_bytes)
+
+
+def _stream(at: _Level, rounds: Array, sent_bytes: Array) -> CollectiveCost:
+    """Time for a stream over the ports of all ranks below; bytes as often as it crosses."""
+    timed = _cost(at.level, rounds, sent_bytes / at.below)
+    return replace(timed, sent_bytes=sent_bytes * at.crossings)
 
 
 def _shards(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
@@ -125,13 +151,18 @@ def _peers(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
 
 
 def _all_peers(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
-    """All partners at once, levels beside each other: the same bytes, every level's rounds."""
-    whole = flat(num_bytes, at.num_ranks, at.level.link)
-    share = (at.upto - at.below) / max(at.num_ranks - 1, 1)
+    """All partners at once, levels beside each other: the same bytes, every level's rounds.
+
+    In each round a rank starts the messages to its partners at this level one after the other.
+    """
+    whole = flat(num_bytes, at.num_ranks, replace(at.level.link, issue_s=0.0))
+    partners = at.upto - at.below
+    share = partners / max(at.num_ranks - 1, 1)
     slowest = whole.time_s - whole.rounds * at.level.latency_s
     rounds = np.where(share > 0, whole.rounds, 0.0)
+    waits = at.level.latency_s + max(partners - 1, 0) * at.level.issue_s
     return CollectiveCost(
-        time_s=rounds * at.level.latency_s + slowest * share,
+        time_s=rounds * waits + slowest * share,
         rounds=rounds,
         sent_bytes=whole.sent_bytes * share,
     )
@@ -159,6 +190,10 @@ _BY_TOPOLOGY: Mapping[Topology, str] = {
 }
 
 
+_EXCHANGES = frozenset({"direct", "pairwise", "naive"})
+"""Algorithms in which every rank sends to every other."""
+
+
 def _on_grid(kind: Kind, level: GroupLevel) -> Flat:
     def grid(num_bytes: Number, _: Number, link: Link) -> CollectiveCost:
         return grid_collective(kind, num_bytes, level.dims, link, wraps=level.wraps)
@@ -172,12 +207,33 @@ def _flat_of(name: str, kind: Kind, at: _Level) -> Flat:
     if name == "multi-dimensional":
         return _on_grid(kind, level) if level.dims else BY_NAME[_suiting(level)].flat[kind]
     if name == "in-network" and not level.reduces_in_network:
+        if at.adds_below and kind == "all_reduce":
+            return nvls_tree_all_reduce
         return BY_NAME["ring"].flat[kind]
     if name == "in-network" and at.below > 1 and kind == "all_reduce":
         return sharp_all_reduce
     if name == "leader" and at.upto == at.num_ranks:
         return BY_NAME["ring"].flat[kind]
     return BY_NAME[name].flat[kind]
+
+
+def _as_met(name: str, at: _Level) -> _Level:
+    """A torus or mesh as an exchange of everyone with everyone meets it.
+
+    Its bytes share the links across the middle (planner.collectives.grid.exchange_detour); where
+    all partners are met at once, the farthest is all dimensions away.
+    """
+    level = at.level
+    if name not in _EXCHANGES or not level.dims:
+        return at
+    closes = level.closes or (False,) * len(level.dims)
+    hops = sum(d - 1 for d in level.dims) if BY_NAME[name].placement == "all_peers" else 1
+    slower = replace(
+        level,
+        latency_s=level.latency_s * max(hops, 1),
+        bytes_per_s=level.bytes_per_s / exchange_detour(level.dims, closes),
+    )
+    return replace(at, level=slower)
 
 
 def _suiting(level: GroupLevel) -> str:
@@ -207,7 +263,7 @@ def place(name: str, kind: Kind, num_bytes: Number, levels: Sequence[GroupLevel]
     of this module give each share.
     """
     placement = BY_NAME[name].placement
-    places = _levels(levels)
+    places = [_as_met(name, at) for at in _levels(levels)]
     shares = [_SHARES[placement](_flat_of(name, kind, at), num_bytes, at) for at in places]
     return PlacedCost(
         algorithm=name,

@@ -9,6 +9,7 @@ import numpy as np
 from planner.collectives.algorithms import ALGORITHMS
 from planner.collectives.choice import Choice, Situation, choose
 from planner.collectives.cost import busbw_factor
+from planner.collectives.grid import SHORTEST_CLOSED_DIMENSION
 from planner.collectives.placed import GroupLevel, PlacedCost, place, unsuitable
 from planner.cost.collectives import collective_s, point_to_point_s
 from planner.cost.domain import link_share
@@ -21,6 +22,10 @@ from planner.units import Array
 PLOT_SIZES = tuple(2.0 ** (exponent / 2.0) for exponent in range(20, 69))
 """1 KiB to 16 GiB, two points to a doubling."""
 P2P_RANKS = 2
+NETWORK_ISSUE_S = 1e-6
+"""Between the starts of two messages over a network (NCCL, src/graph/tuning.cc: net overhead)."""
+DOMAIN_ISSUE_S = 1e-7
+"""The same inside a domain, where threads write to several partners side by side; assumed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +77,16 @@ def group_levels(cluster: ClusterSpec, num_ranks: int) -> tuple[GroupLevel, ...]
     """
     found: list[GroupLevel] = []
     below = 1
-    for level in cluster.levels:
+    for index, level in enumerate(cluster.levels):
         inside = min(num_ranks, level.num_accelerators)
         if inside % below:
             nearest = f"{inside // below * below} and {(inside // below + 1) * below}"
             message = f"{num_ranks} ranks do not fill whole units of {below}; nearest are {nearest}"
             raise InputError.single("command line", "--group", message)
         if inside > below:
-            found.append(_group_level(level.within(inside), level, inside // below, inside))
+            part = _group_level(level.within(inside), level, inside // below, inside)
+            in_domain = index <= cluster.num_inner_levels
+            found.append(replace(part, issue_s=DOMAIN_ISSUE_S if in_domain else NETWORK_ISSUE_S))
         below = max(below, inside)
     return tuple(found)
 
@@ -105,6 +112,10 @@ def _group_level(part: LevelSpec, whole: LevelSpec, members: int, inside: int) -
         topology=part.topology,
         dims=part.dims,
         wraps=part.topology.startswith("torus") and part.dims == whole.dims,
+        closes=tuple(
+            part.topology.startswith("torus") and d == length >= SHORTEST_CLOSED_DIMENSION
+            for d, length in zip(part.dims, whole.dims, strict=True)
+        ),
         reduces_in_network=part.reduces_in_network,
     )
 

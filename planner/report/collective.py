@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from planner import __version__
@@ -17,6 +18,7 @@ from planner.report.plot import line_chart
 from planner.units import GB, format_bytes, format_seconds
 
 SCHEMA_VERSION = 1
+UNLIMITED_COLUMNS = 10_000
 
 
 def _table(*left: str) -> Table:
@@ -95,18 +97,37 @@ def _print_algorithms(answer: CollectiveAnswer, console: Console) -> None:
             cost.bottleneck,
         )
     console.print(table)
+    if any(cost.algorithm == answer.choice.algorithm for cost in answer.costs):
+        console.print(f"* what {answer.question.library.title} would take; see below")
 
 
 def _print_shares(answer: CollectiveAnswer, console: Console) -> None:
+    """As many levels side by side as the console is wide, the others in tables below."""
+    first, count = 0, len(answer.levels)
+    while first < count:
+        last = first + 1
+        table = _shares(answer, first, last)
+        while last < count and _fits(wider := _shares(answer, first, last + 1), console):
+            table, last = wider, last + 1
+        console.print(table)
+        first = last
+
+
+def _fits(table: Table, console: Console) -> bool:
+    free = console.options.update(max_width=UNLIMITED_COLUMNS)
+    return Measurement.get(console, free, table).maximum <= console.width
+
+
+def _shares(answer: CollectiveAnswer, first: int, last: int) -> Table:
     table = _table("algorithm")
-    for level in answer.levels:
+    for level in answer.levels[first:last]:
         table.add_column(f"{level.name}: time", justify="right", no_wrap=True)
         table.add_column("rounds", justify="right", no_wrap=True)
         table.add_column("sent", justify="right", no_wrap=True)
     for cost in answer.costs:
-        cells = [cell for level in cost.levels for cell in _share_cells(level)]
+        cells = [cell for level in cost.levels[first:last] for cell in _share_cells(level)]
         table.add_row(cost.algorithm, *cells)
-    console.print(table)
+    return table
 
 
 def _share_cells(level: LevelCost) -> tuple[str, str, str]:

@@ -18,8 +18,12 @@ from planner.report.files import check_writable, write_atomically
 
 OPTION, FILE_OPTION = "--plot", "--plot-file"
 SUFFIXES = (".png", ".svg")
-MARKERS = "*o+x#@%&"
+MARKERS = "*o+x#@%&^v<>=~$ABCDEFGH"
 """One character a line: told apart without colour."""
+COLOURS = 10
+"""Of matplotlib's cycle; from the eleventh line on markers and dashes differ."""
+PICTURE_MARKERS = "os^D"
+LINE_STYLES = ("-", "--", ":", "-.")
 TERMINAL_COLUMNS = 100
 TERMINAL_ROWS = 24
 MAX_TICKS = 9
@@ -160,8 +164,11 @@ def _picture(chart: _Chart, kind: str) -> bytes:
     tickers = _library("matplotlib.ticker")
     figure = figures.Figure(figsize=(8.0, 5.0), dpi=DOTS_PER_INCH, layout="constrained")
     axes = figure.add_subplot()
-    for name, (x, y) in chart.series.items():
-        axes.plot(x, y, marker="o", markersize=3, label=name)
+    for index, (name, (x, y)) in enumerate(chart.series.items()):
+        shape = PICTURE_MARKERS[index // COLOURS % len(PICTURE_MARKERS)]
+        line = LINE_STYLES[index // COLOURS % len(LINE_STYLES)]
+        colour = f"C{index % COLOURS}"
+        axes.plot(x, y, color=colour, marker=shape, linestyle=line, markersize=3, label=name)
     for is_log, axis, pick in ((chart.log_x, "x", 0), (chart.log_y, "y", 1)):
         values = [value for points in chart.series.values() for value in points[pick]]
         if is_log and values:
@@ -174,7 +181,7 @@ def _picture(chart: _Chart, kind: str) -> bytes:
     axes.set_ylabel(chart.y_label)
     axes.grid(visible=True, alpha=0.3)
     if any(x for x, _ in chart.series.values()):
-        axes.legend()
+        figure.legend(loc="outside right upper", fontsize="small")
     picture = io.BytesIO()
     metadata = {"Date": None} if kind == "svg" else {}
     with matplotlib.rc_context({"svg.hashsalt": "planner"}):

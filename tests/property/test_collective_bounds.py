@@ -119,4 +119,56 @@ def test_the_rounds_of_a_ring_are_those_of_one_ring_over_all_ranks(
     n = math.prod(level.members for level in levels)
     cost = place("ring", "all_reduce", num_bytes, levels)
     assert cost.total.rounds == pytest.approx(2 * (n - 1))
-    assert cost.levels[0].sent_bytes == pytest.approx(2 * (n - 1) / n * num_bytes)
+
+
+@pytest.mark.parametrize("name", ["ring", "double-tree"])
+@settings(max_examples=50, deadline=None)
+@given(num_bytes=SIZES, levels=LEVELS)
+def test_levels_share_the_bytes_of_a_ring_or_tree_and_send_none_twice(
+    name: str, num_bytes: float, levels: list[GroupLevel]
+) -> None:
+    n = math.prod(level.members for level in levels)
+    sent = {"ring": 2 * (n - 1) / n, "double-tree": 2.0}[name] * num_bytes
+    cost = place(name, "all_reduce", num_bytes, levels)
+    assert cost.total.sent_bytes == pytest.approx(sent)
+    assert all(level.sent_bytes > 0 for level in cost.levels)
+
+
+DIMENSIONS = st.lists(st.integers(1, 16), min_size=1, max_size=3).filter(lambda d: max(d) > 1)
+
+
+@pytest.mark.parametrize("name", ["direct", "pairwise"])
+@settings(max_examples=100, deadline=None)
+@given(num_bytes=SIZES, dims=DIMENSIONS, link=LINKS)
+def test_an_exchange_on_a_torus_waits_for_the_links_across_its_middle(
+    name: str, num_bytes: float, dims: list[int], link: Link
+) -> None:
+    # Half of the ranks send half of what they have across 2 n/d links, of half B each, one way.
+    n, longest = math.prod(dims), max(dims)
+    level = GroupLevel(
+        name="torus",
+        members=n,
+        latency_s=float(link.latency_s),
+        bytes_per_s=float(link.bytes_per_s),
+        topology="torus_3d",
+        dims=tuple(dims),
+        closes=tuple(True for _ in dims),
+        wraps=True,
+    )
+    crossing = n / 2 * num_bytes / 2
+    links = 2 * n / longest
+    least = crossing / (links * float(link.bytes_per_s))
+    cost = place(name, "all_to_all", num_bytes, [level])
+    assert cost.total.time_s >= least * (1 - 1e-9)
+    assert cost.total.sent_bytes == pytest.approx((n - 1) / n * num_bytes)
+
+
+@settings(max_examples=20, deadline=None)
+@given(n=st.integers(64, 4096))
+def test_tiny_messages_of_many_ranks_are_not_sent_to_everyone(n: int) -> None:
+    level = GroupLevel(name="net", members=n, latency_s=5e-6, bytes_per_s=5e10, issue_s=1e-6)
+    everyone, tree = (
+        float(place(name, "all_reduce", 8.0, [level]).total.time_s)
+        for name in ("direct", "double-tree")
+    )
+    assert everyone > tree

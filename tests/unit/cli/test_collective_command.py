@@ -22,6 +22,45 @@ def test_several_levels_are_shown_side_by_side(planner: Any) -> None:
     assert "double-tree" not in run.out.split("NCCL")[0]
 
 
+@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("cluster", ["frontier", "aurora"])
+def test_many_levels_are_wrapped_and_nothing_is_cut(
+    planner: Any, monkeypatch: pytest.MonkeyPatch, cluster: str, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    run = planner("collective", "all-reduce", "1GB", cluster)
+    assert "…" not in run.out
+    assert max(map(len, run.out.splitlines())) <= columns
+    for level in json.loads(
+        planner("collective", "all-reduce", "1GB", cluster, "--format", "json").out
+    )["levels"]:
+        assert f"{level['name']}: time" in run.out
+
+
+def test_the_mark_of_the_librarys_choice_is_explained(planner: Any) -> None:
+    assert "* what NCCL would take" in planner(*ASKED, "--group", "8").out
+    without = planner(*ASKED, "--group", "8", "--algorithm", "naive").out
+    assert "*" not in without
+
+
+@pytest.mark.parametrize(
+    ("size", "cluster", "factor"), [("1GB", "frontier", 1.5), ("350GB", "64xdgx-h100", 1.5)]
+)
+def test_the_librarys_choice_takes_about_what_plans_use(
+    planner: Any, size: str, cluster: str, factor: float
+) -> None:
+    run = planner("collective", "all-reduce", size, cluster, "--format", "json")
+    data = json.loads(run.out)
+    taken = next(a for a in data["algorithms"] if a["name"] == data["library"]["algorithm"])
+    assert 1 / factor < taken["time_s"] / data["plan_s"] < factor
+
+
+def test_direct_all_to_all_on_a_torus_is_bound_as_plans_are(planner: Any) -> None:
+    asked = ("collective", "all-to-all", "1GB", "tpu-v4-pod", "--algorithm", "direct")
+    data = json.loads(planner(*asked, "--format", "json").out)
+    assert data["algorithms"][0]["time_s"] == pytest.approx(data["plan_s"], rel=0.02)
+
+
 def test_json_holds_the_same_in_base_units(planner: Any) -> None:
     run = planner(*ASKED, "--group", "16", "--algorithm", "ring", "--format", "json")
     data = json.loads(run.out)
@@ -83,6 +122,11 @@ def test_a_torus_is_used_along_all_dimensions(planner: Any) -> None:
         (("all-to-all", "1GB", "2xdgx-h100", "--algorithm", "ring"), "ring does no all-to-all"),
         (("all-reduce", "1GB", "2xdgx-h100", "--library", "x"), "allowed are gloo, hccl"),
         (("all-reduce", "1GB", "200xdgx-h100", "--library", "gloo"), "more than 1,000 ranks"),
+        (
+            ("all-reduce", "1GB", "2xhgx-mi300x", "--library", "nccl"),
+            "NCCL is made for NVIDIA, not AMD; allowed are gloo, mpi, rccl",
+        ),
+        (("all-reduce", "1GB", "2xdgx-h100", "--library", "hccl"), "allowed are gloo, mpi, nccl"),
         (("all-reduce", "1GB", "1xh100"), "has one accelerator"),
         (("all-reduce", "1GB", "2xdgx-h100", "--plot-file", "a.bmp"), "unknown picture format"),
     ],

@@ -41,6 +41,8 @@ def test_a_ring_passes_all_ports_of_a_node_by_hand() -> None:
     assert spine.sent_bytes == pytest.approx(62 / 32 * 1e9 / 8)
     slowest = max(62 / 32 * 1e9 / 400e9, 62 / 32 * 1e9 / 8 / 50e9)
     assert cost.total.time_s == pytest.approx(56 * 2e-6 + 6 * 5e-6 + slowest)
+    assert node.sent_bytes == pytest.approx(62 / 32 * 1e9 * 7 / 8)
+    assert cost.total.sent_bytes == pytest.approx(62 / 32 * 1e9)
 
 
 def test_a_hierarchy_runs_level_by_level_by_hand() -> None:
@@ -85,7 +87,34 @@ def test_multi_dimensional_takes_what_suits_each_topology() -> None:
     assert level.rounds == 8
 
 
-def test_in_network_adds_where_switches_can_and_rings_elsewhere() -> None:
+def test_partners_are_messaged_one_after_the_other() -> None:
+    # 7 partners in the node, 24 beyond it, started 0.1 and 1 us apart: 5 + 23 us, twice.
+    levels = (replace(NODE, issue_s=1e-7), replace(SPINE, issue_s=1e-6))
+    cost = place("direct", "all_reduce", 1e-3, levels)
+    assert cost.total.time_s == pytest.approx(56e-6)
+    assert cost.levels[0].time_s == pytest.approx(2 * (2e-6 + 6e-7))
+
+
+def test_an_exchange_on_a_torus_by_hand() -> None:
+    # 4 x 8 closed: a byte travels 8/4 = 2 links of 400 GB/s; the farthest is 3 + 7 hops away.
+    dims, closes = (4, 8), (True, True)
+    torus = replace(NODE, members=32, topology="torus_2d", dims=dims, closes=closes, wraps=True)
+    cost = place("direct", "all_to_all", 1e9, (torus,))
+    assert cost.total.time_s == pytest.approx(10 * 2e-6 + 2 * 1e9 / 400e9)
+    mesh = replace(torus, closes=(False, False))
+    cost = place("direct", "all_reduce", 1e9, (mesh,))
+    assert cost.total.time_s == pytest.approx(2 * (10 * 2e-6 + 4 * 1e9 / 400e9))
+
+
+def test_domains_that_add_are_joined_by_a_tree() -> None:
+    # 64 domains: 12 rounds up and down the tree, not 126 round a ring.
+    spine = replace(SPINE, members=64)
+    node, across = place("in-network", "all_reduce", 1e9, (NODE, spine)).levels
+    assert (node.rounds, across.rounds) == (2, 12)
+    assert across.sent_bytes == pytest.approx(2 * 63 / 64 * 1e9 / 8)
+
+
+def test_in_network_adds_where_switches_can_and_trees_join_them() -> None:
     node, spine = place("in-network", "all_reduce", 1e9, (NODE, SPINE)).levels
     assert node.sent_bytes == pytest.approx(9 / 8 * 1e9)
     assert spine.sent_bytes == pytest.approx(1.5 * 1e9 / 8)
