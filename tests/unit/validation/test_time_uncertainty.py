@@ -70,14 +70,14 @@ def test_percentiles_are_taken_outwards_by_hand(rows: list[Comparison]) -> None:
 
 
 def test_the_prediction_lies_inside_even_where_all_runs_were_slower() -> None:
-    found = Regime(key=("mixture", "", ""), ratios=(1.1, 1.2))
+    found = Regime(key=("mixture", "", ""), ratios=(1.1, 1.2), accelerators=())
     assert (found.low, found.high) == (1.0, 1.2)
 
 
 def test_a_regime_covers_four_of_five_of_its_own_runs() -> None:
     for number in range(2, 60):
         ratios = tuple(np.random.default_rng(number).lognormal(0.0, 0.2, number))
-        found = Regime(key=("dense", "", ""), ratios=ratios)
+        found = Regime(key=("dense", "", ""), ratios=ratios, accelerators=())
         assert np.mean([found.low <= ratio <= found.high for ratio in ratios]) >= 0.8
 
 
