@@ -100,10 +100,17 @@ def test_a_device_without_bf16_uses_fp16_and_the_other_way_round() -> None:
     assert peak_flops_per_s(DEVICE, "fp16") == 400e12
 
 
-def test_a_device_without_fp8_says_what_it_has() -> None:
+def test_a_device_without_fp8_says_which_precisions_it_has() -> None:
     old = replace(DEVICE, peak_flops_per_s={"fp16": 125e12, "fp32": 15e12})
-    with pytest.raises(ValueError, match="round-numbers has no fp8 matrix rate; it has fp16, fp32"):
+    with pytest.raises(ValueError, match="no fp8 matrix rate; allowed here: bf16, fp16$"):
         peak_flops_per_s(old, "fp8")
+
+
+def test_scales_per_32_elements_need_hardware_for_them() -> None:
+    plain = replace(DEVICE.gemm, low_precision={})
+    old = replace(DEVICE, gemm=plain, peak_flops_per_s={"bf16": 4e14, "fp8": 8e14})
+    with pytest.raises(ValueError, match="mxfp8; allowed here: bf16, fp16, fp8, fp8_block$"):
+        peak_flops_per_s(old, "mxfp8")
 
 
 def test_backward_of_a_gemm_is_two_products_the_weight_gradient_a_little_slower() -> None:
