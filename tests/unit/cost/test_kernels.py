@@ -102,14 +102,14 @@ def test_a_device_without_bf16_uses_fp16_and_the_other_way_round() -> None:
 
 def test_a_device_without_fp8_says_which_precisions_it_has() -> None:
     old = replace(DEVICE, peak_flops_per_s={"fp16": 125e12, "fp32": 15e12})
-    with pytest.raises(ValueError, match="no fp8 matrix rate; allowed here: bf16, fp16$"):
+    with pytest.raises(ValueError, match=r"no fp8 matrix rate; allowed here: bf16, fp16$"):
         peak_flops_per_s(old, "fp8")
 
 
 def test_scales_per_32_elements_need_hardware_for_them() -> None:
     plain = replace(DEVICE.gemm, low_precision={})
     old = replace(DEVICE, gemm=plain, peak_flops_per_s={"bf16": 4e14, "fp8": 8e14})
-    with pytest.raises(ValueError, match="mxfp8; allowed here: bf16, fp16, fp8, fp8_block$"):
+    with pytest.raises(ValueError, match=r"mxfp8; allowed here: bf16, fp16, fp8, fp8_block$"):
         peak_flops_per_s(old, "mxfp8")
 
 
