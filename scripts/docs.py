@@ -30,6 +30,7 @@ from planner.report.collective_docs import (
 from planner.report.formulas import formulas_page, rules_table, sources_tables, traits_table
 from planner.report.picture import memory_picture
 from planner.report.schedules import schedule_pictures, schedules_table
+from planner.report.time_docs import time_formulas
 from planner.validation import kernel_docs, nccl_docs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,6 +47,7 @@ MARKERS: dict[str, dict[str, Callable[[], str]]] = {
         "multi_node": partial(nccl_docs.multi_node_table, MEASURED),
         "formulas": collective_formulas,
     },
+    "time.md": {"formulas": time_formulas},
     "search.md": {"rules": rules_table},
     "overlap.md": {"buckets": bucket_table},
     "frameworks.md": {"traits": traits_table, "sources": sources_tables},

@@ -1,15 +1,13 @@
 """Tables of docs/communication.md that come from the code: algorithms and libraries."""
 
 import inspect
-from collections.abc import Callable
-from typing import Any
 
 from planner.catalog.libraries import list_libraries, load_library
 from planner.collectives.algorithms import ALGORITHMS
 from planner.collectives.grid import mesh_2d_all_reduce, torus_2d_all_reduce, torus_3d_all_reduce
 from planner.collectives.hierarchical import hierarchical_all_reduce
 from planner.collectives.parameter_server import parameter_server_ingress_bytes_per_s
-from planner.report.formulas import docstring_markdown, short_name, table
+from planner.report.formulas import docstring_markdown, docstrings, table
 
 PLACEMENTS = {
     "around": "one ring through all; pipelined",
@@ -50,12 +48,7 @@ def algorithms_table() -> str:
 
 def collective_formulas() -> str:
     """Docstring of every formula, once."""
-    flats = [flat for a in ALGORITHMS for flat in a.flat.values()]
-    functions: dict[Callable[..., Any], None] = dict.fromkeys([*flats, *MORE])
-    return "\n\n".join(
-        f"**{short_name(function)}**: {docstring_markdown(inspect.getdoc(function) or '')}"
-        for function in functions
-    )
+    return docstrings([*(flat for a in ALGORITHMS for flat in a.flat.values()), *MORE])
 
 
 def libraries_table() -> str:

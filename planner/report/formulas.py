@@ -78,6 +78,14 @@ def _anchor(function: Callable[..., Any]) -> str:
     return short_name(function).replace(".", "")
 
 
+def docstrings(functions: Iterable[Callable[..., Any]]) -> str:
+    """Docstrings of functions, each once, under their short names."""
+    return "\n\n".join(
+        f"**{short_name(function)}**: {docstring_markdown(inspect.getdoc(function) or '')}"
+        for function in dict.fromkeys(functions)
+    )
+
+
 def docstring_markdown(docstring: str) -> str:
     """Rewrite the markup of a docstring: ``code`` and roles become `code`."""
     text = re.sub(r":\w+:`([^`]*)`", r"`\1`", docstring)

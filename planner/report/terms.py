@@ -116,8 +116,14 @@ TERMS: tuple[Term, ...] = (
     ),
     Term(
         prefix="time.expert_parallel",
-        functions=(mlp.exchange_op, *_RING),
-        inputs=("strategy.ep", *_SCALE_UP, *_FABRIC),
+        functions=(mlp.exchange_op, overlap.exposed_all_to_all_s, *_RING),
+        inputs=(
+            "strategy.ep",
+            *_SCALE_UP,
+            *_FABRIC,
+            "traits.overlap.expert_all_to_all_overlap",
+            "traits.kernels.deduplicated_dispatch",
+        ),
     ),
     Term(
         prefix="time.recompute",
