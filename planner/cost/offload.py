@@ -1,4 +1,7 @@
-"""What optimizer states and parameters in host memory or on NVMe cost in time."""
+"""What optimizer states and parameters in host memory or on NVMe cost in time.
+
+Sections of papers are recalled.
+"""
 
 import numpy as np
 

@@ -1,7 +1,8 @@
 """How much of a communication shows when it runs beside computation.
 
 Two effects only: a communication can hide no longer than the computation beside it lasts, and
-while it runs its kernels hold multiprocessors that the computation would use.
+while it runs its kernels hold multiprocessors that the computation would use. Sections of papers
+are recalled.
 """
 
 from typing import Literal

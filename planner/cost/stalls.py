@@ -1,4 +1,7 @@
-"""Stalls: what an iteration loses beside kernels and exposed communication."""
+"""Stalls: what an iteration loses beside kernels and exposed communication.
+
+Sections of books and papers are recalled.
+"""
 
 import numpy as np
 
