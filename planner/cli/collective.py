@@ -1,17 +1,11 @@
 """``planner collective``: one collective on one group, by algorithm and by level."""
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-class Format(StrEnum):
-    """Output formats."""
-
-    table = "table"
-    json = "json"
+from planner.cli import options
 
 
 class KindName(StrEnum):
@@ -45,14 +39,10 @@ def collective(
     library: Annotated[
         str | None, typer.Option(help="nccl, rccl, oneccl, hccl, gloo or mpi [the vendor's].")
     ] = None,
-    plot: Annotated[bool, typer.Option("--plot", help="Draw the curves in the terminal.")] = False,
-    plot_file: Annotated[
-        Path | None, typer.Option(help="Draw the curves into a .png or .svg file.")
-    ] = None,
-    force: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
-    output_format: Annotated[
-        Format, typer.Option("--format", help="Output format.")
-    ] = Format.table,
+    plot: options.Plot = False,
+    plot_file: options.PlotFile = None,
+    force: options.Force = False,
+    output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Show what a collective takes by algorithm and level, and what a library would choose."""
     from planner.cli.collective_inputs import read_collective
@@ -78,7 +68,7 @@ def collective(
         library=library,
     )
     answer = collective_answer(question)
-    if output_format is Format.json:
+    if output_format is options.TableOrJson.json:
         typer.echo(render_collective_json(answer))
     else:
         print_collective(answer, console())

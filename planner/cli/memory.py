@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from planner.cli import options
+
 
 class Format(StrEnum):
     """Output formats."""
@@ -14,25 +16,13 @@ class Format(StrEnum):
 
 
 def memory(
-    model: Annotated[str, typer.Argument(help="Model name (see `planner models`) or YAML file.")],
-    cluster: Annotated[
-        str,
-        typer.Argument(help="NODESxNODE such as 16xdgx-h100, GPUSxACCELERATOR, or a YAML file."),
-    ],
+    model: options.Model,
+    cluster: options.Cluster,
     framework: Annotated[
         str, typer.Option(help="megatron, deepspeed, torchtitan or accelerate.")
     ] = "megatron",
-    profile: Annotated[
-        str, typer.Option(help="Trait profile of the framework (see `planner frameworks`).")
-    ] = "current",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="traits.SECTION.KEY=VALUE",
-            help="Replace one trait of the profile; may be repeated.",
-        ),
-    ] = None,
+    profile: options.Profile = "current",
+    settings: options.Settings = None,
     tp: Annotated[int, typer.Option(help="Tensor-parallel degree.")] = 1,
     pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
     vpp: Annotated[int | None, typer.Option(help="Chunks per stage (interleaving) [1].")] = None,
@@ -50,7 +40,7 @@ def memory(
     global_batch: Annotated[
         int | None, typer.Option(help="Batch in sequences [as `plan`, in whole micro-batches].")
     ] = None,
-    seq_len: Annotated[int | None, typer.Option(help="Sequence length in tokens.")] = None,
+    seq_len: options.SeqLen = None,
     sequence_parallel: Annotated[
         bool | None,
         typer.Option("--sequence-parallel/--no-sequence-parallel", help="[with tp, if offered]"),
@@ -69,12 +59,8 @@ def memory(
     placement: Annotated[
         str, typer.Option(help="Order of the axes on the cluster, innermost first.")
     ] = "tp-cp-ep-dp-pp",
-    optimizer: Annotated[
-        str, typer.Option(help="adam, adam-bf16, adam-8bit, sgd, lion, adafactor, muon, ...")
-    ] = "adam",
-    precision: Annotated[
-        str, typer.Option(help="bf16, fp16, fp8, fp8_block, mxfp8 or fp4.")
-    ] = "bf16",
+    optimizer: options.Optimizer = "adam",
+    precision: options.Precision = "bf16",
     margin: Annotated[
         float | None,
         typer.Option(help="Percent of HBM held uncertain [error on published runs]."),

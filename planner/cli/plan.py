@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from planner.cli import options
+
 
 class Format(StrEnum):
     """Output formats."""
@@ -16,61 +18,37 @@ class Format(StrEnum):
 
 
 def plan(
-    model: Annotated[str, typer.Argument(help="Model name (see `planner models`) or YAML file.")],
-    cluster: Annotated[
-        str,
-        typer.Argument(help="NODESxNODE such as 16xdgx-h100, GPUSxACCELERATOR, or a YAML file."),
-    ],
+    model: options.Model,
+    cluster: options.Cluster,
     framework: Annotated[
         str, typer.Option(help="megatron, deepspeed, torchtitan, accelerate, or any.")
     ] = "megatron",
-    profile: Annotated[
-        str, typer.Option(help="Trait profile of the framework (see `planner frameworks`).")
-    ] = "current",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="traits.SECTION.KEY=VALUE",
-            help="Replace one trait of the profile; may be repeated.",
-        ),
-    ] = None,
+    profile: options.Profile = "current",
+    settings: options.Settings = None,
     global_batch: Annotated[int | None, typer.Option(help="Batch in sequences.")] = None,
     global_batch_tokens: Annotated[
         str | None, typer.Option(help="Batch in tokens, such as 4M.")
     ] = None,
-    seq_len: Annotated[int | None, typer.Option(help="Sequence length in tokens.")] = None,
-    tokens: Annotated[
-        str | None, typer.Option(help="Tokens of the whole job, such as 15T.")
-    ] = None,
-    optimizer: Annotated[
-        str, typer.Option(help="adam, adam-bf16, adam-8bit, sgd, lion, adafactor, muon, ...")
-    ] = "adam",
-    recompute_modules: Annotated[
-        str | None,
-        typer.Option(help="What selective recomputation repeats, such as layernorm,mlp."),
-    ] = None,
+    seq_len: options.SeqLen = None,
+    tokens: options.Tokens = None,
+    optimizer: options.Optimizer = "adam",
+    recompute_modules: options.RecomputeModules = None,
     placement: Annotated[
         str | None,
         typer.Option(help="Order of the axes on the cluster, or any [the framework's usual one]."),
     ] = None,
-    precision: Annotated[
-        str, typer.Option(help="bf16, fp16, fp8, fp8_block, mxfp8 or fp4.")
-    ] = "bf16",
+    precision: options.Precision = "bf16",
     schedule: Annotated[
         list[str] | None,
         typer.Option(help="Pipeline schedules to search, such as 1f1b,zb-v, or all [1f1b]."),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Plans to show.")] = 5,
-    margin: Annotated[
-        float | None,
-        typer.Option(help="Percent of HBM to leave free [the error on published runs]."),
-    ] = None,
+    margin: options.Margin = None,
     output_format: Annotated[
         Format, typer.Option("--format", help="Output format.")
     ] = Format.table,
     save: Annotated[Path | None, typer.Option(help="Write the best plan to this file.")] = None,
-    force: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
+    force: options.Force = False,
 ) -> None:
     """Search all layouts, keep what fits, rank by iteration time."""
     from planner.cli.inputs import (

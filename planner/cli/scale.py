@@ -1,21 +1,14 @@
 """``planner scale``: strong and weak scaling, and where each limit bites."""
 
-from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-class Format(StrEnum):
-    """Output formats."""
-
-    table = "table"
-    json = "json"
+from planner.cli import options
 
 
 def scale(
-    model: Annotated[str, typer.Argument(help="Model name (see `planner models`) or YAML file.")],
+    model: options.Model,
     cluster: Annotated[
         str,
         typer.Argument(
@@ -29,52 +22,27 @@ def scale(
     framework: Annotated[
         str, typer.Option(help="megatron, deepspeed, torchtitan, accelerate, or any.")
     ] = "megatron",
-    profile: Annotated[
-        str, typer.Option(help="Trait profile of the framework (see `planner frameworks`).")
-    ] = "current",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="traits.SECTION.KEY=VALUE",
-            help="Replace one trait of the profile; may be repeated.",
-        ),
-    ] = None,
+    profile: options.Profile = "current",
+    settings: options.Settings = None,
     global_batch: Annotated[
         int | None, typer.Option(help="Batch in sequences; with --weak, of the fewest GPUs.")
     ] = None,
     global_batch_tokens: Annotated[
         str | None, typer.Option(help="The same in tokens, such as 4M.")
     ] = None,
-    seq_len: Annotated[int | None, typer.Option(help="Sequence length in tokens.")] = None,
-    tokens: Annotated[
-        str | None, typer.Option(help="Tokens of the whole job, such as 15T.")
-    ] = None,
+    seq_len: options.SeqLen = None,
+    tokens: options.Tokens = None,
     days: Annotated[
         float | None, typer.Option(help="Days the whole job may take; needs --tokens.")
     ] = None,
-    optimizer: Annotated[
-        str, typer.Option(help="adam, adam-bf16, adam-8bit, sgd, lion, adafactor, muon, ...")
-    ] = "adam",
-    recompute_modules: Annotated[
-        str | None,
-        typer.Option(help="What selective recomputation repeats, such as layernorm,mlp."),
-    ] = None,
-    precision: Annotated[
-        str, typer.Option(help="bf16, fp16, fp8, fp8_block, mxfp8 or fp4.")
-    ] = "bf16",
-    margin: Annotated[
-        float | None,
-        typer.Option(help="Percent of HBM to leave free [the error on published runs]."),
-    ] = None,
-    plot: Annotated[bool, typer.Option("--plot", help="Draw the curves in the terminal.")] = False,
-    plot_file: Annotated[
-        Path | None, typer.Option(help="Draw the curves into a .png or .svg file.")
-    ] = None,
-    force: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
-    output_format: Annotated[
-        Format, typer.Option("--format", help="Output format.")
-    ] = Format.table,
+    optimizer: options.Optimizer = "adam",
+    recompute_modules: options.RecomputeModules = None,
+    precision: options.Precision = "bf16",
+    margin: options.Margin = None,
+    plot: options.Plot = False,
+    plot_file: options.PlotFile = None,
+    force: options.Force = False,
+    output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Search the best plan at every size; show efficiency and what limits it."""
     from functools import partial
@@ -121,7 +89,7 @@ def scale(
         result = scaling(question.contexts, clusters, is_weak=weak, progress=progress)
     if not result.fitting:
         raise nothing_scales(question.contexts[0], result)
-    if output_format is Format.json:
+    if output_format is options.TableOrJson.json:
         typer.echo(render_scaling_json(result, notes))
     else:
         print_scaling(result, notes, days, console())

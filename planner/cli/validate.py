@@ -1,27 +1,19 @@
 """``planner validate``: published runs against the model."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from planner.cli import options
+
 if TYPE_CHECKING:
     from planner.validation.records import Record
 
 
-class Format(StrEnum):
-    """Output formats."""
-
-    table = "table"
-    json = "json"
-
-
 def validate(
     runs: Annotated[Path, typer.Argument(help="Published runs, one JSON record a line.")],
-    output_format: Annotated[
-        Format, typer.Option("--format", help="Output format.")
-    ] = Format.table,
+    output_format: options.OutputFormat = options.TableOrJson.table,
     cross_validate: Annotated[
         bool,
         typer.Option(
@@ -37,12 +29,12 @@ def validate(
     report(read_records(runs), output_format)
 
 
-def _compare(records: "list[Record]", output_format: Format) -> None:
+def _compare(records: "list[Record]", output_format: options.TableOrJson) -> None:
     from planner.cli.output import console
     from planner.validation.compare import compare_all
 
     comparisons = compare_all(records)
-    if output_format is Format.json:
+    if output_format is options.TableOrJson.json:
         from planner.validation.report import to_json
 
         _echo(to_json(comparisons))
@@ -52,7 +44,7 @@ def _compare(records: "list[Record]", output_format: Format) -> None:
     print_report(comparisons, console())
 
 
-def _cross_validate(records: "list[Record]", output_format: Format) -> None:
+def _cross_validate(records: "list[Record]", output_format: options.TableOrJson) -> None:
     from planner.cli.output import console
     from planner.errors import InputError
     from planner.validation.constants import load_constants
@@ -68,7 +60,7 @@ def _cross_validate(records: "list[Record]", output_format: Format) -> None:
             f"given {len(samples)} such runs",
         )
     found = cross_validate(samples, load_constants())
-    if output_format is Format.json:
+    if output_format is options.TableOrJson.json:
         _echo(cross_validation_json(found))
         return
     print_cross_validation(found, console())
