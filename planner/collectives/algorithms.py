@@ -30,16 +30,21 @@ class Algorithm:
     flat: Mapping[Kind, Flat]
 
 
+RING: Mapping[Kind, Flat] = {
+    "all_reduce": ring.ring_all_reduce,
+    "reduce_scatter": ring.ring_reduce_scatter,
+    "all_gather": ring.ring_all_gather,
+}
+HALVING: Mapping[Kind, Flat] = {
+    "all_reduce": halving.halving_doubling_all_reduce,
+    "reduce_scatter": halving.halving_reduce_scatter,
+    "all_gather": halving.doubling_all_gather,
+}
 ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm(
         name="ring",
         placement="around",
-        flat={
-            "all_reduce": ring.ring_all_reduce,
-            "reduce_scatter": ring.ring_reduce_scatter,
-            "all_gather": ring.ring_all_gather,
-            "broadcast": ring.chain_broadcast,
-        },
+        flat={**RING, "broadcast": ring.chain_broadcast},
     ),
     Algorithm(
         name="tree",
@@ -62,11 +67,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm(
         name="halving-doubling",
         placement="shards",
-        flat={
-            "all_reduce": halving.halving_doubling_all_reduce,
-            "reduce_scatter": halving.halving_reduce_scatter,
-            "all_gather": halving.doubling_all_gather,
-        },
+        flat=HALVING,
     ),
     Algorithm(
         name="rabenseifner",
@@ -91,11 +92,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm(
         name="hierarchical",
         placement="shards",
-        flat={
-            "all_reduce": ring.ring_all_reduce,
-            "reduce_scatter": ring.ring_reduce_scatter,
-            "all_gather": ring.ring_all_gather,
-        },
+        flat=RING,
     ),
     Algorithm(
         name="leader", placement="whole", flat={"all_reduce": hierarchical.leader_all_reduce}
@@ -103,11 +100,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm(
         name="multi-dimensional",
         placement="chunks",
-        flat={
-            "all_reduce": halving.halving_doubling_all_reduce,
-            "reduce_scatter": halving.halving_reduce_scatter,
-            "all_gather": halving.doubling_all_gather,
-        },
+        flat=HALVING,
     ),
     Algorithm(
         name="in-network",

@@ -237,44 +237,41 @@ def _mean_items(kinds: tuple[LayerGroup, ...], items: list[TimeItems]) -> TimeIt
     )
 
 
-def _passes(group: LayerGroup, setting: Setting) -> tuple[TimeItems, TimeItems]:
-    """Forward and backward of one layer of a kind: overlapped, then held up by its launches."""
-    kernels = setting.traits.kernels
-    forward = _all_ops(group.ops, setting, op_forward)
-    backward = _all_ops(group.ops, setting, op_backward)
-    forward, backward = _with_expert_overlap(group, forward, backward, setting)
-    launched = 1.0 - kernels.cuda_graph_fraction
-    return (
-        _with_launch_floor(group, forward, kernels.moe_launch_forward_s * launched),
-        _with_launch_floor(group, backward, kernels.moe_launch_backward_s * launched),
-    )
-
-
-def _repeated(group: LayerGroup, setting: Setting) -> TimeItems:
-    """What selective recomputation repeats of a forward."""
-    return add_items(
-        *(
-            scale_items(op_forward(op, setting), op.selective_fraction)
-            for op in group.ops
-            if np.any(op.selective_fraction)
-        )
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class LayerPasses:
-    """Mean layer of a model: its forward, its backward, what selective recomputation repeats."""
+    """A layer's forward, its backward, and what selective recomputation repeats."""
 
     forward: TimeItems
     backward: TimeItems
     selective: TimeItems
 
 
+def _passes(group: LayerGroup, setting: Setting) -> LayerPasses:
+    """Passes of one layer of a kind: overlapped, then held up by their launches."""
+    kernels = setting.traits.kernels
+    priced = [(op, op_forward(op, setting)) for op in group.ops]
+    forward = add_items(*(items for _, items in priced))
+    backward = _all_ops(group.ops, setting, op_backward)
+    forward, backward = _with_expert_overlap(group, forward, backward, setting)
+    launched = 1.0 - kernels.cuda_graph_fraction
+    return LayerPasses(
+        forward=_with_launch_floor(group, forward, kernels.moe_launch_forward_s * launched),
+        backward=_with_launch_floor(group, backward, kernels.moe_launch_backward_s * launched),
+        selective=add_items(
+            *(
+                scale_items(items, op.selective_fraction)
+                for op, items in priced
+                if np.any(op.selective_fraction)
+            )
+        ),
+    )
+
+
 def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses:
     """Price the passes of every kind of layer, averaged over the layers."""
     passes = [_passes(kind, setting) for kind in kinds]
     return LayerPasses(
-        forward=_mean_items(kinds, [forward for forward, _ in passes]),
-        backward=_mean_items(kinds, [backward for _, backward in passes]),
-        selective=_mean_items(kinds, [_repeated(kind, setting) for kind in kinds]),
+        forward=_mean_items(kinds, [each.forward for each in passes]),
+        backward=_mean_items(kinds, [each.backward for each in passes]),
+        selective=_mean_items(kinds, [each.selective for each in passes]),
     )
