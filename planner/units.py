@@ -24,6 +24,8 @@ GB = 10**9
 GBIT_PER_S = 10**9 / 8
 TERA = 10**12
 US = 1e-6
+HOUR_S = 3600.0
+DAY_S = 86400.0
 
 _COUNT_SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 _COUNT = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMbBgGtT]?)\s*$")
@@ -59,6 +61,45 @@ def parse_bytes(text: str) -> float:
     value = float(Decimal(match[1]) * base ** _BYTES_POWER[match[2].lower()])
     if not value >= 1:
         raise ValueError(f"not a size of at least one byte: {text!r}")
+    return value
+
+
+_DURATION_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "min": 60, "s": 1}
+_DURATION_PART = r"([0-9]+(?:\.[0-9]+)?)\s*(w|d|h|min|m|s)\s*"
+_DURATION = re.compile(rf"^\s*(?:{_DURATION_PART})+$", re.IGNORECASE)
+
+
+def parse_duration(text: str) -> float:
+    """Read a span such as ``30d``, ``2w``, ``1d12h`` or ``90m`` in seconds (w, d, h, m, s).
+
+    Raises ValueError when the text is not a positive span, its units from large to small.
+    """
+    parts = re.findall(_DURATION_PART, text, re.IGNORECASE)
+    sizes = [_DURATION_S[unit.lower()] for _, unit in parts]
+    if _DURATION.match(text) is None or sizes != sorted(set(sizes), reverse=True):
+        raise ValueError(
+            f"not a span of time: {text!r}; allowed are spans such as 30d, 2w, 1d12h or 90m"
+        )
+    seconds = sum(Decimal(value) * size for (value, _), size in zip(parts, sizes, strict=True))
+    if not seconds > 0:
+        raise ValueError(f"not a span above 0: {text!r}")
+    return float(seconds)
+
+
+_USD = re.compile(r"^\s*\$?\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMbB]?)\s*(?:USD|usd)?\s*$")
+
+
+def parse_usd(text: str) -> float:
+    """Read an amount such as ``2M``, ``500k``, ``$1.5M`` or ``120000`` (suffixes k, M, B).
+
+    Raises ValueError when the text is not a positive amount.
+    """
+    match = _USD.match(text)
+    if match is None:
+        raise ValueError(f"not an amount: {text!r}; allowed are amounts such as 500k, 2M or $1.5M")
+    value = float(Decimal(match[1]) * _COUNT_SUFFIX[match[2].lower()])
+    if not value > 0:
+        raise ValueError(f"not an amount above 0: {text!r}")
     return value
 
 

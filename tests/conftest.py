@@ -64,10 +64,11 @@ def make_context(
 
 
 def make_columns(**values: object) -> StrategyColumns:
-    """Columns from scalars and lists; what is not given is 1 (0 for codes, ZeRO and sp)."""
-    zero = ("zero_stage", "offload", "placement", "sequence_parallel", "schedule")
+    """Columns from scalars and lists; else 1 (0 for codes, ZeRO and sp; 100 percent)."""
+    codes = ("zero_stage", "offload", "placement", "sequence_parallel", "schedule")
+    defaults = dict.fromkeys(codes, 0) | {"offload_percent": 100}
     given = {
-        field.name: np.atleast_1d(values.pop(field.name, 0 if field.name in zero else 1))
+        field.name: np.atleast_1d(values.pop(field.name, defaults.get(field.name, 1)))
         for field in fields(StrategyColumns)
     }
     assert not values, f"unknown columns {sorted(values)}"

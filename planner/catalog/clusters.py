@@ -16,6 +16,8 @@ from planner.catalog.hardware import (
     is_path,
     join_node,
     list_names,
+    load_accelerator,
+    load_node,
     resolve_alias,
 )
 from planner.catalog.hardware_convert import FabricSpec, fabric_levels, to_fabric
@@ -80,16 +82,11 @@ def load_cluster_of(argument: str, num_accelerators: int) -> ClusterSpec:
     than a node holds are a part of one node. Raises InputError where they do not fill nodes.
     """
     counted = _COUNTED.match(argument)
-    name = counted.group(2) if counted else argument
-    node = resolve_alias("nodes", name)
-    if is_path(argument):
-        cluster = load_cluster(argument)
-    elif node in list_names("nodes"):
-        cluster = load_cluster(f"1x{node}")
-    elif resolve_alias("accelerators", name) in list_names("accelerators"):
+    name = resolve_alias("nodes", counted.group(2) if counted else argument)
+    is_accelerator = resolve_alias("accelerators", name) in list_names("accelerators")
+    if not is_path(argument) and name not in list_names("nodes") and is_accelerator:
         return load_cluster(f"{num_accelerators}x{name}")
-    else:
-        return load_cluster(f"1x{name}")
+    cluster = load_cluster(argument if is_path(argument) else f"1x{name}")
     size = cluster.node.num_accelerators
     num_nodes, rest = divmod(num_accelerators, size)
     if num_nodes and rest:
@@ -97,12 +94,34 @@ def load_cluster_of(argument: str, num_accelerators: int) -> ClusterSpec:
             f"{num_accelerators} is not a multiple of {size}, the GPUs in one {cluster.node.name}"
         )
         raise InputError.single("cluster", argument, message)
-    if num_nodes and not is_path(argument):
-        return load_cluster(f"{num_nodes}x{node}")
-    if not num_nodes:
-        cluster = replace(cluster, node=part_of_node(cluster.node, num_accelerators))
+    if num_nodes and is_path(argument):
+        return _from_file(Path(argument), num_nodes)
+    if num_nodes:
+        return load_cluster(f"{num_nodes}x{name}")
     fabric = replace(cluster.fabric, num_accelerators=num_accelerators)
-    return replace(cluster, num_nodes=max(num_nodes, 1), fabric=fabric)
+    part = part_of_node(cluster.node, num_accelerators)
+    return replace(cluster, node=part, num_nodes=1, fabric=fabric)
+
+
+def largest_cluster_of(argument: str, most: int) -> ClusterSpec:
+    """Return the largest cluster of whole nodes of ``argument`` with at most ``most`` accelerators.
+
+    ``argument`` is that of ``load_cluster_of``. A machine of the catalog is taken no larger than
+    it is; below one node the cluster is a part of one.
+    """
+    counted = _COUNTED.match(argument)
+    name = counted.group(2) if counted else argument
+    is_node = not is_path(argument) and resolve_alias("nodes", name) in list_names("nodes")
+    if is_path(argument):
+        size = load_cluster(argument).node.num_accelerators
+    elif not is_node and resolve_alias("accelerators", name) in list_names("accelerators"):
+        usual = load_accelerator(name).usual_node
+        size = load_node(usual).num_accelerators if usual else 1
+    else:
+        size = load_cluster(f"1x{name}").node.num_accelerators
+        if not is_node:
+            most = min(most, load_cluster(name).num_accelerators)
+    return load_cluster_of(argument, most if most < size else most // size * size)
 
 
 def is_counted(argument: str) -> bool:
@@ -187,7 +206,8 @@ def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
     )
 
 
-def _from_file(path: Path) -> ClusterSpec:
+def _from_file(path: Path, num_nodes: int | None = None) -> ClusterSpec:
+    """The cluster of a file, or so many nodes of it."""
     raw, where = load_yaml(path), str(path)
     problems = override_problems(raw.get("overrides"), where) + level_problems(raw, where)
     parts = {}
@@ -207,7 +227,7 @@ def _from_file(path: Path) -> ClusterSpec:
     overrides = Overrides(where=where, values=file.overrides, levels=file.levels)
     node, fabric = _read(_Parts(**parts, overrides=overrides))
     name = file.name or path.stem
-    return _cluster(name, node, file.count, fabric, overrides.sentences())
+    return _cluster(name, node, num_nodes or file.count, fabric, overrides.sentences())
 
 
 def _read(parts: _Parts) -> tuple[NodeSpec, FabricSpec]:

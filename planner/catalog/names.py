@@ -1,27 +1,11 @@
-"""Names a user mistyped: the nearest known ones, and the error that offers them."""
+"""Names that are not in the catalog: the error that offers the nearest known ones."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from planner.errors import InputError
+from planner.spelling import did_you_mean, nearest
 
-
-def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """Return up to ``count`` known names close to ``name``, the closest first.
-
-    Case is ignored; names that contain ``name`` follow those that are spelled alike.
-    """
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    wanted = name.lower()
-    close = get_close_matches(wanted, by_lower, n=count, cutoff=0.6)
-    inside = sorted(text for text in by_lower if wanted and wanted in text and text not in close)
-    return [by_lower[text] for text in [*close, *inside][:count]]
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``did you mean a, b?`` or, when nothing is close, an empty text."""
-    close = nearest(name, known)
-    return f"did you mean {', '.join(close)}?" if close else ""
+__all__ = ["did_you_mean", "nearest", "unknown_name"]
 
 
 def unknown_name(

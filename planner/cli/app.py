@@ -15,8 +15,11 @@ from planner.cli import (
     memory,
     models,
     plan,
+    repair,
     scale,
+    size,
     validate,
+    why,
 )
 from planner.errors import InputError, PlannerError
 
@@ -32,7 +35,10 @@ app.command("plan")(plan.plan)
 app.command("memory")(memory.memory)
 app.command("collective")(collective.collective)
 app.command("explain")(explain.explain)
+app.command("repair")(repair.repair)
 app.command("scale")(scale.scale)
+app.command("size")(size.size)
+app.command("why")(why.why)
 app.command("models")(models.models)
 app.command("hardware")(hardware.hardware)
 app.command("frameworks")(frameworks.frameworks)

@@ -69,10 +69,15 @@ def _from_tokens(
     return batch
 
 
+def batch_of_tokens(num_tokens: int, seq_len: int) -> int:
+    """The power of two of sequences that holds about so many tokens, at least one."""
+    return 1 << max(0, round(math.log2(num_tokens / seq_len)))
+
+
 def _default(notes: list[str], seq_len: int, cluster: ClusterSpec | None) -> int:
     num_accelerators = cluster.num_accelerators if cluster else 0
     target = max(DEFAULT_BATCH_TOKENS, DEFAULT_TOKENS_PER_ACCELERATOR * num_accelerators)
-    batch = 1 << max(0, round(math.log2(target / seq_len)))
+    batch = batch_of_tokens(target, seq_len)
     notes.append(
         f"global batch {batch} sequences ({format_count(batch * seq_len)} tokens; default: about "
         f"{format_count(target)})"

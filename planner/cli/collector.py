@@ -27,15 +27,19 @@ class Collector:
             self.problems.extend(error.problems)
             return None
 
-    def count(self, option: str, text: str | None) -> int | None:
-        """Read a count such as 4M, or note what is wrong with it."""
+    def parsed(self, option: str, text: str | None, parse: Callable[[str], Value]) -> Value | None:
+        """Read the text of an option, or note the ValueError that says what is wrong with it."""
         if text is None:
             return None
         try:
-            return parse_count(text)
+            return parse(text)
         except ValueError as error:
             self.add(option, str(error))
             return None
+
+    def count(self, option: str, text: str | None) -> int | None:
+        """Read a count such as 4M, or note what is wrong with it."""
+        return self.parsed(option, text, parse_count)
 
     def finish(self) -> None:
         """Raise when anything was noted."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from planner.catalog.clusters import load_cluster, load_cluster_of
 from planner.catalog.models import load_model
@@ -13,6 +13,7 @@ from planner.cli.batch import read_global_batch
 from planner.cli.collector import Collector
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
+from planner.cost.module_sets import module_sets
 from planner.errors import InputError
 from planner.frameworks.optimizers import ADAM, optimizer_names
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
@@ -186,12 +187,23 @@ def read_layers(text: str | None) -> tuple[int, ...] | None:
         raise InputError.single("command line", "--layers-per-stage", message) from None
 
 
+def parse_offloaded_layers(text: str) -> int | Literal["all"]:
+    """Layers per stage whose activations are offloaded, from ``12`` or ``all``."""
+    if text == "all":
+        return "all"
+    try:
+        return int(text)
+    except ValueError:
+        message = f"must be all, or a whole number of layers per stage; given {text!r}"
+        raise ValueError(message) from None
+
+
 def _schedules(
     collector: Collector, given: Sequence[str] | None, chosen: Sequence[FrameworkTraits]
 ) -> tuple[str, ...]:
     """Names from options and comma lists; some framework must offer each."""
     if given is None:
-        return ("1f1b",)
+        return SCHEDULES
     names = [name.strip() for text in given for name in text.split(",") if name.strip()]
     if ALL_SCHEDULES in names:
         return SCHEDULES
@@ -284,9 +296,12 @@ def read_question(
             traits=traits,
             margin_fraction=traits.memory_uncertainty_fraction,
             schedules=tuple(name for name in allowed_schedules if name in traits.support.schedules),
+            placements=traits.support.placements,
         )
         for traits in chosen
     )
+    if recompute_modules is None:
+        contexts = tuple(replace(c, module_sets=module_sets(c)) for c in contexts)
     return Question(contexts=contexts, notes=tuple(notes))
 
 

@@ -56,6 +56,13 @@ def memory(
         str | None, typer.Option(help="Layers of every stage, such as 10,11,11,10 [even].")
     ] = None,
     offload: Annotated[str, typer.Option(help="none, optimizer:host, ...")] = "none",
+    offload_percent: Annotated[
+        int, typer.Option(help="Percent of the optimizer's states that --offload moves.")
+    ] = 100,
+    offload_activations: Annotated[
+        str | None,
+        typer.Option(help="Layers per stage, or all, whose activations go to the host [none]."),
+    ] = None,
     placement: Annotated[
         str, typer.Option(help="Order of the axes on the cluster, innermost first.")
     ] = "tp-cp-ep-dp-pp",
@@ -72,7 +79,7 @@ def memory(
     from dataclasses import replace
 
     from planner.cli.collector import Collector
-    from planner.cli.inputs import batch_notes, read_layers, read_question
+    from planner.cli.inputs import batch_notes, parse_offloaded_layers, read_layers, read_question
     from planner.cli.output import console
     from planner.plans.layout import LayoutRequest, option_problems, resolve
     from planner.plans.memory import memory_answer
@@ -95,6 +102,10 @@ def memory(
         recompute=recompute,
         recompute_layers=recompute_layers,
         offload=offload,
+        offload_percent=offload_percent,
+        offloaded_layers=collector.parsed(
+            "--offload-activations", offload_activations, parse_offloaded_layers
+        ),
         placement=placement,
         layers_per_stage=collector.read(lambda: read_layers(layers_per_stage)),
     )

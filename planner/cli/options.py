@@ -42,6 +42,58 @@ Precision = Annotated[str, typer.Option(help="bf16, fp16, fp8, fp8_block, mxfp8 
 Margin = Annotated[
     float | None, typer.Option(help="Percent of HBM to leave free [the error on published runs].")
 ]
+Placement = Annotated[
+    str | None,
+    typer.Option(help="Order of the axes on the cluster, or any [the framework's usual one]."),
+]
+Schedule = Annotated[
+    list[str] | None,
+    typer.Option(help="Pipeline schedules to search, such as 1f1b,zb-v, or all [all]."),
+]
+Fix = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE", help="Search only these values: tp=8, pp=2|4, zero=1; repeatable."
+    ),
+]
+LimitOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit", metavar="COMPARISON", help="Search only where it holds: pp<=8; repeatable."
+    ),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CONDITION",
+        help="The same for a condition such as 'tp*cp <= 8 and zero >= 1'; repeatable.",
+    ),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FEATURE",
+        help="Search what is left out: cross-domain-tp, short-context-parallel, large-micro-batch.",
+    ),
+]
+Forbid = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FEATURE", help="Search without offload, recompute, interleaving, ..."),
+]
+Deadline = Annotated[str | None, typer.Option(help="Time the whole job may take: 30d, 2w, 1d12h.")]
+Budget = Annotated[str | None, typer.Option(help="USD the whole job may cost: 500k, 2M, $1.5M.")]
+MinTokensPerS = Annotated[
+    str | None, typer.Option(help="Rate to reach on all GPUs together, such as 1.2M.")
+]
+ObjectiveOption = Annotated[
+    str, typer.Option("--objective", help="Rank by time, gpus, cost, energy or headroom.")
+]
+Pareto = Annotated[
+    str, typer.Option(help="What the second table trades off: two or three of the objectives.")
+]
+TimeLimit = Annotated[
+    str | None, typer.Option(metavar="SECONDS", help="Stop searching then; the gap is reported.")
+]
 Force = Annotated[bool, typer.Option(help="Replace an existing file.")]
 Plot = Annotated[bool, typer.Option("--plot", help="Draw the curves in the terminal.")]
 PlotFile = Annotated[Path | None, typer.Option(help="Draw the curves into a .png or .svg file.")]

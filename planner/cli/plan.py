@@ -2,11 +2,19 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from planner.cli import options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from planner.cost.context import Context
+    from planner.errors import NothingFitsError
+    from planner.plans.plan import Answer, Plan
+    from planner.search.narrow import Narrowing
 
 
 class Format(StrEnum):
@@ -33,15 +41,23 @@ def plan(
     tokens: options.Tokens = None,
     optimizer: options.Optimizer = "adam",
     recompute_modules: options.RecomputeModules = None,
-    placement: Annotated[
-        str | None,
-        typer.Option(help="Order of the axes on the cluster, or any [the framework's usual one]."),
-    ] = None,
+    placement: options.Placement = None,
     precision: options.Precision = "bf16",
-    schedule: Annotated[
-        list[str] | None,
-        typer.Option(help="Pipeline schedules to search, such as 1f1b,zb-v, or all [1f1b]."),
-    ] = None,
+    schedule: options.Schedule = None,
+    fix: options.Fix = None,
+    limit: options.LimitOption = None,
+    where: options.Where = None,
+    allow: options.Allow = None,
+    forbid: options.Forbid = None,
+    objective: options.ObjectiveOption = "time",
+    deadline: options.Deadline = None,
+    min_tokens_per_s: options.MinTokensPerS = None,
+    budget: options.Budget = None,
+    pareto: options.Pareto = "time,gpus",
+    time_limit: options.TimeLimit = None,
+    space: Annotated[
+        bool, typer.Option("--space", help="Show what would be searched, and stop.")
+    ] = False,
     top: Annotated[int, typer.Option(min=1, help="Plans to show.")] = 5,
     margin: options.Margin = None,
     output_format: Annotated[
@@ -50,21 +66,40 @@ def plan(
     save: Annotated[Path | None, typer.Option(help="Write the best plan to this file.")] = None,
     force: options.Force = False,
 ) -> None:
-    """Search all layouts, keep what fits, rank by iteration time."""
-    from planner.cli.inputs import (
-        argument_for_file,
-        margin_notes,
-        read_question,
-        with_placement,
-    )
-    from planner.cli.output import console
+    """Search all layouts, keep what fits, rank by iteration time or another objective."""
+    from planner.cli.aims import check_aim, read_aim, read_time_limit
+    from planner.cli.collector import Collector
+    from planner.cli.inputs import margin_notes, read_question, with_placement
+    from planner.cli.narrowing import narrowing_of, offering
     from planner.cli.progress import delayed_progress
     from planner.plans.plan import answer
-    from planner.report.files import check_writable, write_atomically
+    from planner.report.files import check_writable
 
     if save is not None:
         check_writable(save, force=force)
+    collector = Collector()
+    narrowing = narrowing_of(
+        collector,
+        fix=fix,
+        limit=limit,
+        where=where,
+        allow=allow,
+        forbid=forbid,
+        schedule=schedule,
+        placement=placement,
+    )
+    aim = read_aim(
+        collector,
+        objective=objective,
+        pareto=pareto,
+        tokens=tokens,
+        deadline=deadline,
+        min_tokens_per_s=min_tokens_per_s,
+        budget=budget,
+    )
+    time_limit_s = read_time_limit(collector, time_limit)
     question = read_question(
+        collector=collector,
         model=model,
         cluster=cluster,
         framework=framework,
@@ -80,22 +115,87 @@ def plan(
         tokens=tokens,
         margin_percent=margin,
     )
+    check_aim(aim, question.contexts[0].cluster)
+    question = offering(question, narrowing)
     contexts = with_placement(question.contexts, placement)
+    notes = (*question.notes, *margin_notes(contexts, given=margin is not None))
+    if space:
+        _print_space(contexts, narrowing, notes, output_format)
+        return
     with delayed_progress() as progress:
-        notes = (*question.notes, *margin_notes(contexts, given=margin is not None))
-        result = answer(contexts, top=top, notes=notes, progress=progress)
-    if not result.plans:
-        from planner.plans.whynot import nothing_fits
-
-        raise nothing_fits(contexts, result)
-    if save is not None:
-        from planner.plans.plan_file import plan_text
-
-        text = plan_text(
-            result.plans[0], model=argument_for_file(model), cluster=argument_for_file(cluster)
+        result = answer(
+            contexts,
+            top=top,
+            notes=notes,
+            narrowing=narrowing,
+            aim=aim,
+            time_limit_s=time_limit_s,
+            progress=progress,
         )
-        write_atomically(save, text)
-        typer.echo(f"saved plan 1 to {save}", err=True)
+    _check_found(result, narrowing, time_limit_s)
+    if save is not None and result.plans:
+        _save(result.plans[0], save, model=model, cluster=cluster)
+    _print(result, output_format)
+    if not result.plans:
+        raise _unmet(result)
+
+
+def _print_space(
+    contexts: "Sequence[Context]",
+    narrowing: "Narrowing",
+    notes: "Sequence[str]",
+    output_format: Format,
+) -> None:
+    """Show the space; raises InputError where there is no such form of it."""
+    from planner.cli.output import console
+    from planner.errors import InputError
+    from planner.report.space import print_spaces, render_spaces_json
+    from planner.search.count import count_space
+
+    if output_format is Format.csv:
+        message = "--space has the forms table and json; given csv"
+        raise InputError.single("command line", "--format", message)
+    spaces = [count_space(context, narrowing) for context in contexts]
+    if output_format is Format.json:
+        typer.echo(render_spaces_json(spaces, notes))
+    else:
+        print_spaces(spaces, notes, console())
+
+
+def _check_found(result: "Answer", narrowing: "Narrowing", time_limit_s: float | None) -> None:
+    """Raise where there is nothing to show: nothing fits, or nothing was found in time."""
+    if result.plans or result.frontier:
+        return
+    if time_limit_s is not None and not result.is_complete:
+        from planner.errors import NothingFitsError
+
+        raise NothingFitsError(
+            f"no plan found within --time-limit {time_limit_s:g}; that does not say that none fits"
+        )
+    from planner.plans.whynot import nothing_fits
+
+    raise nothing_fits(result.contexts, narrowing, result)
+
+
+def _unmet(result: "Answer") -> "NothingFitsError":
+    """Say which limits no plan keeps, and the nearest that can be kept."""
+    from planner.plans.sizing import unmet
+    from planner.report.sizing_words import no_size
+
+    return no_size(unmet(result))
+
+
+def _save(best: "Plan", path: Path, *, model: str, cluster: str) -> None:
+    from planner.cli.inputs import argument_for_file
+    from planner.plans.plan_file import plan_text
+    from planner.report.files import write_atomically
+
+    text = plan_text(best, model=argument_for_file(model), cluster=argument_for_file(cluster))
+    write_atomically(path, text)
+    typer.echo(f"saved plan 1 to {path}", err=True)
+
+
+def _print(result: "Answer", output_format: Format) -> None:
     if output_format is Format.json:
         from planner.report.json import render_json
 
@@ -105,6 +205,7 @@ def plan(
 
         typer.echo(render_csv(result), nl=False)
     else:
+        from planner.cli.output import console
         from planner.report.text import print_answer
 
         print_answer(result, console())

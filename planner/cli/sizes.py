@@ -6,11 +6,13 @@ from functools import partial
 
 from planner.catalog.cluster_file import MAX_COUNT
 from planner.catalog.clusters import load_cluster_of
+from planner.cli.batch import DEFAULT_BATCH_TOKENS, batch_of_tokens
 from planner.cli.collector import Collector
 from planner.cli.inputs import Question
 from planner.errors import InputError
 from planner.plans.scaling import batch_at
 from planner.spec.cluster import ClusterSpec
+from planner.units import format_count
 
 MAX_SIZES = 64
 WEAK_TOKENS_PER_ACCELERATOR = 65536
@@ -69,7 +71,22 @@ def with_base_batch(
     default = max(1, round(WEAK_TOKENS_PER_ACCELERATOR * fewest / job.seq_len))
     base = job.global_batch if given else default
     largest = batch_at(most, fewest, base, is_weak=True)
-    notes = [note for note in question.notes if not note.startswith("global batch")]
-    notes.append(f"global batch from {base} sequences on {fewest:,} GPUs to {largest} on {most:,}")
-    contexts = tuple(replace(c, job=replace(c.job, global_batch=base)) for c in question.contexts)
-    return Question(contexts=contexts, notes=tuple(notes))
+    note = f"global batch from {base} sequences on {fewest:,} GPUs to {largest} on {most:,}"
+    return _with_batch(question, base, note)
+
+
+def with_fixed_batch(question: Question) -> Question:
+    """The question with the default batch of DEFAULT_BATCH_TOKENS, whatever the cluster's size."""
+    seq_len = question.contexts[0].job.seq_len
+    batch = batch_of_tokens(DEFAULT_BATCH_TOKENS, seq_len)
+    note = (
+        f"global batch {batch} sequences ({format_count(batch * seq_len)} tokens; default at any "
+        "number of GPUs)"
+    )
+    return _with_batch(question, batch, note)
+
+
+def _with_batch(question: Question, batch: int, note: str) -> Question:
+    notes = [kept for kept in question.notes if not kept.startswith("global batch")]
+    contexts = tuple(replace(c, job=replace(c.job, global_batch=batch)) for c in question.contexts)
+    return Question(contexts=contexts, notes=(*notes, note))

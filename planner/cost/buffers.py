@@ -4,7 +4,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.data_parallel import GATHERED_WEIGHT_BYTES
-from planner.cost.memory import kept_whole, offloads
+from planner.cost.memory import kept_whole
 from planner.cost.parts import Parts
 from planner.layers.op import ZERO
 from planner.spec.strategy import StrategyColumns
@@ -181,13 +181,12 @@ def transient_layer_bytes(context: Context, strategy: StrategyColumns, parts: Pa
     return GATHERED_WEIGHT_BYTES * (live + first) + whole * states.gradient_reduce_bytes
 
 
-def offload_buffer_bytes(strategy: StrategyColumns, parts: Parts) -> Array:
+def offload_buffer_bytes(parts: Parts) -> Array:
     """Bytes of two layers' activations: the one at work, and the one on its way to the host.
 
-    Source: transformer_engine/pytorch/cpu_offload.py. Zero where activations stay.
+    Where a stage offloads a layer's. Source: transformer_engine/pytorch/cpu_offload.py.
     """
-    layers: Array = 2.0 * parts.costs.at(parts.costs.largest_saved_bytes)
-    return layers * offloads(strategy, "activations")
+    return 2.0 * parts.costs.at(parts.costs.largest_saved_bytes)
 
 
 def _boundary(parts: Parts) -> Array:

@@ -1,7 +1,5 @@
 """Builds the StageModel of a column of strategies from the layer costs."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from planner.cost.buffers import (
@@ -12,7 +10,6 @@ from planner.cost.buffers import (
     gathered_head_bytes,
     kept_logits_bytes,
     largest_gradient_bytes,
-    offload_buffer_bytes,
     overhead_bytes,
     receive_buffer_bytes,
     sent_bytes,
@@ -21,24 +18,19 @@ from planner.cost.buffers import (
 )
 from planner.cost.collectives import collective_s, point_to_point_s
 from planner.cost.context import Context
-from planner.cost.data_parallel import GATHERED_WEIGHT_BYTES
 from planner.cost.kernels import memory_bound_s
-from planner.cost.memory import kept_whole, offloads
+from planner.cost.layer_times import LayerTimes, interference_of, layer_times
+from planner.cost.memory import kept_whole, offloaded_fraction, offloads
 from planner.cost.offload import (
     exposed_gradient_offload_s,
     host_optimizer_s,
     host_transfer_s,
     nvme_optimizer_s,
-    parameter_fetch_s,
 )
-from planner.cost.overlap import (
-    bucket_pieces,
-    exposed_beside_s,
-    interference_fraction,
-    prefetch_fill_s,
-)
+from planner.cost.overlap import bucket_pieces, exposed_beside_s
 from planner.cost.parts import Parts, build_parts
 from planner.cost.pipeline import bubble_filled_s
+from planner.cost.policies import policy_costs
 from planner.cost.stage import StageModel
 from planner.cost.stalls import gradient_pass_s, synchronisation_factor
 from planner.cost.topology import Group, group_of
@@ -54,14 +46,16 @@ def optimizer_s_per_param(context: Context, strategy: StrategyColumns, owned: Ar
 
     On the device: the optimizer's ``step_traffic_bytes`` through HBM per owned parameter.
     Offloaded: the slowest of host Adam, weights going back, and NVMe traffic where the states
-    live there (arXiv 2104.07857, section 6.2).
+    live there (arXiv 2104.07857, section 6.2). Where a part is offloaded, one after the other;
+    the device's part is small beside the host's.
     """
     traits, cluster = context.traits, context.cluster
     device = memory_bound_s(owned * traits.optimizer.step_traffic_bytes, cluster.accelerator)
     host = host_optimizer_s(owned, cluster)
     disk = nvme_optimizer_s(owned, cluster)
     host = np.where(offloads(strategy, "nvme") > 0, np.maximum(host, disk), host)
-    return np.where(offloads(strategy, "optimizer") > 0, host, device)
+    away = offloaded_fraction(strategy)
+    return device * (1.0 - away) + np.where(away > 0, host, 0.0) * away
 
 
 def gradient_pass_s_per_param(context: Context, strategy: StrategyColumns, owned: Array) -> Array:
@@ -82,66 +76,6 @@ def slowest_pace(context: Context, strategy: StrategyColumns) -> Array:
     """Time of the slowest accelerator of a strategy over that of a mean one."""
     variation = context.traits.overheads.speed_variation_fraction
     return synchronisation_factor(strategy.num_gpus, variation)
-
-
-def interference_of(context: Context) -> float:
-    """Share of the computation rate a collective takes under the framework's traits."""
-    held = context.traits.overlap.communication_multiprocessors
-    return interference_fraction(held, context.cluster.accelerator)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerTimes:
-    """Seconds of one layer per micro-batch with stage-3 gathers and parameter offload."""
-
-    forward: Array
-    backward: Array
-    sharding_busy: Array
-    sharding_exposed: Array
-    offload_busy: Array
-    offload_exposed: Array
-    sharding_fill: Array
-    """Per stage, whatever its layers: what prefetch cannot hide at the ends of both passes."""
-    offload_fill: Array
-    """The same, of transfers between host and accelerator."""
-
-
-def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> LayerTimes:
-    """Overlap a layer's compute with its stage-3 gathers, then with traffic to the host.
-
-    Offloaded parameters come from the host before both passes, offloaded activations go there
-    in forward and come back in backward. Transfer, gather and computation of a pass are three
-    stations of a pipeline of layers: n layers take n times the slowest, and the first one's way
-    through the other two (:func:`overlap.prefetch_fill_s`).
-    """
-    interference = interference_of(context)
-    forward = parts.costs.exposed_at(parts.costs.forward)
-    backward = parts.costs.exposed_at(parts.costs.backward)
-    gather = parts.params * parts.layer_dp.layer_forward
-    exchange = parts.params * parts.layer_dp.layer_backward
-    sharded_forward = forward + exposed_beside_s(forward, gather, interference)
-    sharded_backward = backward + exposed_beside_s(backward, exchange, interference)
-    fill = prefetch_fill_s(forward, gather, interference)
-    fill = fill + prefetch_fill_s(backward, exchange, interference)
-    shard = np.where(strategy.zero_stage >= 3, parts.num_shards, 1.0)
-    fetch = parameter_fetch_s(
-        parts.params * GATHERED_WEIGHT_BYTES / shard, offloads(strategy, "nvme"), context.cluster
-    )
-    fetch = np.where(offloads(strategy, "parameters") > 0, fetch, 0.0)
-    saved = parts.costs.at(parts.costs.body.saved_bytes) * offloads(strategy, "activations")
-    fetch = fetch + host_transfer_s(saved, context.cluster)
-    whole_forward = np.maximum(sharded_forward, fetch)
-    whole_backward = np.maximum(sharded_backward, fetch)
-    return LayerTimes(
-        forward=whole_forward,
-        backward=whole_backward,
-        sharding_busy=gather + exchange,
-        sharding_exposed=sharded_forward + sharded_backward - forward - backward,
-        offload_busy=2.0 * fetch,
-        offload_exposed=whole_forward + whole_backward - sharded_forward - sharded_backward,
-        sharding_fill=fill,
-        offload_fill=np.minimum(fetch, sharded_forward) + np.minimum(fetch, sharded_backward),
-    )
 
 
 def link_seconds(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
@@ -246,7 +180,7 @@ def gradient_offload_s(
     Those of embedding and head have no backward of their own to hide behind. Only the last
     micro-batch's are counted.
     """
-    wire = context.traits.states.gradient_reduce_bytes * offloads(strategy, "optimizer")
+    wire = context.traits.states.gradient_reduce_bytes * offloaded_fraction(strategy)
     busy = host_transfer_s(parts.params * parts.owned_fraction * wire, context.cluster)
     ends = host_transfer_s(wire / parts.num_shards, context.cluster)
     return busy, exposed_gradient_offload_s(busy, times.backward), ends
@@ -275,12 +209,11 @@ def tail_pieces(
 
 
 def host_limit(context: Context, strategy: StrategyColumns) -> Array:
-    """Bytes of host memory or NVMe one rank may use; infinite where nothing is offloaded."""
+    """Bytes of host memory or NVMe one rank may use."""
     node = context.cluster.node
     host = HOST_USABLE_FRACTION * (node.host_memory_bytes or 0.0) / node.num_accelerators
     nvme = HOST_USABLE_FRACTION * (node.nvme_bytes or 0.0) / node.num_accelerators
-    limit = np.where(offloads(strategy, "nvme") > 0, nvme, host)
-    return np.where(strategy.offload > 0, limit, np.inf)
+    return np.where(offloads(strategy, "nvme") > 0, nvme, host)
 
 
 def stage_model(
@@ -294,19 +227,14 @@ def stage_model(
     dummy = context.traits.kernels.dummy_weight_gradient_bytes
     body, lead = costs.body, costs.lead
     gradient_copy = largest_gradient_bytes(context, strategy, parts)
-    stays = 1.0 - offloads(strategy, "activations")
-    saved = costs.at(body.saved_bytes) * stays
-    selective_saved = costs.at(body.selective_saved_bytes) * stays
-    full_saved = costs.at(costs.boundary_bytes) * stays
-    largest = costs.at(costs.largest_saved_bytes)
+    saved = costs.at(body.saved_bytes)
     gathers = parts.dp.layer_forward + parts.dp.layer_backward
     pace = slowest_pace(context, strategy)
     link = exposed_link_s(context, strategy, times, link_seconds(context, strategy, parts))
     return StageModel(
         strategy=strategy,
         layer_s=pace * (times.forward + times.backward),
-        selective_s=pace * costs.exposed_at(costs.selective),
-        full_s=pace * costs.exposed_at(costs.forward),
+        policies=policy_costs(context, strategy, parts, times, pace),
         first_s=pace * (costs.exposed_at(costs.first) + parts.first_params * gathers),
         last_s=pace * (costs.exposed_at(costs.last) + parts.last_params * gathers),
         bubble_filled_s=pace * bubble_filled_s(context, strategy, times.forward, times.backward),
@@ -320,8 +248,7 @@ def stage_model(
         + workspace_bytes(context)
         + bucket_bytes(context, strategy, parts)
         + gather_pool_bytes(context, strategy, parts)
-        + dead_block_bytes(context, strategy, parts)
-        + offload_buffer_bytes(strategy, parts),
+        + dead_block_bytes(context, strategy, parts),
         layer_static_bytes=parts.layer_bytes("device", body),
         first_static_bytes=parts.first_params * parts.first_states.device
         + parts.lead_bytes("device")
@@ -332,11 +259,9 @@ def stage_model(
         + kept_logits_bytes(context, strategy, parts)
         + costs.at(costs.vocab_params) * dummy,
         saved_bytes=saved,
-        selective_saved_bytes=selective_saved,
-        full_saved_bytes=full_saved,
+        uneven_stages=context.traits.support.uneven_stages,
         num_leading=costs.num_leading,
-        lead_saved_bytes=costs.at(lead.saved_bytes) * stays - saved,
-        lead_selective_saved_bytes=costs.at(lead.selective_saved_bytes) * stays - selective_saved,
+        lead_saved_bytes=costs.at(lead.saved_bytes) - saved,
         first_saved_bytes=costs.at(costs.first_saved_bytes),
         receive_buffer_bytes=receive_buffer_bytes(context, strategy, parts),
         keeps_all_sent=context.traits.states.keeps_stage_outputs == "all",
@@ -345,12 +270,9 @@ def stage_model(
         + costs.at(costs.backward_bytes),
         last_transient_bytes=costs.at(costs.last_saved_bytes)
         + gathered_head_bytes(context, strategy, parts),
-        full_workspace_bytes=(largest - full_saved) * stays,
-        selective_workspace_bytes=(largest - costs.at(costs.largest_selective_saved_bytes)) * stays,
         overhead_bytes=overhead_bytes(context, strategy),
         fragmentation_fraction=context.traits.overheads.fragmentation_fraction,
-        layer_host_bytes=parts.layer_bytes("host", body)
-        + costs.at(body.saved_bytes) * (1.0 - stays),
+        layer_host_bytes=parts.layer_bytes("host", body),
         first_host_bytes=parts.first_params * parts.first_states.host + parts.lead_bytes("host"),
         last_host_bytes=parts.last_params * parts.last_states.host,
         usable_bytes=context.cluster.accelerator.hbm_bytes * (1.0 - context.margin_fraction),

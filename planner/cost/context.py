@@ -1,6 +1,6 @@
 """Context: what every estimate needs beside the strategy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
@@ -21,3 +21,14 @@ class Context:
     """Placements a search tries; empty: the framework's usual one."""
     schedules: tuple[str, ...] = ("1f1b",)
     """Pipeline schedules a search may choose from; interleaving is one of 1f1b's."""
+    module_sets: tuple[tuple[str, ...], ...] = ()
+    """What selective recomputation may repeat in a search; empty: what the traits select."""
+
+
+def with_modules(context: Context, modules: tuple[str, ...] | None) -> Context:
+    """The context in which selective recomputation repeats ``modules``; None: the traits' own."""
+    traits = context.traits
+    if modules is None or modules == traits.recompute.selected:
+        return context
+    recompute = replace(traits.recompute, selected=modules)
+    return replace(context, traits=replace(traits, recompute=recompute))

@@ -1,13 +1,14 @@
 """The full, itemised estimate of one strategy: time and memory, every number with an address."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.cost.context import Context
 from planner.cost.flops import model_flops_per_iteration
 from planner.cost.kernels import peak_flops_per_s
 from planner.cost.memory_items import MemoryEstimate, memory_estimate
-from planner.cost.subject import iteration_of, subject_of
+from planner.cost.subject import Subject, iteration_of, subjects_of
 from planner.cost.time_items import time_items
 from planner.spec.strategy import Strategy
 
@@ -62,25 +63,39 @@ def _with_overlap(context: Context, *, overlaps: bool) -> Context:
 
 def estimate(context: Context, strategy: Strategy) -> Estimate:
     """Time and memory of one strategy, itemised; the same formulas the search uses."""
-    subject = subject_of(context, strategy)
+    return estimates(context, [strategy])[0]
+
+
+def estimates(context: Context, strategies: Sequence[Strategy]) -> list[Estimate]:
+    """Estimate many strategies, what they share computed once."""
+    subjects = subjects_of(context, strategies)
+    overlapped, serial = (
+        subjects_of(_with_overlap(context, overlaps=overlaps), strategies)
+        for overlaps in (True, False)
+    )
+    return [
+        _estimate(subject, iteration_of(best), iteration_of(worst))
+        for subject, best, worst in zip(subjects, overlapped, serial, strict=True)
+    ]
+
+
+def _estimate(subject: Subject, overlapped_s: float, serial_s: float) -> Estimate:
+    context = subject.context
     iter_time = iteration_of(subject)
     items, slowest = time_items(subject)
     flops = model_flops_per_iteration(context.model, context.job, context.traits)
     peak = peak_flops_per_s(context.cluster.accelerator, context.job.precision)
     tokens_per_s = context.job.tokens_per_iteration / iter_time
-    overlapped, serial = (
-        iteration_of(subject_of(_with_overlap(context, overlaps=overlaps), strategy))
-        for overlaps in (True, False)
-    )
     off = context.traits.time_range(context.model.kind, context.cluster.accelerator.name)
     negligible_s = NEGLIGIBLE_FRACTION * iter_time
+    num_gpus = subject.strategy.num_gpus
     return Estimate(
         iter_time_s=iter_time,
         iter_time_s_lower=iter_time * off.low,
         iter_time_s_upper=iter_time * off.high,
         regime=off.regime,
-        iter_time_s_overlapped=overlapped,
-        iter_time_s_serial=serial,
+        iter_time_s_overlapped=overlapped_s,
+        iter_time_s_serial=serial_s,
         time={
             name: TimeItem(busy_s=float(item.busy_s[0]), exposed_s=float(item.exposed_s[0]))
             for name, item in items.items()
@@ -89,7 +104,7 @@ def estimate(context: Context, strategy: Strategy) -> Estimate:
         slowest_stage=slowest,
         memory=memory_estimate(subject),
         tokens_per_s=tokens_per_s,
-        tokens_per_s_per_gpu=tokens_per_s / strategy.num_gpus,
+        tokens_per_s_per_gpu=tokens_per_s / num_gpus,
         model_flops=flops,
-        mfu=flops / (iter_time * strategy.num_gpus * peak),
+        mfu=flops / (iter_time * num_gpus * peak),
     )

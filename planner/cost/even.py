@@ -40,16 +40,15 @@ def even_estimate(model: StageModel, num_layers: int) -> EvenEstimate:
     first_larger = np.minimum(pp - num_larger, pp - 1)
     stages = np.stack([0.0 * pp, np.minimum(1.0, pp - 1), first_larger, pp - 1], axis=1)
     layers = fewest[:, None] + (stages >= (pp - num_larger)[:, None])
-    none = np.zeros_like(layers)
-    slowest = stage_time_s(model, layers, none, none, stages).max(axis=1)
+    slowest = stage_time_s(model, layers, None, stages).max(axis=1)
     total = num_layers * model.layer_s + model.first_s + model.last_s + pp * model.link_s
     strategy = model.strategy
     makespan = makespan_s(
         slowest, total, strategy.num_micro_batches, strategy.vpp, model.bubble_filled_s
     )
     tail = stage_tail_s(model, layers, stages).max(axis=1)
-    peak = stage_peak_bytes(model, layers, none, none, stages).max(axis=1)
-    host = stage_host_bytes(model, layers, stages).max(axis=1)
+    peak = stage_peak_bytes(model, layers, None, stages).max(axis=1)
+    host = stage_host_bytes(model, layers, None, stages).max(axis=1)
     return EvenEstimate(
         iteration_s=makespan + tail + model.constant_s,
         peak_bytes=peak,

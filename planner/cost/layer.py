@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.cost.layer_time import (
+    Duration,
     Setting,
     TimeItems,
     add_items,
@@ -92,6 +93,13 @@ class LayerCosts:
         """Spread values of the distinct shapes over all strategies."""
         spread: Array = np.broadcast_to(values, (self.num_shapes,))[self.index]
         return spread
+
+    def items_at(self, items: TimeItems) -> TimeItems:
+        """Spread ``items`` of the distinct shapes over all strategies."""
+        return {
+            name: Duration(busy_s=self.at(item.busy_s), exposed_s=self.at(item.exposed_s))
+            for name, item in items.items()
+        }
 
     def exposed_at(self, items: TimeItems) -> Array:
         """Exposed seconds of ``items`` for every strategy."""

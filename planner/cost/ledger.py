@@ -7,8 +7,11 @@ import numpy as np
 
 from planner.cost import buffers
 from planner.cost.layer import layer_shape
-from planner.cost.memory import kept_whole, offloads
+from planner.cost.memory import kept_whole
 from planner.cost.stage import (
+    FULL,
+    OFFLOADED,
+    SELECTIVE,
     all_stages,
     in_flight_matrix,
     leading_by_policy,
@@ -185,7 +188,6 @@ def _buffer_items(subject: Subject, stage: int) -> list[LedgerItem]:
         item("buckets", buffers.bucket_bytes(context, columns, parts)),
         item("gather_buffers", buffers.gather_pool_bytes(context, columns, parts), HELD),
         item("dead_blocks", buffers.dead_block_bytes(context, columns, parts), HELD),
-        item("offload_buffers", buffers.offload_buffer_bytes(columns, parts)),
         item("largest_gradient.copy", largest * (is_first or is_last)),
         item("largest_gradient.embedding", embedding * is_first),
         item("kept_logits", logits * is_last),
@@ -199,14 +201,10 @@ def _layers_by_policy(subject: Subject, stage: int) -> list[tuple[LayerGroup, fl
     """
     shape = layer_shape(subject.columns, subject.context.job)
     groups = layer_groups(subject.context.model, shape, _traits(subject))
-    kept, by_selective = (
-        float(value[0, stage])
-        for value in leading_by_policy(
-            subject.model, subject.selective, subject.full, all_stages(subject.strategy.pp)
-        )
-    )
-    selective = float(subject.selective[0, stage])
-    untouched = float((subject.layers - subject.full)[0, stage]) - selective
+    none, taken = leading_by_policy(subject.model, subject.counts, all_stages(subject.strategy.pp))
+    kept, by_selective = float(none[0, stage]), float(taken[SELECTIVE, 0, stage])
+    selective = float(subject.counts[SELECTIVE, 0, stage])
+    untouched = float((subject.layers - subject.counts.sum(axis=0))[0, stage])
     behind = sum(group.num_layers - group.num_leading for group in groups)
     counts = []
     for group in groups:
@@ -226,9 +224,8 @@ def _activation_items(subject: Subject, stage: int) -> list[LedgerItem]:
     """Tensors kept for backward on one stage, all micro-batches in flight."""
     model = subject.model
     flight = float(in_flight_matrix(model, all_stages(subject.strategy.pp))[0, stage])
-    stays = 1.0 - float(offloads(subject.columns, "activations")[0])
     items = [
-        _tensor_item("activations", tensor, flight * number * stays, "forward to backward")
+        _tensor_item("activations", tensor, flight * number, "forward to backward")
         for group, untouched, selective in _layers_by_policy(subject, stage)
         for op in group.ops
         for number, tensors in ((untouched, op.saved), (selective, op.kept))
@@ -236,11 +233,11 @@ def _activation_items(subject: Subject, stage: int) -> list[LedgerItem]:
     ]
     shape = layer_shape(subject.columns, subject.context.job)
     tokens, hidden = float(shape.num_tokens[0]), subject.context.model.hidden_size
-    inputs = float(subject.full[0, stage]) * flight
+    inputs = float(subject.counts[FULL, 0, stage]) * flight
     items.append(
         LedgerItem(
             name="activations.recompute_inputs",
-            num_bytes=inputs * float(model.full_saved_bytes[0]),
+            num_bytes=inputs * float(model.policies.saved_bytes[FULL, 0]),
             lifetime="forward to backward",
             shape=(round(tokens), round(hidden / float(shape.sp[0]))),
             element_bytes=2.0,
@@ -288,13 +285,17 @@ def _loss_items(subject: Subject) -> list[LedgerItem]:
     ]
 
 
+def _workspaces(by_policy: Array) -> tuple[float, float]:
+    """The larger of rebuilt activations and offload buffers; the other is 0."""
+    rebuilt, moved = float(by_policy[[SELECTIVE, FULL]].max()), float(by_policy[OFFLOADED])
+    return (rebuilt, 0.0) if rebuilt >= moved else (0.0, moved)
+
+
 def _backward_items(subject: Subject, stage: int) -> list[LedgerItem]:
     """What lives beside kept activations while a layer runs backward."""
     model = subject.model
-    rebuilt = max(
-        float(model.selective_workspace_bytes[0]) * (subject.selective[0, stage] > 0),
-        float(model.full_workspace_bytes[0]) * (subject.full[0, stage] > 0),
-    )
+    used = subject.counts[:, 0, stage] > 0
+    rebuilt, buffers_bytes = _workspaces(model.policies.workspace_bytes[:, 0] * used)
     gathered = float(
         buffers.transient_layer_bytes(subject.context, subject.columns, subject.parts)[0]
     )
@@ -302,6 +303,7 @@ def _backward_items(subject: Subject, stage: int) -> list[LedgerItem]:
         "gathered_parameters": gathered,
         "activation_gradients": float(model.layer_transient_bytes[0]) - gathered,
         "rebuilt_activations": rebuilt,
+        "offload_buffers": buffers_bytes,
     }
     return [
         LedgerItem(name=f"transient.{name}", num_bytes=value, lifetime="backward of a layer")
@@ -330,8 +332,9 @@ def _late_gradient_bytes(subject: Subject, stage: int) -> float:
     layers = int(subject.layers[0, stage])
     shard = float(parts.layer_bytes("gradients", parts.costs.body)[0])
     head = float((parts.last_params * parts.last_states.gradients)[0])
-    is_full = subject.full[0, stage] > 0
-    kept = float((subject.model.full_saved_bytes if is_full else subject.model.saved_bytes)[0])
+    is_full = subject.counts[FULL, 0, stage] > 0
+    full, none = subject.model.policies.saved_bytes[FULL], subject.model.saved_bytes
+    kept = float((full if is_full else none)[0])
     if shard > kept:
         return head + layers // 2 * (shard - kept)
     later = float((parts.params - parts.last_params)[0]) * states.gradient_reduce_bytes

@@ -35,6 +35,11 @@ def offloads(strategy: StrategyColumns, what: str) -> Array:
     return chosen
 
 
+def offloaded_fraction(strategy: StrategyColumns) -> Array:
+    """Share of the optimizer's states that live off the device."""
+    return offloads(strategy, "optimizer") * strategy.offload_percent / 100.0
+
+
 def shard_degree(strategy: StrategyColumns, traits: StateTraits) -> Array:
     """Ranks over which ZeRO shards: dp / dp_replicate, times cp where the framework merges them."""
     merged = np.where(traits.sharded_over_cp, strategy.cp, 1)
@@ -61,8 +66,9 @@ def state_bytes(
     fp32 moments), to which master weights are added. Stage 1 shards the optimizer states K/N,
     stage 2 also the gradients, stage 3 also the weights; every shard is 1/num_shards (arXiv
     1910.02054, section 5). Under pipelining FSDP may keep weights and gradients whole
-    (``zero3_reshards_under_pp``). Offloaded optimizer states take their gradient shard along
-    (arXiv 2101.06840, section 4). Excludes padding.
+    (``zero3_reshards_under_pp``). Offloaded optimizer states, all or
+    ``offload_percent`` of them, take their gradient shard along (arXiv 2101.06840, section 4).
+    Excludes padding.
     """
     stage = strategy.zero_stage
     whole = kept_whole(strategy, traits)
@@ -80,7 +86,7 @@ def state_bytes(
     master = traits.master_weight_bytes if master_bytes is None else master_bytes
     states = master + optimizer_bytes + copies
     optimizer = states / np.where(stage >= 1, num_shards, 1.0)
-    host_optimizer = offloads(strategy, "optimizer")
+    host_optimizer = offloaded_fraction(strategy)
     host_parameters = offloads(strategy, "parameters")
     follow = host_optimizer * (stage >= 2)
     staging = traits.host_staging_bytes / np.where(stage >= 1, num_shards, 1.0)

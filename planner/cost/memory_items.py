@@ -1,5 +1,6 @@
 """Peak memory of the fullest stage by item."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -71,6 +72,7 @@ def memory_estimate(subject: Subject) -> MemoryEstimate:
     model = subject.model
     peaks = stage_peak_bytes(model, *subject.split)[0]
     stage = int(peaks.argmax())
+    host_bytes = float(stage_host_bytes(model, *subject.split).max())
     hbm_bytes = subject.context.cluster.accelerator.hbm_bytes
     return MemoryEstimate(
         peak_bytes=float(peaks[stage]),
@@ -79,7 +81,7 @@ def memory_estimate(subject: Subject) -> MemoryEstimate:
         uncertainty_bytes=subject.context.traits.memory_uncertainty_fraction * hbm_bytes,
         ledger=stage_ledger(subject, stage),
         stage_peak_bytes=tuple(peaks.tolist()),
-        host_bytes=float(stage_host_bytes(model, subject.layers).max()),
-        host_limit_bytes=float(model.host_limit_bytes[0]),
+        host_bytes=host_bytes,
+        host_limit_bytes=float(model.host_limit_bytes[0]) if host_bytes else math.inf,
         fits=bool(fits(model, *subject.split)[0]),
     )

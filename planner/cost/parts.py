@@ -1,6 +1,7 @@
 """Intermediate columns of a strategy: layer costs, parameters, states, data-parallel prices."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,7 +12,22 @@ from planner.cost.memory import StateBytes, shard_degree, state_bytes
 from planner.cost.topology import group_of
 from planner.layers.optimizer_states import mean_states
 from planner.spec.strategy import StrategyColumns
-from planner.units import Array
+from planner.units import Array, Rows
+
+Columns = TypeVar("Columns", bound="Parts | StateBytes | DataParallelCosts")
+
+
+def taken(columns: Columns, index: Rows) -> Columns:
+    """The rows at ``index`` of every column, but of layer costs, which keep their shapes."""
+    values: dict[str, Any] = {}
+    for field in fields(columns):
+        value = getattr(columns, field.name)
+        if isinstance(value, StateBytes | DataParallelCosts):
+            value = taken(value, index)
+        elif isinstance(value, np.ndarray) and value.ndim:
+            value = value[index]
+        values[field.name] = value
+    return replace(columns, **values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +52,10 @@ class Parts:
     """For the embedding and the head."""
     layer_dp: DataParallelCosts
     """For a layer: dense parameters over dp, experts over dp / ep."""
+
+    def take(self, index: Rows) -> "Parts":
+        """Return the strategies at ``index``."""
+        return taken(replace(self, costs=replace(self.costs, index=self.costs.index[index])), index)
 
     def layer_bytes(self, state: str, layer: LayerMemory) -> Array:
         """Bytes of one layer's weights, gradients, optimizer, host or device states."""

@@ -2,12 +2,15 @@
 
 import numpy as np
 
-from planner.cost.build import layer_times, link_seconds, slowest_pace
+from planner.cost.build import link_seconds, slowest_pace
+from planner.cost.layer_times import layer_times
 from planner.cost.subject import Subject
 from planner.cost.weight_gradient import layer_weight_gradient_s
+from planner.schedules.interleaved import chunk_layers
 from planner.schedules.orders import device_orders, num_chunks
 from planner.schedules.simulate import ChunkTimes, simulate
 from planner.spec.strategy import V_SHAPED
+from planner.units import Array
 
 
 def _stage_of(subject: Subject, chunks: int) -> list[int]:
@@ -17,9 +20,19 @@ def _stage_of(subject: Subject, chunks: int) -> list[int]:
     return [chunk % subject.strategy.pp for chunk in range(chunks)]
 
 
-def chunk_times(subject: Subject) -> ChunkTimes:
-    """Seconds of every chunk: an equal share of its stage's layers and recomputation.
+def _shares(subject: Subject, chunks: int) -> Array:
+    """Of its stage's layers, how many each chunk holds."""
+    strategy = subject.strategy
+    if strategy.vpp == 1 or strategy.schedule in V_SHAPED:
+        return np.full(chunks, strategy.pp / chunks)
+    layers = np.array(chunk_layers(strategy.layers_per_stage, strategy.vpp), dtype=float)
+    return layers / subject.layers[0, _stage_of(subject, chunks)]
 
+
+def chunk_times(subject: Subject) -> ChunkTimes:
+    """Seconds of every chunk: its layers, and their share of what its stage recomputes.
+
+    Layers as :func:`interleaved.chunk_layers` deals them out, equal shares in V-shaped schedules.
     F is the layers' forward, W their weight gradients, B the rest of backward, with what is
     recomputed, all at the pace of the slowest accelerator. Embedding and head stand on the first
     and the last chunk, a third of their time each in F, B and W. A transfer is one crossing of a
@@ -27,13 +40,13 @@ def chunk_times(subject: Subject) -> ChunkTimes:
     """
     strategy, parts, model = subject.strategy, subject.parts, subject.model
     chunks = num_chunks(strategy.schedule, strategy.pp, strategy.vpp)
-    stage, share = _stage_of(subject, chunks), strategy.pp / chunks
+    stage, share = _stage_of(subject, chunks), _shares(subject, chunks)
     times = layer_times(subject.context, subject.columns, parts)
-    layers, selective, full = (values[0, stage] * share for values in subject.split)
+    layers, counts = subject.layers[0, stage] * share, subject.counts[:, 0, stage] * share
     pace = slowest_pace(subject.context, subject.columns)
     weight = pace * layer_weight_gradient_s(subject.context, subject.columns)
     forward, backward = pace * times.forward, pace * times.backward - weight
-    redo = selective * model.selective_s + full * model.full_s
+    redo = (counts * model.policies.added_s).sum(axis=0)
     ends = np.zeros(chunks)
     ends[0] += model.first_s[0] / 3.0
     ends[-1] += model.last_s[0] / 3.0

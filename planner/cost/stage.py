@@ -1,9 +1,10 @@
 """StageModel: time and memory of every pipeline stage, affine in its layer counts.
 
 The search bounds it, the solver optimises it and the estimate reports it: one model for all.
-Rows are strategies (C); matrices are strategies by stages. ``layers``, ``selective`` and ``full``
-hold one column per stage 0 to P - 1, or, where ``stages`` is given (1 x K or C x K stage
-numbers), one column for each of those.
+Rows are strategies (C); matrices are strategies by stages. ``layers`` has one
+column per stage 0 to P - 1, or, where ``stages`` is given (1 x K or C x K stage numbers), one
+column for each of those; ``counts`` has such a matrix for each of POLICIES, or is None where no
+layer is recomputed or offloaded.
 """
 
 from dataclasses import dataclass, fields
@@ -11,8 +12,35 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from planner.cost.pipeline import in_flight, makespan_s
-from planner.spec.strategy import StrategyColumns
+from planner.spec.strategy import POLICIES, StrategyColumns
 from planner.units import Array, Mask, Rows
+
+SELECTIVE, FULL, OFFLOADED = range(len(POLICIES))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyCosts:
+    """What a layer costs under each of POLICIES; every field is K x C.
+
+    A policy that is not offered keeps what no policy keeps.
+    """
+
+    added_s: Array
+    """Per layer and micro-batch."""
+    fill_s: Array
+    """Per stage and micro-batch, where at least one layer is under the policy."""
+    saved_bytes: Array
+    """Per layer and micro-batch in flight."""
+    lead_saved_bytes: Array
+    """By which a leading layer keeps more than another one."""
+    workspace_bytes: Array
+    """Alive in a layer's backward, where at least one layer is under the policy."""
+    host_bytes: Array
+    """Per layer and micro-batch in flight, in host memory."""
+
+    def take(self, index: Rows) -> "PolicyCosts":
+        """Return the strategies at ``index``."""
+        return PolicyCosts(**{f.name: getattr(self, f.name)[:, index] for f in fields(self)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +50,7 @@ class StageModel:
     strategy: StrategyColumns
     layer_s: Array
     """Forward and backward of one layer, exposed communication included."""
-    selective_s: Array
-    """Added by selective recomputation of one layer."""
-    full_s: Array
-    """Added by full recomputation of one layer."""
+    policies: PolicyCosts
     first_s: Array
     last_s: Array
     link_s: Array
@@ -45,15 +70,14 @@ class StageModel:
     first_static_bytes: Array
     last_static_bytes: Array
     saved_bytes: Array
-    """Per layer and micro-batch in flight, without recomputation."""
-    selective_saved_bytes: Array
-    full_saved_bytes: Array
+    """Per layer and micro-batch in flight, under no policy."""
+    uneven_stages: bool
+    """Stages, and chunks of interleaved stages, may hold different numbers of layers."""
     num_leading: int
     """Leading layers, all on the first stage; full recomputation takes them first, then
-    selective recomputation."""
+    selective recomputation, then offloading."""
     lead_saved_bytes: Array
-    """By which a leading layer keeps more than another one, without recomputation."""
-    lead_selective_saved_bytes: Array
+    """By which a leading layer keeps more than another one, under no policy."""
     first_saved_bytes: Array
     receive_buffer_bytes: Array
     """Per micro-batch of the iteration and direction, where the pipeline keeps such buffers.
@@ -66,10 +90,6 @@ class StageModel:
     """Largest short-lived tensors while a layer runs backward."""
     last_transient_bytes: Array
     """Logits and loss, alive when backward starts on the last stage."""
-    full_workspace_bytes: Array
-    """One layer's activations, rebuilt while it is recomputed in full."""
-    selective_workspace_bytes: Array
-    """The part of them that selective recomputation rebuilds."""
     overhead_bytes: Array
     """Context, workspaces, communicators."""
     fragmentation_fraction: float
@@ -79,14 +99,14 @@ class StageModel:
     usable_bytes: float
     """HBM the driver offers, less the margin."""
     host_limit_bytes: Array
-    """Host memory or NVMe per accelerator; infinite where nothing is offloaded."""
+    """Host memory or NVMe per accelerator."""
 
     def take(self, index: Rows) -> "StageModel":
         """Return the rows at ``index``."""
         values = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, StrategyColumns):
+            if isinstance(value, StrategyColumns | PolicyCosts):
                 value = value.take(index)
             elif isinstance(value, np.ndarray):
                 value = value[..., index]
@@ -163,19 +183,19 @@ def fixed_host_bytes(model: StageModel, stages: Array) -> Array:
     return model.first_host_bytes[:, None] * first + model.last_host_bytes[:, None] * last
 
 
-def transient_bytes(
-    model: StageModel, stages: Array, *, selective: Mask | bool, full: Mask | bool
-) -> Array:
-    """Short-lived bytes per stage: a layer's backward (and its rebuilt activations), or the loss.
+def workspace_bytes(model: StageModel, counts: Array | None) -> Array | float:
+    """Per stage the largest workspace of a policy that a layer of the stage is under."""
+    if counts is None:
+        return 0.0
+    workspaces = model.policies.workspace_bytes[:, :, None]
+    largest: Array = np.where(counts > 0, workspaces, 0.0).max(axis=0)
+    return largest
 
-    ``selective`` and ``full``: where the stage recomputes at least one layer that way.
-    """
+
+def transient_bytes(model: StageModel, stages: Array, workspace: Array | float) -> Array:
+    """Short-lived bytes per stage: a layer's backward with its workspace, or the loss."""
     _, last = ends(model, stages)
-    rebuilt = np.maximum(
-        np.where(selective, model.selective_workspace_bytes[:, None], 0.0),
-        np.where(full, model.full_workspace_bytes[:, None], 0.0),
-    )
-    layer = model.layer_transient_bytes[:, None] + rebuilt
+    layer = model.layer_transient_bytes[:, None] + workspace
     return np.maximum(layer, model.last_transient_bytes[:, None] * last)
 
 
@@ -183,47 +203,65 @@ def _stages_of(layers: Array, stages: Array | None) -> Array:
     return all_stages(layers.shape[1]) if stages is None else stages
 
 
+def _by_policy(counts: Array, per_layer: Array) -> Array:
+    """Sum over policies of layers times a figure per layer (K x C)."""
+    total: Array = (counts * per_layer[:, :, None]).sum(axis=0)
+    return total
+
+
 def stage_time_s(
-    model: StageModel,
-    layers: Array,
-    selective: Array,
-    full: Array,
-    stages: Array | None = None,
+    model: StageModel, layers: Array, counts: Array | None = None, stages: Array | None = None
 ) -> Array:
     """Seconds per micro-batch of every stage (or of the given ones).
 
-    ``n t + c t_selective + f t_full + fixed``: n layers, of which c repeat their selective ops'
-    forward and f their whole forward; fixed is embedding, head and links. Excludes pipeline
-    waiting.
+    ``n t + Σ_k (c_k a_k + [c_k > 0] b_k) + fixed``: n layers, of which c_k are under policy k,
+    which adds a_k to a layer and b_k to a stage; fixed is embedding, head and links. Excludes
+    pipeline waiting.
     """
-    return (
-        layers * model.layer_s[:, None]
-        + selective * model.selective_s[:, None]
-        + full * model.full_s[:, None]
-        + fixed_time_s(model, _stages_of(layers, stages))
-    )
+    fixed = fixed_time_s(model, _stages_of(layers, stages))
+    seconds: Array = layers * model.layer_s[:, None] + fixed
+    if counts is None:
+        return seconds
+    seconds = seconds + _by_policy(counts, model.policies.added_s)
+    if model.policies.fill_s.any():
+        used = np.where(counts > 0, 1.0, 0.0)
+        seconds = seconds + _by_policy(used, model.policies.fill_s)
+    return seconds
 
 
-def leading_by_policy(
-    model: StageModel, selective: Array, full: Array, stages: Array
-) -> tuple[Array, Array]:
-    """Leading layers per stage that are not recomputed, and that are selectively.
+def leading_by_policy(model: StageModel, counts: Array, stages: Array) -> tuple[Array, Array]:
+    """Leading layers per stage under no policy, and under each.
 
     All leading layers are on the first stage. Full recomputation takes the first layers of a
-    stage (Megatron-LM's ``block`` method), selective recomputation the next ones.
+    stage (Megatron-LM's ``block`` method), selective recomputation the next ones, then offloading.
     """
-    leading = model.num_leading * (stages == 0)
-    by_full = np.minimum(full, leading)
-    by_selective = np.minimum(selective, leading - by_full)
-    return leading - by_full - by_selective, by_selective
+    left: Array = model.num_leading * (stages == 0) + np.zeros_like(counts[0])
+    taken = np.zeros_like(counts)
+    for policy in (FULL, SELECTIVE, OFFLOADED):
+        taken[policy] = np.minimum(counts[policy], left)
+        left = left - taken[policy]
+    return left, taken
+
+
+def kept_bytes(model: StageModel, layers: Array, counts: Array | None, stages: Array) -> Array:
+    """Bytes a stage's layers keep for backward, per micro-batch in flight."""
+    saved = model.saved_bytes[:, None]
+    if counts is None:
+        leading = model.num_leading * (stages == 0) * model.lead_saved_bytes[:, None]
+        untouched: Array = layers * saved + leading
+        return untouched
+    kept: Array = (layers - counts.sum(axis=0)) * saved + _by_policy(
+        counts, model.policies.saved_bytes
+    )
+    if model.num_leading:
+        none, taken = leading_by_policy(model, counts, stages)
+        kept = kept + none * model.lead_saved_bytes[:, None]
+        kept = kept + _by_policy(taken, model.policies.lead_saved_bytes)
+    return kept
 
 
 def stage_held_bytes(
-    model: StageModel,
-    layers: Array,
-    selective: Array,
-    full: Array,
-    stages: Array | None = None,
+    model: StageModel, layers: Array, counts: Array | None = None, stages: Array | None = None
 ) -> Array:
     """Peak bytes the allocator holds on every stage (or on the given ones).
 
@@ -232,46 +270,36 @@ def stage_held_bytes(
     added.
     """
     stages = _stages_of(layers, stages)
-    activations = in_flight_matrix(model, stages) * (
-        (layers - selective - full) * model.saved_bytes[:, None]
-        + selective * model.selective_saved_bytes[:, None]
-        + full * model.full_saved_bytes[:, None]
-    )
-    if model.num_leading:
-        kept, by_selective = leading_by_policy(model, selective, full, stages)
-        activations = activations + in_flight_matrix(model, stages) * (
-            kept * model.lead_saved_bytes[:, None]
-            + by_selective * model.lead_selective_saved_bytes[:, None]
-        )
+    activations = in_flight_matrix(model, stages) * kept_bytes(model, layers, counts, stages)
     return (
         layers * model.layer_static_bytes[:, None]
         + fixed_bytes(model, stages)
         + activations
-        + transient_bytes(
-            model, stages, selective=np.asarray(selective > 0), full=np.asarray(full > 0)
-        )
+        + transient_bytes(model, stages, workspace_bytes(model, counts))
     )
 
 
 def stage_peak_bytes(
-    model: StageModel,
-    layers: Array,
-    selective: Array,
-    full: Array,
-    stages: Array | None = None,
+    model: StageModel, layers: Array, counts: Array | None = None, stages: Array | None = None
 ) -> Array:
     """Peak bytes of every stage as the device sees them: fragmentation and overheads added.
 
     ``held · (1 + fragmentation_fraction) + overhead``. Source: framework traits.
     """
-    allocated = stage_held_bytes(model, layers, selective, full, stages)
+    allocated = stage_held_bytes(model, layers, counts, stages)
     return allocated * (1.0 + model.fragmentation_fraction) + model.overhead_bytes[:, None]
 
 
-def stage_host_bytes(model: StageModel, layers: Array, stages: Array | None = None) -> Array:
-    """Offloaded bytes per rank of every stage (or of the given ones)."""
-    fixed = fixed_host_bytes(model, _stages_of(layers, stages))
-    return layers * model.layer_host_bytes[:, None] + fixed
+def stage_host_bytes(
+    model: StageModel, layers: Array, counts: Array | None = None, stages: Array | None = None
+) -> Array:
+    """Offloaded bytes per rank of every stage (or of the given ones): states and activations."""
+    stages = _stages_of(layers, stages)
+    held = layers * model.layer_host_bytes[:, None] + fixed_host_bytes(model, stages)
+    if counts is None or not model.policies.host_bytes.any():
+        return held
+    flight = in_flight_matrix(model, stages)
+    return held + flight * _by_policy(counts, model.policies.host_bytes)
 
 
 def stage_tail_s(model: StageModel, layers: Array, stages: Array | None = None) -> Array:
@@ -286,10 +314,14 @@ def stage_tail_s(model: StageModel, layers: Array, stages: Array | None = None) 
     return tail
 
 
-def iteration_s(model: StageModel, layers: Array, selective: Array, full: Array) -> Array:
-    """Seconds per iteration: the pipeline's makespan, the slowest tail, the constant. C."""
-    seconds = stage_time_s(model, layers, selective, full)
+def iteration_s(model: StageModel, layers: Array, counts: Array | None = None) -> Array:
+    """Seconds per iteration: the pipeline's makespan, the slowest tail, the constant. C.
+
+    Rows may have fewer stages than ``layers`` has columns.
+    """
     strategy = model.strategy
+    is_stage = all_stages(layers.shape[1]) < strategy.pp[:, None]
+    seconds = np.where(is_stage, stage_time_s(model, layers, counts), 0.0)
     makespan = makespan_s(
         seconds.max(axis=1),
         seconds.sum(axis=1),
@@ -302,9 +334,10 @@ def iteration_s(model: StageModel, layers: Array, selective: Array, full: Array)
     return total
 
 
-def fits(model: StageModel, layers: Array, selective: Array, full: Array) -> Mask:
+def fits(model: StageModel, layers: Array, counts: Array | None = None) -> Mask:
     """True where every stage is within HBM and host limits. C."""
-    allocated = stage_held_bytes(model, layers, selective, full)
+    allocated = stage_held_bytes(model, layers, counts)
     device = allocated <= model.held_limit_bytes[:, None]
-    host = stage_host_bytes(model, layers) <= model.host_limit_bytes[:, None]
-    return np.asarray((device & host).all(axis=1))
+    host = stage_host_bytes(model, layers, counts) <= model.host_limit_bytes[:, None]
+    beyond = all_stages(layers.shape[1]) >= model.strategy.pp[:, None]
+    return np.asarray((device & host | beyond).all(axis=1))

@@ -1,11 +1,12 @@
 """One strategy under estimate, with everything its items are computed from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.cost.build import stage_model
-from planner.cost.context import Context
+from planner.cost.context import Context, with_modules
 from planner.cost.parts import Parts, build_parts
 from planner.cost.stage import StageModel, iteration_s
 from planner.spec.strategy import Strategy, StrategyColumns
@@ -20,15 +21,15 @@ class Subject:
     strategy: Strategy
     columns: StrategyColumns
     layers: Array
-    selective: Array
-    full: Array
+    counts: Array
+    """Layers under each of POLICIES, K x 1 x P."""
     parts: Parts
     model: StageModel
 
     @property
-    def split(self) -> tuple[Array, Array, Array]:
-        """Layers, selectively recomputed and fully recomputed layers per stage."""
-        return self.layers, self.selective, self.full
+    def split(self) -> tuple[Array, Array]:
+        """Layers per stage, and how many of them are under each policy."""
+        return self.layers, self.counts
 
     def end_params(self, stage: int) -> Array:
         """Parameters of the embedding and the head on a stage."""
@@ -38,22 +39,31 @@ class Subject:
 
 def subject_of(context: Context, strategy: Strategy) -> Subject:
     """Build the parts and the stage model of one strategy."""
+    return subjects_of(context, [strategy])[0]
 
-    def row(values: tuple[int, ...]) -> Array:
-        return np.array([values], dtype=float)
 
-    columns = strategy.columns()
-    parts = build_parts(context, columns)
-    return Subject(
-        context=context,
-        strategy=strategy,
-        columns=columns,
-        layers=row(strategy.layers_per_stage),
-        selective=row(strategy.selective_layers_per_stage),
-        full=row(strategy.recompute_layers_per_stage),
-        parts=parts,
-        model=stage_model(context, columns, parts),
-    )
+def subjects_of(context: Context, strategies: Sequence[Strategy]) -> list[Subject]:
+    """Build the subjects of many strategies at once, those that recompute the same together."""
+    found: dict[int, Subject] = {}
+    for modules in dict.fromkeys(strategy.recompute_modules for strategy in strategies):
+        rows = [i for i, one in enumerate(strategies) if one.recompute_modules == modules]
+        here = with_modules(context, modules)
+        columns = StrategyColumns.concatenate([strategies[i].columns() for i in rows])
+        parts = build_parts(here, columns)
+        model = stage_model(here, columns, parts)
+        for position, row in enumerate(rows):
+            index = np.array([position])
+            strategy = strategies[row]
+            found[row] = Subject(
+                context=here,
+                strategy=strategy,
+                columns=columns.take(index),
+                layers=np.array([strategy.layers_per_stage], dtype=float),
+                counts=np.array(strategy.policy_counts, dtype=float)[:, None, :],
+                parts=parts.take(index),
+                model=model.take(index),
+            )
+    return [found[row] for row in range(len(strategies))]
 
 
 def iteration_of(subject: Subject) -> float:

@@ -8,7 +8,6 @@ from planner.cost.build import (
     exposed_link_s,
     gradient_offload_s,
     gradient_pass_s_per_param,
-    layer_times,
     link_seconds,
     optimizer_s_per_param,
     slowest_pace,
@@ -16,8 +15,10 @@ from planner.cost.build import (
 )
 from planner.cost.context import Context
 from planner.cost.layer_time import COMM_ITEMS, Duration, TimeItems, add_items, scale_items
+from planner.cost.layer_times import layer_times
 from planner.cost.pipeline import makespan_s
-from planner.cost.stage import stage_tail_s, stage_time_s
+from planner.cost.policies import activation_transfer_s
+from planner.cost.stage import OFFLOADED, stage_tail_s, stage_time_s
 from planner.cost.subject import Subject
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
@@ -42,15 +43,16 @@ def _all_exposed(seconds: Array) -> Duration:
 def _layer_items(subject: Subject, stage: int) -> TimeItems:
     """Work and recomputation of a stage's layers."""
     costs = subject.parts.costs
-    work = scale_items(add_items(costs.forward, costs.backward), subject.layers[0, stage])
+    forward, backward, again = (
+        costs.items_at(items) for items in (costs.forward, costs.backward, costs.selective)
+    )
+    work = scale_items(add_items(forward, backward), subject.layers[0, stage])
     items = {
         (name if name in COMM_ITEMS else f"compute.{name}"): duration
         for name, duration in work.items()
     }
-    redo = add_items(
-        scale_items(costs.forward, subject.full[0, stage]),
-        scale_items(costs.selective, subject.selective[0, stage]),
-    )
+    selective, full, _ = subject.counts[:, 0, stage]
+    redo = add_items(scale_items(forward, full), scale_items(again, selective))
     return items | _named("recompute", redo)
 
 
@@ -61,9 +63,9 @@ def _stage_items(subject: Subject, stage: int) -> TimeItems:
     layers = subject.layers[0, stage]
     items = _layer_items(subject, stage)
     if stage == 0:
-        items["compute.embedding"] = _total(parts.costs.first)
+        items["compute.embedding"] = _total(parts.costs.items_at(parts.costs.first))
     if stage == subject.strategy.head_stage:
-        items["compute.head_and_loss"] = _total(parts.costs.last)
+        items["compute.head_and_loss"] = _total(parts.costs.items_at(parts.costs.last))
     gathers = parts.dp.layer_forward + parts.dp.layer_backward
     ends = subject.end_params(stage) * gathers
     items["sharding.gather_and_reduce"] = Duration(
@@ -76,6 +78,12 @@ def _stage_items(subject: Subject, stage: int) -> TimeItems:
     )
     link = link_seconds(context, subject.columns, parts)
     exposed = exposed_link_s(context, subject.columns, times, link)
+    offloaded, policies = subject.counts[OFFLOADED, 0, stage], subject.model.policies
+    shown = offloaded * policies.added_s[OFFLOADED] + (offloaded > 0) * policies.fill_s[OFFLOADED]
+    items["offload.activations"] = Duration(
+        busy_s=offloaded * 2.0 * activation_transfer_s(context, parts),
+        exposed_s=shown / slowest_pace(context, subject.columns),
+    )
     items["pipeline.p2p"] = Duration(busy_s=link, exposed_s=exposed)
     return items
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from planner.cost.context import Context
 from planner.errors import InputError, Problem
+from planner.search.interleaving import default_layers
 from planner.search.legality import violations
 from planner.spec.strategy import (
     OFFLOAD_CODES,
@@ -14,10 +16,15 @@ from planner.spec.strategy import (
     Strategy,
 )
 
-OPTIONS = {"num_micro_batches": "global_batch"}
+LAYERS = "layers_per_stage"
+DERIVED = {
+    "selective_layers_per_stage": "recompute_layers",
+    "recompute_layers_per_stage": "recompute_layers",
+    "offloaded_layers_per_stage": "offload_activations",
+}
+"""Follow from layers per stage and an option; left out where the layers are wrong already."""
+OPTIONS = {"num_micro_batches": "global_batch", **DERIVED}
 """Options that decide what has no option of its own."""
-DERIVED = ("selective_layers_per_stage", "recompute_layers_per_stage")
-"""Follow from layers per stage, and are wrong only where those are."""
 MAX_DEGREE = 10**7
 ZERO_STAGES = (0, 1, 2, 3)
 RECOMPUTE_KINDS = ("none", "selective", "full")
@@ -45,14 +52,12 @@ class LayoutRequest:
     recompute_layers: int | None = None
     """Layers of every stage under the policy; all of them when None."""
     offload: str = "none"
+    offload_percent: int = 100
+    """Of the optimizer's states, where they are offloaded, how many."""
+    offloaded_layers: int | Literal["all"] | None = None
+    """Layers of every stage whose saved activations go to the host."""
     placement: str = PLACEMENT_NAMES[0]
     layers_per_stage: tuple[int, ...] | None = None
-
-
-def even_layers(num_layers: int, pp: int) -> tuple[int, ...]:
-    """Equal stages; what is left over goes to the last ones."""
-    base, extra = divmod(num_layers, pp)
-    return tuple(base + (stage >= pp - extra) for stage in range(pp))
 
 
 def _zero_stage(context: Context, request: LayoutRequest) -> int:
@@ -89,6 +94,7 @@ def option_problems(request: LayoutRequest) -> list[tuple[str, str]]:
         problems.append(
             ("--offload", f"unknown offload {request.offload!r}; allowed are {allowed}")
         )
+    problems += _offload_problems(request)
     if request.placement not in PLACEMENT_NAMES:
         text = f"unknown order {request.placement!r}; allowed are {', '.join(PLACEMENT_NAMES)}"
         problems.append(("--placement", text))
@@ -106,6 +112,19 @@ def option_problems(request: LayoutRequest) -> list[tuple[str, str]]:
     return problems
 
 
+def _offload_problems(request: LayoutRequest) -> list[tuple[str, str]]:
+    """What is wrong with how much is offloaded."""
+    problems, percent, layers = [], request.offload_percent, request.offloaded_layers
+    if not 1 <= percent <= 100:
+        problems.append(("--offload-percent", f"must be from 1 to 100; given {percent}"))
+    elif percent < 100 and request.offload in OFFLOAD_CODES and "optimizer" not in request.offload:
+        text = f"needs --offload with the optimizer's states; given {request.offload}"
+        problems.append(("--offload-percent", text))
+    if isinstance(layers, int) and layers < 1:
+        problems.append(("--offload-activations", f"must be all, or at least 1; given {layers}"))
+    return problems
+
+
 def _problems_with(context: Context, request: LayoutRequest) -> list[tuple[str, str]]:
     """What would break filling the layout in."""
     problems, num_layers = [], context.model.num_blocks
@@ -120,10 +139,14 @@ def _problems_with(context: Context, request: LayoutRequest) -> list[tuple[str, 
     if request.pp > num_layers:
         problems.append(("--pp", f"must be at most {num_layers}, the layers; given {request.pp}"))
     most = request.recompute_layers or 1
-    longest = max(request.layers_per_stage or even_layers(num_layers, min(request.pp, num_layers)))
+    even = default_layers(num_layers, min(request.pp, num_layers), 1)
+    longest = max(request.layers_per_stage or even)
+    text = f"no stage has more than {longest} layers; given "
     if most > longest:
-        text = f"no stage has more than {longest} layers; given {most}"
-        problems.append(("--recompute-layers", text))
+        problems.append(("--recompute-layers", f"{text}{most}"))
+    offloaded = request.offloaded_layers
+    if isinstance(offloaded, int) and offloaded > longest:
+        problems.append(("--offload-activations", f"{text}{offloaded}"))
     support = context.traits.support.sequence_parallel
     if request.sequence_parallel and not support:
         text = f"{context.traits.name} offers no sequence parallelism"
@@ -140,10 +163,14 @@ def _raise(problems: Sequence[tuple[str, str]]) -> None:
 
 def _fill(context: Context, request: LayoutRequest) -> Strategy:
     """Complete the request; nothing is checked."""
-    layers = request.layers_per_stage or even_layers(context.model.num_blocks, request.pp)
+    vpp = request.vpp or (2 if request.schedule in V_SHAPED else 1)
+    layers = request.layers_per_stage or default_layers(context.model.num_blocks, request.pp, vpp)
     none = (0,) * len(layers)
-    limit = request.recompute_layers
-    chosen = layers if limit is None else tuple(min(number, limit) for number in layers)
+
+    def at_most(limit: int | Literal["all"]) -> tuple[int, ...]:
+        return layers if limit == "all" else tuple(min(number, limit) for number in layers)
+
+    chosen = at_most(request.recompute_layers or "all")
     shards_sequence = request.sequence_parallel
     if shards_sequence is None:
         shards_sequence = request.tp > 1 and context.traits.support.sequence_parallel
@@ -155,7 +182,7 @@ def _fill(context: Context, request: LayoutRequest) -> Strategy:
         dp_replicate=request.dp_replicate,
         tp=request.tp,
         pp=request.pp,
-        vpp=request.vpp or (2 if request.schedule in V_SHAPED else 1),
+        vpp=vpp,
         schedule=request.schedule,
         cp=request.cp,
         ep=request.ep,
@@ -164,6 +191,10 @@ def _fill(context: Context, request: LayoutRequest) -> Strategy:
         num_micro_batches=-(-batch // (dp * request.micro_batch)),
         sequence_parallel=shards_sequence,
         offload=request.offload,
+        offload_percent=request.offload_percent,
+        offloaded_layers_per_stage=at_most(request.offloaded_layers)
+        if request.offloaded_layers
+        else (),
         placement=request.placement,
         layers_per_stage=layers,
         selective_layers_per_stage=chosen if request.recompute == "selective" else none,
@@ -187,11 +218,13 @@ def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy
     strategy = _fill(context, request)
     if request.global_batch is None:
         context = with_batch(context, strategy)
+    broken = list(violations(context, strategy))
+    has_layers = all(key != LAYERS for key, _ in broken)
     _raise(
         [
             (f"--{OPTIONS.get(key, key).replace('_', '-')}", text)
-            for key, text in violations(context, strategy)
-            if key not in DERIVED
+            for key, text in broken
+            if has_layers or key not in DERIVED
         ]
     )
     return context, strategy

@@ -25,7 +25,9 @@ from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Str
 from planner.spec.traits import FrameworkTraits
 
 SCHEMA_VERSION = 1
+MAX_DEGREE = 10**7
 Whole = Annotated[int, Field(ge=1)]
+Degree = Annotated[int, Field(ge=1, le=MAX_DEGREE)]
 Counts = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
@@ -49,16 +51,16 @@ class InputsPart(Strict):
 class StrategyPart(Strict):
     """The layout, with the field names of planner.spec.strategy.Strategy."""
 
-    dp: Whole
-    dp_replicate: Whole = 1
-    tp: Whole
-    pp: Whole
-    vpp: Whole
-    cp: Whole
-    ep: Whole
+    dp: Degree
+    dp_replicate: Degree = 1
+    tp: Degree
+    pp: Degree
+    vpp: Degree
+    cp: Degree
+    ep: Degree
     zero_stage: Annotated[int, Field(ge=0, le=3)]
-    micro_batch: Whole
-    num_micro_batches: Whole
+    micro_batch: Degree
+    num_micro_batches: Degree
     sequence_parallel: bool
     offload: str
     placement: str = PLACEMENT_NAMES[0]
@@ -66,6 +68,9 @@ class StrategyPart(Strict):
     layers_per_stage: Counts
     selective_layers_per_stage: Counts
     recompute_layers_per_stage: Counts
+    offload_percent: Annotated[int, Field(ge=1, le=100)] = 100
+    offloaded_layers_per_stage: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
+    recompute_modules: tuple[str, ...] | None = Field(default=None, strict=False)
 
 
 class EstimatePart(Strict):
@@ -146,18 +151,14 @@ def _traits(inputs: InputsPart, path: Path) -> FrameworkTraits:
     return with_recompute_modules(traits, inputs.recompute_modules)
 
 
-def load_plan(path: Path) -> tuple[Context, Strategy, PlanFile]:
-    """Read a plan file back into a context and a strategy; raises InputError."""
-    data = load_yaml(path)
-    _check_version(data, path)
-    file = validate(PlanFile, data, str(path))
-    inputs = file.inputs
-    cluster = load_cluster(inputs.cluster)
+def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
+    """What the plan was asked for, on a cluster."""
+    cluster = load_cluster(cluster_name)
     try:
         peak_flops_per_s(cluster.accelerator, inputs.precision)
     except ValueError as error:
         raise InputError.single(str(path), "inputs.precision", str(error)) from None
-    context = Context(
+    return Context(
         model=load_model(inputs.model),
         job=JobSpec(
             global_batch=inputs.global_batch,
@@ -169,7 +170,11 @@ def load_plan(path: Path) -> tuple[Context, Strategy, PlanFile]:
         traits=_traits(inputs, path),
         margin_fraction=inputs.margin_fraction,
     )
-    fields = file.strategy.model_dump()
+
+
+def _strategy(part: StrategyPart, path: Path) -> Strategy:
+    """The layout as the file states it; only its words are checked."""
+    fields = part.model_dump()
     unknown = [
         Problem(
             where=str(path),
@@ -188,7 +193,27 @@ def load_plan(path: Path) -> tuple[Context, Strategy, PlanFile]:
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
     }
-    strategy = Strategy(**values)
+    return Strategy(**values)
+
+
+def read_plan(path: Path, *, cluster: str | None = None) -> tuple[Context, Strategy, PlanFile]:
+    """Read a plan file, whether or not its strategy is legal; raises InputError.
+
+    ``cluster`` stands in place of the file's own.
+    """
+    data = load_yaml(path)
+    _check_version(data, path)
+    file = validate(PlanFile, data, str(path))
+    context = _context(file.inputs, path, cluster or file.inputs.cluster)
+    strategy = _strategy(file.strategy, path)
+    if strategy.recompute_modules is not None:
+        with_recompute_modules(context.traits, strategy.recompute_modules)
+    return context, strategy, file
+
+
+def load_plan(path: Path) -> tuple[Context, Strategy, PlanFile]:
+    """Read a plan file back into a context and a strategy; raises InputError."""
+    context, strategy, file = read_plan(path)
     problems = [
         Problem(where=str(path), key=f"strategy.{key}", message=message)
         for key, message in violations(context, strategy)

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
-from planner.plans.layout import even_layers, with_batch
+from planner.plans.layout import with_batch
+from planner.search.interleaving import default_layers
 from planner.search.legality import violations
 from planner.spec.strategy import OFFLOAD_CODES, Strategy
 
@@ -38,6 +39,7 @@ def _all_layers(strategy: Strategy, policy: str) -> Strategy:
         strategy,
         selective_layers_per_stage=layers if policy == "selective" else none,
         recompute_layers_per_stage=layers if policy == "full" else none,
+        offloaded_layers_per_stage=layers if policy == "offloaded" else (),
     )
 
 
@@ -60,6 +62,8 @@ def _activation_changes(context: Context, strategy: Strategy) -> Iterator[Change
         changed = _all_layers(strategy, policy)
         if changed != strategy:
             yield f"recompute {policy} in all layers", context, changed
+    if not strategy.offloaded_layers_per_stage:
+        yield "offload all activations", context, _all_layers(strategy, "offloaded")
     if strategy.micro_batch > 1:
         half = strategy.micro_batch // 2
         number = strategy.num_micro_batches * strategy.micro_batch // half
@@ -93,7 +97,7 @@ def _degree_changes(context: Context, strategy: Strategy) -> Iterator[Change]:
 
 
 def _with_stages(context: Context, strategy: Strategy, pp: int) -> Strategy:
-    layers = even_layers(context.model.num_blocks, pp)
+    layers = default_layers(context.model.num_blocks, pp, strategy.vpp)
 
     def policy(counts: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(min(max(counts), number) for number in layers)
@@ -104,6 +108,7 @@ def _with_stages(context: Context, strategy: Strategy, pp: int) -> Strategy:
         layers_per_stage=layers,
         selective_layers_per_stage=policy(strategy.selective_layers_per_stage),
         recompute_layers_per_stage=policy(strategy.recompute_layers_per_stage),
+        offloaded_layers_per_stage=(),
     )
 
 

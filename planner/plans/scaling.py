@@ -9,7 +9,9 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.errors import NothingFitsError
 from planner.plans.plan import Plan
+from planner.search.narrow import Narrowing
 from planner.search.search import Found, Progress, search
+from planner.search.space import EVERYTHING
 from planner.spec.cluster import ClusterSpec
 
 LIMITS = {
@@ -153,19 +155,21 @@ def batch_at(num_gpus: int, base_gpus: int, base_batch: int, *, is_weak: bool) -
     return max(1, round(base_batch * num_gpus / base_gpus)) if is_weak else base_batch
 
 
-def _best(contexts: Sequence[Context]) -> tuple[Plan | None, str, float]:
+def fastest_on_all(
+    contexts: Sequence[Context], narrowing: Narrowing = EVERYTHING
+) -> tuple[Plan | None, str, float]:
     """The fastest plan on all GPUs over the frameworks, why there is none, and the seconds."""
     best: tuple[Context, Found] | None = None
-    num_legal, seconds = 0, 0.0
+    num_shapes, seconds = 0, 0.0
     for context in contexts:
-        result = search(context, top=1, with_frontier=False, uses_all=True)
-        num_legal += result.num_legal
+        result = search(context, top=1, narrowing=narrowing, with_frontier=False, uses_all=True)
+        num_shapes += result.num_shapes
         seconds += result.seconds
         for found in result.plans:
             if best is None or found.iteration_s < best[1].iteration_s:
                 best = context, found
     if best is None:
-        why = "does not fit in memory" if num_legal else "no legal layout uses all of them"
+        why = "does not fit in memory" if num_shapes else "no legal layout uses all of them"
         return None, why, seconds
     context, found = best
     plan = Plan(
@@ -197,7 +201,7 @@ def scaling(
         sized = [
             replace(c, cluster=cluster, job=replace(c.job, global_batch=batch)) for c in contexts
         ]
-        plan, why, seconds = _best(sized)
+        plan, why, seconds = fastest_on_all(sized)
         total_s += seconds
         points.append(Point(num_gpus=num_gpus, global_batch=batch, plan=plan, why_none=why))
     return Scaling(points=tuple(points), is_weak=is_weak, seconds=total_s)

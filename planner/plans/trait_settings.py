@@ -23,13 +23,15 @@ _CHOICES: Mapping[str, Callable[[], Iterable[object]]] = {
     "support.offload": lambda: OFFLOAD_CODES,
     "support.zero_stages": lambda: _ZERO_STAGES,
     "support.zero_stages_with_pp": lambda: _ZERO_STAGES,
+    "support.partial_offload_zero_stages": lambda: _ZERO_STAGES,
 }
 """Values allowed where the type alone does not say."""
 _RANGES: Mapping[str, tuple[float, float]] = {
     "kernels.attention_rate_fraction": (0.01, 1.0),
     "support.vocab_padding": (1, 1_000_000),
+    "support.offload_percents": (1, 100),
 }
-_MAY_BE_EMPTY = ("support.zero_stages_with_pp",)
+_MAY_BE_EMPTY = ("support.zero_stages_with_pp", "support.partial_offload_zero_stages")
 _LARGEST = 1e18
 _FRACTION = (0.0, 1.0)
 
@@ -76,12 +78,17 @@ def _allowed(path: str, kind: object) -> str:
     if kind is bool:
         return "true, false"
     if get_origin(kind) is tuple:
-        return "a list of words"
-    if kind in (int, float):
-        low, high = _range(path)
-        noun = "whole numbers" if kind is int else "numbers"
-        return f"{noun} from {low:g} to {high:g}"
-    return "a word"
+        element, *_ = get_args(kind)
+        return f"a list of {_numbers(path, element) or 'words'}"
+    return _numbers(path, kind) or "a word"
+
+
+def _numbers(path: str, kind: object) -> str:
+    """Return in words which numbers a trait takes; empty for other kinds."""
+    if kind not in (int, float):
+        return ""
+    low, high = _range(path)
+    return f"{'whole numbers' if kind is int else 'numbers'} from {low:g} to {high:g}"
 
 
 def _choices(path: str, kind: object) -> tuple[object, ...]:
@@ -110,6 +117,8 @@ def _listed(path: str, kind: object, value: object) -> TraitValue | None:
     if not value and path not in _MAY_BE_EMPTY:
         return None
     if path in _CHOICES and not set(value) <= set(_CHOICES[path]()):
+        return None
+    if path in _RANGES and any(_number(path, item, is_whole=kind is int) is None for item in value):
         return None
     return tuple(value)
 

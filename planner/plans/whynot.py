@@ -1,163 +1,203 @@
-"""When nothing fits: which limits bind, by how much, and the nearest change that would fit."""
+"""When nothing fits: which limits are in conflict, what is missing, and what would fit."""
 
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-
-from planner.cost.build import stage_model
 from planner.cost.context import Context
-from planner.cost.stage import StageModel, stage_host_bytes, stage_peak_bytes
 from planner.errors import NothingFitsError
-from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits
+from planner.plans.differences import short_layout
+from planner.plans.limits import GPUS, HOST, Limits, more_nodes
 from planner.plans.plan import Answer
-from planner.search.candidates import screen
-from planner.search.rules import RULES
-from planner.search.space import enumerate_space
-from planner.spec.strategy import OFFLOAD_CODES
-from planner.units import Array, format_bytes
+from planner.plans.relaxations import Ideal, Relaxation, ideal_of, relaxations
+from planner.plans.shortfall import Shortfall, shortfall
+from planner.search.feasible import OutOfTimeError
+from planner.search.forbidden import Forbidding, forbidding
+from planner.search.narrow import Narrowing
+from planner.search.space import EVERYTHING
+from planner.units import format_bytes, format_seconds
 
-MAX_NODE_FACTOR = 64
-SEQUENCE_DIVISORS = (2, 4, 8, 16)
-SHOWN_RULES = 4
+CONFLICT_S, SHORTFALL_S, CHANGES_S = 10.0, 5.0, 20.0
+"""Seconds after which looking for an explanation gives up and says what it has."""
+
+
+LARGEST_ITEMS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shortfall:
-    """The legal strategy that misses by least, even with everything recomputed."""
+class NothingFits:
+    """Why no layout fits, for the framework that comes nearest."""
 
-    layout: str
-    missing_bytes: float
-    stage: int
-    limit: str
+    contexts: tuple[Context, ...]
+    context: Context
+    narrowing: Narrowing
+    forbidding: Forbidding | None
+    """Rules that forbid every layout; None where some are legal."""
+    conflict: tuple[str, ...]
+    """Limits that no layout keeps together; none can be spared. Empty where time ran out."""
+    shortfall: Shortfall | None
+    """None where no layout is legal."""
+    ideal: Ideal | None
+    """The best plan if memory were no limit."""
+    relaxations: tuple[Relaxation, ...]
+    is_complete: bool
+    """No time ran out while looking for changes."""
 
-
-def _even_split(model: StageModel, num_stages: int, num_layers: int) -> Array:
-    base, extra = divmod(num_layers, num_stages)
-    row = np.full(num_stages, float(base))
-    row[num_stages - extra :] += 1.0
-    return np.broadcast_to(row, (len(model), num_stages))
-
-
-def shortfall(context: Context) -> Shortfall | None:
-    """Find the legal strategy nearest to fitting, all layers recomputed; None if none is legal."""
-    strategy = enumerate_space(context).strategy
-    best: Shortfall | None = None
-    for num_stages in np.unique(strategy.pp).tolist():
-        model = stage_model(context, strategy.take(strategy.pp == num_stages))
-        layers = _even_split(model, num_stages, context.model.num_blocks)
-        peaks = stage_peak_bytes(model, layers, 0.0 * layers, layers)
-        missing = peaks - model.usable_bytes
-        host = stage_host_bytes(model, layers) - model.host_limit_bytes[:, None]
-        worst = np.maximum(missing, host).max(axis=1)
-        row = int(worst.argmin())
-        if best is not None and worst[row] >= best.missing_bytes:
-            continue
-        stage = int(np.maximum(missing, host)[row].argmax())
-        chosen = model.strategy
-        best = Shortfall(
-            layout=f"dp={chosen.dp[row]} tp={chosen.tp[row]} pp={num_stages} "
-            f"ZeRO-{chosen.zero_stage[row]} micro-batch {chosen.micro_batch[row]} "
-            f"offload {OFFLOAD_CODES[chosen.offload[row]]}",
-            missing_bytes=float(worst[row]),
-            stage=stage,
-            limit="HBM" if missing[row, stage] >= host[row, stage] else "host memory",
-        )
-    return best
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """The conflict in words, with figures."""
+        limits = Limits(context=self.context, narrowing=self.narrowing)
+        return tuple(limits.in_words(name) for name in self.conflict)
 
 
-def _fits(context: Context) -> bool:
-    strategy = enumerate_space(context).strategy
-    return bool(len(strategy)) and bool(screen(context, strategy)[0].any())
+def explain_nothing(
+    contexts: Sequence[Context],
+    narrowing: Narrowing = EVERYTHING,
+    *,
+    known: Sequence[Relaxation] = (),
+) -> NothingFits:
+    """Find out why nothing fits; nothing must, in any of the contexts.
 
-
-def _with_nodes(context: Context, num_nodes: int) -> Context:
-    cluster = context.cluster
-    num_accelerators = num_nodes * cluster.node.num_accelerators
-    fabric = replace(cluster.fabric, num_accelerators=num_accelerators)
-    return replace(context, cluster=replace(cluster, num_nodes=num_nodes, fabric=fabric))
-
-
-def _fewest_nodes(context: Context) -> str | None:
-    """Smallest number of nodes that fits, by doubling and bisection."""
-    low, high = context.cluster.num_nodes, 2 * context.cluster.num_nodes
-    while not _fits(_with_nodes(context, high)):
-        low, high = high, 2 * high
-        if high > MAX_NODE_FACTOR * context.cluster.num_nodes:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _fits(_with_nodes(context, middle)) else (middle, high)
-    node = context.cluster.node
-    return f"{high} x {node.name} ({high * node.num_accelerators:,} GPUs) fit"
-
-
-def _other_frameworks(context: Context) -> Iterator[tuple[str, Context]]:
-    asked = context.traits
-    back = "" if asked.profile == CURRENT else f" --profile {CURRENT}"
-    for name in FRAMEWORKS:
-        if name != asked.name:
-            traits = load_traits(name, CURRENT, asked.settings)
-            yield f"--framework {name}{back} fits", replace(context, traits=traits)
-
-
-def _shorter_sequences(context: Context) -> Iterator[tuple[str, Context]]:
-    for divisor in SEQUENCE_DIVISORS:
-        seq_len = context.job.seq_len // divisor
-        if seq_len:
-            job = replace(context.job, seq_len=seq_len)
-            yield f"--seq-len {seq_len} fits", replace(context, job=job)
-
-
-def _rounder_batches(context: Context) -> Iterator[tuple[str, Context]]:
-    for step in (8, 64, 512):
-        batch = -(-context.job.global_batch // step) * step
-        if batch != context.job.global_batch:
-            job = replace(context.job, global_batch=batch)
-            yield f"--global-batch {batch} fits", replace(context, job=job)
-
-
-def _no_margin(context: Context) -> Iterator[tuple[str, Context]]:
-    if context.margin_fraction:
-        yield "--margin 0 fits", replace(context, margin_fraction=0.0)
-
-
-def relaxations(context: Context) -> list[str]:
-    """The smallest change of each kind that makes at least one strategy fit."""
-    kinds = (_no_margin, _other_frameworks, _shorter_sequences, _rounder_batches)
-    first = [
-        next((text for text, changed in kind(context) if _fits(changed)), None) for kind in kinds
-    ]
-    return [text for text in (_fewest_nodes(context), *first) if text is not None]
-
-
-def _legal_line(result: Answer) -> str:
-    messages = {rule.name: rule.message for rule in RULES}
-    lines = [
-        f"  {name} ({count:,} dropped): {messages[name]}"
-        for name, count in list(result.dropped().items())[:SHOWN_RULES]
-        if name in messages
-    ]
-    return "\n".join(["no layout is legal; the rules that dropped most:", *lines])
-
-
-def nothing_fits(contexts: Sequence[Context], result: Answer) -> NothingFitsError:
-    """Explain an empty answer: the binding limit, the bytes missing, and what would fit."""
-    context = contexts[0]
-    cluster = context.cluster
-    head = (
-        f"nothing fits: {context.model.name} on {cluster.num_accelerators:,} x "
-        f"{cluster.accelerator.name}, batch {context.job.global_batch} x {context.job.seq_len}"
+    ``known`` are best plans of changed questions that need no search any more.
+    """
+    until = time.monotonic() + SHORTFALL_S
+    by_context = [(context, shortfall(context, narrowing, deadline=until)) for context in contexts]
+    context, short = min(
+        by_context, key=lambda pair: pair[1].missing_bytes if pair[1] else float("inf")
     )
-    nearest = shortfall(context)
-    if nearest is None:
-        body = _legal_line(result)
-    else:
-        body = (
-            f"limit: {nearest.limit}; the nearest layout ({nearest.layout}, everything "
-            f"recomputed) needs {format_bytes(nearest.missing_bytes)} more per GPU on stage "
-            f"{nearest.stage}"
+    others = [other for other in contexts if other is not context]
+    ideal = ideal_of(context, narrowing) if short else None
+    until = time.monotonic() + CHANGES_S
+    found = relaxations(
+        [context, *others],
+        narrowing,
+        ideal=ideal,
+        deadline=until,
+        known=known,
+    )
+    is_complete = time.monotonic() < until
+    return NothingFits(
+        contexts=tuple(contexts),
+        context=context,
+        narrowing=narrowing,
+        forbidding=None if short else forbidding(context, narrowing),
+        conflict=_conflict(context, narrowing),
+        shortfall=short,
+        ideal=ideal,
+        relaxations=tuple(found),
+        is_complete=is_complete,
+    )
+
+
+def _conflict(context: Context, narrowing: Narrowing) -> tuple[str, ...]:
+    deadline = time.monotonic() + CONFLICT_S
+    try:
+        found = Limits(context=context, narrowing=narrowing, deadline=deadline).conflict()
+    except OutOfTimeError:
+        return ()
+    return found.limits if found else ()
+
+
+def nothing_fits(
+    contexts: Sequence[Context], narrowing: Narrowing, result: Answer | None = None
+) -> NothingFitsError:
+    """Explain an empty answer: what is in conflict, what is missing, and what would fit."""
+    if result is not None and not all(one.is_complete for one in result.searches):
+        text = "nothing that fits was found in the time given; more time may find something"
+        return NothingFitsError(text)
+    return NothingFitsError("\n".join(explanation(explain_nothing(contexts, narrowing))))
+
+
+def explanation(nothing: NothingFits) -> list[str]:
+    """The explanation as lines of text."""
+    return [
+        _head(nothing),
+        *(_forbidden(nothing) if nothing.forbidding else _in_conflict(nothing)),
+        *_missing(nothing),
+        *_changes(nothing),
+    ]
+
+
+def _head(nothing: NothingFits) -> str:
+    context, cluster = nothing.context, nothing.context.cluster
+    given = "".join(f" {text}" for text in nothing.narrowing.texts)
+    return (
+        f"nothing fits: {context.model.name} on {cluster.num_accelerators:,} x "
+        f"{cluster.accelerator.name}, batch {context.job.global_batch} x {context.job.seq_len}, "
+        f"{context.traits.name}{given}"
+    )
+
+
+def _forbidden(nothing: NothingFits) -> Iterator[str]:
+    """The rules that forbid, with what they allow."""
+    found = nothing.forbidding
+    assert found is not None
+    options = [text for text in nothing.conflict if text.startswith("--")]
+    with_options = f" with {', '.join(options)}" if options else ""
+    if not found.rules:
+        yield f"no layout is legal{with_options}: the search looks at no such values"
+        return
+    several = len(found.rules) > 1
+    which = "these rules together forbid it" if several else "this rule forbids it"
+    if several and found.each_alone:
+        which = "each of these rules forbids it"
+    yield f"no layout is legal{with_options}; {which}:"
+    for rule in found.rules:
+        allowed = f" ({rule.allowed(nothing.context)})" if rule.allowed else ""
+        yield f"  {rule.name}: {rule.message.splitlines()[0].rstrip('.')}{allowed}"
+
+
+def _in_conflict(nothing: NothingFits) -> Iterator[str]:
+    if not nothing.conflict:
+        return
+    several = len(nothing.conflict) > 1
+    yield "the fewest limits that no layout keeps together:" if several else "no layout keeps:"
+    yield from (f"  {text}" for text in nothing.limits)
+    cluster = nothing.context.cluster
+    if GPUS not in nothing.conflict:
+        most = max(more_nodes(nothing.context)) * cluster.node.num_accelerators
+        if most > cluster.num_accelerators:
+            yield f"  more GPUs alone do not help (looked at up to {most:,})"
+
+
+def _missing(nothing: NothingFits) -> Iterator[str]:
+    short = nothing.shortfall
+    if short is None:
+        return
+    least = "" if short.is_least else "at most "
+    where = "" if short.limit == HOST else f" on stage {short.stage}"
+    yield (
+        f"nearest layout: {least}{format_bytes(short.missing_bytes)} more of {short.limit} per GPU "
+        f"needed{where}"
+    )
+    yield f"  {short_layout(short.strategy)}"
+    if short.limit != HOST:
+        items = short.ledger.items[:LARGEST_ITEMS]
+        listed = ", ".join(f"{item.name} {format_bytes(item.num_bytes)}" for item in items)
+        yield f"  of {format_bytes(short.ledger.peak_bytes)} there: {listed}, ..."
+
+
+def _changes(nothing: NothingFits) -> Iterator[str]:
+    if not nothing.relaxations:
+        yield (
+            "none of the changes tried lets anything fit"
+            if nothing.is_complete
+            else "no change that lets anything fit was found in the time given"
         )
-    changes = relaxations(context)
-    tail = "nearest changes: " + ("; ".join(changes) if changes else "none of those tried fits")
-    return NothingFitsError("\n".join((head, body, tail)))
+        return
+    ideal = nothing.ideal
+    against = (
+        f"; GPU time per token against {format_seconds(ideal.iteration_s)} an iteration on "
+        f"{ideal.strategy.num_gpus:,} GPUs if memory were no limit"
+        if ideal
+        else ""
+    )
+    yield f"what would fit{against}:"
+    width = max(len(one.words) for one in nothing.relaxations)
+    for one in nothing.relaxations:
+        factor = one.time_factor
+        cost = "" if factor is None else f"  {factor - 1.0:+7.1%}"
+        about = "" if one.is_optimal else " or less"
+        seconds = f"{format_seconds(one.iteration_s):>8}{about}"
+        yield f"  {one.words:<{width}}  {seconds}{cost}"
+        yield f"      {short_layout(one.strategy)}"

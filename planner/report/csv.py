@@ -22,10 +22,16 @@ COLUMNS = (
     "micro_batch",
     "num_micro_batches",
     "recompute",
+    "sequence_parallel",
+    "dp_replicate",
+    "recompute_modules",
     "offload",
+    "offload_percent",
     "placement",
     "layers_per_stage",
+    "selective_layers_per_stage",
     "recompute_layers_per_stage",
+    "offloaded_layers_per_stage",
     "iter_time_s",
     "iter_time_s_lower",
     "iter_time_s_upper",
@@ -38,6 +44,8 @@ COLUMNS = (
     "gpu_hours",
     "days",
     "cost_usd",
+    "energy_kwh",
+    "headroom_bytes",
 )
 
 
@@ -47,8 +55,9 @@ def _row(table: str, rank: int, plan: Plan) -> dict[str, Any]:
         name: getattr(strategy, name) for name in COLUMNS if hasattr(strategy, name)
     }
     values |= {
-        name: " ".join(str(n) for n in values[name])
-        for name in ("layers_per_stage", "recompute_layers_per_stage")
+        name: " ".join(str(part) for part in value)
+        for name, value in values.items()
+        if isinstance(value, tuple)
     }
     total_s = plan.total_s()
     return values | {
@@ -68,6 +77,8 @@ def _row(table: str, rank: int, plan: Plan) -> dict[str, Any]:
         "gpu_hours": plan.gpu_hours(),
         "days": "" if total_s is None else total_s / 86400.0,
         "cost_usd": "" if plan.cost_usd() is None else plan.cost_usd(),
+        "energy_kwh": "" if plan.energy_kwh() is None else plan.energy_kwh(),
+        "headroom_bytes": plan.headroom_bytes,
     }
 
 

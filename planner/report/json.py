@@ -7,9 +7,12 @@ from typing import Any
 from planner import __version__
 from planner.cost.flops import FLOPS_CONVENTION
 from planner.plans.evidence import evidence
+from planner.plans.objectives import WORDS
 from planner.plans.plan import Answer, Plan
+from planner.plans.sizing import unmet
 from planner.report.assumptions import assumptions_dict
 from planner.report.evidence import evidence_dict
+from planner.report.sizing_words import option_text
 
 SCHEMA_VERSION = 1
 
@@ -55,9 +58,36 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
         "gpu_hours_span": "job" if plan.context.job.total_tokens else "1000 iterations",
         "days": None if plan.total_s() is None else (plan.total_s() or 0.0) / 86400.0,
         "cost_usd": plan.cost_usd(),
+        "energy_kwh": plan.energy_kwh(),
         "proved_optimal": plan.is_optimal,
         "evidence": evidence_dict(evidence(plan.context, plan.strategy)),
     }
+
+
+def _aim_dict(answer: Answer) -> dict[str, Any]:
+    aim = answer.aim
+    words = {name: word for word, name in WORDS.items()}
+    return {
+        "objective": words[aim.objective],
+        "limits": None if aim.limits.is_empty else asdict(aim.limits),
+        "pareto": [words[name] for name in aim.pareto],
+        "headroom_gib": answer.headroom_gib,
+    }
+
+
+def _nearest(answer: Answer) -> list[dict[str, Any]]:
+    """Where no plan keeps the limits: the nearest, what they miss, and options they would keep."""
+    if answer.plans or answer.aim.limits.is_empty:
+        return []
+    limits = answer.aim.limits
+    return [
+        {
+            **plan_dict(size.plan),
+            "misses": list(size.missed(limits)),
+            "options": [option_text(size, limit) for limit in size.missed(limits)],
+        }
+        for size in unmet(answer).nearest
+    ]
 
 
 def answer_dict(answer: Answer) -> dict[str, Any]:
@@ -81,19 +111,25 @@ def answer_dict(answer: Answer) -> dict[str, Any]:
             "precision": context.job.precision,
             "total_tokens": context.job.total_tokens,
             "margin_fraction": context.margin_fraction,
+            "narrowing": list(answer.narrowing.texts),
             "assumed": list(answer.notes),
         },
+        "aim": _aim_dict(answer),
         "assumptions": [assumptions_dict(context.traits) for context in answer.contexts],
         "plans": [plan_dict(plan) for plan in answer.plans],
+        "nearest": _nearest(answer),
         "pareto": [plan_dict(plan) for plan in answer.pareto],
         "search": {
             "configurations": sum(result.num_configurations for result in searches),
-            "legal": sum(result.num_legal for result in searches),
+            "shapes": sum(result.num_shapes for result in searches),
+            "priced": sum(result.num_priced for result in searches),
             "fitting": sum(result.num_fitting for result in searches),
             "dropped": answer.dropped(),
             "stage_problems_solved": sum(result.num_solved for result in searches),
             "seconds": answer.seconds,
+            "is_complete": answer.is_complete,
             "proved_optimal": answer.proved_optimal,
+            "gap": answer.gap,
         },
     }
 

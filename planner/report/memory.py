@@ -121,6 +121,9 @@ def _layout(strategy: Strategy) -> str:
     """Degrees and policies in one line; degrees of one are left out."""
     names = ("dp", "dp_replicate", "tp", "pp", "vpp", "cp", "ep")
     degrees = [f"{name}={getattr(strategy, name)}" for name in names if getattr(strategy, name) > 1]
+    offloaded, num_layers = (
+        sum(counts) for counts in (strategy.offloaded_layers_per_stage, strategy.layers_per_stage)
+    )
     policies = [
         f"ZeRO-{strategy.zero_stage}",
         f"micro-batch {strategy.micro_batch} x {strategy.num_micro_batches}",
@@ -128,6 +131,8 @@ def _layout(strategy: Strategy) -> str:
         *(["sequence parallel"] if strategy.sequence_parallel else []),
         f"recompute {strategy.recompute}",
         f"offload {strategy.offload}",
+        *([f"{strategy.offload_percent} % of it"] if strategy.offload_percent < 100 else []),
+        *([f"activations of {offloaded}/{num_layers} layers offloaded"] if offloaded else []),
         f"placed {strategy.placement}",
     ]
     return ", ".join([" ".join(degrees) or "one GPU", *policies])

@@ -12,9 +12,10 @@ from rich.table import Table
 from planner import __version__
 from planner.plans.plan import Plan
 from planner.plans.scaling import BITE_FRACTION, Point, Scaling, gpus_for_deadline, shares
+from planner.report.columns import layout, layout_axes
 from planner.report.json import plan_dict
 from planner.report.plot import line_chart
-from planner.report.text import layout, layout_axes, print_notes
+from planner.report.text import print_notes
 from planner.units import format_count, format_seconds
 
 SCHEMA_VERSION = 1

@@ -20,10 +20,12 @@ from planner.cost import (
     data_parallel,
     domain,
     kernels,
+    layer_times,
     memory,
     offload,
     overlap,
     pipeline,
+    policies,
     stage,
     stalls,
     weight_gradient,
@@ -193,7 +195,7 @@ TERMS: tuple[Term, ...] = (
     Term(
         prefix="time.sharding",
         functions=(
-            build.layer_times,
+            layer_times.layer_times,
             overlap.exposed_beside_s,
             overlap.prefetch_fill_s,
             overlap.interference_fraction,
@@ -223,7 +225,12 @@ TERMS: tuple[Term, ...] = (
             offload.host_adam_s,
             offload.nvme_optimizer_s,
         ),
-        inputs=("strategy.offload", "traits.optimizer.step_traffic_bytes", *_HBM),
+        inputs=(
+            "strategy.offload",
+            "strategy.offload_percent",
+            "traits.optimizer.step_traffic_bytes",
+            *_HBM,
+        ),
     ),
     Term(
         prefix="time.offload",
@@ -237,7 +244,20 @@ TERMS: tuple[Term, ...] = (
             offload.exposed_gradient_offload_s,
             offload.host_transfer_s,
         ),
-        inputs=("strategy.offload", "node.host_link_bytes_per_s"),
+        inputs=("strategy.offload", "strategy.offload_percent", "node.host_link_bytes_per_s"),
+    ),
+    Term(
+        prefix="time.offload.activations",
+        functions=(
+            policies.policy_costs,
+            policies.activation_transfer_s,
+            offload.host_transfer_s,
+        ),
+        inputs=(
+            "strategy.offloaded_layers_per_stage",
+            "traits.support.activation_offload",
+            "node.host_link_bytes_per_s",
+        ),
     ),
     Term(
         prefix="time.tied_embedding",
@@ -272,6 +292,7 @@ TERMS: tuple[Term, ...] = (
             "strategy.zero_stage",
             "strategy.dp",
             "strategy.offload",
+            "strategy.offload_percent",
             "traits.states.master_weight_bytes",
             "traits.optimizer.name",
         ),
@@ -327,6 +348,11 @@ TERMS: tuple[Term, ...] = (
         prefix="memory.transient",
         functions=(stage.transient_bytes, block.head_op, buffers.transient_layer_bytes),
         inputs=("model.vocab_size", "traits.kernels.loss"),
+    ),
+    Term(
+        prefix="memory.transient.offload_buffers",
+        functions=(buffers.offload_buffer_bytes, stage.transient_bytes),
+        inputs=(*_SHAPE, "strategy.offloaded_layers_per_stage"),
     ),
     Term(
         prefix="memory.overhead.fragmentation",

@@ -47,3 +47,29 @@ def order(device: int, num_devices: int, num_micro_batches: int, vpp: int) -> Or
         list(in_groups(chunks[::-1], num_micro_batches, num_devices)),
         num_warmup=min(num_warmup, num_micro_batches * vpp),
     )
+
+
+def chunk_layers(layers_per_stage: tuple[int, ...], vpp: int) -> tuple[int, ...]:
+    """Layers of every chunk from embedding to head; chunk c is on stage c mod p.
+
+    Of M layers on the largest stage, its chunk c holds ``ceil((M - c) / v)``. Each stage starts
+    from those and gives up what it lacks: the first stage from its first chunk, the last stage
+    from its last one, others from their largest ones.
+    """
+    largest = max(layers_per_stage)
+    full = [-(-(largest - chunk) // vpp) for chunk in range(vpp)]
+    last = len(layers_per_stage) - 1
+    chunks = [
+        _give_up(full, largest - n, i == 0, i == last) for i, n in enumerate(layers_per_stage)
+    ]
+    return tuple(chunks[stage][chunk] for chunk in range(vpp) for stage in range(last + 1))
+
+
+def _give_up(full: list[int], lacking: int, is_first: bool, is_last: bool) -> list[int]:
+    chunks = list(full)
+    if is_first or is_last:
+        chunks[0 if is_first else -1] -= lacking
+        return chunks
+    for _ in range(lacking):
+        chunks[max(range(len(chunks)), key=lambda c: (chunks[c], c))] -= 1
+    return chunks

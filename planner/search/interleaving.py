@@ -1,30 +1,111 @@
-"""Layers per stage under an interleaved schedule: equal chunks, or short ones at the ends."""
+"""Layers per stage where a stage runs several model chunks.
+
+Chunks are equal, k = ceil(L / (p v)) layers, but where layers are missing: the first stage may lack
+up to a chunk, taken off its first chunk, which the embedding fills up, the last stage likewise off
+its last chunk, which the head fills up, and stages between them some layers of their chunks; one
+stage at least holds v full chunks. The closed form of the schedule takes a stage's time as the sum
+of its chunks, and a bubble as a share of it, which holds for chunks that are equal on the slowest
+stage. Megatron-LM ``--pipeline-model-parallel-layout``, torchtitan ``module_fqns_per_model_part``.
+"""
 
 import numpy as np
 
-from planner.units import Array
+from planner.spec.strategy import SCHEDULES, StrategyColumns
+from planner.units import Array, Mask
 
-NOT_POSSIBLE = 3.0
-
-
-def missing_layers(num_layers: int, pp: Array, vpp: Array) -> Array:
-    """Layers short of equal chunks: 0; 1, taken from the last chunk; 2, also from the first.
-
-    The loss (and the embedding) then stand in for a layer: Megatron-LM
-    ``--account-for-loss-in-pipeline-split``, ``--account-for-embedding-in-pipeline-split``;
-    torchtitan's shorter first and last stage. NOT_POSSIBLE where even that is uneven.
-    """
-    chunks = np.asarray(pp) * np.asarray(vpp)
-    missing = np.full(np.broadcast(chunks).shape, NOT_POSSIBLE)
-    for count in (2, 1, 0):
-        missing = np.where((num_layers + count) % chunks == 0, float(count), missing)
-    return missing
+_UNEVEN = np.array([name == "1f1b" for name in SCHEDULES])
+"""Schedules whose chunks may differ; closed forms of the others are for equal ones."""
 
 
-def interleaved_layers(num_layers: int, num_stages: int, vpp: Array) -> Array:
-    """The one split an interleaved strategy may have, C x P."""
-    missing = missing_layers(num_layers, np.full_like(vpp, num_stages), vpp)
-    layers = np.repeat(((num_layers + missing) / num_stages)[:, None], num_stages, axis=1)
-    layers[:, 0] -= missing == 2
-    layers[:, -1] -= missing >= 1
+def has_equal_chunks(strategy: StrategyColumns, *, uneven_stages: bool) -> Mask:
+    """Rows with one split only: equal chunks."""
+    free = _UNEVEN[strategy.schedule] & uneven_stages
+    return np.asarray((strategy.vpp > 1) & ~free)
+
+
+def chunk_size(num_layers: int, pp: Array, vpp: Array) -> Array:
+    """Layers of a full chunk: ``ceil(L / (p v))``."""
+    size: Array = np.ceil(num_layers / (np.asarray(pp) * np.asarray(vpp)))
+    return size
+
+
+def tallest(num_layers: int, pp: Array, vpp: Array) -> Array:
+    """Layers that some stage holds at least: v full chunks; without interleaving ceil(L / p)."""
+    layers: Array = np.asarray(vpp) * chunk_size(num_layers, pp, vpp)
     return layers
+
+
+def chunks_fit(num_layers: int, pp: Array, vpp: Array, *, uneven: Mask | bool) -> Mask:
+    """Whether some split exists: equal chunks, or one with a full stage and the others' fewest."""
+    pp, vpp = np.asarray(pp), np.asarray(vpp)
+    full, size = tallest(num_layers, pp, vpp), chunk_size(num_layers, pp, vpp)
+    at_end = 2.0 * full - size + (pp - 2) * vpp
+    between = np.where(pp > 2, 3.0 * full - 2.0 * size + (pp - 3) * vpp, np.inf)
+    legal = (pp > 1) & (np.minimum(at_end, between) <= num_layers)
+    return np.where(uneven, legal, num_layers % (pp * vpp) == 0)
+
+
+def layer_range(
+    strategy: StrategyColumns, num_layers: int, num_stages: int, *, uneven_stages: bool
+) -> tuple[Array, Array]:
+    """Fewest and most layers of every stage, whatever the others hold; C x P.
+
+    Rows may have fewer stages than columns; what is beyond holds none.
+    """
+    stages = np.arange(float(num_stages))[None, :]
+    return range_at(strategy, num_layers, stages, uneven_stages=uneven_stages)
+
+
+def range_at(
+    strategy: StrategyColumns, num_layers: int, stages: Array, *, uneven_stages: bool
+) -> tuple[Array, Array]:
+    """The same for the given stages, 1 x P or C x P."""
+    pp, vpp = strategy.pp[:, None] * 1.0, strategy.vpp[:, None] * 1.0
+    full, size = tallest(num_layers, pp, vpp), chunk_size(num_layers, pp, vpp)
+    is_end = (stages == 0) | (stages == pp - 1)
+    interleaved = vpp > 1
+    fewest = np.where(interleaved, np.where(is_end, full - size, vpp), 1.0)
+    most = np.where(interleaved, full, num_layers - pp + 1.0)
+    equal = has_equal_chunks(strategy, uneven_stages=uneven_stages)[:, None]
+    inside = stages < pp
+    fewest = np.where(equal, num_layers / pp, fewest) * inside
+    return fewest, np.where(equal, num_layers / pp, most) * inside
+
+
+def fits_chunks(layers: Array, vpp: Array, pp: Array | None = None) -> Mask:
+    """Splits (C x P) that ``chunk_layers`` can lay out; all without interleaving.
+
+    ``pp`` where rows have fewer stages than columns.
+    """
+    vpp = np.asarray(vpp)[:, None] * 1.0
+    num_stages = np.full(vpp.shape, layers.shape[1]) if pp is None else np.asarray(pp)[:, None]
+    stages = np.arange(layers.shape[1])[None, :]
+    size = np.ceil(layers.sum(axis=1, keepdims=True) / (num_stages * vpp))
+    is_end = (stages == 0) | (stages == num_stages - 1)
+    least = np.where(stages < num_stages, np.where(is_end, (vpp - 1.0) * size, vpp), 0.0)
+    full = layers.max(axis=1, keepdims=True) == vpp * size
+    legal = (layers >= least).all(axis=1) & full[:, 0]
+    return np.asarray(legal | (vpp == 1)[:, 0])
+
+
+def default_layers(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:
+    """As equal as they can be.
+
+    Without interleaving, what is left over goes to the last stages. Interleaved stages are full;
+    what is missing is taken from the last stage, then the first, up to a chunk each, then from
+    those between, the later ones first.
+    """
+    base, extra = divmod(num_layers, pp)
+    even = tuple(base + (stage >= pp - extra) for stage in range(pp))
+    if vpp == 1:
+        return even
+    size = -(-num_layers // (pp * vpp))
+    layers = [size * vpp] * pp
+    missing = size * vpp * pp - num_layers
+    for stage, spare in ((pp - 1, size), (0, size)):
+        taken = min(missing, spare)
+        layers[stage], missing = layers[stage] - taken, missing - taken
+    for stage in range(pp - 2, 1, -1):
+        taken = min(missing, size * vpp - vpp)
+        layers[stage], missing = layers[stage] - taken, missing - taken
+    return tuple(layers) if not missing else even

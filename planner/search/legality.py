@@ -2,10 +2,20 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from planner.cost.context import Context
+from planner.cost.policies import offers_activation_offload
+from planner.search.interleaving import chunk_size, fits_chunks, has_equal_chunks
 from planner.search.rules import RULES
 from planner.spec.strategy import Strategy
 
+LAYERS = "layers_per_stage"
+COUNTS = (
+    "selective_layers_per_stage",
+    "recompute_layers_per_stage",
+    "offloaded_layers_per_stage",
+)
 Violation = tuple[str, str]
 """The strategy's key, and what is wrong with it."""
 
@@ -18,8 +28,6 @@ def violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
     if batch != expected:
         message = f"dp x micro_batch x num_micro_batches must be {expected}; given {batch}"
         yield "num_micro_batches", message
-    if strategy.sequence_parallel and strategy.tp == 1:
-        yield "sequence_parallel", "needs tp > 1; given tp=1"
     yield from _stage_violations(context, strategy)
 
 
@@ -35,9 +43,8 @@ def _broken_rules(context: Context, strategy: Strategy) -> Iterator[Violation]:
 
 
 def _stage_violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
-    names = ("layers_per_stage", "selective_layers_per_stage", "recompute_layers_per_stage")
-    layers, selective, full = (getattr(strategy, name) for name in names)
-    for name, values in zip(names, (layers, selective, full), strict=True):
+    layers, counts = strategy.layers_per_stage, strategy.policy_counts
+    for name, values in zip((LAYERS, *COUNTS), (layers, *counts), strict=True):
         if len(values) != strategy.pp:
             yield name, f"needs one number per stage: {strategy.pp}; given {len(values)}"
     num_layers = context.model.num_blocks
@@ -45,5 +52,35 @@ def _stage_violations(context: Context, strategy: Strategy) -> Iterator[Violatio
         yield "layers_per_stage", f"every stage needs a layer; given {min(layers)}"
     if sum(layers) != num_layers:
         yield "layers_per_stage", f"must add up to {num_layers} layers; given {sum(layers)}"
-    if any(c + f > n for n, c, f in zip(layers, selective, full, strict=False)):
-        yield "recompute_layers_per_stage", "a stage recomputes more layers than it holds"
+    if any(sum(chosen) > n for n, *chosen in zip(layers, *counts, strict=False)):
+        yield COUNTS[1], "a stage recomputes and offloads more layers than it holds"
+    offered = bool(offers_activation_offload(context, strategy.columns())[0])
+    if any(counts[-1]) and not offered:
+        yield COUNTS[-1], f"activation_offload_offered: {_why_no_activation_offload(context)}"
+    if len(layers) == strategy.pp > 1 and strategy.vpp > 1:
+        yield from _chunk_violations(context, strategy)
+
+
+def _why_no_activation_offload(context: Context) -> str:
+    given = context.traits.support.activation_offload
+    reason = f"{context.traits.name} offers it: {given}"
+    if given != "no" and not context.cluster.node.host_memory_bytes:
+        reason = f"the host memory of {context.cluster.node.name} is not known"
+    return f"Saved activations go to the host where the framework offers that; {reason}"
+
+
+def _chunk_violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
+    layers = np.array([strategy.layers_per_stage], dtype=float)
+    columns = strategy.columns()
+    uneven = context.traits.support.uneven_stages
+    if has_equal_chunks(columns, uneven_stages=uneven)[0]:
+        if len(set(strategy.layers_per_stage)) > 1 or strategy.layers_per_stage[0] % strategy.vpp:
+            yield LAYERS, "this schedule needs equal chunks on all stages"
+    elif not fits_chunks(layers, columns.vpp)[0]:
+        given = ", ".join(map(str, strategy.layers_per_stage))
+        size = int(chunk_size(sum(strategy.layers_per_stage), columns.pp, columns.vpp)[0])
+        text = (
+            f"chunks of {size} layers: some stage needs {strategy.vpp} full ones, the first and "
+            "the last stage may lack one, and every chunk between needs a layer"
+        )
+        yield LAYERS, f"{text}; given {given}"

@@ -1,16 +1,15 @@
 """Ranking: the k best strategies, and the frontier of time over GPU count."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from planner.search.candidates import Candidates
-from planner.search.solver import Split
-from planner.units import Array, Index
+from planner.search.solver import CLOSED, Split
+from planner.units import Array, Index, Mask
 
-FIRST_BATCH = 256
-USEFUL_GAIN_FRACTION = 0.01
-"""A larger number of GPUs is on the frontier when it is this much faster than every smaller."""
+FIRST_SHAPES, FIRST_ROWS, FIRST_SOLVED = 64, 128, 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,91 +20,156 @@ class Ranked:
     split: Split
 
 
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """The best strategies found, and a bound below which none can be that was not looked at."""
+
+    ranked: tuple[Ranked, ...]
+    bound_s: float
+
+
 def _kth_smallest(values: Array, k: int) -> float:
     if len(values) < k:
         return float("inf")
     return float(np.partition(values, k - 1)[k - 1])
 
 
-def top_k(candidates: Candidates, rows: Index, k: int) -> list[Ranked]:
-    """The k fastest of ``rows``: refine in order of the bound, stop when it passes the k-th best.
+def _first(values: Array, rows: Index, number: int) -> Index:
+    """Of ``rows``, the ``number`` with the least value; ties by position."""
+    return rows[np.argsort(values[rows], kind="stable")[:number]]
 
-    Ties are broken by the order of enumeration.
+
+def top_k(candidates: Candidates, group: int, k: int, limit_s: float = float("inf")) -> Best:
+    """The k fastest strategies of a group of one GPU count, below a limit.
+
+    Best first: whichever has the least bound, a shape or a strategy, is opened or refined next,
+    until that bound passes the k-th best split known. Ties are broken by the order of enumeration.
     """
-    order = rows[np.argsort(candidates.lower_s[rows], kind="stable")]
-    done, batch = 0, FIRST_BATCH
-    while done < len(order):
-        kth = _kth_smallest(candidates.upper_s[order[:done]], k)
-        if candidates.lower_s[order[done]] >= kth:
+    num_shapes, num_rows = FIRST_SHAPES, FIRST_ROWS
+    limits = np.full(len(candidates.gpus), -np.inf)
+    while not candidates.is_late:
+        mine = candidates.group == group
+        limits[group] = min(_kth_smallest(candidates.upper_s[mine], k), limit_s)
+        shapes = np.flatnonzero(
+            candidates.is_closed
+            & (candidates.shape_group == group)
+            & (candidates.shape_lower_s < limits[group])
+        )
+        rows = np.flatnonzero(mine & ~candidates.is_refined & (candidates.lower_s < limits[group]))
+        if not len(shapes) and not len(rows):
             break
-        candidates.refine(order[done : done + batch])
-        done, batch = done + batch, batch * 2
-    return _solve_in_order(candidates, order[:done], k, limit_s=float("inf"))
+        least = candidates.lower_s[rows].min(initial=np.inf)
+        if len(shapes) and candidates.shape_lower_s[shapes].min() <= least:
+            candidates.open(_first(candidates.shape_lower_s, shapes, num_shapes), limits)
+            num_shapes *= 2
+        else:
+            candidates.refine(_first(candidates.lower_s, rows, num_rows), limits)
+            num_rows *= 2
+    return _solve_in_order(candidates, group, k, limit_s=limit_s)
 
 
-def _solve_in_order(candidates: Candidates, rows: Index, k: int, *, limit_s: float) -> list[Ranked]:
+def _bound_of_unseen_s(candidates: Candidates, group: int) -> float:
+    """Least bound of the group's shapes that were not opened and rows that were not refined."""
+    closed = candidates.is_closed & (candidates.shape_group == group)
+    unrefined = (candidates.group == group) & ~candidates.is_refined
+    return min(
+        float(candidates.shape_lower_s[closed].min(initial=np.inf)),
+        float(candidates.lower_s[unrefined].min(initial=np.inf)),
+    )
+
+
+def _solve_in_order(candidates: Candidates, group: int, k: int, *, limit_s: float) -> Best:
     """Solve rows by ascending bound until no other can be among the k best below ``limit_s``."""
+    rows = np.flatnonzero((candidates.group == group) & candidates.is_refined)
     order = rows[np.argsort(candidates.lower_s[rows], kind="stable")]
     best: list[Ranked] = []
-    for row in order.tolist():
+    bound_s = _bound_of_unseen_s(candidates, group)
+    batch = FIRST_SOLVED
+    for position, row in enumerate(order.tolist()):
         kth = best[k - 1].split.iteration_s if len(best) >= k else limit_s
-        if candidates.lower_s[row] >= min(kth, limit_s):
-            break
-        split = candidates.solve(row)
+        kth = min(kth, limit_s)
+        if candidates.lower_s[row] >= kth:
+            continue
+        if not candidates.is_prepared(row) and not candidates.is_late:
+            limits = np.full(len(candidates.gpus), kth)
+            ahead = order[position : position + min(batch, candidates.rows_at_once)]
+            candidates.prepare(ahead, limits)
+            batch *= 2
+            if candidates.lower_s[row] >= kth:
+                continue
+        split = candidates.splits.get(row) if candidates.is_late else candidates.solve(row, kth)
+        if split is None or not split.is_optimal:
+            bound_s = min(bound_s, float(candidates.lower_s[row]))
         if split is not None and split.iteration_s < limit_s:
             best.append(Ranked(row=row, split=split))
             best.sort(key=lambda ranked: (ranked.split.iteration_s, ranked.row))
             del best[k:]
-    return best
+    return Best(ranked=tuple(best), bound_s=bound_s)
 
 
-def _useful_limit_s(best_s: Array) -> Array:
-    """Per GPU count (ascending): a time from which on it cannot join the frontier.
+def frontier(candidates: Candidates, gain: float = 0.0) -> list[Best]:
+    """Fastest strategy for every useful number of GPUs, ascending.
 
-    The best known time over all smaller counts. A smaller count that was not kept may be up to
-    USEFUL_GAIN_FRACTION faster than the fastest kept one, never more, so the gate
-    ``fastest kept · (1 - USEFUL_GAIN_FRACTION)`` is at most this.
+    A number is useful when its best time beats that of every smaller useful one by the fraction
+    ``gain``; at 0 these are all numbers that no smaller one matches. Bounds prune numbers, shapes
+    and rows; survivors are solved exactly.
     """
-    limit = np.full(len(best_s), np.inf)
-    limit[1:] = np.minimum.accumulate(best_s)[:-1]
+    best_s = np.full(len(candidates.gpus), np.inf)
+    np.minimum.at(best_s, candidates.group, candidates.upper_s)
+    per_group = 1
+    while not candidates.is_late:
+        limit = _limits_s(best_s)
+        shapes = candidates.is_closed & (candidates.shape_lower_s < limit[candidates.shape_group])
+        rows = ~candidates.is_refined & (candidates.lower_s < limit[candidates.group])
+        if not shapes.any() and not rows.any():
+            break
+        chosen = _first_per_group(
+            candidates.shape_lower_s, shapes, candidates.shape_group, per_group
+        )
+        if len(chosen):
+            candidates.open(chosen, limit)
+        rows = ~candidates.is_refined & (candidates.lower_s < limit[candidates.group])
+        chosen = _first_per_group(candidates.lower_s, rows, candidates.group, 2 * per_group)
+        candidates.refine(chosen, limit)
+        np.minimum.at(best_s, candidates.group, candidates.upper_s)
+        per_group *= 2
+    return _solve_frontier(candidates, best_s, gain)
+
+
+def _limits_s(best_s: Array) -> Array:
+    """Per GPU count (ascending): a time from which on nothing can join the frontier.
+
+    The best known time of this count and of all smaller ones: one that is not useful may be
+    faster than the fastest useful one by less than the gain asked for, so this is never too low.
+    """
+    limit: Array = np.minimum.accumulate(best_s)
     return limit
 
 
-def frontier(candidates: Candidates) -> list[Ranked]:
-    """Fastest strategy for every useful number of GPUs, ascending.
-
-    A count is useful when its best time beats that of every smaller kept count by at least
-    USEFUL_GAIN_FRACTION. Bounds prune counts and rows; survivors are solved exactly.
-    """
-    if not len(candidates.strategy):
-        return []
-    gpus, group = np.unique(candidates.strategy.num_gpus, return_inverse=True)
-    best_s = np.full(len(gpus), np.inf)
-    for per_count in (1, 8, len(candidates.strategy)):
-        limit = np.minimum(_useful_limit_s(best_s), best_s)
-        open_rows = np.flatnonzero((candidates.lower_s < limit[group]) & ~candidates.is_refined)
-        candidates.refine(_first_per_group(candidates, open_rows, group, per_count))
-        np.minimum.at(best_s, group, candidates.upper_s)
-    limit = _useful_limit_s(best_s)
-    kept: list[Ranked] = []
-    rows = np.flatnonzero(candidates.is_refined & (candidates.lower_s < limit[group]))
-    if not len(rows):
-        return []
-    rows = rows[np.argsort(group[rows], kind="stable")]
-    counts, starts = np.unique(group[rows], return_index=True)
+def _solve_frontier(candidates: Candidates, best_s: Array, gain: float) -> list[Best]:
+    kept: list[Best] = []
     fastest_s = float("inf")
-    for _, members in zip(counts, np.split(rows, starts[1:]), strict=True):
-        gate = fastest_s * (1.0 - USEFUL_GAIN_FRACTION)
-        best = _solve_in_order(candidates, members, 1, limit_s=gate)
-        if best:
-            kept.append(best[0])
-            fastest_s = best[0].split.iteration_s
+    limit = _limits_s(best_s)
+    is_open = candidates.is_refined & (candidates.lower_s <= limit[candidates.group])
+    rows = np.flatnonzero(is_open)
+    rows = rows[np.lexsort((candidates.lower_s[rows], candidates.group[rows]))]
+    starts = np.searchsorted(candidates.group[rows], np.arange(len(candidates.gpus) + 1))
+    for group, (start, end) in enumerate(pairwise(starts.tolist())):
+        gate_s = fastest_s * (1.0 - gain)
+        ahead = rows[start : start + candidates.rows_at_once]
+        if start < end and not candidates.is_late and not candidates.is_prepared(int(rows[start])):
+            candidates.prepare(ahead, np.minimum(limit * (1.0 + CLOSED), gate_s))
+        found = _solve_in_order(candidates, group, 1, limit_s=gate_s)
+        if found.ranked:
+            kept.append(found)
+            fastest_s = found.ranked[0].split.iteration_s
     return kept
 
 
-def _first_per_group(candidates: Candidates, rows: Index, group: Index, per_group: int) -> Index:
-    """Of ``rows``, the ``per_group`` with the least bound in every group."""
-    order = rows[np.lexsort((rows, candidates.lower_s[rows], group[rows]))]
+def _first_per_group(values: Array, chosen: Mask, group: Index, per_group: int) -> Index:
+    """Of the chosen rows, the ``per_group`` with the least value in every group."""
+    rows = np.flatnonzero(chosen)
+    order = rows[np.lexsort((rows, values[rows], group[rows]))]
     _, starts, sizes = np.unique(group[order], return_index=True, return_counts=True)
     rank = np.arange(len(order)) - np.repeat(starts, sizes)
     return order[rank < per_group]

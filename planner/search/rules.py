@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.context import Context
-from planner.search.interleaving import missing_layers
+from planner.search.interleaving import chunks_fit
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, V_SHAPED
 from planner.units import Array, Mask
 
@@ -49,11 +49,10 @@ def whole_cluster(context: Context, columns: Columns) -> Mask:
 
 
 def whole_nodes(context: Context, columns: Columns) -> Mask:
-    """Beyond one node only whole nodes are used; inside one, a power of two."""
-    gpus = _num_gpus(columns).astype(np.int64)
+    """Beyond one node only whole nodes are used."""
+    gpus = _num_gpus(columns)
     per_node = context.cluster.node.num_accelerators
-    power_of_two = (gpus & (gpus - 1)) == 0
-    return np.asarray((gpus % per_node == 0) | ((gpus < per_node) & power_of_two))
+    return np.asarray((gpus % per_node == 0) | (gpus < per_node))
 
 
 def batch_divisible(context: Context, columns: Columns) -> Mask:
@@ -97,12 +96,20 @@ def tp_within_scale_up_domain(context: Context, columns: Columns) -> Mask:
 
 
 def sequence_divisible(context: Context, columns: Columns) -> Mask:
-    """Context parallelism cuts the sequence into 2·cp equal pieces; tp into tp pieces."""
-    cp, tp = columns["cp"], columns["tp"]
+    """Context parallelism cuts the sequence into 2·cp pieces, sequence parallelism into tp."""
+    cp = columns["cp"]
     pieces = np.where(cp > 1, 2 * cp, 1)
-    if context.traits.support.sequence_parallel:
-        pieces = pieces * tp
+    pieces = pieces * np.where(columns["sequence_parallel"] == 1, columns["tp"], 1)
     return np.asarray(context.job.seq_len % pieces == 0)
+
+
+def sequence_parallel_offered(context: Context, columns: Columns) -> Mask:
+    """Sequence parallelism is offered, needs tp > 1, and comes with it where it is no choice."""
+    support, tp = context.traits.support, columns["tp"]
+    is_on = columns["sequence_parallel"] == 1
+    legal = ~is_on | (support.sequence_parallel & (tp > 1))
+    must = support.sequence_parallel & support.sequence_parallel_required & (tp > 1)
+    return np.asarray(legal & (is_on | ~must))
 
 
 def cp_supported(context: Context, columns: Columns) -> Mask:
@@ -183,16 +190,14 @@ def schedule_fills(context: Context, columns: Columns) -> Mask:
     return np.asarray(num >= np.where(_is_schedule(columns, "dualpipe-v"), 2 * pp, least))
 
 
-def vpp_divides_layers(context: Context, columns: Columns) -> Mask:
-    """Interleaving needs several stages and equal chunks; embedding and loss may fill up two.
+def layers_fill_chunks(context: Context, columns: Columns) -> Mask:
+    """Interleaving needs several stages and a layer in every chunk, but one at either end.
 
-    V-shaped schedules need equal chunks.
+    Zero-bubble schedules, and frameworks without uneven stages, need equal chunks.
     """
-    missing = missing_layers(context.model.num_blocks, columns["pp"], columns["vpp"])
-    most = np.where(
-        _is_schedule(columns, *V_SHAPED), 0.0, 2.0 * context.traits.support.uneven_stages
-    )
-    return np.asarray((columns["vpp"] == 1) | ((columns["pp"] > 1) & (missing <= most)))
+    uneven = _is_schedule(columns, "1f1b") & context.traits.support.uneven_stages
+    fit = chunks_fit(context.model.num_blocks, columns["pp"], columns["vpp"], uneven=uneven)
+    return np.asarray((columns["vpp"] == 1) | ((columns["pp"] > 1) & fit))
 
 
 def vpp_micro_batches(context: Context, columns: Columns) -> Mask:
@@ -200,6 +205,11 @@ def vpp_micro_batches(context: Context, columns: Columns) -> Mask:
     num = context.job.global_batch // (columns["dp"] * columns["micro_batch"])
     is_interleaved = (columns["vpp"] > 1) & ~_is_schedule(columns, *V_SHAPED)
     return np.asarray(~is_interleaved | (num % columns["pp"] == 0))
+
+
+def schedule_pays(context: Context, columns: Columns) -> Mask:
+    """GPipe takes as long as 1F1B and holds more: not where 1F1B can be chosen."""
+    return np.asarray(~_is_schedule(columns, "gpipe") | ("1f1b" not in context.schedules))
 
 
 def zero_stage_offered(context: Context, columns: Columns) -> Mask:
@@ -229,14 +239,26 @@ def zero_needs_replicas(context: Context, columns: Columns) -> Mask:
     )
 
 
+def replicas_are_shared_out(_: Context, columns: Columns) -> Mask:
+    """Replicating every shard is no sharding: that is ZeRO 0."""
+    replicas = columns["dp_replicate"]
+    return np.asarray((replicas == 1) | (replicas < columns["dp"]) | (columns["zero_stage"] == 0))
+
+
 def offload_offered(context: Context, columns: Columns) -> Mask:
-    """The framework offers the offload; parameters need ZeRO 3, optimizers 1, activations pp=1."""
+    """The framework offers the offload; parameters need ZeRO stage 3, optimizer states 1."""
     offered = np.array([code in context.traits.support.offload for code in OFFLOAD_CODES])
     legal = offered[columns["offload"].astype(int)]
     stage = columns["zero_stage"]
     legal &= ~_code_has(columns, "parameters") | (stage >= 3)
-    legal &= ~_code_has(columns, "activations") | (columns["pp"] == 1)
     return np.asarray(legal & (~_code_has(columns, "optimizer") | (stage >= 1)))
+
+
+def offload_percent_offered(context: Context, columns: Columns) -> Mask:
+    """A part of the optimizer's states is offloaded only where the framework can."""
+    percent, stages = columns["offload_percent"], context.traits.support.partial_offload_zero_stages
+    partly = _code_has(columns, "optimizer") & np.isin(columns["zero_stage"], stages)
+    return np.asarray((percent == 100) | (partly & (percent > 0) & (percent < 100)))
 
 
 def offload_has_room(context: Context, columns: Columns) -> Mask:
@@ -346,28 +368,32 @@ RULES: tuple[Rule, ...] = (
     _rule(tp_divides_ffn, "tp", allowed=_widths),
     _rule(tp_within_scale_up_domain, "tp", only_prunes=True),
     _rule(cp_supported, "cp"),
-    _rule(sequence_divisible, "tp", "cp"),
     _rule(pp_supported, "pp"),
     _rule(pp_at_most_layers, "pp", allowed=_layers),
+    _rule(schedule_offered, "schedule", allowed=_schedules),
+    _rule(schedule_needs_stages, "pp", "schedule"),
+    _rule(schedule_pays, "schedule", only_prunes=True),
+    _rule(vpp_supported, "vpp"),
+    _rule(schedule_fits_chunks, "schedule", "vpp"),
+    _rule(layers_fill_chunks, "pp", "schedule", "vpp", allowed=_layers),
     _rule(batch_divisible, "dp", allowed=_batch),
     _rule(within_cluster, "tp", "cp", "pp", "dp", allowed=_gpus),
     _rule(whole_nodes, "tp", "cp", "pp", "dp", only_prunes=True),
     _rule(ep_supported, "ep"),
     _rule(ep_divides_experts, "dp", "ep", allowed=_experts),
-    _rule(replicas_divide_dp, "dp", "ep", "dp_replicate"),
-    _rule(hybrid_sharding_offered, "zero_stage", "dp_replicate"),
     _rule(micro_batch_divisible, "dp", "micro_batch", allowed=_batch),
-    _rule(vpp_supported, "vpp"),
-    _rule(vpp_divides_layers, "pp", "schedule", "vpp", allowed=_layers),
     _rule(vpp_micro_batches, "pp", "schedule", "vpp", "dp", "micro_batch"),
-    _rule(schedule_offered, "schedule", allowed=_schedules),
-    _rule(schedule_needs_stages, "pp", "schedule"),
-    _rule(schedule_fits_chunks, "schedule", "vpp"),
     _rule(schedule_fills, "pp", "dp", "micro_batch", "schedule"),
+    _rule(sequence_parallel_offered, "tp", "sequence_parallel"),
+    _rule(sequence_divisible, "tp", "cp", "sequence_parallel"),
+    _rule(replicas_divide_dp, "dp", "ep", "dp_replicate"),
     _rule(zero_stage_offered, "pp", "zero_stage", allowed=_zero_stages),
     _rule(optimizer_runs_under_zero, "zero_stage", allowed=_optimizer),
+    _rule(hybrid_sharding_offered, "zero_stage", "dp_replicate"),
+    _rule(replicas_are_shared_out, "dp", "zero_stage", "dp_replicate", only_prunes=True),
     _rule(zero_needs_replicas, "zero_stage", "dp", "cp", "pp", "offload", only_prunes=True),
     _rule(offload_offered, "zero_stage", "pp", "offload", allowed=_offloads),
+    _rule(offload_percent_offered, "zero_stage", "offload", "offload_percent"),
     _rule(offload_has_room, "offload"),
     _rule(placement_offered, "pp", "ep", "cp", "placement", allowed=_placements),
     _rule(placement_matters, "tp", "cp", "dp", "pp", "placement", only_prunes=True),

@@ -1,15 +1,15 @@
-"""The search as a whole: enumerate, screen, rank, and report how it went."""
+"""The search as a whole: enumerate, bound, rank, and report how it went."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from planner.cost.context import Context
-from planner.search.candidates import Candidates, screen
-from planner.search.rank import Ranked, frontier, top_k
-from planner.search.space import enumerate_space
+from planner.search.candidates import Candidates, candidates_of
+from planner.search.goals import FASTEST_ON_MOST, Goal, best_of
+from planner.search.narrow import Narrowing
+from planner.search.rank import Best, Ranked, frontier
+from planner.search.space import EVERYTHING, Enumeration
 from planner.spec.strategy import (
     OFFLOAD_CODES,
     PLACEMENT_NAMES,
@@ -33,23 +33,48 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """Best plans for one GPU count, the frontier over all, and the search's own figures."""
+    """Best plans under a goal, the frontier over GPU counts, and the search's own figures."""
 
     num_gpus: int
-    """Largest usable GPU count: every plan of ``plans`` uses it."""
+    """GPUs of the best plan: without another goal the most that can be used, as of all plans."""
     plans: tuple[Found, ...]
     frontier: tuple[Found, ...]
+    """Fastest plan of every number of GPUs that beats all smaller ones by the gain asked for."""
     num_configurations: int
-    num_legal: int
+    """Looked at: shapes, their strategies, branches that a rule dropped."""
+    num_shapes: int
+    """Legal ones."""
+    num_priced: int
+    """Legal strategies whose time and memory were computed; bounds set the others aside."""
     num_fitting: int
+    """Of them, those that can fit."""
     num_solved: int
+    bound_s: float = float("inf")
+    """No strategy that was not looked at to the end can be faster, on ``num_gpus``; in the units
+    of the best plan where the goal weighs GPUs."""
     dropped: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+    is_complete: bool = True
+    """No limit of time or work struck."""
 
     @property
     def proved_optimal(self) -> bool:
         """True when every returned plan was proved best under the model."""
-        return all(found.is_optimal for found in (*self.plans, *self.frontier))
+        found = (*self.plans, *self.frontier)
+        return self.is_complete and all(plan.is_optimal for plan in found)
+
+    @property
+    def gap(self) -> float:
+        """By how much the best plan may be off the optimum at most, as a fraction of its time.
+
+        1 where a limit struck before any plan was found.
+        """
+        if self.proved_optimal:
+            return 0.0
+        if not self.plans:
+            return 1.0
+        best = self.plans[0].iteration_s
+        return max(0.0, 1.0 - min(self.bound_s, best) / best)
 
 
 def to_strategy(columns: StrategyColumns, ranked: Ranked) -> Strategy:
@@ -59,6 +84,7 @@ def to_strategy(columns: StrategyColumns, ranked: Ranked) -> Strategy:
         return int(getattr(columns, name)[ranked.row])
 
     split = ranked.split
+    selective, full, offloaded = (tuple(int(n) for n in counts) for counts in split.counts)
     return Strategy(
         dp=at("dp"),
         dp_replicate=at("dp_replicate"),
@@ -72,11 +98,14 @@ def to_strategy(columns: StrategyColumns, ranked: Ranked) -> Strategy:
         num_micro_batches=at("num_micro_batches"),
         sequence_parallel=bool(at("sequence_parallel")),
         offload=OFFLOAD_CODES[at("offload")],
+        offload_percent=at("offload_percent"),
         placement=PLACEMENT_NAMES[at("placement")],
         schedule=SCHEDULES[at("schedule")],
         layers_per_stage=tuple(int(n) for n in split.layers),
-        selective_layers_per_stage=tuple(int(n) for n in split.selective),
-        recompute_layers_per_stage=tuple(int(n) for n in split.full),
+        selective_layers_per_stage=selective,
+        recompute_layers_per_stage=full,
+        offloaded_layers_per_stage=offloaded if any(offloaded) else (),
+        recompute_modules=split.modules if any(selective) else None,
     )
 
 
@@ -84,66 +113,59 @@ def search(
     context: Context,
     *,
     top: int = 5,
-    fixed: dict[str, list[int]] | None = None,
+    narrowing: Narrowing = EVERYTHING,
     with_frontier: bool = True,
+    frontier_gain: float = 0.0,
     uses_all: bool = False,
+    time_limit_s: float | None = None,
+    goal: Goal = FASTEST_ON_MOST,
     progress: Progress = lambda _message, _fraction: None,
 ) -> SearchResult:
-    """Find the ``top`` fastest plans on the most GPUs that can be used, and the frontier.
+    """Find the ``top`` best plans under a goal, and the frontier of all plans, limits or not.
 
-    Exact under the model: a strategy is set aside only by a rule, because no split of it can
-    fit, or because its lower bound is no better than a plan already found. ``uses_all`` asks
-    only for layouts of the whole cluster.
+    Without a goal the best are the fastest on the most GPUs that can be used. Exact under the
+    model: a strategy is set aside only by a rule, because no split of it can fit, or because its
+    lower bound is no better than a plan already found. ``uses_all`` asks only for layouts of the
+    whole cluster; with ``top`` 0 there is only the frontier, of GPU counts that gain at least
+    ``frontier_gain`` on all smaller ones.
     """
     started = time.perf_counter()
-    progress("enumerating strategies", 0.0)
-    space = enumerate_space(context, fixed, uses_all=uses_all)
-    screening = f"screening {len(space.strategy):,} legal strategies"
-    can_fit, lower = screen(
-        context, space.strategy, lambda done: progress(screening, 0.1 + 0.5 * done)
-    )
-    rows = np.flatnonzero(can_fit)
-    candidates = Candidates(
-        context=context, strategy=space.strategy.take(rows), lower_s=lower[rows]
-    )
-    progress(f"solving the best of {len(rows):,} that can fit", 0.6)
-    gpus = candidates.strategy.num_gpus
-    best, num_gpus = _best_on_most_gpus(candidates, top)
-    progress("tracing the frontier over GPU counts", 0.75)
-    line = frontier(candidates) if with_frontier else []
-    dropped = dict(space.dropped)
-    num_too_big = int(len(can_fit) - np.count_nonzero(can_fit))
+    deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
+    progress("enumerating shapes", 0.0)
+    enumeration = Enumeration(context=context, narrowing=narrowing, uses_all=uses_all)
+    candidates, num_shapes = candidates_of(enumeration, deadline=deadline)
+    progress(f"searching {num_shapes:,} legal shapes", 0.2)
+    best = best_of(candidates, goal, top) if top else Best(ranked=(), bound_s=float("inf"))
+    progress("tracing the frontier over GPU counts", 0.5)
+    line = frontier(candidates, frontier_gain) if with_frontier else []
+    dropped = dict(enumeration.dropped)
+    num_too_big = num_shapes - len(candidates.shape_lower_s)
     if num_too_big:
         dropped["fits_in_memory"] = num_too_big
     return SearchResult(
-        num_gpus=num_gpus if len(gpus) else 0,
+        num_gpus=int(candidates.strategy.num_gpus[best.ranked[0].row]) if best.ranked else 0,
         plans=_found(candidates, best),
-        frontier=_found(candidates, line),
-        num_configurations=space.num_configurations,
-        num_legal=len(space.strategy),
-        num_fitting=len(rows),
+        frontier=tuple(found for one in line for found in _found(candidates, one)),
+        num_configurations=num_shapes
+        + candidates.num_configurations
+        + sum(enumeration.dropped.values()),
+        num_shapes=num_shapes,
+        num_priced=candidates.num_priced,
+        num_fitting=candidates.num_fitting,
         num_solved=candidates.num_solved,
+        bound_s=best.bound_s,
         dropped=dropped,
         seconds=time.perf_counter() - started,
+        is_complete=not (candidates.is_late or candidates.is_unsure),
     )
 
 
-def _best_on_most_gpus(candidates: Candidates, top: int) -> tuple[list[Ranked], int]:
-    """Top plans on the largest GPU count for which at least one split exists."""
-    gpus = candidates.strategy.num_gpus
-    for count in sorted(set(gpus.tolist()), reverse=True):
-        best = top_k(candidates, np.flatnonzero(gpus == count), top)
-        if best:
-            return best, int(count)
-    return [], 0
-
-
-def _found(candidates: Candidates, ranked: list[Ranked]) -> tuple[Found, ...]:
+def _found(candidates: Candidates, best: Best) -> tuple[Found, ...]:
     return tuple(
         Found(
             strategy=to_strategy(candidates.strategy, one),
             iteration_s=one.split.iteration_s,
             is_optimal=one.split.is_optimal,
         )
-        for one in ranked
+        for one in best.ranked
     )

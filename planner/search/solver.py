@@ -1,34 +1,31 @@
-"""The stage problem in CP-SAT: layers per stage, and layers per policy on every stage.
+"""The stage problem: how many layers each stage holds, and which of them are under a policy.
 
-For one strategy, choose integers n_i (layers), c_i (selectively recomputed) and f_i (recomputed
-in full) with Σ n_i = L, c_i + f_i <= n_i, every stage within HBM and host memory, and least
-``m v max_i T_i + max(Σ_i T_i - max_i T_i - filled, 0) + v max_i tail_i`` (the makespan times v,
-plus the tail).
+What a stage takes for n layers under its best policies is tabulated first
+(planner.search.stage_table). Layers are then dealt out by CP-SAT: booleans x_in (stage i holds n
+layers) with one n per stage and Σ n x_in = L, least
+``m v max_i T_i + max(Σ_i T_i - max_i T_i - filled, 0) + v max_i tail_i``, the makespan times v plus
+the tail.
 
 Integers are made here and nowhere else: times in units of 2**-16 of a layer's time, rounded to
-nearest (relative error below 1e-5 per stage); memory in bytes, usage rounded up and limits
-down.
+nearest (relative error below 1e-5 per stage). Memory is decided in the table, to the byte.
 """
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from ortools.sat.python import cp_model
 
-from planner.cost.stage import (
-    StageModel,
-    all_stages,
-    fixed_time_s,
-    in_flight_matrix,
-    iteration_s,
-)
-from planner.search.bounds import Limits, leading_relief_bytes, stage_limits
-from planner.search.interleaving import interleaved_layers
+from planner.cost.stage import StageModel, iteration_s
+from planner.search.bounds import UNLIMITED_S, Limits, least_work_s, slowest_limit_s
+from planner.search.deal import Pipeline, deal
+from planner.search.interleaving import fits_chunks, has_equal_chunks, tallest
+from planner.search.stage_table import StageTable, stage_table
 from planner.units import Array
 
 TIME_STEPS_PER_LAYER = 2**16
 SEED = 0
+CLOSED = 1e-9
+"""Relative distance of a split from its bound at which it is optimal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,200 +33,178 @@ class Split:
     """Layers and policies per stage, with the iteration time they give."""
 
     layers: Array
-    selective: Array
-    full: Array
+    counts: Array
+    """Layers under each policy, K x P."""
     iteration_s: float
     is_optimal: bool
+    modules: tuple[str, ...] | None = None
+    """What selective layers recompute; None: what the traits select."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Variables:
-    layers: list[cp_model.IntVar]
-    selective: list[cp_model.IntVar]
-    full: list[cp_model.IntVar]
-    any_selective: list[cp_model.IntVar]
-    any_full: list[cp_model.IntVar]
+class Effort:
+    """How long CP-SAT may work on one stage problem."""
 
-
-def _variables(
-    problem: cp_model.CpModel, model: StageModel, num_stages: int, num_layers: int
-) -> _Variables:
-    high = num_layers - num_stages + 1
-    bounds = [(1, high)] * num_stages
-    if int(model.strategy.vpp[0]) > 1:
-        fixed = interleaved_layers(num_layers, num_stages, model.strategy.vpp)[0]
-        bounds = [(int(number), int(number)) for number in fixed]
-    has_selective = bool(model.saved_bytes[0] > model.selective_saved_bytes[0])
-    most_selective = high if has_selective else 0
-    layers = [problem.new_int_var(*bounds[i], f"n{i}") for i in range(num_stages)]
-    selective = [problem.new_int_var(0, most_selective, f"c{i}") for i in range(num_stages)]
-    full = [problem.new_int_var(0, high, f"f{i}") for i in range(num_stages)]
-    any_selective = [problem.new_bool_var(f"s{i}") for i in range(num_stages)]
-    any_full = [problem.new_bool_var(f"r{i}") for i in range(num_stages)]
-    problem.add(sum(layers) == num_layers)
-    for i in range(num_stages):
-        problem.add(selective[i] + full[i] <= layers[i])
-        problem.add(selective[i] <= high * any_selective[i])
-        problem.add(full[i] <= high * any_full[i])
-    return _Variables(
-        layers=layers,
-        selective=selective,
-        full=full,
-        any_selective=any_selective,
-        any_full=any_full,
-    )
-
-
-def _add_memory(
-    problem: cp_model.CpModel, model: StageModel, limits: Limits, variables: _Variables
-) -> None:
-    flight = in_flight_matrix(model, all_stages(len(variables.layers)))[0]
-    for i, layers in enumerate(variables.layers):
-        per_layer = limits.layer_bytes[0, i]
-        by_selective = flight[i] * (model.saved_bytes[0] - model.selective_saved_bytes[0])
-        by_full = flight[i] * (model.saved_bytes[0] - model.full_saved_bytes[0])
-        used = (
-            math.ceil(per_layer) * layers
-            - math.floor(by_selective) * variables.selective[i]
-            - math.floor(by_full) * variables.full[i]
-        )
-        if i == 0 and model.num_leading:
-            used = used + _leading_bytes(problem, model, float(flight[0]), variables)
-        room = limits.room_bytes[0, i]
-        for less_room, is_used in (
-            (limits.selective_room_bytes[0, i], variables.any_selective[i]),
-            (limits.full_room_bytes[0, i], variables.any_full[i]),
-        ):
-            workspace = math.ceil(max(room - less_room, 0.0))
-            problem.add(used + workspace * is_used <= math.floor(room))
-        if np.isfinite(limits.max_host_layers[0, i]):
-            problem.add(layers <= math.floor(limits.max_host_layers[0, i] + 1e-9))
-
-
-def _leading_bytes(
-    problem: cp_model.CpModel, model: StageModel, flight: float, variables: _Variables
-) -> cp_model.LinearExpr:
-    """Bytes by which the first stage's leading layers differ, by policy, less the bound's relief.
-
-    Requires all leading layers on the first stage.
-    """
-    leading = model.num_leading
-    problem.add(variables.layers[0] >= leading)
-    by_full = problem.new_int_var(0, leading, "leading_full")
-    by_selective = problem.new_int_var(0, leading, "leading_selective")
-    problem.add_min_equality(by_full, [variables.full[0], leading])
-    problem.add_min_equality(by_selective, [variables.selective[0], leading - by_full])
-    kept = math.ceil(flight * model.lead_saved_bytes[0])
-    selective = math.ceil(flight * model.lead_selective_saved_bytes[0])
-    relief = math.ceil(flight * leading_relief_bytes(model)[0])
-    total: cp_model.LinearExpr = (
-        kept * (leading - by_full - by_selective) + selective * by_selective + relief
-    )
-    return total
-
-
-def _add_objective(problem: cp_model.CpModel, model: StageModel, variables: _Variables) -> None:
-    num_stages = len(variables.layers)
-    step_s = float(model.layer_s[0]) / TIME_STEPS_PER_LAYER
-    fixed = fixed_time_s(model, all_stages(num_stages))[0]
-
-    def steps(seconds: float) -> int:
-        return round(seconds / step_s)
-
-    times = [
-        TIME_STEPS_PER_LAYER * variables.layers[i]
-        + steps(model.selective_s[0]) * variables.selective[i]
-        + steps(model.full_s[0]) * variables.full[i]
-        + steps(fixed[i])
-        for i in range(num_stages)
-    ]
-    horizon = (
-        2
-        * steps(
-            float(
-                (model.layer_s[0] + model.full_s[0])
-                * sum(v.proto.domain[1] for v in variables.layers)
-            )
-            + float(fixed.sum())
-        )
-        + 2
-    )
-    slowest = problem.new_int_var(0, horizon, "slowest")
-    for time in times:
-        problem.add(slowest >= time)
-    tail_limit = 2 + steps(
-        float(
-            np.abs(model.tail_layer_s[:, 0]).max() * variables.layers[0].proto.domain[1] * 2
-            + np.abs(model.tail_first_s[:, 0]).max()
-            + np.abs(model.tail_last_s[:, 0]).max()
-        )
-    )
-    tail = problem.new_int_var(0, max(tail_limit, 2), "tail")
-    for piece in range(2):
-        for i in range(num_stages):
-            constant = (i == 0) * model.tail_first_s[piece, 0]
-            constant += (i == int(model.strategy.head_stage[0])) * model.tail_last_s[piece, 0]
-            problem.add(
-                tail >= steps(model.tail_layer_s[piece, 0]) * variables.layers[i] + steps(constant)
-            )
-    m, v = int(model.strategy.num_micro_batches[0]), int(model.strategy.vpp[0])
-    filled = steps(float(model.bubble_filled_s[0]))
-    bubble = sum(times) - slowest
-    if filled:
-        bubble = problem.new_int_var(0, num_stages * horizon, "bubble")
-        problem.add(bubble >= sum(times) - slowest - filled)
-    problem.minimize(m * v * slowest + bubble + v * tail)
-
-
-def _hint(problem: cp_model.CpModel, variables: _Variables, hint: Split) -> None:
-    for i in range(len(variables.layers)):
-        problem.add_hint(variables.layers[i], int(hint.layers[i]))
-        problem.add_hint(variables.selective[i], int(hint.selective[i]))
-        problem.add_hint(variables.full[i], int(hint.full[i]))
+    deterministic_limit: float = 30.0
+    """In the solver's own units of work, so that any machine gives the same answer."""
+    seconds: float | None = None
 
 
 def solve_split(
     model: StageModel,
     num_layers: int,
     *,
-    hint: Split | None = None,
-    deterministic_limit: float = 30.0,
+    below_s: float = np.inf,
+    effort: Effort | None = None,
+    limits: Limits | None = None,
 ) -> Split | None:
-    """Return the optimal split of the one strategy in ``model``, or None when nothing fits.
+    """Return the optimal split of the one strategy in ``model`` that takes at most ``below_s``.
 
-    Deterministic: one worker, fixed seed, a limit in the solver's own units of work rather than
-    seconds. ``is_optimal`` is False when the limit struck first.
+    None when it is proved that none does. Deterministic unless ``effort`` limits seconds: one
+    worker, fixed seed. ``is_optimal`` is False when a limit struck first; the best split seen by
+    then may take longer than ``below_s``, for ever where none was.
     """
     assert len(model) == 1
-    num_stages = int(model.strategy.pp[0])
+    longest_s = UNLIMITED_S
+    if np.isfinite(below_s):
+        longest_s = float(slowest_limit_s(model, num_layers, np.array([below_s]))[0])
+    table = stage_table(model, num_layers, longest_s, limits)
+    return solve_table(model, table, num_layers, below_s=below_s, effort=effort)
+
+
+def solve_table(
+    model: StageModel,
+    table: StageTable,
+    num_layers: int,
+    *,
+    below_s: float = np.inf,
+    effort: Effort | None = None,
+) -> Split | None:
+    """The same where what a stage takes for its layers is tabulated already."""
+    work_s, rest_s = float(least_work_s(model, num_layers)[0]), float(model.constant_s[0])
+    dealt = deal(table, num_layers, _pipeline(model), work_s, below_s - rest_s)
+    if dealt is None:
+        return None
+    first = _split(model, table, dealt.columns)
+    is_legal = bool(fits_chunks(first.layers[None], model.strategy.vpp)[0])
+    if dealt.is_optimal and is_legal:
+        return _optimal(first) if first.iteration_s <= below_s else None
+    columns, is_optimal = _solve(model, table, num_layers, effort or Effort())
+    found = [first] if is_legal else []
+    if columns is not None:
+        found.append(_split(model, table, columns))
+    if not is_optimal:
+        return min(found, key=lambda one: one.iteration_s, default=_unknown(first))
+    split = min(found, key=lambda one: one.iteration_s, default=None)
+    return None if split is None or split.iteration_s > below_s else _optimal(split)
+
+
+def _pipeline(model: StageModel) -> Pipeline:
+    return Pipeline(
+        num_micro_batches=float(model.strategy.num_micro_batches[0]),
+        vpp=float(model.strategy.vpp[0]),
+        filled_s=float(model.bubble_filled_s[0]),
+    )
+
+
+def _optimal(split: Split) -> Split:
+    return replace(split, is_optimal=True)
+
+
+def _unknown(split: Split) -> Split:
+    """In place of a split: none was found, but there may be one."""
+    return replace(split, iteration_s=np.inf)
+
+
+def _split(model: StageModel, table: StageTable, columns: Array) -> Split:
+    stages = np.arange(len(columns))
+    layers, counts = table.layers[columns], table.counts[:, stages, columns]
+    seconds = iteration_s(model, layers[None], counts[:, None, :])
+    return Split(layers=layers, counts=counts, iteration_s=float(seconds[0]), is_optimal=False)
+
+
+def _solve(
+    model: StageModel, table: StageTable, num_layers: int, effort: Effort
+) -> tuple[Array | None, bool]:
+    """Columns of the table by CP-SAT, and whether that is proved; (None, True): infeasible."""
     problem = cp_model.CpModel()
-    variables = _variables(problem, model, num_stages, num_layers)
-    limits = stage_limits(model, num_stages)
-    _add_memory(problem, model, limits, variables)
-    _add_objective(problem, model, variables)
-    if hint is not None:
-        _hint(problem, variables, hint)
+    chosen = _choices(problem, table, num_layers)
+    if int(model.strategy.vpp[0]) > 1:
+        _add_chunks(problem, model, table, num_layers, chosen)
+    _add_objective(problem, model, table, chosen)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = SEED
-    solver.parameters.max_deterministic_time = deterministic_limit
+    solver.parameters.max_deterministic_time = effort.deterministic_limit
+    if effort.seconds is not None:
+        solver.parameters.max_time_in_seconds = max(effort.seconds, 0.0)
     solver.parameters.catch_sigint_signal = False
     status = solver.solve(problem)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return None
+        return None, status == cp_model.INFEASIBLE
+    columns = [next(c for c, x in stage.items() if solver.value(x)) for stage in chosen]
+    return np.array(columns), status == cp_model.OPTIMAL
 
-    def read(values: list[cp_model.IntVar]) -> Array:
-        return np.array([[float(solver.value(value)) for value in values]])
 
-    layers, selective, full = (
-        read(variables.layers),
-        read(variables.selective),
-        read(variables.full),
-    )
-    return Split(
-        layers=layers[0],
-        selective=selective[0],
-        full=full[0],
-        iteration_s=float(iteration_s(model, layers, selective, full)[0]),
-        is_optimal=status == cp_model.OPTIMAL,
-    )
+Choices = list[dict[int, cp_model.IntVar]]
+
+
+def _choices(problem: cp_model.CpModel, table: StageTable, num_layers: int) -> Choices:
+    """One boolean per stage and possible number of layers."""
+    chosen: Choices = []
+    for stage, seconds in enumerate(table.seconds):
+        columns = np.flatnonzero(np.isfinite(seconds)).tolist()
+        chosen.append({c: problem.new_bool_var(f"x{stage}_{c}") for c in columns})
+        problem.add_exactly_one(chosen[-1].values())
+    layers = [_layers(table, stage) for stage in chosen]
+    problem.add(cp_model.LinearExpr.sum(layers) == num_layers)
+    return chosen
+
+
+def _layers(table: StageTable, stage: dict[int, cp_model.IntVar]) -> cp_model.LinearExpr:
+    """Layers of a stage."""
+    numbers = [int(table.layers[column]) for column in stage]
+    return cp_model.LinearExpr.weighted_sum(list(stage.values()), numbers)
+
+
+def _add_chunks(
+    problem: cp_model.CpModel,
+    model: StageModel,
+    table: StageTable,
+    num_layers: int,
+    chosen: Choices,
+) -> None:
+    """One stage at least has full chunks; what else fits_chunks asks is in the table's range."""
+    if bool(has_equal_chunks(model.strategy, uneven_stages=model.uneven_stages)[0]):
+        return
+    full = tallest(num_layers, model.strategy.pp, model.strategy.vpp)[0]
+    column = np.flatnonzero(table.layers == full).tolist()
+    problem.add_bool_or([stage[c] for stage in chosen for c in column if c in stage])
+
+
+def _add_objective(
+    problem: cp_model.CpModel, model: StageModel, table: StageTable, chosen: Choices
+) -> None:
+    step_s = float(model.layer_s[0]) / TIME_STEPS_PER_LAYER
+    m, v = int(model.strategy.num_micro_batches[0]), int(model.strategy.vpp[0])
+    times: list[cp_model.LinearExpr] = []
+    tails: list[cp_model.LinearExpr] = []
+    finite = np.isfinite(table.seconds)
+    in_steps = np.rint(np.where(finite, table.seconds, 0.0) / step_s).astype(int)
+    tail_steps = np.rint(np.maximum(table.tail_s, 0.0) / step_s).astype(int)
+    for i, stage in enumerate(chosen):
+        columns, variables = list(stage), list(stage.values())
+        times.append(cp_model.LinearExpr.weighted_sum(variables, in_steps[i, columns].tolist()))
+        tails.append(cp_model.LinearExpr.weighted_sum(variables, tail_steps[i, columns].tolist()))
+    slowest = problem.new_int_var(0, int(in_steps.max()), "slowest")
+    tail = problem.new_int_var(0, int(tail_steps.max()), "tail")
+    for time, one in zip(times, tails, strict=True):
+        problem.add(slowest >= time)
+        problem.add(tail >= one)
+    filled = round(float(model.bubble_filled_s[0]) / step_s)
+    work = cp_model.LinearExpr.sum(times)
+    bubble = work - slowest
+    if filled:
+        bubble = problem.new_int_var(0, int(in_steps.max(axis=1).sum()), "bubble")
+        problem.add(bubble >= work - slowest - filled)
+    problem.minimize(m * v * slowest + bubble + v * tail)

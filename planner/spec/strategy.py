@@ -12,8 +12,10 @@ OFFLOAD_CODES = (
     "optimizer+parameters:host",
     "optimizer:nvme",
     "optimizer+parameters:nvme",
-    "activations:host",
 )
+POLICIES = ("selective", "full", "offloaded")
+"""What may happen to a layer's saved activations: the cheap, large ones recomputed, all of them
+recomputed, or all sent to the host until its backward."""
 PLACEMENTS = (("tp", "cp", "ep", "dp", "pp"), ("tp", "cp", "ep", "pp", "dp"))
 """Orders in which the axes are placed on the cluster, innermost first."""
 PLACEMENT_NAMES = tuple("-".join(order) for order in PLACEMENTS)
@@ -46,6 +48,8 @@ class StrategyColumns:
     sequence_parallel: Array
     offload: Array
     """Index into OFFLOAD_CODES."""
+    offload_percent: Array
+    """Of the optimizer's states, where they are offloaded, how many."""
     placement: Array
     """Index into PLACEMENTS."""
     schedule: Array
@@ -105,6 +109,22 @@ class Strategy:
     """Axes from the innermost network level outwards."""
     schedule: str = "1f1b"
     """Of the pipeline, one of SCHEDULES."""
+    offload_percent: int = 100
+    """Of the optimizer's states, where they are offloaded, how many."""
+    offloaded_layers_per_stage: tuple[int, ...] = ()
+    """Layers of each stage whose saved activations go to the host; empty: none."""
+    recompute_modules: tuple[str, ...] | None = None
+    """What selective layers recompute; None: what the framework's profile selects."""
+
+    @property
+    def policy_counts(self) -> tuple[tuple[int, ...], ...]:
+        """Layers of each stage under each of POLICIES."""
+        none = (0,) * len(self.layers_per_stage)
+        return (
+            self.selective_layers_per_stage,
+            self.recompute_layers_per_stage,
+            self.offloaded_layers_per_stage or none,
+        )
 
     @property
     def head_stage(self) -> int:
@@ -135,6 +155,11 @@ class Strategy:
         ]
         return " + ".join(parts)
 
+    @property
+    def selects(self) -> str:
+        """Modules that selective layers recompute, where they are named."""
+        return ", ".join(self.recompute_modules or ())
+
     def columns(self) -> StrategyColumns:
         """Return this layout as columns of length one."""
 
@@ -154,6 +179,7 @@ class Strategy:
             num_micro_batches=one(self.num_micro_batches),
             sequence_parallel=one(int(self.sequence_parallel)),
             offload=one(OFFLOAD_CODES.index(self.offload)),
+            offload_percent=one(self.offload_percent),
             placement=one(PLACEMENT_NAMES.index(self.placement)),
             schedule=one(SCHEDULES.index(self.schedule)),
         )

@@ -224,6 +224,14 @@ class SupportTraits:
     hybrid_sharding: bool
     """States can be sharded inside groups that are replicated over the rest of dp."""
     offload: tuple[str, ...]
+    offload_percents: tuple[int, ...]
+    """How many percent of the optimizer's states can be offloaded; those a search tries."""
+    partial_offload_zero_stages: tuple[int, ...]
+    """ZeRO stages under which only a part of them can be."""
+    activation_offload: Literal["no", "without pipelining", "yes"]
+    """Saved activations of chosen layers can live in host memory until their backward."""
+    sequence_parallel_required: bool
+    """Tensor parallelism always splits norms and residuals too."""
     uneven_stages: bool
     vocab_padding: int
     """Vocabulary is padded to a multiple of this times tp (1: no padding)."""

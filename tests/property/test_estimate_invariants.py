@@ -15,15 +15,24 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.even import even_estimate
 from planner.cost.kernels import sustained_flops_per_s
-from planner.cost.memory import offloads, shard_degree, state_bytes
-from planner.cost.stage import StageModel, fits, iteration_s, stage_peak_bytes
+from planner.cost.memory import shard_degree, state_bytes
+from planner.cost.stage import (
+    FULL,
+    OFFLOADED,
+    SELECTIVE,
+    PolicyCosts,
+    StageModel,
+    fits,
+    iteration_s,
+    stage_peak_bytes,
+)
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
 from planner.search.rank import Ranked
 from planner.search.search import to_strategy
 from planner.search.solver import Split
 from planner.search.space import enumerate_space
-from planner.spec.strategy import Strategy, StrategyColumns
+from planner.spec.strategy import POLICIES, Strategy, StrategyColumns
 
 SITUATIONS: tuple[dict[str, object], ...] = (
     {"model": "llama3-8b", "framework": "torchtitan", "seq_len": 8192, "global_batch": 32},
@@ -76,7 +85,8 @@ def strategy_for(pick: Pick, context_of: Contexts) -> Strategy:
         layers = np.diff([0, *cuts, num_layers])
     full = np.array([random.integers(n + 1) for n in layers]) * random.integers(2)
     selective = np.array([random.integers(n + 1) for n in layers - full]) * random.integers(2)
-    split = Split(layers=layers, selective=selective, full=full, iteration_s=0.0, is_optimal=False)
+    counts = np.stack([selective, full, np.zeros_like(full)])
+    split = Split(layers=layers, counts=counts, iteration_s=0.0, is_optimal=False)
     return to_strategy(columns, Ranked(row=row, split=split))
 
 
@@ -86,11 +96,8 @@ def row_of(values: tuple[int, ...]) -> np.ndarray:
 
 def time_and_peak(context: Context, strategy: Strategy) -> tuple[float, np.ndarray]:
     model = stage_model(context, strategy.columns())
-    args = (
-        row_of(strategy.layers_per_stage),
-        row_of(strategy.selective_layers_per_stage),
-        row_of(strategy.recompute_layers_per_stage),
-    )
+    counts = np.array(strategy.policy_counts, dtype=float)[:, None, :]
+    args = (row_of(strategy.layers_per_stage), counts)
     return float(iteration_s(model, *args)[0]), stage_peak_bytes(model, *args)[0]
 
 
@@ -236,19 +243,22 @@ def test_the_even_estimate_equals_the_full_stage_matrices(pick: Pick, context_of
         fewest, larger = divmod(num_layers, int(columns.pp[row]))
         smaller = int(columns.pp[row]) - larger
         layers = np.array([[float(fewest)] * smaller + [fewest + 1.0] * larger])
-        one, none = model.take(np.array([position])), np.zeros_like(layers)
-        expected_s = iteration_s(one, layers, none, none)[0]
+        one = model.take(np.array([position]))
+        expected_s = iteration_s(one, layers)[0]
         assert even.iteration_s[position] == pytest.approx(expected_s, rel=1e-12)
-        peak = stage_peak_bytes(one, layers, none, none).max()
+        peak = stage_peak_bytes(one, layers).max()
         assert even.peak_bytes[position] == pytest.approx(peak, rel=1e-12)
         if abs(peak / one.usable_bytes - 1) > 1e-9:
-            assert even.fits[position] == fits(one, layers, none, none)[0]
+            assert even.fits[position] == fits(one, layers)[0]
 
 
 def assert_same(left: StageModel, right: StageModel) -> None:
     for field in fields(StageModel):
         one, other = getattr(left, field.name), getattr(right, field.name)
-        if not isinstance(one, StrategyColumns):
+        if isinstance(one, PolicyCosts):
+            for cost in fields(one):
+                assert np.array_equal(getattr(one, cost.name), getattr(other, cost.name))
+        elif not isinstance(one, StrategyColumns):
             assert np.array_equal(one, other), field.name
 
 
@@ -267,8 +277,11 @@ def test_every_coefficient_is_a_number_and_no_layer_is_free(
             if not field.name.startswith(("tail", "lead", "first_static", "first_host")):
                 assert (value >= 0).all(), field.name
     assert model.layer_s > 0
-    assert model.full_s > 0
-    if offloads(columns, "activations")[0]:
-        assert model.saved_bytes == model.selective_saved_bytes == model.full_saved_bytes == 0
-    else:
-        assert model.saved_bytes >= model.selective_saved_bytes > model.full_saved_bytes > 0
+    policies = model.policies
+    for value in (getattr(policies, field.name) for field in fields(policies)):
+        assert value.shape == (len(POLICIES), 1)
+        assert not np.isnan(value).any()
+    assert policies.added_s[FULL] > 0
+    assert (policies.added_s >= 0).all()
+    assert model.saved_bytes >= policies.saved_bytes[SELECTIVE] > policies.saved_bytes[FULL] > 0
+    assert policies.saved_bytes[OFFLOADED] in (0, model.saved_bytes[0])

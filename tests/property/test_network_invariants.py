@@ -98,6 +98,7 @@ def placed(draw: st.DrawFn) -> tuple[ClusterSpec, StrategyColumns, str]:
         zero_stage=0 * one,
         sequence_parallel=0 * one,
         offload=0 * one,
+        offload_percent=100 + 0 * one,
         placement=draw(st.integers(0, 1)) * one,
         schedule=0 * one,
         **dict.fromkeys(names, one),

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from planner.schedules import dualpipe, gpipe, interleaved, one_f_one_b, zero_bubble
 from planner.schedules.orders import device_orders, num_chunks
 from planner.schedules.simulate import ChunkTimes, Simulation, peak_in_flight, simulate
+from planner.search.interleaving import fits_chunks
 
 SECONDS = st.integers(1, 64).map(lambda n: n / 8.0)
 """Sums of these are exact in floating point."""
@@ -165,3 +166,48 @@ def test_1f1b_closed_form_bounds_unequal_stages_and_is_exact_for_a_slow_last_one
         row[-1] = max(row)
     simulated, closed = both()
     assert simulated == closed
+
+
+def interleaved_pipeline(data: st.DataObject, *, equal_chunks: bool) -> tuple[float, float]:
+    """A random pipeline that fits_chunks allows: simulated seconds and those of the closed form.
+
+    Embedding and head take at most what the layers would that the ends lack of the largest stage.
+    """
+    p, v = data.draw(st.integers(2, 8)), data.draw(st.integers(2, 4))
+    m, most = p * data.draw(st.integers(1, 5)), data.draw(st.integers(v, 4 * v))
+    most -= most % v if equal_chunks else 0
+    lacks = [data.draw(st.integers(0, -(-most // v)))]
+    lacks += [data.draw(st.integers(0, min(2, most - v))) for _ in range(p - 2)]
+    lacks += [data.draw(st.integers(0, most // v))]
+    layers = tuple(most - lack for lack in lacks)
+    assume(fits_chunks(np.array([layers], dtype=float), np.array([v]))[0])
+    work = np.array(interleaved.chunk_layers(layers, v), dtype=float)
+    work[0] += data.draw(st.floats(0.0, 1.0)) * (max(layers) - layers[0])
+    work[-1] += data.draw(st.floats(0.0, 1.0)) * (max(layers) - layers[-1])
+    forward = work * data.draw(st.sampled_from([0.5, 1 / 3, 0.25]))
+    times = ChunkTimes(
+        forward_s=forward.tolist(), backward_s=(work - forward).tolist(), weight_s=[0.0] * len(work)
+    )
+    stages = work.reshape(v, p).sum(axis=0)
+    closed = interleaved.makespan_s(stages.max(), stages.sum(), np.array(m), np.array(v))
+    return simulate(device_orders("1f1b", p, m, v), times).makespan_s, float(closed)
+
+
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(st.data())
+def test_uneven_stages_of_equal_chunks_take_at_most_a_tenth_longer_than_the_closed_form(
+    data: st.DataObject,
+) -> None:
+    """The largest stage's chunks are equal. Over 2,400 random ones: 20 % less to 7 % more."""
+    simulated, closed = interleaved_pipeline(data, equal_chunks=True)
+    assert 0.75 * closed < simulated < 1.1 * closed
+
+
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(st.data())
+def test_uneven_chunks_take_at_most_a_fifth_longer_than_the_closed_form(
+    data: st.DataObject,
+) -> None:
+    """The first chunks of the largest stage hold a layer more: 15 % less to 17 % more, 2 % mean."""
+    simulated, closed = interleaved_pipeline(data, equal_chunks=False)
+    assert 0.75 * closed < simulated < 1.2 * closed

@@ -1,279 +1,441 @@
-"""The search against brute force over every strategy, every split and every policy count.
+"""The search against brute force over every strategy, split, policy count and set of modules.
 
-Brute force uses only ``iteration_s`` and ``fits``; bounds, solver and ranking are what is tested.
+Brute force (brute_force.py) uses only ``iteration_s``, ``fits`` and ``fits_chunks``; bounds,
+tables, solver and ranking are what is tested.
 """
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cache
-from itertools import combinations, product
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import assume, event, given, settings
+from brute_force import CASES, KIND_CHOICES, Brute, Case, a_few_values, force
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from planner.cost.build import stage_model
 from planner.cost.context import Context
-from planner.cost.stage import StageModel, fits, iteration_s, stage_peak_bytes
-from planner.search.bounds import feasible, free_bound_s, refine
+from planner.cost.stage import StageModel, fits, iteration_s
+from planner.cost.subject import iteration_of, subject_of
+from planner.search import candidates, deal, solver
+from planner.search.bounds import Refined, feasible, free_bound_s, may_keep, refine
+from planner.search.candidates import Candidates, by_pipeline, candidates_of
+from planner.search.interleaving import fits_chunks
+from planner.search.legality import violations
+from planner.search.narrow import Narrowing, read_narrowing
 from planner.search.search import SearchResult, search
-from planner.search.solver import solve_split
-from planner.search.space import enumerate_space
-from planner.spec.cluster import ClusterSpec
+from planner.search.shapes import shape_bounds
+from planner.search.solver import Split, solve_split
+from planner.search.space import (
+    EVERYTHING,
+    SHAPE,
+    Enumeration,
+    enumerate_space,
+)
+from planner.search.stage_table import stage_table
 from planner.spec.model import ModelSpec
+from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
 
 TIME_TOLERANCE = 1e-4
-"""The solver rounds times to 2**-16 of a layer's."""
-MEMORY_SLACK_BYTES = 64.0
-"""It rounds bytes of at most 6 layers, 6 recomputed ones and 2 constants per stage."""
-GAIN = 0.01
-PROFILES = (
-    ("megatron", "current"),
-    ("megatron", "classic"),
-    ("deepspeed", "current"),
-    ("deepspeed", "megatron"),
-    ("torchtitan", "current"),
-    ("torchtitan", "eager"),
-    ("megatron", "zero-bubble"),
-)
-Splits = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""CP-SAT rounds times to 2**-16 of a layer's."""
+ROUNDING = 1e-9
+Contexts = Callable[..., Context]
+Models = Callable[..., ModelSpec]
 
 
-@cache
-def all_splits(num_layers: int, num_stages: int) -> Splits:
-    """Every (layers, selective, full) per stage, as three matrices."""
-    rows = []
-    for cuts in combinations(range(1, num_layers), num_stages - 1):
-        layers = np.diff([0, *cuts, num_layers]).tolist()
-        policies = [[(c, f) for c in range(n + 1) for f in range(n + 1 - c)] for n in layers]
-        rows += [(layers, *zip(*choice, strict=True)) for choice in product(*policies)]
-    layers, selective, full = (np.array(part, dtype=float) for part in zip(*rows, strict=True))
-    return layers, selective, full
+def assert_equal_times(found: list[float], expected: list[float]) -> None:
+    """No faster than brute force, and no slower than the solver's rounding."""
+    assert len(found) == len(expected)
+    for time_s, best_s in zip(found, expected, strict=True):
+        assert best_s * (1.0 - ROUNDING) <= time_s <= best_s * (1.0 + TIME_TOLERANCE)
 
 
-@dataclass(frozen=True)
-class Brute:
-    """The best time of every strategy, with the memory limit as it is and a little tighter."""
-
-    num_gpus: np.ndarray
-    exact_s: np.ndarray
-    strict_s: np.ndarray
-
-
-def best_by_force(model: StageModel, num_layers: int) -> float:
-    """Least iteration time of a model of one row, infinite where nothing fits."""
-    assert len(model) == 1
-    layers, selective, full = all_splits(num_layers, int(model.strategy.pp[0]))
-    vpp, pp = int(model.strategy.vpp[0]), int(model.strategy.pp[0])
-    if vpp > 1:  # equal chunks; the loss, then also the embedding, may stand in for a layer
-        missing = next(k for k in range(3) if (num_layers + k) % (pp * vpp) == 0)
-        whole = layers.copy()
-        whole[:, -1] += missing >= 1
-        whole[:, 0] += missing == 2
-        even = (whole == whole[:, :1]).all(axis=1)
-        layers, selective, full = layers[even], selective[even], full[even]
-    many = model.take(np.zeros(len(layers), dtype=int))
-    legal = fits(many, layers, selective, full)
-    return float(np.where(legal, iteration_s(many, layers, selective, full), np.inf).min())
-
-
-def force(context: Context) -> tuple[StageModel, Brute]:
-    model = stage_model(context, enumerate_space(context).strategy)
-    waste = MEMORY_SLACK_BYTES * (1.0 + model.fragmentation_fraction)
-    tight = replace(model, usable_bytes=model.usable_bytes - waste)
-    rows = [np.array([row]) for row in range(len(model))]
-    return model, Brute(
-        num_gpus=model.strategy.num_gpus,
-        exact_s=np.array([best_by_force(model.take(r), context.model.num_blocks) for r in rows]),
-        strict_s=np.array([best_by_force(tight.take(r), context.model.num_blocks) for r in rows]),
-    )
-
-
-@dataclass(frozen=True)
-class Case:
-    """A small model on 1-8 GPUs with a share of the memory that one GPU would need."""
-
-    num_layers: int
-    global_batch: int
-    seq_len: int
-    hidden_size: int
-    num_heads: int
-    vocab_size: int
-    num_gpus: int
-    framework: tuple[str, str]
-    tied: bool
-    memory_percent: int
-
-    def context(
-        self, context_of: Callable[..., Context], small_model: Callable[..., ModelSpec]
-    ) -> Context:
-        model = small_model(
-            num_layers=self.num_layers,
-            hidden_size=self.hidden_size,
-            num_heads=self.num_heads,
-            num_kv_heads=self.num_heads,
-            head_dim=self.hidden_size // self.num_heads,
-            ffn_size=4 * self.hidden_size,
-            vocab_size=self.vocab_size,
-            tied_embeddings=self.tied,
-        )
-        context = context_of(
-            model=model,
-            cluster=f"{self.num_gpus}xh100-sxm",
-            framework=self.framework[0],
-            profile=self.framework[1],
-            global_batch=self.global_batch,
-            seq_len=self.seq_len,
-        )
-        # Communicators of 200 MB would be all that matters to models this small.
-        overheads = replace(context.traits.overheads, communicator_bytes=1e6)
-        context = replace(context, traits=replace(context.traits, overheads=overheads))
-        context = replace(context, schedules=context.traits.support.schedules)
-        return replace(context, cluster=scarce(context, self.memory_percent / 100))
-
-
-CASES = st.builds(
-    Case,
-    num_layers=st.sampled_from([6, 5, 4, 3, 2]),
-    global_batch=st.sampled_from([2, 4, 6]),
-    seq_len=st.sampled_from([256, 1024]),
-    hidden_size=st.sampled_from([256, 512, 1024]),
-    num_heads=st.sampled_from([2, 4, 8]),
-    vocab_size=st.sampled_from([1000, 32000]),
-    num_gpus=st.sampled_from([8, 6, 4, 2, 1]),
-    framework=st.sampled_from(PROFILES),
-    tied=st.booleans(),
-    memory_percent=st.integers(8, 110),
-)
-
-
-def scarce(context: Context, share: float) -> ClusterSpec:
-    """Memory for overheads and a share of what the whole model takes on one GPU."""
-    lowest = min(context.traits.support.zero_stages)
-    fixed = {"tp": [1], "pp": [1], "dp": [1], "micro_batch": [1], "zero_stage": [lowest]}
-    model = stage_model(context, enumerate_space(context, fixed).strategy).take(np.array([0]))
-    layers, none = np.array([[float(context.model.num_blocks)]]), np.zeros((1, 1))
-    peak = float(stage_peak_bytes(model, layers, none, none)[0, 0])
-    overhead = float(model.overhead_bytes[0])
-    node = context.cluster.node
-    accelerator = replace(node.accelerator, hbm_bytes=overhead + share * (peak - overhead))
-    return replace(context.cluster, node=replace(node, accelerator=accelerator))
-
-
-def smallest(values: np.ndarray, k: int) -> list[float]:
-    return [float(value) for value in np.sort(values)[:k] if np.isfinite(value)]
-
-
-def assert_best_plans(result: SearchResult, brute: Brute, top: int) -> None:
-    """Plans lie between the optimum and the optimum under slightly less memory."""
-    possible = np.isfinite(brute.exact_s)
-    certain = np.isfinite(brute.strict_s)
-    most = max(brute.num_gpus[possible], default=0)
-    least = max(brute.num_gpus[certain], default=0)
-    assert least <= result.num_gpus <= most
-    here = brute.num_gpus == result.num_gpus
-    found = [plan.iteration_s for plan in result.plans]
-    exact, strict = smallest(brute.exact_s[here], top), smallest(brute.strict_s[here], top)
-    assert len(strict) <= len(found) <= len(exact)
-    for time_s, lower_s in zip(found, exact, strict=False):
-        assert time_s >= lower_s * (1.0 - 1e-9)
-    for time_s, upper_s in zip(found, strict, strict=False):
-        assert time_s <= upper_s * (1.0 + TIME_TOLERANCE)
-
-
-def expected_frontier(num_gpus: np.ndarray, best_s: np.ndarray) -> tuple[dict[int, float], bool]:
-    """Walk up the counts, keep those 1 % faster than the fastest kept; and: is none near 1 %?"""
-    kept: dict[int, float] = {}
-    fastest, clear = np.inf, True
-    for count in np.unique(num_gpus):
-        best = best_s[num_gpus == count].min()
-        if not np.isfinite(best):
-            continue
-        gate = fastest * (1.0 - GAIN)
-        clear &= not np.isfinite(gate) or abs(best / gate - 1.0) > 2 * TIME_TOLERANCE
-        if best < gate:
-            kept[int(count)] = fastest = float(best)
-    return kept, bool(clear)
-
-
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(case=CASES)
-def test_plans_and_frontier_equal_brute_force(
-    case: Case,
-    context_of: Callable[..., Context],
-    small_model: Callable[..., ModelSpec],
-) -> None:
-    context = case.context(context_of, small_model)
-    _, brute = force(context)
-    event(
-        f"some fit: {np.isfinite(brute.exact_s).any()}, all fit: {np.isfinite(brute.exact_s).all()}"
-    )
-    result = search(context, top=3)
-    assert_best_plans(result, brute, 3)
-    assert result.proved_optimal
-    exact, clear = expected_frontier(brute.num_gpus, brute.exact_s)
-    assume(clear and expected_frontier(brute.num_gpus, brute.strict_s) == (exact, True))
+def assert_frontier(result: SearchResult, brute: Brute) -> None:
+    """Every count of GPUs that is faster than all smaller ones, and no other."""
     found = {plan.strategy.num_gpus: plan.iteration_s for plan in result.frontier}
-    assert list(found) == list(exact)
-    assert list(found.values()) == pytest.approx(list(exact.values()), rel=TIME_TOLERANCE)
+    times = list(found.values())
+    assert list(found) == sorted(found)
+    assert len(found) == len(result.frontier)
+    assert all(later < earlier for earlier, later in pairwise(times))
+    fastest = np.inf
+    for num_gpus, best_s in brute.by_gpus().items():
+        if best_s < fastest * (1.0 - TIME_TOLERANCE):
+            assert num_gpus in found
+        if num_gpus in found:
+            assert_equal_times([found[num_gpus]], [best_s])
+            assert best_s < fastest * (1.0 + ROUNDING)
+        fastest = min(fastest, best_s)
+    assert set(found) <= set(brute.by_gpus())
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(case=CASES)
-def test_bounds_never_exceed_the_best_split_and_never_drop_one(
-    case: Case,
-    context_of: Callable[..., Context],
-    small_model: Callable[..., ModelSpec],
+def assert_legal(context: Context, result: SearchResult) -> None:
+    """Every plan keeps all rules and takes as long as it is said to."""
+    for plan in (*result.plans, *result.frontier):
+        assert not list(violations(context, plan.strategy))
+        subject = subject_of(context, plan.strategy)
+        assert iteration_of(subject) == pytest.approx(plan.iteration_s, rel=ROUNDING)
+        assert fits(subject.model, *subject.split)[0]
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(case=CASES, data=st.data())
+def test_the_five_best_plans_and_the_frontier_equal_brute_force(
+    case: Case, data: st.DataObject, context_of: Contexts, small_model: Models
 ) -> None:
     context = case.context(context_of, small_model)
-    model, brute = force(context)
+    narrowing = data.draw(a_few_values(context))
+    brute = force(context, narrowing)
+    best_s = brute.best_s
+    share = "all" if np.isfinite(best_s).all() else "some" if np.isfinite(best_s).any() else "none"
+    event(f"of the strategies fit: {share}")
+    result = search(context, top=5, narrowing=narrowing)
+    assert result.proved_optimal
+    assert result.gap == 0.0
+    assert result.num_gpus == brute.most_gpus
+    assert_equal_times([plan.iteration_s for plan in result.plans], brute.top(5))
+    assert all(plan.strategy.num_gpus == result.num_gpus for plan in result.plans)
+    assert_frontier(result, brute)
+    assert_legal(context, result)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(case=CASES, kinds=st.sampled_from(KIND_CHOICES), data=st.data())
+def test_bounds_are_never_above_the_best_split_and_drop_nothing_that_fits(
+    case: Case,
+    kinds: tuple[str, ...],
+    data: st.DataObject,
+    context_of: Contexts,
+    small_model: Models,
+) -> None:
+    context = case.context(context_of, small_model)
+    narrowing = replace(data.draw(a_few_values(context)), kinds=kinds)
+    brute = force(context, narrowing)
+    if not brute.models:
+        return
+    num_layers, strategy = context.model.num_blocks, brute.models[0].strategy
+    assert_shapes_bounded(context, narrowing, strategy, brute.best_s)
+    enumeration = Enumeration(context=context, narrowing=narrowing)
+    opened, _ = candidates_of(enumeration)
+    priced = opened.price(stage_model(enumeration.context, strategy))
+    below = np.isfinite(brute.best_s)
+    assert (free_bound_s(priced.bound, num_layers) <= brute.best_s * (1 + ROUNDING)).all()
+    for limit_s in (np.full(len(strategy), np.inf), brute.best_s * (1 + 1e-6)):
+        assert may_keep(priced.bound, num_layers, limit_s)[below].all()
+    for num_stages, rows in by_pipeline(strategy):
+        relaxed = priced.bound.take(rows) if priced.best_set is not None else None
+        model, best_s = priced.model.take(rows), brute.best_s[rows]
+        assert feasible(relaxed or model, num_stages, num_layers)[np.isfinite(best_s)].all()
+        for limit_s in (None, np.where(np.isfinite(best_s), best_s * (1 + 1e-6), np.inf)):
+            found = refine(model, num_stages, num_layers, relaxed, limit_s)
+            assert_refined(model, num_layers, found, best_s)
+
+
+def assert_refined(model: StageModel, num_layers: int, found: Refined, best_s: np.ndarray) -> None:
+    """Bounds lie on their sides of the optimum; what is claimed is a split that fits."""
+    possible = np.isfinite(best_s)
+    assert not np.isnan(found.lower_s).any()
+    assert (found.lower_s <= best_s * (1 + ROUNDING))[possible].all()
+    assert (found.upper_s >= best_s * (1 - ROUNDING)).all()
+    claimed = np.isfinite(found.upper_s)
+    layers, counts = found.layers[claimed], found.counts[:, claimed]
+    model = model.take(claimed)
+    assert fits(model, layers, counts).all()
+    assert fits_chunks(layers, model.strategy.vpp, model.strategy.pp).all()
+    assert (layers.sum(axis=1) == num_layers).all()
+    assert (counts >= 0).all()
+    assert (counts.sum(axis=0) <= layers).all()
+
+
+def assert_shapes_bounded(
+    context: Context, narrowing: Narrowing, strategy: StrategyColumns, best_s: np.ndarray
+) -> None:
+    """The bound of a shape against the best of its strategies."""
+    enumeration = Enumeration(context=context, narrowing=narrowing)
+    shapes = enumeration.shapes()
+    states = {name: list(enumeration.values[name]) for name in ("zero_stage", "offload")}
+    bounds = shape_bounds(enumeration.context, shapes, narrowing.kinds, states)
+    keys = np.stack([shapes[name] for name in SHAPE], axis=1)
+    mine = np.stack([getattr(strategy, name) for name in SHAPE], axis=1)
+    for position, key in enumerate(keys):
+        least_s = best_s[(mine == key).all(axis=1)].min(initial=np.inf)
+        assert bounds.can_fit[position] or np.isinf(least_s)
+        assert bounds.lower_s[position] <= least_s * (1 + ROUNDING)
+
+
+def solve_row(
+    model: StageModel, num_layers: int, how: str, below_s: float = np.inf
+) -> Split | None:
+    """One strategy's split by the whole solver, by CP-SAT behind one sweep, or by CP-SAT alone."""
+    if how == "all":
+        return solve_split(model, num_layers, below_s=below_s)
+    if how == "one sweep":
+        with mock.patch.object(deal, "MOST_SWEEPS", 1):
+            return solve_split(model, num_layers, below_s=below_s)
+    table = stage_table(model, num_layers, 1e12)
+    if not np.isfinite(table.seconds).any(axis=1).all():
+        return None
+    columns, is_proved = solver._solve(model, table, num_layers, solver.Effort())
+    assert is_proved
+    return None if columns is None else solver._optimal(solver._split(model, table, columns))
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(case=CASES, data=st.data())
+def test_sweep_and_cp_sat_each_find_the_best_split_of_a_strategy(
+    case: Case, data: st.DataObject, context_of: Contexts, small_model: Models
+) -> None:
+    context = case.context(context_of, small_model)
+    strategy = enumerate_space(context, EVERYTHING).strategy
+    if not len(strategy):
+        return
+    several = np.flatnonzero(strategy.pp > 1)
+    rows = several if len(several) else np.arange(len(strategy))
+    chosen = data.draw(st.lists(st.sampled_from(rows.tolist()), min_size=1, max_size=4))
+    keys = {
+        name: tuple({int(getattr(strategy, name)[row]) for row in chosen}) for name in ("pp", "vpp")
+    }
+    narrowing = Narrowing(values=keys)
+    brute = force(context, narrowing)
     num_layers = context.model.num_blocks
-    for num_stages in np.unique(model.strategy.pp):
-        rows = np.flatnonzero(model.strategy.pp == num_stages)
-        part, best_s = model.take(rows), brute.exact_s[rows]
-        possible = np.isfinite(best_s)
-        assert feasible(part, int(num_stages), num_layers)[possible].all()
-        assert (free_bound_s(part, num_layers) <= best_s * (1 + 1e-9)).all()
-        found = refine(part, int(num_stages), num_layers)
-        assert (found.lower_s <= best_s * (1 + 1e-9))[possible].all()
-        assert (found.upper_s >= best_s * (1 - 1e-9)).all()
-        claimed = np.isfinite(found.upper_s)
-        args = (found.layers[claimed], found.selective[claimed], found.full[claimed])
-        assert fits(part.take(claimed), *args).all()
-        assert (args[0].sum(axis=1) == num_layers).all()
-        assert (args[1] + args[2] <= args[0]).all()
-        assert (args[1] >= 0).all()
-        assert (args[2] >= 0).all()
+    rows = data.draw(st.lists(st.integers(0, len(brute.num_gpus) - 1), min_size=4, max_size=4))
+    for row in rows:
+        which = data.draw(st.integers(0, len(brute.models) - 1))
+        model = brute.models[which].take(np.array([row]))
+        best_s = float(brute.per_set_s[which, row])
+        for how in ("all", "one sweep", "CP-SAT"):
+            split = solve_row(model, num_layers, how)
+            if not np.isfinite(best_s):
+                assert split is None
+                continue
+            assert split is not None
+            assert split.is_optimal
+            assert_equal_times([split.iteration_s], [best_s])
+            assert_consistent(model, num_layers, split)
+        if np.isfinite(best_s):
+            assert_limits_kept(model, num_layers, best_s)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(case=CASES, position=st.floats(0.0, 1.0, exclude_max=True))
-def test_the_solver_alone_finds_the_best_split_of_a_strategy(
+def assert_consistent(model: StageModel, num_layers: int, split: Split) -> None:
+    layers, counts = split.layers[None], split.counts[:, None, :]
+    assert fits(model, layers, counts)[0]
+    assert fits_chunks(layers, model.strategy.vpp)[0]
+    assert layers.sum() == num_layers
+    assert iteration_s(model, layers, counts)[0] == split.iteration_s
+
+
+def assert_limits_kept(model: StageModel, num_layers: int, best_s: float) -> None:
+    """Just above the optimum it is found, just below nothing is."""
+    for how in ("all", "one sweep"):
+        above = solve_row(model, num_layers, how, best_s * 1.001)
+        assert above is not None
+        assert above.is_optimal
+        assert_equal_times([above.iteration_s], [best_s])
+        assert solve_row(model, num_layers, how, best_s * 0.999) is None
+
+
+CONDITIONS: tuple[tuple[str, Callable[[Strategy], bool]], ...] = (
+    ("tp*pp <= 4", lambda s: s.tp * s.pp <= 4),
+    ("dp >= tp", lambda s: s.dp >= s.tp),
+    ("pp in (1, 2)", lambda s: s.pp in (1, 2)),
+    ("gpus != 4", lambda s: s.num_gpus != 4),
+    ("num_micro_batches % 2 == 0 or pp == 1", lambda s: s.num_micro_batches % 2 == 0 or s.pp == 1),
+    ("not (micro_batch > 1 and zero_stage == 0)", lambda s: s.micro_batch == 1 or s.zero_stage > 0),
+    ("vpp < pp or vpp == 1", lambda s: s.vpp < s.pp or s.vpp == 1),
+    ("offload == none or dp > 1", lambda s: s.offload == "none" or s.dp > 1),
+    ("dp_shard <= 2", lambda s: s.dp // s.dp_replicate <= 2),
+    ("2 < tp + pp <= 5", lambda s: 2 < s.tp + s.pp <= 5),
+    ("sequence_parallel == off", lambda s: not s.sequence_parallel),
+)
+"""Texts as a user writes them, and the same in Python."""
+RECOMPUTE_TEXTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("recompute == none", ("none", "offloaded")),
+    ("recompute == selective", ("selective",)),
+    ("recompute == full", ("full",)),
+    ("recompute != none", ("selective", "full")),
+    ("recompute != full", ("none", "selective", "offloaded")),
+    ("recompute in (none, full)", ("none", "full", "offloaded")),
+)
+
+
+def row_as_strategy(columns: StrategyColumns, row: int) -> Strategy:
+    """The degrees of a row; its split does not matter."""
+    names = ("dp", "dp_replicate", "tp", "pp", "vpp", "cp", "ep", "zero_stage", "micro_batch")
+    numbers = {name: int(getattr(columns, name)[row]) for name in (*names, "num_micro_batches")}
+    return Strategy(
+        **numbers,
+        sequence_parallel=bool(columns.sequence_parallel[row]),
+        offload=OFFLOAD_CODES[int(columns.offload[row])],
+        layers_per_stage=(),
+        selective_layers_per_stage=(),
+        recompute_layers_per_stage=(),
+    )
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    case=CASES,
+    conditions=st.lists(st.sampled_from(CONDITIONS), max_size=2, unique_by=lambda one: one[0]),
+    recompute=st.sampled_from([None, *RECOMPUTE_TEXTS]),
+    without_offload=st.booleans(),
+)
+def test_a_narrowed_search_equals_brute_force_over_the_strategies_that_satisfy_it(
     case: Case,
-    position: float,
-    context_of: Callable[..., Context],
-    small_model: Callable[..., ModelSpec],
+    conditions: list[tuple[str, Callable[[Strategy], bool]]],
+    recompute: tuple[str, tuple[str, ...]] | None,
+    without_offload: bool,
+    context_of: Contexts,
+    small_model: Models,
 ) -> None:
     context = case.context(context_of, small_model)
-    model, brute = force(context)
-    solvable = np.flatnonzero(np.isfinite(brute.strict_s) | np.isinf(brute.exact_s))
-    assume(len(solvable))
-    for shift in range(5):
-        index = (int(position * len(solvable)) + shift * 7) % len(solvable)
-        row = int(solvable[index])
-        split = solve_split(model.take(np.array([row])), context.model.num_blocks)
-        if not np.isfinite(brute.exact_s[row]):
-            assert split is None
-            continue
-        assert split is not None
-        assert split.is_optimal
-        assert split.iteration_s >= brute.exact_s[row] * (1 - 1e-9)
-        assert split.iteration_s <= brute.strict_s[row] * (1 + TIME_TOLERANCE)
+    texts = [text for text, _ in conditions] + ([recompute[0]] if recompute else [])
+    narrowing = read_narrowing(where=texts, forbid=["offload"] if without_offload else [])
+    kinds = recompute[1] if recompute else ("none", "selective", "full", "offloaded")
+    if without_offload:
+        kinds = tuple(kind for kind in kinds if kind != "offloaded")
+    strategy = enumerate_space(context).strategy
+    kept = []
+    for row in range(len(strategy)):
+        one = row_as_strategy(strategy, row)
+        holds = all(condition(one) for _, condition in conditions)
+        if holds and (one.offload == "none" or not without_offload):
+            kept.append(row)
+    everything = force(context, Narrowing(kinds=kinds))
+    if not everything.models:
+        return
+    brute = everything.take(np.array(kept, dtype=int))
+    result = search(context, top=5, narrowing=narrowing)
+    event(f"plans found: {bool(result.plans)}")
+    assert result.proved_optimal
+    assert result.num_gpus == brute.most_gpus
+    assert_equal_times([plan.iteration_s for plan in result.plans], brute.top(5))
+    assert_frontier(result, brute)
+    assert_legal(context, result)
+    assert_of_kinds(result, kinds)
 
 
-def test_two_runs_of_the_search_give_identical_results(context_of: Callable[..., Context]) -> None:
+def assert_of_kinds(result: SearchResult, kinds: tuple[str, ...]) -> None:
+    """Every layer of every plan is of a kind allowed."""
+    for plan in (*result.plans, *result.frontier):
+        selective, full, offloaded = (sum(counts) for counts in plan.strategy.policy_counts)
+        none = sum(plan.strategy.layers_per_stage) - selective - full - offloaded
+        numbers = {"none": none, "selective": selective, "full": full, "offloaded": offloaded}
+        assert all(kind in kinds for kind, number in numbers.items() if number)
+
+
+def assert_within_gap(cut: SearchResult, whole: SearchResult) -> None:
+    """Whatever struck, nothing is claimed that is not so."""
+    assert 0.0 <= cut.gap <= 1.0
+    assert cut.is_complete or not cut.proved_optimal
+    if cut.proved_optimal:
+        assert_equal_times(
+            [plan.iteration_s for plan in cut.plans], [plan.iteration_s for plan in whole.plans]
+        )
+        assert len(cut.frontier) == len(whole.frontier)
+        assert_equal_times(
+            [plan.iteration_s for plan in cut.frontier],
+            [plan.iteration_s for plan in whole.frontier],
+        )
+    if cut.plans and cut.num_gpus == whole.num_gpus:
+        best_s, found_s = whole.plans[0].iteration_s, cut.plans[0].iteration_s
+        assert found_s >= best_s * (1 - ROUNDING)
+        assert found_s * (1.0 - cut.gap) <= best_s * (1 + ROUNDING)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(case=CASES, checks=st.integers(0, 24))
+def test_when_time_runs_out_anywhere_the_optimum_is_within_the_reported_gap(
+    case: Case, checks: int, context_of: Contexts, small_model: Models
+) -> None:
+    """The clock strikes at the n-th look at it."""
+    context = case.context(context_of, small_model)
+    whole, looks = search(context), iter(range(checks))
+    late = property(lambda _: next(looks, None) is None)
+    with mock.patch.object(Candidates, "is_late", late):
+        cut = search(context)
+    assert not cut.plans or cut.num_gpus == whole.num_gpus
+    event(f"plans: {bool(cut.plans)}, proved: {cut.proved_optimal}")
+    assert_within_gap(cut, whole)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(case=CASES, blind=st.booleans())
+def test_where_cp_sat_gives_up_nothing_is_claimed_that_is_not_proved(
+    case: Case, blind: bool, context_of: Contexts, small_model: Models
+) -> None:
+    """No bound closes, no sweep proves; where ``blind``, splits it finds cannot be laid out."""
+    context = case.context(context_of, small_model)
+    whole = search(context)
+
+    def unproved(*arguments: object) -> deal.Dealt | None:
+        dealt = deal.deal(*arguments)  # type: ignore[arg-type]
+        return dealt and replace(dealt, is_optimal=False)
+
+    patches = [
+        mock.patch.object(solver, "_solve", return_value=(None, False)),
+        mock.patch.object(solver, "deal", unproved),
+        mock.patch.object(candidates, "CLOSED", -0.5),
+    ]
+    if blind:
+        nowhere = mock.patch.object(solver, "fits_chunks", lambda layers, _: layers.max(1) < 0)
+        patches.append(nowhere)
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        cut = search(context)
+    event(f"plans: {bool(cut.plans)}, proved: {cut.proved_optimal}")
+    assert_within_gap(cut, whole)
+
+
+@pytest.mark.parametrize("limit_s", [0.0, 1e-3, 0.03, 0.1, 0.3])
+def test_a_time_limit_is_kept_and_its_result_is_within_the_gap(
+    limit_s: float, context_of: Contexts
+) -> None:
+    context = context_of(model="gpt3-13b", cluster="4xdgx-h100", global_batch=64, seq_len=2048)
+    cut = search(context, time_limit_s=limit_s)
+    assert not cut.proved_optimal
+    assert cut.seconds < limit_s + 3.0
+    assert_within_gap(cut, search(context))
+
+
+def test_two_runs_of_the_search_give_identical_results(context_of: Contexts) -> None:
     context = context_of(framework="deepspeed", hbm_bytes=3.2e9, global_batch=8)
     first, second = (search(context, top=5) for _ in range(2))
     assert first.plans
     assert replace(first, seconds=0.0) == replace(second, seconds=0.0)
+
+
+def planned(arguments: list[str], hash_seed: int, threads: int, num_cores: int) -> dict[str, Any]:
+    """The JSON of ``planner plan`` from a process of its own, without the time it took."""
+    code = (
+        f"import os, sys; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{num_cores}]);"
+        f"from planner.cli.app import main; sys.argv = ['planner', *{arguments!r}]; main()"
+    )
+    settings_of = {"PYTHONHASHSEED": str(hash_seed), "OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **settings_of},
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    del found["search"]["seconds"]
+    return found
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
+def test_hash_seed_threads_and_cores_change_nothing() -> None:
+    arguments = ["plan", "gpt3-13b", "1xdgx-h100", "--global-batch", "64"]
+    arguments += ["--framework", "megatron", "--top", "10", "--format", "json"]
+    first = planned(arguments, 1, 1, 1)
+    assert len(first["plans"]) == 10
+    assert first == planned(arguments, 12345, 4, 64)

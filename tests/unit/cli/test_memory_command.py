@@ -137,6 +137,14 @@ def test_recompute_modules_change_what_selective_saves(planner: Any) -> None:
             ("zero_stage_offered", "pp=2, zero_stage=3", "with pipelining 0, 1"),
         ),
         (("--margin", "100"), ("below 100 percent",)),
+        (
+            ("--offload-activations", "some", "--offload-percent", "0"),
+            (
+                "--offload-activations: must be all, or a whole number of layers per stage; given",
+                "--offload-percent: must be from 1 to 100; given 0",
+            ),
+        ),
+        (("--offload-activations", "4"), ("megatron offers it: without pipelining",)),
         (("--tp", "0", "--offload", "x"), ("--tp: must be from 1", "unknown offload 'x'")),
         (("--framework", "megatronn"), ("unknown framework 'megatronn'",)),
     ],
@@ -151,3 +159,35 @@ def test_an_unknown_model_and_cluster_are_both_reported_with_near_names(planner:
     run = planner("memory", "lama3.1-70b", "4xdgx-h10")
     assert_refused(run, "models::lama3.1-70b: unknown model", "llama3.1-70b", "dgx-h100")
     assert len(run.err.splitlines()) == 2
+
+
+WHOLE = ("memory", "llama3-8b", "1xdgx-h100", "--tp", "8", "--format", "json")
+
+
+def test_activations_offloaded_to_the_host_are_those_the_device_no_longer_keeps(
+    planner: Any,
+) -> None:
+    kept, moved, some = (
+        answer_of(planner(*WHOLE, *options))
+        for options in ((), ("--offload-activations", "all"), ("--offload-activations", "8"))
+    )
+    assert (kept["host_bytes"], kept["host_limit_bytes"]) == (0.0, None)
+    items = [
+        item for item in kept["stages"][0]["ledger"] if item["name"].startswith("activations.")
+    ]
+    assert moved["host_bytes"] == pytest.approx(sum(item["num_bytes"] for item in items))
+    assert some["host_bytes"] == pytest.approx(moved["host_bytes"] * 8 / 32)
+    assert moved["strategy"]["offloaded_layers_per_stage"] == [32]
+    assert moved["peak_bytes"] < some["peak_bytes"] < kept["peak_bytes"]
+
+
+def test_a_part_of_the_states_can_be_offloaded(
+    planner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    offload = ("--offload", "optimizer:host")
+    whole = answer_of(planner(*WHOLE, *offload))
+    half = answer_of(planner(*WHOLE, *offload, "--offload-percent", "50"))
+    assert half["host_bytes"] == pytest.approx(whole["host_bytes"] / 2)
+    text = planner(*WHOLE[:-2], *offload, "--offload-percent", "50", "--offload-activations", "3")
+    assert "offload optimizer:host, 50 % of it, activations of 3/32 layers offloaded" in text.out

@@ -59,8 +59,13 @@ def test_json_has_the_documented_shape(planner: Any) -> None:
     assert plan["iter_time_s_overlapped"] <= plan["iter_time_s"] <= plan["iter_time_s_serial"]
     assert len(plan["evidence"]["runs"]) == 3
     search = answer["search"]
-    total = search["fitting"] + sum(search["dropped"].values())
-    assert search["configurations"] == total
+    # Looked at: branches that a rule cut, legal shapes (one too big for memory is one of them),
+    # and the strategies of shapes that were opened, of which some are set aside unpriced.
+    cut = sum(number for name, number in search["dropped"].items() if name != "fits_in_memory")
+    strategies = search["configurations"] - cut - search["shapes"]
+    assert 0 < search["fitting"] <= search["priced"] <= strategies
+    assert search["proved_optimal"]
+    assert search["gap"] == 0.0
 
 
 def test_plans_are_ranked_and_the_frontier_is_not_dominated(planner: Any) -> None:
@@ -85,10 +90,22 @@ def test_batch_in_tokens_equals_batch_in_sequences(planner: Any) -> None:
     assert by_tokens["plans"][0]["strategy"] == by_sequences["plans"][0]["strategy"]
 
 
-def test_any_framework_ranks_across_frameworks(planner: Any) -> None:
-    run = planner(*SMALL, "--framework", "any", "--format", "json", "--top", "60")
-    answer = json.loads(run.out)
-    assert len({plan["framework"] for plan in answer["plans"]}) > 1
+def test_any_framework_ranks_across_frameworks(planner: Any, tmp_path: Path) -> None:
+    tiny = tmp_path / "m.yaml"
+    tiny.write_text(
+        "num_layers: 2\nhidden_size: 1024\nnum_heads: 2\nvocab_size: 32000\nmax_seq_len: 2048\n"
+    )
+    run = planner(
+        "plan", str(tiny), "1xdgx-h100", "--global-batch", "8", "--framework", "any",
+        "--format", "json", "--top", "150",
+    )  # fmt: skip
+    plans = json.loads(run.out)["plans"]
+    frameworks = [plan["framework"] for plan in plans]
+    assert len(set(frameworks)) > 1
+    # Ranked by time, not one framework behind the other.
+    times = [plan["iter_time_s"] for plan in plans]
+    assert times == sorted(times)
+    assert sum(one != other for one, other in itertools.pairwise(frameworks)) > 1
 
 
 def test_every_problem_is_reported_at_once_and_exits_2(planner: Any) -> None:
@@ -124,9 +141,9 @@ def test_unusable_options_exit_2(planner: Any, arguments: tuple[str, ...], messa
 def test_nothing_fits_exits_3_with_limit_missing_bytes_and_nearest_changes(planner: Any) -> None:
     run = planner("plan", "gpt3-175b", "1xdgx-a100-640")
     assert run.code == 3
-    assert "limit: HBM" in run.err
-    assert "GiB more per GPU" in run.err
-    assert "2 x dgx-a100-640 (16 GPUs) fit" in run.err
+    assert "of HBM per GPU" in run.err
+    assert "more of HBM per GPU needed on stage" in run.err
+    assert "8 more GPUs (2 x dgx-a100-640, 16)" in run.err
     assert run.out == ""
 
 
@@ -208,8 +225,11 @@ def test_a_link_is_followed_when_saving(planner: Any, tmp_path: Path) -> None:
 
 
 def test_the_placement_is_shown_and_can_be_chosen(planner: Any, tmp_path: Path) -> None:
-    usual = planner(*SMALL)
+    usual = planner(*SMALL, "--placement", "tp-cp-ep-dp-pp")
     assert "Placed tp-cp-ep-dp-pp (inside out): " in usual.out
+    # Without a choice every order is searched, and the fastest plan's is shown.
+    first = json.loads(planner(*SMALL, "--format", "json").out)["plans"][0]
+    assert f"Placed {first['strategy']['placement']} (inside out): " in planner(*SMALL).out
     path = tmp_path / "best.yaml"
     run = planner(*SMALL, "--placement", "tp-cp-ep-pp-dp", "--format", "json", "--save", str(path))
     placements = {plan["strategy"]["placement"] for plan in json.loads(run.out)["plans"]}

@@ -159,7 +159,7 @@ def test_recompute_modules_that_save_nothing_are_noted(planner: Any) -> None:
 def test_a_profile_is_named_where_another_framework_would_fit(planner: Any) -> None:
     run = planner("plan", "llama3.1-405b", "1xdgx-h100", "--profile", "bridge")
     assert run.code == 3
-    assert "--framework deepspeed --profile current fits" in run.err
+    assert "--framework deepspeed --profile current " in run.err
 
 
 @pytest.mark.parametrize("width", [80, 160])

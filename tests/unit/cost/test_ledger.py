@@ -53,6 +53,10 @@ def layouts() -> Iterator[tuple[str, str, dict[str, object]]]:
             yield "deepspeed", "gpt3-13b", zero
             yield "deepspeed", "llama3-8b", {**zero, "micro_batch": 4}
         yield "accelerate", "llama3-8b", {"recompute": recompute}
+        for model in ("llama3-8b", "deepseek-v3"):
+            nine = None if recompute == "none" else 9
+            some = {"tp": 8, "recompute": recompute, "recompute_layers": nine}
+            yield "megatron", model, {**some, "offloaded_layers": 4}
 
 
 LAYOUTS = list(layouts())
@@ -129,6 +133,14 @@ def test_full_recomputation_leaves_the_inputs_of_the_layers(context_of: Contexts
     kept = [item for item in ledger.items if item.name.startswith("activations.")]
     assert [item.name for item in kept] == ["activations.recompute_inputs"]
     assert kept[0].num_bytes == 4 * TOKENS * H * 2
+
+
+def test_offloaded_activations_leave_two_layers_buffers(context_of: Contexts) -> None:
+    ((ledger, _),) = ledgers_of(context_of(), dp=1, zero_stage=0, offloaded_layers="all")
+    assert not [item for item in ledger.items if item.name.startswith("activations.")]
+    buffers = items_of(ledger)["transient.offload_buffers"]
+    assert buffers.num_bytes == 2 * TOKENS * (32 * H + 4 * 16)
+    assert buffers.lifetime == "backward of a layer"
 
 
 def test_copies_are_layers_times_micro_batches_in_flight(context_of: Contexts) -> None:

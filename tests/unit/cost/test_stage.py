@@ -14,6 +14,8 @@ from planner.cost.estimate import estimate
 from planner.cost.memory import offloads
 from planner.cost.parts import build_parts
 from planner.cost.stage import (
+    FULL,
+    SELECTIVE,
     all_stages,
     fits,
     in_flight_matrix,
@@ -55,11 +57,16 @@ def rows(*values: float) -> np.ndarray:
     return np.array([values], dtype=float)
 
 
+def counts_of(*, full: np.ndarray) -> np.ndarray:
+    """Layers under every policy, of which only full recomputation has any."""
+    return np.stack([0.0 * full, full, 0.0 * full])
+
+
 def test_full_recomputation_costs_one_more_forward(context_of: Contexts) -> None:
     # Forward : backward is about 1 : 2, so full recomputation adds about a third of a layer.
     context = context_of(model="gpt3-175b", cluster="16xdgx-h100", seq_len=2048)
     model = stage_model(context, context_columns(tp=8, pp=16, num_micro_batches=16))
-    share = float(model.full_s[0] / model.layer_s[0])
+    share = float(model.policies.added_s[FULL, 0] / model.layer_s[0])
     assert 0.29 < share < 0.37
 
 
@@ -75,15 +82,17 @@ def test_selective_recomputation_costs_a_few_percent(context_of: Contexts) -> No
     )
     columns = context_columns(tp=8, micro_batch=4, sequence_parallel=1)
     model = stage_model(context, columns)
-    assert 0.01 < float(model.selective_s[0] / model.layer_s[0]) < 0.12
-    assert 0.25 < float(model.full_s[0] / model.layer_s[0]) < 0.45
+    share = model.policies.added_s[:, 0] / model.layer_s[0]
+    assert 0.01 < float(share[SELECTIVE]) < 0.12
+    assert 0.25 < float(share[FULL]) < 0.45
 
 
 def test_recomputing_flash_attention_drops_only_the_log_sum_exp(context_of: Contexts) -> None:
     # s 1024, 16 heads of 4 bytes: the scores are never kept.
     model = stage_model(context_of(), context_columns())
-    assert model.selective_s > 0
-    assert float((model.saved_bytes - model.selective_saved_bytes)[0]) == 1024 * 16 * 4
+    assert model.policies.added_s[SELECTIVE, 0] > 0
+    dropped = model.saved_bytes[0] - model.policies.saved_bytes[SELECTIVE, 0]
+    assert float(dropped) == 1024 * 16 * 4
 
 
 def test_stage_memory_by_hand(
@@ -103,10 +112,10 @@ def test_stage_memory_by_hand(
     static += 2 * (12 * h**2 + vocab * h)
     saved = 4 * tokens * (32 * h + 4 * 16)
     transient = tokens * (2 * vocab + 6 * h)
-    allocated = stage_held_bytes(model, rows(4), rows(0), rows(0))
+    allocated = stage_held_bytes(model, rows(4), counts_of(full=rows(0)))
     assert float(allocated[0, 0]) == pytest.approx(static + saved + transient + 6.7e7, rel=1e-12)
     # Megatron: 5 % fragmentation, 1e9 context, no communicator.
-    peak = stage_peak_bytes(model, rows(4), rows(0), rows(0))
+    peak = stage_peak_bytes(model, rows(4), counts_of(full=rows(0)))
     assert float(peak[0, 0]) == pytest.approx(1.05 * float(allocated[0, 0]) + 1e9)
 
 
@@ -126,7 +135,7 @@ def test_activations_in_flight_fall_from_first_to_last_stage(
     model = stage_model(context_of(), columns_of(pp=4, num_micro_batches=16))
     assert in_flight_matrix(model, all_stages(4)).tolist() == [[4, 3, 2, 1]]
     one = rows(1, 1, 1, 1)
-    bytes_ = stage_held_bytes(model, one, 0 * one, 0 * one)[0]
+    bytes_ = stage_held_bytes(model, one, counts_of(full=0 * one))[0]
     assert bytes_[1] - bytes_[2] == pytest.approx(float(model.saved_bytes[0]))
 
 
@@ -134,7 +143,7 @@ def test_iteration_time_is_makespan_tail_and_constant(
     context_of: Contexts, columns_of: Columns
 ) -> None:
     model = stage_model(context_of(), columns_of(pp=2, dp=2, num_micro_batches=8))
-    args = (rows(3, 1), rows(0, 0), rows(1, 0))
+    args = (rows(3, 1), counts_of(full=rows(1, 0)))
     first, last = stage_time_s(model, *args)[0].tolist()
     # 1F1B with stages T1 > T2: 7 T1 + T1 + T2.
     expected = 8 * max(first, last) + min(first, last)
@@ -149,7 +158,7 @@ def test_iteration_time_is_makespan_tail_and_constant(
 def test_a_stage_fits_up_to_the_last_byte(context_of: Contexts, columns_of: Columns) -> None:
     context = context_of()
     model = stage_model(context, columns_of())
-    args = (rows(4), rows(0), rows(0))
+    args = (rows(4), counts_of(full=rows(0)))
     peak = float(stage_peak_bytes(model, *args)[0, 0])
     assert fits(replace(model, usable_bytes=peak * (1 + 1e-12)), *args).all()
     assert not fits(replace(model, usable_bytes=peak * (1 - 1e-9)), *args).any()
@@ -168,15 +177,15 @@ def test_host_memory_limits_offloaded_states(context_of: Contexts, columns_of: C
     model = stage_model(context, columns)
     # 90 % of the node's memory over its 8 GPUs.
     limit = 0.9 * context.cluster.node.host_memory_bytes / 8
-    assert model.host_limit_bytes.tolist() == pytest.approx([np.inf, limit])
+    assert model.host_limit_bytes.tolist() == pytest.approx([limit, limit])
     # 20 bytes (12, fp32 gradients, staging of weights and gradients) per parameter over 8 ranks.
     h, vocab = 1024, 32000
     params = 4 * (12 * h**2 + 13 * h) + 2 * vocab * h + 2 * h
     host = stage_host_bytes(model, np.array([[4.0], [4.0]]))[:, 0]
     assert host.tolist() == pytest.approx([0.0, 20 / 8 * params])
-    poor = replace(model, host_limit_bytes=np.array([np.inf, host[1] * 0.99]))
-    two = np.array([[4.0], [4.0]])
-    assert fits(poor, two, 0 * two, 0 * two).tolist() == [True, False]
+    # Who offloads nothing needs no host memory at all.
+    poor = replace(model, host_limit_bytes=np.array([0.0, host[1] * 0.99]))
+    assert fits(poor, np.array([[4.0], [4.0]])).tolist() == [True, False]
 
 
 def test_zero_changes_what_is_reduced_and_gathered_and_when(

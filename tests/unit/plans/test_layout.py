@@ -7,7 +7,8 @@ import pytest
 from planner.cost.context import Context
 from planner.errors import InputError
 from planner.frameworks.settings import with_optimizer
-from planner.plans.layout import LayoutRequest, even_layers, resolve
+from planner.plans.layout import LayoutRequest, resolve
+from planner.search.interleaving import default_layers
 from planner.spec.strategy import Strategy
 
 Contexts = Callable[..., Context]
@@ -38,7 +39,7 @@ def llama(context_of: Contexts) -> Context:
 def test_what_even_stages_leave_over_goes_to_the_last_ones(
     num_layers: int, pp: int, expected: tuple[int, ...]
 ) -> None:
-    assert even_layers(num_layers, pp) == expected
+    assert default_layers(num_layers, pp, vpp=1) == expected
 
 
 def test_data_parallelism_takes_what_is_left_of_the_cluster(llama: Context) -> None:
@@ -110,6 +111,63 @@ def test_recomputation_applies_to_all_layers_or_to_as_many_as_given(llama: Conte
     some = strategy_of(llama, recompute="selective", recompute_layers=20, **layout)
     assert some.selective_layers_per_stage == (14, 20, 20, 20)
     assert some.recompute_layers_per_stage == (0, 0, 0, 0)
+
+
+def test_activations_of_all_layers_or_of_as_many_as_given_are_offloaded(llama: Context) -> None:
+    layout = {"tp": 8, "recompute": "none"}
+    assert strategy_of(llama, **layout).offloaded_layers_per_stage == ()
+    assert strategy_of(llama, **layout, offloaded_layers="all").policy_counts[-1] == (80,)
+    some = strategy_of(llama, tp=8, recompute="full", recompute_layers=20, offloaded_layers=60)
+    assert some.policy_counts == ((0,), (20,), (60,))
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"offloaded_layers": 0}, "must be all, or at least 1; given 0"),
+        ({"offloaded_layers": 81}, "no stage has more than 80 layers; given 81"),
+        ({"offloaded_layers": 4, "pp": 2}, "megatron offers it: without pipelining"),
+    ],
+)
+def test_activations_that_cannot_be_offloaded_are_refused(
+    request_: dict[str, object], message: str, llama: Context
+) -> None:
+    assert message in refusal(llama, **{"tp": 8, **request_})["--offload-activations"]
+
+
+def test_a_framework_that_offloads_no_activations_refuses_to(context_of: Contexts) -> None:
+    message = refusal(context_of(framework="deepspeed"), offloaded_layers="all")
+    assert message["--offload-activations"].endswith("deepspeed offers it: no")
+
+
+def test_a_layer_is_recomputed_or_offloaded_and_not_both(llama: Context) -> None:
+    messages = refusal(llama, tp=8, recompute="full", recompute_layers=70, offloaded_layers=11)
+    assert list(messages) == ["--recompute-layers"]
+    assert "more layers than it holds" in messages["--recompute-layers"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"offload_percent": 0, "offload": "optimizer:host"}, "must be from 1 to 100; given 0"),
+        ({"offload_percent": 101, "offload": "optimizer:host"}, "must be from 1 to 100; given 101"),
+        ({"offload_percent": 50}, "needs --offload with the optimizer's states; given none"),
+    ],
+)
+def test_a_part_to_offload_is_a_percentage_of_something(
+    request_: dict[str, object], message: str, llama: Context
+) -> None:
+    assert refusal(llama, tp=8, **request_) == {"--offload-percent": message}
+
+
+def test_a_part_of_the_states_is_offloaded_where_the_framework_can(context_of: Contexts) -> None:
+    # DeepSpeed's offload_optimizer.ratio is read under ZeRO 3 only.
+    context = context_of(framework="deepspeed")
+    part = {"offload": "optimizer:host", "offload_percent": 40}
+    assert strategy_of(context, zero_stage=3, **part).offload_percent == 40
+    message = refusal(context, zero_stage=2, **part)["--offload-percent"]
+    assert message.startswith("offload_percent_offered: ")
+    assert "zero_stage=2" in message
 
 
 @pytest.mark.parametrize(

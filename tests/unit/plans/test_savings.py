@@ -46,6 +46,23 @@ def test_selective_recomputation_saves_the_log_sum_exp(context_of: Contexts) -> 
     assert one.saved_bytes == pytest.approx(4 * TOKENS * 4 * 16 * FRAGMENTATION)
 
 
+def test_offloading_activations_saves_all_but_two_layers_by_hand(context_of: Contexts) -> None:
+    # Of 4 layers' 32h bytes and 4 per head a token nothing stays. The peak moves from the loss, 2V
+    # + 6h a token, to a layer's backward: two layers' buffers beside gradients of 2h and 8h.
+    one = by_change(savings_of(context_of(), dp=1))["offload all activations"]
+    kept, loss = 32 * H + 4 * 16, 2 * VOCAB + 6 * H
+    saved = 4 * kept + loss - (2 * kept + 10 * H)
+    assert one.saved_bytes == pytest.approx(TOKENS * saved * FRAGMENTATION)
+    assert one.time_factor is not None
+    assert one.time_factor >= 1.0
+
+
+def test_activations_stay_where_the_framework_cannot_offload_them(context_of: Contexts) -> None:
+    one = by_change(savings_of(context_of(), dp=4, pp=2))["offload all activations"]
+    assert one.refused == "activation_offload_offered"
+    assert one.why.endswith("megatron offers it: without pipelining")
+
+
 def test_sharding_the_optimizer_over_8_ranks_by_hand(context_of: Contexts) -> None:
     # Megatron: 18 bytes per parameter become 6 + 12 / 8 = 7.5.
     one = by_change(savings_of(context_of(), dp=8, zero_stage=0))["ZeRO stage 1"]

@@ -69,6 +69,10 @@ def problems_of(*texts: str) -> list[str]:
         ("support.zero_stages", "[0, 2]", (0, 2)),
         ("support.zero_stages_with_pp", "[]", ()),
         ("support.offload", "[none, optimizer:host]", ("none", "optimizer:host")),
+        ("support.offload_percents", "[30, 100]", (30, 100)),
+        ("support.partial_offload_zero_stages", "[]", ()),
+        ("support.activation_offload", "no", "no"),
+        ("support.activation_offload", "without pipelining", "without pipelining"),
     ],
 )
 def test_values_are_read_as_the_trait_is_typed(path: str, text: str, value: object) -> None:

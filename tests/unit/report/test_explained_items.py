@@ -11,13 +11,14 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.plans.layout import LayoutRequest, resolve
 from planner.report.explain import all_items, print_item
-from planner.report.terms import TERMS, summary_of, term_of
+from planner.report.terms import TERMS, formula_of, summary_of, term_of
 
 CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"tp": 2, "pp": 2, "recompute": "full", "recompute_layers": 1}),
     ({"model": "mixtral-8x7b"}, {"tp": 2, "ep": 4, "recompute": "selective"}),
     ({"framework": "torchtitan"}, {"zero_stage": 3, "cp": 2}),
     ({"framework": "deepspeed"}, {"zero_stage": 3, "offload": "optimizer+parameters:host"}),
+    ({}, {"dp": 8, "offload": "optimizer:host", "offload_percent": 50, "offloaded_layers": 3}),
 ]
 
 
@@ -73,6 +74,16 @@ def test_an_item_the_plan_spends_nothing_on_is_still_explained(
     text = explained(name, context_of())
     assert re.match(r"time\.[\w.]+: 0 s \(0\.0%\)\n", text)
     assert "traits." in text or "strategy." in text
+
+
+def test_offloaded_activations_have_formulas_of_their_own() -> None:
+    time, memory = (
+        term_of(name) for name in ("time.offload.activations", "memory.transient.offload_buffers")
+    )
+    assert time is not None
+    assert memory is not None
+    assert "offloaded" in formula_of(time.functions[0]).lower()
+    assert "two layers' activations" in formula_of(memory.functions[0])
 
 
 def test_step_overhead_says_what_it_is_and_where_it_comes_from(

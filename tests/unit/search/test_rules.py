@@ -17,7 +17,7 @@ Contexts = Callable[..., Context]
 ALL_RULES = (*RULES, WHOLE_CLUSTER)
 BY_NAME = {rule.name: rule for rule in ALL_RULES}
 F1B, GPIPE, ZB_H1, ZB_H2, ZB_INTERLEAVED, ZB_V, DUALPIPE_V = range(len(SCHEDULES))
-NONE, HOST, HOST_PARAMS, NVME, NVME_PARAMS, ACTIVATIONS = range(len(OFFLOAD_CODES))
+NONE, HOST, HOST_PARAMS, NVME, NVME_PARAMS = range(len(OFFLOAD_CODES))
 
 
 def verdicts(name: str, context: Context, **columns: list[int]) -> list[bool]:
@@ -58,12 +58,12 @@ def test_whole_cluster(context_of: Contexts) -> None:
 
 
 def test_whole_nodes(context_of: Contexts) -> None:
-    # Nodes of 8: 1, 2, 4 inside one; 8, 16, 24 whole; 3, 6, 12, 20 not.
+    # Nodes of 8: 1, 2, 4, 3, 6 inside one; 8, 16, 24 whole; 12, 20 not.
     gpus = [1, 2, 4, 8, 16, 24, 3, 6, 12, 20]
     one = [1] * len(gpus)
     context = context_of(cluster="4xdgx-h100")
     legal = verdicts("whole_nodes", context, tp=one, cp=one, pp=one, dp=gpus)
-    assert legal == [True] * 6 + [False] * 4
+    assert legal == [True] * 8 + [False] * 2
 
 
 def test_whole_nodes_of_one_gpu_each_allow_any_number(context_of: Contexts) -> None:
@@ -151,10 +151,10 @@ def test_sequence_divisible(context_of: Contexts) -> None:
     # (cp 1, tp 32) 32 | 96; (cp 4, tp 4) 32 | 96; (cp 8, tp 4) 64 does not; (cp 1, tp 64) neither.
     context = context_of(seq_len=96)
     columns = {"cp": [1, 4, 8, 1], "tp": [32, 4, 4, 64]}
-    assert verdicts("sequence_divisible", context, **columns) == [True, True, False, False]
-    without = supporting(context, sequence_parallel=False)
+    on, off = ({"sequence_parallel": [value] * 4} for value in (1, 0))
+    assert verdicts("sequence_divisible", context, **columns, **on) == [True, True, False, False]
     # (cp 8: 16 pieces divide 96).
-    assert verdicts("sequence_divisible", without, **columns) == [True, True, True, True]
+    assert verdicts("sequence_divisible", context, **columns, **off) == [True, True, True, True]
 
 
 def test_pp_at_most_layers(context_of: Contexts) -> None:
@@ -172,21 +172,25 @@ def test_a_dense_model_has_no_expert_parallelism(context_of: Contexts) -> None:
     assert verdicts("ep_divides_experts", context_of(), ep=[1, 2], dp=[2, 2]) == [True, False]
 
 
-def test_vpp_divides_layers(context_of: Contexts, small_model: Callable[..., object]) -> None:
-    # 12 layers: 3 stages of 2 chunks of 2 layers; 4 stages of 2 chunks do not come out even;
-    # one stage has nothing to interleave.
+def test_layers_fill_chunks(context_of: Contexts, small_model: Callable[..., object]) -> None:
+    # 12 layers: 3 stages of 2 chunks; 7 of 2 need 12 and embedding and head fill two; 8 of 2 need
+    # 14; one stage has nothing to interleave.
     context = context_of(model=small_model(num_layers=12))
-    columns = {"pp": [3, 4, 1, 1, 5], "vpp": [2, 2, 2, 1, 1], "schedule": [F1B] * 5}
-    assert verdicts("vpp_divides_layers", context, **columns) == [True, False, False, True, True]
+    columns = {"pp": [3, 7, 8, 1, 1, 5], "vpp": [2, 2, 2, 2, 1, 1], "schedule": [F1B] * 6}
+    legal = [True, True, False, False, True, True]
+    assert verdicts("layers_fill_chunks", context, **columns) == legal
+    even = supporting(context, uneven_stages=False)
+    legal = [True, False, False, False, True, True]
+    assert verdicts("layers_fill_chunks", even, **columns) == legal
 
 
 def test_v_shapes_need_equal_chunks(
     context_of: Contexts, small_model: Callable[..., object]
 ) -> None:
-    # 11 layers on 3 stages of 2 chunks: the loss may stand in for a layer, but not in a V.
+    # 11 layers on 3 stages of 2 chunks: stages may differ under 1F1B, but not in a V.
     context = context_of(model=small_model(num_layers=11))
     columns = {"pp": [3, 3, 3], "vpp": [2, 2, 2], "schedule": [F1B, ZB_V, DUALPIPE_V]}
-    assert verdicts("vpp_divides_layers", context, **columns) == [True, False, False]
+    assert verdicts("layers_fill_chunks", context, **columns) == [True, False, False]
 
 
 def test_schedules_need_the_frameworks_support(context_of: Contexts) -> None:
@@ -309,12 +313,6 @@ def test_offload_offered(context_of: Contexts) -> None:
         False,
         False,
     ]
-
-
-def test_activations_leave_only_without_pipelining(context_of: Contexts) -> None:
-    columns = {"offload": [ACTIVATIONS, ACTIVATIONS], "zero_stage": [0, 0], "pp": [1, 2]}
-    assert verdicts("offload_offered", context_of(), **columns) == [True, False]
-    assert not any(verdicts("offload_offered", context_of(framework="deepspeed"), **columns))
 
 
 def test_offload_has_room(context_of: Contexts) -> None:

@@ -8,11 +8,12 @@ import pytest
 
 from planner.cost.build import stage_model
 from planner.cost.context import Context
-from planner.cost.stage import StageModel, iteration_s, stage_peak_bytes
+from planner.cost.stage import FULL, StageModel, iteration_s, stage_peak_bytes
+from planner.search.narrow import Narrowing
 from planner.search.search import search
 from planner.search.solver import solve_split
 from planner.search.space import enumerate_space
-from planner.spec.strategy import StrategyColumns
+from planner.spec.strategy import POLICIES, SCHEDULES, StrategyColumns
 
 Contexts = Callable[..., Context]
 Columns = Callable[..., StrategyColumns]
@@ -25,8 +26,9 @@ def with_memory(context: Context, hbm_bytes: float) -> Context:
 
 
 def peak(model: StageModel, layers: list[int], full: list[int]) -> float:
-    none = np.zeros((1, len(layers)))
-    return float(stage_peak_bytes(model, np.array([layers]), none, np.array([full])).max())
+    counts = np.zeros((len(POLICIES), 1, len(layers)))
+    counts[FULL, 0] = full
+    return float(stage_peak_bytes(model, np.array([layers]), counts).max())
 
 
 def test_with_memory_to_spare_nothing_is_recomputed(
@@ -35,7 +37,7 @@ def test_with_memory_to_spare_nothing_is_recomputed(
     split = solve_split(stage_model(context_of(), columns_of(pp=2, num_micro_batches=8)), 4)
     assert split is not None
     assert split.is_optimal
-    assert split.full.tolist() == split.selective.tolist() == [0, 0]
+    assert not split.counts.any()
     assert split.layers.sum() == 4
 
 
@@ -49,12 +51,23 @@ def test_a_heavy_head_gets_fewer_layers(
     assert split.layers.tolist() == [7, 1]
 
 
-def test_interleaved_stages_stay_equal(
+def test_the_head_takes_the_place_of_at_most_a_chunk_of_an_interleaved_stage(
+    context_of: Contexts, columns_of: Columns, small_model: Callable[..., object]
+) -> None:
+    # The head takes as long as some layers; of chunks of two the last one may lack both.
+    context = context_of(model=small_model(num_layers=6, vocab_size=256_000))
+    model = stage_model(context, columns_of(pp=2, vpp=2, num_micro_batches=8))
+    split = solve_split(model, 6)
+    assert split is not None
+    assert split.layers.tolist() == [4, 2]
+
+
+def test_schedules_of_equal_chunks_keep_interleaved_stages_equal(
     context_of: Contexts, columns_of: Columns, small_model: Callable[..., object]
 ) -> None:
     context = context_of(model=small_model(num_layers=8, vocab_size=256_000))
-    model = stage_model(context, columns_of(pp=2, vpp=2, num_micro_batches=8))
-    split = solve_split(model, 8)
+    columns = columns_of(pp=2, vpp=2, num_micro_batches=8, schedule=SCHEDULES.index("zb-v"))
+    split = solve_split(stage_model(context, columns), 8)
     assert split is not None
     assert split.layers.tolist() == [4, 4]
 
@@ -65,23 +78,28 @@ def test_the_time_it_returns_is_that_of_its_split(
     model = stage_model(context_of(), columns_of(pp=3, num_micro_batches=8))
     split = solve_split(model, 4)
     assert split is not None
-    args = (split.layers[None], split.selective[None], split.full[None])
+    args = (split.layers[None], split.counts[:, None, :])
     assert split.iteration_s == iteration_s(model, *args)[0]
 
 
 def test_just_as_many_layers_are_recomputed_as_memory_asks(
     context_of: Contexts, columns_of: Columns
 ) -> None:
-    # Room (1 MB to spare) for 2 of 4 layers recomputed with 2 micro-batches in flight.
+    # Half way between no layer and all layers recomputed in full.
     context = context_of(global_batch=8)
     columns = columns_of(pp=2, num_micro_batches=8)
     free = stage_model(context, columns)
-    need = peak(free, [2, 2], [1, 0]) + 1e6
+    need = 0.5 * (peak(free, [2, 2], [0, 0]) + peak(free, [2, 2], [2, 2]))
     model = stage_model(with_memory(context, need), columns)
     split = solve_split(model, 4)
     assert split is not None
-    assert peak(model, *([list(map(int, part)) for part in (split.layers, split.full)])) <= need
-    assert split.full.sum() <= 1
+    counts = split.counts[:, None, :]
+    assert stage_peak_bytes(model, split.layers[None], counts).max() <= need
+    assert 0 < split.counts.sum() < 4
+    for policy, stage in np.argwhere(split.counts > 0):
+        fewer = counts.copy()
+        fewer[policy, 0, stage] -= 1
+        assert stage_peak_bytes(model, split.layers[None], fewer).max() > need
 
 
 def test_without_room_there_is_no_split(context_of: Contexts, columns_of: Columns) -> None:
@@ -91,14 +109,14 @@ def test_without_room_there_is_no_split(context_of: Contexts, columns_of: Column
 
 
 @pytest.mark.parametrize("spare_bytes", [1.0, 1e4, 1e5, 1e6])
-def test_a_plan_that_fits_by_less_than_the_solvers_rounding_is_kept(
+def test_a_plan_that_fits_by_a_byte_is_found(
     spare_bytes: float, context_of: Contexts, columns_of: Columns
 ) -> None:
-    # The solver counts bytes in units of 64 KiB; the bounds know the split exactly.
     context = context_of(cluster="2xh100-sxm", global_batch=8)
-    fixed = {"tp": [1], "dp": [1], "pp": [2], "micro_batch": [1], "zero_stage": [0]}
+    values = {"tp": 1, "dp": 1, "pp": 2, "vpp": 1, "micro_batch": 1, "zero_stage": 0}
+    fixed = Narrowing(values={name: (value,) for name, value in values.items()})
     model = stage_model(context, enumerate_space(context, fixed).strategy).take(np.array([0]))
     need = min(peak(model, [n, 4 - n], [n, 4 - n]) for n in (1, 2, 3))
-    found = search(with_memory(context, need + spare_bytes), fixed=fixed)
+    found = search(with_memory(context, need + spare_bytes), narrowing=fixed)
     assert found.plans
     assert all(plan.iteration_s < np.inf for plan in found.plans)

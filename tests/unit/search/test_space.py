@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from planner.cost.context import Context
+from planner.search.narrow import Narrowing
 from planner.search.rules import RULES
 from planner.search.space import dimension_values, divisors, enumerate_space
 from planner.spec.model import ModelSpec
@@ -26,14 +27,16 @@ DECIDED = (
     "tp",
     "cp",
     "pp",
-    "dp",
-    "dp_replicate",
-    "ep",
-    "micro_batch",
     "schedule",
     "vpp",
+    "dp",
+    "ep",
+    "micro_batch",
+    "sequence_parallel",
     "zero_stage",
+    "dp_replicate",
     "offload",
+    "offload_percent",
     "placement",
 )
 
@@ -68,7 +71,12 @@ def test_dropping_branches_early_loses_no_legal_strategy(
     values = dimension_values(context)
     assert tuple(values) == DECIDED
     # Dimensions that multiply the product without adding a combination are thinned out.
-    fixed = {"micro_batch": values["micro_batch"][:2], "pp": values["pp"][:5]}
+    fixed = {
+        "micro_batch": tuple(values["micro_batch"][:2]),
+        "pp": tuple(values["pp"][:4]),
+        "vpp": tuple(values["vpp"][:2]),
+        "offload_percent": tuple(values["offload_percent"][-2:]),
+    }
     values |= fixed
     whole = np.array(list(product(*values.values()))).T
     columns = dict(zip(values, whole, strict=True))
@@ -78,7 +86,7 @@ def test_dropping_branches_early_loses_no_legal_strategy(
         allowed[legal] = rule.is_legal(context, {k: v[legal] for k, v in columns.items()})
         legal &= allowed
     expected = {tuple(row) for row in whole.T[legal].tolist()}
-    found = as_rows(enumerate_space(context, fixed).strategy)
+    found = as_rows(enumerate_space(context, Narrowing(values=fixed)).strategy)
     assert len(found) == len(set(found))
     assert set(found) == expected
 
@@ -94,11 +102,12 @@ def test_micro_batches_make_up_the_global_batch(
     assert (strategy.num_gpus <= context.cluster.num_accelerators).all()
 
 
-def test_sequence_parallelism_comes_with_tensor_parallelism_where_offered(
+def test_sequence_parallelism_is_a_choice_beside_tensor_parallelism_where_offered(
     context_of: Contexts,
 ) -> None:
     megatron = enumerate_space(context_of()).strategy
-    assert ((megatron.sequence_parallel == 1) == (megatron.tp > 1)).all()
+    assert (megatron.tp[megatron.sequence_parallel == 1] > 1).all()
+    assert set(megatron.sequence_parallel[megatron.tp > 1].tolist()) == {0, 1}
     assert not enumerate_space(context_of(framework="deepspeed")).strategy.sequence_parallel.any()
 
 
@@ -108,19 +117,19 @@ def test_context_parallelism_is_searched_for_long_sequences_only(context_of: Con
 
 
 def test_fixed_values_restrict_the_space(context_of: Contexts) -> None:
-    fixed = {"tp": [2], "dp": [4], "zero_stage": [1]}
+    fixed = Narrowing(values={"tp": (2,), "dp": (4,), "zero_stage": (1,)})
     context = context_of()
     strategy = enumerate_space(context, fixed).strategy
     assert set(strategy.tp.tolist()) == {2}
     assert set(strategy.dp.tolist()) == {4}
     every = as_rows(enumerate_space(context).strategy)
-    kept = [row for row in every if (row[0], row[3], row[9]) == (2, 4, 1)]
+    kept = [row for row in every if (row[0], row[5], row[9]) == (2, 4, 1)]
     assert as_rows(strategy) == kept
 
 
 def test_a_space_can_be_empty(context_of: Contexts) -> None:
     # 16 heads: tp 7 divides nothing.
-    space = enumerate_space(context_of(), {"tp": [7]})
+    space = enumerate_space(context_of(), Narrowing(values={"tp": (7,)}))
     assert len(space.strategy) == 0
     assert space.dropped == {"tp_divides_heads": 1}
     assert space.num_configurations == 1
@@ -129,19 +138,19 @@ def test_a_space_can_be_empty(context_of: Contexts) -> None:
 def test_small_space_by_hand(context_of: Contexts, small_model: Callable[..., ModelSpec]) -> None:
     # 2 GPUs of one node, 2 layers, 2 heads, batch 2, Megatron without offload:
     #   1 GPU:  micro-batch 1 or 2, ZeRO 0                                  -> 2
-    #   tp 2:   micro-batch 1 or 2, ZeRO 0                                  -> 2
+    #   tp 2:   micro-batch 1 or 2, ZeRO 0, with sequence parallelism or not -> 4
     #   dp 2:   micro-batch 1, ZeRO 0 or 1                                  -> 2
     #   pp 2:   micro-batch 1 or 2, ZeRO 0                                  -> 2
-    #           vpp 2, micro-batch 1: embedding and loss fill up 4 chunks   -> 1
+    #           vpp 2 needs a stage with a layer in each chunk: 3 layers    -> 0
     context = context_of(
         model=small_model(num_layers=2, num_heads=2, num_kv_heads=2, head_dim=512),
         cluster="2xh100-sxm",
         global_batch=2,
     )
-    rows = as_rows(enumerate_space(context, {"offload": [0]}).strategy)
+    rows = as_rows(enumerate_space(context, Narrowing(values={"offload": (0,)})).strategy)
     expected = {(1, 1, 1, 1), (2, 1, 1, 1), (1, 2, 1, 1), (1, 1, 2, 1)}
-    assert {(tp, pp, dp, cp) for tp, cp, pp, dp, *_ in rows} == expected
-    assert len(rows) == 9
+    assert {(tp, pp, dp, cp) for tp, cp, pp, _, _, dp, *_ in rows} == expected
+    assert len(rows) == 10
 
 
 def test_columns_can_be_taken_and_put_together_again(context_of: Contexts) -> None:

@@ -9,6 +9,8 @@ from planner.units import (
     format_seconds,
     parse_bytes,
     parse_count,
+    parse_duration,
+    parse_usd,
 )
 
 
@@ -142,3 +144,41 @@ def test_sizes_are_decimal_or_binary_as_written(text: str, expected: float) -> N
 def test_no_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a size"):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30d", 30 * 86400.0),
+        ("12h", 43200.0),
+        ("2w", 14 * 86400.0),
+        ("90m", 5400.0),
+        ("90min", 5400.0),
+        ("1d12h", 129600.0),
+        (" 1D 12H ", 129600.0),
+        ("1.5d", 129600.0),
+        ("45s", 45.0),
+    ],
+)
+def test_spans_of_time_are_read(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "-3d", "0d", "12h1d", "1d1d", "30 days", "1e3s"])
+def test_what_is_no_span_of_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not a span (of time|above 0)"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "usd"),
+    [("2M", 2e6), ("500k", 5e5), ("$1.5M", 1.5e6), ("120000", 1.2e5), ("3 M USD", 3e6)],
+)
+def test_amounts_of_money_are_read(text: str, usd: float) -> None:
+    assert parse_usd(text) == usd
+
+
+@pytest.mark.parametrize("text", ["", "$", "0", "-1", "1,000", "2M EUR", "1e6"])
+def test_what_is_no_amount_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not an amount"):
+        parse_usd(text)

@@ -1,0 +1,50 @@
+"""Reads what a job must keep: tokens, deadline, rate, budget; and the largest cluster."""
+
+from functools import partial
+
+from planner.catalog.cluster_file import MAX_COUNT
+from planner.catalog.clusters import largest_cluster_of
+from planner.cli.collector import Collector
+from planner.errors import InputError
+from planner.plans.objectives import JobLimits
+from planner.spec.cluster import ClusterSpec
+from planner.units import parse_duration, parse_usd
+
+
+def read_limits(
+    collector: Collector,
+    *,
+    tokens: str | None,
+    deadline: str | None,
+    min_tokens_per_s: str | None,
+    budget: str | None,
+) -> JobLimits:
+    """Return the limits; what is wrong with an option, or missing, is noted."""
+    if tokens is None:
+        collector.add("--tokens", "needed: the tokens of the whole job, such as 15T; given none")
+    if deadline is None and min_tokens_per_s is None:
+        collector.add("--deadline", "needed (or --min-tokens-per-s), such as 30d; given none")
+    return JobLimits(
+        total_tokens=collector.count("--tokens", tokens) or 1,
+        deadline_s=collector.parsed("--deadline", deadline, parse_duration),
+        min_tokens_per_s=collector.count("--min-tokens-per-s", min_tokens_per_s),
+        budget_usd=collector.parsed("--budget", budget, parse_usd),
+    )
+
+
+def read_largest(collector: Collector, node: str, max_gpus: int) -> ClusterSpec | None:
+    """Return the largest cluster of whole nodes, or note what is wrong with node or number."""
+    if not 1 <= max_gpus <= MAX_COUNT:
+        collector.add("--max-gpus", f"must be from 1 to {MAX_COUNT:,}; given {max_gpus}")
+        return None
+    return collector.read(partial(largest_cluster_of, node, max_gpus))
+
+
+def check_price(cluster: ClusterSpec, limits: JobLimits) -> None:
+    """Raise where a budget is given and the node has no price."""
+    if limits.budget_usd is not None and cluster.node.usd_per_hour is None:
+        message = (
+            f"{cluster.node.name} has no price; give one in its file, or as usd_per_hour under "
+            "overrides of a cluster file"
+        )
+        raise InputError.single("command line", "--budget", message)

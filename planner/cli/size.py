@@ -1,0 +1,121 @@
+"""``planner size``: the smallest cluster that does a job in time and within a budget."""
+
+from typing import Annotated
+
+import typer
+
+from planner.cli import options
+
+DEFAULT_MAX_GPUS = 65536
+
+
+def size(
+    model: options.Model,
+    node: Annotated[
+        str,
+        typer.Argument(
+            help="Node or accelerator such as dgx-h100, or a YAML file; a count is ignored."
+        ),
+    ],
+    tokens: options.Tokens = None,
+    deadline: options.Deadline = None,
+    budget: options.Budget = None,
+    min_tokens_per_s: options.MinTokensPerS = None,
+    max_gpus: Annotated[int, typer.Option(help="Largest cluster to look at.")] = DEFAULT_MAX_GPUS,
+    framework: Annotated[
+        str, typer.Option(help="megatron, deepspeed, torchtitan, accelerate, or any.")
+    ] = "megatron",
+    profile: options.Profile = "current",
+    settings: options.Settings = None,
+    global_batch: Annotated[
+        int | None, typer.Option(help="Batch in sequences [4M tokens, at any size].")
+    ] = None,
+    global_batch_tokens: Annotated[
+        str | None, typer.Option(help="The same in tokens, such as 4M.")
+    ] = None,
+    seq_len: options.SeqLen = None,
+    optimizer: options.Optimizer = "adam",
+    recompute_modules: options.RecomputeModules = None,
+    placement: options.Placement = None,
+    precision: options.Precision = "bf16",
+    schedule: options.Schedule = None,
+    fix: options.Fix = None,
+    limit: options.LimitOption = None,
+    where: options.Where = None,
+    allow: options.Allow = None,
+    forbid: options.Forbid = None,
+    margin: options.Margin = None,
+    output_format: options.OutputFormat = options.TableOrJson.table,
+) -> None:
+    """Find the fewest GPUs that do a job in time, their plan, and the sizes around them."""
+    from functools import partial
+
+    from planner.catalog.clusters import load_cluster_of
+    from planner.cli.collector import Collector
+    from planner.cli.inputs import margin_notes, read_question, with_placement
+    from planner.cli.limits import check_price, read_largest, read_limits
+    from planner.cli.narrowing import narrowing_of, offering
+    from planner.cli.output import console
+    from planner.cli.progress import delayed_progress
+    from planner.cli.sizes import with_fixed_batch
+    from planner.plans.sizing import nothing_at_any_size, sizing
+    from planner.report.sizing import print_sizing, render_sizing_json
+    from planner.report.sizing_words import no_size
+
+    collector = Collector()
+    limits = read_limits(
+        collector,
+        tokens=tokens,
+        deadline=deadline,
+        min_tokens_per_s=min_tokens_per_s,
+        budget=budget,
+    )
+    narrowing = narrowing_of(
+        collector,
+        fix=fix,
+        limit=limit,
+        where=where,
+        allow=allow,
+        forbid=forbid,
+        schedule=schedule,
+        placement=placement,
+    )
+    largest = read_largest(collector, node, max_gpus)
+    question = read_question(
+        collector=collector,
+        model=model,
+        cluster=node,
+        framework=framework,
+        profile=profile,
+        settings=settings or (),
+        precision=precision,
+        optimizer=optimizer,
+        recompute_modules=recompute_modules,
+        schedules=schedule,
+        global_batch=global_batch,
+        global_batch_tokens=global_batch_tokens,
+        seq_len=seq_len,
+        tokens=tokens,
+        margin_percent=margin,
+        num_accelerators=largest.num_accelerators if largest else 1,
+    )
+    check_price(question.contexts[0].cluster, limits)
+    if global_batch is None and global_batch_tokens is None:
+        question = with_fixed_batch(question)
+    question = offering(question, narrowing)
+    contexts = with_placement(question.contexts, placement)
+    notes = (*question.notes, *margin_notes(contexts, given=margin is not None))
+    larger = read_largest(collector, node, max(max_gpus, DEFAULT_MAX_GPUS))
+    cluster_of = partial(load_cluster_of, node)
+    with delayed_progress() as progress:
+        result = sizing(
+            contexts, limits, cluster_of, narrowing=narrowing, larger=larger, progress=progress
+        )
+    if not result.sizes:
+        raise nothing_at_any_size(result)
+    if output_format is options.TableOrJson.json:
+        typer.echo(render_sizing_json(result, notes))
+    else:
+        print_sizing(result, notes, console())
+    if result.chosen is None:
+        raise no_size(result)

@@ -1,0 +1,80 @@
+"""A layer's passes beside its stage-3 gathers and its traffic to the host."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.context import Context
+from planner.cost.data_parallel import GATHERED_WEIGHT_BYTES
+from planner.cost.memory import offloads
+from planner.cost.offload import parameter_fetch_s
+from planner.cost.overlap import exposed_beside_s, interference_fraction, prefetch_fill_s
+from planner.cost.parts import Parts
+from planner.spec.strategy import StrategyColumns
+from planner.units import Array
+
+
+def interference_of(context: Context) -> float:
+    """Share of the computation rate a collective takes under the framework's traits."""
+    held = context.traits.overlap.communication_multiprocessors
+    return interference_fraction(held, context.cluster.accelerator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerTimes:
+    """Seconds of one layer per micro-batch with stage-3 gathers and parameter offload."""
+
+    forward: Array
+    backward: Array
+    sharding_busy: Array
+    sharding_exposed: Array
+    offload_busy: Array
+    offload_exposed: Array
+    sharded_forward: Array
+    """With stage-3 gathers, without transfers between host and accelerator."""
+    sharded_backward: Array
+    fetch: Array
+    """Offloaded parameters from the host, per pass."""
+    sharding_fill: Array
+    """Per stage, whatever its layers: what prefetch cannot hide at the ends of both passes."""
+    offload_fill: Array
+    """The same, of transfers between host and accelerator."""
+
+
+def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> LayerTimes:
+    """Overlap a layer's compute with its stage-3 gathers, then with traffic to the host.
+
+    Offloaded parameters come from the host before both passes. Transfer, gather and computation of
+    a pass are three stations of a pipeline of layers: n layers take n times the slowest, and the
+    first one's way through the other two (:func:`overlap.prefetch_fill_s`). Offloaded activations
+    are a policy of single layers (:func:`policies.policy_costs`).
+    """
+    interference = interference_of(context)
+    forward = parts.costs.exposed_at(parts.costs.forward)
+    backward = parts.costs.exposed_at(parts.costs.backward)
+    gather = parts.params * parts.layer_dp.layer_forward
+    exchange = parts.params * parts.layer_dp.layer_backward
+    sharded_forward = forward + exposed_beside_s(forward, gather, interference)
+    sharded_backward = backward + exposed_beside_s(backward, exchange, interference)
+    fill = prefetch_fill_s(forward, gather, interference)
+    fill = fill + prefetch_fill_s(backward, exchange, interference)
+    shard = np.where(strategy.zero_stage >= 3, parts.num_shards, 1.0)
+    fetch = parameter_fetch_s(
+        parts.params * GATHERED_WEIGHT_BYTES / shard, offloads(strategy, "nvme"), context.cluster
+    )
+    fetch = np.where(offloads(strategy, "parameters") > 0, fetch, 0.0)
+    whole_forward = np.maximum(sharded_forward, fetch)
+    whole_backward = np.maximum(sharded_backward, fetch)
+    return LayerTimes(
+        forward=whole_forward,
+        backward=whole_backward,
+        sharding_busy=gather + exchange,
+        sharding_exposed=sharded_forward + sharded_backward - forward - backward,
+        offload_busy=2.0 * fetch,
+        offload_exposed=whole_forward + whole_backward - sharded_forward - sharded_backward,
+        sharded_forward=sharded_forward,
+        sharded_backward=sharded_backward,
+        fetch=fetch,
+        sharding_fill=fill,
+        offload_fill=np.minimum(fetch, sharded_forward) + np.minimum(fetch, sharded_backward),
+    )

@@ -1,0 +1,226 @@
+"""What selective recomputation costs for every set of modules it could repeat."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from itertools import combinations
+
+import numpy as np
+
+from planner.cost.context import Context, with_modules
+from planner.cost.layer import distinct_shapes, layer_shape
+from planner.cost.layer_time import Setting, exposed_s, op_forward
+from planner.layers.block import LayerGroup, layer_groups
+from planner.layers.op import LayerShape, Op
+from planner.layers.selective import EVERY_SECOND_MATMUL, without_module
+from planner.spec.strategy import StrategyColumns
+from planner.spec.traits import RecomputeModule, under_precision
+from planner.units import Array, Index, Rows
+
+ModuleSet = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectiveCosts:
+    """Of one layer under selective recomputation; C, or S x C for several sets of modules."""
+
+    added_s: Array
+    saved_bytes: Array
+    lead_saved_bytes: Array
+    """By which a leading layer keeps more than another one."""
+    workspace_bytes: Array
+
+    def __getitem__(
+        self, index: Rows | int | slice | tuple[Rows | slice, Rows]
+    ) -> "SelectiveCosts":
+        """Return some of the sets, or one set per strategy."""
+        return SelectiveCosts(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+
+ONE = np.ones(1)
+
+
+def _groups(context: Context, shape: LayerShape) -> tuple[LayerGroup, ...]:
+    """Kinds of layers before any policy."""
+    bare = with_modules(context, ())
+    return layer_groups(bare.model, shape, under_precision(bare.traits, bare.job.precision))
+
+
+def _after(op: Op, modules: tuple[RecomputeModule, ...], names: set[str]) -> Op:
+    for module in modules:
+        op = without_module(op, module, names)
+    return op
+
+
+def _effect(
+    groups: tuple[LayerGroup, ...], modules: tuple[RecomputeModule, ...]
+) -> tuple[object, ...]:
+    """What a set of modules does to every op; equal for sets that do the same."""
+    effects: list[object] = []
+    for group in groups:
+        names = {op.name for op in group.ops}
+        for op in group.ops:
+            changed = _after(op, modules, names)
+            kept = tuple(tensor.name for tensor in changed.kept)
+            effects.append((float(np.max(changed.selective_fraction)), kept))
+    return tuple(effects)
+
+
+def module_sets(context: Context) -> tuple[ModuleSet, ...]:
+    """Every set of modules with an effect of its own on the model, smaller sets first.
+
+    Only the selected policy where that is one of ``EVERY_SECOND_MATMUL``, which exclude others.
+    """
+    recompute = context.traits.recompute
+    if set(recompute.selected) & set(EVERY_SECOND_MATMUL):
+        return (recompute.selected,)
+    any_shape = LayerShape(
+        micro_batch=ONE,
+        seq_len=context.job.seq_len,
+        tp=ONE,
+        cp=ONE,
+        ep=ONE,
+        sequence_parallel=ONE,
+    )
+    groups = _groups(context, any_shape)
+    seen = {_effect(groups, ())}
+    found: list[ModuleSet] = []
+    for modules in _subsets(recompute.modules):
+        effect = _effect(groups, modules)
+        if effect not in seen:
+            seen.add(effect)
+            found.append(tuple(module.name for module in modules))
+    return tuple(found) or (recompute.selected,)
+
+
+def _subsets(modules: tuple[RecomputeModule, ...]) -> Iterator[tuple[RecomputeModule, ...]]:
+    for size in range(1, len(modules) + 1):
+        yield from combinations(modules, size)
+
+
+def selective_options(
+    context: Context, strategy: StrategyColumns, sets: tuple[ModuleSet, ...], pace: Array
+) -> SelectiveCosts:
+    """Costs under each set of modules, S x C; the sums of planner.cost.layer.layer_costs.
+
+    Per op the share of its forward that the set repeats, and the tensors it does not drop.
+    """
+    rows, index = distinct_shapes(strategy)
+    traits = under_precision(context.traits, context.job.precision)
+    setting = Setting(job=context.job, cluster=context.cluster, traits=traits, strategy=rows)
+    by_name = {module.name: module for module in context.traits.recompute.modules}
+    chosen = [tuple(by_name[name] for name in names) for names in sets]
+    groups = _groups(context, layer_shape(rows, context.job))
+    shape = (len(sets), len(rows))
+    added, kept, largest = np.zeros(shape), [], np.zeros(shape)
+    whole = np.zeros(len(rows))
+    total = sum(group.num_layers for group in groups)
+    for group in groups:
+        repeated, stays = _group_costs(group, chosen, setting)
+        added += repeated * (group.num_layers / total)
+        kept.append(stays)
+        largest = np.maximum(largest, stays)
+        whole = np.maximum(whole, sum(op.saved_bytes for op in group.ops))
+    body, lead = _body_and_lead(groups, kept)
+    return SelectiveCosts(
+        added_s=pace * added[:, index],
+        saved_bytes=body[:, index],
+        lead_saved_bytes=(lead - body)[:, index],
+        workspace_bytes=(whole - largest)[:, index],
+    )
+
+
+def _group_costs(
+    group: LayerGroup, sets: list[tuple[RecomputeModule, ...]], setting: Setting
+) -> tuple[Array, Array]:
+    """Seconds repeated and bytes kept by a layer of a kind under each set, S x C."""
+    shape = (len(sets), len(setting.strategy))
+    repeated, kept = np.zeros(shape), np.zeros(shape)
+    names = {op.name for op in group.ops}
+    for op in group.ops:
+        forward_s = exposed_s(op_forward(op, setting))
+        touched = _touched(op, sets, names)
+        known: dict[tuple[str, ...], tuple[Array, Array]] = {}
+        for position, modules in enumerate(sets):
+            touching = tuple(module.name for module in modules if module.name in touched)
+            if touching not in known:
+                changed = _after(op, modules, names)
+                known[touching] = (changed.selective_fraction * forward_s, changed.kept_bytes)
+            repeated[position] += known[touching][0]
+            kept[position] += known[touching][1]
+    return repeated, kept
+
+
+def _touched(op: Op, sets: list[tuple[RecomputeModule, ...]], names: set[str]) -> set[str]:
+    """Modules that change what an op repeats or keeps."""
+    modules = {module.name: module for modules in sets for module in modules}
+    changed = {name: without_module(op, module, names) for name, module in modules.items()}
+    return {
+        name
+        for name, after in changed.items()
+        if len(after.kept) < len(op.kept) or np.any(after.selective_fraction)
+    }
+
+
+def _body_and_lead(groups: tuple[LayerGroup, ...], kept: list[Array]) -> tuple[Array, Array]:
+    """Mean over the layers behind the leading ones, and a leading layer's."""
+    behind = [group.num_layers - group.num_leading for group in groups]
+    pairs = list(zip(behind, kept, strict=True))
+    body = np.asarray(sum(number * value for number, value in pairs) / max(sum(behind), 1))
+    leading = [value for group, value in zip(groups, kept, strict=True) if group.num_leading]
+    return body, leading[0] if leading else body
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relaxed:
+    """All sets of modules at once, for bounds: no set is better than this; and one real set."""
+
+    bound: SelectiveCosts
+    """Keeps the least that any set keeps, at the best rate of bytes saved per second, or adds the
+    least."""
+    best: SelectiveCosts
+    """Of the set with the best rate, for every strategy."""
+    best_set: Index
+    """Its position among the sets."""
+
+
+def relaxed_options(
+    context: Context,
+    strategy: StrategyColumns,
+    sets: tuple[ModuleSet, ...],
+    pace: Array,
+    *,
+    by_rate: bool = True,
+) -> Relaxed:
+    """Relax the choice of modules for every strategy.
+
+    Where a layer cannot be without any policy (not ``by_rate``), a set that saves little may cost
+    less than its share at the best rate: then the bound adds the least that any set adds.
+    """
+    rows, index = distinct_shapes(strategy)
+    options = selective_options(context, rows, ((), *sets), np.ones(len(rows)))
+    nothing, options = options[0], options[1:]
+    saved = nothing.saved_bytes - options.saved_bytes
+    rates = np.where(saved > 0, saved / np.maximum(options.added_s, 1e-15), 0.0)
+    best = rates.argmax(axis=0)
+    every = np.arange(len(rows))
+    fastest = rates[best, every]
+    most = np.maximum(saved.max(axis=0), 0.0)
+    at_rate = most / np.where(fastest > 0, fastest, 1.0)
+    added = at_rate if by_rate else options.added_s.min(axis=0)
+    bound = SelectiveCosts(
+        added_s=pace * added[index],
+        saved_bytes=(nothing.saved_bytes - most)[index],
+        lead_saved_bytes=options.lead_saved_bytes.min(axis=0)[index],
+        workspace_bytes=options.workspace_bytes.min(axis=0)[index],
+    )
+    real = options[best, every]
+    return Relaxed(
+        bound=bound,
+        best=SelectiveCosts(
+            added_s=pace * real.added_s[index],
+            saved_bytes=real.saved_bytes[index],
+            lead_saved_bytes=real.lead_saved_bytes[index],
+            workspace_bytes=real.workspace_bytes[index],
+        ),
+        best_set=best[index],
+    )

@@ -1,0 +1,27 @@
+"""A time limit shared out over several searches."""
+
+import time
+
+LEAST_S = 0.01
+"""A share is never less, so that a search that comes late still ends by itself."""
+
+
+class Clock:
+    """Shares what is left of a time limit equally over the searches still planned."""
+
+    def __init__(self, limit_s: float | None) -> None:
+        self.deadline_s = None if limit_s is None else time.monotonic() + limit_s
+        self.num_left = 1
+
+    def plan_for(self, num_searches: int) -> None:
+        """Say how many searches are to come."""
+        self.num_left = num_searches
+
+    def share_s(self) -> float | None:
+        """Seconds the next search may take; None without a limit."""
+        if self.deadline_s is None:
+            return None
+        left_s = max(self.deadline_s - time.monotonic(), 0.0)
+        share_s = left_s / max(self.num_left, 1)
+        self.num_left -= 1
+        return max(share_s, LEAST_S)

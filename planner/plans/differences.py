@@ -1,0 +1,75 @@
+"""What differs between two layouts, and a layout in one line."""
+
+from planner.spec.strategy import Strategy
+
+_DEGREES = ("dp", "tp", "pp", "vpp", "cp", "ep")
+_FIELDS = {
+    **dict.fromkeys(_DEGREES),
+    "dp_replicate": "shard groups",
+    "schedule": "schedule",
+    "zero_stage": "ZeRO",
+    "micro_batch": "micro-batch",
+    "sequence_parallel": "sequence parallel",
+    "recompute": "recompute",
+    "offload": "offload",
+    "placement": "placed",
+}
+
+
+def _word(strategy: Strategy, name: str) -> str:
+    value = getattr(strategy, name)
+    if name == "offload":
+        return _offload(strategy)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def _offload(strategy: Strategy) -> str:
+    percent = strategy.offload_percent
+    return f"{strategy.offload} {percent} %" if percent < 100 else strategy.offload
+
+
+def _offloaded_activations(strategy: Strategy) -> str:
+    layers = sum(strategy.offloaded_layers_per_stage)
+    return f"{layers}/{sum(strategy.layers_per_stage)}" if layers else "none"
+
+
+def values(strategy: Strategy) -> dict[str, str]:
+    """What tells layouts apart, by what it is called."""
+    named = {title or name: _word(strategy, name) for name, title in _FIELDS.items()}
+    named["activations offloaded"] = _offloaded_activations(strategy)
+    layers = strategy.layers_per_stage
+    named["layers per stage"] = (
+        ", ".join(map(str, layers)) if len(layers) <= 16 else (f"{min(layers)} to {max(layers)}")
+    )
+    modules = strategy.recompute_modules
+    named["recompute modules"] = "the profile's" if modules is None else ", ".join(modules)
+    return named
+
+
+def differences(before: Strategy, after: Strategy) -> dict[str, tuple[str, str]]:
+    """What is not the same in both, by what it is called."""
+    first, second = values(before), values(after)
+    changed = {name: (old, second[name]) for name, old in first.items() if old != second[name]}
+    same_stages = before.pp == after.pp
+    if not same_stages:
+        changed.pop("layers per stage", None)
+    if "none" in (first["recompute"], second["recompute"]):
+        changed.pop("recompute modules", None)
+    return changed
+
+
+def short_layout(strategy: Strategy) -> str:
+    """Degrees above one and what is not usual, in one line."""
+    degrees = [f"{n}={getattr(strategy, n)}" for n in _DEGREES if getattr(strategy, n) > 1]
+    offloaded = _offloaded_activations(strategy)
+    extras = [
+        f"ZeRO-{strategy.zero_stage}",
+        f"micro-batch {strategy.micro_batch}",
+        *([strategy.schedule] if strategy.schedule != "1f1b" else []),
+        *([f"recompute {strategy.recompute}"] if strategy.recompute != "none" else []),
+        *([f"offload {_offload(strategy)}"] if strategy.offload != "none" else []),
+        *([f"activations offloaded {offloaded}"] if offloaded != "none" else []),
+    ]
+    return ", ".join([" ".join(degrees) or "one GPU", *extras])

@@ -1,0 +1,272 @@
+"""Prints what is wrong with a plan, the smallest edit that mends it, and others as small."""
+
+import json
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from planner.cost.estimate import Estimate
+from planner.plans.repair import Change, RepairAnswer, Repaired, Shortage, Value
+from planner.report.assumptions import assumptions_line
+from planner.search.repair import MOST_CHANGES
+from planner.spec.strategy import POLICIES
+from planner.units import format_bytes, format_seconds
+
+SCHEMA_VERSION = 1
+MAX_LISTED = 8
+"""Stages whose layers are listed one by one; longer lists name runs of equal numbers."""
+
+
+def _numbers(values: tuple[int, ...]) -> str:
+    """``7, 8, 8, 7`` or, of many, ``7, 14 x 8, 7``."""
+    if len(values) <= MAX_LISTED:
+        return ", ".join(map(str, values))
+    runs = [(value, len(list(run))) for value, run in groupby(values)]
+    return ", ".join(f"{length} x {value}" if length > 1 else str(value) for value, length in runs)
+
+
+def _shown(value: Value) -> str:
+    """A value of a decision in words."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, dict):
+        used = zip(POLICIES, value.values(), strict=True)
+        return "; ".join(f"{name} {_numbers(counts)}" for name, counts in used if any(counts)) or (
+            "none"
+        )
+    if isinstance(value, tuple):
+        numbers = tuple(one for one in value if isinstance(one, int))
+        return _numbers(numbers) if numbers else ", ".join(map(str, value)) or "none"
+    return str(value)
+
+
+def _plural(number: int, noun: str, many: str = "") -> str:
+    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
+
+
+def _title(answer: RepairAnswer, plan: str) -> str:
+    context, cluster = answer.context, answer.context.cluster
+    return (
+        f"{plan}: {context.model.name} on {cluster.name} ({cluster.num_accelerators:,} x "
+        f"{cluster.accelerator.name}), {context.traits.name} ({context.traits.profile}), batch "
+        f"{context.job.global_batch} x {context.job.seq_len} tokens, "
+        f"{context.margin_fraction:.1%} of HBM left free"
+    )
+
+
+def _shortage_line(shortage: Shortage) -> str:
+    return (
+        f"stage {shortage.stage} needs {format_bytes(shortage.needed_bytes)} of {shortage.limit}, "
+        f"may hold {format_bytes(shortage.usable_bytes)}: "
+        f"{format_bytes(shortage.missing_bytes)} missing"
+    )
+
+
+def _print_wrong(answer: RepairAnswer, console: Console) -> None:
+    console.print("\nWhat is wrong", style="bold")
+    for key, message in answer.violations:
+        console.print(f"  {key}: {message}", markup=False)
+    for shortage in answer.shortages:
+        console.print(f"  {_shortage_line(shortage)}", markup=False)
+    if answer.violations and answer.before_cluster != answer.context.cluster.name:
+        text = "  (memory of an illegal plan is not computed)"
+        console.print(text, style="dim", markup=False)
+
+
+def _print_changes(changes: tuple[Change, ...], console: Console) -> None:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    table.add_column("decision", no_wrap=True)
+    table.add_column("from", overflow="fold")
+    table.add_column("to", overflow="fold")
+    for change in changes:
+        name = change.decision if change.counts else f"  {change.decision} (follows)"
+        style = "" if change.counts else "dim"
+        cells = (name, _shown(change.before), _shown(change.after))
+        table.add_row(*map(escape, cells), style=style)
+    console.print(table)
+    if any(" x " in _shown(value) for change in changes for value in (change.before, change.after)):
+        console.print("n x k: n stages in a row with k layers each", style="dim")
+
+
+def _estimate_cells(estimate: Estimate) -> list[str]:
+    memory = estimate.memory
+    return [
+        format_seconds(estimate.iter_time_s),
+        f"{estimate.tokens_per_s:,.0f}",
+        f"{format_bytes(memory.peak_bytes)} of {format_bytes(memory.usable_bytes)}",
+        f"{memory.peak_stage}",
+    ]
+
+
+def _print_figures(answer: RepairAnswer, best: Repaired, console: Console) -> None:
+    columns = [("after", best.estimate)]
+    if answer.before is not None:
+        here = answer.before_cluster == answer.context.cluster.name
+        columns.insert(0, ("before" if here else f"on {answer.before_cluster}", answer.before))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    table.add_column("", no_wrap=True)
+    for title, _ in columns:
+        table.add_column(title, justify="right")
+    rows = ("iteration", "tokens per second", "peak memory", "on stage")
+    for row in zip(rows, *(_estimate_cells(one) for _, one in columns), strict=True):
+        table.add_row(*row)
+    console.print(table)
+
+
+def _edit_text(changes: tuple[Change, ...]) -> str:
+    """Changed decisions in one line."""
+    texts = []
+    for change in changes:
+        if change.counts:
+            after = change.after
+            total = isinstance(after, dict) or change.decision == "layers_per_stage"
+            texts.append(change.decision if total else f"{change.decision} {_shown(after)}")
+    return ", ".join(texts) or "nothing"
+
+
+def _print_others(answer: RepairAnswer, console: Console) -> None:
+    others = answer.repaired[1:]
+    if not others:
+        return
+    console.print("Others with as few changes", style="bold")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    table.add_column("#", justify="right")
+    table.add_column("change", overflow="fold")
+    table.add_column("layers recomputed", overflow="fold")
+    table.add_column("iteration", justify="right", no_wrap=True)
+    table.add_column("peak memory", justify="right", no_wrap=True)
+    for number, other in enumerate(others, start=2):
+        estimate = other.estimate
+        table.add_row(
+            str(number),
+            escape(_edit_text(other.changes)),
+            other.strategy.recompute,
+            format_seconds(estimate.iter_time_s),
+            format_bytes(estimate.memory.peak_bytes),
+        )
+    console.print(table)
+
+
+def _search_line(answer: RepairAnswer) -> str:
+    found = _plural(answer.num_strategies, "legal strategy", "legal strategies")
+    return (
+        f"Looked at {found}, solved "
+        f"{_plural(answer.num_solved, 'stage problem')}, in {answer.seconds:.2f} s."
+    )
+
+
+def no_repair(answer: RepairAnswer, command: str) -> str:
+    """What is said where nothing was found."""
+    most = answer.num_changes
+    head = f"No repair with at most {_plural(most, 'changed decision')} exists"
+    limit = (
+        f"at most {MOST_CHANGES} are tried"
+        if most == MOST_CHANGES
+        else "with more there are too many strategies to look at them all"
+    )
+    return f"{head} ({limit}). This finds the best plan from scratch:\n  {command}"
+
+
+def verdict(answer: RepairAnswer) -> str:
+    """How many decisions changed, and what is proved."""
+    number = answer.num_changes
+    if number == 0:
+        return "0 decisions changed: what follows from them is filled in anew."
+    fastest = "" if answer.repaired[0].is_optimal else " (a limit of the solver struck: not proved)"
+    return (
+        f"{_plural(number, 'decision')} changed; no repair with fewer exists. "
+        f"None with as few is faster{fastest}."
+    )
+
+
+def print_repair(answer: RepairAnswer, console: Console, *, plan: str, command: str) -> None:
+    """Everything ``planner repair`` says; ``command`` searches from scratch."""
+    console.print(_title(answer, plan), style="bold", markup=False)
+    if answer.is_sound and answer.before is not None:
+        memory = answer.before.memory
+        console.print(
+            f"Nothing is wrong: legal, {format_bytes(memory.peak_bytes)} of "
+            f"{format_bytes(memory.usable_bytes)} on stage {memory.peak_stage}, "
+            f"{format_seconds(answer.before.iter_time_s)} per iteration. Nothing changed.",
+            markup=False,
+        )
+        return
+    _print_wrong(answer, console)
+    if not answer.repaired:
+        console.print(f"\n{no_repair(answer, command)}", markup=False)
+        console.print(_search_line(answer), style="dim", markup=False)
+        return
+    best = answer.repaired[0]
+    console.print("\nSmallest repair", style="bold")
+    _print_changes(best.changes, console)
+    console.print(verdict(answer), markup=False)
+    _print_figures(answer, best, console)
+    _print_others(answer, console)
+    console.print(assumptions_line(answer.context, [best.strategy]), style="dim", markup=False)
+    console.print(_search_line(answer), style="dim", markup=False)
+
+
+def _figures(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    memory = estimate.memory
+    return {
+        "iter_time_s": estimate.iter_time_s,
+        "tokens_per_s": estimate.tokens_per_s,
+        "peak_bytes": memory.peak_bytes,
+        "usable_bytes": memory.usable_bytes,
+        "stage": memory.peak_stage,
+        "host_bytes": memory.host_bytes,
+    }
+
+
+def _repaired_dict(one: Repaired) -> dict[str, Any]:
+    return {
+        "changes": [
+            {
+                "decision": change.decision,
+                "from": change.before,
+                "to": change.after,
+                "counts": change.counts,
+            }
+            for change in one.changes
+        ],
+        "strategy": asdict(one.strategy),
+        **(_figures(one.estimate) or {}),
+        "proved_fastest": one.is_optimal,
+    }
+
+
+def render_repair_json(answer: RepairAnswer, *, plan: str, command: str) -> str:
+    """The same as JSON, base units throughout."""
+    context = answer.context
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "plan": plan,
+        "model": context.model.name,
+        "cluster": context.cluster.name,
+        "framework": context.traits.name,
+        "profile": context.traits.profile,
+        "margin_fraction": context.margin_fraction,
+        "is_sound": answer.is_sound,
+        "violations": [{"key": key, "message": message} for key, message in answer.violations],
+        "shortages": [
+            asdict(one) | {"missing_bytes": one.missing_bytes} for one in answer.shortages
+        ],
+        "before": _figures(answer.before),
+        "before_cluster": answer.before_cluster,
+        "num_changes": answer.num_changes if answer.repaired or answer.is_sound else None,
+        "none_with_at_most": None if answer.repaired or answer.is_sound else answer.num_changes,
+        "repair": _repaired_dict(answer.repaired[0]) if answer.repaired else None,
+        "alternatives": [_repaired_dict(one) for one in answer.repaired[1:]],
+        "search_command": command,
+        "strategies": answer.num_strategies,
+        "stage_problems_solved": answer.num_solved,
+        "seconds": answer.seconds,
+    }
+    return json.dumps(document, indent=2)

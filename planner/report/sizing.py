@@ -1,0 +1,254 @@
+"""The forms of a sizing: headline, plan and the sizes around it; JSON."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from planner import __version__
+from planner.plans.objectives import COST_INCLUDES, ENERGY_INCLUDES
+from planner.plans.sizing import Size, Sizing
+from planner.report.assumptions import assumptions_line
+from planner.report.catalog import describe_size
+from planner.report.columns import FRAMEWORK_SHORT, layout, layout_axes
+from planner.report.evidence import evidence_line, range_line
+from planner.report.json import plan_dict
+from planner.report.placement import placement_line
+from planner.report.sizing_words import (
+    count_text,
+    energy_text,
+    job_text,
+    limits_text,
+    missed_text,
+    option_text,
+    time_text,
+)
+from planner.report.tables import NARROW_LEGEND, WIDE_COLUMNS, plans_table
+from planner.report.text import costs_line, print_notes, selects_lines
+from planner.units import format_seconds
+
+SCHEMA_VERSION = 1
+MISSES = "misses by"
+
+
+def inputs_line(sizing: Sizing) -> str:
+    """What was asked, in one line."""
+    context = sizing.contexts[0]
+    job = context.job
+    frameworks = ", ".join(c.traits.name for c in sizing.contexts)
+    return (
+        f"{context.model.name} ({describe_size(context.model)}) on {context.cluster.node.name}, "
+        f"batch {job.global_batch} x {job.seq_len} tokens, {job.precision}, {frameworks}: "
+        f"{limits_text(sizing)}"
+    )
+
+
+def shown_sizes(sizing: Sizing) -> list[Size]:
+    """The chosen (or nearest) size, those 1, 2, 4, 8 ... places beside it, and both ends."""
+    marked = {size.num_gpus: size for size in _marked(sizing)}
+    sizes = [marked.get(size.num_gpus, size) for size in sizing.sizes]
+    rows = {0, len(sizes) - 1}
+    for row, size in enumerate(sizes):
+        if size.num_gpus in marked:
+            steps = [0, *(2**k for k in range(len(sizes).bit_length()))]
+            rows |= {row + sign * step for step in steps for sign in (-1, 1)}
+    return [sizes[row] for row in sorted(rows) if 0 <= row < len(sizes)]
+
+
+def _marked(sizing: Sizing) -> tuple[Size, ...]:
+    return (sizing.chosen,) if sizing.chosen else sizing.nearest
+
+
+def sizes_table(sizing: Sizing, *, wide: bool) -> Table:
+    """The sizes around the answer, which is marked, and what each misses."""
+    shown = shown_sizes(sizing)
+    marked = {size.num_gpus for size in _marked(sizing)}
+    axes = layout_axes(shown)
+    several = len(sizing.contexts) > 1
+    priced = any(size.cost_usd is not None for size in shown)
+    powered = any(size.energy_kwh is not None for size in shown)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    titles = {
+        "": "left",
+        "GPUs": "right",
+        **({"nodes": "right"} if wide else {}),
+        **({"fw": "left"} if several else {}),
+        "·".join("v" if axis == "vpp" else axis for axis in axes): "left",
+        **dict.fromkeys(("iter", "tok/s", "time", "GPU-h"), "right"),
+        **({"USD": "right"} if priced else {}),
+        **({"energy": "right"} if powered else {}),
+        MISSES: "left",
+    }
+    for title, justify in titles.items():
+        table.add_column(title, justify=justify, no_wrap=title != MISSES)  # type: ignore[arg-type]
+    for size in shown:
+        table.add_row(
+            ">" if size.num_gpus in marked else "",
+            f"{size.num_gpus:,}",
+            *([f"{size.num_nodes:,}"] if wide else []),
+            *([FRAMEWORK_SHORT[size.context.traits.name]] if several else []),
+            layout(size.strategy, axes),
+            format_seconds(size.iteration_s),
+            count_text(size.tokens_per_s),
+            time_text(size.total_s),
+            count_text(size.gpu_hours),
+            *(["-" if size.cost_usd is None else count_text(size.cost_usd)] if priced else []),
+            *(
+                ["-" if size.energy_kwh is None else energy_text(size.energy_kwh)]
+                if powered
+                else []
+            ),
+            missed_text(size, sizing, bare=True) or "-",
+        )
+    return table
+
+
+def _chosen_lines(sizing: Sizing, chosen: Size) -> list[str]:
+    """The headline, and why the next smaller size does not do."""
+    node = sizing.contexts[0].cluster.node.name
+    lines = [f"{chosen.num_gpus:,} GPUs ({chosen.num_nodes:,} x {node}) are the fewest that do it."]
+    below = [size for size in sizing.sizes if size.num_gpus < chosen.num_gpus]
+    if below:
+        why = missed_text(below[-1], sizing) or "not enough in a cluster of their own"
+        lines.append(f"No smaller size does: {below[-1].num_gpus:,} GPUs, the next, are {why}.")
+    return lines
+
+
+def _slow_end_line(sizing: Sizing, chosen: Size) -> str:
+    """Whether the deadline holds where such runs were slowest."""
+    estimate = chosen.plan.estimate
+    slow_s = chosen.total_s * estimate.iter_time_s_upper / estimate.iter_time_s
+    deadline_s = sizing.limits.deadline_s
+    late = deadline_s is not None and slow_s > deadline_s
+    past = f", {time_text(slow_s - deadline_s)} late" if late and deadline_s else ""
+    return f"At the slow end of that the job takes {time_text(slow_s)}{past}."
+
+
+def _basis_lines(sizing: Sizing) -> list[str]:
+    """What stands behind time, cost and energy."""
+    node = sizing.contexts[0].cluster.node
+    accelerator = node.accelerator
+    time = "time: without start-up, checkpoints, evaluation, failures and restarts."
+    cost = f"USD: no price of {node.name} is known."
+    if node.usd_per_hour is not None:
+        cost = f"USD: {COST_INCLUDES}; {node.usd_per_hour:g} per node-hour ({node.price_note})."
+    energy = f"energy: no power figure of {accelerator.name} is known (tdp_w)."
+    if accelerator.tdp_w is not None:
+        energy = f"energy: {ENERGY_INCLUDES}; {accelerator.tdp_w:g} W each."
+    return [time, cost, energy]
+
+
+def search_line(sizing: Sizing) -> str:
+    """How far was searched, and what of it is proved."""
+    proof = "proved optimal under the model" if sizing.is_complete else "optimality NOT proved"
+    return (
+        f"Searched {sum(r.num_configurations for r in sizing.searches):,} configurations on up to "
+        f"{sizing.contexts[0].cluster.num_accelerators:,} GPUs in {sizing.seconds:.2f} s: "
+        f"{len(sizing.sizes)} sizes are faster than every smaller one; {proof}."
+    )
+
+
+def _print_chosen(sizing: Sizing, chosen: Size, console: Console) -> None:
+    plan, wide = chosen.plan, console.width >= WIDE_COLUMNS
+    head, *why = _chosen_lines(sizing, chosen)
+    console.print(head, style="bold")
+    console.print(f"It takes {job_text(chosen)}.")
+    for line in why:
+        console.print(line)
+    several = len(sizing.contexts) > 1
+    console.print(plans_table([plan], wide=wide, with_framework=several, width=console.width))
+    for line in selects_lines([plan]):
+        console.print(line)
+    console.print(costs_line(plan))
+    console.print(f"Placed {placement_line(plan.context, plan.strategy)}.")
+    console.print(f"{range_line(plan.estimate)} {_slow_end_line(sizing, chosen)}")
+    console.print(evidence_line(plan.context, plan.strategy), markup=False)
+    console.print()
+    console.print("Sizes below and above", style="bold")
+
+
+def print_sizing(sizing: Sizing, notes: Sequence[str], console: Console) -> None:
+    """Print inputs, the size and its plan, the sizes around it, and what all of it rests on."""
+    console.print(inputs_line(sizing), style="bold")
+    if sizing.narrowing.texts:
+        console.print(f"narrowed by {', '.join(sizing.narrowing.texts)}", markup=False)
+    print_notes(notes, console)
+    console.print()
+    if sizing.chosen:
+        _print_chosen(sizing, sizing.chosen, console)
+    else:
+        most = sizing.contexts[0].cluster.num_accelerators
+        console.print(f"No size up to {most:,} GPUs does it; the nearest are marked", style="bold")
+    console.print(sizes_table(sizing, wide=console.width >= WIDE_COLUMNS))
+    for line in _basis_lines(sizing):
+        console.print(line, style="dim")
+    for context in sizing.contexts:
+        used = [size.strategy for size in sizing.sizes if size.context.traits == context.traits]
+        if used:
+            console.print(assumptions_line(context, used), style="dim", markup=False)
+    console.print(search_line(sizing), style="dim")
+    if console.width < WIDE_COLUMNS:
+        console.print(NARROW_LEGEND, style="dim")
+
+
+def _size_dict(size: Size, sizing: Sizing) -> dict[str, Any]:
+    strategy = {**asdict(size.strategy), "recompute": size.strategy.recompute}
+    return {
+        "gpus": size.num_gpus,
+        "nodes": size.num_nodes,
+        "framework": size.context.traits.name,
+        "strategy": strategy,
+        "iter_time_s": size.iteration_s,
+        "tokens_per_s": size.tokens_per_s,
+        "total_s": size.total_s,
+        "gpu_hours": size.gpu_hours,
+        "cost_usd": size.cost_usd,
+        "energy_kwh": size.energy_kwh,
+        "misses": list(size.missed(sizing.limits)),
+        "proved_optimal": size.is_optimal,
+    }
+
+
+def _nearest_dict(size: Size, sizing: Sizing) -> dict[str, Any]:
+    options = [option_text(size, limit) for limit in size.missed(sizing.limits)]
+    return {**_size_dict(size, sizing), "options": options}
+
+
+def render_sizing_json(sizing: Sizing, notes: Sequence[str]) -> str:
+    """Return everything as JSON, base units throughout."""
+    context, chosen, enough = sizing.contexts[0], sizing.chosen, sizing.enough
+    cluster = context.cluster
+    data = {
+        "schema_version": SCHEMA_VERSION,
+        "planner_version": __version__,
+        "inputs": {
+            "model": context.model.name,
+            "node": cluster.node.name,
+            "accelerator": cluster.accelerator.name,
+            "max_gpus": cluster.num_accelerators,
+            "frameworks": [c.traits.name for c in sizing.contexts],
+            "profiles": [c.traits.profile for c in sizing.contexts],
+            "global_batch": context.job.global_batch,
+            "seq_len": context.job.seq_len,
+            "precision": context.job.precision,
+            "total_tokens": context.job.total_tokens,
+            "narrowing": list(sizing.narrowing.texts),
+            "assumed": list(notes),
+        },
+        "limits": asdict(sizing.limits),
+        "includes": {"cost_usd": COST_INCLUDES, "energy_kwh": ENERGY_INCLUDES},
+        "usd_per_node_hour": cluster.node.usd_per_hour,
+        "price_source": cluster.node.price_note,
+        "power_w_per_gpu": cluster.accelerator.tdp_w,
+        "chosen": chosen and {**_size_dict(chosen, sizing), "plan": plan_dict(chosen.plan)},
+        "sizes": [_size_dict(size, sizing) for size in sizing.sizes],
+        "nearest": [_nearest_dict(size, sizing) for size in sizing.nearest],
+        "enough": enough and _size_dict(enough, sizing),
+        "seconds": sizing.seconds,
+        "proved_optimal": sizing.is_complete,
+    }
+    return json.dumps(data, indent=2, allow_nan=False)

@@ -1,0 +1,120 @@
+"""Words and numbers of a sizing: energy, options that would do, misses, why no size will do."""
+
+import math
+
+from planner.errors import NothingFitsError
+from planner.plans.objectives import Limit
+from planner.plans.sizing import Size, Sizing
+from planner.units import DAY_S, HOUR_S, format_count, format_seconds
+
+ENERGY_UNITS = (("GWh", 1e6), ("MWh", 1e3))
+OPTIONS: dict[Limit, str] = {
+    "deadline": "--deadline",
+    "rate": "--min-tokens-per-s",
+    "budget": "--budget",
+}
+
+
+def energy_text(kwh: float) -> str:
+    """Energy with a unit: ``381 MWh``."""
+    for unit, size in ENERGY_UNITS:
+        if kwh >= 10.0 * size:
+            return f"{kwh / size:,.0f} {unit}"
+    return f"{kwh:,.0f} kWh"
+
+
+def time_text(seconds: float) -> str:
+    """A span: days from one day on, without decimals from a hundred on; else the nearest unit."""
+    days = seconds / DAY_S
+    if days < 1.0:
+        return format_seconds(seconds)
+    return f"{days:,.0f} d" if days >= 100.0 else f"{days:.1f} d"
+
+
+def count_text(number: float) -> str:
+    """A count or an amount: whole below ten thousand, ``1.74M`` above."""
+    return f"{number:,.0f}" if number < 1e4 else format_count(round(number))
+
+
+def _three_digits(value: float, *, up: bool) -> float:
+    """Round to three significant digits, up or down."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return step * (math.ceil if up else math.floor)(value / step)
+
+
+def option_text(size: Size, limit: Limit) -> str:
+    """The option with which a size would keep a limit, rounded to the safe side."""
+    if limit == "rate":
+        value = format_count(math.floor(_three_digits(size.tokens_per_s, up=False)))
+    elif limit == "budget":
+        value = format_count(math.ceil(_three_digits(size.cost_usd or 0.0, up=True)))
+    else:
+        days = size.total_s >= 2 * DAY_S
+        span = size.total_s / (DAY_S if days else HOUR_S)
+        value = f"{_three_digits(span, up=True):.10g}{'d' if days else 'h'}"
+    return f"{OPTIONS[limit]} {value}"
+
+
+def missed_text(size: Size, sizing: Sizing, *, bare: bool = False) -> str:
+    """By how much a size misses the limits, ``bare`` in units only; empty where it keeps them."""
+    limits = sizing.limits
+    short = (limits.min_tokens_per_s or 0.0) - size.tokens_per_s
+    words = {
+        "deadline": (time_text(size.total_s - (limits.deadline_s or 0.0)), "late"),
+        "rate": (f"{count_text(math.ceil(short))} tok/s", "short"),
+        "budget": (
+            f"{count_text((size.cost_usd or 0.0) - (limits.budget_usd or 0.0))} USD",
+            "over",
+        ),
+    }
+    parts = [words[limit][:1] if bare else words[limit] for limit in size.missed(limits)]
+    return ", ".join(" ".join(part) for part in parts)
+
+
+def limits_text(sizing: Sizing) -> str:
+    """The job and its limits: ``2T tokens in 30.0 d, for at most 2M USD``."""
+    limits = sizing.limits
+    deadline, rate, budget = limits.deadline_s, limits.min_tokens_per_s, limits.budget_usd
+    parts = [
+        *([] if deadline is None else [f"in {time_text(deadline).replace('.0 ', ' ')}"]),
+        *([] if rate is None else [f"at {format_count(rate)} tokens/s or more"]),
+        *([] if budget is None else [f"for at most {count_text(budget)} USD"]),
+    ]
+    tokens = [] if limits.total_tokens is None else [f"{format_count(limits.total_tokens)} tokens"]
+    return " ".join([*tokens, ", ".join(parts)])
+
+
+def job_text(size: Size) -> str:
+    """What the job takes: time, GPU-hours, money, energy; of no known job the rate."""
+    if size.context.job.total_tokens is None:
+        rate = f"{count_text(size.tokens_per_s)} tokens/s"
+        return f"{format_seconds(size.iteration_s)} per iteration, {rate}"
+    parts = [time_text(size.total_s), f"{count_text(size.gpu_hours)} GPU-hours"]
+    if size.cost_usd is not None:
+        parts.append(f"{count_text(size.cost_usd)} USD")
+    if size.energy_kwh is not None:
+        parts.append(energy_text(size.energy_kwh))
+    return ", ".join(parts)
+
+
+def no_size(sizing: Sizing) -> NothingFitsError:
+    """Say which limits no size keeps, and the nearest that can be kept."""
+    context = sizing.contexts[0]
+    fastest = sizing.sizes[-1]
+    cluster = context.cluster
+    head = (
+        f"no size will do: {context.model.name} on up to {cluster.num_accelerators:,} GPUs of "
+        f"{cluster.node.name}, {limits_text(sizing)}"
+    )
+    missed_by_fastest = [name for name in fastest.missed(sizing.limits) if name != "budget"]
+    limit = " and ".join(missed_by_fastest) or "budget"
+    body = f"limit: {limit}; the fastest, {fastest.num_gpus:,} GPUs, takes {job_text(fastest)}"
+    changes = [
+        f"{' and '.join(option_text(size, limit) for limit in missed)} ({size.num_gpus:,} GPUs)"
+        for size in sizing.nearest
+        if (missed := size.missed(sizing.limits))
+    ]
+    if sizing.enough is not None:
+        changes.append(f"--max-gpus {sizing.enough.num_gpus}")
+    tail = f"nearest changes: {'; '.join(changes) or 'none of those tried will do'}"
+    return NothingFitsError("\n".join((head, body, tail)))

@@ -1,0 +1,145 @@
+"""The forms of a search space: what each dimension may be, and how much that makes."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from planner import __version__
+from planner.report.text import print_notes
+from planner.search.count import SpaceCount
+from planner.search.vocabulary import DIMENSIONS
+
+SCHEMA_VERSION = 1
+MAX_LISTED_RULES = 6
+MAX_SHOWN_DIGITS = 6
+
+
+def large_number(number: int) -> str:
+    """A whole number in words: in full up to a million, else ``about 10^45``."""
+    digits = len(str(number))
+    return f"{number:,}" if digits <= MAX_SHOWN_DIGITS + 1 else f"about 10^{digits - 1}"
+
+
+def words(name: str, values: Sequence[int]) -> list[str]:
+    """The values of a dimension by name."""
+    return [DIMENSIONS[name].shown(value) for value in values]
+
+
+def _runs(values: Sequence[int]) -> str:
+    """Numbers with runs of neighbours joined: ``1-16, 20``."""
+    runs: list[list[int]] = []
+    for value in values:
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    parts = [[f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(v) for v in run] for run in runs]
+    return ", ".join(text for part in parts for text in part)
+
+
+def _shown(name: str, values: Sequence[int]) -> str:
+    if not values:
+        return "none"
+    return ", ".join(words(name, values)) if DIMENSIONS[name].words else _runs(values)
+
+
+def _modules(space: SpaceCount) -> list[list[str]]:
+    if "selective" not in space.narrowing.kinds:
+        return []
+    selected = space.context.traits.recompute.selected
+    return [list(chosen) for chosen in space.context.module_sets or (selected,) if chosen]
+
+
+def _modules_text(space: SpaceCount) -> str:
+    sets = _modules(space)
+    names = sorted({name for chosen in sets for name in chosen})
+    if len(sets) <= 1:
+        return ", ".join(names) or "none"
+    return f"{len(sets)} sets of {', '.join(names)}"
+
+
+def space_table(space: SpaceCount) -> Table:
+    """Every dimension with the values that legal strategies take."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    table.add_column("dimension", no_wrap=True)
+    table.add_column("values of legal strategies", overflow="fold")
+    for name, values in space.values.items():
+        table.add_row(name, _shown(name, values))
+    table.add_row("layer policies", ", ".join(space.narrowing.kinds))
+    table.add_row("selective: modules", _modules_text(space))
+    return table
+
+
+def _splits_line(space: SpaceCount) -> str:
+    kinds = len(space.narrowing.kinds)
+    policy = f"each under one of {kinds} policies" if kinds > 1 else "all under one policy"
+    return (
+        f"Every split of {space.context.model.num_blocks} layers into stages, {policy}: "
+        f"{large_number(space.num_splits)} in all (fewer where chunks interleave), none of them "
+        "listed."
+    )
+
+
+def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[str], console: Console) -> None:
+    """Print the space of every framework."""
+    print_notes(notes, console)
+    for space in spaces:
+        context = space.context
+        title = (
+            f"Search space of {context.model.name} on {context.cluster.name}, "
+            f"{context.traits.name} {context.traits.profile}"
+        )
+        console.print(title, style="bold", markup=False)
+        if space.narrowing.texts:
+            console.print(f"narrowed by {', '.join(space.narrowing.texts)}", markup=False)
+        console.print(space_table(space))
+        console.print(
+            f"{space.num_shapes:,} legal shapes (degrees, schedule, micro-batch); "
+            f"{space.num_strategies:,} legal strategies (ZeRO, replicas, offload, placement)."
+        )
+        console.print(_splits_line(space))
+        listed = list(space.dropped.items())[:MAX_LISTED_RULES]
+        if listed:
+            text = ", ".join(f"{name} {count:,}" for name, count in listed)
+            console.print(f"Branches cut most by: {text}.", style="dim", markup=False)
+
+
+def _space_dict(space: SpaceCount) -> dict[str, Any]:
+    return {
+        "framework": space.context.traits.name,
+        "profile": space.context.traits.profile,
+        "dimensions": {
+            name: words(name, values) if DIMENSIONS[name].words else list(values)
+            for name, values in space.values.items()
+        },
+        "layer_policies": list(space.narrowing.kinds),
+        "module_sets": _modules(space),
+        "shapes": space.num_shapes,
+        "strategies": space.num_strategies,
+        "splits": str(space.num_splits),
+        "dropped": space.dropped,
+    }
+
+
+def render_spaces_json(spaces: Sequence[SpaceCount], notes: Sequence[str]) -> str:
+    """Return the spaces as JSON; the number of splits is text, as it may have many digits."""
+    context = spaces[0].context
+    data = {
+        "schema_version": SCHEMA_VERSION,
+        "planner_version": __version__,
+        "inputs": {
+            "model": context.model.name,
+            "cluster": context.cluster.name,
+            "gpus": context.cluster.num_accelerators,
+            "global_batch": context.job.global_batch,
+            "seq_len": context.job.seq_len,
+            "narrowing": list(spaces[0].narrowing.texts),
+            "assumed": list(notes),
+        },
+        "spaces": [_space_dict(space) for space in spaces],
+    }
+    return json.dumps(data, indent=2)

@@ -1,0 +1,173 @@
+"""Searches with less usable memory: what the frontier of time over GPUs costs in headroom."""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.cost.context import Context
+from planner.cost.memory_items import memory_estimate
+from planner.cost.subject import subjects_of
+from planner.search.candidates import Candidates, candidates_of
+from planner.search.narrow import Narrowing
+from planner.search.rank import Ranked, frontier
+from planner.search.search import Found, Progress, SearchResult, to_strategy
+from planner.search.space import EVERYTHING, Enumeration
+from planner.units import GIB, Array, Index
+
+ROUNDING_GIB = 1e-6
+
+
+def with_headroom(context: Context, headroom_gib: int) -> Context:
+    """The context with so many GiB less of usable memory."""
+    hbm_bytes = context.cluster.accelerator.hbm_bytes
+    margin = context.margin_fraction + headroom_gib * GIB / hbm_bytes
+    return replace(context, margin_fraction=margin)
+
+
+def most_headroom_gib(context: Context) -> int:
+    """Whole GiB of usable memory: no plan leaves more."""
+    usable = context.cluster.accelerator.hbm_bytes * (1.0 - context.margin_fraction)
+    return int(usable // GIB)
+
+
+def headroom_gib(context: Context, peak_bytes: float) -> int:
+    """Whole GiB between the usable memory and a peak."""
+    usable = context.cluster.accelerator.hbm_bytes * (1.0 - context.margin_fraction)
+    return math.floor((usable - peak_bytes) / GIB + ROUNDING_GIB)
+
+
+class _Keeping(Candidates):
+    """Candidates that keep every strategy that can fit: slow ones are needed with less memory."""
+
+    def open(self, shapes: Index, limit_s: Array) -> None:
+        """Price all strategies of these shapes; keep what can fit, whatever the limit."""
+        super().open(shapes, np.full(len(limit_s), np.inf))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Point:
+    """A strategy of a frontier, and what memory it leaves."""
+
+    ranked: Ranked
+    found: Found
+    headroom_gib: int
+
+
+class _Steps:
+    """Frontiers of time over GPUs with less and less memory; what was learnt stays."""
+
+    def __init__(self, enumeration: Enumeration, deadline: float | None) -> None:
+        self.context = enumeration.context
+        first, self.num_shapes = candidates_of(enumeration, deadline=deadline)
+        self.candidates: Candidates = _Keeping(
+            enumeration=enumeration,
+            shapes=first.shapes,
+            shape_lower_s=first.shape_lower_s,
+            footprint=first.footprint,
+            deadline=deadline,
+        )
+        self.line: list[_Point] = []
+        self.bound_s = float("inf")
+
+    def advance(self, step_gib: int) -> None:
+        """Trace the frontier with ``step_gib`` less of memory.
+
+        Lower bounds stay valid. So do splits that leave enough, and where they were the fastest
+        with more memory they still are: only the other numbers of GPUs are searched again.
+        """
+        self.candidates = self._tightened(step_gib)
+        found = frontier(self.candidates)
+        self.bound_s = min([self.bound_s, *(best.bound_s for best in found)])
+        known = {point.ranked.row: point for point in self.line if point.headroom_gib >= step_gib}
+        ranked = [one for best in found for one in best.ranked]
+        new = self._points([one for one in ranked if one.row not in known])
+        self.line = [known.get(one.row) or new[one.row] for one in ranked]
+
+    def _tightened(self, step_gib: int) -> Candidates:
+        old, context = self.candidates, with_headroom(self.context, step_gib)
+        tight = _Keeping(
+            enumeration=replace(old.enumeration, context=context, dropped={}),
+            shapes=old.shapes,
+            shape_lower_s=old.shape_lower_s,
+            footprint=old.footprint,
+            deadline=old.deadline,
+            num_priced=old.num_priced,
+            num_fitting=old.num_fitting,
+            num_solved=old.num_solved,
+        )
+        tight.is_closed, tight.strategy, tight.group = old.is_closed, old.strategy, old.group
+        tight.lower_s, tight.upper_s = old.lower_s, np.full(len(old.lower_s), np.inf)
+        tight.is_refined = np.isinf(old.lower_s)
+        for point in self.line:
+            if point.headroom_gib >= step_gib:
+                row, split = point.ranked.row, point.ranked.split
+                tight.splits[row], tight.upper_s[row] = split, split.iteration_s
+                tight.is_refined[row] = True
+        return tight
+
+    def _points(self, ranked: Sequence[Ranked]) -> dict[int, _Point]:
+        strategies = [to_strategy(self.candidates.strategy, one) for one in ranked]
+        subjects = subjects_of(self.context, strategies) if strategies else ()
+        return {
+            one.row: _Point(
+                ranked=one,
+                found=Found(
+                    strategy=strategy,
+                    iteration_s=one.split.iteration_s,
+                    is_optimal=one.split.is_optimal,
+                ),
+                headroom_gib=headroom_gib(self.context, memory_estimate(subject).peak_bytes),
+            )
+            for one, strategy, subject in zip(ranked, strategies, subjects, strict=True)
+        }
+
+
+def _walk(steps: _Steps, most_gib: int, progress: Progress) -> Iterator[Found]:
+    """Raise the headroom to where the frontier changes next, until nothing fits."""
+    step_gib = 0
+    while step_gib <= most_gib and not steps.candidates.is_late:
+        progress(f"frontier with {step_gib} GiB of headroom", step_gib / (most_gib + 1))
+        steps.advance(step_gib)
+        if not steps.line:
+            return
+        yield from (point.found for point in steps.line)
+        step_gib = max(step_gib, min(point.headroom_gib for point in steps.line)) + 1
+
+
+def headroom_frontier(
+    context: Context,
+    *,
+    narrowing: Narrowing = EVERYTHING,
+    time_limit_s: float | None = None,
+    progress: Progress = lambda _message, _fraction: None,
+) -> SearchResult:
+    """Plans of every trade of time, GPUs and whole GiB of headroom, as a ``frontier``.
+
+    By epsilon constraints: the frontier of time over GPUs is complete under each lower limit of
+    headroom. A plan that nothing dominates is on the frontier whose limit is its own headroom;
+    between two limits at which every plan of a frontier leaves enough, the frontier is the same.
+    The result may hold plans that others dominate, and a plan of several frontiers once.
+    """
+    started = time.perf_counter()
+    deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
+    enumeration = Enumeration(context=context, narrowing=narrowing)
+    steps = _Steps(enumeration, deadline)
+    found = {one.strategy: one for one in _walk(steps, most_headroom_gib(context), progress)}
+    dropped = dict(enumeration.dropped)
+    return SearchResult(
+        num_gpus=max((one.strategy.num_gpus for one in found.values()), default=0),
+        plans=(),
+        frontier=tuple(found.values()),
+        num_configurations=steps.num_shapes + steps.candidates.num_priced + sum(dropped.values()),
+        num_shapes=steps.num_shapes,
+        num_priced=steps.candidates.num_priced,
+        num_fitting=steps.candidates.num_fitting,
+        num_solved=steps.candidates.num_solved,
+        bound_s=steps.bound_s,
+        dropped=dropped,
+        seconds=time.perf_counter() - started,
+        is_complete=not steps.candidates.is_late,
+    )

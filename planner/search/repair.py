@@ -1,0 +1,290 @@
+"""The fewest decisions of a plan that have to change so that it is legal and fits.
+
+Decisions are the columns of a strategy, its layers per stage, its policies (which layers are
+recomputed or offloaded) and the modules that selective recomputation repeats. For d = 0, 1, 2, ...
+all legal strategies are looked at in which d decisions differ: c columns, enumerated, and d - c of
+the other three, left free to the stage problem. The first d at which something fits is the least.
+Another pp or vpp takes other layers per stage, which then count as no decision of their own.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from planner.cost.build import slowest_pace, stage_model
+from planner.cost.context import Context, with_modules
+from planner.cost.module_sets import relaxed_options
+from planner.cost.policies import offers_activation_offload, with_selective
+from planner.cost.stage import OFFLOADED, StageModel
+from planner.search.bounds import free_bound_s, refine
+from planner.search.edits import (
+    FREEDOMS,
+    Edit,
+    Freedom,
+    Origin,
+    Repairs,
+    TooManyError,
+    edited,
+    origin_of,
+)
+from planner.search.kept import (
+    best_policies,
+    bound_with_layers_s,
+    can_hold_split,
+    kept_of,
+    may_keep_counts,
+    table_as_kept,
+    times_as_kept,
+)
+from planner.search.kinds import all_counts, of_kinds
+from planner.search.solver import Split, solve_split, solve_table
+from planner.spec.strategy import Strategy, StrategyColumns
+from planner.units import Array, Index, Mask
+
+MOST_CHANGES = 5
+"""More changed decisions are no repair, but another plan."""
+MOST_ROWS = 2**21
+"""Strategies enumerated at once."""
+CHUNK_ROWS = 2**15
+FIRST_ROWS = 128
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """Strategies priced under one set of modules."""
+
+    model: StageModel
+    modules: tuple[str, ...] | None
+    """None: the plan's."""
+    freedom: Freedom
+    moved: bool
+    """Another pp or vpp than the plan's: layers are free at no price."""
+
+    @property
+    def layers_free(self) -> bool:
+        return self.freedom.layers or self.moved
+
+    def take(self, index: Index) -> "_Rows":
+        return replace(self, model=self.model.take(index))
+
+
+@dataclass(kw_only=True)
+class Repairer:
+    """Looks through edits of one plan, level by level."""
+
+    context: Context
+    """With the plan's own modules selected, and ``module_sets`` to choose others from."""
+    strategy: Strategy
+    top: int
+    edits: list[Edit] = field(init=False, default_factory=list)
+    num_strategies: int = field(init=False, default=0)
+    num_solved: int = field(init=False, default=0)
+    _alive: dict[int, StrategyColumns] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.context = with_modules(self.context, self.strategy.recompute_modules)
+        self.num_layers = self.context.model.num_blocks
+        self.origin: Origin = origin_of(self.context, self.strategy)
+        self.kept = kept_of(self.strategy, self.num_layers)
+        selected = self.context.traits.recompute.selected
+        self.other_sets = tuple(s for s in self.context.module_sets if s != selected)
+
+    @property
+    def limit_s(self) -> float:
+        """Edits that take as long are of no interest."""
+        return self.edits[-1].iteration_s if len(self.edits) >= self.top else np.inf
+
+    def look(self, num_changes: int) -> None:
+        """Look at all edits with so many changes; raises TooManyError."""
+        for freedom in FREEDOMS:
+            if freedom.num_changes <= num_changes:
+                strategy = self._alive_at(num_changes - freedom.num_changes)
+                for start in range(0, len(strategy), CHUNK_ROWS):
+                    rows = np.arange(start, min(start + CHUNK_ROWS, len(strategy)))
+                    self._look_under(strategy.take(rows), freedom)
+
+    def _alive_at(self, num_columns: int) -> StrategyColumns:
+        """Legal strategies so many columns away, but those that no split or policies make fit."""
+        if num_columns not in self._alive:
+            strategy = edited(self.context, self.origin, num_columns, MOST_ROWS)
+            self.num_strategies += len(strategy)
+            parts = [strategy.take(np.zeros(0, dtype=int))]
+            for start in range(0, len(strategy), CHUNK_ROWS):
+                part = strategy.take(np.arange(start, min(start + CHUNK_ROWS, len(strategy))))
+                parts.append(part.take(self._can_fit(part)))
+            self._alive[num_columns] = StrategyColumns.concatenate(parts)
+        return self._alive[num_columns]
+
+    def _can_fit(self, strategy: StrategyColumns) -> Mask:
+        """False only where nothing can be done by layers, policies and modules."""
+        model = stage_model(self.context, strategy)
+        selected = self.context.traits.recompute.selected
+        if self.other_sets:
+            pace = slowest_pace(self.context, strategy)
+            sets = (selected, *self.other_sets)
+            bound = relaxed_options(self.context, strategy, sets, pace).bound
+            model = replace(model, policies=with_selective(model.policies, bound))
+        return np.isfinite(self._refined_s(model))
+
+    def _refined_s(self, model: StageModel) -> Array:
+        """Lower bounds with memory limits, infinite where nothing fits."""
+        lower = np.full(len(model), np.inf)
+        for num_stages in np.unique(model.strategy.pp).tolist():
+            index = np.flatnonzero(model.strategy.pp == num_stages)
+            with np.errstate(invalid="ignore"):
+                lower[index] = refine(model.take(index), num_stages, self.num_layers).lower_s
+        return np.where(np.isnan(lower), np.inf, lower)
+
+    def _look_under(self, strategy: StrategyColumns, freedom: Freedom) -> None:
+        own = self.strategy
+        moved = (strategy.pp != own.pp) | (strategy.vpp != own.vpp)
+        for modules, context in self._contexts(freedom):
+            for is_moved in (False, True):
+                if is_moved and freedom.layers:
+                    continue
+                part = strategy.take(moved == is_moved)
+                if len(part):
+                    model = stage_model(context, part)
+                    rows = _Rows(model=model, modules=modules, freedom=freedom, moved=is_moved)
+                    self._look_at(rows)
+
+    def _contexts(self, freedom: Freedom) -> Iterator[tuple[tuple[str, ...] | None, Context]]:
+        """Sets of modules to look at; others matter only where some layer is selective."""
+        if not freedom.modules:
+            yield None, self.context
+        elif freedom.policies or self.kept.uses_selective:
+            for modules in self.other_sets:
+                yield modules, with_modules(self.context, modules)
+
+    def _look_at(self, rows: _Rows) -> None:
+        free = (rows.layers_free, rows.freedom.policies)
+        if not rows.layers_free:
+            self._look_with_layers(rows)
+        elif all(free):
+            self._solve(rows, rows.model, self._solve_free)
+        elif self.kept.uniform in ("none", "selective", "full"):
+            kinds = (self.kept.uniform,)
+            self._solve(rows, of_kinds(rows.model, kinds), self._solve_uniform)
+        else:
+            self._look_with_counts(rows)
+
+    def _look_with_layers(self, rows: _Rows) -> None:
+        """The plan's own layers per stage, with its policies or any."""
+        if self.kept.layers is None or len(self.kept.layers) != self.strategy.pp:
+            return
+        uneven = rows.model.uneven_stages
+        legal = can_hold_split(rows.model.strategy, self.kept.layers, uneven_stages=uneven)
+        rows = rows.take(np.flatnonzero(legal))
+        layers = np.array(self.kept.layers, dtype=float)
+        if rows.freedom.policies:
+            lower = bound_with_layers_s(rows.model, layers)
+            self._solve_in_order(rows, lower, lambda model: best_policies(model, layers))
+            return
+        counts = self.kept.counts_of(layers)
+        if counts is None or not len(rows.model):
+            return
+        seconds = times_as_kept(self.context, rows.model, layers, counts)
+        for row in np.argsort(seconds, kind="stable").tolist():
+            if not seconds[row] < self.limit_s:
+                return
+            time_s = float(seconds[row])
+            split = Split(layers=layers, counts=counts, iteration_s=time_s, is_optimal=True)
+            self._add(rows, row, split)
+
+    def _look_with_counts(self, rows: _Rows) -> None:
+        """Lists of policies that are kept, or all layers offloaded, under any layers per stage."""
+        strategy = rows.model.strategy
+        possible = np.array([self.kept.can_keep(pp) for pp in strategy.pp.tolist()], dtype=bool)
+        counts = self.kept.counts
+        offloads = self.kept.uniform == "offloaded"
+        if offloads or (counts is not None and counts[OFFLOADED].any()):
+            possible &= offers_activation_offload(self.context, strategy)
+        rows = rows.take(np.flatnonzero(possible))
+        if not len(rows.model):
+            return
+        lower = free_bound_s(rows.model, self.num_layers)
+        if self.kept.uniform is None and counts is not None:
+            may = may_keep_counts(rows.model, counts, self.num_layers)
+            lower = np.where(may, lower, np.inf)
+        self._solve_in_order(rows, lower, self._solve_as_kept)
+
+    def _solve(
+        self, rows: _Rows, model: StageModel, solve: Callable[[StageModel], Split | None]
+    ) -> None:
+        """Rows with free layers, best first, in batches that are bounded together."""
+        free = free_bound_s(model, self.num_layers)
+        order = np.argsort(free, kind="stable")
+        start, size = 0, FIRST_ROWS
+        while start < len(order) and free[order[start]] < self.limit_s:
+            index = order[start : start + size]
+            part = model.take(index)
+            lower = self._refined_s(part)
+            self._solve_in_order(replace(rows, model=part), lower, solve)
+            start, size = start + size, size * 2
+
+    def _solve_in_order(
+        self, rows: _Rows, lower: Array, solve: Callable[[StageModel], Split | None]
+    ) -> None:
+        for row in np.argsort(lower, kind="stable").tolist():
+            if not lower[row] < self.limit_s:
+                return
+            self.num_solved += 1
+            split = solve(rows.model.take(np.array([row])))
+            if split is not None and split.iteration_s <= self.limit_s:
+                self._add(rows, row, split)
+
+    def _solve_free(self, model: StageModel) -> Split | None:
+        return solve_split(model, self.num_layers, below_s=self.limit_s)
+
+    def _solve_uniform(self, model: StageModel) -> Split | None:
+        assert self.kept.uniform is not None
+        split = solve_split(model, self.num_layers, below_s=self.limit_s)
+        if split is None or not np.isfinite(split.iteration_s):
+            return None
+        counts = all_counts(split.layers, split.counts, (self.kept.uniform,))
+        return replace(split, counts=counts)
+
+    def _solve_as_kept(self, model: StageModel) -> Split | None:
+        table = table_as_kept(model, self.kept, self.num_layers)
+        return solve_table(model, table, self.num_layers, below_s=self.limit_s)
+
+    def _add(self, rows: _Rows, row: int, split: Split) -> None:
+        columns = rows.model.strategy.take(np.array([row]))
+        split = replace(split, modules=rows.modules)
+        edit = Edit(columns=columns, split=split, freedom=rows.freedom)
+        alike = next((one for one in self.edits if one.family == edit.family), None)
+        if alike is not None:
+            self.edits = [one for one in self.edits if one is not alike]
+            edit = min(alike, edit, key=lambda one: one.iteration_s)
+        self.edits.append(edit)
+        self.edits.sort(key=lambda one: one.iteration_s)
+        del self.edits[self.top :]
+
+
+def repairs(
+    context: Context,
+    strategy: Strategy,
+    *,
+    top: int = 4,
+    progress: Progress = lambda _message, _fraction: None,
+) -> Repairs:
+    """The ``top`` fastest edits of ``strategy`` among those with the fewest changes."""
+    repairer = Repairer(context=context, strategy=strategy, top=top)
+    looked_at = -1
+    for num_changes in range(MOST_CHANGES + 1):
+        progress(f"edits of {num_changes} decisions", num_changes / (MOST_CHANGES + 1))
+        try:
+            repairer.look(num_changes)
+        except TooManyError:
+            break
+        looked_at = num_changes
+        if repairer.edits:
+            break
+    return Repairs(
+        edits=tuple(repairer.edits),
+        num_changes=looked_at,
+        num_strategies=repairer.num_strategies,
+        num_solved=repairer.num_solved,
+    )

@@ -1,0 +1,112 @@
+"""Names a user may say about the search space: dimensions, their words, features."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
+from planner.units import Array
+
+KINDS = ("none", "selective", "full", "offloaded")
+"""What may happen to the saved activations of one layer."""
+RECOMPUTE = "recompute"
+RECOMPUTE_KINDS: Mapping[str, tuple[str, ...]] = {
+    "none": ("none", "offloaded"),
+    "selective": ("selective",),
+    "full": ("full",),
+}
+"""Words of ``recompute``, and the kinds they leave: it says nothing of where activations lie."""
+LARGEST = 2**20
+"""No dimension is larger."""
+
+
+def _codes(names: Sequence[str]) -> dict[str, int]:
+    return {name: code for code, name in enumerate(names)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dimension:
+    """The values one column of strategies can take at all."""
+
+    name: str
+    least: int = 1
+    largest: int = LARGEST
+    words: Mapping[str, int] = field(default_factory=dict)
+    """Codes by name; empty where the values are numbers."""
+
+    @property
+    def domain(self) -> Array:
+        """Every value, ascending."""
+        if self.words:
+            return np.array(sorted(set(self.words.values())), dtype=np.float64)
+        return np.arange(self.least, self.largest + 1, dtype=np.float64)
+
+    @property
+    def allowed(self) -> str:
+        """The values in words."""
+        if self.words:
+            return ", ".join(self.words)
+        return f"whole numbers from {self.least} to {self.largest:,}"
+
+    def shown(self, value: int) -> str:
+        """The name of a code, or the number."""
+        return next((word for word, code in self.words.items() if code == value), str(value))
+
+
+DIMENSIONS: Mapping[str, Dimension] = {
+    dimension.name: dimension
+    for dimension in (
+        Dimension(name="tp"),
+        Dimension(name="cp"),
+        Dimension(name="pp"),
+        Dimension(name="dp"),
+        Dimension(name="dp_replicate"),
+        Dimension(name="ep"),
+        Dimension(name="micro_batch"),
+        Dimension(
+            name="sequence_parallel",
+            words={"off": 0, "on": 1, "false": 0, "true": 1, "0": 0, "1": 1},
+        ),
+        Dimension(name="schedule", words=_codes(SCHEDULES)),
+        Dimension(name="vpp"),
+        Dimension(name="zero_stage", least=0, largest=3),
+        Dimension(name="offload", words=_codes(OFFLOAD_CODES)),
+        Dimension(name="offload_percent", largest=100),
+        Dimension(name="placement", words=_codes(PLACEMENT_NAMES)),
+    )
+}
+ALIASES: Mapping[str, str] = {"sp": "sequence_parallel", "zero": "zero_stage"}
+DERIVED: Mapping[str, tuple[str, ...]] = {
+    "gpus": ("dp", "tp", "pp", "cp"),
+    "dp_shard": ("dp", "dp_replicate"),
+    "num_micro_batches": ("dp", "micro_batch"),
+}
+"""Numbers that follow from dimensions (the last also from the global batch)."""
+FEATURES: Mapping[str, str] = {
+    "offload": "offload == none",
+    RECOMPUTE: "recompute == none",
+    "interleaving": "vpp == 1",
+    "sequence-parallel": "sequence_parallel == off",
+    "context-parallel": "cp == 1",
+    "expert-parallel": "ep == 1",
+    "tensor-parallel": "tp == 1",
+    "pipeline": "pp == 1",
+    "hybrid-sharding": "dp_replicate == 1",
+}
+"""What can be forbidden, and what holds then."""
+LEFT_OUT = ("cross-domain-tp", "short-context-parallel", "large-micro-batch")
+"""What a search looks at only where it is allowed."""
+WORDS = frozenset(word for dimension in DIMENSIONS.values() for word in dimension.words) | {
+    *RECOMPUTE_KINDS
+}
+
+
+def dimension_names() -> tuple[str, ...]:
+    """Return the names whose values can be fixed, in the order the search decides them."""
+    return tuple(DIMENSIONS)
+
+
+def known_names() -> tuple[str, ...]:
+    """Return every name an expression may compare."""
+    return (*DIMENSIONS, *ALIASES, *DERIVED, RECOMPUTE)

@@ -1,0 +1,172 @@
+"""Brute force for repairs: every strategy, split, policy count and set of modules.
+
+Uses only the rules, ``iteration_s`` and ``fits``.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import combinations, product
+
+import numpy as np
+
+from planner.cost.build import stage_model
+from planner.cost.context import Context, with_modules
+from planner.cost.policies import offers_activation_offload
+from planner.cost.stage import StageModel, fits, iteration_s
+from planner.search.interleaving import fits_chunks, has_equal_chunks
+from planner.search.repair import MOST_CHANGES
+from planner.search.rules import RULES
+from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Strategy
+from planner.spec.strategy import StrategyColumns as Columns
+
+DECIDED = tuple(name for name in Columns.__dataclass_fields__ if name != "num_micro_batches")
+Splits = tuple[np.ndarray, np.ndarray]
+
+
+@cache
+def all_splits(num_layers: int, num_stages: int, policies: tuple[bool, ...]) -> Splits:
+    """Every split (N x P) with every count of the policies wanted (3 x N x P)."""
+    rows, chosen = [], []
+    for cuts in combinations(range(1, num_layers), num_stages - 1):
+        layers = np.diff([0, *cuts, num_layers]).tolist()
+        options = [
+            [
+                counts
+                for counts in product(*(range(n + 1) if on else (0,) for on in policies))
+                if sum(counts) <= n
+            ]
+            for n in layers
+        ]
+        for counts in product(*options):
+            rows.append(layers)
+            chosen.append(counts)
+    counts_of_all = np.array(chosen, dtype=float).transpose(2, 0, 1)
+    return np.array(rows, dtype=float), counts_of_all
+
+
+def every_strategy(context: Context) -> Columns:
+    """All combinations of small values that no rule (but those that prune) breaks."""
+    gpus = context.cluster.num_accelerators
+    degrees = list(range(1, gpus + 1))
+    batch, support = context.job.global_batch, context.traits.support
+    num_experts = context.model.moe.num_experts if context.model.moe else 1
+    values: dict[str, list[int]] = {
+        "tp": degrees,
+        "cp": degrees,
+        "pp": degrees,
+        "dp": degrees,
+        "vpp": list(range(1, context.model.num_blocks + 1)),
+        "schedule": list(range(len(SCHEDULES))),
+        "ep": list(range(1, num_experts + 1)),
+        "micro_batch": list(range(1, batch + 1)),
+        "sequence_parallel": [0, 1],
+        "zero_stage": [0, 1, 2, 3],
+        "dp_replicate": degrees,
+        "offload": list(range(len(OFFLOAD_CODES))),
+        "offload_percent": list(range(1, 101)) if len(support.offload_percents) > 1 else [100],
+        "placement": list(range(len(PLACEMENT_NAMES))),
+    }
+    columns: dict[str, np.ndarray] = {}
+    for name, options in values.items():
+        length = len(next(iter(columns.values()))) if columns else 1
+        columns = {key: np.repeat(column, len(options)) for key, column in columns.items()}
+        columns[name] = np.tile(np.array(options), length)
+        for rule in RULES:
+            if name in rule.needs and set(rule.needs) <= set(columns) and not rule.only_prunes:
+                legal = rule.is_legal(context, columns)
+                columns = {key: column[legal] for key, column in columns.items()}
+    columns["num_micro_batches"] = batch // (columns["dp"] * columns["micro_batch"])
+    return Columns(**columns)
+
+
+@dataclass(frozen=True)
+class Least:
+    """Fewest changes, and the least time with so many."""
+
+    changes: int
+    seconds: float
+
+
+def _uniform(strategy: Strategy) -> int | None:
+    """The policy of all layers, -1 for none, None for a mixture."""
+    lists = (
+        strategy.selective_layers_per_stage,
+        strategy.recompute_layers_per_stage,
+        strategy.offloaded_layers_per_stage,
+    )
+    used = [k for k in range(3) if any(lists[k])]
+    if not used:
+        return -1
+    return used[0] if len(used) == 1 and lists[used[0]] == strategy.layers_per_stage else None
+
+
+def split_changes(
+    strategy: Strategy, pp: int, vpp: int, layers: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
+    """Changes of layers and policies for many splits of one row."""
+    moved = (pp, vpp) != (strategy.pp, strategy.vpp)
+    own = np.array(strategy.layers_per_stage)
+    same = (layers == own).all(axis=1) if len(own) == pp else np.zeros(len(layers), dtype=bool)
+    changes = 0 * same if moved else 1 * ~same
+    uniform = _uniform(strategy)
+    if uniform is not None:
+        wanted = np.stack([layers * (k == uniform) for k in range(3)])
+        return changes + ~(counts == wanted).all(axis=(0, 2))
+    lists = [strategy.selective_layers_per_stage, strategy.recompute_layers_per_stage]
+    lists.append(strategy.offloaded_layers_per_stage or (0,) * len(lists[0]))
+    if {len(one) for one in lists} != {pp}:
+        return changes + 1
+    return changes + ~(counts == np.array(lists)[:, None, :]).all(axis=(0, 2))
+
+
+def rows_of_force(context: Context, strategy: Strategy, at_most: int) -> Iterator[Least]:
+    """Every legal strategy's least, by ascending changes of columns."""
+    columns = every_strategy(context)
+    own = strategy.columns()
+    distance = sum((getattr(columns, n) != getattr(own, n)[0]) * 1 for n in DECIDED)
+    distance = np.asarray(distance)
+    kept = strategy.recompute_modules or context.traits.recompute.selected
+    best, order = at_most, np.argsort(distance, kind="stable")
+    columns, distance = columns.take(order), distance[order]
+    for least in range(at_most + 1):
+        if least > best:
+            return
+        index = np.flatnonzero(distance == least)
+        sets = {kept, *context.module_sets} if len(index) else ()
+        for modules in sets:
+            model = stage_model(with_modules(context, modules), columns.take(index))
+            for row in range(len(index)):
+                one = _least(context, strategy, model.take(np.array([row])), modules != kept)
+                if one is not None:
+                    one = replace(one, changes=one.changes + least)
+                    best = min(best, one.changes)
+                    yield one
+
+
+def _least(context: Context, strategy: Strategy, model: StageModel, other: bool) -> Least | None:
+    """Fewest changes beside columns of one row, and the least time with so many."""
+    one = model.strategy
+    offers = bool(offers_activation_offload(context, one)[0])
+    pp, vpp = int(one.pp[0]), int(one.vpp[0])
+    layers, counts = all_splits(context.model.num_blocks, pp, (True, True, offers))
+    many = model.take(np.zeros(len(layers), dtype=int))
+    legal = np.asarray(fits_chunks(layers, many.strategy.vpp))
+    if has_equal_chunks(one, uneven_stages=context.traits.support.uneven_stages)[0]:
+        legal = (layers == layers[:, :1]).all(axis=1) & (layers[:, 0] % vpp == 0)
+    legal &= fits(many, layers, counts)
+    if other:
+        legal &= counts[0].any(axis=1)
+    if not legal.any():
+        return None
+    changes = split_changes(strategy, pp, vpp, layers, counts) + other
+    fewest = int(changes[legal].min())
+    seconds = iteration_s(many, layers, counts)[legal & (changes == fewest)]
+    return Least(changes=fewest, seconds=float(seconds.min()))
+
+
+def force(context: Context, strategy: Strategy) -> Least | None:
+    """The best of all."""
+    found = list(rows_of_force(context, strategy, MOST_CHANGES))
+    found = [one for one in found if one.changes <= MOST_CHANGES]
+    return min(found, key=lambda one: (one.changes, one.seconds), default=None)

@@ -1,0 +1,183 @@
+"""What is said of a space in which nothing fits, against looking at every layout of it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from planner.cost.context import Context
+from planner.plans.limits import GPUS, HBM, HOST, Limits, usable_bytes, with_nodes, with_usable
+from planner.plans.shortfall import shortfall
+from planner.search.feasible import first_fit, smallest_fit
+from planner.search.forbidden import forbidding
+from planner.search.narrow import Narrowing, read_narrowing
+from planner.search.search import search
+from planner.search.space import EVERYTHING, enumerate_space
+from planner.spec.strategy import Strategy
+from planner.units import GIB
+
+Contexts = Callable[..., Context]
+OPTIONS: tuple[dict[str, list[str]], ...] = (
+    {},
+    {"forbid": ["offload"]},
+    {"fix": ["tp=1", "pp=1"]},
+    {"fix": ["recompute=none", "micro_batch=4"], "forbid": ["offload"]},
+    {"limit": ["tp*pp<=2"], "fix": ["zero=0"]},
+    {"where": ["dp >= 4"], "fix": ["tp=4"]},  # more GPUs than there are
+)
+SIZES = (1.0, 1.5, 2.5, 5.0)
+
+
+def small(context_of: Contexts, hbm_gib: float) -> Context:
+    context = context_of(global_batch=8, hbm_bytes=hbm_gib * GIB, cluster="1xdgx-h100")
+    node = replace(context.cluster.node, host_memory_bytes=4 * GIB)
+    return replace(context, cluster=replace(context.cluster, node=node))
+
+
+def fits(context: Context, narrowing: Narrowing) -> bool:
+    return bool(search(context, top=1, narrowing=narrowing, with_frontier=False).plans)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("hbm_gib", SIZES)
+def test_something_fits_where_the_search_finds_a_plan(
+    context_of: Contexts, options: dict[str, list[str]], hbm_gib: float
+) -> None:
+    context, narrowing = small(context_of, hbm_gib), read_narrowing(**options)
+    found = first_fit(context, narrowing)
+    assert (found is not None) == fits(context, narrowing)
+    if found is not None:
+        limits = Limits(context=context, narrowing=narrowing)
+        assert limits.violated(found.strategy) == frozenset()
+        smallest = smallest_fit(context, narrowing)
+        assert smallest is not None
+        assert smallest[1]
+        result = search(context, top=1, narrowing=narrowing)
+        assert smallest[0].strategy.num_gpus == result.frontier[0].strategy.num_gpus
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("hbm_gib", SIZES[:3])
+def test_a_conflict_is_one_and_no_smaller_set_is(
+    context_of: Contexts, options: dict[str, list[str]], hbm_gib: float
+) -> None:
+    context, narrowing = small(context_of, hbm_gib), read_narrowing(**options)
+    limits = Limits(context=context, narrowing=narrowing)
+    conflict = limits.conflict()
+    assert (conflict is None) == fits(context, narrowing)
+    if conflict is None:
+        return
+    assert limits.probe(frozenset(conflict.limits)) is None
+    for number in range(len(conflict.limits)):
+        for fewer in combinations(conflict.limits, number):
+            assert limits.probe(frozenset(fewer)) is not None
+    for limit, fit in conflict.without.items():
+        others = set(conflict.limits) - {limit}
+        assert limits.violated(fit.strategy).isdisjoint(others)
+
+
+@pytest.mark.parametrize("options", OPTIONS[:-1], ids=str)
+def test_the_nearest_layout_lacks_least(
+    context_of: Contexts, options: dict[str, list[str]]
+) -> None:
+    context, narrowing = small(context_of, 1.0), read_narrowing(**options)
+    if fits(context, narrowing):
+        pytest.skip("something fits")
+    short = shortfall(context, narrowing)
+    assert short is not None
+    assert short.is_least
+    assert short.limit == HBM
+    own = usable_bytes(context)
+    peak = short.estimate.memory.peak_bytes
+    assert short.missing_bytes == pytest.approx(peak - own)
+    assert short.missing_bytes == pytest.approx(short.ledger.peak_bytes - own)
+    assert fits(with_usable(context, peak * (1 + 1e-9)), narrowing)
+    assert not fits(with_usable(context, own + 0.97 * short.missing_bytes), narrowing)
+
+
+def test_what_is_missing_of_host_memory_is_said_so(context_of: Contexts) -> None:
+    context = small(context_of, 80.0)
+    node = replace(context.cluster.node, host_memory_bytes=1e6)
+    context = replace(context, cluster=replace(context.cluster, node=node))
+    narrowing = read_narrowing(fix=["offload=optimizer:host"])
+    short = shortfall(context, narrowing)
+    assert short is not None
+    assert short.limit == HOST
+    assert short.missing_bytes > 0
+    conflict = Limits(context=context, narrowing=narrowing).conflict()
+    assert conflict is not None
+    assert set(conflict.limits) == {HOST, "--fix offload=optimizer:host"}
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_larger_cluster_holds_what_fits_in_a_smaller_one(
+    context_of: Contexts, options: dict[str, list[str]]
+) -> None:
+    """No assumption: its space holds theirs, and memory does not depend on the cluster."""
+    context, narrowing = small(context_of, 2.0), read_narrowing(**options)
+    for num_nodes in (1, 2, 3):
+        found = first_fit(with_nodes(context, num_nodes), narrowing)
+        if found is not None:
+            larger = Limits(context=with_nodes(context, num_nodes + 1), narrowing=narrowing)
+            assert larger.violated(found.strategy) == frozenset()
+            assert first_fit(larger.context, narrowing) is not None
+
+
+ILLEGAL: tuple[dict[str, list[str]], ...] = (
+    {"fix": ["tp=3"]},
+    {"fix": ["pp=1", "vpp=2"]},
+    {"fix": ["tp=8", "dp=2"]},
+    {"fix": ["dp=3"]},
+    {"where": ["vpp * pp == 8"]},
+    {"fix": ["ep=2"], "where": ["tp + pp == 5"]},
+)
+
+
+@pytest.mark.parametrize("options", ILLEGAL, ids=str)
+def test_rules_that_forbid_are_minimal(
+    context_of: Contexts, options: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, narrowing = small(context_of, 80.0), read_narrowing(**options)
+    assert len(enumerate_space(context, narrowing).strategy) == 0
+    found = forbidding(context, narrowing)
+    assert found is not None
+    assert found.rules
+    names = [rule.name for rule in found.rules]
+
+    def is_empty(kept: list[str]) -> bool:
+        rules = tuple(rule for rule in found.rules if rule.name in kept)
+        monkeypatch.setattr("planner.search.space.RULES", rules)
+        return forbidding(context, narrowing) is not None
+
+    assert is_empty(names)
+    for name in names:
+        rest = [other for other in names if other != name]
+        assert is_empty([name]) if found.each_alone else not is_empty(rest)
+
+
+def test_nothing_forbids_a_legal_space(context_of: Contexts) -> None:
+    assert forbidding(small(context_of, 80.0), EVERYTHING) is None
+
+
+def test_values_that_are_not_searched_need_no_rule(context_of: Contexts) -> None:
+    found = forbidding(small(context_of, 80.0), read_narrowing(limit=["micro_batch >= 9"]))
+    assert found is not None
+    assert found.rules == ()
+
+
+def test_violated_limits_by_hand(context_of: Contexts) -> None:
+    context = small(context_of, 80.0)
+    given = {"fix": ["tp=2", "recompute=full"], "where": ["dp > 1"], "forbid": ["offload"]}
+    limits = Limits(context=context, narrowing=read_narrowing(**given))
+    strategy = Strategy(
+        dp=1, tp=2, pp=1, vpp=1, cp=1, ep=1, zero_stage=1, micro_batch=1, num_micro_batches=8,
+        sequence_parallel=True, offload="optimizer:host", layers_per_stage=(4,),
+        selective_layers_per_stage=(0,), recompute_layers_per_stage=(2,),
+    )  # fmt: skip
+    expected = {"--fix recompute=full", "--where dp > 1", "--forbid offload"}
+    assert limits.violated(strategy) - {HOST} == expected
+    assert GPUS in limits.violated(replace(strategy, dp=8, num_micro_batches=1))
+    assert limits.violated(replace(strategy, tp=4)) >= {"--fix tp=2"}
+    assert np.isfinite(usable_bytes(context))

@@ -1,0 +1,226 @@
+"""Best plans and frontiers of an answer against brute force over strategies, splits, policies."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import combinations, product
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+
+from planner.cost.build import stage_model
+from planner.cost.context import Context
+from planner.cost.stage import fits, iteration_s, stage_peak_bytes
+from planner.plans.objectives import Aim, JobLimits, Objective
+from planner.plans.plan import Answer, Plan, answer
+from planner.search.narrow import Narrowing, read_narrowing
+from planner.search.space import enumerate_space
+from planner.spec.model import ModelSpec
+
+Contexts = Callable[..., Context]
+Models = Callable[..., ModelSpec]
+TIME_TOLERANCE = 2e-4
+"""The solver rounds times to 2**-16 of a layer's."""
+MEMORY_SLACK_BYTES = 4096.0
+STEP_BYTES = 2**27
+"""In place of GiB, which would be one step for models this small."""
+NARROW = read_narrowing(forbid=["interleaving"], fix=["offload=none|optimizer:host"])
+OBJECTIVES: tuple[Objective, ...] = ("iteration_s", "gpus", "cost_usd", "headroom_bytes")
+
+
+@cache
+def all_splits(num_layers: int, num_stages: int, kinds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Every cut into stages with every count of layers per policy: splits x stages, kinds x ..."""
+    rows = []
+    for cuts in combinations(range(1, num_layers), num_stages - 1):
+        layers = np.diff([0, *cuts, num_layers]).tolist()
+        choices = [[c for c in product(range(n + 1), repeat=kinds) if sum(c) <= n] for n in layers]
+        rows += [(layers, list(zip(*choice, strict=True))) for choice in product(*choices)]
+    layers = np.array([row[0] for row in rows], dtype=float)
+    return layers, np.array([row[1] for row in rows], dtype=float).transpose(1, 0, 2)
+
+
+@dataclass(frozen=True)
+class Brute:
+    """Every strategy with every split that fits."""
+
+    gpus: np.ndarray
+    iteration_s: np.ndarray
+    peak_bytes: np.ndarray
+    usable_bytes: float
+
+
+def by_force(context: Context, narrowing: Narrowing) -> Brute:
+    models = stage_model(context, enumerate_space(context, narrowing).strategy)
+    gpus, times, peaks = [], [], []
+    for row in range(len(models)):
+        one = models.take(np.array([row]))
+        layers, counts = all_splits(context.model.num_blocks, int(one.strategy.pp[0]), 3)
+        many = one.take(np.zeros(len(layers), dtype=int))
+        legal = fits(many, layers, counts)
+        gpus.append(np.repeat(one.strategy.num_gpus, int(legal.sum())))
+        times.append(iteration_s(many, layers, counts)[legal])
+        peaks.append(stage_peak_bytes(many, layers, counts).max(axis=1)[legal])
+    usable = context.cluster.accelerator.hbm_bytes * (1.0 - context.margin_fraction)
+    return Brute(
+        gpus=np.concatenate(gpus).astype(float),
+        iteration_s=np.concatenate(times),
+        peak_bytes=np.concatenate(peaks),
+        usable_bytes=usable,
+    )
+
+
+def points(brute: Brute, names: tuple[Objective, ...], slack_bytes: float = 0.0) -> np.ndarray:
+    """Of everything that fits, all objectives to be minimised; cost is in GPU seconds."""
+    room = brute.usable_bytes - brute.peak_bytes - slack_bytes
+    columns = {
+        "iteration_s": brute.iteration_s,
+        "gpus": brute.gpus,
+        "cost_usd": brute.gpus * brute.iteration_s,
+        "headroom_bytes": -np.floor(room / STEP_BYTES + 1e-6),
+    }
+    kept = room >= 0 if slack_bytes else np.ones(len(room), dtype=bool)
+    return np.column_stack([columns[name][kept] for name in names])
+
+
+def point(plan: Plan, names: tuple[Objective, ...]) -> np.ndarray:
+    gpus, time_s = float(plan.strategy.num_gpus), plan.estimate.iter_time_s
+    values = {
+        "iteration_s": time_s,
+        "gpus": gpus,
+        "cost_usd": gpus * time_s,
+        "headroom_bytes": -np.floor(plan.headroom_bytes / STEP_BYTES + 1e-6),
+    }
+    return np.array([values[name] for name in names])
+
+
+def tolerances(names: tuple[Objective, ...]) -> np.ndarray:
+    rounded = ("iteration_s", "cost_usd")
+    return np.array([TIME_TOLERANCE if name in rounded else 0.0 for name in names])
+
+
+def assert_complete(found: np.ndarray, brute: Brute, names: tuple[Objective, ...]) -> None:
+    """No plan is beaten by more than rounding, and every way there is has a plan as good."""
+    slack = 1.0 + tolerances(names)
+    for one in found:
+        beats = (points(brute, names) * slack < one - 1e-12).any(axis=1)
+        no_worse = (points(brute, names) * slack <= one + 1e-12).all(axis=1)
+        assert not (beats & no_worse & (tolerances(names) > 0).any()).any()
+    for other in points(brute, names, MEMORY_SLACK_BYTES):
+        assert (found <= other * slack + 1e-12).all(axis=1).any()
+
+
+def make_case(
+    context_of: Contexts, small_model: Models, *, layers: int, gpus: int, batch: int, memory: int
+) -> Context:
+    model = small_model(
+        num_layers=layers, hidden_size=512, num_heads=4, num_kv_heads=4, head_dim=128,
+        ffn_size=2048, vocab_size=32000,
+    )  # fmt: skip
+    context = context_of(
+        model=model, cluster=f"{gpus}xh100-sxm", global_batch=batch, seq_len=1024,
+    )  # fmt: skip
+    overheads = replace(context.traits.overheads, communicator_bytes=1e6)
+    context = replace(context, traits=replace(context.traits, overheads=overheads))
+    model_of_all = stage_model(context, enumerate_space(context, NARROW).strategy)
+    fixed = float(model_of_all.overhead_bytes.max())
+    accelerator = replace(context.cluster.accelerator, hbm_bytes=fixed + memory * 2**20)
+    node = replace(context.cluster.node, accelerator=accelerator, usd_per_hour=1.0)
+    return replace(context, cluster=replace(context.cluster, node=node))
+
+
+CASES = st.fixed_dictionaries(
+    {
+        "layers": st.integers(2, 4),
+        "gpus": st.sampled_from([8, 4, 2, 6]),
+        "batch": st.sampled_from([4, 8, 6]),
+        "memory": st.integers(300, 2500),
+    }
+)
+TRADED = st.sampled_from([pair for n in (2, 3) for pair in combinations(OBJECTIVES, n)])
+
+
+def asked(context: Context, aim: Aim, top: int = 3) -> Answer:
+    with patch("planner.search.headroom.GIB", STEP_BYTES):
+        return answer([context], top=top, narrowing=NARROW, aim=aim)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(case=CASES, names=TRADED)
+def test_the_frontier_is_complete_and_nothing_on_it_is_dominated(
+    case: dict[str, int], names: tuple[Objective, ...], context_of: Contexts, small_model: Models
+) -> None:
+    context = make_case(context_of, small_model, **case)
+    brute = by_force(context, NARROW)
+    result = asked(context, Aim(pareto=names))
+    event(f"{len(result.pareto)} points of {', '.join(names)}")
+    if not len(brute.gpus):
+        assert not result.pareto
+        return
+    assume(len(points(brute, names, MEMORY_SLACK_BYTES)))
+    assert result.proved_optimal
+    found = np.array([point(plan, names) for plan in result.pareto])
+    assert_complete(found, brute, names)
+    dominated = (found[:, None] <= found[None]).all(axis=2) & (found[:, None] < found[None]).any(
+        axis=2
+    )
+    assert not dominated.any()
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(case=CASES, percent=st.integers(60, 300), with_budget=st.booleans())
+def test_the_best_plan_of_every_objective_equals_brute_force_within_limits(
+    case: dict[str, int],
+    percent: int,
+    with_budget: bool,
+    context_of: Contexts,
+    small_model: Models,
+) -> None:
+    context = make_case(context_of, small_model, **case)
+    context = replace(context, job=replace(context.job, total_tokens=10**9))
+    brute = by_force(context, NARROW)
+    assume(len(brute.gpus))
+    strict = brute.peak_bytes <= brute.usable_bytes - MEMORY_SLACK_BYTES
+    assume(strict.any())
+    fastest_s = float(brute.iteration_s.min())
+    tokens = context.job.tokens_per_iteration
+    least_cost = float((brute.gpus * brute.iteration_s).min())
+    usd_per_gpu_s = 1e9 / tokens / 3600.0 / context.cluster.node.num_accelerators
+    limits = JobLimits(
+        total_tokens=10**9,
+        min_tokens_per_s=tokens / (fastest_s * percent / 100.0),
+        budget_usd=1.05 * least_cost * usd_per_gpu_s if with_budget else None,
+    )
+    longest = limits.longest_on(brute.gpus, context.job, context.cluster.node)
+    clear = np.abs(brute.iteration_s / longest - 1.0) > TIME_TOLERANCE
+    assume(clear.all())
+    keeps = brute.iteration_s <= longest
+    event(f"some keep the limits: {keeps.any()}")
+    values = {
+        "iteration_s": lambda b, k: b.iteration_s[k & (b.gpus == b.gpus[k].max())].min(),
+        "gpus": lambda b, k: b.gpus[k].min(),
+        "cost_usd": lambda b, k: (b.gpus * b.iteration_s)[k].min(),
+        "headroom_bytes": lambda b, k: (
+            -np.floor((b.usable_bytes - b.peak_bytes[k]).max() / STEP_BYTES + 1e-6)
+        ),
+    }
+    for name in OBJECTIVES:
+        result = asked(context, Aim(objective=name, limits=limits), top=2)
+        if not keeps.any():
+            assert not result.plans
+            continue
+        if not (keeps & strict).any():
+            continue
+        assert all(limits.meets(plan) for plan in result.plans)
+        best = point(result.plans[0], (name,))[0]
+        exact, sure = values[name](brute, keeps), values[name](brute, keeps & strict)
+        if name == "headroom_bytes":
+            slack = brute.peak_bytes + MEMORY_SLACK_BYTES
+            sure = values[name](replace(brute, peak_bytes=slack), keeps)
+        if name == "iteration_s" and exact != pytest.approx(sure):
+            continue
+        assert best >= exact - abs(exact) * 1e-9
+        assert best <= sure + abs(sure) * TIME_TOLERANCE

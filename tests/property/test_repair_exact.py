@@ -1,0 +1,169 @@
+"""Repairs against brute force over every strategy, split, policy count and set of modules.
+
+Brute force uses only the rules, ``iteration_s`` and ``fits``; enumeration of edits, filters,
+bounds and solver are what is tested.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import repair_force as brute
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+
+from planner.cost.build import stage_model
+from planner.cost.context import Context
+from planner.cost.estimate import estimate
+from planner.cost.module_sets import module_sets
+from planner.plans.repair import repaired_strategy
+from planner.search.legality import violations
+from planner.search.repair import MOST_CHANGES, repairs
+from planner.search.search import search
+from planner.spec.cluster import ClusterSpec
+from planner.spec.model import ModelSpec
+from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES, Strategy
+
+TIME_TOLERANCE = 1e-4
+"""The solver rounds times to 2**-16 of a layer's."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A small model on 1-4 GPUs, a share of the memory one needs, and edits that break a plan."""
+
+    num_layers: int
+    global_batch: int
+    num_heads: int
+    vocab_size: int
+    framework: tuple[str, str]
+    cluster: str
+    memory_percent: int
+    less_percent: int
+    breaks: tuple[tuple[str, int], ...]
+
+    def context(
+        self, context_of: Callable[..., Context], small_model: Callable[..., ModelSpec]
+    ) -> Context:
+        model = small_model(
+            num_layers=self.num_layers,
+            hidden_size=512,
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_heads,
+            head_dim=512 // self.num_heads,
+            ffn_size=2048,
+            vocab_size=self.vocab_size,
+        )
+        context = context_of(
+            model=model,
+            cluster=self.cluster,
+            framework=self.framework[0],
+            profile=self.framework[1],
+            global_batch=self.global_batch,
+            seq_len=512,
+        )
+        # Communicators of 200 MB would be all that matters to models this small.
+        overheads = replace(context.traits.overheads, communicator_bytes=1e6)
+        context = replace(context, traits=replace(context.traits, overheads=overheads))
+        context = replace(context, schedules=context.traits.support.schedules)
+        context = replace(context, module_sets=module_sets(context))
+        return replace(context, cluster=scarce(context, self.memory_percent))
+
+
+BREAKS = st.one_of(
+    st.tuples(st.sampled_from(["tp", "cp", "pp", "dp", "ep"]), st.integers(1, 5)),
+    st.tuples(st.sampled_from(["vpp", "micro_batch", "dp_replicate"]), st.integers(1, 4)),
+    st.tuples(st.just("zero_stage"), st.integers(0, 3)),
+    st.tuples(st.just("schedule"), st.integers(0, len(SCHEDULES) - 1)),
+    st.tuples(st.just("offload"), st.integers(0, len(OFFLOAD_CODES) - 1)),
+    st.tuples(st.just("offload_percent"), st.integers(1, 100)),
+    st.tuples(st.just("sequence_parallel"), st.integers(0, 1)),
+    st.tuples(st.sampled_from(["layers", "selective", "full", "offloaded"]), st.integers(0, 4)),
+)
+CASES = st.builds(
+    Case,
+    num_layers=st.sampled_from([4, 3, 2]),
+    global_batch=st.sampled_from([4, 2, 6]),
+    num_heads=st.sampled_from([4, 2]),
+    vocab_size=st.sampled_from([1000, 32000]),
+    framework=st.sampled_from(
+        [
+            ("megatron", "current"),
+            ("deepspeed", "current"),
+            ("torchtitan", "current"),
+            ("megatron", "zero-bubble"),
+        ]
+    ),
+    cluster=st.sampled_from(["4xh100-sxm", "2xh100-sxm", "4xa100-sxm-80", "3xh100-sxm"]),
+    memory_percent=st.integers(60, 120),
+    less_percent=st.integers(45, 105),
+    breaks=st.lists(BREAKS, max_size=3).map(tuple),
+)
+
+
+def scarce(context: Context, percent: float) -> ClusterSpec:
+    """Memory for overheads and a share of what the model takes in the leanest layout."""
+    whole = stage_model(context, brute.every_strategy(context))
+    overhead = float(whole.overhead_bytes.min())
+    layers = whole.layer_static_bytes + whole.saved_bytes
+    need = float((layers * context.model.num_blocks + whole.first_static_bytes).max())
+    node = context.cluster.node
+    accelerator = replace(node.accelerator, hbm_bytes=overhead + percent / 100 * need)
+    node = replace(node, accelerator=accelerator, host_memory_bytes=need)
+    return replace(context.cluster, node=node)
+
+
+def broken(strategy: Strategy, breaks: tuple[tuple[str, int], ...]) -> Strategy:
+    """The strategy after edits by hand."""
+    for name, value in breaks:
+        change: Any = value
+        if name in ("layers", "selective", "full"):
+            key = {"full": "recompute"}.get(name, name)
+            key = "layers_per_stage" if name == "layers" else f"{key}_layers_per_stage"
+            change = (value, *getattr(strategy, key)[1:])
+            strategy = replace(strategy, **{key: change})
+            continue
+        if name == "offloaded":
+            change = (value,) * len(strategy.layers_per_stage)
+            name = "offloaded_layers_per_stage"
+        if name == "schedule":
+            change = SCHEDULES[value]
+        if name == "offload":
+            change = OFFLOAD_CODES[value]
+        if name == "sequence_parallel":
+            change = bool(value)
+        strategy = replace(strategy, **{name: change})
+    return strategy
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(case=CASES)
+def test_repairs_equal_brute_force(
+    case: Case, context_of: Callable[..., Context], small_model: Callable[..., ModelSpec]
+) -> None:
+    context = case.context(context_of, small_model)
+    plans = search(context, top=1, with_frontier=False).plans
+    assume(plans)
+    strategy = broken(plans[0].strategy, case.breaks)
+    accelerator = context.cluster.node.accelerator
+    less = replace(accelerator, hbm_bytes=accelerator.hbm_bytes * case.less_percent / 100)
+    node = replace(context.cluster.node, accelerator=less)
+    context = replace(context, cluster=replace(context.cluster, node=node))
+    assume(search(context, top=1, with_frontier=False).plans)
+    expected = brute.force(context, strategy)
+    found = repairs(context, strategy, top=3)
+    event(f"changes: {expected and expected.changes}")
+    if expected is None:
+        assert not found.edits
+        assert found.num_changes == MOST_CHANGES
+        return
+    assert found.edits
+    assert found.num_changes == expected.changes
+    assert found.edits[0].iteration_s == pytest.approx(expected.seconds, rel=TIME_TOLERANCE)
+    for edit in found.edits:
+        repaired = repaired_strategy(strategy, edit)
+        assert not list(violations(context, repaired))
+        made = estimate(context, repaired)
+        assert made.memory.fits
+        assert made.iter_time_s == pytest.approx(edit.iteration_s, rel=1e-9)

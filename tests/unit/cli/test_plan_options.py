@@ -1,0 +1,274 @@
+"""Options of the plan command that narrow, aim and stop a search."""
+
+import csv
+import io
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.cost.estimate import estimate
+from planner.plans.plan_file import load_plan
+
+SMALL = ("plan", "llama3-8b", "1xdgx-h100", "--global-batch", "32", "--seq-len", "4096")
+JOB = (*SMALL, "--tokens", "10B")
+
+
+def answer(planner: Any, *options: str, question: tuple[str, ...] = SMALL) -> Any:
+    return json.loads(planner(*question, "--format", "json", *options).out)
+
+
+def test_every_plan_keeps_what_is_fixed_and_says_so(planner: Any) -> None:
+    data = answer(planner, "--fix", "tp=2|4,zero=1", "--limit", "pp<=2", "--forbid", "offload")
+    assert data["inputs"]["narrowing"] == [
+        "--fix tp=2|4", "--fix zero=1", "--limit pp<=2", "--forbid offload",
+    ]  # fmt: skip
+    for plan in data["plans"] + data["pareto"]:
+        strategy = plan["strategy"]
+        assert strategy["tp"] in (2, 4)
+        assert strategy["zero_stage"] == 1
+        assert strategy["pp"] <= 2
+        assert strategy["offload"] == "none"
+    text = planner(*SMALL, "--where", "tp == 2 and pp == 2").out
+    assert "narrowed by --where tp == 2 and pp == 2" in text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--fix", "sp=off", "--fix", "tp=4"),
+        ("--fix", "micro_batch=2,vpp=2", "--forbid", "recompute"),
+        ("--fix", "offload=optimizer:host", "--fix", "offload_percent=50"),
+        ("--fix", "dp_replicate=2"),
+        ("--fix", "recompute=full"),
+        ("--fix", "placement=tp-cp-ep-pp-dp", "--allow", "cross-domain-tp,large-micro-batch"),
+        ("--objective", "headroom"),
+    ],
+)
+def test_a_saved_plan_reads_back_whatever_was_fixed(
+    planner: Any, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    path = tmp_path / "plan.yaml"
+    run = planner(*SMALL, *options, "--save", str(path), "--format", "json")
+    assert run.code == 0, run.err
+    best = json.loads(run.out)["plans"][0]
+    context, strategy, _ = load_plan(path)
+    again = estimate(context, strategy)
+    assert again.iter_time_s == pytest.approx(best["iter_time_s"])
+    assert again.memory.peak_bytes == pytest.approx(best["memory"]["peak_bytes"])
+    assert again.memory.usable_bytes == pytest.approx(best["memory"]["usable_bytes"])
+
+
+def test_all_problems_of_all_options_at_once(planner: Any) -> None:
+    run = planner(
+        *SMALL, "--fix", "tpp=3", "--limit", "pp", "--objective", "speed", "--pareto", "time",
+        "--time-limit", "0", "--budget", "2M", "--precision", "fp7",
+    )  # fmt: skip
+    assert run.code == 2
+    keys = {line.split("::")[1].split(":")[0] for line in run.err.splitlines()}
+    assert keys == {
+        "--fix", "--limit", "--objective", "--pareto", "--time-limit", "--budget", "--precision",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--time-limit", "nan"), "seconds above 0"),
+        (("--time-limit", "-1"), "seconds above 0"),
+        (("--time-limit", "soon"), "seconds above 0"),
+        (("--objective", "gpus"), "needs a limit"),
+        (("--pareto", "time,time"), "two or three different"),
+        (("--pareto", "time,gpus,cost,energy"), "two or three different"),
+        (("--pareto", ","), "two or three different"),
+        (("--deadline", "30d"), "needs --tokens"),
+        (("--tokens", "1T", "--deadline", "soon"), "not a span of time"),
+        (("--tokens", "1T", "--budget", "free"), "not an amount"),
+        (("--fix", "schedule=zb-v", "--schedule", "1f1b"), "one of them is enough"),
+        (("--fix", "zero=3"), "megatron does not offer zero_stage 3"),
+        (("--space", "--format", "csv"), "table and json"),
+        (("--allow", "magic"), "unknown feature"),
+    ],
+)
+def test_nonsense_exits_2_and_says_what_is_wrong(
+    planner: Any, options: tuple[str, ...], message: str
+) -> None:
+    run = planner(*SMALL, *options)
+    assert run.code == 2
+    assert message in run.err
+    assert "Traceback" not in run.err
+    assert run.out == ""
+
+
+def test_frameworks_that_do_not_offer_a_fixed_value_drop_out_with_a_note(planner: Any) -> None:
+    data = answer(planner, "--framework", "any", "--fix", "zero=3", "--fix", "pp=1")
+    assert "megatron" not in data["inputs"]["frameworks"]
+    notes = [note for note in data["inputs"]["assumed"] if note.startswith("left out for --fix")]
+    assert len(notes) == 1
+    assert "megatron does not offer zero_stage 3" in notes[0]
+    nobody = planner(*SMALL, "--framework", "any", "--fix", "zero=3", "--fix", "schedule=zb-v")
+    assert nobody.code == 2
+    assert len(nobody.err.splitlines()) == 4
+
+
+def test_nothing_legal_exits_3(planner: Any) -> None:
+    run = planner(*SMALL, "--fix", "tp=3")
+    assert run.code == 3
+    assert "tp_divides_heads" in run.err or "tp=3" in run.err
+
+
+def test_space_counts_what_would_be_searched_and_searches_nothing(planner: Any) -> None:
+    data = answer(planner, "--space", "--fix", "tp=2", "--forbid", "recompute")
+    (space,) = data["spaces"]
+    assert space["dimensions"]["tp"] == [2]
+    assert space["dimensions"]["schedule"] == ["1f1b"]
+    assert space["layer_policies"] == ["none", "offloaded"]
+    assert space["module_sets"] == []
+    assert 0 < space["shapes"] < space["strategies"] < int(space["splits"])
+    whole = answer(planner, "--space")["spaces"][0]
+    assert whole["strategies"] > space["strategies"]
+    run = planner(*SMALL, "--space", "--fix", "tp=2")
+    assert run.code == 0
+    assert "narrowed by --fix tp=2" in run.out
+    assert "legal shapes" in run.out
+    assert "Every split of 32 layers" in run.out
+    assert "iter" not in run.out
+
+
+def test_a_time_limit_reports_the_gap(planner: Any) -> None:
+    question = ("plan", "llama3.1-405b", "2048xdgx-h100", "--time-limit", "1.2")
+    run = planner(*question)
+    if run.code == 3:  # a slow machine
+        assert "no plan found within --time-limit 1.2" in run.err
+        return
+    text = " ".join(run.out.split())
+    assert "optimality NOT proved: a plan up to " in text
+    assert "% faster may exist" in text
+    assert "as far as the search got" in text
+
+
+def test_a_time_limit_nothing_is_found_in(planner: Any) -> None:
+    run = planner("plan", "llama3.1-70b", "16xdgx-h100", "--time-limit", "0.001")
+    assert run.code == 3
+    assert "no plan found within --time-limit 0.001" in run.err
+
+
+def test_cost_ranks_by_cost_over_all_numbers_of_gpus(planner: Any) -> None:
+    data = answer(planner, "--objective", "cost", "--top", "8", "--pareto", "cost,time")
+    costs = [plan["cost_usd"] for plan in data["plans"]]
+    assert costs == sorted(costs)
+    assert costs[0] == min(plan["cost_usd"] for plan in data["pareto"])
+    assert data["aim"] == {
+        "objective": "cost", "limits": None, "pareto": ["cost", "time"], "headroom_gib": None,
+    }  # fmt: skip
+    energy = answer(planner, "--objective", "energy")["plans"][0]
+    assert energy["strategy"] == data["plans"][0]["strategy"]
+    assert energy["energy_kwh"] == pytest.approx(0.7 * energy["gpu_hours"])
+
+
+def test_fewest_gpus_within_the_limits(planner: Any) -> None:
+    frontier = answer(planner, question=JOB)["pareto"]
+    enough = [plan for plan in frontier if plan["days"] <= 5.0]
+    data = answer(planner, "--objective", "gpus", "--deadline", "5d", question=JOB)
+    assert data["plans"][0]["gpus"] == enough[0]["gpus"]
+    assert data["plans"][0]["iter_time_s"] == pytest.approx(enough[0]["iter_time_s"])
+    keys = [(plan["gpus"], plan["iter_time_s"]) for plan in data["plans"]]
+    assert keys == sorted(keys)
+    assert all(plan["days"] <= 5.0 for plan in data["plans"])
+    text = planner(*JOB, "--objective", "gpus", "--deadline", "5d").out
+    assert "Plans on the fewest GPUs within the limits: 10B tokens in 5 d" in text
+    assert "misses" in text
+
+
+def test_headroom_says_what_is_left_and_every_plan_leaves_it(planner: Any) -> None:
+    data = answer(planner, "--objective", "headroom", "--deadline", "5d", question=JOB)
+    gib = data["aim"]["headroom_gib"]
+    assert gib > 0
+    for plan in data["plans"]:
+        assert plan["memory"]["headroom_bytes"] >= gib * 2**30 * (1 - 1e-9)
+        assert plan["days"] <= 5.0
+    assert max(p["memory"]["headroom_bytes"] for p in data["plans"]) < (gib + 1) * 2**30
+
+
+def test_limits_that_cannot_be_kept_exit_3_with_everything_known(planner: Any) -> None:
+    run = planner(*JOB, "--deadline", "1h")
+    assert run.code == 3
+    assert "No plan keeps the limits: 10B tokens in " in run.out
+    assert "misses" in run.out
+    lines = run.err.splitlines()
+    assert lines[0].startswith("no size will do: llama3-8b on up to 8 GPUs of dgx-h100")
+    assert lines[1].startswith("limit: deadline; the fastest, 8 GPUs")
+    assert lines[2].startswith("nearest changes: --deadline ")
+    changed = lines[2].split("--deadline ")[1].split(" ")[0]
+    assert planner(*JOB, "--deadline", changed).code == 0
+
+
+def test_json_of_unmet_limits_holds_the_nearest(planner: Any) -> None:
+    run = planner(*SMALL, "--min-tokens-per-s", "100M", "--format", "json")
+    assert run.code == 3
+    data = json.loads(run.out)
+    assert data["plans"] == []
+    assert data["nearest"][0]["misses"] == ["rate"]
+    assert data["nearest"][0]["options"][0].startswith("--min-tokens-per-s ")
+    assert data["pareto"]
+
+
+def test_pareto_with_energy_and_headroom(planner: Any) -> None:
+    narrow = ("--fix", "tp=1,offload=none,vpp=1", "--forbid", "recompute", "--fix", "micro_batch=1")
+    data = answer(planner, *narrow, "--pareto", "energy,headroom,gpus")
+    points = [
+        (plan["gpus"], plan["energy_kwh"], -(plan["memory"]["headroom_bytes"] // 2**30))
+        for plan in data["pareto"]
+    ]
+    assert len(points) > 1
+    for one, other in itertools.permutations(points, 2):
+        assert not all(a <= b for a, b in zip(one, other, strict=True))
+    text = planner(*SMALL, *narrow, "--pareto", "energy,headroom,gpus").out
+    assert "Plans that none beats in energy, headroom (whole GiB) and GPUs (complete" in text
+    rows = planner(*SMALL, *narrow, "--pareto", "energy,headroom,gpus", "--format", "csv").out
+    table = [row for row in csv.DictReader(io.StringIO(rows)) if row["table"] == "pareto"]
+    assert len(table) == len(points)
+    assert all(float(row["energy_kwh"]) > 0 for row in table)
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--objective", "cost", "--pareto", "energy,headroom,gpus", "--fix", "vpp=1"),
+        ("--deadline", "5d", "--budget", "500", "--fix", "sp=off|on,dp_replicate=2|4"),
+        ("--framework", "any", "--deadline", "5d", "--objective", "gpus", "--fix", "tp=4"),
+    ],
+)
+def test_tables_fit_and_truncate_nothing(
+    planner: Any, monkeypatch: pytest.MonkeyPatch, width: int, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    run = planner(*JOB, "--forbid", "interleaving", "--limit", "micro_batch<=2", *options)
+    assert run.code in (0, 3), run.err
+    assert max(len(line) for line in run.out.splitlines()) <= width
+    assert "…" not in run.out
+
+
+def test_replicas_are_shown_beside_dp(planner: Any) -> None:
+    run = planner(*SMALL, "--fix", "dp_replicate=2", "--fix", "zero=1")
+    assert "dp/rep·tp·pp" in run.out
+    assert "/2·" in run.out
+
+
+def test_size_takes_the_same_options(planner: Any) -> None:
+    job = ("size", "llama3-8b", "dgx-h100", "--tokens", "10B", "--max-gpus", "16")
+    run = planner(
+        *job, "--global-batch", "32", "--seq-len", "4096", "--deadline", "5d",
+        "--fix", "tp=2", "--forbid", "offload,interleaving", "--format", "json",
+    )  # fmt: skip
+    assert run.code == 0, run.err
+    data = json.loads(run.out)
+    assert data["inputs"]["narrowing"][0] == "--fix tp=2"
+    assert data["chosen"]["strategy"]["tp"] == 2
+    assert all(size["strategy"]["tp"] == 2 for size in data["sizes"])
+    wrong = planner(*job, "--deadline", "x", "--fix", "tpp=2")
+    assert wrong.code == 2
+    assert len(wrong.err.splitlines()) == 2

@@ -1,0 +1,255 @@
+"""``planner repair``: what it says, its exit codes, files and JSON, and what it refuses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+INPUTS = {
+    "model": "llama3-8b",
+    "cluster": "2xdgx-h100",
+    "framework": "megatron",
+    "profile": "current",
+    "global_batch": 128,
+    "seq_len": 8192,
+    "precision": "bf16",
+    "margin_fraction": 0.02,
+}
+STRATEGY = {
+    "dp": 8,
+    "tp": 2,
+    "pp": 1,
+    "vpp": 1,
+    "cp": 1,
+    "ep": 1,
+    "zero_stage": 1,
+    "micro_batch": 1,
+    "num_micro_batches": 16,
+    "sequence_parallel": True,
+    "offload": "none",
+    "layers_per_stage": [32],
+    "selective_layers_per_stage": [0],
+    "recompute_layers_per_stage": [0],
+}
+FIGURES = {"iter_time_s": 1.0, "peak_bytes": 1.0, "mfu": 0.5}
+
+
+@pytest.fixture
+def plan_of(tmp_path: Path) -> Callable[..., str]:
+    """Write a plan file with some values changed; returns its path."""
+
+    def write(*, inputs: dict[str, Any] | None = None, **strategy: object) -> str:
+        path = tmp_path / "plan.yaml"
+        content = {
+            "schema_version": 1,
+            "planner_version": "0.1.0",
+            "inputs": INPUTS | (inputs or {}),
+            "strategy": STRATEGY | strategy,
+            "estimate": FIGURES,
+        }
+        path.write_text(yaml.safe_dump(content))
+        return str(path)
+
+    return write
+
+
+def changes_of(run: Any) -> list[tuple[str, Any, Any]]:
+    changes = json.loads(run.out)["repair"]["changes"]
+    return [(one["decision"], one["from"], one["to"]) for one in changes if one["counts"]]
+
+
+def test_a_sound_plan_is_left_as_it_is(planner: Any, plan_of: Any) -> None:
+    run = planner("repair", plan_of(), "2xdgx-h100")
+    assert (run.code, run.err) == (0, "")
+    assert "Nothing is wrong: legal, " in run.out
+    assert "Nothing changed." in run.out
+
+
+def test_text_says_what_is_wrong_what_to_change_and_what_is_proved(
+    planner: Any, plan_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    run = planner("repair", plan_of(tp=3), "2xdgx-h100")
+    assert (run.code, run.err) == (0, "")
+    assert "tp: tp_divides_heads: Attention heads are split whole" in run.out
+    assert "Given: tp=3; llama3-8b has 32 heads" in run.out
+    assert "memory of an illegal plan is not computed" in run.out
+    assert "1 decision changed; no repair with fewer exists." in run.out
+    assert "legal strateg" in run.out
+
+
+def test_memory_that_is_missing_is_named_with_its_stage(
+    planner: Any, plan_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    run = planner("repair", plan_of(micro_batch=8), "2xdgx-h100")
+    assert run.code == 0
+    assert "num_micro_batches: dp x micro_batch x num_micro_batches must be 128" in run.out
+    assert "stage 0 needs " in run.out
+    assert "of HBM, may hold 77.52 GiB" in run.out
+
+
+@pytest.mark.parametrize(
+    ("edit", "cluster", "changes"),
+    [
+        ({"tp": 3}, "2xdgx-h100", [("tp", 3, 2)]),
+        ({"dp": 16}, "2xdgx-h100", [("dp", 16, 8)]),
+        ({"pp": 64}, "2xdgx-h100", [("pp", 64, 1)]),
+        ({"vpp": 5}, "2xdgx-h100", [("vpp", 5, 1)]),
+        ({"schedule": "zb-v"}, "2xdgx-h100", [("schedule", "zb-v", "1f1b")]),
+        ({"layers_per_stage": [31]}, "2xdgx-h100", [("layers_per_stage", [31], [32])]),
+        ({"num_micro_batches": 5}, "2xdgx-h100", []),
+        ({"selective_layers_per_stage": [0, 0]}, "2xdgx-h100", []),
+        ({"ep": 2, "zero_stage": 3}, "2xdgx-h100", [("ep", 2, 1), ("zero_stage", 3, 1)]),
+    ],
+    ids=str,
+)
+def test_single_mistakes_are_undone(
+    planner: Any, plan_of: Any, edit: dict[str, Any], cluster: str, changes: list[Any]
+) -> None:
+    run = planner("repair", plan_of(**edit), cluster, "--format", "json")
+    assert run.code == 0
+    assert changes_of(run) == changes
+    assert json.loads(run.out)["num_changes"] == len(changes)
+
+
+def test_a_list_of_the_wrong_length_is_made_anew(planner: Any, plan_of: Any) -> None:
+    """Two stages are illegal on so many GPUs, or one list is: the latter is one change."""
+    run = planner("repair", plan_of(pp=2, dp=4, num_micro_batches=32), "2xdgx-h100")
+    assert run.code == 0
+    assert "decision changed; no repair with fewer exists" in run.out
+    answer = json.loads(
+        planner("repair", plan_of(pp=2, dp=4), "2xdgx-h100", "--format", "json").out
+    )
+    keys = [one["key"] for one in answer["violations"]]
+    assert "layers_per_stage" in keys
+    assert (
+        len(answer["repair"]["strategy"]["layers_per_stage"])
+        == (answer["repair"]["strategy"]["pp"])
+    )
+
+
+def test_json_has_changes_figures_and_alternatives(planner: Any, plan_of: Any) -> None:
+    run = planner("repair", plan_of(), "1xdgx-h100", "--format", "json")
+    answer = json.loads(run.out)
+    assert run.code == 0
+    assert answer["before_cluster"] == "2xdgx-h100"
+    assert answer["before"]["iter_time_s"] > 0
+    assert not answer["is_sound"]
+    assert answer["repair"]["peak_bytes"] <= answer["repair"]["usable_bytes"]
+    assert answer["repair"]["proved_fastest"]
+    times = [one["iter_time_s"] for one in (answer["repair"], *answer["alternatives"])]
+    assert times == sorted(times)
+    assert len(answer["alternatives"]) <= 3
+    for one in answer["alternatives"]:
+        assert sum(change["counts"] for change in one["changes"]) == answer["num_changes"]
+
+
+def test_the_saved_repair_is_a_plan_for_the_new_cluster(
+    planner: Any, plan_of: Any, tmp_path: Path
+) -> None:
+    saved = tmp_path / "mended.yaml"
+    arguments = ("repair", plan_of(), "1xdgx-h100", "--margin", "5", "--save", str(saved))
+    run = planner(*arguments)
+    assert run.code == 0
+    assert run.err == f"saved the plan to {saved}\n"
+    inputs = yaml.safe_load(saved.read_text())["inputs"]
+    assert (inputs["cluster"], inputs["model"]) == ("1xdgx-h100", "llama3-8b")
+    assert inputs["margin_fraction"] == pytest.approx(0.05)
+    explained = planner("explain", str(saved), "memory")
+    assert (explained.code, explained.err) == (0, "")
+    again = planner("repair", str(saved), "1xdgx-h100")
+    assert "Nothing is wrong" in again.out
+    before = saved.read_text()
+    refused = planner(*arguments)
+    assert refused.code == 2
+    assert "use --force" in refused.err
+    assert saved.read_text() == before
+    assert planner(*arguments, "--force").code == 0
+
+
+def test_no_repair_ends_with_3_and_names_the_search(
+    planner: Any, plan_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    saved = tmp_path / "none.yaml"
+    plan = plan_of(inputs={"model": "llama3.1-405b"}, layers_per_stage=[126])
+    run = planner("repair", plan, "1xdgx-h100", "--save", str(saved))
+    assert run.code == 3
+    assert "No repair with at most 5 changed decisions exists" in run.out
+    assert "planner plan llama3.1-405b 1xdgx-h100 --framework megatron" in run.out
+    assert not saved.exists()
+    answer = json.loads(planner("repair", plan, "1xdgx-h100", "--format", "json").out)
+    assert answer["repair"] is None
+    assert answer["none_with_at_most"] == 5
+
+
+@pytest.mark.parametrize(
+    ("edit", "arguments", "text"),
+    [
+        ({"dp": 0}, ("2xdgx-h100",), "strategy.dp"),
+        ({"dp": 10**30}, ("2xdgx-h100",), "strategy.dp"),
+        ({"dp": "many"}, ("2xdgx-h100",), "strategy.dp"),
+        ({"layers_per_stage": []}, ("2xdgx-h100",), "strategy.layers_per_stage"),
+        ({"layers_per_stage": [-1]}, ("2xdgx-h100",), "strategy.layers_per_stage"),
+        ({"schedule": "sometimes"}, ("2xdgx-h100",), "unknown schedule"),
+        ({"recompute_modules": ["nothing"]}, ("2xdgx-h100",), "nothing"),
+        ({}, ("2xno-such-node",), "no-such-node"),
+        ({}, ("2xdgx-h100", "--margin", "100"), "below 100 percent"),
+        ({}, ("2xdgx-h100", "--margin", "nan"), "below 100 percent"),
+        ({"inputs": {"precision": "fp8"}}, ("2xdgx-a100-640",), "inputs.precision"),
+        ({"inputs": {"model": "no-such-model"}}, ("2xdgx-h100",), "no-such-model"),
+    ],
+    ids=str,
+)
+def test_nonsense_is_refused_without_a_traceback(
+    planner: Any, plan_of: Any, edit: dict[str, Any], arguments: tuple[str, ...], text: str
+) -> None:
+    run = planner("repair", plan_of(**edit), *arguments)
+    assert (run.code, run.out) == (2, "")
+    assert text in run.err
+    assert "Traceback" not in run.err
+
+
+@pytest.mark.parametrize("content", [b"", b"[1, 2]", b"\xff\x00", b"schema_version: 9", b"a: [b"])
+def test_files_that_are_no_plan_are_refused(planner: Any, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_bytes(content)
+    for plan in (path, tmp_path, tmp_path / "missing.yaml"):
+        run = planner("repair", str(plan), "2xdgx-h100")
+        assert (run.code, run.out) == (2, "")
+        assert "internal error" not in run.err
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"layers_per_stage": [10**30]},
+        {"layers_per_stage": [0]},
+        {"recompute_layers_per_stage": [10**30]},
+        {"offloaded_layers_per_stage": [1, 2, 3]},
+        {"layers_per_stage": [1] * 5000},
+        {"dp": 10**7, "tp": 10**7, "pp": 10**7, "cp": 10**7},
+        {"micro_batch": 10**7, "ep": 10**7, "dp_replicate": 10**7},
+    ],
+    ids=lambda edit: ",".join(edit),
+)
+def test_absurd_numbers_are_repaired_or_given_up(
+    planner: Any, plan_of: Any, edit: dict[str, Any]
+) -> None:
+    run = planner("repair", plan_of(**edit), "2xdgx-h100")
+    assert run.code in (0, 3)
+    assert "What is wrong" in run.out
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_text_stays_within_the_terminal(
+    planner: Any, plan_of: Any, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for plan in (plan_of(tp=3), plan_of(micro_batch=8)):
+        out = planner("repair", plan, "1xdgx-h100").out
+        assert max(len(line) for line in out.splitlines()) <= width

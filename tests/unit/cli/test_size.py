@@ -1,0 +1,177 @@
+"""The size command: answers, formats, exit codes, and options that keep what they promise."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+JOB = ("size", "llama3-8b", "dgx-h100", "--tokens", "100B", "--max-gpus", "256")
+QUESTION = (*JOB, "--global-batch", "96", "--seq-len", "4096")
+DAY_S = 86400.0
+
+
+def answer(planner: Any, *options: str) -> Any:
+    return json.loads(planner(*QUESTION, "--format", "json", *options).out)
+
+
+def test_the_table_names_the_size_and_what_it_takes(planner: Any) -> None:
+    run = planner(*QUESTION, "--deadline", "5d")
+    assert run.code == 0
+    assert "GPUs (" in run.out
+    for word in ("x dgx-h100) are the fewest", "GPU-hours", "USD", "No smaller size does", " late"):
+        assert word in run.out
+    text = " ".join(run.out.split())
+    for word in ("Sizes below and above", "misses by", "without hosts", "Hyperstack", "proved"):
+        assert word in text
+
+
+def test_json_holds_every_size_in_base_units(planner: Any) -> None:
+    data = answer(planner, "--deadline", "5d", "--budget", "$1M")
+    chosen = data["chosen"]
+    assert data["limits"]["deadline_s"] == 5 * DAY_S
+    assert data["limits"]["budget_usd"] == 1e6
+    assert chosen["total_s"] <= 5 * DAY_S
+    assert chosen["plan"]["gpus"] == chosen["gpus"] == 8 * chosen["nodes"]
+    assert chosen["gpu_hours"] == pytest.approx(chosen["gpus"] * chosen["total_s"] / 3600)
+    assert chosen["cost_usd"] == pytest.approx(3.2 * chosen["gpu_hours"])
+    assert chosen["energy_kwh"] == pytest.approx(0.7 * chosen["gpu_hours"])
+    for size in data["sizes"]:
+        late = size["total_s"] > 5 * DAY_S
+        assert ("deadline" in size["misses"]) == late
+        assert late == (size["gpus"] < chosen["gpus"])
+    assert data["nearest"] == []
+    assert data["enough"] is None
+
+
+def test_the_batch_does_not_depend_on_the_largest_cluster(planner: Any) -> None:
+    sizes = []
+    for most in ("64", "8192"):
+        run = planner(*JOB[:-1], most, "--deadline", "60d", "--format", "json")
+        data = json.loads(run.out)
+        assert data["inputs"]["global_batch"] == 512
+        assert any("default at any number of GPUs" in note for note in data["inputs"]["assumed"])
+        sizes.append((data["chosen"]["gpus"], data["chosen"]["iter_time_s"]))
+    assert sizes[0] == sizes[1]
+
+
+def test_a_deadline_nobody_keeps_ends_with_exit_code_3_and_all_that_is_known(planner: Any) -> None:
+    run = planner(*QUESTION, "--deadline", "1h")
+    assert run.code == 3
+    assert "No size up to 256 GPUs does it" in run.out
+    assert "misses by" in run.out
+    lines = run.err.splitlines()
+    assert lines[0].startswith("no size will do: llama3-8b on up to 256 GPUs of dgx-h100")
+    assert lines[1].startswith("limit: deadline; the fastest, ")
+    assert lines[2].startswith("nearest changes: --deadline ")
+
+
+def test_json_of_a_failure_holds_the_nearest(planner: Any) -> None:
+    run = planner(*QUESTION, "--deadline", "1h", "--format", "json")
+    assert run.code == 3
+    data = json.loads(run.out)
+    assert data["chosen"] is None
+    assert data["nearest"][0]["misses"] == ["deadline"]
+    assert data["nearest"][0]["options"][0].startswith("--deadline ")
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        ("--deadline", "1h"),
+        ("--deadline", "2d", "--budget", "8k"),
+        ("--min-tokens-per-s", "100M"),
+        ("--deadline", "1h", "--budget", "1k"),
+    ],
+)
+def test_each_nearest_change_does_what_it_says(limits: tuple[str, ...], planner: Any) -> None:
+    run = planner(*QUESTION, *limits)
+    assert run.code == 3
+    changes = run.err.splitlines()[2].removeprefix("nearest changes: ").split("; ")
+    assert changes
+    for change in changes:
+        options = shlex.split(re.sub(r" \(.*\)$", "", change).replace(" and ", " "))
+        assert planner(*QUESTION, *limits, *options).code == 0
+
+
+def test_a_larger_cluster_that_would_do_is_named(planner: Any) -> None:
+    arguments = [*QUESTION, "--deadline", "5d"]
+    arguments[arguments.index("256")] = "16"
+    run = planner(*arguments)
+    assert run.code == 3
+    most = re.search(r"--max-gpus (\d+)", run.err)
+    assert most is not None
+    arguments[arguments.index("16")] = most[1]
+    assert planner(*arguments).code == 0
+
+
+def test_without_price_and_power_there_is_neither_cost_nor_energy(planner: Any) -> None:
+    arguments = ("size", "llama3-8b", "trn3-node", "--tokens", "100B", "--deadline", "60d")
+    run = planner(*arguments, "--format", "json", "--max-gpus", "512")
+    data = json.loads(run.out)
+    assert data["power_w_per_gpu"] is None
+    assert data["chosen"]["energy_kwh"] is data["chosen"]["cost_usd"] is None
+    run = planner(*arguments, "--max-gpus", "512")
+    assert "no power figure of trainium3 is known (tdp_w)" in run.out
+    assert "no price of trn3-node is known" in run.out
+    run = planner(*arguments, "--budget", "1M")
+    assert run.code == 2
+    assert "--budget: trn3-node has no price" in run.err
+
+
+def test_several_frameworks_share_one_table(planner: Any) -> None:
+    run = planner(*QUESTION, "--deadline", "5d", "--framework", "any")
+    assert run.code == 0
+    assert " fw " in run.out
+
+
+def test_a_cluster_file_gives_the_node(planner: Any, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("node: dgx-h100\ncount: 1\noverrides:\n  usd_per_hour: 51.2\n")
+    own = json.loads(
+        planner(
+            "size", "llama3-8b", str(path), *QUESTION[3:], "--deadline", "5d", "--format", "json"
+        ).out
+    )
+    listed = answer(planner, "--deadline", "5d")
+    assert own["chosen"]["gpus"] == listed["chosen"]["gpus"]
+    assert own["chosen"]["cost_usd"] == pytest.approx(2 * listed["chosen"]["cost_usd"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "command line::--deadline: needed"),
+        (("--deadline", "30"), "command line::--deadline: not a span of time: '30'"),
+        (("--deadline", "0d"), "not a span above 0"),
+        (("--deadline", "5d", "--budget", "2 EUR"), "command line::--budget: not an amount"),
+        (("--deadline", "5d", "--min-tokens-per-s", "x"), "--min-tokens-per-s: not a count"),
+        (("--deadline", "5d", "--max-gpus", "0"), "command line::--max-gpus: must be from 1"),
+        (("--deadline", "5d", "--tokens", "x"), "command line::--tokens: not a count"),
+    ],
+)
+def test_problems_are_named_before_any_search(
+    options: tuple[str, ...], message: str, planner: Any
+) -> None:
+    run = planner(*QUESTION, *options)
+    assert run.code == 2
+    assert message in run.err
+    assert len(run.err.splitlines()) == 1
+    assert not run.out
+
+
+def test_all_problems_are_named_at_once(planner: Any) -> None:
+    run = planner("size", "llama3-8c", "dgx-h1000", "--precision", "bf15")
+    assert run.code == 2
+    for word in ("--tokens", "--deadline", "llama3-8b", "dgx-h100", "--precision"):
+        assert word in run.err
+    assert len(run.err.splitlines()) == 5
+
+
+def test_nothing_fits_at_any_size(planner: Any) -> None:
+    arguments = ("--tokens", "1T", "--deadline", "30d", "--max-gpus", "8")
+    run = planner("size", "llama3.1-405b", "dgx-h100", *arguments)
+    assert run.code == 3
+    assert "of HBM per GPU" in run.err

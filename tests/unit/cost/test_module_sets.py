@@ -1,0 +1,146 @@
+"""Every set of modules selective recomputation could repeat costs what its own model says."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.cost.build import slowest_pace, stage_model
+from planner.cost.context import Context, with_modules
+from planner.cost.module_sets import (
+    ModuleSet,
+    SelectiveCosts,
+    module_sets,
+    relaxed_options,
+    selective_options,
+)
+from planner.cost.policies import with_selective
+from planner.cost.stage import SELECTIVE, StageModel, kept_bytes
+from planner.spec.strategy import StrategyColumns
+
+Contexts = Callable[..., Context]
+Columns = Callable[..., StrategyColumns]
+MODELS = {"llama3-8b": 1, "mixtral-8x7b": 8, "deepseek-v3": 8}
+"""Dense, mixture, mixture behind leading dense layers; and an expert-parallel degree of each."""
+
+
+@pytest.fixture(params=MODELS)
+def context(request: pytest.FixtureRequest, context_of: Contexts) -> Context:
+    return context_of(model=request.param, cluster="8xdgx-h100", global_batch=64, seq_len=4096)
+
+
+def strategies_of(context: Context, columns_of: Columns) -> StrategyColumns:
+    """Shapes that differ in every degree a layer's cost depends on."""
+    ep = MODELS[context.model.name]
+    return columns_of(
+        dp=[8, 8, 8, 16, 8],
+        tp=[1, 2, 8, 1, 2],
+        pp=[1, 4, 1, 1, 2],
+        ep=[1, ep, 1, ep, ep],
+        micro_batch=[1, 2, 1, 4, 1],
+        sequence_parallel=[0, 1, 0, 0, 1],
+        zero_stage=1,
+    )
+
+
+def options_of(
+    context: Context, strategy: StrategyColumns
+) -> tuple[tuple[ModuleSet, ...], SelectiveCosts]:
+    sets = module_sets(context)
+    return sets, selective_options(context, strategy, sets, slowest_pace(context, strategy))
+
+
+def with_selective_of(model: StageModel, costs: SelectiveCosts) -> StageModel:
+    return replace(model, policies=with_selective(model.policies, costs))
+
+
+def test_every_set_costs_what_the_stage_model_of_its_own_traits_says(
+    context: Context, columns_of: Columns
+) -> None:
+    strategy = strategies_of(context, columns_of)
+    sets, options = options_of(context, strategy)
+    for position, modules in enumerate(sets):
+        policies = stage_model(with_modules(context, modules), strategy).policies
+        for name in ("added_s", "saved_bytes", "lead_saved_bytes", "workspace_bytes"):
+            alone = getattr(policies, name)[SELECTIVE]
+            ours = getattr(options, name)[position]
+            # Differences of large sums: to the precision of what they are differences of.
+            scale = np.abs(policies.saved_bytes[SELECTIVE]).max() if "bytes" in name else 0.0
+            assert ours == pytest.approx(alone, rel=1e-12, abs=1e-12 * scale), (modules, name)
+
+
+def test_no_two_sets_do_the_same_and_the_selected_one_is_among_them(
+    context: Context, columns_of: Columns
+) -> None:
+    sets, options = options_of(context, strategies_of(context, columns_of))
+    # Row 1 is parallel in every way: nothing a module does is nothing there.
+    rows = {(options.added_s[i, 1], options.saved_bytes[i, 1]) for i in range(len(sets))}
+    assert len(rows) == len(sets)
+    names = {module.name for module in context.traits.recompute.modules}
+    assert all(set(modules) <= names for modules in sets)
+    assert [len(modules) for modules in sets] == sorted(len(modules) for modules in sets)
+    chosen = stage_model(context, strategies_of(context, columns_of)).policies
+    selected = chosen.added_s[SELECTIVE, 1], chosen.saved_bytes[SELECTIVE, 1]
+    assert sum(row == pytest.approx(selected, rel=1e-12) for row in rows) == 1
+
+
+def test_a_policy_that_excludes_others_is_the_only_set(context_of: Contexts) -> None:
+    context = context_of(framework="torchtitan", profile="2024")
+    (name,) = context.traits.recompute.selected
+    assert name.startswith("every_second_matmul")
+    assert module_sets(context) == ((name,),)
+
+
+def test_relaxed_layers_save_as_much_in_no_more_time_than_those_of_any_set(
+    context: Context, columns_of: Columns
+) -> None:
+    strategy = strategies_of(context, columns_of)
+    sets, options = options_of(context, strategy)
+    pace = slowest_pace(context, strategy)
+    bound = relaxed_options(context, strategy, sets, pace).bound
+    (nothing,) = selective_options(context, strategy, ((),), pace).saved_bytes
+    counts = np.random.default_rng(1).integers(1, context.model.num_layers, options.added_s.shape)
+    saved = counts * (nothing - options.saved_bytes)
+    per_layer = nothing - bound.saved_bytes
+    assert (per_layer > 0).all()
+    needed = saved / per_layer
+    assert (needed <= counts * (1 + 1e-12)).all()
+    assert (needed * bound.added_s <= counts * options.added_s * (1 + 1e-9)).all()
+    assert (bound.workspace_bytes <= options.workspace_bytes * (1 + 1e-12)).all()
+
+
+def test_no_stage_under_any_set_keeps_less_than_a_relaxed_one(
+    context: Context, columns_of: Columns
+) -> None:
+    strategy = strategies_of(context, columns_of)
+    model = stage_model(context, strategy)
+    sets, options = options_of(context, strategy)
+    bound = relaxed_options(context, strategy, sets, slowest_pace(context, strategy)).bound
+    rng = np.random.default_rng(2)
+    stages = np.zeros((1, 1))
+    for position in range(len(sets)):
+        layers = rng.integers(4, context.model.num_layers, (len(strategy), 1)) * 1.0
+        counts = np.zeros((3, len(strategy), 1))
+        counts[SELECTIVE] = rng.integers(0, layers + 1)
+        kept, least = (
+            kept_bytes(with_selective_of(model, costs), layers, counts, stages)
+            for costs in (options[position], bound)
+        )
+        assert (least <= kept * (1 + 1e-12)).all()
+
+
+def test_the_best_set_has_the_highest_rate_of_bytes_per_second(
+    context: Context, columns_of: Columns
+) -> None:
+    strategy = strategies_of(context, columns_of)
+    sets, options = options_of(context, strategy)
+    pace = slowest_pace(context, strategy)
+    relaxed = relaxed_options(context, strategy, sets, pace)
+    (nothing,) = selective_options(context, strategy, ((),), pace).saved_bytes
+    every = np.arange(len(strategy))
+    own = options[relaxed.best_set, every]
+    for name in ("added_s", "saved_bytes", "lead_saved_bytes", "workspace_bytes"):
+        assert getattr(relaxed.best, name) == pytest.approx(getattr(own, name), rel=1e-12)
+    rates = (nothing - options.saved_bytes) / np.maximum(options.added_s, 1e-15)
+    assert rates[relaxed.best_set, every] == pytest.approx(rates.max(axis=0), rel=1e-9)

@@ -1,0 +1,263 @@
+"""What layers cost under each policy for their saved activations; parts of offloaded states."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.cost.buffers import offload_buffer_bytes
+from planner.cost.build import (
+    gradient_offload_s,
+    optimizer_s_per_param,
+    slowest_pace,
+    stage_model,
+)
+from planner.cost.context import Context, with_modules
+from planner.cost.estimate import estimate, estimates
+from planner.cost.layer_times import layer_times
+from planner.cost.offload import host_optimizer_s, host_transfer_s
+from planner.cost.parts import build_parts
+from planner.cost.policies import offers_activation_offload
+from planner.cost.stage import (
+    OFFLOADED,
+    StageModel,
+    all_stages,
+    fixed_time_s,
+    in_flight_matrix,
+    stage_held_bytes,
+    stage_host_bytes,
+    stage_time_s,
+    transient_bytes,
+    workspace_bytes,
+)
+from planner.plans.layout import LayoutRequest, resolve
+from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
+from planner.units import Array
+
+Contexts = Callable[..., Context]
+Columns = Callable[..., StrategyColumns]
+HOST = OFFLOAD_CODES.index("optimizer:host")
+PERCENTS = [1, 25, 50, 75, 100]
+
+
+def with_link(context: Context, bytes_per_s: float) -> Context:
+    node = replace(context.cluster.node, host_link_bytes_per_s=bytes_per_s)
+    return replace(context, cluster=replace(context.cluster, node=node))
+
+
+def with_activation_offload(context: Context, offered: str) -> Context:
+    support = replace(context.traits.support, activation_offload=offered)
+    return replace(context, traits=replace(context.traits, support=support))
+
+
+def offloaded_counts(layers: Array) -> Array:
+    counts = np.zeros((3, *layers.shape))
+    counts[OFFLOADED] = layers
+    return counts
+
+
+@pytest.mark.parametrize("bytes_per_s", [1e9, 2e10, 5e10, 1e12])
+@pytest.mark.parametrize("model", ["llama3-8b", "deepseek-v3"])
+def test_an_offloaded_pass_takes_the_longer_of_computing_and_moving(
+    model: str, bytes_per_s: float, context_of: Contexts, columns_of: Columns
+) -> None:
+    # pp 1, n layers: n max(compute, transfer) in both passes, and what the first layer's way
+    # cannot hide, min(compute, transfer); the rest of the stage as ever.
+    context = with_link(context_of(model=model, cluster="1xdgx-h100"), bytes_per_s)
+    columns = columns_of(tp=8, num_micro_batches=16)
+    stage, parts = stage_model(context, columns), build_parts(context, columns)
+    layers = np.array([[float(context.model.num_layers)]])
+    saved = parts.costs.at(parts.costs.body.saved_bytes)
+    transfer = float(saved[0]) / bytes_per_s
+    expected = 0.0
+    for items in (parts.costs.forward, parts.costs.backward):
+        compute = float(parts.costs.exposed_at(items)[0])
+        expected += layers[0, 0] * max(compute, transfer) + min(compute, transfer)
+    expected *= float(slowest_pace(context, columns)[0])
+    expected += float(fixed_time_s(stage, all_stages(1))[0, 0])
+    seconds = stage_time_s(stage, layers, offloaded_counts(layers))
+    assert float(seconds[0, 0]) == pytest.approx(expected, rel=1e-12)
+
+
+def test_activations_move_behind_the_parameters_on_the_same_link(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    # ZeRO-3 with parameters in host memory: a pass takes the longer of compute and both transfers.
+    plain = with_activation_offload(context_of(framework="deepspeed"), "yes")
+    code = OFFLOAD_CODES.index("optimizer+parameters:host")
+    columns = columns_of(dp=8, zero_stage=3, offload=code)
+    for bytes_per_s in (1e9, 5e10, 1e13):
+        context = with_link(plain, bytes_per_s)
+        stage, parts = stage_model(context, columns), build_parts(context, columns)
+        times = layer_times(context, columns, parts)
+        moved = host_transfer_s(parts.costs.at(parts.costs.body.saved_bytes), context.cluster)
+        both = times.fetch + moved
+        expected = np.maximum(times.sharded_forward, both)
+        expected = expected + np.maximum(times.sharded_backward, both)
+        per_layer = stage.layer_s + stage.policies.added_s[OFFLOADED]
+        pace = slowest_pace(context, columns)
+        assert per_layer == pytest.approx(pace * expected, rel=1e-12)
+
+
+def test_the_host_holds_what_layers_save_of_every_micro_batch_in_flight(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    # 1F1B, 4 stages: 4, 3, 2, 1 micro-batches in flight, 32h bytes and 4 per head a token.
+    context = with_activation_offload(context_of(), "yes")
+    stage = stage_model(context, columns_of(pp=4, num_micro_batches=16))
+    layers = np.ones((1, 4))
+    per_layer = 1024 * (32 * 1024 + 4 * 16)
+    assert in_flight_matrix(stage, all_stages(4)).tolist() == [[4, 3, 2, 1]]
+    host = stage_host_bytes(stage, layers, offloaded_counts(layers))
+    assert host.tolist() == [[4 * per_layer, 3 * per_layer, 2 * per_layer, per_layer]]
+    # The device keeps none of it but two layers' buffers while a layer runs backward.
+    moved = stage_held_bytes(stage, layers, offloaded_counts(layers))
+    stays = stage_held_bytes(stage, layers)
+    workspace = workspace_bytes(stage, offloaded_counts(layers))
+    buffers = transient_bytes(stage, all_stages(4), workspace)
+    buffers = buffers - transient_bytes(stage, all_stages(4), 0.0)
+    assert stays - moved == pytest.approx(host - buffers, rel=1e-12)
+    assert buffers[0, :3].tolist() == [2 * per_layer] * 3
+
+
+def test_two_layers_buffers_stay_whatever_the_number_of_offloaded_layers(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    context = context_of(model="mixtral-8x7b")
+    columns = columns_of(tp=[1, 2], num_micro_batches=16)
+    stage, parts = stage_model(context, columns), build_parts(context, columns)
+    expected = stage.layer_transient_bytes + offload_buffer_bytes(parts)
+    largest = parts.costs.at(parts.costs.largest_saved_bytes)
+    assert offload_buffer_bytes(parts).tolist() == (2.0 * largest).tolist()
+    for number in (1.0, 5.0, 32.0):
+        counts = offloaded_counts(np.full((2, 1), number))
+        middle = np.full((2, 1), 7.0)  # neither embedding nor head
+        found = transient_bytes(stage, middle, workspace_bytes(stage, counts))
+        assert found[:, 0].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("framework", ["deepspeed", "torchtitan", "accelerate"])
+def test_without_activation_offload_an_offloaded_layer_is_like_any_other(
+    framework: str, context_of: Contexts, columns_of: Columns
+) -> None:
+    context = context_of(framework=framework, model="llama3-8b")
+    columns = columns_of(dp=[1, 8], zero_stage=2, num_micro_batches=4)
+    assert not offers_activation_offload(context, columns).any()
+    assert_nothing_moves(stage_model(context, columns), np.full((2, 1), 32.0))
+
+
+def test_megatron_offloads_no_activations_under_pipelining(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    context = context_of(model="deepseek-v3", cluster="4xdgx-h100")
+    columns = columns_of(pp=[1, 2, 4], tp=8)
+    assert offers_activation_offload(context, columns).tolist() == [True, False, False]
+    layers = np.array([[31.0, 30.0]])
+    assert_nothing_moves(stage_model(context, columns_of(pp=2, tp=8)), layers)
+
+
+def test_where_host_memory_is_unknown_no_activations_go_there(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    context = context_of()
+    node = replace(context.cluster.node, host_memory_bytes=None)
+    unknown = replace(context, cluster=replace(context.cluster, node=node))
+    assert not offers_activation_offload(unknown, columns_of()).any()
+    assert_nothing_moves(stage_model(unknown, columns_of()), np.array([[4.0]]))
+
+
+def assert_nothing_moves(stage: StageModel, layers: Array) -> None:
+    counts = offloaded_counts(layers)
+    for figure in (stage_time_s, stage_held_bytes, stage_host_bytes):
+        assert figure(stage, layers, counts) == pytest.approx(figure(stage, layers), rel=1e-12)
+    assert stage_host_bytes(stage, layers, counts).max() == 0.0
+
+
+@pytest.mark.parametrize("zero_stage", [1, 2, 3])
+def test_states_move_to_the_host_in_proportion(
+    zero_stage: int, context_of: Contexts, columns_of: Columns
+) -> None:
+    context = context_of(framework="deepspeed")
+    part = columns_of(dp=8, zero_stage=zero_stage, offload=HOST, offload_percent=PERCENTS)
+    ends = columns_of(dp=8, zero_stage=zero_stage, offload=[0, HOST])
+    states, (none, full) = build_parts(context, part).states, range(2)
+    whole = build_parts(context, ends).states
+    share = np.array(PERCENTS) / 100.0
+    for name in ("weights", "gradients", "optimizer", "host"):
+        first, last = getattr(whole, name)[none], getattr(whole, name)[full]
+        moved = first + share * (last - first)
+        assert np.broadcast_to(getattr(states, name), 5) == pytest.approx(moved, rel=1e-12)
+        # All of it is what offloading was before there were parts.
+        assert np.broadcast_to(getattr(states, name), 5)[-1] == last
+    assert whole.host[full] > whole.host[none] == 0.0
+
+
+def test_the_step_of_partly_offloaded_states_is_the_weighted_sum(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    # Device: bytes the optimizer moves through HBM; host: Adam on the node's CPUs.
+    context = context_of()
+    columns = columns_of(dp=8, zero_stage=1, offload=HOST, offload_percent=PERCENTS)
+    owned = np.full(5, 1 / 8)
+    on_device = optimizer_s_per_param(context, columns_of(dp=8, zero_stage=1), owned[:1])[0]
+    on_host = float(host_optimizer_s(owned[:1], context.cluster)[0])
+    share = np.array(PERCENTS) / 100.0
+    found = optimizer_s_per_param(context, columns, owned)
+    assert found == pytest.approx((1 - share) * on_device + share * on_host, rel=1e-12)
+    assert found[-1] == on_host
+    # Gradients of the offloaded part alone travel.
+    parts = build_parts(context, columns)
+    times = layer_times(context, columns, parts)
+    busy, _, ends = gradient_offload_s(context, columns, parts, times)
+    assert busy == pytest.approx(share * busy[-1], rel=1e-12)
+    assert ends == pytest.approx(share * ends[-1], rel=1e-12)
+
+
+def test_an_offload_of_nothing_and_of_a_part_differ_by_the_percentage_in_the_ledger(
+    context_of: Contexts,
+) -> None:
+    def host_bytes(**request: object) -> float:
+        layout = LayoutRequest(dp=8, zero_stage=1, **request)  # type: ignore[arg-type]
+        return estimate(*resolve(context_of(), layout)).memory.host_bytes
+
+    whole = host_bytes(offload="optimizer:host")
+    assert host_bytes() == 0.0
+    half = host_bytes(offload="optimizer:host", offload_percent=50)
+    assert half == pytest.approx(whole / 2, rel=1e-12)
+
+
+def plans_of(context: Context, requests: list[dict[str, object]]) -> list[Strategy]:
+    return [resolve(context, LayoutRequest(**one))[1] for one in requests]  # type: ignore[arg-type]
+
+
+MIXED: list[dict[str, object]] = [
+    {"tp": 8},
+    {"tp": 8, "pp": 2, "recompute": "selective"},
+    {"tp": 4, "pp": 4, "recompute": "full", "recompute_layers": 3},
+    {"tp": 8, "offloaded_layers": 5, "offload": "optimizer:host", "offload_percent": 30},
+    {"tp": 2, "pp": 2, "vpp": 2, "micro_batch": 2, "zero_stage": 0},
+    {"tp": 2, "sequence_parallel": False, "recompute": "selective", "recompute_layers": 2},
+]
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "mixtral-8x7b", "deepseek-v3"])
+def test_many_estimates_at_once_are_those_of_each_alone(model: str, context_of: Contexts) -> None:
+    context = context_of(model=model, cluster="4xdgx-h100", global_batch=64, seq_len=4096)
+    strategies = plans_of(context, [*MIXED[:4], *([] if model == "deepseek-v3" else MIXED[4:])])
+    first, *others = (module.name for module in context.traits.recompute.modules)
+    strategies += [
+        replace(strategies[1], recompute_modules=(first,)),
+        replace(strategies[1], recompute_modules=tuple(others[:2])),
+    ]
+    together = estimates(context, strategies)
+    assert together == [estimate(context, strategy) for strategy in strategies]
+    assert together[::-1] == estimates(context, strategies[::-1])
+
+
+def test_named_modules_are_priced_as_if_the_profile_selected_them(context_of: Contexts) -> None:
+    context = context_of(model="llama3-8b")
+    (strategy,) = plans_of(context, [{"tp": 8, "recompute": "selective"}])
+    for module in context.traits.recompute.modules:
+        named = estimate(context, replace(strategy, recompute_modules=(module.name,)))
+        assert named == estimate(with_modules(context, (module.name,)), strategy)

@@ -1,0 +1,135 @@
+"""Objectives by hand, and the limits of a job."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.cost.context import Context
+from planner.errors import InputError
+from planner.plans.objectives import (
+    NUM_SAMPLE_ITERATIONS,
+    OBJECTIVES,
+    JobLimits,
+    cost_usd,
+    energy_kwh,
+    gpu_hours,
+    objective,
+    objective_matrix,
+    span_s,
+)
+from planner.plans.plan import Plan, answer
+from planner.search.pareto import non_dominated
+from planner.spec.job import JobSpec
+
+Contexts = Callable[..., Context]
+DAY_S = 86400.0
+JOB = JobSpec(global_batch=512, seq_len=8192, total_tokens=2**40)
+"""2**22 tokens per iteration: 2**18 iterations."""
+
+
+@pytest.fixture(scope="module")
+def plans(context_of: Contexts) -> tuple[Plan, ...]:
+    context = context_of(model="llama3-8b", cluster="4xdgx-h100", global_batch=64, seq_len=4096)
+    context = replace(context, job=replace(context.job, total_tokens=10**10))
+    return answer([context], top=3).pareto
+
+
+def test_a_job_by_hand() -> None:
+    # 2**40 tokens are 2**18 iterations of 2**22; 1,024 GPUs for two hours are 2,048 GPU-hours
+    assert span_s(10.0, JOB) == 2**18 * 10.0
+    assert span_s(10.0, replace(JOB, total_tokens=None)) == NUM_SAMPLE_ITERATIONS * 10.0
+    assert gpu_hours(1024.0, 7200.0) == 2048.0
+
+
+def test_cost_and_energy_by_hand(context_of: Contexts) -> None:
+    cluster = context_of().cluster
+    assert cluster.node.usd_per_hour == 25.6
+    assert cluster.accelerator.tdp_w == 700.0
+    assert cost_usd(1000.0, cluster.node) == pytest.approx(3200.0)
+    assert energy_kwh(1000.0, cluster.accelerator) == pytest.approx(700.0)
+    assert cost_usd(1000.0, replace(cluster.node, usd_per_hour=None)) is None
+
+
+def test_columns_give_what_numbers_do(context_of: Contexts) -> None:
+    cluster = context_of().cluster
+    gpus, seconds = np.array([8.0, 64.0]), np.array([10.0, 2.0])
+    hours = gpu_hours(gpus, span_s(seconds, JOB))
+    one = gpu_hours(64.0, span_s(2.0, JOB))
+    assert hours[1] == one
+    assert np.asarray(cost_usd(hours, cluster.node))[1] == cost_usd(one, cluster.node)
+    assert energy_kwh(hours, cluster.accelerator)[1] == energy_kwh(one, cluster.accelerator)
+
+
+def test_no_power_is_refused_with_its_key(context_of: Contexts) -> None:
+    accelerator = replace(context_of().cluster.accelerator, tdp_w=None)
+    with pytest.raises(InputError, match=r"^h100-sxm::tdp_w: no power figure"):
+        energy_kwh(1.0, accelerator)
+
+
+def test_no_price_is_refused_with_its_key(plans: tuple[Plan, ...]) -> None:
+    plan = plans[0]
+    cluster = plan.context.cluster
+    cluster = replace(cluster, node=replace(cluster.node, usd_per_hour=None))
+    free = replace(plan, context=replace(plan.context, cluster=cluster))
+    with pytest.raises(InputError, match=r"^dgx-h100::price.usd_per_hour: no price"):
+        objective(free, "cost_usd")
+
+
+def test_objectives_of_a_plan_are_its_own_figures(plans: tuple[Plan, ...]) -> None:
+    for plan in plans:
+        assert objective(plan, "iteration_s") == plan.estimate.iter_time_s
+        assert objective(plan, "gpus") == plan.strategy.num_gpus
+        assert objective(plan, "cost_usd") == plan.cost_usd()
+        assert objective(plan, "energy_kwh") == pytest.approx(0.7 * plan.gpu_hours())
+        memory = plan.estimate.memory
+        left = memory.usable_bytes - max(memory.stage_peak_bytes)
+        assert objective(plan, "headroom_bytes") == pytest.approx(left)
+
+
+def test_the_matrix_is_minimised_in_all_columns(plans: tuple[Plan, ...]) -> None:
+    matrix = objective_matrix(plans)
+    assert matrix.shape == (len(plans), len(OBJECTIVES))
+    assert matrix[:, -1].tolist() == [-plan.headroom_bytes for plan in plans]
+    kept = non_dominated(objective_matrix(plans, ["gpus", "iteration_s"]))
+    assert kept.tolist() == list(range(len(plans)))
+    assert objective_matrix([]).shape == (0, len(OBJECTIVES))
+
+
+def test_the_longest_iteration_by_hand() -> None:
+    # 2**40 tokens in 2**20 s are 2**20 tokens/s: 4 s for 2**22 tokens
+    deadline = JobLimits(total_tokens=2**40, deadline_s=2.0**20)
+    rate = JobLimits(total_tokens=2**40, min_tokens_per_s=2.0**21)
+    both = replace(deadline, min_tokens_per_s=2.0**21)
+    assert deadline.longest_iteration_s(JOB) == 4.0
+    assert rate.longest_iteration_s(JOB) == both.longest_iteration_s(JOB) == 2.0
+    assert JobLimits(total_tokens=1).longest_iteration_s(JOB) == math.inf
+
+
+def test_an_iteration_of_the_longest_time_ends_at_the_deadline() -> None:
+    limits = JobLimits(total_tokens=2**40, deadline_s=30 * DAY_S)
+    assert span_s(limits.longest_iteration_s(JOB), JOB) == pytest.approx(30 * DAY_S)
+
+
+def test_each_limit_is_missed_by_its_own() -> None:
+    limits = JobLimits(
+        total_tokens=2**40, deadline_s=2.0**20, min_tokens_per_s=2.0**21, budget_usd=100.0
+    )
+    assert limits.missed(2.0, 100.0, JOB) == ()
+    assert limits.missed(2.1, 100.0, JOB) == ("rate",)
+    assert limits.missed(4.1, 100.1, JOB) == ("deadline", "rate", "budget")
+    assert limits.missed(2.0, None, JOB) == ("budget",)
+    assert JobLimits(total_tokens=1).missed(1e9, None, JOB) == ()
+
+
+def test_a_plan_meets_its_own_time_and_cost_and_nothing_less(plans: tuple[Plan, ...]) -> None:
+    for plan in plans:
+        time_s, cost = plan.total_s(), plan.cost_usd()
+        assert time_s is not None
+        assert cost is not None
+        own = JobLimits(total_tokens=10**10, deadline_s=time_s * (1 + 1e-9), budget_usd=cost)
+        assert own.meets(plan)
+        assert not replace(own, deadline_s=0.999 * time_s).meets(plan)
+        assert not replace(own, budget_usd=0.999 * cost).meets(plan)
