@@ -275,6 +275,6 @@ def stage_model(
         layer_host_bytes=parts.layer_bytes("host", body),
         first_host_bytes=parts.first_params * parts.first_states.host + parts.lead_bytes("host"),
         last_host_bytes=parts.last_params * parts.last_states.host,
-        usable_bytes=context.cluster.accelerator.hbm_bytes * (1.0 - context.margin_fraction),
+        usable_bytes=context.usable_bytes,
         host_limit_bytes=host_limit(context, strategy),
     )

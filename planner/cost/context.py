@@ -24,6 +24,11 @@ class Context:
     module_sets: tuple[tuple[str, ...], ...] = ()
     """What selective recomputation may repeat in a search; empty: what the traits select."""
 
+    @property
+    def usable_bytes(self) -> float:
+        """HBM the driver offers, less the margin."""
+        return self.cluster.accelerator.hbm_bytes * (1.0 - self.margin_fraction)
+
 
 def with_modules(context: Context, modules: tuple[str, ...] | None) -> Context:
     """The context in which selective recomputation repeats ``modules``; None: the traits' own."""

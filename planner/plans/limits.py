@@ -50,11 +50,6 @@ def more_nodes(context: Context) -> tuple[int, ...]:
     return tuple(number for number in possible if number <= most) or (cluster.num_nodes,)
 
 
-def usable_bytes(context: Context) -> float:
-    """HBM that a layout may fill."""
-    return context.cluster.accelerator.hbm_bytes * (1.0 - context.margin_fraction)
-
-
 def with_usable(context: Context, num_bytes: float) -> Context:
     """The context with accelerators on which a layout may fill so much."""
     cluster = context.cluster
@@ -175,7 +170,7 @@ class Limits:
         if name == HBM:
             margin = self.context.margin_fraction
             note = f" ({format_bytes(cluster.accelerator.hbm_bytes)} less {margin:.1%} margin)"
-            return f"{format_bytes(usable_bytes(self.context))} of HBM per GPU{note * bool(margin)}"
+            return f"{format_bytes(self.context.usable_bytes)} of HBM per GPU{note * bool(margin)}"
         if name == HOST:
             if not node.host_memory_bytes:
                 return "host memory, which is not known of this node"

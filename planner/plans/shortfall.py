@@ -8,7 +8,7 @@ from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
 from planner.cost.stage import StageModel
 from planner.cost.subject import subject_of
-from planner.plans.limits import HBM, HOST, usable_bytes, with_host_factor, with_usable
+from planner.plans.limits import HBM, HOST, with_host_factor, with_usable
 from planner.search.feasible import Fit
 from planner.search.narrow import Narrowing
 from planner.search.nearest import Limited, Nearest, Widened, nearest
@@ -38,7 +38,7 @@ class Shortfall:
 
 
 def _with_hbm(context: Context, factor: float) -> Context:
-    return with_usable(context, factor * usable_bytes(context))
+    return with_usable(context, factor * context.usable_bytes)
 
 
 def _limited_hbm(model: StageModel, factor: Array) -> StageModel:

@@ -336,9 +336,7 @@ def refine(
         part, its_bound = model.take(alive), bound.take(alive)
         its_capacity = capacity.take(alive)
         low, high = _slowest_range_s(its_bound, its_capacity, num_layers)
-        possible = np.isfinite(low)
-        bounds = bound_s(its_bound, num_layers, np.where(possible, low, 0.0))
-        lower[alive] = np.where(possible, bounds, np.inf)
+        lower[alive] = bound_s(its_bound, num_layers, low)
         found = _rounded(part, its_capacity, num_layers, high)
         upper[alive], layers[alive], counts[:, alive] = found
     return Refined(lower_s=lower, upper_s=upper, layers=layers, counts=counts)
@@ -361,16 +359,15 @@ def _rounded(
 def _slowest_range_s(model: StageModel, capacity: Capacity, num_layers: int) -> tuple[Array, Array]:
     """The slowest stage is no faster than the first; within the second, stages hold the model.
 
-    Infinite where they never do.
+    They must hold it within some time.
     """
     least = slowest_bound_s(model, num_layers)
     dearest = model.layer_s + model.policies.added_s.max(axis=0)
     high = capacity.fixed_s.max(axis=1) + dearest * num_layers
     just_above = least * (1 + ROUNDING)
     at_least = capacity.holds(capacity.layers(just_above), num_layers)
-    never = ~capacity.holds(capacity.layers(np.full(len(model), UNLIMITED_S)), num_layers)
-    low, high = np.where(never, np.inf, least), np.where(at_least, just_above, high)
-    rows = np.flatnonzero(~at_least & ~never)
+    low, high = least.copy(), np.where(at_least, just_above, high)
+    rows = np.flatnonzero(~at_least)
     if len(rows):
         low[rows], high[rows] = _bisect(capacity.take(rows), num_layers, low[rows], high[rows])
     return low, high

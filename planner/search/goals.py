@@ -11,8 +11,16 @@ from typing import Literal
 import numpy as np
 
 from planner.search.candidates import Candidates
-from planner.search.rank import FIRST_ROWS, FIRST_SHAPES, Best, Ranked, top_k
-from planner.units import Array, Index
+from planner.search.rank import (
+    FIRST_ROWS,
+    FIRST_SHAPES,
+    Best,
+    Ranked,
+    kth_smallest,
+    least_first,
+    top_k,
+)
+from planner.units import Array
 
 Order = Literal["most_gpus", "fewest_gpus", "fastest", "gpu_seconds"]
 ROUNDING = 1e-9
@@ -116,25 +124,19 @@ def _least_value(candidates: Candidates, k: int, weight: Array, longest_s: Array
         if not len(shapes) and not len(rows):
             break
         if len(shapes) and shape_value[shapes].min() <= value[rows].min(initial=np.inf):
-            candidates.open(least(shape_value, shapes, num_shapes), limit_s)
+            candidates.open(least_first(shape_value, shapes, num_shapes), limit_s)
             num_shapes *= 2
         else:
-            candidates.refine(least(value, rows, num_rows), limit_s)
+            candidates.refine(least_first(value, rows, num_rows), limit_s)
             num_rows *= 2
     return _solved(candidates, k, weight, longest_s)
-
-
-def least(values: Array, rows: Index, number: int) -> Index:
-    """Of ``rows``, the ``number`` with the least value; ties by position."""
-    return rows[np.argsort(values[rows], kind="stable")[:number]]
 
 
 def _limits_s(candidates: Candidates, k: int, weight: Array, longest_s: Array) -> Array:
     """Per group, a time from which on nothing keeps the limits or is among the k best values."""
     keeps = candidates.upper_s < longest_s[candidates.group]
     known = (weight[candidates.group] * candidates.upper_s)[keeps]
-    kth = float(np.partition(known, k - 1)[k - 1]) if len(known) >= k else np.inf
-    return np.minimum(longest_s, kth / weight)
+    return np.minimum(longest_s, kth_smallest(known, k) / weight)
 
 
 def _solved(candidates: Candidates, k: int, weight: Array, longest_s: Array) -> Best:

@@ -29,14 +29,12 @@ def with_headroom(context: Context, headroom_gib: int) -> Context:
 
 def most_headroom_gib(context: Context) -> int:
     """Whole GiB of usable memory: no plan leaves more."""
-    usable = context.cluster.accelerator.hbm_bytes * (1.0 - context.margin_fraction)
-    return int(usable // GIB)
+    return int(context.usable_bytes // GIB)
 
 
 def headroom_gib(context: Context, peak_bytes: float) -> int:
     """Whole GiB between the usable memory and a peak."""
-    usable = context.cluster.accelerator.hbm_bytes * (1.0 - context.margin_fraction)
-    return math.floor((usable - peak_bytes) / GIB + ROUNDING_GIB)
+    return math.floor((context.usable_bytes - peak_bytes) / GIB + ROUNDING_GIB)
 
 
 class _Keeping(Candidates):

@@ -28,13 +28,14 @@ class Best:
     bound_s: float
 
 
-def _kth_smallest(values: Array, k: int) -> float:
+def kth_smallest(values: Array, k: int) -> float:
+    """The k-th smallest value, infinite where there are fewer."""
     if len(values) < k:
         return float("inf")
     return float(np.partition(values, k - 1)[k - 1])
 
 
-def _first(values: Array, rows: Index, number: int) -> Index:
+def least_first(values: Array, rows: Index, number: int) -> Index:
     """Of ``rows``, the ``number`` with the least value; ties by position."""
     return rows[np.argsort(values[rows], kind="stable")[:number]]
 
@@ -49,7 +50,7 @@ def top_k(candidates: Candidates, group: int, k: int, limit_s: float = float("in
     limits = np.full(len(candidates.gpus), -np.inf)
     while not candidates.is_late:
         mine = candidates.group == group
-        limits[group] = min(_kth_smallest(candidates.upper_s[mine], k), limit_s)
+        limits[group] = min(kth_smallest(candidates.upper_s[mine], k), limit_s)
         shapes = np.flatnonzero(
             candidates.is_closed
             & (candidates.shape_group == group)
@@ -60,10 +61,10 @@ def top_k(candidates: Candidates, group: int, k: int, limit_s: float = float("in
             break
         least = candidates.lower_s[rows].min(initial=np.inf)
         if len(shapes) and candidates.shape_lower_s[shapes].min() <= least:
-            candidates.open(_first(candidates.shape_lower_s, shapes, num_shapes), limits)
+            candidates.open(least_first(candidates.shape_lower_s, shapes, num_shapes), limits)
             num_shapes *= 2
         else:
-            candidates.refine(_first(candidates.lower_s, rows, num_rows), limits)
+            candidates.refine(least_first(candidates.lower_s, rows, num_rows), limits)
             num_rows *= 2
     return _solve_in_order(candidates, group, k, limit_s=limit_s)
 

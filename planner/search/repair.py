@@ -18,6 +18,7 @@ from planner.cost.module_sets import relaxed_options
 from planner.cost.policies import offers_activation_offload, with_selective
 from planner.cost.stage import OFFLOADED, StageModel
 from planner.search.bounds import free_bound_s, refine
+from planner.search.candidates import by_pipeline
 from planner.search.edits import (
     FREEDOMS,
     Edit,
@@ -131,11 +132,9 @@ class Repairer:
     def _refined_s(self, model: StageModel) -> Array:
         """Lower bounds with memory limits, infinite where nothing fits."""
         lower = np.full(len(model), np.inf)
-        for num_stages in np.unique(model.strategy.pp).tolist():
-            index = np.flatnonzero(model.strategy.pp == num_stages)
-            with np.errstate(invalid="ignore"):
-                lower[index] = refine(model.take(index), num_stages, self.num_layers).lower_s
-        return np.where(np.isnan(lower), np.inf, lower)
+        for num_stages, index in by_pipeline(model.strategy):
+            lower[index] = refine(model.take(index), num_stages, self.num_layers).lower_s
+        return lower
 
     def _look_under(self, strategy: StrategyColumns, freedom: Freedom) -> None:
         own = self.strategy

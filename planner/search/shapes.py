@@ -60,7 +60,7 @@ class Footprint:
         dense_bytes, expert_bytes = _bytes_per_param(self.context, strategy)
         held = self.dense_params[shape] * dense_bytes + self.expert_params[shape] * expert_bytes
         layers = self.context.model.num_blocks / strategy.pp
-        return np.asarray(layers * (held + self.kept_bytes[shape]) <= _usable_bytes(self.context))
+        return np.asarray(layers * (held + self.kept_bytes[shape]) <= self.context.usable_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +90,6 @@ def shape_bounds(
     )
     can_fit = _can_fit(footprint, shapes, states)
     return ShapeBounds(can_fit=can_fit, lower_s=lower, footprint=footprint)
-
-
-def _usable_bytes(context: Context) -> float:
-    return context.cluster.accelerator.hbm_bytes * (1.0 - context.margin_fraction)
 
 
 def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> Array:
@@ -146,7 +142,7 @@ def _can_fit(footprint: Footprint, shapes: Columns, states: dict[str, list[int]]
             dense, expert = footprint.dense_params[first], footprint.expert_params[first]
             held = np.minimum(held, dense * dense_bytes + expert * expert_bytes)
     layers = context.model.num_blocks / shapes["pp"]
-    return np.asarray(layers * (held[index] + footprint.kept_bytes) <= _usable_bytes(context))
+    return np.asarray(layers * (held[index] + footprint.kept_bytes) <= context.usable_bytes)
 
 
 def _bytes_per_param(context: Context, strategy: StrategyColumns) -> tuple[Array, Array]:

@@ -203,8 +203,9 @@ def test_more_shards_and_higher_stages_never_add_bytes(
     offered = sorted(traits.support.zero_stages)
     strategy = strategy_for(pick, context_of)
 
-    def device(stage: int, num_replicas: int) -> float:
-        columns = replace(strategy, zero_stage=stage, dp=num_replicas, pp=1).columns()
+    def device(stage: int, num_shards: int) -> float:
+        num_ranks = num_shards * strategy.dp_replicate
+        columns = replace(strategy, zero_stage=stage, dp=num_ranks, pp=1).columns()
         states = state_bytes(columns, traits.states, shard_degree(columns, traits.states))
         return float((states.device + states.host)[0])
 
