@@ -21,8 +21,9 @@ from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.stage import StageModel
 from planner.frameworks.registry import load_traits
+from planner.search.cp_sat import solve_cells
 from planner.search.narrow import Narrowing
-from planner.search.solver import Effort, _solve, _split, solve_split
+from planner.search.solver import Effort, _split, solve_split
 from planner.search.space import enumerate_space
 from planner.search.stage_table import stage_table
 from planner.spec.job import JobSpec
@@ -58,7 +59,7 @@ def least_bytes(model: StageModel, num_layers: int) -> float:
 def by_cp_sat(model: StageModel, num_layers: int) -> float:
     """Seconds of the split that CP-SAT alone finds, -1 where it is not proved."""
     table = stage_table(model, num_layers, 1e12)
-    columns, is_proved = _solve(model, table, num_layers, Effort())
+    columns, is_proved = solve_cells(model, table, num_layers, Effort())
     return _split(model, table, columns).iteration_s if is_proved and columns is not None else -1.0
 
 

@@ -13,8 +13,8 @@ Array = npt.NDArray[np.float64]
 """A scalar or a column of numbers; every cost function takes and returns these."""
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
-Rows = Index | Mask
-"""Positions, or a mask, of the rows of a column."""
+Rows = Index | Mask | slice
+"""Positions, a mask, or a run, of the rows of a column."""
 
 KIB = 2**10
 MIB = 2**20

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from planner.cost.context import Context
 from planner.cost.flops import model_flops_per_iteration
 from planner.cost.kernels import peak_flops_per_s
+from planner.cost.layer_time import TimeItems
 from planner.cost.memory_items import MemoryEstimate, memory_estimate
 from planner.cost.subject import Subject, iteration_of, subjects_of
 from planner.cost.time_items import time_items
@@ -24,30 +26,6 @@ class TimeItem:
     exposed_s: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """Everything the model says about one strategy."""
-
-    iter_time_s: float
-    iter_time_s_lower: float
-    """80 % of published runs of this regime lay between lower and upper."""
-    iter_time_s_upper: float
-    regime: str
-    """The published runs that lower and upper are taken from."""
-    iter_time_s_overlapped: float
-    """Everything that can overlap does, at no cost to computation."""
-    iter_time_s_serial: float
-    """Nothing overlaps."""
-    time: dict[str, TimeItem]
-    """By dotted name; exposed seconds sum to iter_time_s."""
-    slowest_stage: int
-    memory: MemoryEstimate
-    tokens_per_s: float
-    tokens_per_s_per_gpu: float
-    model_flops: float
-    mfu: float
-
-
 def _with_overlap(context: Context, *, overlaps: bool) -> Context:
     """The context with all or no communication beside computation."""
     overlap = replace(
@@ -61,6 +39,78 @@ def _with_overlap(context: Context, *, overlaps: bool) -> Context:
     return replace(context, traits=replace(context.traits, overlap=overlap))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Overlap:
+    """Several strategies with all or no overlap, priced together once one of them is asked for."""
+
+    context: Context
+    strategies: Sequence[Strategy]
+
+    def _iterations(self, *, overlaps: bool) -> list[float]:
+        context = _with_overlap(self.context, overlaps=overlaps)
+        return [iteration_of(subject) for subject in subjects_of(context, self.strategies)]
+
+    @cached_property
+    def overlapped_s(self) -> list[float]:
+        """Seconds per iteration where everything that can overlap does."""
+        return self._iterations(overlaps=True)
+
+    @cached_property
+    def serial_s(self) -> list[float]:
+        """Seconds per iteration where nothing overlaps."""
+        return self._iterations(overlaps=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Everything the model says about one strategy; items are computed when they are asked for."""
+
+    iter_time_s: float
+    iter_time_s_lower: float
+    """80 % of published runs of this regime lay between lower and upper."""
+    iter_time_s_upper: float
+    regime: str
+    """The published runs that lower and upper are taken from."""
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    model_flops: float
+    mfu: float
+    memory: MemoryEstimate
+    _subject: Subject = field(repr=False, compare=False)
+    _overlap: _Overlap = field(repr=False, compare=False)
+    _position: int = field(repr=False, compare=False)
+    """In the overlap's strategies."""
+
+    @property
+    def iter_time_s_overlapped(self) -> float:
+        """Everything that can overlap does, at no cost to computation."""
+        return self._overlap.overlapped_s[self._position]
+
+    @property
+    def iter_time_s_serial(self) -> float:
+        """Nothing overlaps."""
+        return self._overlap.serial_s[self._position]
+
+    @cached_property
+    def _items(self) -> tuple[TimeItems, int]:
+        return time_items(self._subject)
+
+    @cached_property
+    def time(self) -> dict[str, TimeItem]:
+        """By dotted name; exposed seconds sum to iter_time_s."""
+        negligible_s = NEGLIGIBLE_FRACTION * self.iter_time_s
+        return {
+            name: TimeItem(busy_s=float(item.busy_s[0]), exposed_s=float(item.exposed_s[0]))
+            for name, item in self._items[0].items()
+            if max(float(item.busy_s[0]), abs(float(item.exposed_s[0]))) > negligible_s
+        }
+
+    @property
+    def slowest_stage(self) -> int:
+        """The stage that takes longest."""
+        return self._items[1]
+
+
 def estimate(context: Context, strategy: Strategy) -> Estimate:
     """Time and memory of one strategy, itemised; the same formulas the search uses."""
     return estimates(context, [strategy])[0]
@@ -68,43 +118,32 @@ def estimate(context: Context, strategy: Strategy) -> Estimate:
 
 def estimates(context: Context, strategies: Sequence[Strategy]) -> list[Estimate]:
     """Estimate many strategies, what they share computed once."""
-    subjects = subjects_of(context, strategies)
-    overlapped, serial = (
-        subjects_of(_with_overlap(context, overlaps=overlaps), strategies)
-        for overlaps in (True, False)
-    )
+    overlap = _Overlap(context=context, strategies=strategies)
     return [
-        _estimate(subject, iteration_of(best), iteration_of(worst))
-        for subject, best, worst in zip(subjects, overlapped, serial, strict=True)
+        _estimate(subject, overlap, position)
+        for position, subject in enumerate(subjects_of(context, strategies))
     ]
 
 
-def _estimate(subject: Subject, overlapped_s: float, serial_s: float) -> Estimate:
+def _estimate(subject: Subject, overlap: _Overlap, position: int) -> Estimate:
     context = subject.context
     iter_time = iteration_of(subject)
-    items, slowest = time_items(subject)
     flops = model_flops_per_iteration(context.model, context.job, context.traits)
     peak = peak_flops_per_s(context.cluster.accelerator, context.job.precision)
     tokens_per_s = context.job.tokens_per_iteration / iter_time
     off = context.traits.time_range(context.model.kind, context.cluster.accelerator.name)
-    negligible_s = NEGLIGIBLE_FRACTION * iter_time
     num_gpus = subject.strategy.num_gpus
     return Estimate(
         iter_time_s=iter_time,
         iter_time_s_lower=iter_time * off.low,
         iter_time_s_upper=iter_time * off.high,
         regime=off.regime,
-        iter_time_s_overlapped=overlapped_s,
-        iter_time_s_serial=serial_s,
-        time={
-            name: TimeItem(busy_s=float(item.busy_s[0]), exposed_s=float(item.exposed_s[0]))
-            for name, item in items.items()
-            if max(float(item.busy_s[0]), abs(float(item.exposed_s[0]))) > negligible_s
-        },
-        slowest_stage=slowest,
-        memory=memory_estimate(subject),
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_gpu=tokens_per_s / num_gpus,
         model_flops=flops,
         mfu=flops / (iter_time * num_gpus * peak),
+        memory=memory_estimate(subject),
+        _subject=subject,
+        _overlap=overlap,
+        _position=position,
     )

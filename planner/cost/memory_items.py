@@ -1,7 +1,8 @@
 """Peak memory of the fullest stage by item."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from planner.cost.ledger import StageLedger, stage_ledger
@@ -13,7 +14,7 @@ Verdict = Literal["fits", "tight", "does not fit"]
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryEstimate:
-    """Peak memory of the fullest stage, item by item, and the peak of every stage."""
+    """Peak memory of the fullest stage and of every stage; items come when they are asked for."""
 
     peak_bytes: float
     hbm_bytes: float
@@ -22,8 +23,8 @@ class MemoryEstimate:
     """Of it, what the search may fill."""
     uncertainty_bytes: float
     """How far the model was off on published runs of this framework, or the margin given."""
-    ledger: StageLedger
-    """Of the fullest stage; its items sum to peak_bytes."""
+    peak_stage: int
+    """The fullest stage."""
     stage_peak_bytes: tuple[float, ...]
     host_bytes: float
     """Offloaded bytes per rank."""
@@ -31,6 +32,12 @@ class MemoryEstimate:
     """What a rank may offload; infinite where it offloads nothing."""
     fits: bool
     """Within usable_bytes and the host's limit."""
+    _subject: Subject = field(repr=False, compare=False)
+
+    @cached_property
+    def ledger(self) -> StageLedger:
+        """Of the fullest stage; its items sum to peak_bytes."""
+        return stage_ledger(self._subject, self.peak_stage)
 
     def verdict_at(self, peak_bytes: float) -> Verdict:
         """How a peak stands to the device: ``tight`` inside the uncertainty."""
@@ -42,11 +49,6 @@ class MemoryEstimate:
     def verdict(self) -> Verdict:
         """Of the fullest stage."""
         return self.verdict_at(self.peak_bytes)
-
-    @property
-    def peak_stage(self) -> int:
-        """The fullest stage."""
-        return self.ledger.stage
 
     @property
     def allocated_bytes(self) -> float:
@@ -68,7 +70,7 @@ class MemoryEstimate:
 
 
 def memory_estimate(subject: Subject) -> MemoryEstimate:
-    """Peak over stages, with the ledger of the fullest one."""
+    """Peak over stages; the ledger of the fullest one follows when it is asked for."""
     model = subject.model
     peaks = stage_peak_bytes(model, *subject.split)[0]
     stage = int(peaks.argmax())
@@ -79,9 +81,10 @@ def memory_estimate(subject: Subject) -> MemoryEstimate:
         hbm_bytes=hbm_bytes,
         usable_bytes=model.usable_bytes,
         uncertainty_bytes=subject.context.traits.memory_uncertainty_fraction * hbm_bytes,
-        ledger=stage_ledger(subject, stage),
+        peak_stage=stage,
         stage_peak_bytes=tuple(peaks.tolist()),
         host_bytes=host_bytes,
         host_limit_bytes=float(model.host_limit_bytes[0]) if host_bytes else math.inf,
         fits=bool(fits(model, *subject.split)[0]),
+        _subject=subject,
     )

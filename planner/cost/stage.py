@@ -157,10 +157,13 @@ def sent_copies(model: StageModel, flight: Array) -> Array:
     return np.broadcast_to(num, flight.shape) * 1.0 if model.keeps_all_sent else flight
 
 
-def fixed_bytes(model: StageModel, stages: Array) -> Array:
-    """Allocated bytes per stage without its layers and transients."""
+def fixed_bytes(model: StageModel, stages: Array, flight: Array | None = None) -> Array:
+    """Allocated bytes per stage without its layers and transients.
+
+    ``flight``: micro-batches in flight, where they are at hand.
+    """
     first, last = ends(model, stages)
-    flight = in_flight_matrix(model, stages)
+    flight = in_flight_matrix(model, stages) if flight is None else flight
     at_first = model.first_static_bytes[:, None] + flight * model.first_saved_bytes[:, None]
     at_last = model.last_static_bytes[:, None]
     total: Array = model.stage_static_bytes[:, None] + at_first * first + at_last * last
@@ -270,10 +273,11 @@ def stage_held_bytes(
     added.
     """
     stages = _stages_of(layers, stages)
-    activations = in_flight_matrix(model, stages) * kept_bytes(model, layers, counts, stages)
+    flight = in_flight_matrix(model, stages)
+    activations = flight * kept_bytes(model, layers, counts, stages)
     return (
         layers * model.layer_static_bytes[:, None]
-        + fixed_bytes(model, stages)
+        + fixed_bytes(model, stages, flight)
         + activations
         + transient_bytes(model, stages, workspace_bytes(model, counts))
     )

@@ -4,7 +4,7 @@ Matrices are strategies x stages. The rows of a call may differ in pipeline degr
 a row's own hold no layers.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,188 +14,32 @@ from planner.cost.stage import (
     OFFLOADED,
     SELECTIVE,
     StageModel,
-    all_stages,
     fits,
-    fixed_bytes,
-    fixed_host_bytes,
-    fixed_time_s,
-    in_flight_matrix,
     iteration_s,
-    transient_bytes,
+)
+from planner.search.capacity import (
+    ROUNDING,
+    Capacity,
+    Limits,
+    capacity_of,
+    limits_at,
+    stage_limits,
 )
 from planner.search.interleaving import (
     chunk_size,
     default_layers,
     fits_chunks,
-    layer_range,
     range_at,
     tallest,
 )
+from planner.search.whole_layers import whole_layers
 from planner.spec.strategy import POLICIES
-from planner.units import Array, Mask, Rows
+from planner.units import Array, Index, Mask
 
 NUM_BISECTIONS = 26
 SAMPLES = 8
 """Stages looked at before all of them are."""
 UNLIMITED_S = 1e12
-ROUNDING = 1e-9
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What restricts the layers of a stage: time per layer and bytes per layer by policy."""
-
-    fixed_s: Array
-    room_bytes: Array
-    """Left for layers while none is under a policy; leading layers are taken to keep the least
-    they can, so never too small."""
-    policy_room_bytes: Array
-    """Left while some layer is under a policy, K x C x P."""
-    layer_bytes: Array
-    """Static and saved bytes of one layer under no policy."""
-    policy_bytes: Array
-    """And under each, K x C x P."""
-    max_host_layers: Array
-    fewest: Array
-    most: Array
-    """Layers the stage may have at all."""
-
-    def of_one(self, position: int, num_stages: int) -> "Limits":
-        """Those of one strategy, its own stages only."""
-        row, stages = slice(position, position + 1), slice(num_stages)
-        return Limits(**{f.name: getattr(self, f.name)[..., row, stages] for f in fields(self)})
-
-
-def leading_relief_bytes(model: StageModel) -> Array:
-    """Bytes per micro-batch by which leading layers may keep less than as many other layers."""
-    least = np.minimum(model.lead_saved_bytes, model.policies.lead_saved_bytes.min(axis=0))
-    relief: Array = model.num_leading * np.maximum(-least, 0.0)
-    return relief
-
-
-def stage_limits(model: StageModel, num_stages: int, num_layers: int) -> Limits:
-    """Collect the coefficients of every stage."""
-    fewest, most = layer_range(
-        model.strategy, num_layers, num_stages, uneven_stages=model.uneven_stages
-    )
-    return limits_at(model, all_stages(num_stages), fewest, most)
-
-
-def limits_at(model: StageModel, stages: Array, fewest: Array, most: Array) -> Limits:
-    """Collect the coefficients of the given stages, 1 x P or C x P."""
-    flight = in_flight_matrix(model, stages)
-    room = model.held_limit_bytes[:, None] - fixed_bytes(model, stages)
-    if model.num_leading:
-        room = room + leading_relief_bytes(model)[:, None] * flight * (stages == 0)
-    static = model.layer_static_bytes[:, None]
-    host = model.host_limit_bytes[:, None] - fixed_host_bytes(model, stages)
-    per_layer = model.layer_host_bytes[:, None]
-    spaces = model.policies.workspace_bytes
-    with_policy = [transient_bytes(model, stages, space[:, None]) for space in spaces]
-    return Limits(
-        fixed_s=fixed_time_s(model, stages),
-        room_bytes=room - transient_bytes(model, stages, 0.0),
-        policy_room_bytes=np.stack([room - transient for transient in with_policy]),
-        layer_bytes=static + flight * model.saved_bytes[:, None],
-        policy_bytes=static + flight * model.policies.saved_bytes[:, :, None],
-        max_host_layers=np.where(
-            per_layer > 0,
-            host / np.where(per_layer > 0, per_layer, 1.0),
-            np.where(host < 0, 0.0, np.inf),
-        ),
-        fewest=fewest,
-        most=most,
-    )
-
-
-def _regimes(model: StageModel, limits: Limits) -> list[tuple[Array, Array, Array]]:
-    """Room, best saving rate and least bytes per layer, by the largest workspace that is used.
-
-    A stage whose largest workspace is that of policy k uses only policies with no larger one.
-    Policies that save nothing anywhere are left out.
-    """
-    policies = model.policies
-    useful = [
-        k for k in range(len(POLICIES)) if (policies.saved_bytes[k] < model.saved_bytes).any()
-    ]
-    added = np.maximum(policies.added_s, 1e-15)
-    rates = {k: (limits.layer_bytes - limits.policy_bytes[k]) / added[k][:, None] for k in useful}
-    regimes = []
-    for k in useful:
-        rate, least = (
-            np.maximum(rates[k], 0.0),
-            np.minimum(limits.layer_bytes, limits.policy_bytes[k]),
-        )
-        for j in useful:
-            joins = (policies.workspace_bytes[j] <= policies.workspace_bytes[k])[:, None]
-            if j != k and joins.any():
-                rate = np.maximum(rate, rates[j] * joins)
-                least = np.where(joins, np.minimum(least, limits.policy_bytes[j]), least)
-        regimes.append((limits.policy_room_bytes[k], rate, least))
-    return regimes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Capacity:
-    """Most whole layers each stage can hold within a time per micro-batch and its memory."""
-
-    layer_s: Array
-    fixed_s: Array
-    fewest: Array
-    most: Array
-    """Whatever the time, and whatever the device's memory."""
-    unrecomputed: Array
-    regimes: tuple[tuple[Array, Array, Array, Array], ...]
-    """Room, savings rate, most layers by memory, and bytes that a layer takes at that rate."""
-
-    def take(self, index: Rows) -> "Capacity":
-        """Return the strategies at ``index``."""
-        return Capacity(
-            layer_s=self.layer_s[index],
-            fixed_s=self.fixed_s[index],
-            fewest=self.fewest[index],
-            most=self.most[index],
-            unrecomputed=self.unrecomputed[index],
-            regimes=tuple(
-                (one[index], two[index], three[index], four[index])
-                for one, two, three, four in self.regimes
-            ),
-        )
-
-    def layers(self, slowest_s: Array) -> Array:
-        """Never underestimates: policies are relaxed to fractions of layers.
-
-        With x seconds spent on policies and savings rate ρ: ``n a - ρ x <= room`` and
-        ``n t + x <= T`` give ``n <= (room + ρ (T - e)) / (a + ρ t)``.
-        """
-        left_s = slowest_s[:, None] - self.fixed_s
-        most = self.unrecomputed
-        for room, rate, by_space, per_layer in self.regimes:
-            mixed = np.minimum((room + rate * left_s) / per_layer, by_space)
-            most = np.maximum(most, np.minimum(mixed, self.most))
-        most = np.minimum(most, left_s / self.layer_s)
-        return np.maximum(np.floor(most + ROUNDING), 0.0)
-
-    def holds(self, most: Array, num_layers: int) -> Mask:
-        """True where stages of at most ``most`` layers can hold the model."""
-        enough = most.sum(axis=1) >= num_layers
-        return np.asarray(enough & (most >= self.fewest).all(axis=1))
-
-
-def capacity_of(model: StageModel, limits: Limits) -> Capacity:
-    """What the limits of every stage leave to layers."""
-    layer_s, most = model.layer_s[:, None], np.minimum(limits.max_host_layers, limits.most)
-    return Capacity(
-        layer_s=layer_s,
-        fixed_s=limits.fixed_s,
-        fewest=limits.fewest,
-        most=most,
-        unrecomputed=np.minimum(limits.room_bytes / limits.layer_bytes, most),
-        regimes=tuple(
-            (room, rate, room / least, limits.layer_bytes + rate * layer_s)
-            for room, rate, least in _regimes(model, limits)
-        ),
-    )
 
 
 def tail_bound_s(model: StageModel, num_layers: int) -> Array:
@@ -226,26 +70,30 @@ def least_work_s(model: StageModel, num_layers: int) -> Array:
     return work
 
 
-def slowest_limit_s(model: StageModel, num_layers: int, limit_s: Array) -> Array:
+def slowest_limit_s(
+    model: StageModel, num_layers: int, limit_s: Array, added_s: Array | float = 0.0
+) -> Array:
     """The longest a stage may take per micro-batch for an iteration of at most ``limit_s``.
 
-    From ``m T + max(W - T - filled, 0) / v <= limit`` with the least work W of all stages and
-    the least tail.
+    From ``m T + max(W - T - filled, 0) / v <= limit`` with the least work W of all stages, of
+    which ``added_s`` are spent on policies, and the least tail.
     """
     m, v = model.strategy.num_micro_batches, model.strategy.vpp
     finite = np.where(np.isfinite(limit_s), limit_s, 0.0)
     left = finite - tail_bound_s(model, num_layers) - model.constant_s
-    bubble = least_work_s(model, num_layers) - model.bubble_filled_s
+    bubble = least_work_s(model, num_layers) + added_s - model.bubble_filled_s
     slope = m - 1.0 / v
     waiting = (left - bubble / v) / np.where(slope > 0, slope, 1.0)
     longest = np.where((slope > 0) & (waiting < bubble), waiting, left / m)
     return longest * (1.0 + ROUNDING)
 
 
-def bound_s(model: StageModel, num_layers: int, slowest_s: Array) -> Array:
-    """Lower bound on iteration time given a lower bound on the slowest stage."""
+def bound_s(
+    model: StageModel, num_layers: int, slowest_s: Array, added_s: Array | float = 0.0
+) -> Array:
+    """Lower bound on iteration time given those on the slowest stage and on time for policies."""
     strategy = model.strategy
-    work = least_work_s(model, num_layers)
+    work = least_work_s(model, num_layers) + added_s
     makespan = makespan_s(
         slowest_s, work, strategy.num_micro_batches, strategy.vpp, model.bubble_filled_s
     )
@@ -301,8 +149,10 @@ def _sampled_stages(pp: Array) -> tuple[Array, Array]:
     return stages, weights
 
 
-def _slowest_within_s(model: StageModel, num_layers: int, limit_s: Array) -> Array:
-    within = slowest_limit_s(model, num_layers, limit_s)
+def _slowest_within_s(
+    model: StageModel, num_layers: int, limit_s: Array, added_s: Array | float = 0.0
+) -> Array:
+    within = slowest_limit_s(model, num_layers, limit_s, added_s)
     return np.where(np.isfinite(limit_s), within, UNLIMITED_S)
 
 
@@ -328,7 +178,10 @@ def refine(
     capacity = capacity_of(bound, limits)
     if limit_s is None:
         limit_s = np.full(len(model), np.inf)
-    alive = np.flatnonzero(_is_within(bound, capacity, num_layers, limit_s))
+    if relaxed is None:
+        alive, added_s = within_whole(bound, limits, capacity, num_layers, limit_s)
+    else:
+        alive, added_s = within(bound, capacity, num_layers, limit_s)
     lower, upper = limit_s.copy(), np.full(len(model), np.inf)
     layers = np.zeros((len(model), num_stages))
     counts = np.zeros((len(POLICIES), len(model), num_stages))
@@ -336,10 +189,36 @@ def refine(
         part, its_bound = model.take(alive), bound.take(alive)
         its_capacity = capacity.take(alive)
         low, high = _slowest_range_s(its_bound, its_capacity, num_layers)
-        lower[alive] = bound_s(its_bound, num_layers, low)
+        lower[alive] = np.minimum(bound_s(its_bound, num_layers, low, added_s), limit_s[alive])
         found = _rounded(part, its_capacity, num_layers, high)
         upper[alive], layers[alive], counts[:, alive] = found
     return Refined(lower_s=lower, upper_s=upper, layers=layers, counts=counts)
+
+
+def within(
+    model: StageModel, capacity: Capacity, num_layers: int, limit_s: Array
+) -> tuple[Index, Array]:
+    """Rows that may take less than ``limit_s``, and the least their stages spend on policies.
+
+    Policies are relaxed to fractions of layers.
+    """
+    slowest_s = _slowest_within_s(model, num_layers, limit_s)
+    most = capacity.layers(slowest_s)
+    rows = np.flatnonzero(capacity.holds(most, num_layers))
+    added_s = capacity.take(rows).least_added_s(most[rows], num_layers)
+    return rows, added_s
+
+
+def within_whole(
+    model: StageModel, limits: Limits, capacity: Capacity, num_layers: int, limit_s: Array
+) -> tuple[Index, Array]:
+    """The same with policies on whole layers; the model must be of one set of modules."""
+    rows, added_s = within(model, capacity, num_layers, limit_s)
+    model, limits, capacity = model.take(rows), limits.take(rows), capacity.take(rows)
+    slowest_s = _slowest_within_s(model, num_layers, limit_s[rows], added_s)
+    most = whole_layers(model, limits, capacity.layers(slowest_s), slowest_s)
+    kept = capacity.holds(most, num_layers)
+    return rows[kept], added_s[kept]
 
 
 def _rounded(

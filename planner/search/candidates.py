@@ -12,38 +12,21 @@ from planner.cost.layer import distinct_shapes
 from planner.cost.module_sets import SelectiveCosts, relaxed_options, selective_options
 from planner.cost.policies import with_selective
 from planner.cost.stage import StageModel
-from planner.search.bounds import Limits, free_bound_s, may_keep, refine, stage_limits
+from planner.search.bounds import free_bound_s, may_keep, refine, within
+from planner.search.capacity import capacity_of, stage_limits
 from planner.search.kinds import all_counts, of_kinds
 from planner.search.shapes import Footprint, shape_bounds
-from planner.search.solver import CLOSED, Effort, Split, solve_split
+from planner.search.solver import CLOSED, Effort, Split
 from planner.search.space import Columns, Enumeration, take
+from planner.search.ways import Way, Ways, below, undominated
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array, Index, Mask
 
 CHUNK_ROWS = 2**16
-MOST_WAYS = 2**12
-
-
-@dataclass(frozen=True, kw_only=True)
-class Way:
-    """One set of modules for a row, ready to be solved."""
-
-    lower_s: float
-    modules: tuple[str, ...] | None
-    models: StageModel
-    limits: Limits
-    place: int
-    """In the models and the limits."""
-
-    @property
-    def model(self) -> StageModel:
-        """The model of this row alone."""
-        return self.models.take(np.array([self.place]))
-
-    @property
-    def its_limits(self) -> Limits:
-        """The limits of this row alone."""
-        return self.limits.of_one(self.place, int(self.models.strategy.pp[self.place]))
+MOST_PAIRS = 2**13
+"""Rows times sets of modules that are bounded together."""
+FEW_WAYS = 8
+"""Solved without another look at their bounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +65,7 @@ class Candidates:
     group: Index = field(init=False)
     splits: dict[int, Split] = field(init=False, default_factory=dict)
     """Best split known per row."""
-    _ways: dict[int, list[Way]] = field(init=False, default_factory=dict)
+    _ways: dict[int, Ways] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         shapes = self.shapes
@@ -114,11 +97,6 @@ class Candidates:
         """Sets of modules to choose from; empty where there is no choice."""
         sets = self.context.module_sets
         return sets if len(sets) > 1 and "selective" in self.kinds else ()
-
-    @property
-    def rows_at_once(self) -> int:
-        """Rows whose ways are kept in memory together."""
-        return max(MOST_WAYS // max(len(self.module_sets), 1), 16)
 
     def price(self, model: StageModel) -> Priced:
         """Stage models under the sets of modules and the kinds of policies allowed."""
@@ -240,44 +218,71 @@ class Candidates:
 
     def ways(self, row: int) -> list[Way]:
         """Every set of modules worth trying for a row; empty where it was proved already."""
-        if not self.is_prepared(row):
+        if not self.is_prepared(row, np.inf):
             self.prepare(np.array([row]), np.full(len(self.gpus), np.inf))
-        return self._ways.get(row, [])
+        return self._ways[row].ways if row in self._ways else []
 
     def prepare(self, rows: Index, limit_s: Array) -> None:
-        """Build the models of rows that may have to be solved, one per set of modules, at once."""
-        rows = np.array([row for row in rows.tolist() if not self.is_prepared(row)], dtype=int)
-        if not len(rows):
-            return
-        self._ways.clear()
-        strategy = self.strategy.take(rows)
-        model = stage_model(self.context, strategy)
-        if not self.module_sets:
-            self._keep_ways(rows, of_kinds(model, self.kinds), self.lower_s[rows], None)
-            return
-        sets, places, options = self._options(strategy)
-        model = self._under(model.take(places), options)
-        pairs = rows[places]
-        lower = self._refine(pairs, model, None, sets, limit_s[self.group[pairs]])
-        self._keep_ways(pairs, model, lower, sets)
-        for row in rows.tolist():
-            self.lower_s[row] = max(self.lower_s[row], self._ways[row][0].lower_s)
+        """Build the models of rows that may have to be solved, one per set of modules, at once.
+
+        Only of sets that may take less than the limit of the row's group.
+        """
+        limits = limit_s[self.group[rows]].tolist()
+        missing = [
+            row
+            for row, limit in zip(rows.tolist(), limits, strict=True)
+            if not self.is_prepared(row, limit)
+        ]
+        size = max(MOST_PAIRS // max(len(self.module_sets), 1), 1)
+        for start in range(0, len(missing), size):
+            self._prepare(np.array(missing[start : start + size]), limit_s)
+
+    def _prepare(self, rows: Index, limit_s: Array) -> None:
+        limits = limit_s[self.group[rows]]
+        for row, below_s in zip(rows.tolist(), limits.tolist(), strict=True):
+            self._ways[row] = Ways(below_s=below_s, ways=[])
+        model, sets = stage_model(self.context, self.strategy.take(rows)), None
+        if self.module_sets:
+            alive = self._may_beat(self.price(model).bound, limits)
+            self.lower_s[rows[~alive]] = np.maximum(self.lower_s[rows], limits)[~alive]
+            rows, model = rows[alive], model.take(alive)
+            sets, places, options = self._options(model.strategy)
+            model, pairs = self._under(model.take(places), options), rows[places]
+        else:
+            model, pairs = of_kinds(model, self.kinds), rows
+        below_s = limit_s[self.group[pairs]]
+        lower = self._refine(pairs, model, None, sets, below_s)
+        least = np.full(len(self.lower_s), np.inf)
+        np.minimum.at(least, pairs, lower)
+        self.lower_s[rows] = np.maximum(self.lower_s[rows], least[rows])
+        kept = np.flatnonzero(lower < below_s)
+        its_sets = None if sets is None else sets[kept]
+        self._keep_ways(pairs[kept], model.take(kept), lower[kept], its_sets)
         self._note_proofs(rows)
+
+    def _may_beat(self, bound: StageModel, limit_s: Array) -> Mask:
+        """Rows that a bound leaves below their limit."""
+        num_layers = self.context.model.num_blocks
+        alive = np.zeros(len(bound), dtype=bool)
+        for num_stages, index in by_pipeline(bound.strategy):
+            part = bound.take(index)
+            capacity = capacity_of(part, stage_limits(part, num_stages, num_layers))
+            kept, _ = within(part, capacity, num_layers, limit_s[index])
+            alive[index[kept]] = True
+        return alive
 
     def _options(self, strategy: StrategyColumns) -> tuple[Index, Index, SelectiveCosts]:
         """Pairs of a set of modules worth trying and a strategy, and the set's costs for it."""
         alike, index = distinct_shapes(strategy)
         even = np.ones(len(alike))
         options = selective_options(self.context, alike, self.module_sets, even)
-        sets, places = np.nonzero(_undominated(options)[:, index])
+        sets, places = np.nonzero(undominated(options)[:, index])
         chosen = options[sets, index[places]]
         pace = slowest_pace(self.context, strategy)[places]
         return sets, places, replace(chosen, added_s=pace * chosen.added_s)
 
     def _keep_ways(self, rows: Index, model: StageModel, lower: Array, sets: Index | None) -> None:
         """Note the ways of every row, those of the least bound first."""
-        for row in rows.tolist():
-            self._ways[row] = []
         for num_stages, index in by_pipeline(model.strategy):
             models = model.take(index)
             limits = stage_limits(models, num_stages, self.context.model.num_blocks)
@@ -289,13 +294,13 @@ class Candidates:
                     limits=limits,
                     place=place,
                 )
-                self._ways[int(rows[pair])].append(way)
-        for row in rows.tolist():
-            self._ways[row].sort(key=lambda way: way.lower_s)
+                self._ways[int(rows[pair])].ways.append(way)
+        for row in np.unique(rows).tolist():
+            self._ways[row].ways.sort(key=lambda way: way.lower_s)
 
-    def is_prepared(self, row: int) -> bool:
-        """Whether the row can be solved without building models first."""
-        return row in self._ways or self._is_proved(row)
+    def is_prepared(self, row: int, limit_s: float) -> bool:
+        """Whether the row can be solved for less than ``limit_s`` without building models first."""
+        return self._is_proved(row) or (row in self._ways and self._ways[row].below_s >= limit_s)
 
     def _is_proved(self, row: int) -> bool:
         known = self.splits.get(row)
@@ -308,33 +313,14 @@ class Candidates:
         """
         if self._is_proved(row):
             return self.splits[row]
-        if row not in self._ways:
+        if not self.is_prepared(row, limit_s):
             self.prepare(np.array([row]), np.full(len(self.gpus), limit_s))
         return self.splits[row] if self._is_proved(row) else self._search(row, limit_s)
 
     def _search(self, row: int, limit_s: float) -> Split | None:
-        """Solve the stage problem under every set of modules that may beat the best so far."""
+        """Solve the stage problem under every set of modules, and note what that proves."""
         self.num_solved += 1
-        best, proved = self.splits.get(row), True
-        num_layers = self.context.model.num_blocks
-        for way in self._ways[row]:
-            below = min(limit_s, best.iteration_s if best else np.inf)
-            if way.lower_s >= below:
-                break
-            effort = Effort(seconds=self._seconds_left())
-            split = solve_split(
-                way.model, num_layers, below_s=below, effort=effort, limits=way.its_limits
-            )
-            if split is None:
-                continue
-            proved &= split.is_optimal
-            if not np.isfinite(split.iteration_s) or split.iteration_s > below:
-                continue
-            counts = all_counts(split.layers, split.counts, self.kinds)
-            best = replace(split, counts=counts, modules=way.modules)
-            if best.iteration_s <= self.lower_s[row] * (1.0 + CLOSED):
-                proved = True
-                break
+        best, proved = self._best_way(row, limit_s)
         if best is None or best.iteration_s > limit_s:
             self.is_unsure |= not proved
             if proved:
@@ -343,30 +329,37 @@ class Candidates:
         best = replace(best, is_optimal=proved)
         self.splits[row] = best
         self.upper_s[row] = best.iteration_s
-        if best.is_optimal:
+        if proved:
+            del self._ways[row]
             self.lower_s[row] = best.iteration_s
         return best
 
+    def _best_way(self, row: int, limit_s: float) -> tuple[Split | None, bool]:
+        """The best split known in the end, and whether no way can beat it and the limit."""
+        best, proved = self.splits.get(row), True
+        num_layers = self.context.model.num_blocks
+        left, checked_s = self._ways[row].ways, self._ways[row].below_s
+        while left:
+            below_s = min(limit_s, best.iteration_s if best else np.inf)
+            if below_s < checked_s and len(left) > FEW_WAYS:
+                left, checked_s = below(left, below_s, num_layers), below_s
+                continue
+            way, left = left[0], left[1:]
+            if way.lower_s >= below_s:
+                break
+            split = way.solve(num_layers, below_s, Effort(seconds=self._seconds_left()))
+            if split is None:
+                continue
+            proved &= split.is_optimal
+            if not np.isfinite(split.iteration_s) or split.iteration_s > below_s:
+                continue
+            best = replace(split, counts=all_counts(split.layers, split.counts, self.kinds))
+            if best.iteration_s <= self.lower_s[row] * (1.0 + CLOSED):
+                return best, True
+        return best, proved
+
     def _seconds_left(self) -> float | None:
         return None if self.deadline is None else max(self.deadline - time.monotonic(), 0.01)
-
-
-def _undominated(options: SelectiveCosts) -> Mask:
-    """Sets (S x C) that no other one beats in everything, the first of equal ones."""
-    figures = np.stack(
-        [
-            options.added_s,
-            options.saved_bytes,
-            options.lead_saved_bytes,
-            options.workspace_bytes,
-        ]
-    )
-    no_worse = np.asarray((figures[:, :, None] <= figures[:, None, :]).all(axis=0))
-    back = no_worse.transpose(1, 0, 2)
-    position = np.arange(len(no_worse))
-    earlier = (position[:, None] < position)[:, :, None]
-    beaten = np.asarray((no_worse & (~back | earlier)).any(axis=0))
-    return ~beaten
 
 
 def by_pipeline(strategy: StrategyColumns) -> Iterator[tuple[int, Index]]:

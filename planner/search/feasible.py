@@ -14,7 +14,6 @@ from planner.search.kinds import all_counts
 from planner.search.narrow import Narrowing
 from planner.search.rank import Ranked
 from planner.search.search import to_strategy
-from planner.search.solver import solve_split
 from planner.search.space import EVERYTHING, Enumeration, take
 from planner.spec.strategy import Strategy, StrategyColumns
 from planner.units import Index
@@ -137,10 +136,10 @@ def _decided(candidates: Candidates, found: Fit | list[int], deadline: float | N
         for way in candidates.ways(row):
             _check(deadline)
             num_layers = candidates.context.model.num_blocks
-            split = solve_split(way.model, num_layers, limits=way.its_limits)
+            split = way.solve(num_layers)
             if split is not None and np.isfinite(split.iteration_s):
                 counts = all_counts(split.layers, split.counts, candidates.kinds)
-                candidates.splits[row] = replace(split, counts=counts, modules=way.modules)
+                candidates.splits[row] = replace(split, counts=counts)
                 return _fit(candidates, row)
         if row in candidates.splits:
             return _fit(candidates, row)

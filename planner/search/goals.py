@@ -14,12 +14,14 @@ from planner.search.candidates import Candidates
 from planner.search.rank import (
     FIRST_ROWS,
     FIRST_SHAPES,
+    FIRST_SOLVED,
     Best,
     Ranked,
     kth_smallest,
     least_first,
     top_k,
 )
+from planner.search.solver import CLOSED
 from planner.units import Array
 
 Order = Literal["most_gpus", "fewest_gpus", "fastest", "gpu_seconds"]
@@ -146,17 +148,22 @@ def _solved(candidates: Candidates, k: int, weight: Array, longest_s: Array) -> 
     order = rows[np.argsort(value[rows], kind="stable")]
     best: list[tuple[float, Ranked]] = []
     bound = _bound_of_unseen(candidates, weight)
+    known_s = _limits_s(candidates, k, weight, longest_s) * (1.0 + CLOSED)
+    batch = FIRST_SOLVED
     for position, row in enumerate(order.tolist()):
         group = int(candidates.group[row])
         kth = best[k - 1][0] if len(best) >= k else np.inf
         if value[row] >= kth:
             break
-        limit_s = min(kth / float(weight[group]), float(longest_s[group]))
+        limit_s = min(kth / float(weight[group]), float(longest_s[group]), float(known_s[group]))
         if candidates.lower_s[row] >= limit_s:
             continue
-        if not candidates.is_prepared(row) and not candidates.is_late:
-            ahead = order[position : position + candidates.rows_at_once]
-            candidates.prepare(ahead, np.minimum(longest_s, kth / weight))
+        if not candidates.is_prepared(row, limit_s) and not candidates.is_late:
+            limits = np.minimum(known_s, kth / weight)
+            candidates.prepare(order[position : position + batch], limits)
+            batch *= 2
+            if candidates.lower_s[row] >= limit_s:
+                continue
         split = candidates.splits.get(row) if candidates.is_late else candidates.solve(row, limit_s)
         if split is None or not split.is_optimal:
             bound = min(bound, float(weight[group] * candidates.lower_s[row]))

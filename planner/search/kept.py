@@ -22,7 +22,7 @@ from planner.cost.stage import (
     stage_tail_s,
     stage_time_s,
 )
-from planner.search.bounds import leading_relief_bytes
+from planner.search.capacity import leading_relief_bytes
 from planner.search.interleaving import fits_chunks, has_equal_chunks, layer_range
 from planner.search.solver import Split
 from planner.search.stage_table import StageTable

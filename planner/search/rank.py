@@ -1,7 +1,6 @@
 """Ranking: the k best strategies, and the frontier of time over GPU count."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -85,16 +84,17 @@ def _solve_in_order(candidates: Candidates, group: int, k: int, *, limit_s: floa
     order = rows[np.argsort(candidates.lower_s[rows], kind="stable")]
     best: list[Ranked] = []
     bound_s = _bound_of_unseen_s(candidates, group)
+    known_s = kth_smallest(candidates.upper_s[rows], k) * (1.0 + CLOSED)
     batch = FIRST_SOLVED
     for position, row in enumerate(order.tolist()):
-        kth = best[k - 1].split.iteration_s if len(best) >= k else limit_s
-        kth = min(kth, limit_s)
+        kth = min(known_s, limit_s)
+        if len(best) >= k:
+            kth = min(kth, best[k - 1].split.iteration_s)
         if candidates.lower_s[row] >= kth:
             continue
-        if not candidates.is_prepared(row) and not candidates.is_late:
+        if not candidates.is_prepared(row, kth) and not candidates.is_late:
             limits = np.full(len(candidates.gpus), kth)
-            ahead = order[position : position + min(batch, candidates.rows_at_once)]
-            candidates.prepare(ahead, limits)
+            candidates.prepare(order[position : position + batch], limits)
             batch *= 2
             if candidates.lower_s[row] >= kth:
                 continue
@@ -108,12 +108,11 @@ def _solve_in_order(candidates: Candidates, group: int, k: int, *, limit_s: floa
     return Best(ranked=tuple(best), bound_s=bound_s)
 
 
-def frontier(candidates: Candidates, gain: float = 0.0) -> list[Best]:
+def frontier(candidates: Candidates) -> list[Best]:
     """Fastest strategy for every useful number of GPUs, ascending.
 
-    A number is useful when its best time beats that of every smaller useful one by the fraction
-    ``gain``; at 0 these are all numbers that no smaller one matches. Bounds prune numbers, shapes
-    and rows; survivors are solved exactly.
+    A number is useful when its best time beats that of every smaller one. Bounds prune numbers,
+    shapes and rows; survivors are solved exactly.
     """
     best_s = np.full(len(candidates.gpus), np.inf)
     np.minimum.at(best_s, candidates.group, candidates.upper_s)
@@ -134,33 +133,46 @@ def frontier(candidates: Candidates, gain: float = 0.0) -> list[Best]:
         candidates.refine(chosen, limit)
         np.minimum.at(best_s, candidates.group, candidates.upper_s)
         per_group *= 2
-    return _solve_frontier(candidates, best_s, gain)
+    return _solve_frontier(candidates, best_s)
 
 
 def _limits_s(best_s: Array) -> Array:
-    """Per GPU count (ascending): a time from which on nothing can join the frontier.
-
-    The best known time of this count and of all smaller ones: one that is not useful may be
-    faster than the fastest useful one by less than the gain asked for, so this is never too low.
-    """
+    """Per GPU count (ascending): the best known time of it and of all smaller ones."""
     limit: Array = np.minimum.accumulate(best_s)
     return limit
 
 
-def _solve_frontier(candidates: Candidates, best_s: Array, gain: float) -> list[Best]:
+def _open_rows(candidates: Candidates, best_s: Array) -> Index:
+    """Refined rows that may be on the frontier, by group, those of the least bound first."""
+    limit = _limits_s(best_s)[candidates.group] * (1.0 + CLOSED)
+    rows = np.flatnonzero(candidates.is_refined & (candidates.lower_s <= limit))
+    return rows[np.lexsort((candidates.lower_s[rows], candidates.group[rows]))]
+
+
+def _solve_first_rows(candidates: Candidates, best_s: Array) -> None:
+    """Solve the most promising row of every group, so that limits of the others are tight."""
+    rows = _open_rows(candidates, best_s)
+    _, starts = np.unique(candidates.group[rows], return_index=True)
+    rows, limit = rows[starts], _limits_s(best_s) * (1.0 + CLOSED)
+    if candidates.is_late:
+        return
+    candidates.prepare(rows, limit)
+    for row in rows.tolist():
+        group = candidates.group[row]
+        if not candidates.is_late and candidates.lower_s[row] < limit[group]:
+            candidates.solve(row, float(limit[group]))
+            best_s[group] = min(best_s[group], candidates.upper_s[row])
+
+
+def _solve_frontier(candidates: Candidates, best_s: Array) -> list[Best]:
+    _solve_first_rows(candidates, best_s)
+    rows = _open_rows(candidates, best_s)
+    if not candidates.is_late:
+        candidates.prepare(rows, _limits_s(best_s) * (1.0 + CLOSED))
     kept: list[Best] = []
     fastest_s = float("inf")
-    limit = _limits_s(best_s)
-    is_open = candidates.is_refined & (candidates.lower_s <= limit[candidates.group])
-    rows = np.flatnonzero(is_open)
-    rows = rows[np.lexsort((candidates.lower_s[rows], candidates.group[rows]))]
-    starts = np.searchsorted(candidates.group[rows], np.arange(len(candidates.gpus) + 1))
-    for group, (start, end) in enumerate(pairwise(starts.tolist())):
-        gate_s = fastest_s * (1.0 - gain)
-        ahead = rows[start : start + candidates.rows_at_once]
-        if start < end and not candidates.is_late and not candidates.is_prepared(int(rows[start])):
-            candidates.prepare(ahead, np.minimum(limit * (1.0 + CLOSED), gate_s))
-        found = _solve_in_order(candidates, group, 1, limit_s=gate_s)
+    for group in np.unique(candidates.group[rows]).tolist():
+        found = _solve_in_order(candidates, group, 1, limit_s=fastest_s)
         if found.ranked:
             kept.append(found)
             fastest_s = found.ranked[0].split.iteration_s

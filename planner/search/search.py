@@ -39,7 +39,7 @@ class SearchResult:
     """GPUs of the best plan: without another goal the most that can be used, as of all plans."""
     plans: tuple[Found, ...]
     frontier: tuple[Found, ...]
-    """Fastest plan of every number of GPUs that beats all smaller ones by the gain asked for."""
+    """Fastest plan of every number of GPUs that beats all smaller ones."""
     num_configurations: int
     """Looked at: shapes, their strategies, branches that a rule dropped."""
     num_shapes: int
@@ -115,7 +115,6 @@ def search(
     top: int = 5,
     narrowing: Narrowing = EVERYTHING,
     with_frontier: bool = True,
-    frontier_gain: float = 0.0,
     uses_all: bool = False,
     time_limit_s: float | None = None,
     goal: Goal = FASTEST_ON_MOST,
@@ -126,8 +125,7 @@ def search(
     Without a goal the best are the fastest on the most GPUs that can be used. Exact under the
     model: a strategy is set aside only by a rule, because no split of it can fit, or because its
     lower bound is no better than a plan already found. ``uses_all`` asks only for layouts of the
-    whole cluster; with ``top`` 0 there is only the frontier, of GPU counts that gain at least
-    ``frontier_gain`` on all smaller ones.
+    whole cluster; with ``top`` 0 there is only the frontier.
     """
     started = time.perf_counter()
     deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
@@ -137,7 +135,7 @@ def search(
     progress(f"searching {num_shapes:,} legal shapes", 0.2)
     best = best_of(candidates, goal, top) if top else Best(ranked=(), bound_s=float("inf"))
     progress("tracing the frontier over GPU counts", 0.5)
-    line = frontier(candidates, frontier_gain) if with_frontier else []
+    line = frontier(candidates) if with_frontier else []
     dropped = dict(enumeration.dropped)
     num_too_big = num_shapes - len(candidates.shape_lower_s)
     if num_too_big:

@@ -19,7 +19,8 @@ from planner.cost.stage import (
     stage_tail_s,
     stage_time_s,
 )
-from planner.search.bounds import Limits, stage_limits
+from planner.search.capacity import Limits, stage_limits
+from planner.search.whole_layers import leading_selective
 from planner.spec.strategy import POLICIES
 from planner.units import Array, Index, Mask
 
@@ -66,9 +67,10 @@ def stage_table(
     cells = _linear_cells(model, limits, numbers, fewest, most)
     if model.num_leading:
         most_first = np.where(np.arange(num_stages) == 0, most, -1.0)
-        cells = _joined(
-            _where(cells, cells.stage > 0), _all_cells(model, numbers, fewest, most_first)
+        first = (_all_cells if _offers(model, OFFLOADED) else _leading_cells)(
+            model, numbers, fewest, most_first
         )
+        cells = _joined(_where(cells, cells.stage > 0), first)
     return _best(model, cells, numbers, num_stages)
 
 
@@ -140,8 +142,21 @@ def _linear_cells(
     return _where(cells, np.asarray(legal))
 
 
+def _leading_cells(model: StageModel, numbers: Array, fewest: Array, most: Array) -> _Cells:
+    """All counts of full layers on a first stage with leading layers, as few selective as fit."""
+    free = (False, _offers(model, FULL), False)
+    stage, layers, counts = _grid(numbers, fewest, most, free)
+    number = leading_selective(model, layers[None, :], counts[FULL][None, :])[0]
+    legal = np.isfinite(number)
+    counts[SELECTIVE] = np.where(legal, number, 0.0)
+    at, one, each = stage[None, :].astype(float), layers[None, :], counts[:, None, :]
+    legal &= stage_host_bytes(model, one, each, at)[0] <= model.host_limit_bytes[0]
+    seconds = stage_time_s(model, one, each, at)[0]
+    return _where(_Cells(stage=stage, layers=layers, counts=counts, seconds=seconds), legal)
+
+
 def _all_cells(model: StageModel, numbers: Array, fewest: Array, most: Array) -> _Cells:
-    """All counts of all policies: leading layers keep amounts of their own."""
+    """All counts of all policies: leading layers keep amounts of their own, offloaded ones too."""
     free = tuple(_offers(model, policy) for policy in range(len(POLICIES)))
     stage, layers, counts = _grid(numbers, fewest, most, free)
     at, one, each = stage[None, :].astype(float), layers[None, :], counts[:, None, :]

@@ -25,7 +25,7 @@ from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.stage import StageModel, fits, iteration_s
 from planner.cost.subject import iteration_of, subject_of
-from planner.search import candidates, deal, solver
+from planner.search import candidates, cp_sat, deal, solver
 from planner.search.bounds import Refined, feasible, free_bound_s, may_keep, refine
 from planner.search.candidates import Candidates, by_pipeline, candidates_of
 from planner.search.interleaving import fits_chunks
@@ -182,7 +182,7 @@ def solve_row(
     table = stage_table(model, num_layers, 1e12)
     if not np.isfinite(table.seconds).any(axis=1).all():
         return None
-    columns, is_proved = solver._solve(model, table, num_layers, solver.Effort())
+    columns, is_proved = cp_sat.solve_cells(model, table, num_layers, solver.Effort())
     assert is_proved
     return None if columns is None else solver._optimal(solver._split(model, table, columns))
 
@@ -379,7 +379,7 @@ def test_where_cp_sat_gives_up_nothing_is_claimed_that_is_not_proved(
         return dealt and replace(dealt, is_optimal=False)
 
     patches = [
-        mock.patch.object(solver, "_solve", return_value=(None, False)),
+        mock.patch.object(cp_sat, "solve_cells", return_value=(None, False)),
         mock.patch.object(solver, "deal", unproved),
         mock.patch.object(candidates, "CLOSED", -0.5),
     ]

@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": MODEL | INPUTS | {"search", "plans", "validation", "check", "report"},
 }
 """What each package of planner may import besides itself."""
-HEAVY = ("ortools", "pandas", "planner.search.solver", "matplotlib", "plotext")
+HEAVY = ("ortools", "pandas", "planner.search.cp_sat", "matplotlib", "plotext")
 
 
 def modules() -> list[Path]:
@@ -81,13 +81,13 @@ def test_the_model_reads_no_files_and_solves_nothing(package: str) -> None:
         assert not roots & {"yaml", "pydantic", "ortools", "typer", "rich", "pandas"}, path
 
 
-def test_only_the_solver_and_conflicts_import_ortools() -> None:
+def test_only_cp_sat_and_conflicts_import_ortools() -> None:
     users = [
         path for path in modules() if any(n.startswith("ortools") for n in imported_names(path))
     ]
     assert [str(path.relative_to(ROOT)) for path in users] == [
         "search/conflict.py",
-        "search/solver.py",
+        "search/cp_sat.py",
     ]
 
 
