@@ -1,0 +1,29 @@
+"""Findings: what is to be said about a configuration file, each with its place in the file."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["error", "warning", "note"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+"""Worst first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing said about a file: by which rule, where, and what is allowed there."""
+
+    rule: str
+    """Dotted name, such as ``megatron.tp_divides_heads`` or ``memory.fits``."""
+    severity: Severity
+    message: str
+    """What is wrong, what was given, what is allowed."""
+    path: str
+    key: str = ""
+    """As the file spells it: ``zero_optimization.stage``, ``--tensor-model-parallel-size``."""
+    line: int = 0
+    """From 1; 0: the file as a whole."""
+
+    def __str__(self) -> str:
+        """Render as ``file:line::key: message``."""
+        place = f"{self.path}:{self.line}" if self.line else self.path
+        return f"{place}::{self.key}: {self.message}" if self.key else f"{place}: {self.message}"

@@ -1,0 +1,176 @@
+"""What a format of configuration files offers: writing a plan, reading a file, its rules.
+
+A format is a folder ``planner/frameworks/NAME/`` with a module ``format.py`` that defines
+``FORMAT``. Nothing outside the folder knows its keys.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.cost.context import Context
+from planner.frameworks.finding import Finding, Severity
+from planner.spec.strategy import Strategy
+
+DECISIONS: Mapping[str, str] = {
+    "num_gpus": "processes in all",
+    "tp": "tensor parallelism",
+    "pp": "pipeline stages",
+    "vpp": "model chunks per pipeline stage",
+    "cp": "context parallelism",
+    "ep": "expert parallelism",
+    "dp": "data parallelism, replicas times shards",
+    "dp_replicate": "replicas of the sharding group",
+    "zero_stage": "ZeRO stage, 0 to 3",
+    "micro_batch": "sequences per micro-batch",
+    "num_micro_batches": "micro-batches per iteration",
+    "global_batch": "sequences per iteration",
+    "seq_len": "tokens per sequence",
+    "sequence_parallel": "norms and residuals split over tp",
+    "schedule": "pipeline schedule, one of SCHEDULES",
+    "placement": "order of the axes on the ranks, one of PLACEMENT_NAMES",
+    "layers_per_stage": "layers of every pipeline stage",
+    "selective_layers_per_stage": "of those, layers recomputed selectively",
+    "recompute_layers_per_stage": "of those, layers recomputed in full",
+    "offloaded_layers_per_stage": "of those, layers whose activations go to the host",
+    "recompute_modules": "what selective recomputation repeats",
+    "offload": "one of OFFLOAD_CODES",
+    "offload_percent": "of the optimizer's states, how many are offloaded",
+    "precision": "as in JobSpec",
+    "optimizer": "as in optimizers.yaml",
+    "model.num_layers": "transformer blocks",
+    "model.hidden_size": "width",
+    "model.num_heads": "query heads",
+    "model.num_kv_heads": "key and value heads",
+    "model.ffn_size": "width of the MLP",
+    "model.vocab_size": "vocabulary",
+    "model.num_experts": "experts of a mixture",
+}
+"""What a file can decide, by the names of Strategy, JobSpec and ModelSpec."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceText:
+    """A file as it was read: UTF-8 without a byte-order mark, line ends as they are."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """A value of a file with its place."""
+
+    value: Any
+    key: str
+    """As the file spells it."""
+    line: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A file that was understood: its own settings, what they decide, and what is wrong."""
+
+    format: str
+    path: str
+    settings: Mapping[str, Value]
+    """Every key of the file, as the format spells it in full."""
+    decisions: Mapping[str, Value]
+    """By the names of DECISIONS; what the file leaves to a default is not there."""
+    findings: tuple[Finding, ...] = ()
+    """Unknown keys (with the nearest known one), values of the wrong kind, duplicates."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What rules need beside the file."""
+
+    num_gpus: int
+    decisions: Mapping[str, Any]
+    """Of DECISIONS, all that are known: from the file, its defaults, the model, the cluster."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the launch script sets, where the file is one."""
+    accelerator: str = ""
+    """Name in the catalog; empty: not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken:
+    """How a rule is broken, and by which key."""
+
+    key: str
+    message: str
+    """What is wrong, what was given, what is allowed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormatRule:
+    """A rule of the framework's own code, or one it misses until a job fails."""
+
+    name: str
+    """Without the format's name, in words joined by underscores: what must hold."""
+    source: str
+    """File of the framework that enforces it, or why it fails without being enforced."""
+    check: Callable[[Mapping[str, Value], World], Iterable[Broken]]
+    """Takes the settings of a reading."""
+    severity: Severity = "error"
+    enforced: bool = True
+    """The framework's own start refuses it; False: it starts and fails later, or ignores it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputFile:
+    """A file to be written, named relative to the output folder."""
+
+    name: str
+    text: str
+    is_executable: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """A line of the README that goes with a configuration."""
+
+    key: str
+    """As the file spells it."""
+    value: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emitted:
+    """What a format makes of a plan."""
+
+    files: tuple[OutputFile, ...]
+    """The configuration itself; ``launch.sh`` and README.md are written by launchers."""
+    command: tuple[str, ...]
+    """What every process runs behind the launcher's own words: script and arguments. A word that
+    the user must fill in is an environment variable in braces, ``${TRAIN_SCRIPT}``."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that every process needs."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the user fills in, with what each is for."""
+    decided: tuple[Decided, ...] = ()
+    own_launcher: tuple[str, ...] = ()
+    """Words that start the processes in place of torchrun, such as ``accelerate launch``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A format of configuration files."""
+
+    name: str
+    title: str
+    framework: str
+    """Whose traits and rules of the search hold: a name of FRAMEWORKS."""
+    emit: Callable[[Context, Strategy], Emitted]
+    """Raises ExpressError with every reason when the format cannot express the strategy. The
+    same plan gives the same bytes."""
+    recognise: Callable[[SourceText], bool]
+    """Whether a file is of this format, from its content."""
+    read: Callable[[SourceText], Reading]
+    """Raises InputError where the file cannot be parsed at all."""
+    rules: tuple[FormatRule, ...]
+    write_into: Callable[[SourceText, Context, Strategy], str]
+    """The file with the strategy's decisions in it: keys that are none stay, in place and
+    as they were written, comments too. Raises ExpressError."""
