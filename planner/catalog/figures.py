@@ -173,11 +173,18 @@ def validate(model_class: type[FileModel], data: Mapping[str, Any], where: str) 
     try:
         instance = model_class.model_validate(dict(data))
     except ValidationError as error:
-        problems = [_problem(details, model_class, where) for details in error.errors()]
+        problems = validation_problems(error, model_class, where)
     problems += figure_problems(data, where)
     if problems:
         raise InputError(dict.fromkeys(problems))
     return instance
+
+
+def validation_problems(
+    error: ValidationError, model_class: type[BaseModel], where: str
+) -> list[Problem]:
+    """Return every problem of a failed validation: what is wrong, given, allowed."""
+    return [_problem(details, model_class, where) for details in error.errors()]
 
 
 def figure_problems(data: Mapping[str, Any], where: str) -> list[Problem]:

@@ -1,5 +1,7 @@
 """Models by name or by file: ``models/*.yaml`` and files of the same shape.
 
+A JSON file, or a folder, is read as a Hugging Face config (:mod:`planner.catalog.hf`).
+
 A file must give num_layers, hidden_size, num_heads, vocab_size and max_seq_len. Left out,
 
 - num_kv_heads is num_heads,
@@ -26,7 +28,8 @@ from planner.catalog.paths import models_dir
 from planner.errors import InputError, Problem
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
 
-_FILE_SUFFIXES = (".yaml", ".yml")
+_YAML_SUFFIXES = (".yaml", ".yml")
+_CONFIG_SUFFIX = ".json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +39,8 @@ class ModelDetails:
     spec: ModelSpec
     path: Path
     file: ModelFile
+    notes: tuple[str, ...] = ()
+    """How a config of another program was understood."""
 
 
 def list_models() -> list[str]:
@@ -54,25 +59,47 @@ def model_file(name: str) -> Path:
 
 
 def load_model(argument: str | Path) -> ModelSpec:
-    """Return the model of this catalog name or YAML file."""
+    """Return the model of this catalog name, YAML file, ``config.json`` or folder with one."""
     return load_model_details(argument).spec
 
 
 def load_model_details(argument: str | Path) -> ModelDetails:
-    """Return the model of this catalog name or YAML file with all its file says.
+    """Return the model of this catalog name or file with all its file says.
 
     Raises InputError with every problem of the file.
     """
-    is_file = _is_file_argument(argument)
+    is_file = is_model_file(argument)
     path = Path(argument) if is_file else model_file(str(argument))
+    if is_file and (path.suffix.lower() == _CONFIG_SUFFIX or _is_folder(path)):
+        return _of_config(path)
     file = _read(path, in_catalog=not is_file)
     return ModelDetails(spec=_to_spec(file, file.name or path.stem), path=path, file=file)
 
 
-def _is_file_argument(argument: str | Path) -> bool:
+def is_model_file(argument: str | Path) -> bool:
+    """Whether a model argument means a file or a folder; names of the catalog come first."""
     if isinstance(argument, Path):
         return True
-    return "/" in argument or "\\" in argument or argument.endswith(_FILE_SUFFIXES)
+    if "/" in argument or "\\" in argument:
+        return True
+    if argument.lower().endswith((*_YAML_SUFFIXES, _CONFIG_SUFFIX)):
+        return True
+    return argument not in list_models() and _is_folder(Path(argument))
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def _of_config(path: Path) -> ModelDetails:
+    from planner.catalog.hf.reader import read_config
+
+    model = read_config(path)
+    spec = _to_spec(model.file, model.file.name or path.stem)
+    return ModelDetails(spec=spec, path=model.path, file=model.file, notes=model.notes)
 
 
 def _read(path: Path, *, in_catalog: bool) -> ModelFile:
@@ -134,6 +161,7 @@ def _to_spec(file: ModelFile, name: str) -> ModelSpec:
         full_attention_step=file.full_attention_step,
         moe=moe,
         mla=mla,
+        embedding_norm=file.embedding_norm,
         extra_params=sum(extra.count for extra in file.extra_params),
         extra_params_per_layer=sum(extra.count for extra in file.extra_params_per_layer),
     )

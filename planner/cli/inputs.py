@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from planner.catalog.clusters import load_cluster, load_cluster_of
-from planner.catalog.models import load_model
+from planner.catalog.models import is_model_file, load_model_details
 from planner.catalog.names import did_you_mean
 from planner.cli.batch import read_global_batch
 from planner.cli.collector import Collector
@@ -247,7 +247,9 @@ def read_question(
     ``num_accelerators`` takes so many of the cluster's node, whatever count it states.
     """
     collector, notes = collector or Collector(), list[str]()
-    model_spec = collector.read(lambda: load_model(model))
+    details = collector.read(lambda: load_model_details(model))
+    model_spec = details.spec if details else None
+    notes += [f"{details.spec.name}: {note}" for note in details.notes] if details else []
     cluster_spec = collector.read(
         lambda: (
             load_cluster_of(cluster, num_accelerators)
@@ -336,6 +338,11 @@ def margin_notes(contexts: tuple[Context, ...], *, given: bool) -> tuple[str, ..
         for context in contexts
         if context.margin_fraction
     )
+
+
+def model_for_file(argument: str) -> str:
+    """Make a model's path absolute so that a saved plan can be read from anywhere."""
+    return str(Path(argument).resolve()) if is_model_file(argument) else argument
 
 
 def argument_for_file(argument: str) -> str:

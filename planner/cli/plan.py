@@ -186,11 +186,11 @@ def _unmet(result: "Answer") -> "NothingFitsError":
 
 
 def _save(best: "Plan", path: Path, *, model: str, cluster: str) -> None:
-    from planner.cli.inputs import argument_for_file
+    from planner.cli.inputs import argument_for_file, model_for_file
     from planner.plans.plan_file import plan_text
     from planner.report.files import write_atomically
 
-    text = plan_text(best, model=argument_for_file(model), cluster=argument_for_file(cluster))
+    text = plan_text(best, model=model_for_file(model), cluster=argument_for_file(cluster))
     write_atomically(path, text)
     typer.echo(f"saved plan 1 to {path}", err=True)
 

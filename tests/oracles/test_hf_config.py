@@ -1,0 +1,283 @@
+"""Our reading of ``config.json`` against the model that transformers builds from the same file.
+
+Configs are made by transformers' own classes, written as the library writes them, read by the
+planner, and compared to the sum over the parameters of the class on the meta device.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from planner.catalog.hf.reader import FAMILIES
+from planner.catalog.models import load_model
+from planner.layers.parameters import count_parameters
+
+Given = Mapping[str, Any]
+
+SMALL: Given = {
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "vocab_size": 120,
+}
+GROUPED: Given = {**SMALL, "intermediate_size": 96, "num_key_value_heads": 2}
+FOUR_KINDS = ["sliding_attention", "full_attention"] * 2
+VARIANTS: Mapping[str, tuple[Given, ...]] = {
+    "bert": ({}, {**SMALL, "intermediate_size": 100}, {**SMALL, "type_vocab_size": 1}),
+    "bloom": ({}, {**SMALL, "tie_word_embeddings": False}),
+    "deepseek_v2": (
+        {"num_experts_per_tok": 6},
+        {**GROUPED, "num_experts_per_tok": 2, "q_lora_rank": None, "first_k_dense_replace": 1},
+        {**GROUPED, "num_experts_per_tok": 2, "attention_bias": True, "n_shared_experts": 3},
+        {**GROUPED, "num_experts_per_tok": 2, "first_k_dense_replace": 4},
+        {**GROUPED, "num_experts_per_tok": 2, "v_head_dim": 32, "kv_lora_rank": 48},
+    ),
+    "deepseek_v3": (
+        {},
+        {**GROUPED, "n_routed_experts": 16, "q_lora_rank": None, "tie_word_embeddings": True},
+        {**GROUPED, "n_routed_experts": 16, "attention_bias": True, "first_k_dense_replace": 0},
+        {**GROUPED, "num_mtp_layers": 2, "moe_intermediate_size": 24},
+    ),
+    "falcon": (
+        {},
+        {**SMALL, "bias": True, "multi_query": False, "parallel_attn": False},
+        {**SMALL, "new_decoder_architecture": True, "num_kv_heads": 2, "ffn_hidden_size": 100},
+        {**SMALL, "new_decoder_architecture": True, "num_ln_in_parallel_attn": 1},
+        {**SMALL, "new_decoder_architecture": True, "parallel_attn": False, "alibi": True},
+        {**SMALL, "num_ln_in_parallel_attn": 2, "tie_word_embeddings": False},
+    ),
+    "gemma": (
+        {},
+        {**GROUPED, "head_dim": 16, "tie_word_embeddings": False, "attention_bias": True},
+    ),
+    "gemma2": (
+        {},
+        {**GROUPED, "head_dim": 16, "attention_bias": True, "layer_types": FOUR_KINDS},
+        {**GROUPED, "sliding_window": 16, "layer_types": ["full_attention"] * 4},
+    ),
+    "gemma3_text": (
+        {},
+        {**GROUPED, "head_dim": 16, "attention_bias": True, "tie_word_embeddings": False},
+        {**GROUPED, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]},
+    ),
+    "glm4_moe": (
+        {},
+        {**GROUPED, "use_qk_norm": True, "attention_bias": True, "head_dim": 32},
+        {**GROUPED, "n_shared_experts": 2, "n_routed_experts": 8, "first_k_dense_replace": 3},
+    ),
+    "gpt2": (
+        {},
+        {**SMALL, "n_inner": 100, "tie_word_embeddings": False},
+        {**SMALL, "n_positions": 77},
+    ),
+    "gpt_neox": (
+        {},
+        {**SMALL, "attention_bias": False, "tie_word_embeddings": True},
+        {**SMALL, "intermediate_size": 100, "use_parallel_residual": False},
+    ),
+    "gpt_oss": (
+        {},
+        {**GROUPED, "head_dim": 16, "attention_bias": False, "num_local_experts": 6},
+        {**GROUPED, "layer_types": ["full_attention"] * 4, "tie_word_embeddings": True},
+    ),
+    "gptj": ({}, {**SMALL, "n_inner": 100}, {**SMALL, "tie_word_embeddings": True}),
+    "llama": (
+        {},
+        {**GROUPED, "attention_bias": True, "mlp_bias": True},
+        {**GROUPED, "head_dim": 24, "tie_word_embeddings": True},
+    ),
+    "mistral": (
+        {},
+        {**GROUPED, "head_dim": 24},
+        {**GROUPED, "sliding_window": None, "tie_word_embeddings": True},
+    ),
+    "mixtral": (
+        {},
+        {**GROUPED, "num_local_experts": 5, "num_experts_per_tok": 3},
+        {**GROUPED, "head_dim": 16, "sliding_window": 64, "tie_word_embeddings": True},
+    ),
+    "opt": (
+        {},
+        {**SMALL, "ffn_dim": 100, "enable_bias": False},
+        {**SMALL, "do_layer_norm_before": False, "tie_word_embeddings": False},
+        {**SMALL, "_remove_final_layer_norm": True, "max_position_embeddings": 99},
+    ),
+    "phi": (
+        {},
+        {**GROUPED, "qk_layernorm": True},
+        {**GROUPED, "tie_word_embeddings": True, "hidden_act": "relu"},
+    ),
+    "phi3": (
+        {"pad_token_id": None},
+        {**GROUPED, "pad_token_id": None, "sliding_window": 16, "tie_word_embeddings": True},
+    ),
+    "qwen2": (
+        {},
+        {**GROUPED, "tie_word_embeddings": True},
+        {**GROUPED, "use_sliding_window": True, "max_window_layers": 0},
+        {**GROUPED, "use_sliding_window": True, "max_window_layers": 4},
+    ),
+    "qwen2_moe": (
+        {},
+        {**GROUPED, "qkv_bias": False, "num_experts": 6, "decoder_sparse_step": 2},
+        {**GROUPED, "num_experts": 6, "mlp_only_layers": [0, 1]},
+        {**GROUPED, "num_experts": 6, "mlp_only_layers": [0, 1, 2]},
+        {**GROUPED, "num_experts": 6, "mlp_only_layers": [1], "decoder_sparse_step": 2},
+        {**GROUPED, "num_experts": 6, "decoder_sparse_step": 5},
+        {**GROUPED, "num_experts": 6, "decoder_sparse_step": 3, "tie_word_embeddings": True},
+        {**GROUPED, "shared_expert_intermediate_size": 40, "use_sliding_window": True},
+    ),
+    "qwen3": (
+        {},
+        {**GROUPED, "attention_bias": True, "tie_word_embeddings": True, "head_dim": 16},
+        {**GROUPED, "use_sliding_window": True, "max_window_layers": 0},
+    ),
+    "qwen3_moe": (
+        {},
+        {**GROUPED, "attention_bias": True, "num_experts": 9, "head_dim": 24},
+        {**GROUPED, "num_experts": 9, "mlp_only_layers": [0], "moe_intermediate_size": 40},
+        {**GROUPED, "num_experts": 9, "decoder_sparse_step": 2, "use_sliding_window": True},
+    ),
+    "t5": (
+        {},
+        {"d_model": 64, "num_layers": 3, "num_decoder_layers": 2, "d_kv": 24, "num_heads": 4},
+        {"d_model": 64, "feed_forward_proj": "gated-gelu", "d_ff": 100, "num_heads": 4},
+        {"d_model": 64, "relative_attention_num_buckets": 8, "tie_word_embeddings": False},
+    ),
+    "vit": (
+        {},
+        {"num_labels": 10, "image_size": 96, "patch_size": 8, "qkv_bias": False},
+        {"image_size": [64, 96], "patch_size": [8, 16], "num_channels": 1},
+        {"num_labels": 0, "hidden_size": 48, "intermediate_size": 50},
+    ),
+}
+CASES = [
+    pytest.param(kind, given, id=f"{kind}-{index}")
+    for kind, variants in VARIANTS.items()
+    for index, given in enumerate(variants)
+]
+OF_NO_CONFIG_CLASS = {
+    "head_dim": "read by getattr, or a property",
+    "hidden_act": "Gemma 2 and 3 have hidden_activation",
+    "id2label": "of every config; None",
+    "layer_types": "not of every class",
+    "max_window_layers": "Qwen3-MoE does not read it",
+    "n_positions": "T5 has no limit; old files have it",
+    "num_nextn_predict_layers": "not of DeepSeek-V2",
+    "num_labels": "of every config; two",
+    "remove_final_layer_norm": "spelled with an underscore",
+    "seq_length": "BLOOM has no limit; old files have it",
+    "sliding_window_pattern": "of old Gemma 3 files",
+    "tie_word_embeddings": "T5 takes it aside",
+}
+"""Keys that are read and are no field of the config class, and why."""
+
+
+@pytest.fixture(scope="module")
+def transformers() -> ModuleType:
+    import transformers
+
+    return transformers
+
+
+def config_of(transformers: ModuleType, kind: str, given: Given) -> Any:
+    return transformers.AutoConfig.for_model(kind, **given)
+
+
+def count(transformers: ModuleType, kind: str, config: Any) -> int:
+    """Parameters of the class that the planner says it counts; tied ones once, no buffers."""
+    import torch
+
+    with torch.device("meta"):
+        built = getattr(transformers, FAMILIES[kind].CLASS)(config)
+    return sum(parameter.numel() for parameter in built.parameters())
+
+
+def writings(config: Any) -> dict[str, dict[str, Any]]:
+    """A config in full, as the library saves it, and with the keys only that are not default."""
+    whole = json.loads(config.to_json_string(use_diff=False))
+    defaults = json.loads(type(config)().to_json_string(use_diff=False))
+    changed = {key: value for key, value in whole.items() if value != defaults.get(key)}
+    return {
+        "full": whole,
+        "saved": json.loads(config.to_json_string(use_diff=True)),
+        "least": changed | {"model_type": config.model_type},
+    }
+
+
+@pytest.mark.parametrize(("kind", "given"), CASES)
+def test_count_equals_the_class_built_from_the_same_file(
+    transformers: ModuleType, kind: str, given: Given, tmp_path: Path
+) -> None:
+    config = config_of(transformers, kind, given)
+    expected = count(transformers, kind, config)
+    path = tmp_path / "config.json"
+    for style, keys in writings(config).items():
+        path.write_text(json.dumps(keys), encoding="utf-8")
+        assert count_parameters(load_model(tmp_path)) == expected, style
+
+
+@pytest.mark.parametrize("kind", VARIANTS)
+def test_defaults_are_those_of_the_config_class(transformers: ModuleType, kind: str) -> None:
+    config_class = type(config_of(transformers, kind, {}))
+    theirs = {field.name: field.default for field in fields(config_class)}
+    spelled = {theirs: ours for ours, theirs in FAMILIES[kind].ALIASES.items()}
+    for key, field in FAMILIES[kind].model_fields.items():
+        name = key if key in theirs else spelled.get(key, key)
+        if name not in theirs:
+            assert key in OF_NO_CONFIG_CLASS, key
+        elif field.is_required():
+            assert theirs[name] is None, key
+        elif key not in OF_NO_CONFIG_CLASS or theirs[name] not in (None, MISSING):
+            assert field.default == theirs[name], key
+
+
+@pytest.mark.parametrize("key", OF_NO_CONFIG_CLASS)
+def test_every_exception_is_a_key_that_is_read(key: str) -> None:
+    assert any(key in family.model_fields for family in FAMILIES.values())
+
+
+def test_multimodal_gemma3_is_its_text_part(transformers: ModuleType, tmp_path: Path) -> None:
+    text = dict(VARIANTS["gemma3_text"][1])
+    config = transformers.Gemma3Config(text_config=text)
+    (tmp_path / "config.json").write_text(config.to_json_string(), encoding="utf-8")
+    expected = count(transformers, "gemma3_text", config.text_config)
+    assert count_parameters(load_model(tmp_path)) == expected
+
+
+def test_every_family_is_compared_in_several_configs() -> None:
+    assert set(VARIANTS) | {"gemma3"} == set(FAMILIES)
+    assert all(len(variants) > 1 for variants in VARIANTS.values())
+
+
+REFUSED_SHAPES: Mapping[str, tuple[Given, ...]] = {
+    "gpt2": ({**SMALL, "add_cross_attention": True},),
+    "opt": ({**SMALL, "word_embed_proj_dim": 32}, {"layer_norm_elementwise_affine": False}),
+    "deepseek_v2": ({**GROUPED, "num_experts_per_tok": 2, "mlp_bias": True},),
+    "qwen3_moe": ({**GROUPED, "num_experts": 6, "mlp_only_layers": [2]},),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [(kind, given) for kind, variants in REFUSED_SHAPES.items() for given in variants],
+)
+def test_shapes_that_are_refused_are_other_shapes_to_transformers(
+    transformers: ModuleType, kind: str, given: Given, tmp_path: Path
+) -> None:
+    from planner.errors import InputError
+
+    config = config_of(transformers, kind, given)
+    (tmp_path / "config.json").write_text(config.to_json_string(), encoding="utf-8")
+    with pytest.raises(InputError, match="model"):
+        load_model(tmp_path)
+    (changed,) = {
+        key for key in given if key not in {*GROUPED, "num_experts_per_tok", "num_experts"}
+    }
+    plain = config_of(transformers, kind, {k: v for k, v in given.items() if k != changed})
+    assert count(transformers, kind, config) != count(transformers, kind, plain)
