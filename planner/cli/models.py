@@ -6,7 +6,9 @@ import typer
 
 
 def models(
-    name: Annotated[str, typer.Argument(help="Model to show; all are listed without.")] = "",
+    name: Annotated[
+        str, typer.Argument(help="Model, YAML file or config.json to show; all are listed without.")
+    ] = "",
 ) -> None:
     """List the known models, or show one with its parameter count and sources."""
     from planner.cli.output import console

@@ -14,7 +14,9 @@ class TableOrJson(StrEnum):
     json = "json"
 
 
-Model = Annotated[str, typer.Argument(help="Model name (see `planner models`) or YAML file.")]
+Model = Annotated[
+    str, typer.Argument(help="Model name (see `planner models`), YAML file or config.json.")
+]
 Cluster = Annotated[
     str, typer.Argument(help="NODESxNODE such as 16xdgx-h100, GPUSxACCELERATOR, or a YAML file.")
 ]

@@ -1,5 +1,9 @@
-"""Example files: everything under positive/ loads; under negative/ fails as its first line says."""
+"""Example files: everything under positive/ loads; under negative/ fails as it says itself.
 
+YAML says so in comments at its head, JSON under the key ``_expects``.
+"""
+
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,14 +21,24 @@ LOADERS: dict[str, Callable[[Path], object]] = {
     "plans": load_plan,
 }
 EXPECTS = "# expects: "
+SUFFIXES = (".yaml", ".json")
 
 
 def files(kind: str) -> list[Path]:
-    return sorted((FOLDER / kind).glob("*/*.yaml"))
+    return sorted(path for path in (FOLDER / kind).glob("*/*") if path.suffix in SUFFIXES)
 
 
 def name(path: Path) -> str:
-    return f"{path.parent.name}/{path.stem}"
+    return f"{path.parent.name}/{path.name}"
+
+
+def expected_messages(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        messages: list[str] = json.loads(text)["_expects"]
+        return messages
+    lines = text.splitlines()
+    return [line.removeprefix(EXPECTS) for line in lines if line.startswith(EXPECTS)]
 
 
 @pytest.mark.parametrize("path", files("positive"), ids=name)
@@ -34,11 +48,7 @@ def test_positive_example_loads(path: Path) -> None:
 
 @pytest.mark.parametrize("path", files("negative"), ids=name)
 def test_negative_example_fails_with_the_messages_it_names(path: Path) -> None:
-    expected = [
-        line.removeprefix(EXPECTS)
-        for line in path.read_text().splitlines()
-        if line.startswith(EXPECTS)
-    ]
+    expected = expected_messages(path)
     assert expected, "a negative example names what it expects"
     with pytest.raises(InputError) as error:
         LOADERS[path.parent.name](path)

@@ -83,7 +83,7 @@ class GptOss(Mixtral):
 
     def raw(self) -> Raw:
         """Routers and experts have biases, every query head a sink."""
-        raw = with_attention_biases(super().raw(), biased=self.attention_bias)
+        raw = with_attention_biases(super().raw(), biased=self.attention_bias, mlp=True)
         sinks = extra("attention sinks", self.num_attention_heads, "one logit per query head")
         return raw | {
             "moe": raw["moe"] | {"router_bias": True, "expert_bias": True},

@@ -1,0 +1,98 @@
+"""Whatever a ``config.json`` holds: a model, or an InputError that names the file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from planner.catalog.hf.reader import FAMILIES
+from planner.catalog.models import load_model
+from planner.errors import InputError, Problem
+from planner.layers.parameters import count_parameters
+from planner.spec.model import ModelSpec
+
+QUIET = [HealthCheck.function_scoped_fixture]
+WORDS = ["llama", "gelu", "full_attention", "sliding_attention", "gated-gelu", "", "\ud800", "é"]
+NUMBERS = st.one_of(
+    st.integers(-3, 70),
+    st.sampled_from([96, 128, 4096, 10**9, 10**9 + 1, 2**63, 10**400]),
+)
+SCALARS = st.one_of(
+    st.none(), st.booleans(), NUMBERS, st.floats(), st.sampled_from(WORDS), st.text(max_size=3)
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def keys_of(kind: str) -> list[str]:
+    family = FAMILIES[kind]
+    return sorted({*family.model_fields, *family.ALIASES, *family.ONLY, "pruned_heads", "auto_map"})
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> dict[str, Any]:
+    kind = draw(st.sampled_from(sorted(FAMILIES)))
+    one_value = st.one_of(st.integers(1, 64), VALUES)
+    keys = draw(st.dictionaries(st.sampled_from(keys_of(kind)), one_value, max_size=6))
+    if kind == "gemma3":
+        keys = {"text_config": draw(st.one_of(st.just(keys), VALUES))}
+    return keys | {"model_type": draw(st.one_of(st.just(kind), st.just(kind), VALUES))}
+
+
+def read(path: Path) -> ModelSpec | tuple[Problem, ...]:
+    """The model, or the problems that a user would see."""
+    try:
+        return load_model(path)
+    except InputError as error:
+        return error.problems
+
+
+def accepts_or_explains(path: Path) -> None:
+    found = read(path)
+    if isinstance(found, ModelSpec):
+        assert count_parameters(found) > 0
+        return
+    assert found
+    assert {problem.where for problem in found} == {str(path)}
+    assert all(str(problem).encode("utf-8") for problem in found)
+
+
+@given(config=configs())
+@settings(max_examples=1500, deadline=None, suppress_health_check=QUIET)
+def test_any_value_in_any_key_is_a_model_or_a_clear_error(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    accepts_or_explains(path)
+
+
+@given(config=configs(), cut=st.floats(0, 1), noise=st.binary(max_size=4))
+@settings(max_examples=500, deadline=None, suppress_health_check=QUIET)
+def test_cut_and_damaged_files_are_models_or_clear_errors(
+    config: dict[str, Any], cut: float, noise: bytes, tmp_path: Path
+) -> None:
+    whole = json.dumps(config).encode()
+    at = int(cut * len(whole))
+    path = tmp_path / "config.json"
+    path.write_bytes(whole[:at] + noise + whole[at + len(noise) :])
+    accepts_or_explains(path)
+    path.write_bytes(whole[:at])
+    accepts_or_explains(path)
+
+
+@given(data=st.binary(max_size=40))
+@settings(max_examples=300, deadline=None, suppress_health_check=QUIET)
+def test_any_bytes_are_clear_errors(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(data)
+    with pytest.raises(InputError):
+        load_model(path)

@@ -1,0 +1,237 @@
+"""Hugging Face configs: published ones equal the catalog, bad ones say what is wrong."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.catalog.hf.reader import FAMILIES, read_config
+from planner.catalog.models import is_model_file, list_models, load_model, load_model_details
+from planner.errors import InputError
+from planner.spec.model import ModelSpec
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "positive" / "models"
+PUBLISHED = sorted(EXAMPLES.glob("*.json"))
+LLAMA = {"model_type": "llama"}
+
+
+def written(folder: Path, **keys: Any) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps(keys), encoding="utf-8")
+    return path
+
+
+def problems_of(path: Path) -> dict[str, str]:
+    with pytest.raises(InputError) as caught:
+        load_model(path)
+    assert {problem.where for problem in caught.value.problems} == {str(path)}
+    return {problem.key: problem.message for problem in caught.value.problems}
+
+
+def comparable(model: ModelSpec) -> ModelSpec:
+    """Without names, the words for activations, and what the catalog counts or leaves unsaid."""
+    moe = replace(model.moe, router_bias=False) if model.moe else None
+    return replace(model, name="", family="", activation="", moe=moe, embedding_norm=False)
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+def test_published_config_is_the_model_of_the_catalog(path: Path) -> None:
+    assert comparable(load_model(path)) == comparable(load_model(path.stem))
+
+
+def test_published_configs_cover_the_families() -> None:
+    kinds = {json.loads(path.read_text())["model_type"] for path in PUBLISHED}
+    assert set(FAMILIES) - kinds == {"qwen2_moe"}
+
+
+def test_folder_and_file_give_one_model_named_after_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "my-llama"
+    folder.mkdir()
+    path = written(folder, **LLAMA)
+    assert load_model(folder) == load_model(path) == load_model(str(folder))
+    assert load_model(folder).name == "my-llama"
+    other = path.rename(folder / "other.json")
+    assert load_model(other).name == "other"
+
+
+def test_name_of_the_catalog_comes_before_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "gpt2-small"):
+        (tmp_path / name).mkdir()
+        written(tmp_path / name, **LLAMA)
+    assert "gpt2-small" in list_models()
+    assert not is_model_file("gpt2-small")
+    assert load_model("gpt2-small").family == "gpt2"
+    assert load_model("mine").family == load_model("./gpt2-small").family == "llama"
+
+
+@pytest.mark.parametrize("kind", sorted(set(FAMILIES) - {"deepseek_v2"}))
+def test_model_type_alone_takes_every_default(tmp_path: Path, kind: str) -> None:
+    assert load_model(written(tmp_path, model_type=kind)).family == kind
+
+
+def test_unknown_type_says_what_is_known_and_what_to_do(tmp_path: Path) -> None:
+    message = problems_of(written(tmp_path, model_type="qwen2_mo"))["model_type"]
+    assert "given 'qwen2_mo'; did you mean qwen2_moe" in message
+    assert all(kind in message for kind in FAMILIES)
+    assert "YAML with at least num_layers, hidden_size" in message
+
+
+def test_missing_or_malformed_type_is_asked_for(tmp_path: Path) -> None:
+    assert "is missing" in problems_of(written(tmp_path, vocab_size=7))["model_type"]
+    assert "must be a word" in problems_of(written(tmp_path, model_type=["llama"]))["model_type"]
+
+
+def test_unknown_type_around_a_known_text_part_points_at_it(tmp_path: Path) -> None:
+    path = written(tmp_path, model_type="llava", text_config=LLAMA)
+    assert "its text_config is llama" in problems_of(path)["model_type"]
+
+
+@pytest.mark.parametrize("value", [True, "32", 32.0, -1, 0, 10**30, [], {}, None, float("nan")])
+def test_impossible_sizes_are_named(tmp_path: Path, value: Any) -> None:
+    problems = problems_of(written(tmp_path, **LLAMA, hidden_size=value))
+    assert list(problems) == ["hidden_size"]
+    assert "given" in problems["hidden_size"]
+
+
+def test_problems_of_all_kinds_come_at_once(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        model_type="opt",
+        vocab_size="many",
+        hidden_size=1000,
+        num_attention_heads=16,
+        layer_norm_elementwise_affine=False,
+        pruned_heads={"0": [1]},
+    )
+    problems = problems_of(path)
+    assert set(problems) == {
+        "vocab_size",
+        "num_attention_heads",
+        "layer_norm_elementwise_affine",
+        "pruned_heads",
+    }
+    assert problems["num_attention_heads"].endswith("allowed a divisor of hidden_size")
+
+
+def test_rule_speaks_of_the_keys_of_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, model_type="gpt2", num_attention_heads=7)
+    assert "does not divide n_embd = 768" in problems_of(path)["num_attention_heads"]
+    path = written(tmp_path, model_type="deepseek_v3", n_routed_experts=4)
+    message = problems_of(path)["num_experts_per_tok"]
+    assert "is more than n_routed_experts = 4; given 8" in message
+    assert message.endswith("left out, taken as deepseek_v3 has it")
+
+
+def test_two_spellings_must_agree(tmp_path: Path) -> None:
+    path = written(tmp_path, model_type="gpt2", hidden_size=768, n_embd=768)
+    assert load_model(path).hidden_size == 768
+    path = written(tmp_path, model_type="gpt2", hidden_size=768, n_embd=1024)
+    assert "is n_embd in other words" in problems_of(path)["hidden_size"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "window", "step"),
+    [
+        ({"model_type": "mistral"}, 4096, 0),
+        ({"model_type": "mistral", "sliding_window": None}, 0, 0),
+        ({"model_type": "gpt_oss"}, 128, 2),
+        ({"model_type": "gemma3_text", "sliding_window_pattern": 4}, 4096, 4),
+        ({"model_type": "qwen2"}, 0, 0),
+        ({"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 0}, 4096, 0),
+        ({"model_type": "qwen3_moe", "use_sliding_window": True}, 4096, 0),
+        ({"model_type": "qwen2_moe", "use_sliding_window": True}, 4096, 2),
+    ],
+)
+def test_windows_are_understood(
+    tmp_path: Path, keys: dict[str, Any], window: int, step: int
+) -> None:
+    model = load_model(written(tmp_path, **keys))
+    assert (model.sliding_window, model.full_attention_step) == (window, step)
+
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+@pytest.mark.parametrize(
+    ("keys", "key", "said"),
+    [
+        ({"model_type": "qwen3", "layer_types": [FULL]}, "layer_types", "one entry per layer"),
+        (
+            {"model_type": "qwen2", "use_sliding_window": True},
+            "max_window_layers",
+            "given 28 full_attention, 4 sliding_attention",
+        ),
+        (
+            {"model_type": "gemma2", "num_hidden_layers": 2, "layer_types": [FULL, SLIDING]},
+            "layer_types",
+            "a pattern that is not modelled",
+        ),
+        (
+            {"model_type": "qwen3", "num_hidden_layers": 1, "layer_types": [SLIDING]},
+            "layer_types",
+            "without a window",
+        ),
+        (
+            {"model_type": "llama", "num_hidden_layers": 1, "layer_types": [SLIDING]},
+            "layer_types",
+            "LlamaForCausalLM does not read it",
+        ),
+        ({"model_type": "qwen3_moe", "mlp_only_layers": [5]}, "mlp_only_layers", "given [5]"),
+        (
+            {"model_type": "bert", "position_embedding_type": "relative_key"},
+            "position_embedding_type",
+            "given 'relative_key', allowed absolute",
+        ),
+        ({"model_type": "vit", "patch_size": 500}, "patch_size", "larger than the image"),
+        ({"model_type": "t5", "is_encoder_decoder": False}, "is_encoder_decoder", "allowed True"),
+    ],
+)
+def test_layers_that_are_not_modelled_are_refused_by_name(
+    tmp_path: Path, keys: dict[str, Any], key: str, said: str
+) -> None:
+    assert said in problems_of(written(tmp_path, **keys))[key]
+
+
+def test_keys_that_change_no_layer_are_ignored(tmp_path: Path) -> None:
+    plain = load_model(written(tmp_path, **LLAMA))
+    path = written(tmp_path, **LLAMA, bos_token_id=1, dropout=float("inf"), dtype="bfloat16", x={})
+    assert load_model(path) == plain
+
+
+def test_keys_of_other_families_are_noted(tmp_path: Path) -> None:
+    notes = read_config(written(tmp_path, **LLAMA, num_local_experts=8, qk_layernorm=True)).notes
+    assert notes == ("LlamaForCausalLM does not read num_local_experts, qk_layernorm",)
+
+
+def test_code_of_its_own_is_noted_not_read(tmp_path: Path) -> None:
+    path = written(tmp_path, **LLAMA, auto_map={"AutoModel": "modeling_x.X"})
+    assert "code of its own is not read" in read_config(path).notes[0]
+
+
+def test_only_the_text_part_of_gemma3_is_read_and_said(tmp_path: Path) -> None:
+    text = {"num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 4}
+    path = written(tmp_path, model_type="gemma3", text_config=text, vision_config={"a": 1})
+    assert load_model(path).num_layers == 3
+    assert read_config(path).notes[0] == "text_config.* only: the text part of gemma3"
+    assert load_model(written(tmp_path, model_type="gemma3")).num_layers == 26
+    problems = problems_of(written(tmp_path, model_type="gemma3", text_config=[1]))
+    assert list(problems) == ["text_config"]
+    nested = written(tmp_path, model_type="gemma3", text_config={"hidden_size": "x"})
+    assert list(problems_of(nested)) == ["text_config.hidden_size"]
+
+
+def test_separate_head_of_t5_is_noted(tmp_path: Path) -> None:
+    path = written(tmp_path, model_type="t5", tie_word_embeddings=False)
+    assert "32128 x 512 parameters more" in read_config(path).notes[0]
+
+
+def test_details_say_which_class_is_counted(tmp_path: Path) -> None:
+    details = load_model_details(written(tmp_path, model_type="deepseek_v3"))
+    assert details.file.provenance is not None
+    assert details.file.provenance.note.startswith("as transformers' DeepseekV3ForCausalLM")
+    assert "multi-token-prediction layers left out: 1" in details.notes
