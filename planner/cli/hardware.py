@@ -1,20 +1,161 @@
-"""``planner hardware``: the catalog of accelerators, nodes and fabrics."""
+"""``planner hardware``: the catalog of accelerators, nodes and fabrics, and machines as found."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from planner.cli import options
+
+if TYPE_CHECKING:
+    from planner.catalog.detect.merge import Choice, Machine
+    from planner.catalog.detect.recognise import Source
+
 
 def hardware(
-    name: Annotated[
-        str, typer.Argument(help="Entry, 4xNODE or cluster file; all entries without.")
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]", help="Entry, 4xNODE or cluster file; all entries without."
+        ),
+    ] = None,
+    detect: Annotated[
+        bool,
+        typer.Option("--detect", help="Ask nvidia-smi and sinfo of this machine for a cluster."),
+    ] = False,
+    from_files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="FILE...",
+            help="Make a cluster file of what nvidia-smi (--query-gpu, topo -m), sinfo or NCCL "
+            "(topology XML) wrote about one node.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the detected cluster to this YAML file.")
+    ] = None,
+    force: options.Force = False,
+    accelerator: Annotated[
+        str, typer.Option(help="Catalog name of the detected GPUs, or which of several kinds.")
     ] = "",
+    partition: Annotated[str, typer.Option(help="Slurm partition to take nodes of.")] = "",
 ) -> None:
-    """List the known hardware, or show one entry with the source of every figure."""
+    """List the known hardware, show one entry with its sources, or detect a cluster."""
+    if detect or from_files:
+        from planner.catalog.detect.merge import Choice
+
+        choice = Choice(accelerator=accelerator, partition=partition)
+        files = [*(from_files or []), *(names or [])] if from_files else []
+        _check_usage(names if not from_files else None, out, force=force)
+        machine = _merged([Path(file) for file in files], choice, detect=detect)
+        _write(machine, out, _command(files, choice, detect=detect))
+        return
+    _refuse_alone(out=out, accelerator=accelerator, partition=partition)
+    _show(names or [])
+
+
+def _show(names: list[str]) -> None:
     from planner.cli.output import console
+    from planner.errors import InputError
     from planner.report.catalog import print_hardware, print_hardware_list
 
-    if name:
-        print_hardware(name, console())
+    if len(names) > 1:
+        message = f"takes one name; given {', '.join(names)}"
+        raise InputError.single("command line", "NAME", message)
+    if names and names[0]:
+        print_hardware(names[0], console())
     else:
         print_hardware_list(console())
+
+
+def _refuse_alone(**given: object) -> None:
+    """Options that mean something only with --detect or --from."""
+    from planner.errors import InputError, Problem
+
+    problems = [
+        Problem(where="command line", key=f"--{name}", message="needs --detect or --from FILE")
+        for name, value in given.items()
+        if value
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _check_usage(names: list[str] | None, out: Path | None, *, force: bool) -> None:
+    """Refuse what cannot work before any tool is run."""
+    from planner.errors import InputError
+    from planner.report.files import check_writable
+
+    if names:
+        message = f"--detect takes no name; given {', '.join(names)}"
+        raise InputError.single("command line", "NAME", message)
+    if out is None:
+        return
+    if out.suffix not in (".yaml", ".yml"):
+        message = f"must end in .yaml, or it is not taken for a file; given {str(out)!r}"
+        raise InputError.single("command line", "--out", message)
+    check_writable(out, force=force, option="--out")
+    if _node_path(out).exists():
+        check_writable(_node_path(out), force=force, option="--out")
+
+
+def _node_path(out: Path) -> Path:
+    return out.with_name(f"{out.stem}-node.yaml")
+
+
+def _merged(files: list[Path], choice: "Choice", *, detect: bool) -> "Machine":
+    """All sources read, their problems raised together, and one machine made of them."""
+    from planner.catalog.detect.host import detect as ask_host
+    from planner.catalog.detect.merge import merge
+    from planner.catalog.detect.recognise import read_source
+    from planner.errors import InputError, Problem
+
+    sources: list[Source] = []
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            sources.append(read_source(file))
+        except InputError as error:
+            problems += error.problems
+    if detect:
+        try:
+            sources += ask_host()
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return merge(sources, choice)
+
+
+def _write(machine: "Machine", out: Path | None, command: str) -> None:
+    """Write the files and show what was seen; without a file, the cluster file itself."""
+    from planner.catalog.detect.write import cluster_text, node_text
+    from planner.cli.output import console
+    from planner.report.detected import print_detected
+    from planner.report.files import write_atomically
+
+    node = node_text(machine)
+    path = _node_path(out or Path("cluster.yaml"))
+    text = cluster_text(machine, path.name if node else None, command)
+    if out is None:
+        typer.echo(text, nl=False)
+        if node:
+            typer.echo(f"node file {path.name} is needed too: --out FILE writes both", err=True)
+        return
+    if node:
+        write_atomically(path, node, option="--out")
+    write_atomically(out, text, option="--out")
+    print_detected(machine, console())
+    typer.echo(f"wrote {out}" + (f" and {path}" if node else ""), err=True)
+
+
+def _command(files: list[str], choice: "Choice", *, detect: bool) -> str:
+    """The command as it can be repeated."""
+    import shlex
+
+    words = ["planner", "hardware", *(["--detect"] if detect else [])]
+    words += ["--from", *files] if files else []
+    words += ["--accelerator", choice.accelerator] if choice.accelerator else []
+    words += ["--partition", choice.partition] if choice.partition else []
+    return shlex.join(words)

@@ -1,0 +1,84 @@
+"""What one tool's output tells about one node, in the tool's units."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.errors import InputError, Problem
+
+MAX_GPUS = 1024
+"""More per node are refused; the catalog's limit."""
+MAX_NODES = 10**6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links:
+    """NVLinks of a node's GPUs.
+
+    ``pairs[i][j]``: links between two GPUs, or the width of their path through a switch.
+    """
+
+    pairs: tuple[tuple[int, ...], ...]
+    to_switch: int | None = None
+    """Links of one GPU to switches; None: the tool does not tell switches from direct links."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slot:
+    """The PCIe slot of a GPU, at its best."""
+
+    generation: int
+    lanes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nics:
+    """Network ports of one rate; ``kind`` is infiniband, ethernet, efa, slingshot or empty."""
+
+    count: int
+    gbit_per_s: float
+    kind: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What one source tells about a node; None and empty: not told."""
+
+    where: str
+    gpu: str = ""
+    """As the tool spells it, or a PCI id such as 10de:2330."""
+    num_gpus: int | None = None
+    memory_mib: float | None = None
+    links: Links | None = None
+    slot: Slot | None = None
+    nics: Nics | None = None
+    host_memory_mib: float | None = None
+    num_nodes: int | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The source without its folder."""
+        return Path(self.where).name or self.where
+
+
+class Problems:
+    """Problems of one source, raised together."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.found: list[Problem] = []
+
+    def add(self, key: str, message: str) -> None:
+        """Remember one problem."""
+        self.found.append(Problem(where=self.where, key=key, message=message))
+
+    def stop(self) -> None:
+        """Raise InputError if there is any problem."""
+        if self.found:
+            raise InputError(dict.fromkeys(self.found))
+
+
+def shown(text: str) -> str:
+    """Return a text of a file for a message: quoted, short."""
+    quoted = repr(text)
+    return quoted if len(quoted) <= 60 else f"{quoted[:57]}..."

@@ -1,0 +1,70 @@
+"""Files to observations: which tool wrote a file is told by its content."""
+
+import re
+from pathlib import Path
+
+from planner.catalog.detect import nccl_xml, sinfo, smi, topo
+from planner.catalog.detect.observation import Observation
+from planner.errors import InputError
+
+MAX_BYTES = 16 * 2**20
+_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_FAILED = ("NVIDIA-SMI has failed", "No devices were found", "Failed to initialize NVML")
+COMMANDS = (
+    f"`{smi.COMMAND}`",
+    f"`{topo.COMMAND}`",
+    f"`{sinfo.COMMAND}`",
+    nccl_xml.COMMAND,
+)
+
+Source = Observation | sinfo.SlurmNodes
+
+
+def read_source(path: Path) -> Source:
+    """Return what a file tells; raises InputError for a file that no known tool wrote."""
+    where = str(path)
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise InputError.single(where, "file", "no such file") from None
+    except OSError as error:
+        raise InputError.single(where, "file", f"cannot be read: {error.strerror}") from None
+    if len(data) > MAX_BYTES:
+        raise InputError.single(where, "file", f"is larger than {MAX_BYTES >> 20} MiB; refused")
+    return parse(clean(data, where), where)
+
+
+def clean(data: bytes, where: str) -> str:
+    """Return the text without byte order mark, colours and foreign line ends."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"is not UTF-8 text: {error.reason} at byte {error.start:,}"
+        raise InputError.single(where, "file", message) from None
+    text = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    odd = next((char for char in text if not char.isprintable() and char not in "\n\t"), "")
+    if odd:
+        raise InputError.single(where, "file", f"has the control character {odd!r}; is it text?")
+    return text
+
+
+def parse(text: str, where: str) -> Source:
+    """Return what a text tells, by the format it is in."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise InputError.single(where, "file", f"is empty; known are {', '.join(COMMANDS)}")
+    for line in lines[:3]:
+        if line.startswith(_FAILED):
+            raise InputError.single(where, "line 1", f"nvidia-smi found no GPU: {line.strip()!r}")
+    first = lines[0].lstrip()
+    if first.startswith("<"):
+        return nccl_xml.parse_nccl_xml(text.strip(), where)
+    if any(topo.is_topo_header(line) for line in lines):
+        return topo.parse_topo(text, where)
+    if "|" in first and ("NODELIST" in first or "GRES" in first):
+        return sinfo.parse_sinfo(text, where)
+    if "name" in [cell.strip() for cell in first.split(",")]:
+        return smi.parse_smi(text, where)
+    message = f"written by no known tool; known are {', '.join(COMMANDS)} (keep the headers)"
+    raise InputError.single(where, "line 1", message)
