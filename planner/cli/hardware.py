@@ -49,7 +49,7 @@ def hardware(
         files = [*(from_files or []), *(names or [])] if from_files else []
         _check_usage(names if not from_files else None, out, force=force)
         machine = _merged([Path(file) for file in files], choice, detect=detect)
-        _write(machine, out, _command(files, choice, detect=detect))
+        _write(machine, out, _command(files, choice, detect=detect), force=force)
         return
     _refuse_alone(out=out, accelerator=accelerator, partition=partition)
     _show(names or [])
@@ -92,12 +92,10 @@ def _check_usage(names: list[str] | None, out: Path | None, *, force: bool) -> N
         raise InputError.single("command line", "NAME", message)
     if out is None:
         return
-    if out.suffix not in (".yaml", ".yml"):
-        message = f"must end in .yaml, or it is not taken for a file; given {str(out)!r}"
+    if out.suffix not in (".yaml", ".yml") or not out.name.isprintable():
+        message = f"must be a name that ends in .yaml; given {str(out)!r}"
         raise InputError.single("command line", "--out", message)
     check_writable(out, force=force, option="--out")
-    if _node_path(out).exists():
-        check_writable(_node_path(out), force=force, option="--out")
 
 
 def _node_path(out: Path) -> Path:
@@ -128,12 +126,12 @@ def _merged(files: list[Path], choice: "Choice", *, detect: bool) -> "Machine":
     return merge(sources, choice)
 
 
-def _write(machine: "Machine", out: Path | None, command: str) -> None:
+def _write(machine: "Machine", out: Path | None, command: str, *, force: bool) -> None:
     """Write the files and show what was seen; without a file, the cluster file itself."""
     from planner.catalog.detect.write import cluster_text, node_text
     from planner.cli.output import console
     from planner.report.detected import print_detected
-    from planner.report.files import write_atomically
+    from planner.report.files import check_writable, write_atomically
 
     node = node_text(machine)
     path = _node_path(out or Path("cluster.yaml"))
@@ -144,6 +142,7 @@ def _write(machine: "Machine", out: Path | None, command: str) -> None:
             typer.echo(f"node file {path.name} is needed too: --out FILE writes both", err=True)
         return
     if node:
+        check_writable(path, force=force, option="--out")
         write_atomically(path, node, option="--out")
     write_atomically(out, text, option="--out")
     print_detected(machine, console())

@@ -23,6 +23,7 @@ from planner.catalog.detect.observation import (
 
 COMMAND = "NCCL_TOPO_DUMP_FILE=nccl.xml with any NCCL job on one node"
 _DISPLAY = "0x03"
+_ACCELERATOR = "0x0302"
 _INFINIBAND = "0x0207"
 _ETHERNET = "0x0200"
 _AMAZON = "0x1d0f"
@@ -31,6 +32,7 @@ _GIGATRANSFERS = re.compile(r"(\d{1,3}(?:\.\d)?) ?GT/s.*", re.ASCII)
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 _MOST_LINKS = 72
 _MAX_DEPTH = 100
+_MAX_ELEMENTS = 50_000
 _MAX_MBIT_PER_S = 10_000_000
 
 Element = ElementTree.Element
@@ -44,7 +46,8 @@ def parse_nccl_xml(text: str, where: str) -> Observation:
     hosts = {element.get("host_hash") for element, _ in found if element.tag == "cpu"} - {None}
     if len(hosts) > 1:
         problems.add("cpu.host_hash", f"{len(hosts)} hosts in one file; dump a job on one node")
-    gpus = [(element, pci) for element, pci in found if _is_gpu(element)]
+    gpus = [(element, pci) for element, pci in found if element.tag == "gpu"]
+    gpus = gpus or [(element, pci) for element, pci in found if _is_bare_gpu(element)]
     if not gpus:
         problems.add("gpu", f"no GPU in the file; make one by {COMMAND}")
     if len(gpus) > MAX_GPUS:
@@ -75,14 +78,17 @@ def _root(text: str, problems: Problems) -> Element:
         problems.add("file", "declares a document type, which NCCL's files do not; refused")
         problems.stop()
     root: Element | None = None
-    depth = 0
+    depth = count = 0
     try:
         for event, element in ElementTree.iterparse(StringIO(text), ("start", "end")):
             root = element if root is None else root
             depth += 1 if event == "start" else -1
+            count += 1
             if depth > _MAX_DEPTH:
                 problems.add("file", f"nested deeper than {_MAX_DEPTH} elements; refused")
-                problems.stop()
+            if count > 2 * _MAX_ELEMENTS:
+                problems.add("file", f"more than {_MAX_ELEMENTS:,} elements; refused")
+            problems.stop()
     except ElementTree.ParseError as error:
         line = error.position[0]
         message = f"not XML ({error.msg.split(':')[0]}); is the file cut off?"
@@ -101,10 +107,9 @@ def _walk(root: Element, pci: Element | None = None) -> Iterator[tuple[Element, 
         yield from _walk(child, around)
 
 
-def _is_gpu(element: Element) -> bool:
-    """A ``gpu``, or in a file made for a virtual machine the bare slot of one."""
-    bare = element.tag == "pci" and element.get("class", "").startswith(_DISPLAY)
-    return element.tag == "gpu" or (bare and element.find("gpu") is None)
+def _is_bare_gpu(element: Element) -> bool:
+    """The slot of a GPU, which is all that a file made for a virtual machine lists."""
+    return element.tag == "pci" and element.get("class", "").startswith(_ACCELERATOR)
 
 
 def _pci_id(pci: Element) -> str:

@@ -8,6 +8,8 @@ from planner.errors import InputError, Problem
 MAX_GPUS = 1024
 """More per node are refused; the catalog's limit."""
 MAX_NODES = 10**6
+MAX_PROBLEMS = 20
+"""Of one source; a file of another format can have one in every line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +59,8 @@ class Observation:
 
     @property
     def name(self) -> str:
-        """The source without its folder."""
-        return Path(self.where).name or self.where
+        """The source without its folder, fit for one line."""
+        return printable(Path(self.where).name or self.where)
 
 
 class Problems:
@@ -73,9 +75,18 @@ class Problems:
         self.found.append(Problem(where=self.where, key=key, message=message))
 
     def stop(self) -> None:
-        """Raise InputError if there is any problem."""
-        if self.found:
-            raise InputError(dict.fromkeys(self.found))
+        """Raise InputError if there is any problem; of very many the first ones, and how many."""
+        found = list(dict.fromkeys(self.found))
+        if len(found) > MAX_PROBLEMS:
+            more = f"{len(found) - MAX_PROBLEMS:,} more problems of this kind and others"
+            found[MAX_PROBLEMS:] = [Problem(where=self.where, key="file", message=more)]
+        if found:
+            raise InputError(found)
+
+
+def printable(text: str) -> str:
+    """Return a text with a question mark for every character that is none to print."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def shown(text: str) -> str:

@@ -49,7 +49,11 @@ def parse_smi(text: str, where: str) -> Observation:
 
 
 def _rows(text: str, problems: Problems) -> list[dict[str, str | float]]:
-    lines = list(csv.reader(text.strip().splitlines(), skipinitialspace=True))
+    try:
+        lines = list(csv.reader(text.strip().splitlines(), skipinitialspace=True))
+    except csv.Error as error:
+        problems.add("file", f"is no table: {error}")
+        return []
     header = [cell.split("[")[0].strip() for cell in lines[0]] if lines else []
     if "name" not in header:
         given = ", ".join(header) or "nothing"

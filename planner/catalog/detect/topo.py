@@ -32,13 +32,17 @@ def parse_topo(text: str, where: str) -> Observation:
     columns = lines[start or 0].split()
     gpus = [name for name in columns if _GPU.fullmatch(name)]
     nics = [name for name in columns if _NIC.fullmatch(name)]
+    if len(set(gpus)) < len(gpus):
+        problems.add("line 1", "names a GPU twice")
+        problems.stop()
     if len(gpus) > MAX_GPUS:
         problems.add("file", f"has {len(gpus):,} GPUs, at most {MAX_GPUS:,} are a node")
         problems.stop()
     rows: dict[str, list[int]] = {}
+    known = set(gpus)
     for number, line in enumerate(lines[(start or 0) + 1 :], start=(start or 0) + 2):
         name, *cells = line.split() or [""]
-        if name in gpus and name not in rows:
+        if name in known and name not in rows:
             rows[name] = _counts(cells[: len(gpus)], len(gpus), f"line {number}: {name}", problems)
     missing = [name for name in gpus if name not in rows]
     if missing:

@@ -1,8 +1,11 @@
 """A detected machine as files that a user can edit: a cluster, and a node where it is new."""
 
+import json
+
 import yaml
 
 from planner.catalog.detect.merge import Machine
+from planner.catalog.detect.observation import printable
 
 
 def cluster_text(machine: Machine, node_file: str | None, command: str) -> str:
@@ -10,19 +13,20 @@ def cluster_text(machine: Machine, node_file: str | None, command: str) -> str:
 
     ``node_file`` is the name beside it of the node file, None for a node of the catalog.
     """
-    lines = [f"# Written by `{_line(command)}`; edit what is wrong.", "# Seen:"]
-    lines += [f"#   {_line(f'{s.what}: {s.value} ({s.where})')}" for s in machine.seen]
+    lines = [f"# Written by `{printable(command)}`; edit what is wrong.", "# Seen:"]
+    lines += [f"#   {printable(f'{s.what}: {s.value} ({s.where})')}" for s in machine.seen]
     lines += ["# From the catalog, told by nothing:"]
-    lines += [f"#   {_line(text)}" for text in machine.kept]
-    lines += [f"# Note: {_line(note)}" for note in machine.notes]
-    lines += [f"node: {node_file or machine.node}", f"count: {machine.num_nodes}"]
+    lines += [f"#   {printable(text)}" for text in machine.kept]
+    lines += [f"# Note: {printable(note)}" for note in machine.notes]
+    node = json.dumps(node_file) if node_file else machine.node
+    lines += [f"node: {node}", f"count: {machine.num_nodes}"]
     if machine.fabric:
         lines.append(f"fabric: {machine.fabric}  # by kind and rate of the ports")
     if machine.overrides:
         lines.append("overrides:")
     for override in machine.overrides:
         known = "none" if override.catalog is None else f"{override.catalog:g}"
-        comment = _line(f"{override.where}; catalog: {known}")
+        comment = printable(f"{override.where}; catalog: {known}")
         lines.append(f"  {override.key}: {override.value:.6g}  # {comment}")
     return "\n".join(lines) + "\n"
 
@@ -39,8 +43,3 @@ def node_text(machine: Machine) -> str | None:
         allow_unicode=True,
     )
     return text
-
-
-def _line(text: str) -> str:
-    """Text that stays inside one comment."""
-    return "".join(char if char.isprintable() else "?" for char in text)

@@ -1,0 +1,127 @@
+"""``planner hardware --from`` and ``--detect`` from files to plans."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SAMPLES = Path(__file__).parents[2] / "examples" / "hardware" / "positive"
+
+
+def sample(*names: str) -> list[str]:
+    return [str(SAMPLES / name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("names", "gpus"),
+    [
+        (("dgx-h100.smi.csv", "dgx-h100.topo.txt", "slurm.sinfo.txt"), "128 x h100-sxm"),
+        (("a100-40.smi.csv", "a100-40.topo.txt"), "8 x a100-sxm-40"),
+        (("v100-mesh.smi.csv", "v100-mesh.topo.txt"), "4 x v100-sxm2-32"),
+        (("l40s.smi.csv", "l40s.topo.txt"), "4 x l40s"),
+        (("a100-peers.nccl.xml",), "4 x a100-sxm-40"),
+        (("a100-pcie-pairs.smi.csv", "a100-pcie-pairs.topo.txt"), "4 x a100-pcie-80"),
+    ],
+)
+def test_the_file_written_can_be_planned_on_at_once(
+    planner: Any, tmp_path: Path, names: tuple[str, ...], gpus: str
+) -> None:
+    out = tmp_path / "found.yaml"
+    run = planner("hardware", "--from", *sample(*names), "--out", str(out))
+    assert (run.code, run.err) == (0, run.err)
+    assert gpus in run.out
+    assert f"wrote {out}" in run.err
+    plan = planner("plan", "gpt2-xl", str(out), "--top", "1", "--precision", "fp16")
+    assert plan.code == 0, plan.err
+    assert gpus in " ".join(plan.out.split())
+
+
+def test_without_out_the_cluster_file_is_printed(planner: Any, tmp_path: Path) -> None:
+    run = planner("hardware", "--from", *sample("l40s.smi.csv"))
+    assert run.code == 0
+    path = tmp_path / "printed.yaml"
+    path.write_text(run.out)
+    assert planner("hardware", str(path)).code == 0
+
+
+def test_a_new_node_is_written_beside_and_named_without_out(planner: Any, tmp_path: Path) -> None:
+    files = sample("a100-pcie-pairs.smi.csv", "a100-pcie-pairs.topo.txt")
+    run = planner("hardware", "--from", *files)
+    assert "node file cluster-node.yaml is needed too" in run.err
+    out = tmp_path / "pairs.yaml"
+    assert planner("hardware", "--from", *files, "--out", str(out)).code == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"pairs.yaml", "pairs-node.yaml"}
+
+
+def test_files_stay_without_force(planner: Any, tmp_path: Path) -> None:
+    files = sample("a100-pcie-pairs.smi.csv", "a100-pcie-pairs.topo.txt")
+    out, node = tmp_path / "c.yaml", tmp_path / "c-node.yaml"
+    node.write_text("mine")
+    run = planner("hardware", "--from", *files, "--out", str(out))
+    assert (run.code, node.read_text(), out.exists()) == (2, "mine", False)
+    assert "exists already; use --force" in run.err
+    assert planner("hardware", "--from", *files, "--out", str(out), "--force").code == 0
+    assert planner("hardware", "--from", *files, "--out", str(out)).code == 2
+
+
+def test_problems_of_all_files_come_at_once(planner: Any, tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("name, memory.total [MiB]\nA\n")
+    run = planner("hardware", "--from", str(tmp_path / "bad.csv"), str(tmp_path / "none"))
+    assert run.code == 2
+    assert "bad.csv::line 2" in run.err
+    assert "none::file: no such file" in run.err
+    assert "Traceback" not in run.err
+
+
+def test_from_may_be_repeated(planner: Any) -> None:
+    smi, topo = sample("a100-40.smi.csv", "a100-40.topo.txt")
+    run = planner("hardware", "--from", smi, "--from", topo)
+    assert run.code == 0
+    assert "NVLinks: 12 between pairs of GPUs (a100-40.topo.txt)" in run.out
+
+
+def test_detect_without_tools_ends_with_two_and_says_what_to_do(
+    planner: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    run = planner("hardware", "--detect")
+    assert (run.code, run.out) == (2, "")
+    assert "--from FILE" in run.err
+
+
+def test_detect_asks_the_tools_on_path(
+    planner: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    smi, topo = sample("l40s.smi.csv", "l40s.topo.txt")
+    tool.write_text(
+        f'#!{shutil.which("sh")}\ncase "$1" in topo) while read -r x; do :; done;; esac\n'
+        f'if [ "$1" = topo ]; then f="{topo}"; else f="{smi}"; fi\n'
+        'while IFS= read -r line; do printf "%s\\n" "$line"; done < "$f"\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    run = planner("hardware", "--detect")
+    assert run.code == 0, run.err
+    assert "node: pcie-8x-l40s" in run.out
+    assert "host memory" in run.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--partition", "gpu"), "--partition: needs --detect or --from FILE"),
+        (("--out", "c.yaml"), "--out: needs --detect or --from FILE"),
+        (("a", "b"), "NAME: takes one name; given a, b"),
+        (("--detect", "dgx-h100"), "--detect takes no name; given dgx-h100"),
+        (("--from", "x", "--out", "c.txt"), "must be a name that ends in .yaml"),
+        (("--from", "x", "--out", "/nowhere/c.yaml"), "no writable folder"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    planner: Any, arguments: tuple[str, ...], message: str
+) -> None:
+    run = planner("hardware", *arguments)
+    assert run.code == 2
+    assert message in run.err
