@@ -151,7 +151,7 @@ def _machine(observations: Sequence[Observation], accelerator: str) -> Machine:
         overrides=overrides,
         new_node=raw,
         seen=tuple(_seen(observations, accelerator)),
-        kept=tuple(_kept(observations, wanted, nodes[base])),
+        kept=tuple(_kept(observations, wanted, nodes[base], set(values))),
         notes=(*notes, *link_notes),
     )
 
@@ -201,7 +201,7 @@ def _seen(observations: Sequence[Observation], accelerator: str) -> Iterator[See
     """Everything told; sources that tell the same share a line."""
     rows: dict[tuple[str, str], list[str]] = {}
     for item in observations:
-        gpu = f"{item.gpu} ({accelerator})" if item.gpu else ""
+        gpu = f"{item.gpu} ({accelerator})" if item.gpu not in ("", accelerator) else item.gpu
         for what, value in (("GPU", gpu), *_told(item)):
             if value:
                 rows.setdefault((what, value), []).append(item.name)
@@ -234,15 +234,18 @@ def _links_text(links: Links) -> str:
     return f"{' and '.join(map(str, widths))} between pairs of GPUs"
 
 
-def _kept(observations: Sequence[Observation], wanted: Wanted, node: NodeFile) -> Iterator[str]:
+def _kept(
+    observations: Sequence[Observation], wanted: Wanted, node: NodeFile, overridden: set[str]
+) -> Iterator[str]:
     """What nothing told."""
     if wanted.num_gpus is None:
         yield f"{node.accelerators_per_node.value} GPUs per node"
     if not any(item.memory_mib for item in observations):
         yield "GPU memory"
     if wanted.joined is None:
-        rate = node.scale_up.gb_per_s_per_direction.value
-        yield f"links between GPUs ({node.scale_up.kind}, {rate:g} GB/s)"
+        key, rate = "gb_per_s_per_direction", node.scale_up.gb_per_s_per_direction.value
+        known = "" if f"scale_up_{key}" in overridden else f", {rate:g} GB/s"
+        yield f"links between GPUs ({node.scale_up.kind}{known})"
     if wanted.nics is None and node.nics and node.nic_gbit_per_s:
         network = f"{node.nics.value} x {node.nic_gbit_per_s.value:g} Gbit/s, {node.fabric}"
         yield f"network ({network})"

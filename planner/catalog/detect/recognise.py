@@ -7,7 +7,7 @@ from planner.catalog.detect import nccl_xml, sinfo, smi, topo
 from planner.catalog.detect.observation import Observation
 from planner.errors import InputError
 
-MAX_BYTES = 16 * 2**20
+MAX_BYTES = 8 * 2**20
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _FAILED = ("NVIDIA-SMI has failed", "No devices were found", "Failed to initialize NVML")
 COMMANDS = (

@@ -5,7 +5,7 @@ One row per node and partition, fields apart by ``|``, named by the header; memo
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 
 from planner.catalog.detect.observation import MAX_GPUS, MAX_NODES, Problems, shown
@@ -132,15 +132,17 @@ def _groups(
     memory: dict[str, float],
     partitions: dict[str, list[str]],
 ) -> tuple[NodeGroup, ...]:
+    members: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
+    for node, kind in kinds.items():
+        members[kind].append(node)
     groups = []
-    for (gpu, count), num_nodes in Counter(kinds.values()).items():
-        nodes = [node for node, kind in kinds.items() if kind == (gpu, count)]
+    for (gpu, count), nodes in members.items():
         known = [memory[node] for node in nodes if node in memory]
         names = dict.fromkeys(name for node in nodes for name in partitions[node] if name)
         group = NodeGroup(
             gpu=gpu,
             gpus_per_node=count,
-            num_nodes=num_nodes,
+            num_nodes=len(nodes),
             memory_mib=min(known) if known else None,
             partitions=tuple(names),
         )

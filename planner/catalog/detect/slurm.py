@@ -25,7 +25,7 @@ def choose_group(
     unnamed = [group for group in groups if accelerator_of(group.gpu) is None]
     matching = [group for group in groups if hint and may_mean(group.gpu, hint)]
     if hint and not matching and not unnamed:
-        kinds = "; ".join(map(str, groups))
+        kinds = "; ".join(map(str, groups[:8]))
         key = "--accelerator" if accelerator else "GRES"
         message = f"no nodes with {hint}; there are {kinds}"
         raise InputError.single(nodes.where, key, message)
@@ -37,7 +37,9 @@ def _observation(
     nodes: SlurmNodes, group: NodeGroup, hint: str | None, partition: str
 ) -> Observation:
     left = [other for other in nodes.groups if other is not group]
-    notes = [f"left out: {other}; choose with --accelerator or --partition" for other in left]
+    notes = [f"left out: {other}; choose with --accelerator or --partition" for other in left[:8]]
+    if len(left) > 8:
+        notes.append(f"left out: {len(left) - 8:,} more kinds of nodes")
     if len(group.partitions) > 1 and not partition:
         notes.append(f"nodes of all partitions together: {', '.join(group.partitions)}")
     known = accelerator_of(group.gpu)
