@@ -76,7 +76,8 @@ class Reading:
     settings: Mapping[str, Value]
     """Every key of the file, as the format spells it in full."""
     decisions: Mapping[str, Value]
-    """By the names of DECISIONS; what the file leaves to a default is not there."""
+    """By the names of DECISIONS. What the file leaves to a default of the framework stands here
+    with line 0 where that default is not the neutral one (1, 0, none)."""
     findings: tuple[Finding, ...] = ()
     """Unknown keys (with the nearest known one), values of the wrong kind, duplicates."""
 
