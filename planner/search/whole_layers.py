@@ -62,8 +62,9 @@ def _fit(model: StageModel, limits: Limits, layers: Array, slowest_s: Array) -> 
             break
         fits |= within & (excess <= room * (1.0 + ROUNDING))
         number = _needed(excess - np.minimum(room, rooms[SELECTIVE]), by_selective)
-        spent_s = spent_s + number * added[SELECTIVE] + fill[SELECTIVE]
-        fits |= within & (number <= layers - full) & (spent_s <= left_s)
+        within &= number <= layers - full
+        number = np.where(within, number, 0.0)
+        fits |= within & (spent_s + number * added[SELECTIVE] + fill[SELECTIVE] <= left_s)
     return fits | (layers <= 0)
 
 

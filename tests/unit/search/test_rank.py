@@ -110,8 +110,7 @@ def test_only_the_given_group_is_ranked() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("gain", [0.0, 0.01])
-def test_loose_bounds_over_many_batches_hide_none_of_the_best(seed: int, gain: float) -> None:
+def test_loose_bounds_over_many_batches_hide_none_of_the_best(seed: int) -> None:
     """3,000 shapes, more than are opened at once; bounds lie anywhere below the times."""
     random = np.random.default_rng(seed)
     times = random.uniform(1.0, 2.0, 3000)
@@ -127,10 +126,10 @@ def test_loose_bounds_over_many_batches_hide_none_of_the_best(seed: int, gain: f
     expected, fastest = [], np.inf
     for count in np.unique(gpus):
         row = int(np.where(gpus == count, times, np.inf).argmin())
-        if times[row] < fastest * (1.0 - gain):
+        if times[row] < fastest:
             expected.append(row)
             fastest = times[row]
-    assert frontier_shapes(known(times.tolist(), gpus.tolist(), lower), gain) == expected
+    assert frontier_shapes(known(times.tolist(), gpus.tolist(), lower)) == expected
 
 
 def test_bounds_spare_most_of_the_work() -> None:
