@@ -9,7 +9,6 @@ from planner.cost.flops import FLOPS_CONVENTION
 from planner.plans.evidence import evidence
 from planner.plans.objectives import WORDS
 from planner.plans.plan import Answer, Plan
-from planner.plans.sizing import unmet
 from planner.report.assumptions import assumptions_dict
 from planner.report.evidence import evidence_dict
 from planner.report.sizing_words import option_text
@@ -79,6 +78,8 @@ def _nearest(answer: Answer) -> list[dict[str, Any]]:
     """Where no plan keeps the limits: the nearest, what they miss, and options they would keep."""
     if answer.plans or answer.aim.limits.is_empty:
         return []
+    from planner.plans.sizing import unmet
+
     limits = answer.aim.limits
     return [
         {

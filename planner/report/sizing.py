@@ -43,7 +43,7 @@ def inputs_line(sizing: Sizing) -> str:
     return (
         f"{context.model.name} ({describe_size(context.model)}) on {context.cluster.node.name}, "
         f"batch {job.global_batch} x {job.seq_len} tokens, {job.precision}, {frameworks}: "
-        f"{limits_text(sizing)}"
+        f"{limits_text(sizing.limits)}"
     )
 
 

@@ -1,11 +1,14 @@
 """Words and numbers of a sizing: energy, options that would do, misses, why no size will do."""
 
 import math
+from typing import TYPE_CHECKING
 
 from planner.errors import NothingFitsError
-from planner.plans.objectives import Limit
-from planner.plans.sizing import Size, Sizing
+from planner.plans.objectives import JobLimits, Limit
 from planner.units import DAY_S, HOUR_S, format_count, format_seconds
+
+if TYPE_CHECKING:
+    from planner.plans.sizing import Size, Sizing
 
 ENERGY_UNITS = (("GWh", 1e6), ("MWh", 1e3))
 OPTIONS: dict[Limit, str] = {
@@ -42,7 +45,7 @@ def _three_digits(value: float, *, up: bool) -> float:
     return step * (math.ceil if up else math.floor)(value / step)
 
 
-def option_text(size: Size, limit: Limit) -> str:
+def option_text(size: "Size", limit: Limit) -> str:
     """The option with which a size would keep a limit, rounded to the safe side."""
     if limit == "rate":
         value = format_count(math.floor(_three_digits(size.tokens_per_s, up=False)))
@@ -55,7 +58,7 @@ def option_text(size: Size, limit: Limit) -> str:
     return f"{OPTIONS[limit]} {value}"
 
 
-def missed_text(size: Size, sizing: Sizing, *, bare: bool = False) -> str:
+def missed_text(size: "Size", sizing: "Sizing", *, bare: bool = False) -> str:
     """By how much a size misses the limits, ``bare`` in units only; empty where it keeps them."""
     limits = sizing.limits
     short = (limits.min_tokens_per_s or 0.0) - size.tokens_per_s
@@ -71,9 +74,8 @@ def missed_text(size: Size, sizing: Sizing, *, bare: bool = False) -> str:
     return ", ".join(" ".join(part) for part in parts)
 
 
-def limits_text(sizing: Sizing) -> str:
+def limits_text(limits: JobLimits) -> str:
     """The job and its limits: ``2T tokens in 30.0 d, for at most 2M USD``."""
-    limits = sizing.limits
     deadline, rate, budget = limits.deadline_s, limits.min_tokens_per_s, limits.budget_usd
     parts = [
         *([] if deadline is None else [f"in {time_text(deadline).replace('.0 ', ' ')}"]),
@@ -84,7 +86,7 @@ def limits_text(sizing: Sizing) -> str:
     return " ".join([*tokens, ", ".join(parts)])
 
 
-def job_text(size: Size) -> str:
+def job_text(size: "Size") -> str:
     """What the job takes: time, GPU-hours, money, energy; of no known job the rate."""
     if size.context.job.total_tokens is None:
         rate = f"{count_text(size.tokens_per_s)} tokens/s"
@@ -97,14 +99,14 @@ def job_text(size: Size) -> str:
     return ", ".join(parts)
 
 
-def no_size(sizing: Sizing) -> NothingFitsError:
+def no_size(sizing: "Sizing") -> NothingFitsError:
     """Say which limits no size keeps, and the nearest that can be kept."""
     context = sizing.contexts[0]
     fastest = sizing.sizes[-1]
     cluster = context.cluster
     head = (
         f"no size will do: {context.model.name} on up to {cluster.num_accelerators:,} GPUs of "
-        f"{cluster.node.name}, {limits_text(sizing)}"
+        f"{cluster.node.name}, {limits_text(sizing.limits)}"
     )
     missed_by_fastest = [name for name in fastest.missed(sizing.limits) if name != "budget"]
     limit = " and ".join(missed_by_fastest) or "budget"

@@ -205,7 +205,7 @@ def _frontier_columns(
     columns = [
         Column(title="GPUs", text=lambda p: f"{p.strategy.num_gpus:,}"),
         *_place_columns(plans, wide=wide, with_framework=with_framework),
-        *_choice_columns(wide=wide, spare=5),
+        *_choice_columns(wide=wide, spare=1 if "headroom_bytes" in traded else 5),
         Column(
             title="iteration" if wide else "iter",
             text=lambda p: format_seconds(p.estimate.iter_time_s),

@@ -8,7 +8,6 @@ from rich.table import Table
 from planner.frameworks.registry import CURRENT
 from planner.plans.objectives import Objective
 from planner.plans.plan import Answer, Plan
-from planner.plans.sizing import unmet
 from planner.report.assumptions import assumptions_line
 from planner.report.catalog import describe_size
 from planner.report.evidence import evidence_line, range_line
@@ -176,7 +175,7 @@ def plans_title(answer: Answer) -> str:
     }
     if aim.limits.is_empty:
         return titles[aim.objective]
-    return f"{titles[aim.objective]} within the limits: {limits_text(unmet(answer))}"
+    return f"{titles[aim.objective]} within the limits: {limits_text(aim.limits)}"
 
 
 def frontier_title(answer: Answer, num_shown: int) -> str:
@@ -204,7 +203,9 @@ def _best_table(plans: Sequence[Plan], answer: Answer, console: Console) -> Tabl
 def _print_plans(answer: Answer, console: Console) -> None:
     """The first table; where no plan keeps the limits, the nearest ones."""
     if not answer.plans:
-        limits = limits_text(unmet(answer))
+        from planner.plans.sizing import unmet
+
+        limits = limits_text(answer.aim.limits)
         console.print(f"No plan keeps the limits: {limits}. The nearest:", style="bold")
         plans = [size.plan for size in unmet(answer).nearest]
         console.print(_best_table(plans, answer, console))

@@ -246,6 +246,8 @@ class Candidates:
             alive = self._may_beat(self.price(model).bound, limits)
             self.lower_s[rows[~alive]] = np.maximum(self.lower_s[rows], limits)[~alive]
             rows, model = rows[alive], model.take(alive)
+            if not len(rows):
+                return
             sets, places, options = self._options(model.strategy)
             model, pairs = self._under(model.take(places), options), rows[places]
         else:

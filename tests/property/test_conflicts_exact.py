@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from planner.cost.context import Context
-from planner.plans.limits import GPUS, HBM, HOST, Limits, usable_bytes, with_nodes, with_usable
+from planner.plans.limits import GPUS, HBM, HOST, Limits, with_nodes, with_usable
 from planner.plans.shortfall import shortfall
 from planner.search.feasible import first_fit, smallest_fit
 from planner.search.forbidden import forbidding
@@ -89,7 +89,7 @@ def test_the_nearest_layout_lacks_least(
     assert short is not None
     assert short.is_least
     assert short.limit == HBM
-    own = usable_bytes(context)
+    own = context.usable_bytes
     peak = short.estimate.memory.peak_bytes
     assert short.missing_bytes == pytest.approx(peak - own)
     assert short.missing_bytes == pytest.approx(short.ledger.peak_bytes - own)
@@ -180,4 +180,4 @@ def test_violated_limits_by_hand(context_of: Contexts) -> None:
     assert limits.violated(strategy) - {HOST} == expected
     assert GPUS in limits.violated(replace(strategy, dp=8, num_micro_batches=1))
     assert limits.violated(replace(strategy, tp=4)) >= {"--fix tp=2"}
-    assert np.isfinite(usable_bytes(context))
+    assert np.isfinite(context.usable_bytes)
