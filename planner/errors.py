@@ -4,6 +4,7 @@
 
     PlannerError
     ├── InputError        exit 2: files, names, options that cannot be used
+    │                     (3 where options are sound one by one and leave nothing together)
     ├── NothingFitsError  exit 3: no legal configuration fits
     └── ExpressError      exit 4: the framework cannot express the plan
 
@@ -21,6 +22,8 @@ class Problem:
     where: str
     key: str
     message: str
+    leaves_nothing: bool = False
+    """Options that are sound, one by one, contradict each other."""
 
     def __str__(self) -> str:
         """Render as ``file::key.path: what is wrong``."""
@@ -40,6 +43,8 @@ class InputError(PlannerError):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
+        if self.problems and all(problem.leaves_nothing for problem in self.problems):
+            self.exit_code = NothingFitsError.exit_code
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
     @classmethod

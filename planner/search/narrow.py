@@ -94,9 +94,11 @@ class _Reader:
         self.kinds: dict[str, frozenset[str]] = {}
         self.names: dict[str, set[str]] = {"--allow": set(), "--forbid": set()}
 
-    def add(self, option: str, message: str) -> None:
+    def add(self, option: str, message: str, *, leaves_nothing: bool = False) -> None:
         """Note one problem."""
-        self.problems.append(Problem(where=COMMAND_LINE, key=option, message=message))
+        self.problems.append(
+            Problem(where=COMMAND_LINE, key=option, message=message, leaves_nothing=leaves_nothing)
+        )
 
     def read(self, option: str, given: str) -> None:
         """Read one option, or note what is wrong with it."""
@@ -175,9 +177,10 @@ class _Reader:
     def narrowing(self) -> Narrowing:
         """Return what was read; raises InputError with all problems."""
         for name in sorted(self.names["--allow"] & self.names["--forbid"]):
-            self.add("--forbid", f"--allow {name} and --forbid {name} contradict each other")
+            text = f"--allow {name} and --forbid {name} contradict each other"
+            self.add("--forbid", text, leaves_nothing=True)
         for text, message in contradictions(self.fixed, self.conditions, self.kinds):
-            self.add(text.partition(" ")[0], message)
+            self.add(text.partition(" ")[0], message, leaves_nothing=True)
         if self.problems:
             raise InputError(dict.fromkeys(self.problems))
         rules = tuple(

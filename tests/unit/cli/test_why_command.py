@@ -73,6 +73,12 @@ def test_an_illegal_layout_exits_3_and_names_the_rules(planner: Any) -> None:
     assert run.err == ""
 
 
+def test_limits_that_contradict_leave_nothing_and_exit_3(planner: Any) -> None:
+    run = planner(*SMALL, "--fix", "tp=8", "--limit", "tp<=4")
+    assert run.code == 3
+    assert "--fix tp=8 and --limit tp<=4 leave no tp; the nearest that would do is tp=4" in run.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "messages"),
     [
@@ -83,7 +89,10 @@ def test_an_illegal_layout_exits_3_and_names_the_rules(planner: Any) -> None:
         (("--fix", "tp=0"), ["tp takes whole numbers"]),
         (("--where", "__import__('os')"), ["--where"]),
         (("--forbid", "nonsense", "--limit", "tp"), ["--forbid", "--limit"]),
-        (("--fix", "tp=8", "--limit", "tp<=4"), ["--fix tp=8 and --limit tp<=4 leave no tp"]),
+        (
+            ("--fix", "tp=8", "--limit", "tp<=4", "--forbid", "nonsense"),
+            ["--fix tp=8 and --limit tp<=4 leave no tp", "nonsense"],
+        ),
         (("--fix", "tp=2", "--framework", "megatrn"), ["did you mean megatron"]),
         (("--fix", ""), ["--fix"]),
         (("--fix", "tp=" + "9" * 5000), ["--fix"]),
