@@ -1,7 +1,9 @@
 """What many tests start from: small models, clusters with little memory, whole contexts."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -9,12 +11,15 @@ import pytest
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
+from planner.errors import ExpressError
+from planner.frameworks import formats
+from planner.frameworks.format import Decided, Emitted, Format, OutputFile, Reading, SourceText
 from planner.frameworks.registry import load_traits
 from planner.layers.op import LayerShape
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec, Precision
 from planner.spec.model import Biases, ModelSpec
-from planner.spec.strategy import StrategyColumns
+from planner.spec.strategy import Strategy, StrategyColumns
 
 
 def make_model(**changes: object) -> ModelSpec:
@@ -108,3 +113,70 @@ def columns_of() -> Callable[..., StrategyColumns]:
 @pytest.fixture(scope="session")
 def shape_of() -> Callable[..., LayerShape]:
     return make_shape
+
+
+def make_strategy(**changes: object) -> Strategy:
+    """One GPU, four layers; sizes of the batch follow from nothing."""
+    ones = dict.fromkeys(
+        ("dp", "tp", "pp", "vpp", "cp", "ep", "micro_batch", "num_micro_batches"), 1
+    )
+    layers = {"layers_per_stage": (4,), "selective_layers_per_stage": (0,)}
+    rest = {"recompute_layers_per_stage": (0,), "zero_stage": 1, "offload": "none"}
+    return Strategy(**{**ones, **layers, **rest, "sequence_parallel": False, **changes})
+
+
+FAKE_EMITTED = Emitted(
+    files=(
+        OutputFile(name="config.json", text='{"price": "$$5 $(HOME) ${HOME} `id`"}\n'),
+        OutputFile(name="more/extra.txt", text="END_OF_FILE\nit's"),
+    ),
+    command=("${SCRIPT}", "--config", "config.json", "--say", "it's $HOME", "--in=${DATA}/x y"),
+    environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1", "WORDS": "two words"},
+    variables={"SCRIPT": "the user's training script", "DATA": "folder of the data"},
+    decided=(Decided(key="tp", value="1", why="one | two"),),
+)
+
+
+def _fake_emit(context: Context, strategy: Strategy) -> Emitted:
+    if strategy.pp > 1:
+        raise ExpressError("fake: no pipelines\nfake: no stages")
+    return FAKE_EMITTED
+
+
+def _fake_read(source: SourceText) -> Reading:
+    return Reading(format="fake", path=source.path, settings={}, decisions={})
+
+
+FAKE_FORMAT = Format(
+    name="fake",
+    title="Fake",
+    framework="deepspeed",
+    emit=_fake_emit,
+    recognise=lambda source: source.text.startswith("fake"),
+    read=_fake_read,
+    rules=(),
+    write_into=lambda source, context, strategy: source.text,
+    versions="Fake 1.2",
+)
+
+
+@pytest.fixture
+def fake_format(monkeypatch: pytest.MonkeyPatch) -> Iterator[Format]:
+    """A format named ``fake`` that the program finds beside the real ones."""
+    module = ModuleType("planner.frameworks.fake.format")
+    module.FORMAT = FAKE_FORMAT  # type: ignore[attr-defined]
+    known = (*formats.format_names(), "fake")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(formats, "format_names", lambda: known)
+    yield FAKE_FORMAT
+    formats.load_format.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def strategy_of() -> Callable[..., Strategy]:
+    return make_strategy
+
+
+@pytest.fixture(scope="session")
+def fake_emitted() -> Emitted:
+    return FAKE_EMITTED

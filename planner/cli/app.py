@@ -9,6 +9,7 @@ import typer
 from planner import __version__
 from planner.cli import (
     collective,
+    emit,
     explain,
     frameworks,
     hardware,
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.command("plan")(plan.plan)
 app.command("memory")(memory.memory)
 app.command("collective")(collective.collective)
+app.command("emit")(emit.emit)
 app.command("explain")(explain.explain)
 app.command("repair")(repair.repair)
 app.command("scale")(scale.scale)

@@ -97,6 +97,10 @@ TimeLimit = Annotated[
     str | None, typer.Option(metavar="SECONDS", help="Stop searching then; the gap is reported.")
 ]
 Force = Annotated[bool, typer.Option(help="Replace an existing file.")]
+LauncherName = Annotated[
+    str | None,
+    typer.Option("--launcher", help="torchrun, slurm, kubernetes or skypilot [torchrun]."),
+]
 Plot = Annotated[bool, typer.Option("--plot", help="Draw the curves in the terminal.")]
 PlotFile = Annotated[Path | None, typer.Option(help="Draw the curves into a .png or .svg file.")]
 OutputFormat = Annotated[TableOrJson, typer.Option("--format", help="Output format.")]

@@ -1,5 +1,6 @@
 """``planner plan``: ranked plans for a model on a cluster."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +14,13 @@ if TYPE_CHECKING:
 
     from planner.cost.context import Context
     from planner.errors import NothingFitsError
+    from planner.frameworks.format import Format as FileFormat
+    from planner.launchers.launcher import Launcher
     from planner.plans.plan import Answer, Plan
     from planner.search.narrow import Narrowing
+
+
+DEFAULT_FRAMEWORK = "megatron"
 
 
 class Format(StrEnum):
@@ -25,12 +31,24 @@ class Format(StrEnum):
     csv = "csv"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Target:
+    """What ``--emit`` asks for."""
+
+    made: "FileFormat"
+    launcher: "Launcher"
+    out: Path
+
+
 def plan(
     model: options.Model,
     cluster: options.Cluster,
     framework: Annotated[
-        str, typer.Option(help="megatron, deepspeed, torchtitan, accelerate, or any.")
-    ] = "megatron",
+        str | None,
+        typer.Option(
+            help="megatron, deepspeed, torchtitan, accelerate, or any [of --emit, else megatron]."
+        ),
+    ] = None,
     profile: options.Profile = "current",
     settings: options.Settings = None,
     global_batch: Annotated[int | None, typer.Option(help="Batch in sequences.")] = None,
@@ -64,6 +82,12 @@ def plan(
         Format, typer.Option("--format", help="Output format.")
     ] = Format.table,
     save: Annotated[Path | None, typer.Option(help="Write the best plan to this file.")] = None,
+    emit: Annotated[
+        str | None,
+        typer.Option(help="Write the best plan as files of this format, into --out."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for --emit.")] = None,
+    launcher: options.LauncherName = None,
     force: options.Force = False,
 ) -> None:
     """Search all layouts, keep what fits, rank by iteration time or another objective."""
@@ -78,6 +102,7 @@ def plan(
     if save is not None:
         check_writable(save, force=force)
     collector = Collector()
+    target = collector.read(lambda: _target(emit, out, launcher))
     narrowing = narrowing_of(
         collector,
         fix=fix,
@@ -102,7 +127,7 @@ def plan(
         collector=collector,
         model=model,
         cluster=cluster,
-        framework=framework,
+        framework=framework or (target.made.framework if target else DEFAULT_FRAMEWORK),
         profile=profile,
         settings=settings or (),
         precision=precision,
@@ -138,6 +163,8 @@ def plan(
     _print(result, output_format)
     if not result.plans:
         raise _unmet(result)
+    if target is not None:
+        _emit(result.plans[0], target, model=model, cluster=cluster, force=force)
 
 
 def _print_space(
@@ -183,6 +210,50 @@ def _unmet(result: "Answer") -> "NothingFitsError":
     from planner.report.sizing_words import no_size
 
     return no_size(unmet(result))
+
+
+def _target(emit: str | None, out: Path | None, launcher: str | None) -> _Target | None:
+    """Read the options that belong to ``--emit``; raises InputError."""
+    from planner.cli.emit import read_target
+    from planner.errors import InputError, Problem
+    from planner.report.folder import check_folder
+
+    if emit is None:
+        problems = [
+            Problem(where="command line", key=option, message="belongs to --emit, which is missing")
+            for option, given in (("--out", out), ("--launcher", launcher))
+            if given is not None
+        ]
+        if problems:
+            raise InputError(problems)
+        return None
+    made, starter = read_target(emit, launcher, option="--emit", needs_out=False)
+    if out is None:
+        message = "writes files, which needs a folder; give --out DIR"
+        raise InputError.single("command line", "--emit", message)
+    check_folder(out)
+    return _Target(made=made, launcher=starter, out=out)
+
+
+def _emit(best: "Plan", target: _Target, *, model: str, cluster: str, force: bool) -> None:
+    from planner.cli.emit import write
+    from planner.cli.inputs import argument_for_file, model_for_file
+    from planner.plans.plan_file import plan_text
+    from planner.report.emitted import PlanText
+
+    model, cluster = model_for_file(model), argument_for_file(cluster)
+    text = PlanText(
+        text=plan_text(best, model=model, cluster=cluster), model=model, cluster=cluster
+    )
+    write(
+        target.made,
+        target.launcher,
+        best.context,
+        best.strategy,
+        text,
+        target.out,
+        force=force,
+    )
 
 
 def _save(best: "Plan", path: Path, *, model: str, cluster: str) -> None:

@@ -153,7 +153,9 @@ class Emitted:
     """Variables that the user fills in, with what each is for."""
     decided: tuple[Decided, ...] = ()
     own_launcher: tuple[str, ...] = ()
-    """Words that start the processes in place of torchrun, such as ``accelerate launch``."""
+    """Words that start one node's processes in place of torchrun, such as ``accelerate launch``.
+    They are run on every node and may use ``${NNODES}``, ``${NPROC_PER_NODE}``, ``${NODE_RANK}``,
+    ``${MASTER_ADDR}`` and ``${MASTER_PORT}``, which launchers set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,3 +177,5 @@ class Format:
     write_into: Callable[[SourceText, Context, Strategy], str]
     """The file with the strategy's decisions in it: keys that are none stay, in place and
     as they were written, comments too. Raises ExpressError."""
+    versions: str = ""
+    """Releases of the framework that the format was checked against."""

@@ -29,8 +29,9 @@ ALLOWED: dict[str, set[str]] = {
     "plans": MODEL | INPUTS | {"search"},
     "validation": MODEL | INPUTS | {"search", "plans"},
     "check": MODEL | INPUTS | {"search", "plans"},
-    "report": MODEL | INPUTS | {"search", "plans"},
-    "cli": MODEL | INPUTS | {"search", "plans", "validation", "check", "report"},
+    "launchers": MODEL | INPUTS,
+    "report": MODEL | INPUTS | {"search", "plans", "launchers"},
+    "cli": MODEL | INPUTS | {"search", "plans", "validation", "check", "launchers", "report"},
 }
 """What each package of planner may import besides itself."""
 HEAVY = ("ortools", "pandas", "planner.search.cp_sat", "matplotlib", "plotext")

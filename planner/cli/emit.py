@@ -1,0 +1,105 @@
+"""``planner emit``: a plan as configuration and launch files of a framework."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli import options
+
+if TYPE_CHECKING:
+    from planner.cost.context import Context
+    from planner.frameworks.format import Format
+    from planner.launchers.launcher import Launcher
+    from planner.report.emitted import PlanText
+    from planner.spec.strategy import Strategy
+
+DEFAULT_LAUNCHER = "torchrun"
+
+
+def emit(
+    plan: Annotated[Path, typer.Argument(help="Plan file written by --save.")],
+    to: Annotated[str, typer.Option("--to", help="Format, such as megatron or deepspeed.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder to write into [only the configuration, on standard output]."),
+    ] = None,
+    launcher: options.LauncherName = None,
+    force: options.Force = False,
+) -> None:
+    """Write a plan as the configuration and launch script of a framework."""
+    from planner.plans.plan_file import load_plan
+    from planner.report.emitted import PlanText
+    from planner.report.folder import check_folder
+
+    made, starter = read_target(to, launcher, option="--to", needs_out=out is None)
+    if out is not None:
+        check_folder(out)
+    context, strategy, file = load_plan(plan)
+    if out is None:
+        _print_config(made, context, strategy)
+        return
+    text = PlanText(
+        text=plan.read_text(encoding="utf-8-sig"),
+        model=file.inputs.model,
+        cluster=file.inputs.cluster,
+    )
+    write(made, starter, context, strategy, text, out, force=force)
+
+
+def read_target(
+    to: str, launcher: str | None, *, option: str, needs_out: bool
+) -> tuple["Format", "Launcher"]:
+    """Return format and launcher by name; raises one InputError with all that is wrong."""
+    from planner.cli.collector import Collector
+    from planner.frameworks.formats import format_names, load_format
+    from planner.launchers.registry import load_launcher
+    from planner.spelling import did_you_mean
+
+    collector = Collector()
+    known = format_names()
+    if to not in known:
+        message = f"unknown format {to!r}; allowed are {', '.join(known)}. "
+        collector.add(option, (message + did_you_mean(to, known)).strip())
+    if launcher is not None and needs_out:
+        collector.add("--launcher", f"writes files, which needs --out; given {launcher}")
+    starter = collector.read(lambda: load_launcher(launcher or DEFAULT_LAUNCHER))
+    collector.finish()
+    assert starter is not None
+    return load_format(to), starter
+
+
+def _print_config(made: "Format", context: "Context", strategy: "Strategy") -> None:
+    """The first file of the configuration on standard output; what else there is, in a note."""
+    from planner.report.emitted import mismatch
+
+    first, *others = made.emit(context, strategy).files
+    typer.echo(first.text, nl=not first.text.endswith("\n"))
+    notes = [mismatch(made, context)]
+    if others:
+        names = ", ".join(file.name for file in others)
+        notes.append(f"this is {first.name}; --out writes {names} too")
+    for note in filter(None, notes):
+        typer.echo(f"note: {note}", err=True)
+
+
+def write(
+    made: "Format",
+    launcher: "Launcher",
+    context: "Context",
+    strategy: "Strategy",
+    plan: "PlanText",
+    out: Path,
+    *,
+    force: bool,
+) -> None:
+    """Write all files of a plan into a folder; raises ExpressError and InputError."""
+    from planner.report.emitted import mismatch, output_files
+    from planner.report.folder import write_folder
+
+    files = output_files(made, launcher, context, strategy, plan)
+    write_folder(out, files, force=force)
+    typer.echo(f"wrote {', '.join(file.name for file in files)} to {out}", err=True)
+    note = mismatch(made, context)
+    if note:
+        typer.echo(f"note: {note}", err=True)

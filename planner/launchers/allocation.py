@@ -1,0 +1,53 @@
+"""How many nodes a plan runs on, with how many processes each."""
+
+import re
+from dataclasses import dataclass
+
+from planner.cost.context import Context
+from planner.errors import ExpressError
+from planner.spec.strategy import Strategy
+
+MOST_PER_HOST = 16
+"""Accelerators behind one operating system, in all nodes of the catalog but whole racks."""
+MAX_NAME = 40
+"""Kubernetes allows 63 characters and adds to a job's name those of its pods."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """Equal nodes; rank r runs on node ``r // gpus_per_node``."""
+
+    num_nodes: int
+    gpus_per_node: int
+    is_exclusive: bool
+    """All accelerators of the nodes are used."""
+
+
+def allocation_of(context: Context, strategy: Strategy) -> Allocation:
+    """Return the nodes of a plan; ExpressError where no equal nodes hold its ranks in order."""
+    gpus, node = strategy.num_gpus, context.cluster.node
+    per_node = node.num_accelerators
+    if per_node > MOST_PER_HOST:
+        raise ExpressError(
+            f"{node.name}: a launcher starts processes per host; given a node of {per_node} "
+            f"accelerators, a rack of several hosts; allowed are at most {MOST_PER_HOST}; "
+            "plan with the rack's hosts as nodes (`planner hardware`), such as gb200-tray"
+        )
+    if gpus > per_node and gpus % per_node:
+        raise ExpressError(
+            f"{node.name}: beyond one node whole nodes are launched; given {gpus} GPUs, "
+            f"allowed are at most {per_node} or a multiple of it"
+        )
+    return Allocation(
+        num_nodes=max(1, gpus // per_node),
+        gpus_per_node=min(gpus, per_node),
+        is_exclusive=gpus >= per_node,
+    )
+
+
+def job_name(context: Context) -> str:
+    """Return a name that every launcher takes: an RFC 1035 label from model and cluster."""
+    text = f"{context.model.name}-{context.cluster.name}".lower()
+    label = re.sub(r"[^a-z0-9]+", "-", text)
+    label = re.sub(r"^[^a-z]+", "", label)[:MAX_NAME].strip("-")
+    return label or "train"

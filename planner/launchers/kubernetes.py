@@ -1,0 +1,107 @@
+"""Kubernetes: a TrainJob of Kubeflow Trainer that carries the files with it.
+
+Source: pkg/apis/trainer/v1alpha1/trainjob_types.go of kubeflow/trainer. Its torch runtime sets
+PET_NODE_RANK and PET_MASTER_ADDR in every container.
+"""
+
+import re
+
+from planner.cost.context import Context
+from planner.errors import ExpressError
+from planner.frameworks.format import Emitted, OutputFile
+from planner.launchers.allocation import allocation_of, job_name
+from planner.launchers.launcher import Launcher
+from planner.launchers.shell import SCRIPT, quoted
+from planner.launchers.torchrun import launch_script
+from planner.launchers.yaml_text import yaml_text
+from planner.spec.strategy import Strategy
+
+RUNTIME = "torch-distributed"
+MAX_SCRIPT_BYTES = 65536
+"""MaxLength of one argument in the type of a trainer."""
+RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu", "Intel Gaudi": "habana.ai/gaudi"}
+"""Names under which the vendors' device plugins offer accelerators."""
+END = "END_OF_FILE"
+
+
+def _resource(context: Context) -> str:
+    """What a container asks for; ExpressError where the device plugin's name is not known."""
+    accelerator = context.cluster.accelerator
+    vendor = accelerator.vendor
+    kind = "Intel Gaudi" if accelerator.name.startswith("gaudi") else vendor
+    if kind not in RESOURCES:
+        raise ExpressError(
+            f"kubernetes: no resource name is known for {accelerator.name} of {vendor}; "
+            f"known are those of {', '.join(RESOURCES)}"
+        )
+    return RESOURCES[kind]
+
+
+def _here_document(file: OutputFile) -> str:
+    """Lines that write a file inside the container."""
+    end = END
+    while end in file.text.splitlines():
+        end += "_"
+    newline = "" if file.text.endswith("\n") else "\n"
+    folder = f'mkdir -p "$(dirname {quoted(file.name)})"\n' if "/" in file.name else ""
+    mode = f"chmod +x {quoted(file.name)}\n" if file.is_executable else ""
+    return f"{folder}cat > {quoted(file.name)} <<'{end}'\n{file.text}{newline}{end}\n{mode}"
+
+
+def _literal(script: str) -> str:
+    """Keep Kubernetes from replacing ``$(NAME)`` and ``$$`` in an argument."""
+    return re.sub(r"\$+\(|\${2,}", lambda match: match[0].replace("$", "$$"), script)
+
+
+def _script(emitted: Emitted, launch: OutputFile) -> str:
+    written = "\n".join(_here_document(file) for file in (*emitted.files, launch))
+    return f"""\
+set -euo pipefail
+cd "$(mktemp -d)"
+
+{written}
+export NODE_RANK="${{PET_NODE_RANK:-0}}"
+export MASTER_ADDR="${{PET_MASTER_ADDR:-127.0.0.1}}"
+exec bash {SCRIPT}
+"""
+
+
+def files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[OutputFile, ...]:
+    """Return ``trainjob.yaml`` and the ``launch.sh`` that stands inside it."""
+    nodes = allocation_of(context, strategy)
+    launch = launch_script(emitted, context, strategy)
+    script = _literal(_script(emitted, launch))
+    if len(script.encode()) > MAX_SCRIPT_BYTES:
+        raise ExpressError(
+            "kubernetes: the files stand inside the TrainJob, in one argument of at most "
+            f"{MAX_SCRIPT_BYTES} bytes; given {len(script.encode())}"
+        )
+    trainer = {
+        "numNodes": nodes.num_nodes,
+        "numProcPerNode": nodes.gpus_per_node,
+        "resourcesPerNode": {"limits": {_resource(context): nodes.gpus_per_node}},
+        "command": ["bash", "-c"],
+        "args": [script],
+    }
+    if emitted.variables:
+        trainer["env"] = [{"name": name, "value": ""} for name in emitted.variables]
+    content = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": job_name(context)},
+        "spec": {"runtimeRef": {"name": RUNTIME}, "trainer": trainer},
+    }
+    return (OutputFile(name="trainjob.yaml", text=yaml_text(content)), launch)
+
+
+LAUNCHER = Launcher(
+    name="kubernetes",
+    files=files,
+    start=(
+        "Run `kubectl create -f trainjob.yaml` where Kubeflow Trainer 2 is installed. Before that "
+        "fill in the empty values under `spec.trainer.env`, and add `spec.trainer.image` where the "
+        f"image of the runtime `{RUNTIME}` lacks the framework. The TrainJob holds the files of "
+        "this folder and writes them in every container, so paths in variables must be absolute "
+        "ones in the image."
+    ),
+)

@@ -1,0 +1,19 @@
+"""What a launcher offers: the files that start an emitted configuration, and how to start them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner.cost.context import Context
+from planner.frameworks.format import Emitted, OutputFile
+from planner.spec.strategy import Strategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launcher:
+    """A way to start the processes of a plan on its nodes."""
+
+    name: str
+    files: Callable[[Emitted, Context, Strategy], tuple[OutputFile, ...]]
+    """Pure. Raises ExpressError where the launcher cannot start such a plan."""
+    start: str
+    """How to start them, a paragraph of Markdown for the README."""

@@ -1,0 +1,168 @@
+"""A plan as a folder: configuration, launch files, the plan itself, and a README of why."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner import __version__
+from planner.cost.context import Context
+from planner.cost.estimate import Estimate, estimate
+from planner.frameworks.format import Emitted, Format, OutputFile
+from planner.launchers.allocation import allocation_of
+from planner.launchers.launcher import Launcher
+from planner.report.evidence import range_line
+from planner.report.placement import placement_line
+from planner.spec.strategy import Strategy
+from planner.units import format_bytes, format_count, format_seconds
+
+README = "README.md"
+PLAN = "plan.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanText:
+    """A plan file: its text, and how it names its model and cluster."""
+
+    text: str
+    model: str
+    cluster: str
+
+
+def mismatch(made: Format, context: Context) -> str:
+    """What to know where a plan was made for another framework; empty where it was not."""
+    planned = context.traits.name
+    if planned == made.framework:
+        return ""
+    return (
+        f"planned for {planned}, written for {made.framework}: time and memory are {planned}'s; "
+        f"`planner plan --framework {made.framework}` plans for it"
+    )
+
+
+def output_files(
+    made: Format, launcher: Launcher, context: Context, strategy: Strategy, plan: PlanText
+) -> tuple[OutputFile, ...]:
+    """Return all files of a plan; the same plan gives the same bytes. Raises ExpressError."""
+    emitted = made.emit(context, strategy)
+    return (
+        *emitted.files,
+        *launcher.files(emitted, context, strategy),
+        OutputFile(name=PLAN, text=plan.text),
+        OutputFile(name=README, text=_readme(made, launcher, emitted, context, strategy, plan)),
+    )
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """A Markdown table; bars and line ends in cells are kept from breaking it."""
+    lines = [head, ("---",) * len(head), *rows]
+    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+def _figures(context: Context, strategy: Strategy, result: Estimate) -> str:
+    """What the plan should reach, and with what degrees."""
+    memory, job = result.memory, context.job
+    degrees = (
+        f"dp {strategy.dp} (replicas {strategy.dp_replicate}), tp {strategy.tp}, "
+        f"pp {strategy.pp} (chunks {strategy.vpp}), cp {strategy.cp}, ep {strategy.ep}, "
+        f"ZeRO {strategy.zero_stage}"
+    )
+    rows = [
+        ("model", context.model.name),
+        ("cluster", f"{context.cluster.name}: {strategy.num_gpus} GPUs used"),
+        ("batch", f"{job.global_batch} sequences of {job.seq_len} tokens, {job.precision}"),
+        ("degrees", degrees),
+        (
+            "micro-batches",
+            f"{strategy.num_micro_batches}, sequences in each: {strategy.micro_batch}",
+        ),
+        ("schedule", strategy.schedule),
+        ("layers per stage", ", ".join(map(str, strategy.layers_per_stage))),
+        ("recomputation", strategy.recompute),
+        ("offload", strategy.offload),
+        ("time of an iteration", f"{format_seconds(result.iter_time_s)}, modelled"),
+        ("tokens/s", format_count(result.tokens_per_s)),
+        ("MFU", f"{100.0 * result.mfu:.1f} %"),
+        (
+            "memory per GPU",
+            f"{format_bytes(memory.peak_bytes)} of {format_bytes(memory.usable_bytes)} usable",
+        ),
+    ]
+    return _table(("what", "value"), rows) + f"\n{range_line(result)}\n"
+
+
+def _ranks(context: Context, strategy: Strategy) -> str:
+    """How ranks lie: on the nodes, and along every axis."""
+    nodes = allocation_of(context, strategy)
+    axes = [axis for axis in strategy.placement.split("-") if axis != "ep"]
+    rows, apart = list[tuple[str, ...]](), 1
+    for axis in axes:
+        degree = getattr(strategy, axis)
+        rows.append((axis, str(degree), str(apart) if degree > 1 else "-"))
+        apart *= degree
+    order = ", then ".join(axes)
+    inside = " Groups of ep lie inside dp." if strategy.ep > 1 else ""
+    return (
+        f"Node k runs ranks {nodes.gpus_per_node}·k to {nodes.gpus_per_node}·k + "
+        f"{nodes.gpus_per_node - 1}, for k from 0 to {nodes.num_nodes - 1}. Ranks count along "
+        f"{order}.{inside} On the network: {placement_line(context, strategy)}.\n\n"
+        + _table(("axis", "degree", "neighbours are ranks apart"), rows)
+    )
+
+
+def _variables(emitted: Emitted) -> str:
+    if not emitted.variables:
+        return ""
+    rows = [(f"`{name}`", what) for name, what in emitted.variables.items()]
+    table = _table(("variable", "what it is"), rows)
+    return f"\nSet these first; the scripts stop where one is empty.\n\n{table}"
+
+
+def _readme(
+    made: Format,
+    launcher: Launcher,
+    emitted: Emitted,
+    context: Context,
+    strategy: Strategy,
+    plan: PlanText,
+) -> str:
+    result = estimate(context, strategy)
+    config = emitted.files[0].name
+    check = shlex.join(
+        ["planner", "check", config, "--model", plan.model, "--cluster", plan.cluster]
+    )
+    decided = _table(
+        ("key", "value", "why"),
+        [(f"`{each.key}`", f"`{each.value}`", each.why) for each in emitted.decided],
+    )
+    title = f"{context.model.name} on {context.cluster.name} with {made.title}"
+    checked = f" Checked against {made.versions}." if made.versions else ""
+    warning = mismatch(made, context)
+    return f"""\
+# {title}
+
+Written by planner {__version__}.{checked}
+{f"{chr(10)}**{warning[0].upper()}{warning[1:]}.**{chr(10)}" if warning else ""}
+## Start
+
+{launcher.start}
+{_variables(emitted)}
+## The plan
+
+{_figures(context, strategy, result)}
+`planner explain {PLAN}` says where time and memory go.
+
+## What was decided
+
+{decided}
+## Ranks
+
+{_ranks(context, strategy)}
+## Check
+
+After a change, this says whether the configuration still starts and fits:
+
+```sh
+{check}
+```
+"""

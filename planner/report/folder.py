@@ -1,0 +1,117 @@
+"""A folder of files that appear together or not at all, and never outside the folder."""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from planner.errors import InputError, Problem
+from planner.frameworks.format import OutputFile
+
+OPTION = "--out"
+
+
+def check_folder(folder: Path) -> None:
+    """Raise InputError when ``folder`` cannot be one to write into, before any long work."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError.single(str(folder), OPTION, "is no folder; a folder is needed")
+
+
+def _check_name(name: str) -> None:
+    """A defect of whoever made the name: it leads out of the folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or not path.parts or ".." in path.parts or "\\" in name or "\0" in name:
+        raise ValueError(f"{name!r} does not lie inside the output folder")
+
+
+def _exists(path: Path) -> bool:
+    return path.is_symlink() or path.exists()
+
+
+def _problem(folder: Path, target: Path, *, force: bool) -> str | None:
+    """Why a file cannot be written, or None."""
+    if not target.parent.resolve().is_relative_to(folder.resolve()):
+        return f"lies outside {folder} because of a link; nothing is written there"
+    for above in target.relative_to(folder).parents:
+        if _exists(folder / above) and not (folder / above).is_dir():
+            return f"{folder / above} is no folder"
+    if not _exists(target):
+        return None
+    if not force:
+        return "exists already; use --force to replace it"
+    if not target.is_symlink() and not target.is_file():
+        return "is no regular file (a folder or a device) and is not replaced"
+    return None
+
+
+def check_targets(folder: Path, files: Sequence[OutputFile], *, force: bool) -> None:
+    """Raise one InputError for all files that cannot be written."""
+    check_folder(folder)
+    for file in files:
+        _check_name(file.name)
+    names = [file.name for file in files]
+    if len(set(names)) != len(names):
+        raise ValueError(f"two files have one name: {', '.join(sorted(names))}")
+    found = [
+        (target, _problem(folder, target, force=force)) for target in map(folder.joinpath, names)
+    ]
+    problems = [
+        Problem(where=str(target), key=OPTION, message=message)
+        for target, message in found
+        if message
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _move(staged: Path, kept: Path, folder: Path, files: Sequence[OutputFile]) -> None:
+    """Rename the staged files into place; on failure put back what was there."""
+    done: list[str] = []
+    try:
+        for name in (file.name for file in files):
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if _exists(target):
+                (kept / name).parent.mkdir(parents=True, exist_ok=True)
+                target.replace(kept / name)
+            done.append(name)
+            (staged / name).replace(target)
+    except OSError:
+        for name in reversed(done):
+            (folder / name).unlink(missing_ok=True)
+            if _exists(kept / name):
+                (kept / name).replace(folder / name)
+        raise
+
+
+def _stage(staged: Path, files: Sequence[OutputFile]) -> None:
+    for file in files:
+        path = staged / file.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file.text.encode())
+        path.chmod(0o755 if file.is_executable else 0o644)
+
+
+def _create(folder: Path) -> list[Path]:
+    """Make the folder; return what had to be made, innermost first."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def write_folder(folder: Path, files: Sequence[OutputFile], *, force: bool) -> None:
+    """Write all files or none; raises InputError with every file that is in the way."""
+    check_targets(folder, files, force=force)
+    made: list[Path] = []
+    try:
+        made = _create(folder)
+        work = Path(tempfile.mkdtemp(dir=folder, prefix=".planner-"))
+        try:
+            _stage(work / "new", files)
+            _move(work / "new", work / "old", folder, files)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    except OSError as error:
+        for path in made:
+            shutil.rmtree(path, ignore_errors=True)
+        raise InputError.single(str(folder), OPTION, f"cannot be written: {error}") from error

@@ -1,0 +1,58 @@
+"""Nodes of a plan: as many as it uses, and only where ranks keep their order."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from planner.errors import ExpressError
+from planner.launchers.allocation import MAX_NAME, allocation_of, job_name
+
+
+@pytest.mark.parametrize(
+    ("cluster", "gpus", "nodes", "per_node", "exclusive"),
+    [
+        ("1xdgx-h100", 8, 1, 8, True),
+        ("4xdgx-h100", 16, 2, 8, True),
+        ("4xdgx-h100", 4, 1, 4, False),
+        ("4xdgx-h100", 1, 1, 1, False),
+        ("18xgb200-tray", 72, 18, 4, True),
+    ],
+)
+def test_only_the_nodes_used_are_asked_for(
+    context_of: Any,
+    strategy_of: Any,
+    cluster: str,
+    gpus: int,
+    nodes: int,
+    per_node: int,
+    exclusive: bool,
+) -> None:
+    found = allocation_of(context_of(cluster=cluster), strategy_of(dp=gpus))
+    assert (found.num_nodes, found.gpus_per_node) == (nodes, per_node)
+    assert found.is_exclusive is exclusive
+
+
+@pytest.mark.parametrize(
+    ("cluster", "gpus", "words"),
+    [("4xdgx-h100", 12, "given 12 GPUs"), ("1xgb200-nvl72", 72, "rack of several hosts")],
+)
+def test_ranks_without_equal_hosts_are_refused(
+    context_of: Any, strategy_of: Any, cluster: str, gpus: int, words: str
+) -> None:
+    with pytest.raises(ExpressError, match=words):
+        allocation_of(context_of(cluster=cluster), strategy_of(dp=gpus))
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("Llama 3.1_70B", "llama-3-1-70b-1xdgx-h100"),
+        ("7b/ÄÖ", "b-1xdgx-h100"),
+        ("../$(id)", "id-1xdgx-h100"),
+        ("x" * 80, "x" * MAX_NAME),
+    ],
+)
+def test_job_names_are_labels(context_of: Any, model: str, name: str) -> None:
+    context = context_of()
+    assert job_name(replace(context, model=replace(context.model, name=model))) == name

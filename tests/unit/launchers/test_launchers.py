@@ -1,0 +1,244 @@
+"""Launchers: scripts that bash runs hand the right words, ranks and variables to torchrun."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from planner.catalog.hardware import list_accelerators
+from planner.errors import ExpressError, InputError
+from planner.frameworks.format import Emitted
+from planner.launchers import kubernetes, skypilot
+from planner.launchers.registry import LAUNCHERS, load_launcher
+
+PRINT = """\
+printf '%s\\n' "$@" "env $CUDA_DEVICE_MAX_CONNECTIONS $WORDS" "config $(cat config.json)"
+"""
+COMMAND = ["my train.py", "--config", "config.json", "--say", "it's $HOME", "--in=/data/x y"]
+SURROUNDINGS = ["env 1 two words", 'config {"price": "$$5 $(HOME) ${HOME} `id`"}']
+
+
+def torchrun_words(nodes: int, per_node: int, rank: int, address: str) -> list[str]:
+    return [
+        f"--nnodes={nodes}",
+        f"--nproc-per-node={per_node}",
+        f"--node-rank={rank}",
+        "--rdzv-backend=static",
+        f"--rdzv-endpoint={address}:29500",
+    ]
+
+
+def expected(nodes: int, per_node: int, rank: int, address: str) -> list[str]:
+    return [*torchrun_words(nodes, per_node, rank, address), *COMMAND, *SURROUNDINGS]
+
+
+@pytest.fixture
+def made(context_of: Any, strategy_of: Any, fake_emitted: Emitted) -> Any:
+    """Files of a launcher for a plan on so many GPUs of nodes of eight."""
+
+    def make(name: str, *, gpus: int = 16, emitted: Emitted = fake_emitted, **changes: Any) -> Any:
+        context = context_of(**{"cluster": "4xdgx-h100", **changes})
+        files = load_launcher(name).files(emitted, context, strategy_of(dp=gpus))
+        return {file.name: file for file in files}
+
+    return make
+
+
+def test_unknown_launchers_are_refused_with_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"unknown launcher 'slrum'.*did you mean slurm"):
+        load_launcher("slrum")
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_a_launcher_has_the_name_it_is_found_by(name: str) -> None:
+    assert load_launcher(name).name == name
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_the_same_plan_gives_the_same_bytes(made: Any, name: str) -> None:
+    assert made(name) == made(name)
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_a_variable_nobody_sets_is_a_defect(made: Any, fake_emitted: Emitted, name: str) -> None:
+    broken = replace(fake_emitted, command=("${SCRIPT}", "${FORGOTTEN}"))
+    with pytest.raises(ValueError, match="FORGOTTEN"):
+        made(name, emitted=broken)
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_scripts_parse(made: Any, written: Any, bash: Any, name: str) -> None:
+    files = made(name)
+    folder = written(tuple(files.values()))
+    for script in (each for each in files if each.endswith((".sh", ".sbatch"))):
+        assert bash("-n", script, folder=folder).stderr == ""
+
+
+def test_torchrun_gets_its_words_from_any_folder(
+    made: Any, written: Any, program: Any, bash: Any, fake_emitted: Emitted
+) -> None:
+    program("torchrun", PRINT)
+    folder = written((*fake_emitted.files, *made("torchrun").values()))
+    node = {"SCRIPT": "my train.py", "DATA": "/data", "NODE_RANK": "1", "MASTER_ADDR": "first"}
+    done = bash(str(folder / "launch.sh"), environment=node)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == expected(2, 8, 1, "first")
+
+
+def test_one_node_needs_no_address(
+    made: Any, written: Any, program: Any, bash: Any, fake_emitted: Emitted
+) -> None:
+    program("torchrun", PRINT)
+    folder = written((*fake_emitted.files, *made("torchrun", gpus=4).values()))
+    done = bash(str(folder / "launch.sh"))
+    assert done.stdout.splitlines() == expected(1, 4, 0, "127.0.0.1")
+
+
+def test_all_missing_variables_are_named_before_anything_starts(
+    made: Any, written: Any, program: Any, bash: Any
+) -> None:
+    program("torchrun", "echo started")
+    done = bash(str(written(tuple(made("torchrun").values())) / "launch.sh"), environment={})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "launch.sh: SCRIPT is not set: the user's training script",
+        "launch.sh: DATA is not set: folder of the data",
+        "launch.sh: NODE_RANK is not set: number of this node, counted from 0",
+        "launch.sh: MASTER_ADDR is not set: host name or address of node 0",
+    ]
+
+
+def test_a_launcher_of_the_framework_replaces_torchrun(
+    made: Any, written: Any, program: Any, bash: Any, fake_emitted: Emitted
+) -> None:
+    program("accelerate", PRINT)
+    own = ("accelerate", "launch", "--machine_rank", "${NODE_RANK}", "--at=${MASTER_ADDR}")
+    emitted = replace(fake_emitted, own_launcher=own)
+    files = made("torchrun", gpus=8, emitted=emitted)
+    assert "torchrun" not in files["launch.sh"].text
+    done = bash(str(written((*emitted.files, *files.values())) / "launch.sh"))
+    words = ["launch", "--machine_rank", "0", "--at=127.0.0.1"]
+    assert done.stdout.splitlines() == [*words, *COMMAND, *SURROUNDINGS]
+
+
+SRUN = """\
+[[ "$1 $2" == "--ntasks-per-node=1 --cpu-bind=none" ]] || exit 9
+for node in 0 1; do SLURM_NODEID=$node "${@:3}"; done
+"""
+
+
+def test_slurm_starts_every_node_with_its_rank(
+    made: Any, written: Any, program: Any, bash: Any, fake_emitted: Emitted
+) -> None:
+    program("torchrun", PRINT)
+    program("srun", SRUN)
+    program("scontrol", '[[ "$*" == "show hostnames n[7-8]" ]] && printf "n7\\nn8\\n"')
+    folder = written((*fake_emitted.files, *made("slurm").values()))
+    environment = {"SCRIPT": "my train.py", "DATA": "/data", "SLURM_JOB_NODELIST": "n[7-8]"}
+    done = bash("launch.sbatch", environment=environment, folder=folder)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == expected(2, 8, 0, "n7") + expected(2, 8, 1, "n7")
+
+
+def test_slurm_stops_before_srun_where_a_variable_is_missing(
+    made: Any, written: Any, program: Any, bash: Any
+) -> None:
+    program("srun", "echo started")
+    folder = written(tuple(made("slurm").values()))
+    done = bash("launch.sbatch", environment={"DATA": "/data"}, folder=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "SCRIPT is not set" in done.stderr
+
+
+def test_slurm_says_where_to_submit(made: Any, written: Any, bash: Any) -> None:
+    folder = written(tuple(made("slurm").values()))
+    done = bash(str(folder / "launch.sbatch"))
+    assert done.returncode == 2
+    assert "submit the job in the folder of both" in done.stderr
+
+
+def expand(text: str, environment: dict[str, str]) -> str:
+    """What Kubernetes makes of an argument: ``$$`` is one ``$``, ``$(NAME)`` a known variable."""
+
+    def replaced(match: re.Match[str]) -> str:
+        return "$" if match[0] == "$$" else environment.get(match[1], match[0])
+
+    return re.sub(r"\$\$|\$\(([^)]*)\)", replaced, text)
+
+
+def test_a_trainjob_writes_its_files_and_starts(
+    made: Any, program: Any, bash: Any, tmp_path: Any
+) -> None:
+    program("torchrun", PRINT + "cat more/extra.txt")
+    job = yaml.safe_load(made("kubernetes")["trainjob.yaml"].text)
+    trainer = job["spec"]["trainer"]
+    environment = {
+        "SCRIPT": "my train.py",
+        "DATA": "/data",
+        "PET_NODE_RANK": "1",
+        "PET_MASTER_ADDR": "job-0-0",
+        "HOME": "replaced by Kubernetes",
+        "mktemp -d": "replaced by Kubernetes",
+    }
+    words = [expand(word, environment) for word in (*trainer["command"], *trainer["args"])]
+    assert words[0] == "bash"
+    container = {**environment, "TMPDIR": str(tmp_path)}
+    container.pop("mktemp -d")
+    container["HOME"] = str(tmp_path)
+    done = bash(*words[1:], environment=container)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [*expected(2, 8, 1, "job-0-0"), "END_OF_FILE", "it's"]
+    assert [each["name"] for each in trainer["env"]] == ["SCRIPT", "DATA"]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "resource"),
+    [
+        ("1xdgx-h100", "nvidia.com/gpu"),
+        ("1xhgx-mi300x", "amd.com/gpu"),
+        ("1xhls-gaudi2", "habana.ai/gaudi"),
+    ],
+)
+def test_a_trainjob_asks_for_the_vendors_resource(made: Any, cluster: str, resource: str) -> None:
+    job = yaml.safe_load(made("kubernetes", gpus=8, cluster=cluster)["trainjob.yaml"].text)
+    assert job["spec"]["trainer"]["resourcesPerNode"] == {"limits": {resource: 8}}
+
+
+def test_kubernetes_refuses_accelerators_without_a_resource_name(made: Any) -> None:
+    with pytest.raises(ExpressError, match="no resource name is known for tpu-v5p"):
+        made("kubernetes", gpus=4, cluster="4xtpu-v5p-host")
+
+
+def test_kubernetes_refuses_files_too_large_for_an_argument(
+    made: Any, fake_emitted: Emitted
+) -> None:
+    config = replace(fake_emitted.files[0], text="x" * kubernetes.MAX_SCRIPT_BYTES)
+    with pytest.raises(ExpressError, match="at most 65536 bytes"):
+        made("kubernetes", emitted=replace(fake_emitted, files=(config,)))
+
+
+def test_skypilot_starts_every_node_with_its_rank(
+    made: Any, written: Any, program: Any, bash: Any, fake_emitted: Emitted
+) -> None:
+    program("torchrun", PRINT)
+    files = made("skypilot")
+    folder = written((*fake_emitted.files, *files.values()))
+    task = yaml.safe_load(files["task.yaml"].text)
+    assert task["num_nodes"] == 2
+    assert task["resources"] == {"accelerators": "H100:8"}
+    assert task["envs"] == {"SCRIPT": None, "DATA": None}
+    node = {"SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}
+    environment = {"SCRIPT": "my train.py", "DATA": "/data", **node}
+    done = bash("-c", task["run"], environment=environment, folder=folder)
+    assert done.stdout.splitlines() == expected(2, 8, 1, "10.0.0.1")
+
+
+def test_skypilot_refuses_accelerators_it_does_not_offer(made: Any) -> None:
+    with pytest.raises(ExpressError, match="no name for the accelerator h800-sxm"):
+        made("skypilot", gpus=8, cluster="1xhgx-h800")
+
+
+def test_skypilot_names_accelerators_of_the_catalog() -> None:
+    assert set(skypilot.ACCELERATORS) <= set(list_accelerators())

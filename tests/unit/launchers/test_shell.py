@@ -1,0 +1,66 @@
+"""Words of a script reach the program as they were meant."""
+
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.launchers.shell import check_lines, command_lines, quoted, variables_in
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+
+
+def words_of(command: str, environment: dict[str, str] | None = None) -> list[str]:
+    """What a program is given when bash runs the command."""
+    script = f"show() {{ printf '%s\\0' \"$@\"; }}\nshow {command}\n"
+    done = subprocess.run(
+        ["bash", "-euc", script], env=environment or {}, capture_output=True, check=True
+    )
+    return done.stdout.decode().split("\0")[:-1]
+
+
+@given(st.lists(TEXT.filter(lambda text: "${" not in text), min_size=1, max_size=4))
+def test_any_words_reach_the_program_unchanged(words: list[str]) -> None:
+    assert words_of(command_lines(words)) == words
+
+
+@given(TEXT, TEXT, TEXT)
+def test_a_variable_inside_a_word_is_replaced_by_any_value(
+    before: str, value: str, after: str
+) -> None:
+    before, after = before.replace("${", ""), after.replace("${", "")
+    assert words_of(quoted(f"{before}${{NAME}}{after}"), {"NAME": value}) == [
+        f"{before}{value}{after}"
+    ]
+
+
+def test_parts_and_options_start_lines() -> None:
+    text = command_lines(("run", "--a=1"), ("x", "--b", "2", "3"))
+    assert text == "run \\\n  --a=1 \\\n  x \\\n  --b 2 3"
+
+
+def test_variables_of_words_are_found() -> None:
+    assert variables_in(["a${B}c${D}", "$E", "${1}"]) == {"B", "D"}
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_a_check_names_every_variable_that_is_not_set(value: str | None) -> None:
+    lines = check_lines("s.sh", {"ONE": "it's `one`", "TWO": "the second", "SET": "is set"})
+    environment = {"SET": "1"} | ({} if value is None else {"ONE": value, "TWO": value})
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", lines],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "s.sh: ONE is not set: it's `one`",
+        "s.sh: TWO is not set: the second",
+    ]
+
+
+def test_nothing_to_check_is_no_text() -> None:
+    assert check_lines("s.sh", {}) == ""

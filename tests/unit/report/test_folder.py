@@ -1,0 +1,164 @@
+"""A folder of files: all or nothing, never outside, nothing replaced unasked."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from planner.errors import InputError
+from planner.frameworks.format import OutputFile
+from planner.report import folder as module
+from planner.report.folder import check_folder, write_folder
+
+FILES = (
+    OutputFile(name="a.json", text="new a\n"),
+    OutputFile(name="sub/b.sh", text="new b\r\nü", is_executable=True),
+    OutputFile(name="c.md", text="new c\n"),
+)
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+WHOLE = {file.name: file.text.encode() for file in FILES}
+
+
+def test_all_files_are_written_as_they_are(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "deep"
+    write_folder(out, FILES, force=False)
+    assert tree(out) == WHOLE
+    assert stat.S_IMODE((out / "sub/b.sh").stat().st_mode) == 0o755
+    assert stat.S_IMODE((out / "a.json").stat().st_mode) == 0o644
+
+
+def test_other_files_of_the_folder_stay(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    write_folder(tmp_path, FILES, force=False)
+    assert tree(tmp_path) == {**WHOLE, "mine": b"mine"}
+
+
+def test_every_file_in_the_way_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("old a")
+    (tmp_path / "c.md").write_text("old c")
+    with pytest.raises(InputError) as caught:
+        write_folder(tmp_path, FILES, force=False)
+    assert [Path(problem.where).name for problem in caught.value.problems] == ["a.json", "c.md"]
+    assert all("--force" in problem.message for problem in caught.value.problems)
+    assert tree(tmp_path) == {"a.json": b"old a", "c.md": b"old c"}
+
+
+def test_force_replaces_files(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("old a")
+    write_folder(tmp_path, FILES, force=True)
+    assert tree(tmp_path) == WHOLE
+
+
+def test_force_replaces_a_link_and_not_what_it_leads_to(tmp_path: Path) -> None:
+    outside, out = tmp_path / "outside", tmp_path / "out"
+    outside.write_text("outside")
+    out.mkdir()
+    (out / "a.json").symlink_to(outside)
+    with pytest.raises(InputError, match="exists already"):
+        write_folder(out, FILES, force=False)
+    write_folder(out, FILES, force=True)
+    assert outside.read_text() == "outside"
+    assert not (out / "a.json").is_symlink()
+    assert tree(out) == WHOLE
+
+
+def test_a_link_that_leads_nowhere_is_in_the_way_too(tmp_path: Path) -> None:
+    (tmp_path / "a.json").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="exists already"):
+        write_folder(tmp_path, FILES, force=False)
+
+
+def test_a_folder_linked_from_inside_is_not_written_through(tmp_path: Path) -> None:
+    outside, out = tmp_path / "outside", tmp_path / "out"
+    outside.mkdir()
+    out.mkdir()
+    (out / "sub").symlink_to(outside)
+    with pytest.raises(InputError, match="because of a link"):
+        write_folder(out, FILES, force=True)
+    assert tree(outside) == tree(out) == {}
+
+
+def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "real")
+    write_folder(tmp_path / "out", FILES, force=False)
+    assert tree(tmp_path / "real") == WHOLE
+
+
+def test_a_folder_in_place_of_a_file_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "c.md").mkdir()
+    with pytest.raises(InputError, match="no regular file"):
+        write_folder(tmp_path, FILES, force=True)
+    assert tree(tmp_path) == {}
+
+
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sub").write_text("a file")
+    with pytest.raises(InputError, match="is no folder"):
+        write_folder(tmp_path, FILES, force=True)
+    assert tree(tmp_path) == {"sub": b"a file"}
+
+
+def test_a_file_in_place_of_the_output_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(InputError, match="a folder is needed"):
+        check_folder(tmp_path / "out")
+
+
+def test_an_output_folder_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(InputError, match="cannot be written"):
+        write_folder(tmp_path / "out" / "deeper", FILES, force=False)
+    assert tree(tmp_path) == {"out": b"a file"}
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "", ".", "a\\b", "a\0b"])
+def test_a_name_that_leads_outside_is_a_defect(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="inside the output folder"):
+        write_folder(tmp_path, (OutputFile(name=name, text=""),), force=True)
+
+
+def test_two_files_of_one_name_are_a_defect(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="one name"):
+        write_folder(tmp_path, (FILES[0], FILES[0]), force=True)
+
+
+@pytest.mark.parametrize("broken", [1, 2, 3, 4])
+def test_a_failure_in_the_middle_leaves_everything_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: int
+) -> None:
+    old = {"a.json": b"old a", "c.md": b"old c"}
+    for name, content in old.items():
+        (tmp_path / name).write_bytes(content)
+    calls, replace = [0], Path.replace
+
+    def failing(path: Path, target: str | os.PathLike[str]) -> Path:
+        calls[0] += 1
+        if calls[0] == broken:
+            raise OSError(28, "No space left on device")
+        return replace(path, target)
+
+    monkeypatch.setattr(module.Path, "replace", failing)
+    with pytest.raises(InputError, match="No space left"):
+        write_folder(tmp_path, FILES, force=True)
+    assert tree(tmp_path) == old
+
+
+def test_a_failure_leaves_no_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(path: Path, target: str | os.PathLike[str]) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.Path, "replace", failing)
+    with pytest.raises(InputError):
+        write_folder(tmp_path / "new" / "deep", FILES, force=False)
+    assert list(tmp_path.iterdir()) == []
