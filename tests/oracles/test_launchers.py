@@ -1,0 +1,302 @@
+"""Launch files against what takes them: torchrun's own parser, real processes, Slurm's and
+Kubernetes' and SkyPilot's documented types."""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+from torch.distributed.launcher.api import LaunchConfig
+from torch.distributed.run import config_from_args, get_args_parser, parse_args
+
+from planner.cost.context import Context
+from planner.frameworks.format import Emitted, OutputFile
+from planner.launchers.registry import load_launcher
+from planner.spec.strategy import Strategy
+
+WORKER = Path(__file__).with_name("launched.py")
+PLANS = [
+    ("1xdgx-h100", 1),
+    ("1xdgx-h100", 2),
+    ("1xdgx-h100", 8),
+    ("4xdgx-a100-640", 16),
+    ("16xdgx-h100", 128),
+    ("18xgb200-tray", 72),
+    ("2xdgx-2", 32),
+    ("128xhgx-mi300x", 1024),
+]
+"""Clusters, and the GPUs of a plan on them."""
+NAMES = [f"{gpus} of {cluster}" for cluster, gpus in PLANS]
+EMITTED = Emitted(
+    files=(OutputFile(name="config.json", text='{"text": "$$ $(A) \'quoted\'"}\n'),),
+    command=("${TRAIN_SCRIPT}", "${RESULTS}", "--config", "config.json", "--name", "it's $HOME"),
+    environment={"SOME_SWITCH": "1"},
+    variables={"TRAIN_SCRIPT": "path of the training script", "RESULTS": "folder for results"},
+)
+
+
+@pytest.fixture(params=PLANS, ids=NAMES)
+def plan(request: Any, context_of: Any, strategy_of: Any) -> tuple[Context, Strategy]:
+    cluster, gpus = request.param
+    return context_of(cluster=cluster), strategy_of(dp=gpus)
+
+
+def files_of(name: str, plan: tuple[Context, Strategy]) -> dict[str, str]:
+    files = load_launcher(name).files(EMITTED, *plan)
+    return {file.name: file.text for file in files}
+
+
+def shape_of(plan: tuple[Context, Strategy]) -> tuple[int, int]:
+    """Nodes and processes per node, from the cluster alone."""
+    per_node = min(plan[1].num_gpus, plan[0].cluster.node.num_accelerators)
+    return plan[1].num_gpus // per_node, per_node
+
+
+def write(folder: Path, files: Sequence[OutputFile]) -> None:
+    for file in files:
+        (folder / file.name).write_text(file.text)
+
+
+def torchrun_words(folder: Path, environment: dict[str, str]) -> list[str]:
+    """What launch.sh hands to torchrun."""
+    fake = folder / "bin" / "torchrun"
+    fake.parent.mkdir()
+    fake.write_text("#!/usr/bin/env bash\nprintf '%s\\0' \"$@\"\n")
+    fake.chmod(0o755)
+    path = f"{fake.parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", str(folder / "launch.sh")],
+        env={"PATH": path, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout.split("\0")[:-1]
+
+
+def test_torchruns_own_parser_reads_the_plan(
+    plan: tuple[Context, Strategy], tmp_path: Path
+) -> None:
+    write(tmp_path, load_launcher("torchrun").files(EMITTED, *plan))
+    nodes, per_node = shape_of(plan)
+    user = {"TRAIN_SCRIPT": "my train.py", "RESULTS": "/out", "HOME": str(tmp_path)}
+    node = {"NODE_RANK": str(nodes - 1), "MASTER_ADDR": "node-0"}
+    words = torchrun_words(tmp_path, {**user, **node})
+    config, program, arguments = config_from_args(parse_args(words))
+    assert isinstance(config, LaunchConfig)
+    assert (config.min_nodes, config.max_nodes) == (nodes, nodes)
+    assert config.nproc_per_node == per_node
+    assert config.rdzv_backend == "static"
+    assert config.rdzv_endpoint == "node-0:29500"
+    assert config.rdzv_configs["rank"] == nodes - 1
+    assert program == sys.executable
+    expected = ["my train.py", "/out", "--config", "config.json", "--name", "it's $HOME"]
+    assert arguments == ["-u", *expected]
+
+
+def test_torchrun_knows_every_option_by_its_full_name(
+    plan: tuple[Context, Strategy], tmp_path: Path
+) -> None:
+    write(tmp_path, load_launcher("torchrun").files(EMITTED, *plan))
+    user = {"TRAIN_SCRIPT": "train.py", "RESULTS": "/out", "NODE_RANK": "0", "MASTER_ADDR": "a"}
+    words = torchrun_words(tmp_path, user)
+    options = {word.partition("=")[0] for word in words[: words.index("train.py")]}
+    known = {name for action in get_args_parser()._actions for name in action.option_strings}
+    assert options
+    assert options <= known
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
+    """Start launch.sh of a folder as one node of a real job."""
+    (tmp_path / "results").mkdir()
+    tools = str(Path(sys.executable).parent)
+
+    def run(**node: str) -> subprocess.Popen[str]:
+        environment = {
+            "PATH": f"{tools}:{os.environ['PATH']}",
+            "HOME": str(tmp_path),
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "TRAIN_SCRIPT": str(WORKER),
+            "RESULTS": str(tmp_path / "results"),
+            **node,
+        }
+        return subprocess.Popen(
+            ["bash", str(tmp_path / "launch.sh")],
+            env=environment,
+            cwd="/",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    return run
+
+
+def finished(processes: list[subprocess.Popen[str]], folder: Path) -> dict[int, dict[str, Any]]:
+    """What every rank wrote down, once all nodes are through."""
+    try:
+        for process in processes:
+            output, _ = process.communicate(timeout=120)
+            assert process.returncode == 0, output
+    finally:
+        for process in processes:
+            process.kill()
+    paths = (folder / "results").glob("*.json")
+    return {int(path.stem): json.loads(path.read_text()) for path in paths}
+
+
+def test_two_processes_run_with_their_environment_and_arguments(
+    context_of: Any, strategy_of: Any, start: Any, tmp_path: Path
+) -> None:
+    plan = context_of(cluster="4xdgx-h100"), strategy_of(dp=2)
+    write(tmp_path, load_launcher("torchrun").files(EMITTED, *plan))
+    seen = finished([start(MASTER_PORT=str(free_port()))], tmp_path)
+    assert sorted(seen) == [0, 1]
+    for rank, each in seen.items():
+        assert (each["RANK"], each["LOCAL_RANK"]) == (str(rank), str(rank))
+        assert (each["WORLD_SIZE"], each["SOME_SWITCH"]) == ("2", "1")
+        assert each["arguments"] == ["--config", "config.json", "--name", "it's $HOME"]
+        assert each["sum"] == 1.0
+
+
+def test_ranks_follow_the_nodes_and_not_their_arrival(
+    context_of: Any, strategy_of: Any, start: Any, tmp_path: Path
+) -> None:
+    plan = context_of(cluster="2xsummit"), strategy_of(dp=12)
+    write(tmp_path, load_launcher("torchrun").files(EMITTED, *plan))
+    node = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "NPROC_PER_NODE": "1"}
+    processes = [start(NODE_RANK=rank, **node) for rank in ("1", "0")]
+    seen = finished(processes, tmp_path)
+    groups = {rank: each["GROUP_RANK"] for rank, each in seen.items()}
+    assert groups == {0: "0", 1: "1"}
+    assert {each["WORLD_SIZE"] for each in seen.values()} == {"2"}
+
+
+def sbatch_parser() -> argparse.ArgumentParser:
+    """The options of sbatch's manual page that the project uses, with their kinds."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--job-name", required=True)
+    for name in ("--nodes", "--ntasks-per-node", "--gpus-per-node"):
+        parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--exclusive", action="store_true")
+    return parser
+
+
+def directives_of(script: str) -> list[str]:
+    """What sbatch reads: lines up to the first that is neither comment nor blank."""
+    words: list[str] = []
+    for line in script.splitlines()[1:]:
+        if line.strip() and not line.startswith("#"):
+            break
+        if line.startswith("#SBATCH"):
+            words += shlex.split(line.removeprefix("#SBATCH"), comments=True)
+    return words
+
+
+def test_slurm_is_asked_for_the_nodes_of_the_plan(plan: tuple[Context, Strategy]) -> None:
+    script = files_of("slurm", plan)["launch.sbatch"]
+    assert script.startswith("#!")
+    words = directives_of(script)
+    assert len(words) == script.count("#SBATCH")
+    asked = sbatch_parser().parse_args(words)
+    assert (asked.nodes, asked.gpus_per_node) == shape_of(plan)
+    assert asked.ntasks_per_node == 1
+    assert asked.exclusive is (plan[1].num_gpus >= plan[0].cluster.node.num_accelerators)
+    assert re.fullmatch(r"[a-z][a-z0-9-]*", asked.job_name)
+
+
+class Typed(BaseModel):
+    """A type of an API: other fields are refused, values are not converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class EnvVar(Typed):
+    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    value: str
+
+
+class Resources(Typed):
+    limits: dict[Literal["nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi"], int]
+
+
+class Trainer(Typed):
+    """Trainer of pkg/apis/trainer/v1alpha1/trainjob_types.go; fields the project uses."""
+
+    numNodes: int = Field(ge=1)  # noqa: N815
+    numProcPerNode: int = Field(ge=1)  # noqa: N815
+    resourcesPerNode: Resources  # noqa: N815
+    command: list[str] = Field(max_length=128)
+    args: list[str] = Field(max_length=128)
+    env: list[EnvVar] = Field(default_factory=list, max_length=128)
+
+
+class RuntimeRef(Typed):
+    name: str = Field(min_length=1, max_length=253)
+
+
+class Spec(Typed):
+    runtimeRef: RuntimeRef  # noqa: N815
+    trainer: Trainer
+
+
+class Metadata(Typed):
+    name: str = Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=63)
+
+
+class TrainJob(Typed):
+    apiVersion: Literal["trainer.kubeflow.org/v1alpha1"]  # noqa: N815
+    kind: Literal["TrainJob"]
+    metadata: Metadata
+    spec: Spec
+
+
+class TaskResources(Typed):
+    accelerators: str = Field(pattern=r"^[A-Z][A-Za-z0-9-]*:[1-9][0-9]*$")
+
+
+class Task(Typed):
+    """docs/source/reference/yaml-spec.rst of SkyPilot; fields the project uses."""
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9]+(?:[._-]{1,2}[a-zA-Z0-9]+)*$")
+    workdir: str
+    num_nodes: int = Field(ge=1)
+    resources: TaskResources
+    envs: dict[str, str | None]
+    run: str
+
+
+def test_a_trainjob_has_the_types_of_its_api(plan: tuple[Context, Strategy]) -> None:
+    job = TrainJob.model_validate(yaml.safe_load(files_of("kubernetes", plan)["trainjob.yaml"]))
+    trainer = job.spec.trainer
+    nodes, per_node = shape_of(plan)
+    assert (trainer.numNodes, trainer.numProcPerNode) == (nodes, per_node)
+    assert list(trainer.resourcesPerNode.limits.values()) == [per_node]
+    assert all(len(word) <= 65536 for word in trainer.args)
+    assert [each.name for each in trainer.env] == list(EMITTED.variables)
+
+
+def test_a_skypilot_task_has_the_fields_of_its_reference(context_of: Any, strategy_of: Any) -> None:
+    plan = context_of(cluster="4xdgx-a100-640"), strategy_of(dp=16)
+    task = Task.model_validate(yaml.safe_load(files_of("skypilot", plan)["task.yaml"]))
+    assert (task.num_nodes, task.resources.accelerators) == (2, "A100-80GB:8")
+    assert task.envs == dict.fromkeys(EMITTED.variables)
