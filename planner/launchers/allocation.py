@@ -4,7 +4,6 @@ import re
 from dataclasses import dataclass
 
 from planner.cost.context import Context
-from planner.errors import ExpressError
 from planner.spec.strategy import Strategy
 
 MOST_PER_HOST = 16
@@ -23,21 +22,27 @@ class Allocation:
     """All accelerators of the nodes are used."""
 
 
-def allocation_of(context: Context, strategy: Strategy) -> Allocation:
-    """Return the nodes of a plan; ExpressError where no equal nodes hold its ranks in order."""
+def host_problems(context: Context, strategy: Strategy) -> list[str]:
+    """Why no equal hosts hold the ranks of a plan in order; empty where they do."""
     gpus, node = strategy.num_gpus, context.cluster.node
-    per_node = node.num_accelerators
+    per_node, found = node.num_accelerators, list[str]()
     if per_node > MOST_PER_HOST:
-        raise ExpressError(
+        found.append(
             f"{node.name}: a launcher starts processes per host; given a node of {per_node} "
             f"accelerators, a rack of several hosts; allowed are at most {MOST_PER_HOST}; "
             "plan with the rack's hosts as nodes (`planner hardware`), such as gb200-tray"
         )
     if gpus > per_node and gpus % per_node:
-        raise ExpressError(
+        found.append(
             f"{node.name}: beyond one node whole nodes are launched; given {gpus} GPUs, "
             f"allowed are at most {per_node} or a multiple of it"
         )
+    return found
+
+
+def allocation_of(context: Context, strategy: Strategy) -> Allocation:
+    """Return the nodes of a plan that has no host_problems."""
+    gpus, per_node = strategy.num_gpus, context.cluster.node.num_accelerators
     return Allocation(
         num_nodes=max(1, gpus // per_node),
         gpus_per_node=min(gpus, per_node),

@@ -9,7 +9,7 @@ import re
 from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.frameworks.format import Emitted, OutputFile
-from planner.launchers.allocation import allocation_of, job_name
+from planner.launchers.allocation import allocation_of, host_problems, job_name
 from planner.launchers.launcher import Launcher
 from planner.launchers.shell import SCRIPT, quoted
 from planner.launchers.torchrun import launch_script
@@ -24,17 +24,22 @@ RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu", "Intel Gaudi": "h
 END = "END_OF_FILE"
 
 
-def _resource(context: Context) -> str:
-    """What a container asks for; ExpressError where the device plugin's name is not known."""
+def _vendor(context: Context) -> str:
+    """The key of RESOURCES that an accelerator belongs to; its vendor where there is none."""
     accelerator = context.cluster.accelerator
-    vendor = accelerator.vendor
-    kind = "Intel Gaudi" if accelerator.name.startswith("gaudi") else vendor
-    if kind not in RESOURCES:
-        raise ExpressError(
-            f"kubernetes: no resource name is known for {accelerator.name} of {vendor}; "
-            f"known are those of {', '.join(RESOURCES)}"
+    return "Intel Gaudi" if accelerator.name.startswith("gaudi") else accelerator.vendor
+
+
+def problems(context: Context, strategy: Strategy) -> list[str]:
+    """Why no TrainJob can hold a plan: its hosts, or accelerators without a resource name."""
+    found = host_problems(context, strategy)
+    if _vendor(context) not in RESOURCES:
+        accelerator = context.cluster.accelerator
+        found.append(
+            f"kubernetes: no resource name is known for {accelerator.name} of "
+            f"{accelerator.vendor}; known are those of {', '.join(RESOURCES)}"
         )
-    return RESOURCES[kind]
+    return found
 
 
 def _here_document(file: OutputFile) -> str:
@@ -79,7 +84,7 @@ def files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[Outpu
     trainer = {
         "numNodes": nodes.num_nodes,
         "numProcPerNode": nodes.gpus_per_node,
-        "resourcesPerNode": {"limits": {_resource(context): nodes.gpus_per_node}},
+        "resourcesPerNode": {"limits": {RESOURCES[_vendor(context)]: nodes.gpus_per_node}},
         "command": ["bash", "-c"],
         "args": [script],
     }
@@ -96,6 +101,7 @@ def files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[Outpu
 
 LAUNCHER = Launcher(
     name="kubernetes",
+    problems=problems,
     files=files,
     start=(
         "Run `kubectl create -f trainjob.yaml` where Kubeflow Trainer 2 is installed. Before that "

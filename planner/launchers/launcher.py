@@ -13,7 +13,9 @@ class Launcher:
     """A way to start the processes of a plan on its nodes."""
 
     name: str
+    problems: Callable[[Context, Strategy], list[str]]
+    """Why the launcher cannot start such a plan; empty where it can."""
     files: Callable[[Emitted, Context, Strategy], tuple[OutputFile, ...]]
-    """Pure. Raises ExpressError where the launcher cannot start such a plan."""
+    """Pure, for a plan without problems. Raises ExpressError where the files are too large."""
     start: str
     """How to start them, a paragraph of Markdown for the README."""

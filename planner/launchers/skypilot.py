@@ -7,9 +7,8 @@ skypilot-org/skypilot.
 from typing import Any
 
 from planner.cost.context import Context
-from planner.errors import ExpressError
 from planner.frameworks.format import Emitted, OutputFile
-from planner.launchers.allocation import allocation_of, job_name
+from planner.launchers.allocation import allocation_of, host_problems, job_name
 from planner.launchers.launcher import Launcher
 from planner.launchers.shell import SCRIPT
 from planner.launchers.torchrun import launch_script
@@ -50,24 +49,26 @@ exec bash {SCRIPT}
 """
 
 
-def _accelerator(context: Context) -> str:
-    name = context.cluster.accelerator.name
+def problems(context: Context, strategy: Strategy) -> list[str]:
+    """Why SkyPilot cannot rent what a plan needs: its hosts, or its accelerator."""
+    found, name = host_problems(context, strategy), context.cluster.accelerator.name
     if name not in ACCELERATORS:
-        raise ExpressError(
+        found.append(
             f"skypilot: it has no name for the accelerator {name}; "
             f"it has for {', '.join(ACCELERATORS)}"
         )
-    return ACCELERATORS[name]
+    return found
 
 
 def files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[OutputFile, ...]:
     """Return ``task.yaml`` and the ``launch.sh`` it runs."""
     nodes = allocation_of(context, strategy)
+    accelerator = ACCELERATORS[context.cluster.accelerator.name]
     content: dict[str, Any] = {
         "name": job_name(context),
         "workdir": ".",
         "num_nodes": nodes.num_nodes,
-        "resources": {"accelerators": f"{_accelerator(context)}:{nodes.gpus_per_node}"},
+        "resources": {"accelerators": f"{accelerator}:{nodes.gpus_per_node}"},
     }
     if emitted.variables:
         content["envs"] = dict.fromkeys(emitted.variables)
@@ -78,6 +79,7 @@ def files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[Outpu
 
 LAUNCHER = Launcher(
     name="skypilot",
+    problems=problems,
     files=files,
     start=(
         "Run `sky launch task.yaml` in this folder, with `--env NAME=VALUE` for every variable "

@@ -5,7 +5,7 @@ Source: the manual pages of sbatch, srun and scontrol.
 
 from planner.cost.context import Context
 from planner.frameworks.format import Emitted, OutputFile
-from planner.launchers.allocation import allocation_of, job_name
+from planner.launchers.allocation import allocation_of, host_problems, job_name
 from planner.launchers.launcher import Launcher
 from planner.launchers.shell import SCRIPT, check_lines
 from planner.launchers.torchrun import launch_script
@@ -48,6 +48,7 @@ srun --ntasks-per-node=1 --cpu-bind=none \\
 
 LAUNCHER = Launcher(
     name="slurm",
+    problems=host_problems,
     files=files,
     start=(
         "Run `sbatch launch.sbatch` in this folder, which all nodes must see. Partition, account "

@@ -6,7 +6,7 @@ gives it, which the c10d rendezvous leaves to the order in which nodes arrive.
 
 from planner.cost.context import Context
 from planner.frameworks.format import Emitted, OutputFile
-from planner.launchers.allocation import allocation_of
+from planner.launchers.allocation import allocation_of, host_problems
 from planner.launchers.launcher import Launcher
 from planner.launchers.shell import (
     LAUNCH_VARIABLES,
@@ -77,6 +77,7 @@ def files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[Outpu
 
 LAUNCHER = Launcher(
     name="torchrun",
+    problems=host_problems,
     files=files,
     start=(
         "Run `./launch.sh` on every node. With more than one node, `NODE_RANK` (0 on the first) "

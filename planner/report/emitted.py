@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from planner import __version__
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
+from planner.errors import ExpressError
 from planner.frameworks.format import Emitted, Format, OutputFile
 from planner.launchers.allocation import allocation_of
 from planner.launchers.launcher import Launcher
@@ -42,8 +43,17 @@ def mismatch(made: Format, context: Context) -> str:
 def output_files(
     made: Format, launcher: Launcher, context: Context, strategy: Strategy, plan: PlanText
 ) -> tuple[OutputFile, ...]:
-    """Return all files of a plan; the same plan gives the same bytes. Raises ExpressError."""
-    emitted = made.emit(context, strategy)
+    """Return all files of a plan; the same plan gives the same bytes.
+
+    Raises ExpressError with every reason of the format and of the launcher.
+    """
+    reasons = launcher.problems(context, strategy)
+    try:
+        emitted = made.emit(context, strategy)
+    except ExpressError as error:
+        raise ExpressError("\n".join([str(error), *reasons])) from None
+    if reasons:
+        raise ExpressError("\n".join(reasons))
     return (
         *emitted.files,
         *launcher.files(emitted, context, strategy),

@@ -143,6 +143,19 @@ def test_a_launcher_that_cannot_start_the_plan_ends_with_4(planner: Any, tmp_pat
     assert not out.exists()
 
 
+def test_reasons_of_format_and_launcher_are_told_together(planner: Any, tmp_path: Path) -> None:
+    path, out = tmp_path / "plan.yaml", tmp_path / "out"
+    assert (
+        planner("plan", "llama3-8b", "2xhgx-h800", "--fix", "pp=2", "--save", str(path)).code == 0
+    )
+    target = ("--to", "fake", "--out", str(out), "--launcher", "skypilot")
+    run = planner("emit", str(path), *target)
+    assert run.code == 4
+    reasons = run.err.splitlines()
+    assert reasons[:2] == ["fake: no pipelines", "fake: no stages"]
+    assert "h800-sxm" in reasons[2]
+
+
 def test_an_illegal_plan_is_bad_input(planner: Any, saved: Any, tmp_path: Path) -> None:
     content = yaml.safe_load(Path(saved()).read_text())
     content["strategy"]["num_micro_batches"] += 1

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from planner.errors import ExpressError
-from planner.launchers.allocation import MAX_NAME, allocation_of, job_name
+from planner.launchers.allocation import MAX_NAME, allocation_of, host_problems, job_name
 
 
 @pytest.mark.parametrize(
@@ -28,7 +27,9 @@ def test_only_the_nodes_used_are_asked_for(
     per_node: int,
     exclusive: bool,
 ) -> None:
-    found = allocation_of(context_of(cluster=cluster), strategy_of(dp=gpus))
+    plan = context_of(cluster=cluster), strategy_of(dp=gpus)
+    found = allocation_of(*plan)
+    assert host_problems(*plan) == []
     assert (found.num_nodes, found.gpus_per_node) == (nodes, per_node)
     assert found.is_exclusive is exclusive
 
@@ -40,8 +41,12 @@ def test_only_the_nodes_used_are_asked_for(
 def test_ranks_without_equal_hosts_are_refused(
     context_of: Any, strategy_of: Any, cluster: str, gpus: int, words: str
 ) -> None:
-    with pytest.raises(ExpressError, match=words):
-        allocation_of(context_of(cluster=cluster), strategy_of(dp=gpus))
+    (problem,) = host_problems(context_of(cluster=cluster), strategy_of(dp=gpus))
+    assert words in problem
+
+
+def test_all_that_is_wrong_with_hosts_is_told(context_of: Any, strategy_of: Any) -> None:
+    assert len(host_problems(context_of(cluster="2xgb200-nvl72"), strategy_of(dp=100))) == 2
 
 
 @pytest.mark.parametrize(

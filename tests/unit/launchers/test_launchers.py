@@ -206,9 +206,20 @@ def test_a_trainjob_asks_for_the_vendors_resource(made: Any, cluster: str, resou
     assert job["spec"]["trainer"]["resourcesPerNode"] == {"limits": {resource: 8}}
 
 
-def test_kubernetes_refuses_accelerators_without_a_resource_name(made: Any) -> None:
-    with pytest.raises(ExpressError, match="no resource name is known for tpu-v5p"):
-        made("kubernetes", gpus=4, cluster="4xtpu-v5p-host")
+@pytest.mark.parametrize(
+    ("name", "cluster", "message"),
+    [
+        ("kubernetes", "4xtpu-v5p-host", "no resource name is known for tpu-v5p of Google"),
+        ("skypilot", "1xhgx-h800", "no name for the accelerator h800-sxm"),
+    ],
+)
+def test_accelerators_without_a_name_are_refused_beside_all_else(
+    context_of: Any, strategy_of: Any, name: str, cluster: str, message: str
+) -> None:
+    launcher, context = load_launcher(name), context_of(cluster=cluster)
+    (problem,) = launcher.problems(context, strategy_of(dp=2))
+    assert message in problem
+    assert len(launcher.problems(context, strategy_of(dp=13))) == 2
 
 
 def test_kubernetes_refuses_files_too_large_for_an_argument(
@@ -233,11 +244,6 @@ def test_skypilot_starts_every_node_with_its_rank(
     environment = {"SCRIPT": "my train.py", "DATA": "/data", **node}
     done = bash("-c", task["run"], environment=environment, folder=folder)
     assert done.stdout.splitlines() == expected(2, 8, 1, "10.0.0.1")
-
-
-def test_skypilot_refuses_accelerators_it_does_not_offer(made: Any) -> None:
-    with pytest.raises(ExpressError, match="no name for the accelerator h800-sxm"):
-        made("skypilot", gpus=8, cluster="1xhgx-h800")
 
 
 def test_skypilot_names_accelerators_of_the_catalog() -> None:
