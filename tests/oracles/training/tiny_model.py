@@ -1,0 +1,32 @@
+"""The model of tiny-gpt.yaml in torch, and a batch that it can learn by heart."""
+
+from pathlib import Path
+
+import torch
+import yaml
+from transformers import LlamaConfig, LlamaForCausalLM
+
+SIZES = yaml.safe_load(Path(__file__).with_name("tiny-gpt.yaml").read_text())
+STEPS = 10
+LEARNING_RATE = 3e-3
+
+
+def build() -> torch.nn.Module:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        num_hidden_layers=SIZES["num_layers"],
+        hidden_size=SIZES["hidden_size"],
+        num_attention_heads=SIZES["num_heads"],
+        num_key_value_heads=SIZES["num_kv_heads"],
+        intermediate_size=SIZES["ffn_size"],
+        vocab_size=SIZES["vocab_size"],
+        max_position_embeddings=SIZES["max_seq_len"],
+        use_cache=False,
+    )
+    return LlamaForCausalLM(config)
+
+
+def batch(rank: int, micro_batch: int, seq_len: int) -> torch.Tensor:
+    """The same tokens in every step, other ones on every rank."""
+    generator = torch.Generator().manual_seed(rank)
+    return torch.randint(0, SIZES["vocab_size"], (micro_batch, seq_len), generator=generator)
