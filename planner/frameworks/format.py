@@ -150,7 +150,8 @@ class Emitted:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that every process needs."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the user fills in, with what each is for."""
+    """Variables that the user fills in, with what each is for; those that launchers set (see
+    ``own_launcher``) are none of the user's, whether they stand here or not."""
     decided: tuple[Decided, ...] = ()
     own_launcher: tuple[str, ...] = ()
     """Words that start one node's processes in place of torchrun, such as ``accelerate launch``.

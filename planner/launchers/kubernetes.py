@@ -11,7 +11,7 @@ from planner.errors import ExpressError
 from planner.frameworks.format import Emitted, OutputFile
 from planner.launchers.allocation import allocation_of, host_problems, job_name
 from planner.launchers.launcher import Launcher
-from planner.launchers.shell import SCRIPT, quoted
+from planner.launchers.shell import SCRIPT, quoted, user_variables
 from planner.launchers.torchrun import launch_script
 from planner.launchers.yaml_text import yaml_text
 from planner.spec.strategy import Strategy
@@ -88,8 +88,9 @@ def files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[Outpu
         "command": ["bash", "-c"],
         "args": [script],
     }
-    if emitted.variables:
-        trainer["env"] = [{"name": name, "value": ""} for name in emitted.variables]
+    variables = user_variables(emitted.variables)
+    if variables:
+        trainer["env"] = [{"name": name, "value": ""} for name in variables]
     content = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",

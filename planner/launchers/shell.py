@@ -23,6 +23,11 @@ def quoted(word: str) -> str:
     return "".join(pieces)
 
 
+def user_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables that the user fills in: those of a format that no launcher sets."""
+    return {name: what for name, what in variables.items() if name not in LAUNCH_VARIABLES}
+
+
 def variables_in(words: Iterable[str]) -> set[str]:
     """Names of the variables that words use."""
     return {name for word in words for name in _VARIABLE.findall(word)}

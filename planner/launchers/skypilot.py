@@ -10,7 +10,7 @@ from planner.cost.context import Context
 from planner.frameworks.format import Emitted, OutputFile
 from planner.launchers.allocation import allocation_of, host_problems, job_name
 from planner.launchers.launcher import Launcher
-from planner.launchers.shell import SCRIPT
+from planner.launchers.shell import SCRIPT, user_variables
 from planner.launchers.torchrun import launch_script
 from planner.launchers.yaml_text import yaml_text
 from planner.spec.strategy import Strategy
@@ -70,8 +70,9 @@ def files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[Outpu
         "num_nodes": nodes.num_nodes,
         "resources": {"accelerators": f"{accelerator}:{nodes.gpus_per_node}"},
     }
-    if emitted.variables:
-        content["envs"] = dict.fromkeys(emitted.variables)
+    variables = user_variables(emitted.variables)
+    if variables:
+        content["envs"] = dict.fromkeys(variables)
     content["run"] = RUN
     task = OutputFile(name="task.yaml", text=yaml_text(content))
     return (task, launch_script(emitted, context, strategy))

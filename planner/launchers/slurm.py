@@ -7,7 +7,7 @@ from planner.cost.context import Context
 from planner.frameworks.format import Emitted, OutputFile
 from planner.launchers.allocation import allocation_of, host_problems, job_name
 from planner.launchers.launcher import Launcher
-from planner.launchers.shell import SCRIPT, check_lines
+from planner.launchers.shell import SCRIPT, check_lines, user_variables
 from planner.launchers.torchrun import launch_script
 from planner.spec.strategy import Strategy
 
@@ -24,7 +24,7 @@ def files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[Outpu
         f"--gpus-per-node={nodes.gpus_per_node}",
         *(["--exclusive"] if nodes.is_exclusive else []),
     ]
-    checks = check_lines(BATCH_SCRIPT, emitted.variables)
+    checks = check_lines(BATCH_SCRIPT, user_variables(emitted.variables))
     text = f"""\
 #!/usr/bin/env bash
 {"".join(f"#SBATCH {directive}{chr(10)}" for directive in directives)}\

@@ -14,6 +14,7 @@ from planner.launchers.shell import (
     check_lines,
     command_lines,
     quoted,
+    user_variables,
     variables_in,
 )
 from planner.spec.strategy import Strategy
@@ -60,7 +61,7 @@ cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")"
 export NNODES="${{NNODES:-{nodes.num_nodes}}}"
 export NPROC_PER_NODE="${{NPROC_PER_NODE:-{nodes.gpus_per_node}}}"
 
-{check_lines(SCRIPT, emitted.variables, SEVERAL_NODES)}
+{check_lines(SCRIPT, user_variables(emitted.variables), SEVERAL_NODES)}
 export NODE_RANK="${{NODE_RANK:-0}}"
 export MASTER_ADDR="${{MASTER_ADDR:-127.0.0.1}}"
 export MASTER_PORT="${{MASTER_PORT:-{PORT}}}"

@@ -11,6 +11,7 @@ from planner.errors import ExpressError
 from planner.frameworks.format import Emitted, Format, OutputFile
 from planner.launchers.allocation import allocation_of
 from planner.launchers.launcher import Launcher
+from planner.launchers.shell import user_variables
 from planner.report.evidence import range_line
 from planner.report.placement import placement_line
 from planner.spec.strategy import Strategy
@@ -121,9 +122,10 @@ def _ranks(context: Context, strategy: Strategy) -> str:
 
 
 def _variables(emitted: Emitted) -> str:
-    if not emitted.variables:
+    variables = user_variables(emitted.variables)
+    if not variables:
         return ""
-    rows = [(f"`{name}`", what) for name, what in emitted.variables.items()]
+    rows = [(f"`{name}`", what) for name, what in variables.items()]
     table = _table(("variable", "what it is"), rows)
     return f"\nSet these first; the scripts stop where one is empty.\n\n{table}"
 

@@ -123,6 +123,15 @@ def test_a_launcher_of_the_framework_replaces_torchrun(
     assert done.stdout.splitlines() == [*words, *COMMAND, *SURROUNDINGS]
 
 
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_what_launchers_set_is_never_asked_of_the_user(
+    made: Any, fake_emitted: Emitted, name: str
+) -> None:
+    variables = {**fake_emitted.variables, "NODE_RANK": "a rank", "MASTER_PORT": "a port"}
+    emitted = replace(fake_emitted, variables=variables)
+    assert made(name, emitted=emitted) == made(name)
+
+
 SRUN = """\
 [[ "$1 $2" == "--ntasks-per-node=1 --cpu-bind=none" ]] || exit 9
 for node in 0 1; do SLURM_NODEID=$node "${@:3}"; done

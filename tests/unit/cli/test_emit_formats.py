@@ -1,0 +1,81 @@
+"""Every real format under every launcher: what is written parses, and starts with all its words."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.frameworks.formats import format_names, load_format
+from planner.launchers.registry import LAUNCHERS
+from planner.launchers.shell import LAUNCH_VARIABLES, user_variables, variables_in
+from planner.plans.plan_file import load_plan
+
+SHOW = "#!/usr/bin/env bash\nprintf '%s\\0' \"$@\"\n"
+
+
+@pytest.fixture
+def saved(planner: Any, tmp_path: Path) -> Any:
+    """The best plan on two nodes for a format's framework."""
+
+    def save(name: str) -> Path:
+        path = tmp_path / f"{name}.yaml"
+        words = ("--framework", load_format(name).framework, "--top", "1", "--save", str(path))
+        run = planner("plan", "llama3-8b", "2xdgx-h100", *words)
+        assert run.code == 0, run.err
+        return path
+
+    return save
+
+
+def bash(script: Path, folder: Path, environment: dict[str, str]) -> Any:
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", str(script)],
+        env={"PATH": path, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_every_format_is_written_and_its_scripts_parse(
+    planner: Any, saved: Any, tmp_path: Path, launcher: str
+) -> None:
+    for name in format_names():
+        out = tmp_path / "out" / name
+        target = ("--to", name, "--out", str(out), "--launcher", launcher)
+        run = planner("emit", str(saved(name)), *target)
+        assert run.code == 0, run.err
+        assert "note:" not in run.err
+        for script in (*out.glob("*.sh"), *out.glob("*.sbatch")):
+            checked = subprocess.run(["bash", "-n", str(script)], capture_output=True, check=False)
+            assert (checked.returncode, checked.stderr) == (0, b""), script
+
+
+def test_every_format_starts_with_all_its_words(planner: Any, saved: Any, tmp_path: Path) -> None:
+    for name in format_names():
+        plan, out = saved(name), tmp_path / "out" / name
+        emitted = load_format(name).emit(*load_plan(plan)[:2])
+        assert planner("emit", str(plan), "--to", name, "--out", str(out)).code == 0
+        own = emitted.own_launcher or ("torchrun",)
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        (tmp_path / "bin" / own[0]).write_text(SHOW)
+        (tmp_path / "bin" / own[0]).chmod(0o755)
+        node = {"NODE_RANK": "1", "MASTER_ADDR": "first"}
+        variables = user_variables(emitted.variables)
+        stopped = bash(out / "launch.sh", tmp_path, node)
+        assert stopped.returncode == (2 if variables else 0)
+        assert all(f"{variable} is not set" in stopped.stderr for variable in variables)
+        values = {variable: f"a {variable}" for variable in variables}
+        done = bash(out / "launch.sh", tmp_path, {**node, **values})
+        assert (done.returncode, done.stderr) == (0, "")
+        words = list(emitted.command)
+        for variable, value in values.items():
+            words = [word.replace(f"${{{variable}}}", value) for word in words]
+        given = done.stdout.split("\0")[:-1]
+        assert given[-len(words) :] == words
+        assert variables_in(own) <= set(LAUNCH_VARIABLES)
