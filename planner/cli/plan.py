@@ -102,7 +102,7 @@ def plan(
     if save is not None:
         check_writable(save, force=force)
     collector = Collector()
-    target = collector.read(lambda: _target(emit, out, launcher))
+    target = collector.read(lambda: _target(emit, out, launcher, force=force))
     narrowing = narrowing_of(
         collector,
         fix=fix,
@@ -212,11 +212,14 @@ def _unmet(result: "Answer") -> "NothingFitsError":
     return no_size(unmet(result))
 
 
-def _target(emit: str | None, out: Path | None, launcher: str | None) -> _Target | None:
+def _target(
+    emit: str | None, out: Path | None, launcher: str | None, *, force: bool
+) -> _Target | None:
     """Read the options that belong to ``--emit``; raises InputError."""
     from planner.cli.emit import read_target
     from planner.errors import InputError, Problem
-    from planner.report.folder import check_folder
+    from planner.report.emitted import ALWAYS
+    from planner.report.folder import check_targets
 
     if emit is None:
         problems = [
@@ -231,7 +234,7 @@ def _target(emit: str | None, out: Path | None, launcher: str | None) -> _Target
     if out is None:
         message = "writes files, which needs a folder; give --out DIR"
         raise InputError.single("command line", "--emit", message)
-    check_folder(out)
+    check_targets(out, ALWAYS, force=force)
     return _Target(made=made, launcher=starter, out=out)
 
 

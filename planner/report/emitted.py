@@ -11,7 +11,7 @@ from planner.errors import ExpressError
 from planner.frameworks.format import Emitted, Format, OutputFile
 from planner.launchers.allocation import allocation_of
 from planner.launchers.launcher import Launcher
-from planner.launchers.shell import user_variables
+from planner.launchers.shell import SCRIPT, user_variables
 from planner.report.evidence import range_line
 from planner.report.placement import placement_line
 from planner.spec.strategy import Strategy
@@ -19,6 +19,8 @@ from planner.units import format_bytes, format_count, format_seconds
 
 README = "README.md"
 PLAN = "plan.yaml"
+ALWAYS = (SCRIPT, PLAN, README)
+"""Files that every plan is written with, beside those of its format and launcher."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,12 +44,11 @@ def _problem(folder: Path, target: Path, *, force: bool) -> str | None:
     return None
 
 
-def check_targets(folder: Path, files: Sequence[OutputFile], *, force: bool) -> None:
+def check_targets(folder: Path, names: Sequence[str], *, force: bool) -> None:
     """Raise one InputError for all files that cannot be written."""
     check_folder(folder)
-    for file in files:
-        _check_name(file.name)
-    names = [file.name for file in files]
+    for name in names:
+        _check_name(name)
     if len(set(names)) != len(names):
         raise ValueError(f"two files have one name: {', '.join(sorted(names))}")
     found = [
@@ -101,7 +100,7 @@ def _create(folder: Path) -> list[Path]:
 
 def write_folder(folder: Path, files: Sequence[OutputFile], *, force: bool) -> None:
     """Write all files or none; raises InputError with every file that is in the way."""
-    check_targets(folder, files, force=force)
+    check_targets(folder, [file.name for file in files], force=force)
     made: list[Path] = []
     try:
         made = _create(folder)

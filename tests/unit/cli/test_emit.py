@@ -207,6 +207,17 @@ def test_a_plan_is_made_and_written_in_one_step(planner: Any, saved: Any, tmp_pa
         assert (one / name).read_bytes() == (two / name).read_bytes()
 
 
+def test_files_in_the_way_are_told_before_a_search(planner: Any, tmp_path: Path) -> None:
+    for name in ("README.md", "launch.sh"):
+        (tmp_path / name).write_text("mine")
+    run = planner(*PLAN, "--emit", "fake", "--out", str(tmp_path))
+    assert (run.code, run.out) == (2, "")
+    assert [line.partition("::")[0] for line in run.err.splitlines()] == [
+        str(tmp_path / "launch.sh"),
+        str(tmp_path / "README.md"),
+    ]
+
+
 def test_a_given_framework_is_not_replaced(planner: Any, tmp_path: Path) -> None:
     out = ("--emit", "fake", "--out", str(tmp_path / "out"))
     run = planner(
