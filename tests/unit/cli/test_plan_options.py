@@ -237,7 +237,7 @@ def test_pareto_with_energy_and_headroom(planner: Any) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ("--objective", "cost", "--pareto", "energy,headroom,gpus", "--fix", "tp=1|2,pp=2,zero=1"),
+        ("--objective", "cost", "--pareto", "energy,headroom,gpus", "--margin", "75"),
         ("--deadline", "5d", "--budget", "500", "--fix", "sp=off|on,dp_replicate=2|4"),
         ("--framework", "any", "--deadline", "5d", "--objective", "gpus", "--fix", "tp=4"),
     ],
