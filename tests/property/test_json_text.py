@@ -1,0 +1,218 @@
+"""JSON with comments: values as json and hjson give them, edits that touch nothing else."""
+
+import contextlib
+import json
+import random
+from typing import Any
+
+import hjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.errors import InputError
+from planner.frameworks.json_edit import REMOVED, edited
+from planner.frameworks.json_text import duplicates, parse_json, walk
+
+KEYS = st.sampled_from(["a", "b", "stage", "zero optimization", "ä", 'q"uote', "//"])
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**12), 10**12)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8)
+    | st.sampled_from(["# no comment", "/* none */", "// none"])
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=20,
+)
+OBJECTS = st.dictionaries(KEYS, VALUES, max_size=5)
+INDENTS = st.sampled_from([None, 0, 1, 2, "\t"])
+COMMENTS = ("// c\n", "# c, {\n", "/* c */", "/* c\n } */", "\r\n", " ", "")
+
+
+def commented(value: Any, pick: random.Random) -> str:
+    """The value with comments and white space between its parts."""
+
+    def gap() -> str:
+        return pick.choice(COMMENTS)
+
+    if isinstance(value, dict):
+        members = [
+            f"{gap()}{json.dumps(k)}{gap()}:{gap()}{commented(v, pick)}{gap()}"
+            for k, v in value.items()
+        ]
+        return (
+            "{"
+            + ",".join(members)
+            + ("," + gap() if members and pick.random() < 0.3 else gap())
+            + "}"
+        )
+    if isinstance(value, list):
+        return "[" + ",".join(gap() + commented(v, pick) + gap() for v in value) + "]"
+    return json.dumps(value)
+
+
+@given(VALUES, INDENTS)
+def test_valid_json_has_the_values_that_json_gives_it(value: Any, indent: Any) -> None:
+    text = json.dumps(value, indent=indent)
+    assert parse_json(text, "f").value == json.loads(text)
+
+
+@given(OBJECTS, st.randoms(use_true_random=False))
+def test_comments_change_no_value(value: dict[str, Any], pick: random.Random) -> None:
+    assert parse_json(commented(value, pick), "f").value == value
+
+
+HJSON_SAFE = st.recursive(
+    st.booleans() | st.integers(-(10**9), 10**9) | st.sampled_from(["auto", "cpu", "#", "a//b"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(KEYS, HJSON_SAFE, max_size=4), st.randoms(use_true_random=False))
+def test_commented_texts_have_the_values_that_hjson_gives_them(
+    value: dict[str, Any], pick: random.Random
+) -> None:
+    text = commented(value, pick)
+    assert parse_json(text, "f").value == hjson.loads(text)
+
+
+@given(st.text(alphabet='{}[],:"\\/*#01e.-tn \n\r\x00ä', max_size=60))
+def test_what_python_json_takes_is_taken_and_the_rest_is_input_error(text: str) -> None:
+    try:
+        expected = json.loads(text)
+    except ValueError:
+        with contextlib.suppress(InputError):
+            parse_json(text, "f")
+        return
+    assert parse_json(text, "f").value == expected
+
+
+@pytest.mark.parametrize("count", [65, 1000, 200_000])
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_deep_nesting_is_input_error(count: int, opening: str) -> None:
+    with pytest.raises(InputError, match="deeper than 64"):
+        parse_json(opening * count, "f")
+
+
+def test_nesting_up_to_the_limit_is_read() -> None:
+    assert parse_json("[" * 65 + "]" * 65, "f").value
+
+
+@pytest.mark.parametrize(
+    "text", ["9" * 5000, "/* ", '{"a": 1', '"\\ud800"', "", "nan", "\x00", "{} {}"]
+)
+def test_what_is_no_json_names_its_line(text: str) -> None:
+    with pytest.raises(InputError, match=r"f::line 2: not JSON"):
+        parse_json("\n" + text, "f")
+
+
+def test_a_long_text_of_comment_starts_is_quick() -> None:
+    with pytest.raises(InputError):
+        parse_json("/*" * 200_000, "f")
+    with pytest.raises(InputError):
+        parse_json("{" + "#\n" * 200_000, "f")
+
+
+def test_lines_and_duplicates_are_noted() -> None:
+    text = '{\n "a": 1, // x\n "b": {"c": 2,\n  "c": 3},\n "d": [{"e": 1, "e": 2}]\n}'
+    root = parse_json(text, "f")
+    assert {path: member.line for path, member in walk(root)} == {
+        ("a",): 2, ("b",): 3, ("b", "c"): 4, ("d",): 5,
+    }  # fmt: skip
+    found = [
+        (duplicate.path, duplicate.line, duplicate.first_line) for duplicate in duplicates(root)
+    ]
+    assert found == [(("b", "c"), 4, 3), (("d", "0", "e"), 5, 5)]
+    assert root.value == {"a": 1, "b": {"c": 3}, "d": [{"e": 2}]}
+
+
+PATHS = st.lists(KEYS, min_size=1, max_size=3).map(tuple)
+CHANGES = st.dictionaries(PATHS, VALUES | st.just(REMOVED), max_size=4)
+
+
+def with_changes(value: dict[str, Any], changes: dict[tuple[str, ...], Any]) -> dict[str, Any]:
+    """What the edits mean, done to the values."""
+    for path, new in changes.items():
+        inner: Any = value
+        if new is REMOVED:
+            for key in path[:-1]:
+                inner = inner.get(key) if isinstance(inner, dict) else None
+            if isinstance(inner, dict):
+                inner.pop(path[-1], None)
+            continue
+        for key in path[:-1]:
+            if not isinstance(inner.get(key), dict):
+                inner[key] = {}
+            inner = inner[key]
+        inner[path[-1]] = json.loads(json.dumps(new))
+    return value
+
+
+@given(OBJECTS, CHANGES, INDENTS)
+def test_edits_of_json_are_json_with_the_edited_values(
+    value: dict[str, Any], changes: dict[tuple[str, ...], Any], indent: Any
+) -> None:
+    text = edited(json.dumps(value, indent=indent), changes, "f")
+    assert json.loads(text) == with_changes(value, changes)
+
+
+@given(OBJECTS, CHANGES, st.randoms(use_true_random=False))
+def test_edits_of_commented_texts_have_the_edited_values(
+    value: dict[str, Any], changes: dict[tuple[str, ...], Any], pick: random.Random
+) -> None:
+    text = edited(commented(value, pick), changes, "f")
+    assert parse_json(text, "f").value == with_changes(value, changes)
+
+
+@given(OBJECTS, PATHS, VALUES, st.randoms(use_true_random=False))
+def test_a_replaced_value_leaves_the_text_around_it(
+    value: dict[str, Any], path: tuple[str, ...], new: Any, pick: random.Random
+) -> None:
+    text = commented(value, pick)
+    at = {found: member.node for found, member in walk(parse_json(text, "f"))}
+    if path not in at:
+        return
+    after = edited(text, {path: new}, "f")
+    assert after.startswith(text[: at[path].start])
+    assert after.endswith(text[at[path].end :])
+
+
+@given(OBJECTS, CHANGES, st.randoms(use_true_random=False))
+def test_comments_and_other_keys_stay_in_their_order(
+    value: dict[str, Any], changes: dict[tuple[str, ...], Any], pick: random.Random
+) -> None:
+    text = commented(value, pick)
+    heads = {path[0] for path in changes}
+    spans = [
+        text[member.start : member.node.end]
+        for path, member in walk(parse_json(text, "f"))
+        if len(path) == 1 and path[0] not in heads
+    ]
+    after, position = edited(text, changes, "f"), 0
+    for span in spans:
+        position = after.find(span, position)
+        assert position >= 0, span
+        position += len(span)
+
+
+def test_an_edit_keeps_comments_indentation_and_line_ends() -> None:
+    text = '{\r\n    // batch\r\n    "a": 1, // one\r\n    "b": {"c": 2} // last\r\n}\r\n'
+    changes = {("a",): 5, ("b", "d"): [1, 2], ("e", "f"): True}
+    assert edited(text, changes, "f") == (
+        '{\r\n    // batch\r\n    "a": 5, // one\r\n    "b": {"c": 2, "d": [1, 2]}, // last\r\n'
+        '    "e": {\r\n      "f": true\r\n    }\r\n}\r\n'
+    )
+    assert edited(text, {("b",): REMOVED}, "f") == (
+        '{\r\n    // batch\r\n    "a": 1 // one\r\n     // last\r\n}\r\n'
+    )
+    assert edited(text, {("a",): REMOVED}, "f").startswith("{\r\n    // batch\r\n     // one")
+
+
+def test_an_array_cannot_be_edited_by_keys() -> None:
+    with pytest.raises(InputError, match="object in braces"):
+        edited("[]", {("a",): 1}, "f")
