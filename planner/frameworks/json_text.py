@@ -8,7 +8,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from json.decoder import JSONDecodeError, scanstring
+from json import JSONDecodeError, JSONDecoder
 from typing import Any, NoReturn, TypeAlias
 
 from planner.errors import InputError
@@ -19,6 +19,7 @@ Plain: TypeAlias = Any
 """What Python's json makes of a value."""
 _SPACE = re.compile(r"(?:[ \t\r\n]+|(?://|#)[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_DECODER = JSONDecoder()
 _WORDS = {"true": True, "false": False, "null": None}
 
 
@@ -182,7 +183,8 @@ class _Parser:
 
     def string(self) -> str:
         try:
-            value, end = scanstring(self.text, self.at + 1, True)
+            decoded, end = _DECODER.raw_decode(self.text, self.at)
+            value = str(decoded)
             value.encode()
         except (JSONDecodeError, UnicodeEncodeError):
             self.fail("a string has no end, a control character, or an escape that is none")

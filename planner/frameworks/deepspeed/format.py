@@ -1,0 +1,17 @@
+"""The format ``deepspeed``: a JSON file for deepspeed.initialize."""
+
+from planner.frameworks.deepspeed.emit import emit, write_into
+from planner.frameworks.deepspeed.read import read, recognise
+from planner.frameworks.deepspeed.rules import RULES
+from planner.frameworks.format import Format
+
+FORMAT = Format(
+    name="deepspeed",
+    title="DeepSpeed JSON",
+    framework="deepspeed",
+    emit=emit,
+    recognise=recognise,
+    read=read,
+    rules=RULES,
+    write_into=write_into,
+)

@@ -1,0 +1,122 @@
+"""Reads a DeepSpeed JSON file: every key with its line, what it decides, what is wrong."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from planner.errors import InputError
+from planner.frameworks.deepspeed.decisions import decide
+from planner.frameworks.deepspeed.known import known_keys, removed_keys, wrong
+from planner.frameworks.finding import Finding, Severity
+from planner.frameworks.format import Reading, SourceText, Value
+from planner.frameworks.json_text import Node, Path, Plain, duplicates, parse_json, walk
+from planner.spelling import did_you_mean
+
+AUTO = "auto"
+TELLING = (
+    "train_micro_batch_size_per_gpu",
+    "train_batch_size",
+    "zero_optimization",
+    "gradient_accumulation_steps",
+    "zero_allow_untested_optimizer",
+)
+"""Keys that no other file has at its top."""
+
+
+def read(source: SourceText, *, fills_auto: bool = False) -> Reading:
+    """Read a file; ``fills_auto``: Trainer or Accelerate will fill in what is "auto".
+
+    Raises InputError where the text is no JSON object.
+    """
+    root = parse_json(source.text, source.path)
+    if root.members is None:
+        raise InputError.single(source.path, "line 1", "an object in braces is needed")
+    settings = {
+        ".".join(path): Value(value=member.node.value, key=".".join(path), line=member.line)
+        for path, member in walk(root)
+    }
+    findings = [*_duplicates(source, root), *_members(source, root, fills_auto)]
+    findings.sort(key=lambda finding: finding.line)
+    return Reading(
+        format="deepspeed",
+        path=source.path,
+        settings=settings,
+        decisions=decide(settings),
+        findings=tuple(findings),
+    )
+
+
+def recognise(source: SourceText) -> bool:
+    """Whether the text is a JSON object with a key that only DeepSpeed's files have."""
+    if source.text.lstrip()[:1] not in ("{", "/", "#"):
+        return False
+    try:
+        root = parse_json(source.text, source.path)
+    except InputError:
+        return False
+    return any(root.find(key) for key in TELLING)
+
+
+def _finding(
+    source: SourceText, rule: str, path: Path, line: int, message: str, severity: Severity = "error"
+) -> Finding:
+    return Finding(
+        rule=f"deepspeed.{rule}",
+        severity=severity,
+        message=message,
+        path=source.path,
+        key=".".join(path),
+        line=line,
+    )
+
+
+def _duplicates(source: SourceText, root: Node) -> Iterator[Finding]:
+    for found in duplicates(root):
+        message = f"stands twice, first on line {found.first_line}; DeepSpeed refuses that"
+        yield _finding(source, "duplicate_key", found.path, found.line, message)
+
+
+def _members(source: SourceText, root: Node, fills_auto: bool) -> Iterator[Finding]:
+    """Unknown keys, and values of the wrong kind; nothing below them is looked at."""
+    stack: list[tuple[Path, Node, dict[str, Any]]] = [((), root, known_keys())]
+    while stack:
+        above, node, known = stack.pop()
+        for member in node.members or ():
+            path = (*above, member.key)
+            value = member.node.value
+            if member.key not in known:
+                yield from _unknown(source, path, member.line, known)
+                continue
+            entry = known[member.key]
+            if value == AUTO and "allowed" not in entry:
+                if not fills_auto:
+                    yield _finding(source, "auto_value", path, member.line, _AUTO, "warning")
+                continue
+            allowed = None if _is_old_switch(path, value) else wrong(entry, value)
+            if allowed:
+                given = _shown(value)
+                message = f"a value that DeepSpeed cannot use; given {given}, {allowed}"
+                yield _finding(source, "bad_value", path, member.line, message)
+            elif "keys" in entry and member.node.members is not None:
+                stack.append((path, member.node, entry["keys"]))
+
+
+_AUTO = '"auto" is filled in by Trainer or Accelerate only; given to DeepSpeed, a value is needed'
+
+
+def _is_old_switch(path: Path, value: Plain) -> bool:
+    """``"zero_optimization": true``, which still means stage 1."""
+    return path == ("zero_optimization",) and isinstance(value, bool)
+
+
+def _unknown(source: SourceText, path: Path, line: int, known: dict[str, Any]) -> Iterator[Finding]:
+    if ".".join(path) in removed_keys():
+        return
+    hint = did_you_mean(path[-1], known)
+    where = f"in {'.'.join(path[:-1])}" if path[:-1] else "at the top"
+    message = f"DeepSpeed knows no key {path[-1]!r} {where}" + (f"; {hint}" if hint else "")
+    yield _finding(source, "unknown_key", path, line, message)
+
+
+def _shown(value: Plain) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,184 @@
+"""Rules of the parallel axes: pipeline, AutoTP, Ulysses, AutoEP; activation checkpointing."""
+
+from collections.abc import Iterator
+
+from planner.frameworks.deepspeed.decisions import (
+    Settings,
+    autotp,
+    given,
+    size,
+    stage,
+    stages,
+)
+from planner.frameworks.deepspeed.known import SCRIPT, whole
+from planner.frameworks.deepspeed.rule import broken, rule
+from planner.frameworks.format import Broken, World
+
+_TP, _PP, _SP = "tensor_parallel.autotp_size", "pipeline.stages", "sequence_parallel_size"
+_EP = "expert_parallel.autoep_size"
+_REPLICAS = "data_parallel_size"
+
+
+def _whole_decision(world: World, name: str) -> int | None:
+    return whole(world.decisions.get(name))
+
+
+def pipeline_below_stage_2(settings: Settings, _: World) -> Iterator[Broken]:
+    """A pipeline runs under stage 0 or 1."""
+    if stages(settings) > 1 and stage(settings) > 1:
+        message = f"a pipeline runs under stage 0 or 1; given {stage(settings)}"
+        yield broken("zero_optimization.stage", message)
+
+
+def pipeline_divides_ranks(settings: Settings, world: World) -> Iterator[Broken]:
+    """Pipeline stages (times tensor-parallel ranks) divide the ranks."""
+    script = size(settings, f"{SCRIPT}.tensor_parallel_size") or 1
+    ranks = stages(settings) * script
+    if stages(settings) > 1 and world.num_gpus % ranks:
+        times = f" x {script} tensor-parallel ranks" if script > 1 else ""
+        message = f"{stages(settings)} stages{times} must divide the ranks; given {world.num_gpus}"
+        yield broken(_PP, message)
+
+
+def stages_have_layers(settings: Settings, world: World) -> Iterator[Broken]:
+    """training_script.layers_per_stage has a count per stage, and all layers."""
+    key = f"{SCRIPT}.layers_per_stage"
+    counts = given(settings, key)
+    if not isinstance(counts, list) or any(whole(count) is None for count in counts):
+        return
+    if len(counts) != stages(settings):
+        yield broken(key, f"one count per stage is needed: {stages(settings)}; given {len(counts)}")
+    layers = _whole_decision(world, "model.num_layers")
+    if layers is not None and sum(counts) != layers:
+        yield broken(key, f"must add up to the model's {layers} layers; given {sum(counts)}")
+    if any(count < 1 for count in counts):
+        yield broken(key, f"every stage needs a layer; given {min(counts)}")
+
+
+def autotp_without_pipeline(settings: Settings, _: World) -> Iterator[Broken]:
+    """AutoTP does not go with a pipeline."""
+    if autotp(settings) > 1 and stages(settings) > 1:
+        message = "AutoTP builds groups without stages; layers of a pipeline split themselves"
+        yield broken(_TP, f"{message}; given {autotp(settings)}, allowed is 1")
+
+
+def autotp_divides_ranks(settings: Settings, world: World) -> Iterator[Broken]:
+    """autotp_size divides the ranks."""
+    if world.num_gpus % autotp(settings):
+        yield broken(_TP, f"must divide the ranks; given {autotp(settings)} of {world.num_gpus}")
+
+
+def autotp_divides_heads(settings: Settings, world: World) -> Iterator[Broken]:
+    """autotp_size divides the attention heads."""
+    heads = _whole_decision(world, "model.num_heads")
+    if heads is not None and heads % autotp(settings):
+        yield broken(_TP, f"must divide the {heads} heads; given {autotp(settings)}")
+
+
+def autotp_fits_kv_heads(settings: Settings, world: World) -> Iterator[Broken]:
+    """autotp_size is at most the number of key-value heads."""
+    heads = _whole_decision(world, "model.num_kv_heads")
+    if heads is not None and autotp(settings) > heads:
+        message = f"ranks beyond the {heads} key-value heads do no attention"
+        yield broken(_TP, f"{message}; given {autotp(settings)}, allowed are up to {heads}")
+
+
+def autotp_sizes_agree(settings: Settings, _: World) -> Iterator[Broken]:
+    """tensor_parallel.tp.tp_size is autotp_size."""
+    for section in ("tp", "tensor_parallel"):
+        key = f"tensor_parallel.{section}.tp_size"
+        inner = size(settings, key) or 1
+        if inner not in (1, autotp(settings)) and autotp(settings) > 1:
+            yield broken(key, f"must be autotp_size {autotp(settings)}; given {inner}")
+
+
+def sequence_parallel_without_autotp(settings: Settings, _: World) -> Iterator[Broken]:
+    """Ulysses goes with neither AutoTP nor a pipeline."""
+    if (size(settings, _SP) or 1) > 1 and autotp(settings) * stages(settings) > 1:
+        yield broken(_SP, "Ulysses goes with neither AutoTP nor a pipeline; allowed is 1")
+
+
+def sequence_parallel_divides_ranks(settings: Settings, world: World) -> Iterator[Broken]:
+    """sequence_parallel_size divides the ranks."""
+    sequence = size(settings, _SP) or 1
+    if world.num_gpus % sequence:
+        yield broken(_SP, f"must divide the ranks; given {sequence} of {world.num_gpus}")
+
+
+def sequence_parallel_divides_heads(settings: Settings, world: World) -> Iterator[Broken]:
+    """sequence_parallel_size divides the attention heads."""
+    sequence, heads = size(settings, _SP) or 1, _whole_decision(world, "model.num_heads")
+    if heads is not None and heads % sequence:
+        yield broken(_SP, f"must divide the {heads} heads; given {sequence}")
+
+
+def sequence_parallel_divides_sequence(settings: Settings, world: World) -> Iterator[Broken]:
+    """sequence_parallel_size divides the sequence."""
+    sequence, length = size(settings, _SP) or 1, _whole_decision(world, "seq_len")
+    if length is not None and length % sequence:
+        yield broken(_SP, f"must divide the {length} tokens of a sequence; given {sequence}")
+
+
+def mesh_fills_ranks(settings: Settings, world: World) -> Iterator[Broken]:
+    """data_parallel_size times sequence_parallel_size is the number of ranks."""
+    count, sequence = size(settings, _REPLICAS), size(settings, _SP)
+    if count and sequence and count * sequence != world.num_gpus:
+        product = f"{count} x {sequence}"
+        message = f"{_REPLICAS} x {_SP} must be {world.num_gpus} ranks; given {product}"
+        yield broken(_REPLICAS, message)
+
+
+def experts_divide(settings: Settings, world: World) -> Iterator[Broken]:
+    """autoep_size divides the experts and the ranks."""
+    ranks = size(settings, _EP) or 1
+    if given(settings, "expert_parallel.enabled") is not True or ranks == 1:
+        return
+    experts = _whole_decision(world, "model.num_experts")
+    if experts is not None and experts % ranks:
+        yield broken(_EP, f"must divide the {experts} experts; given {ranks}")
+    if world.num_gpus % ranks:
+        yield broken(_EP, f"must divide the ranks; given {ranks} of {world.num_gpus}")
+
+
+def expert_balance_is_not_set(settings: Settings, _: World) -> Iterator[Broken]:
+    """expert_parallel.load_balance_coeff is not set."""
+    key = "expert_parallel.load_balance_coeff"
+    if given(settings, key) is not None:
+        yield broken(key, "AutoEP cannot balance yet and refuses it; allowed is null")
+
+
+def contiguous_checkpoints_are_split(settings: Settings, _: World) -> Iterator[Broken]:
+    """Contiguous checkpoints are partitioned, and their number is given."""
+    section = "activation_checkpointing"
+    key = f"{section}.contiguous_memory_optimization"
+    if given(settings, key) is not True:
+        return
+    if given(settings, f"{section}.partition_activations") is not True:
+        yield broken(key, "needs partition_activations true; given without")
+    if size(settings, f"{section}.number_checkpoints") is None:
+        yield broken(key, "needs number_checkpoints; given without")
+
+
+_PIPE = "deepspeed/runtime/pipe/engine.py"
+_AUTOTP = "deepspeed/runtime/engine.py"
+_ULYSSES = "deepspeed/sequence/layer.py"
+_FOLDING = "deepspeed/module_inject/auto_ep_folding.py"
+_CHECKPOINTS = "deepspeed/runtime/activation_checkpointing/checkpointing.py"
+AXIS_RULES = (
+    rule(pipeline_below_stage_2, f"{_PIPE} asserts it at start"),
+    rule(pipeline_divides_ranks, "deepspeed/runtime/pipe/module.py raises when it is built"),
+    rule(stages_have_layers, "our own block, for the script"),
+    rule(autotp_without_pipeline, f"{_PIPE} asserts equal data-parallel sizes at start"),
+    rule(autotp_divides_ranks, "deepspeed/utils/groups.py _init_tp_mesh_device"),
+    rule(autotp_divides_heads, "deepspeed/module_inject/auto_tp.py: shards are equal in training"),
+    rule(autotp_fits_kv_heads, f"{_AUTOTP} only warns", severity="warning"),
+    rule(autotp_sizes_agree, f"{_AUTOTP} raises at start"),
+    rule(sequence_parallel_without_autotp, f"{_FOLDING}: mutually exclusive"),
+    rule(sequence_parallel_divides_ranks, "deepspeed/runtime/sequence_parallel: equal groups"),
+    rule(sequence_parallel_divides_heads, f"{_ULYSSES}: heads are dealt out over the group"),
+    rule(sequence_parallel_divides_sequence, f"{_ULYSSES}: equal pieces of the sequence"),
+    rule(mesh_fills_ranks, "deepspeed/__init__.py: the mesh of the ranks"),
+    rule(experts_divide, f"{_FOLDING} raises at start"),
+    rule(expert_balance_is_not_set, "deepspeed/module_inject/auto_ep_config.py", enforced=True),
+    rule(contiguous_checkpoints_are_split, f"{_CHECKPOINTS} asserts it when configured"),
+)

@@ -1,0 +1,225 @@
+"""Writes planner/frameworks/deepspeed/keys.json: the keys that DeepSpeed's own code knows.
+
+A recording dictionary is given to the real DeepSpeedConfig, which says what it asks for; fields of
+pydantic models come with their kinds. Run with DeepSpeed 0.19.8: `scripts/deepspeed_keys.py`.
+"""
+
+import enum
+import json
+import os
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+TARGET = Path(__file__).parents[1] / "planner" / "frameworks" / "deepspeed" / "keys.json"
+READ_ELSEWHERE = {
+    "data_parallel_size": "deepspeed/__init__.py",
+    "sequence_parallel_size": "deepspeed/__init__.py",
+    "vocabulary_size": "deepspeed/runtime/config.py",
+    "weight_quantization": "deepspeed/runtime/config.py",
+}
+"""Top-level keys that a start without GPUs and with an mpu does not ask for."""
+FREE = ("optimizer", "scheduler", "data_efficiency", "autotuning", "datastates_ckpt")
+"""Sections whose keys depend on the user's choices or are not asked for while they are off."""
+KINDS = {bool: "boolean", int: "integer", float: "number", str: "text", Path: "text"}
+SIZE = {"kind": "integer", "least": 1}
+SWITCH = {"kind": "boolean"}
+OWN_KINDS: dict[str, dict[str, Any]] = {
+    "activation_checkpointing.contiguous_memory_optimization": SWITCH,
+    "activation_checkpointing.cpu_checkpointing": SWITCH,
+    "activation_checkpointing.number_checkpoints": {**SIZE, "optional": True},
+    "activation_checkpointing.partition_activations": SWITCH,
+    "activation_checkpointing.profile": SWITCH,
+    "activation_checkpointing.synchronize_checkpoint_boundary": SWITCH,
+    "data_parallel_size": SIZE,
+    "expert_parallel.autoep_size": SIZE,
+    "expert_parallel.enabled": SWITCH,
+    "gradient_accumulation_steps": SIZE,
+    "gradient_clipping": {"kind": "number", "least": 0},
+    "gradient_predivide_factor": {"kind": "number", "above": 0},
+    "managed_gradient_accumulation": SWITCH,
+    "optimizer.type": {"kind": "text"},
+    "pipeline.activation_checkpoint_interval": {"kind": "integer", "least": 0},
+    "pipeline.grad_partitioned": SWITCH,
+    "pipeline.pipe_partitioned": SWITCH,
+    "pipeline.use_reentrant": {**SWITCH, "optional": True},
+    "prescale_gradients": SWITCH,
+    "scheduler.type": {"kind": "text"},
+    "sequence_parallel_size": SIZE,
+    "steps_per_print": {"kind": "integer", "optional": True},
+    "train_batch_size": SIZE,
+    "train_micro_batch_size_per_gpu": SIZE,
+    "wall_clock_breakdown": SWITCH,
+    "zero_allow_untested_optimizer": SWITCH,
+    "zero_force_ds_cpu_optimizer": SWITCH,
+}
+"""What DeepSpeed takes as it is, and what its code then needs it to be."""
+PIPELINE_READ_LATER = ("use_reentrant",)
+"""Read by deepspeed/runtime/pipe/engine.py."""
+
+
+class Asked(dict[str, Any]):
+    """A section that notes which keys are asked for."""
+
+    def __init__(self, **values: object) -> None:
+        super().__init__(values)
+        self.names: set[str] = set()
+
+    def get(self, key: str, default: object = None) -> object:
+        self.names.add(key)
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> object:
+        self.names.add(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        self.names.add(str(key))
+        return super().__contains__(key)
+
+    def keys(self) -> "Asked":  # type: ignore[override]
+        return self
+
+    def __copy__(self) -> "Asked":
+        return self
+
+
+def asked_keys() -> tuple[set[str], dict[str, set[str]]]:
+    """Top-level keys, and those of the sections that are read one by one."""
+    import deepspeed.runtime.config as runtime
+
+    sections = {
+        name: Asked()
+        for name in (
+            "activation_checkpointing",
+            "aio",
+            "checkpoint",
+            "data_types",
+            "flops_profiler",
+            "torch_autocast",
+        )
+    }
+    sections["optimizer"] = Asked(type="AdamW")
+    sections["expert_parallel"] = Asked(enabled=False)
+    sections["scheduler"] = Asked(type="WarmupLR")
+    sections["checkpoint"] = Asked(parallel_write=Asked(), writer=Asked())
+    whole = Asked(train_batch_size=1, **sections)
+    runtime.dist.get_rank = lambda *_: 0
+    runtime.dist.get_world_size = lambda *_: 1
+    config = runtime.DeepSpeedConfig(whole)
+    names = {name: section.names for name, section in sections.items()}
+    names["pipeline"] = {*config.pipeline, *PIPELINE_READ_LATER}
+    return whole.names | set(READ_ELSEWHERE), names
+
+
+def kind(annotation: object) -> dict[str, Any]:
+    """The kinds of value that a pydantic field takes."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        parts = [kind(part) for part in typing.get_args(annotation) if part is not type(None)]
+        merged = parts[0] if len(parts) == 1 else {}
+        return {**merged, "optional": True} if type(None) in typing.get_args(annotation) else merged
+    if origin is typing.Literal:
+        return {"kind": "text", "allowed": list(typing.get_args(annotation))}
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {"kind": "object", "keys": fields(annotation), "closed": True}
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        values = sorted({member.value for member in annotation}, key=str)
+        name = "integer" if issubclass(annotation, int) else "text"
+        return {"kind": name, "allowed": values}
+    if origin in (list, dict) or annotation in (list, dict):
+        return {"kind": "array" if (origin or annotation) is list else "object"}
+    return {"kind": KINDS[annotation]} if annotation in KINDS else {}
+
+
+def limits(metadata: list[Any]) -> Iterator[tuple[str, float]]:
+    for item in metadata:
+        for name, word in (("ge", "least"), ("le", "most"), ("gt", "above")):
+            if hasattr(item, name):
+                yield word, getattr(item, name)
+
+
+def fields(model: "type[BaseModel]") -> dict[str, Any]:
+    """Keys of a pydantic model, under both names where a field has an alias."""
+    found: dict[str, Any] = {}
+    for name, info in model.model_fields.items():
+        extra: Any = info.json_schema_extra or {}
+        entry = {**kind(info.annotation), **dict(limits(info.metadata))}
+        if extra.get("deprecated"):
+            entry["instead"] = extra["new_param"]
+        found[name] = entry
+        if info.alias:
+            found[info.alias] = entry
+    return found
+
+
+def models() -> dict[str, Any]:
+    """The sections that are pydantic models."""
+    from deepspeed.comm.config import CommsLoggerConfig
+    from deepspeed.compile.config import CompileConfig
+    from deepspeed.inference.config import WeightQuantConfig
+    from deepspeed.monitor import config as monitor
+    from deepspeed.runtime.config import HybridEngineConfig
+    from deepspeed.runtime.precision_config import DeepSpeedBF16Config, DeepSpeedFP16Config
+    from deepspeed.runtime.tensor_parallel.config import TPTrainingConfig
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+    from deepspeed.utils.config import get_timers_config
+
+    found = {
+        "bf16": DeepSpeedBF16Config,
+        "bfloat16": DeepSpeedBF16Config,
+        "comms_logger": CommsLoggerConfig,
+        "compile": CompileConfig,
+        "fp16": DeepSpeedFP16Config,
+        "hybrid_engine": HybridEngineConfig,
+        "tensor_parallel": TPTrainingConfig,
+        "weight_quantization": WeightQuantConfig,
+        "zero_optimization": DeepSpeedZeroConfig,
+    }
+    monitors = monitor.DeepSpeedMonitorConfig.model_fields
+    found |= {name: info.annotation for name, info in monitors.items() if name != "enabled"}
+    timer = kind(type(get_timers_config({})))
+    timers = {"kind": "object", "keys": {"throughput": timer}, "closed": False}
+    return {name: kind(model) for name, model in found.items()} | {"timers": timers}
+
+
+def keys() -> dict[str, Any]:
+    """The whole file: removed keys and the tree of known ones."""
+    import deepspeed
+    import deepspeed.runtime.config as runtime
+
+    top, sections = asked_keys()
+    known: dict[str, Any] = {name: {} for name in top if name not in FREE} | models()
+    for name, names in sections.items():
+        entries = {key: {} for key in sorted(names)}
+        known[name] = {"kind": "object", "keys": entries, "closed": False}
+    for name in FREE:
+        known.setdefault(name, {"kind": "object"})
+    known["optimizer"]["keys"]["params"] = {"kind": "object"}
+    known["scheduler"]["keys"]["params"] = {"kind": "object"}
+    for path, entry in OWN_KINDS.items():
+        section, _, key = path.rpartition(".")
+        place = known[section]["keys"] if section else known
+        assert key in place, path
+        place[key] = entry
+    removed = {*runtime._REMOVED_TOP_LEVEL_CONFIG_KEYS}
+    removed |= {f"zero_optimization.{name}" for name in runtime._REMOVED_ZERO_CONFIG_KEYS}
+    return {
+        "deepspeed": deepspeed.__version__,
+        "removed": sorted(removed),
+        "keys": {name: known[name] for name in sorted(known) if name not in removed},
+    }
+
+
+def text() -> str:
+    """The file as it is written."""
+    return json.dumps(keys(), indent=1, default=int) + "\n"
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    TARGET.write_text(text(), encoding="utf-8")

@@ -1,0 +1,331 @@
+"""DeepSpeed files against DeepSpeed itself: its config, its engine's assertions, its launcher."""
+
+import importlib.util
+import itertools
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import deepspeed.runtime.config as runtime
+import hjson
+import pytest
+import yaml
+from deepspeed.launcher.runner import fetch_hostfile
+from deepspeed.runtime.engine import DeepSpeedEngine
+from deepspeed.runtime.pipe.engine import PipelineEngine
+from deepspeed.runtime.pipe.module import PipelineModule
+from deepspeed.utils import groups
+from drawn_deepspeed import expressible, spaces
+
+from planner.frameworks.deepspeed.hostfile import ENFORCED, read_hostfile, write_hostfile
+from planner.frameworks.deepspeed.known import known_keys
+from planner.frameworks.deepspeed.read import read
+from planner.frameworks.format import Format, FormatRule, SourceText
+from planner.frameworks.formats import load_format
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "tests" / "examples" / "formats" / "deepspeed"
+FORMAT: Format = load_format("deepspeed")
+NUM_PLANS = 140
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""DeepSpeed leaves a file open that it refuses."""
+DEVICES = {"": ("none", "none"), "host": ("cpu", "cpu"), "nvme": ("nvme", "nvme")}
+
+
+@pytest.fixture(autouse=True)
+def ranks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Sets how many ranks DeepSpeed believes in; 8 at first."""
+
+    def pretend(number: int) -> None:
+        monkeypatch.setattr(runtime.dist, "get_rank", lambda *_, **__: 0)
+        monkeypatch.setattr(runtime.dist, "get_world_size", lambda *_, **__: number)
+
+    pretend(8)
+    return pretend
+
+
+def mpu_of(text: str, num_gpus: int) -> SimpleNamespace | None:
+    """The groups that a start of this file hands to the config; none for AutoTP and plain data.
+
+    A pipeline's module brings its grid, Ulysses a mesh; AutoTP makes its groups afterwards.
+    """
+    content = hjson.loads(text)
+    stages = content.get("pipeline", {}).get("stages", 1)
+    split = content.get("training_script", {}).get("tensor_parallel_size", 1)
+    sequence = content.get("sequence_parallel_size", 1)
+    inner = stages * split * sequence
+    if inner == 1:
+        return None
+    return SimpleNamespace(get_data_parallel_world_size=lambda: num_gpus // inner)
+
+
+def config_of(path: Path, num_gpus: int) -> Any:
+    """The real DeepSpeedConfig of a file; raises what it raises."""
+    return runtime.DeepSpeedConfig(str(path), mpu=mpu_of(path.read_text(), num_gpus))
+
+
+def world_size_of(name: str) -> int:
+    world = EXAMPLES / name / "world.yaml"
+    number: int = yaml.safe_load(world.read_text())["num_gpus"] if world.exists() else 8
+    return number
+
+
+def test_every_emitted_plan_is_accepted_with_its_degrees(
+    tmp_path: Path,
+    ranks: Callable[[int], None],
+    record_property: Callable[[str, object], None],
+) -> None:
+    accepted: dict[str, int] = {}
+    for number, (context, strategy) in enumerate(itertools.islice(expressible(1), NUM_PLANS)):
+        path = tmp_path / f"{number}.json"
+        path.write_text(FORMAT.emit(context, strategy).files[0].text)
+        ranks(strategy.num_gpus)
+        config = config_of(path, strategy.num_gpus)
+        zero, counted = config.zero_config, strategy.dp
+        if strategy.tp > 1 and strategy.pp == 1:
+            counted = strategy.num_gpus
+        assert config.train_micro_batch_size_per_gpu == strategy.micro_batch
+        assert config.gradient_accumulation_steps == strategy.num_micro_batches
+        assert config.train_batch_size == (
+            strategy.micro_batch * strategy.num_micro_batches * counted
+        )
+        assert zero.stage == strategy.zero_stage
+        states, _, place = strategy.offload.partition(":")
+        assert device(zero.offload_optimizer) == DEVICES[place][0]
+        assert device(zero.offload_param) == ("none", DEVICES[place][1])["parameters" in states]
+        if place:
+            assert zero.offload_optimizer.ratio == strategy.offload_percent / 100
+        assert config.bfloat16_config.enabled == (context.job.precision == "bf16")
+        assert config.float16_config.enabled == (context.job.precision == "fp16")
+        expected_tp = strategy.tp if strategy.pp == 1 and strategy.tp > 1 else 0
+        assert config.tensor_parallel_config.autotp_size == expected_tp
+        assert config.pipeline["stages"] == (strategy.pp if strategy.pp > 1 else "auto")
+        engine = engine_of(config)
+        assert engine._is_supported_optimizer(config.optimizer_name)
+        accepted[context.model.name] = accepted.get(context.model.name, 0) + 1
+    record_property("plans accepted by DeepSpeedConfig", accepted)
+    assert sum(accepted.values()) == NUM_PLANS
+    assert len(accepted) == len({context.model.name for context, _ in spaces()})
+
+
+def device(section: Any) -> str:
+    """Where a section of offload puts things."""
+    return "none" if section is None else str(getattr(section.device, "value", section.device))
+
+
+ENFORCED_RULES = [rule for rule in FORMAT.rules if rule.enforced]
+MISSED_RULES = [rule for rule in FORMAT.rules if not rule.enforced]
+
+
+@pytest.mark.parametrize("rule", ENFORCED_RULES, ids=lambda rule: rule.name)
+def test_deepspeed_refuses_what_an_enforced_rule_refuses(
+    rule: FormatRule, ranks: Callable[[int], None]
+) -> None:
+    number = world_size_of(rule.name)
+    ranks(number)
+    with pytest.raises((AssertionError, ValueError, runtime.DeepSpeedConfigError)):
+        config_of(EXAMPLES / rule.name / "refused.json", number)
+
+
+@pytest.mark.parametrize("rule", FORMAT.rules, ids=lambda rule: rule.name)
+def test_deepspeed_accepts_the_accepted_example(
+    rule: FormatRule, ranks: Callable[[int], None]
+) -> None:
+    number = world_size_of(rule.name)
+    ranks(number)
+    config_of(EXAMPLES / rule.name / "accepted.json", number)
+
+
+@pytest.mark.parametrize("rule", MISSED_RULES, ids=lambda rule: rule.name)
+def test_deepspeeds_config_misses_what_the_rule_finds(
+    rule: FormatRule, ranks: Callable[[int], None]
+) -> None:
+    number = world_size_of(rule.name)
+    ranks(number)
+    config_of(EXAMPLES / rule.name / "refused.json", number)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ('"zero_optimization": {"stage": 4}', "bad_value"),
+        ('"zero_optimization": {"stages": 2}', "unknown_key"),
+        ('"zero_optimization": {"offload_optimizer": {"device": "gpu"}}', "bad_value"),
+        ('"zero_optimization": {"reduce_bucket_size": 0}', "bad_value"),
+        ('"bf16": {"enable": true}', "unknown_key"),
+        ('"bf16": true', "bad_value"),
+        ('"tensor_parallel": {"autotp_size": "four"}', "bad_value"),
+        ('"fp16": {"enabled": true, "loss_scale": "high"}', "bad_value"),
+        ('"train_batch_size": 8, "train_batch_size": 8', "duplicate_key"),
+    ],
+)
+def test_findings_of_the_reader_are_refused_by_deepspeed(
+    text: str, rule: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text(f'{{"train_micro_batch_size_per_gpu": 1, {text}}}')
+    found = {each.rule for each in read(SourceText(path="f", text=path.read_text())).findings}
+    assert found == {f"deepspeed.{rule}"}
+    with pytest.raises((AssertionError, ValueError, TypeError)):
+        config_of(path, 8)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"zero_optimisation": {"stage": 2}',
+        '"activation_checkpointing": {"partition_activation": true}',
+        '"pipeline": {"stage": 2}',
+        '"optimizer": {"typ": "AdamW"}',
+        '"zero_optimization": {"stage": "auto"}',
+    ],
+)
+def test_findings_of_the_reader_that_deepspeed_misses(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text(f'{{"train_micro_batch_size_per_gpu": 1, {text}}}')
+    assert read(SourceText(path="f", text=path.read_text())).findings
+    config_of(path, 8)
+
+
+def test_autotp_counts_all_ranks_without_an_mpu(
+    tmp_path: Path, ranks: Callable[[int], None]
+) -> None:
+    """Why emitted files leave train_batch_size out under AutoTP."""
+    path = tmp_path / "ds.json"
+    content = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2}
+    content |= {"tensor_parallel": {"autotp_size": 4}, "train_batch_size": 4}  # type: ignore[dict-item]
+    path.write_text(json.dumps(content))
+    ranks(8)
+    with pytest.raises(AssertionError, match="train_batch_size is not equal"):
+        config_of(path, 8)
+
+
+def engine_of(config: Any, kind: type[Any] = DeepSpeedEngine) -> Any:
+    """An engine of the real class that was never started."""
+    engine = kind.__new__(kind)
+    for name, value in {"_config": config, "client_optimizer": None, "global_rank": 0}.items():
+        object.__setattr__(engine, name, value)
+    object.__setattr__(engine, "pipeline_parallelism", kind is PipelineEngine)
+    return engine
+
+
+def refused_config(name: str) -> Any:
+    return config_of(EXAMPLES / name / "refused.json", 8)
+
+
+def accepted_config(name: str) -> Any:
+    return config_of(EXAMPLES / name / "accepted.json", 8)
+
+
+def test_the_pipeline_engine_refuses_stage_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DeepSpeedEngine, "__init__", lambda *_, **__: None)
+    for name, message in (("refused", "incompatible with pipeline"), ("accepted", None)):
+        config = config_of(EXAMPLES / "pipeline_below_stage_2" / f"{name}.json", 8)
+        engine = engine_of(config, PipelineEngine)
+        object.__setattr__(engine, "module", PipelineModule.__new__(PipelineModule))
+        with pytest.raises((AssertionError, AttributeError)) as error:
+            engine.__init__()
+        assert isinstance(error.value, AssertionError) == (message is not None)
+        assert message is None or message in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "fits"), [("refused", False), ("accepted", True)])
+def test_secondary_groups_must_divide_the_ranks(
+    name: str, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(EXAMPLES / "secondary_copy_divides_ranks" / f"{name}.json", 8)
+    monkeypatch.setattr(groups, "_ZERO_PARAM_INTRA_PARALLEL_GROUP", None)
+    monkeypatch.setattr(groups.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(groups.dist, "new_group", lambda ranks: ranks)
+    size = config.zero_config.zero_hpz_partition_size
+    if fits:
+        groups._create_zero_param_parallel_group(size)
+    else:
+        with pytest.raises(AssertionError, match="not divisible"):
+            groups._create_zero_param_parallel_group(size)
+
+
+def test_the_engine_refuses_clipping_as_an_optimizer_parameter() -> None:
+    engine = engine_of(refused_config("clipping_is_no_optimizer_parameter"))
+    with pytest.raises(ValueError, match="max_grad_norm"):
+        engine._configure_basic_optimizer([])
+
+
+def test_the_engine_refuses_untested_optimizers() -> None:
+    import torch
+
+    weights = [torch.nn.Parameter(torch.zeros(1))]
+    engine = engine_of(refused_config("untested_optimizer_is_allowed"))
+    with pytest.raises(AssertionError, match="zero_allow_untested_optimizer"):
+        engine._do_optimizer_sanity_check(torch.optim.SGD(weights, lr=0.1))
+    engine = engine_of(accepted_config("untested_optimizer_is_allowed"))
+    engine._do_optimizer_sanity_check(torch.optim.SGD(weights, lr=0.1))
+
+
+def load_keys_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("ds_keys", ROOT / "scripts" / "deepspeed_keys.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["ds_keys"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_known_keys_are_those_of_the_installed_deepspeed() -> None:
+    script = load_keys_script()
+    written = script.TARGET.read_text(encoding="utf-8")
+    assert written == script.text(), "run `python scripts/deepspeed_keys.py`"
+    package = Path(runtime.__file__).parents[1]
+    for key, source in script.READ_ELSEWHERE.items():
+        assert key in (package.parent / source).read_text(encoding="utf-8"), key
+
+
+def test_our_own_block_is_none_of_deepspeeds_keys() -> None:
+    known = set(known_keys())
+    names = json.loads(load_keys_script().TARGET.read_text())["keys"]
+    assert known - set(names) == {"training_script"}
+
+
+def hostfiles() -> Iterator[str]:
+    pick = random.Random(3)
+    parts = ["worker-1", "worker-2", " slots=8", " slots=", " slots=x", "\tslots=4", "\n", "#", " "]
+    for _ in range(300):
+        yield "".join(pick.choice(parts) for _ in range(pick.randrange(1, 9)))
+
+
+def test_hostfiles_are_refused_where_the_launcher_refuses_them(tmp_path: Path) -> None:
+    path, outcomes = tmp_path / "hostfile", set()
+    for text in hostfiles():
+        path.write_text(text)
+        mine = read_hostfile(SourceText(path="hostfile", text=text))
+        is_refused = any(f.rule.removeprefix("deepspeed.") in ENFORCED for f in mine.findings)
+        try:
+            theirs = fetch_hostfile(str(path))
+        except ValueError:
+            assert is_refused, text
+        else:
+            assert not is_refused, text
+            assert dict(theirs) == dict(mine.slots)
+        outcomes.add(is_refused)
+    assert outcomes == {True, False}
+
+
+def test_a_written_hostfile_is_read_by_the_launcher(tmp_path: Path) -> None:
+    path, slots = tmp_path / "hostfile", {"worker-0": 8, "worker-1": 4}
+    path.write_text(write_hostfile(slots))
+    assert dict(fetch_hostfile(str(path))) == slots
+
+
+@pytest.mark.parametrize("text", ["worker-0 slots=0\n", "worker-0 slots=8 max=9\n"])
+def test_the_launcher_misses_hosts_without_slots_and_words_behind_them(
+    text: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "hostfile"
+    path.write_text(text)
+    assert fetch_hostfile(str(path))
+    assert read_hostfile(SourceText(path="hostfile", text=text)).findings

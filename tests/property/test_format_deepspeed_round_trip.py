@@ -1,0 +1,189 @@
+"""DeepSpeed files: what is written is read back, and edits leave what is the user's."""
+
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from drawn_deepspeed import canonical, draw, expressible, strategy_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from planner.errors import ExpressError, InputError
+from planner.frameworks.deepspeed.emit import emit, write_into
+from planner.frameworks.deepspeed.read import read, recognise
+from planner.frameworks.deepspeed.rules import RULES
+from planner.frameworks.format import Format, SourceText, World
+from planner.frameworks.formats import load_format
+from planner.frameworks.json_text import parse_json, walk
+
+FORMAT: Format = load_format("deepspeed")
+SEEDS = st.integers(0, 10**6)
+quick = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def source(text: str) -> SourceText:
+    return SourceText(path="ds.json", text=text)
+
+
+@quick
+@given(SEEDS)
+def test_emitted_plans_are_read_back_as_they_were_and_break_no_rule(seed: int) -> None:
+    context, strategy = next(expressible(seed))
+    text = FORMAT.emit(context, strategy).files[0].text
+    reading = FORMAT.read(source(text))
+    assert not reading.findings
+    assert strategy_of(context, dict(reading.decisions)) == canonical(context, strategy)
+    decided = {name: value.value for name, value in reading.decisions.items()}
+    assert decided["num_gpus"] == strategy.num_gpus
+    assert decided["global_batch"] == context.job.global_batch
+    assert decided["seq_len"] == context.job.seq_len
+    assert decided["precision"] == context.job.precision
+    assert decided["optimizer"] == context.traits.optimizer.name
+    model = {
+        "model.num_layers": context.model.num_blocks,
+        "model.num_heads": context.model.num_heads,
+    }
+    world = World(num_gpus=strategy.num_gpus, decisions={**decided, **model})
+    assert [b for rule in RULES for b in rule.check(reading.settings, world)] == []
+
+
+@quick
+@given(SEEDS)
+def test_what_no_file_can_hold_is_refused_with_all_reasons(seed: int) -> None:
+    context, strategy = draw(random.Random(seed))
+    strategy = replace(strategy, placement="tp-cp-ep-pp-dp", vpp=2)
+    with pytest.raises(ExpressError, match=r"(?s)vpp 2.*placement tp-cp-ep-pp-dp"):
+        FORMAT.emit(context, strategy)
+
+
+FOREIGN: dict[str, Any] = {
+    "gradient_clipping": 0.5,
+    "steps_per_print": 10,
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 100}},
+    "zero_optimization.contiguous_gradients": True,
+    "zero_optimization.sub_group_size": 1000000,
+    "zero_optimization.offload_optimizer.buffer_count": 4,
+    "bf16.check_grad_overflow": True,
+    "wandb": {"enabled": False, "project": "p"},
+    "pipeline.seed_layers": True,
+}
+OWN: dict[str, Any] = {
+    "train_batch_size": 7,
+    "gradient_accumulation_steps": "auto",
+    "zero_optimization.stage": 2,
+    "zero_optimization.offload_param.device": "cpu",
+    "zero_optimization.offload_optimizer.device": "nvme",
+    "zero_optimization.cpu_offload": True,
+    "fp16.enabled": True,
+    "tensor_parallel.autotp_size": 4,
+    "sequence_parallel_size": 2,
+    "data_parallel_size": 3,
+    "pipeline.stages": 6,
+    "expert_parallel.enabled": True,
+    "expert_parallel.autoep_size": 2,
+    "optimizer.type": "Adam",
+    "optimizer.params.lr": 0.001,
+}
+
+
+@st.composite
+def user_files(draw_from: st.DrawFn) -> str:
+    """A file with some of a user's own keys and other decisions, commented."""
+    chosen = {**FOREIGN, **OWN}
+    names = draw_from(st.lists(st.sampled_from(sorted(chosen)), unique=True))
+    content: dict[str, Any] = {}
+    for name in names:
+        place = content
+        *above, last = name.split(".")
+        for key in above:
+            place = place.setdefault(key, {})
+        place[last] = chosen[name]
+    text = json.dumps(content, indent=draw_from(st.sampled_from([None, 2, 4])))
+    return text.replace("\n", " // why\n", 1) + "\n# the end\n"
+
+
+@quick
+@given(SEEDS, user_files())
+def test_writing_into_a_file_keeps_foreign_keys_and_gives_the_strategy(
+    seed: int, text: str
+) -> None:
+    context, strategy = next(expressible(seed))
+    written = FORMAT.write_into(source(text), context, strategy)
+    reading = read(source(written))
+    assert strategy_of(context, dict(reading.decisions)) == canonical(context, strategy)
+    before, after = read(source(text)).settings, reading.settings
+    kept = [name for name in FOREIGN if name in before]
+    assert {name: after[name].value for name in kept} == {name: before[name].value for name in kept}
+    spans = {".".join(p): m for p, m in walk(parse_json(text, "f"))}
+    pieces = [text[spans[name].start : spans[name].node.end] for name in before if name in kept]
+    place = 0
+    for piece in pieces:
+        place = written.find(piece, place)
+        assert place >= 0, piece
+    assert written.endswith("\n# the end\n")
+    assert write_into(source(written), context, strategy) == written
+
+
+@quick
+@given(SEEDS)
+def test_writing_a_plan_into_its_own_file_changes_nothing(seed: int) -> None:
+    context, strategy = next(expressible(seed))
+    text = emit(context, strategy).files[0].text
+    assert write_into(source(text), context, strategy) == text
+
+
+def survives(text: str) -> None:
+    """Reading gives findings or InputError, and rules say something or nothing."""
+    recognise(source(text))
+    try:
+        reading = read(source(text))
+    except InputError:
+        return
+    world = World(num_gpus=8, decisions={"model.num_heads": 32, "seq_len": 64})
+    for rule in RULES:
+        for found in rule.check(reading.settings, world):
+            assert found.message
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_reading_or_an_input_error(text: str) -> None:
+    survives(text)
+
+
+WILD = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=3)
+    | st.sampled_from(["auto", 10**400, -1, 1e308, "nvme", "cpu", 0]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+
+
+@quick
+@given(st.dictionaries(st.sampled_from(sorted({**FOREIGN, **OWN})), WILD, max_size=8))
+def test_wild_values_of_known_keys_are_findings_at_worst(values: dict[str, Any]) -> None:
+    content: dict[str, Any] = {}
+    for name, value in values.items():
+        *above, last = name.split(".")
+        place = content
+        for key in above:
+            if not isinstance(place.get(key), dict):
+                place[key] = {}
+            place = place[key]
+        place[last] = value
+    survives(json.dumps(content).replace("NaN", "1e999"))
+
+
+@quick
+@given(SEEDS, st.integers(0, 400), st.text(max_size=3), st.integers(0, 5))
+def test_damaged_files_are_findings_or_input_errors(
+    seed: int, at: int, inserted: str, cut: int
+) -> None:
+    context, strategy = next(expressible(seed))
+    text = emit(context, strategy).files[0].text.replace("\n", "\r\n")
+    survives(text[:at] + inserted + text[at + cut :])
