@@ -329,3 +329,29 @@ def test_the_launcher_misses_hosts_without_slots_and_words_behind_them(
     path.write_text(text)
     assert fetch_hostfile(str(path))
     assert read_hostfile(SourceText(path="hostfile", text=text)).findings
+
+
+def test_the_class_of_the_documentation_cuts_stages_as_planned() -> None:
+    page = (ROOT / "docs" / "formats" / "deepspeed.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(page.split("```python\n")[1].split("```")[0], names)
+    kind = names["PlannedPipeline"]
+
+    def named(name: str) -> Callable[[], None]:
+        def layer() -> None:
+            return None
+
+        layer.__name__ = name
+        return layer
+
+    layers = [named(name) for name in ("embed", *["Block"] * 32, "norm", "head")]
+    bounds = []
+    for stage in range(4):
+        module = kind.__new__(kind)
+        topology = SimpleNamespace(get_coord=lambda rank, stage=stage: SimpleNamespace(pipe=stage))
+        parts = {"_layer_specs": layers, "_topo": topology, "global_rank": stage}
+        for name, value in {**parts, "planned": ("Block", [7, 9, 9, 7])}.items():
+            object.__setattr__(module, name, value)
+        module._partition_layers()
+        bounds.append((module._local_start, module._local_stop))
+    assert bounds == [(0, 8), (8, 17), (17, 26), (26, 35)]
