@@ -32,6 +32,7 @@ QUESTIONS: tuple[tuple[str, str, str, str, Precision, int], ...] = (
     ("llama3-8b", "2xdgx-h100", "zero++", "lion", "bf16", 64),
     ("mixtral-8x7b", "2xdgx-h100", "current", "adafactor", "bf16", 32),
     ("opt-13b", "2xdgx-h100", "current", "muon", "bf16", 64),
+    ("llama3-8b", "4xdgx-h100", "current", "sgd", "bf16", 48),
 )
 """Model, cluster, profile, optimizer, precision and global batch."""
 

@@ -77,7 +77,6 @@ def world_size_of(name: str) -> int:
 def test_every_emitted_plan_is_accepted_with_its_degrees(
     tmp_path: Path,
     ranks: Callable[[int], None],
-    record_property: Callable[[str, object], None],
 ) -> None:
     accepted: dict[str, int] = {}
     for number, (context, strategy) in enumerate(itertools.islice(expressible(1), NUM_PLANS)):
@@ -107,7 +106,7 @@ def test_every_emitted_plan_is_accepted_with_its_degrees(
         engine = engine_of(config)
         assert engine._is_supported_optimizer(config.optimizer_name)
         accepted[context.model.name] = accepted.get(context.model.name, 0) + 1
-    record_property("plans accepted by DeepSpeedConfig", accepted)
+    sys.stdout.write(f"plans accepted by DeepSpeedConfig: {accepted}\n")
     assert sum(accepted.values()) == NUM_PLANS
     assert len(accepted) == len({context.model.name for context, _ in spaces()})
 

@@ -71,6 +71,7 @@ FOREIGN: dict[str, Any] = {
 }
 OWN: dict[str, Any] = {
     "train_batch_size": 7,
+    "train_micro_batch_size_per_gpu": True,
     "gradient_accumulation_steps": "auto",
     "zero_optimization.stage": 2,
     "zero_optimization.offload_param.device": "cpu",
@@ -85,6 +86,7 @@ OWN: dict[str, Any] = {
     "expert_parallel.autoep_size": 2,
     "optimizer.type": "Adam",
     "optimizer.params.lr": 0.001,
+    "optimizer.params.momentum": 0.9,
 }
 
 
@@ -114,6 +116,8 @@ def test_writing_into_a_file_keeps_foreign_keys_and_gives_the_strategy(
     reading = read(source(written))
     assert strategy_of(context, dict(reading.decisions)) == canonical(context, strategy)
     before, after = read(source(text)).settings, reading.settings
+    if "optimizer" in before:
+        assert reading.decisions["optimizer"].value == context.traits.optimizer.name
     kept = [name for name in FOREIGN if name in before]
     assert {name: after[name].value for name in kept} == {name: before[name].value for name in kept}
     spans = {".".join(p): m for p, m in walk(parse_json(text, "f"))}

@@ -47,8 +47,8 @@ _OFF: dict[str, Plain] = {
     "training_script.recompute_modules": REMOVED,
 }
 """What a key of a file becomes that carries a decision which the plan does not take."""
-_KEPT_IN_FILES = ("overlap_comm", "_bucket_size", "pin_memory", "nvme_path", "reduce_scatter")
-"""Ends of keys that are no decisions: they stay as a user wrote them."""
+_ASSUMED = ("overlap_comm", "_bucket_size", "pin_memory")
+"""Ends of keys that are no decisions: not written into a user's file."""
 _LENGTH = (SCRIPT, "sequence_length")
 """Not brought into a file that has no such block and needs none."""
 
@@ -97,15 +97,22 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
             changes[path] = off
     for path, value in wanted.items():
         name = ".".join(path)
-        is_kept = name.endswith(_KEPT_IN_FILES) and name in reading.settings
+        is_kept = name.endswith("nvme_path") and name in reading.settings
         is_noise = path == _LENGTH and not any(p[0] == SCRIPT for p in {*wanted} - {_LENGTH})
-        if is_kept or (is_noise and SCRIPT not in reading.settings):
+        if is_kept or name.endswith(_ASSUMED) or (is_noise and SCRIPT not in reading.settings):
             continue
         if not _is_kept_optimizer(path, reading, context):
             changes[path] = value
-    same = {p for p, v in changes.items() if given(reading.settings, ".".join(p)) == v != REMOVED}
-    left = {path: value for path, value in changes.items() if path not in same}
+    if context.traits.optimizer.name == "sgd" and "optimizer.params.momentum" in reading.settings:
+        changes["optimizer", "params", "momentum"] = REMOVED
+    left = {path: v for path, v in changes.items() if not _stands_there(reading, path, v)}
     return edited(source.text, _under_old_name(left, reading), source.path)
+
+
+def _stands_there(reading: Reading, path: Path, value: Plain) -> bool:
+    """The file holds that value already; true is not 1."""
+    there = given(reading.settings, ".".join(path))
+    return bool(there == value) and isinstance(there, bool) == isinstance(value, bool)
 
 
 def _is_kept_optimizer(path: Path, reading: Reading, context: Context) -> bool:

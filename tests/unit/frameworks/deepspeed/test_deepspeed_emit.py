@@ -191,9 +191,7 @@ def test_a_plan_is_written_into_a_users_file_in_place(context: Context) -> None:
   "zero_optimization": {
     "stage": 1,
     "reduce_bucket_size": 1e8,
-    "offload_optimizer": {"device": "none", "buffer_count": 4},
-    "overlap_comm": true,
-    "allgather_bucket_size": 500000000
+    "offload_optimizer": {"device": "none", "buffer_count": 4}
   }
 }
 """
@@ -205,6 +203,13 @@ def test_an_optimizer_is_changed_and_never_added(context: Context) -> None:
     changed = write_into(SourceText(path="ds.json", text=USER), lion, PLAN)
     assert '"optimizer": {"type": "Lion", "params": {"lr": 3e-4}}' in changed
     assert "optimizer" not in json.loads(write_into(SourceText(path="f", text="{}"), lion, PLAN))
+
+
+def test_momentum_goes_where_the_plan_counts_none(context: Context) -> None:
+    text = '{"optimizer": {"type": "SGD", "params": {"lr": 1.0, "momentum": 0.9}}}'
+    sgd = replace(context, traits=with_optimizer(context.traits, "sgd"))
+    written = json.loads(write_into(SourceText(path="f", text=text), sgd, PLAN))
+    assert written["optimizer"]["params"] == {"lr": 1.0}
 
 
 def test_writing_into_a_file_refuses_what_emitting_refuses(context: Context) -> None:
