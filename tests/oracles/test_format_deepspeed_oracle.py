@@ -15,9 +15,11 @@ import hjson
 import pytest
 import yaml
 from deepspeed.launcher.runner import fetch_hostfile
+from deepspeed.module_inject.tp_shard import AutoTPMeta, get_shard_size_list
 from deepspeed.runtime.engine import DeepSpeedEngine
 from deepspeed.runtime.pipe.engine import PipelineEngine
 from deepspeed.runtime.pipe.module import PipelineModule
+from deepspeed.runtime.sequence_parallel import parallel_state_sp
 from deepspeed.utils import groups
 from drawn_deepspeed import expressible, spaces
 
@@ -263,6 +265,31 @@ def test_the_engine_refuses_untested_optimizers() -> None:
         engine._do_optimizer_sanity_check(torch.optim.SGD(weights, lr=0.1))
     engine = engine_of(accepted_config("untested_optimizer_is_allowed"))
     engine._do_optimizer_sanity_check(torch.optim.SGD(weights, lr=0.1))
+
+
+@pytest.mark.parametrize(
+    ("heads", "size", "is_equal"), [(10, 4, False), (10, 2, True), (4, 8, False)]
+)
+def test_autotp_deals_key_value_heads_out(heads: int, size: int, is_equal: bool) -> None:
+    sizes = get_shard_size_list(heads * 64, size, AutoTPMeta(num_kv_heads=heads), "k_proj")
+    assert (len(set(sizes)) == 1) is is_equal
+    assert (min(sizes) == 0) is (size > heads)
+
+
+@pytest.mark.parametrize(("size", "divides"), [(3, False), (4, True)])
+def test_sequence_groups_must_divide_the_ranks(
+    size: int, divides: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel_state_sp.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(parallel_state_sp.dist, "new_group", lambda ranks: ranks)
+    if not divides:
+        with pytest.raises(RuntimeError, match="not divisible by sequence_parallel_size"):
+            parallel_state_sp.initialize_sequence_parallel(size)
+        return
+    for name in [n for n in vars(parallel_state_sp) if n.startswith("_SEQUENCE")]:
+        monkeypatch.setattr(parallel_state_sp, name, None)
+    parallel_state_sp.initialize_sequence_parallel(size)
+    assert len(parallel_state_sp._SEQUENCE_PARALLEL_GROUP) == size
 
 
 def load_keys_script() -> ModuleType:

@@ -24,6 +24,7 @@ def reasons(context: Context, strategy: Strategy) -> list[str]:
     return [
         *_pipeline(strategy),
         *_other_axes(strategy),
+        *_attention(context, strategy),
         *_states(context, strategy),
         *_partition_groups(context, strategy),
         *_numbers(context),
@@ -54,6 +55,14 @@ def _other_axes(strategy: Strategy) -> Iterator[str]:
         yield f"dp_replicate {strategy.dp_replicate}: DeepSpeed shards over all of dp"
     if any(strategy.offloaded_layers_per_stage):
         yield "offloaded_layers_per_stage: no key sends saved activations of layers to the host"
+
+
+def _attention(context: Context, strategy: Strategy) -> Iterator[str]:
+    heads = context.model.num_kv_heads
+    if strategy.pp == 1 and heads % strategy.tp:
+        yield f"tp {strategy.tp}: AutoTP splits attention along the {heads} key-value heads"
+    if context.model.num_heads % strategy.cp:
+        yield f"cp {strategy.cp}: Ulysses splits the {context.model.num_heads} heads"
 
 
 def _states(context: Context, strategy: Strategy) -> Iterator[str]:

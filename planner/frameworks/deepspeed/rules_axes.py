@@ -68,16 +68,21 @@ def autotp_divides_ranks(settings: Settings, world: World) -> Iterator[Broken]:
         yield broken(_TP, f"must divide the ranks; given {autotp(settings)} of {world.num_gpus}")
 
 
-def autotp_divides_heads(settings: Settings, world: World) -> Iterator[Broken]:
-    """autotp_size divides the attention heads."""
-    heads = _whole_decision(world, "model.num_heads")
-    if heads is not None and heads % autotp(settings):
-        yield broken(_TP, f"must divide the {heads} heads; given {autotp(settings)}")
+def _kv_heads(world: World) -> int | None:
+    return _whole_decision(world, "model.num_kv_heads") or _whole_decision(world, "model.num_heads")
+
+
+def autotp_divides_kv_heads(settings: Settings, world: World) -> Iterator[Broken]:
+    """autotp_size divides the key-value heads, along which AutoTP splits attention."""
+    heads, ranks = _kv_heads(world), autotp(settings)
+    if heads is not None and ranks <= heads and heads % ranks:
+        message = f"ranks get unequal shares of the {heads} key-value heads"
+        yield broken(_TP, f"{message}; given {ranks}, allowed are divisors of {heads}")
 
 
 def autotp_fits_kv_heads(settings: Settings, world: World) -> Iterator[Broken]:
     """autotp_size is at most the number of key-value heads."""
-    heads = _whole_decision(world, "model.num_kv_heads")
+    heads = _kv_heads(world)
     if heads is not None and autotp(settings) > heads:
         message = f"ranks beyond the {heads} key-value heads do no attention"
         yield broken(_TP, f"{message}; given {autotp(settings)}, allowed are up to {heads}")
@@ -106,10 +111,14 @@ def sequence_parallel_divides_ranks(settings: Settings, world: World) -> Iterato
 
 
 def sequence_parallel_divides_heads(settings: Settings, world: World) -> Iterator[Broken]:
-    """sequence_parallel_size divides the attention heads."""
+    """sequence_parallel_size divides the heads, and the key-value heads or they it."""
     sequence, heads = size(settings, _SP) or 1, _whole_decision(world, "model.num_heads")
+    shared = _kv_heads(world)
     if heads is not None and heads % sequence:
         yield broken(_SP, f"must divide the {heads} heads; given {sequence}")
+    elif shared and shared % sequence and sequence % shared:
+        message = f"must divide the {shared} key-value heads or be a multiple"
+        yield broken(_SP, f"{message}; given {sequence}")
 
 
 def sequence_parallel_divides_sequence(settings: Settings, world: World) -> Iterator[Broken]:
@@ -161,7 +170,8 @@ def contiguous_checkpoints_are_split(settings: Settings, _: World) -> Iterator[B
 
 _PIPE = "deepspeed/runtime/pipe/engine.py"
 _AUTOTP = "deepspeed/runtime/engine.py"
-_ULYSSES = "deepspeed/sequence/layer.py"
+_SEQUENCE = "deepspeed/runtime/sequence_parallel"
+_ULYSSES = f"{_SEQUENCE}/ulysses_sp.py"
 _FOLDING = "deepspeed/module_inject/auto_ep_folding.py"
 _CHECKPOINTS = "deepspeed/runtime/activation_checkpointing/checkpointing.py"
 AXIS_RULES = (
@@ -170,13 +180,17 @@ AXIS_RULES = (
     rule(stages_have_layers, "our own block, for the script"),
     rule(autotp_without_pipeline, f"{_PIPE} asserts equal data-parallel sizes at start"),
     rule(autotp_divides_ranks, "deepspeed/utils/groups.py _init_tp_mesh_device"),
-    rule(autotp_divides_heads, "deepspeed/module_inject/auto_tp.py: shards are equal in training"),
+    rule(
+        autotp_divides_kv_heads,
+        "deepspeed/module_inject/tp_shard.py get_shard_size deals the rest out",
+        severity="warning",
+    ),
     rule(autotp_fits_kv_heads, f"{_AUTOTP} only warns", severity="warning"),
     rule(autotp_sizes_agree, f"{_AUTOTP} raises at start"),
     rule(sequence_parallel_without_autotp, f"{_FOLDING}: mutually exclusive"),
-    rule(sequence_parallel_divides_ranks, "deepspeed/runtime/sequence_parallel: equal groups"),
-    rule(sequence_parallel_divides_heads, f"{_ULYSSES}: heads are dealt out over the group"),
-    rule(sequence_parallel_divides_sequence, f"{_ULYSSES}: equal pieces of the sequence"),
+    rule(sequence_parallel_divides_ranks, f"{_SEQUENCE}/parallel_state_sp.py raises"),
+    rule(sequence_parallel_divides_heads, f"{_ULYSSES} raises at start"),
+    rule(sequence_parallel_divides_sequence, f"{_ULYSSES} raises at the first batch"),
     rule(mesh_fills_ranks, "deepspeed/__init__.py: the mesh of the ranks"),
     rule(experts_divide, f"{_FOLDING} raises at start"),
     rule(expert_balance_is_not_set, "deepspeed/module_inject/auto_ep_config.py", enforced=True),

@@ -123,6 +123,8 @@ def test_optimizers_come_with_what_they_need(
         ({"sequence_parallel": True}, "sequence_parallel"),
         ({"tp": 2, "cp": 2}, "cp 2 with tp 2"),
         ({"ep": 2, "tp": 2}, "ep 2 with"),
+        ({"tp": 32}, "tp 32: AutoTP splits attention along the 16"),
+        ({"cp": 3}, "cp 3: Ulysses splits the 16 heads"),
         ({"dp_replicate": 2}, "dp_replicate 2"),
         ({"offloaded_layers_per_stage": (1,)}, "offloaded_layers_per_stage"),
         ({"offload": "optimizer:host", "zero_stage": 0}, "offload optimizer:host"),
