@@ -48,8 +48,10 @@ def main() -> None:
     shards = [p for p in model.parameters() if isinstance(p, DTensor)]
     made = {
         "world_size": dist.get_world_size(),
-        "mesh": {name: accelerator.torch_device_mesh[name].size()
-                 for name in accelerator.torch_device_mesh.mesh_dim_names},
+        "mesh": {
+            name: accelerator.torch_device_mesh[name].size()
+            for name in accelerator.torch_device_mesh.mesh_dim_names
+        },
         "num_micro_batches": accelerator.gradient_accumulation_steps,
         "steps": steps,
         "losses": losses,

@@ -1,4 +1,4 @@
-"""Ten steps under DeepSpeed with the configuration on the command line; what it made goes to $OUT."""
+"""Ten steps under DeepSpeed with the configuration given; what it made goes to $OUT."""
 
 import argparse
 import json
