@@ -1,0 +1,1 @@
+"""torchtitan: traits, and its command-line words as a format."""

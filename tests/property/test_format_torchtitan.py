@@ -1,0 +1,196 @@
+"""torchtitan's words: read gives back what emit wrote, and no text breaks the reader."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.cost.context import Context
+from planner.errors import ExpressError, InputError
+from planner.frameworks.format import SourceText
+from planner.frameworks.torchtitan.format import FORMAT
+from planner.search.interleaving import default_layers
+from planner.search.space import enumerate_space
+from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Strategy
+from tests.conftest import make_context
+
+CASES = (
+    ("llama3-8b", "2xdgx-h100", "current", 64, 8192),
+    ("llama3-8b", "1xdgx-h100", "eager", 32, 32768),
+    ("qwen3-30b-a3b", "2xdgx-h100", "current", 128, 4096),
+    ("qwen3-8b", "4xdgx-h100", "current", 64, 4096),
+    ("mixtral-8x7b", "2xdgx-h100", "eager", 64, 4096),
+    ("deepseek-v3", "16xdgx-h100", "current", 256, 4096),
+)
+SCHEDULES_SEARCHED = ("1f1b", "gpipe", "zb-interleaved", "zb-v", "dualpipe-v")
+PLAIN = ("tp", "pp", "vpp", "cp", "ep", "dp", "dp_replicate", "zero_stage", "micro_batch")
+DECIDED = (
+    *PLAIN,
+    "num_gpus",
+    "num_micro_batches",
+    "sequence_parallel",
+    "schedule",
+    "layers_per_stage",
+    "selective_layers_per_stage",
+    "recompute_layers_per_stage",
+    "offload",
+)
+NEUTRAL = {"vpp": 1, "schedule": "1f1b", "offload": "none", "sequence_parallel": False}
+
+
+@cache
+def expressible(case: int) -> tuple[Context, tuple[Strategy, ...]]:
+    """Strategies of a real space that the format says it can write."""
+    model, cluster, profile, batch, seq_len = CASES[case]
+    context = make_context(
+        model=model,
+        cluster=cluster,
+        framework="torchtitan",
+        profile=profile,
+        global_batch=batch,
+        seq_len=seq_len,
+    )
+    context = replace(context, schedules=SCHEDULES_SEARCHED)
+    return context, tuple(islice(_strategies(context), 400))
+
+
+def _strategies(context: Context) -> Iterator[Strategy]:
+    columns = enumerate_space(context).strategy
+    step = max(1, len(columns) // 900)
+    for row in range(0, len(columns), step):
+        strategy = _strategy(context, columns, row)
+        try:
+            FORMAT.emit(context, strategy)
+        except ExpressError:
+            continue
+        yield strategy
+
+
+def _strategy(context: Context, columns, row: int) -> Strategy:
+    pp, vpp = int(columns.pp[row]), int(columns.vpp[row])
+    layers = default_layers(context.model.num_blocks, pp, vpp)
+    if vpp == 1 and pp > 1 and layers[-1] > 1 and row % 2:
+        layers = (layers[0] + 1, *layers[1:-1], layers[-1] - 1)
+    none = (0,) * pp
+    policy = row % 3
+    return Strategy(
+        **{name: int(getattr(columns, name)[row]) for name in PLAIN},
+        num_micro_batches=int(columns.num_micro_batches[row]),
+        sequence_parallel=bool(columns.sequence_parallel[row]),
+        offload=OFFLOAD_CODES[columns.offload[row]],
+        placement=PLACEMENT_NAMES[columns.placement[row]],
+        schedule=SCHEDULES[columns.schedule[row]],
+        layers_per_stage=layers,
+        selective_layers_per_stage=layers if policy == 1 else none,
+        recompute_layers_per_stage=layers if policy == 2 else none,
+    )
+
+
+def source(text: str) -> SourceText:
+    return SourceText(path="torchtitan.args", text=text)
+
+
+def assert_decides(text: str, context: Context, strategy: Strategy) -> None:
+    found = FORMAT.read(source(text)).decisions
+    for name in DECIDED:
+        value = found[name].value if name in found else NEUTRAL[name]
+        assert value == getattr(strategy, name), name
+    job = context.job
+    assert (found["global_batch"].value, found["seq_len"].value) == (job.global_batch, job.seq_len)
+    assert found["precision"].value == job.precision
+    assert found["optimizer"].value == context.traits.optimizer.name
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_read_gives_back_every_strategy_that_emit_writes(case: int) -> None:
+    context, strategies = expressible(case)
+    assert len(strategies) >= 20
+    for strategy in strategies:
+        emitted = FORMAT.emit(context, strategy)
+        assert not FORMAT.read(source(emitted.files[0].text)).findings
+        assert_decides(emitted.files[0].text, context, strategy)
+
+
+FOREIGN = (
+    "--metrics.log_freq 3",
+    "--checkpoint.folder 'my runs'",
+    "--dataloader.num_workers=2",
+    "--profiler.no-enable_profiling",
+    "--debug.seed ${SEED:-7}",
+)
+OURS = (
+    "--parallelism.tensor-parallel-degree 4",
+    "--parallelism.pipeline_parallel_degree=${PP:-2}",
+    "--training.local_batch_size 3",
+    "--parallelism.module_fqns_per_model_part a,b c,d",
+    "--parallelism.pipeline_parallel_layers_per_stage 3",
+    "--compile.enable",
+)
+
+
+@st.composite
+def files(draw: st.DrawFn) -> str:
+    lines = draw(st.permutations((*FOREIGN, *draw(st.lists(st.sampled_from(OURS), unique=True)))))
+    policy = draw(st.sampled_from(("", "activation-checkpoint:full", "activation_checkpoint:none")))
+    words = ["--module llama3 --config llama3_8b", *lines, *([policy] if policy else [])]
+    form = draw(st.sampled_from(("args", "script", "line")))
+    if form == "script":
+        body = " \\\n  ".join(("torchrun --nproc_per_node 8 -m torchtitan.train", *words))
+        return f"#!/bin/bash\nset -e # it's mine\nexport A=1\n{body}\necho done\n"
+    return ("# mine\n" + "\n".join(words) + "\n") if form == "args" else " ".join(words)
+
+
+@settings(deadline=None, max_examples=150)
+@given(text=files(), index=st.integers(0, 10_000))
+def test_write_into_decides_the_strategy_and_keeps_foreign_words(text: str, index: int) -> None:
+    context, strategies = expressible(0)
+    strategy = strategies[index % len(strategies)]
+    written = FORMAT.write_into(source(text), context, strategy)
+    assert_decides(written, context, strategy)
+    places = [written.index(line) for line in FOREIGN]
+    before = [text.index(line) for line in FOREIGN]
+    assert sorted(range(5), key=places.__getitem__) == sorted(range(5), key=before.__getitem__)
+    for comment in ("# mine", "# it's mine", "echo done", "export A=1"):
+        assert (comment in written) == (comment in text)
+    assert FORMAT.write_into(source(written), context, strategy) == written
+
+
+@settings(deadline=None, max_examples=300)
+@given(text=st.text(alphabet=st.characters(codec="utf-8"), max_size=300))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    assert_readable(text)
+
+
+PIECES = st.sampled_from(
+    ("--", "=", " ", "\n", "'", '"', "\\", "$", "${", "}", "(", ")", "\x00", "\r\n", "9" * 5000)
+    + ("None", "-1", "A=", "$A", "torchtitan.train", "activation-checkpoint:", "--module llama3")
+    + ("--config llama3_8b", "--parallelism.module_fqns_per_model_part layers.99999999999999")
+    + ("--parallelism.pipeline_parallel_degree 0", "--training.local_batch_size 0", "0x1", "nan")
+    + ("--parallelism.pipeline_parallel_degree 7", "--parallelism.pipeline_parallel_schedule zbv")
+)
+
+
+@settings(deadline=None, max_examples=500)
+@given(pieces=st.lists(PIECES, max_size=25), index=st.integers(0, 399), cut=st.integers(0, 900))
+def test_a_mutilated_file_is_read_or_refused(pieces: list[str], index: int, cut: int) -> None:
+    context, strategies = expressible(0)
+    text = FORMAT.emit(context, strategies[index % len(strategies)]).files[0].text
+    assert_readable(text[:cut] + "".join(pieces) + text[cut:])
+    assert_readable(" ".join(pieces))
+
+
+def assert_readable(text: str) -> None:
+    FORMAT.recognise(source(text))
+    try:
+        reading = FORMAT.read(source(text))
+    except InputError:
+        return
+    from planner.frameworks.format import World
+
+    for rule in FORMAT.rules:
+        for broken in rule.check(reading.settings, World(num_gpus=8, decisions={})):
+            assert broken.message
