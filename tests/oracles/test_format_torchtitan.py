@@ -1,0 +1,235 @@
+"""torchtitan's own trainer on what the format writes and on the examples of its rules.
+
+The trainer runs in one process of its own, on a fake process group of the plan's size, up to
+where it would allocate the model: see torchtitan_start.py.
+"""
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from planner.catalog.models import load_model
+from planner.cost.context import Context
+from planner.errors import ExpressError
+from planner.frameworks.format import Emitted
+from planner.frameworks.torchtitan.format import FORMAT
+from planner.search.interleaving import default_layers
+from planner.search.space import enumerate_space
+from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, V_SHAPED, Strategy
+from tests.conftest import make_context
+
+HERE = Path(__file__).resolve().parent
+EXAMPLES = HERE.parent / "examples" / "formats" / "torchtitan"
+RULES = {rule.name: rule for rule in FORMAT.rules}
+POLICIES = ("none", "selective", "full")
+CLASSES = {"none": "NoneType", "selective": "SelectiveAC", "full": "FullAC"}
+TORCH_SCHEDULES = {
+    "1f1b": "Schedule1F1B",
+    "gpipe": "ScheduleGPipe",
+    "zb-interleaved": "ScheduleInterleavedZeroBubble",
+    "zb-v": "ScheduleZBVZeroBubble",
+    "dualpipe-v": "ScheduleDualPipeV",
+}
+NAMES = ("tp", "pp", "vpp", "cp", "ep", "dp", "dp_replicate", "zero_stage", "micro_batch")
+PLANS_PER_CASE = 11
+CASES = (
+    # model, layers (0: all), cluster, profile, global batch, tokens
+    ("llama3-8b", 8, "2xdgx-h100", "current", 64, 8192),
+    ("llama3-8b", 8, "1xdgx-h100", "eager", 32, 32768),
+    ("mistral-7b-v0.3", 7, "4xdgx-h100", "eager", 96, 4096),
+    ("qwen3-30b-a3b", 6, "2xdgx-h100", "current", 128, 4096),
+    ("mixtral-8x7b", 8, "4xdgx-h100", "current", 64, 4096),
+    ("qwen3-8b", 9, "4xdgx-h100", "eager", 64, 4096),
+)
+WHOLE = (
+    ("llama3-8b", "2xdgx-h100", 64, 8192),
+    ("qwen3-30b-a3b", "2xdgx-h100", 64, 4096),
+    ("qwen3-8b", "1xdgx-h100", 64, 4096),
+    ("llama3.2-1b", "1xdgx-h100", 64, 4096),
+    ("mixtral-8x7b", "2xdgx-h100", 64, 4096),
+    ("deepseek-v2-lite", "2xdgx-h100", 64, 4096),
+)
+Start = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def start() -> Iterator[Start]:
+    """Asks the trainer's process."""
+    command = [sys.executable, str(HERE / "torchtitan_start.py")]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, **pipes) as process:
+        assert process.stdin
+        assert process.stdout
+        requests, replies = process.stdin, process.stdout
+
+        def ask(words: list[str], world: int, path: str = "") -> dict[str, Any]:
+            requests.write(json.dumps({"words": words, "world": world, "path": path}) + "\n")
+            requests.flush()
+            reply: dict[str, Any] = json.loads(replies.readline())
+            return reply
+
+        yield ask
+        requests.close()
+
+
+@cache
+def plans(case: int) -> tuple[Context, tuple[tuple[Strategy, Emitted], ...]]:
+    """Expressible plans of a real space, as different from each other as their order allows."""
+    name, num_layers, cluster, profile, batch, seq_len = CASES[case]
+    model = replace(load_model(name), num_layers=num_layers)
+    context = make_context(
+        model=model,
+        cluster=cluster,
+        framework="torchtitan",
+        profile=profile,
+        global_batch=batch,
+        seq_len=seq_len,
+    )
+    names = context.traits.support.schedules
+    context = replace(context, schedules=names)
+    found = list(expressible(context))
+    groups: dict[tuple[Any, ...], tuple[Strategy, Emitted]] = {}
+    for strategy, emitted in found:
+        kind = (strategy.schedule, strategy.vpp > 1, strategy.tp > 1, strategy.cp > 1)
+        kind += (strategy.ep > 1, strategy.dp_replicate > 1, len(set(strategy.layers_per_stage)))
+        groups.setdefault(kind, (strategy, emitted))
+    different = list(groups.values())
+    step = max(1, len(different) // PLANS_PER_CASE)
+    chosen = [*different[::step], *found[:: max(1, len(found) // PLANS_PER_CASE)]]
+    return context, tuple(chosen[:PLANS_PER_CASE])
+
+
+def expressible(context: Context) -> Iterator[tuple[Strategy, Emitted]]:
+    columns = enumerate_space(context).strategy
+    for row in range(0, len(columns), max(1, len(columns) // 1500)):
+        strategy = strategy_at(context, columns, row)
+        try:
+            yield strategy, FORMAT.emit(context, strategy)
+        except ExpressError:
+            continue
+
+
+def strategy_at(context: Context, columns: Any, row: int) -> Strategy:
+    pp, vpp = int(columns.pp[row]), int(columns.vpp[row])
+    layers = default_layers(context.model.num_blocks, pp, vpp)
+    if vpp == 1 and pp > 1 and layers[-1] > 1 and row % 2:
+        layers = (layers[0] + 1, *layers[1:-1], layers[-1] - 1)
+    none, policy = (0,) * pp, POLICIES[row % 3]
+    return Strategy(
+        **{name: int(getattr(columns, name)[row]) for name in NAMES},
+        num_micro_batches=int(columns.num_micro_batches[row]),
+        sequence_parallel=bool(columns.sequence_parallel[row]),
+        offload=OFFLOAD_CODES[columns.offload[row]],
+        placement=PLACEMENT_NAMES[columns.placement[row]],
+        schedule=SCHEDULES[columns.schedule[row]],
+        layers_per_stage=layers,
+        selective_layers_per_stage=layers if policy == "selective" else none,
+        recompute_layers_per_stage=layers if policy == "full" else none,
+    )
+
+
+def filled(emitted: Emitted) -> list[str]:
+    """torchtitan's words with the user's variables filled in."""
+    values = {"${HF_ASSETS_PATH}": "./assets", "${DATASET}": "c4", "${STEPS}": "10"}
+    assert set(emitted.variables) == {name[2:-1] for name in values}
+    assert emitted.command[:2] == ("-m", "torchtitan.train")
+    return [values.get(word, word) for word in emitted.command[2:]]
+
+
+def written(emitted: Emitted, folder: Path) -> str:
+    for file in emitted.files:
+        (folder / file.name).write_text(file.text)
+    return str(folder)
+
+
+def assert_planned(strategy: Strategy, reply: Mapping[str, Any]) -> None:
+    assert "error" not in reply, reply["error"]
+    shards = strategy.dp // strategy.dp_replicate
+    wanted = {name: getattr(strategy, name) for name in ("dp_replicate", "cp", "tp", "pp", "ep")}
+    assert reply["degrees"] == {**wanted, "dp_shard": shards}
+    assert sum(reply["layers"]) == strategy.layers_per_stage[0]
+    assert len(reply["layers"]) == strategy.vpp
+    assert reply["micro_batches"] * reply["accumulation"] == strategy.num_micro_batches
+    assert reply["policy"] == CLASSES[strategy.recompute]
+    if strategy.pp > 1:
+        is_interleaved = strategy.schedule == "1f1b" and strategy.vpp > 1
+        name = "ScheduleInterleaved1F1B" if is_interleaved else TORCH_SCHEDULES[strategy.schedule]
+        assert reply["schedule"] == name
+
+
+def test_the_plans_drawn_are_many_and_of_every_kind() -> None:
+    drawn = [strategy for case in range(len(CASES)) for strategy, _ in plans(case)[1]]
+    assert len(drawn) >= 60
+    schedules = {each.schedule for each in drawn}
+    assert schedules >= {"1f1b", "zb-interleaved", *V_SHAPED}
+    for name in ("tp", "cp", "pp", "ep", "vpp", "dp_replicate"):
+        assert max(getattr(each, name) for each in drawn) > 1, name
+    assert {each.zero_stage for each in drawn} == {2, 3}
+    assert any(len(set(each.layers_per_stage)) > 1 for each in drawn)
+    assert {each.recompute for each in drawn} == set(POLICIES)
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_the_trainer_starts_every_plan_with_the_degrees_planned(
+    start: Start, tmp_path: Path, case: int
+) -> None:
+    for number, (strategy, emitted) in enumerate(plans(case)[1]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        reply = start(filled(emitted), strategy.num_gpus, written(emitted, folder))
+        assert_planned(strategy, reply)
+
+
+@pytest.mark.parametrize(("model", "cluster", "batch", "seq_len"), WHOLE)
+def test_the_model_started_has_the_parameters_of_the_catalog(
+    start: Start, tmp_path: Path, model: str, cluster: str, batch: int, seq_len: int
+) -> None:
+    from planner.layers.parameters import parameter_count
+
+    context = make_context(
+        model=model, cluster=cluster, framework="torchtitan", global_batch=batch, seq_len=seq_len
+    )
+    strategy, emitted = next(each for each in expressible(context) if each[0].pp == 1)
+    reply = start(filled(emitted), strategy.num_gpus, written(emitted, tmp_path))
+    assert_planned(strategy, reply)
+    assert reply["parameters"] == parameter_count(context.model)
+
+
+def example(start: Start, rule: str, kind: str) -> dict[str, Any]:
+    folder = EXAMPLES / rule
+    world = folder / "world.yaml"
+    given = yaml.safe_load(world.read_text()) if world.exists() else {}
+    words = shlex.split((folder / f"{kind}.args").read_text())
+    return start(words, given.get(kind, given).get("num_gpus", 8))
+
+
+@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.enforced])
+def test_the_trainer_refuses_what_an_enforced_rule_refuses(start: Start, rule: str) -> None:
+    assert "error" in example(start, rule, "refused")
+
+
+@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if not rule.enforced])
+def test_the_trainer_misses_what_only_the_rule_finds(start: Start, rule: str) -> None:
+    assert "error" not in example(start, rule, "refused")
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_trainer_accepts_what_the_rule_accepts(start: Start, rule: str) -> None:
+    assert "error" not in example(start, rule, "accepted")
+
+
+def test_the_known_keys_are_those_of_the_installed_torchtitan() -> None:
+    script = HERE.parents[1] / "scripts" / "torchtitan_keys"
+    done = subprocess.run(
+        [sys.executable, str(script), "--check"], capture_output=True, check=False
+    )
+    assert done.returncode == 0, "keys.json is old: run scripts/torchtitan_keys"
