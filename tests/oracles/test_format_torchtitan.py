@@ -22,6 +22,7 @@ from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.frameworks.format import Emitted
 from planner.frameworks.torchtitan.format import FORMAT
+from planner.layers.parameters import count_parameters
 from planner.search.interleaving import default_layers
 from planner.search.space import enumerate_space
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, V_SHAPED, Strategy
@@ -99,13 +100,20 @@ def plans(case: int) -> tuple[Context, tuple[tuple[Strategy, Emitted], ...]]:
     found = list(expressible(context))
     groups: dict[tuple[Any, ...], tuple[Strategy, Emitted]] = {}
     for strategy, emitted in found:
-        kind = (strategy.schedule, strategy.vpp > 1, strategy.tp > 1, strategy.cp > 1)
-        kind += (strategy.ep > 1, strategy.dp_replicate > 1, len(set(strategy.layers_per_stage)))
+        kind = (strategy.schedule, strategy.zero_stage, strategy.tp > 1, strategy.cp > 1)
+        kind += (
+            strategy.vpp > 1,
+            strategy.ep > 1,
+            strategy.dp_replicate > 1,
+            len(set(strategy.layers_per_stage)),
+        )
         groups.setdefault(kind, (strategy, emitted))
-    different = list(groups.values())
-    step = max(1, len(different) // PLANS_PER_CASE)
-    chosen = [*different[::step], *found[:: max(1, len(found) // PLANS_PER_CASE)]]
-    return context, tuple(chosen[:PLANS_PER_CASE])
+    schedules = {kind[:2]: each for kind, each in groups.items()}
+    rest = [*groups.values(), *found]
+    number = PLANS_PER_CASE - len(schedules)
+    last = max(len(groups), PLANS_PER_CASE) - 1
+    spread = [rest[index * last // (number - 1)] for index in range(number)]
+    return context, (*schedules.values(), *spread)
 
 
 def expressible(context: Context) -> Iterator[tuple[Strategy, Emitted]]:
@@ -193,15 +201,13 @@ def test_the_trainer_starts_every_plan_with_the_degrees_planned(
 def test_the_model_started_has_the_parameters_of_the_catalog(
     start: Start, tmp_path: Path, model: str, cluster: str, batch: int, seq_len: int
 ) -> None:
-    from planner.layers.parameters import parameter_count
-
     context = make_context(
         model=model, cluster=cluster, framework="torchtitan", global_batch=batch, seq_len=seq_len
     )
     strategy, emitted = next(each for each in expressible(context) if each[0].pp == 1)
     reply = start(filled(emitted), strategy.num_gpus, written(emitted, tmp_path))
     assert_planned(strategy, reply)
-    assert reply["parameters"] == parameter_count(context.model)
+    assert reply["parameters"] == count_parameters(context.model)
 
 
 def example(start: Start, rule: str, kind: str) -> dict[str, Any]:

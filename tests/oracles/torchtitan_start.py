@@ -34,7 +34,7 @@ class NoMetrics:
         return types.SimpleNamespace(color=NoColor())
 
 
-class Started(Exception):
+class StartedError(Exception):
     """The trainer got as far as allocating the model."""
 
 
@@ -81,7 +81,7 @@ def start(words: list[str], world: int) -> dict[str, Any]:
             trainer = object.__new__(Trainer)
             seen["trainer"] = trainer
             trainer.__init__(config)  # type: ignore[misc]
-    except Started:
+    except StartedError:
         return answer(seen)
     except SystemExit:
         printed = re.sub(r"[^\x20-\x7e]+", " ", log.getvalue())
@@ -98,7 +98,7 @@ def start(words: list[str], world: int) -> dict[str, Any]:
 def _remembering(seen: dict[str, Any]) -> Callable[..., None]:
     def to_empty(module: torch.nn.Module, **_: Any) -> None:
         seen["part"] = module
-        raise Started
+        raise StartedError
 
     return to_empty
 

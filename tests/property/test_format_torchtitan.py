@@ -11,11 +11,17 @@ from hypothesis import strategies as st
 
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
-from planner.frameworks.format import SourceText
+from planner.frameworks.format import SourceText, World
 from planner.frameworks.torchtitan.format import FORMAT
 from planner.search.interleaving import default_layers
 from planner.search.space import enumerate_space
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Strategy
+from planner.spec.strategy import (
+    OFFLOAD_CODES,
+    PLACEMENT_NAMES,
+    SCHEDULES,
+    Strategy,
+    StrategyColumns,
+)
 from tests.conftest import make_context
 
 CASES = (
@@ -70,7 +76,7 @@ def _strategies(context: Context) -> Iterator[Strategy]:
         yield strategy
 
 
-def _strategy(context: Context, columns, row: int) -> Strategy:
+def _strategy(context: Context, columns: StrategyColumns, row: int) -> Strategy:
     pp, vpp = int(columns.pp[row]), int(columns.vpp[row])
     layers = default_layers(context.model.num_blocks, pp, vpp)
     if vpp == 1 and pp > 1 and layers[-1] > 1 and row % 2:
@@ -166,11 +172,31 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 PIECES = st.sampled_from(
-    ("--", "=", " ", "\n", "'", '"', "\\", "$", "${", "}", "(", ")", "\x00", "\r\n", "9" * 5000)
-    + ("None", "-1", "A=", "$A", "torchtitan.train", "activation-checkpoint:", "--module llama3")
-    + ("--config llama3_8b", "--parallelism.module_fqns_per_model_part layers.99999999999999")
-    + ("--parallelism.pipeline_parallel_degree 0", "--training.local_batch_size 0", "0x1", "nan")
-    + ("--parallelism.pipeline_parallel_degree 7", "--parallelism.pipeline_parallel_schedule zbv")
+    (
+        *(
+            "--",
+            "=",
+            " ",
+            "\n",
+            "'",
+            '"',
+            "\\",
+            "$",
+            "${",
+            "}",
+            "(",
+            ")",
+            "\x00",
+            "\r\n",
+            "9" * 5000,
+        ),
+        *("None", "-1", "A=", "$A", "torchtitan.train", "activation-checkpoint:", "0x1", "nan"),
+        *("--module llama3", "--config llama3_8b", "--training.local_batch_size 0"),
+        "--parallelism.module_fqns_per_model_part layers.99999999999999",
+        "--parallelism.pipeline_parallel_degree 0",
+        "--parallelism.pipeline_parallel_degree 7",
+        "--parallelism.pipeline_parallel_schedule zbvzerobubble",
+    )
 )
 
 
@@ -189,8 +215,6 @@ def assert_readable(text: str) -> None:
         reading = FORMAT.read(source(text))
     except InputError:
         return
-    from planner.frameworks.format import World
-
     for rule in FORMAT.rules:
         for broken in rule.check(reading.settings, World(num_gpus=8, decisions={})):
             assert broken.message

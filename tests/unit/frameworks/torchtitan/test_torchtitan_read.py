@@ -1,0 +1,132 @@
+"""torchtitan's words as people write them: scripts, files of arguments, lists of words."""
+
+import pytest
+
+from planner.errors import InputError
+from planner.frameworks.format import Reading, SourceText
+from planner.frameworks.torchtitan.format import FORMAT
+
+HEAD = "--module llama3 --config llama3_8b "
+
+
+def read(text: str) -> Reading:
+    return FORMAT.read(SourceText(path="run.sh", text=text))
+
+
+def decided(text: str) -> dict[str, object]:
+    return {name: value.value for name, value in read(text).decisions.items()}
+
+
+def rules(text: str) -> list[tuple[str, int]]:
+    return [(each.rule.partition(".")[2], each.line) for each in read(text).findings]
+
+
+def test_a_script_is_read_behind_its_program_with_continued_lines() -> None:
+    text = """#!/bin/bash
+set -euo pipefail  # it's strict
+TP=${TP:-4}
+torchrun --nproc_per_node=8 \\
+  -m torchtitan.train --module llama3 --config llama3_8b \\
+  --parallelism.tensor_parallel_degree ${TP} \\
+  --parallelism.pipeline-parallel-degree=${PP:-2} activation-checkpoint:full
+echo --training.seq_len 7
+"""
+    reading = read(text)
+    assert not reading.findings
+    assert (reading.decisions["tp"].value, reading.decisions["tp"].line) == (4, 6)
+    assert (reading.decisions["pp"].value, reading.decisions["pp"].line) == (2, 7)
+    assert reading.decisions["recompute_layers_per_stage"].value == (16, 16)
+    assert reading.decisions["seq_len"].value == 8192
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        (
+            "ARGS=(\n  --module llama3 # mine\n  --config llama3_8b\n  --training.seq_len 4096\n)\n"
+            'torchrun -m torchtitan.train "${ARGS[@]}" "$@"\n'
+        ),
+        (
+            'ARGS="--module llama3 --config llama3_8b\n  --training.seq_len 4096"\n'
+            "torchrun -m torchtitan.train $ARGS\n"
+        ),
+        "MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.seq_len 4096\n",
+        "--module=llama3 --config=llama3_8b --training.seq-len=4096",
+    ],
+)
+def test_words_of_arrays_strings_and_environment_are_found(text: str) -> None:
+    reading = read(text)
+    assert not reading.findings
+    assert reading.decisions["seq_len"].value == 4096
+    assert reading.decisions["model.hidden_size"].value == 4096
+
+
+def test_defaults_of_the_config_are_decisions_without_a_line() -> None:
+    found = read("--module llama3 --config llama3_70b").decisions
+    assert (found["tp"].value, found["tp"].line) == (8, 0)
+    assert found["recompute_layers_per_stage"].value == (80,)
+    assert found["zero_stage"].value == 3
+    assert "num_gpus" not in found
+
+
+def test_a_variable_that_nobody_sets_is_a_note() -> None:
+    assert rules(HEAD + "\n--training.seq_len ${LENGTH}") == [("open_variable", 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("--training.seq_length 4096", "unknown_key"),
+        ("--training.seq_len 4k", "bad_value"),
+        ("--training.seq_len", "bad_value"),
+        ("--training.dtype float16", "bad_value"),
+        ("--compile.enable True", "bad_value"),
+        ("--compile.enable=True", "bad_value"),
+        ("activation-checkpoint:some", "bad_value"),
+        ("stray", "bad_value"),
+        ("--training.seq_len 4096 --training.seq_len 2048", "duplicate_key"),
+        ("activation-checkpoint:full --training.seq_len 4096", "misplaced_option"),
+        ("--parallelism.pipeline_parallel_schedule LoopedBFS", "schedule_not_modelled"),
+    ],
+)
+def test_what_is_wrong_is_found_with_its_line(text: str, rule: str) -> None:
+    assert rules(f"{HEAD}\n{text}") == [(rule, 2)]
+
+
+def test_a_mistyped_key_and_config_get_the_nearest() -> None:
+    (finding,) = read(HEAD + "--training.sequence_len 1").findings
+    assert "--training.seq_len" in finding.message
+    (finding,) = read("--module llama3 --config llama3_7b").findings
+    assert "llama3_8b" in finding.message
+
+
+def test_a_quote_that_is_not_closed_is_refused_with_its_line() -> None:
+    with pytest.raises(InputError, match="line 2"):
+        read("--module llama3\n--config 'llama3_8b")
+
+
+def test_layers_follow_from_weights_where_parts_are_not_listed() -> None:
+    pipeline = "--parallelism.pipeline_parallel_degree 4 --training.disable_cuda_graphs "
+    assert decided(HEAD + pipeline)["layers_per_stage"] == (8, 9, 8, 7)
+    weights = "--parallelism.pipeline_parallel_first_stage_less_layers 0 "
+    weights += "--parallelism.pipeline_parallel_last_stage_less_layers 0"
+    assert decided(HEAD + pipeline + weights)["layers_per_stage"] == (8, 8, 8, 8)
+    interleaved = "--parallelism.pipeline_parallel_schedule interleaved1f1b"
+    found = decided(HEAD + pipeline + interleaved)
+    assert (found["vpp"], found["schedule"]) == (2, "1f1b")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_ours"),
+    [
+        ("torchrun -m torchtitan.train --module a --config b", True),
+        ("--parallelism.tensor_parallel_degree 2", True),
+        ("activation-checkpoint:none", True),
+        ('{"train_batch_size": 8}', False),
+        ("torchrun pretrain_gpt.py --tensor-model-parallel-size 2", False),
+        ("deepspeed train.py --config ds.json", False),
+        ("", False),
+    ],
+)
+def test_only_torchtitan_words_are_recognised(text: str, *, is_ours: bool) -> None:
+    assert FORMAT.recognise(SourceText(path="x", text=text)) is is_ours
