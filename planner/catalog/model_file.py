@@ -5,13 +5,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from planner.catalog.figures import Source, Strict
-from planner.spec.model import Architecture, Norm
+from planner.spec.model import Architecture, Norm, Position
 
 Positive = Annotated[int, Field(gt=0, le=10**15)]
 Layers = Annotated[int, Field(gt=0, le=10_000)]
 Width = Annotated[int, Field(gt=0, le=10**9)]
 NonNegative = Annotated[int, Field(ge=0)]
-Position = Literal["learned", "rope", "alibi", "relative", "none"]
 Activation = Literal["gelu", "gelu-tanh", "silu", "relu", "squared-relu"]
 
 

@@ -156,6 +156,7 @@ def _to_spec(file: ModelFile, name: str) -> ModelSpec:
         final_norm=file.final_norm,
         qk_norm=file.qk_norm,
         parallel_block=file.parallel_block,
+        position=file.position,
         num_learned_positions=num_learned if file.position == "learned" else 0,
         sliding_window=file.sliding_window,
         full_attention_step=file.full_attention_step,

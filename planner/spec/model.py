@@ -5,6 +5,7 @@ from typing import Literal
 
 Architecture = Literal["decoder", "encoder", "encoder-decoder", "vision-encoder"]
 Norm = Literal["layernorm", "rmsnorm"]
+Position = Literal["learned", "rope", "alibi", "relative", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,8 @@ class ModelSpec:
     """``head``: one weight vector of head_dim each for q and k; ``full``: over all heads."""
     parallel_block: bool = False
     """Attention and MLP read the same normalised input and run side by side (GPT-J, PaLM)."""
+    position: Position = "rope"
+    """How tokens learn of their place; only learned positions are parameters."""
     num_learned_positions: int = 0
     sliding_window: int = 0
     """Tokens a query sees in windowed layers; 0: every layer sees the whole sequence."""

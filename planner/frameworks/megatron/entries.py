@@ -1,0 +1,124 @@
+"""Megatron's words as options with their values, and what is wrong with them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from planner.frameworks.finding import Finding, Severity
+from planner.frameworks.format import Value
+from planner.frameworks.megatron.options import (
+    is_option,
+    load_options,
+    typed,
+    unknown_option,
+)
+from planner.frameworks.megatron.shell import Word
+
+FORMAT = "megatron"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """An option of a file with the words of its value."""
+
+    word: Word
+    values: tuple[Word, ...]
+    name: str
+    joined: str | None = None
+    """The value where it is written behind an equals sign."""
+    line: int
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What in the value could not be resolved."""
+        own = self.word.unknown if self.joined is not None else ()
+        return (*own, *(name for value in self.values for name in value.unknown))
+
+    @property
+    def texts(self) -> list[str]:
+        """Words of the value."""
+        return [self.joined] if self.joined is not None else [word.text for word in self.values]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entries:
+    """Options in order, and words that belong to none."""
+
+    options: tuple[Entry, ...]
+    strays: tuple[Entry, ...]
+
+
+def entries_of(words: Sequence[Word], line_at: Callable[[int], int]) -> Entries:
+    """Group words as Megatron's parser does; ``line_at`` gives the line of a place."""
+    options: list[Entry] = []
+    strays: list[Entry] = []
+    known, at = load_options(), 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        name, sign, joined = word.text.partition("=")
+        line = line_at(word.start)
+        if not is_option(word.text):
+            strays.append(Entry(word=word, values=(), name=word.text, line=line))
+            continue
+        end = at
+        option = known.get(name)
+        if not sign and (option is None or option.takes_values):
+            most = 1 if option and not option.nargs else len(words)
+            while end < len(words) and end - at < most and not is_option(words[end].text):
+                end += 1
+        values = tuple(words[at:end])
+        at = end
+        options.append(
+            Entry(word=word, values=values, name=name, joined=joined if sign else None, line=line)
+        )
+    return Entries(options=tuple(options), strays=tuple(strays))
+
+
+def settings_of(entries: Entries, path: str) -> tuple[dict[str, Value], list[Finding]]:
+    """Values by option, the last one of each as in Megatron's parser, and all findings."""
+    settings: dict[str, Value] = {}
+    findings: list[Finding] = []
+    known = load_options()
+    for entry in entries.options:
+        option = known.get(entry.name)
+        if option is None:
+            findings.append(finding(path, entry, "unknown_key", unknown_option(entry.name)))
+            continue
+        if option.name in settings:
+            first = settings[option.name].line
+            message = f"given again; the last one counts, another is in line {first}"
+            findings.append(finding(path, entry, "duplicate_key", message, "warning"))
+        value = None
+        if entry.unknown:
+            message = f"{', '.join(entry.unknown)[:80]} is not set in the file; taken as not known"
+            findings.append(finding(path, entry, "unresolved", message, "note"))
+        else:
+            try:
+                value = typed(option, entry.texts)
+            except ValueError as error:
+                findings.append(finding(path, entry, "bad_value", str(error)))
+        settings[option.name] = Value(value=value, key=option.name, line=entry.line)
+    return settings, [*findings, *_strays(entries, path)]
+
+
+def _strays(entries: Entries, path: str) -> Iterator[Finding]:
+    for entry in entries.strays:
+        if entry.word.unknown:
+            message = "not set in the file; options in it are not known"
+            yield finding(path, entry, "unresolved", message, "note")
+        else:
+            yield finding(path, entry, "unknown_key", "a word that belongs to no option")
+
+
+def finding(
+    path: str, entry: Entry, rule: str, message: str, severity: Severity = "error"
+) -> Finding:
+    """A finding at an option."""
+    return Finding(
+        rule=f"{FORMAT}.{rule}",
+        severity=severity,
+        message=message,
+        path=path,
+        key=entry.name[:120],
+        line=entry.line,
+    )

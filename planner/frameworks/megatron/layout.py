@@ -1,0 +1,115 @@
+"""Layers of pipeline stages and chunks: Megatron's layout text and its other ways to split.
+
+Chunks are listed from embedding to head; chunk c is on stage c mod p. Sources:
+megatron/core/transformer/pipeline_parallel_layer_layout.py, transformer_config.py.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import groupby
+
+MAX_LAYOUT = 200_000
+"""Characters of a layout whose repetitions are written out."""
+_REPEATED = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
+LETTERS = {"E": "embedding", "L": "loss", "t": "decoder", "m": "mtp"}
+
+
+def layout_text(chunks: Sequence[int]) -> str:
+    """Layers per chunk as ``--pipeline-model-parallel-layout`` takes them."""
+    parts = [f"t*{n}" if n > 1 else "t" * n for n in chunks]
+    parts[0] = f"E{parts[0]}"
+    parts[-1] += "L"
+    return "|".join(parts)
+
+
+def parse_layout(text: str) -> list[str]:
+    """The stages of a layout with repetitions written out; ValueError says what is wrong."""
+    text = text.replace(",", "")
+    for pattern in _REPEATED:
+        size = sum(len(m[1]) * _bounded(m[2]) for m in pattern.finditer(text))
+        if size + len(text) > MAX_LAYOUT:
+            raise ValueError(f"longer than {MAX_LAYOUT} layers")
+        text = pattern.sub(lambda found: found[1] * int(found[2]), text)
+    unknown = sorted(set(text) - {*LETTERS, "|"})
+    if unknown:
+        allowed = ", ".join(f"{letter} ({name})" for letter, name in LETTERS.items())
+        raise ValueError(f"unknown layers {''.join(unknown)[:20]!r}; allowed are {allowed} and |")
+    return text.split("|")
+
+
+def _bounded(digits: str) -> int:
+    return int(digits) if len(digits) < 8 else MAX_LAYOUT
+
+
+def layout_problem(stages: Sequence[str], num_layers: int | None) -> str | None:
+    """What Megatron refuses about the order and number of layers; None: nothing."""
+    flat = "".join(stages)
+    if not flat.startswith("E") or flat.count("E") != 1:
+        return "the first layer must be the embedding, E, and the only one"
+    if not flat.endswith("L") or flat.count("L") != 1:
+        return "the last layer must be the loss, L, and the only one"
+    if num_layers is not None and flat.count("t") != num_layers:
+        return f"holds {flat.count('t')} layers; --num-layers is {num_layers}"
+    return None
+
+
+def chunks_of(stages: Sequence[str]) -> tuple[int, ...]:
+    """Transformer layers of every chunk of a layout."""
+    return tuple(stage.count("t") for stage in stages)
+
+
+def even_chunks(num_layers: int, pp: int, vpp: int) -> tuple[int, ...] | None:
+    """Equal chunks, or None where layers do not divide."""
+    size, rest = divmod(num_layers, pp * vpp)
+    return None if rest else (size,) * (pp * vpp)
+
+
+def short_ends(
+    num_layers: int, pp: int, vpp: int, *, embedding: bool, loss: bool
+) -> tuple[int, ...] | None:
+    """Equal chunks of which embedding and loss count as a layer each."""
+    chunks = even_chunks(num_layers + embedding + loss, pp, vpp)
+    if chunks is None:
+        return None
+    ends = list(chunks)
+    ends[0] -= embedding
+    ends[-1] -= loss
+    return tuple(ends) if min(ends) >= 0 else None
+
+
+def given_ends(
+    num_layers: int, pp: int, vpp: int, *, first: int | None, last: int | None
+) -> tuple[int, ...] | None:
+    """Chunks where the first or the last stage has a number of layers of its own."""
+    middle = pp - (first is not None) - (last is not None)
+    rest = num_layers - (first or 0) - (last or 0)
+    if middle < 0 or rest < 0 or (middle == 0) != (rest == 0) or (middle and rest % middle):
+        return None
+    each = rest // middle if middle else 0
+    stages = [each] * pp
+    if first is not None:
+        stages[0] = first
+    if last is not None:
+        stages[-1] = last
+    if any(n % vpp for n in stages):
+        return None
+    return tuple(n // vpp for n in stages) * vpp
+
+
+def per_stage(chunks: Sequence[int], pp: int) -> tuple[int, ...]:
+    """Layers of every stage."""
+    return tuple(sum(chunks[stage::pp]) for stage in range(pp))
+
+
+def uniform_block(chunks: Sequence[int], wanted: Sequence[int]) -> int | None:
+    """Layers per chunk that block recomputation must repeat to reach a number on every stage."""
+    for most in range(1, max(chunks, default=0) + 1):
+        if per_stage([min(n, most) for n in chunks], len(wanted)) == tuple(wanted):
+            return most
+    return None
+
+
+def pattern_text(layers: Sequence[int]) -> str:
+    """A list of 0 and 1 as the product form that ``--moe-layer-freq`` takes."""
+    runs = [(kind, len(list(run))) for kind, run in groupby(layers)]
+    return "(" + "+".join(f"[{kind}]*{length}" for kind, length in runs) + ")"

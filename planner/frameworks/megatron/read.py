@@ -1,0 +1,77 @@
+"""Reads launch scripts, args files and YAML files of Megatron-LM."""
+
+from collections.abc import Callable
+
+from planner.errors import InputError
+from planner.frameworks.format import Reading, SourceText, Value
+from planner.frameworks.megatron.arguments import (
+    Arguments,
+    find_arguments,
+    is_args_file,
+    num_known,
+)
+from planner.frameworks.megatron.entries import FORMAT, Entries, entries_of, settings_of
+from planner.frameworks.megatron.interpret import decisions_of
+from planner.frameworks.megatron.launcher import launcher_settings, processes
+from planner.frameworks.megatron.shell import line_numbers
+from planner.frameworks.megatron.yaml_config import is_yaml_config, read_yaml
+
+SCRIPT = "script"
+"""Key of the training script among the settings of a launch script."""
+ENOUGH = 2
+"""Options that make a file one of Megatron."""
+
+
+def recognise(source: SourceText) -> bool:
+    """Whether a file is a script or args file that runs Megatron, or its YAML."""
+    text = source.text
+    if is_yaml_config(text):
+        return True
+    if "--" not in text or "\x00" in text:
+        return False
+    try:
+        arguments = find_arguments(source)
+    except InputError:
+        return False
+    return num_known(arguments.words) >= ENOUGH
+
+
+def entries_in(source: SourceText) -> tuple[Arguments, Entries]:
+    """The file's options; raises InputError."""
+    arguments = find_arguments(source)
+    lines = line_numbers(source.text)
+    return arguments, entries_of(arguments.words, lines.at)
+
+
+def read(source: SourceText) -> Reading:
+    """Understand a file; raises InputError where it runs no training script."""
+    if not is_args_file(source.text) and is_yaml_config(source.text):
+        settings, findings = read_yaml(source)
+        num_gpus = None
+    else:
+        lines = line_numbers(source.text)
+        arguments, entries = entries_in(source)
+        settings, findings = settings_of(entries, source.path)
+        launched = launcher_settings(arguments.launcher, lines)
+        num_gpus = processes(launched)
+        settings |= launched | _environment(arguments, lines.at)
+    return Reading(
+        format=FORMAT,
+        path=source.path,
+        settings=settings,
+        decisions=decisions_of(settings, num_gpus),
+        findings=tuple(findings),
+    )
+
+
+def _environment(arguments: Arguments, line_at: Callable[[int], int]) -> dict[str, Value]:
+    """Variables of a launch script by their own names, and the training script."""
+    if arguments.script is None:
+        return {}
+    values = {name: word for name, word in arguments.environment.items() if not word.unknown}
+    found = {
+        name: Value(value=word.text, key=name, line=line_at(word.start))
+        for name, word in values.items()
+    }
+    script = arguments.script
+    return found | {SCRIPT: Value(value=script.text, key=SCRIPT, line=line_at(script.start))}

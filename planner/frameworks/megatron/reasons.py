@@ -1,0 +1,114 @@
+"""Why Megatron-LM cannot express a strategy: every reason, each by name."""
+
+from collections.abc import Iterator
+
+from planner.cost.context import Context
+from planner.errors import ExpressError
+from planner.frameworks.megatron.layout import uniform_block
+from planner.frameworks.megatron.shape import shape_reasons
+from planner.frameworks.megatron.table import (
+    LAYER_WISE,
+    OFFLOADS,
+    OPTIMIZERS,
+    chunks_of_strategy,
+    selected_modules,
+)
+from planner.search.legality import violations
+from planner.spec.strategy import Strategy
+
+SCHEDULE = "1f1b"
+
+
+def refuse(title: str, reasons: Iterator[str]) -> None:
+    """Raise ExpressError with every reason; nothing where there is none."""
+    found = list(reasons)
+    if found:
+        raise ExpressError("\n".join([f"{title} cannot express this plan:", *found]))
+
+
+def reasons(context: Context, strategy: Strategy) -> Iterator[str]:
+    """Every part of a plan that no option of Megatron-LM expresses."""
+    illegal = [f"{key}: {message}" for key, message in violations(context, strategy)]
+    if illegal:
+        yield from illegal
+        return
+    yield from shape_reasons(context)
+    yield from layout_reasons(context, strategy)
+
+
+def layout_reasons(context: Context, strategy: Strategy) -> Iterator[str]:
+    """Every decision of a legal strategy that no option expresses, whatever the model's shape."""
+    if strategy.schedule != SCHEDULE:
+        yield f"schedule: {strategy.schedule}; Megatron-LM runs {SCHEDULE}, with and without chunks"
+    if strategy.zero_stage > 1:
+        yield f"zero_stage: {strategy.zero_stage}; the distributed optimizer is stage 1"
+    if strategy.offload not in OFFLOADS:
+        yield f"offload: {strategy.offload}; allowed are {', '.join(OFFLOADS)}"
+    yield from _optimizer(context, strategy)
+    yield from _recompute(context, strategy)
+    yield from _activations(strategy)
+    yield from _mixture(context, strategy)
+    yield from _overlap(context, strategy)
+
+
+def _optimizer(context: Context, strategy: Strategy) -> Iterator[str]:
+    name = context.traits.optimizer.name
+    if name not in OPTIMIZERS:
+        yield f"optimizer: {name}; allowed are {', '.join(OPTIMIZERS)}"
+    if strategy.offload != "none" and not name.startswith("adam"):
+        yield f"offload: {strategy.offload} with optimizer {name}; only adam can be offloaded"
+    if strategy.dp_replicate > 1 and name in LAYER_WISE:
+        yield f"dp_replicate: {strategy.dp_replicate} with optimizer {name}; it has no instances"
+
+
+def _recompute(context: Context, strategy: Strategy) -> Iterator[str]:
+    selective, full, _ = strategy.policy_counts
+    if any(selective) and any(full):
+        yield "recomputation: some layers in full, others selectively; one policy holds everywhere"
+    elif any(selective) and selective != strategy.layers_per_stage:
+        yield (
+            f"selective_layers_per_stage: {list(selective)} of {list(strategy.layers_per_stage)}; "
+            "selective recomputation takes all layers"
+        )
+    elif any(full) and full != strategy.layers_per_stage:
+        chunks = chunks_of_strategy(strategy)
+        if uniform_block(chunks, full) is None:
+            yield (
+                f"recompute_layers_per_stage: {list(full)}; --recompute-num-layers is one number "
+                f"for every chunk, and chunks hold {list(chunks)}"
+            )
+    if any(selective) and not selected_modules(context, strategy):
+        yield "recompute_modules: none; selective recomputation needs at least one"
+
+
+def _activations(strategy: Strategy) -> Iterator[str]:
+    selective, full, offloaded = strategy.policy_counts
+    if not any(offloaded):
+        return
+    if any(selective) or any(full):
+        yield "offloaded_layers_per_stage: beside recomputation; Megatron-LM does one or the other"
+    if strategy.pp > 1:
+        yield "offloaded_layers_per_stage: with pipeline stages; only without"
+    if offloaded == strategy.layers_per_stage:
+        yield f"offloaded_layers_per_stage: all {sum(offloaded)} layers; one must stay"
+
+
+def _mixture(context: Context, strategy: Strategy) -> Iterator[str]:
+    moe = context.model.moe
+    if moe is None or strategy.tp == 1:
+        return
+    if not strategy.sequence_parallel:
+        yield "sequence_parallel: off; a mixture with tensor parallelism needs it in training"
+    if moe.expert_bias:
+        yield f"tp: {strategy.tp} with biases in experts, which are not split"
+
+
+def _overlap(context: Context, strategy: Strategy) -> Iterator[str]:
+    overlap = context.traits.overlap
+    batches = overlap.expert_all_to_all_overlap == "batches" and strategy.ep > 1
+    if batches and any(strategy.policy_counts[1]):
+        yield "recompute_layers_per_stage: beside overlapped expert exchange, which forbids it"
+    if batches and strategy.pp > 1 and strategy.vpp == 1:
+        yield "vpp: 1 with stages and overlapped expert exchange, which needs chunks"
+    if overlap.pipeline_p2p_overlap == "none" and strategy.vpp > 1 and strategy.pp == 2:
+        yield "pp: 2 with chunks; without overlapped transfers interleaving needs 3 stages"

@@ -1,0 +1,5 @@
+"""Legality rules of Megatron-LM."""
+
+from planner.frameworks.format import FormatRule
+
+RULES: tuple[FormatRule, ...] = ()

@@ -1,0 +1,81 @@
+"""Options and environment that make Megatron run as its traits say: overlap, kernels, dispatch."""
+
+from collections.abc import Iterator
+
+from planner.cost.context import Context
+from planner.frameworks.megatron.choice import Choice, chosen
+from planner.spec.strategy import Strategy
+
+FREE_QUEUES = ("Blackwell", "Blackwell Ultra")
+"""Architectures whose kernels keep their order without CUDA_DEVICE_MAX_CONNECTIONS."""
+CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
+
+
+def runtime_choices(context: Context, strategy: Strategy) -> Iterator[Choice]:
+    """What the plan's time and memory rest on, beside its decisions."""
+    yield from _data_parallel(context, strategy)
+    yield from _tensor_parallel(context, strategy)
+    if context.model.moe:
+        yield from _mixture(context, strategy)
+    yield from _kernels(context)
+
+
+def _data_parallel(context: Context, strategy: Strategy) -> Iterator[Choice]:
+    overlap = context.traits.overlap
+    if overlap.overlaps_gradient_reduction:
+        why = "gradients are reduced while backward runs"
+        yield chosen("--overlap-grad-reduce", why=why)
+        if overlap.overlaps_parameter_gather and strategy.zero_stage:
+            why = "updated weights are gathered during the next forward"
+            yield chosen("--overlap-param-gather", why=why)
+    if context.traits.states.gradient_reduce_bytes == 2 and context.job.precision != "fp16":
+        yield chosen("--grad-reduce-in-bf16", why="gradients are reduced in 16 bits")
+
+
+def _tensor_parallel(context: Context, strategy: Strategy) -> Iterator[Choice]:
+    overlap = context.traits.overlap
+    if overlap.tensor_parallel_overlap != "none" and strategy.sequence_parallel:
+        why = "gathers and scatters of tensor parallelism run beside products"
+        yield chosen("--tp-comm-overlap", why=why)
+    if overlap.pipeline_p2p_overlap == "none" and strategy.vpp > 1:
+        yield chosen("--no-overlap-p2p-communication", why="planned without overlap")
+    if context.traits.kernels.exchanges_context and strategy.cp > 1:
+        yield chosen("--cp-comm-type", "a2a", why="context parallelism exchanges heads")
+
+
+def _mixture(context: Context, strategy: Strategy) -> Iterator[Choice]:
+    if context.traits.kernels.deduplicated_dispatch:
+        yield chosen("--moe-token-dispatcher-type", "flex", why="tokens are sent once per domain")
+        yield chosen("--moe-flex-dispatcher-backend", "deepep")
+    else:
+        why = "every expert's copy of a token is sent"
+        yield chosen("--moe-token-dispatcher-type", "alltoall", why=why)
+    overlap = context.traits.overlap.expert_all_to_all_overlap
+    moe = context.model.moe
+    if overlap == "shared_expert" and moe and moe.shared_ffn_size:
+        why = "expert exchange runs beside the shared expert"
+        yield chosen("--moe-shared-expert-overlap", why=why)
+    if overlap == "batches" and strategy.ep > 1:
+        why = "expert exchange runs beside another micro-batch"
+        yield chosen("--overlap-moe-expert-parallel-comm", why=why)
+
+
+def _kernels(context: Context) -> Iterator[Choice]:
+    kernels = context.traits.kernels
+    if kernels.attention != "fused":
+        backend = {"flash2": "flash", "unfused": "unfused"}[kernels.attention]
+        yield chosen("--attention-backend", backend, why="planned with this kernel")
+    if kernels.loss == "fused":
+        why = "the loss keeps 16-bit logits only"
+        yield chosen("--cross-entropy-loss-fusion", why=why)
+    if not kernels.dropout:
+        yield chosen("--attention-dropout", 0, why="planned without dropout")
+        yield chosen("--hidden-dropout", 0, why="planned without dropout")
+
+
+def environment(context: Context, strategy: Strategy) -> dict[str, str]:
+    """Variables every process needs."""
+    needs_order = strategy.tp > 1 or strategy.cp > 1
+    if not needs_order or context.cluster.accelerator.architecture in FREE_QUEUES:
+        return {}
+    return {CONNECTIONS: "1"}

@@ -1,0 +1,316 @@
+"""Variables of a shell script put into its words, without running anything.
+
+Assignments are taken in order, whatever conditions they stand under. Every character keeps its
+place in the file, so that a word can be found and edited where it was written.
+"""
+
+import ast
+import operator
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from planner.frameworks.megatron.shell_words import Piece, Span, Token, commands, pieces_in
+
+MAX_CHARACTERS = 2_000_000
+"""Of all words together: variables that double themselves end here."""
+MAX_DEPTH = 8
+"""Of defaults inside defaults."""
+_OPERATIONS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_VARIABLE = re.compile(r"([A-Za-z_]\w*)(\[[@*]\])?(?:(:?[-=])(.*))?", re.DOTALL)
+_SAFE_ARITHMETIC = re.compile(r"[\w\s+\-*/%()${}]{1,200}")
+_EXPORTS = ("export", "declare", "typeset", "readonly", "local")
+
+
+class TooLongError(Exception):
+    """The words of a script grow beyond MAX_CHARACTERS."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word:
+    """A word as a command gets it."""
+
+    text: str
+    spans: tuple[Span, ...]
+    """Place of every character; those of a variable's value share the place of the variable."""
+    unknown: tuple[str, ...] = ()
+    """What in it could not be resolved, as written."""
+    site: Span | None = None
+    """The written word, where it stands for this word alone."""
+
+    @property
+    def place(self) -> Span | None:
+        """What to replace in the file to change this word; None where it is not in one piece."""
+        if self.site is not None:
+            return self.site
+        spans = sorted(set(self.spans))
+        joined = all(left[1] == right[0] for left, right in pairwise(spans))
+        return (spans[0][0], spans[-1][1]) if spans and joined else None
+
+    @property
+    def start(self) -> int:
+        """Where it begins in the file."""
+        return self.site[0] if self.site else min(self.spans, default=(0, 0))[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Words of a command, and variables set for it alone."""
+
+    words: tuple[Word, ...]
+    environment: dict[str, Word]
+
+
+@dataclass(kw_only=True)
+class Script:
+    """A script whose words are known."""
+
+    commands: list[Command]
+    environment: dict[str, Word]
+    """Exported variables."""
+
+
+@dataclass(kw_only=True)
+class _State:
+    scalars: dict[str, Word] = field(default_factory=dict)
+    arrays: dict[str, tuple[Word, ...]] = field(default_factory=dict)
+    exported: dict[str, None] = field(default_factory=dict)
+    budget: int = MAX_CHARACTERS
+
+    def spend(self, length: int) -> None:
+        self.budget -= length + 1
+        if self.budget < 0:
+            raise TooLongError
+
+
+def read_script(text: str) -> Script:
+    """The commands of a script; TooLongError where variables grow without end."""
+    state = _State()
+    found = [command for tokens in commands(text) if (command := _command(state, tokens))]
+    exported = {name: state.scalars[name] for name in state.exported if name in state.scalars}
+    return Script(commands=found, environment=exported)
+
+
+def expand_all(tokens: Iterable[Token]) -> tuple[Word, ...]:
+    """Words of a list of arguments in which no variable is known."""
+    state = _State()
+    return tuple(word for token in tokens for word in _expand(state, token))
+
+
+def split_words(word: Word) -> tuple[Word, ...]:
+    """A word that holds a whole command line, as its words."""
+    return tuple(
+        Word(
+            text=word.text[m.start() : m.end()],
+            spans=word.spans[m.start() : m.end()],
+            unknown=tuple(name for name in word.unknown if name in m[0]),
+        )
+        for m in re.finditer(r"\S+", word.text)
+    )
+
+
+def line_numbers(text: str) -> "Lines":
+    """Finds the line of a place in the text."""
+    return Lines(starts=[0, *(m.end() for m in re.finditer("\n", text))])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """Where the lines of a text begin."""
+
+    starts: Sequence[int]
+
+    def at(self, place: int) -> int:
+        """The line of a place, from 1."""
+        return bisect_right(self.starts, place)
+
+
+def _command(state: _State, tokens: Sequence[Token]) -> Command | None:
+    own: dict[str, Word] = {}
+    first = 0
+    exports = _text(tokens[0]) in _EXPORTS
+    is_exported = exports and _text(tokens[0]) != "local"
+    for token in tokens[exports:]:
+        if not token.name and not exports:
+            break
+        first += 1
+        name = token.name or _text(token)
+        if token.name:
+            _assign(state, token)
+        if is_exported:
+            state.exported[name] = None
+        if token.name and token.elements is None:
+            own[token.name] = state.scalars[token.name]
+    rest = tokens[exports + first :]
+    if not rest:
+        return None
+    words = tuple(word for token in rest for word in _expand(state, token))
+    return Command(words=words, environment=own) if words else None
+
+
+def _text(token: Token) -> str:
+    return "".join(piece.text for piece in token.pieces)
+
+
+def _assign(state: _State, token: Token) -> None:
+    name = token.name
+    if token.elements is not None:
+        before = state.arrays.get(name, ()) if token.appends else ()
+        added = tuple(word for each in token.elements for word in _expand(state, each))
+        state.arrays[name] = (*before, *added)
+        return
+    value = _joined(state, token.pieces, 0)
+    if token.appends and name in state.scalars:
+        value = _glued([state.scalars[name], value])
+    state.scalars[name] = value
+
+
+def _expand(state: _State, token: Token) -> Iterator[Word]:
+    """The words that a written word stands for."""
+    if token.name and token.elements is None:
+        start = token.span[0]
+        head = f"{token.name}{'+' if token.appends else ''}="
+        yield _glued([_literal(head, start), _joined(state, token.pieces, 0)])
+        return
+    fields: list[list[Word]] = []
+    is_open = False
+    for piece in token.pieces:
+        parts = _fields(state, piece)
+        for at, part in enumerate(parts):
+            if is_open and at == 0:
+                fields[-1].append(part)
+            else:
+                fields.append([part])
+        is_open = bool(parts) or is_open
+    words = [_glued(parts) for parts in fields]
+    if len(words) == 1 and not _is_list(token):
+        words = [_at_site(words[0], token)]
+    yield from words
+
+
+def _is_list(token: Token) -> bool:
+    return any(
+        piece.kind == "variable" and (found := _VARIABLE.fullmatch(piece.text)) and found[2]
+        for piece in token.pieces
+    )
+
+
+def _at_site(word: Word, token: Token) -> Word:
+    keeps = any(char.isspace() for char in word.text)
+    site = None if keeps else token.span
+    return Word(text=word.text, spans=word.spans, unknown=word.unknown, site=site)
+
+
+def _fields(state: _State, piece: Piece) -> list[Word]:
+    """What a piece adds: one part, or several where it is split into words."""
+    if piece.kind == "variable":
+        found = _VARIABLE.fullmatch(piece.text)
+        if found and found[2] and found[1] in state.arrays:
+            words = list(state.arrays[found[1]])
+            state.spend(sum(len(word.text) for word in words) + len(words))
+            return words
+    value = _value(state, piece, 0)
+    if piece.kind == "text" or piece.is_quoted:
+        return [value]
+    return list(split_words(value)) if re.search(r"\s", value.text) else [value]
+
+
+def _joined(state: _State, pieces: Iterable[Piece], depth: int) -> Word:
+    return _glued([_value(state, piece, depth) for piece in pieces])
+
+
+def _value(state: _State, piece: Piece, depth: int) -> Word:
+    """The text of a piece; a single word's place is that of the piece."""
+    if piece.kind == "text":
+        return _literal(piece.text, piece.span[0], piece.span)
+    value: Word | None = None
+    if piece.kind == "variable":
+        value = _variable(state, piece, depth)
+    elif piece.kind == "arithmetic":
+        value = _arithmetic(state, piece)
+    if value is None:
+        raw = piece.text if piece.kind == "unknown" else _written(piece)
+        return Word(text=raw, spans=(piece.span,) * len(raw), unknown=(raw,))
+    state.spend(len(value.text))
+    if re.search(r"\s", value.text):
+        return value
+    return Word(text=value.text, spans=(piece.span,) * len(value.text), unknown=value.unknown)
+
+
+def _written(piece: Piece) -> str:
+    return f"$(({piece.text}))" if piece.kind == "arithmetic" else f"${{{piece.text}}}"
+
+
+def _variable(state: _State, piece: Piece, depth: int) -> Word | None:
+    found = _VARIABLE.fullmatch(piece.text)
+    if not found or depth > MAX_DEPTH:
+        return None
+    name, _, sign, default = found.groups()
+    if name in state.scalars and (state.scalars[name].text or sign not in (":-", ":=")):
+        return state.scalars[name]
+    if name in state.arrays:
+        return _spaced(state.arrays[name])
+    if sign is None:
+        return None
+    start = piece.span[1] - 1 - len(default)
+    value = _joined(state, pieces_in(default, start), depth + 1)
+    if sign in ("=", ":="):
+        state.scalars[name] = value
+    return value
+
+
+def _arithmetic(state: _State, piece: Piece) -> Word | None:
+    if not _SAFE_ARITHMETIC.fullmatch(piece.text):
+        return None
+    text = re.sub(r"\$\{(\w+)\}|\$(\w+)", lambda m: m[1] or m[2], piece.text)
+    text = re.sub(
+        r"[A-Za-z_]\w*",
+        lambda m: state.scalars[m[0]].text if m[0] in state.scalars else m[0],
+        text,
+    )
+    if len(text) > 200 or "**" in text or "//" in text:
+        return None
+    try:
+        number = _evaluated(ast.parse(text.strip().replace("/", "//"), mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+    return Word(text=str(number), spans=(piece.span,) * len(str(number)))
+
+
+def _evaluated(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        operation = _OPERATIONS[type(node.op)]
+        number: int = operation(_evaluated(node.left), _evaluated(node.right))
+        if abs(number) < 10**15:
+            return number
+    raise ValueError
+
+
+def _literal(text: str, start: int, span: Span | None = None) -> Word:
+    if span and span[1] - span[0] != len(text):
+        return Word(text=text, spans=(span,) * len(text))
+    return Word(text=text, spans=tuple((start + i, start + i + 1) for i in range(len(text))))
+
+
+def _spaced(words: Sequence[Word]) -> Word:
+    gap = Word(text=" ", spans=((0, 0),))
+    parts = [part for word in words for part in (gap, word)]
+    return _glued(parts[1:])
+
+
+def _glued(parts: Sequence[Word]) -> Word:
+    return Word(
+        text="".join(part.text for part in parts),
+        spans=tuple(span for part in parts for span in part.spans),
+        unknown=tuple(name for part in parts for name in part.unknown),
+    )

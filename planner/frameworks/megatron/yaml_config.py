@@ -1,0 +1,121 @@
+"""Megatron-LM's YAML files (``--yaml-cfg``): the same settings by attribute, in three sections.
+
+Source: megatron/training/yaml_arguments.py.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+
+import yaml
+
+from planner.errors import InputError
+from planner.frameworks.finding import Finding, Severity
+from planner.frameworks.format import SourceText, Value
+from planner.frameworks.megatron.options import Option, SettingValue, options_by_dest, typed
+from planner.spelling import did_you_mean
+
+SECTIONS = ("language_model", "model_parallel")
+MAX_LENGTH = 1_000_000
+ALIASES = {
+    "num_moe_experts": "num_experts",
+    "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
+    "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
+}
+
+
+@cache
+def field_names() -> frozenset[str]:
+    """Fields of TransformerConfig that no option sets."""
+    path = resources.files("planner.frameworks.megatron").joinpath("config_fields.txt")
+    return frozenset(path.read_text(encoding="utf-8").split())
+
+
+def is_yaml_config(text: str) -> bool:
+    """Whether a text has Megatron's YAML sections at its left margin."""
+    return all(f"\n{name}:" in f"\n{text}" for name in SECTIONS)
+
+
+def read_yaml(source: SourceText) -> tuple[dict[str, Value], list[Finding]]:
+    """Settings by option and findings; raises InputError where the text is no YAML mapping."""
+    settings: dict[str, Value] = {}
+    findings: list[Finding] = []
+    seen: set[str] = set()
+    for key, node, line in _pairs(_root(source), depth=0):
+        if key in seen:
+            findings.append(_finding(source, key, line, "duplicate_key", "given again", "warning"))
+        seen.add(key)
+        attribute = key.rpartition(".")[2]
+        option = options_by_dest().get(ALIASES.get(attribute, attribute))
+        if option is None:
+            if attribute not in field_names():
+                hint = did_you_mean(attribute[:100], {*options_by_dest(), *field_names()})
+                message = f"unknown key, which Megatron ignores; {hint}"
+                findings.append(_finding(source, key, line, "unknown_key", message))
+            continue
+        try:
+            value = _value(option, node)
+        except ValueError as error:
+            findings.append(_finding(source, key, line, "bad_value", str(error)))
+            continue
+        if value is not None:
+            settings[option.name] = Value(value=value, key=key, line=line)
+    return settings, findings
+
+
+def _root(source: SourceText) -> yaml.MappingNode:
+    if len(source.text) > MAX_LENGTH:
+        raise InputError.single(source.path, "", f"longer than {MAX_LENGTH} characters")
+    try:
+        node = yaml.compose(source.text, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError.single(source.path, "", f"not a YAML file: {first}") from None
+    if not isinstance(node, yaml.MappingNode):
+        raise InputError.single(source.path, "", "must be a mapping")
+    return node
+
+
+def _pairs(node: yaml.MappingNode, depth: int) -> Iterator[tuple[str, yaml.Node, int]]:
+    for key, value in node.value:
+        name = str(key.value) if isinstance(key, yaml.ScalarNode) else "?"
+        line = key.start_mark.line + 1
+        if depth == 0 and name in SECTIONS and isinstance(value, yaml.MappingNode):
+            yield from ((f"{name}.{k}", v, at) for k, v, at in _pairs(value, depth=1))
+        else:
+            yield name, value, line
+
+
+def _value(option: Option, node: yaml.Node) -> SettingValue | None:
+    """None where the file leaves the option as it is."""
+    if isinstance(node, yaml.SequenceNode):
+        words = [_text(item) for item in node.value]
+        return typed(option, words) if option.nargs else typed(option, [str(words)])
+    text = _text(node)
+    if text.lower() in ("null", "none", "~", ""):
+        return None
+    if option.takes_values:
+        return typed(option, text.split() if option.nargs else [text])
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"must be true or false; given {text[:60]!r}")
+    is_true = text.lower() == "true"
+    return True if is_true == (option.kind != "off") else None
+
+
+def _text(node: yaml.Node) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        raise ValueError("must be one value")
+    return str(node.value)
+
+
+def _finding(
+    source: SourceText, key: str, line: int, rule: str, message: str, severity: Severity = "error"
+) -> Finding:
+    return Finding(
+        rule=f"megatron.{rule}",
+        severity=severity,
+        message=message,
+        path=source.path,
+        key=key[:120],
+        line=line,
+    )

@@ -1,0 +1,313 @@
+"""The start of a Megatron-LM training without a GPU: its own code reads and checks arguments.
+
+Run as a program, with the folder that holds the package ``megatron`` as argument, it answers
+every JSON line it reads with one JSON line. The stages are those of a real start: parse_args,
+validate_args, the transformer's and the optimizer's configuration, the number of micro-batches,
+the process groups of the whole world (a fake one), and the pipeline schedule up to where it would
+run the first layer.
+
+What differs from training is what a machine without a GPU lacks: the questions for the device's
+generation and for the version of Transformer Engine are answered as on the machine asked about.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import linecache
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+GENERATIONS = {"ampere": (8, 0), "hopper": (9, 0), "blackwell": (10, 0)}
+MODULES = (
+    "megatron.training.arguments",
+    "megatron.core.transformer.transformer_config",
+    "megatron.core.optimizer.optimizer_config",
+)
+"""Those that ask for the version of Transformer Engine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """The words behind the training script, and where they run."""
+
+    words: list[str]
+    num_gpus: int
+    environment: dict[str, str] = field(default_factory=dict)
+    generation: str = "hopper"
+
+
+class MegatronStarts:
+    """A running process of Megatron's code; ask it with :meth:`start`."""
+
+    def __init__(self, megatron: Path, log: IO[str]) -> None:
+        self._log = log
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", __file__, str(megatron)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+
+    def start(self, case: Start) -> dict[str, Any]:
+        """What Megatron makes of it: ``error`` and ``stage``, or the degrees it starts with."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(asdict(case)) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the Megatron process ended:\n{Path(self._log.name).read_text()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait(timeout=60)
+
+
+class FusedAdam:
+    """Transformer Engine's optimizer as far as Megatron looks at it."""
+
+    def __init__(
+        self,
+        master_weight_dtype: Any,
+        exp_avg_dtype: Any,
+        exp_avg_sq_dtype: Any,
+        use_decoupled_grad: bool,
+    ) -> None:
+        raise NotImplementedError
+
+
+class ReachedTheModel(Exception):
+    """The schedule accepted its numbers and asks the model for its kind."""
+
+
+@contextmanager
+def environment(case: Start) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(case.num_gpus))
+    os.environ.update(case.environment)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def set_machine(case: Start) -> None:
+    import torch
+
+    generation = GENERATIONS[case.generation]
+    properties = types.SimpleNamespace(
+        major=generation[0], minor=generation[1], multi_processor_count=132, name=case.generation
+    )
+    torch.cuda.get_device_capability = lambda *_: generation
+    torch.cuda.get_device_properties = lambda *_: properties
+
+
+def pretend_transformer_engine() -> None:
+    """Its version is asked for in three modules, its fused rotary kernel by one."""
+    from megatron.core.models.common.embeddings import rope_utils
+
+    for name in MODULES:
+        __import__(name)
+        sys.modules[name].is_te_min_version = lambda *_, **__: True
+    rope_utils.fused_apply_rotary_pos_emb = object()
+
+
+@contextmanager
+def fused_adam() -> Iterator[None]:
+    name = "transformer_engine.pytorch.optimizers"
+    parents = {part: types.ModuleType(part) for part in (name.rpartition(".")[0], name)}
+    parents["transformer_engine"] = types.ModuleType("transformer_engine")
+    parents[name].FusedAdam = FusedAdam
+    before = {part: sys.modules.get(part) for part in parents}
+    sys.modules.update(parents)
+    try:
+        yield
+    finally:
+        for part, module in before.items():
+            sys.modules.pop(part)
+            if module is not None:
+                sys.modules[part] = module
+
+
+def optimizer_config(args: Any) -> None:
+    import dataclasses
+
+    from megatron.core.optimizer.optimizer_config import OptimizerConfig
+
+    names = [each.name for each in dataclasses.fields(OptimizerConfig) if hasattr(args, each.name)]
+    with fused_adam():
+        OptimizerConfig(**{name: getattr(args, name) for name in names})
+
+
+def run_schedule(config: Any, micro_batches: int, args: Any) -> None:
+    """Megatron's interleaved schedule, up to the first question to the model."""
+    import torch
+    from megatron.core.pipeline_parallel import schedules
+
+    class Chunk(torch.nn.Module):
+        @property
+        def model_type(self) -> None:
+            raise ReachedTheModel
+
+    chunks = []
+    for _ in range(config.virtual_pipeline_model_parallel_size):
+        chunk = Chunk()
+        chunk.config = config
+        chunks.append(chunk)
+    zeros = torch.zeros
+    torch.zeros = lambda *sizes, device=None, **rest: zeros(*sizes, device="cpu", **rest)
+    try:
+        schedules.forward_backward_pipelining_with_interleaving(
+            forward_step_func=None,
+            data_iterator=[None] * len(chunks),
+            model=chunks,
+            num_microbatches=micro_batches,
+            seq_length=args.seq_length,
+            micro_batch_size=args.micro_batch_size,
+            forward_only=True,
+        )
+    except ReachedTheModel:
+        return
+    finally:
+        torch.zeros = zeros
+
+
+@contextmanager
+def process_groups(args: Any) -> Iterator[Any]:
+    import torch.distributed as dist
+    from megatron.core import parallel_state
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=0, world_size=args.world_size, store=FakeStore())
+    try:
+        order = "tp-cp-ep-pp-dp" if args.use_tp_pp_dp_mapping else "tp-cp-ep-dp-pp"
+        parallel_state.initialize_model_parallel(
+            tensor_model_parallel_size=args.tensor_model_parallel_size,
+            pipeline_model_parallel_size=args.pipeline_model_parallel_size,
+            virtual_pipeline_model_parallel_size=args.virtual_pipeline_model_parallel_size,
+            context_parallel_size=args.context_parallel_size,
+            hierarchical_context_parallel_sizes=args.hierarchical_context_parallel_sizes,
+            expert_model_parallel_size=args.expert_model_parallel_size,
+            expert_tensor_parallel_size=args.expert_tensor_parallel_size,
+            num_distributed_optimizer_instances=args.num_distributed_optimizer_instances,
+            order=order,
+            create_gloo_process_groups=False,
+        )
+        yield parallel_state
+    finally:
+        parallel_state.destroy_model_parallel()
+        dist.destroy_process_group()
+
+
+def stages(case: Start, report: dict[str, Any], enter: Callable[[str], None]) -> None:
+    """Go through all stages; whatever one of them raises ends the start."""
+    from megatron.core import num_microbatches_calculator as calculator
+    from megatron.training import arguments
+    from megatron.training.argument_utils import core_transformer_config_from_args
+
+    enter("parse_args")
+    sys.argv = ["pretrain_gpt.py", *case.words]
+    args = arguments.parse_args()
+    enter("validate_args")
+    args = arguments.validate_args(args, {}) or args
+    enter("transformer_config")
+    config = core_transformer_config_from_args(args)
+    enter("optimizer_config")
+    optimizer_config(args)
+    enter("micro_batches")
+    calculator.unset_num_microbatches_calculator()
+    calculator.init_num_microbatches_calculator(
+        args.rank,
+        args.rampup_batch_size,
+        args.global_batch_size,
+        args.micro_batch_size,
+        args.data_parallel_size,
+    )
+    micro_batches = calculator.get_num_microbatches()
+    enter("process_groups")
+    with process_groups(args) as groups:
+        report.update(
+            dp=groups.get_data_parallel_world_size(),
+            tp=groups.get_tensor_model_parallel_world_size(),
+            pp=groups.get_pipeline_model_parallel_world_size(),
+            cp=groups.get_context_parallel_world_size(),
+            ep=groups.get_expert_model_parallel_world_size(),
+        )
+        enter("schedule")
+        if config.virtual_pipeline_model_parallel_size is not None:
+            run_schedule(config, micro_batches, args)
+    enter("done")
+    layout = config.pipeline_model_parallel_layout
+    report.update(
+        vpp=config.virtual_pipeline_model_parallel_size or 1,
+        sequence_parallel=config.sequence_parallel,
+        micro_batch=args.micro_batch_size,
+        num_micro_batches=micro_batches,
+        global_batch=args.global_batch_size,
+        seq_len=args.seq_length,
+        zero_stage=int(args.use_distributed_optimizer or args.use_layer_wise_distributed_optimizer),
+        dp_replicate=args.num_distributed_optimizer_instances,
+        layers=layout
+        and [[str(layer.name) for layer in chunk] for row in layout.layout for chunk in row],
+    )
+
+
+def answer(case: Start) -> dict[str, Any]:
+    report: dict[str, Any] = {}
+    log = io.StringIO()
+    at = ["import"]
+    try:
+        with environment(case), redirect_stdout(log), redirect_stderr(log):
+            set_machine(case)
+            stages(case, report, at.append)
+    except SystemExit:
+        lines = [line for line in log.getvalue().splitlines() if "error:" in line]
+        return {"stage": at[-1], "error": (lines or ["exits"])[-1]}
+    except Exception as error:
+        return {"stage": at[-1], "error": _message(error)}
+    return report
+
+
+def _message(error: Exception) -> str:
+    """The message, or the line of code of a bare assert."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = ""
+    if trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        line = linecache.getline(file, trace.tb_lineno).strip()
+        place = f" [{os.path.basename(file)}: {line}]"
+    return f"{type(error).__name__}: {error}{place}"[:600]
+
+
+def serve(megatron: Path) -> None:
+    from megatron_model import prepare
+
+    answers, sys.stdout = sys.stdout, sys.stderr
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29555")
+    prepare(megatron)
+    pretend_transformer_engine()
+    for line in sys.stdin:
+        answers.write(json.dumps(answer(Start(**json.loads(line)))) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))
