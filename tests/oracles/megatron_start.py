@@ -90,7 +90,7 @@ class FusedAdam:
         raise NotImplementedError
 
 
-class ReachedTheModel(Exception):
+class ReachedModelError(Exception):
     """The schedule accepted its numbers and asks the model for its kind."""
 
 
@@ -163,7 +163,7 @@ def run_schedule(config: Any, micro_batches: int, args: Any) -> None:
     class Chunk(torch.nn.Module):
         @property
         def model_type(self) -> None:
-            raise ReachedTheModel
+            raise ReachedModelError
 
     chunks = []
     for _ in range(config.virtual_pipeline_model_parallel_size):
@@ -182,7 +182,7 @@ def run_schedule(config: Any, micro_batches: int, args: Any) -> None:
             micro_batch_size=args.micro_batch_size,
             forward_only=True,
         )
-    except ReachedTheModel:
+    except ReachedModelError:
         return
     finally:
         torch.zeros = zeros
@@ -293,7 +293,7 @@ def _message(error: Exception) -> str:
     if trace is not None:
         file = trace.tb_frame.f_code.co_filename
         line = linecache.getline(file, trace.tb_lineno).strip()
-        place = f" [{os.path.basename(file)}: {line}]"
+        place = f" [{Path(file).name}: {line}]"
     return f"{type(error).__name__}: {error}{place}"[:600]
 
 

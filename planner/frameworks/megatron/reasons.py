@@ -13,7 +13,6 @@ from planner.frameworks.megatron.table import (
     chunks_of_strategy,
     selected_modules,
 )
-from planner.search.legality import violations
 from planner.spec.strategy import Strategy
 
 SCHEDULE = "1f1b"
@@ -28,16 +27,16 @@ def refuse(title: str, reasons: Iterator[str]) -> None:
 
 def reasons(context: Context, strategy: Strategy) -> Iterator[str]:
     """Every part of a plan that no option of Megatron-LM expresses."""
-    illegal = [f"{key}: {message}" for key, message in violations(context, strategy)]
-    if illegal:
-        yield from illegal
-        return
     yield from shape_reasons(context)
     yield from layout_reasons(context, strategy)
 
 
 def layout_reasons(context: Context, strategy: Strategy) -> Iterator[str]:
     """Every decision of a legal strategy that no option expresses, whatever the model's shape."""
+    numbers = list(_numbers(context, strategy))
+    if numbers:
+        yield from numbers
+        return
     if strategy.schedule != SCHEDULE:
         yield f"schedule: {strategy.schedule}; Megatron-LM runs {SCHEDULE}, with and without chunks"
     if strategy.zero_stage > 1:
@@ -49,6 +48,18 @@ def layout_reasons(context: Context, strategy: Strategy) -> Iterator[str]:
     yield from _activations(strategy)
     yield from _mixture(context, strategy)
     yield from _overlap(context, strategy)
+
+
+def _numbers(context: Context, strategy: Strategy) -> Iterator[str]:
+    """Numbers that contradict each other, which no search makes."""
+    layers, counts = strategy.layers_per_stage, strategy.policy_counts
+    if any(len(each) != strategy.pp for each in (layers, *counts)):
+        yield f"layers_per_stage: {list(layers)} and policies need {strategy.pp} numbers each"
+    if sum(layers) != context.model.num_blocks:
+        yield f"layers_per_stage: {list(layers)} do not add up to {context.model.num_blocks}"
+    batch = strategy.dp * strategy.micro_batch * strategy.num_micro_batches
+    if batch != context.job.global_batch:
+        yield f"global_batch: {context.job.global_batch}; the strategy makes {batch}"
 
 
 def _optimizer(context: Context, strategy: Strategy) -> Iterator[str]:

@@ -1,5 +1,5 @@
-"""Legality rules of Megatron-LM."""
+"""Legality rules of Megatron-LM 0.19.2."""
 
-from planner.frameworks.format import FormatRule
+from planner.frameworks.megatron import rules_layout, rules_states
 
-RULES: tuple[FormatRule, ...] = ()
+RULES = rules_layout.RULES + rules_states.RULES

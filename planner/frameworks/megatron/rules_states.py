@@ -1,0 +1,380 @@
+"""Rules about recomputation, optimizer, precision, overlap and the environment."""
+
+from collections.abc import Iterator
+
+from planner.frameworks.megatron.facts import Breach, Facts, rule
+from planner.frameworks.megatron.table import LAYER_WISE
+
+SP = "--sequence-parallel"
+GRANULARITY = "--recompute-granularity"
+METHOD = "--recompute-method"
+UNIT = "--recompute-num-layers"
+MODULES = "--recompute-modules"
+HOST_LAYERS = "--cpu-offloading-num-layers"
+OFFLOAD = "--optimizer-cpu-offload"
+AWARE = "--use-precision-aware-optimizer"
+SHARDED = "--use-distributed-optimizer"
+FSDP = "--use-megatron-fsdp"
+FSDP2 = "--use-torch-fsdp2"
+GATHER = "--overlap-param-gather"
+EXCHANGE = "--overlap-moe-expert-parallel-comm"
+INSTANCES = "--num-distributed-optimizer-instances"
+CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
+KNOWN_MODULES = (
+    "core_attn",
+    "moe_act",
+    "layernorm",
+    "mla_up_proj",
+    "mlp",
+    "moe",
+    "shared_experts",
+    "gdn_norm_out",
+)
+REMOVED = {
+    "--batch-size": "--micro-batch-size",
+    "--warmup": "--lr-warmup-fraction",
+    "--model-parallel-size": "--tensor-model-parallel-size",
+    "--checkpoint-activations": "--recompute-activations",
+}
+REQUIRED = (
+    "--num-layers",
+    "--hidden-size",
+    "--num-attention-heads",
+    "--max-position-embeddings",
+    "--seq-length",
+    "--micro-batch-size",
+)
+_ARGUMENTS = "megatron/training/arguments.py"
+_CONFIG = "megatron/core/transformer/transformer_config.py"
+_OPTIMIZER = "megatron/core/optimizer/optimizer_config.py"
+
+
+def _granularity(facts: Facts) -> str:
+    if facts.on("--recompute-activations"):
+        return "selective"
+    return facts.word(GRANULARITY)
+
+
+def required_options(facts: Facts) -> Iterator[Breach]:
+    """A model that is described is described in full."""
+    if not any(facts.given(option) for option in REQUIRED[:3]):
+        return
+    for option in REQUIRED:
+        is_there = option in facts.settings
+        if option == "--seq-length":
+            is_there = is_there or "--encoder-seq-length" in facts.settings
+        if option == "--num-layers":
+            others = ("--encoder-num-layers", "--hybrid-layer-pattern", "--hybrid-override-pattern")
+            is_there = is_there or any(other in facts.settings for other in others)
+        if not is_there:
+            yield option, "is missing; Megatron has no default for it"
+
+
+def removed_options(facts: Facts) -> Iterator[Breach]:
+    """Options that are still parsed but refused."""
+    for option, successor in REMOVED.items():
+        if facts.given(option):
+            yield option, f"is no longer taken; allowed is {successor}"
+
+
+def sequence_parallel_needs_tp(facts: Facts) -> Iterator[Breach]:
+    """With one tensor-parallel rank there is nothing to split."""
+    if facts.on(SP) and facts.tp == 1:
+        yield SP, "is switched off silently: --tensor-model-parallel-size is 1"
+
+
+def mixture_with_tp_needs_sequence_parallel(facts: Facts) -> Iterator[Breach]:
+    """A mixture refuses to train with tensor parallelism alone."""
+    if facts.num_experts and facts.tp > 1 and not facts.on(SP):
+        yield "--tensor-model-parallel-size", f"{facts.tp} with experts needs {SP} in training"
+
+
+def tp_overlap_needs_sequence_parallel(facts: Facts) -> Iterator[Breach]:
+    """Only gathers and scatters of sequence parallelism can be overlapped."""
+    if facts.on("--tp-comm-overlap") and (not facts.on(SP) or facts.tp == 1):
+        yield "--tp-comm-overlap", f"needs {SP} and tensor parallelism; given tp {facts.tp}"
+
+
+def expert_bias_needs_whole_experts(facts: Facts) -> Iterator[Breach]:
+    """Experts with biases are not split."""
+    if facts.given("--num-experts") and not facts.on("--disable-bias-linear") and facts.etp > 1:
+        yield (
+            "--num-experts",
+            (
+                "experts with biases need --expert-tensor-parallel-size 1 or "
+                f"--disable-bias-linear; given {facts.etp}"
+            ),
+        )
+
+
+def single_expert_needs_pre_softmax(facts: Facts) -> Iterator[Breach]:
+    """The softmax over one chosen expert has no gradient."""
+    option = "--moe-router-topk"
+    is_softmax = facts.word("--moe-router-score-function", "softmax") == "softmax"
+    balancing = facts.words("--moe-router-load-balancing-type")
+    free = facts.on("--moe-router-pre-softmax") or "sinkhorn" in balancing
+    if facts.number(option) == 1 and is_softmax and not free:
+        yield option, "1 needs --moe-router-pre-softmax"
+
+
+def balancing_offsets_need_sigmoid(facts: Facts) -> Iterator[Breach]:
+    """Offsets that balance the experts go with sigmoid scores."""
+    option = "--moe-router-enable-expert-bias"
+    score = facts.word("--moe-router-score-function", "softmax")
+    if facts.on(option) and score not in ("sigmoid", "sqrtsoftplus"):
+        yield option, f"needs --moe-router-score-function sigmoid or sqrtsoftplus; given {score}"
+
+
+def shared_expert_overlap_needs_exchange(facts: Facts) -> Iterator[Breach]:
+    """The shared expert hides an all-to-all."""
+    option, dispatcher = "--moe-shared-expert-overlap", _dispatcher(facts)
+    has_shared = facts.given("--moe-shared-expert-intermediate-size")
+    if facts.on(option) and has_shared and dispatcher == "allgather":
+        yield option, "needs --moe-token-dispatcher-type alltoall or flex; given allgather"
+
+
+def _dispatcher(facts: Facts) -> str:
+    return facts.word("--moe-token-dispatcher-type", "allgather")
+
+
+def latent_attention_excludes_groups(facts: Facts) -> Iterator[Breach]:
+    """Latent attention has no query groups."""
+    option = "--group-query-attention"
+    if facts.on(option) and facts.on("--multi-latent-attention"):
+        yield option, "cannot stand beside --multi-latent-attention"
+
+
+def squared_relu_excludes_fusion(facts: Facts) -> Iterator[Breach]:
+    """The fused bias knows gelu and swiglu."""
+    fused = not (facts.on("--no-bias-gelu-fusion") or facts.on("--disable-bias-linear"))
+    if facts.on("--squared-relu") and fused:
+        yield "--squared-relu", "needs --no-bias-gelu-fusion or --disable-bias-linear"
+
+
+def full_recompute_is_complete(facts: Facts) -> Iterator[Breach]:
+    """Full recomputation is told how and how many layers."""
+    missing = [option for option in (METHOD, UNIT) if option not in facts.settings]
+    if _granularity(facts) == "full" and missing:
+        yield GRANULARITY, f"full needs {' and '.join(missing)}"
+
+
+def selective_recompute_takes_modules(facts: Facts) -> Iterator[Breach]:
+    """Selective recomputation holds for all layers."""
+    found = [option for option in (METHOD, UNIT) if facts.given(option)]
+    if _granularity(facts) == "selective" and found:
+        yield found[0], "belongs to full recomputation; selective takes --recompute-modules"
+
+
+def recompute_modules_exist(facts: Facts) -> Iterator[Breach]:
+    """Only what the model has and the recipe allows can be recomputed."""
+    if _granularity(facts) != "selective":
+        return
+    delayed = facts.given("--fp8-format") and facts.word("--fp8-recipe", "delayed") == "delayed"
+    refused = {
+        "moe_act": "needs --moe-grouped-gemm" * (not facts.on("--moe-grouped-gemm")),
+        "mla_up_proj": "needs --multi-latent-attention"
+        * (not facts.on("--multi-latent-attention")),
+        "shared_experts": "cannot stand beside --moe-shared-expert-overlap"
+        * facts.on("--moe-shared-expert-overlap")
+        * facts.given("--moe-shared-expert-intermediate-size"),
+        "layernorm": "cannot stand beside fp8 with delayed scaling" * delayed,
+    }
+    refused["moe_act"] = refused["moe_act"] or refused["layernorm"]
+    for module in facts.words(MODULES):
+        if module not in KNOWN_MODULES:
+            yield MODULES, f"unknown {module}; allowed are {', '.join(KNOWN_MODULES)}"
+        elif refused.get(module):
+            yield MODULES, f"{module} {refused[module]}"
+
+
+def distributed_activations_need_full(facts: Facts) -> Iterator[Breach]:
+    """Saved inputs are shared out over tp ranks under full recomputation only."""
+    option = "--distribute-saved-activations"
+    if not facts.on(option):
+        return
+    if facts.tp == 1 or facts.on(SP) or _granularity(facts) != "full":
+        yield option, f"needs tensor parallelism without {SP} and {GRANULARITY} full"
+
+
+def host_layers_stand_alone(facts: Facts) -> Iterator[Breach]:
+    """Activations go to the host without stages and without recomputation."""
+    count = facts.number(HOST_LAYERS)
+    if not count:
+        return
+    if facts.pp > 1:
+        yield HOST_LAYERS, f"needs --pipeline-model-parallel-size 1; given {facts.pp}"
+    if _granularity(facts):
+        yield HOST_LAYERS, "cannot stand beside recomputation"
+    if facts.num_layers and not 0 <= count < facts.num_layers:
+        yield HOST_LAYERS, f"must be below the {facts.num_layers} layers; given {count}"
+
+
+def fine_grained_offload_setup(facts: Facts) -> Iterator[Breach]:
+    """Offloading of modules needs Transformer Engine's first way of it, and modules."""
+    option = "--fine-grained-activation-offloading"
+    if not facts.on(option):
+        return
+    if facts.is_script and facts.variable("NVTE_CPU_OFFLOAD_V1") != "1":
+        yield option, "needs NVTE_CPU_OFFLOAD_V1=1 in the environment"
+    if not facts.words("--offload-modules"):
+        yield option, "needs --offload-modules"
+
+
+def optimizer_offload_setup(facts: Facts) -> Iterator[Breach]:
+    """The offloaded optimizer is the precision-aware one."""
+    if facts.on(OFFLOAD) and not facts.on(AWARE):
+        yield OFFLOAD, f"needs {AWARE}"
+    recipe = facts.word("--fp8-recipe", "delayed")
+    if facts.on(OFFLOAD) and facts.on("--fp8-param-gather") and recipe != "delayed":
+        yield OFFLOAD, f"with --fp8-param-gather needs --fp8-recipe delayed; given {recipe}"
+
+
+def precision_aware_needs_sharded_adam(facts: Facts) -> Iterator[Breach]:
+    """The precision-aware optimizer is Adam under the distributed optimizer."""
+    name = facts.word("--optimizer", "adam")
+    is_sharded = facts.on(SHARDED) or facts.on(FSDP)
+    if facts.on(AWARE) and (name != "adam" or not is_sharded):
+        yield AWARE, f"needs {SHARDED} and --optimizer adam; given {name}"
+
+
+def small_states_need_precision_aware(facts: Facts) -> Iterator[Breach]:
+    """Other states than fp32 belong to the precision-aware optimizer."""
+    options = ("--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype")
+    for option in options:
+        if facts.word(option, "fp32") != "fp32" and not facts.on(AWARE):
+            yield option, f"needs {AWARE}; given {facts.word(option)}"
+
+
+def instances_need_sharding(facts: Facts) -> Iterator[Breach]:
+    """There are replicas of a sharding group where there is one, and it shares out elements."""
+    count = facts.whole(INSTANCES)
+    if count > 1 and not (facts.on(SHARDED) or facts.on(FSDP)):
+        yield INSTANCES, f"needs {SHARDED}; given {count}"
+    name = facts.word("--optimizer", "adam")
+    if count > 1 and name in LAYER_WISE:
+        yield INSTANCES, f"must be 1 with --optimizer {name}; given {count}"
+
+
+def gather_overlap_needs_reduction_overlap(facts: Facts) -> Iterator[Breach]:
+    """Gathered weights are overlapped where sharded gradients are."""
+    if not facts.on(GATHER):
+        return
+    if not (facts.on(SHARDED) or facts.on(FSDP)):
+        yield GATHER, f"needs {SHARDED} or {FSDP}"
+    if not facts.on("--overlap-grad-reduce"):
+        yield GATHER, "needs --overlap-grad-reduce"
+
+
+def step_overlap_needs_chunks(facts: Facts) -> Iterator[Breach]:
+    """Gathering during the optimizer's step goes chunk by chunk."""
+    option = "--overlap-param-gather-with-optimizer-step"
+    if facts.on(option) and (facts.vpp == 1 or not facts.on(GATHER) or not facts.on(SHARDED)):
+        yield option, f"needs {SHARDED}, {GATHER} and several chunks per stage; given {facts.vpp}"
+
+
+def megatron_fsdp_setup(facts: Facts) -> Iterator[Breach]:
+    """Megatron-FSDP has its own checkpoints and wants several device queues."""
+    if not facts.on(FSDP):
+        return
+    checkpoints = facts.word("--ckpt-format", "torch_dist")
+    if checkpoints != "fsdp_dtensor":
+        yield FSDP, f"needs --ckpt-format fsdp_dtensor; given {checkpoints}"
+    if facts.variable(CONNECTIONS) == "1":
+        yield FSDP, f"needs {CONNECTIONS} unset or above 1; given 1"
+
+
+def torch_fsdp_setup(facts: Facts) -> Iterator[Breach]:
+    """PyTorch's FSDP takes the place of stages, expert parallelism and sharded states."""
+    if not facts.on(FSDP2):
+        return
+    refused = {
+        "--pipeline-model-parallel-size 1": facts.pp > 1,
+        "--expert-model-parallel-size 1": facts.ep > 1,
+        f"no {SHARDED}": facts.on(SHARDED),
+        "--no-gradient-accumulation-fusion": not facts.on("--no-gradient-accumulation-fusion"),
+        "--untie-embeddings-and-output-weights": not facts.on(
+            "--untie-embeddings-and-output-weights"
+        ),
+    }
+    needed = [name for name, is_missing in refused.items() if is_missing]
+    if needed:
+        yield FSDP2, f"needs {', '.join(needed)}"
+
+
+def connections_keep_order(facts: Facts) -> Iterator[Breach]:
+    """Before Blackwell one device queue keeps communication ahead of the product it hides under."""
+    is_free = facts.on(FSDP) or facts.on(FSDP2) or facts.on(EXCHANGE) or facts.keeps_order
+    if not facts.is_script or is_free or facts.tp * facts.cp == 1:
+        return
+    given = facts.variable(CONNECTIONS)
+    if given != "1":
+        yield (
+            CONNECTIONS,
+            (
+                "must be 1 with tensor or context parallelism before Blackwell; "
+                f"given {given or 'none'}"
+            ),
+        )
+
+
+def expert_overlap_setup(facts: Facts) -> Iterator[Breach]:
+    """Overlapped expert exchange needs experts apart, chunks, 16 bits, and layers not repeated."""
+    if not facts.on(EXCHANGE):
+        return
+    refused = {
+        "--expert-model-parallel-size above 1": facts.ep == 1,
+        "--moe-token-dispatcher-type alltoall or flex": _dispatcher(facts) == "allgather",
+        "several chunks per stage": facts.pp > 1 and facts.vpp == 1,
+        "no full recomputation": _granularity(facts) == "full",
+        "--bf16 or --fp16": not (facts.on("--bf16") or facts.on("--fp16")),
+        "no --moe-shared-expert-overlap": facts.on("--moe-shared-expert-overlap"),
+    }
+    needed = [name for name, is_missing in refused.items() if is_missing]
+    if needed:
+        yield EXCHANGE, f"needs {', '.join(needed)}"
+
+
+def one_precision(facts: Facts) -> Iterator[Breach]:
+    """Weights and products have one precision each."""
+    for option, other in (("--fp16", "--bf16"), ("--fp8-format", "--fp4-format")):
+        if facts.given(option) and facts.given(other):
+            yield option, f"cannot stand beside {other}"
+
+
+_LAYER = "megatron/core/transformer/moe/moe_layer.py, in the first layer"
+_PARALLEL = "megatron/core/distributed/distributed_data_parallel.py and layer_wise_optimizer.py, "
+RULES = (
+    rule(required_options, _ARGUMENTS),
+    rule(removed_options, _ARGUMENTS),
+    rule(
+        sequence_parallel_needs_tp,
+        f"{_ARGUMENTS} switches it off with a warning",
+        enforced=False,
+        severity="warning",
+    ),
+    rule(mixture_with_tp_needs_sequence_parallel, _LAYER, enforced=False),
+    rule(tp_overlap_needs_sequence_parallel, _ARGUMENTS),
+    rule(expert_bias_needs_whole_experts, _CONFIG),
+    rule(single_expert_needs_pre_softmax, _CONFIG),
+    rule(balancing_offsets_need_sigmoid, _CONFIG),
+    rule(shared_expert_overlap_needs_exchange, _CONFIG),
+    rule(latent_attention_excludes_groups, _ARGUMENTS),
+    rule(squared_relu_excludes_fusion, _CONFIG),
+    rule(full_recompute_is_complete, _CONFIG),
+    rule(selective_recompute_takes_modules, f"{_ARGUMENTS}, {_CONFIG}"),
+    rule(recompute_modules_exist, _CONFIG),
+    rule(distributed_activations_need_full, f"{_ARGUMENTS}, {_CONFIG}"),
+    rule(host_layers_stand_alone, _CONFIG),
+    rule(fine_grained_offload_setup, f"{_ARGUMENTS}, {_CONFIG}"),
+    rule(optimizer_offload_setup, _ARGUMENTS),
+    rule(precision_aware_needs_sharded_adam, _OPTIMIZER),
+    rule(small_states_need_precision_aware, _OPTIMIZER),
+    rule(instances_need_sharding, f"{_PARALLEL}when the model is wrapped", enforced=False),
+    rule(gather_overlap_needs_reduction_overlap, _ARGUMENTS),
+    rule(step_overlap_needs_chunks, _ARGUMENTS),
+    rule(megatron_fsdp_setup, _ARGUMENTS),
+    rule(torch_fsdp_setup, _ARGUMENTS),
+    rule(connections_keep_order, _ARGUMENTS),
+    rule(expert_overlap_setup, _CONFIG),
+    rule(one_precision, f"{_ARGUMENTS}, {_CONFIG}"),
+)

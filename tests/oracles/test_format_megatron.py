@@ -1,0 +1,153 @@
+"""What Megatron's format writes and says, against Megatron-LM's own start."""
+
+import csv
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from megatron_start import MegatronStarts, Start
+
+from planner.errors import ExpressError
+from planner.frameworks.format import Emitted
+from planner.frameworks.formats import load_format
+from planner.schedules.interleaved import chunk_layers
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "tests" / "property"), str(ROOT / "tests" / "examples")]
+from megatron_examples import load_example, rule_names  # noqa: E402
+from megatron_plans import CASES, Row, draw  # noqa: E402
+
+MEGATRON = load_format("megatron")
+SEEDS = range(20)
+LEAST_ACCEPTED = 100
+FILLED = {"${TRAIN_ITERS}": "100", "${LEARNING_RATE}": "1e-4", "${DATA_PATH}": "/data/text"}
+SAME = ("dp", "tp", "pp", "cp", "ep", "vpp", "sequence_parallel", "micro_batch")
+SAME += ("num_micro_batches", "zero_stage", "dp_replicate")
+
+
+@pytest.fixture(scope="module")
+def megatron(
+    megatron_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MegatronStarts]:
+    with (tmp_path_factory.mktemp("megatron") / "log.txt").open("w+", encoding="utf-8") as log:
+        starts = MegatronStarts(megatron_path, log)
+        yield starts
+        starts.close()
+
+
+def expressible(case: int) -> Iterator[tuple[Row, Emitted]]:
+    for seed in SEEDS:
+        row = draw(seed, case)
+        try:
+            yield row, MEGATRON.emit(*row)
+        except ExpressError:
+            continue
+
+
+def started(megatron: MegatronStarts, emitted: Emitted, num_gpus: int) -> dict[str, Any]:
+    words = [FILLED.get(word, word) for word in emitted.command[1:]]
+    environment = dict(emitted.environment)
+    return megatron.start(Start(words=words, num_gpus=num_gpus, environment=environment))
+
+
+accepted: list[str] = []
+
+
+@pytest.mark.parametrize("case", range(len(CASES)), ids=["-".join(map(str, c)) for c in CASES])
+def test_megatron_starts_every_emitted_plan_as_planned(megatron: MegatronStarts, case: int) -> None:
+    for (context, strategy), emitted in expressible(case):
+        report = started(megatron, emitted, strategy.num_gpus)
+        assert "error" not in report, (strategy, report)
+        assert {name: report[name] for name in SAME} == {
+            name: getattr(strategy, name) for name in SAME
+        }
+        assert report["global_batch"] == context.job.global_batch
+        assert report["seq_len"] == context.job.seq_len
+        if report["layers"]:
+            decoders = [sum("decoder" in layer for layer in chunk) for chunk in report["layers"]]
+            chunks = chunk_layers(strategy.layers_per_stage, strategy.vpp)
+            by_stage = [
+                chunks[stage + strategy.pp * chunk]
+                for stage in range(strategy.pp)
+                for chunk in range(strategy.vpp)
+            ]
+            assert decoders == (
+                list(by_stage) if strategy.vpp > 1 else [*strategy.layers_per_stage]
+            )
+        accepted.append(emitted.files[0].text)
+
+
+def test_enough_different_plans_were_accepted() -> None:
+    assert len(set(accepted)) >= LEAST_ACCEPTED, len(set(accepted))
+
+
+def test_the_args_file_holds_the_words_of_the_command() -> None:
+    for _, emitted in expressible(0):
+        words = shlex.split(emitted.files[0].text)
+        assert list(emitted.command[1 : 1 + len(words)]) == words
+        piped = subprocess.run(
+            ["xargs", "printf", "%s\\n"],
+            input=emitted.files[0].text,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert piped.stdout.splitlines() == words
+
+
+def example_start(name: str, kind: str) -> Start:
+    example = load_example(MEGATRON, name, kind)
+    text = example.path.read_text(encoding="utf-8")
+    if example.path.suffix == ".sh":
+        text = text.partition("(\n")[2].partition("\n)")[0]
+    settings = example.reading.settings
+    names = ("CUDA_DEVICE_MAX_CONNECTIONS", "NVTE_CPU_OFFLOAD_V1")
+    own = {each: str(settings[each].value) for each in names if each in settings}
+    environment = {**example.world.environment, **own}
+    return Start(words=shlex.split(text), num_gpus=example.world.num_gpus, environment=environment)
+
+
+ENFORCED = [rule.name for rule in MEGATRON.rules if rule.enforced]
+MISSED = [rule.name for rule in MEGATRON.rules if not rule.enforced]
+
+
+@pytest.mark.parametrize("name", ENFORCED)
+def test_megatron_refuses_what_an_enforced_rule_refuses(
+    megatron: MegatronStarts, name: str
+) -> None:
+    assert "error" in megatron.start(example_start(name, "refused"))
+
+
+@pytest.mark.parametrize("name", MISSED)
+def test_megatron_starts_what_only_our_rule_refuses(megatron: MegatronStarts, name: str) -> None:
+    report = megatron.start(example_start(name, "refused"))
+    assert "error" not in report, report
+
+
+@pytest.mark.parametrize("name", rule_names("megatron"))
+def test_megatron_starts_what_a_rule_accepts(megatron: MegatronStarts, name: str) -> None:
+    report = megatron.start(example_start(name, "accepted"))
+    assert "error" not in report, report
+
+
+def test_blackwell_starts_without_the_variable_hopper_needs(megatron: MegatronStarts) -> None:
+    case = example_start("connections_keep_order", "refused")
+    free = Start(words=case.words, num_gpus=case.num_gpus, generation="blackwell")
+    assert "error" not in megatron.start(free)
+
+
+def test_the_list_of_options_is_that_of_the_real_parser(megatron_path: Path) -> None:
+    check = subprocess.run(
+        [sys.executable, "-W", "ignore", ROOT / "scripts" / "megatron_options.py", "--check"],
+        env={"MEGATRON_PATH": str(megatron_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert check.returncode == 0, check.stderr[-500:]
+    with (ROOT / "planner/frameworks/megatron/options.csv").open(encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) > 800

@@ -1,0 +1,174 @@
+"""Strategies drawn from real enumerations, for formats of Megatron."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from planner.catalog.clusters import load_cluster
+from planner.catalog.models import load_model
+from planner.cost.context import Context
+from planner.frameworks.registry import load_traits
+from planner.frameworks.settings import with_optimizer
+from planner.schedules.interleaved import chunk_layers
+from planner.search.interleaving import default_layers
+from planner.search.narrow import Narrowing
+from planner.search.space import enumerate_space
+from planner.spec.job import JobSpec, Precision
+from planner.spec.strategy import (
+    OFFLOAD_CODES,
+    PLACEMENT_NAMES,
+    PLACEMENTS,
+    SCHEDULES,
+    Strategy,
+    StrategyColumns,
+)
+
+Row = tuple[Context, Strategy]
+CASES: tuple[tuple[str, str, int, int, Precision, str, str], ...] = (
+    ("llama3-8b", "1xdgx-h100", 64, 8192, "bf16", "current", "adam"),
+    ("llama3-70b", "8xdgx-h100", 256, 8192, "fp8", "current", "adam-bf16"),
+    ("llama3.1-405b", "16xdgx-h100", 128, 32768, "bf16", "bridge", "adam"),
+    ("mixtral-8x7b", "8xdgx-h100", 128, 4096, "bf16", "current", "adam"),
+    ("qwen3-30b-a3b", "4xdgx-h100", 128, 4096, "fp8_block", "bridge", "adam"),
+    ("deepseek-v3", "16xdgx-h100", 512, 4096, "fp8", "current", "muon"),
+    ("gpt3-175b-megatron", "16xdgx-h100", 96, 2048, "fp16", "no-overlap", "adam"),
+    ("nemotron-4-15b", "2xdgx-h100", 64, 4096, "mxfp8", "current", "sgd-momentum"),
+    ("qwen2.5-7b", "2xdgx-h100", 48, 4096, "bf16", "current", "sgd"),
+    ("gpt2-xl", "1xdgx-h100", 64, 1024, "bf16", "current", "adam"),
+    ("gpt-oss-20b", "2xdgx-h100", 64, 4096, "bf16", "current", "adam"),
+    ("glm-4.5-air", "8xdgx-h100", 128, 8192, "fp4", "current", "adam"),
+    ("llama4-scout-17b-16e", "8xdgx-h100", 128, 8192, "bf16", "no-overlap", "adam"),
+)
+"""Model, cluster, global batch, sequence length, precision, profile, optimizer."""
+
+
+@cache
+def context_of(case: int) -> Context:
+    model, cluster, batch, seq_len, precision, profile, optimizer = CASES[case]
+    traits = with_optimizer(load_traits("megatron", profile), optimizer)
+    return Context(
+        model=load_model(model),
+        job=JobSpec(global_batch=batch, seq_len=seq_len, precision=precision),
+        cluster=load_cluster(cluster),
+        traits=traits,
+        placements=PLACEMENT_NAMES[: len(PLACEMENTS)],
+    )
+
+
+@cache
+def space_of(case: int) -> StrategyColumns:
+    narrowing = Narrowing(allowed=frozenset({"short-context-parallel"}))
+    return enumerate_space(context_of(case), narrowing, uses_all=True).strategy
+
+
+def draw(seed: int, case: int) -> Row:
+    """A legal strategy with stages as uneven and recomputed as chance has it."""
+    rng = np.random.default_rng(seed)
+    context, columns = context_of(case), space_of(case)
+    row = columns.take(np.array([rng.integers(len(columns))]))
+    number = {name: int(column[0]) for name, column in vars(row).items()}
+    layers = list(default_layers(context.model.num_blocks, number["pp"], number["vpp"]))
+    if number["vpp"] == 1 and number["pp"] > 1:
+        for _ in range(int(rng.integers(4))):
+            source, target = (int(n) for n in rng.integers(number["pp"], size=2))
+            if layers[source] > 1:
+                layers[source], layers[target] = layers[source] - 1, layers[target] + 1
+    none = (0,) * number["pp"]
+    strategy = Strategy(
+        **{name: number[name] for name in _PLAIN},
+        sequence_parallel=bool(number["sequence_parallel"]),
+        offload=OFFLOAD_CODES[number["offload"]],
+        placement=PLACEMENT_NAMES[number["placement"]],
+        schedule=SCHEDULES[number["schedule"]],
+        layers_per_stage=tuple(layers),
+        selective_layers_per_stage=none,
+        recompute_layers_per_stage=none,
+    )
+    return context, with_policy(context, strategy, rng)
+
+
+_PLAIN = (
+    "dp",
+    "dp_replicate",
+    "tp",
+    "pp",
+    "vpp",
+    "cp",
+    "ep",
+    "zero_stage",
+    "micro_batch",
+    "num_micro_batches",
+    "offload_percent",
+)
+
+
+def with_policy(context: Context, strategy: Strategy, rng: np.random.Generator) -> Strategy:
+    """No recomputation, selective, full, a number of layers per chunk, or activations offloaded."""
+    layers = strategy.layers_per_stage
+    kind = rng.choice(["none", "selective", "full", "block", "offloaded"])
+    if kind == "selective":
+        known = [module.name for module in context.traits.recompute.modules]
+        modules = ("core_attn", "layernorm") if rng.random() < 0.5 else None
+        assert modules is None or set(modules) <= set(known)
+        return replace(strategy, selective_layers_per_stage=layers, recompute_modules=modules)
+    if kind == "full":
+        return replace(strategy, recompute_layers_per_stage=layers)
+    if kind == "block":
+        chunks = chunk_layers(layers, strategy.vpp) if strategy.vpp > 1 else layers
+        most = int(rng.integers(1, max(chunks) + 1))
+        counts = [min(n, most) for n in chunks]
+        full = tuple(sum(counts[stage :: strategy.pp]) for stage in range(strategy.pp))
+        return replace(strategy, recompute_layers_per_stage=full)
+    if kind == "offloaded" and strategy.pp == 1:
+        return replace(strategy, offloaded_layers_per_stage=(int(rng.integers(1, layers[0])),))
+    return strategy
+
+
+NEUTRAL = {
+    "dp_replicate": 1,
+    "tp": 1,
+    "pp": 1,
+    "vpp": 1,
+    "cp": 1,
+    "ep": 1,
+    "zero_stage": 0,
+    "sequence_parallel": False,
+    "offload": "none",
+    "offload_percent": 100,
+    "placement": PLACEMENT_NAMES[0],
+    "schedule": "1f1b",
+}
+"""What stands where a file says nothing."""
+
+
+def planned(context: Context, strategy: Strategy) -> dict[str, object]:
+    """The decisions of a plan by the names of DECISIONS, but the number of processes."""
+    found: dict[str, object] = {name: getattr(strategy, name) for name in NEUTRAL}
+    none = (0,) * strategy.pp
+    found |= {
+        "layers_per_stage": strategy.layers_per_stage,
+        "selective_layers_per_stage": strategy.selective_layers_per_stage,
+        "recompute_layers_per_stage": strategy.recompute_layers_per_stage,
+        "offloaded_layers_per_stage": strategy.offloaded_layers_per_stage or none,
+        "micro_batch": strategy.micro_batch,
+        "global_batch": context.job.global_batch,
+        "seq_len": context.job.seq_len,
+        "precision": context.job.precision,
+        "optimizer": context.traits.optimizer.name,
+    }
+    if any(strategy.selective_layers_per_stage):
+        modules = strategy.recompute_modules
+        selected = context.traits.recompute.selected if modules is None else modules
+        found["recompute_modules"] = selected
+    return found
+
+
+def understood(decisions: dict[str, object], strategy: Strategy) -> dict[str, object]:
+    """Decisions of a reading, neutral where the file says nothing."""
+    none = (0,) * strategy.pp
+    empty = dict.fromkeys(
+        ("selective_layers_per_stage", "recompute_layers_per_stage", "offloaded_layers_per_stage"),
+        none,
+    )
+    return NEUTRAL | empty | decisions
