@@ -254,6 +254,7 @@ def stages(case: Start, report: dict[str, Any], enter: Callable[[str], None]) ->
             run_schedule(config, micro_batches, args)
     enter("done")
     layout = config.pipeline_model_parallel_layout
+    layers = layout and [count_decoders(chunk) for stage in layout.layout for chunk in stage]
     report.update(
         vpp=config.virtual_pipeline_model_parallel_size or 1,
         sequence_parallel=config.sequence_parallel,
@@ -263,9 +264,13 @@ def stages(case: Start, report: dict[str, Any], enter: Callable[[str], None]) ->
         seq_len=args.seq_length,
         zero_stage=int(args.use_distributed_optimizer or args.use_layer_wise_distributed_optimizer),
         dp_replicate=args.num_distributed_optimizer_instances,
-        layers=layout
-        and [[str(layer.name) for layer in chunk] for row in layout.layout for chunk in row],
+        layers=layers,
     )
+
+
+def count_decoders(chunk: list[Any]) -> int:
+    """Transformer layers of a chunk of Megatron's layout."""
+    return sum(layer.name == "decoder" for layer in chunk)
 
 
 def answer(case: Start) -> dict[str, Any]:

@@ -167,8 +167,6 @@ def planned(context: Context, strategy: Strategy) -> dict[str, object]:
 def understood(decisions: dict[str, object], strategy: Strategy) -> dict[str, object]:
     """Decisions of a reading, neutral where the file says nothing."""
     none = (0,) * strategy.pp
-    empty = dict.fromkeys(
-        ("selective_layers_per_stage", "recompute_layers_per_stage", "offloaded_layers_per_stage"),
-        none,
-    )
+    policies = ("selective", "recompute", "offloaded")
+    empty = {f"{policy}_layers_per_stage": none for policy in policies}
     return NEUTRAL | empty | decisions

@@ -291,6 +291,7 @@ def torch_fsdp_setup(facts: Facts) -> Iterator[Breach]:
         "--pipeline-model-parallel-size 1": facts.pp > 1,
         "--expert-model-parallel-size 1": facts.ep > 1,
         f"no {SHARDED}": facts.on(SHARDED),
+        f"{CONNECTIONS} unset or above 1": facts.variable(CONNECTIONS) == "1",
         "--no-gradient-accumulation-fusion": not facts.on("--no-gradient-accumulation-fusion"),
         "--untie-embeddings-and-output-weights": not facts.on(
             "--untie-embeddings-and-output-weights"
