@@ -1,0 +1,1 @@
+"""Megatron-Bridge: recipe overrides, which carry Megatron's decisions under other names."""

@@ -1,0 +1,138 @@
+"""Reads recipe overrides: a file of them, or a launch script that hands them on."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.errors import InputError
+from planner.frameworks.bridge.keys import (
+    GROUPS,
+    OPTIONS,
+    PRECISION,
+    as_options,
+    is_known,
+    option_value,
+)
+from planner.frameworks.finding import Finding, Severity
+from planner.frameworks.format import Reading, SourceText, Value
+from planner.frameworks.megatron.arguments import MAX_LENGTH
+from planner.frameworks.megatron.interpret import decisions_of
+from planner.frameworks.megatron.launcher import launcher_settings, processes
+from planner.frameworks.megatron.shell import (
+    Lines,
+    TooLongError,
+    Word,
+    expand_all,
+    line_numbers,
+    read_script,
+)
+from planner.frameworks.megatron.shell_words import words_in
+from planner.spelling import did_you_mean
+
+NAME = "bridge"
+_OVERRIDE = re.compile(r"(\+{0,2})([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.DOTALL)
+_FIRST = re.compile(r"\s*(?:#[^\n]*\n\s*)*['\"]?\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=")
+_TELLING = tuple(key for key in OPTIONS if key.startswith(("model.", "train.")))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Override:
+    """A word ``key=value``."""
+
+    word: Word
+    key: str
+    text: str
+    line: int
+
+
+def recognise(source: SourceText) -> bool:
+    """Whether a file holds overrides of decisions."""
+    text = source.text
+    return any(f"{key}=" in text for key in _TELLING) and "\x00" not in text
+
+
+def overrides_in(source: SourceText) -> tuple[list[Override], tuple[Word, ...]]:
+    """The overrides of a file and the launcher's words; raises InputError."""
+    text = source.text
+    if len(text) > MAX_LENGTH:
+        raise InputError.single(source.path, "", f"longer than {MAX_LENGTH} characters")
+    lines = line_numbers(text)
+    first = _FIRST.match(text)
+    try:
+        if first and is_known(first[1]):
+            return _overrides(expand_all(words_in(_without_comments(text))), lines), ()
+        commands = [command.words for command in read_script(text).commands]
+    except TooLongError:
+        message = "variables that stand for each other grow without end"
+        raise InputError.single(source.path, "", message) from None
+    best = max(commands, key=lambda words: len(_overrides(words, lines)), default=())
+    found = _overrides(best, lines)
+    if not found:
+        raise InputError.single(source.path, "", "no command has overrides such as model.KEY=VALUE")
+    return found, tuple(best)
+
+
+def _without_comments(text: str) -> str:
+    return re.sub(r"^[ \t]*#[^\n]*", lambda found: " " * len(found[0]), text, flags=re.MULTILINE)
+
+
+def _overrides(words: Sequence[Word], lines: Lines) -> list[Override]:
+    found = [(word, _OVERRIDE.fullmatch(word.text)) for word in words]
+    return [
+        Override(word=word, key=match[2], text=match[3], line=lines.at(word.start))
+        for word, match in found
+        if match and not word.text.startswith("-") and ("." in match[2] or match[2] == PRECISION)
+    ]
+
+
+def read(source: SourceText) -> Reading:
+    """Understand a file; raises InputError where it holds no override."""
+    found, launcher = overrides_in(source)
+    settings: dict[str, Value] = {}
+    findings: list[Finding] = []
+
+    def say(each: Override, rule: str, message: str, severity: Severity = "error") -> None:
+        findings.append(
+            Finding(
+                rule=f"{NAME}.{rule}",
+                severity=severity,
+                message=message,
+                path=source.path,
+                key=each.key[:120],
+                line=each.line,
+            )
+        )
+
+    for each in found:
+        value: object = each.text
+        if not is_known(each.key):
+            hint = did_you_mean(each.key[:100], [*OPTIONS, PRECISION])
+            groups = ", ".join(GROUPS.split()[:8])
+            say(each, "unknown_key", f"unknown key; {hint or f'groups are {groups}, ...'}")
+        if each.key in settings:
+            message = f"given again; the last counts, another is in line {settings[each.key].line}"
+            say(each, "duplicate_key", message, "warning")
+        if each.word.unknown:
+            message = f"{', '.join(each.word.unknown)[:80]} is not set in the file"
+            say(each, "unresolved", message, "note")
+            value = None
+        elif each.key in OPTIONS:
+            try:
+                value = option_value(each.key, each.text)
+            except ValueError as error:
+                say(each, "bad_value", str(error))
+                value = None
+        elif each.key == "model.num_query_groups":
+            value = int(each.text) if each.text.isascii() and each.text.isdigit() else None
+        settings[each.key] = Value(value=value, key=each.key, line=each.line)
+    launched = launcher_settings(launcher, line_numbers(source.text))
+    decisions = decisions_of(as_options(settings), processes(launched))
+    if "optimizer.optimizer" not in settings:
+        decisions.pop("optimizer", None)
+    return Reading(
+        format=NAME,
+        path=source.path,
+        settings=settings | launched,
+        decisions=decisions,
+        findings=tuple(findings),
+    )

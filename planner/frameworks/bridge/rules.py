@@ -1,0 +1,43 @@
+"""Rules of Megatron-Bridge: those of Megatron that its overrides can break."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from planner.frameworks.bridge.keys import as_options
+from planner.frameworks.format import Broken, FormatRule, Value, World
+from planner.frameworks.megatron.rules import RULES as MEGATRON_RULES
+
+SHARED = (
+    "degrees_divide_processes",
+    "expert_degrees_divide_processes",
+    "tp_divides_heads",
+    "tp_fits_kv_heads",
+    "pp_divides_layers",
+    "chunks_divide_stage",
+    "layout_fits",
+    "layout_stands_alone",
+    "chunks_need_stages",
+    "micro_batches_fill_chunks",
+    "batch_divides",
+    "cp_divides_sequence",
+    "ep_divides_experts",
+    "instances_divide_dp",
+    "full_recompute_is_complete",
+    "selective_recompute_takes_modules",
+    "host_layers_stand_alone",
+    "optimizer_offload_setup",
+    "precision_aware_needs_sharded_adam",
+)
+Check = Callable[[Mapping[str, Value], World], Iterable[Broken]]
+
+
+def _translated(check: Check) -> Check:
+    def checked(settings: Mapping[str, Value], world: World) -> Iterable[Broken]:
+        return check(as_options(settings), world)
+
+    return checked
+
+
+RULES: tuple[FormatRule, ...] = tuple(
+    replace(rule, check=_translated(rule.check)) for rule in MEGATRON_RULES if rule.name in SHARED
+)

@@ -1,0 +1,35 @@
+"""Puts a plan's decisions into a file of overrides, everything else as it was."""
+
+import shlex
+
+from planner.cost.context import Context
+from planner.errors import ExpressError
+from planner.frameworks.bridge.emit import overrides
+from planner.frameworks.bridge.read import overrides_in
+from planner.frameworks.format import SourceText
+from planner.spec.strategy import Strategy
+
+
+def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
+    """The file with the strategy's decisions in it; raises ExpressError, InputError."""
+    wanted = {key: f"{key}={value}" for key, value, _ in overrides(context, strategy)}
+    found, launcher = overrides_in(source)
+    edits: list[tuple[int, int, str]] = []
+    for each in found:
+        if each.key not in wanted or each.word.text == wanted[each.key]:
+            continue
+        if each.word.place is None:
+            raise ExpressError(f"{source.path}: {each.key} is put together from variables")
+        edits.append((*each.word.place, shlex.quote(wanted[each.key])))
+    last = found[-1].word.place
+    missing = [text for key, text in wanted.items() if key not in {each.key for each in found}]
+    if missing and last is None:
+        raise ExpressError(f"{source.path}: {found[-1].key} is put together from variables")
+    if missing and last is not None:
+        gap = " " if launcher else "\n"
+        added = "".join(f"{gap}{shlex.quote(text)}" for text in missing)
+        edits.append((last[1], last[1], added))
+    text, at = "", 0
+    for start, end, new in sorted(edits):
+        text, at = f"{text}{source.text[at:start]}{new}", end
+    return text + source.text[at:]

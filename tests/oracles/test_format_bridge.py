@@ -1,0 +1,86 @@
+"""Megatron-Bridge's overrides, translated to Megatron's options, against Megatron's own start."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from megatron_start import MegatronStarts, Start
+
+from planner.errors import ExpressError
+from planner.frameworks.bridge.keys import as_options
+from planner.frameworks.format import FormatRule, SourceText, Value
+from planner.frameworks.formats import load_format
+from planner.frameworks.megatron.emit import words_of
+from planner.frameworks.megatron.shape import shape_choices, shape_reasons
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "tests" / "property"), str(ROOT / "tests" / "examples")]
+from megatron_examples import load_example  # noqa: E402
+from megatron_plans import CASES, context_of, draw  # noqa: E402
+
+BRIDGE = load_format("bridge")
+BUILDABLE = [case for case in range(len(CASES)) if not list(shape_reasons(context_of(case)))]
+SAME = ("dp", "tp", "pp", "cp", "ep", "vpp", "sequence_parallel", "micro_batch", "zero_stage")
+ORDERED = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+SHAPE = ["--max-position-embeddings", "4096", "--swiglu", "--disable-bias-linear"]
+
+
+@pytest.fixture(scope="module")
+def megatron(
+    megatron_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MegatronStarts]:
+    with (tmp_path_factory.mktemp("megatron") / "log.txt").open("w+", encoding="utf-8") as log:
+        starts = MegatronStarts(megatron_path, log)
+        yield starts
+        starts.close()
+
+
+def megatron_words(settings: Mapping[str, Value]) -> list[str]:
+    words: list[str] = []
+    for option, value in as_options(settings).items():
+        given = value.value
+        values = given if isinstance(given, tuple) else () if given is True else (given,)
+        words += [option, *map(str, values)]
+    return words
+
+
+@pytest.mark.parametrize("case", BUILDABLE, ids=lambda case: CASES[case][0])
+def test_megatron_starts_every_emitted_plan_as_planned(megatron: MegatronStarts, case: int) -> None:
+    num_started = 0
+    for seed in range(4):
+        context, strategy = draw(seed, case)
+        try:
+            text = BRIDGE.emit(context, strategy).files[0].text
+        except ExpressError:
+            continue
+        settings = BRIDGE.read(SourceText(path="file", text=text)).settings
+        words = words_of(shape_choices(context)) + megatron_words(settings)
+        if context.model.moe:
+            words += ["--moe-token-dispatcher-type", "alltoall"]
+        report = megatron.start(Start(words=words, num_gpus=strategy.num_gpus, environment=ORDERED))
+        assert "error" not in report, (strategy, report)
+        assert {name: report[name] for name in SAME} == {
+            name: getattr(strategy, name) for name in SAME
+        }
+        num_started += 1
+    assert num_started or context_of(case).traits.optimizer.name == "adam-bf16" or case == 11
+
+
+def example_start(name: str, kind: str) -> Start:
+    example = load_example(BRIDGE, name, kind)
+    words = [*SHAPE, *megatron_words(example.reading.settings)]
+    if example.world.decisions.get("model.num_experts"):
+        words += ["--moe-token-dispatcher-type", "alltoall"]
+    return Start(words=words, num_gpus=example.world.num_gpus, environment=ORDERED)
+
+
+@pytest.mark.parametrize("rule", BRIDGE.rules, ids=lambda rule: rule.name)
+def test_megatron_judges_the_examples_as_the_rule_says(
+    megatron: MegatronStarts, rule: FormatRule
+) -> None:
+    name, enforced = rule.name, rule.enforced
+    accepted = megatron.start(example_start(name, "accepted"))
+    assert "error" not in accepted, accepted
+    refused = megatron.start(example_start(name, "refused"))
+    assert ("error" in refused) == enforced, refused
