@@ -1,0 +1,324 @@
+"""YAML as text: every value with its line, and changes that leave the rest as it was written.
+
+The parser is PyYAML's, with whose ``safe_load`` the frameworks themselves read their files: what
+``no``, ``1e-3`` and merge keys mean there, they mean here. Nothing is constructed but plain values.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from planner.errors import InputError
+from planner.frameworks.yaml_nodes import Node, compose
+
+Path = tuple[str | int, ...]
+MAX_VALUES = 20_000
+"""Values with aliases and merge keys written out; a bomb of aliases has more."""
+MAX_DEPTH = 60
+_BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
+
+
+class Removed:
+    """Stands for the absence of a value among changes."""
+
+
+REMOVED: Final = Removed()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A value with its line; of a value under a key, the key's."""
+
+    value: Any
+    line: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duplicate:
+    """A key given twice in one mapping; the last one counts."""
+
+    path: Path
+    line: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class YamlText:
+    """A YAML text that was read."""
+
+    value: Any
+    """As ``safe_load`` returns it, with every key a string; None of an empty text."""
+    entries: Mapping[Path, Entry]
+    """Every value by its path; mappings and sequences beside what they hold."""
+    duplicates: tuple[Duplicate, ...]
+
+
+@dataclass(kw_only=True)
+class _Walk:
+    """Collects entries while the nodes are visited."""
+
+    where: str
+    entries: dict[Path, Entry] = field(default_factory=dict)
+    duplicates: list[Duplicate] = field(default_factory=list)
+    num_values: int = 0
+    num_merging: int = 0
+    """Merge keys at work, one inside the other."""
+
+    def refuse(self, node: Node, message: str) -> InputError:
+        return InputError.single(self.where, f"line {node.line}", message)
+
+    def visit(self, node: Node, path: Path, line: int) -> object:
+        """Return a node's plain value; it and everything in it becomes an entry."""
+        self.num_values += 1
+        if self.num_values > MAX_VALUES:
+            raise self.refuse(node, f"more than {MAX_VALUES} values, aliases written out")
+        if len(path) + self.num_merging > MAX_DEPTH:
+            raise self.refuse(node, f"nested deeper than {MAX_DEPTH} levels, aliases written out")
+        self._forget(path)
+        self.entries[path] = Entry(value=None, line=line)
+        found: Any = node.resolved.value
+        if node.resolved.kind == "mapping":
+            found = self._mapping(node.resolved, path)
+        elif node.resolved.kind == "sequence":
+            items = enumerate(node.resolved.items)
+            found = [self.visit(item, (*path, i), item.line) for i, item in items]
+        self.entries[path] = Entry(value=found, line=line)
+        return found
+
+    def _mapping(self, node: Node, path: Path) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, item in reversed(node.pairs):
+            if _is_merge(key):
+                found |= self._merged(item, path)
+        own: set[str] = set()
+        for key, item in node.pairs:
+            if _is_merge(key):
+                continue
+            name = self._name(key)
+            if name in own:
+                self.duplicates.append(Duplicate(path=(*path, name), line=key.line))
+            own.add(name)
+            found.pop(name, None)
+            found[name] = self.visit(item, (*path, name), key.line)
+        return found
+
+    def _merged(self, node: Node, path: Path) -> dict[str, Any]:
+        """What a merge key brings in; of several mappings the first one counts."""
+        self.num_values += 1
+        self.num_merging += 1
+        if self.num_merging > MAX_DEPTH or self.num_values > MAX_VALUES:
+            raise self.refuse(node, f"more than {MAX_DEPTH} merge keys inside each other")
+        target = node.resolved
+        found: dict[str, Any] = {}
+        for source in reversed(target.items if target.kind == "sequence" else (target,)):
+            if source.resolved.kind != "mapping":
+                raise self.refuse(node, "a merge key takes a mapping or a list of mappings")
+            found |= self._mapping(source.resolved, path)
+        self.num_merging -= 1
+        return found
+
+    def _name(self, key: Node) -> str:
+        if key.resolved.kind != "scalar":
+            raise self.refuse(key, "a mapping or a list as key; allowed are plain words")
+        return key.resolved.text
+
+    def _forget(self, path: Path) -> None:
+        if path in self.entries:
+            for known in [each for each in self.entries if each[: len(path)] == path]:
+                del self.entries[known]
+
+
+def _is_merge(key: Node) -> bool:
+    return key.is_plain and key.text == "<<"
+
+
+def parsed(where: str, text: str) -> YamlText:
+    """Read a text; InputError, with the line, where it is no YAML, too large or a bomb."""
+    root = compose(where, text)
+    walk = _Walk(where=where)
+    value = walk.visit(root, (), root.line) if root else None
+    entries = {path: entry for path, entry in walk.entries.items() if path}
+    return YamlText(value=value, entries=entries, duplicates=tuple(walk.duplicates))
+
+
+def edited(where: str, text: str, changes: Mapping[Path, Any]) -> str:
+    """Return the text with values set or (REMOVED) taken out, in order; all else stays as it is.
+
+    A value replaces the old one where that stands; a new key follows the last one of its mapping,
+    and mappings that are missing are made. Paths are of mappings. InputError where the text cannot
+    be read, or a change cannot be made without touching what it does not name.
+    """
+    for path, value in changes.items():
+        text = _changed(where, text, path, value)
+    return text
+
+
+def _changed(where: str, text: str, path: Path, value: object) -> str:
+    before = parsed(where, text)
+    if path not in before.entries if value is REMOVED else _is(before, path, value):
+        return text
+    after = _with(where, text, path, value)
+    while value is REMOVED and any(each.path == path for each in before.duplicates):
+        before = parsed(where, after)
+        after = _with(where, after, path, value) if path in before.entries else after
+    _assert_only(where, before, after, path, value)
+    return after
+
+
+def _is(text: YamlText, path: Path, value: object) -> bool:
+    entry = text.entries.get(path)
+    return entry is not None and type(entry.value) is type(value) and bool(entry.value == value)
+
+
+def _assert_only(where: str, before: YamlText, after: str, path: Path, value: object) -> None:
+    """Raise InputError where a change took hold of more than its path, or of nothing."""
+    now = parsed(where, after)
+    is_done = path not in now.entries if value is REMOVED else _is(now, path, value)
+    if not is_done or _others(before, path) != _others(now, path):
+        key = ".".join(map(str, path))
+        given = "be taken out" if value is REMOVED else f"be set to {value!r}"
+        message = f"cannot {given} in place: anchors, tags or merge keys stand in the way"
+        raise InputError.single(where, key, message)
+
+
+def _others(text: YamlText, path: Path) -> dict[Path, str]:
+    """Everything but a path, what it holds and what holds it."""
+    return {
+        other: repr(entry.value)
+        for other, entry in text.entries.items()
+        if other[: len(path)] != path and path[: len(other)] != other
+    }
+
+
+def _with(where: str, text: str, path: Path, value: object) -> str:
+    """Make one change to the text, wherever that leads."""
+    parent = compose(where, text)
+    for depth, name in enumerate(path):
+        if parent is None or _is_empty(parent):
+            return text if value is REMOVED else _filled(text, parent, path[depth:], value, depth)
+        if parent.kind != "mapping":
+            raise InputError.single(
+                f"{where}:{parent.line}", ".".join(map(str, path[:depth])), "is no mapping"
+            )
+        pair = _find(parent, str(name))
+        if pair is None:
+            return text if value is REMOVED else _added(text, parent, path[depth:], value)
+        if depth == len(path) - 1:
+            return _without(text, parent, pair) if value is REMOVED else _set(text, pair, value)
+        parent = pair[1]
+    return text
+
+
+def _find(mapping: Node, name: str) -> tuple[Node, Node] | None:
+    """The pair that counts: the last of its name."""
+    for key, item in reversed(mapping.pairs):
+        if key.resolved.text == name and not _is_merge(key):
+            return key, item
+    return None
+
+
+def _is_empty(node: Node) -> bool:
+    return node.kind == "scalar" and node.value is None and not node.is_anchored
+
+
+def _flow(value: object) -> str:
+    dumped: str = yaml.safe_dump([value], default_flow_style=True, width=10**9, sort_keys=False)
+    return dumped.strip()[1:-1]
+
+
+def _flow_pair(path: Path, value: object) -> str:
+    inner = f"{{{_flow_pair(path[1:], value)}}}" if len(path) > 1 else _flow(value)
+    return f"{_flow(path[0])}: {inner}"
+
+
+def _block_lines(path: Path, value: object, column: int) -> list[str]:
+    names = [f"{' ' * (column + 2 * i)}{_flow(name)}:" for i, name in enumerate(path)]
+    return [*names[:-1], f"{names[-1]} {_flow(value)}"]
+
+
+def _newline(text: str) -> str:
+    found = _BREAK.search(text)
+    return found.group() if found and found.group() in ("\r\n", "\n", "\r") else "\n"
+
+
+def _set(text: str, pair: tuple[Node, Node], value: object) -> str:
+    """Put a value where another stands."""
+    key, item = pair
+    end = _end(item)
+    if item.is_block and item.kind != "scalar":
+        place = text.index(":", key.end) + 1
+        return f"{text[:place]} {_flow(value)}{text[end:]}"
+    new = _flow(value) if item.start != item.end else f" {_flow(value)}"
+    if item.kind == "scalar" and item.is_block:
+        new += _newline(text)
+        end = item.end
+    return text[: item.start] + new + text[end:]
+
+
+def _end(node: Node) -> int:
+    """Behind the last character of a node, without the comments that follow it."""
+    if node.kind in ("scalar", "alias") or not node.is_block:
+        return node.end
+    if node.kind == "mapping":
+        return _end(node.pairs[-1][1]) if node.pairs else node.end
+    return _end(node.items[-1]) if node.items else node.end
+
+
+def _line_end(text: str, position: int) -> int:
+    """Where the line after the one with ``position`` starts; the text's end where there is none."""
+    if position and _BREAK.match(text[position - 1]):
+        return position
+    found = _BREAK.search(text, position)
+    return found.end() if found else len(text)
+
+
+def _inserted(text: str, position: int, lines: list[str]) -> str:
+    """Put lines in, ``position`` being the start of a line or the end of the text."""
+    newline = _newline(text)
+    before, after = text[:position], text[position:]
+    if before and not _BREAK.match(before[-1]):
+        before += newline
+    ends_open = not after and bool(text) and not _BREAK.match(text[-1])
+    block = newline.join(lines) + ("" if ends_open else newline)
+    return before + block + after
+
+
+def _added(text: str, mapping: Node, path: Path, value: object) -> str:
+    """Put a new key behind the last one of a mapping."""
+    if mapping.is_block:
+        lines = _block_lines(path, value, mapping.pairs[0][0].column)
+        return _inserted(text, _line_end(text, _end(mapping)), lines)
+    if not mapping.pairs:
+        inside = text[mapping.start : mapping.end]
+        place = mapping.start + inside.rindex("}")
+        return text[:place] + _flow_pair(path, value) + text[place:]
+    place = _end(mapping.pairs[-1][1])
+    return f"{text[:place]}, {_flow_pair(path, value)}{text[place:]}"
+
+
+def _filled(text: str, empty: Node | None, path: Path, value: object, depth: int) -> str:
+    """Make a mapping where there is nothing or null."""
+    if depth == 0:
+        if empty is not None and empty.start != empty.end:
+            return text[: empty.start] + f"{{{_flow_pair(path, value)}}}" + text[empty.end :]
+        return _inserted(text, len(text), _block_lines(path, value, 0))
+    assert empty is not None
+    space = " " if empty.start == empty.end else ""
+    return f"{text[: empty.start]}{space}{{{_flow_pair(path, value)}}}{text[empty.end :]}"
+
+
+def _without(text: str, mapping: Node, pair: tuple[Node, Node]) -> str:
+    """Take a pair out."""
+    key, item = pair
+    if mapping.is_block:
+        start = key.start - key.column
+        if text[start : key.start].strip():
+            start = key.start
+        return text[:start] + text[_line_end(text, max(_end(item), key.end)) :]
+    position = mapping.pairs.index(pair)
+    if position:
+        return text[: _end(mapping.pairs[position - 1][1])] + text[_end(item) :]
+    stop = mapping.pairs[1][0].start if len(mapping.pairs) > 1 else _end(item)
+    return text[: key.start] + text[stop:]
