@@ -53,6 +53,7 @@ class YamlText:
     entries: Mapping[Path, Entry]
     """Every value by its path; mappings and sequences beside what they hold."""
     duplicates: tuple[Duplicate, ...]
+    root: Node | None
 
 
 @dataclass(kw_only=True)
@@ -140,7 +141,7 @@ def parsed(where: str, text: str) -> YamlText:
     walk = _Walk(where=where)
     value = walk.visit(root, (), root.line) if root else None
     entries = {path: entry for path, entry in walk.entries.items() if path}
-    return YamlText(value=value, entries=entries, duplicates=tuple(walk.duplicates))
+    return YamlText(value=value, entries=entries, duplicates=tuple(walk.duplicates), root=root)
 
 
 def edited(where: str, text: str, changes: Mapping[Path, Any]) -> str:
@@ -150,21 +151,12 @@ def edited(where: str, text: str, changes: Mapping[Path, Any]) -> str:
     and mappings that are missing are made. Paths are of mappings. InputError where the text cannot
     be read, or a change cannot be made without touching what it does not name.
     """
+    now = parsed(where, text)
     for path, value in changes.items():
-        text = _changed(where, text, path, value)
+        while path in now.entries if value is REMOVED else not _is(now, path, value):
+            text = _with(where, text, now.root, path, value)
+            now = _checked(where, now, text, path, value)
     return text
-
-
-def _changed(where: str, text: str, path: Path, value: object) -> str:
-    before = parsed(where, text)
-    if path not in before.entries if value is REMOVED else _is(before, path, value):
-        return text
-    after = _with(where, text, path, value)
-    while value is REMOVED and any(each.path == path for each in before.duplicates):
-        before = parsed(where, after)
-        after = _with(where, after, path, value) if path in before.entries else after
-    _assert_only(where, before, after, path, value)
-    return after
 
 
 def _is(text: YamlText, path: Path, value: object) -> bool:
@@ -172,15 +164,17 @@ def _is(text: YamlText, path: Path, value: object) -> bool:
     return entry is not None and type(entry.value) is type(value) and bool(entry.value == value)
 
 
-def _assert_only(where: str, before: YamlText, after: str, path: Path, value: object) -> None:
-    """Raise InputError where a change took hold of more than its path, or of nothing."""
-    now = parsed(where, after)
-    is_done = path not in now.entries if value is REMOVED else _is(now, path, value)
+def _checked(where: str, before: YamlText, text: str, path: Path, value: object) -> YamlText:
+    """Read the changed text; InputError where more than the path changed, or nothing did."""
+    now = parsed(where, text)
+    again = value is REMOVED and len(now.duplicates) < len(before.duplicates)
+    is_done = again or (path not in now.entries if value is REMOVED else _is(now, path, value))
     if not is_done or _others(before, path) != _others(now, path):
         key = ".".join(map(str, path))
         given = "be taken out" if value is REMOVED else f"be set to {value!r}"
         message = f"cannot {given} in place: anchors, tags or merge keys stand in the way"
         raise InputError.single(where, key, message)
+    return now
 
 
 def _others(text: YamlText, path: Path) -> dict[Path, str]:
@@ -192,9 +186,9 @@ def _others(text: YamlText, path: Path) -> dict[Path, str]:
     }
 
 
-def _with(where: str, text: str, path: Path, value: object) -> str:
+def _with(where: str, text: str, root: Node | None, path: Path, value: object) -> str:
     """Make one change to the text, wherever that leads."""
-    parent = compose(where, text)
+    parent = root
     for depth, name in enumerate(path):
         if parent is None or _is_empty(parent):
             return text if value is REMOVED else _filled(text, parent, path[depth:], value, depth)

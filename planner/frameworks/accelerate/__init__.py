@@ -1,0 +1,1 @@
+"""Hugging Face Accelerate: its traits, and its configuration file in YAML."""

@@ -1,0 +1,17 @@
+"""The format ``accelerate``."""
+
+from planner.frameworks.accelerate.emit import emit, write_into
+from planner.frameworks.accelerate.read import NAME, read, recognise
+from planner.frameworks.accelerate.rules import RULES
+from planner.frameworks.format import Format
+
+FORMAT = Format(
+    name=NAME,
+    title="Hugging Face Accelerate, configuration file in YAML",
+    framework="accelerate",
+    emit=emit,
+    recognise=recognise,
+    read=read,
+    rules=RULES,
+    write_into=write_into,
+)

@@ -1,0 +1,92 @@
+"""The keys Accelerate knows, from keys.yaml, and what their values may be."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+import yaml
+
+TRUE = ("y", "yes", "t", "true", "on", "1")
+FALSE = ("n", "no", "f", "false", "off", "0")
+"""Words for a flag: accelerate/utils/environment.py str_to_bool."""
+_ALLOWED = {"flag": "true or false", "whole": "a whole number", "number": "a number"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SectionKeys:
+    """The keys of a section, and what all of them may be written without."""
+
+    prefix: str
+    keys: Mapping[str, str]
+    """Kind by key: flag, whole, number, text, any."""
+
+    def full(self, key: str) -> str:
+        """A key as ``accelerate launch`` spells it: its prefix put before where it lacks."""
+        is_optional = self.prefix in ("fsdp_", "fp8_", "dynamo_")
+        stem = self.prefix.rstrip("_")
+        return key if not is_optional or key.startswith(stem) else self.prefix + key
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownKeys:
+    """All keys of a configuration file."""
+
+    source: str
+    distributed_types: tuple[str, ...]
+    top: Mapping[str, str]
+    sections: Mapping[str, SectionKeys]
+
+
+@cache
+def known_keys() -> KnownKeys:
+    """Read keys.yaml."""
+    path = resources.files("planner.frameworks.accelerate").joinpath("keys.yaml")
+    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return KnownKeys(
+        source=data["source"],
+        distributed_types=tuple(data["distributed_types"]),
+        top=data["top"],
+        sections={name: SectionKeys(**keys) for name, keys in data["sections"].items()},
+    )
+
+
+def wrong_kind(kind: str, value: object) -> str | None:
+    """What a value should be, where it is not of its kind; null always is."""
+    if value is None or kind == "any":
+        return None
+    if kind == "section":
+        return None if isinstance(value, dict) else "a mapping"
+    if isinstance(value, dict | list):
+        return _ALLOWED.get(kind, "one word")
+    if kind == "flag":
+        return None if as_flag(value) is not None else _ALLOWED[kind]
+    if kind == "whole":
+        return None if as_whole(value) is not None else _ALLOWED[kind]
+    if kind == "number" and (isinstance(value, bool) or not _is_number(value)):
+        return _ALLOWED[kind]
+    return None
+
+
+def as_flag(value: object) -> bool | None:
+    """True or false as Accelerate takes it; None where it is neither."""
+    word = str(value).lower()
+    return True if word in TRUE else False if word in FALSE else None
+
+
+def as_whole(value: object) -> int | None:
+    """A whole number of at most 18 digits, or None."""
+    if isinstance(value, bool) or len(str(value)) > 18:
+        return None
+    try:
+        return int(str(value))
+    except ValueError:
+        return None
+
+
+def _is_number(value: object) -> bool:
+    try:
+        float(str(value))
+    except (ValueError, OverflowError):
+        return False
+    return True

@@ -1,0 +1,114 @@
+"""Reads an Accelerate configuration file: every key with its line, and what they decide."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from planner.errors import InputError
+from planner.frameworks.accelerate.keys import known_keys, wrong_kind
+from planner.frameworks.accelerate.section import Section, Settings, decided, whole, word
+from planner.frameworks.accelerate.sections import BY_TYPE
+from planner.frameworks.finding import Finding
+from planner.frameworks.format import Reading, SourceText, Value
+from planner.frameworks.yaml_text import YamlText, parsed
+from planner.spelling import did_you_mean
+
+NAME = "accelerate"
+PRECISIONS = ("bf16", "fp16", "fp8")
+_TELLING = re.compile(r"""^[{\s"']*(distributed_type|compute_environment)["']?\s*:""", re.MULTILINE)
+_REPLICATED = re.compile(r"NO|MULTI_\w+")
+
+
+def recognise(source: SourceText) -> bool:
+    """A mapping with one of the two keys Accelerate always writes."""
+    if not _TELLING.search(source.text):
+        return False
+    try:
+        value = parsed(source.path, source.text).value
+    except InputError:
+        return False
+    return isinstance(value, dict) and bool({"distributed_type", "compute_environment"} & {*value})
+
+
+def read(source: SourceText) -> Reading:
+    """Read a file; InputError where it is no YAML mapping."""
+    text = parsed(source.path, source.text)
+    if not isinstance(text.value, dict):
+        message = f"is no mapping of keys; given {type(text.value).__name__}"
+        raise InputError.single(source.path, "text", message)
+    settings: dict[str, Value] = {}
+    findings = list(_duplicates(source.path, text))
+    for path, entry in text.entries.items():
+        key = ".".join(map(str, path))
+        if len(path) > 2 or (len(path) == 2 and path[0] not in known_keys().sections):
+            continue
+        full = _full(str(path[0]), str(path[1])) if len(path) == 2 else key
+        if full in settings and len(path) == 2:
+            message = f"given twice, also as {settings[full].key}; the last one counts"
+            findings.append(_finding("duplicate_key", message, source.path, key, entry.line))
+        settings[full] = Value(value=entry.value, key=key, line=entry.line)
+    findings += _wrong(source.path, settings)
+    settings = {k: v for k, v in settings.items() if k not in known_keys().sections}
+    return Reading(
+        format=NAME,
+        path=source.path,
+        settings=settings,
+        decisions=decisions(settings),
+        findings=tuple(sorted(findings, key=lambda each: each.line)),
+    )
+
+
+def _full(section: str, key: str) -> str:
+    return f"{section}.{known_keys().sections[section].full(key)}"
+
+
+def _finding(rule: str, message: str, path: str, key: str, line: int) -> Finding:
+    return Finding(
+        rule=f"{NAME}.{rule}", severity="error", message=message, path=path, key=key, line=line
+    )
+
+
+def _duplicates(path: str, text: YamlText) -> Iterator[Finding]:
+    for each in text.duplicates:
+        key = ".".join(map(str, each.path))
+        yield _finding("duplicate_key", "given twice; the last one counts", path, key, each.line)
+
+
+def _wrong(path: str, settings: Mapping[str, Value]) -> Iterator[Finding]:
+    """Unknown keys, which Accelerate misses inside a section, and values of the wrong kind."""
+    known = known_keys()
+    for full, value in settings.items():
+        section, _, name = full.rpartition(".")
+        kinds = known.sections[section].keys if section else known.top
+        if name not in kinds:
+            hint = did_you_mean(name, list(kinds)) or f"{len(kinds)} keys are known"
+            message = f"unknown key of {section or 'the file'}; {hint}"
+            yield _finding("unknown_key", message, path, value.key, value.line)
+        elif allowed := wrong_kind(kinds[name], value.value):
+            given = repr(value.value)
+            given = given if len(given) < 60 else f"{given[:57]}..."
+            message = f"given {given}; allowed is {allowed}"
+            yield _finding("bad_value", message, path, value.key, value.line)
+
+
+def section_of(settings: Settings) -> Section | None:
+    """The part of the file that holds, by its ``distributed_type``."""
+    kind = word(settings, "distributed_type", "NO").upper()
+    kind = "NO" if kind == "FALSE" else kind
+    return (
+        BY_TYPE["MULTI_GPU" if _REPLICATED.fullmatch(kind) else kind]
+        if (_REPLICATED.fullmatch(kind) or kind in BY_TYPE)
+        else None
+    )
+
+
+def decisions(settings: Settings) -> dict[str, Value]:
+    """What the file decides, by the names of DECISIONS."""
+    section = section_of(settings)
+    found = section.decisions(settings) if section else {}
+    processes = whole(settings, "num_processes", -1)
+    if processes > 0:
+        found["num_gpus"] = decided(settings, "num_processes", processes)
+    precision = word(settings, "mixed_precision", "no").lower()
+    if precision in PRECISIONS:
+        found["precision"] = decided(settings, "mixed_precision", precision)
+    return found

@@ -1,0 +1,43 @@
+"""All ways Accelerate runs a layout, and which of them carries a strategy."""
+
+from planner.cost.context import Context
+from planner.errors import ExpressError
+from planner.frameworks.accelerate.deepspeed import DEEPSPEED
+from planner.frameworks.accelerate.fsdp import FSDP
+from planner.frameworks.accelerate.megatron import MEGATRON
+from planner.frameworks.accelerate.replicated import REPLICATED
+from planner.frameworks.accelerate.section import Section
+from planner.spec.strategy import Strategy
+
+SECTIONS = (FSDP, REPLICATED, DEEPSPEED, MEGATRON)
+"""In the order they are tried: FSDP2 is what plans for this framework assume."""
+BY_TYPE = {section.distributed_type: section for section in SECTIONS}
+OF_FRAMEWORK = {"deepspeed": DEEPSPEED, "megatron": MEGATRON}
+"""The section that is the framework a plan was made for."""
+
+
+def uneven_nodes(context: Context, strategy: Strategy) -> str:
+    """Why the processes cannot be spread over the nodes; empty where they can."""
+    per_node = context.cluster.node.num_accelerators
+    if strategy.num_gpus <= per_node or strategy.num_gpus % per_node == 0:
+        return ""
+    return f"num_gpus {strategy.num_gpus}: every node starts as many, here {per_node}"
+
+
+def carrier(context: Context, strategy: Strategy, own: Section | None = None) -> Section:
+    """The first section that expresses a strategy: ``own``, the plan's framework's, then all.
+
+    ExpressError with the reasons of every section where none does.
+    """
+    named = OF_FRAMEWORK.get(context.traits.name)
+    order = dict.fromkeys(each for each in (own, named, *SECTIONS) if each)
+    uneven = uneven_nodes(context, strategy)
+    reasons = [uneven] if uneven else []
+    for section in order:
+        refusals = list(section.refusals(context, strategy))
+        if not refusals and not uneven:
+            return section
+        if refusals:
+            reasons.append(f"{section.title}: {'; '.join(refusals)}")
+    lines = "\n".join(f"  {reason}" for reason in reasons)
+    raise ExpressError(f"Accelerate cannot express the plan:\n{lines}")
