@@ -151,7 +151,7 @@ def sizes_fill_processes(settings: Settings, _: World) -> Iterator[Broken]:
     total = 1
     for name in SIZES:
         total *= max(found[name], 0)
-    is_free = total == 1 or found["sp"] > 1 or processes < 1
+    is_free = total in (0, 1) or found["sp"] > 1 or processes < 1
     if parallelism.is_given(settings) and not is_free and total != processes:
         given = " x ".join(f"{name} {found[name]}" for name in SIZES)
         message = f"{given} = {total}; num_processes is {processes}"
@@ -195,7 +195,7 @@ def mesh_needs_fsdp2(settings: Settings, _: World) -> Iterator[Broken]:
 def sp_needs_deepspeed(settings: Settings, _: World) -> Iterator[Broken]:
     """Ulysses is started by DeepSpeed's engine; elsewhere the size splits nothing."""
     size, kind = sizes(settings)["sp"], word(settings, "distributed_type", "")
-    if size > 1 and kind != "DEEPSPEED":
+    if size > 1 and sizes(settings)["cp"] == 1 and kind != "DEEPSPEED":
         message = f"given sp {size} under {kind}; distributed_type DEEPSPEED, or cp"
         yield broken(settings, size_key("sp"), message)
 
@@ -227,7 +227,11 @@ RULES: tuple[FormatRule, ...] = (
     rule(cp_backend_known, MESH),
     rule(sp_backend_known, MESH),
     rule(cp_comm_strategy_known, "accelerate/utils/dataclasses.py TorchContextParallelConfig"),
-    rule(sp_length_given, "accelerate/utils/dataclasses.py DeepSpeedSequenceParallelConfig"),
+    rule(
+        sp_length_given,
+        "accelerate/utils/launch.py passes None on, which hides that the length is missing",
+        enforced=False,
+    ),
     rule(sp_attention_known, "accelerate/utils/dataclasses.py DeepSpeedSequenceParallelConfig"),
     rule(cp_or_sp, MESH),
     rule(tp_and_cp_need_shards, MESH),

@@ -38,7 +38,7 @@ def _is_fsdp2(settings: Settings) -> bool:
 
 
 def fsdp_version_known(settings: Settings, _: World) -> Iterator[Broken]:
-    """FSDP is 1 or 2; the launcher checks its flag, not the file."""
+    """FSDP is 1 or 2."""
     given = whole(settings, fsdp.VERSION, 1)
     if _is(settings, "FSDP") and given not in (1, 2):
         yield broken(settings, fsdp.VERSION, f"given {given}; 2, or the deprecated 1")
@@ -213,7 +213,7 @@ def megatron_offload_needs_precise_states(settings: Settings, _: World) -> Itera
 
 
 RULES: tuple[FormatRule, ...] = (
-    rule(fsdp_version_known, f"{PLUGIN}: neither branch is taken", enforced=False),
+    rule(fsdp_version_known, PLUGIN),
     rule(reshard_is_a_flag, PLUGIN),
     rule(state_dict_type_known, PLUGIN),
     rule(wrap_policy_known, PLUGIN),

@@ -1,0 +1,113 @@
+"""The format ``accelerate`` against Accelerate itself."""
+
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from accelerate_consumer import Started, start
+from accelerate_plans import Case, cases
+
+from planner.errors import ExpressError
+from planner.frameworks.accelerate.format import FORMAT
+from planner.frameworks.accelerate.rules import RULES
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "formats" / "accelerate"
+NUM_PLANS = 100
+SIZES = ("dp_replicate", "dp_shard", "tp", "cp")
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    warnings.simplefilter("ignore")
+
+
+def plans() -> list[Case]:
+    found = []
+    for case in islice(cases(11), 2000):
+        with suppress(ExpressError):
+            FORMAT.emit(*case)
+            found.append(case)
+        if len(found) == NUM_PLANS:
+            break
+    return found
+
+
+def started(path: Path, case: Case) -> Started:
+    emitted = FORMAT.emit(*case)
+    (file,) = emitted.files
+    path.joinpath(file.name).write_text(file.text, encoding="utf-8")
+    extra = {
+        name: value.replace("${NVME_PATH}", "/nvme") for name, value in emitted.environment.items()
+    }
+    return start(path / file.name, extra)
+
+
+def assert_as_planned(found: Started, case: Case) -> None:
+    _, strategy = case
+    assert found.num_processes == strategy.num_gpus
+    shard = strategy.dp // strategy.dp_replicate
+    if found.mesh:
+        sizes = (strategy.dp_replicate, shard, strategy.tp, strategy.cp)
+        assert tuple(found.mesh[name] for name in SIZES) == sizes
+    if found.fsdp:
+        assert found.fsdp.fsdp_version == 2
+        assert found.fsdp.reshard_after_forward is (strategy.zero_stage == 3)
+        assert ("CPU" in type(found.fsdp.cpu_offload).__name__) is (strategy.offload != "none")
+        assert found.fsdp.activation_checkpointing is (strategy.recompute == "full")
+    if found.deepspeed:
+        zero = found.deepspeed.deepspeed_config["zero_optimization"]
+        assert zero["stage"] == strategy.zero_stage
+        assert (zero["offload_optimizer"]["device"] != "none") is (strategy.offload != "none")
+        assert (zero["offload_param"]["device"] != "none") is ("param" in strategy.offload)
+        steps = found.deepspeed.deepspeed_config["gradient_accumulation_steps"]
+        assert steps == strategy.num_micro_batches
+    if found.megatron:
+        given = found.megatron.megatron_lm_default_args
+        assert given["tensor_model_parallel_size"] == strategy.tp
+        assert given["pipeline_model_parallel_size"] == strategy.pp
+        assert given["context_parallel_size"] == 1
+        assert given["expert_model_parallel_size"] == strategy.ep
+        assert given["sequence_parallel"] is strategy.sequence_parallel
+        assert given["use_distributed_optimizer"] is (strategy.zero_stage == 1)
+        assert given["num_micro_batches"] == strategy.num_micro_batches
+
+
+def test_accelerate_starts_every_plan_with_the_degrees_planned(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    kinds: dict[str, int] = {}
+    for case in plans():
+        found = started(tmp_path, case)
+        assert_as_planned(found, case)
+        kinds[found.kind] = kinds.get(found.kind, 0) + 1
+    record_property("plans accepted", kinds)
+    assert sum(kinds.values()) == NUM_PLANS
+    assert {"FSDP", "MULTI_GPU", "DEEPSPEED", "MEGATRON_LM"} <= {*kinds}
+
+
+def run(rule: str, which: str, monkeypatch: pytest.MonkeyPatch) -> Started:
+    monkeypatch.chdir(EXAMPLES / rule)
+    return start(Path(f"{which}.yaml"))
+
+
+@pytest.mark.parametrize("rule", [rule.name for rule in RULES if rule.enforced])
+def test_accelerate_refuses_what_an_enforced_rule_refuses(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises((ValueError, KeyError, TypeError, AttributeError)):
+        run(rule, "refused", monkeypatch)
+
+
+@pytest.mark.parametrize("rule", [rule.name for rule in RULES if not rule.enforced])
+def test_accelerate_starts_what_only_the_planner_refuses(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(rule, "refused", monkeypatch)
+
+
+@pytest.mark.parametrize("rule", [rule.name for rule in RULES])
+def test_accelerate_starts_the_accepted_file(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(rule, "accepted", monkeypatch)
