@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Writes the keys that Accelerate and transformers know, from their own classes.
 
-    python scripts/launcher_keys.py           write planner/frameworks/{accelerate,trainer}/keys.yaml
+    python scripts/launcher_keys.py           write keys.yaml of both formats
     python scripts/launcher_keys.py --check   exit 1 where a file is not what would be written
 
 Needs the packages of the extra ``oracles``; the planner itself reads only the files.
@@ -50,7 +50,7 @@ ANY = {"fsdp_reshard_after_forward"}
 """A flag under FSDP2, the name of a strategy under FSDP1."""
 
 
-def option_kind(action: Any) -> str:
+def option_kind(action: argparse.Action) -> str:
     """How a value of an option of ``accelerate launch`` reads."""
     if action.dest in ANY:
         return "any"
@@ -61,7 +61,7 @@ def option_kind(action: Any) -> str:
     return {"int": "whole", "float": "number"}.get(name, "text")
 
 
-def field_kind(annotation: Any) -> str:
+def field_kind(annotation: object) -> str:
     """How a value of a field reads, by its annotation."""
     text = annotation if isinstance(annotation, str) else str(annotation)
     if "dict" in text.lower() or "list" in text.lower() or "Config" in text:

@@ -39,6 +39,8 @@ PRECISIONS = ("bf16", "fp16", "fp8")
 OPTIMIZERS = ("adam", "sgd", "sgd-momentum")
 LONG = Narrowing(allowed=("short-context-parallel",))
 ONE_CHUNK = Narrowing(values={"vpp": (1,)})
+DATA_PARALLEL = Narrowing(values={"pp": (1,), "tp": (1,), "vpp": (1,)})
+NARROWED = {"accelerate": LONG, "deepspeed": DATA_PARALLEL}
 
 
 @cache
@@ -54,8 +56,7 @@ def context_of(index: int) -> Context:
 
 @cache
 def columns_of(index: int) -> StrategyColumns:
-    is_own = JOBS[index][2] == "accelerate"
-    return enumerate_space(context_of(index), LONG if is_own else ONE_CHUNK).strategy
+    return enumerate_space(context_of(index), NARROWED.get(JOBS[index][2], ONE_CHUNK)).strategy
 
 
 def drawn(rng: random.Random, index: int) -> Case:

@@ -1,4 +1,4 @@
-"""Every rule of Accelerate's formats has a file that breaks it alone, and one that breaks none."""
+"""Every rule of accelerate and trainer has a file that breaks it alone, and one without fault."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from planner.frameworks.format import Format, Reading, SourceText, World
 from planner.frameworks.formats import load_format
 
 ROOT = Path(__file__).parent / "formats"
-NAMES = ("accelerate",)
+NAMES = ("accelerate", "trainer")
 RULES = [(name, rule.name) for name in NAMES for rule in load_format(name).rules]
 
 

@@ -12,8 +12,8 @@ from planner.spec.strategy import Strategy
 SECTIONS = (FSDP, REPLICATED, DEEPSPEED, MEGATRON)
 """In the order they are tried: FSDP2 is what plans for this framework assume."""
 BY_TYPE = {section.distributed_type: section for section in SECTIONS}
-OF_FRAMEWORK = {"deepspeed": DEEPSPEED, "megatron": MEGATRON}
-"""The section that is the framework a plan was made for."""
+OF_FRAMEWORK = {"deepspeed": "DEEPSPEED", "megatron": "MEGATRON_LM"}
+"""Type of the section that is the framework a plan was made for."""
 
 
 def uneven_nodes(context: Context, strategy: Strategy) -> str:
@@ -24,13 +24,19 @@ def uneven_nodes(context: Context, strategy: Strategy) -> str:
     return f"num_gpus {strategy.num_gpus}: every node starts as many, here {per_node}"
 
 
-def carrier(context: Context, strategy: Strategy, own: Section | None = None) -> Section:
+def carrier(
+    context: Context,
+    strategy: Strategy,
+    own: Section | None = None,
+    among: tuple[Section, ...] = SECTIONS,
+) -> Section:
     """The first section that expresses a strategy: ``own``, the plan's framework's, then all.
 
     ExpressError with the reasons of every section where none does.
     """
-    named = OF_FRAMEWORK.get(context.traits.name)
-    order = dict.fromkeys(each for each in (own, named, *SECTIONS) if each)
+    of_plan = OF_FRAMEWORK.get(context.traits.name)
+    named = next((each for each in among if each.distributed_type == of_plan), None)
+    order = dict.fromkeys(each for each in (own, named, *among) if each)
     uneven = uneven_nodes(context, strategy)
     reasons = [uneven] if uneven else []
     for section in order:

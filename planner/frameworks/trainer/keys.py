@@ -1,0 +1,34 @@
+"""The keys TrainingArguments knows, from keys.yaml."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+import yaml
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerKeys:
+    """All keys of TrainingArguments, and those of the mappings in it."""
+
+    source: str
+    top: Mapping[str, str]
+    """Kind by key, as for Accelerate's file."""
+    optim: tuple[str, ...]
+    fsdp_config: tuple[str, ...]
+    parallelism_config: tuple[str, ...]
+
+
+@cache
+def known_keys() -> TrainerKeys:
+    """Read keys.yaml."""
+    path = resources.files("planner.frameworks.trainer").joinpath("keys.yaml")
+    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return TrainerKeys(
+        source=data["source"],
+        top=data["top"],
+        optim=tuple(data["optim"]),
+        fsdp_config=tuple(data["fsdp_config"]),
+        parallelism_config=tuple(data["parallelism_config"]),
+    )

@@ -1,0 +1,125 @@
+"""TrainingArguments: what is written reads back, foreign keys stay, no text breaks the reader."""
+
+import json
+from contextlib import suppress
+
+import pytest
+from accelerate_plans import Case, cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import ExpressError, InputError
+from planner.frameworks.format import SourceText, World
+from planner.frameworks.trainer.format import FORMAT
+
+FOREIGN = """{
+  "output_dir": "runs/1",
+    "learning_rate": 3e-4,
+  "per_device_train_batch_size": 1,
+  "gradient_checkpointing": true,
+  "fsdp_config": {"fsdp_version": 2, "state_dict_type": "SHARDED_STATE_DICT"},
+  "seed":   7
+}
+"""
+
+
+def source(text: str) -> SourceText:
+    return SourceText(path="training_arguments.json", text=text)
+
+
+def assert_reads_as(text: str, case: Case) -> None:
+    """Every decision of the file is the plan's; degrees stand in the environment."""
+    context, strategy = case
+    reading = FORMAT.read(source(text))
+    found = {name: value.value for name, value in reading.decisions.items()}
+    assert reading.findings == ()
+    assert found["micro_batch"] == strategy.micro_batch
+    assert found["num_micro_batches"] == strategy.num_micro_batches
+    assert found["precision"] == context.job.precision
+    assert found["optimizer"] == context.traits.optimizer.name
+    assert found["zero_stage"] == strategy.zero_stage
+    assert found.get("offload", "none") == strategy.offload
+    recomputes = found.get("recompute_layers_per_stage") == "all"
+    assert recomputes is (strategy.recompute == "full")
+
+
+@pytest.fixture(scope="module")
+def plans() -> list[Case]:
+    found: list[Case] = []
+    for case in cases(17):
+        with suppress(ExpressError):
+            FORMAT.emit(*case)
+            found.append(case)
+        if len(found) == 80:
+            break
+    return found
+
+
+def test_what_is_written_reads_back_as_the_plan(plans: list[Case]) -> None:
+    for plan in plans:
+        assert_reads_as(FORMAT.emit(*plan).files[0].text, plan)
+
+
+def test_no_written_file_breaks_a_rule(plans: list[Case]) -> None:
+    for plan in plans:
+        reading = FORMAT.read(source(FORMAT.emit(*plan).files[0].text))
+        world = World(num_gpus=plan[1].num_gpus, decisions={})
+        broken = [rule.name for rule in FORMAT.rules if list(rule.check(reading.settings, world))]
+        assert broken == []
+
+
+def test_a_plan_written_into_a_file_reads_back_and_foreign_keys_stay(plans: list[Case]) -> None:
+    without_mesh = [plan for plan in plans if not FORMAT.emit(*plan).environment]
+    assert len(without_mesh) > 10
+    for plan in without_mesh:
+        text = FORMAT.write_into(source(FOREIGN), *plan)
+        assert_reads_as(text, plan)
+        for line in ('  "output_dir": "runs/1",', '    "learning_rate": 3e-4,', '  "seed":   7'):
+            assert line in text
+        assert json.loads(text)["fsdp_config"]["state_dict_type"] == "SHARDED_STATE_DICT"
+
+
+def test_a_plan_written_over_another_leaves_nothing_of_it(plans: list[Case]) -> None:
+    without_mesh = [plan for plan in plans if not FORMAT.emit(*plan).environment]
+    for old, new in zip(without_mesh, reversed(without_mesh), strict=True):
+        text = FORMAT.write_into(source(FORMAT.emit(*old).files[0].text), *new)
+        assert_reads_as(text, new)
+
+
+def test_a_mesh_has_no_place_in_the_file(plans: list[Case]) -> None:
+    plan = next(plan for plan in plans if FORMAT.emit(*plan).environment)
+    with pytest.raises(ExpressError, match="PARALLELISM_CONFIG_DP_SHARD_SIZE"):
+        FORMAT.write_into(source(FOREIGN), *plan)
+
+
+def test_a_file_that_leaves_zero_to_another_is_not_written_into(plans: list[Case]) -> None:
+    text = '{"per_device_train_batch_size": 1, "deepspeed": "zero.json"}'
+    plan = next(plan for plan in plans if plan[0].traits.name == "deepspeed")
+    with pytest.raises(ExpressError, match="names a file"):
+        FORMAT.write_into(source(text), *plan)
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(alphabet=st.sampled_from('{}[]":,0-9.eE+tfn\0\r\n abfsdp_config'), max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    check(text)
+
+
+VALUES = ["{}", "[1]", "-1", "0", "9" * 400, "null", "1e999", '"x"', "NaN", '{"a": {"b": 1}}']
+
+
+@settings(max_examples=150, deadline=None)
+@given(value=st.sampled_from(VALUES), data=st.data())
+def test_a_mutated_file_is_read_or_refused(value: str, data: st.DataObject) -> None:
+    names = ["fsdp", "fsdp_config", "deepspeed", "optim", "bf16", "parallelism_config"]
+    names += ["logging_steps", "warmup_steps", "per_device_train_batch_size", "optim_args"]
+    chosen = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=4))
+    check("{" + ", ".join(f'"{name}": {value}' for name in chosen) + "}")
+
+
+def check(text: str) -> None:
+    FORMAT.recognise(source(text))
+    with suppress(InputError):
+        reading = FORMAT.read(source(text))
+        for rule in FORMAT.rules:
+            list(rule.check(reading.settings, World(num_gpus=8, decisions={})))
