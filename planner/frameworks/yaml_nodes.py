@@ -1,12 +1,14 @@
 """The nodes of a YAML text with their places, made from PyYAML's events."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import yaml
 
 from planner.errors import InputError
 
+Event: TypeAlias = Any
+"""An event of PyYAML's; its stubs leave open whether it has marks."""
 MAX_CHARACTERS = 250_000
 MAX_NESTING = 50
 MAX_PLAIN = 200
@@ -58,11 +60,11 @@ class _Composer:
     open: list[tuple[Any, list[Node]]] = field(default_factory=list)
     roots: list[Node] = field(default_factory=list)
 
-    def refuse(self, event: yaml.Event, message: str) -> InputError:
+    def refuse(self, event: Event, message: str) -> InputError:
         line = event.start_mark.line + 1
         return InputError.single(self.where, f"line {line}", message)
 
-    def take(self, event: yaml.Event) -> None:
+    def take(self, event: Event) -> None:
         """Add what an event brings."""
         if isinstance(event, yaml.CollectionStartEvent):
             self.open.append((event, []))
@@ -76,16 +78,14 @@ class _Composer:
         elif isinstance(event, yaml.AliasEvent):
             self._add(event, self._alias(event))
 
-    def _add(self, event: yaml.NodeEvent, node: Node) -> None:
+    def _add(self, event: Event, node: Node) -> None:
         (self.open[-1][1] if self.open else self.roots).append(node)
         if node.kind != "alias" and event.anchor:
             self.anchors[event.anchor] = node
         if len(self.roots) > 1:
             raise self.refuse(event, "a second document; allowed is one")
 
-    def _collection(
-        self, start: yaml.CollectionStartEvent, end: yaml.CollectionEndEvent, children: list[Node]
-    ) -> Node:
+    def _collection(self, start: Event, end: Event, children: list[Node]) -> Node:
         if start.tag not in _PLAIN_COLLECTIONS:
             raise self.refuse(
                 start, f"tag {start.tag} asks for an object; allowed are plain values"
@@ -100,7 +100,7 @@ class _Composer:
         pairs = tuple(zip(children[::2], children[1::2], strict=True))
         return Node(kind="mapping", pairs=pairs, **common)
 
-    def _scalar(self, event: yaml.ScalarEvent) -> Node:
+    def _scalar(self, event: Event) -> Node:
         is_plain = event.style is None
         return Node(
             kind="scalar",
@@ -112,7 +112,7 @@ class _Composer:
             **_place(event, event),
         )
 
-    def _value(self, event: yaml.ScalarEvent) -> object:
+    def _value(self, event: Event) -> object:
         """The plain value, as PyYAML's safe loader makes it."""
         tag = event.tag
         if tag in _NOT_SPECIFIC:
@@ -128,14 +128,14 @@ class _Composer:
             reason = getattr(error, "problem", None) or str(error)
             raise self.refuse(event, f"{event.value!r} cannot be read: {reason}") from None
 
-    def _alias(self, event: yaml.AliasEvent) -> Node:
+    def _alias(self, event: Event) -> Node:
         if event.anchor not in self.anchors:
             raise self.refuse(event, f"alias *{event.anchor} stands for nothing before it")
         target = self.anchors[event.anchor]
         return Node(kind="alias", target=target, **_place(event, event))
 
 
-def _place(start: yaml.Event, end: yaml.Event) -> dict[str, int]:
+def _place(start: Event, end: Event) -> dict[str, Any]:
     mark = start.start_mark
     return {
         "line": mark.line + 1,
@@ -156,7 +156,7 @@ def compose(where: str, text: str) -> Node | None:
     try:
         loader = yaml.SafeLoader(text)
         composer = _Composer(where=where, loader=loader)
-        while loader.check_event():  # type: ignore[no-untyped-call]
+        while loader.check_event():
             composer.take(loader.get_event())  # type: ignore[no-untyped-call]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

@@ -34,8 +34,8 @@ def lines(strategy: Strategy) -> Iterator[Line]:
     why = {
         "dp_replicate": (replicas, f"{replicas} replica(s) of the sharding group"),
         "dp_shard": (shard, f"states are split over {shard} data-parallel ranks"),
-        "tp": (strategy.tp, "tensor parallelism, innermost in the mesh"),
-        "cp": (strategy.cp, "context parallelism: the sequence is split"),
+        "tp": (strategy.tp, f"weights split over {strategy.tp} rank(s), innermost in the mesh"),
+        "cp": (strategy.cp, f"sequence split over {strategy.cp} rank(s)"),
     }
     for name, (size, reason) in why.items():
         yield Line(key=size_key(name), value=size, why=reason)

@@ -7,7 +7,7 @@ from planner.errors import ExpressError
 from planner.frameworks.accelerate.section import Line, Section
 from planner.frameworks.accelerate.sections import carrier
 from planner.frameworks.format import Decided, Emitted, OutputFile, SourceText
-from planner.frameworks.json_edit import REMOVED, edited
+from planner.frameworks.json_edit import REMOVED, edited, json_text
 from planner.frameworks.json_text import Path, Plain
 from planner.frameworks.trainer import sections
 from planner.frameworks.trainer.read import BATCH, OLD_CHECKPOINTING, STEPS, read, section_of
@@ -37,7 +37,6 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     """Write a new file; ExpressError with every reason where nothing carries the strategy."""
     section = carrier(context, strategy, among=sections.SECTIONS)
     lines = list(_lines(context, strategy, section))
-    changes: dict[Path, Plain] = {tuple(line.key.split(".")): line.value for line in lines}
     shown = [Decided(key=line.key, value=str(line.value), why=line.why) for line in lines]
     environment = section.environment(context, strategy)
     mesh = [
@@ -47,12 +46,24 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     length = context.job.seq_len
     parser = "HfArgumentParser(TrainingArguments).parse_json_file(sys.argv[1])"
     return Emitted(
-        files=(OutputFile(name=FILE, text=edited("{}\n", changes, FILE)),),
+        files=(OutputFile(name=FILE, text=_text(lines)),),
         command=("${TRAIN_SCRIPT}", FILE),
         environment=environment,
         variables={"TRAIN_SCRIPT": f"your training script: {parser}, {length} tokens per sequence"},
         decided=(*shown, *mesh, *_in_script(context, strategy)),
     )
+
+
+def _text(lines: list[Line]) -> str:
+    """The file, one key to a line."""
+    root: dict[str, Plain] = {}
+    for line in lines:
+        *holders, name = line.key.split(".")
+        at = root
+        for holder in holders:
+            at = at.setdefault(holder, {})
+        at[name] = line.value
+    return json_text(root) + "\n"
 
 
 def _in_script(context: Context, strategy: Strategy) -> Iterator[Decided]:

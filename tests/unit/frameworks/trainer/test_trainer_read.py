@@ -1,0 +1,79 @@
+"""What TrainingArguments decide, and what is said about their keys."""
+
+import json
+from typing import Any
+
+import pytest
+
+from planner.frameworks.format import Reading, SourceText
+from planner.frameworks.trainer.format import FORMAT
+
+
+def read(**arguments: Any) -> Reading:
+    return FORMAT.read(SourceText(path="t.json", text=json.dumps(arguments, indent=1)))
+
+
+def decisions(**arguments: Any) -> dict[str, object]:
+    return {name: each.value for name, each in read(**arguments).decisions.items()}
+
+
+def test_defaults_are_those_of_transformers() -> None:
+    assert decisions() == {"micro_batch": 8, "optimizer": "adam", "zero_stage": 0}
+
+
+@pytest.mark.parametrize(
+    ("fsdp", "stage", "offload"),
+    [
+        (True, 3, "none"),
+        ("full_shard", 3, "none"),
+        ("shard_grad_op offload", 2, "optimizer+parameters:host"),
+        (["full_shard", "offload"], 3, "optimizer+parameters:host"),
+    ],
+)
+def test_old_and_new_forms_of_fsdp_decide_the_stage(fsdp: object, stage: int, offload: str) -> None:
+    found = decisions(fsdp=fsdp)
+    assert (found["zero_stage"], found.get("offload", "none")) == (stage, offload)
+
+
+def test_deepspeed_in_the_file_decides() -> None:
+    zero = {"stage": 3, "offload_optimizer": {"device": "cpu"}}
+    found = decisions(deepspeed={"zero_optimization": zero}, gradient_accumulation_steps=4)
+    assert found["zero_stage"] == 3
+    assert found["offload"] == "optimizer:host"
+    assert found["num_micro_batches"] == 4
+
+
+def test_deepspeed_in_another_file_is_not_guessed() -> None:
+    assert "zero_stage" not in decisions(deepspeed="zero3.json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "optimizer"),
+    [
+        ({"optim": "sgd"}, "sgd"),
+        ({"optim": "sgd", "optim_args": "momentum=0.9"}, "sgd-momentum"),
+        ({"optim": "adamw_torch"}, "adam"),
+        ({"optim": "adamw_8bit"}, "adam-8bit-bitsandbytes"),
+        ({"optim": "lomo"}, None),
+    ],
+)
+def test_optimizers_have_the_planner_s_names(
+    arguments: dict[str, Any], optimizer: str | None
+) -> None:
+    assert decisions(**arguments).get("optimizer") == optimizer
+
+
+def test_findings_name_key_line_and_the_nearest_known_one() -> None:
+    reading = read(per_device_train_batchsize=2, bf16="yes", fsdp_config={"reshard": True})
+    found = [(each.rule, each.key, each.line) for each in reading.findings]
+    assert found == [
+        ("trainer.unknown_key", "per_device_train_batchsize", 2),
+        ("trainer.bad_value", "bf16", 3),
+        ("trainer.unknown_key", "fsdp_config.reshard", 5),
+    ]
+    assert "per_device_train_batch_size" in reading.findings[0].message
+
+
+def test_comments_are_found_because_transformers_reads_plain_json() -> None:
+    source = SourceText(path="t.json", text='{\n"bf16": true // fast\n}')
+    assert [each.rule for each in FORMAT.read(source).findings] == ["trainer.bad_value"]
