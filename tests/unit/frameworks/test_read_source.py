@@ -1,0 +1,80 @@
+"""Reading a file as text: what is no bounded, regular, UTF-8 text is one error with its line."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from planner.errors import InputError
+from planner.frameworks.source import MAX_BYTES, read_source
+
+
+def problem_of(path: Path | str) -> tuple[str, str]:
+    with pytest.raises(InputError) as caught:
+        read_source(path)
+    (problem,) = caught.value.problems
+    assert problem.where == str(path)
+    return problem.key, problem.message
+
+
+def test_text_is_kept_as_it_is_but_for_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"\xef\xbb\xbf{\r\n \xc3\xa9}\n")
+    source = read_source(path)
+    assert (source.path, source.text) == (str(path), "{\r\n é}\n")
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert read_source(tmp_path / "b").text == "x"
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    assert problem_of(tmp_path / "none") == ("file", "no such file")
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    key, message = problem_of(tmp_path)
+    assert key == "file"
+    assert "a folder" in message
+
+
+def test_a_named_pipe_without_writer_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "a named pipe" in problem_of(tmp_path / "pipe")[1]
+
+
+def test_a_device_is_refused() -> None:
+    assert "a device" in problem_of("/dev/zero")[1]
+
+
+def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert "symbolic links" in problem_of(tmp_path / "a")[1]
+
+
+def test_a_path_no_file_can_have_is_refused() -> None:
+    assert "cannot be read" in problem_of("a\0b")[1]
+    assert "cannot be read" in problem_of("a" * 5000)[1]
+
+
+def test_the_largest_file_is_read_and_one_byte_more_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    path.write_bytes(b"x" * MAX_BYTES)
+    assert len(read_source(path).text) == MAX_BYTES
+    path.write_bytes(b"x" * (MAX_BYTES + 1))
+    assert "8,388,609 bytes are too many" in problem_of(path)[1]
+
+
+def test_a_byte_that_is_no_utf8_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"a\r\nb\nc\xff\n")
+    assert problem_of(path) == ("line 3", "is not UTF-8: byte 0xff (invalid start byte)")
+
+
+def test_a_nul_byte_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"a\nb\0")
+    assert problem_of(path) == ("line 2", "is no text file: it holds a NUL byte")
