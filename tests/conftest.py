@@ -7,6 +7,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from fake_format import FORMAT
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
@@ -180,3 +181,11 @@ def strategy_of() -> Callable[..., Strategy]:
 @pytest.fixture(scope="session")
 def fake_emitted() -> Emitted:
     return FAKE_EMITTED
+
+
+@pytest.fixture
+def demo_format(monkeypatch: pytest.MonkeyPatch) -> Format:
+    """The only format there is: a key and a value per line (tests/fake_format.py)."""
+    monkeypatch.setattr(formats, "format_names", lambda: ("demo",))
+    monkeypatch.setattr(formats, "load_format", lambda name: {"demo": FORMAT}[name])
+    return FORMAT

@@ -116,7 +116,7 @@ def repair(
     broken = tuple(violations(context, strategy))
     filled_in = _filled_in(context, strategy)
     is_legal = not any(violations(context, filled_in))
-    lacking = tuple(_shortages(context, filled_in)) if is_legal else ()
+    lacking = tuple(shortages(context, filled_in)) if is_legal else ()
     before, where = _before(context, filled_in, own, is_legal=is_legal)
     found = Repairs(edits=(), num_changes=0, num_strategies=0, num_solved=0)
     if broken or lacking:
@@ -162,8 +162,8 @@ def _before(
     return estimate(own, strategy), own.cluster.name
 
 
-def _shortages(context: Context, strategy: Strategy) -> Iterator[Shortage]:
-    """Stages of a legal strategy that hold more than they may."""
+def shortages(context: Context, strategy: Strategy) -> Iterator[Shortage]:
+    """Yield the stages of a legal strategy that hold more than they may."""
     subject = subject_of(context, strategy)
     held = stage_peak_bytes(subject.model, *subject.split)[0].tolist()
     host = stage_host_bytes(subject.model, *subject.split)[0].tolist()

@@ -1,0 +1,259 @@
+"""Checks configuration files one by one; each gives a result, whatever is wrong with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.catalog.clusters import load_cluster
+from planner.catalog.models import load_model
+from planner.check.advice import advice_findings
+from planner.check.complete import complete
+from planner.check.job import Job
+from planner.check.layout import Layout
+from planner.check.legality import legality_findings, not_said_yet
+from planner.check.memory import memory_findings
+from planner.check.network import network_findings
+from planner.check.plan import NAME as PLAN
+from planner.check.plan import is_plan, read_plan_layout
+from planner.check.result import (
+    Figures,
+    FileResult,
+    finding_of,
+    in_order,
+    is_ignored,
+    printable,
+)
+from planner.cost.estimate import Estimate, estimate
+from planner.errors import InputError, Problem
+from planner.frameworks import formats
+from planner.frameworks.finding import Finding, Severity
+from planner.frameworks.format import Format, FormatRule, Reading, SourceText, World
+from planner.frameworks.source import read_source
+from planner.spelling import did_you_mean
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """How to check a file; None: not said."""
+
+    model: str | None = None
+    cluster: str | None = None
+    framework: str = AUTO
+    num_gpus: int | None = None
+    seq_len: int | None = None
+    global_batch: int | None = None
+    fail_on: Severity = "error"
+    ignore: tuple[str, ...] = ()
+    with_advice: bool = True
+    time_limit_s: float | None = None
+    """Of the search for a better plan."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Checked:
+    """What was found out about a file before anything is left out."""
+
+    format: str
+    framework: str = ""
+    model: str = ""
+    cluster: str = ""
+    num_gpus: int = 0
+    findings: tuple[Finding, ...]
+    figures: Figures | None = None
+
+
+def check_file(path: str, request: Request) -> FileResult:
+    """Check one file; what cannot be read is a finding, too.
+
+    Raises InputError where the request itself cannot be used: an unknown model, cluster or format.
+    """
+    job_of = _job_of(request)
+    check_format_name(request.framework)
+    try:
+        source = read_source(path)
+        checked = (
+            _check_plan(source, request)
+            if _is_plan(source, request)
+            else _check_config(source, request, job_of)
+        )
+    except InputError as error:
+        found = tuple(finding_of(problem, path) for problem in error.problems)
+        checked = _Checked(format="", findings=found)
+    kept = [one for one in checked.findings if not is_ignored(one, request.ignore)]
+    return FileResult(
+        path=printable(path),
+        format=checked.format,
+        framework=checked.framework,
+        model=checked.model,
+        cluster=checked.cluster,
+        num_gpus=checked.num_gpus,
+        findings=in_order(kept),
+        num_ignored=len(checked.findings) - len(kept),
+        figures=checked.figures,
+        fail_on=request.fail_on,
+    )
+
+
+def check_format_name(name: str) -> None:
+    """Raise InputError where there is no format of this name."""
+    known = (AUTO, PLAN, *formats.format_names())
+    if name not in known:
+        text = f"unknown format {name!r}; allowed are {', '.join(known)}. "
+        message = (text + did_you_mean(name, known)).strip()
+        raise InputError.single("command line", "--framework", message)
+
+
+def _job_of(request: Request) -> Job | None:
+    """The job; None where model or cluster are not given: only a plan file has its own.
+
+    Raises InputError with what is wrong with both.
+    """
+    problems: list[Problem] = []
+    model, cluster = None, None
+    try:
+        model = None if request.model is None else load_model(request.model)
+    except InputError as error:
+        problems += error.problems
+    try:
+        cluster = None if request.cluster is None else load_cluster(request.cluster)
+    except InputError as error:
+        problems += error.problems
+    if problems:
+        raise InputError(problems)
+    if model is None or cluster is None:
+        return None
+    return Job(
+        model=model,
+        cluster=cluster,
+        num_gpus=request.num_gpus,
+        seq_len=request.seq_len,
+        global_batch=request.global_batch,
+    )
+
+
+def _is_plan(source: SourceText, request: Request) -> bool:
+    return request.framework == PLAN or (request.framework == AUTO and is_plan(source))
+
+
+def _format_of(source: SourceText, name: str) -> Format:
+    """The format of a file; InputError where none is its, or several are."""
+    if name != AUTO:
+        return formats.load_format(name)
+    found = formats.recognised(source)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(each.name for each in found)
+        message = f"could be of several formats: {names}; --framework says which"
+    else:
+        known = "; ".join(
+            f"{name}: {formats.load_format(name).title}" for name in formats.format_names()
+        )
+        message = f"is of no known format; those are plan: a file written by --save; {known}"
+    raise InputError.single(source.path, "file", message.removesuffix("; "))
+
+
+def _check_plan(source: SourceText, request: Request) -> _Checked:
+    layout, findings, model, cluster = read_plan_layout(source, request.cluster)
+    if layout is None:
+        return _Checked(format=PLAN, model=model, cluster=cluster, findings=findings)
+    findings += tuple(_unlike_job(layout, request))
+    more, figures = _layout_findings(layout, request, findings)
+    return _Checked(
+        format=PLAN,
+        framework=layout.context.traits.name,
+        model=model,
+        cluster=cluster,
+        num_gpus=layout.num_gpus,
+        findings=(*findings, *more),
+        figures=figures,
+    )
+
+
+def _unlike_job(layout: Layout, request: Request) -> list[Finding]:
+    """What a plan was made for that is not the job."""
+    job, model = layout.context.job, layout.context.model
+    own = None if request.model is None else load_model(request.model)
+    compared = (
+        ("job.model", "model", own and own.name, model.name),
+        ("job.gpus", "dp", request.num_gpus, layout.num_gpus),
+        ("job.seq_len", "seq_len", request.seq_len, job.seq_len),
+        ("job.global_batch", "global_batch", request.global_batch, job.global_batch),
+    )
+    return [
+        layout.places.finding(rule, f"the plan has {given}; the job has {asked}", decision)
+        for rule, decision, asked, given in compared
+        if asked is not None and asked != given
+    ]
+
+
+def _check_config(source: SourceText, request: Request, job: Job | None) -> _Checked:
+    kind = _format_of(source, request.framework)
+    if job is None:
+        missing = [f"--{name}" for name in ("model", "cluster") if getattr(request, name) is None]
+        message = f"{' and '.join(missing)} needed, here or in planner.toml, to check {kind.title}"
+        raise InputError.single(source.path, "file", message)
+    reading = kind.read(source)
+    completed = complete(reading, job, kind.framework)
+    findings = [*reading.findings, *_rule_findings(kind, reading, completed.world)]
+    findings += not_said_yet(completed.findings, findings)
+    figures = None
+    if completed.layout is not None:
+        more, figures = _layout_findings(completed.layout, request, findings)
+        findings += more
+    return _Checked(
+        format=kind.name,
+        framework=kind.framework,
+        model=request.model or "",
+        cluster=request.cluster or "",
+        num_gpus=completed.world.num_gpus,
+        findings=tuple(findings),
+        figures=figures,
+    )
+
+
+def _rule_findings(kind: Format, reading: Reading, world: World) -> list[Finding]:
+    return [
+        _broken(kind, reading, rule, broken.key, broken.message)
+        for rule in kind.rules
+        for broken in rule.check(reading.settings, world)
+    ]
+
+
+def _broken(kind: Format, reading: Reading, rule: FormatRule, key: str, message: str) -> Finding:
+    stated = reading.settings.get(key)
+    return Finding(
+        rule=f"{kind.name}.{rule.name}",
+        severity=rule.severity,
+        message=message,
+        path=reading.path,
+        key=key,
+        line=stated.line if stated else 0,
+    )
+
+
+def _layout_findings(
+    layout: Layout, request: Request, said: Sequence[Finding]
+) -> tuple[list[Finding], Figures | None]:
+    """Legality, then network, memory and advice of what is legal."""
+    illegal = list(legality_findings(layout))
+    if illegal:
+        return not_said_yet(illegal, said), None
+    made = estimate(layout.context, layout.strategy)
+    network = not_said_yet(list(network_findings(layout)), said)
+    found = [*network, *memory_findings(layout, made)]
+    is_sound = not any(finding.severity == "error" for finding in (*said, *found))
+    if request.with_advice and is_sound:
+        found += advice_findings(layout, made.iter_time_s, request.time_limit_s)
+    return found, _figures(made)
+
+
+def _figures(made: Estimate) -> Figures:
+    return Figures(
+        iter_time_s=made.iter_time_s,
+        tokens_per_s=made.tokens_per_s,
+        peak_bytes=made.memory.peak_bytes,
+        usable_bytes=made.memory.usable_bytes,
+        peak_stage=made.memory.peak_stage,
+    )

@@ -1,0 +1,190 @@
+"""From a reading to a complete layout: what the file leaves open follows from the job."""
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from planner.check.degrees import Batch, Gpus, batch_of, gpus_of
+from planner.check.job import Job, shape_of
+from planner.check.layout import Layout
+from planner.check.values import MAX_SEQ_LEN, Values
+from planner.cost.context import Context
+from planner.cost.kernels import peak_flops_per_s
+from planner.errors import InputError
+from planner.frameworks.finding import Finding
+from planner.frameworks.format import Reading, World
+from planner.frameworks.optimizers import optimizer_names
+from planner.frameworks.registry import CURRENT, load_traits, profile_names
+from planner.frameworks.settings import with_optimizer, with_recompute_modules
+from planner.search.interleaving import default_layers
+from planner.spec.job import JobSpec, Precision
+from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Strategy
+from planner.spec.traits import FrameworkTraits, SupportTraits
+
+COUNTS = (
+    "selective_layers_per_stage",
+    "recompute_layers_per_stage",
+    "offloaded_layers_per_stage",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completed:
+    """What rules need beside the file, and the layout where it could be made out."""
+
+    world: World
+    layout: Layout | None
+    """None where the file contradicts itself or the job."""
+    findings: tuple[Finding, ...]
+
+
+def complete(reading: Reading, job: Job, framework: str) -> Completed:
+    """Fill in what the file leaves to the job, the model, the cluster and the framework."""
+    values = Values(reading)
+    check_model(values, job)
+    gpus = gpus_of(values, asked=job.num_gpus, of_cluster=job.cluster.num_accelerators)
+    batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=job.global_batch)
+    seq_len = _seq_len(values, job)
+    precision = _precision(values, job)
+    traits = _traits(values, framework)
+    strategy = None
+    if gpus.dp is not None and batch is not None:
+        strategy = _strategy(values, job, traits.support, gpus, batch)
+    world = _world(reading, job, gpus, batch, seq_len, strategy)
+    has_bad_value = any(finding.rule.endswith(".bad_value") for finding in reading.findings)
+    layout = None
+    if strategy is not None and batch is not None and precision and not has_bad_value:
+        context = Context(
+            model=job.model,
+            job=JobSpec(global_batch=batch.global_batch, seq_len=seq_len, precision=precision),
+            cluster=job.cluster,
+            traits=_with_modules(values, traits, strategy),
+            placements=traits.support.placements,
+            schedules=traits.support.schedules,
+        )
+        if not any(finding.rule == "job.value" for finding in values.findings):
+            layout = Layout(context=context, strategy=strategy, places=values.places)
+    return Completed(world=world, layout=layout, findings=tuple(values.findings))
+
+
+def check_model(values: Values, job: Job) -> None:
+    """Note every size that is not the model's; a vocabulary may be padded."""
+    model, tp = job.model, values.given("tp")
+    for name, own in shape_of(model).items():
+        given = values.whole(name, least=0, most=10**9)
+        if given is None or given == own:
+            continue
+        if name == "model.ffn_size" and model.moe and given == model.moe.expert_ffn_size:
+            continue
+        if name == "model.num_experts" and {given, own} == {0, 1}:
+            continue
+        padding = 128 * (tp if isinstance(tp, int) and tp > 0 else 1)
+        if name == "model.vocab_size" and own < given < own + padding:
+            continue
+        words = name.removeprefix("model.").replace("_", " ")
+        values.add("job.model", f"{words} of {model.name} is {own}; given {given}", name)
+
+
+def _seq_len(values: Values, job: Job) -> int:
+    given = values.whole("seq_len", most=MAX_SEQ_LEN)
+    if given is not None and job.seq_len is not None and given != job.seq_len:
+        text = f"the file's sequences have {given} tokens; the job's have {job.seq_len}"
+        values.add("job.seq_len", text, "seq_len")
+    return given or job.seq_len or job.usual_seq_len
+
+
+def _precision(values: Values, job: Job) -> Precision | None:
+    if values.given("precision") is None:
+        return "bf16"
+    word = values.word("precision", get_args(Precision), rule="job.precision")
+    precision: Precision | None = word  # type: ignore[assignment]
+    if precision is not None:
+        try:
+            peak_flops_per_s(job.cluster.accelerator, precision)
+        except ValueError as error:
+            values.add("job.precision", str(error), "precision")
+            return None
+    return precision
+
+
+def _traits(values: Values, framework: str) -> FrameworkTraits:
+    """The current profile, or the first one that offers the file's schedule; the optimizer."""
+    schedule = values.given("schedule")
+    names = [CURRENT, *(name for name in profile_names(framework) if name != CURRENT)]
+    profiles = (load_traits(framework, name) for name in names)
+    offering = (traits for traits in profiles if schedule in traits.support.schedules)
+    traits = next(offering, load_traits(framework, CURRENT))
+    optimizer = values.word("optimizer", optimizer_names(framework), rule="job.optimizer")
+    return traits if optimizer is None else with_optimizer(traits, optimizer)
+
+
+def _with_modules(values: Values, traits: FrameworkTraits, strategy: Strategy) -> FrameworkTraits:
+    if strategy.recompute_modules is None:
+        return traits
+    try:
+        return with_recompute_modules(traits, strategy.recompute_modules)
+    except InputError as error:
+        values.add("job.value", error.problems[0].message, "recompute_modules")
+        return traits
+
+
+def _strategy(
+    values: Values, job: Job, support: SupportTraits, gpus: Gpus, batch: Batch
+) -> Strategy | None:
+    """The strategy; None where it has more stages than the model has layers."""
+    num_layers, vpp = job.model.num_blocks, values.whole("vpp") or 1
+    if gpus.pp > num_layers:
+        text = f"every stage needs a layer: {job.model.name} has {num_layers}; given {gpus.pp}"
+        values.add("legality.pp_at_most_layers", text, "pp")
+        return None
+    layers = values.counts("layers_per_stage") or default_layers(num_layers, gpus.pp, vpp)
+    none = (0,) * len(layers)
+    selective, full, offloaded = (values.counts(name, layers) or none for name in COUNTS)
+    zero_stage = values.whole("zero_stage", least=0, most=3)
+    shards_sequence = values.flag("sequence_parallel")
+    must_shard = support.sequence_parallel and support.sequence_parallel_required
+    assert gpus.dp is not None
+    return Strategy(
+        dp=gpus.dp,
+        dp_replicate=values.whole("dp_replicate") or 1,
+        tp=gpus.tp,
+        pp=gpus.pp,
+        vpp=vpp,
+        cp=gpus.cp,
+        ep=values.whole("ep") or 1,
+        zero_stage=min(support.zero_stages) if zero_stage is None else zero_stage,
+        micro_batch=batch.micro_batch,
+        num_micro_batches=batch.num_micro_batches,
+        sequence_parallel=(gpus.tp > 1 and must_shard)
+        if shards_sequence is None
+        else shards_sequence,
+        offload=values.word("offload", OFFLOAD_CODES) or "none",
+        offload_percent=values.whole("offload_percent", most=100) or 100,
+        placement=values.word("placement", PLACEMENT_NAMES) or support.placements[0],
+        schedule=values.word("schedule", SCHEDULES) or "1f1b",
+        layers_per_stage=layers,
+        selective_layers_per_stage=selective,
+        recompute_layers_per_stage=full,
+        offloaded_layers_per_stage=offloaded if any(offloaded) else (),
+        recompute_modules=values.words("recompute_modules"),
+    )
+
+
+def _world(
+    reading: Reading,
+    job: Job,
+    gpus: Gpus,
+    batch: Batch | None,
+    seq_len: int,
+    strategy: Strategy | None,
+) -> World:
+    """All that is known: the model's shape, what follows, and, first, what the file says."""
+    known: dict[str, Any] = {**shape_of(job.model), "num_gpus": gpus.num_gpus, "seq_len": seq_len}
+    known |= {"tp": gpus.tp, "pp": gpus.pp, "cp": gpus.cp}
+    if gpus.dp is not None:
+        known["dp"] = gpus.dp
+    if batch is not None:
+        known |= vars(batch)
+    if strategy is not None:
+        known |= vars(strategy)
+    known |= {name: value.value for name, value in reading.decisions.items()}
+    return World(num_gpus=gpus.num_gpus, decisions=known, accelerator=job.cluster.accelerator.name)

@@ -1,0 +1,40 @@
+"""The search's own rules, asked of a layout that no search produced."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from planner.check.layout import Layout
+from planner.check.rules import LEGALITY
+from planner.frameworks.finding import Finding
+from planner.search.legality import violations
+from planner.search.rules import RULES
+
+BATCH, STAGES = "batch.arithmetic", "legality.stages"
+_NEUTRAL = (0, 1, "none", "1f1b")
+_NAMED = re.compile(r"(\w+): (.*)", re.DOTALL)
+_NEEDS = {rule.name: rule.needs for rule in RULES}
+
+
+def legality_findings(layout: Layout) -> Iterator[Finding]:
+    """Every broken rule at the decision that breaks it."""
+    for decision, message in violations(layout.context, layout.strategy):
+        named = _NAMED.fullmatch(message)
+        if named is None:
+            rule = BATCH if decision == "num_micro_batches" else STAGES
+            yield layout.places.finding(rule, message, decision)
+            continue
+        needs = _chosen_first(layout, _NEEDS.get(named[1], (decision,)))
+        text = " ".join(named[2].split())
+        yield layout.places.finding(f"{LEGALITY}.{named[1]}", text, *needs)
+
+
+def _chosen_first(layout: Layout, needs: tuple[str, ...]) -> list[str]:
+    """The rule's decisions, the last one first, but those that are neutral at the end."""
+    last_first = tuple(reversed(needs))
+    return sorted(last_first, key=lambda name: getattr(layout.strategy, name) in _NEUTRAL)
+
+
+def not_said_yet(findings: Sequence[Finding], said: Sequence[Finding]) -> list[Finding]:
+    """Findings at keys of which the format's own rules report no error: theirs come first."""
+    keys = {finding.key for finding in said if finding.severity == "error" and finding.key}
+    return [finding for finding in findings if finding.key not in keys]

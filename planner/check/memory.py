@@ -1,0 +1,57 @@
+"""Whether every stage fits, by how much it does not, and the smallest change that makes it."""
+
+from collections.abc import Iterator
+
+from planner.check.layout import Layout
+from planner.cost.estimate import Estimate
+from planner.frameworks.finding import Finding
+from planner.plans.differences import differences
+from planner.plans.repair import Shortage, repair, shortages
+from planner.units import format_bytes
+
+DECISIONS = ("micro_batch", "zero_stage", "tp", "pp", "recompute_layers_per_stage", "num_gpus")
+"""Where a shortage is shown: the first of them that the file states."""
+
+
+def memory_findings(layout: Layout, made: Estimate) -> Iterator[Finding]:
+    """An error per stage that does not fit, with one way out; a warning where it is tight."""
+    memory = made.memory
+    if memory.verdict == "tight":
+        text = (
+            f"stage {memory.peak_stage} needs {format_bytes(memory.peak_bytes)} of "
+            f"{format_bytes(memory.hbm_bytes)}; estimates of {layout.context.traits.name} were off "
+            f"by {format_bytes(memory.uncertainty_bytes)} on published runs"
+        )
+        yield layout.places.finding("memory.tight", text, *DECISIONS)
+    if memory.verdict != "does not fit":
+        return
+    fix = _fix(layout)
+    for number, shortage in enumerate(shortages(layout.context, layout.strategy)):
+        text = _shortage(shortage)
+        yield layout.places.finding("memory.fits", text if number else f"{text}; {fix}", *DECISIONS)
+
+
+def _shortage(shortage: Shortage) -> str:
+    return (
+        f"stage {shortage.stage} needs {format_bytes(shortage.needed_bytes)} of {shortage.limit}, "
+        f"may hold {format_bytes(shortage.usable_bytes)}: "
+        f"{format_bytes(shortage.missing_bytes)} missing"
+    )
+
+
+def _fix(layout: Layout) -> str:
+    """The smallest edit in words, one that leaves a margin before one that does not."""
+    most = 0
+    for context in (layout.cautious, layout.context):
+        answer = repair(context, layout.strategy, top=1)
+        most = answer.num_changes
+        if answer.repaired:
+            best = answer.repaired[0]
+            made = in_words(differences(layout.strategy, best.strategy))
+            return f"nearest that fits, {format_bytes(best.estimate.memory.peak_bytes)}: {made}"
+    return f"no change of at most {most} decisions makes it fit"
+
+
+def in_words(changes: dict[str, tuple[str, str]]) -> str:
+    """``tp 2 to 4, recompute none to full``."""
+    return ", ".join(f"{name} {old} to {new}" for name, (old, new) in changes.items())

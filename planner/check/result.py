@@ -1,0 +1,106 @@
+"""What a check says about one file."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from planner.errors import Problem
+from planner.frameworks.finding import SEVERITIES, Finding, Severity
+
+UNREADABLE = "file.unreadable"
+_LINE = re.compile(r"line (\d{1,12})")
+_LONGEST = 1000
+"""Characters of a message or a key; what a file holds may be longer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What the model says about a layout that is legal."""
+
+    iter_time_s: float
+    tokens_per_s: float
+    peak_bytes: float
+    usable_bytes: float
+    peak_stage: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileResult:
+    """One file: what it is, what is to be said about it, and whether that fails the check."""
+
+    path: str
+    format: str = ""
+    """``plan``, or the name of a format; empty: not recognised."""
+    framework: str = ""
+    model: str = ""
+    cluster: str = ""
+    num_gpus: int = 0
+    """0: not known."""
+    findings: tuple[Finding, ...] = ()
+    """By line, the worst first on each."""
+    num_ignored: int = 0
+    """Findings left out because their rules are ignored."""
+    figures: Figures | None = None
+    """None where the layout is incomplete or illegal."""
+    fail_on: Severity = "error"
+
+    @property
+    def is_readable(self) -> bool:
+        """The file was understood."""
+        return not any(finding.rule == UNREADABLE for finding in self.findings)
+
+    def fails_for(self, finding: Finding) -> bool:
+        """Whether the finding is severe enough to fail the check."""
+        return SEVERITIES.index(finding.severity) <= SEVERITIES.index(self.fail_on)
+
+    @property
+    def fails(self) -> bool:
+        """Some finding is severe enough."""
+        return any(map(self.fails_for, self.findings))
+
+
+def exit_code(results: Sequence[FileResult]) -> int:
+    """2 where a file could not be read, 1 where some finding is severe enough, else 0."""
+    if not all(result.is_readable for result in results):
+        return 2
+    return int(any(result.fails for result in results))
+
+
+def finding_of(problem: Problem, path: str, rule: str = UNREADABLE) -> Finding:
+    """An input problem as an error of a file; ``line 3`` in place of a key is its line."""
+    at_line = _LINE.fullmatch(problem.key)
+    is_own = problem.where == path
+    key = "" if at_line or problem.key == "file" or not is_own else problem.key
+    message = problem.message if is_own else str(problem)
+    line = int(at_line[1]) if at_line and is_own else 0
+    return Finding(rule=rule, severity="error", message=message, path=path, key=key, line=line)
+
+
+def is_ignored(finding: Finding, ignore: Sequence[str]) -> bool:
+    """Whether a rule, or the family before its dot, is among those to ignore."""
+    family = finding.rule.partition(".")[0]
+    return finding.rule != UNREADABLE and (finding.rule in ignore or family in ignore)
+
+
+def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Without repeats, by line, then the worst first; texts made fit to print."""
+    made = dict.fromkeys(_printable(finding) for finding in findings)
+    return tuple(sorted(made, key=lambda one: (one.line, SEVERITIES.index(one.severity), one.rule)))
+
+
+def printable(text: str) -> str:
+    """The text in one line, unprintable characters (and lone surrogates) escaped, cut short."""
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST - 3]}..."
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _printable(finding: Finding) -> Finding:
+    return replace(
+        finding,
+        message=printable(finding.message),
+        path=printable(finding.path),
+        key=printable(finding.key),
+    )

@@ -1,0 +1,101 @@
+"""The decisions of a reading as numbers and words, held to what a layout can be."""
+
+from collections.abc import Sequence
+
+from planner.check.layout import Place, Places
+from planner.frameworks.finding import Finding
+from planner.frameworks.format import Reading
+
+MAX_DEGREE = 10**7
+MAX_BATCH = 10**9
+MAX_SEQ_LEN = 10**8
+ALL = "all"
+"""Of a count of layers: every layer of every stage."""
+
+
+class Values:
+    """Reads decisions one by one; what is wrong with them becomes findings."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        places = {
+            name: Place(key=value.key, line=value.line) for name, value in reading.decisions.items()
+        }
+        self.places = Places(path=reading.path, of=places)
+        self.findings: list[Finding] = []
+
+    def add(self, rule: str, message: str, *decisions: str) -> None:
+        """Note a finding at the first of the decisions that the file states."""
+        self.findings.append(self.places.finding(rule, message, *decisions))
+
+    def given(self, name: str) -> object:
+        """The value of a decision; None where the file leaves it open."""
+        value = self.reading.decisions.get(name)
+        return None if value is None else value.value
+
+    def whole(self, name: str, *, least: int = 1, most: int = MAX_DEGREE) -> int | None:
+        """A whole number in its range; None where it is not given or wrong."""
+        value = self.given(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            text = f"{name} must be a whole number from {least} to {most:,}; given {_shown(value)}"
+            self.add("job.value", text, name)
+            return None
+        return value
+
+    def flag(self, name: str) -> bool | None:
+        """A switch; None where it is not given or wrong."""
+        value = self.given(name)
+        if value is None or isinstance(value, bool):
+            return value
+        self.add("job.value", f"{name} must be true or false; given {_shown(value)}", name)
+        return None
+
+    def word(self, name: str, allowed: Sequence[str], rule: str = "job.value") -> str | None:
+        """One of the words allowed; None where it is not given or wrong."""
+        value = self.given(name)
+        if value is None:
+            return None
+        if not isinstance(value, str) or value not in allowed:
+            text = f"{name} must be one of {', '.join(allowed)}; given {_shown(value)}"
+            self.add(rule, text, name)
+            return None
+        return value
+
+    def words(self, name: str) -> tuple[str, ...] | None:
+        """A list of words; None where it is not given or wrong."""
+        value = self.given(name)
+        if value is None:
+            return None
+        if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+            self.add("job.value", f"{name} must be a list of words; given {_shown(value)}", name)
+            return None
+        return tuple(value)
+
+    def counts(self, name: str, layers: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
+        """A number per stage, ``all`` standing for ``layers``; None where not given or wrong."""
+        value = self.given(name)
+        if value is None:
+            return None
+        if value == ALL and layers is not None:
+            return layers
+        is_list = isinstance(value, list | tuple) and 0 < len(value) <= MAX_DEGREE
+        if not is_list or not all(_is_count(one) for one in value):  # type: ignore[attr-defined]
+            text = f"{name} needs one whole number per stage; given {_shown(value)}"
+            self.add("job.value", text, name)
+            return None
+        return tuple(value)  # type: ignore[arg-type]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_DEGREE
+
+
+def _shown(value: object) -> str:
+    """The value, cut short; numbers of thousands of digits cannot be printed."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= 60 else f"{text[:57]}..."

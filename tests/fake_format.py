@@ -1,0 +1,136 @@
+"""A format of configuration files for tests: a key and a value per line, ``#`` comments."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+from planner.cost.context import Context
+from planner.errors import ExpressError, InputError
+from planner.frameworks.finding import Finding
+from planner.frameworks.format import (
+    Broken,
+    Emitted,
+    Format,
+    FormatRule,
+    Reading,
+    SourceText,
+    Value,
+    World,
+)
+from planner.spec.strategy import Strategy
+
+FIRST_LINE = "# demo"
+DECISIONS = {
+    "gpus": "num_gpus",
+    "tp": "tp",
+    "pp": "pp",
+    "vpp": "vpp",
+    "cp": "cp",
+    "ep": "ep",
+    "dp": "dp",
+    "zero": "zero_stage",
+    "micro": "micro_batch",
+    "steps": "num_micro_batches",
+    "batch": "global_batch",
+    "length": "seq_len",
+    "schedule": "schedule",
+    "precision": "precision",
+    "optimizer": "optimizer",
+    "layers": "layers_per_stage",
+    "full": "recompute_layers_per_stage",
+    "offloaded": "offloaded_layers_per_stage",
+    "modules": "recompute_modules",
+    "sequence_parallel": "sequence_parallel",
+    "num_layers": "model.num_layers",
+    "hidden": "model.hidden_size",
+    "vocabulary": "model.vocab_size",
+}
+OTHER_KEYS = ("log_every",)
+
+
+def _value(text: str) -> Any:
+    if "," in text:
+        return tuple(_value(part) for part in text.split(","))
+    words = {"true": True, "false": False, "none": None}
+    if text in words:
+        return words[text]
+    digits = text.removeprefix("-")
+    return int(text) if digits.isdecimal() and len(digits) < 4000 else text
+
+
+def read(source: SourceText) -> Reading:
+    settings: dict[str, Value] = {}
+    findings: list[Finding] = []
+
+    def add(rule: str, message: str, key: str, line: int) -> None:
+        findings.append(
+            Finding(
+                rule=f"demo.{rule}",
+                severity="error",
+                message=message,
+                path=source.path,
+                key=key,
+                line=line,
+            )
+        )
+
+    for line, text in enumerate(source.text.split("\n"), start=1):
+        words = text.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) != 2:
+            raise InputError.single(source.path, f"line {line}", "needs a key and a value")
+        key, given = words
+        if key not in DECISIONS and key not in OTHER_KEYS:
+            add("unknown_key", f"unknown key {key!r}", key, line)
+        elif key in settings:
+            add("duplicate_key", f"{key} is given twice", key, line)
+        else:
+            settings[key] = Value(value=_value(given), key=key, line=line)
+    named = {name: settings[key] for key, name in DECISIONS.items() if key in settings}
+    known = {name: value for name, value in named.items() if value.value is not None}
+    return Reading(
+        format="demo",
+        path=source.path,
+        settings=settings,
+        decisions=known,
+        findings=tuple(findings),
+    )
+
+
+def _log_positive(settings: Mapping[str, Value], _: World) -> Iterator[Broken]:
+    given = settings.get("log_every")
+    if given is not None and given.value == 0:
+        yield Broken(key="log_every", message="must be at least 1; given 0")
+
+
+def _tp_in_node(settings: Mapping[str, Value], world: World) -> Iterator[Broken]:
+    if world.decisions["tp"] == 16:
+        yield Broken(key="tp", message=f"must be at most 8 on {world.accelerator}; given 16")
+
+
+def _refuse(*_: object) -> NoReturn:
+    raise ExpressError("the demo format writes nothing")
+
+
+def _emit(context: Context, strategy: Strategy) -> Emitted:
+    _refuse(context, strategy)
+
+
+FORMAT = Format(
+    name="demo",
+    title="the demo format, a key and a value per line under '# demo'",
+    framework="megatron",
+    emit=_emit,
+    recognise=lambda source: source.text.startswith(FIRST_LINE),
+    read=read,
+    rules=(
+        FormatRule(
+            name="log_every_is_positive",
+            source="demo/log.py",
+            check=_log_positive,
+            severity="warning",
+        ),
+        FormatRule(name="tp_lies_in_a_node", source="demo/tp.py", check=_tp_in_node),
+    ),
+    write_into=lambda source, context, strategy: _refuse(source, context, strategy),
+)

@@ -1,0 +1,192 @@
+"""A file from first to last: recognised, its rules, legality, memory, network, advice."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_format import FORMAT
+
+from planner.check.check import Request, check_file
+from planner.check.result import FileResult, exit_code
+from planner.errors import InputError
+from planner.frameworks import formats
+
+Check = Callable[..., FileResult]
+
+
+def said(result: FileResult) -> list[tuple[str, str, str, int]]:
+    return [(one.rule, one.severity, one.key, one.line) for one in result.findings]
+
+
+def test_a_sound_file_has_figures_and_no_findings(check_demo: Check) -> None:
+    result = check_demo()
+    assert said(result) == []
+    assert (result.format, result.framework, result.num_gpus) == ("demo", "megatron", 16)
+    assert result.figures is not None
+    assert exit_code([result]) == 0
+
+
+def test_the_readers_findings_come_with_their_lines(check_demo: Check) -> None:
+    assert said(check_demo(tq=2)) == [("demo.unknown_key", "error", "tq", 7)]
+
+
+def test_a_rule_of_the_format_is_said_at_its_key(check_demo: Check) -> None:
+    result = check_demo(log_every=0)
+    assert said(result) == [("demo.log_every_is_positive", "warning", "log_every", 7)]
+    assert exit_code([result]) == 0
+    assert exit_code([check_demo({"fail_on": "warning"}, log_every=0)]) == 1
+
+
+def test_the_formats_own_words_come_before_those_of_the_search(check_demo: Check) -> None:
+    result = check_demo(tp=16)
+    assert said(result) == [("demo.tp_lies_in_a_node", "error", "tp", 2)]
+    assert "h100-sxm" in result.findings[0].message
+
+
+def test_a_rule_of_the_search_is_said_at_the_key_that_breaks_it(check_demo: Check) -> None:
+    result = check_demo(cp=16, tp=1, sequence_parallel="false", length=8200)
+    assert said(result) == [("legality.sequence_divisible", "error", "cp", 7)]
+    assert result.figures is None
+
+
+def test_activation_offload_that_is_not_offered_is_a_rule_of_its_own(check_demo: Check) -> None:
+    result = check_demo(offloaded="4,4", pp=2)
+    assert said(result) == [("legality.activation_offload_offered", "error", "offloaded", 7)]
+
+
+def test_more_gpus_than_the_cluster_has_are_an_error(check_demo: Check) -> None:
+    assert said(check_demo(gpus=32)) == [("legality.within_cluster", "error", "tp", 2)]
+
+
+def test_a_stage_that_does_not_fit_names_bytes_and_a_way_out(check_demo: Check) -> None:
+    result = check_demo(micro=8, pp=2)
+    assert said(result) == [("memory.fits", "error", "micro", 4)] * 2
+    first, second = (one.message for one in result.findings)
+    assert first.startswith("stage 0 needs ")
+    assert "GiB missing; nearest that fits, " in first
+    assert "micro-batch 8 to " in first
+    assert second.startswith("stage 1 needs ")
+    assert second.endswith("missing")
+
+
+def test_a_way_out_is_found_on_a_number_of_gpus_that_divides_little(check_demo: Check) -> None:
+    result = check_demo(gpus=15, tp=None, zero=None, micro=None, batch=None, sequence_parallel=None)
+    assert ("memory.fits", "error", "gpus", 2) in said(result)
+    assert "nearest that fits" in result.findings[0].message
+
+
+def test_where_no_small_change_helps_that_is_said(check_demo: Check) -> None:
+    asked = {"model": "gpt3-175b", "cluster": "1xa100-sxm-40"}
+    result = check_demo(asked, tp=1, sequence_parallel="false")
+    assert "no change of at most" in result.findings[0].message
+
+
+def test_memory_inside_the_uncertainty_is_a_warning(check_demo: Check) -> None:
+    found = [check_demo(length=length, batch=64, zero=1, pp=1, tp=2) for length in SEARCHED]
+    tight = [one for one in found if said(one) == [("memory.tight", "warning", "micro", 4)]]
+    assert tight
+    assert exit_code(tight) == 0
+    assert "on published runs" in tight[0].findings[0].message
+
+
+SEARCHED = range(17408, 24576, 512)
+
+
+def test_tensor_parallelism_beyond_the_domain_is_a_warning(check_demo: Check) -> None:
+    result = check_demo(tp=32, gpus=64, batch=512, zero=1)
+    assert ("legality.within_cluster", "error", "tp", 2) in said(result)
+    wide = check_demo({"cluster": "4xdgx-h100"}, tp=32, gpus=32)
+    assert said(wide) == [("network.tp_in_domain", "warning", "tp", 2)]
+    assert "domain of 8 GPUs (beyond it " in wide.findings[0].message
+
+
+def test_context_parallelism_beyond_the_domain_is_a_note(check_demo: Check) -> None:
+    result = check_demo(cp=8)
+    assert said(result) == [("network.cp_in_domain", "note", "cp", 7)]
+
+
+def test_experts_beyond_the_domain_are_a_note(check_demo: Check) -> None:
+    asked = {"model": "mixtral-8x7b", "cluster": "4xdgx-h100"}
+    result = check_demo(asked, tp=2, ep=8, length=4096)
+    assert ("network.ep_in_domain", "note", "ep", 7) in said(result)
+
+
+def test_parts_of_nodes_are_a_warning(check_demo: Check) -> None:
+    result = check_demo(gpus=12, tp=1, sequence_parallel="false", batch=96, length=2048)
+    assert said(result) == [("network.whole_nodes", "warning", "gpus", 7)]
+
+
+def test_a_faster_plan_is_a_note_that_says_what_differs(check_demo: Check) -> None:
+    result = check_demo({"with_advice": True}, tp=8)
+    assert said(result) == [("advice.better_plan", "note", "", 0)]
+    message = result.findings[0].message
+    assert "% faster for the same batch on the same GPUs" in message
+    assert "tp 8 to " in message
+    assert exit_code([result]) == 0
+
+
+def test_no_advice_where_something_is_wrong(check_demo: Check) -> None:
+    assert said(check_demo({"with_advice": True}, tp=8, tq=2)) == [
+        ("demo.unknown_key", "error", "tq", 7)
+    ]
+
+
+def test_a_rule_or_a_family_of_rules_is_ignored(check_demo: Check) -> None:
+    for ignore in (("demo.log_every_is_positive",), ("demo",)):
+        result = check_demo({"ignore": ignore, "fail_on": "note"}, log_every=0)
+        assert said(result) == []
+        assert result.num_ignored == 1
+        assert exit_code([result]) == 0
+
+
+def test_that_a_file_cannot_be_read_is_never_ignored(tmp_path: Path) -> None:
+    result = check_file(str(tmp_path / "none"), Request(ignore=("file.unreadable", "file")))
+    assert said(result) == [("file.unreadable", "error", "", 0)]
+    assert exit_code([result]) == 2
+
+
+def test_a_line_that_cannot_be_parsed_is_named(check_demo: Check) -> None:
+    result = check_demo(broken="1 2")
+    assert said(result) == [("file.unreadable", "error", "", 7)]
+    assert exit_code([result]) == 2
+
+
+def test_a_file_of_no_format_says_which_there_are(check_demo: Check, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("hello")
+    result = check_file(str(tmp_path / "a"), Request())
+    assert "is of no known format" in result.findings[0].message
+    assert "demo: the demo format, a key and a value per line" in result.findings[0].message
+    assert "plan: " in result.findings[0].message
+
+
+def test_a_file_of_several_formats_asks_for_one(
+    check_demo: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "recognised", lambda _: [FORMAT, FORMAT])
+    result = check_demo()
+    assert "could be of several formats: demo, demo; --framework" in result.findings[0].message
+    assert said(check_demo({"framework": "demo"})) == []
+
+
+def test_a_file_without_model_or_cluster_asks_for_them(check_demo: Check) -> None:
+    result = check_demo({"model": None, "cluster": None})
+    assert "--model and --cluster needed" in result.findings[0].message
+    assert exit_code([result]) == 2
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [{"model": "llama9"}, {"cluster": "2xdgx-z9"}, {"framework": "demi"}],
+)
+def test_a_request_that_cannot_be_used_is_an_input_error(
+    check_demo: Check, request_of: dict[str, Any]
+) -> None:
+    with pytest.raises(InputError, match="did you mean"):
+        check_demo(request_of)
+
+
+def test_model_and_cluster_are_both_named_where_both_are_wrong(check_demo: Check) -> None:
+    with pytest.raises(InputError) as caught:
+        check_demo({"model": "llama9", "cluster": "2xdgx-z9"})
+    assert len(caught.value.problems) == 2

@@ -1,0 +1,39 @@
+"""What reports say about a rule, wherever it comes from."""
+
+import pytest
+
+from planner.check.result import UNREADABLE
+from planner.check.rules import OWN, describe
+from planner.frameworks.finding import SEVERITIES
+from planner.frameworks.format import Format
+from planner.search.rules import RULES
+
+
+def test_own_rules_say_something_and_have_a_family() -> None:
+    assert UNREADABLE in OWN
+    for name, rule in OWN.items():
+        assert rule.description.endswith(".")
+        assert rule.severity in SEVERITIES
+        assert name.count(".") == 1
+        assert describe(name) == rule
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_rules_of_the_search_bring_their_words(rule: object) -> None:
+    name = f"legality.{rule.name}"  # type: ignore[attr-defined]
+    assert describe(name).description == " ".join(rule.message.split())  # type: ignore[attr-defined]
+
+
+def test_a_rule_of_a_format_brings_severity_and_source(demo_format: Format) -> None:
+    info = describe("demo.log_every_is_positive")
+    assert info.description == "Log every is positive"
+    assert (info.severity, info.source) == ("warning", "demo/log.py")
+
+
+def test_rules_of_every_reader_are_described() -> None:
+    assert describe("demo.unknown_key").description.startswith("Every key")
+
+
+def test_an_unknown_rule_has_its_own_words() -> None:
+    assert describe("other.some_thing").description == "Some thing"
+    assert describe("bare").description == "Bare"

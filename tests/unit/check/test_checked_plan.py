@@ -1,0 +1,161 @@
+"""Plan files under check: recognised, every key with its line, the job they were made for."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from planner.check.check import Request, check_file
+from planner.check.plan import MAX_DEPTH, is_plan, key_lines
+from planner.check.result import FileResult
+from planner.errors import InputError
+from planner.frameworks.format import SourceText
+
+PLAN: dict[str, Any] = {
+    "schema_version": 1,
+    "planner_version": "0.1.0",
+    "inputs": {
+        "model": "llama3-8b",
+        "cluster": "2xdgx-h100",
+        "framework": "megatron",
+        "profile": "current",
+        "global_batch": 128,
+        "seq_len": 8192,
+        "precision": "bf16",
+    },
+    "strategy": {
+        "dp": 8,
+        "tp": 2,
+        "pp": 1,
+        "vpp": 1,
+        "cp": 1,
+        "ep": 1,
+        "zero_stage": 1,
+        "micro_batch": 1,
+        "num_micro_batches": 16,
+        "sequence_parallel": True,
+        "offload": "none",
+        "layers_per_stage": [32],
+        "selective_layers_per_stage": [0],
+        "recompute_layers_per_stage": [0],
+    },
+    "estimate": {"iter_time_s": 1.0, "peak_bytes": 1.0, "mfu": 0.5},
+}
+TP_LINE = 13
+
+
+@pytest.fixture
+def check_plan(tmp_path: Path) -> Callable[..., FileResult]:
+    """Check a sound plan file with some decisions changed."""
+
+    def check(request: dict[str, Any] | None = None, **strategy: object) -> FileResult:
+        path = tmp_path / "plan.yaml"
+        content = PLAN | {"strategy": PLAN["strategy"] | strategy}
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        return check_file(str(path), Request(with_advice=False, **(request or {})))
+
+    return check
+
+
+def source(text: str) -> SourceText:
+    return SourceText(path="plan.yaml", text=text)
+
+
+def said(result: FileResult) -> list[tuple[str, str, int]]:
+    return [(one.rule, one.key, one.line) for one in result.findings]
+
+
+def test_a_sound_plan_needs_no_model_and_no_cluster(
+    check_plan: Callable[..., FileResult],
+) -> None:
+    result = check_plan()
+    assert said(result) == []
+    assert (result.format, result.model, result.cluster) == ("plan", "llama3-8b", "2xdgx-h100")
+    assert result.num_gpus == 16
+
+
+def test_a_broken_rule_is_at_its_key(check_plan: Callable[..., FileResult]) -> None:
+    assert said(check_plan(tp=4)) == [("legality.within_cluster", "strategy.dp", 12)]
+    assert said(check_plan(dp=4, num_micro_batches=31)) == [
+        ("batch.arithmetic", "strategy.num_micro_batches", 20)
+    ]
+    assert said(check_plan(layers_per_stage=[31])) == [
+        ("legality.stages", "strategy.layers_per_stage", 23)
+    ]
+
+
+def test_an_unknown_key_is_a_finding_with_the_nearest_known_one(
+    check_plan: Callable[..., FileResult],
+) -> None:
+    result = check_plan(zero_stag=2)
+    assert said(result) == [("plan.valid", "strategy.zero_stag", 29)]
+    assert "did you mean zero_stage?" in result.findings[0].message
+
+
+def test_a_missing_key_is_at_its_section(check_plan: Callable[..., FileResult]) -> None:
+    result = check_plan({}, tp=None)
+    assert ("plan.valid", "strategy.tp", TP_LINE) in said(result)
+
+
+def test_another_cluster_stands_in_for_the_plans_own(
+    check_plan: Callable[..., FileResult],
+) -> None:
+    result = check_plan({"cluster": "1xdgx-h100"})
+    assert said(result) == [("legality.within_cluster", "strategy.dp", 12)]
+    assert result.cluster == "1xdgx-h100"
+
+
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        ({"model": "llama3-70b"}, ("job.model", "inputs.model", 4)),
+        ({"num_gpus": 8}, ("job.gpus", "strategy.dp", 12)),
+        ({"seq_len": 4096}, ("job.seq_len", "inputs.seq_len", 9)),
+        ({"global_batch": 64}, ("job.global_batch", "inputs.global_batch", 8)),
+    ],
+)
+def test_a_plan_for_another_job_says_so(
+    check_plan: Callable[..., FileResult], job: dict[str, Any], expected: tuple[str, str, int]
+) -> None:
+    assert said(check_plan(job)) == [expected]
+
+
+def test_a_plan_is_recognised_by_its_sections() -> None:
+    assert is_plan(source("schema_version: 1\ninputs: {}\nstrategy: {}\n"))
+    assert not is_plan(source("schema_version: 1\ninputs: {}\n"))
+    assert not is_plan(source("a:\n  schema_version: 1\n  inputs: {}\n  strategy: {}\n"))
+
+
+def test_every_key_has_its_line() -> None:
+    text = "a: 1\nb:\n  c: [1, 2]\n  d: {e: 3,\n      f: {}}\ng:\n- h: 1\n"
+    lines = {"a": 1, "b": 2, "b.c": 3, "b.d": 4, "b.d.e": 4, "b.d.f": 5, "g": 6, "g.h": 7}
+    assert key_lines(source(text)) == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("a: 1\nb: [1", "line 2"),
+        ("a: &x [1]\nb: *x\n", "line 2"),
+        ("a: " + "[" * (MAX_DEPTH + 1), "line 1"),
+        ("a: " + "[" * 100_000, "line 1"),
+        ("a: \x07", "file"),
+    ],
+)
+def test_what_is_no_plain_yaml_is_refused_with_its_line(text: str, where: str) -> None:
+    with pytest.raises(InputError) as caught:
+        key_lines(source(text))
+    (problem,) = caught.value.problems
+    assert problem.key == where
+
+
+def test_aliases_that_multiply_are_refused_at_once(tmp_path: Path) -> None:
+    lines = ["schema_version: 1", "inputs: {}", "strategy:", "  a0: &a0 [x, x]"]
+    lines += [f"  a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60)]
+    path = tmp_path / "bomb.yaml"
+    path.write_text("\n".join(lines))
+    result = check_file(str(path), Request())
+    assert said(result) == [("file.unreadable", "", 5)]
+    assert not result.is_readable
