@@ -8,6 +8,7 @@ import typer
 
 from planner import __version__
 from planner.cli import (
+    check,
     collective,
     emit,
     explain,
@@ -36,6 +37,7 @@ app.command("plan")(plan.plan)
 app.command("memory")(memory.memory)
 app.command("collective")(collective.collective)
 app.command("emit")(emit.emit)
+app.command("check")(check.check)
 app.command("explain")(explain.explain)
 app.command("repair")(repair.repair)
 app.command("scale")(scale.scale)

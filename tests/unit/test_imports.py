@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "validation": MODEL | INPUTS | {"search", "plans"},
     "check": MODEL | INPUTS | {"search", "plans"},
     "launchers": MODEL | INPUTS,
-    "report": MODEL | INPUTS | {"search", "plans", "launchers"},
+    "report": MODEL | INPUTS | {"search", "plans", "check", "launchers"},
     "cli": MODEL | INPUTS | {"search", "plans", "validation", "check", "launchers", "report"},
 }
 """What each package of planner may import besides itself."""

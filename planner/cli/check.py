@@ -1,0 +1,168 @@
+"""``planner check``: what is wrong with configuration files, for people and for CI."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli import options
+
+if TYPE_CHECKING:
+    from planner.check.check import Request
+    from planner.check.result import FileResult
+
+DEFAULT_TIME_LIMIT_S = 30.0
+
+
+class Format(StrEnum):
+    """Forms of the findings."""
+
+    text = "text"
+    json = "json"
+    sarif = "sarif"
+    github = "github"
+    junit = "junit"
+
+
+class FailOn(StrEnum):
+    """Severities, worst first."""
+
+    error = "error"
+    warning = "warning"
+    note = "note"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Given:
+    """Options as given; what is not given the project's settings may say."""
+
+    model: str | None
+    cluster: str | None
+    framework: str | None
+    gpus: int | None
+    seq_len: int | None
+    global_batch: int | None
+    fail_on: FailOn | None
+    with_advice: bool
+    time_limit_s: float
+
+
+def check(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Configuration and plan files.")
+    ],
+    model: Annotated[str | None, typer.Option(help="Model name, YAML file or config.json.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="NODESxNODE such as 16xdgx-h100, or a YAML file.")
+    ] = None,
+    framework: Annotated[
+        str | None, typer.Option(help="Format of the files [auto: recognised].")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, max=10**7, help="GPUs of the job [all of the cluster].")
+    ] = None,
+    seq_len: Annotated[
+        int | None, typer.Option(min=1, max=10**8, help="Tokens per sequence [the file's].")
+    ] = None,
+    global_batch: Annotated[
+        int | None, typer.Option(min=1, max=10**9, help="Batch in sequences [the file's].")
+    ] = None,
+    fail_on: Annotated[
+        FailOn | None, typer.Option(help="Least severity that makes the exit code 1 [error].")
+    ] = None,
+    advice: Annotated[
+        bool, typer.Option("--advice/--no-advice", help="Search for a faster plan.")
+    ] = True,
+    time_limit: options.TimeLimit = None,
+    output_format: Annotated[
+        Format, typer.Option("--format", help="Form of the findings.")
+    ] = Format.text,
+    out: Annotated[Path | None, typer.Option(help="Write the findings to this file.")] = None,
+    force: options.Force = False,
+) -> None:
+    """Find what is wrong with configuration files; what is not given stands in planner.toml."""
+    from planner.check.check import check_file
+    from planner.check.result import exit_code
+    from planner.cli.aims import read_time_limit
+    from planner.cli.collector import Collector
+    from planner.cli.progress import delayed_progress
+    from planner.report.files import check_writable, write_atomically
+
+    collector = Collector()
+    limit = read_time_limit(collector, time_limit) or DEFAULT_TIME_LIMIT_S
+    collector.finish()
+    if out is not None:
+        check_writable(out, force=force, option="--out")
+    given = _Given(
+        model=model,
+        cluster=cluster,
+        framework=framework,
+        gpus=gpus,
+        seq_len=seq_len,
+        global_batch=global_batch,
+        fail_on=fail_on,
+        with_advice=advice,
+        time_limit_s=limit,
+    )
+    results = []
+    with delayed_progress() as progress:
+        for number, name in enumerate(files):
+            progress(f"checking {name}", number / len(files))
+            results.append(check_file(name, _request(name, given)))
+    if out is None:
+        _print(results, output_format)
+    else:
+        write_atomically(out, _text(results, output_format), option="--out")
+    raise typer.Exit(exit_code(results))
+
+
+def _request(name: str, given: _Given) -> "Request":
+    """Options first, then the settings nearest to the file."""
+    from planner.check.check import AUTO, Request
+    from planner.check.settings import settings_for
+
+    settings = settings_for(Path(name))
+    fail_on = given.fail_on.value if given.fail_on else settings.fail_on
+    return Request(
+        model=given.model or settings.model,
+        cluster=given.cluster or settings.cluster,
+        framework=given.framework or settings.framework or AUTO,
+        num_gpus=given.gpus or settings.gpus,
+        seq_len=given.seq_len or settings.seq_len,
+        global_batch=given.global_batch or settings.global_batch,
+        fail_on=fail_on or "error",
+        ignore=settings.ignore,
+        with_advice=given.with_advice,
+        time_limit_s=given.time_limit_s,
+    )
+
+
+def _print(results: "list[FileResult]", output_format: Format) -> None:
+    from planner.cli.output import console
+    from planner.report.findings.text import print_findings
+
+    if output_format is Format.text:
+        print_findings(results, console())
+    else:
+        typer.echo(_text(results, output_format), nl=False)
+
+
+def _text(results: "list[FileResult]", output_format: Format) -> str:
+    """The findings in a form that is the same on every terminal."""
+    from planner.report.findings.github import render_github
+    from planner.report.findings.json import render_json
+    from planner.report.findings.junit import render_junit
+    from planner.report.findings.sarif import render_sarif
+    from planner.report.findings.text import render_text
+
+    renderers = {
+        Format.text: render_text,
+        Format.json: render_json,
+        Format.sarif: render_sarif,
+        Format.github: render_github,
+        Format.junit: render_junit,
+    }
+    text = renderers[output_format](results)
+    return f"{text}\n" if text else ""

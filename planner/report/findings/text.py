@@ -1,0 +1,69 @@
+"""Findings for people: one line each under the name of its file, then the figures."""
+
+from collections.abc import Sequence
+from io import StringIO
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from planner.check.result import FileResult
+from planner.frameworks.finding import Finding, Severity
+from planner.report.findings.summary import counts, summary
+from planner.units import format_bytes, format_seconds
+
+STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+INDENT = 4
+WIDTH = 100
+
+
+def print_findings(results: Sequence[FileResult], console: Console) -> None:
+    """Print every file's findings, and how many there are in all."""
+    for result in results:
+        console.print(_title(result))
+        for finding in result.findings:
+            _print_finding(finding, console)
+        figures = _figures(result)
+        if figures:
+            console.print(Padding(Text(figures, style="dim"), (0, 0, 0, 2), expand=False))
+    worst = next((severity for severity, number in counts(results).items() if number), None)
+    style = "bold green" if worst is None else STYLES[worst]  # type: ignore[index]
+    console.print(Text(summary(results), style=style))
+
+
+def render_text(results: Sequence[FileResult]) -> str:
+    """The same without colours, for a file."""
+    console = Console(file=StringIO(), width=WIDTH, highlight=False, emoji=False)
+    with console.capture() as captured:
+        print_findings(results, console)
+    return captured.get().removesuffix("\n")
+
+
+def _title(result: FileResult) -> Text:
+    title = Text(result.path, style="bold")
+    parts = [result.format, result.model, result.cluster]
+    parts += [f"{result.num_gpus:,} GPUs"] if result.num_gpus else []
+    words = ", ".join(part for part in parts if part)
+    return title.append(f"  {words}", style="dim") if words else title
+
+
+def _print_finding(finding: Finding, console: Console) -> None:
+    place = f"{finding.path}:{finding.line}" if finding.line else finding.path
+    head = Text(f"  {place} ")
+    head.append(finding.severity, style=STYLES[finding.severity])
+    head.append(f" {finding.rule}", style="bold")
+    if finding.key:
+        head.append(f" {finding.key}")
+    console.print(head, soft_wrap=True)
+    console.print(Padding(Text(finding.message), (0, 0, 0, INDENT), expand=False))
+
+
+def _figures(result: FileResult) -> str:
+    made = result.figures
+    if made is None:
+        return ""
+    return (
+        f"{format_seconds(made.iter_time_s)} per iteration, {made.tokens_per_s:,.0f} tokens/s, "
+        f"{format_bytes(made.peak_bytes)} of {format_bytes(made.usable_bytes)} on stage "
+        f"{made.peak_stage}"
+    )

@@ -1,0 +1,143 @@
+"""Whatever a file holds: a result with findings, never an exception, never a hang."""
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from fake_format import DECISIONS
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from planner.check.check import Request, check_file
+from planner.check.result import exit_code
+from planner.errors import InputError
+from planner.frameworks.format import Format
+from planner.frameworks.source import read_source
+from planner.report.findings.github import render_github
+from planner.report.findings.json import render_json
+from planner.report.findings.junit import render_junit
+from planner.report.findings.sarif import render_sarif
+from planner.report.findings.text import render_text
+
+QUIET = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+JOB = Request(model="llama3-8b", cluster="2xdgx-h100", with_advice=False)
+NUMBERS = st.one_of(
+    st.integers(-2, 64), st.sampled_from([128, 8192, 10**7, 10**9, 10**19, 10**400])
+)
+WORDS = st.sampled_from(["true", "none", "all", "1f1b", "zb-v", "bf16", "fp4", "adam", "x", "1,2"])
+LISTS = st.lists(st.integers(0, 40), min_size=2, max_size=4).map(
+    lambda values: ",".join(map(str, values))
+)
+CONFIGS = st.dictionaries(
+    st.sampled_from([*DECISIONS, "log_every", "other"]),
+    st.one_of(NUMBERS, NUMBERS, WORDS, LISTS),
+    max_size=8,
+)
+SECTIONS = ["schema_version: 1", "inputs: {}", "strategy: {}"]
+PLAN = {
+    "schema_version": 1,
+    "planner_version": "0.1.0",
+    "inputs": {
+        "model": "llama3-8b",
+        "cluster": "2xdgx-h100",
+        "framework": "megatron",
+        "profile": "current",
+        "global_batch": 128,
+        "seq_len": 8192,
+        "precision": "bf16",
+    },
+    "strategy": {
+        "dp": 8,
+        "tp": 2,
+        "pp": 1,
+        "vpp": 1,
+        "cp": 1,
+        "ep": 1,
+        "zero_stage": 1,
+        "micro_batch": 1,
+        "num_micro_batches": 16,
+        "sequence_parallel": True,
+        "offload": "none",
+        "layers_per_stage": [32],
+        "selective_layers_per_stage": [0],
+        "recompute_layers_per_stage": [0],
+    },
+    "estimate": {"iter_time_s": 1.0, "peak_bytes": 1.0, "mfu": 0.5},
+}
+
+
+def checked(path: Path, request: Request = JOB) -> int:
+    """Check a file and write every report; returns the exit code."""
+    result = check_file(str(path), request)
+    for render in (render_text, render_json, render_sarif, render_github, render_junit):
+        render([result]).encode()
+    assert all(finding.message for finding in result.findings)
+    return exit_code([result])
+
+
+@QUIET
+@given(st.binary(max_size=200))
+def test_any_bytes_are_text_or_an_input_error(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    try:
+        text = read_source(path).text
+    except InputError:
+        assert b"\0" in data or "\ufffd" in data.decode(errors="replace")
+    else:
+        assert text.encode() == data.removeprefix(b"\xef\xbb\xbf")
+
+
+@QUIET
+@given(st.text(alphabet=st.characters(exclude_categories=[]), max_size=300))
+def test_any_name_is_read_or_an_input_error(name: str) -> None:
+    try:
+        read_source(f"nowhere{os.sep}{name}")
+    except InputError:
+        return
+    pytest.fail("read a file that is not there")
+
+
+@QUIET
+@given(st.binary(max_size=200))
+def test_any_bytes_are_checked(tmp_path: Path, demo_format: Format, data: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    assert checked(path) == 2 or b"# demo" in data
+
+
+@settings(QUIET, max_examples=60)
+@given(CONFIGS)
+def test_any_decisions_are_checked(
+    tmp_path: Path, demo_format: Format, config: dict[str, object]
+) -> None:
+    path = tmp_path / "file"
+    lines = [f"{key} {value}" for key, value in config.items()]
+    path.write_text("\n".join(["# demo", *lines]))
+    assert checked(path) in (0, 1)
+
+
+@QUIET
+@given(st.permutations(SECTIONS), st.text(alphabet="ab:-[]{}&*!|>'\"#, \n\t1", max_size=60))
+def test_any_text_beside_the_sections_of_a_plan_is_checked(
+    tmp_path: Path, sections: list[str], text: str
+) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text("\n".join([*sections[:2], text, *sections[2:]]))
+    assert checked(path) in (1, 2)
+
+
+@QUIET
+@given(
+    st.sampled_from(["inputs", "strategy"]),
+    st.data(),
+    st.one_of(NUMBERS, WORDS, st.none(), st.lists(st.integers(0, 40), max_size=4), st.floats()),
+)
+def test_any_value_in_a_plan_is_checked(
+    tmp_path: Path, section: str, data: st.DataObject, value: object
+) -> None:
+    key = data.draw(st.sampled_from(sorted(PLAN[section])))  # type: ignore[call-overload]
+    path = tmp_path / "plan.yaml"
+    path.write_text(yaml.safe_dump(PLAN | {section: PLAN[section] | {key: value}}))  # type: ignore[operator]
+    assert checked(path, Request(with_advice=False)) in (0, 1)

@@ -1,0 +1,204 @@
+"""Forms of findings: well-formed, nothing unescaped, nothing lost."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.check.result import UNREADABLE, FileResult
+from planner.frameworks.finding import SEVERITIES, Finding
+from planner.frameworks.format import Format
+from planner.report.findings.github import render_github
+from planner.report.findings.json import render_json
+from planner.report.findings.junit import render_junit
+from planner.report.findings.sarif import render_sarif
+from planner.report.findings.summary import summary
+from planner.report.findings.text import render_text
+
+STRUCTURE: dict[str, Any] = json.loads(
+    (Path(__file__).parent / "sarif-2.1.0.json").read_text(encoding="utf-8")
+)
+KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+}
+COMMAND = re.compile(r"::(error|warning|notice) file=[^,:]*(,line=\d+)?,title=[^,:]*::[^\r\n]*")
+TEXTS = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=20)
+FINDINGS = st.builds(
+    Finding,
+    rule=st.sampled_from(["memory.fits", "demo.unknown_key", UNREADABLE]),
+    severity=st.sampled_from(SEVERITIES),
+    message=TEXTS,
+    path=st.just("a/b.json"),
+    key=TEXTS,
+    line=st.integers(0, 10**6),
+)
+RESULTS = st.lists(
+    st.builds(
+        FileResult,
+        path=TEXTS.filter(bool),
+        findings=st.lists(FINDINGS, max_size=4).map(tuple),
+        fail_on=st.sampled_from(SEVERITIES),
+    ),
+    max_size=3,
+)
+
+
+def wrong(value: Any, schema: dict[str, Any], place: str = "") -> Iterator[str]:
+    """What of a value is not as its part of the structure says."""
+    if "$ref" in schema:
+        schema = STRUCTURE["definitions"][schema["$ref"].split("/")[-1]]
+    kinds = schema.get("type", list(KINDS))
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    if not any(isinstance(value, KINDS[kind]) for kind in kinds):
+        yield f"{place}: is no {kinds}"
+    if value not in schema.get("enum", [value]):
+        yield f"{place}: {value!r} is none of {schema['enum']}"
+    if "minimum" in schema and value < schema["minimum"]:
+        yield f"{place}: below {schema['minimum']}"
+    if isinstance(value, dict):
+        yield from wrong_object(value, schema, place)
+    if isinstance(value, list):
+        if schema.get("uniqueItems") and len({json.dumps(one) for one in value}) < len(value):
+            yield f"{place}: holds the same twice"
+        for number, inner in enumerate(value):
+            yield from wrong(inner, schema.get("items", {}), f"{place}.{number}")
+
+
+def wrong_object(value: dict[str, Any], schema: dict[str, Any], place: str) -> Iterator[str]:
+    known = schema.get("properties", {})
+    yield from (
+        f"{place}: lacks {name}" for name in schema.get("required", []) if name not in value
+    )
+    if "anyOf" in schema and not any(set(one["required"]) <= set(value) for one in schema["anyOf"]):
+        yield f"{place}: has none of {schema['anyOf']}"
+    if schema.get("additionalProperties") is False:
+        yield from (f"{place}: unknown {name}" for name in value if name not in known)
+    for name, inner in value.items():
+        yield from wrong(inner, known.get(name, {}), f"{place}.{name}")
+
+
+@given(RESULTS)
+def test_sarif_has_the_structure_of_the_standard(results: list[FileResult]) -> None:
+    assert list(wrong(json.loads(render_sarif(results)), STRUCTURE)) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": "2.0.0"},
+        {"runs": [{}]},
+        {"runs": [{"tool": {"driver": {"name": 1}}}]},
+        {"runs": [{"tool": {"driver": {"name": "a"}}, "extra": 1}]},
+        {"runs": [{"tool": {"driver": {"name": "a"}}, "results": [{"message": {}}]}]},
+        {
+            "runs": [
+                {
+                    "tool": {"driver": {"name": "a"}},
+                    "results": [{"message": {"text": "a"}, "level": "info"}],
+                }
+            ]
+        },
+    ],
+)
+def test_the_structure_refuses_what_is_no_sarif(change: dict[str, Any]) -> None:
+    assert list(wrong(json.loads(render_sarif([])) | change, STRUCTURE))
+
+
+@given(RESULTS)
+def test_sarif_names_every_rule_once_and_refers_to_it(results: list[FileResult]) -> None:
+    (run,) = json.loads(render_sarif(results))["runs"]
+    rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    assert len(set(rules)) == len(rules)
+    for made in run["results"]:
+        assert rules[made["ruleIndex"]] == made["ruleId"]
+    assert len(run["results"]) == sum(len(result.findings) for result in results)
+
+
+def test_sarif_says_where_a_formats_rule_is_from(demo_format: Format) -> None:
+    finding = Finding(rule="demo.tp_lies_in_a_node", severity="error", message="m", path="f")
+    log = json.loads(render_sarif([FileResult(path="f", findings=(finding,))]))
+    (rule,) = log["runs"][0]["tool"]["driver"]["rules"]
+    assert rule["fullDescription"]["text"] == "Tp lies in a node. Source: demo/tp.py"
+
+
+def test_sarif_places_are_references_that_tools_resolve() -> None:
+    results = [FileResult(path=path) for path in ("a b/ü:1.json", "./c.json", "/d e.json")]
+    artifacts = json.loads(render_sarif(results))["runs"][0]["artifacts"]
+    uris = [artifact["location"]["uri"] for artifact in artifacts]
+    assert uris == ["a%20b/%C3%BC%3A1.json", "c.json", "file:///d%20e.json"]
+
+
+@given(RESULTS)
+def test_github_has_one_unbroken_line_per_finding(results: list[FileResult]) -> None:
+    text = render_github(results)
+    lines = text.split("\n") if text else []
+    assert len(lines) == sum(len(result.findings) for result in results)
+    assert all(COMMAND.fullmatch(line) for line in lines)
+
+
+def test_github_escapes_what_would_end_a_value() -> None:
+    finding = Finding(rule="a.b", severity="note", message="1% ::\r\n", path="a,b:c", key="k")
+    assert render_github([FileResult(path="f", findings=(finding,))]) == (
+        "::notice file=a%2Cb%3Ac,title=a.b::k: 1%25 ::%0D%0A"
+    )
+
+
+@given(RESULTS)
+def test_junit_is_xml_that_counts_right(results: list[FileResult]) -> None:
+    root = ElementTree.fromstring(render_junit(results).encode())
+    suites = root.findall("testsuite")
+    assert len(suites) == len(results)
+    for suite, result in zip(suites, results, strict=True):
+        failing = [one for one in result.findings if result.fails_for(one)]
+        unreadable = [one for one in failing if one.rule == UNREADABLE]
+        assert int(suite.attrib["tests"]) == max(len(result.findings), 1)
+        assert int(suite.attrib["errors"]) == len(unreadable)
+        assert int(suite.attrib["failures"]) == len(failing) - len(unreadable)
+    assert root.attrib["tests"] == str(len(root.findall("testsuite/testcase")))
+
+
+def test_junit_replaces_what_xml_cannot_hold() -> None:
+    finding = Finding(rule="a.b", severity="error", message="a\x00b\x1b\ufffe", path="f")
+    text = render_junit([FileResult(path="f", findings=(finding,))])
+    assert 'message="a\ufffdb\ufffd\ufffd"' in text
+
+
+@given(RESULTS)
+def test_json_holds_every_finding(results: list[FileResult]) -> None:
+    document = json.loads(render_json(results))
+    found = [one["findings"] for one in document["files"]]
+    assert [len(one) for one in found] == [len(result.findings) for result in results]
+    assert sum(document["counts"].values()) == sum(map(len, found))
+
+
+@given(RESULTS)
+def test_text_ends_with_the_summary(results: list[FileResult]) -> None:
+    assert render_text(results).endswith(summary(results))
+
+
+def test_text_takes_brackets_for_what_they_are() -> None:
+    finding = Finding(rule="a.b", severity="error", message="[red]x[/red]", path="[f]", key="[k]")
+    text = render_text([FileResult(path="[f]", findings=(finding,))])
+    assert "[f] error a.b [k]" in text
+    assert "[red]x[/red]" in text
+
+
+def test_the_summary_counts_files_findings_and_what_was_ignored() -> None:
+    finding = Finding(rule="a.b", severity="warning", message="m", path="f")
+    found = FileResult(path="f", findings=(finding, finding), num_ignored=1)
+    assert summary([found, FileResult(path="g")]) == (
+        "2 findings in 2 files: 2 warnings; 1 ignored"
+    )
+    assert summary([FileResult(path="g")]) == "nothing found in 1 file"
