@@ -26,7 +26,9 @@ from planner.spec.traits import FrameworkTraits
 
 SCHEMA_VERSION = 1
 MAX_DEGREE = 10**7
-Whole = Annotated[int, Field(ge=1)]
+MAX_BATCH = 10**9
+MAX_SEQ_LEN = 10**8
+MAX_TOKENS = 10**18
 Degree = Annotated[int, Field(ge=1, le=MAX_DEGREE)]
 Counts = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
@@ -39,12 +41,12 @@ class InputsPart(Strict):
     framework: str
     profile: str
     traits: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    global_batch: Whole
-    seq_len: Whole
+    global_batch: Annotated[int, Field(ge=1, le=MAX_BATCH)]
+    seq_len: Annotated[int, Field(ge=1, le=MAX_SEQ_LEN)]
     precision: Precision
     optimizer: str = ADAM
     recompute_modules: tuple[str, ...] | None = Field(default=None, strict=False)
-    total_tokens: Whole | None = None
+    total_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
     margin_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
