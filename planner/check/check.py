@@ -60,6 +60,7 @@ class _Checked:
     cluster: str = ""
     num_gpus: int = 0
     findings: tuple[Finding, ...]
+    assumed: tuple[str, ...] = ()
     figures: Figures | None = None
 
 
@@ -90,6 +91,7 @@ def check_file(path: str, request: Request) -> FileResult:
         num_gpus=checked.num_gpus,
         findings=in_order(kept),
         num_ignored=len(checked.findings) - len(kept),
+        assumed=checked.assumed,
         figures=checked.figures,
         fail_on=request.fail_on,
     )
@@ -159,7 +161,7 @@ def _check_plan(source: SourceText, request: Request) -> _Checked:
     if layout is None:
         return _Checked(format=PLAN, model=model, cluster=cluster, findings=findings)
     findings += tuple(_unlike_job(layout, request))
-    more, figures = _layout_findings(layout, request, findings)
+    more, figures = _layout_findings(layout, request, findings, is_plan=True)
     return _Checked(
         format=PLAN,
         framework=layout.context.traits.name,
@@ -200,7 +202,7 @@ def _check_config(source: SourceText, request: Request, job: Job | None) -> _Che
     findings += not_said_yet(completed.findings, findings)
     figures = None
     if completed.layout is not None:
-        more, figures = _layout_findings(completed.layout, request, findings)
+        more, figures = _layout_findings(completed.layout, request, findings, is_plan=False)
         findings += more
     return _Checked(
         format=kind.name,
@@ -209,6 +211,7 @@ def _check_config(source: SourceText, request: Request, job: Job | None) -> _Che
         cluster=request.cluster or "",
         num_gpus=completed.world.num_gpus,
         findings=tuple(findings),
+        assumed=completed.assumed,
         figures=figures,
     )
 
@@ -234,10 +237,10 @@ def _broken(kind: Format, reading: Reading, rule: FormatRule, key: str, message:
 
 
 def _layout_findings(
-    layout: Layout, request: Request, said: Sequence[Finding]
+    layout: Layout, request: Request, said: Sequence[Finding], *, is_plan: bool
 ) -> tuple[list[Finding], Figures | None]:
     """Legality, then network, memory and advice of what is legal."""
-    illegal = list(legality_findings(layout))
+    illegal = list(legality_findings(layout, is_plan=is_plan))
     if illegal:
         return not_said_yet(illegal, said), None
     made = estimate(layout.context, layout.strategy)

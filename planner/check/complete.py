@@ -35,6 +35,8 @@ class Completed:
     layout: Layout | None
     """None where the file contradicts itself or the job."""
     findings: tuple[Finding, ...]
+    assumed: tuple[str, ...]
+    """What neither file nor job say, in words."""
 
 
 def complete(reading: Reading, job: Job, framework: str) -> Completed:
@@ -63,7 +65,12 @@ def complete(reading: Reading, job: Job, framework: str) -> Completed:
         )
         if not any(finding.rule == "job.value" for finding in values.findings):
             layout = Layout(context=context, strategy=strategy, places=values.places)
-    return Completed(world=world, layout=layout, findings=tuple(values.findings))
+    return Completed(
+        world=world,
+        layout=layout,
+        findings=tuple(values.findings),
+        assumed=tuple(values.assumed),
+    )
 
 
 def check_model(values: Values, job: Job) -> None:
@@ -89,11 +96,14 @@ def _seq_len(values: Values, job: Job) -> int:
     if given is not None and job.seq_len is not None and given != job.seq_len:
         text = f"the file's sequences have {given} tokens; the job's have {job.seq_len}"
         values.add("job.seq_len", text, "seq_len")
+    if given is None and job.seq_len is None:
+        values.assumed.append(f"sequences of {job.usual_seq_len} tokens")
     return given or job.seq_len or job.usual_seq_len
 
 
 def _precision(values: Values, job: Job) -> Precision | None:
     if values.given("precision") is None:
+        values.assumed.append("bf16")
         return "bf16"
     word = values.word("precision", get_args(Precision), rule="job.precision")
     precision: Precision | None = word  # type: ignore[assignment]

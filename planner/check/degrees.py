@@ -78,7 +78,10 @@ def batch_of(values: Values, dp: int, *, asked: int | None) -> Batch | None:
             values.add(rule, text, *names)
             return None
         return Batch(micro_batch=micro, num_micro_batches=number, global_batch=made)
+    if micro is None and number is None:
+        values.assumed.append("micro-batch 1")
     if total is None:
+        values.assumed += [] if number else ["one micro-batch per iteration"]
         micro, number = micro or 1, number or 1
         made = dp * micro * number
         return Batch(micro_batch=micro, num_micro_batches=number, global_batch=made)

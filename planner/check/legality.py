@@ -5,18 +5,24 @@ from collections.abc import Iterator, Sequence
 
 from planner.check.layout import Layout
 from planner.check.rules import LEGALITY
-from planner.frameworks.finding import Finding
+from planner.frameworks.finding import SEVERITIES, Finding
 from planner.search.legality import violations
 from planner.search.rules import RULES
 
 BATCH, STAGES = "batch.arithmetic", "legality.stages"
+NOT_MODELLED = "Plans do not model it: memory, network and time are not checked."
+_OFFERS = ("_supported", "_offered")
 _NEUTRAL = (0, 1, "none", "1f1b")
 _NAMED = re.compile(r"(\w+): (.*)", re.DOTALL)
 _NEEDS = {rule.name: rule.needs for rule in RULES}
 
 
-def legality_findings(layout: Layout) -> Iterator[Finding]:
-    """Every broken rule at the decision that breaks it."""
+def legality_findings(layout: Layout, *, is_plan: bool) -> Iterator[Finding]:
+    """Every broken rule at the decision that breaks it.
+
+    What a framework offers its format knows better than the traits of plans: where a file other
+    than a plan uses what they lack, that is a warning.
+    """
     for decision, message in violations(layout.context, layout.strategy):
         named = _NAMED.fullmatch(message)
         if named is None:
@@ -24,8 +30,10 @@ def legality_findings(layout: Layout) -> Iterator[Finding]:
             yield layout.places.finding(rule, message, decision)
             continue
         needs = _chosen_first(layout, _NEEDS.get(named[1], (decision,)))
-        text = " ".join(named[2].split())
-        yield layout.places.finding(f"{LEGALITY}.{named[1]}", text, *needs)
+        text, severity = " ".join(named[2].split()), SEVERITIES[0]
+        if named[1].endswith(_OFFERS) and not is_plan:
+            text, severity = f"{text}. {NOT_MODELLED}", "warning"
+        yield layout.places.finding(f"{LEGALITY}.{named[1]}", text, *needs, severity=severity)
 
 
 def _chosen_first(layout: Layout, needs: tuple[str, ...]) -> list[str]:

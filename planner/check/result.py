@@ -40,6 +40,8 @@ class FileResult:
     """By line, the worst first on each."""
     num_ignored: int = 0
     """Findings left out because their rules are ignored."""
+    assumed: tuple[str, ...] = ()
+    """What neither file nor job say, in words."""
     figures: Figures | None = None
     """None where the layout is incomplete or illegal."""
     fail_on: Severity = "error"

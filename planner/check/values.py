@@ -23,6 +23,8 @@ class Values:
         }
         self.places = Places(path=reading.path, of=places)
         self.findings: list[Finding] = []
+        self.assumed: list[str] = []
+        """What neither file nor job say, in words."""
 
     def add(self, rule: str, message: str, *decisions: str) -> None:
         """Note a finding at the first of the decisions that the file states."""

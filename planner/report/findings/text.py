@@ -1,6 +1,6 @@
 """Findings for people: one line each under the name of its file, then the figures."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import StringIO
 
 from rich.console import Console
@@ -23,9 +23,8 @@ def print_findings(results: Sequence[FileResult], console: Console) -> None:
         console.print(_title(result))
         for finding in result.findings:
             _print_finding(finding, console)
-        figures = _figures(result)
-        if figures:
-            console.print(Padding(Text(figures, style="dim"), (0, 0, 0, 2), expand=False))
+        for line in _figures(result):
+            console.print(Padding(Text(line, style="dim"), (0, 0, 0, 2), expand=False))
     worst = next((severity for severity, number in counts(results).items() if number), None)
     style = "bold green" if worst is None else STYLES[worst]  # type: ignore[index]
     console.print(Text(summary(results), style=style))
@@ -58,11 +57,13 @@ def _print_finding(finding: Finding, console: Console) -> None:
     console.print(Padding(Text(finding.message), (0, 0, 0, INDENT), expand=False))
 
 
-def _figures(result: FileResult) -> str:
+def _figures(result: FileResult) -> Iterator[str]:
     made = result.figures
     if made is None:
-        return ""
-    return (
+        return
+    if result.assumed:
+        yield f"assumed: {', '.join(result.assumed)}"
+    yield (
         f"{format_seconds(made.iter_time_s)} per iteration, {made.tokens_per_s:,.0f} tokens/s, "
         f"{format_bytes(made.peak_bytes)} of {format_bytes(made.usable_bytes)} on stage "
         f"{made.peak_stage}"

@@ -13,6 +13,7 @@ CLEAN = FileResult(
     model="llama3-8b",
     cluster="2xdgx-h100",
     num_gpus=16,
+    assumed=("sequences of 8192 tokens", "bf16"),
     figures=Figures(
         iter_time_s=22.9,
         tokens_per_s=182935.0,

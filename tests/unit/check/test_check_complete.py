@@ -89,6 +89,14 @@ def test_the_batch_of_the_job_stands_in_for_the_files(completed: Callable[..., C
     assert strategy_of(completed({"global_batch": 256}, batch=None)).num_micro_batches == 32
 
 
+def test_what_nobody_states_is_assumed_in_words(completed: Callable[..., Completed]) -> None:
+    assert completed(length=4096, precision="bf16").assumed == ()
+    assert completed({"seq_len": 4096}, precision="bf16").assumed == ()
+    open_batch = completed(length=4096, precision="bf16", batch=None, micro=None)
+    assert open_batch.assumed == ("micro-batch 1", "one micro-batch per iteration")
+    assert completed().assumed == ("sequences of 8192 tokens", "bf16")
+
+
 def test_layers_are_dealt_out_evenly(completed: Callable[..., Completed]) -> None:
     assert strategy_of(completed(pp=4)).layers_per_stage == (8, 8, 8, 8)
     assert strategy_of(completed(pp=4, layers="7,9,9,7")).layers_per_stage == (7, 9, 9, 7)

@@ -50,9 +50,12 @@ def test_a_rule_of_the_search_is_said_at_the_key_that_breaks_it(check_demo: Chec
     assert result.figures is None
 
 
-def test_activation_offload_that_is_not_offered_is_a_rule_of_its_own(check_demo: Check) -> None:
+def test_what_plans_do_not_model_is_a_warning_and_not_priced(check_demo: Check) -> None:
     result = check_demo(offloaded="4,4", pp=2)
-    assert said(result) == [("legality.activation_offload_offered", "error", "offloaded", 7)]
+    assert said(result) == [("legality.activation_offload_offered", "warning", "offloaded", 7)]
+    assert "Plans do not model it" in result.findings[0].message
+    assert result.figures is None
+    assert exit_code([result]) == 0
 
 
 def test_more_gpus_than_the_cluster_has_are_an_error(check_demo: Check) -> None:

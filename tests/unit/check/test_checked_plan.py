@@ -86,6 +86,14 @@ def test_a_broken_rule_is_at_its_key(check_plan: Callable[..., FileResult]) -> N
     ]
 
 
+def test_what_the_framework_does_not_offer_is_an_error_in_a_plan(
+    check_plan: Callable[..., FileResult],
+) -> None:
+    result = check_plan(zero_stage=3)
+    assert ("legality.zero_stage_offered", "strategy.zero_stage", 18) in said(result)
+    assert all(finding.severity == "error" for finding in result.findings)
+
+
 def test_an_unknown_key_is_a_finding_with_the_nearest_known_one(
     check_plan: Callable[..., FileResult],
 ) -> None:
