@@ -51,7 +51,7 @@ def list_models() -> list[str]:
 def model_file(name: str) -> Path:
     """Return the path of a catalog model; an unknown name raises with the nearest ones."""
     path = models_dir() / f"{name}.yaml"
-    if Path(name).name == name and path.is_file():
+    if Path(name).name == name and _is_file(path):
         return path
     known = list_models()
     hint = did_you_mean(name, known) or f"{len(known)} are known; `planner models` lists them"
@@ -85,6 +85,13 @@ def is_model_file(argument: str | Path) -> bool:
     if argument.lower().endswith((*_YAML_SUFFIXES, _CONFIG_SUFFIX)):
         return True
     return argument not in list_models() and _is_folder(Path(argument))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _is_folder(path: Path) -> bool:

@@ -48,7 +48,7 @@ def _settings_in(folder: Path) -> Settings | None:
     """Those of a folder; its own file comes before the project's."""
     for name in (OWN_FILE, PROJECT_FILE):
         file = folder / name
-        if file.is_file():
+        if _exists(file):
             table = _table(file)
             if table is not None:
                 return _validated(table, file)
@@ -90,5 +90,13 @@ def _beside(settings: Settings, folder: Path) -> Iterator[tuple[str, str]]:
     """Models and clusters that are files lie relative to the settings."""
     for name in _PATHS:
         argument = getattr(settings, name)
-        if argument is not None and (folder / argument).exists():
+        if argument is not None and _exists(folder / argument):
             yield name, str(folder / argument)
+
+
+def _exists(path: Path) -> bool:
+    """Whether a file or folder is there; one that cannot be looked at, or be at all, is not."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False

@@ -189,6 +189,11 @@ def test_a_request_that_cannot_be_used_is_an_input_error(
         check_demo(request_of)
 
 
+def test_a_name_that_no_model_can_have_is_an_input_error(check_demo: Check) -> None:
+    with pytest.raises(InputError, match="unknown model"):
+        check_demo({"model": "m" * 5000})
+
+
 def test_model_and_cluster_are_both_named_where_both_are_wrong(check_demo: Check) -> None:
     with pytest.raises(InputError) as caught:
         check_demo({"model": "llama9", "cluster": "2xdgx-z9"})

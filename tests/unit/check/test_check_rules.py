@@ -1,5 +1,7 @@
 """What reports say about a rule, wherever it comes from."""
 
+from pathlib import Path
+
 import pytest
 
 from planner.check.result import UNREADABLE
@@ -37,3 +39,9 @@ def test_rules_of_every_reader_are_described() -> None:
 def test_an_unknown_rule_has_its_own_words() -> None:
     assert describe("other.some_thing").description == "Some thing"
     assert describe("bare").description == "Bare"
+
+
+def test_the_page_names_every_own_rule_or_its_family() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "check.md").read_text(encoding="utf-8")
+    families = {name: f"`{name.partition('.')[0]}.*`" for name in OWN}
+    assert not [n for n, family in families.items() if f"`{n}`" not in page and family not in page]

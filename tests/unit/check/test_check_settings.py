@@ -89,6 +89,12 @@ def test_models_and_clusters_that_are_files_lie_beside_the_settings(project: Pat
     assert settings.cluster == "1xdgx-h100"
 
 
+def test_names_that_no_file_can_have_are_names(project: Path) -> None:
+    (project / "planner.toml").write_text(f'model = "{"m" * 5000}"\ncluster = "a\\u0000b"')
+    settings = settings_for(Path("f" * 5000) / "a.json")
+    assert (settings.model, settings.cluster) == ("m" * 5000, "a\0b")
+
+
 def test_every_unknown_key_and_wrong_value_is_named(project: Path) -> None:
     (project / "planner.toml").write_text('modle = "a"\ngpus = 0\nfail-on = "never"\nignore = 3')
     problems = problems_of(Path("a.json"))
