@@ -105,10 +105,11 @@ def trainer_keys() -> dict[str, Any]:
 
     source = inspect.getsource(TrainingArguments._process_fsdp_args)
     fsdp = re.findall(r"""fsdp_config(?:\.get\(|\.setdefault\(|\[)"(\w+)\"""", source)
+    kinds = inspect.get_annotations(TrainingArguments)
     fields = [f for f in dataclasses.fields(TrainingArguments) if f.init]
     return {
         "source": f"transformers {version('transformers')}: training_args.py",
-        "top": {f.name: field_kind(f.type) for f in fields},
+        "top": {f.name: field_kind(kinds[f.name]) for f in fields},
         "optim": [name.value for name in OptimizerNames],
         "fsdp_config": sorted({*fsdp, "version"}),
         "parallelism_config": [f.name for f in dataclasses.fields(ParallelismConfig)],

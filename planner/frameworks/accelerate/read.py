@@ -77,7 +77,9 @@ def _wrong(path: str, settings: Mapping[str, Value]) -> Iterator[Finding]:
     """Unknown keys, which Accelerate misses inside a section, and values of the wrong kind."""
     known = known_keys()
     for full, value in settings.items():
-        section, _, name = full.rpartition(".")
+        section, _, name = full.partition(".")
+        if section not in known.sections or not name:
+            section, name = "", full
         kinds = known.sections[section].keys if section else known.top
         if name not in kinds:
             hint = did_you_mean(name, list(kinds)) or f"{len(kinds)} keys are known"

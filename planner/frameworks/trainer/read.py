@@ -89,6 +89,8 @@ def _wrong(path: str, settings: Mapping[str, Value]) -> Iterator[Finding]:
     nested = {"fsdp_config": known.fsdp_config, MESH: known.parallelism_config}
     for full, value in settings.items():
         section, _, name = full.partition(".")
+        if section not in known.top:
+            section, name = full, ""
         names = nested.get(section, ()) if name else tuple(known.top)
         if names and (name or section) not in names:
             hint = did_you_mean(name or section, names) or f"{len(names)} keys are known"

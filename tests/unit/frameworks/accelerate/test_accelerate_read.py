@@ -102,3 +102,8 @@ def test_what_is_no_mapping_is_refused(text: str) -> None:
 )
 def test_a_file_is_recognised_by_what_it_holds(text: str, *, is_ours: bool) -> None:
     assert FORMAT.recognise(SourceText(path="x", text=text)) is is_ours
+
+
+def test_a_key_with_a_dot_is_unknown() -> None:
+    reading = read("distributed_type: FSDP\nfsdp.version: 2\n")
+    assert [each.key for each in reading.findings] == ["fsdp.version"]
