@@ -22,6 +22,8 @@ from megatron_plans import CASES, context_of, draw  # noqa: E402
 BRIDGE = load_format("bridge")
 BUILDABLE = [case for case in range(len(CASES)) if not list(shape_reasons(context_of(case)))]
 SAME = ("dp", "tp", "pp", "cp", "ep", "vpp", "sequence_parallel", "micro_batch", "zero_stage")
+LEAST_STARTED = 15
+started: list[str] = []
 ORDERED = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 SHAPE = ["--max-position-embeddings", "4096", "--swiglu", "--disable-bias-linear"]
 
@@ -47,8 +49,7 @@ def megatron_words(settings: Mapping[str, Value]) -> list[str]:
 
 @pytest.mark.parametrize("case", BUILDABLE, ids=lambda case: CASES[case][0])
 def test_megatron_starts_every_emitted_plan_as_planned(megatron: MegatronStarts, case: int) -> None:
-    num_started = 0
-    for seed in range(4):
+    for seed in range(3):
         context, strategy = draw(seed, case)
         try:
             text = BRIDGE.emit(context, strategy).files[0].text
@@ -63,8 +64,11 @@ def test_megatron_starts_every_emitted_plan_as_planned(megatron: MegatronStarts,
         assert {name: report[name] for name in SAME} == {
             name: getattr(strategy, name) for name in SAME
         }
-        num_started += 1
-    assert num_started or context_of(case).traits.optimizer.name == "adam-bf16" or case == 11
+        started.append(text)
+
+
+def test_enough_different_plans_were_started() -> None:
+    assert len(set(started)) >= LEAST_STARTED, len(set(started))
 
 
 def example_start(name: str, kind: str) -> Start:

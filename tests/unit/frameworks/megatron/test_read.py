@@ -1,0 +1,83 @@
+"""Reading scripts, args files and YAML of Megatron-LM."""
+
+import pytest
+
+from planner.errors import InputError
+from planner.frameworks.format import Reading, SourceText
+from planner.frameworks.formats import load_format
+
+MEGATRON = load_format("megatron")
+
+
+def read(text: str) -> Reading:
+    return MEGATRON.read(SourceText(path="run.sh", text=text))
+
+
+def rules(reading: Reading) -> list[tuple[str, int]]:
+    return [(finding.rule, finding.line) for finding in reading.findings]
+
+
+def test_variables_arrays_and_sums_are_filled_in() -> None:
+    reading = read(
+        "TP=${TP:-8}\nN=$((8*4))\nARGS=( --num-layers 32 # width\n --hidden-size ${H:=4096} )\n"
+        'torchrun --nproc_per_node=8 --nnodes 4 pretrain_gpt.py "${ARGS[@]}" \\\n'
+        " --tensor-model-parallel-size $TP --global-batch-size=$N --micro-batch-size 1\n"
+    )
+    values = {name: value.value for name, value in reading.decisions.items()}
+    assert not reading.findings
+    assert (values["tp"], values["global_batch"], values["model.hidden_size"]) == (8, 32, 4096)
+    assert (values["num_gpus"], values["dp"], values["num_micro_batches"]) == (32, 4, 8)
+    assert reading.decisions["model.hidden_size"].line == 4
+    assert reading.decisions["tp"].line == 6
+
+
+def test_a_command_line_in_quotes_is_taken_apart() -> None:
+    text = 'O=\' --num-layers 2 \n --bf16\'\nC="python pretrain_gpt.py $O"\nsrun sh -c "$C"\n'
+    assert read(text).decisions["model.num_layers"].value == 2
+
+
+def test_a_here_document_is_no_command() -> None:
+    text = "cat <<EOF\ntorchrun pretrain_gpt.py --num-layers 9 --bf16\nEOF\n"
+    with pytest.raises(InputError, match="no command"):
+        read(text)
+
+
+def test_an_unknown_option_is_answered_with_the_nearest() -> None:
+    reading = read("--num-layers 2\n--tensor-model-parallel-siz 4\n")
+    assert rules(reading) == [("megatron.unknown_key", 2)]
+    assert "--tensor-model-parallel-size" in reading.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("--num-layers two", "bad_value"),
+        ("--num-layers 1 --bf16=yes", "bad_value"),
+        ("--num-layers", "bad_value"),
+        ("--fp8-format e3", "bad_value"),
+        ("--num-layers 1 --num-layers 2", "duplicate_key"),
+        ("--num-layers $N", "unresolved"),
+        ("--bf16 stray", "unknown_key"),
+    ],
+)
+def test_wrong_words_are_findings(text: str, rule: str) -> None:
+    assert rules(read(text)) == [(f"megatron.{rule}", 1)]
+
+
+def test_exported_variables_are_settings() -> None:
+    text = "export CUDA_DEVICE_MAX_CONNECTIONS=1\npython pretrain_gpt.py --num-layers 2\n"
+    settings = read(text).settings
+    assert settings["CUDA_DEVICE_MAX_CONNECTIONS"].value == "1"
+    assert settings["script"].value == "pretrain_gpt.py"
+
+
+def test_yaml_is_read_by_attribute() -> None:
+    reading = read(
+        "micro_batch_size: 2\nmodel_parallel:\n  tensor_model_parallel_size: 4\n"
+        "  bf16: True\n  overlap_p2p_comm: False\nlanguage_model:\n  num_layers: 24\n"
+        "  num_layer: 3\n"
+    )
+    values = {name: value.value for name, value in reading.decisions.items()}
+    assert (values["tp"], values["model.num_layers"], values["precision"]) == (4, 24, "bf16")
+    assert "--no-overlap-p2p-communication" in reading.settings
+    assert rules(reading) == [("megatron.unknown_key", 8)]
