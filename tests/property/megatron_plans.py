@@ -72,7 +72,7 @@ def draw(seed: int, case: int) -> Row:
     if number["vpp"] == 1 and number["pp"] > 1:
         for _ in range(int(rng.integers(4))):
             source, target = (int(n) for n in rng.integers(number["pp"], size=2))
-            if layers[source] > 1:
+            if source != target and layers[source] > 1:
                 layers[source], layers[target] = layers[source] - 1, layers[target] + 1
     none = (0,) * number["pp"]
     strategy = Strategy(
