@@ -164,7 +164,7 @@ def plan(
     if not result.plans:
         raise _unmet(result)
     if target is not None:
-        _emit(result.plans[0], target, model=model, cluster=cluster, force=force)
+        _emit(result, target, model=model, cluster=cluster, force=force)
 
 
 def _print_space(
@@ -238,12 +238,18 @@ def _target(
     return _Target(made=made, launcher=starter, out=out)
 
 
-def _emit(best: "Plan", target: _Target, *, model: str, cluster: str, force: bool) -> None:
+def _emit(result: "Answer", target: _Target, *, model: str, cluster: str, force: bool) -> None:
+    """Write the best plan that the format can express; say so where it is not the best of all."""
     from planner.cli.emit import write
     from planner.cli.inputs import argument_for_file, model_for_file
+    from planner.plans.expressible import expressible
     from planner.plans.plan_file import plan_text
-    from planner.report.emitted import PlanText
+    from planner.report.emitted import PlanText, other_plan
 
+    found = expressible(result, target.made.emit)
+    best = found.plan
+    if found.refused is not None:
+        typer.echo(other_plan(target.made, result.plans[0], best, found.refused), err=True)
     model, cluster = model_for_file(model), argument_for_file(cluster)
     text = PlanText(
         text=plan_text(best, model=model, cluster=cluster), model=model, cluster=cluster

@@ -223,6 +223,25 @@ def _ranked(plans: Sequence[Plan], aim: Aim, top: int) -> tuple[Plan, ...]:
     return tuple(sorted(plans, key=lambda p: (objective(p, name), p.estimate.iter_time_s))[:top])
 
 
+def ranked_plans(
+    contexts: Sequence[Context], narrowings: Sequence[Narrowing], *, top: int, aim: Aim
+) -> tuple[Plan, ...]:
+    """The best plans of each space, ranked together; without a frontier, and without proof."""
+    plans: list[Plan] = []
+    for narrowing in narrowings:
+        asked = _Asked(
+            top=top,
+            aim=aim,
+            narrowing=narrowing,
+            clock=Clock(None),
+            progress=lambda _message, _fraction: None,
+        )
+        for context in contexts:
+            found = asked.best(context, 0, top=top, with_frontier=False)
+            plans += _plans(context, found.plans)
+    return _ranked(plans, aim, top * len(narrowings))
+
+
 def answer(
     contexts: Sequence[Context],
     *,

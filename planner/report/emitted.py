@@ -12,6 +12,8 @@ from planner.frameworks.format import Emitted, Format, OutputFile
 from planner.launchers.allocation import allocation_of
 from planner.launchers.launcher import Launcher
 from planner.launchers.shell import SCRIPT, user_variables
+from planner.plans.differences import short_layout
+from planner.plans.plan import Plan
 from planner.report.evidence import range_line
 from planner.report.placement import placement_line
 from planner.spec.strategy import Strategy
@@ -40,6 +42,17 @@ def mismatch(made: Format, context: Context) -> str:
     return (
         f"planned for {planned}, written for {made.framework}: time and memory are {planned}'s; "
         f"`planner plan --framework {made.framework}` plans for it"
+    )
+
+
+def other_plan(made: Format, best: Plan, written: Plan, refused: ExpressError) -> str:
+    """Say which plan is written in place of the best one, why, and what that costs."""
+    slower = written.estimate.iter_time_s / best.estimate.iter_time_s - 1.0
+    *_, reason = str(refused).splitlines()
+    return (
+        f"note: {made.title} cannot express plan 1 ({reason}); written is the best found that it "
+        f"can: {short_layout(written.strategy)}, "
+        f"{format_seconds(written.estimate.iter_time_s)} ({slower:+.1%})"
     )
 
 
