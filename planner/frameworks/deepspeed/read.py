@@ -16,7 +16,6 @@ TELLING = (
     "train_micro_batch_size_per_gpu",
     "train_batch_size",
     "zero_optimization",
-    "gradient_accumulation_steps",
     "zero_allow_untested_optimizer",
 )
 """Keys that no other file has at its top."""

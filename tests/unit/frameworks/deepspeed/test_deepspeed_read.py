@@ -161,6 +161,7 @@ def test_what_is_no_object_is_an_input_error(text: str) -> None:
         ('// by hand\n{"zero_optimization": {"stage": 1}}', True),
         ('# by hand\n{"train_micro_batch_size_per_gpu": 1,}', True),
         ('{"model_type": "llama", "num_hidden_layers": 32}', False),
+        ('{"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}', False),
         ("train_batch_size: 8", False),
         ('["train_batch_size"]', False),
         ('{"train_batch_size": ', False),
