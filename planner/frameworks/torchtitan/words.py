@@ -130,10 +130,17 @@ class _Script:
     def _filled_in(self, text: str) -> tuple[str, bool]:
         def value(match: re.Match[str]) -> str:
             name, default = match[1] or match[3], match[2]
-            return self.variables.get(name, match[0] if default is None else default)
+            default = match[0] if default is None else _bare(default)
+            return self.variables.get(name, default)
 
         filled = _VARIABLE.sub(value, text) if len(text) <= MAX_LENGTH else text
         return (filled, "$" in filled) if len(filled) <= MAX_LENGTH else (text, True)
+
+
+def _bare(text: str) -> str:
+    """A default without the quotes around it, as a shell takes it."""
+    is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if is_quoted else text
 
 
 def _name_of(text: str, bracket: int) -> str:

@@ -39,6 +39,22 @@ echo --training.seq_len 7
     assert reading.decisions["seq_len"].value == 8192
 
 
+def test_defaults_of_variables_are_taken_without_their_quotes() -> None:
+    text = """#!/usr/bin/bash
+set -ex
+NGPU=${NGPU:-"8"}
+MODULE=${MODULE:-'llama3'}
+CONFIG=${CONFIG:-"llama3_8b"}
+TRAIN_FILE=${TRAIN_FILE:-"torchtitan.train"}
+torchrun --nproc_per_node=${NGPU} --rdzv_backend c10d --role rank --tee 3 \\
+  -m ${TRAIN_FILE} --module ${MODULE} --config ${CONFIG} --training.seq_len 4096 "$@"
+"""
+    reading = read(text)
+    assert not reading.findings
+    assert reading.settings["config"].value == "llama3_8b"
+    assert reading.decisions["seq_len"].value == 4096
+
+
 @pytest.mark.parametrize(
     "text",
     [
