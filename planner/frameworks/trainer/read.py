@@ -104,6 +104,8 @@ def _wrong(path: str, settings: Mapping[str, Value]) -> Iterator[Finding]:
 def _wrong_kind(kind: str, key: str, value: object) -> str | None:
     if kind == "flag" and not isinstance(value, bool | None):
         return "true or false, without quotes"
+    if kind in ("whole", "number") and isinstance(value, str):
+        return "a number, without quotes"
     if key == "fsdp":
         return None if isinstance(value, bool | str | list | None) else "true or false"
     return wrong_kind("any" if key in ("debug", "report_to") else kind, value)

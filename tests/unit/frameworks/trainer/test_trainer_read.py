@@ -77,3 +77,10 @@ def test_findings_name_key_line_and_the_nearest_known_one() -> None:
 def test_comments_are_found_because_transformers_reads_plain_json() -> None:
     source = SourceText(path="t.json", text='{\n"bf16": true // fast\n}')
     assert [each.rule for each in FORMAT.read(source).findings] == ["trainer.bad_value"]
+
+
+def test_numbers_in_quotes_are_findings() -> None:
+    """transformers keeps the text, and fails in the first step."""
+    (finding,) = read(gradient_accumulation_steps="8").findings
+    assert finding.rule == "trainer.bad_value"
+    assert finding.message == "given '8'; allowed is a number, without quotes"
