@@ -25,6 +25,10 @@ COUNTS = (
     "recompute_layers_per_stage",
     "offloaded_layers_per_stage",
 )
+NO_STAGE = (
+    "another file says how states are split: check that one; "
+    "memory, network and time are not checked here"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +144,7 @@ def _with_modules(values: Values, traits: FrameworkTraits, strategy: Strategy) -
 def _strategy(
     values: Values, job: Job, support: SupportTraits, gpus: Gpus, batch: Batch
 ) -> Strategy | None:
-    """The strategy; None where it has more stages than the model has layers."""
+    """The strategy; None with more stages than layers, or where nothing says how states split."""
     num_layers, vpp = job.model.num_blocks, values.whole("vpp") or 1
     if gpus.pp > num_layers:
         text = f"every stage needs a layer: {job.model.name} has {num_layers}; given {gpus.pp}"
@@ -150,6 +154,10 @@ def _strategy(
     none = (0,) * len(layers)
     selective, full, offloaded = (values.counts(name, layers) or none for name in COUNTS)
     zero_stage = values.whole("zero_stage", least=0, most=3)
+    lowest = min(support.zero_stages)
+    if values.given("zero_stage") is None and lowest:
+        values.add("job.zero_stage", NO_STAGE)
+        return None
     shards_sequence = values.flag("sequence_parallel")
     must_shard = support.sequence_parallel and support.sequence_parallel_required
     assert gpus.dp is not None
@@ -161,7 +169,7 @@ def _strategy(
         vpp=vpp,
         cp=gpus.cp,
         ep=values.whole("ep") or 1,
-        zero_stage=min(support.zero_stages) if zero_stage is None else zero_stage,
+        zero_stage=lowest if zero_stage is None else zero_stage,
         micro_batch=batch.micro_batch,
         num_micro_batches=batch.num_micro_batches,
         sequence_parallel=(gpus.tp > 1 and must_shard)

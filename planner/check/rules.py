@@ -30,6 +30,11 @@ _OWN: tuple[RuleInfo, ...] = (
     RuleInfo(name="job.global_batch", description="The global batch is that of the job."),
     RuleInfo(name="job.precision", description="The accelerator computes in the precision."),
     RuleInfo(name="job.optimizer", description="The framework offers the optimizer."),
+    RuleInfo(
+        name="job.zero_stage",
+        description="The file itself says how states are split.",
+        severity="warning",
+    ),
     RuleInfo(name="gpus.divide", description="tp, pp and cp divide the GPUs; dp is the rest."),
     RuleInfo(
         name="batch.arithmetic",

@@ -10,6 +10,7 @@ from planner.catalog.models import load_model
 from planner.check.complete import Completed, complete
 from planner.check.job import Job
 from planner.frameworks.format import SourceText
+from planner.frameworks.formats import load_format
 from planner.spec.strategy import Strategy
 
 Text = Callable[..., str]
@@ -197,3 +198,22 @@ def test_rules_are_asked_where_the_gpus_do_not_divide(completed: Callable[..., C
     world = completed(tp=3).world
     assert world.decisions["tp"] == 3
     assert "dp" not in world.decisions
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("trainer", '{"per_device_train_batch_size": 1, "bf16": true, "deepspeed": "ds.json"}'),
+        (
+            "accelerate",
+            "distributed_type: DEEPSPEED\nnum_processes: 16\nnum_machines: 2\n"
+            "deepspeed_config: {deepspeed_config_file: ds.json}\n",
+        ),
+    ],
+)
+def test_states_split_by_another_file_are_not_guessed(name: str, text: str) -> None:
+    reading = load_format(name).read(SourceText(path="run", text=text))
+    job = Job(model=load_model("llama3-8b"), cluster=load_cluster("2xdgx-h100"))
+    made = complete(reading, job, "accelerate")
+    assert made.layout is None
+    assert [finding.rule for finding in made.findings] == ["job.zero_stage"]
