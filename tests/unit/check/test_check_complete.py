@@ -206,8 +206,7 @@ def test_rules_are_asked_where_the_gpus_do_not_divide(completed: Callable[..., C
         ("trainer", '{"per_device_train_batch_size": 1, "bf16": true, "deepspeed": "ds.json"}'),
         (
             "accelerate",
-            "distributed_type: DEEPSPEED\nnum_processes: 16\nnum_machines: 2\n"
-            "deepspeed_config: {deepspeed_config_file: ds.json}\n",
+            "{distributed_type: DEEPSPEED, deepspeed_config: {deepspeed_config_file: ds.json}}",
         ),
     ],
 )
