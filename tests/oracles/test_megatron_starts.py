@@ -24,7 +24,12 @@ from megatron_plans import CASES, Row, draw  # noqa: E402
 MEGATRON = load_format("megatron")
 SEEDS = range(8)
 LEAST_ACCEPTED = 60
-FILLED = {"${TRAIN_ITERS}": "100", "${LEARNING_RATE}": "1e-4", "${DATA_PATH}": "/data/text"}
+FILLED = {
+    "${TRAIN_ITERS}": "100",
+    "${LEARNING_RATE}": "1e-4",
+    "${DATA_PATH}": "/data/text",
+    "${ROTARY_BASE}": "500000",
+}
 SAME = ("dp", "tp", "pp", "cp", "ep", "vpp", "sequence_parallel", "micro_batch")
 SAME += ("num_micro_batches", "zero_stage", "dp_replicate")
 

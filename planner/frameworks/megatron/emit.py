@@ -22,6 +22,8 @@ VARIABLES = {
     "LEARNING_RATE": "peak learning rate",
 }
 ITERATIONS = {"TRAIN_ITERS": "iterations to train"}
+ROTARY = {"ROTARY_BASE": "base of rotary positions: 500000 for Llama 3, 10000 where none is named"}
+"""The model's, and none of its costs: Megatron would take 10000 without a word."""
 
 
 def choices_of(context: Context, strategy: Strategy) -> list[Choice]:
@@ -62,10 +64,12 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     own = ["--train-iters", iterations or "${TRAIN_ITERS}", "--lr", "${LEARNING_RATE}"]
     own += ["--data-path", "${DATA_PATH}", "--tokenizer-type", "HuggingFaceTokenizer"]
     own += ["--tokenizer-model", "${TOKENIZER_MODEL}"]
+    is_rotary = context.model.position == "rope"
+    own += ["--rotary-base", "${ROTARY_BASE}"] if is_rotary else []
     return Emitted(
         files=(OutputFile(name=FILE_NAME, text=text),),
         command=("${TRAIN_SCRIPT}", *words_of(choices), *own),
         environment=environment(context, strategy),
-        variables=VARIABLES | ({} if iterations else ITERATIONS),
+        variables=VARIABLES | ({} if iterations else ITERATIONS) | (ROTARY if is_rotary else {}),
         decided=decided_by(choices),
     )
