@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.check.advice import advice_findings
-from planner.check.complete import complete
+from planner.check.complete import Completed, complete
 from planner.check.job import Job
 from planner.check.layout import Layout
 from planner.check.legality import legality_findings, not_said_yet
@@ -69,14 +69,14 @@ def check_file(path: str, request: Request) -> FileResult:
 
     Raises InputError where the request itself cannot be used: an unknown model, cluster or format.
     """
-    job_of = _job_of(request)
+    job = job_of(request)
     check_format_name(request.framework)
     try:
         source = read_source(path)
         checked = (
             _check_plan(source, request)
-            if _is_plan(source, request)
-            else _check_config(source, request, job_of)
+            if is_plan_file(source, request.framework)
+            else _check_config(source, request, job)
         )
     except InputError as error:
         found = tuple(finding_of(problem, path) for problem in error.problems)
@@ -106,7 +106,7 @@ def check_format_name(name: str) -> None:
         raise InputError.single("command line", "--framework", message)
 
 
-def _job_of(request: Request) -> Job | None:
+def job_of(request: Request) -> Job | None:
     """The job; None where model or cluster are not given: only a plan file has its own.
 
     Raises InputError with what is wrong with both.
@@ -134,11 +134,12 @@ def _job_of(request: Request) -> Job | None:
     )
 
 
-def _is_plan(source: SourceText, request: Request) -> bool:
-    return request.framework == PLAN or (request.framework == AUTO and is_plan(source))
+def is_plan_file(source: SourceText, framework: str) -> bool:
+    """Whether a file is a plan: the framework says so, or the file where that is auto."""
+    return framework == PLAN or (framework == AUTO and is_plan(source))
 
 
-def _format_of(source: SourceText, name: str) -> Format:
+def format_of(source: SourceText, name: str) -> Format:
     """The format of a file; InputError where none is its, or several are."""
     if name != AUTO:
         return formats.load_format(name)
@@ -191,15 +192,11 @@ def _unlike_job(layout: Layout, request: Request) -> list[Finding]:
 
 
 def _check_config(source: SourceText, request: Request, job: Job | None) -> _Checked:
-    kind = _format_of(source, request.framework)
-    if job is None:
-        missing = [f"--{name}" for name in ("model", "cluster") if getattr(request, name) is None]
-        message = f"{' and '.join(missing)} needed, here or in planner.toml, to check {kind.title}"
-        raise InputError.single(source.path, "file", message)
+    kind = format_of(source, request.framework)
+    job = needed_job(job, request, source.path, kind)
     reading = kind.read(source)
     completed = complete(reading, job, kind.framework)
-    findings = [*reading.findings, *_rule_findings(kind, reading, completed.world)]
-    findings += not_said_yet(completed.findings, findings)
+    findings = file_findings(kind, reading, completed)
     figures = None
     if completed.layout is not None:
         more, figures = _layout_findings(completed.layout, request, findings, is_plan=False)
@@ -214,6 +211,21 @@ def _check_config(source: SourceText, request: Request, job: Job | None) -> _Che
         assumed=completed.assumed,
         figures=figures,
     )
+
+
+def needed_job(job: Job | None, request: Request, path: str, kind: Format) -> Job:
+    """The job; InputError where none is known."""
+    if job is not None:
+        return job
+    missing = [f"--{name}" for name in ("model", "cluster") if getattr(request, name) is None]
+    message = f"{' and '.join(missing)} needed, here or in planner.toml, to check {kind.title}"
+    raise InputError.single(path, "file", message)
+
+
+def file_findings(kind: Format, reading: Reading, completed: Completed) -> list[Finding]:
+    """What is wrong with a file before its layout is looked at; the format's words come first."""
+    findings = [*reading.findings, *_rule_findings(kind, reading, completed.world)]
+    return findings + not_said_yet(completed.findings, findings)
 
 
 def _rule_findings(kind: Format, reading: Reading, world: World) -> list[Finding]:

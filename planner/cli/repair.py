@@ -1,7 +1,7 @@
-"""``planner repair``: the smallest edit that makes a plan legal and fit on a cluster."""
+"""``planner repair``: the smallest edit that makes a plan or a configuration legal and fit."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -42,39 +42,132 @@ def _search_command(file: "PlanFile", context: "Context", cluster: str) -> str:
 
 
 def repair(
-    plan: Annotated[Path, typer.Argument(help="Plan file written by --save, or edited by hand.")],
-    cluster: options.Cluster,
+    file: Annotated[Path, typer.Argument(help="Plan file, or configuration file of any format.")],
+    cluster: Annotated[
+        str | None,
+        typer.Argument(
+            help="NODESxNODE such as 16xdgx-h100, or a YAML file [planner.toml's, the plan's]."
+        ),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Model of a configuration file.")] = None,
+    framework: Annotated[
+        str | None, typer.Option(help="Format of the file [auto: recognised].")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, max=10**7, help="GPUs of the job [all of the cluster].")
+    ] = None,
+    seq_len: Annotated[
+        int | None, typer.Option(min=1, max=10**8, help="Tokens per sequence [the file's].")
+    ] = None,
+    global_batch: Annotated[
+        int | None, typer.Option(min=1, max=10**9, help="Batch in sequences [the file's].")
+    ] = None,
     margin: Annotated[
         float | None, typer.Option(help="Percent of HBM to leave free [the plan's].")
     ] = None,
     output_format: options.OutputFormat = options.TableOrJson.table,
+    apply: Annotated[bool, typer.Option("--apply", help="Edit the file in place.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the edited copy to this file.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the repaired plan to this file.")] = None,
     force: options.Force = False,
 ) -> None:
-    """Find the fewest changes that make a plan legal and fit on a cluster."""
+    """Find the fewest changes that make a plan or a configuration legal and fit on a cluster."""
+    from planner.check.check import AUTO, check_format_name, is_plan_file
+    from planner.check.settings import settings_for
+    from planner.cli.repair_file import Given, repair_configuration
+    from planner.frameworks.source import read_source
+
+    target = _target(file, apply=apply, out=out, save=save, force=force)
+    settings = settings_for(file)
+    name = framework or settings.framework or AUTO
+    check_format_name(name)
+    source = read_source(file)
+    margin_fraction = _margin_fraction(margin)
+    as_json = output_format is options.TableOrJson.json
+    if is_plan_file(source, name):
+        _refuse_for_plans(model=model, gpus=gpus, seq_len=seq_len, global_batch=global_batch)
+        place = cluster or settings.cluster
+        _repair_plan(file, place, margin_fraction, target=target, as_json=as_json)
+        return
+    if save is not None:
+        _refuse("--save", "writes plan files; --out writes this one")
+    given = Given(
+        cluster=cluster,
+        model=model,
+        framework=framework,
+        gpus=gpus,
+        seq_len=seq_len,
+        global_batch=global_batch,
+        margin_fraction=margin_fraction,
+    )
+    repair_configuration(source, given, target=target, as_json=as_json)
+
+
+def _refuse(option: str, message: str) -> NoReturn:
+    from planner.errors import InputError
+
+    raise InputError.single("command line", option, message)
+
+
+def _refuse_for_plans(**options_given: object) -> None:
+    """A plan file knows its own job."""
+    for name, value in options_given.items():
+        if value is not None:
+            option = f"--{name.replace('_', '-')}"
+            _refuse(option, "is for configuration files; a plan file states its own")
+
+
+def _target(
+    file: Path, *, apply: bool, out: Path | None, save: Path | None, force: bool
+) -> Path | None:
+    """Where the repair is to be written; None: nowhere."""
+    from planner.report.files import check_writable
+
+    if sum((apply, out is not None, save is not None)) > 1:
+        _refuse("--apply", "only one of --apply, --out and --save can be given")
+    if apply:
+        check_writable(file, force=True, option="--apply")
+        return file
+    if out is not None:
+        check_writable(out, force=force, option="--out")
+    if save is not None:
+        check_writable(save, force=force)
+    return out or save
+
+
+def _repair_plan(
+    plan: Path,
+    cluster: str | None,
+    margin_fraction: float | None,
+    *,
+    target: Path | None,
+    as_json: bool,
+) -> None:
+    """Repair a plan file for a cluster, its own where none is given."""
     from planner.cli.inputs import argument_for_file
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
     from planner.plans.plan_file import plan_text
     from planner.plans.repair import own_context, read_for_repair, repaired_plan
     from planner.plans.repair import repair as find_repair
-    from planner.report.files import check_writable, write_atomically
+    from planner.report.files import write_atomically
     from planner.report.repair import print_repair, render_repair_json
 
-    if save is not None:
-        check_writable(save, force=force)
-    context, strategy, file = read_for_repair(plan, cluster, _margin_fraction(margin))
+    context, strategy, file = read_for_repair(plan, cluster, margin_fraction)
     with delayed_progress() as progress:
         answer = find_repair(context, strategy, own=own_context(plan), progress=progress)
-    command = _search_command(file, context, cluster)
-    if output_format is options.TableOrJson.json:
+    place = cluster or file.inputs.cluster
+    command = _search_command(file, context, place)
+    if as_json:
         typer.echo(render_repair_json(answer, plan=str(plan), command=command))
     else:
         print_repair(answer, console(), plan=str(plan), command=command)
     chosen = repaired_plan(answer)
     if chosen is None:
         raise typer.Exit(3)
-    if save is not None:
-        text = plan_text(chosen, model=file.inputs.model, cluster=argument_for_file(cluster))
-        write_atomically(save, text)
-        typer.echo(f"saved the plan to {save}", err=True)
+    if target == plan and answer.is_sound:
+        typer.echo(f"{plan} stays as it is", err=True)
+    elif target is not None:
+        text = plan_text(chosen, model=file.inputs.model, cluster=argument_for_file(place))
+        write_atomically(target, text)
+        typer.echo(f"saved the plan to {target}", err=True)

@@ -13,10 +13,10 @@ from planner.cost.subject import subject_of
 from planner.errors import InputError
 from planner.plans.plan import Plan
 from planner.plans.plan_file import PlanFile, read_plan
-from planner.search.edits import COLUMNS, Edit, Repairs
+from planner.search.edits import COLUMNS, Edit
 from planner.search.legality import COUNTS, LAYERS, Violation, violations
 from planner.search.rank import Ranked
-from planner.search.repair import Progress, repairs
+from planner.search.repair import Accepts, Progress, repairs
 from planner.search.search import to_strategy
 from planner.spec.strategy import Strategy
 
@@ -90,7 +90,7 @@ class RepairAnswer:
 
 
 def read_for_repair(
-    path: Path, cluster: str, margin_fraction: float | None
+    path: Path, cluster: str | None, margin_fraction: float | None
 ) -> tuple[Context, Strategy, PlanFile]:
     """Read a plan for another cluster, and with another margin where one is given."""
     context, strategy, file = read_plan(path, cluster=cluster)
@@ -106,22 +106,45 @@ def repair(
     *,
     own: Context | None = None,
     top: int = 4,
+    num_gpus: int | None = None,
+    accepts: Accepts | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> RepairAnswer:
     """Find the edits with the fewest changed decisions, the fastest first.
 
-    ``own`` is what the plan was made for, to tell what it took there.
+    ``own`` is what the plan was made for, to tell what it took there. With ``num_gpus`` every edit
+    uses just these, and dp follows. With ``accepts`` only edits count of which it is true, and they
+    are looked for even where the plan is legal and fits.
     """
     started = time.perf_counter()
+    wrong = diagnosis(context, strategy, own=own)
+    if wrong.is_sound and accepts is None:
+        return replace(wrong, seconds=time.perf_counter() - started)
+    found = repairs(
+        replace(context, module_sets=module_sets(context)),
+        strategy,
+        top=top,
+        num_gpus=num_gpus,
+        accepts=accepts or (lambda _edit: True),
+        progress=progress,
+    )
+    return replace(
+        wrong,
+        repaired=tuple(_repaired(context, strategy, found.edits, dp_counts=num_gpus is None)),
+        num_changes=found.num_changes,
+        num_strategies=found.num_strategies,
+        num_solved=found.num_solved,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def diagnosis(context: Context, strategy: Strategy, *, own: Context | None = None) -> RepairAnswer:
+    """What is wrong with a strategy; nothing is searched."""
     broken = tuple(violations(context, strategy))
     filled_in = _filled_in(context, strategy)
     is_legal = not any(violations(context, filled_in))
     lacking = tuple(shortages(context, filled_in)) if is_legal else ()
     before, where = _before(context, filled_in, own, is_legal=is_legal)
-    found = Repairs(edits=(), num_changes=0, num_strategies=0, num_solved=0)
-    if broken or lacking:
-        whole = replace(context, module_sets=module_sets(context))
-        found = repairs(whole, strategy, top=top, progress=progress)
     return RepairAnswer(
         context=context,
         strategy=strategy,
@@ -129,11 +152,11 @@ def repair(
         shortages=lacking,
         before=before,
         before_cluster=where,
-        repaired=tuple(_repaired(context, strategy, found.edits)),
-        num_changes=found.num_changes,
-        num_strategies=found.num_strategies,
-        num_solved=found.num_solved,
-        seconds=time.perf_counter() - started,
+        repaired=(),
+        num_changes=0,
+        num_strategies=0,
+        num_solved=0,
+        seconds=0.0,
     )
 
 
@@ -177,13 +200,15 @@ def shortages(context: Context, strategy: Strategy) -> Iterator[Shortage]:
                 )
 
 
-def _repaired(context: Context, strategy: Strategy, edits: tuple[Edit, ...]) -> Iterator[Repaired]:
+def _repaired(
+    context: Context, strategy: Strategy, edits: tuple[Edit, ...], *, dp_counts: bool
+) -> Iterator[Repaired]:
     made = [repaired_strategy(strategy, edit) for edit in edits]
     for edit, after, its_estimate in zip(edits, made, estimates(context, made), strict=True):
         yield Repaired(
             strategy=after,
             estimate=its_estimate,
-            changes=tuple(_changes(context, strategy, after, edit)),
+            changes=tuple(_changes(context, strategy, after, edit, dp_counts=dp_counts)),
             is_optimal=edit.split.is_optimal,
         )
 
@@ -204,11 +229,14 @@ def _modules(context: Context, strategy: Strategy) -> tuple[str, ...]:
     return strategy.recompute_modules or context.traits.recompute.selected
 
 
-def _changes(context: Context, before: Strategy, after: Strategy, edit: Edit) -> Iterator[Change]:
+def _changes(
+    context: Context, before: Strategy, after: Strategy, edit: Edit, *, dp_counts: bool
+) -> Iterator[Change]:
     """Decisions first, then what follows from them."""
     freedom = edit.freedom
     every: list[tuple[str, Value, Value, bool]] = [
-        (name, getattr(before, name), getattr(after, name), True) for name in COLUMNS
+        (name, getattr(before, name), getattr(after, name), name != "dp" or dp_counts)
+        for name in COLUMNS
     ]
     every += [
         (LAYERS, before.layers_per_stage, after.layers_per_stage, freedom.layers),

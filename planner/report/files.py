@@ -20,7 +20,9 @@ def check_writable(path: Path, *, force: bool, option: str = "--save") -> None:
         )
 
 
-def write_atomically(path: Path, content: str | bytes, *, option: str = "--save") -> None:
+def write_atomically(
+    path: Path, content: str | bytes, *, option: str = "--save", mode: int = 0o644
+) -> None:
     """Write to a temporary file beside ``path``, then rename it into place; links are followed."""
     path = path.resolve()
     data = content.encode() if isinstance(content, str) else content
@@ -28,7 +30,7 @@ def write_atomically(path: Path, content: str | bytes, *, option: str = "--save"
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-        Path(temporary).chmod(0o644)
+        Path(temporary).chmod(mode)
         Path(temporary).replace(path)
     except OSError as error:
         raise InputError.single(str(path), option, f"cannot be written: {error}") from error

@@ -30,7 +30,7 @@ def _numbers(values: tuple[int, ...]) -> str:
     return ", ".join(f"{length} x {value}" if length > 1 else str(value) for value, length in runs)
 
 
-def _shown(value: Value) -> str:
+def shown(value: Value) -> str:
     """A value of a decision in words."""
     if isinstance(value, bool):
         return "on" if value else "off"
@@ -49,7 +49,8 @@ def _plural(number: int, noun: str, many: str = "") -> str:
     return f"{number:,} {noun if number == 1 else many or noun + 's'}"
 
 
-def _title(answer: RepairAnswer, plan: str) -> str:
+def title(answer: RepairAnswer, plan: str) -> str:
+    """The question in one line."""
     context, cluster = answer.context, answer.context.cluster
     return (
         f"{plan}: {context.model.name} on {cluster.name} ({cluster.num_accelerators:,} x "
@@ -59,7 +60,8 @@ def _title(answer: RepairAnswer, plan: str) -> str:
     )
 
 
-def _shortage_line(shortage: Shortage) -> str:
+def shortage_line(shortage: Shortage) -> str:
+    """A stage that does not fit, with numbers."""
     return (
         f"stage {shortage.stage} needs {format_bytes(shortage.needed_bytes)} of {shortage.limit}, "
         f"may hold {format_bytes(shortage.usable_bytes)}: "
@@ -72,7 +74,7 @@ def _print_wrong(answer: RepairAnswer, console: Console) -> None:
     for key, message in answer.violations:
         console.print(f"  {key}: {message}", markup=False)
     for shortage in answer.shortages:
-        console.print(f"  {_shortage_line(shortage)}", markup=False)
+        console.print(f"  {shortage_line(shortage)}", markup=False)
     if answer.violations and answer.before_cluster != answer.context.cluster.name:
         text = "  (memory of an illegal plan is not computed)"
         console.print(text, style="dim", markup=False)
@@ -86,10 +88,10 @@ def _print_changes(changes: tuple[Change, ...], console: Console) -> None:
     for change in changes:
         name = change.decision if change.counts else f"  {change.decision} (follows)"
         style = "" if change.counts else "dim"
-        cells = (name, _shown(change.before), _shown(change.after))
+        cells = (name, shown(change.before), shown(change.after))
         table.add_row(*map(escape, cells), style=style)
     console.print(table)
-    if any(" x " in _shown(value) for change in changes for value in (change.before, change.after)):
+    if any(" x " in shown(value) for change in changes for value in (change.before, change.after)):
         console.print("n x k: n stages in a row with k layers each", style="dim")
 
 
@@ -103,7 +105,8 @@ def _estimate_cells(estimate: Estimate) -> list[str]:
     ]
 
 
-def _print_figures(answer: RepairAnswer, best: Repaired, console: Console) -> None:
+def print_figures(answer: RepairAnswer, best: Repaired, console: Console) -> None:
+    """Time and memory before, where they are known, and after."""
     columns = [("after", best.estimate)]
     if answer.before is not None:
         here = answer.before_cluster == answer.context.cluster.name
@@ -125,11 +128,12 @@ def _edit_text(changes: tuple[Change, ...]) -> str:
         if change.counts:
             after = change.after
             total = isinstance(after, dict) or change.decision == "layers_per_stage"
-            texts.append(change.decision if total else f"{change.decision} {_shown(after)}")
+            texts.append(change.decision if total else f"{change.decision} {shown(after)}")
     return ", ".join(texts) or "nothing"
 
 
-def _print_others(answer: RepairAnswer, console: Console) -> None:
+def print_others(answer: RepairAnswer, console: Console) -> None:
+    """The repairs after the first."""
     others = answer.repaired[1:]
     if not others:
         return
@@ -152,7 +156,8 @@ def _print_others(answer: RepairAnswer, console: Console) -> None:
     console.print(table)
 
 
-def _search_line(answer: RepairAnswer) -> str:
+def search_line(answer: RepairAnswer) -> str:
+    """How much was looked at."""
     found = _plural(answer.num_strategies, "legal strategy", "legal strategies")
     return (
         f"Looked at {found}, solved "
@@ -186,7 +191,7 @@ def verdict(answer: RepairAnswer) -> str:
 
 def print_repair(answer: RepairAnswer, console: Console, *, plan: str, command: str) -> None:
     """Everything ``planner repair`` says; ``command`` searches from scratch."""
-    console.print(_title(answer, plan), style="bold", markup=False)
+    console.print(title(answer, plan), style="bold", markup=False)
     if answer.is_sound and answer.before is not None:
         memory = answer.before.memory
         console.print(
@@ -199,16 +204,16 @@ def print_repair(answer: RepairAnswer, console: Console, *, plan: str, command: 
     _print_wrong(answer, console)
     if not answer.repaired:
         console.print(f"\n{no_repair(answer, command)}", markup=False)
-        console.print(_search_line(answer), style="dim", markup=False)
+        console.print(search_line(answer), style="dim", markup=False)
         return
     best = answer.repaired[0]
     console.print("\nSmallest repair", style="bold")
     _print_changes(best.changes, console)
     console.print(verdict(answer), markup=False)
-    _print_figures(answer, best, console)
-    _print_others(answer, console)
+    print_figures(answer, best, console)
+    print_others(answer, console)
     console.print(assumptions_line(answer.context, [best.strategy]), style="dim", markup=False)
-    console.print(_search_line(answer), style="dim", markup=False)
+    console.print(search_line(answer), style="dim", markup=False)
 
 
 def _figures(estimate: Estimate | None) -> dict[str, Any] | None:
@@ -244,8 +249,13 @@ def _repaired_dict(one: Repaired) -> dict[str, Any]:
 
 def render_repair_json(answer: RepairAnswer, *, plan: str, command: str) -> str:
     """The same as JSON, base units throughout."""
+    return json.dumps(repair_document(answer, plan=plan, command=command), indent=2)
+
+
+def repair_document(answer: RepairAnswer, *, plan: str, command: str) -> dict[str, Any]:
+    """What the JSON of a repair holds."""
     context = answer.context
-    document = {
+    return {
         "schema_version": SCHEMA_VERSION,
         "plan": plan,
         "model": context.model.name,
@@ -269,4 +279,3 @@ def render_repair_json(answer: RepairAnswer, *, plan: str, command: str) -> str:
         "stage_problems_solved": answer.num_solved,
         "seconds": answer.seconds,
     }
-    return json.dumps(document, indent=2)

@@ -91,6 +91,8 @@ class Origin:
     values: Mapping[str, int]
     domain: Mapping[str, tuple[int, ...]]
     """Every value a legal strategy may have."""
+    num_gpus: int | None = None
+    """Where given, edits keep to so many GPUs: dp follows and is no decision."""
 
     def num_changes(self, columns: Mapping[str, Array]) -> Index:
         """Columns that differ, of those decided."""
@@ -102,7 +104,7 @@ class Origin:
         return changes
 
 
-def origin_of(context: Context, strategy: Strategy) -> Origin:
+def origin_of(context: Context, strategy: Strategy, num_gpus: int | None = None) -> Origin:
     """Where edits of ``strategy`` start, and where they may lead.
 
     Every value that some legal strategy can have: one outside is broken by some rule whatever
@@ -111,7 +113,9 @@ def origin_of(context: Context, strategy: Strategy) -> Origin:
     domain, columns = _domain(context), strategy.columns()
     own = {name: int(getattr(columns, name)[0]) for name in COLUMNS}
     values = {name: code if code in domain[name] else ELSEWHERE for name, code in own.items()}
-    return Origin(values=values, domain=domain)
+    if num_gpus is not None:
+        del values["dp"]
+    return Origin(values=values, domain=domain, num_gpus=num_gpus)
 
 
 def _domain(context: Context) -> dict[str, tuple[int, ...]]:
@@ -145,6 +149,8 @@ class Edits(Enumeration):
 
     def _crossed(self, columns: Columns, name: str) -> Columns:
         """Rows that may change once more take every value, the others the plan's own."""
+        if name == "dp" and self.origin.num_gpus is not None:
+            return _filled(columns, self.origin.num_gpus)
         changes, own = self.origin.num_changes(columns), self.origin.values[name]
         if not columns:
             wide = super()._crossed(columns, name)
@@ -158,6 +164,13 @@ class Edits(Enumeration):
         same = take(columns, ~may_change)
         same[name] = np.full(np.count_nonzero(~may_change), own, dtype=np.int64)
         return {key: np.concatenate([wide[key], same[key]]) for key in wide}
+
+
+def _filled(columns: Columns, num_gpus: int) -> Columns:
+    """Rows that divide the GPUs, with the dp that uses all of them."""
+    whole = num_gpus % (columns["tp"] * columns["cp"] * columns["pp"]) == 0
+    rows = take(columns, whole)
+    return rows | {"dp": num_gpus // (rows["tp"] * rows["cp"] * rows["pp"])}
 
 
 def edited(context: Context, origin: Origin, num_changes: int, most_rows: int) -> StrategyColumns:

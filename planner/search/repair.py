@@ -50,6 +50,7 @@ MOST_ROWS = 2**21
 CHUNK_ROWS = 2**15
 FIRST_ROWS = 128
 Progress = Callable[[str, float], None]
+Accepts = Callable[[Edit], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +80,9 @@ class Repairer:
     """With the plan's own modules selected, and ``module_sets`` to choose others from."""
     strategy: Strategy
     top: int
+    num_gpus: int | None = None
+    """Where given, every edit uses just these, and dp follows."""
+    accepts: Accepts = lambda _edit: True
     edits: list[Edit] = field(init=False, default_factory=list)
     num_strategies: int = field(init=False, default=0)
     num_solved: int = field(init=False, default=0)
@@ -87,7 +91,7 @@ class Repairer:
     def __post_init__(self) -> None:
         self.context = with_modules(self.context, self.strategy.recompute_modules)
         self.num_layers = self.context.model.num_blocks
-        self.origin: Origin = origin_of(self.context, self.strategy)
+        self.origin: Origin = origin_of(self.context, self.strategy, self.num_gpus)
         self.kept = kept_of(self.strategy, self.num_layers)
         selected = self.context.traits.recompute.selected
         self.other_sets = tuple(s for s in self.context.module_sets if s != selected)
@@ -253,6 +257,8 @@ class Repairer:
         columns = rows.model.strategy.take(np.array([row]))
         split = replace(split, modules=rows.modules)
         edit = Edit(columns=columns, split=split, freedom=rows.freedom)
+        if not self.accepts(edit):
+            return
         alike = next((one for one in self.edits if one.family == edit.family), None)
         if alike is not None:
             self.edits = [one for one in self.edits if one is not alike]
@@ -267,10 +273,17 @@ def repairs(
     strategy: Strategy,
     *,
     top: int = 4,
+    num_gpus: int | None = None,
+    accepts: Accepts = lambda _edit: True,
     progress: Progress = lambda _message, _fraction: None,
 ) -> Repairs:
-    """The ``top`` fastest edits of ``strategy`` among those with the fewest changes."""
-    repairer = Repairer(context=context, strategy=strategy, top=top)
+    """The ``top`` fastest edits of ``strategy`` among those with the fewest changes.
+
+    Edits that are not accepted do not count; with ``num_gpus`` dp follows from the other degrees.
+    """
+    repairer = Repairer(
+        context=context, strategy=strategy, top=top, num_gpus=num_gpus, accepts=accepts
+    )
     looked_at = -1
     for num_changes in range(MOST_CHANGES + 1):
         progress(f"edits of {num_changes} decisions", num_changes / (MOST_CHANGES + 1))

@@ -1,0 +1,237 @@
+"""Repairs configuration files: the fewest changed decisions after which a file checks clean.
+
+A candidate counts only where the format writes it into the file, and the file, read again, states
+it and breaks no rule of the format.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from planner.check.check import Request, file_findings, format_of, job_of, needed_job
+from planner.check.complete import complete
+from planner.check.job import Job
+from planner.check.layout import Layout, Place
+from planner.check.legality import legality_findings, not_said_yet
+from planner.check.start import Start, start_of
+from planner.cost.context import Context
+from planner.errors import ExpressError, InputError
+from planner.frameworks.finding import Finding
+from planner.frameworks.format import Format, Reading, SourceText
+from planner.plans.repair import RepairAnswer, diagnosis, repair, repaired_strategy
+from planner.search.edits import Edit
+from planner.search.repair import Progress
+from planner.spec.strategy import Strategy
+
+MOST_REFUSED = 200
+"""Repairs in a row that the format refuses before the search gives up."""
+
+
+class GaveUpError(Exception):
+    """The format refused one repair after the other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A file with a strategy in it."""
+
+    text: str
+    layout: Layout | None
+    """As the text, read again, states it."""
+    errors: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairedFile:
+    """What is wrong with a configuration file, and the smallest repair written into it."""
+
+    source: SourceText
+    kind: Format
+    start: Start
+    errors: tuple[Finding, ...]
+    """Of the file as it stands; that a stage does not fit is in ``answer``."""
+    answer: RepairAnswer
+    written: Written | None
+    """None where nothing is wrong, or nothing mends it."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Nothing is wrong."""
+        return not self.errors and not self.answer.shortages
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """Where the file states its decisions."""
+        return self.start.layout.places.of
+
+    @property
+    def new_places(self) -> Mapping[str, Place]:
+        """Where the repaired file does."""
+        layout = self.written and self.written.layout
+        return layout.places.of if layout else {}
+
+    @property
+    def diff(self) -> list[str]:
+        """What the repair changes in the file, as a unified diff."""
+        if self.written is None:
+            return []
+        before, after = self.source.text.splitlines(), self.written.text.splitlines()
+        name = self.source.path
+        return list(difflib.unified_diff(before, after, name, name, n=1, lineterm=""))
+
+
+@dataclass(kw_only=True)
+class _Trial:
+    """Asks of edits whether the file can hold them, and stays as clean as it may."""
+
+    kind: Format
+    source: SourceText
+    job: Job
+    context: Context
+    before: Strategy
+    allowed: frozenset[tuple[str, str]]
+    """Rules and keys of errors that may stay."""
+    reasons: list[str] = field(default_factory=list)
+    num_refused: int = 0
+
+    def __call__(self, edit: Edit) -> bool:
+        """Whether it counts. Raises GaveUpError."""
+        reason = self._reason(repaired_strategy(self.before, edit))
+        if reason is None:
+            self.num_refused = 0
+            return True
+        self.reasons.append(reason)
+        self.num_refused += 1
+        if self.num_refused >= MOST_REFUSED:
+            raise GaveUpError
+        return False
+
+    def _reason(self, strategy: Strategy) -> str | None:
+        """Why the file cannot hold a strategy."""
+        try:
+            made = write(self.kind, self.source, self.job, self.context, strategy)
+        except (ExpressError, InputError) as error:
+            return str(error)
+        lost = _lost(self.context, strategy, made.layout)
+        if lost:
+            return f"the file, read again, does not state {lost}"
+        rest = [one for one in made.errors if (one.rule, one.key) not in self.allowed]
+        return str(rest[0]) if rest else None
+
+
+def repair_file(
+    source: SourceText,
+    request: Request,
+    *,
+    margin_fraction: float | None = None,
+    progress: Progress = lambda _message, _fraction: None,
+) -> RepairedFile:
+    """Find the smallest repair of a configuration file.
+
+    Without ``margin_fraction`` repairs leave the framework's uncertainty free where they can, and
+    only what does not fit at all is wrong. Raises InputError where the file or the request cannot
+    be used, ExpressError where something fits and the format cannot say it.
+    """
+    kind = format_of(source, request.framework)
+    job = needed_job(job_of(request), request, source.path, kind)
+    reading = kind.read(source)
+    start = start_of(reading, job, kind.framework)
+    errors = _errors(kind, reading, start)
+    context = replace(start.layout.context, margin_fraction=margin_fraction or 0.0)
+    start = replace(start, layout=replace(start.layout, context=context))
+    answer = diagnosis(context, start.layout.strategy)
+    made = RepairedFile(
+        source=source, kind=kind, start=start, errors=errors, answer=answer, written=None
+    )
+    if made.is_sound:
+        return made
+    batch, seq_len = context.job.global_batch, context.job.seq_len
+    job = replace(job, num_gpus=start.num_gpus, global_batch=batch, seq_len=seq_len)
+    margins = [start.layout.cautious.margin_fraction, 0.0]
+    if margin_fraction is not None:
+        margins = [margin_fraction]
+    return _mended(made, reading, job, margins, progress)
+
+
+def write(
+    kind: Format, source: SourceText, job: Job, context: Context, strategy: Strategy
+) -> Written:
+    """Write a strategy into a file and read that; raises ExpressError and InputError."""
+    text = kind.write_into(source, context, strategy)
+    reading = kind.read(SourceText(path=source.path, text=text))
+    completed = complete(reading, job, kind.framework)
+    found = file_findings(kind, reading, completed)
+    if completed.layout is not None:
+        found += not_said_yet(list(legality_findings(completed.layout, is_plan=False)), found)
+    errors = tuple(one for one in found if one.severity == "error")
+    return Written(text=text, layout=completed.layout, errors=errors)
+
+
+def _errors(kind: Format, reading: Reading, start: Start) -> tuple[Finding, ...]:
+    """What a check calls errors, but memory."""
+    found = file_findings(kind, reading, start.completed)
+    layout = start.completed.layout
+    if layout is not None:
+        found += not_said_yet(list(legality_findings(layout, is_plan=False)), found)
+    return tuple(one for one in found if one.severity == "error")
+
+
+def _mended(
+    made: RepairedFile, reading: Reading, job: Job, margins: list[float], progress: Progress
+) -> RepairedFile:
+    """The file with the smallest repair after which it is clean, else no worse than before."""
+    strategy, num_gpus, wrong = made.start.layout.strategy, made.start.num_gpus, made.answer
+    foreign = frozenset((one.rule, one.key) for one in reading.findings)
+    reasons: list[str] = []
+    for allowed in (foreign, foreign | {(one.rule, one.key) for one in made.errors}):
+        for margin in dict.fromkeys(margins):
+            context = replace(made.start.layout.context, margin_fraction=margin)
+            trial = _Trial(
+                kind=made.kind,
+                source=made.source,
+                job=job,
+                context=context,
+                before=strategy,
+                allowed=allowed,
+            )
+            try:
+                answer = repair(
+                    context, strategy, num_gpus=num_gpus, accepts=trial, progress=progress
+                )
+            except GaveUpError:
+                reasons += trial.reasons
+                continue
+            reasons += trial.reasons
+            answer = replace(answer, shortages=wrong.shortages, before=wrong.before)
+            if answer.repaired:
+                best = answer.repaired[0].strategy
+                written = write(made.kind, made.source, job, context, best)
+                return replace(made, answer=answer, written=written)
+            made = replace(made, answer=answer)
+        if not reasons:
+            return made
+    raise ExpressError(
+        f"{made.source.path}: no repair was found that the file can hold and that breaks no rule of "
+        f"{made.kind.title}; the first one tried: {reasons[0]}"
+    )
+
+
+def _lost(context: Context, strategy: Strategy, layout: Layout | None) -> str:
+    """Decisions that a file, read again, does not state as they were written."""
+    if layout is None:
+        return "all of it"
+    wanted, found = _plain(context, strategy), _plain(layout.context, layout.strategy)
+    return ", ".join(name for name, value in wanted.items() if found[name] != value)
+
+
+def _plain(context: Context, strategy: Strategy) -> dict[str, object]:
+    """Every decision by name, without what has no effect."""
+    job = context.job
+    values = {**vars(strategy), "global_batch": job.global_batch, "seq_len": job.seq_len}
+    selective, _, offloaded = strategy.policy_counts
+    values["offloaded_layers_per_stage"] = offloaded
+    selected = strategy.recompute_modules or context.traits.recompute.selected
+    values["recompute_modules"] = selected if any(selective) else None
+    if strategy.offload == "none":
+        values["offload_percent"] = 100
+    return values

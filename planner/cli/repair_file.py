@@ -1,0 +1,94 @@
+"""``planner repair`` of a configuration file: read as ``planner check`` does, edited in place."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from planner.check.repair import RepairedFile
+    from planner.frameworks.format import SourceText
+
+BOM = "\ufeff"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """Options as given; what is not given the project's settings may say."""
+
+    cluster: str | None
+    model: str | None
+    framework: str | None
+    gpus: int | None
+    seq_len: int | None
+    global_batch: int | None
+    margin_fraction: float | None
+
+
+def repair_configuration(
+    source: "SourceText", given: Given, *, target: Path | None, as_json: bool
+) -> None:
+    """Print the smallest repair, and write it to ``target`` where one is given.
+
+    Exits with 1 where errors are left that no layout mends, 3 where nothing fits.
+    """
+    from planner.check.check import Request
+    from planner.check.repair import repair_file
+    from planner.check.settings import settings_for
+    from planner.cli.output import console
+    from planner.cli.progress import delayed_progress
+    from planner.report.repair_file import print_repaired_file, render_repaired_file
+
+    settings = settings_for(Path(source.path))
+    request = Request(
+        model=given.model or settings.model,
+        cluster=given.cluster or settings.cluster,
+        framework=given.framework or settings.framework or "auto",
+        num_gpus=given.gpus or settings.gpus,
+        seq_len=given.seq_len or settings.seq_len,
+        global_batch=given.global_batch or settings.global_batch,
+    )
+    with delayed_progress() as progress:
+        made = repair_file(
+            source, request, margin_fraction=given.margin_fraction, progress=progress
+        )
+    command = _search_command(made, request.model or "", request.cluster or "")
+    if as_json:
+        typer.echo(render_repaired_file(made, command=command))
+    else:
+        print_repaired_file(made, console(), command=command)
+    if made.written is None and not made.is_sound:
+        raise typer.Exit(3)
+    if target is not None:
+        _write(made, target)
+    if made.written is not None and made.written.errors:
+        raise typer.Exit(1)
+
+
+def _search_command(made: "RepairedFile", model: str, cluster: str) -> str:
+    """``planner plan`` with the file's own question."""
+    context = made.answer.context
+    traits, job = context.traits, context.job
+    words = ["planner", "plan", model, cluster, "--framework", traits.name]
+    words += ["--profile", traits.profile]
+    words += ["--global-batch", str(job.global_batch), "--seq-len", str(job.seq_len)]
+    words += ["--precision", job.precision, "--optimizer", traits.optimizer.name]
+    return shlex.join([*words, "--margin", f"{100.0 * context.margin_fraction:g}"])
+
+
+def _write(made: "RepairedFile", target: Path) -> None:
+    """The repaired file, with the mark and the permissions of the one it comes from."""
+    from planner.report.files import write_atomically
+
+    source = Path(made.source.path)
+    is_own = target.exists() and target.samefile(source)
+    if is_own and made.written is None:
+        typer.echo(f"{target} stays as it is", err=True)
+        return
+    text = made.written.text if made.written else made.source.text
+    mark = BOM if source.read_bytes().startswith(BOM.encode()) else ""
+    option = "--apply" if is_own else "--out"
+    write_atomically(target, mark + text, option=option, mode=source.stat().st_mode & 0o777)
+    typer.echo(f"wrote the repair to {target}", err=True)

@@ -1,0 +1,156 @@
+"""Prints what is wrong with a configuration file, and its smallest repair in the file's words."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from planner.check.layout import NOWHERE, Place
+from planner.check.repair import RepairedFile
+from planner.check.result import printable
+from planner.frameworks.finding import Finding
+from planner.plans.repair import Change
+from planner.report.assumptions import assumptions_line
+from planner.report.repair import (
+    no_repair,
+    print_figures,
+    print_others,
+    repair_document,
+    search_line,
+    shortage_line,
+    shown,
+    title,
+    verdict,
+)
+
+MOST_DIFF_LINES = 60
+"""Longer differences are cut short on a terminal."""
+NOT_STATED = "not stated"
+
+
+def print_repaired_file(made: RepairedFile, console: Console, *, command: str) -> None:
+    """Everything ``planner repair`` says of a configuration file."""
+    answer = made.answer
+    console.print(title(answer, printable(made.source.path)), style="bold", markup=False)
+    if made.is_sound:
+        said = "Plans do not model this layout: memory is not checked."
+        text = "Nothing is wrong: no error, every stage fits." if not answer.violations else said
+        console.print(f"{text} Nothing changed.")
+        _print_assumed(made, console)
+        return
+    _print_wrong(made, console)
+    if made.written is None:
+        console.print(f"\n{no_repair(answer, command)}", markup=False)
+        console.print(search_line(answer), style="dim", markup=False)
+        return
+    if not made.diff:
+        console.print("\nThe layout is legal and fits: nothing of it changes.")
+        _print_assumed(made, console)
+        return
+    best = answer.repaired[0]
+    console.print("\nSmallest repair", style="bold")
+    _print_changes(made, console)
+    console.print(verdict(answer), markup=False)
+    print_figures(answer, best, console)
+    print_others(answer, console)
+    _print_left(made, console)
+    _print_diff(made, console)
+    _print_assumed(made, console)
+    console.print(assumptions_line(answer.context, [best.strategy]), style="dim", markup=False)
+    console.print(search_line(answer), style="dim", markup=False)
+
+
+def _place(place: Place) -> str:
+    return f"{printable(place.key)}:{place.line}" if place.line else printable(place.key)
+
+
+def _finding_line(finding: Finding) -> str:
+    place = _place(Place(key=finding.key, line=finding.line))
+    text = f"{finding.rule}: {printable(finding.message)}"
+    return f"{place}: {text}" if place else text
+
+
+def _print_wrong(made: RepairedFile, console: Console) -> None:
+    console.print("\nWhat is wrong", style="bold")
+    for finding in made.errors:
+        console.print(f"  {_finding_line(finding)}", markup=False)
+    for shortage in made.answer.shortages:
+        console.print(f"  {shortage_line(shortage)}", markup=False)
+
+
+def _rows(made: RepairedFile) -> Iterator[tuple[Change, Place]]:
+    """Changes that count, or that the file states, each with its place there."""
+    for change in made.answer.repaired[0].changes:
+        before = made.places.get(change.decision, NOWHERE)
+        after = made.new_places.get(change.decision, NOWHERE)
+        if change.counts or before.line or after.line:
+            yield change, before if before.line else Place(key=after.key)
+
+
+def _print_changes(made: RepairedFile, console: Console) -> None:
+    rows = list(_rows(made))
+    if not rows:
+        console.print("  The layout stays; what contradicts it in the file is written anew.")
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    table.add_column("decision", no_wrap=True)
+    table.add_column("in the file", overflow="fold")
+    table.add_column("from", overflow="fold")
+    table.add_column("to", overflow="fold")
+    for change, place in rows:
+        name = change.decision if change.counts else f"  {change.decision} (follows)"
+        is_stated = change.counts or place.line
+        before = shown(change.before) if is_stated else NOT_STATED
+        cells = (name, _place(place), before, shown(change.after))
+        table.add_row(*map(escape, cells), style="" if change.counts else "dim")
+    console.print(table)
+
+
+def _print_left(made: RepairedFile, console: Console) -> None:
+    left = made.written.errors if made.written else ()
+    if left:
+        console.print("Left as it is: no layout mends it", style="bold")
+    for finding in left:
+        console.print(f"  {_finding_line(finding)}", markup=False)
+
+
+def _print_diff(made: RepairedFile, console: Console) -> None:
+    lines = made.diff
+    console.print("\nWhat --apply changes", style="bold")
+    for line in lines[:MOST_DIFF_LINES]:
+        style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+        console.print(f"  {printable(line)}", style=style, markup=False, soft_wrap=True)
+    if len(lines) > MOST_DIFF_LINES:
+        console.print(f"  ... {len(lines) - MOST_DIFF_LINES:,} more lines")
+
+
+def _print_assumed(made: RepairedFile, console: Console) -> None:
+    assumed = made.start.completed.assumed
+    if assumed:
+        console.print(f"assumed: {', '.join(assumed)}", style="dim", markup=False)
+
+
+def render_repaired_file(made: RepairedFile, *, command: str) -> str:
+    """The same as JSON, base units throughout."""
+    document = repair_document(made.answer, plan=made.source.path, command=command)
+    for one in (document["repair"], *document["alternatives"]):
+        for change in one["changes"] if one else ():
+            place = made.places.get(change["decision"], NOWHERE)
+            after = made.new_places.get(change["decision"], NOWHERE)
+            change |= {"key": place.key or after.key, "line": place.line}
+    own: dict[str, Any] = {
+        "format": made.kind.name,
+        "is_sound": made.is_sound,
+        "num_gpus": made.start.num_gpus,
+        "errors": [asdict(finding) for finding in made.errors],
+        "errors_left": [asdict(one) for one in made.written.errors] if made.written else [],
+        "assumed": list(made.start.completed.assumed),
+        "diff": made.diff,
+    }
+    document["num_changes"] = made.answer.num_changes if made.written or made.is_sound else None
+    return json.dumps(document | own, indent=2)
