@@ -211,8 +211,8 @@ def _mended(
         if not reasons:
             return made
     raise ExpressError(
-        f"{made.source.path}: no repair was found that the file can hold and that breaks no rule of "
-        f"{made.kind.title}; the first one tried: {reasons[0]}"
+        f"{made.source.path}: no repair was found that the file can hold and that breaks no rule "
+        f"of {made.kind.title}; the first one tried: {reasons[0]}"
     )
 
 

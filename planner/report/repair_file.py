@@ -1,7 +1,7 @@
 """Prints what is wrong with a configuration file, and its smallest repair in the file's words."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +14,7 @@ from planner.check.layout import NOWHERE, Place
 from planner.check.repair import RepairedFile
 from planner.check.result import printable
 from planner.frameworks.finding import Finding
-from planner.plans.repair import Change
+from planner.plans.repair import RECOMPUTE, Change
 from planner.report.assumptions import assumptions_line
 from planner.report.repair import (
     no_repair,
@@ -27,6 +27,7 @@ from planner.report.repair import (
     title,
     verdict,
 )
+from planner.search.legality import COUNTS
 
 MOST_DIFF_LINES = 60
 """Longer differences are cut short on a terminal."""
@@ -83,11 +84,17 @@ def _print_wrong(made: RepairedFile, console: Console) -> None:
         console.print(f"  {shortage_line(shortage)}", markup=False)
 
 
+def _stated(places: Mapping[str, Place], decision: str) -> Place:
+    """Where a file states a decision; which layers are recomputed is one, stated by kind."""
+    names = COUNTS if decision == RECOMPUTE else (decision,)
+    return next((places[name] for name in names if name in places), NOWHERE)
+
+
 def _rows(made: RepairedFile) -> Iterator[tuple[Change, Place]]:
     """Changes that count, or that the file states, each with its place there."""
     for change in made.answer.repaired[0].changes:
-        before = made.places.get(change.decision, NOWHERE)
-        after = made.new_places.get(change.decision, NOWHERE)
+        before = _stated(made.places, change.decision)
+        after = _stated(made.new_places, change.decision)
         if change.counts or before.line or after.line:
             yield change, before if before.line else Place(key=after.key)
 
@@ -140,8 +147,8 @@ def render_repaired_file(made: RepairedFile, *, command: str) -> str:
     document = repair_document(made.answer, plan=made.source.path, command=command)
     for one in (document["repair"], *document["alternatives"]):
         for change in one["changes"] if one else ():
-            place = made.places.get(change["decision"], NOWHERE)
-            after = made.new_places.get(change["decision"], NOWHERE)
+            place = _stated(made.places, change["decision"])
+            after = _stated(made.new_places, change["decision"])
             change |= {"key": place.key or after.key, "line": place.line}
     own: dict[str, Any] = {
         "format": made.kind.name,

@@ -1,0 +1,254 @@
+"""``planner repair`` of configuration files: every format, what is written, exit codes."""
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broken_files import BROKEN, CLUSTER, MODEL, BrokenFile
+
+from planner.frameworks.format import Format
+
+Planner = Callable[..., Any]
+CASES = pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The present folder; none above it has settings."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "planner.toml").write_text("")
+    return tmp_path
+
+
+def put(broken: BrokenFile) -> Path:
+    path = Path(broken.name)
+    path.write_text(broken.text)
+    return path
+
+
+def repair(planner: Planner, broken: BrokenFile, *options: str) -> Any:
+    return planner("repair", broken.name, CLUSTER, "--model", MODEL, *broken.options, *options)
+
+
+def check(planner: Planner, broken: BrokenFile, *options: str) -> Any:
+    job = ("--model", MODEL, "--cluster", CLUSTER, "--no-advice")
+    return planner("check", broken.name, *job, *broken.options, *options)
+
+
+@CASES
+def test_after_apply_the_file_checks_clean_and_what_is_not_ours_stays(
+    planner: Planner, broken: BrokenFile
+) -> None:
+    path = put(broken)
+    assert check(planner, broken).code == 1
+    run = repair(planner, broken, "--apply")
+    assert (run.code, run.err) == (0, f"wrote the repair to {path}\n")
+    after = path.read_text()
+    checked = check(planner, broken)
+    assert checked.code == 0, checked.out
+    places = [after.index(text) for text in broken.foreign]
+    assert places == sorted(places)
+    assert "Nothing is wrong" in repair(planner, broken).out
+
+
+@CASES
+def test_without_apply_nothing_is_written_and_the_difference_is_shown(
+    planner: Planner, broken: BrokenFile, folder: Path
+) -> None:
+    path = put(broken)
+    names = sorted(folder.iterdir())
+    run = repair(planner, broken, "--format", "json")
+    assert run.code == 0
+    assert path.read_text() == broken.text
+    assert sorted(folder.iterdir()) == names
+    answer = json.loads(run.out)
+    assert answer["num_gpus"] == 16
+    removed = [line[1:] for line in answer["diff"][2:] if line.startswith("-")]
+    assert [line for line in answer["diff"][2:] if line.startswith("+")]
+    assert set(removed) <= set(broken.text.splitlines())
+
+
+def changes_of(run: Any) -> list[tuple[str, Any, Any, str, int]]:
+    changes = json.loads(run.out)["repair"]["changes"]
+    return [
+        (one["decision"], one["from"], one["to"], one["key"], one["line"])
+        for one in changes
+        if one["counts"] or one["line"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        (
+            "deepspeed-batch",
+            [("num_micro_batches", 5, 8, "gradient_accumulation_steps", 5)],
+        ),
+        (
+            "accelerate-degree",
+            [
+                ("tp", 3, 2, "parallelism_config.parallelism_config_tp_size", 16),
+                ("dp", 5, 8, "parallelism_config.parallelism_config_dp_shard_size", 15),
+            ],
+        ),
+        (
+            "bridge-degree",
+            [("tp", 3, 4, "model.tensor_model_parallel_size", 1)],
+        ),
+    ],
+)
+def test_changes_name_the_files_own_keys_and_lines(
+    planner: Planner, name: str, changes: list[Any]
+) -> None:
+    put(BROKEN[name])
+    assert changes_of(repair(planner, BROKEN[name], "--format", "json")) == changes
+
+
+def test_an_edited_copy_replaces_nothing_without_force(planner: Planner) -> None:
+    broken = BROKEN["megatron-memory"]
+    path = put(broken)
+    path.chmod(0o755)
+    assert repair(planner, broken, "--out", "new.sh").code == 0
+    assert path.read_text() == broken.text
+    first = Path("new.sh").read_text()
+    assert "--micro-batch-size 8 " not in first
+    assert stat.S_IMODE(Path("new.sh").stat().st_mode) == 0o755
+    Path("new.sh").write_text("mine")
+    refused = repair(planner, broken, "--out", "new.sh")
+    assert refused.code == 2
+    assert "--force" in refused.err
+    assert Path("new.sh").read_text() == "mine"
+    assert repair(planner, broken, "--out", "new.sh", "--force").code == 0
+    assert Path("new.sh").read_text() == first
+
+
+def test_apply_keeps_permissions_line_ends_and_the_byte_order_mark(planner: Planner) -> None:
+    broken = BROKEN["trainer-memory"]
+    path = Path(broken.name)
+    path.write_bytes(b"\xef\xbb\xbf" + broken.text.replace("\n", "\r\n").encode())
+    path.chmod(0o640)
+    assert repair(planner, broken, "--apply").code == 0
+    data = path.read_bytes()
+    assert data.startswith(b"\xef\xbb\xbf{\r\n")
+    assert b'"learning_rate": 1e-4,\r\n' in data
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_sound_file_is_left_alone(planner: Planner) -> None:
+    broken = BROKEN["deepspeed-batch"]
+    path = Path(broken.name)
+    sound = broken.text.replace(": 5,", ": 8,")
+    path.write_text(sound)
+    run = repair(planner, broken, "--apply")
+    assert (run.code, run.err) == (0, f"{path} stays as it is\n")
+    assert "Nothing is wrong: no error, every stage fits." in run.out
+    assert path.read_text() == sound
+
+
+def test_settings_stand_in_for_options(planner: Planner) -> None:
+    put(BROKEN["bridge-degree"])
+    Path("planner.toml").write_text(
+        f'model = "{MODEL}"\ncluster = "{CLUSTER}"\nframework = "bridge"\n'
+    )
+    run = planner("repair", "words.txt", "--apply")
+    assert run.code == 0
+    assert planner("check", "words.txt", "--no-advice").code == 0
+
+
+def test_the_jobs_numbers_come_before_the_files(planner: Planner) -> None:
+    """Half the GPUs and the batch, and a shorter sequence: all of it is written."""
+    put(BROKEN["megatron-batch"])
+    job = ("--gpus", "8", "--global-batch", "64", "--seq-len", "4096")
+    broken = BROKEN["megatron-batch"]
+    assert repair(planner, broken, *job, "--apply").code == 0
+    text = Path(broken.name).read_text()
+    for words in ("--nnodes 1", "--global-batch-size 64", "--seq-length 4096"):
+        assert words in text
+    assert check(planner, broken, *job).code == 0
+
+
+def test_what_no_layout_mends_is_left_and_named(planner: Planner) -> None:
+    broken = BROKEN["deepspeed-batch"]
+    Path(broken.name).write_text(broken.text.replace("steps_per_print", "steps_per_prins"))
+    run = repair(planner, broken, "--apply")
+    assert run.code == 1
+    assert "Left as it is: no layout mends it" in run.out
+    assert '"steps_per_prins": 7,' in Path(broken.name).read_text()
+    checked = json.loads(check(planner, broken, "--format", "json").out)
+    assert [one["rule"] for one in checked["files"][0]["findings"]] == ["deepspeed.unknown_key"]
+    again = repair(planner, broken)
+    assert again.code == 1
+    assert "The layout is legal and fits: nothing of it changes." in again.out
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "options", "said"),
+    [
+        ("deepspeed-batch", '"stage": 3', '"stage": "two"', (), "zero_optimization.stage"),
+        ("megatron-batch", "--hidden-size 4096", "--hidden-size 5120", (), "hidden size"),
+        ("trainer-batch", ": 4,", ": -4,", (), "per_device_train_batch_size"),
+        ("bridge-batch", "micro", "micro", ("--framework", "no-such"), "unknown format"),
+        ("bridge-batch", "micro", "micro", ("--save", "p.yaml"), "--out writes this one"),
+        ("bridge-batch", "micro", "micro", ("--apply", "--out", "new"), "only one of"),
+        ("bridge-batch", "micro", "micro", ("--margin", "100"), "below 100 percent"),
+    ],
+)
+def test_what_cannot_be_read_or_meant_is_refused(
+    planner: Planner, name: str, old: str, new: str, options: tuple[str, ...], said: str
+) -> None:
+    broken = BROKEN[name]
+    Path(broken.name).write_text(broken.text.replace(old, new))
+    before = Path(broken.name).read_text()
+    run = repair(planner, broken, *options)
+    assert (run.code, run.out) == (2, "")
+    assert said in run.err
+    assert Path(broken.name).read_text() == before
+
+
+def test_a_batch_that_nothing_states_is_asked_for(planner: Planner) -> None:
+    text = "--module=llama3\n--config=llama3_8b\n--parallelism.pipeline_parallel_degree=64\n"
+    Path("words.txt").write_text(text)
+    run = planner("repair", "words.txt", CLUSTER, "--model", MODEL)
+    assert (run.code, run.err.count("--global-batch")) == (2, 1)
+    mended = planner("repair", "words.txt", CLUSTER, "--model", MODEL, "--global-batch", "64")
+    assert mended.code == 0
+
+
+def test_model_and_cluster_are_asked_for(planner: Planner) -> None:
+    put(BROKEN["bridge-degree"])
+    run = planner("repair", "words.txt")
+    assert run.code == 2
+    assert "--model and --cluster needed, here or in planner.toml" in run.err
+
+
+def test_nothing_that_fits_ends_with_3_and_writes_nothing(planner: Planner) -> None:
+    text = "model.tensor_model_parallel_size=8\ntrain.micro_batch_size=1\n"
+    Path("words.txt").write_text(text)
+    job = ("1xdgx-h100", "--model", "llama3.1-405b", "--global-batch", "128")
+    run = planner("repair", "words.txt", *job, "--apply")
+    assert run.code == 3
+    assert "planner plan llama3.1-405b 1xdgx-h100 --framework megatron" in run.out
+    assert Path("words.txt").read_text() == text
+
+
+def test_what_the_format_cannot_say_ends_with_4(planner: Planner, demo_format: Format) -> None:
+    text = "# demo\ntp 3\nzero 1\nmicro 1\nbatch 128\nsequence_parallel true\n"
+    Path("run.demo").write_text(text)
+    run = planner("repair", "run.demo", CLUSTER, "--model", MODEL, "--apply")
+    assert (run.code, run.out) == (4, "")
+    assert "the demo format writes nothing" in run.err
+    assert Path("run.demo").read_text() == text
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_tables_stay_within_the_terminal(
+    planner: Planner, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for name in ("deepspeed-memory", "accelerate-degree", "bridge-degree"):
+        put(BROKEN[name])
+        out = repair(planner, BROKEN[name]).out.partition("What --apply changes")[0]
+        assert max(map(len, out.splitlines())) <= width
