@@ -120,11 +120,17 @@ def split_changes(
     return changes + ~(counts == np.array(lists)[:, None, :]).all(axis=(0, 2))
 
 
-def rows_of_force(context: Context, strategy: Strategy, at_most: int) -> Iterator[Least]:
-    """Every legal strategy's least, by ascending changes of columns."""
+def rows_of_force(
+    context: Context, strategy: Strategy, at_most: int, num_gpus: int | None
+) -> Iterator[Least]:
+    """Every legal strategy's least, by ascending changes of columns; of so many GPUs dp follows."""
     columns = every_strategy(context)
+    decided = DECIDED
+    if num_gpus is not None:
+        columns = columns.take(np.flatnonzero(columns.num_gpus == num_gpus))
+        decided = tuple(name for name in DECIDED if name != "dp")
     own = strategy.columns()
-    distance = sum((getattr(columns, n) != getattr(own, n)[0]) * 1 for n in DECIDED)
+    distance = sum((getattr(columns, n) != getattr(own, n)[0]) * 1 for n in decided)
     distance = np.asarray(distance)
     kept = strategy.recompute_modules or context.traits.recompute.selected
     best, order = at_most, np.argsort(distance, kind="stable")
@@ -165,8 +171,8 @@ def _least(context: Context, strategy: Strategy, model: StageModel, other: bool)
     return Least(changes=fewest, seconds=float(seconds.min()))
 
 
-def force(context: Context, strategy: Strategy) -> Least | None:
+def force(context: Context, strategy: Strategy, num_gpus: int | None = None) -> Least | None:
     """The best of all."""
-    found = list(rows_of_force(context, strategy, MOST_CHANGES))
+    found = list(rows_of_force(context, strategy, MOST_CHANGES, num_gpus))
     found = [one for one in found if one.changes <= MOST_CHANGES]
     return min(found, key=lambda one: (one.changes, one.seconds), default=None)

@@ -42,6 +42,7 @@ class Case:
     memory_percent: int
     less_percent: int
     breaks: tuple[tuple[str, int], ...]
+    keeps_gpus: bool
 
     def context(
         self, context_of: Callable[..., Context], small_model: Callable[..., ModelSpec]
@@ -99,6 +100,7 @@ CASES = st.builds(
     memory_percent=st.integers(60, 120),
     less_percent=st.integers(45, 105),
     breaks=st.lists(BREAKS, max_size=3).map(tuple),
+    keeps_gpus=st.booleans(),
 )
 
 
@@ -151,8 +153,9 @@ def test_repairs_equal_brute_force(
     node = replace(context.cluster.node, accelerator=less)
     context = replace(context, cluster=replace(context.cluster, node=node))
     assume(search(context, top=1, with_frontier=False).plans)
-    expected = brute.force(context, strategy)
-    found = repairs(context, strategy, top=3)
+    num_gpus = context.cluster.num_accelerators if case.keeps_gpus else None
+    expected = brute.force(context, strategy, num_gpus)
+    found = repairs(context, strategy, top=3, num_gpus=num_gpus)
     event(f"changes: {expected and expected.changes}")
     if expected is None:
         assert not found.edits
@@ -164,6 +167,7 @@ def test_repairs_equal_brute_force(
     for edit in found.edits:
         repaired = repaired_strategy(strategy, edit)
         assert not list(violations(context, repaired))
+        assert num_gpus in (None, repaired.num_gpus)
         made = estimate(context, repaired)
         assert made.memory.fits
         assert made.iter_time_s == pytest.approx(edit.iteration_s, rel=1e-9)

@@ -1,0 +1,100 @@
+"""Whatever is edited in a file: a repair that holds, or an error in words; never an exception."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from broken_files import BROKEN, CLUSTER, MODEL, BrokenFile
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from planner.check.check import Request, check_file
+from planner.check.repair import RepairedFile, repair_file
+from planner.errors import PlannerError
+from planner.frameworks.format import SourceText
+
+QUIET = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+    derandomize=True,
+)
+NUMBER = re.compile(r"(?<=[=: ])\d+(?=[,}\s]|$)")
+VALUES = st.one_of(
+    st.integers(0, 66).map(str),
+    st.sampled_from(["128", "8192", "99", "-1", "10" * 12, "1.5", "null", "true", "x"]),
+)
+EDITS = st.lists(st.tuples(st.integers(0, 40), VALUES), max_size=2)
+
+
+def edited(text: str, edits: list[tuple[int, str]]) -> str:
+    """The text with some of its numbers replaced."""
+    for position, value in edits:
+        places = list(NUMBER.finditer(text))
+        if places:
+            start, end = places[position % len(places)].span()
+            text = f"{text[:start]}{value}{text[end:]}"
+    return text
+
+
+def request_for(broken: BrokenFile) -> Request:
+    framework = "trainer" if broken.name == "args.json" else "auto"
+    return Request(
+        model=MODEL, cluster=CLUSTER, framework=framework, global_batch=128, with_advice=False
+    )
+
+
+def mended(text: str, broken: BrokenFile) -> RepairedFile | None:
+    """The repair; None where it is refused in words."""
+    try:
+        return repair_file(SourceText(path=broken.name, text=text), request_for(broken))
+    except PlannerError as error:
+        event(f"refused: {type(error).__name__}")
+        return None
+
+
+@settings(QUIET, max_examples=40)
+@given(name=st.sampled_from(sorted(BROKEN)), edits=EDITS)
+def test_a_repaired_file_checks_clean(
+    tmp_path: Path, name: str, edits: list[tuple[int, str]]
+) -> None:
+    broken = BROKEN[name]
+    made = mended(edited(broken.text, edits), broken)
+    if made is None or made.written is None:
+        return
+    event("repaired")
+    path = tmp_path / broken.name
+    path.write_text(made.written.text)
+    result = check_file(str(path), request_for(broken))
+    errors = {(one.rule, one.key) for one in result.findings if one.severity == "error"}
+    assert errors == {(one.rule, one.key) for one in made.written.errors}
+    assert errors <= {(one.rule, one.key) for one in made.errors}
+
+
+COMMENTED = ("megatron-degree", "accelerate-degree", "torchtitan-degree", "bridge-degree")
+COMMENTS = st.lists(
+    st.text("abc -=:#{}[]\"'\\", min_size=1, max_size=12).map(lambda text: f"# {text}x"),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(QUIET, max_examples=20)
+@given(name=st.sampled_from(COMMENTED), comments=COMMENTS)
+def test_comments_and_foreign_keys_keep_text_and_order(name: str, comments: list[str]) -> None:
+    broken = BROKEN[name]
+    text = "".join(f"{one}\n" for one in comments) + broken.text
+    made = mended(text, broken)
+    assert made is not None
+    assert made.written is not None
+    after = made.written.text
+    assert after.startswith("".join(f"{one}\n" for one in comments))
+    places = [after.index(kept) for kept in broken.foreign]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("of", [lambda text: "", lambda text: text[:40], lambda text: text * 2])
+@pytest.mark.parametrize("name", ["deepspeed-batch", "megatron-batch", "accelerate-degree"])
+def test_torn_files_are_refused_in_words_or_repaired(name: str, of: Callable[[str], str]) -> None:
+    made = mended(of(BROKEN[name].text), BROKEN[name])
+    assert made is None or made.is_sound or made.written is not None
