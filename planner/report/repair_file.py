@@ -107,13 +107,15 @@ def _print_changes(made: RepairedFile, console: Console) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
     table.add_column("decision", no_wrap=True)
     table.add_column("in the file", overflow="fold")
+    table.add_column("line", justify="right", no_wrap=True)
     table.add_column("from", overflow="fold")
     table.add_column("to", overflow="fold")
     for change, place in rows:
         name = change.decision if change.counts else f"  {change.decision} (follows)"
         is_stated = change.counts or place.line
         before = shown(change.before) if is_stated else NOT_STATED
-        cells = (name, _place(place), before, shown(change.after))
+        line = str(place.line or "new" if place.key else "")
+        cells = (name, printable(place.key), line, before, shown(change.after))
         table.add_row(*map(escape, cells), style="" if change.counts else "dim")
     console.print(table)
 
@@ -128,7 +130,7 @@ def _print_left(made: RepairedFile, console: Console) -> None:
 
 def _print_diff(made: RepairedFile, console: Console) -> None:
     lines = made.diff
-    console.print("\nWhat --apply changes", style="bold")
+    console.print("What --apply changes", style="bold")
     for line in lines[:MOST_DIFF_LINES]:
         style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
         console.print(f"  {printable(line)}", style=style, markup=False, soft_wrap=True)

@@ -171,6 +171,30 @@ def test_the_saved_repair_is_a_plan_for_the_new_cluster(
     assert planner(*arguments, "--force").code == 0
 
 
+def test_apply_replaces_a_broken_plan_and_leaves_a_sound_one(
+    planner: Any, plan_of: Any, tmp_path: Path
+) -> None:
+    path = Path(plan_of(tp=3))
+    run = planner("repair", str(path), "--apply")
+    assert (run.code, run.err) == (0, f"saved the plan to {path}\n")
+    assert yaml.safe_load(path.read_text())["strategy"]["tp"] == 2
+    mended = path.read_text()
+    again = planner("repair", str(path), "--apply")
+    assert (again.code, again.err) == (0, f"{path} stays as it is\n")
+    assert path.read_text() == mended
+    copy = tmp_path / "copy.yaml"
+    assert planner("repair", str(path), "1xdgx-h100", "--out", str(copy)).code == 0
+    assert yaml.safe_load(copy.read_text())["inputs"]["cluster"] == "1xdgx-h100"
+    assert path.read_text() == mended
+
+
+@pytest.mark.parametrize("option", ["--model", "--gpus", "--seq-len", "--global-batch"])
+def test_a_plan_states_its_own_job(planner: Any, plan_of: Any, option: str) -> None:
+    run = planner("repair", plan_of(), "2xdgx-h100", option, "8")
+    assert (run.code, run.out) == (2, "")
+    assert f"{option}: is for configuration files" in run.err
+
+
 def test_no_repair_ends_with_3_and_names_the_search(
     planner: Any, plan_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
