@@ -27,6 +27,7 @@ from planner.errors import InputError, Problem
 from planner.frameworks import formats
 from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Format, FormatRule, Reading, SourceText, World
+from planner.frameworks.json_text import parse_json
 from planner.frameworks.source import read_source
 from planner.spelling import did_you_mean
 
@@ -140,12 +141,14 @@ def is_plan_file(source: SourceText, framework: str) -> bool:
 
 
 def format_of(source: SourceText, name: str) -> Format:
-    """The format of a file; InputError where none is its, or several are."""
+    """The format of a file; InputError where it is broken JSON, or of no format or several."""
     if name != AUTO:
         return formats.load_format(name)
     found = formats.recognised(source)
     if len(found) == 1:
         return found[0]
+    if not found and source.text.lstrip().startswith("{"):
+        parse_json(source.text, source.path)
     if found:
         names = ", ".join(each.name for each in found)
         message = f"could be of several formats: {names}; --framework says which"

@@ -198,3 +198,11 @@ def test_model_and_cluster_are_both_named_where_both_are_wrong(check_demo: Check
     with pytest.raises(InputError) as caught:
         check_demo({"model": "llama9", "cluster": "2xdgx-z9"})
     assert len(caught.value.problems) == 2
+
+
+def test_broken_json_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text('{\n  "train_batch_size": 8\n  "zero_optimization": {}\n}\n')
+    (finding,) = check_file(str(path), Request()).findings
+    assert (finding.rule, finding.line) == ("file.unreadable", 3)
+    assert '"," or "}" must follow' in finding.message
