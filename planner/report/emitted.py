@@ -155,8 +155,13 @@ def _readme(
 ) -> str:
     result = estimate(context, strategy)
     config = emitted.files[0].name
+    job = context.job
     check = shlex.join(
-        ["planner", "check", config, "--model", plan.model, "--cluster", plan.cluster]
+        [
+            *("planner", "check", config, "--model", plan.model, "--cluster", plan.cluster),
+            *("--gpus", str(strategy.num_gpus), "--seq-len", str(job.seq_len)),
+            *("--global-batch", str(job.global_batch)),
+        ]
     )
     decided = _table(
         ("key", "value", "why"),
