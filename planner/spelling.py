@@ -2,6 +2,10 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import lru_cache
+
+MAX_LENGTH = 100
+"""Characters of a name; what is longer was not mistyped."""
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
@@ -9,11 +13,18 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 
     Case is ignored; names that contain ``name`` follow those that are spelled alike.
     """
+    if len(name) > MAX_LENGTH:
+        return []
+    return list(_nearest(name, tuple(known), count))
+
+
+@lru_cache(maxsize=4096)
+def _nearest(name: str, known: tuple[str, ...], count: int) -> tuple[str, ...]:
     by_lower = {candidate.lower(): candidate for candidate in known}
     wanted = name.lower()
     close = get_close_matches(wanted, by_lower, n=count, cutoff=0.6)
     inside = sorted(text for text in by_lower if wanted and wanted in text and text not in close)
-    return [by_lower[text] for text in [*close, *inside][:count]]
+    return tuple(by_lower[text] for text in [*close, *inside][:count])
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from planner.catalog.cluster_file import MAX_COUNT, ClusterFile, Overrides, override_problems
-from planner.catalog.figures import load_yaml, validate
+from planner.catalog.figures import validate
 from planner.catalog.hardware import (
     aliases,
     check_accelerator,
@@ -24,6 +24,7 @@ from planner.catalog.hardware_convert import FabricSpec, fabric_levels, to_fabri
 from planner.catalog.hardware_file import NodeFile
 from planner.catalog.level_rules import level_problems
 from planner.catalog.names import unknown_name
+from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError, Problem
 from planner.spec.cluster import ClusterSpec, NodeSpec
 

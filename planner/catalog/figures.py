@@ -1,15 +1,12 @@
-"""Figures with their sources, and the reading and checking of YAML files.
+"""Figures with their sources, and the checking of YAML files.
 
 A figure is a flow mapping ``{value: 80, basis: read, source: sheet}``; its file's ``sources``
 says what ``sheet`` is. Every check collects all problems of a file before it raises.
 """
 
-import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -111,56 +108,6 @@ class Source(Strict):
         parts = [place, self.version, f"@{self.commit}" if self.commit else None, self.url]
         parts += [f"({self.date})" if self.date else None, self.note]
         return " ".join(part for part in parts if part)
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Safe loader (C where built) that refuses a key given twice in one mapping."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Build the mapping after looking for repeated keys."""
-        seen: set[str] = set()
-        for key_node, _ in node.value:
-            if isinstance(key_node, yaml.ScalarNode) and key_node.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    problem=f"key {key_node.value!r} is given twice in one mapping",
-                    problem_mark=key_node.start_mark,
-                )
-            seen.add(str(key_node.value))
-        return super().construct_mapping(node, deep=deep)  # type: ignore[no-any-return]
-
-
-def load_yaml(path: str | Path) -> dict[str, Any]:
-    """Return the mapping a YAML file holds; what cannot be read raises ``file::line N: ...``."""
-    where = str(path)
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError.single(where, "file", "no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError.single(where, "file", f"cannot be read as text: {error}") from None
-    try:
-        data = yaml.load(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InputError.single(where, f"line {line}", f"{error.problem}") from None
-    except yaml.YAMLError as error:
-        raise InputError.single(where, "line 1", f"not YAML: {error}") from None
-    if not isinstance(data, dict):
-        raise InputError.single(where, "line 1", f"must be a mapping of keys, is {_shown(data)}")
-    if _is_circular(data):
-        raise InputError.single(where, "file", "refers to itself through an alias")
-    wrong = [key for key in data if not isinstance(key, str)]
-    if wrong:
-        raise InputError.single(where, str(wrong[0]), "keys must be words, quote it if it is one")
-    return data
-
-
-def _is_circular(data: dict[Any, Any]) -> bool:
-    try:
-        json.dumps(data, default=str, skipkeys=True)
-    except (ValueError, RecursionError):
-        return True
-    return False
 
 
 def validate(model_class: type[FileModel], data: Mapping[str, Any], where: str) -> FileModel:
@@ -268,5 +215,8 @@ def _keys(given: object) -> str:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from planner.catalog.figures import load_yaml, validate
+from planner.catalog.figures import validate
 from planner.catalog.hardware_convert import (
     FabricSpec,
     collectives_scale,
@@ -24,6 +24,7 @@ from planner.catalog.hardware_file import (
 from planner.catalog.level_rules import level_problems, scale_up_problems
 from planner.catalog.names import unknown_name
 from planner.catalog.paths import hwdb_dir
+from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError, Problem
 from planner.spec.cluster import AcceleratorSpec, NodeSpec
 
@@ -95,7 +96,7 @@ def find_file(kind: Kind, argument: str | Path, beside: Path | None = None, key:
         return beside.parent / argument if beside else Path(argument)
     name = resolve_alias(kind, str(argument))
     path = hwdb_dir() / kind / f"{name}.yaml"
-    if path.is_file():
+    if _is_file(path):
         return path
     known = [*list_names(kind), *aliases()[kind]]
     where = str(beside) if beside else kind
@@ -104,9 +105,17 @@ def find_file(kind: Kind, argument: str | Path, beside: Path | None = None, key:
 
 def resolve_alias(kind: Kind, name: str) -> str:
     """Return the catalog name behind an alias; the aliases are read only when needed."""
-    if (hwdb_dir() / kind / f"{name}.yaml").is_file():
+    if _is_file(hwdb_dir() / kind / f"{name}.yaml"):
         return name
     return aliases()[kind].get(name.lower(), name.lower())
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is such a file; one of a name that no file can have is not there."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 @cache

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.catalog.figures import Figure, Figures, Flag, load_yaml
+from planner.catalog.figures import Figure, Figures, Flag
 from planner.catalog.hardware import (
     KINDS,
     Kind,
@@ -21,6 +21,7 @@ from planner.catalog.hardware import (
 from planner.catalog.hardware_convert import figures_of
 from planner.catalog.hardware_file import HardwareFile
 from planner.catalog.names import unknown_name
+from planner.catalog.yaml_file import load_yaml
 
 _CHECKS: Mapping[Kind, Callable[..., HardwareFile]] = {
     "accelerators": check_accelerator,

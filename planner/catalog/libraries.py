@@ -12,10 +12,10 @@ from planner.catalog.figures import (
     Source,
     Strict,
     WholeFigure,
-    load_yaml,
     validate,
 )
 from planner.catalog.paths import hwdb_dir
+from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError
 from planner.spec.library import (
     ByNodes,

@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.catalog.figures import load_yaml, validate
+from planner.catalog.figures import validate
 from planner.catalog.model_file import ModelFile, MoeSection
 from planner.catalog.model_rules import broken_rules
 from planner.catalog.names import did_you_mean
 from planner.catalog.paths import models_dir
+from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError, Problem
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
 

@@ -71,7 +71,7 @@ def _table(file: Path) -> dict[str, Any] | None:
     section = tools.get("planner") if isinstance(tools, dict) else None
     if section is None or isinstance(section, dict):
         return section
-    raise InputError.single(where, "tool.planner", f"must be a table; given {section!r}")
+    raise InputError.single(where, "tool.planner", "must be a table; given a value")
 
 
 def _validated(table: dict[str, Any], file: Path) -> Settings:

@@ -13,6 +13,8 @@ MAX_CHARACTERS = 250_000
 MAX_NESTING = 50
 MAX_PLAIN = 200
 """Characters of a number, date or boolean; what is longer stays text."""
+_WRONG = (ValueError, OverflowError, TypeError, KeyError, IndexError, AttributeError)
+"""What PyYAML's constructors raise where a scalar is not what its tag says."""
 _STRING = "tag:yaml.org,2002:str"
 _NOT_SPECIFIC = ("", "!", None)
 _PLAIN_COLLECTIONS = (*_NOT_SPECIFIC, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
@@ -124,7 +126,7 @@ class _Composer:
         try:
             node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark)
             return self.loader.construct_object(node)
-        except (yaml.YAMLError, ValueError, TypeError, KeyError, OverflowError) as error:
+        except (yaml.YAMLError, *_WRONG) as error:
             reason = getattr(error, "problem", None) or str(error)
             raise self.refuse(event, f"{event.value!r} cannot be read: {reason}") from None
 

@@ -9,8 +9,9 @@ from pydantic import Field
 
 from planner import __version__
 from planner.catalog.clusters import load_cluster
-from planner.catalog.figures import Strict, load_yaml, validate
+from planner.catalog.figures import Strict, validate
 from planner.catalog.models import load_model
+from planner.catalog.yaml_file import load_yaml
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
 from planner.errors import InputError, Problem

@@ -11,13 +11,14 @@ import planner
 
 ROOT = Path(planner.__file__).parent
 BASE = {"units", "errors"}
-SPEC = BASE | {"spec", "spelling"}
+SPEC = BASE | {"spec", "spelling", "text_file"}
 MODEL = SPEC | {"collectives", "layers", "schedules", "cost"}
 INPUTS = {"catalog", "frameworks"}
 ALLOWED: dict[str, set[str]] = {
     "units": set(),
     "errors": set(),
     "spelling": set(),
+    "text_file": {"errors"},
     "spec": BASE,
     "collectives": SPEC,
     "layers": SPEC,

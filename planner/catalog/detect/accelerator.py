@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from planner.catalog.figures import load_yaml
 from planner.catalog.hardware import aliases, find_file, list_names, resolve_alias
 from planner.catalog.names import nearest
+from planner.catalog.yaml_file import load_yaml
 
 _VENDOR_WORDS = {"nvidia", "tesla", "geforce", "amd", "generation", "graphics"}
 

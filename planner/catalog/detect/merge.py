@@ -12,9 +12,9 @@ from planner.catalog.detect.nvlink import Joined, joined, link_gb_per_s, most_li
 from planner.catalog.detect.observation import Links, Observation, Slot
 from planner.catalog.detect.recognise import Source
 from planner.catalog.detect.slurm import choose_group
-from planner.catalog.figures import load_yaml
 from planner.catalog.hardware import check_accelerator, find_file
 from planner.catalog.hardware_file import AcceleratorFile, NodeFile
+from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError, Problem
 
 Value = TypeVar("Value")

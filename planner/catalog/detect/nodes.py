@@ -7,9 +7,9 @@ from typing import Any
 
 from planner.catalog.detect.nvlink import Joined
 from planner.catalog.detect.observation import Nics, Slot
-from planner.catalog.figures import load_yaml
 from planner.catalog.hardware import check_node, find_file, list_names
 from planner.catalog.hardware_file import NodeFile
+from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError
 
 SAME = 0.03

@@ -6,6 +6,7 @@ from pathlib import Path
 from planner.catalog.detect import nccl_xml, sinfo, smi, topo
 from planner.catalog.detect.observation import Observation
 from planner.errors import InputError
+from planner.text_file import read_bytes
 
 MAX_BYTES = 8 * 2**20
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
@@ -23,15 +24,7 @@ Source = Observation | sinfo.SlurmNodes
 def read_source(path: Path) -> Source:
     """Return what a file tells; raises InputError for a file that no known tool wrote."""
     where = str(path)
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise InputError.single(where, "file", "no such file") from None
-    except OSError as error:
-        raise InputError.single(where, "file", f"cannot be read: {error.strerror}") from None
-    if len(data) > MAX_BYTES:
-        raise InputError.single(where, "file", f"is larger than {MAX_BYTES >> 20} MiB; refused")
+    data = read_bytes(path, MAX_BYTES)
     return parse(clean(data, where), where)
 
 

@@ -165,11 +165,13 @@ def _assign(state: _State, token: Token) -> None:
     if token.elements is not None:
         before = state.arrays.get(name, ()) if token.appends else ()
         added = tuple(word for each in token.elements for word in _expand(state, each))
+        state.spend(len(before))
         state.arrays[name] = (*before, *added)
         return
     value = _joined(state, token.pieces, 0)
     if token.appends and name in state.scalars:
         value = _glued([state.scalars[name], value])
+        state.spend(len(value.text))
     state.scalars[name] = value
 
 

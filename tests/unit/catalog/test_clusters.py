@@ -1,12 +1,13 @@
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from planner.catalog import yaml_file
 from planner.catalog.clusters import largest_cluster_of, load_cluster, load_cluster_of
 from planner.catalog.hardware import aliases
 from planner.catalog.paths import hwdb_dir
 from planner.errors import InputError
+from planner.text_file import read_text
 
 
 def written(folder: Path, text: str) -> Path:
@@ -134,12 +135,11 @@ def test_a_node_without_ports_makes_no_cluster_but_stands_alone(tmp_path: Path) 
 def test_loading_a_cluster_reads_only_the_files_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
-    def read_and_note(path: Path, *args: Any, **kwargs: Any) -> str:
+    def read_and_note(path: Path) -> str:
         read.append(path.relative_to(hwdb_dir()).as_posix())
-        return read_text(path, *args, **kwargs)
+        return read_text(path)
 
-    read_text = Path.read_text
-    monkeypatch.setattr(Path, "read_text", read_and_note)
+    monkeypatch.setattr(yaml_file, "read_text", read_and_note)
     aliases.cache_clear()
     load_cluster("512xh100-sxm")
     assert set(read) == {

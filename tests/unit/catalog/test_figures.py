@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.catalog.figures import Figure, Source, Strict, implausible, load_yaml, validate
+from planner.catalog.figures import Figure, Source, Strict, implausible, validate
 from planner.catalog.names import nearest
+from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError
 
 
@@ -144,7 +145,7 @@ def test_missing_and_unreadable_files_are_input_errors(tmp_path: Path) -> None:
     assert "cannot be read" in error_of(tmp_path)
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(b"\xff\xfe\x00")
-    assert "cannot be read" in error_of(binary)
+    assert "is no text file" in error_of(binary)
 
 
 def test_nearest_puts_like_spellings_before_names_that_contain_the_word() -> None:

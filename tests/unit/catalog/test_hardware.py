@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from planner.catalog.figures import load_yaml
 from planner.catalog.hardware import (
     KINDS,
     aliases,
@@ -18,6 +17,7 @@ from planner.catalog.hardware import (
 )
 from planner.catalog.hardware_rows import describe_accelerator, describe_hardware, describe_node
 from planner.catalog.paths import hwdb_dir
+from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError
 from planner.spec.cluster import AcceleratorSpec
 

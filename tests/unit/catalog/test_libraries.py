@@ -2,9 +2,10 @@
 
 import pytest
 
-from planner.catalog.figures import load_yaml, validate
+from planner.catalog.figures import validate
 from planner.catalog.libraries import LibraryFile, list_libraries, load_library, usual_library
 from planner.catalog.paths import hwdb_dir
+from planner.catalog.yaml_file import load_yaml
 from planner.collectives.algorithms import BY_NAME
 from planner.errors import InputError
 

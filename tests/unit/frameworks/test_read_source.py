@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.frameworks.source import MAX_BYTES, read_source
+from planner.frameworks.source import read_source
+from planner.text_file import MAX_BYTES
 
 
 def problem_of(path: Path | str) -> tuple[str, str]:
@@ -65,7 +66,7 @@ def test_the_largest_file_is_read_and_one_byte_more_is_not(tmp_path: Path) -> No
     path.write_bytes(b"x" * MAX_BYTES)
     assert len(read_source(path).text) == MAX_BYTES
     path.write_bytes(b"x" * (MAX_BYTES + 1))
-    assert "8,388,609 bytes are too many" in problem_of(path)[1]
+    assert f"{MAX_BYTES + 1:,} bytes are too many" in problem_of(path)[1]
 
 
 def test_a_byte_that_is_no_utf8_is_named_with_its_line(tmp_path: Path) -> None:

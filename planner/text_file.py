@@ -1,0 +1,73 @@
+"""Reads a file as text: bounded, regular, UTF-8, or one error with its line."""
+
+import os
+import stat
+from pathlib import Path
+
+from planner.errors import InputError
+
+MAX_BYTES = 2**18
+"""Thirty times the longest launch script seen."""
+_BOM = "\ufeff"
+
+
+def read_text(path: Path | str) -> str:
+    """Return the file's text without a byte-order mark, line ends as they are.
+
+    Raises InputError where there is no such file, it is no regular file or too large, its links
+    lead in a circle, or it is not UTF-8 text; what has a line names it.
+    """
+    return _text_of(read_bytes(path), str(path)).removeprefix(_BOM)
+
+
+def read_bytes(path: Path | str, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return what a regular file holds.
+
+    Raises InputError where there is no such file, it is no regular file or too large, or its links
+    lead in a circle.
+    """
+    try:
+        return _bytes_of(path, max_bytes)
+    except FileNotFoundError:
+        raise InputError.single(str(path), "file", "no such file") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InputError.single(str(path), "file", f"cannot be read: {reason}") from None
+
+
+def _bytes_of(path: Path | str, max_bytes: int) -> bytes:
+    """The content; opening waits for no writer of a named pipe."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(f"{_kind(status.st_mode)}; a regular file is needed")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(max_bytes + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > max_bytes:
+        raise OSError(f"{status.st_size:,} bytes are too many; allowed are {max_bytes:,}")
+    return data
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def _text_of(data: bytes, where: str) -> str:
+    nul = data.find(b"\0")
+    if nul >= 0:
+        message = "is no text file: it holds a NUL byte"
+        raise InputError.single(where, _line(data, nul), message)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"is not UTF-8: byte 0x{data[error.start]:02x} ({error.reason})"
+        raise InputError.single(where, _line(data, error.start), message) from None
+
+
+def _line(data: bytes, position: int) -> str:
+    number = data[:position].count(b"\n") + 1
+    return f"line {number}"
