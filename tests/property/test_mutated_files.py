@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mutations import mutated
 
-SHORT = 60
+SHORT = 25
 CHEAP = 300
 FORMATS = {"accelerate", "bridge", "deepspeed", "megatron", "torchtitan", "trainer"}
 
