@@ -69,7 +69,7 @@ def heads_divide_width(facts: Facts) -> Iterator[Breach]:
     width = facts.whole("--hidden-size", "model.hidden_size", 0)
     if facts.given("--kv-channels") or not facts.given("--num-attention-heads"):
         return
-    if width % facts.num_heads:
+    if facts.num_heads and width % facts.num_heads:
         message = f"must divide --hidden-size {width} or come with --kv-channels"
         yield "--num-attention-heads", f"{message}; given {facts.num_heads}"
 
