@@ -148,8 +148,13 @@ def test_no_simulation_beats_the_slowest_device_or_the_longest_path(
 def test_1f1b_closed_form_bounds_unequal_stages_and_is_exact_for_a_slow_last_one(
     p: int, m: int, data: st.DataObject
 ) -> None:
-    lists = st.lists(SECONDS, min_size=p, max_size=p)
-    rows = [data.draw(lists) for _ in range(3)]
+    """Stages differ by their layers, so that both passes are longer by the same factor.
+
+    Where one stage is slow forward and another backward, few micro-batches may take longer.
+    """
+    forward = data.draw(st.lists(SECONDS, min_size=p, max_size=p))
+    factors = (1, data.draw(st.integers(1, 4)), data.draw(st.integers(0, 4)))
+    rows = [[factor * seconds for seconds in forward] for factor in factors]
 
     def both() -> tuple[float, float]:
         run = simulate(
