@@ -22,6 +22,22 @@ from planner.spec.job import JobSpec, Precision
 from planner.spec.model import Biases, ModelSpec
 from planner.spec.strategy import Strategy, StrategyColumns
 
+LONGEST = (
+    "test_training.py",
+    "test_search_exact.py",
+    "test_published_runs.py",
+    "test_zero_shards.py",
+    "test_wheel.py",
+    "test_repair_exact.py",
+    "test_docs.py",
+)
+"""Files that take most of a minute each: they run first, so that no worker ends with one alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
+
 
 def make_model(**changes: object) -> ModelSpec:
     """A GPT of a few layers; every dimension is a power of two."""

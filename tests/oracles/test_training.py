@@ -25,7 +25,7 @@ JOBS = (
     ("deepspeed", "zero=1", 2),
     ("deepspeed", "zero=2", 4),
     ("deepspeed", "zero=3", 2),
-    ("accelerate", "zero=3", 4),
+    ("accelerate", "zero=3", 2),
 )
 
 

@@ -66,7 +66,7 @@ def accepts_or_explains(path: Path) -> None:
 
 
 @given(config=configs())
-@settings(max_examples=1500, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=400, deadline=None, suppress_health_check=QUIET)
 def test_any_value_in_any_key_is_a_model_or_a_clear_error(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -76,7 +76,7 @@ def test_any_value_in_any_key_is_a_model_or_a_clear_error(
 
 
 @given(config=configs(), cut=st.floats(0, 1), noise=st.binary(max_size=4))
-@settings(max_examples=500, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=200, deadline=None, suppress_health_check=QUIET)
 def test_cut_and_damaged_files_are_models_or_clear_errors(
     config: dict[str, Any], cut: float, noise: bytes, tmp_path: Path
 ) -> None:
