@@ -62,7 +62,7 @@ ODD = ["model.num_query_groups=\u00b2\n", "mixed_precision=?\n", "A=$A$A\n", "\\
 PARTS = st.sampled_from([*SHORT, *LONG, *ODD])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.one_of(st.text(), st.lists(PARTS, max_size=40).map("".join)))
 def test_any_text_ends_in_findings_or_an_input_error(text: str) -> None:
     BRIDGE.recognise(source(text))

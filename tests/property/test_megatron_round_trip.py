@@ -141,7 +141,7 @@ PARTS = st.sampled_from([*re.findall(r"\S+|\s+", SCRIPT), *PIECES, *LONG, *YAML]
 TEXTS = st.one_of(st.text(), st.lists(PARTS, max_size=40).map("".join))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(TEXTS)
 def test_any_text_ends_in_findings_or_an_input_error(text: str) -> None:
     MEGATRON.recognise(source(text))
