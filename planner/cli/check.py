@@ -57,18 +57,10 @@ def check(
     cluster: Annotated[
         str | None, typer.Option(help="NODESxNODE such as 16xdgx-h100, or a YAML file.")
     ] = None,
-    framework: Annotated[
-        str | None, typer.Option(help="Format of the files [auto: recognised].")
-    ] = None,
-    gpus: Annotated[
-        int | None, typer.Option(min=1, max=10**7, help="GPUs of the job [all of the cluster].")
-    ] = None,
-    seq_len: Annotated[
-        int | None, typer.Option(min=1, max=10**8, help="Tokens per sequence [the file's].")
-    ] = None,
-    global_batch: Annotated[
-        int | None, typer.Option(min=1, max=10**9, help="Batch in sequences [the file's].")
-    ] = None,
+    framework: options.FileFormat = None,
+    gpus: options.JobGpus = None,
+    seq_len: options.FileSeqLen = None,
+    global_batch: options.FileGlobalBatch = None,
     fail_on: Annotated[
         FailOn | None, typer.Option(help="Least severity that makes the exit code 1 [error].")
     ] = None,

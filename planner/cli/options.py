@@ -96,6 +96,21 @@ Pareto = Annotated[
 TimeLimit = Annotated[
     str | None, typer.Option(metavar="SECONDS", help="Stop searching then; the gap is reported.")
 ]
+FileFormat = Annotated[
+    str | None, typer.Option("--framework", help="Format of the file [auto: recognised].")
+]
+JobGpus = Annotated[
+    int | None,
+    typer.Option("--gpus", min=1, max=10**7, help="GPUs of the job [all of the cluster]."),
+]
+FileSeqLen = Annotated[
+    int | None,
+    typer.Option("--seq-len", min=1, max=10**8, help="Tokens per sequence [the file's]."),
+]
+FileGlobalBatch = Annotated[
+    int | None,
+    typer.Option("--global-batch", min=1, max=10**9, help="Batch in sequences [the file's]."),
+]
 Force = Annotated[bool, typer.Option(help="Replace an existing file.")]
 LauncherName = Annotated[
     str | None,

@@ -50,18 +50,10 @@ def repair(
         ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Model of a configuration file.")] = None,
-    framework: Annotated[
-        str | None, typer.Option(help="Format of the file [auto: recognised].")
-    ] = None,
-    gpus: Annotated[
-        int | None, typer.Option(min=1, max=10**7, help="GPUs of the job [all of the cluster].")
-    ] = None,
-    seq_len: Annotated[
-        int | None, typer.Option(min=1, max=10**8, help="Tokens per sequence [the file's].")
-    ] = None,
-    global_batch: Annotated[
-        int | None, typer.Option(min=1, max=10**9, help="Batch in sequences [the file's].")
-    ] = None,
+    framework: options.FileFormat = None,
+    gpus: options.JobGpus = None,
+    seq_len: options.FileSeqLen = None,
+    global_batch: options.FileGlobalBatch = None,
     margin: Annotated[
         float | None, typer.Option(help="Percent of HBM to leave free [the plan's].")
     ] = None,

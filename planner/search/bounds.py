@@ -118,7 +118,7 @@ class Refined:
 def feasible(model: StageModel, num_stages: int, num_layers: int) -> Mask:
     """False only where no split and no policies can fit (policies relaxed)."""
     capacity = capacity_of(model, stage_limits(model, num_stages, num_layers))
-    return _is_within(model, capacity, num_layers, np.full(len(model), np.inf))
+    return capacity.holds(capacity.layers(np.full(len(model), UNLIMITED_S)), num_layers)
 
 
 def may_keep(model: StageModel, num_layers: int, limit_s: Array) -> Mask:
@@ -154,11 +154,6 @@ def _slowest_within_s(
 ) -> Array:
     within = slowest_limit_s(model, num_layers, limit_s, added_s)
     return np.where(np.isfinite(limit_s), within, UNLIMITED_S)
-
-
-def _is_within(model: StageModel, capacity: Capacity, num_layers: int, limit_s: Array) -> Mask:
-    slowest_s = _slowest_within_s(model, num_layers, limit_s)
-    return capacity.holds(capacity.layers(slowest_s), num_layers)
 
 
 def refine(
