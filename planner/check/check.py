@@ -26,7 +26,7 @@ from planner.cost.estimate import Estimate, estimate
 from planner.errors import InputError, Problem
 from planner.frameworks import formats
 from planner.frameworks.finding import Finding, Severity
-from planner.frameworks.format import Format, FormatRule, Reading, SourceText, World
+from planner.frameworks.format import Format, Reading, SourceText, World
 from planner.frameworks.json_text import parse_json
 from planner.frameworks.source import read_source
 from planner.spelling import did_you_mean
@@ -233,22 +233,17 @@ def file_findings(kind: Format, reading: Reading, completed: Completed) -> list[
 
 def _rule_findings(kind: Format, reading: Reading, world: World) -> list[Finding]:
     return [
-        _broken(kind, reading, rule, broken.key, broken.message)
+        Finding(
+            rule=f"{kind.name}.{rule.name}",
+            severity=rule.severity,
+            message=broken.message,
+            path=reading.path,
+            key=broken.key,
+            line=reading.line_of(broken.key),
+        )
         for rule in kind.rules
         for broken in rule.check(reading.settings, world)
     ]
-
-
-def _broken(kind: Format, reading: Reading, rule: FormatRule, key: str, message: str) -> Finding:
-    stated = reading.settings.get(key)
-    return Finding(
-        rule=f"{kind.name}.{rule.name}",
-        severity=rule.severity,
-        message=message,
-        path=reading.path,
-        key=key,
-        line=stated.line if stated else 0,
-    )
 
 
 def _layout_findings(

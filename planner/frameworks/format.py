@@ -81,6 +81,13 @@ class Reading:
     findings: tuple[Finding, ...] = ()
     """Unknown keys (with the nearest known one), values of the wrong kind, duplicates."""
 
+    def line_of(self, key: str) -> int:
+        """The line of a key, in full or as the file spells it; 0 where the file has none."""
+        if key in self.settings:
+            return self.settings[key].line
+        spelled = (value.line for value in self.settings.values() if value.key == key)
+        return next(spelled, 0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class World:

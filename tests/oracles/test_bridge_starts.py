@@ -16,8 +16,8 @@ from planner.frameworks.megatron.shape import shape_choices, shape_reasons
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests" / "property"), str(ROOT / "tests" / "examples")]
-from megatron_examples import load_example  # noqa: E402
 from megatron_plans import CASES, context_of, draw  # noqa: E402
+from rule_examples import load_example  # noqa: E402
 
 BRIDGE = load_format("bridge")
 BUILDABLE = [case for case in range(len(CASES)) if not list(shape_reasons(context_of(case)))]

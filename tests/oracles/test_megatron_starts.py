@@ -18,8 +18,8 @@ from planner.frameworks.megatron.table import chunks_of_strategy
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests" / "property"), str(ROOT / "tests" / "examples")]
-from megatron_examples import load_example, rule_names  # noqa: E402
 from megatron_plans import CASES, Row, draw  # noqa: E402
+from rule_examples import load_example, rule_names  # noqa: E402
 
 MEGATRON = load_format("megatron")
 SEEDS = range(8)

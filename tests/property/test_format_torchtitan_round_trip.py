@@ -145,7 +145,9 @@ def files(draw: st.DrawFn) -> str:
     words = ["--module llama3 --config llama3_8b", *lines, *([policy] if policy else [])]
     form = draw(st.sampled_from(("args", "script", "line")))
     if form == "script":
-        body = " \\\n  ".join(("torchrun --nproc_per_node 8 -m torchtitan.train", *words))
+        body = " \\\n  ".join(
+            ("torchrun --nnodes 2 --nproc_per_node 1 -m torchtitan.train", *words)
+        )
         return f"#!/bin/bash\nset -e # it's mine\nexport A=1\n{body}\necho done\n"
     return ("# mine\n" + "\n".join(words) + "\n") if form == "args" else " ".join(words)
 

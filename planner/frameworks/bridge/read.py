@@ -15,18 +15,9 @@ from planner.frameworks.bridge.keys import (
 )
 from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Reading, SourceText, Value
-from planner.frameworks.megatron.arguments import MAX_LENGTH
 from planner.frameworks.megatron.interpret import decisions_of
-from planner.frameworks.megatron.launcher import launcher_settings, processes
-from planner.frameworks.megatron.shell import (
-    Lines,
-    TooLongError,
-    Word,
-    expand_all,
-    line_numbers,
-    read_script,
-)
-from planner.frameworks.megatron.shell_words import words_in
+from planner.frameworks.shell.launched import launcher_settings, processes
+from planner.frameworks.shell.words import Lines, Word, line_numbers, read_script, read_words
 from planner.spelling import did_you_mean
 
 NAME = "bridge"
@@ -53,27 +44,16 @@ def recognise(source: SourceText) -> bool:
 
 def overrides_in(source: SourceText) -> tuple[list[Override], tuple[Word, ...]]:
     """The overrides of a file and the launcher's words; raises InputError."""
-    text = source.text
-    if len(text) > MAX_LENGTH:
-        raise InputError.single(source.path, "", f"longer than {MAX_LENGTH} characters")
-    lines = line_numbers(text)
-    first = _FIRST.match(text)
-    try:
-        if first and is_known(first[1]):
-            return _overrides(expand_all(words_in(_without_comments(text))), lines), ()
-        commands = [command.words for command in read_script(text).commands]
-    except TooLongError:
-        message = "variables that stand for each other grow without end"
-        raise InputError.single(source.path, "", message) from None
+    lines = line_numbers(source.text)
+    first = _FIRST.match(source.text)
+    if first and is_known(first[1]):
+        return _overrides(read_words(source), lines), ()
+    commands = [command.words for command in read_script(source).commands]
     best = max(commands, key=lambda words: len(_overrides(words, lines)), default=())
     found = _overrides(best, lines)
     if not found:
         raise InputError.single(source.path, "", "no command has overrides such as model.KEY=VALUE")
     return found, tuple(best)
-
-
-def _without_comments(text: str) -> str:
-    return re.sub(r"^[ \t]*#[^\n]*", lambda found: " " * len(found[0]), text, flags=re.MULTILINE)
 
 
 def _overrides(words: Sequence[Word], lines: Lines) -> list[Override]:

@@ -11,7 +11,7 @@ from planner.frameworks.megatron.options import (
     typed,
     unknown_option,
 )
-from planner.frameworks.megatron.shell import Word
+from planner.frameworks.shell.words import Word
 
 FORMAT = "megatron"
 

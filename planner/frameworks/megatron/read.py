@@ -12,9 +12,9 @@ from planner.frameworks.megatron.arguments import (
 )
 from planner.frameworks.megatron.entries import FORMAT, Entries, entries_of, settings_of
 from planner.frameworks.megatron.interpret import decisions_of
-from planner.frameworks.megatron.launcher import launcher_settings, processes
-from planner.frameworks.megatron.shell import line_numbers
 from planner.frameworks.megatron.yaml_config import is_yaml_config, read_yaml
+from planner.frameworks.shell.launched import launcher_settings, processes
+from planner.frameworks.shell.words import line_numbers
 
 SCRIPT = "script"
 """Key of the training script among the settings of a launch script."""
@@ -30,10 +30,10 @@ def recognise(source: SourceText) -> bool:
     if "--" not in text or "\x00" in text:
         return False
     try:
-        arguments = find_arguments(source)
+        words = [word.text for word in find_arguments(source).words]
     except InputError:
-        return False
-    return num_known(arguments.words) >= ENOUGH
+        words = text.split() if ".py" in text or is_args_file(text) else []
+    return num_known(words) >= ENOUGH
 
 
 def entries_in(source: SourceText) -> tuple[Arguments, Entries]:

@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator, Mapping
 from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.frameworks.format import SourceText
-from planner.frameworks.megatron.arguments import Arguments
 from planner.frameworks.megatron.choice import Choice
 from planner.frameworks.megatron.emit import TITLE, line_of
 from planner.frameworks.megatron.entries import Entries, Entry
-from planner.frameworks.megatron.launcher import NODES, PER_NODE, launcher_values
 from planner.frameworks.megatron.read import entries_in, read
 from planner.frameworks.megatron.reasons import layout_reasons, refuse
-from planner.frameworks.megatron.shell import Word
 from planner.frameworks.megatron.table import decision_choices
 from planner.frameworks.megatron.yaml_config import is_yaml_config
+from planner.frameworks.shell.launched import processes_edit
+from planner.frameworks.shell.words import Word
 from planner.spec.strategy import Strategy
 
 OWNED = frozenset(
@@ -82,7 +81,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     for quote in (shlex.quote, str):
         edits = [
             *_kept_and_dropped(source, entries, wanted, quote),
-            *_launched(source, arguments, strategy, quote),
+            *processes_edit(source, arguments.launcher, strategy.num_gpus),
             *_added(source, entries, wanted, quote),
         ]
         text = _edited(source.text, edits)
@@ -173,26 +172,6 @@ def _added(
 
 def _is_plain(text: str) -> bool:
     return text.lstrip().startswith("--")
-
-
-def _launched(
-    source: SourceText, arguments: Arguments, strategy: Strategy, quote: Quote
-) -> Iterator[Edit]:
-    """Nodes and processes per node of torchrun, where they make another number of processes."""
-    values = {name: (word, text) for name, word, text in launcher_values(arguments.launcher)}
-    if PER_NODE not in values:
-        return
-    numbers = {name: int(text) if text.isdigit() else 0 for name, (_, text) in values.items()}
-    per_node = numbers[PER_NODE]
-    if per_node * numbers.get(NODES, 1) == strategy.num_gpus:
-        return
-    if not per_node or strategy.num_gpus % per_node or NODES not in values:
-        message = f"{strategy.num_gpus} processes do not make up whole nodes of {per_node or '?'}"
-        raise ExpressError(f"{source.path}: {message}; change the launcher's words first")
-    word, text = values[NODES]
-    nodes = strategy.num_gpus // per_node
-    start, end = _place(source, word)
-    yield start, end, word.text.removesuffix(text) + quote(str(nodes))
 
 
 def _edited(text: str, edits: list[Edit]) -> str:

@@ -56,12 +56,15 @@ MODEL_NAMES = {
 }
 
 
-def decisions_of(settings: Settings) -> dict[str, Value]:
-    """Everything that a file, or a default that is not neutral, decides."""
+def decisions_of(settings: Settings, num_gpus: Value | None = None) -> dict[str, Value]:
+    """Everything that a file, or a default that is not neutral, decides.
+
+    ``num_gpus`` are the processes that the launcher's words start.
+    """
     decisions: dict[str, Value] = {}
     for part in (_degrees, _batch, _states, _pipeline, _policies, _model):
         decisions.update(part(settings))
-    return decisions
+    return decisions if num_gpus is None else decisions | {"num_gpus": num_gpus}
 
 
 def _place(settings: Settings, key: str, value: Setting) -> Value:

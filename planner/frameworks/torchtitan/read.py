@@ -1,12 +1,14 @@
 """Reads torchtitan's command-line words: settings with their lines, and what is wrong."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Reading, SourceText, Value
+from planner.frameworks.shell.launched import launcher_settings, processes
+from planner.frameworks.shell.words import Lines, Word, line_numbers
 from planner.frameworks.torchtitan.decisions import DECIDING, decisions_of
 from planner.frameworks.torchtitan.known import (
     OWN_MODULE,
@@ -19,12 +21,11 @@ from planner.frameworks.torchtitan.known import (
     policies,
 )
 from planner.frameworks.torchtitan.layout import SCHEDULE_NAMES, schedule_named
-from planner.frameworks.torchtitan.words import Word, words_of
+from planner.frameworks.torchtitan.words import POLICY_WORD, is_option, words_of
 from planner.spelling import did_you_mean
 
 NAME = "torchtitan"
 SELECTORS = ("module", "config")
-_POLICY_WORD = re.compile(r"activation[-_]checkpoint:(.*)", re.DOTALL)
 _SCRIPT_VARIABLES = {"MODULE": "module", "CONFIG": "config"}
 """What torchtitan's own run_train.sh takes from the environment."""
 
@@ -48,11 +49,6 @@ class Option:
         return self.word.text.partition("=")[0]
 
     @property
-    def end(self) -> int:
-        """Where it ends in the file."""
-        return self.values[-1].end if self.values else self.word.end
-
-    @property
     def texts(self) -> list[str]:
         """All its values."""
         inline = [] if self.inline is None else [self.inline]
@@ -61,7 +57,7 @@ class Option:
     @property
     def is_open(self) -> bool:
         """Whether a value holds a variable that the file does not set."""
-        return self.word.is_open or any(word.is_open for word in self.values)
+        return any(word.unknown for word in (self.word, *self.values))
 
 
 def options_in(words: Sequence[Word]) -> tuple[list[Option], list[Word]]:
@@ -72,7 +68,7 @@ def options_in(words: Sequence[Word]) -> tuple[list[Option], list[Word]]:
     while position < len(words):
         word = words[position]
         position += 1
-        policy = _POLICY_WORD.fullmatch(word.text)
+        policy = POLICY_WORD.fullmatch(word.text)
         if policy:
             name = policy[1].replace("-", "_")
             found.append(Option(key=POLICY, word=word, inline=name, values=()))
@@ -90,9 +86,7 @@ def options_in(words: Sequence[Word]) -> tuple[list[Option], list[Word]]:
 
 def _end_of_values(words: Sequence[Word], start: int) -> int:
     end = start
-    while end < len(words):
-        if words[end].text.startswith("--") or _POLICY_WORD.fullmatch(words[end].text):
-            break
+    while end < len(words) and not is_option(words[end].text):
         end += 1
     return end
 
@@ -133,25 +127,29 @@ def recognise(source: SourceText) -> bool:
 
 def read(source: SourceText) -> Reading:
     """Read words in a script, a file of arguments or a list; raises InputError."""
-    found = words_of(source)
-    reader = _Reader(path=source.path)
+    found, lines = words_of(source), line_numbers(source.text)
+    reader = _Reader(path=source.path, lines=lines)
     given, strays = options_in(found.words)
     for option in given:
         reader.take(option)
     for word in strays:
-        if not word.is_open:
-            reader.report("bad_value", "error", word.text, word.line, "belongs to no option")
+        if not word.unknown:
+            line = lines.at(word.start)
+            reader.report("bad_value", "error", word.text, line, "belongs to no option")
     for name, key in _SCRIPT_VARIABLES.items():
-        if found.names_program and name in found.variables and key not in reader.settings:
-            reader.settings[key] = Value(value=found.variables[name], key=name)
+        variable = found.environment.get(name)
+        if variable and key not in reader.settings:
+            line = lines.at(variable.start)
+            reader.settings[key] = Value(value=variable.text, key=name, line=line)
     if given or found.names_program:
         reader.check_config()
     reader.check_schedule()
+    launched = launcher_settings(found.launcher, lines)
     return Reading(
         format=NAME,
         path=source.path,
-        settings=reader.settings,
-        decisions=decisions_of(reader.settings),
+        settings=reader.settings | launched,
+        decisions=decisions_of(reader.settings, processes(launched)),
         findings=tuple(reader.findings),
     )
 
@@ -159,8 +157,8 @@ def read(source: SourceText) -> Reading:
 class _Reader:
     """Settings and findings, as they come."""
 
-    def __init__(self, *, path: str) -> None:
-        self.path = path
+    def __init__(self, *, path: str, lines: Lines) -> None:
+        self.path, self.lines = path, lines
         self.settings: dict[str, Value] = {}
         self.findings: list[Finding] = []
 
@@ -176,7 +174,7 @@ class _Reader:
         self.findings.append(finding)
 
     def take(self, option: Option) -> None:
-        key, line, spelled = option.key, option.word.line, option.spelled
+        key, spelled, line = option.key, option.spelled, self.lines.at(option.word.start)
         facts = {"kind": "str"} if key in SELECTORS else option_of(key)
         if key == POLICY:
             facts = {"kind": "choice", "choices": list(policies())}
@@ -259,9 +257,3 @@ def _converted(kind: str, text: str, choices: Iterable[str]) -> Setting:
     except ValueError:
         words = "a whole number" if kind == "int" else "a number"
         raise ValueError(f"{text[:80]!r} given; needs {words}") from None
-
-
-def deciding(words: Sequence[Word], keys: Iterable[str]) -> Iterator[Option]:
-    """The options of a file with one of these keys."""
-    wanted = set(keys)
-    return (option for option in options_in(words)[0] if option.key in wanted)

@@ -1,17 +1,21 @@
 """Puts a plan's decisions into a file of words, with everything else left as it stands."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from planner.cost.context import Context
+from planner.errors import ExpressError
 from planner.frameworks.format import SourceText
+from planner.frameworks.shell.launched import processes_edit
 from planner.frameworks.torchtitan import decisions as key
+from planner.frameworks.torchtitan.decisions import DECIDING
 from planner.frameworks.torchtitan.emit import Line, check, decided_lines
 from planner.frameworks.torchtitan.known import POLICY, policies
 from planner.frameworks.torchtitan.read import Option, options_in
-from planner.frameworks.torchtitan.words import Words, words_of
+from planner.frameworks.torchtitan.words import words_of
 from planner.spec.strategy import Strategy
 
 OWNED = (
@@ -28,37 +32,72 @@ OWNED = (
 """Options that decide too, and are taken out where the plan has no word for them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Edit:
+_GAP = r"(?:[ \t\r\n]|\\\r?\n)*"
+"""What may stand between the words of one option."""
+
+
+class _Edit(NamedTuple):
     start: int
     end: int
     text: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Placed:
+    """An option and where it stands in the file, in one piece."""
+
+    option: Option
+    start: int
+    end: int
+
+    @property
+    def key(self) -> str:
+        return self.option.key
+
+
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
-    """Return the file with the strategy's decisions; raises ExpressError and InputError."""
+    """Return the file with the strategy's decisions.
+
+    Raises ExpressError where the strategy cannot be expressed or a decision of the file is put
+    together from pieces that cannot be edited, InputError where the file cannot be read.
+    """
     check(context, strategy, whole=False)
     words = words_of(source)
-    given, _ = options_in(words.words)
     lines = {line.key: line for line in decided_lines(context, strategy)}
-    edits = [*_changes(given, lines), *_additions(source.text, words, given, lines)]
-    return _edited(source.text, edits)
+    given = list(_placed(source, options_in(words.words)[0]))
+    edits = [*_changes(given, lines), *_additions(source.text, given, lines)]
+    launched = processes_edit(source, words.launcher, strategy.num_gpus)
+    return _edited(source.text, [*edits, *map(_Edit._make, launched)])
 
 
-def _changes(given: list[Option], lines: dict[str, Line]) -> Iterable[_Edit]:
-    last = {option.key: option for option in given}
+def _placed(source: SourceText, options: Iterable[Option]) -> Iterator[_Placed]:
+    """Options with their places; those of no decision that stand in pieces are left out."""
+    for option in options:
+        places = [word.place for word in (option.word, *option.values)]
+        whole = [place for place in places if place is not None]
+        between = (source.text[a[1] : b[0]] for a, b in pairwise(whole) if a[1] <= b[0])
+        joined = all(re.fullmatch(_GAP, gap) for gap in between)
+        if len(whole) == len(places) and joined and whole == sorted(whole):
+            yield _Placed(option=option, start=whole[0][0], end=whole[-1][1])
+        elif option.key in DECIDING or option.key in OWNED:
+            message = f"{option.spelled} is put together from pieces; write it as plain words"
+            raise ExpressError(f"{source.path}: {message}")
+
+
+def _changes(given: list[_Placed], lines: dict[str, Line]) -> Iterator[_Edit]:
+    last = {each.key: each for each in given}
     dropped = _other_options(lines)
-    for option in given:
-        is_ours = option.key in lines
-        if is_ours and last[option.key] is option and _stands_well(option):
-            yield _Edit(start=option.word.start, end=option.end, text=lines[option.key].text)
-        elif is_ours or option.key in OWNED or option.key in dropped:
-            yield _Edit(start=option.word.start, end=option.end, text="")
+    for each in given:
+        is_ours = each.key in lines
+        if is_ours and last[each.key] is each and _stands_well(each):
+            yield _Edit(each.start, each.end, lines[each.key].text)
+        elif is_ours or each.key in OWNED or each.key in dropped:
+            yield _Edit(each.start, each.end, "")
 
 
-def _stands_well(option: Option) -> bool:
+def _stands_well(placed: _Placed) -> bool:
     """An option behind the policy's word is refused: it moves."""
-    return option.key == POLICY or not option.follows_policy
+    return placed.key == POLICY or not placed.option.follows_policy
 
 
 def _other_options(lines: dict[str, Line]) -> set[str]:
@@ -68,35 +107,25 @@ def _other_options(lines: dict[str, Line]) -> set[str]:
     return every - set(policies()[chosen])
 
 
-def _additions(
-    text: str, words: Words, given: list[Option], lines: dict[str, Line]
-) -> Iterable[_Edit]:
-    last = {option.key: option for option in given}
-    there = {name for name, option in last.items() if _stands_well(option)}
+def _additions(text: str, given: list[_Placed], lines: dict[str, Line]) -> Iterator[_Edit]:
+    last = {each.key: each for each in given}
+    there = {name for name, each in last.items() if _stands_well(each)}
     new = [line for name, line in lines.items() if name not in there and name != POLICY]
-    policy = next((option for option in given if option.key == POLICY), None)
-    before = [option for option in given if not option.follows_policy]
-    at = (
-        policy.word.start
-        if policy
-        else max((each.end for each in before), default=_end(text, words))
-    )
+    policy = next((each for each in given if each.key == POLICY), None)
     gap = _gap(text, given)
     if policy:
-        yield _Edit(start=at, end=at, text="".join(f"{line.text}{gap}" for line in new))
-    else:
-        every = [*new, lines[POLICY]]
-        yield _Edit(start=at, end=at, text="".join(f"{gap}{line.text}" for line in every))
+        added = "".join(f"{line.text}{gap}" for line in new)
+        yield _Edit(policy.start, policy.start, added)
+        return
+    before = [each.end for each in given if not each.option.follows_policy]
+    at = max(before, default=len(text.rstrip("\n")))
+    yield _Edit(at, at, "".join(f"{gap}{line.text}" for line in (*new, lines[POLICY])))
 
 
-def _end(text: str, words: Words) -> int:
-    return words.words[-1].end if words.words else len(text.rstrip("\n"))
-
-
-def _gap(text: str, given: list[Option]) -> str:
+def _gap(text: str, given: list[_Placed]) -> str:
     """What stands between the file's options: a space, a new line, a continued one."""
     for before, after in pairwise(given):
-        between = text[before.end : after.word.start]
+        between = text[before.end : after.start]
         if re.fullmatch(r"\s+|[ \t]*\\\r?\n[ \t]*", between):
             return between
     return " " if given else "\n"

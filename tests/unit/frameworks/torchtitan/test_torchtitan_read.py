@@ -121,6 +121,14 @@ def test_a_quote_that_is_not_closed_is_refused_with_its_line() -> None:
         read("--module llama3\n--config 'llama3_8b")
 
 
+def test_processes_are_those_that_torchrun_starts() -> None:
+    script = "torchrun --nnodes=2 --nproc_per_node=8 -m torchtitan.train " + HEAD
+    found = read(script).decisions["num_gpus"]
+    assert (found.value, found.key, found.line) == (16, "--nproc-per-node", 1)
+    unset = "torchrun --nproc_per_node=${NGPU} -m torchtitan.train " + HEAD
+    assert "num_gpus" not in read(unset).decisions
+
+
 def test_layers_follow_from_weights_where_parts_are_not_listed() -> None:
     pipeline = "--parallelism.pipeline_parallel_degree 4 --training.disable_cuda_graphs "
     assert decided(HEAD + pipeline)["layers_per_stage"] == (8, 9, 8, 7)

@@ -1,11 +1,15 @@
-"""The example files of Megatron's rules: two of each, and the world they run in."""
+"""The example files of formats' rules: two of each, and the world they run in.
+
+``world.yaml`` beside them says on how many GPUs and for which model, for both or for each kind.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from planner.frameworks.format import Format, Reading, SourceText, World
+from planner.frameworks.format import Broken, Format, FormatRule, Reading, World
+from planner.frameworks.source import read_source
 
 FORMATS = Path(__file__).parent / "formats"
 
@@ -18,11 +22,13 @@ class Example:
     reading: Reading
     world: World
 
+    def broken_by(self, rule: FormatRule) -> list[Broken]:
+        """How the file breaks a rule."""
+        return list(rule.check(self.reading.settings, self.world))
+
     def broken(self, form: Format) -> set[str]:
         """Names of all rules it breaks."""
-        return {
-            rule.name for rule in form.rules if list(rule.check(self.reading.settings, self.world))
-        }
+        return {rule.name for rule in form.rules if self.broken_by(rule)}
 
 
 def rule_names(name: str) -> list[str]:
@@ -34,12 +40,13 @@ def load_example(form: Format, rule: str, kind: str) -> Example:
     """The ``refused`` or ``accepted`` file of a rule."""
     folder = FORMATS / form.name / rule
     (path,) = folder.glob(f"{kind}.*")
-    reading = form.read(SourceText(path=str(path), text=path.read_text(encoding="utf-8")))
+    reading = form.read(read_source(path))
     beside = folder / "world.yaml"
     given = yaml.safe_load(beside.read_text(encoding="utf-8")) if beside.exists() else {}
+    given = given.get(kind, given)
     decisions = {name: value.value for name, value in reading.decisions.items()}
     world = World(
-        num_gpus=given.get("num_gpus") or decisions.get("num_gpus", 0),
+        num_gpus=given.get("num_gpus") or decisions.get("num_gpus") or 8,
         decisions=decisions | given.get("decisions", {}),
         environment=given.get("environment", {}),
         accelerator=given.get("accelerator", ""),

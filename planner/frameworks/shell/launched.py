@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from planner.frameworks.format import Value
-from planner.frameworks.megatron.shell import Lines, Word
+from planner.errors import ExpressError
+from planner.frameworks.format import SourceText, Value
+from planner.frameworks.shell.words import Lines, Word
 
 NODES = "--nnodes"
 PER_NODE = "--nproc-per-node"
@@ -47,3 +48,27 @@ def processes(settings: dict[str, Value]) -> Value | None:
     if count is None or count * per_node.value > MAX_PROCESSES:
         return None
     return Value(value=count * per_node.value, key=PER_NODE, line=per_node.line)
+
+
+def processes_edit(
+    source: SourceText, words: Sequence[Word], num_gpus: int
+) -> Iterator[tuple[int, int, str]]:
+    """What to write where (start, end, text), so that the launcher starts ``num_gpus`` processes.
+
+    The nodes change, never what a node has; numbers that come from elsewhere stay. Raises
+    ExpressError where that makes no whole nodes or the number of nodes is not in one place.
+    """
+    values = {name: (word, text) for name, word, text in launcher_values(words)}
+    if PER_NODE not in values or any(word.unknown for word, _ in values.values()):
+        return
+    numbers = {name: _number(text) or 0 for name, (_, text) in values.items()}
+    per_node = numbers[PER_NODE]
+    if per_node * numbers.get(NODES, 1) == num_gpus:
+        return
+    if not per_node or num_gpus % per_node or NODES not in values:
+        message = f"{num_gpus} processes do not make up whole nodes of {per_node or '?'}"
+        raise ExpressError(f"{source.path}: {message}; change the launcher's words first")
+    word, text = values[NODES]
+    if word.place is None:
+        raise ExpressError(f"{source.path}: {word.text[:60]!r} is put together from variables")
+    yield *word.place, word.text.removesuffix(text) + str(num_gpus // per_node)

@@ -1,4 +1,4 @@
-"""Variables of a shell script put into its words, without running anything.
+"""Words of scripts and of files of arguments, variables put in, without running anything.
 
 Assignments are taken in order, whatever conditions they stand under. Every character keeps its
 place in the file, so that a word can be found and edited where it was written.
@@ -9,10 +9,21 @@ import operator
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from planner.frameworks.megatron.shell_words import Piece, Span, Token, commands, pieces_in
+from planner.errors import InputError
+from planner.frameworks.format import SourceText
+from planner.frameworks.shell.tokens import (
+    Piece,
+    Span,
+    Token,
+    UnclosedError,
+    commands,
+    pieces_in,
+    words_in,
+)
 
 MAX_CHARACTERS = 2_000_000
 """Of all words together: variables that double themselves end here."""
@@ -30,7 +41,7 @@ _SAFE_ARITHMETIC = re.compile(r"[\w\s+\-*/%()${}]{1,200}")
 _EXPORTS = ("export", "declare", "typeset", "readonly", "local")
 
 
-class TooLongError(Exception):
+class _TooLongError(Exception):
     """The words of a script grow beyond MAX_CHARACTERS."""
 
 
@@ -88,21 +99,47 @@ class _State:
     def spend(self, length: int) -> None:
         self.budget -= length + 1
         if self.budget < 0:
-            raise TooLongError
+            raise _TooLongError
 
 
-def read_script(text: str) -> Script:
-    """The commands of a script; TooLongError where variables grow without end."""
+def read_script(source: SourceText) -> Script:
+    """The commands of a script.
+
+    Raises InputError where a quote is not closed or variables grow without end.
+    """
     state = _State()
-    found = [command for tokens in commands(text) if (command := _command(state, tokens))]
+    with _refusing(source):
+        tokens = commands(source.text)
+        found = [command for each in tokens if (command := _command(state, each))]
     exported = {name: state.scalars[name] for name in state.exported if name in state.scalars}
     return Script(commands=found, environment=exported)
 
 
-def expand_all(tokens: Iterable[Token]) -> tuple[Word, ...]:
-    """Words of a list of arguments in which no variable is known."""
+def read_words(source: SourceText) -> tuple[Word, ...]:
+    """Words of a list of arguments in which no variable is known; raises InputError."""
     state = _State()
-    return tuple(word for token in tokens for word in _expand(state, token))
+    with _refusing(source):
+        return tuple(word for token in words_in(source.text) for word in _expand(state, token))
+
+
+@contextmanager
+def _refusing(source: SourceText) -> Iterator[None]:
+    try:
+        yield
+    except UnclosedError as error:
+        where = f"line {line_numbers(source.text).at(error.at)}"
+        raise InputError.single(source.path, where, "a quote is not closed") from None
+    except _TooLongError:
+        message = "variables that stand for each other grow without end"
+        raise InputError.single(source.path, "", message) from None
+
+
+def command_lines(command: Command) -> Iterator[tuple[Word, ...]]:
+    """The command itself, and command lines that it hands on as one word (sh -c, eval)."""
+    yield command.words
+    for word in command.words:
+        if " " in word.text:
+            yield split_words(word)
 
 
 def split_words(word: Word) -> tuple[Word, ...]:

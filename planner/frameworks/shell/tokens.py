@@ -1,4 +1,4 @@
-"""Words of a shell script with their places: what is read, before anything is expanded.
+"""Words of shell text with their places: what is read, before anything is expanded.
 
 Only what launch scripts are made of is understood; the rest is kept as it stands and marked.
 """
@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 Span = tuple[int, int]
 _BREAKS = " \t\r\n;&|<>()"
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
+_SINGLE_QUOTED = re.compile(r"'[^']*+'|\$'(?:[^'\\]|\\.)*+'", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
+
+
+class UnclosedError(Exception):
+    """A quote that nothing closes; a shell refuses the text."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        super().__init__(at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +65,10 @@ class _Cursor:
 
 
 def commands(text: str) -> Iterator[list[Token]]:
-    """The simple commands of a script in order; control structures count as words."""
+    """The simple commands of a script in order; control structures count as words.
+
+    Raises UnclosedError.
+    """
     cursor = _Cursor(text=text)
     found: list[Token] = []
     while not cursor.is_done:
@@ -78,7 +90,7 @@ def commands(text: str) -> Iterator[list[Token]]:
 
 
 def words_in(text: str) -> list[Token]:
-    """All words of a list of arguments: line ends only separate them."""
+    """All words of a list of arguments: line ends only separate them; raises UnclosedError."""
     cursor = _Cursor(text=text)
     found: list[Token] = []
     while not cursor.is_done:
@@ -90,7 +102,10 @@ def words_in(text: str) -> list[Token]:
 
 
 def pieces_in(text: str, start: int) -> tuple[Piece, ...]:
-    """Pieces of a text that stands inside an expansion, from ``start`` on in the source."""
+    """Pieces of a text that stands inside an expansion, from ``start`` on in the source.
+
+    Raises UnclosedError.
+    """
     cursor = _Cursor(text=text)
     pieces = _pieces(cursor, breaks="")
     return tuple(
@@ -194,19 +209,15 @@ def _elements(cursor: _Cursor) -> Iterator[Token]:
 
 def _pieces(cursor: _Cursor, breaks: str) -> Iterator[Piece]:
     """Pieces up to a break outside quotes."""
-    quoted = False
+    quoted, opened = False, 0
     while not cursor.is_done:
         char, start = cursor.char, cursor.at
         if char == '"':
-            quoted = not quoted
+            quoted, opened = not quoted, start
             cursor.at += 1
             yield Piece(kind="text", text="", span=(start, start), is_quoted=True)
-        elif char == "'" and not quoted:
-            end = cursor.text.find("'", start + 1)
-            end = len(cursor.text) if end < 0 else end
-            cursor.at = end + 1
-            text = cursor.text[start + 1 : end]
-            yield Piece(kind="text", text=text, span=(start + 1, end), is_quoted=True)
+        elif not quoted and cursor.text.startswith(("'", "$'"), start):
+            yield _single_quoted(cursor)
         elif char == "\\":
             yield from _escape(cursor, quoted)
         elif char in "$`":
@@ -222,6 +233,17 @@ def _pieces(cursor: _Cursor, breaks: str) -> Iterator[Piece]:
             yield Piece(
                 kind="text", text=cursor.text[start:end], span=(start, end), is_quoted=quoted
             )
+    if quoted:
+        raise UnclosedError(opened)
+
+
+def _single_quoted(cursor: _Cursor) -> Piece:
+    found = _SINGLE_QUOTED.match(cursor.text, cursor.at)
+    if found is None:
+        raise UnclosedError(cursor.at)
+    cursor.at = found.end()
+    start, end = found.start() + found[0].index("'") + 1, found.end() - 1
+    return Piece(kind="text", text=cursor.text[start:end], span=(start, end), is_quoted=True)
 
 
 def _escape(cursor: _Cursor, quoted: bool) -> Iterator[Piece]:

@@ -1,0 +1,1 @@
+"""Shell text: the words of scripts and files of arguments, with their places."""

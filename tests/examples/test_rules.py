@@ -1,0 +1,54 @@
+"""Every rule of every format has a file that breaks it alone and one that breaks none."""
+
+import re
+
+import pytest
+from rule_examples import load_example, rule_names
+
+from planner.frameworks.format import Format, FormatRule
+from planner.frameworks.formats import format_names, load_format
+
+RULES = [
+    pytest.param(load_format(name), rule, id=f"{name}-{rule.name}")
+    for name in format_names()
+    for rule in load_format(name).rules
+]
+
+
+@pytest.mark.parametrize("name", format_names())
+def test_every_rule_has_examples_and_every_example_a_rule(name: str) -> None:
+    assert rule_names(name) == sorted(rule.name for rule in load_format(name).rules)
+
+
+@pytest.mark.parametrize(("form", "rule"), RULES)
+def test_the_refused_file_breaks_its_rule_alone(form: Format, rule: FormatRule) -> None:
+    example = load_example(form, rule.name, "refused")
+    assert not [each for each in example.reading.findings if each.severity == "error"]
+    assert example.broken(form) == {rule.name}
+
+
+@pytest.mark.parametrize(("form", "rule"), RULES)
+def test_the_accepted_file_breaks_no_rule(form: Format, rule: FormatRule) -> None:
+    example = load_example(form, rule.name, "accepted")
+    assert not example.reading.findings
+    assert example.broken(form) == set()
+
+
+@pytest.mark.parametrize(("form", "rule"), RULES)
+def test_a_breach_names_a_key_and_says_what_is_wrong(form: Format, rule: FormatRule) -> None:
+    assert rule.source
+    for broken in load_example(form, rule.name, "refused").broken_by(rule):
+        assert broken.key
+        assert len(broken.message) > 10
+        assert broken.message.isprintable()
+
+
+@pytest.mark.parametrize(("form", "rule"), RULES)
+def test_a_breach_has_the_line_where_the_file_names_its_key(form: Format, rule: FormatRule) -> None:
+    example = load_example(form, rule.name, "refused")
+    lines = example.path.read_text(encoding="utf-8").splitlines()
+    for broken in example.broken_by(rule):
+        line = example.reading.line_of(broken.key)
+        name = re.compile(rf"(?<![\w-]){re.escape(broken.key.rpartition('.')[2])}(?![\w-])")
+        named = [at for at, text in enumerate(lines, 1) if name.search(text.partition("#")[0])]
+        assert line in named if named else line == 0

@@ -1,0 +1,82 @@
+"""Shell text is read as bash reads it, as far as launch scripts go, and refused where bash does."""
+
+import subprocess
+
+import pytest
+
+from planner.errors import ExpressError, InputError
+from planner.frameworks.format import SourceText
+from planner.frameworks.shell.launched import processes_edit
+from planner.frameworks.shell.words import read_script, read_words
+
+
+def source(text: str) -> SourceText:
+    return SourceText(path="run.sh", text=text)
+
+
+def last_words(text: str) -> list[str]:
+    return [word.text for word in read_script(source(text)).commands[-1].words]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "printf '%s\\n' a \"b c\" d\\ e 'f g'",
+        'A=1; B=${A}2; printf \'%s\\n\' $B "$A b" ${C:-c} ${C:-"d"}',
+        'ARGS=(--x 1 # one\n "--y z"\n); ARGS+=(--w)\nprintf "%s\\n" "${ARGS[@]}"',
+        'ARGS="--x 1\n --y 2"\nprintf "%s\\n" $ARGS',
+        'printf "%s\\n" a\\\n b # c\n',
+        "printf '%s\\n' $'it is' \"it's\" $((2 * 3 + 1))",
+        "cat > /dev/null <<END\nit's\nEND\nprintf '%s\\n' a 2>&1",
+    ],
+)
+def test_words_are_those_that_bash_hands_to_the_command(text: str) -> None:
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
+    assert last_words(text)[2:] == done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("a\nb 'c\nd", 2), ('a\n\nb "c\nd', 3), ('a "b"\n"', 2), ("a $'b\\'", 1)]
+)
+def test_a_quote_that_nothing_closes_is_refused_with_its_line_as_by_bash(
+    text: str, line: int
+) -> None:
+    assert subprocess.run(["bash", "-nc", text], capture_output=True, check=False).returncode
+    with pytest.raises(InputError, match=f"line {line}: a quote is not closed"):
+        read_script(source(text))
+    with pytest.raises(InputError, match=f"line {line}: a quote is not closed"):
+        read_words(source(text))
+
+
+def edited(text: str, num_gpus: int) -> str:
+    given = source(text)
+    words = read_script(given).commands[-1].words
+    for start, end, new in processes_edit(given, words, num_gpus):
+        text = text[:start] + new + text[end:]
+    return text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("torchrun --nnodes 2 --nproc-per-node 8 t", "torchrun --nnodes 4 --nproc-per-node 8 t"),
+        ("torchrun --nnodes=2 --nproc_per_node=8 t", "torchrun --nnodes=4 --nproc_per_node=8 t"),
+        (
+            "N=2\ntorchrun --nnodes $N --nproc-per-node 8",
+            "N=2\ntorchrun --nnodes 4 --nproc-per-node 8",
+        ),
+        ("torchrun --nnodes 4 --nproc-per-node 8 t", "torchrun --nnodes 4 --nproc-per-node 8 t"),
+        ("torchrun --nnodes $N --nproc-per-node 8 t", "torchrun --nnodes $N --nproc-per-node 8 t"),
+        ("python t", "python t"),
+    ],
+)
+def test_a_launcher_gets_as_many_nodes_as_the_processes_need(before: str, after: str) -> None:
+    assert edited(before, 32) == after
+
+
+@pytest.mark.parametrize(
+    "text", ["torchrun --nproc-per-node 8 t", "torchrun --nnodes 2 --nproc-per-node 12 t"]
+)
+def test_processes_that_make_no_whole_nodes_are_refused(text: str) -> None:
+    with pytest.raises(ExpressError, match="32 processes do not make up whole nodes of"):
+        edited(text, 32)
