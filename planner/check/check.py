@@ -29,9 +29,11 @@ from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Format, Reading, SourceText, World
 from planner.frameworks.json_text import parse_json
 from planner.frameworks.source import read_source
+from planner.frameworks.yaml_nodes import compose
 from planner.spelling import did_you_mean
 
 AUTO = "auto"
+YAML_ENDS = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +143,10 @@ def is_plan_file(source: SourceText, framework: str) -> bool:
 
 
 def format_of(source: SourceText, name: str) -> Format:
-    """The format of a file; InputError where it is broken JSON, or of no format or several."""
+    """The format of a file.
+
+    Raises InputError where it is broken JSON or YAML, or of no format or several.
+    """
     if name != AUTO:
         return formats.load_format(name)
     found = formats.recognised(source)
@@ -149,6 +154,8 @@ def format_of(source: SourceText, name: str) -> Format:
         return found[0]
     if not found and source.text.lstrip().startswith("{"):
         parse_json(source.text, source.path)
+    elif not found and source.path.endswith(YAML_ENDS):
+        compose(source.path, source.text)
     if found:
         names = ", ".join(each.name for each in found)
         message = f"could be of several formats: {names}; --framework says which"

@@ -68,7 +68,12 @@ def complete(reading: Reading, job: Job, framework: str) -> Completed:
             schedules=traits.support.schedules,
         )
         if not any(finding.rule == "job.value" for finding in values.findings):
-            layout = Layout(context=context, strategy=strategy, places=values.places)
+            layout = Layout(
+                context=context,
+                strategy=strategy,
+                places=values.places,
+                assumes_seq_len=job.seq_len is None and values.given("seq_len") is None,
+            )
     return Completed(
         world=world,
         layout=layout,

@@ -52,6 +52,8 @@ class Layout:
     context: Context
     strategy: Strategy
     places: Places
+    assumes_seq_len: bool = False
+    """Neither the file nor the job says how long the sequences are."""
 
     @property
     def num_gpus(self) -> int:

@@ -25,9 +25,11 @@ def memory_findings(layout: Layout, made: Estimate) -> Iterator[Finding]:
         yield layout.places.finding("memory.tight", text, *DECISIONS)
     if memory.verdict != "does not fit":
         return
+    length = layout.context.job.seq_len
+    assumed = f" with sequences of {length} tokens, which is assumed: --seq-len says how many"
     fix = _fix(layout)
     for number, shortage in enumerate(shortages(layout.context, layout.strategy)):
-        text = _shortage(shortage)
+        text = _shortage(shortage) + (assumed if layout.assumes_seq_len else "")
         yield layout.places.finding("memory.fits", text if number else f"{text}; {fix}", *DECISIONS)
 
 
@@ -43,13 +45,13 @@ def _fix(layout: Layout) -> str:
     """The smallest edit in words, one that leaves a margin before one that does not."""
     most = 0
     for context in (layout.cautious, layout.context):
-        answer = repair(context, layout.strategy, top=1)
+        answer = repair(context, layout.strategy, top=1, num_gpus=layout.num_gpus)
         most = answer.num_changes
         if answer.repaired:
             best = answer.repaired[0]
             made = in_words(differences(layout.strategy, best.strategy))
             return f"nearest that fits, {format_bytes(best.estimate.memory.peak_bytes)}: {made}"
-    return f"no change of at most {most} decisions makes it fit"
+    return f"no change of at most {most} decisions makes it fit on these GPUs"
 
 
 def in_words(changes: dict[str, tuple[str, str]]) -> str:

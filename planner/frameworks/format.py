@@ -160,6 +160,9 @@ class Emitted:
     """Variables that the user fills in, with what each is for; those that launchers set (see
     ``own_launcher``) are none of the user's, whether they stand here or not."""
     decided: tuple[Decided, ...] = ()
+    left_open: Mapping[str, str] = field(default_factory=dict)
+    """What of the model the configuration does not say, and the keys that say it: neither memory
+    nor time depend on it, and only the user knows it."""
     own_launcher: tuple[str, ...] = ()
     """Words that start one node's processes in place of torchrun, such as ``accelerate launch``.
     They are run on every node and may use ``${NNODES}``, ``${NPROC_PER_NODE}``, ``${NODE_RANK}``,

@@ -145,6 +145,17 @@ def _variables(emitted: Emitted) -> str:
     return f"\nSet these first; the scripts stop where one is empty.\n\n{table}"
 
 
+def _left_open(emitted: Emitted) -> str:
+    if not emitted.left_open:
+        return ""
+    rows = [(what, f"`{keys}`") for what, keys in emitted.left_open.items()]
+    table = _table(("what", "keys"), rows)
+    return (
+        "\n## Left to you\n\nThe framework's defaults hold for these, whatever the model's own "
+        f"are: compare them before you train.\n\n{table}"
+    )
+
+
 def _readme(
     made: Format,
     launcher: Launcher,
@@ -186,7 +197,7 @@ Written by planner {__version__}.{checked}
 
 ## What was decided
 
-{decided}
+{decided}{_left_open(emitted)}
 ## Ranks
 
 {_ranks(context, strategy)}

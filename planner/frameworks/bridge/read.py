@@ -1,7 +1,7 @@
 """Reads recipe overrides: a file of them, or a launch script that hands them on."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.errors import InputError
@@ -71,40 +71,9 @@ def read(source: SourceText) -> Reading:
     settings: dict[str, Value] = {}
     findings: list[Finding] = []
 
-    def say(each: Override, rule: str, message: str, severity: Severity = "error") -> None:
-        findings.append(
-            Finding(
-                rule=f"{NAME}.{rule}",
-                severity=severity,
-                message=message,
-                path=source.path,
-                key=each.key[:120],
-                line=each.line,
-            )
-        )
-
     for each in found:
-        value: object = each.text
-        if not is_known(each.key):
-            hint = did_you_mean(each.key[:100], [*OPTIONS, PRECISION])
-            groups = ", ".join(GROUPS.split()[:8])
-            say(each, "unknown_key", f"unknown key; {hint or f'groups are {groups}, ...'}")
-        if each.key in settings:
-            message = f"given again; the last counts, another is in line {settings[each.key].line}"
-            say(each, "duplicate_key", message, "warning")
-        if each.word.unknown:
-            message = f"{', '.join(each.word.unknown)[:80]} is not set in the file"
-            say(each, "unresolved", message, "note")
-            value = None
-        elif each.key in OPTIONS:
-            try:
-                value = option_value(each.key, each.text)
-            except ValueError as error:
-                say(each, "bad_value", str(error))
-                value = None
-        elif each.key == "model.num_query_groups":
-            value = int(each.text) if each.text.isascii() and each.text.isdigit() else None
-        settings[each.key] = Value(value=value, key=each.key, line=each.line)
+        findings += _findings(source.path, each, settings.get(each.key))
+        settings[each.key] = Value(value=_value(each), key=each.key, line=each.line)
     launched = launcher_settings(launcher, line_numbers(source.text))
     decisions = decisions_of(as_options(settings), processes(launched))
     if "optimizer.optimizer" not in settings:
@@ -116,3 +85,49 @@ def read(source: SourceText) -> Reading:
         decisions=decisions,
         findings=tuple(findings),
     )
+
+
+def _findings(path: str, each: Override, before: Value | None) -> Iterator[Finding]:
+    """What is wrong with an override; ``before`` gave the same key."""
+
+    def say(rule: str, message: str, severity: Severity = "error") -> Finding:
+        return Finding(
+            rule=f"{NAME}.{rule}",
+            severity=severity,
+            message=message,
+            path=path,
+            key=each.key[:120],
+            line=each.line,
+        )
+
+    if not is_known(each.key):
+        hint = did_you_mean(each.key[:100], [*OPTIONS, PRECISION])
+        groups = ", ".join(GROUPS.split()[:8])
+        yield say("unknown_key", f"unknown key; {hint or f'groups are {groups}, ...'}")
+    if before is not None:
+        message = f"given again; the last counts, another is in line {before.line}"
+        yield say("duplicate_key", message, "warning")
+    if each.key not in OPTIONS:
+        return
+    if each.word.unknown:
+        message = f"{', '.join(each.word.unknown)[:80]} is not set in the file"
+        yield say("unresolved", message, "note")
+        return
+    try:
+        option_value(each.key, each.text)
+    except ValueError as error:
+        yield say("bad_value", str(error))
+
+
+def _value(each: Override) -> object:
+    """What an override sets; None where that cannot be known."""
+    if each.word.unknown:
+        return None
+    if each.key in OPTIONS:
+        try:
+            return option_value(each.key, each.text)
+        except ValueError:
+            return None
+    if each.key == "model.num_query_groups":
+        return int(each.text) if each.text.isascii() and each.text.isdigit() else None
+    return each.text

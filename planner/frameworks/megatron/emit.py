@@ -26,6 +26,21 @@ ROTARY = {"ROTARY_BASE": "base of rotary positions: 500000 for Llama 3, 10000 wh
 """The model's, and none of its costs: Megatron would take 10000 without a word."""
 
 
+LEFT_OPEN = {
+    "epsilon of norms, initial weights": "--norm-epsilon --init-method-std",
+    "learning-rate schedule, checkpoints": "--lr-decay-style --lr-warmup-iters --save --load",
+}
+LEFT_OPEN_ROTARY = {
+    "scaling of rotary positions, such as Llama 3.1's": "--use-rope-scaling --rotary-percent"
+}
+LEFT_OPEN_MIXTURE = {
+    "how the router scores and balances": (
+        "--moe-router-score-function --moe-router-pre-softmax --moe-router-load-balancing-type "
+        "--moe-aux-loss-coeff"
+    )
+}
+
+
 def choices_of(context: Context, strategy: Strategy) -> list[Choice]:
     """Every option of a plan in order; raises ExpressError with every reason."""
     refuse(TITLE, reasons(context, strategy))
@@ -72,4 +87,9 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         environment=environment(context, strategy),
         variables=VARIABLES | ({} if iterations else ITERATIONS) | (ROTARY if is_rotary else {}),
         decided=decided_by(choices),
+        left_open={
+            **LEFT_OPEN,
+            **(LEFT_OPEN_ROTARY if is_rotary else {}),
+            **(LEFT_OPEN_MIXTURE if context.model.moe else {}),
+        },
     )

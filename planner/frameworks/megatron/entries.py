@@ -11,6 +11,7 @@ from planner.frameworks.megatron.options import (
     typed,
     unknown_option,
 )
+from planner.frameworks.megatron.owned import MODEL, OWNED
 from planner.frameworks.shell.words import Word
 
 FORMAT = "megatron"
@@ -89,10 +90,10 @@ def settings_of(entries: Entries, path: str) -> tuple[dict[str, Value], list[Fin
             message = f"given again; the last one counts, another is in line {first}"
             findings.append(finding(path, entry, "duplicate_key", message, "warning"))
         value = None
-        if entry.unknown:
+        if entry.unknown and entry.name in OWNED | MODEL:
             message = f"{', '.join(entry.unknown)[:80]} is not set in the file; taken as not known"
             findings.append(finding(path, entry, "unresolved", message, "note"))
-        else:
+        elif not entry.unknown:
             try:
                 value = typed(option, entry.texts)
             except ValueError as error:

@@ -302,18 +302,27 @@ def torch_fsdp_setup(facts: Facts) -> Iterator[Breach]:
         yield FSDP2, f"needs {', '.join(needed)}"
 
 
+def _needs_one_queue(facts: Facts) -> bool:
+    is_free = facts.on(FSDP) or facts.on(FSDP2) or facts.on(EXCHANGE) or facts.keeps_order
+    return facts.is_script and not is_free and facts.tp * facts.cp > 1
+
+
 def connections_keep_order(facts: Facts) -> Iterator[Breach]:
     """Before Blackwell one device queue keeps communication ahead of the product it hides under."""
-    is_free = facts.on(FSDP) or facts.on(FSDP2) or facts.on(EXCHANGE) or facts.keeps_order
-    if not facts.is_script or is_free or facts.tp * facts.cp == 1:
-        return
     given = facts.variable(CONNECTIONS)
-    if given != "1":
+    if _needs_one_queue(facts) and given not in (None, "1"):
+        message = f"must be 1 with tensor or context parallelism before Blackwell; given {given}"
+        yield CONNECTIONS, message
+
+
+def connections_are_set(facts: Facts) -> Iterator[Breach]:
+    """A script sets the device queues itself, or relies on whoever starts it."""
+    if _needs_one_queue(facts) and facts.variable(CONNECTIONS) is None:
         yield (
             CONNECTIONS,
             (
-                "must be 1 with tensor or context parallelism before Blackwell; "
-                f"given {given or 'none'}"
+                "must be 1 with tensor or context parallelism before Blackwell; not set in this "
+                "file: Megatron stops where the environment does not set it either"
             ),
         )
 
@@ -376,6 +385,7 @@ RULES = (
     rule(megatron_fsdp_setup, _ARGUMENTS),
     rule(torch_fsdp_setup, _ARGUMENTS),
     rule(connections_keep_order, _ARGUMENTS),
+    rule(connections_are_set, _ARGUMENTS, severity="warning"),
     rule(expert_overlap_setup, _CONFIG),
     rule(one_precision, f"{_ARGUMENTS}, {_CONFIG}"),
 )

@@ -9,6 +9,7 @@ from planner.frameworks.format import SourceText
 from planner.frameworks.megatron.choice import Choice
 from planner.frameworks.megatron.emit import TITLE, line_of
 from planner.frameworks.megatron.entries import Entries, Entry
+from planner.frameworks.megatron.owned import OWNED
 from planner.frameworks.megatron.read import entries_in, read
 from planner.frameworks.megatron.reasons import layout_reasons, refuse
 from planner.frameworks.megatron.table import decision_choices
@@ -17,52 +18,6 @@ from planner.frameworks.shell.launched import processes_edit
 from planner.frameworks.shell.words import Word
 from planner.spec.strategy import Strategy
 
-OWNED = frozenset(
-    (
-        "--tensor-model-parallel-size",
-        "--sequence-parallel",
-        "--context-parallel-size",
-        "--expert-model-parallel-size",
-        "--expert-tensor-parallel-size",
-        "--use-tp-pp-dp-mapping",
-        "--pipeline-model-parallel-size",
-        "--pipeline-model-parallel-layout",
-        "--num-layers-per-virtual-pipeline-stage",
-        "--num-virtual-stages-per-pipeline-rank",
-        "--decoder-first-pipeline-num-layers",
-        "--decoder-last-pipeline-num-layers",
-        "--account-for-embedding-in-pipeline-split",
-        "--account-for-loss-in-pipeline-split",
-        "--micro-batch-size",
-        "--global-batch-size",
-        "--seq-length",
-        "--recompute-granularity",
-        "--recompute-modules",
-        "--recompute-method",
-        "--recompute-num-layers",
-        "--recompute-activations",
-        "--cpu-offloading-num-layers",
-        "--optimizer",
-        "--sgd-momentum",
-        "--use-precision-aware-optimizer",
-        "--exp-avg-dtype",
-        "--exp-avg-sq-dtype",
-        "--use-distributed-optimizer",
-        "--num-distributed-optimizer-instances",
-        "--use-megatron-fsdp",
-        "--data-parallel-sharding-strategy",
-        "--use-torch-fsdp2",
-        "--optimizer-cpu-offload",
-        "--optimizer-offload-fraction",
-        "--bf16",
-        "--fp16",
-        "--fp8-format",
-        "--fp8-recipe",
-        "--fp4-format",
-        "--fp4-recipe",
-    )
-)
-"""Options that carry decisions: those that the strategy does not need are taken out."""
 Edit = tuple[int, int, str]
 Quote = Callable[[str], str]
 

@@ -1,5 +1,7 @@
 """A file from first to last: recognised, its rules, legality, memory, network, advice."""
 
+import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,7 +65,7 @@ def test_more_gpus_than_the_cluster_has_are_an_error(check_demo: Check) -> None:
 
 
 def test_a_stage_that_does_not_fit_names_bytes_and_a_way_out(check_demo: Check) -> None:
-    result = check_demo(micro=8, pp=2)
+    result = check_demo({"seq_len": 8192}, micro=8, pp=2)
     assert said(result) == [("memory.fits", "error", "micro", 4)] * 2
     first, second = (one.message for one in result.findings)
     assert first.startswith("stage 0 needs ")
@@ -74,9 +76,25 @@ def test_a_stage_that_does_not_fit_names_bytes_and_a_way_out(check_demo: Check) 
 
 
 def test_a_way_out_is_found_on_a_number_of_gpus_that_divides_little(check_demo: Check) -> None:
-    result = check_demo(gpus=15, tp=None, zero=None, micro=None, batch=None, sequence_parallel=None)
+    broken = {"tp": None, "zero": None, "micro": None, "batch": None, "sequence_parallel": None}
+    result = check_demo({"seq_len": 8192}, gpus=15, **broken)
     assert ("memory.fits", "error", "gpus", 2) in said(result)
     assert "nearest that fits" in result.findings[0].message
+
+
+def test_the_way_out_uses_as_many_gpus(check_demo: Check) -> None:
+    result = check_demo({"seq_len": 8192}, gpus=2, tp=None, sequence_parallel=None)
+    _, found, way_out = result.findings[0].message.partition("nearest that fits")
+    degrees = re.findall(r"\b(?:tp|pp|cp) \d+ to (\d+)", way_out)
+    assert found
+    assert math.prod(map(int, degrees)) in (1, 2), way_out
+
+
+def test_what_does_not_fit_at_an_assumed_length_says_so(check_demo: Check) -> None:
+    result = check_demo(micro=8, pp=2)
+    assert said(result) == [("memory.fits", "error", "micro", 4)] * 2
+    for finding in result.findings:
+        assert "with sequences of 8192 tokens, which is assumed" in finding.message
 
 
 def test_where_no_small_change_helps_that_is_said(check_demo: Check) -> None:
@@ -198,6 +216,14 @@ def test_model_and_cluster_are_both_named_where_both_are_wrong(check_demo: Check
     with pytest.raises(InputError) as caught:
         check_demo({"model": "llama9", "cluster": "2xdgx-z9"})
     assert len(caught.value.problems) == 2
+
+
+def test_broken_yaml_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "accelerate.yaml"
+    path.write_text("distributed_type: FSDP\nfsdp_config:\n  fsdp_version: [2\nnum_processes: 8\n")
+    (finding,) = check_file(str(path), Request()).findings
+    assert (finding.rule, finding.line) == ("file.unreadable", 4)
+    assert "no YAML" in finding.message
 
 
 def test_broken_json_is_named_with_its_line(tmp_path: Path) -> None:

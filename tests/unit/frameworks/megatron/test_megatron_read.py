@@ -57,11 +57,18 @@ def test_an_unknown_option_is_answered_with_the_nearest() -> None:
         ("--fp8-format e3", "bad_value"),
         ("--num-layers 1 --num-layers 2", "duplicate_key"),
         ("--num-layers $N", "unresolved"),
+        ("--num-layers 2 $EXTRA", "unresolved"),
         ("--bf16 stray", "unknown_key"),
     ],
 )
 def test_wrong_words_are_findings(text: str, rule: str) -> None:
     assert rules(read(text)) == [(f"megatron.{rule}", 1)]
+
+
+def test_a_variable_of_what_decides_nothing_is_no_finding() -> None:
+    reading = read('--num-layers 2 --lr $RATE --data-path "$DATA" --save=$OUT')
+    assert rules(reading) == []
+    assert reading.settings["--lr"].value is None
 
 
 def test_exported_variables_are_settings() -> None:

@@ -1,4 +1,5 @@
 #!/bin/bash
+export CUDA_DEVICE_MAX_CONNECTIONS=8
 MODEL_ARGS=(
     --num-layers 32
     --hidden-size 4096
