@@ -24,6 +24,8 @@ def missing_consumers() -> list[str]:
     missing = [name for name in CONSUMERS if importlib.util.find_spec(name) is None]
     if not (MEGATRON / "megatron" / "core" / "__init__.py").is_file():
         missing.append(f"megatron-core in {MEGATRON} (or in $MEGATRON_PATH)")
+    if not (HERE.parents[1] / ".oracles" / "skypilot" / "bin" / "sky").is_file():
+        missing.append("skypilot in .oracles/skypilot")
     return missing
 
 

@@ -1,5 +1,5 @@
-"""Launch files against what takes them: torchrun's own parser, real processes, Slurm's and
-Kubernetes' and SkyPilot's documented types."""
+"""Launch files against what takes them: torchrun's and SkyPilot's own parsers, real processes,
+Slurm's and Kubernetes' documented types."""
 
 import argparse
 import json
@@ -22,6 +22,7 @@ from torch.distributed.run import config_from_args, get_args_parser, parse_args
 from planner.cost.context import Context
 from planner.frameworks.format import Emitted, OutputFile
 from planner.launchers.registry import load_launcher
+from planner.launchers.skypilot import RUN
 from planner.spec.strategy import Strategy
 
 WORKER = Path(__file__).with_name("launched.py")
@@ -36,6 +37,7 @@ PLANS = [
     ("128xhgx-mi300x", 1024),
 ]
 """Clusters, and the GPUs of a plan on them."""
+SKYPILOT = Path(__file__).resolve().parents[2] / ".oracles" / "skypilot" / "bin" / "python"
 NAMES = [f"{gpus} of {cluster}" for cluster, gpus in PLANS]
 EMITTED = Emitted(
     files=(OutputFile(name="config.json", text='{"text": "$$ $(A) \'quoted\'"}\n'),),
@@ -270,21 +272,6 @@ class TrainJob(Typed):
     spec: Spec
 
 
-class TaskResources(Typed):
-    accelerators: str = Field(pattern=r"^[A-Z][A-Za-z0-9-]*:[1-9][0-9]*$")
-
-
-class Task(Typed):
-    """docs/source/reference/yaml-spec.rst of SkyPilot; fields the project uses."""
-
-    name: str = Field(pattern=r"^[a-zA-Z0-9]+(?:[._-]{1,2}[a-zA-Z0-9]+)*$")
-    workdir: str
-    num_nodes: int = Field(ge=1)
-    resources: TaskResources
-    envs: dict[str, str | None]
-    run: str
-
-
 def test_a_trainjob_has_the_types_of_its_api(plan: tuple[Context, Strategy]) -> None:
     job = TrainJob.model_validate(yaml.safe_load(files_of("kubernetes", plan)["trainjob.yaml"]))
     trainer = job.spec.trainer
@@ -295,8 +282,45 @@ def test_a_trainjob_has_the_types_of_its_api(plan: tuple[Context, Strategy]) -> 
     assert [each.name for each in trainer.env] == list(EMITTED.variables)
 
 
-def test_a_skypilot_task_has_the_fields_of_its_reference(context_of: Any, strategy_of: Any) -> None:
+@pytest.fixture(scope="session")
+def read_tasks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]], list[Any]]:
+    """What SkyPilot's own parser makes of tasks."""
+
+    def read(texts: list[str]) -> list[Any]:
+        home = str(tmp_path_factory.mktemp("home"))
+        done = subprocess.run(
+            [SKYPILOT, Path(__file__).with_name("skypilot_task.py")],
+            input=json.dumps(texts),
+            env={"HOME": home, "PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        read: list[Any] = json.loads(done.stdout)
+        return read
+
+    return read
+
+
+def test_skypilots_own_parser_reads_the_plan(
+    context_of: Any, strategy_of: Any, read_tasks: Callable[[list[str]], list[Any]]
+) -> None:
+    every = [(context_of(cluster=cluster), strategy_of(dp=gpus)) for cluster, gpus in PLANS]
+    plans = [plan for plan in every if not load_launcher("skypilot").problems(*plan)]
+    assert len(plans) >= 5
+    texts = [files_of("skypilot", plan)["task.yaml"] for plan in plans]
+    for plan, text, task in zip(plans, texts, read_tasks(texts), strict=True):
+        nodes, per_node = shape_of(plan)
+        assert task["num_nodes"] == nodes
+        assert list(task["accelerators"].values()) == [per_node]
+        assert task["envs"] == dict.fromkeys(EMITTED.variables, "given")
+        assert (task["name"], task["run"]) == (yaml.safe_load(text)["name"], RUN)
+
+
+def test_skypilots_own_parser_refuses_a_misspelt_field(
+    context_of: Any, strategy_of: Any, read_tasks: Callable[[list[str]], list[Any]]
+) -> None:
     plan = context_of(cluster="4xdgx-a100-640"), strategy_of(dp=16)
-    task = Task.model_validate(yaml.safe_load(files_of("skypilot", plan)["task.yaml"]))
-    assert (task.num_nodes, task.resources.accelerators) == (2, "A100-80GB:8")
-    assert task.envs == dict.fromkeys(EMITTED.variables)
+    text = files_of("skypilot", plan)["task.yaml"]
+    (task,) = read_tasks([text.replace("num_nodes:", "num_node:")])
+    assert "num_nodes" in task["error"]

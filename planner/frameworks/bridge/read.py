@@ -129,5 +129,6 @@ def _value(each: Override) -> object:
         except ValueError:
             return None
     if each.key == "model.num_query_groups":
-        return int(each.text) if each.text.isascii() and each.text.isdigit() else None
+        is_small = each.text.isascii() and each.text.isdigit() and len(each.text) < 9
+        return int(each.text) if is_small else None
     return each.text
