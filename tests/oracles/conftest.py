@@ -14,7 +14,14 @@ import pytest
 HERE = Path(__file__).resolve().parent
 MEGATRON = Path(os.environ.get("MEGATRON_PATH") or HERE.parents[1] / ".oracles")
 """Folder that holds the package ``megatron``, as scripts/oracles makes it."""
-CONSUMERS = ("accelerate", "deepspeed", "torch", "torchtitan", "transformers")
+CONSUMERS = (
+    "accelerate",
+    "deepspeed",
+    "kubeflow_trainer_api",
+    "torch",
+    "torchtitan",
+    "transformers",
+)
 INSTALL = "pip install -e '.[oracles]' && python scripts/oracles"
 THIRD_PARTY_WARNINGS = tuple(rf"ignore:::{name}(\.|$)" for name in (*CONSUMERS, "megatron"))
 """Warnings that the consumers raise about their own code; the planner's stay errors."""

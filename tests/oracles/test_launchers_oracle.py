@@ -1,5 +1,5 @@
-"""Launch files against what takes them: torchrun's and SkyPilot's own parsers, real processes,
-Slurm's and Kubernetes' documented types."""
+"""Launch files against what takes them: torchrun's and SkyPilot's own parsers, the types of the
+API that TrainJobs have, real processes, and sbatch's documented options."""
 
 import argparse
 import json
@@ -11,11 +11,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from kubeflow_trainer_api.models import TrainerV1alpha1TrainJob
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import config_from_args, get_args_parser, parse_args
 
@@ -226,60 +226,30 @@ def test_slurm_is_asked_for_the_nodes_of_the_plan(plan: tuple[Context, Strategy]
     assert re.fullmatch(r"[a-z][a-z0-9-]*", asked.job_name)
 
 
-class Typed(BaseModel):
-    """A type of an API: other fields are refused, values are not converted."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class EnvVar(Typed):
-    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
-    value: str
-
-
-class Resources(Typed):
-    limits: dict[Literal["nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi"], int]
-
-
-class Trainer(Typed):
-    """Trainer of pkg/apis/trainer/v1alpha1/trainjob_types.go; fields the project uses."""
-
-    numNodes: int = Field(ge=1)  # noqa: N815
-    numProcPerNode: int = Field(ge=1)  # noqa: N815
-    resourcesPerNode: Resources  # noqa: N815
-    command: list[str] = Field(max_length=128)
-    args: list[str] = Field(max_length=128)
-    env: list[EnvVar] = Field(default_factory=list, max_length=128)
-
-
-class RuntimeRef(Typed):
-    name: str = Field(min_length=1, max_length=253)
-
-
-class Spec(Typed):
-    runtimeRef: RuntimeRef  # noqa: N815
-    trainer: Trainer
-
-
-class Metadata(Typed):
-    name: str = Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=63)
-
-
-class TrainJob(Typed):
-    apiVersion: Literal["trainer.kubeflow.org/v1alpha1"]  # noqa: N815
-    kind: Literal["TrainJob"]
-    metadata: Metadata
-    spec: Spec
-
-
-def test_a_trainjob_has_the_types_of_its_api(plan: tuple[Context, Strategy]) -> None:
-    job = TrainJob.model_validate(yaml.safe_load(files_of("kubernetes", plan)["trainjob.yaml"]))
+def test_a_trainjob_is_what_its_api_takes(plan: tuple[Context, Strategy]) -> None:
+    document = yaml.safe_load(files_of("kubernetes", plan)["trainjob.yaml"])
+    job = TrainerV1alpha1TrainJob.from_dict(document)
+    assert job is not None
+    assert job.to_dict() == document, "the API drops fields it does not know"
     trainer = job.spec.trainer
     nodes, per_node = shape_of(plan)
-    assert (trainer.numNodes, trainer.numProcPerNode) == (nodes, per_node)
-    assert list(trainer.resourcesPerNode.limits.values()) == [per_node]
-    assert all(len(word) <= 65536 for word in trainer.args)
+    assert trainer is not None
+    assert trainer.env is not None
+    assert (trainer.num_nodes, trainer.num_proc_per_node) == (nodes, per_node)
+    assert list(document["spec"]["trainer"]["resourcesPerNode"]["limits"].values()) == [per_node]
     assert [each.name for each in trainer.env] == list(EMITTED.variables)
+    assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", document["metadata"]["name"])
+
+
+def test_the_api_of_trainjobs_does_not_keep_a_misspelt_field(
+    context_of: Any, strategy_of: Any
+) -> None:
+    plan = context_of(cluster="4xdgx-a100-640"), strategy_of(dp=16)
+    document = yaml.safe_load(files_of("kubernetes", plan)["trainjob.yaml"])
+    document["spec"]["trainer"]["numNode"] = document["spec"]["trainer"].pop("numNodes")
+    job = TrainerV1alpha1TrainJob.from_dict(document)
+    assert job is not None
+    assert job.to_dict() != document
 
 
 @pytest.fixture(scope="session")
