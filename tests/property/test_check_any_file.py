@@ -8,6 +8,7 @@ import yaml
 from fake_format import DECISIONS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from plan_document import plan_document
 
 from planner.check.check import Request, check_file
 from planner.check.result import exit_code
@@ -35,36 +36,7 @@ CONFIGS = st.dictionaries(
     max_size=8,
 )
 SECTIONS = ["schema_version: 1", "inputs: {}", "strategy: {}"]
-PLAN = {
-    "schema_version": 1,
-    "planner_version": "0.1.0",
-    "inputs": {
-        "model": "llama3-8b",
-        "cluster": "2xdgx-h100",
-        "framework": "megatron",
-        "profile": "current",
-        "global_batch": 128,
-        "seq_len": 8192,
-        "precision": "bf16",
-    },
-    "strategy": {
-        "dp": 8,
-        "tp": 2,
-        "pp": 1,
-        "vpp": 1,
-        "cp": 1,
-        "ep": 1,
-        "zero_stage": 1,
-        "micro_batch": 1,
-        "num_micro_batches": 16,
-        "sequence_parallel": True,
-        "offload": "none",
-        "layers_per_stage": [32],
-        "selective_layers_per_stage": [0],
-        "recompute_layers_per_stage": [0],
-    },
-    "estimate": {"iter_time_s": 1.0, "peak_bytes": 1.0, "mfu": 0.5},
-}
+PLAN = plan_document()
 
 
 def checked(path: Path, request: Request = JOB) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from plan_document import plan_document
 
 from planner.check.check import Request, check_file
 from planner.check.plan import MAX_DEPTH, is_plan, key_lines
@@ -13,36 +14,7 @@ from planner.check.result import FileResult
 from planner.errors import InputError
 from planner.frameworks.format import SourceText
 
-PLAN: dict[str, Any] = {
-    "schema_version": 1,
-    "planner_version": "0.1.0",
-    "inputs": {
-        "model": "llama3-8b",
-        "cluster": "2xdgx-h100",
-        "framework": "megatron",
-        "profile": "current",
-        "global_batch": 128,
-        "seq_len": 8192,
-        "precision": "bf16",
-    },
-    "strategy": {
-        "dp": 8,
-        "tp": 2,
-        "pp": 1,
-        "vpp": 1,
-        "cp": 1,
-        "ep": 1,
-        "zero_stage": 1,
-        "micro_batch": 1,
-        "num_micro_batches": 16,
-        "sequence_parallel": True,
-        "offload": "none",
-        "layers_per_stage": [32],
-        "selective_layers_per_stage": [0],
-        "recompute_layers_per_stage": [0],
-    },
-    "estimate": {"iter_time_s": 1.0, "peak_bytes": 1.0, "mfu": 0.5},
-}
+PLAN = plan_document()
 TP_LINE = 13
 
 
@@ -52,8 +24,7 @@ def check_plan(tmp_path: Path) -> Callable[..., FileResult]:
 
     def check(request: dict[str, Any] | None = None, **strategy: object) -> FileResult:
         path = tmp_path / "plan.yaml"
-        content = PLAN | {"strategy": PLAN["strategy"] | strategy}
-        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        path.write_text(yaml.safe_dump(plan_document(**strategy), sort_keys=False))
         return check_file(str(path), Request(with_advice=False, **(request or {})))
 
     return check

@@ -7,34 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-
-INPUTS = {
-    "model": "llama3-8b",
-    "cluster": "2xdgx-h100",
-    "framework": "megatron",
-    "profile": "current",
-    "global_batch": 128,
-    "seq_len": 8192,
-    "precision": "bf16",
-    "margin_fraction": 0.02,
-}
-STRATEGY = {
-    "dp": 8,
-    "tp": 2,
-    "pp": 1,
-    "vpp": 1,
-    "cp": 1,
-    "ep": 1,
-    "zero_stage": 1,
-    "micro_batch": 1,
-    "num_micro_batches": 16,
-    "sequence_parallel": True,
-    "offload": "none",
-    "layers_per_stage": [32],
-    "selective_layers_per_stage": [0],
-    "recompute_layers_per_stage": [0],
-}
-FIGURES = {"iter_time_s": 1.0, "peak_bytes": 1.0, "mfu": 0.5}
+from plan_document import plan_document
 
 
 @pytest.fixture
@@ -43,13 +16,7 @@ def plan_of(tmp_path: Path) -> Callable[..., str]:
 
     def write(*, inputs: dict[str, Any] | None = None, **strategy: object) -> str:
         path = tmp_path / "plan.yaml"
-        content = {
-            "schema_version": 1,
-            "planner_version": "0.1.0",
-            "inputs": INPUTS | (inputs or {}),
-            "strategy": STRATEGY | strategy,
-            "estimate": FIGURES,
-        }
+        content = plan_document({"margin_fraction": 0.02, **(inputs or {})}, **strategy)
         path.write_text(yaml.safe_dump(content))
         return str(path)
 
