@@ -21,7 +21,7 @@ from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.even import even_estimate
 from planner.frameworks.registry import load_traits
-from planner.search.space import Enumeration, take
+from planner.search.space.space import Enumeration, take
 from planner.spec.job import JobSpec
 
 NEAREST_PEER_PER_S = {"as shipped": 85.0, "with its logging silenced": 583.0}

@@ -21,11 +21,11 @@ from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.stage import StageModel
 from planner.frameworks.registry import load_traits
-from planner.search.cp_sat import solve_cells
-from planner.search.narrow import Narrowing
-from planner.search.solver import Effort, _split, solve_split
-from planner.search.space import enumerate_space
-from planner.search.stage_table import stage_table
+from planner.search.space.narrow import Narrowing
+from planner.search.space.space import enumerate_space
+from planner.search.stages.cp_sat import solve_cells
+from planner.search.stages.solver import Effort, _split, solve_split
+from planner.search.stages.stage_table import stage_table
 from planner.spec.job import JobSpec
 
 RUNS = 7

@@ -11,9 +11,9 @@ from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer
-from planner.search.interleaving import default_layers
-from planner.search.narrow import Narrowing
-from planner.search.space import enumerate_space
+from planner.search.space.interleaving import default_layers
+from planner.search.space.narrow import Narrowing
+from planner.search.space.space import enumerate_space
 from planner.spec.job import JobSpec
 from planner.spec.strategy import (
     OFFLOAD_CODES,

@@ -13,8 +13,8 @@ from planner.frameworks.deepspeed.express import reasons
 from planner.frameworks.format import Value
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer
-from planner.search.interleaving import default_layers
-from planner.search.space import enumerate_space
+from planner.search.space.interleaving import default_layers
+from planner.search.space.space import enumerate_space
 from planner.spec.job import JobSpec, Precision
 from planner.spec.strategy import (
     OFFLOAD_CODES,

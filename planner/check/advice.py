@@ -6,8 +6,8 @@ from planner.check.layout import Layout
 from planner.check.memory import in_words
 from planner.frameworks.finding import Finding
 from planner.plans.differences import differences
-from planner.search.narrow import read_narrowing
 from planner.search.search import Found, search
+from planner.search.space.narrow import read_narrowing
 from planner.units import format_seconds
 
 LEAST_FRACTION = 0.02

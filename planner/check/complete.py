@@ -15,7 +15,7 @@ from planner.frameworks.format import Reading, World
 from planner.frameworks.optimizers import optimizer_names
 from planner.frameworks.registry import CURRENT, load_traits, profile_names
 from planner.frameworks.settings import with_optimizer, with_recompute_modules
-from planner.search.interleaving import default_layers
+from planner.search.space.interleaving import default_layers
 from planner.spec.job import JobSpec, Precision
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Strategy
 from planner.spec.traits import FrameworkTraits, SupportTraits

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from planner.check.layout import Layout
 from planner.check.rules import LEGALITY
 from planner.frameworks.finding import SEVERITIES, Finding
-from planner.search.legality import violations
-from planner.search.rules import RULES
+from planner.search.space.legality import violations
+from planner.search.space.rules import RULES
 
 BATCH, STAGES = "batch.arithmetic", "legality.stages"
 NOT_MODELLED = "Plans do not model it: memory, network and time are not checked."

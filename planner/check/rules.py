@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from planner.frameworks import formats
 from planner.frameworks.finding import Severity
-from planner.search.rules import RULES
+from planner.search.space.rules import RULES
 
 LEGALITY = "legality"
 

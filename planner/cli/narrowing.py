@@ -6,9 +6,9 @@ from functools import partial
 from planner.cli.collector import Collector
 from planner.cli.inputs import Question
 from planner.errors import InputError, Problem
-from planner.search.narrow import Narrowing, read_narrowing
-from planner.search.offered import not_offered
-from planner.search.space import EVERYTHING
+from planner.search.space.narrow import Narrowing, read_narrowing
+from planner.search.space.offered import not_offered
+from planner.search.space.space import EVERYTHING
 
 COMMAND_LINE = "command line"
 

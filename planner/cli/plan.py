@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from planner.frameworks.format import Format as FileFormat
     from planner.launchers.launcher import Launcher
     from planner.plans.plan import Answer, Plan
-    from planner.search.narrow import Narrowing
+    from planner.search.space.narrow import Narrowing
 
 
 DEFAULT_FRAMEWORK = "megatron"
@@ -177,7 +177,7 @@ def _print_space(
     from planner.cli.output import console
     from planner.errors import InputError
     from planner.report.space import print_spaces, render_spaces_json
-    from planner.search.count import count_space
+    from planner.search.space.count import count_space
 
     if output_format is Format.csv:
         message = "--space has the forms table and json; given csv"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.plans.plan import Answer, Plan, ranked_plans
-from planner.search.narrow import Narrowing
+from planner.search.space.narrow import Narrowing
 from planner.spec.strategy import Strategy
 
 ONE_POLICY = ("none", "selective", "full")

@@ -6,8 +6,8 @@ from typing import Literal
 
 from planner.cost.context import Context
 from planner.errors import InputError, Problem
-from planner.search.interleaving import default_layers
-from planner.search.legality import violations
+from planner.search.space.interleaving import default_layers
+from planner.search.space.legality import violations
 from planner.spec.strategy import (
     OFFLOAD_CODES,
     PLACEMENT_NAMES,

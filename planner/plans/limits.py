@@ -7,12 +7,12 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.search.conflict import Conflict, Pattern, Witness, minimal_conflict
-from planner.search.feasible import Fit, first_fit
-from planner.search.narrow import Narrowing, read_narrowing
-from planner.search.rules import Rule
-from planner.search.space import dimension_values
-from planner.search.vocabulary import KINDS
+from planner.search.explaining.conflict import Conflict, Pattern, Witness, minimal_conflict
+from planner.search.explaining.feasible import Fit, first_fit
+from planner.search.space.narrow import Narrowing, read_narrowing
+from planner.search.space.rules import Rule
+from planner.search.space.space import dimension_values
+from planner.search.space.vocabulary import KINDS
 from planner.spec.strategy import Strategy
 from planner.units import format_bytes
 

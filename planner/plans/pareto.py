@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.plans.objectives import Objective, objective_matrix
 from planner.search.headroom import headroom_gib
-from planner.search.pareto import non_dominated
+from planner.search.ranking.pareto import non_dominated
 from planner.units import Array
 
 if TYPE_CHECKING:

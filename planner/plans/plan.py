@@ -17,11 +17,11 @@ from planner.plans.objectives import (
     span_s,
 )
 from planner.plans.pareto import merged
-from planner.search.goals import Goal, Order
 from planner.search.headroom import headroom_frontier, most_headroom_gib, with_headroom
-from planner.search.narrow import Narrowing
+from planner.search.ranking.goals import Goal, Order
 from planner.search.search import Found, Progress, SearchResult, search
-from planner.search.space import EVERYTHING
+from planner.search.space.narrow import Narrowing
+from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import Strategy
 
 ORDERS: dict[Objective, Order] = {

@@ -20,7 +20,7 @@ from planner.frameworks.registry import FRAMEWORKS, load_traits
 from planner.frameworks.settings import with_optimizer, with_recompute_modules
 from planner.plans.plan import Plan
 from planner.plans.trait_settings import profile_problem, settings_mapping, settings_of
-from planner.search.legality import violations
+from planner.search.space.legality import violations
 from planner.spec.job import JobSpec, Precision
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Strategy
 from planner.spec.traits import FrameworkTraits

@@ -13,9 +13,9 @@ from planner.plans.limits import (
     with_nodes,
     without_memory_limits,
 )
-from planner.search.feasible import Fit, OutOfTimeError, first_fit, smallest_fit
-from planner.search.narrow import Narrowing
+from planner.search.explaining.feasible import Fit, OutOfTimeError, first_fit, smallest_fit
 from planner.search.search import search
+from planner.search.space.narrow import Narrowing
 from planner.spec.strategy import Strategy
 
 SEQUENCE_DIVISORS = (2, 4, 8)

@@ -14,10 +14,10 @@ from planner.errors import InputError
 from planner.plans.plan import Plan
 from planner.plans.plan_file import PlanFile, read_plan
 from planner.search.edits import COLUMNS, Edit
-from planner.search.legality import COUNTS, LAYERS, Violation, violations
-from planner.search.rank import Ranked
+from planner.search.ranking.rank import Ranked
 from planner.search.repair import Accepts, Progress, repairs
 from planner.search.search import to_strategy
+from planner.search.space.legality import COUNTS, LAYERS, Violation, violations
 from planner.spec.strategy import Strategy
 
 RECOMPUTE, MODULES = "recompute", "recompute_modules"

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.plans.layout import with_batch
-from planner.search.interleaving import default_layers
-from planner.search.legality import violations
+from planner.search.space.interleaving import default_layers
+from planner.search.space.legality import violations
 from planner.spec.strategy import OFFLOAD_CODES, Strategy
 
 NOTHING = 1e-6

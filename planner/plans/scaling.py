@@ -9,9 +9,9 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.errors import NothingFitsError
 from planner.plans.plan import Plan
-from planner.search.narrow import Narrowing
 from planner.search.search import Found, Progress, search
-from planner.search.space import EVERYTHING
+from planner.search.space.narrow import Narrowing
+from planner.search.space.space import EVERYTHING
 from planner.spec.cluster import ClusterSpec
 
 LIMITS = {

@@ -9,9 +9,9 @@ from planner.cost.ledger import StageLedger, stage_ledgers
 from planner.cost.stage import StageModel
 from planner.cost.subject import subject_of
 from planner.plans.limits import HBM, HOST, with_host_factor, with_usable
-from planner.search.feasible import Fit
-from planner.search.narrow import Narrowing
-from planner.search.nearest import Limited, Nearest, Widened, nearest
+from planner.search.explaining.feasible import Fit
+from planner.search.explaining.nearest import Limited, Nearest, Widened, nearest
+from planner.search.space.narrow import Narrowing
 from planner.spec.strategy import Strategy
 from planner.units import Array
 

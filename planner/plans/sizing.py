@@ -14,10 +14,10 @@ from planner.plans.objectives import JobLimits, Limit, cost_usd, energy_kwh, gpu
 from planner.plans.plan import Answer, Plan
 from planner.plans.scaling import fastest_on_all
 from planner.plans.whynot import nothing_fits
-from planner.search.narrow import Narrowing
-from planner.search.pareto import non_dominated
+from planner.search.ranking.pareto import non_dominated
 from planner.search.search import Progress, SearchResult, search
-from planner.search.space import EVERYTHING
+from planner.search.space.narrow import Narrowing
+from planner.search.space.space import EVERYTHING
 from planner.spec.cluster import ClusterSpec
 from planner.spec.strategy import Strategy
 

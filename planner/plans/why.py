@@ -11,8 +11,8 @@ from planner.plans.limits import narrowing_of
 from planner.plans.plan import Plan
 from planner.plans.relaxations import Relaxation
 from planner.plans.whynot import NothingFits, explain_nothing
-from planner.search.narrow import Narrowing
 from planner.search.search import Progress, SearchResult, search
+from planner.search.space.narrow import Narrowing
 
 ROUNDING = 1e-5
 """Relative difference of times up to which two plans are as fast: that of the stage problem."""

@@ -11,10 +11,10 @@ from planner.plans.limits import GPUS, HOST, Limits, more_nodes
 from planner.plans.plan import Answer
 from planner.plans.relaxations import Ideal, Relaxation, ideal_of, relaxations
 from planner.plans.shortfall import Shortfall, shortfall
-from planner.search.feasible import OutOfTimeError
-from planner.search.forbidden import Forbidding, forbidding
-from planner.search.narrow import Narrowing
-from planner.search.space import EVERYTHING
+from planner.search.explaining.feasible import OutOfTimeError
+from planner.search.explaining.forbidden import Forbidding, forbidding
+from planner.search.space.narrow import Narrowing
+from planner.search.space.space import EVERYTHING
 from planner.units import format_bytes, format_seconds
 
 CONFLICT_S, SHORTFALL_S, CHANGES_S = 10.0, 5.0, 20.0

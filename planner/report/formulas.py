@@ -15,7 +15,7 @@ import yaml
 
 from planner.frameworks.registry import FRAMEWORKS, trait_figures
 from planner.report.terms import TERMS, Term
-from planner.search.rules import RULES
+from planner.search.space.rules import RULES
 from planner.spec import traits as traits_module
 
 SECTIONS: Mapping[str, str] = {

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from planner import __version__
 from planner.report.text import print_notes
-from planner.search.count import SpaceCount
-from planner.search.vocabulary import DIMENSIONS
+from planner.search.space.count import SpaceCount
+from planner.search.space.vocabulary import DIMENSIONS
 
 SCHEMA_VERSION = 1
 MAX_LISTED_RULES = 6

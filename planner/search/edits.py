@@ -7,10 +7,10 @@ from itertools import combinations
 import numpy as np
 
 from planner.cost.context import Context
-from planner.search.narrow import Narrowing
-from planner.search.solver import Split
-from planner.search.space import SHAPE, STATES, Columns, Enumeration, dimension_values, take
-from planner.search.vocabulary import LEFT_OUT
+from planner.search.space.narrow import Narrowing
+from planner.search.space.space import SHAPE, STATES, Columns, Enumeration, dimension_values, take
+from planner.search.space.vocabulary import LEFT_OUT
+from planner.search.stages.solver import Split
 from planner.spec.strategy import SCHEDULES, Strategy, StrategyColumns
 from planner.units import Array, Index
 

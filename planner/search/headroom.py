@@ -10,11 +10,11 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.memory_items import memory_estimate
 from planner.cost.subject import subjects_of
-from planner.search.candidates import Candidates, candidates_of
-from planner.search.narrow import Narrowing
-from planner.search.rank import Ranked, frontier
+from planner.search.ranking.candidates import Candidates, candidates_of
+from planner.search.ranking.rank import Ranked, frontier
 from planner.search.search import Found, Progress, SearchResult, to_strategy
-from planner.search.space import EVERYTHING, Enumeration
+from planner.search.space.narrow import Narrowing
+from planner.search.space.space import EVERYTHING, Enumeration
 from planner.units import GIB, Array, Index
 
 ROUNDING_GIB = 1e-6

@@ -17,8 +17,6 @@ from planner.cost.context import Context, with_modules
 from planner.cost.module_sets import relaxed_options
 from planner.cost.policies import offers_activation_offload, with_selective
 from planner.cost.stage import OFFLOADED, StageModel
-from planner.search.bounds import free_bound_s, refine
-from planner.search.candidates import by_pipeline
 from planner.search.edits import (
     FREEDOMS,
     Edit,
@@ -29,7 +27,10 @@ from planner.search.edits import (
     edited,
     origin_of,
 )
-from planner.search.kept import (
+from planner.search.ranking.candidates import by_pipeline
+from planner.search.space.kinds import all_counts, of_kinds
+from planner.search.stages.bounds import free_bound_s, refine
+from planner.search.stages.kept import (
     best_policies,
     bound_with_layers_s,
     can_hold_split,
@@ -38,8 +39,7 @@ from planner.search.kept import (
     table_as_kept,
     times_as_kept,
 )
-from planner.search.kinds import all_counts, of_kinds
-from planner.search.solver import Split, solve_split, solve_table
+from planner.search.stages.solver import Split, solve_split, solve_table
 from planner.spec.strategy import Strategy, StrategyColumns
 from planner.units import Array, Index, Mask
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from planner.cost.context import Context
-from planner.search.candidates import Candidates, candidates_of
-from planner.search.goals import FASTEST_ON_MOST, Goal, best_of
-from planner.search.narrow import Narrowing
-from planner.search.rank import Best, Ranked, frontier
-from planner.search.space import EVERYTHING, Enumeration
+from planner.search.ranking.candidates import Candidates, candidates_of
+from planner.search.ranking.goals import FASTEST_ON_MOST, Goal, best_of
+from planner.search.ranking.rank import Best, Ranked, frontier
+from planner.search.space.narrow import Narrowing
+from planner.search.space.space import EVERYTHING, Enumeration
 from planner.spec.strategy import (
     OFFLOAD_CODES,
     PLACEMENT_NAMES,

@@ -23,8 +23,8 @@ from planner.errors import ExpressError
 from planner.frameworks.format import Emitted
 from planner.frameworks.torchtitan.format import FORMAT
 from planner.layers.parameters import count_parameters
-from planner.search.interleaving import default_layers
-from planner.search.space import enumerate_space
+from planner.search.space.interleaving import default_layers
+from planner.search.space.space import enumerate_space
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, V_SHAPED, Strategy
 from tests.conftest import make_context
 

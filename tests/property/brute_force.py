@@ -17,9 +17,9 @@ from planner.cost.context import Context, with_modules
 from planner.cost.module_sets import module_sets
 from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import StageModel, fits, iteration_s, stage_peak_bytes
-from planner.search.interleaving import fits_chunks
-from planner.search.narrow import KINDS, Narrowing
-from planner.search.space import EVERYTHING, dimension_values, enumerate_space
+from planner.search.space.interleaving import fits_chunks
+from planner.search.space.narrow import KINDS, Narrowing
+from planner.search.space.space import EVERYTHING, dimension_values, enumerate_space
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.strategy import SCHEDULES

@@ -14,9 +14,9 @@ from planner.cost.build import stage_model
 from planner.cost.context import Context, with_modules
 from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import StageModel, fits, iteration_s
-from planner.search.interleaving import fits_chunks, has_equal_chunks
 from planner.search.repair import MOST_CHANGES
-from planner.search.rules import RULES
+from planner.search.space.interleaving import fits_chunks, has_equal_chunks
+from planner.search.space.rules import RULES
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Strategy
 from planner.spec.strategy import StrategyColumns as Columns
 

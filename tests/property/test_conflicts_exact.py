@@ -10,11 +10,11 @@ import pytest
 from planner.cost.context import Context
 from planner.plans.limits import GPUS, HBM, HOST, Limits, with_nodes, with_usable
 from planner.plans.shortfall import shortfall
-from planner.search.feasible import first_fit, smallest_fit
-from planner.search.forbidden import forbidding
-from planner.search.narrow import Narrowing, read_narrowing
+from planner.search.explaining.feasible import first_fit, smallest_fit
+from planner.search.explaining.forbidden import forbidding
 from planner.search.search import search
-from planner.search.space import EVERYTHING, enumerate_space
+from planner.search.space.narrow import Narrowing, read_narrowing
+from planner.search.space.space import EVERYTHING, enumerate_space
 from planner.spec.strategy import Strategy
 from planner.units import GIB
 
@@ -148,7 +148,7 @@ def test_rules_that_forbid_are_minimal(
 
     def is_empty(kept: list[str]) -> bool:
         rules = tuple(rule for rule in found.rules if rule.name in kept)
-        monkeypatch.setattr("planner.search.space.RULES", rules)
+        monkeypatch.setattr("planner.search.space.space.RULES", rules)
         return forbidding(context, narrowing) is not None
 
     assert is_empty(names)

@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from planner.search import deal as dealing
-from planner.search.deal import Pipeline, deal
-from planner.search.stage_table import StageTable
+from planner.search.stages import deal as dealing
+from planner.search.stages.deal import Pipeline, deal
+from planner.search.stages.stage_table import StageTable
 
 NUMBERS = st.integers(1, 40).map(lambda n: n / 8.0)
 

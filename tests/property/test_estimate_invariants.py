@@ -28,10 +28,10 @@ from planner.cost.stage import (
 )
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
-from planner.search.rank import Ranked
+from planner.search.ranking.rank import Ranked
 from planner.search.search import to_strategy
-from planner.search.solver import Split
-from planner.search.space import enumerate_space
+from planner.search.space.space import enumerate_space
+from planner.search.stages.solver import Split
 from planner.spec.strategy import POLICIES, Strategy, StrategyColumns
 
 SITUATIONS: tuple[dict[str, object], ...] = (

@@ -13,8 +13,8 @@ from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
 from planner.frameworks.format import SourceText, World
 from planner.frameworks.torchtitan.format import FORMAT
-from planner.search.interleaving import default_layers
-from planner.search.space import enumerate_space
+from planner.search.space.interleaving import default_layers
+from planner.search.space.space import enumerate_space
 from planner.spec.strategy import (
     OFFLOAD_CODES,
     PLACEMENT_NAMES,

@@ -18,9 +18,9 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.module_sets import module_sets
 from planner.plans.repair import repaired_strategy
-from planner.search.legality import violations
 from planner.search.repair import MOST_CHANGES, repairs
 from planner.search.search import search
+from planner.search.space.legality import violations
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES, Strategy

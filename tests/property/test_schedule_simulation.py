@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from planner.schedules import dualpipe, gpipe, interleaved, one_f_one_b, zero_bubble
 from planner.schedules.orders import device_orders, num_chunks
 from planner.schedules.simulate import ChunkTimes, Simulation, peak_in_flight, simulate
-from planner.search.interleaving import fits_chunks
+from planner.search.space.interleaving import fits_chunks
 
 SECONDS = st.integers(1, 64).map(lambda n: n / 8.0)
 """Sums of these are exact in floating point."""

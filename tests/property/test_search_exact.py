@@ -25,22 +25,23 @@ from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.stage import StageModel, fits, iteration_s
 from planner.cost.subject import iteration_of, subject_of
-from planner.search import candidates, cp_sat, deal, solver
-from planner.search.bounds import Refined, feasible, free_bound_s, may_keep, refine
-from planner.search.candidates import Candidates, by_pipeline, candidates_of
-from planner.search.interleaving import fits_chunks
-from planner.search.legality import violations
-from planner.search.narrow import Narrowing, read_narrowing
+from planner.search.ranking import candidates
+from planner.search.ranking.candidates import Candidates, by_pipeline, candidates_of
 from planner.search.search import SearchResult, search
-from planner.search.shapes import shape_bounds
-from planner.search.solver import Split, solve_split
-from planner.search.space import (
+from planner.search.space.interleaving import fits_chunks
+from planner.search.space.legality import violations
+from planner.search.space.narrow import Narrowing, read_narrowing
+from planner.search.space.shapes import shape_bounds
+from planner.search.space.space import (
     EVERYTHING,
     SHAPE,
     Enumeration,
     enumerate_space,
 )
-from planner.search.stage_table import stage_table
+from planner.search.stages import cp_sat, deal, solver
+from planner.search.stages.bounds import Refined, feasible, free_bound_s, may_keep, refine
+from planner.search.stages.solver import Split, solve_split
+from planner.search.stages.stage_table import stage_table
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
 

@@ -35,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": MODEL | INPUTS | {"search", "plans", "validation", "check", "launchers", "report"},
 }
 """What each package of planner may import besides itself."""
-HEAVY = ("ortools", "pandas", "planner.search.cp_sat", "matplotlib", "plotext")
+HEAVY = ("ortools", "pandas", "planner.search.stages.cp_sat", "matplotlib", "plotext")
 
 
 def modules() -> list[Path]:
@@ -76,6 +76,24 @@ def test_imports_point_down_only(path: Path) -> None:
     assert planner_packages(path) - {own} <= ALLOWED[own]
 
 
+PARTS_OF_SEARCH = ("space", "stages", "ranking", "search", "explaining")
+"""Each imports those before it only."""
+
+
+@pytest.mark.parametrize("part", PARTS_OF_SEARCH)
+def test_the_parts_of_the_search_import_one_way(part: str) -> None:
+    later = PARTS_OF_SEARCH[PARTS_OF_SEARCH.index(part) + 1 :]
+    own = [path for path in modules() if f"search/{part}" in str(path.with_suffix(""))]
+    assert own
+    for path in own:
+        used = {name.split(".")[2] for name in imported_names(path) if is_of_search(name)}
+        assert not used & set(later), path
+
+
+def is_of_search(name: str) -> bool:
+    return name.startswith("planner.search.")
+
+
 @pytest.mark.parametrize("package", ["spec", "collectives", "layers", "schedules", "cost"])
 def test_the_model_reads_no_files_and_solves_nothing(package: str) -> None:
     for path in (ROOT / package).rglob("*.py"):
@@ -88,8 +106,8 @@ def test_only_cp_sat_and_conflicts_import_ortools() -> None:
         path for path in modules() if any(n.startswith("ortools") for n in imported_names(path))
     ]
     assert [str(path.relative_to(ROOT)) for path in users] == [
-        "search/conflict.py",
-        "search/cp_sat.py",
+        "search/explaining/conflict.py",
+        "search/stages/cp_sat.py",
     ]
 
 

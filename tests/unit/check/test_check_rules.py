@@ -8,7 +8,7 @@ from planner.check.result import UNREADABLE
 from planner.check.rules import OWN, describe
 from planner.frameworks.finding import SEVERITIES
 from planner.frameworks.format import Format
-from planner.search.rules import RULES
+from planner.search.space.rules import RULES
 
 
 def test_own_rules_say_something_and_have_a_family() -> None:

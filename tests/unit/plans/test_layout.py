@@ -8,7 +8,7 @@ from planner.cost.context import Context
 from planner.errors import InputError
 from planner.frameworks.settings import with_optimizer
 from planner.plans.layout import LayoutRequest, resolve
-from planner.search.interleaving import default_layers
+from planner.search.space.interleaving import default_layers
 from planner.spec.strategy import Strategy
 
 Contexts = Callable[..., Context]

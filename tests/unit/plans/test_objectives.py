@@ -21,7 +21,7 @@ from planner.plans.objectives import (
     span_s,
 )
 from planner.plans.plan import Plan, answer
-from planner.search.pareto import non_dominated
+from planner.search.ranking.pareto import non_dominated
 from planner.spec.job import JobSpec
 
 Contexts = Callable[..., Context]

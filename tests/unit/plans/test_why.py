@@ -8,7 +8,7 @@ import pytest
 from planner.cost.context import Context
 from planner.plans.plan import answer
 from planner.plans.why import WhyAnswer, why
-from planner.search.narrow import read_narrowing
+from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
 
 Contexts = Callable[..., Context]

@@ -12,8 +12,8 @@ from planner.plans.differences import differences, short_layout
 from planner.plans.limits import GPUS, HBM
 from planner.plans.plan import answer
 from planner.plans.whynot import explain_nothing, explanation, nothing_fits
-from planner.search.narrow import read_narrowing
-from planner.search.space import EVERYTHING
+from planner.search.space.narrow import read_narrowing
+from planner.search.space.space import EVERYTHING
 from planner.units import GIB
 
 Contexts = Callable[..., Context]

@@ -1,0 +1,1 @@
+"""Why nothing fits or is left: minimal conflicts, nearest changes."""

@@ -1,0 +1,157 @@
+"""Whether anything fits at all: the first layout found, or the proof that there is none.
+
+The same bounds and stage problem as the ranking, without its order: any layout will do.
+"""
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.cost.context import Context
+from planner.search.ranking.candidates import Candidates, candidates_of
+from planner.search.ranking.rank import Ranked
+from planner.search.search import to_strategy
+from planner.search.space.kinds import all_counts
+from planner.search.space.narrow import Narrowing
+from planner.search.space.space import EVERYTHING, Enumeration, take
+from planner.spec.strategy import Strategy, StrategyColumns
+from planner.units import Index
+
+FIRST_SHAPES, MOST_SHAPES = 16, 128
+BATCH_ROWS = 1024
+
+
+class OutOfTimeError(Exception):
+    """The deadline passed before the answer was known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """A complete layout that fits, and its time under the model."""
+
+    strategy: Strategy
+    iteration_s: float
+
+
+def first_fit(
+    context: Context, narrowing: Narrowing = EVERYTHING, *, deadline: float | None = None
+) -> Fit | None:
+    """Some layout that fits; None where there is none.
+
+    Raises OutOfTimeError after ``deadline``, of time.monotonic().
+    """
+    candidates = _candidates(context, narrowing)
+    gpus = candidates.gpus[candidates.shape_group]
+    shapes = candidates.shapes
+    order = np.lexsort((-shapes["tp"] * shapes["pp"], shapes["micro_batch"], -gpus))
+    return _decided(candidates, _opened(candidates, order, deadline), deadline)
+
+
+def smallest_fit(
+    context: Context, narrowing: Narrowing = EVERYTHING, *, deadline: float | None = None
+) -> tuple[Fit, bool] | None:
+    """Some layout of those with the fewest GPUs that fit; None where none fits.
+
+    And whether none is smaller: after the deadline, smaller ones that bounds leave open are not
+    decided any more. Raises OutOfTimeError where nothing was found by then.
+    """
+    candidates = _candidates(context, narrowing)
+    unsure: list[int] = []
+    for group in range(len(candidates.gpus)):
+        shapes = np.flatnonzero(candidates.shape_group == group)
+        found = _opened(candidates, shapes, deadline)
+        if isinstance(found, Fit):
+            try:
+                smaller = _decided(candidates, unsure, deadline)
+            except OutOfTimeError:
+                return found, False
+            return smaller or found, True
+        unsure += found
+    decided = _decided(candidates, unsure, deadline)
+    return None if decided is None else (decided, True)
+
+
+def _candidates(context: Context, narrowing: Narrowing) -> Candidates:
+    return candidates_of(Enumeration(context=context, narrowing=narrowing))[0]
+
+
+def first_of(
+    context: Context,
+    narrowing: Narrowing,
+    strategy: StrategyColumns,
+    *,
+    solves: bool = True,
+    deadline: float | None = None,
+) -> Fit | None:
+    """A layout of one of the strategies given, all of them legal; None where none fits.
+
+    Without ``solves`` only a layout that bounds come upon.
+    """
+    enumeration = Enumeration(context=context, narrowing=narrowing)
+    no_shapes = take(enumeration.shapes(), np.zeros(0, dtype=int))
+    candidates = Candidates(enumeration=enumeration, shapes=no_shapes, shape_lower_s=np.zeros(0))
+    candidates.take_strategies(strategy)
+    found = _refined(candidates, np.arange(len(strategy)), deadline)
+    if not solves:
+        return found if isinstance(found, Fit) else None
+    return _decided(candidates, found, deadline)
+
+
+def _opened(candidates: Candidates, shapes: Index, deadline: float | None) -> Fit | list[int]:
+    """Open shapes in order, more and more at once: a layout that bounds come upon, or open rows."""
+    unsure: list[int] = []
+    start, number = 0, FIRST_SHAPES
+    limits = np.full(len(candidates.gpus), np.inf)
+    while start < len(shapes):
+        _check(deadline)
+        first = len(candidates.lower_s)
+        candidates.open(shapes[start : start + number], limits)
+        found = _refined(candidates, np.arange(first, len(candidates.lower_s)), deadline)
+        if isinstance(found, Fit):
+            return found
+        unsure += found
+        start, number = start + number, min(2 * number, MOST_SHAPES)
+    return unsure
+
+
+def _refined(candidates: Candidates, rows: Index, deadline: float | None) -> Fit | list[int]:
+    """The first layout that bounds come upon, else the rows of which they leave it open."""
+    unsure: list[int] = []
+    for part in np.split(rows, range(BATCH_ROWS, len(rows), BATCH_ROWS)):
+        _check(deadline)
+        candidates.refine(part)
+        known = part[np.isfinite(candidates.upper_s[part])]
+        if len(known):
+            return _fit(candidates, int(known[0]))
+        unsure += part[np.isfinite(candidates.lower_s[part])].tolist()
+    return unsure
+
+
+def _decided(candidates: Candidates, found: Fit | list[int], deadline: float | None) -> Fit | None:
+    """Solve the rows left open, one after the other, until one has a layout."""
+    if isinstance(found, Fit):
+        return found
+    for row in found:
+        for way in candidates.ways(row):
+            _check(deadline)
+            num_layers = candidates.context.model.num_blocks
+            split = way.solve(num_layers)
+            if split is not None and np.isfinite(split.iteration_s):
+                counts = all_counts(split.layers, split.counts, candidates.kinds)
+                candidates.splits[row] = replace(split, counts=counts)
+                return _fit(candidates, row)
+        if row in candidates.splits:
+            return _fit(candidates, row)
+    return None
+
+
+def _check(deadline: float | None) -> None:
+    if deadline is not None and time.monotonic() > deadline:
+        raise OutOfTimeError
+
+
+def _fit(candidates: Candidates, row: int) -> Fit:
+    split = candidates.splits[row]
+    strategy = to_strategy(candidates.strategy, Ranked(row=row, split=split))
+    return Fit(strategy=strategy, iteration_s=split.iteration_s)

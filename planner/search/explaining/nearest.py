@@ -1,0 +1,187 @@
+"""The layout nearest to fitting: the one that needs least of a limit it cannot keep.
+
+Per strategy a bound from the relaxed stage problem (the least limit under which bounds leave it),
+in columns; then strategies in the order of their bounds, each decided exactly.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.cost.build import stage_model
+from planner.cost.context import Context
+from planner.cost.stage import StageModel
+from planner.search.explaining.feasible import Fit, OutOfTimeError, first_of
+from planner.search.ranking.candidates import Candidates, by_pipeline
+from planner.search.space.narrow import Narrowing
+from planner.search.space.shapes import shape_bounds
+from planner.search.space.space import Enumeration, take
+from planner.search.stages.bounds import feasible
+from planner.spec.strategy import StrategyColumns
+from planner.units import Array, Index, Mask
+
+NUM_BISECTIONS = 16
+MOST_FACTOR = 2.0**12
+"""Of the limit; what needs more is not looked for."""
+FIRST_SHAPES = 128
+CHUNK_ROWS = 2**13
+CLOSE = 0.02
+"""Of the gap, up to which the least is looked for."""
+
+Widened = Callable[[float], Context]
+"""The context with so many times the limit."""
+Limited = Callable[[StageModel, Array], StageModel]
+"""A stage model, with so many times the limit in every row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nearest:
+    """A layout that fits with ``factor`` times the limit."""
+
+    fit: Fit
+    factor: float
+    is_least: bool
+    """Without CLOSE of what is missing no other layout fits."""
+
+
+def nearest(
+    narrowing: Narrowing, widened: Widened, limited: Limited, *, deadline: float | None = None
+) -> Nearest | None:
+    """The layout that fits with the least more of a limit; None where none does.
+
+    Nothing must fit with the limit as it is. After the deadline, the least of a sample.
+    """
+    enumeration = Enumeration(context=widened(1.0), narrowing=narrowing)
+    shapes = enumeration.shapes()
+    degrees = -shapes["tp"] * shapes["pp"] * shapes["cp"]
+    order = np.lexsort((degrees, shapes["micro_batch"]))
+
+    def ascending(strategy: StrategyColumns, factors: Array) -> _Ascending:
+        return _Ascending(narrowing=narrowing, widened=widened, strategy=strategy, factors=factors)
+
+    sample = _Most(enumeration, limited, None).least(take(shapes, order[:FIRST_SHAPES]))
+    upper = 1.0 + (1.0 + CLOSE) * (float(sample[1].min(initial=np.inf)) - 1.0)
+    states = {name: list(enumeration.values[name]) for name in ("zero_stage", "offload")}
+    while upper <= MOST_FACTOR:
+        context = replace(widened(upper), placements=enumeration.context.placements)
+        bounds = shape_bounds(context, shapes, narrowing.kinds, states)
+        possible = take(shapes, np.flatnonzero(bounds.can_fit))
+        try:
+            strategy, factors = _Most(enumeration, limited, deadline).least(possible)
+        except OutOfTimeError:
+            found = ascending(*sample).bounded(MOST_FACTOR)
+            return found and replace(found, is_least=False)
+        found = ascending(strategy, factors).exact(upper, deadline)
+        if found is not None:
+            return found
+        upper = 1.0 + 2.0 * (upper - 1.0)
+    return None
+
+
+class _Most:
+    """Bounds strategies of one space."""
+
+    def __init__(self, enumeration: Enumeration, limited: Limited, deadline: float | None) -> None:
+        self.enumeration, self.limited, self.deadline = enumeration, limited, deadline
+        none = take(enumeration.shapes(), np.zeros(0, dtype=int))
+        self.candidates = Candidates(
+            enumeration=enumeration, shapes=none, shape_lower_s=np.zeros(0)
+        )
+
+    def least(self, shapes: dict[str, Array]) -> tuple[StrategyColumns, Array]:
+        """All strategies of the shapes, and the least factor of the limit that bounds leave."""
+        strategy = self.enumeration.strategies(shapes)
+        factors = np.full(len(strategy), np.inf)
+        num_layers = self.enumeration.context.model.num_blocks
+        for rows in _chunks(len(strategy)):
+            if self.deadline is not None and time.monotonic() > self.deadline:
+                raise OutOfTimeError
+            model = stage_model(self.enumeration.context, strategy.take(rows))
+            model = self.candidates.price(model).bound
+            for num_stages, index in by_pipeline(model.strategy):
+                part = model.take(index)
+                factors[rows[index]] = self._bisected(part, num_stages, num_layers)
+        return strategy, factors
+
+    def _bisected(self, model: StageModel, num_stages: int, num_layers: int) -> Array:
+        """Factors on a logarithmic scale, no more than the least by the last step."""
+
+        def holds(factor: Array) -> Mask:
+            return feasible(self.limited(model, factor), num_stages, num_layers)
+
+        low, high = np.zeros(len(model)), np.full(len(model), np.log(MOST_FACTOR))
+        never = ~holds(np.exp(high))
+        for _ in range(NUM_BISECTIONS):
+            middle = 0.5 * (low + high)
+            possible = holds(np.exp(middle))
+            low, high = np.where(possible, low, middle), np.where(possible, middle, high)
+        return np.where(never, np.inf, np.exp(low))
+
+
+def _chunks(num_rows: int) -> Iterator[Index]:
+    for start in range(0, num_rows, CHUNK_ROWS):
+        yield np.arange(start, min(start + CHUNK_ROWS, num_rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ascending:
+    """Strategies with the least factors that bounds leave them, tried at growing factors."""
+
+    narrowing: Narrowing
+    widened: Widened
+    strategy: StrategyColumns
+    factors: Array
+
+    @property
+    def lowest(self) -> float:
+        """Below it bounds leave nothing."""
+        return float(self.factors.min(initial=np.inf))
+
+    def tried(self, upper: float) -> Iterator[float]:
+        """Factors to try, the gap in steps that double, the last one no less than ``upper``."""
+        step = CLOSE / 2
+        while True:
+            factor = 1.0 + (self.lowest - 1.0) * (1.0 + step)
+            yield factor
+            if factor >= upper:
+                return
+            step *= 2.0
+
+    def at(self, factor: float, *, solves: bool, deadline: float | None = None) -> Fit | None:
+        """A layout within a factor; only as bounds find them, or every strategy decided."""
+        rows = np.flatnonzero(self.factors <= factor)
+        order = rows[np.argsort(self.factors[rows], kind="stable")]
+        return first_of(
+            self.widened(factor),
+            self.narrowing,
+            self.strategy.take(order),
+            solves=solves,
+            deadline=deadline,
+        )
+
+    def bounded(self, upper: float) -> Nearest | None:
+        """The first layout that bounds come upon; None up to ``upper``."""
+        for factor in self.tried(upper):
+            fit = self.at(factor, solves=False)
+            if fit is not None:
+                is_least = factor - self.lowest <= CLOSE * (factor - 1.0)
+                return Nearest(fit=fit, factor=factor, is_least=is_least)
+        return None
+
+    def exact(self, upper: float, deadline: float | None) -> Nearest | None:
+        """The first layout there is; that of bounds where it is as near, or time runs out."""
+        first, proved = self.bounded(upper), self.lowest
+        if first is not None and first.is_least:
+            return first
+        try:
+            for factor in self.tried(first.factor if first else upper):
+                fit = self.at(factor, solves=True, deadline=deadline)
+                if fit is not None:
+                    is_least = factor - proved <= CLOSE * (factor - 1.0)
+                    return Nearest(fit=fit, factor=factor, is_least=is_least)
+                proved = factor
+        except OutOfTimeError:
+            pass
+        return first

@@ -1,0 +1,86 @@
+"""What is wrong with one complete strategy that no search produced."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from planner.cost.context import Context
+from planner.cost.policies import offers_activation_offload
+from planner.search.space.interleaving import chunk_size, fits_chunks, has_equal_chunks
+from planner.search.space.rules import RULES
+from planner.spec.strategy import Strategy
+
+LAYERS = "layers_per_stage"
+COUNTS = (
+    "selective_layers_per_stage",
+    "recompute_layers_per_stage",
+    "offloaded_layers_per_stage",
+)
+Violation = tuple[str, str]
+"""The strategy's key, and what is wrong with it."""
+
+
+def violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
+    """Yield every broken rule, then every inconsistency of batch and stages."""
+    yield from _broken_rules(context, strategy)
+    batch = strategy.dp * strategy.micro_batch * strategy.num_micro_batches
+    expected = context.job.global_batch
+    if batch != expected:
+        message = f"dp x micro_batch x num_micro_batches must be {expected}; given {batch}"
+        yield "num_micro_batches", message
+    yield from _stage_violations(context, strategy)
+
+
+def _broken_rules(context: Context, strategy: Strategy) -> Iterator[Violation]:
+    columns = strategy.columns()
+    values = {name: getattr(columns, name) for rule in RULES for name in rule.needs}
+    for rule in RULES:
+        if rule.only_prunes or rule.is_legal(context, values)[0]:
+            continue
+        given = ", ".join(f"{name}={getattr(strategy, name)}" for name in rule.needs)
+        allowed = f"; {rule.allowed(context)}" if rule.allowed else ""
+        yield rule.needs[-1], f"{rule.name}: {rule.message} Given: {given}{allowed}"
+
+
+def _stage_violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
+    layers, counts = strategy.layers_per_stage, strategy.policy_counts
+    for name, values in zip((LAYERS, *COUNTS), (layers, *counts), strict=True):
+        if len(values) != strategy.pp:
+            yield name, f"needs one number per stage: {strategy.pp}; given {len(values)}"
+    num_layers = context.model.num_blocks
+    if min(layers) < 1:
+        yield "layers_per_stage", f"every stage needs a layer; given {min(layers)}"
+    if sum(layers) != num_layers:
+        yield "layers_per_stage", f"must add up to {num_layers} layers; given {sum(layers)}"
+    if any(sum(chosen) > n for n, *chosen in zip(layers, *counts, strict=False)):
+        yield COUNTS[1], "a stage recomputes and offloads more layers than it holds"
+    offered = bool(offers_activation_offload(context, strategy.columns())[0])
+    if any(counts[-1]) and not offered:
+        yield COUNTS[-1], f"activation_offload_offered: {_why_no_activation_offload(context)}"
+    if len(layers) == strategy.pp > 1 and strategy.vpp > 1:
+        yield from _chunk_violations(context, strategy)
+
+
+def _why_no_activation_offload(context: Context) -> str:
+    given = context.traits.support.activation_offload
+    reason = f"{context.traits.name} offers it: {given}"
+    if given != "no" and not context.cluster.node.host_memory_bytes:
+        reason = f"the host memory of {context.cluster.node.name} is not known"
+    return f"Saved activations go to the host where the framework offers that; {reason}"
+
+
+def _chunk_violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
+    layers = np.array([strategy.layers_per_stage], dtype=float)
+    columns = strategy.columns()
+    uneven = context.traits.support.uneven_stages
+    if has_equal_chunks(columns, uneven_stages=uneven)[0]:
+        if len(set(strategy.layers_per_stage)) > 1 or strategy.layers_per_stage[0] % strategy.vpp:
+            yield LAYERS, "this schedule needs equal chunks on all stages"
+    elif not fits_chunks(layers, columns.vpp)[0]:
+        given = ", ".join(map(str, strategy.layers_per_stage))
+        size = int(chunk_size(sum(strategy.layers_per_stage), columns.pp, columns.vpp)[0])
+        text = (
+            f"chunks of {size} layers: some stage needs {strategy.vpp} full ones, the first and "
+            "the last stage may lack one, and every chunk between needs a layer"
+        )
+        yield LAYERS, f"{text}; given {given}"

@@ -1,0 +1,241 @@
+"""What a user says to narrow the search: options in, values and rules of the space out."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from planner.errors import InputError, Problem
+from planner.search.space.contradictions import Fixed, contradictions
+from planner.search.space.expressions import (
+    MAX_CHARACTERS,
+    MAX_LITERAL,
+    Condition,
+    parse_expression,
+)
+from planner.search.space.formulas import hinted, shown
+from planner.search.space.rules import Rule
+from planner.search.space.vocabulary import (
+    ALIASES,
+    DERIVED,
+    DIMENSIONS,
+    FEATURES,
+    KINDS,
+    LEFT_OUT,
+    RECOMPUTE,
+    RECOMPUTE_KINDS,
+    Dimension,
+    dimension_names,
+)
+
+__all__ = ["KINDS", "Narrowing", "dimension_names", "read_narrowing"]
+
+COMMAND_LINE = "command line"
+MAX_OPTIONS = 100
+"""Options in all, each member of a comma list counted."""
+_NUMBER = re.compile(r"[0-9]{1,10}")
+_OFFLOAD = "offload"
+_OFFLOADED = "offloaded"
+_OPENING, _CLOSING = "([{", ")]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Narrowing:
+    """The part of the space to search; without arguments all of it."""
+
+    values: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """From ``--fix``: the codes a dimension may take, instead of those it has by itself."""
+    rules: tuple[Rule, ...] = ()
+    """One for every condition; the name is what the user wrote."""
+    kinds: tuple[str, ...] = KINDS
+    """Every layer takes one of these."""
+    allowed: frozenset[str] = frozenset()
+    """Names given to ``--allow``."""
+    texts: tuple[str, ...] = ()
+    """Every option as given, comma lists taken apart: ``--fix tp=8``."""
+
+    def without(self, text: str) -> "Narrowing":
+        """Return the same with one of ``texts`` dropped; raises ValueError where it is none."""
+        if text not in self.texts:
+            raise ValueError(f"{text!r} is none of {', '.join(self.texts)}")
+        given: dict[str, list[str]] = {option: [] for option in _READERS}
+        for other in self.texts:
+            if other != text:
+                option, _, value = other.partition(" ")
+                given[option].append(value)
+        return _read(given)
+
+
+def read_narrowing(
+    *,
+    fix: Sequence[str] = (),
+    limit: Sequence[str] = (),
+    where: Sequence[str] = (),
+    allow: Sequence[str] = (),
+    forbid: Sequence[str] = (),
+) -> Narrowing:
+    """Read the options of a command; raises one InputError with every problem found."""
+    return _read(
+        {"--fix": fix, "--limit": limit, "--where": where, "--allow": allow, "--forbid": forbid}
+    )
+
+
+def _read(given: Mapping[str, Sequence[str]]) -> Narrowing:
+    reader = _Reader()
+    for option, texts in given.items():
+        for text in texts:
+            reader.read(option, text)
+    return reader.narrowing()
+
+
+class _Reader:
+    """Reads option after option and keeps the problems of all."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.texts: list[str] = []
+        self.fixed: dict[str, Fixed] = {}
+        self.conditions: dict[str, Condition] = {}
+        self.messages: dict[str, str] = {}
+        self.kinds: dict[str, frozenset[str]] = {}
+        self.names: dict[str, set[str]] = {"--allow": set(), "--forbid": set()}
+
+    def add(self, option: str, message: str, *, leaves_nothing: bool = False) -> None:
+        """Note one problem."""
+        self.problems.append(
+            Problem(where=COMMAND_LINE, key=option, message=message, leaves_nothing=leaves_nothing)
+        )
+
+    def read(self, option: str, given: str) -> None:
+        """Read one option, or note what is wrong with it."""
+        if len(given) > MAX_CHARACTERS:
+            self.add(option, f"at most {MAX_CHARACTERS} characters; given {len(given)}")
+            return
+        given = " ".join(given.split())
+        for item in [given] if option == "--where" else _members(given):
+            text = f"{option} {item}"
+            if text in self.texts:
+                continue
+            if len(self.texts) == MAX_OPTIONS:
+                self.add(option, f"at most {MAX_OPTIONS} options narrow a search")
+                return
+            self.texts.append(text)
+            try:
+                _READERS[option](self, text, item)
+            except ValueError as error:
+                self.add(option, f"{error}; given {shown(item)}")
+
+    def fix(self, text: str, item: str) -> None:
+        """Read ``name=value`` or ``name=value|value``."""
+        name, equals, values = (part.strip() for part in item.lower().partition("="))
+        name = ALIASES.get(name, name)
+        known = (*DIMENSIONS, *ALIASES, *DERIVED, RECOMPUTE)
+        if not equals or not values:
+            raise ValueError("must be NAME=VALUE or NAME=VALUE|VALUE, such as tp=8 or pp=2|4")
+        if name not in known:
+            raise ValueError(hinted(f"unknown dimension {shown(name)}", name, known))
+        dimension = DIMENSIONS.get(name) or _free(name)
+        words = [value.strip() for value in values.split("|")]
+        chosen = tuple(sorted({_code(dimension, word) for word in words}))
+        earlier = self.fixed.setdefault(name, Fixed(text=text, values=chosen))
+        if earlier.values != chosen:
+            self.add("--fix", f"{name} is fixed twice; given {earlier.text} and {text}")
+        elif name in DERIVED:
+            listed = ", ".join(map(str, chosen))
+            self.hold(text, f"{name} in ({listed})")
+        elif name == RECOMPUTE:
+            left = [list(RECOMPUTE_KINDS)[code] for code in chosen]
+            self.kinds[text] = frozenset(kind for word in left for kind in RECOMPUTE_KINDS[word])
+
+    def hold(self, text: str, expression: str, *, single: bool = False) -> None:
+        """Keep a condition that must hold."""
+        parsed = parse_expression(expression, single=single)
+        self.messages[text] = "The command line allows no other."
+        if parsed.condition:
+            self.conditions[text] = parsed.condition
+        if parsed.kinds:
+            self.kinds[text] = frozenset.intersection(*parsed.kinds)
+
+    def limit(self, text: str, item: str) -> None:
+        """Read one comparison."""
+        self.hold(text, item, single=True)
+
+    def forbid(self, text: str, item: str) -> None:
+        """Read the name of a feature that must not be used."""
+        name = item.lower()
+        if name in LEFT_OUT:
+            raise ValueError(f"{name} is not searched unless --allow names it")
+        if name not in FEATURES:
+            raise ValueError(hinted("unknown feature", name, tuple(FEATURES)))
+        self.names["--forbid"].add(name)
+        self.hold(text, FEATURES[name])
+        self.messages[text] = f"The command line forbids {name}."
+        if name == _OFFLOAD:
+            self.kinds[text] = frozenset(KINDS) - {_OFFLOADED}
+
+    def allow(self, _: str, item: str) -> None:
+        """Read the name of a feature that may be used."""
+        name, known = item.lower(), (*LEFT_OUT, *FEATURES)
+        if name not in known:
+            raise ValueError(hinted("unknown feature", name, known))
+        self.names["--allow"].add(name)
+
+    def narrowing(self) -> Narrowing:
+        """Return what was read; raises InputError with all problems."""
+        for name in sorted(self.names["--allow"] & self.names["--forbid"]):
+            text = f"--allow {name} and --forbid {name} contradict each other"
+            self.add("--forbid", text, leaves_nothing=True)
+        for text, message in contradictions(self.fixed, self.conditions, self.kinds):
+            self.add(text.partition(" ")[0], message, leaves_nothing=True)
+        if self.problems:
+            raise InputError(dict.fromkeys(self.problems))
+        rules = tuple(
+            Rule(name=text, needs=each.needs, message=self.messages[text], is_legal=each)
+            for text, each in self.conditions.items()
+        )
+        return Narrowing(
+            values={name: self.fixed[name].values for name in DIMENSIONS if name in self.fixed},
+            rules=rules,
+            kinds=tuple(kind for kind in KINDS if all(kind in s for s in self.kinds.values())),
+            allowed=frozenset(self.names["--allow"]),
+            texts=tuple(self.texts),
+        )
+
+
+_READERS: Mapping[str, Callable[[_Reader, str, str], None]] = {
+    "--fix": _Reader.fix,
+    "--limit": _Reader.limit,
+    "--where": _Reader.hold,
+    "--allow": _Reader.allow,
+    "--forbid": _Reader.forbid,
+}
+
+
+def _members(given: str) -> list[str]:
+    """The members of a comma list; commas in brackets part nothing."""
+    members, depth = [""], 0
+    for character in given:
+        depth += (character in _OPENING) - (character in _CLOSING)
+        if character == "," and depth <= 0:
+            members.append("")
+        else:
+            members[-1] += character
+    return [member.strip() for member in members]
+
+
+def _free(name: str) -> Dimension:
+    """What --fix takes beside dimensions: a derived number, or recomputation."""
+    if name == RECOMPUTE:
+        return Dimension(name=name, words={word: i for i, word in enumerate(RECOMPUTE_KINDS)})
+    return Dimension(name=name, largest=MAX_LITERAL)
+
+
+def _code(dimension: Dimension, word: str) -> int:
+    """The code or number a word stands for; raises ValueError where it is none."""
+    if dimension.words:
+        if word not in dimension.words:
+            known = tuple(dimension.words)
+            raise ValueError(hinted(f"{dimension.name} cannot be {shown(word)}", word, known))
+        return dimension.words[word]
+    if not _NUMBER.fullmatch(word) or not dimension.least <= int(word) <= dimension.largest:
+        raise ValueError(f"{dimension.name} takes {dimension.allowed}, not {shown(word)}")
+    return int(word)

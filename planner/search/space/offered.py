@@ -1,0 +1,42 @@
+"""Whether a framework offers the values that a user fixes at all."""
+
+from planner.cost.context import Context
+from planner.search.space.narrow import Narrowing
+from planner.search.space.rules import RULES, Rule
+from planner.search.space.space import Columns, crossed, dimension_values, narrowed
+from planner.search.space.vocabulary import DIMENSIONS
+
+OFFERS = ("_supported", "_offered", "_under_zero")
+"""How the names of rules end that say what a framework offers."""
+
+
+def not_offered(context: Context, narrowing: Narrowing) -> tuple[str, str] | None:
+    """The first option whose fixed values a framework does not offer, and why; None if none is.
+
+    A rule about what is offered is asked for all values that its dimensions can take.
+    """
+    context = narrowed(context, narrowing)
+    values = dimension_values(context, narrowing)
+    for rule in RULES:
+        fixed = [name for name in rule.needs if name in narrowing.values]
+        if not rule.name.endswith(OFFERS) or not fixed:
+            continue
+        columns: Columns = {}
+        for name in rule.needs:
+            columns = crossed(columns, name, values[name])
+        if not rule.is_legal(context, columns).any():
+            name = fixed[-1]
+            return _option(narrowing, name), _why(context, rule, name, narrowing)
+    return None
+
+
+def _option(narrowing: Narrowing, name: str) -> str:
+    dimension = DIMENSIONS[name]
+    values = "|".join(dimension.shown(value) for value in narrowing.values[name])
+    return f"--fix {name}={values}"
+
+
+def _why(context: Context, rule: Rule, name: str, narrowing: Narrowing) -> str:
+    values = " or ".join(DIMENSIONS[name].shown(value) for value in narrowing.values[name])
+    given = f"{context.traits.name} does not offer {name} {values}"
+    return f"{given}: {rule.allowed(context)}" if rule.allowed else f"{given}. {rule.message}"

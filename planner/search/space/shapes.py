@@ -1,0 +1,157 @@
+"""What can be said of a shape before its states are sharded, offloaded and placed.
+
+A shape fixes computation and communication inside a model replica. Everything decided later only
+adds time, and the least that can stay on a device is known.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.build import slowest_pace
+from planner.cost.context import Context
+from planner.cost.layer import LayerCosts, layer_costs
+from planner.cost.memory import shard_degree, state_bytes
+from planner.cost.pipeline import bubble_filled_s, makespan_s
+from planner.cost.policies import offers_activation_offload
+from planner.layers.optimizer_states import mean_states
+from planner.search.space.interleaving import chunk_size, tallest
+from planner.search.space.space import STATES, Columns, take
+from planner.spec.strategy import StrategyColumns
+from planner.units import Array, Index, Mask
+
+CHUNK_ROWS = 2**17
+
+
+def as_strategies(context: Context, shapes: Columns, **states: int) -> StrategyColumns:
+    """Shapes as strategies with the given choice of states; by default nothing is sharded."""
+    rows = len(shapes["tp"])
+    chosen = {**dict.fromkeys(STATES, 0), "dp_replicate": 1, "offload_percent": 100, **states}
+    return StrategyColumns(
+        num_micro_batches=context.job.global_batch // (shapes["dp"] * shapes["micro_batch"]),
+        **shapes,
+        **{name: np.full(rows, value) for name, value in chosen.items()},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footprint:
+    """What the mean stage of every shape holds, but for how its states are sharded."""
+
+    context: Context
+    dense_params: Array
+    """Per layer and rank."""
+    expert_params: Array
+    kept_bytes: Array
+    """The least a layer keeps of one micro-batch."""
+
+    def take(self, index: Index) -> "Footprint":
+        """Those of the shapes at ``index``."""
+        return Footprint(
+            context=self.context,
+            dense_params=self.dense_params[index],
+            expert_params=self.expert_params[index],
+            kept_bytes=self.kept_bytes[index],
+        )
+
+    def can_fit(self, strategy: StrategyColumns, shape: Index) -> Mask:
+        """False only where the mean stage of a strategy of that shape cannot hold its layers."""
+        dense_bytes, expert_bytes = _bytes_per_param(self.context, strategy)
+        held = self.dense_params[shape] * dense_bytes + self.expert_params[shape] * expert_bytes
+        layers = self.context.model.num_blocks / strategy.pp
+        return np.asarray(layers * (held + self.kept_bytes[shape]) <= self.context.usable_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeBounds:
+    """Per shape: whether it can fit at all, and a lower bound on its iteration time."""
+
+    can_fit: Mask
+    lower_s: Array
+    footprint: Footprint
+
+
+def shape_bounds(
+    context: Context, shapes: Columns, kinds: Sequence[str], states: dict[str, list[int]]
+) -> ShapeBounds:
+    """Bound every shape; ``states`` holds the values that states may still take."""
+    rows = len(shapes["tp"])
+    lower, dense, expert, kept = (np.zeros(rows) for _ in range(4))
+    for start in range(0, rows, CHUNK_ROWS):
+        part = np.arange(start, min(start + CHUNK_ROWS, rows))
+        strategy = as_strategies(context, take(shapes, part))
+        costs = layer_costs(context.model, context.job, context.cluster, context.traits, strategy)
+        dense[part], expert[part] = costs.at(costs.params), costs.at(costs.expert_params)
+        kept[part] = _kept_bytes(context, strategy, costs, kinds)
+        lower[part] = _lower_s(context, strategy, costs)
+    footprint = Footprint(
+        context=context, dense_params=dense, expert_params=expert, kept_bytes=kept
+    )
+    can_fit = _can_fit(footprint, shapes, states)
+    return ShapeBounds(can_fit=can_fit, lower_s=lower, footprint=footprint)
+
+
+def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> Array:
+    """Iteration time without any transfer between stages, replicas or to the host.
+
+    The makespan of layers, embedding and head alone, for the best split without regard to memory:
+    the slowest stage takes at least the mean, a tallest stack of layers, or an end with one layer.
+    """
+    pace, num_layers, pp = slowest_pace(context, strategy), context.model.num_blocks, strategy.pp
+    forward, backward = costs.exposed_at(costs.forward), costs.exposed_at(costs.backward)
+    layer_s = pace * (forward + backward)
+    first_s, last_s = pace * costs.exposed_at(costs.first), pace * costs.exposed_at(costs.last)
+    work = layer_s * num_layers + first_s + last_s
+    full = tallest(num_layers, pp, strategy.vpp)
+    slowest = np.maximum(work / pp, layer_s * full)
+    fewest = np.maximum(full - chunk_size(num_layers, pp, strategy.vpp), 1.0)
+    slowest = np.maximum(slowest, fewest * layer_s + np.maximum(first_s, last_s))
+    filled = pace * bubble_filled_s(context, strategy, forward, backward)
+    makespan = makespan_s(slowest, work, strategy.num_micro_batches, strategy.vpp, filled)
+    return makespan + context.traits.overheads.step_overhead_s
+
+
+def _kept_bytes(
+    context: Context, strategy: StrategyColumns, costs: LayerCosts, kinds: Sequence[str]
+) -> Array:
+    """The least a mean layer keeps of a micro-batch: its input, nothing if that is offloaded."""
+    if tuple(kinds) == ("none",):
+        share = costs.num_leading / context.model.num_blocks
+        lead, body = costs.lead.saved_bytes, costs.body.saved_bytes
+        return costs.at(share * lead + (1.0 - share) * body)
+    offered = offers_activation_offload(context, strategy) & ("offloaded" in kinds)
+    return np.where(offered, 0.0, costs.at(costs.boundary_bytes))
+
+
+def _can_fit(footprint: Footprint, shapes: Columns, states: dict[str, list[int]]) -> Mask:
+    """False only where the mean stage cannot hold its layers however states are sharded.
+
+    Of the states the least that any ZeRO stage and offload leaves on the device.
+    """
+    key = np.zeros(len(shapes["tp"]), dtype=np.int64)
+    for name in ("tp", "pp", "cp", "dp", "ep"):
+        key = key * (int(shapes[name].max(initial=0)) + 1) + shapes[name]
+    _, first, index = np.unique(key, return_index=True, return_inverse=True)
+    rows, context = take(shapes, first), footprint.context
+    held = np.full(len(first), np.inf)
+    for zero_stage in states["zero_stage"]:
+        for offload in states["offload"]:
+            strategy = as_strategies(context, rows, zero_stage=zero_stage, offload=offload)
+            dense_bytes, expert_bytes = _bytes_per_param(context, strategy)
+            dense, expert = footprint.dense_params[first], footprint.expert_params[first]
+            held = np.minimum(held, dense * dense_bytes + expert * expert_bytes)
+    layers = context.model.num_blocks / shapes["pp"]
+    return np.asarray(layers * (held[index] + footprint.kept_bytes) <= context.usable_bytes)
+
+
+def _bytes_per_param(context: Context, strategy: StrategyColumns) -> tuple[Array, Array]:
+    """Bytes on the device per parameter, dense and of experts; never too many."""
+    traits, optimizer = context.traits.states, context.traits.optimizer
+    mean = mean_states(context.model, optimizer).layer
+    shards = shard_degree(strategy, traits)
+    dense, expert = (
+        state_bytes(strategy, traits, number, mean, optimizer.master_bytes, 2.0**40).device
+        for number in (shards, np.maximum(shards / strategy.ep, 1.0))
+    )
+    return dense, expert

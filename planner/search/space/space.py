@@ -1,0 +1,199 @@
+"""Enumerates strategies as columns, dropping branches as soon as a rule forbids them.
+
+In two steps: shapes first, which decide computation and communication inside a model replica,
+then for the shapes that are worth it how states are sharded, offloaded and placed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from planner.cost.context import Context
+from planner.search.space.narrow import Narrowing
+from planner.search.space.rules import RULES, WHOLE_CLUSTER, Rule
+from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, StrategyColumns
+from planner.units import Index, Rows
+
+MAX_MICRO_BATCH = 64
+LONG_SEQUENCE_TOKENS = 16384
+"""From this sequence length on, context parallelism is searched."""
+SHAPE = ("tp", "cp", "pp", "schedule", "vpp", "dp", "ep", "micro_batch", "sequence_parallel")
+"""Dimensions in the order they are decided."""
+STATES = ("zero_stage", "dp_replicate", "offload", "offload_percent", "placement")
+LIFTED = {"tp_within_scale_up_domain": "cross-domain-tp"}
+"""Pruning rules that a user can lift, and the name of what they keep out."""
+EVERYTHING = Narrowing()
+
+Columns = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """Legal strategies, and how many branches each rule dropped."""
+
+    strategy: StrategyColumns
+    num_configurations: int
+    """Branches looked at: legal strategies plus every dropped branch, each counted once."""
+    dropped: dict[str, int]
+
+
+@dataclass(kw_only=True)
+class Enumeration:
+    """Rules to ask and what they dropped, while dimension after dimension is decided."""
+
+    context: Context
+    narrowing: Narrowing = EVERYTHING
+    uses_all: bool = False
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.context = narrowed(self.context, self.narrowing)
+        self.values = dimension_values(self.context, self.narrowing)
+        own = [rule for rule in RULES if not self._is_lifted(rule)]
+        self.rules = [*own, WHOLE_CLUSTER] if self.uses_all else own
+        self.rules += self.narrowing.rules
+
+    def _is_lifted(self, rule: Rule) -> bool:
+        """Pruning does not apply to what a user asked for."""
+        asked = set(rule.needs) <= set(self.narrowing.values)
+        return rule.only_prunes and (asked or LIFTED.get(rule.name) in self.narrowing.allowed)
+
+    def shapes(self) -> Columns:
+        """All shapes that may be legal, as columns."""
+        return self._decide({}, SHAPE)
+
+    def strategies(self, shapes: Columns) -> StrategyColumns:
+        """All legal strategies of the given shapes."""
+        return self.strategies_of(shapes)[0]
+
+    def strategies_of(self, shapes: Columns) -> tuple[StrategyColumns, Index]:
+        """All legal strategies of the given shapes, and which shape each has."""
+        position = np.arange(len(shapes["tp"]))
+        columns = self._decide({**shapes, "shape": position}, STATES)
+        shape = columns.pop("shape")
+        num_micro_batches = self.context.job.global_batch // (
+            columns["dp"] * columns["micro_batch"]
+        )
+        return StrategyColumns(num_micro_batches=num_micro_batches, **columns), shape
+
+    def _decide(self, columns: Columns, names: Sequence[str]) -> Columns:
+        """Decide dimension after dimension; every rule is asked as soon as it can be."""
+        for name in names:
+            known = {*columns, name}
+            columns = self._crossed(columns, name)
+            for rule in self.rules:
+                if name in rule.needs and known.issuperset(rule.needs):
+                    columns = self._ask(rule, columns)
+        return columns
+
+    def _crossed(self, columns: Columns, name: str) -> Columns:
+        return crossed(columns, name, self.values[name])
+
+    def _ask(self, rule: Rule, columns: Columns) -> Columns:
+        legal = rule.is_legal(self.context, columns)
+        num_illegal = int(len(legal) - np.count_nonzero(legal))
+        if not num_illegal:
+            return columns
+        self.dropped[rule.name] = self.dropped.get(rule.name, 0) + num_illegal
+        return {name: column[legal] for name, column in columns.items()}
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors in ascending order."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})
+
+
+def narrowed(context: Context, narrowing: Narrowing) -> Context:
+    """The context with the placements and schedules a user asks for."""
+    values = narrowing.values
+    if "placement" in values:
+        placements = tuple(PLACEMENT_NAMES[code] for code in values["placement"])
+        context = replace(context, placements=placements)
+    if "schedule" in values:
+        context = replace(context, schedules=tuple(SCHEDULES[code] for code in values["schedule"]))
+    return context
+
+
+def _chunk_counts(context: Context) -> list[int]:
+    """Model chunks per stage: any number, where chunks may differ, else divisors of the layers."""
+    num_layers, support = context.model.num_blocks, context.traits.support
+    if not support.vpp:
+        return [1]
+    return list(range(1, num_layers + 1)) if support.uneven_stages else divisors(num_layers)
+
+
+def _context_parallel(context: Context, narrowing: Narrowing) -> list[int]:
+    is_long = context.job.seq_len >= LONG_SEQUENCE_TOKENS
+    if not is_long and "short-context-parallel" not in narrowing.allowed:
+        return [1]
+    return [2**i for i in range(context.cluster.num_accelerators.bit_length())]
+
+
+def _micro_batches(context: Context, narrowing: Narrowing) -> list[int]:
+    most = context.job.global_batch
+    if "large-micro-batch" not in narrowing.allowed:
+        most = MAX_MICRO_BATCH
+    return [d for d in divisors(context.job.global_batch) if d <= most]
+
+
+def _tensor_parallel(context: Context, narrowing: Narrowing) -> list[int]:
+    most = context.cluster.node.scale_up.num_accelerators
+    if "cross-domain-tp" in narrowing.allowed:
+        most = context.cluster.num_accelerators
+    return sorted({d for d in divisors(context.model.num_heads) if d <= most} | {1, 2, 4, 8})
+
+
+def dimension_values(
+    context: Context, narrowing: Narrowing = EVERYTHING
+) -> dict[str, Sequence[int]]:
+    """Values each dimension takes before any rule, in the order they are decided."""
+    model, job, cluster = context.model, context.job, context.cluster
+    support = context.traits.support
+    dp = [d for d in divisors(job.global_batch) if d <= cluster.num_accelerators]
+    placements = context.placements or support.placements[:1]
+    values: dict[str, Sequence[int]] = {
+        "tp": _tensor_parallel(context, narrowing),
+        "cp": _context_parallel(context, narrowing),
+        "pp": list(range(1, min(model.num_blocks, cluster.num_accelerators) + 1)),
+        "schedule": [i for i, name in enumerate(SCHEDULES) if name in context.schedules],
+        "vpp": _chunk_counts(context),
+        "dp": dp,
+        "ep": divisors(model.moe.num_experts) if model.moe else [1],
+        "micro_batch": _micro_batches(context, narrowing),
+        "sequence_parallel": [0, 1] if support.sequence_parallel else [0],
+        "zero_stage": sorted({*support.zero_stages, *support.zero_stages_with_pp}),
+        "dp_replicate": dp if support.hybrid_sharding else [1],
+        "offload": [i for i, code in enumerate(OFFLOAD_CODES) if code in support.offload],
+        "offload_percent": support.offload_percents if len(support.offload) > 1 else [100],
+        "placement": [PLACEMENT_NAMES.index(name) for name in placements],
+    }
+    return values | dict(narrowing.values)
+
+
+def crossed(columns: Columns, name: str, values: Sequence[int]) -> Columns:
+    """Cartesian product of the rows so far with the values of one more dimension."""
+    num_rows = len(next(iter(columns.values()))) if columns else 1
+    product = {key: np.repeat(column, len(values)) for key, column in columns.items()}
+    product[name] = np.tile(np.asarray(values, dtype=np.int64), num_rows)
+    return product
+
+
+def take(columns: Columns, index: Rows) -> Columns:
+    """The rows at ``index``."""
+    return {name: column[index] for name, column in columns.items()}
+
+
+def enumerate_space(
+    context: Context, narrowing: Narrowing = EVERYTHING, *, uses_all: bool = False
+) -> Space:
+    """Every legal strategy. ``uses_all`` leaves out layouts of a part of the cluster."""
+    enumeration = Enumeration(context=context, narrowing=narrowing, uses_all=uses_all)
+    strategy = enumeration.strategies(enumeration.shapes())
+    return Space(
+        strategy=strategy,
+        num_configurations=len(strategy) + sum(enumeration.dropped.values()),
+        dropped=enumeration.dropped,
+    )

@@ -1,0 +1,1 @@
+"""The stage problem: which layers on which stage under which policy, exactly."""

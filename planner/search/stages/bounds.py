@@ -1,0 +1,311 @@
+"""Bounds on a strategy's iteration time over all splits of layers and policies.
+
+Matrices are strategies x stages. The rows of a call may differ in pipeline degree; stages beyond
+a row's own hold no layers.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.pipeline import makespan_s
+from planner.cost.stage import (
+    FULL,
+    OFFLOADED,
+    SELECTIVE,
+    StageModel,
+    fits,
+    iteration_s,
+)
+from planner.search.space.interleaving import (
+    chunk_size,
+    default_layers,
+    fits_chunks,
+    range_at,
+    tallest,
+)
+from planner.search.stages.capacity import (
+    ROUNDING,
+    Capacity,
+    Limits,
+    capacity_of,
+    limits_at,
+    stage_limits,
+)
+from planner.search.stages.whole_layers import whole_layers
+from planner.spec.strategy import POLICIES
+from planner.units import Array, Index, Mask
+
+NUM_BISECTIONS = 26
+SAMPLES = 8
+"""Stages looked at before all of them are."""
+UNLIMITED_S = 1e12
+
+
+def tail_bound_s(model: StageModel, num_layers: int) -> Array:
+    """Least possible slowest tail: the mean over stages of each affine piece, or one tall stage."""
+    pp = model.strategy.pp
+    total = model.tail_layer_s * num_layers + model.tail_first_s + model.tail_last_s
+    tallest = np.ceil(num_layers / pp) * np.maximum(model.tail_layer_s, 0.0)
+    bound: Array = np.maximum(total / pp, tallest).max(axis=0)
+    return np.maximum(bound, 0.0)
+
+
+def slowest_bound_s(model: StageModel, num_layers: int) -> Array:
+    """Least possible slowest stage without memory limits: mean, tallest, and either end."""
+    pp = model.strategy.pp
+    mean = (model.layer_s * num_layers + model.first_s + model.last_s) / pp
+    vpp = model.strategy.vpp
+    full = tallest(num_layers, pp, vpp)
+    fewest = np.maximum(full - chunk_size(num_layers, pp, vpp), 1.0)
+    ends = fewest * model.layer_s + np.maximum(model.first_s, model.last_s)
+    bound: Array = np.maximum(np.maximum(mean, model.layer_s * full), ends) + model.link_s
+    return bound
+
+
+def least_work_s(model: StageModel, num_layers: int) -> Array:
+    """Least sum of all stages' times per micro-batch: nothing recomputed or offloaded."""
+    ends = model.first_s + model.last_s + model.strategy.pp * model.link_s
+    work: Array = model.layer_s * num_layers + ends
+    return work
+
+
+def slowest_limit_s(
+    model: StageModel, num_layers: int, limit_s: Array, added_s: Array | float = 0.0
+) -> Array:
+    """The longest a stage may take per micro-batch for an iteration of at most ``limit_s``.
+
+    From ``m T + max(W - T - filled, 0) / v <= limit`` with the least work W of all stages, of
+    which ``added_s`` are spent on policies, and the least tail.
+    """
+    m, v = model.strategy.num_micro_batches, model.strategy.vpp
+    finite = np.where(np.isfinite(limit_s), limit_s, 0.0)
+    left = finite - tail_bound_s(model, num_layers) - model.constant_s
+    bubble = least_work_s(model, num_layers) + added_s - model.bubble_filled_s
+    slope = m - 1.0 / v
+    waiting = (left - bubble / v) / np.where(slope > 0, slope, 1.0)
+    longest = np.where((slope > 0) & (waiting < bubble), waiting, left / m)
+    return longest * (1.0 + ROUNDING)
+
+
+def bound_s(
+    model: StageModel, num_layers: int, slowest_s: Array, added_s: Array | float = 0.0
+) -> Array:
+    """Lower bound on iteration time given those on the slowest stage and on time for policies."""
+    strategy = model.strategy
+    work = least_work_s(model, num_layers) + added_s
+    makespan = makespan_s(
+        slowest_s, work, strategy.num_micro_batches, strategy.vpp, model.bubble_filled_s
+    )
+    return makespan + tail_bound_s(model, num_layers) + model.constant_s
+
+
+def free_bound_s(model: StageModel, num_layers: int) -> Array:
+    """Cheap lower bound that ignores memory; rows may differ in pipeline degree."""
+    return bound_s(model, num_layers, slowest_bound_s(model, num_layers))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refined:
+    """Lower bound, and a split that reaches the upper bound (infinite where none was found)."""
+
+    lower_s: Array
+    upper_s: Array
+    layers: Array
+    counts: Array
+
+
+def feasible(model: StageModel, num_stages: int, num_layers: int) -> Mask:
+    """False only where no split and no policies can fit (policies relaxed)."""
+    capacity = capacity_of(model, stage_limits(model, num_stages, num_layers))
+    return capacity.holds(capacity.layers(np.full(len(model), UNLIMITED_S)), num_layers)
+
+
+def may_keep(model: StageModel, num_layers: int, limit_s: Array) -> Mask:
+    """False only where no split and no policies fit and take less than ``limit_s``.
+
+    Only some stages are looked at: both ends, and of every run of stages between them the last,
+    which has the fewest micro-batches in flight and so holds the most layers. Policies are
+    relaxed; rows may differ in pipeline degree, the limit may be infinite.
+    """
+    stages, weights = _sampled_stages(model.strategy.pp)
+    uneven = model.uneven_stages
+    fewest, most = range_at(model.strategy, num_layers, stages, uneven_stages=uneven)
+    capacity = capacity_of(model, limits_at(model, stages, fewest, most))
+    layers = capacity.layers(_slowest_within_s(model, num_layers, limit_s))
+    enough = (layers * weights).sum(axis=1) >= num_layers
+    return np.asarray(enough & ((layers >= fewest) | (weights == 0)).all(axis=1))
+
+
+def _sampled_stages(pp: Array) -> tuple[Array, Array]:
+    """Stage numbers, C x SAMPLES, and how many stages each stands for."""
+    between = np.maximum(pp - 2.0, 0.0)[:, None]
+    runs = np.arange(1.0, SAMPLES - 1.0)[None, :] / (SAMPLES - 2.0)
+    last_of_run = np.floor(runs * between)
+    first, last = np.zeros((len(pp), 1)), pp[:, None] - 1.0
+    stages = np.concatenate([first, last_of_run, last], axis=1)
+    sizes = np.diff(last_of_run, axis=1, prepend=0.0)
+    weights = np.concatenate([first + 1.0, sizes, (last > 0) * 1.0], axis=1)
+    return stages, weights
+
+
+def _slowest_within_s(
+    model: StageModel, num_layers: int, limit_s: Array, added_s: Array | float = 0.0
+) -> Array:
+    within = slowest_limit_s(model, num_layers, limit_s, added_s)
+    return np.where(np.isfinite(limit_s), within, UNLIMITED_S)
+
+
+def refine(
+    model: StageModel,
+    num_stages: int,
+    num_layers: int,
+    relaxed: StageModel | None = None,
+    limit_s: Array | None = None,
+) -> Refined:
+    """Bisect the slowest stage's time with memory limits, then round to a concrete split.
+
+    The bound is that of ``relaxed``, a model no costlier, where one is given. Rows that cannot
+    take less than ``limit_s`` get that as their bound, and no split.
+    """
+    bound = relaxed or model
+    limits = stage_limits(bound, num_stages, num_layers)
+    capacity = capacity_of(bound, limits)
+    if limit_s is None:
+        limit_s = np.full(len(model), np.inf)
+    if relaxed is None:
+        alive, added_s = within_whole(bound, limits, capacity, num_layers, limit_s)
+    else:
+        alive, added_s = within(bound, capacity, num_layers, limit_s)
+    lower, upper = limit_s.copy(), np.full(len(model), np.inf)
+    layers = np.zeros((len(model), num_stages))
+    counts = np.zeros((len(POLICIES), len(model), num_stages))
+    if len(alive):
+        part, its_bound = model.take(alive), bound.take(alive)
+        its_capacity = capacity.take(alive)
+        low, high = _slowest_range_s(its_bound, its_capacity, num_layers)
+        lower[alive] = np.minimum(bound_s(its_bound, num_layers, low, added_s), limit_s[alive])
+        found = _rounded(part, its_capacity, num_layers, high)
+        upper[alive], layers[alive], counts[:, alive] = found
+    return Refined(lower_s=lower, upper_s=upper, layers=layers, counts=counts)
+
+
+def within(
+    model: StageModel, capacity: Capacity, num_layers: int, limit_s: Array
+) -> tuple[Index, Array]:
+    """Rows that may take less than ``limit_s``, and the least their stages spend on policies.
+
+    Policies are relaxed to fractions of layers.
+    """
+    slowest_s = _slowest_within_s(model, num_layers, limit_s)
+    most = capacity.layers(slowest_s)
+    rows = np.flatnonzero(capacity.holds(most, num_layers))
+    added_s = capacity.take(rows).least_added_s(most[rows], num_layers)
+    return rows, added_s
+
+
+def within_whole(
+    model: StageModel, limits: Limits, capacity: Capacity, num_layers: int, limit_s: Array
+) -> tuple[Index, Array]:
+    """The same with policies on whole layers; the model must be of one set of modules."""
+    rows, added_s = within(model, capacity, num_layers, limit_s)
+    model, limits, capacity = model.take(rows), limits.take(rows), capacity.take(rows)
+    slowest_s = _slowest_within_s(model, num_layers, limit_s[rows], added_s)
+    most = whole_layers(model, limits, capacity.layers(slowest_s), slowest_s)
+    kept = capacity.holds(most, num_layers)
+    return rows[kept], added_s[kept]
+
+
+def _rounded(
+    model: StageModel, capacity: Capacity, num_layers: int, slowest_s: Array
+) -> tuple[Array, Array, Array]:
+    """A split with about this slowest stage: its time, infinite if it is none, layers, counts."""
+    num_stages = capacity.fixed_s.shape[1]
+    layers = _spread(model, capacity, capacity.layers(slowest_s), num_layers)
+    limits = stage_limits(model, num_stages, num_layers)
+    counts = _counts(model, limits, layers)
+    valid = (layers.sum(axis=1) == num_layers) & (layers >= limits.fewest).all(axis=1)
+    valid &= fits_chunks(layers, model.strategy.vpp, model.strategy.pp)
+    valid &= fits(model, layers, counts)
+    return np.where(valid, iteration_s(model, layers, counts), np.inf), layers, counts
+
+
+def _slowest_range_s(model: StageModel, capacity: Capacity, num_layers: int) -> tuple[Array, Array]:
+    """The slowest stage is no faster than the first; within the second, stages hold the model.
+
+    They must hold it within some time.
+    """
+    least = slowest_bound_s(model, num_layers)
+    dearest = model.layer_s + model.policies.added_s.max(axis=0)
+    high = capacity.fixed_s.max(axis=1) + dearest * num_layers
+    just_above = least * (1 + ROUNDING)
+    at_least = capacity.holds(capacity.layers(just_above), num_layers)
+    low, high = least.copy(), np.where(at_least, just_above, high)
+    rows = np.flatnonzero(~at_least)
+    if len(rows):
+        low[rows], high[rows] = _bisect(capacity.take(rows), num_layers, low[rows], high[rows])
+    return low, high
+
+
+def _bisect(capacity: Capacity, num_layers: int, low: Array, high: Array) -> tuple[Array, Array]:
+    """Close in on the time from which on stages hold the model."""
+    for _ in range(NUM_BISECTIONS):
+        middle = 0.5 * (low + high)
+        holds = capacity.holds(capacity.layers(middle), num_layers)
+        low, high = np.where(holds, low, middle), np.where(holds, middle, high)
+    return low, high
+
+
+def _spread(model: StageModel, capacity: Capacity, most: Array, num_layers: int) -> Array:
+    """Give every stage its most layers, then take the excess from the first stages.
+
+    Interleaved stages are as equal as they can be, where that is within the most.
+    """
+    num_stages, fewest = most.shape[1], capacity.fewest
+    excess = (most.sum(axis=1) - num_layers)[:, None]
+    spare = np.maximum(most - fewest, 0.0)
+    before = np.cumsum(spare, axis=1) - spare
+    layers: Array = most - np.clip(excess - before, 0.0, spare)
+    rows = np.flatnonzero(model.strategy.vpp > 1)
+    shapes = np.stack([model.strategy.pp[rows], model.strategy.vpp[rows]], axis=1)
+    for pp, vpp in np.unique(shapes, axis=0).tolist():
+        even = np.zeros(num_stages)
+        even[:pp] = default_layers(num_layers, pp, vpp)
+        alike = rows[(shapes == (pp, vpp)).all(axis=1)]
+        alike = alike[(even <= most[alike]).all(axis=1)]
+        layers[alike] = even
+    return layers
+
+
+def _counts(model: StageModel, limits: Limits, layers: Array) -> Array:
+    """Cheapest of a few ways to fit.
+
+    One policy on as few layers as needed, or all layers selective and as few as needed in full.
+    """
+
+    def needed(excess: Array, saved: Array) -> Array:
+        number = np.ceil(np.maximum(excess, 0.0) / np.where(saved > 0, saved, 1.0) - ROUNDING)
+        return np.where(saved > 0, np.minimum(number, layers), 0.0)
+
+    wanted = layers * limits.layer_bytes
+    best, best_s = np.zeros((len(POLICIES), *layers.shape)), np.full(layers.shape, np.inf)
+    options = [(best, limits.room_bytes)]
+    for k in (SELECTIVE, FULL, OFFLOADED):
+        saved = limits.layer_bytes - limits.policy_bytes[k]
+        if (saved > 0).any():
+            counts = np.zeros_like(best)
+            counts[k] = needed(wanted - limits.policy_room_bytes[k], saved)
+            options.append((counts, limits.policy_room_bytes[k]))
+    cheap, dear = limits.policy_bytes[SELECTIVE], limits.policy_bytes[FULL]
+    counts = np.zeros_like(best)
+    room = np.minimum(limits.policy_room_bytes[SELECTIVE], limits.policy_room_bytes[FULL])
+    counts[FULL] = needed(layers * cheap - room, cheap - dear)
+    counts[SELECTIVE] = layers - counts[FULL]
+    options.append((counts, room))
+    for counts, room in options:
+        saved = (counts * (limits.layer_bytes - limits.policy_bytes)).sum(axis=0)
+        added_s = (counts * model.policies.added_s[:, :, None]).sum(axis=0)
+        better = (wanted - saved <= room) & (added_s < best_s)
+        best_s = np.where(better, added_s, best_s)
+        best = np.where(better, counts, best)
+    return best

@@ -1,0 +1,171 @@
+"""Deals layers out to stages exactly, by a sweep over the slowest stage and the longest tail.
+
+For stages no slower than T and tails no longer than τ the least total time follows by dynamic
+programming. T runs up from the least that holds all layers, τ likewise, until a bound with the
+least total of all passes the best split found. Mostly the first pair is the answer.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.search.stages.stage_table import StageTable
+from planner.units import Array, Mask
+
+MOST_SWEEPS = 48
+"""Dynamic programmes in one sweep; what is open then is left to CP-SAT."""
+EQUAL = 1e-12
+"""Relative rounding of sums of stage times."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """What turns stage times and tails into the part of an iteration that splits decide."""
+
+    num_micro_batches: float
+    vpp: float
+    filled_s: float
+
+    def seconds(self, slowest_s: float, total_s: float, tail_s: float) -> float:
+        """Makespan of planner.cost.pipeline and the longest tail."""
+        bubble = max(total_s - slowest_s - self.filled_s, 0.0)
+        return self.num_micro_batches * slowest_s + bubble / self.vpp + tail_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dealt:
+    """A split as columns of the table, and whether no other one is faster."""
+
+    columns: Array
+    seconds: float
+    is_optimal: bool
+
+
+def deal(
+    table: StageTable, num_layers: int, pipeline: Pipeline, least_work_s: float, limit_s: float
+) -> Dealt | None:
+    """The best split; None where stages cannot hold the layers, or none is within the limit.
+
+    ``least_work_s`` is a bound on the sum of stage times.
+    """
+    possible = np.isfinite(table.seconds)
+    slowest_s = _ascending(table, num_layers, table.seconds, possible)
+    tails_s = _ascending(table, num_layers, table.tail_s, possible)
+    if not len(slowest_s) or not len(tails_s):
+        return None
+    if pipeline.seconds(slowest_s[0], least_work_s, tails_s[0]) > limit_s:
+        return None
+    return _Sweep(table, Programme(table, num_layers), pipeline, tails_s.tolist()).run(
+        slowest_s.tolist(), least_work_s
+    )
+
+
+class _Sweep:
+    """Runs up the slowest stage and the longest tail, keeping the best split."""
+
+    def __init__(
+        self, table: StageTable, programme: "Programme", pipeline: Pipeline, tails_s: list[float]
+    ) -> None:
+        self.table, self.programme = table, programme
+        self.pipeline, self.tails_s = pipeline, tails_s
+        self.possible = np.isfinite(table.seconds)
+        self.best: Dealt | None = None
+        self.left = MOST_SWEEPS
+
+    def run(self, slowest_s: list[float], least_work_s: float) -> Dealt | None:
+        """The best split; proved where every other pair of limits was tried or is too slow."""
+        least_s, is_exact = least_work_s, False
+        for slowest in slowest_s:
+            if self.best and not is_exact and not self._is_beaten(slowest, least_s):
+                least_s, is_exact = self.programme.least_total(self.possible)[0], True
+            if self._is_beaten(slowest, least_s):
+                break
+            if not self._try(slowest, least_s):
+                return self.best
+        best = self.best
+        return best and Dealt(columns=best.columns, seconds=best.seconds, is_optimal=True)
+
+    def _is_beaten(self, slowest_s: float, total_s: float, tail_s: float | None = None) -> bool:
+        if self.best is None:
+            return False
+        tail_s = self.tails_s[0] if tail_s is None else tail_s
+        return self.pipeline.seconds(slowest_s, total_s, tail_s) >= self.best.seconds
+
+    def _try(self, slowest_s: float, least_s: float) -> bool:
+        """Try all tails under one slowest stage; False when the sweep may go no further."""
+        fast = self.possible & (self.table.seconds <= slowest_s)
+        tails = _ascending(self.table, self.programme.num_layers, self.table.tail_s, fast)
+        is_exact = False
+        for tail in tails.tolist():
+            if self._is_beaten(slowest_s, least_s, tail):
+                return True
+            if not self.left and self.best:
+                return False
+            self.left = max(self.left - 1, 0)
+            total_s, columns = self.programme.least_total(fast & (self.table.tail_s <= tail))
+            seconds = self.pipeline.seconds(slowest_s, total_s, tail)
+            if columns is not None and (self.best is None or seconds < self.best.seconds):
+                self.best = Dealt(columns=columns, seconds=seconds, is_optimal=False)
+            if total_s <= least_s * (1.0 + EQUAL):
+                return True
+            if not is_exact and tail < tails[-1]:
+                least_s, _ = self.programme.least_total(fast)
+                is_exact = True
+                if total_s <= least_s * (1.0 + EQUAL):
+                    return True
+        return True
+
+
+def _ascending(table: StageTable, num_layers: int, by: Array, possible: Mask) -> Array:
+    """Distinct values from the least that, as a limit on ``by``, lets stages hold all layers.
+
+    Going by the fewest and the most layers of each stage.
+    """
+    values = np.where(possible, by, np.inf)
+    candidates = np.unique(values[possible])
+    most, fewest = np.where(possible, table.layers, 0.0), np.where(possible, table.layers, np.inf)
+    low, high = 0, len(candidates)
+    while low < high:
+        middle = (low + high) // 2
+        allowed = values <= candidates[middle]
+        can_hold = (most * allowed).max(axis=1).sum() >= num_layers
+        holds = can_hold and allowed.any(axis=1).all()
+        if holds:
+            holds = np.where(allowed, fewest, np.inf).min(axis=1).sum() <= num_layers
+        low, high = (low, middle) if holds else (middle + 1, high)
+    return candidates[low:]
+
+
+class Programme:
+    """Least sum of stage times over allowed cells of a table, by dynamic programming.
+
+    After stage i, the least time in which stages 0 to i hold n layers, for every n.
+    """
+
+    def __init__(self, table: StageTable, num_layers: int) -> None:
+        self.table, self.num_layers = table, num_layers
+        numbers = table.layers.astype(int)
+        before = np.arange(num_layers + 1)[None, :] - numbers[:, None]
+        self.before = np.where(before < 0, num_layers + 1, before)
+        """Layers before a stage that takes as many as its column says; a place beyond the last
+        stands for fewer than none."""
+        self.numbers = numbers
+
+    def least_total(self, allowed: Mask) -> tuple[float, Array | None]:
+        """The least sum, infinite where there is none, and the column of each stage."""
+        last = self.num_layers
+        best = np.full(last + 2, np.inf)
+        best[0] = 0.0
+        seconds = np.where(allowed, self.table.seconds, np.inf)
+        choices = []
+        for stage in range(len(seconds)):
+            reached = best[self.before] + seconds[stage][:, None]
+            choices.append(reached.argmin(axis=0))
+            best[: last + 1] = reached.min(axis=0)
+        if not np.isfinite(best[last]):
+            return np.inf, None
+        columns, left = np.zeros(len(seconds), dtype=int), last
+        for stage in reversed(range(len(seconds))):
+            columns[stage] = choices[stage][left]
+            left -= int(self.numbers[columns[stage]])
+        return float(best[last]), columns

@@ -1,0 +1,200 @@
+"""For one strategy: what every stage takes for every number of layers, under its best policies.
+
+Which layers of a stage are recomputed or offloaded touches no other stage, so it is decided here,
+for each stage and number of layers, before layers are dealt out.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from planner.cost.stage import (
+    FULL,
+    OFFLOADED,
+    SELECTIVE,
+    StageModel,
+    stage_held_bytes,
+    stage_host_bytes,
+    stage_tail_s,
+    stage_time_s,
+)
+from planner.search.stages.capacity import Limits, stage_limits
+from planner.search.stages.whole_layers import leading_selective
+from planner.spec.strategy import POLICIES
+from planner.units import Array, Index, Mask
+
+UNSURE = 1e-9
+ROUNDING = 1e-14
+"""Relative error of sums of bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTable:
+    """Rows are stages, columns numbers of layers."""
+
+    layers: Array
+    """The numbers, ascending."""
+    seconds: Array
+    """Per micro-batch; infinite where so many layers do not fit, or are not allowed."""
+    tail_s: Array
+    counts: Array
+    """Layers under each policy, K x stages x numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cells:
+    """Ways to hold some layers on some stage, as flat columns."""
+
+    stage: Index
+    layers: Array
+    counts: Array
+    seconds: Array
+
+
+def stage_table(
+    model: StageModel, num_layers: int, slowest_s: float, limits: Limits | None = None
+) -> StageTable:
+    """Tabulate the one strategy in ``model`` for stages of at most ``slowest_s``.
+
+    ``limits`` are its own, where they are at hand.
+    """
+    num_stages = int(model.strategy.pp[0])
+    limits = limits or stage_limits(model, num_stages, num_layers)
+    by_time = np.floor((slowest_s - limits.fixed_s[0]) / model.layer_s[0] + UNSURE)
+    fewest, most = limits.fewest[0], np.minimum(limits.most[0], by_time)
+    numbers = np.arange(fewest.min(), max(most.max(), fewest.min()) + 1.0)
+    cells = _linear_cells(model, limits, numbers, fewest, most)
+    if model.num_leading:
+        most_first = np.where(np.arange(num_stages) == 0, most, -1.0)
+        first = (_all_cells if _offers(model, OFFLOADED) else _leading_cells)(
+            model, numbers, fewest, most_first
+        )
+        cells = _joined(_where(cells, cells.stage > 0), first)
+    return _best(model, cells, numbers, num_stages)
+
+
+def _offers(model: StageModel, policy: int) -> bool:
+    """Some layer keeps less under the policy; it may be a leading one only."""
+    kept, lead = model.policies.saved_bytes[policy, 0], model.policies.lead_saved_bytes[policy, 0]
+    keeps_less = kept < model.saved_bytes[0]
+    if model.num_leading:
+        keeps_less |= kept + lead < model.saved_bytes[0] + model.lead_saved_bytes[0]
+    return bool(keeps_less)
+
+
+@lru_cache(maxsize=256)
+def _choices(first: int, last: int, free: tuple[bool, ...]) -> Array:
+    """Numbers of layers and all counts of the policies that are free, one column per choice."""
+    columns = []
+    for number in range(first, last + 1):
+        axes = [np.arange(number + 1 if is_free else 1) for is_free in free]
+        grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")])
+        grid = grid[:, grid.sum(axis=0) <= number]
+        columns.append(np.concatenate([np.full((1, grid.shape[1]), number), grid]))
+    return np.concatenate(columns, axis=1).astype(float)
+
+
+def _grid(
+    numbers: Array, fewest: Array, most: Array, free: tuple[bool, ...]
+) -> tuple[Index, Array, Array]:
+    """Stage, layers and counts of every choice within the range of its stage."""
+    choices = _choices(int(numbers[0]), int(numbers[-1]), free)
+    inside = (choices[0] >= fewest[:, None]) & (choices[0] <= most[:, None])
+    stage, column = np.nonzero(inside)
+    return stage, choices[0, column], choices[1:, column]
+
+
+def _linear_cells(
+    model: StageModel, limits: Limits, numbers: Array, fewest: Array, most: Array
+) -> _Cells:
+    """All counts of full and offloaded layers, with as few selective ones as fit.
+
+    Bytes fall evenly with each layer under a policy: none is selective where the rest fits, else
+    ``ceil(excess / saved)`` are, the workspace of recomputation counted to the excess.
+    """
+    saves = (model.policies.saved_bytes[:, 0] < model.saved_bytes[0]).tolist()
+    free = (False, saves[FULL], saves[OFFLOADED])
+    stage, layers, counts = _grid(numbers, fewest, most, free)
+    saved = (limits.layer_bytes - limits.policy_bytes)[:, 0, stage]
+    room = limits.room_bytes[0, stage]
+    for policy in (FULL, OFFLOADED):
+        less = np.minimum(room, limits.policy_room_bytes[policy, 0, stage])
+        room = np.where(counts[policy] > 0, less, room)
+    used = layers * limits.layer_bytes[0, stage] - (counts * saved).sum(axis=0)
+    legal = used <= room * (1.0 + ROUNDING)
+    if saves[SELECTIVE]:
+        less = np.minimum(room, limits.policy_room_bytes[SELECTIVE, 0, stage])
+        number = np.maximum(np.ceil((used - less) / saved[SELECTIVE] - UNSURE), 1.0)
+        fits = number <= layers - counts.sum(axis=0)
+        counts[SELECTIVE] = np.where(~legal & fits, number, 0.0)
+        legal |= fits
+    away = (counts * model.policies.host_bytes).any(axis=0)
+    if away.any():
+        at = stage[None, :].astype(float)
+        host = stage_host_bytes(model, layers[None, :], counts[:, None, :], at)[0]
+        legal &= host <= model.host_limit_bytes[0]
+    legal &= layers <= limits.max_host_layers[0, stage] + UNSURE
+    seconds = layers * model.layer_s[0] + limits.fixed_s[0, stage]
+    seconds = seconds + (counts * model.policies.added_s).sum(axis=0)
+    seconds = seconds + ((counts > 0) * model.policies.fill_s).sum(axis=0)
+    cells = _Cells(stage=stage, layers=layers, counts=counts, seconds=seconds)
+    return _where(cells, np.asarray(legal))
+
+
+def _leading_cells(model: StageModel, numbers: Array, fewest: Array, most: Array) -> _Cells:
+    """All counts of full layers on a first stage with leading layers, as few selective as fit."""
+    free = (False, _offers(model, FULL), False)
+    stage, layers, counts = _grid(numbers, fewest, most, free)
+    number = leading_selective(model, layers[None, :], counts[FULL][None, :])[0]
+    legal = np.isfinite(number)
+    counts[SELECTIVE] = np.where(legal, number, 0.0)
+    at, one, each = stage[None, :].astype(float), layers[None, :], counts[:, None, :]
+    legal &= stage_host_bytes(model, one, each, at)[0] <= model.host_limit_bytes[0]
+    seconds = stage_time_s(model, one, each, at)[0]
+    return _where(_Cells(stage=stage, layers=layers, counts=counts, seconds=seconds), legal)
+
+
+def _all_cells(model: StageModel, numbers: Array, fewest: Array, most: Array) -> _Cells:
+    """All counts of all policies: leading layers keep amounts of their own, offloaded ones too."""
+    free = tuple(_offers(model, policy) for policy in range(len(POLICIES)))
+    stage, layers, counts = _grid(numbers, fewest, most, free)
+    at, one, each = stage[None, :].astype(float), layers[None, :], counts[:, None, :]
+    legal = stage_held_bytes(model, one, each, at)[0] <= model.held_limit_bytes[0]
+    legal &= stage_host_bytes(model, one, each, at)[0] <= model.host_limit_bytes[0]
+    seconds = stage_time_s(model, one, each, at)[0]
+    return _where(_Cells(stage=stage, layers=layers, counts=counts, seconds=seconds), legal)
+
+
+def _where(cells: _Cells, index: Mask) -> _Cells:
+    return _Cells(
+        stage=cells.stage[index],
+        layers=cells.layers[index],
+        counts=cells.counts[:, index],
+        seconds=cells.seconds[index],
+    )
+
+
+def _joined(first: _Cells, second: _Cells) -> _Cells:
+    return _Cells(
+        stage=np.concatenate([first.stage, second.stage]),
+        layers=np.concatenate([first.layers, second.layers]),
+        counts=np.concatenate([first.counts, second.counts], axis=1),
+        seconds=np.concatenate([first.seconds, second.seconds]),
+    )
+
+
+def _best(model: StageModel, cells: _Cells, numbers: Array, num_stages: int) -> StageTable:
+    """The fastest cell for every stage and number of layers."""
+    column = (cells.layers - numbers[0]).astype(int)
+    place = cells.stage * len(numbers) + column
+    order = np.lexsort((cells.seconds, place))
+    _, first = np.unique(place[order], return_index=True)
+    chosen = order[first]
+    shape = (num_stages, len(numbers))
+    table, found = np.full(shape, np.inf), np.zeros((len(POLICIES), *shape))
+    table[cells.stage[chosen], column[chosen]] = cells.seconds[chosen]
+    found[:, cells.stage[chosen], column[chosen]] = cells.counts[:, chosen]
+    every = np.repeat(np.arange(float(num_stages)), len(numbers))
+    tails = stage_tail_s(model, np.tile(numbers, num_stages)[None, :], every[None, :])[0]
+    return StageTable(layers=numbers, seconds=table, tail_s=tails.reshape(shape), counts=found)

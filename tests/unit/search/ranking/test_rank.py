@@ -1,0 +1,139 @@
+"""Ranking on candidates whose times are given."""
+
+import numpy as np
+import pytest
+
+from planner.search.ranking.candidates import Candidates
+from planner.search.ranking.rank import FIRST_ROWS, frontier, top_k
+from planner.search.stages.solver import Split
+
+NONE, NO_COUNTS = np.zeros(1), np.zeros((3, 1))
+
+
+class Known(Candidates):
+    """Times are given, one strategy per shape, with bounds that refining moves to 1 % around them.
+
+    Infinite times: no split. Opened strategies are in the order of opening.
+    """
+
+    def __init__(self, times: np.ndarray, num_gpus: list[int], lower: np.ndarray) -> None:
+        self.deadline, self.is_unsure = None, False
+        self.of_shape, self.shape_lower_s = times, lower
+        self.gpus, self.shape_group = np.unique(num_gpus, return_inverse=True)
+        self.is_closed = np.ones(len(times), dtype=bool)
+        self.shape_of, self.group = np.zeros(0, dtype=int), np.zeros(0, dtype=int)
+        self.lower_s, self.upper_s = np.zeros(0), np.zeros(0)
+        self.is_refined, self.splits = np.zeros(0, dtype=bool), {}
+        self.solved: list[int] = []
+
+    def open(self, shapes: np.ndarray, limit_s: np.ndarray) -> None:
+        assert self.is_closed[shapes].all()
+        self.is_closed[shapes] = False
+        shapes = shapes[self.shape_lower_s[shapes] < limit_s[self.shape_group[shapes]]]
+        self.shape_of = np.concatenate([self.shape_of, shapes])
+        self.group = self.shape_group[self.shape_of]
+        self.lower_s = np.concatenate([self.lower_s, self.shape_lower_s[shapes]])
+        self.upper_s = np.concatenate([self.upper_s, np.full(len(shapes), np.inf)])
+        self.is_refined = np.concatenate([self.is_refined, np.zeros(len(shapes), dtype=bool)])
+
+    def refine(self, rows: np.ndarray, limit_s: np.ndarray | None = None) -> None:
+        times = self.of_shape[self.shape_of[rows]]
+        self.lower_s[rows] = np.maximum(self.lower_s[rows], times * 0.99)
+        self.upper_s[rows] = times * 1.01
+        self.is_refined[rows] = True
+
+    def is_prepared(self, row: int, limit_s: float) -> bool:
+        return True
+
+    def prepare(self, rows: np.ndarray, limit_s: np.ndarray) -> None:
+        pass
+
+    def solve(self, row: int, limit_s: float = np.inf) -> Split | None:
+        assert self.is_refined[row]
+        self.solved.append(row)
+        seconds = float(self.of_shape[self.shape_of[row]])
+        if not np.isfinite(seconds):
+            return None
+        return Split(layers=NONE, counts=NO_COUNTS, iteration_s=seconds, is_optimal=True)
+
+
+def known(times: list[float], num_gpus: list[int], lower: np.ndarray | None = None) -> Known:
+    exact = np.array(times)
+    bound = np.where(np.isfinite(exact), exact, 1.0) * 0.99 if lower is None else lower
+    return Known(exact, num_gpus, bound)
+
+
+def best_shapes(candidates: Known, k: int, group: int = 0) -> list[int]:
+    return [int(candidates.shape_of[one.row]) for one in top_k(candidates, group, k).ranked]
+
+
+def frontier_shapes(candidates: Known) -> list[int]:
+    found = frontier(candidates)
+    return [int(candidates.shape_of[best.ranked[0].row]) for best in found]
+
+
+@pytest.mark.parametrize(
+    ("times", "kept"),
+    [
+        ([100.0, 60.0, 40.0], [0, 1, 2]),
+        # Slower with more GPUs: dominated.
+        ([100.0, 120.0, 90.0], [0, 2]),
+        # However little faster.
+        ([100.0, 99.9, 99.8], [0, 1, 2]),
+        # Equal is not faster.
+        ([100.0, 100.0, 90.0], [0, 2]),
+        ([np.inf, 50.0, 49.8], [1, 2]),
+    ],
+)
+def test_a_count_is_kept_when_it_beats_every_smaller_one(
+    times: list[float], kept: list[int]
+) -> None:
+    assert frontier_shapes(known(times, [1, 2, 4])) == kept
+
+
+def test_every_count_is_represented_by_its_fastest_strategy() -> None:
+    assert frontier_shapes(known([9.0, 7.0, 8.0, 5.0, 4.0], [1, 1, 1, 2, 2])) == [1, 4]
+
+
+def test_the_frontier_of_strategies_that_all_turn_out_not_to_fit_is_empty() -> None:
+    """What passes the relaxed screen may have no whole-layer split."""
+    assert frontier(known([np.inf, np.inf], [1, 2])) == []
+
+
+def test_the_k_best_are_ascending() -> None:
+    assert best_shapes(known([5.0, 3.0, 4.0, 3.5, 9.0], [1] * 5), 3) == [1, 3, 2]
+    assert best_shapes(known([5.0, 3.0, 4.0, 3.5, 9.0], [1] * 5), 9) == [1, 3, 2, 0, 4]
+
+
+def test_only_the_given_group_is_ranked() -> None:
+    assert best_shapes(known([5.0, 3.0, 4.0], [1, 2, 1]), 2) == [2, 0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_loose_bounds_over_many_batches_hide_none_of_the_best(seed: int) -> None:
+    """3,000 shapes, more than are opened at once; bounds lie anywhere below the times."""
+    random = np.random.default_rng(seed)
+    times = random.uniform(1.0, 2.0, 3000)
+    times[random.random(3000) < 0.1] = np.inf
+    lower = np.where(np.isfinite(times), times, 1.0) * random.uniform(0.5, 1.0, 3000)
+    best = best_shapes(known(times.tolist(), [1] * 3000, lower.copy()), 5)
+    assert best == np.argsort(times, kind="stable")[:5].tolist()
+
+    # Times that fall by half a percent to 2 % with every GPU: some counts are kept, some not.
+    gpus = random.integers(1, 9, 3000)
+    times *= np.cumprod(random.uniform(0.98, 0.995, 9))[gpus] * (1.0 + 1e-3 * random.random(3000))
+    lower *= 0.8
+    expected, fastest = [], np.inf
+    for count in np.unique(gpus):
+        row = int(np.where(gpus == count, times, np.inf).argmin())
+        if times[row] < fastest:
+            expected.append(row)
+            fastest = times[row]
+    assert frontier_shapes(known(times.tolist(), gpus.tolist(), lower)) == expected
+
+
+def test_bounds_spare_most_of_the_work() -> None:
+    candidates = known(np.linspace(1.0, 2.0, 3000).tolist(), [1] * 3000)
+    assert best_shapes(candidates, 3) == [0, 1, 2]
+    assert len(candidates.shape_of) <= 2 * FIRST_ROWS
+    assert len(candidates.solved) < 100

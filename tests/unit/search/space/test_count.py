@@ -1,0 +1,49 @@
+"""Sizes of a search space."""
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+
+from planner.cost.context import Context
+from planner.search.space import count
+from planner.search.space.count import count_space, splits_of
+from planner.search.space.narrow import read_narrowing
+from planner.search.space.space import EVERYTHING, enumerate_space
+
+
+def by_listing(num_layers: int, num_stages: int, num_kinds: int) -> int:
+    number = 0
+    for layers in product(range(1, num_layers + 1), repeat=num_stages):
+        if sum(layers) == num_layers:
+            ways = [
+                sum(1 for c in product(range(n + 1), repeat=num_kinds) if sum(c) == n)
+                for n in layers
+            ]
+            number += int(np.prod(ways))
+    return number
+
+
+@pytest.mark.parametrize("num_layers", [1, 3, 5])
+@pytest.mark.parametrize("num_stages", [1, 2, 3])
+@pytest.mark.parametrize("num_kinds", [1, 2, 4])
+def test_splits_by_listing(num_layers: int, num_stages: int, num_kinds: int) -> None:
+    assert splits_of(num_layers, num_stages, num_kinds) == by_listing(
+        num_layers, num_stages, num_kinds
+    )
+
+
+def test_counts_equal_the_whole_listing_whatever_the_chunks(
+    context_of: Callable[..., Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = context_of(cluster="1xdgx-h100")
+    for narrowing in (EVERYTHING, read_narrowing(fix=["tp=2"], limit=["pp<=2"])):
+        space = enumerate_space(context, narrowing)
+        for rows in (7, 10**6):
+            monkeypatch.setattr(count, "CHUNK_SHAPES", rows)
+            counted = count_space(context, narrowing)
+            assert counted.num_strategies == len(space.strategy)
+            assert counted.dropped == dict(sorted(space.dropped.items(), key=lambda i: -i[1]))
+            for name, values in counted.values.items():
+                assert values == tuple(np.unique(getattr(space.strategy, name)).tolist())

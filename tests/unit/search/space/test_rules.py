@@ -1,0 +1,352 @@
+"""Every rule by itself: columns it allows and columns it forbids."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.cost.context import Context
+from planner.search.space import rules
+from planner.search.space.rules import RULES, WHOLE_CLUSTER
+from planner.spec.model import MoeSpec
+from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES
+
+Contexts = Callable[..., Context]
+ALL_RULES = (*RULES, WHOLE_CLUSTER)
+BY_NAME = {rule.name: rule for rule in ALL_RULES}
+F1B, GPIPE, ZB_H1, ZB_H2, ZB_INTERLEAVED, ZB_V, DUALPIPE_V = range(len(SCHEDULES))
+NONE, HOST, HOST_PARAMS, NVME, NVME_PARAMS = range(len(OFFLOAD_CODES))
+
+
+def verdicts(name: str, context: Context, **columns: list[int]) -> list[bool]:
+    """What the rule says row by row; every column it needs, and no other, is given."""
+    rule = BY_NAME[name]
+    assert set(columns) == set(rule.needs)
+    legal = rule.is_legal(context, {key: np.array(value) for key, value in columns.items()})
+    assert legal.dtype == bool
+    return legal.tolist()
+
+
+def supporting(context: Context, **support: object) -> Context:
+    """The context under a framework that supports something else."""
+    changed = replace(context.traits.support, **support)
+    return replace(context, traits=replace(context.traits, support=changed))
+
+
+def test_every_rule_of_the_module_is_listed_once_with_a_sentence() -> None:
+    checks = [
+        name
+        for name, function in inspect.getmembers(rules, inspect.isfunction)
+        if not name.startswith("_") and function.__module__ == rules.__name__
+    ]
+    assert sorted(rule.name for rule in ALL_RULES) == sorted(checks)
+    assert all(rule.message.endswith(".") for rule in ALL_RULES)
+
+
+def test_within_cluster(context_of: Contexts) -> None:
+    # 8 GPUs: 2·2·2·1 = 8, 2·2·2·2 = 16.
+    columns = {"tp": [2, 2], "cp": [1, 2], "pp": [2, 2], "dp": [2, 2]}
+    assert verdicts("within_cluster", context_of(), **columns) == [True, False]
+
+
+def test_whole_cluster(context_of: Contexts) -> None:
+    # 8 GPUs: 2·1·2·1 = 4, 2·1·2·2 = 8, 2·2·2·2 = 16.
+    columns = {"tp": [2, 2, 2], "cp": [1, 1, 2], "pp": [2, 2, 2], "dp": [1, 2, 2]}
+    assert verdicts("whole_cluster", context_of(), **columns) == [False, True, False]
+
+
+def test_whole_nodes(context_of: Contexts) -> None:
+    # Nodes of 8: 1, 2, 4, 3, 6 inside one; 8, 16, 24 whole; 12, 20 not.
+    gpus = [1, 2, 4, 8, 16, 24, 3, 6, 12, 20]
+    one = [1] * len(gpus)
+    context = context_of(cluster="4xdgx-h100")
+    legal = verdicts("whole_nodes", context, tp=one, cp=one, pp=one, dp=gpus)
+    assert legal == [True] * 8 + [False] * 2
+
+
+def test_whole_nodes_of_one_gpu_each_allow_any_number(context_of: Contexts) -> None:
+    context = context_of()
+    node = replace(context.cluster.node, num_accelerators=1)
+    single = replace(context, cluster=replace(context.cluster, node=node, num_nodes=7))
+    one = [1] * 3
+    assert verdicts("whole_nodes", single, tp=one, cp=one, pp=one, dp=[1, 3, 7]) == [True] * 3
+
+
+def test_batch_divisible(context_of: Contexts) -> None:
+    assert verdicts("batch_divisible", context_of(global_batch=12), dp=[1, 4, 5, 8, 12, 24]) == [
+        True,
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_micro_batch_divisible(context_of: Contexts) -> None:
+    # 12 / dp 2 = 6 sequences per replica: micro-batches of 1, 2, 3, 6 but not 4.
+    legal = verdicts(
+        "micro_batch_divisible",
+        context_of(global_batch=12),
+        dp=[2, 2, 2, 2],
+        micro_batch=[2, 3, 6, 4],
+    )
+    assert legal == [True, True, True, False]
+
+
+def test_tp_divides_heads(context_of: Contexts, small_model: Callable[..., object]) -> None:
+    context = context_of(model=small_model(num_heads=12, num_kv_heads=12))
+    assert verdicts("tp_divides_heads", context, tp=[1, 2, 3, 12, 8, 24]) == [
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_tp_divides_kv_heads(context_of: Contexts, small_model: Callable[..., object]) -> None:
+    # 4 key/value heads: split over 2 and 4, copied over 8; 3 and 6 fit neither way.
+    context = context_of(model=small_model(num_kv_heads=4))
+    assert verdicts("tp_divides_kv_heads", context, tp=[2, 4, 8, 3, 6]) == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_tp_divides_ffn(context_of: Contexts, small_model: Callable[..., object]) -> None:
+    context = context_of(model=small_model(ffn_size=4 * 1025))
+    assert verdicts("tp_divides_ffn", context, tp=[1, 4, 8]) == [True, True, False]
+
+
+def test_tp_divides_the_width_of_experts_too(
+    context_of: Contexts, small_model: Callable[..., object]
+) -> None:
+    moe = MoeSpec(num_experts=8, top_k=2, expert_ffn_size=4 * 100)
+    context = context_of(model=small_model(ffn_size=4096, moe=moe))
+    assert verdicts("tp_divides_ffn", context, tp=[4, 16, 32]) == [True, True, False]
+
+
+@pytest.mark.parametrize("axis", ["tp", "pp", "cp", "ep", "vpp"])
+def test_an_axis_needs_the_frameworks_support(axis: str, context_of: Contexts) -> None:
+    context = context_of()
+    for supported in (True, False):
+        given = supporting(context, **{axis: supported})
+        assert verdicts(f"{axis}_supported", given, **{axis: [1, 2]}) == [True, supported]
+
+
+def test_tp_within_scale_up_domain(context_of: Contexts) -> None:
+    context = context_of(cluster="4xdgx-h100")
+    assert verdicts("tp_within_scale_up_domain", context, tp=[8, 16]) == [True, False]
+
+
+def test_sequence_divisible(context_of: Contexts) -> None:
+    # Sequence parallelism: 2·cp·tp pieces when cp > 1, tp pieces otherwise. s = 96:
+    # (cp 1, tp 32) 32 | 96; (cp 4, tp 4) 32 | 96; (cp 8, tp 4) 64 does not; (cp 1, tp 64) neither.
+    context = context_of(seq_len=96)
+    columns = {"cp": [1, 4, 8, 1], "tp": [32, 4, 4, 64]}
+    on, off = ({"sequence_parallel": [value] * 4} for value in (1, 0))
+    assert verdicts("sequence_divisible", context, **columns, **on) == [True, True, False, False]
+    # (cp 8: 16 pieces divide 96).
+    assert verdicts("sequence_divisible", context, **columns, **off) == [True, True, True, True]
+
+
+def test_pp_at_most_layers(context_of: Contexts) -> None:
+    assert verdicts("pp_at_most_layers", context_of(), pp=[1, 4, 5]) == [True, True, False]
+
+
+def test_ep_divides_experts(context_of: Contexts) -> None:
+    # Mixtral's 8 experts; ep also divides dp, inside which it lies.
+    context = context_of(model="mixtral-8x7b")
+    columns = {"ep": [1, 4, 8, 3, 4], "dp": [1, 4, 16, 3, 2]}
+    assert verdicts("ep_divides_experts", context, **columns) == [True, True, True, False, False]
+
+
+def test_a_dense_model_has_no_expert_parallelism(context_of: Contexts) -> None:
+    assert verdicts("ep_divides_experts", context_of(), ep=[1, 2], dp=[2, 2]) == [True, False]
+
+
+def test_layers_fill_chunks(context_of: Contexts, small_model: Callable[..., object]) -> None:
+    # 12 layers: 3 stages of 2 chunks; 7 of 2 need 12 and embedding and head fill two; 8 of 2 need
+    # 14; one stage has nothing to interleave.
+    context = context_of(model=small_model(num_layers=12))
+    columns = {"pp": [3, 7, 8, 1, 1, 5], "vpp": [2, 2, 2, 2, 1, 1], "schedule": [F1B] * 6}
+    legal = [True, True, False, False, True, True]
+    assert verdicts("layers_fill_chunks", context, **columns) == legal
+    even = supporting(context, uneven_stages=False)
+    legal = [True, False, False, False, True, True]
+    assert verdicts("layers_fill_chunks", even, **columns) == legal
+
+
+def test_v_shapes_need_equal_chunks(
+    context_of: Contexts, small_model: Callable[..., object]
+) -> None:
+    # 11 layers on 3 stages of 2 chunks: stages may differ under 1F1B, but not in a V.
+    context = context_of(model=small_model(num_layers=11))
+    columns = {"pp": [3, 3, 3], "vpp": [2, 2, 2], "schedule": [F1B, ZB_V, DUALPIPE_V]}
+    assert verdicts("layers_fill_chunks", context, **columns) == [True, False, False]
+
+
+def test_schedules_need_the_frameworks_support(context_of: Contexts) -> None:
+    columns = {"schedule": [F1B, GPIPE, ZB_H1, ZB_V]}
+    assert verdicts("schedule_offered", context_of(), **columns) == [True, False, False, False]
+    fork = context_of(framework="megatron", profile="zero-bubble")
+    assert verdicts("schedule_offered", fork, **columns) == [True, False, True, True]
+    eager = context_of(framework="torchtitan", profile="eager")
+    assert verdicts("schedule_offered", eager, **columns) == [True, True, False, True]
+
+
+def test_one_stage_has_no_schedule_but_the_default(context_of: Contexts) -> None:
+    columns = {"pp": [1, 1, 2], "schedule": [F1B, GPIPE, GPIPE]}
+    assert verdicts("schedule_needs_stages", context_of(), **columns) == [True, False, True]
+
+
+def test_schedules_fit_their_number_of_chunks(context_of: Contexts) -> None:
+    allowed = {
+        F1B: [True, True, True],
+        GPIPE: [True, False, False],
+        ZB_H1: [True, False, False],
+        ZB_H2: [True, False, False],
+        ZB_INTERLEAVED: [False, True, True],
+        ZB_V: [False, True, False],
+        DUALPIPE_V: [False, True, False],
+    }
+    for schedule, legal in allowed.items():
+        columns = {"schedule": [schedule] * 3, "vpp": [1, 2, 3]}
+        assert verdicts("schedule_fits_chunks", context_of(), **columns) == legal
+
+
+def test_split_backwards_need_enough_micro_batches(context_of: Contexts) -> None:
+    # 4 stages: zb-h1 4 micro-batches, zb-h2 and zb-v 7, dualpipe-v 8.
+    for batch, legal in {
+        3: [True, False, False, False, False],
+        4: [True, True, False, False, False],
+        7: [True, True, True, True, False],
+        8: [True, True, True, True, True],
+    }.items():
+        columns = {"schedule": [F1B, ZB_H1, ZB_H2, ZB_V, DUALPIPE_V]}
+        columns |= {"pp": [4] * 5, "dp": [1] * 5, "micro_batch": [1] * 5}
+        assert verdicts("schedule_fills", context_of(global_batch=batch), **columns) == legal
+
+
+def test_vpp_micro_batches(context_of: Contexts) -> None:
+    # Batch 24, dp 2, micro-batch 2: 6 micro-batches, a multiple of 3 but not of 4.
+    legal = verdicts(
+        "vpp_micro_batches",
+        context_of(global_batch=24),
+        pp=[3, 4, 4, 4],
+        vpp=[2, 2, 1, 2],
+        schedule=[F1B, F1B, F1B, ZB_V],
+        dp=[2, 2, 2, 2],
+        micro_batch=[2, 2, 2, 2],
+    )
+    assert legal == [True, False, True, True]
+
+
+def test_zero_stage_offered(context_of: Contexts) -> None:
+    # DeepSpeed: 0-3 alone, 0 and 1 under pipelining. Megatron: 0 and 1.
+    columns = {"zero_stage": [0, 1, 2, 3, 1, 2], "pp": [1, 1, 1, 1, 2, 2]}
+    assert verdicts("zero_stage_offered", context_of(framework="deepspeed"), **columns) == [
+        True,
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert verdicts("zero_stage_offered", context_of(), **columns) == [
+        True,
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_zero_needs_replicas(context_of: Contexts) -> None:
+    columns = {
+        "zero_stage": [0, 1, 1, 1, 1],
+        "dp": [1, 1, 2, 1, 1],
+        "cp": [1, 1, 1, 2, 1],
+        "pp": [1] * 5,
+        "offload": [NONE, NONE, NONE, NONE, HOST],
+    }
+    legal = [True, False, True, True, True]
+    assert verdicts("zero_needs_replicas", context_of(), **columns) == legal
+    # torchtitan's lowest stage is 2.
+    columns = {"zero_stage": [2, 3], "dp": [1, 1], "cp": [1, 1], "pp": [1, 1]}
+    columns["offload"] = [NONE, NONE]
+    context = context_of(framework="torchtitan")
+    assert verdicts("zero_needs_replicas", context, **columns) == [True, False]
+
+
+def test_offload_offered(context_of: Contexts) -> None:
+    # Optimizers from stage 1 on, parameters at stage 3 only.
+    columns = {
+        "offload": [NONE, HOST, HOST, HOST_PARAMS, HOST_PARAMS, NVME, NVME_PARAMS],
+        "zero_stage": [0, 0, 1, 2, 3, 1, 3],
+        "pp": [1] * 7,
+    }
+    assert verdicts("offload_offered", context_of(framework="deepspeed"), **columns) == [
+        True,
+        False,
+        True,
+        False,
+        True,
+        True,
+        True,
+    ]
+    # Of these Megatron offers the optimizer in host memory only.
+    assert verdicts("offload_offered", context_of(), **columns) == [
+        True,
+        False,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_offload_has_room(context_of: Contexts) -> None:
+    codes = [NONE, HOST, HOST_PARAMS, NVME, NVME_PARAMS]
+    context = context_of()
+
+    def with_node(**changes: object) -> Context:
+        node = replace(context.cluster.node, **changes)
+        return replace(context, cluster=replace(context.cluster, node=node))
+
+    everything = [True] * 5
+    assert verdicts("offload_has_room", context, offload=codes) == everything
+    no_host = with_node(host_memory_bytes=None)
+    assert verdicts("offload_has_room", no_host, offload=codes) == [True, False, False, True, True]
+    for missing in ("nvme_bytes", "nvme_read_bytes_per_s", "nvme_write_bytes_per_s"):
+        diskless = with_node(**{missing: None})
+        legal = verdicts("offload_has_room", diskless, offload=codes)
+        assert legal == [True, True, True, False, False]
+
+
+def test_placement_offered(context_of: Contexts) -> None:
+    context = context_of()
+    columns = {"pp": [1, 2, 2, 2], "ep": [8, 1, 8, 1], "cp": [1, 1, 1, 2], "placement": [1] * 4}
+    assert verdicts("placement_offered", context, **columns) == [True, True, False, False]
+    usual = {**columns, "placement": [0] * 4}
+    assert verdicts("placement_offered", context, **usual) == [True] * 4
+    only_usual = supporting(context, placements=context.traits.support.placements[:1])
+    assert verdicts("placement_offered", only_usual, **columns) == [False] * 4
+
+
+def test_placement_matters(context_of: Contexts) -> None:
+    # Nodes of 8: inside one, beside whole ones, without dp or pp the order is all the same.
+    context = context_of(cluster="4xdgx-h100")
+    columns = {"tp": [1, 8, 2, 2, 2], "cp": 1, "dp": [2, 2, 16, 1, 4], "pp": [4, 2, 1, 16, 4]}
+    other = verdicts("placement_matters", context, **columns, placement=[1] * 5)
+    assert other == [False, False, False, False, True]
+    assert verdicts("placement_matters", context, **columns, placement=[0] * 5) == [True] * 5

@@ -1,0 +1,177 @@
+"""The space of legal strategies: complete, counted, and nothing twice."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from planner.cost.context import Context
+from planner.search.space.narrow import Narrowing
+from planner.search.space.rules import RULES
+from planner.search.space.space import dimension_values, divisors, enumerate_space
+from planner.spec.model import ModelSpec
+from planner.spec.strategy import StrategyColumns
+
+Contexts = Callable[..., Context]
+SITUATIONS = (
+    {},
+    {"framework": "deepspeed", "global_batch": 6},
+    {"framework": "torchtitan", "seq_len": 16384, "global_batch": 8},
+    {"model": "mixtral-8x7b", "global_batch": 16, "cluster": "2xdgx-h100"},
+    {"framework": "accelerate", "cluster": "4xh100-sxm"},
+    {"framework": "torchtitan", "profile": "eager", "cluster": "4xh100-sxm"},
+)
+DECIDED = (
+    "tp",
+    "cp",
+    "pp",
+    "schedule",
+    "vpp",
+    "dp",
+    "ep",
+    "micro_batch",
+    "sequence_parallel",
+    "zero_stage",
+    "dp_replicate",
+    "offload",
+    "offload_percent",
+    "placement",
+)
+
+
+def as_rows(strategy: StrategyColumns) -> list[tuple[int, ...]]:
+    return list(zip(*(getattr(strategy, name).tolist() for name in DECIDED), strict=True))
+
+
+@pytest.mark.parametrize("number", [1, 2, 12, 36, 97, 1536])
+def test_divisors_are_all_of_them_ascending(number: int) -> None:
+    assert divisors(number) == [d for d in range(1, number + 1) if number % d == 0]
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_dropped_and_legal_make_up_the_configurations(
+    situation: dict[str, object], context_of: Contexts
+) -> None:
+    space = enumerate_space(context_of(**situation))
+    assert space.num_configurations == len(space.strategy) + sum(space.dropped.values())
+    assert set(space.dropped) <= {rule.name for rule in RULES}
+    assert all(count > 0 for count in space.dropped.values())
+    assert len(space.strategy)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_dropping_branches_early_loses_no_legal_strategy(
+    situation: dict[str, object], context_of: Contexts
+) -> None:
+    """The whole product of all values, every rule asked at the end."""
+    context = context_of(**situation)
+    context = replace(context, schedules=context.traits.support.schedules)
+    values = dimension_values(context)
+    assert tuple(values) == DECIDED
+    # Dimensions that multiply the product without adding a combination are thinned out.
+    fixed = {
+        "micro_batch": tuple(values["micro_batch"][:2]),
+        "pp": tuple(values["pp"][:4]),
+        "vpp": tuple(values["vpp"][:2]),
+        "offload_percent": tuple(values["offload_percent"][-2:]),
+    }
+    values |= fixed
+    whole = np.array(list(product(*values.values()))).T
+    columns = dict(zip(values, whole, strict=True))
+    legal = np.ones(whole.shape[1], dtype=bool)
+    for rule in RULES:
+        allowed = np.ones(whole.shape[1], dtype=bool)
+        allowed[legal] = rule.is_legal(context, {k: v[legal] for k, v in columns.items()})
+        legal &= allowed
+    expected = {tuple(row) for row in whole.T[legal].tolist()}
+    found = as_rows(enumerate_space(context, Narrowing(values=fixed)).strategy)
+    assert len(found) == len(set(found))
+    assert set(found) == expected
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_micro_batches_make_up_the_global_batch(
+    situation: dict[str, object], context_of: Contexts
+) -> None:
+    context = context_of(**situation)
+    strategy = enumerate_space(context).strategy
+    total = strategy.dp * strategy.micro_batch * strategy.num_micro_batches
+    assert (total == context.job.global_batch).all()
+    assert (strategy.num_gpus <= context.cluster.num_accelerators).all()
+
+
+def test_sequence_parallelism_is_a_choice_beside_tensor_parallelism_where_offered(
+    context_of: Contexts,
+) -> None:
+    megatron = enumerate_space(context_of()).strategy
+    assert (megatron.tp[megatron.sequence_parallel == 1] > 1).all()
+    assert set(megatron.sequence_parallel[megatron.tp > 1].tolist()) == {0, 1}
+    assert not enumerate_space(context_of(framework="deepspeed")).strategy.sequence_parallel.any()
+
+
+def test_context_parallelism_is_searched_for_long_sequences_only(context_of: Contexts) -> None:
+    assert dimension_values(context_of(seq_len=8192))["cp"] == [1]
+    assert dimension_values(context_of(seq_len=16384))["cp"] == [1, 2, 4, 8]
+
+
+def test_fixed_values_restrict_the_space(context_of: Contexts) -> None:
+    fixed = Narrowing(values={"tp": (2,), "dp": (4,), "zero_stage": (1,)})
+    context = context_of()
+    strategy = enumerate_space(context, fixed).strategy
+    assert set(strategy.tp.tolist()) == {2}
+    assert set(strategy.dp.tolist()) == {4}
+    every = as_rows(enumerate_space(context).strategy)
+    kept = [row for row in every if (row[0], row[5], row[9]) == (2, 4, 1)]
+    assert as_rows(strategy) == kept
+
+
+def test_a_space_can_be_empty(context_of: Contexts) -> None:
+    # 16 heads: tp 7 divides nothing.
+    space = enumerate_space(context_of(), Narrowing(values={"tp": (7,)}))
+    assert len(space.strategy) == 0
+    assert space.dropped == {"tp_divides_heads": 1}
+    assert space.num_configurations == 1
+
+
+def test_small_space_by_hand(context_of: Contexts, small_model: Callable[..., ModelSpec]) -> None:
+    # 2 GPUs of one node, 2 layers, 2 heads, batch 2, Megatron without offload:
+    #   1 GPU:  micro-batch 1 or 2, ZeRO 0                                  -> 2
+    #   tp 2:   micro-batch 1 or 2, ZeRO 0, with sequence parallelism or not -> 4
+    #   dp 2:   micro-batch 1, ZeRO 0 or 1                                  -> 2
+    #   pp 2:   micro-batch 1 or 2, ZeRO 0                                  -> 2
+    #           vpp 2 needs a stage with a layer in each chunk: 3 layers    -> 0
+    context = context_of(
+        model=small_model(num_layers=2, num_heads=2, num_kv_heads=2, head_dim=512),
+        cluster="2xh100-sxm",
+        global_batch=2,
+    )
+    rows = as_rows(enumerate_space(context, Narrowing(values={"offload": (0,)})).strategy)
+    expected = {(1, 1, 1, 1), (2, 1, 1, 1), (1, 2, 1, 1), (1, 1, 2, 1)}
+    assert {(tp, pp, dp, cp) for tp, cp, pp, _, _, dp, *_ in rows} == expected
+    assert len(rows) == 10
+
+
+def test_columns_can_be_taken_and_put_together_again(context_of: Contexts) -> None:
+    strategy = enumerate_space(context_of()).strategy
+    half = len(strategy) // 2
+    parts = [strategy.take(np.arange(half)), strategy.take(np.arange(half, len(strategy)))]
+    joined = StrategyColumns.concatenate(parts)
+    for field in fields(StrategyColumns):
+        assert (getattr(joined, field.name) == getattr(strategy, field.name)).all()
+
+
+def test_only_the_usual_placement_is_searched_unless_others_are_asked_for(
+    context_of: Contexts,
+) -> None:
+    context = context_of(cluster="4xdgx-h100")
+    usual = enumerate_space(context).strategy
+    assert set(usual.placement.tolist()) == {0}
+    asked = replace(context, placements=context.traits.support.placements)
+    both = enumerate_space(asked).strategy
+    assert set(both.placement.tolist()) == {0, 1}
+    assert as_rows(both.take(both.placement == 0)) == as_rows(usual)
+    assert len(usual) < len(both) < 2 * len(usual)
+    other = enumerate_space(replace(context, placements=asked.placements[1:])).strategy
+    assert set(other.dp.tolist()) == set(usual.dp.tolist())
