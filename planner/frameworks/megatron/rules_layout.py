@@ -18,10 +18,13 @@ FIRST = "--decoder-first-pipeline-num-layers"
 LAST = "--decoder-last-pipeline-num-layers"
 EMBEDDING = "--account-for-embedding-in-pipeline-split"
 LOSS = "--account-for-loss-in-pipeline-split"
+CP_TYPE = "--cp-comm-type"
+CP_TYPES = ("p2p", "all_gather", "a2a", "a2a+p2p")
 INSTANCES = "--num-distributed-optimizer-instances"
 _ARGUMENTS = "megatron/training/arguments.py"
 _CONFIG = "megatron/core/transformer/transformer_config.py"
 _STATE = "megatron/core/parallel_state.py"
+_EXCHANGE = "Transformer Engine's attention with context parallelism, in the first layer"
 
 
 def degrees_divide_processes(facts: Facts) -> Iterator[Breach]:
@@ -235,18 +238,34 @@ def hierarchy_makes_up_cp(facts: Facts) -> Iterator[Breach]:
         product *= int(size)
     if sizes and product != facts.cp:
         yield option, f"must multiply to cp {facts.cp}; given {' x '.join(sizes)}"
-    elif not sizes and "a2a+p2p" in facts.words("--cp-comm-type"):
-        yield "--cp-comm-type", f"a2a+p2p needs {option}"
+    elif not sizes and "a2a+p2p" in facts.words(CP_TYPE):
+        yield CP_TYPE, f"a2a+p2p needs {option}"
 
 
 def heads_divide_exchange(facts: Facts) -> Iterator[Breach]:
     """Context parallelism that exchanges heads splits the heads of a rank."""
-    if facts.cp == 1 or "a2a" not in facts.words("--cp-comm-type"):
+    if facts.cp == 1 or "a2a" not in facts.words(CP_TYPE):
         return
     for heads, what in ((facts.num_heads, "heads"), (facts.num_kv_heads, "query groups")):
         if heads and heads % facts.tp == 0 and (heads // facts.tp) % facts.cp:
             own = heads // facts.tp
-            yield "--cp-comm-type", f"a2a: cp {facts.cp} must divide the {own} {what} of a rank"
+            yield CP_TYPE, f"a2a: cp {facts.cp} must divide the {own} {what} of a rank"
+
+
+def exchange_is_known(facts: Facts) -> Iterator[Breach]:
+    """Keys and values pass between context-parallel ranks in a way that attention has."""
+    if facts.cp == 1 or facts.given("--experimental-attention-variant"):
+        return
+    for name in dict.fromkeys(facts.words(CP_TYPE)):
+        if name not in CP_TYPES:
+            yield CP_TYPE, f"unknown {name}; allowed are {', '.join(CP_TYPES)}"
+
+
+def exchange_fits_layers(facts: Facts) -> Iterator[Breach]:
+    """One way of context parallelism serves all layers, or every layer names its own."""
+    count = len(facts.words(CP_TYPE))
+    if facts.cp > 1 and facts.num_layers and count not in (0, 1, facts.num_layers):
+        yield CP_TYPE, f"must name 1 way or {facts.num_layers}, one per layer; given {count}"
 
 
 def ep_divides_experts(facts: Facts) -> Iterator[Breach]:
@@ -301,11 +320,9 @@ RULES = (
     rule(cp_divides_sequence, _ARGUMENTS),
     rule(positions_cover_sequence, _ARGUMENTS),
     rule(hierarchy_makes_up_cp, _ARGUMENTS),
-    rule(
-        heads_divide_exchange,
-        "Transformer Engine's attention with context parallelism, in the first layer",
-        enforced=False,
-    ),
+    rule(heads_divide_exchange, _EXCHANGE, enforced=False),
+    rule(exchange_is_known, _EXCHANGE, enforced=False),
+    rule(exchange_fits_layers, _CONFIG),
     rule(ep_divides_experts, _ARGUMENTS),
     rule(inner_stages_keep_dp, _STATE),
     rule(instances_divide_dp, _STATE),

@@ -30,6 +30,8 @@ KNOWN_MODULES = (
     "shared_experts",
     "gdn_norm_out",
 )
+_OFFLOADED = "core_attn attn_proj expert_fc1 fused_group_mlp moe_act attn_norm mlp_norm qkv_linear"
+OFFLOADED_MODULES = tuple(_OFFLOADED.split())
 REMOVED = {
     "--batch-size": "--micro-batch-size",
     "--warmup": "--lr-warmup-fraction",
@@ -220,6 +222,19 @@ def fine_grained_offload_setup(facts: Facts) -> Iterator[Breach]:
         yield option, "needs --offload-modules"
 
 
+def offload_modules_exist(facts: Facts) -> Iterator[Breach]:
+    """Only modules that can be offloaded are, and attention's projection with its core."""
+    option = "--offload-modules"
+    if not facts.on("--fine-grained-activation-offloading"):
+        return
+    modules = facts.words(option)
+    for module in dict.fromkeys(modules):
+        if module not in OFFLOADED_MODULES:
+            yield option, f"unknown {module}; allowed are {', '.join(OFFLOADED_MODULES)}"
+    if "attn_proj" in modules and "core_attn" not in modules:
+        yield option, "attn_proj needs core_attn, whose output it saves"
+
+
 def optimizer_offload_setup(facts: Facts) -> Iterator[Breach]:
     """The offloaded optimizer is the precision-aware one."""
     if facts.on(OFFLOAD) and not facts.on(AWARE):
@@ -376,6 +391,7 @@ RULES = (
     rule(distributed_activations_need_full, f"{_ARGUMENTS}, {_CONFIG}"),
     rule(host_layers_stand_alone, _CONFIG),
     rule(fine_grained_offload_setup, f"{_ARGUMENTS}, {_CONFIG}"),
+    rule(offload_modules_exist, _CONFIG),
     rule(optimizer_offload_setup, _ARGUMENTS),
     rule(precision_aware_needs_sharded_adam, _OPTIMIZER),
     rule(small_states_need_precision_aware, _OPTIMIZER),
