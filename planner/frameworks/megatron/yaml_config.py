@@ -4,6 +4,7 @@ Source: megatron/training/yaml_arguments.py.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 
@@ -60,7 +61,16 @@ def read_yaml(source: SourceText) -> tuple[dict[str, Value], list[Finding]]:
             continue
         if value is not None:
             settings[option.name] = Value(value=value, key=key, line=line)
+    _group_queries(settings)
     return settings, findings
+
+
+def _group_queries(settings: dict[str, Value]) -> None:
+    """Here the number of groups alone groups queries: no flag is asked."""
+    groups = settings.get("--num-query-groups")
+    settings.pop("--group-query-attention", None)
+    if groups is not None and "--multi-latent-attention" not in settings:
+        settings["--group-query-attention"] = replace(groups, value=True)
 
 
 def _root(source: SourceText) -> yaml.MappingNode:

@@ -88,3 +88,20 @@ def test_yaml_is_read_by_attribute() -> None:
     assert (values["tp"], values["model.num_layers"], values["precision"]) == (4, 24, "bf16")
     assert "--no-overlap-p2p-communication" in reading.settings
     assert rules(reading) == [("megatron.unknown_key", 8)]
+
+
+@pytest.mark.parametrize("flag", ["", "group_query_attention: False\n"])
+def test_the_number_of_groups_alone_groups_queries_in_yaml(flag: str) -> None:
+    reading = read(
+        f"{flag}model_parallel:\n  bf16: True\nlanguage_model:\n  num_attention_heads: 32\n"
+        "  num_query_groups: 8\n"
+    )
+    assert reading.decisions["model.num_kv_heads"].value == 8
+
+
+def test_the_flag_alone_groups_no_queries_in_yaml() -> None:
+    reading = read(
+        "group_query_attention: True\nmodel_parallel:\n  bf16: True\n"
+        "language_model:\n  num_attention_heads: 32\n"
+    )
+    assert "--group-query-attention" not in reading.settings
