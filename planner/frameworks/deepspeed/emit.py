@@ -198,8 +198,8 @@ def _zero(context: Context, strategy: Strategy) -> Iterator[Setting]:
         overlaps = traits.overlap.overlaps_gradient_reduction
         why = "gradients are reduced beside the backward pass, as the plan assumes"
         yield _of(f"{_ZERO}.overlap_comm", overlaps, why)
-    elements = max(1, int(traits.overheads.bucket_elements))
-    for name in ("reduce_bucket_size", "allgather_bucket_size"):
+    elements = int(traits.overheads.bucket_elements)
+    for name in ("reduce_bucket_size", "allgather_bucket_size") if elements else ():
         yield _of(f"{_ZERO}.{name}", elements, "elements per message, as the plan assumes")
     if traits.optimizer.name == "muon" and stage == 3:
         yield _of(f"{_ZERO}.reduce_scatter", False, "Muon under stage 3 needs whole gradients")

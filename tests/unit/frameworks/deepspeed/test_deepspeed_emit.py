@@ -49,6 +49,13 @@ def test_a_plain_plan_states_batch_precision_optimizer_and_stage(context: Contex
     }
 
 
+def test_another_frameworks_plan_leaves_buckets_to_deepspeed(
+    context_of: Callable[..., Context],
+) -> None:
+    zero = content(context_of(framework="megatron"))["zero_optimization"]
+    assert not [key for key in zero if key.endswith("_bucket_size")]
+
+
 def test_autotp_states_replicas_in_place_of_the_batch(context: Context) -> None:
     written = content(context, dp=4, tp=2, num_micro_batches=4)
     assert written["tensor_parallel"] == {"autotp_size": 2}
