@@ -187,8 +187,34 @@ def models() -> dict[str, Any]:
     return {name: kind(model) for name, model in found.items()} | {"timers": timers}
 
 
+def types_in_code() -> dict[str, list[str]]:
+    """Types of optimizers and schedulers: DeepSpeed's own, in its spelling, and those of torch."""
+    import torch
+    from deepspeed.runtime.config import DEEPSPEED_OPTIMIZERS
+    from deepspeed.runtime.lr_schedules import VALID_LR_SCHEDULES
+
+    schedulers = torch.optim.lr_scheduler
+    return {
+        "optimizers": sorted(DEEPSPEED_OPTIMIZERS),
+        "torch_optimizers": subclasses(torch.optim, torch.optim.Optimizer),
+        "schedulers": sorted(
+            {*VALID_LR_SCHEDULES, *subclasses(schedulers, schedulers.LRScheduler)}
+        ),
+    }
+
+
+def subclasses(module: types.ModuleType, base: type) -> list[str]:
+    """Names of the public classes of a module that are made from a base."""
+    found = {name: each for name, each in vars(module).items() if not name.startswith("_")}
+    return sorted(
+        name
+        for name, each in found.items()
+        if isinstance(each, type) and issubclass(each, base) and each is not base
+    )
+
+
 def keys() -> dict[str, Any]:
-    """The whole file: removed keys and the tree of known ones."""
+    """The whole file: removed keys, types that code knows, and the tree of known keys."""
     import deepspeed
     import deepspeed.runtime.config as runtime
 
@@ -211,6 +237,7 @@ def keys() -> dict[str, Any]:
     return {
         "deepspeed": deepspeed.__version__,
         "removed": sorted(removed),
+        **types_in_code(),
         "keys": {name: known[name] for name in sorted(known) if name not in removed},
     }
 

@@ -267,6 +267,27 @@ def test_the_engine_refuses_untested_optimizers() -> None:
     engine._do_optimizer_sanity_check(torch.optim.SGD(weights, lr=0.1))
 
 
+def test_the_engine_makes_no_optimizer_of_an_unknown_type() -> None:
+    engine = engine_of(refused_config("optimizer_is_known"))
+    with pytest.raises(AttributeError, match="OneBitAdam"):
+        engine._configure_basic_optimizer([])
+    for name, is_known in (("refused", False), ("accepted", True)):
+        config = config_of(EXAMPLES / "optimizer_is_known" / f"{name}.json", 8)
+        assert engine._is_supported_optimizer(config.optimizer_name) is is_known
+
+
+def test_the_engine_makes_no_schedule_of_an_unknown_type() -> None:
+    import torch
+
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
+    with pytest.raises(AssertionError, match="does not recognize LR scheduler WarmupCosine"):
+        engine_of(refused_config("scheduler_is_known"))._scheduler_from_config(optimizer)
+    for name in ("WarmupLR", "LinearLR"):
+        config = accepted_config("scheduler_is_known")
+        config.scheduler_name = name
+        assert engine_of(config)._scheduler_from_config(optimizer) is not None
+
+
 @pytest.mark.parametrize(
     ("heads", "size", "is_equal"), [(10, 4, False), (10, 2, True), (4, 8, False)]
 )

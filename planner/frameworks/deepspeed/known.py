@@ -8,6 +8,8 @@ from typing import Any
 
 from planner.frameworks.json_text import Plain
 
+AUTO = "auto"
+"""What Trainer and Accelerate fill in."""
 SCRIPT = "training_script"
 """Top-level block that DeepSpeed ignores: what the user's code must do itself."""
 _COUNTS = {"kind": "array", "of": "integer"}
@@ -45,6 +47,21 @@ def known_keys() -> dict[str, Any]:
 def removed_keys() -> tuple[str, ...]:
     """Keys that DeepSpeed refuses because what they switched on is gone."""
     return tuple(_data()["removed"])
+
+
+def optimizer_types() -> tuple[str, ...]:
+    """Types that DeepSpeed makes itself, in any case, and PyTorch's, as they are spelled."""
+    return (*_data()["optimizers"], *_data()["torch_optimizers"])
+
+
+def is_optimizer_type(name: str) -> bool:
+    """Whether the engine can make an optimizer of this type."""
+    return name.lower() in _data()["optimizers"] or name in _data()["torch_optimizers"]
+
+
+def scheduler_types() -> tuple[str, ...]:
+    """Types of learning-rate schedules: DeepSpeed's and PyTorch's."""
+    return tuple(_data()["schedulers"])
 
 
 def whole(value: Plain) -> int | None:

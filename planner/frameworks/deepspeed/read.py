@@ -5,13 +5,12 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.frameworks.deepspeed.decisions import decide
-from planner.frameworks.deepspeed.known import known_keys, removed_keys, wrong
+from planner.frameworks.deepspeed.known import AUTO, known_keys, removed_keys, wrong
 from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Reading, SourceText, Value
 from planner.frameworks.json_text import Node, Path, Plain, duplicates, parse_json, walk
 from planner.spelling import did_you_mean
 
-AUTO = "auto"
 TELLING = (
     "train_micro_batch_size_per_gpu",
     "train_batch_size",

@@ -11,9 +11,18 @@ from planner.frameworks.deepspeed.decisions import (
     stage,
     stages,
 )
-from planner.frameworks.deepspeed.known import SCRIPT, number, removed_keys
+from planner.frameworks.deepspeed.known import (
+    AUTO,
+    SCRIPT,
+    is_optimizer_type,
+    number,
+    optimizer_types,
+    removed_keys,
+    scheduler_types,
+)
 from planner.frameworks.deepspeed.rule import broken, rule
 from planner.frameworks.format import Broken, World
+from planner.spelling import did_you_mean
 
 _CONFIG = "deepspeed/runtime/config.py"
 _ENGINE = "deepspeed/runtime/engine.py"
@@ -143,6 +152,25 @@ def clipping_is_no_optimizer_parameter(settings: Settings, _: World) -> Iterator
         yield broken(key, "the engine refuses it; allowed is gradient_clipping at the top")
 
 
+def optimizer_is_known(settings: Settings, _: World) -> Iterator[Broken]:
+    """optimizer.type is DeepSpeed's own, in any case, or PyTorch's, as it is spelled there."""
+    kind = given(settings, "optimizer.type")
+    if isinstance(kind, str) and kind != AUTO and not is_optimizer_type(kind):
+        yield broken("optimizer.type", _unknown_type(kind, optimizer_types()))
+
+
+def scheduler_is_known(settings: Settings, _: World) -> Iterator[Broken]:
+    """scheduler.type is DeepSpeed's own or PyTorch's."""
+    kind = given(settings, "scheduler.type")
+    if isinstance(kind, str) and kind != AUTO and kind not in scheduler_types():
+        yield broken("scheduler.type", _unknown_type(kind, scheduler_types()))
+
+
+def _unknown_type(kind: str, known: tuple[str, ...]) -> str:
+    hint = did_you_mean(kind, known) or f"allowed are {', '.join(known)}"
+    return f"neither DeepSpeed nor PyTorch has it; given {kind[:60]}, {hint}"
+
+
 def untested_optimizer_is_allowed(settings: Settings, _: World) -> Iterator[Broken]:
     """ZeRO is told that an optimizer it was not tested with is meant."""
     key, switch = "optimizer.type", "zero_allow_untested_optimizer"
@@ -182,6 +210,8 @@ BATCH_RULES = (
     rule(gradients_sum_below_stage_3, _CONFIG, enforced=True),
     rule(checkpoint_tags_known, _CONFIG, enforced=True),
     rule(clipping_is_no_optimizer_parameter, f"{_ENGINE} raises when it makes the optimizer"),
+    rule(optimizer_is_known, f"{_ENGINE} makes it, or PyTorch"),
+    rule(scheduler_is_known, f"{_ENGINE} asserts it when it makes the schedule"),
     rule(untested_optimizer_is_allowed, f"{_ENGINE} asserts it when it makes the optimizer"),
     rule(unmanaged_accumulation_is_plain, _SANITY),
 )
