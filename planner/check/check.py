@@ -79,7 +79,7 @@ def check_file(path: str, request: Request) -> FileResult:
         checked = (
             _check_plan(source, request)
             if is_plan_file(source, request.framework)
-            else _check_config(source, request, job)
+            else _check_beside(source, request) or _check_config(source, request, job)
         )
     except InputError as error:
         found = tuple(finding_of(problem, path) for problem in error.problems)
@@ -221,6 +221,32 @@ def _check_config(source: SourceText, request: Request, job: Job | None) -> _Che
         assumed=completed.assumed,
         figures=figures,
     )
+
+
+def _check_beside(source: SourceText, request: Request) -> _Checked | None:
+    """Check a file that a launcher takes beside a configuration; None where it is none."""
+    found = formats.recognised_beside(source)
+    if found is None or request.framework not in (AUTO, found[0].name):
+        return None
+    kind, beside = found
+    num_gpus, findings = beside.read(source)
+    asked = request.num_gpus
+    there = None if request.cluster is None else load_cluster(request.cluster).num_accelerators
+    if asked is not None and num_gpus != asked:
+        findings += (_unlike_gpus(source, f"the job has {asked} GPUs; given {num_gpus}"),)
+    elif there is not None and num_gpus > there:
+        findings += (_unlike_gpus(source, f"the cluster has {there} GPUs; given {num_gpus}"),)
+    return _Checked(
+        format=f"{kind.name} {beside.name}",
+        framework=kind.framework,
+        cluster=request.cluster or "",
+        num_gpus=num_gpus,
+        findings=findings,
+    )
+
+
+def _unlike_gpus(source: SourceText, message: str) -> Finding:
+    return Finding(rule="job.gpus", severity="error", message=message, path=source.path)
 
 
 def needed_job(job: Job | None, request: Request, path: str, kind: Format) -> Job:

@@ -170,6 +170,16 @@ class Emitted:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A file that a framework's launcher takes beside the configuration; it decides no plan."""
+
+    name: str
+    recognise: Callable[[SourceText], bool]
+    read: Callable[[SourceText], tuple[int, tuple[Finding, ...]]]
+    """The accelerators it names, and what is wrong with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Format:
     """A format of configuration files."""
 
@@ -188,5 +198,6 @@ class Format:
     write_into: Callable[[SourceText, Context, Strategy], str]
     """The file with the strategy's decisions in it: keys that are none stay, in place and
     as they were written, comments too. Raises ExpressError."""
+    beside: tuple[Beside, ...] = ()
     versions: str = ""
     """Releases of the framework that the format was checked against."""

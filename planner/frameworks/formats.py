@@ -4,7 +4,7 @@ from functools import cache
 from importlib import import_module, resources
 
 from planner.errors import InputError
-from planner.frameworks.format import Format, SourceText
+from planner.frameworks.format import Beside, Format, SourceText
 
 
 @cache
@@ -29,3 +29,9 @@ def load_format(name: str) -> Format:
 def recognised(source: SourceText) -> list[Format]:
     """All formats that take the file for theirs."""
     return [each for each in map(load_format, format_names()) if each.recognise(source)]
+
+
+def recognised_beside(source: SourceText) -> tuple[Format, Beside] | None:
+    """The file that a launcher takes beside a configuration, and whose it is."""
+    found = ((kind, each) for kind in map(load_format, format_names()) for each in kind.beside)
+    return next(((kind, each) for kind, each in found if each.recognise(source)), None)

@@ -1,6 +1,7 @@
-"""The format ``deepspeed``: a JSON file for deepspeed.initialize."""
+"""The format ``deepspeed``: a JSON file for deepspeed.initialize, and its launcher's hostfile."""
 
 from planner.frameworks.deepspeed.emit import emit, write_into
+from planner.frameworks.deepspeed.hostfile import HOSTFILE
 from planner.frameworks.deepspeed.read import read, recognise
 from planner.frameworks.deepspeed.rules import RULES
 from planner.frameworks.format import Format
@@ -14,4 +15,5 @@ FORMAT = Format(
     read=read,
     rules=RULES,
     write_into=write_into,
+    beside=(HOSTFILE,),
 )

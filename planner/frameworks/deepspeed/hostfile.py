@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from planner.frameworks.finding import Finding
-from planner.frameworks.format import SourceText
+from planner.frameworks.format import Beside, SourceText
 
 _ENTRY = re.compile(r"(\S+)\s+slots=([0-9]{1,9})(?![0-9])(.*)")
 ENFORCED = ("hostfile_entry", "hostfile_duplicate", "hostfile_empty")
@@ -43,6 +43,21 @@ def read_hostfile(source: SourceText) -> Hostfile:
         message = "no host; given none, needed is a line such as `worker-0 slots=8`"
         findings.append(_finding(source, "hostfile_empty", 0, message))
     return Hostfile(slots=slots, findings=tuple(findings))
+
+
+def is_hostfile(source: SourceText) -> bool:
+    """Whether the first line that is no comment is a host with slots."""
+    lines = (line.strip() for line in source.text.split("\n"))
+    entry = next((line for line in lines if line and not line.startswith("#")), "")
+    return re.match(r"\S+\s+slots=", entry) is not None
+
+
+def _read(source: SourceText) -> tuple[int, tuple[Finding, ...]]:
+    found = read_hostfile(source)
+    return found.num_gpus, found.findings
+
+
+HOSTFILE = Beside(name="hostfile", recognise=is_hostfile, read=_read)
 
 
 def write_hostfile(slots: Mapping[str, int]) -> str:
