@@ -12,6 +12,7 @@ from planner.frameworks.deepspeed.express import (
     reasons,
     secondary_ranks,
 )
+from planner.frameworks.deepspeed.hostfile import HOSTFILE, write_hostfile
 from planner.frameworks.deepspeed.known import SCRIPT
 from planner.frameworks.deepspeed.read import read
 from planner.frameworks.format import Decided, Emitted, OutputFile, Reading, SourceText
@@ -21,6 +22,10 @@ from planner.spec.strategy import Strategy
 
 FILE = "ds_config.json"
 NVME_PATH = "/local_nvme"
+_HOSTS = (
+    "only for DeepSpeed's own launcher, in place of launch.sh: put your hosts' names here, then "
+    "`deepspeed --hostfile hostfile` starts your script from one of them"
+)
 _DEVICES = {"host": "cpu", "nvme": "nvme"}
 _ZERO = "zero_optimization"
 _OFF: dict[str, Plain] = {
@@ -71,15 +76,31 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         for key in setting.path[:-1]:
             place = place.setdefault(key, {})
         place[setting.path[-1]] = setting.value
+    config = OutputFile(name=FILE, text=json_text(content) + "\n")
+    hosts = tuple(_hosts(context, strategy))
+    decided = tuple(
+        Decided(key=".".join(each.path), value=json_text(each.value), why=each.why)
+        for each in settings
+    )
     return Emitted(
-        files=(OutputFile(name=FILE, text=json_text(content) + "\n"),),
+        files=(config, *hosts),
         command=("${TRAIN_SCRIPT}", "--deepspeed", "--deepspeed_config", FILE),
         variables={"TRAIN_SCRIPT": _script(strategy)},
-        decided=tuple(
-            Decided(key=".".join(each.path), value=json_text(each.value), why=each.why)
-            for each in settings
-        ),
+        decided=(*decided, *map(_hosts_decided, hosts)),
     )
+
+
+def _hosts(context: Context, strategy: Strategy) -> Iterator[OutputFile]:
+    """The hostfile of several whole nodes; one node needs none."""
+    slots = context.cluster.node.num_accelerators
+    count, rest = divmod(strategy.num_gpus, slots)
+    if count > 1 and not rest:
+        names = {f"worker-{node}": slots for node in range(count)}
+        yield OutputFile(name=HOSTFILE.name, text=write_hostfile(names))
+
+
+def _hosts_decided(hosts: OutputFile) -> Decided:
+    return Decided(key=hosts.name, value=f"{len(hosts.text.splitlines())} hosts", why=_HOSTS)
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:

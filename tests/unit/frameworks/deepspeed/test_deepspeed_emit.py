@@ -56,6 +56,14 @@ def test_another_frameworks_plan_leaves_buckets_to_deepspeed(
     assert not [key for key in zero if key.endswith("_bucket_size")]
 
 
+def test_several_nodes_come_with_a_hostfile(context_of: Callable[..., Context]) -> None:
+    several = context_of(framework="deepspeed", cluster="2xdgx-h100")
+    files = emit(several, replace(PLAN, dp=16)).files
+    assert [file.name for file in files] == ["ds_config.json", "hostfile"]
+    assert files[1].text == "worker-0 slots=8\nworker-1 slots=8\n"
+    assert [file.name for file in emit(several, PLAN).files] == ["ds_config.json"]
+
+
 def test_autotp_states_replicas_in_place_of_the_batch(context: Context) -> None:
     written = content(context, dp=4, tp=2, num_micro_batches=4)
     assert written["tensor_parallel"] == {"autotp_size": 2}
