@@ -255,11 +255,14 @@ def _fields(state: _State, piece: Piece) -> list[Word]:
         if found and found[2] and found[1] in state.arrays:
             words = list(state.arrays[found[1]])
             state.spend(sum(len(word.text) for word in words) + len(words))
-            return words
+            return words if piece.is_quoted else [part for each in words for part in _split(each)]
     value = _value(state, piece, 0)
-    if piece.kind == "text" or piece.is_quoted:
-        return [value]
-    return list(split_words(value)) if re.search(r"\s", value.text) else [value]
+    return [value] if piece.kind == "text" or piece.is_quoted else list(_split(value))
+
+
+def _split(value: Word) -> Sequence[Word]:
+    """The words of a value that stands without quotes."""
+    return split_words(value) if re.search(r"\s", value.text) else (value,)
 
 
 def _joined(state: _State, pieces: Iterable[Piece], depth: int) -> Word:

@@ -25,6 +25,8 @@ def last_words(text: str) -> list[str]:
         'A=1; B=${A}2; printf \'%s\\n\' $B "$A b" ${C:-c} ${C:-"d"}',
         'ARGS=(--x 1 # one\n "--y z"\n); ARGS+=(--w)\nprintf "%s\\n" "${ARGS[@]}"',
         'ARGS="--x 1\n --y 2"\nprintf "%s\\n" $ARGS',
+        'A=("--x 1" --y)\nprintf "%s\\n" a${A[@]}b\n',
+        'A=("--x 1" --y)\nprintf "%s\\n" ${A[*]} "${A[@]}"\n',
         'printf "%s\\n" a\\\n b # c\n',
         "printf '%s\\n' $'it is' \"it's\" $((2 * 3 + 1))",
         "cat > /dev/null <<END\nit's\nEND\nprintf '%s\\n' a 2>&1",
