@@ -1,6 +1,6 @@
 """From a reading to a complete layout: what the file leaves open follows from the job."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from planner.check.degrees import Batch, Gpus, batch_of, gpus_of
@@ -133,7 +133,12 @@ def _traits(values: Values, framework: str) -> FrameworkTraits:
     offering = (traits for traits in profiles if schedule in traits.support.schedules)
     traits = next(offering, load_traits(framework, CURRENT))
     optimizer = values.word("optimizer", optimizer_names(framework), rule="job.optimizer")
-    return traits if optimizer is None else with_optimizer(traits, optimizer)
+    traits = traits if optimizer is None else with_optimizer(traits, optimizer)
+    held = values.whole("gradient_bytes", least=2, most=4)
+    if held is None:
+        return traits
+    states = replace(traits.states, gradient_bytes=held, gradient_reduce_bytes=held)
+    return replace(traits, states=states)
 
 
 def _with_modules(values: Values, traits: FrameworkTraits, strategy: Strategy) -> FrameworkTraits:

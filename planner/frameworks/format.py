@@ -37,6 +37,7 @@ DECISIONS: Mapping[str, str] = {
     "offload": "one of OFFLOAD_CODES",
     "offload_percent": "of the optimizer's states, how many are offloaded",
     "precision": "as in JobSpec",
+    "gradient_bytes": "of a gradient, as it is held and reduced",
     "optimizer": "as in optimizers.yaml",
     "model.num_layers": "transformer blocks",
     "model.hidden_size": "width",
@@ -201,3 +202,5 @@ class Format:
     beside: tuple[Beside, ...] = ()
     versions: str = ""
     """Releases of the framework that the format was checked against."""
+    part: Callable[[Mapping[str, Value]], str | None] = lambda _settings: None
+    """Which of several engines a file of these settings starts; a repair does not change it."""

@@ -31,6 +31,8 @@ DIRECT: Mapping[str, str] = {
     "--vocab-size": "model.vocab_size",
     "--num-experts": "model.num_experts",
 }
+FP32_GRADIENTS = "--accumulate-allreduce-grads-in-fp32"
+"""Megatron sets it for bf16 by itself, not for fp16."""
 FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 MAX_CHUNKS = 10_000
 _SPLITS = (
@@ -136,6 +138,10 @@ def _states(settings: Settings) -> Iterator[tuple[str, Value]]:
         percent = round(100 * min(max(fraction(settings, option, 1.0), 0.0), 1.0))
         yield "offload_percent", _at(settings, option, percent)
     yield "optimizer", _optimizer(settings)
+    if is_on(settings, "--grad-reduce-in-bf16"):
+        yield "gradient_bytes", _at(settings, "--grad-reduce-in-bf16", 2)
+    elif is_on(settings, "--fp16") and not is_on(settings, FP32_GRADIENTS):
+        yield "gradient_bytes", _at(settings, FP32_GRADIENTS, 2)
 
 
 def _optimizer(settings: Settings) -> Value:

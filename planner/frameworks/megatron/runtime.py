@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from planner.cost.context import Context
 from planner.frameworks.megatron.choice import Choice, chosen
+from planner.frameworks.megatron.interpret import FP32_GRADIENTS
 from planner.spec.strategy import Strategy
 
 FREE_QUEUES = ("Blackwell", "Blackwell Ultra")
@@ -28,8 +29,14 @@ def _data_parallel(context: Context, strategy: Strategy) -> Iterator[Choice]:
         if overlap.overlaps_parameter_gather and strategy.zero_stage:
             why = "updated weights are gathered during the next forward"
             yield chosen("--overlap-param-gather", why=why)
-    if context.traits.states.gradient_reduce_bytes == 2 and context.job.precision != "fp16":
+    reduced_bytes, is_fp16 = (
+        context.traits.states.gradient_reduce_bytes,
+        context.job.precision == "fp16",
+    )
+    if reduced_bytes == 2 and not is_fp16:
         yield chosen("--grad-reduce-in-bf16", why="gradients are reduced in 16 bits")
+    elif reduced_bytes == 4 and is_fp16:
+        yield chosen(FP32_GRADIENTS, why="gradients are held and reduced in fp32")
 
 
 def _tensor_parallel(context: Context, strategy: Strategy) -> Iterator[Choice]:

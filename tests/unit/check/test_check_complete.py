@@ -216,3 +216,22 @@ def test_states_split_by_another_file_are_not_guessed(name: str, text: str) -> N
     made = complete(reading, job, "accelerate")
     assert made.layout is None
     assert [finding.rule for finding in made.findings] == ["job.zero_stage"]
+
+
+@pytest.mark.parametrize(
+    ("options", "held"),
+    [
+        ("--bf16", 4),
+        ("--bf16 --grad-reduce-in-bf16", 2),
+        ("--fp16", 2),
+        ("--fp16 --accumulate-allreduce-grads-in-fp32", 4),
+    ],
+)
+def test_gradients_are_as_wide_as_megatron_s_options_make_them(options: str, held: int) -> None:
+    text = f"--num-layers 32 --micro-batch-size 1 --global-batch-size 16 {options}\n"
+    reading = load_format("megatron").read(SourceText(path="megatron.args", text=text))
+    job = Job(model=load_model("llama3-8b"), cluster=load_cluster("2xdgx-h100"))
+    layout = complete(reading, job, "megatron").layout
+    assert layout is not None
+    states = layout.context.traits.states
+    assert (states.gradient_bytes, states.gradient_reduce_bytes) == (held, held)
