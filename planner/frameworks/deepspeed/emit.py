@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.cost.context import Context
 from planner.errors import ExpressError
-from planner.frameworks.deepspeed.decisions import decide, given
+from planner.frameworks.deepspeed.decisions import decide, given, stage
 from planner.frameworks.deepspeed.express import (
     OPTIMIZER_TYPES,
     UNTESTED,
@@ -52,6 +52,12 @@ _OFF: dict[str, Plain] = {
     "training_script.recompute_modules": REMOVED,
 }
 """What a key of a file becomes that carries a decision which the plan does not take."""
+_OFFLOADS = (
+    "zero_optimization.offload_optimizer.device",
+    "zero_optimization.offload_param.device",
+    "zero_optimization.cpu_offload",
+    "zero_optimization.cpu_offload_param",
+)
 _ASSUMED = ("overlap_comm", "_bucket_size", "pin_memory")
 """Ends of keys that are no decisions: not written into a user's file."""
 _LENGTH = (SCRIPT, "sequence_length")
@@ -114,7 +120,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     changes: dict[Path, Plain] = {}
     for name, off in _OFF.items():
         path = tuple(name.split("."))
-        if name in reading.settings and path not in wanted:
+        is_idle = name in _OFFLOADS and _is_read_as_no_offload(reading, strategy)
+        if name in reading.settings and path not in wanted and not is_idle:
             changes[path] = off
     for path, value in wanted.items():
         name = ".".join(path)
@@ -128,6 +135,13 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         changes["optimizer", "params", "momentum"] = REMOVED
     left = {path: v for path, v in changes.items() if not _stands_there(reading, path, v)}
     return edited(source.text, _under_old_name(left, reading), source.path)
+
+
+def _is_read_as_no_offload(reading: Reading, strategy: Strategy) -> bool:
+    """The plan offloads nothing; what the file says of offload decides as much, at its stage."""
+    decided = decide(reading.settings).get("offload")
+    is_none = strategy.offload == "none" and (decided is None or decided.value == "none")
+    return is_none and stage(reading.settings) == strategy.zero_stage
 
 
 def _stands_there(reading: Reading, path: Path, value: Plain) -> bool:

@@ -215,6 +215,17 @@ def test_a_plan_is_written_into_a_users_file_in_place(context: Context) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "section",
+    ['"offload_param": {"device": "cpu"}', '"cpu_offload": false'],
+    ids=["weights alone", "old switch"],
+)
+def test_an_offload_that_decides_nothing_stays(context: Context, section: str) -> None:
+    text = f'{{"zero_optimization": {{"stage": 3, {section}}}}}'
+    written = write_into(SourceText(path="f", text=text), context, replace(PLAN, zero_stage=3))
+    assert section in written
+
+
 def test_an_optimizer_is_changed_and_never_added(context: Context) -> None:
     lion = replace(context, traits=with_optimizer(context.traits, "lion"))
     changed = write_into(SourceText(path="ds.json", text=USER), lion, PLAN)
