@@ -36,6 +36,8 @@ class Written:
     """A file with a strategy in it."""
 
     text: str
+    part: str | None
+    """Of the framework, that the file starts."""
     layout: Layout | None
     """As the text, read again, states it."""
     errors: tuple[Finding, ...]
@@ -89,6 +91,8 @@ class _Trial:
     job: Job
     context: Context
     before: Strategy
+    part: str | None
+    """Of the framework, that the file starts."""
     allowed: frozenset[tuple[str, str]]
     """Rules and keys of errors that may stay."""
     reasons: list[str] = field(default_factory=list)
@@ -112,6 +116,8 @@ class _Trial:
             made = write(self.kind, self.source, self.job, self.context, strategy)
         except (ExpressError, InputError) as error:
             return str(error)
+        if self.part is not None and made.part != self.part:
+            return f"the file is for {self.part}, which does not express it"
         lost = _lost(self.context, strategy, made.layout)
         if lost:
             return f"the file, read again, does not state {lost}"
@@ -164,7 +170,8 @@ def write(
     if completed.layout is not None:
         found += not_said_yet(list(legality_findings(completed.layout, is_plan=False)), found)
     errors = tuple(one for one in found if one.severity == "error")
-    return Written(text=text, layout=completed.layout, errors=errors)
+    part = kind.part(reading.settings)
+    return Written(text=text, part=part, layout=completed.layout, errors=errors)
 
 
 def _errors(kind: Format, reading: Reading, start: Start) -> tuple[Finding, ...]:
@@ -192,6 +199,7 @@ def _mended(
                 job=job,
                 context=context,
                 before=strategy,
+                part=made.kind.part(reading.settings),
                 allowed=allowed,
             )
             try:

@@ -118,10 +118,13 @@ def _in_script(context: Context, strategy: Strategy, section: Section) -> Iterat
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """The file with the strategy's decisions; other keys, comments and order stay.
 
-    The file's own section carries the strategy where it can. ExpressError where none does.
+    The file's own section carries the strategy where it can, and gets decisions only.
+    ExpressError where none does.
     """
     reading = read(source)
-    section = carrier(context, strategy, section_of(reading.settings))
+    own = section_of(reading.settings)
+    section = carrier(context, strategy, own)
+    is_new = section is not own or "distributed_type" not in reading.settings
     lines = _lines(context, strategy, section)
     spelled = {full: value.key for full, value in reading.settings.items()}
     wanted = {line.key for line in lines}
@@ -129,7 +132,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         _path(spelled[key]): REMOVED for key in spelled if key in OWNED - wanted
     }
     for line in lines:
-        if line.key in OWNED or line.key not in spelled:
+        if line.key in OWNED or (is_new and line.key not in spelled):
             changes[_path(spelled.get(line.key, line.key))] = line.value
     return edited(source.path, source.text, changes)
 

@@ -1,7 +1,7 @@
 """The format ``accelerate``."""
 
 from planner.frameworks.accelerate.emit import emit, write_into
-from planner.frameworks.accelerate.read import NAME, read, recognise
+from planner.frameworks.accelerate.read import NAME, part, read, recognise
 from planner.frameworks.accelerate.rules import RULES
 from planner.frameworks.format import Format
 
@@ -14,4 +14,5 @@ FORMAT = Format(
     read=read,
     rules=RULES,
     write_into=write_into,
+    part=part,
 )

@@ -103,6 +103,12 @@ def section_of(settings: Settings) -> Section | None:
     )
 
 
+def part(settings: Settings) -> str | None:
+    """Title of the section that shards; None where none does."""
+    section = section_of(settings)
+    return None if section is None or section is BY_TYPE["MULTI_GPU"] else section.title
+
+
 def decisions(settings: Settings) -> dict[str, Value]:
     """What the file decides, by the names of DECISIONS."""
     section = section_of(settings)

@@ -2,7 +2,7 @@
 
 from planner.frameworks.format import Format
 from planner.frameworks.trainer.emit import emit, write_into
-from planner.frameworks.trainer.read import NAME, read, recognise
+from planner.frameworks.trainer.read import NAME, part, read, recognise
 from planner.frameworks.trainer.rules import RULES
 
 FORMAT = Format(
@@ -14,4 +14,5 @@ FORMAT = Format(
     read=read,
     rules=RULES,
     write_into=write_into,
+    part=part,
 )

@@ -123,6 +123,12 @@ def section_of(settings: Settings) -> Section:
     return sections.FSDP if is_on(settings, "fsdp") else sections.REPLICATED
 
 
+def part(settings: Settings) -> str | None:
+    """Title of what shards; None where nothing does."""
+    section = section_of(settings)
+    return None if section is sections.REPLICATED else section.title
+
+
 def options(settings: Settings) -> list[str]:
     """Words of the old form of ``fsdp``: ``full_shard auto_wrap offload``."""
     value = settings["fsdp"].value if "fsdp" in settings else None

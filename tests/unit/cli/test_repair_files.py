@@ -252,3 +252,23 @@ def test_tables_stay_within_the_terminal(
         put(BROKEN[name])
         out = repair(planner, BROKEN[name]).out.partition("What --apply changes")[0]
         assert max(map(len, out.splitlines())) <= width
+
+
+DEEPSPEED_SECTION = """\
+distributed_type: DEEPSPEED
+deepspeed_config:
+  zero_stage: 3
+  gradient_accumulation_steps: 1
+mixed_precision: bf16
+num_machines: 1
+num_processes: 8
+"""
+
+
+def test_a_repair_keeps_the_engine_and_brings_decisions_only(planner: Planner) -> None:
+    path = Path("accelerate.yaml")
+    path.write_text(DEEPSPEED_SECTION)
+    run = planner("repair", path.name, "1xdgx-h100", "--model", MODEL, "--apply")
+    assert run.code == 0, run.err
+    added = "  offload_optimizer_device: cpu\n  offload_param_device: cpu\n"
+    assert path.read_text() == DEEPSPEED_SECTION.replace("mixed", f"{added}mixed")
