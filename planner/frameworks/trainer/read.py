@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 
 from planner.errors import InputError
 from planner.frameworks.accelerate import deepspeed
@@ -19,6 +20,9 @@ BATCH, STEPS = "per_device_train_batch_size", "gradient_accumulation_steps"
 OLD_CHECKPOINTING = "gradient_checkpointing"
 MESH = sections.MESH
 _DEFAULT_BATCH = 8
+_MISSPELT = 0.83
+"""How alike a key is to the one that was meant. Others may be of the dataclasses that a script
+reads from the same file, as HfArgumentParser does."""
 
 
 def recognise(source: SourceText) -> bool:
@@ -94,8 +98,13 @@ def _wrong(path: str, settings: Mapping[str, Value]) -> Iterator[Finding]:
         names = nested.get(section, ()) if name else tuple(known.top)
         if names and (name or section) not in names:
             hint = did_you_mean(name or section, names) or f"{len(names)} keys are known"
+            is_foreign = not name and not get_close_matches(section, names, n=1, cutoff=_MISSPELT)
             of = section if name else "TrainingArguments"
-            yield _finding("unknown_key", f"unknown key of {of}; {hint}", path, value)
+            text = f"unknown key of {of}; {hint}"
+            if is_foreign:
+                text += "; sound where the script's own arguments have it"
+            severity: Severity = "warning" if is_foreign else "error"
+            yield _finding("unknown_key", text, path, value, severity)
         elif not name and (allowed := _wrong_kind(known.top[section], section, value.value)):
             message = f"given {repr(value.value)[:60]}; allowed is {allowed}"
             yield _finding("bad_value", message, path, value)

@@ -74,6 +74,12 @@ def test_findings_name_key_line_and_the_nearest_known_one() -> None:
     assert "per_device_train_batch_size" in reading.findings[0].message
 
 
+@pytest.mark.parametrize("name", ["model_name_or_path", "dataset_name", "max_seq_length"])
+def test_arguments_of_the_script_itself_block_nothing(name: str) -> None:
+    found = [(each.rule, each.severity) for each in read(bf16=True, **{name: "own"}).findings]
+    assert found == [("trainer.unknown_key", "warning")]
+
+
 def test_comments_are_found_because_transformers_reads_plain_json() -> None:
     source = SourceText(path="t.json", text='{\n"bf16": true // fast\n}')
     assert [each.rule for each in FORMAT.read(source).findings] == ["trainer.bad_value"]
