@@ -11,6 +11,8 @@ from planner.search.space.rules import RULES
 from planner.spec.strategy import Strategy
 
 LAYERS = "layers_per_stage"
+CHUNKS = "chunks_offered"
+"""What plans model of uneven chunks; a framework may take more."""
 COUNTS = (
     "selective_layers_per_stage",
     "recompute_layers_per_stage",
@@ -75,7 +77,7 @@ def _chunk_violations(context: Context, strategy: Strategy) -> Iterator[Violatio
     uneven = context.traits.support.uneven_stages
     if has_equal_chunks(columns, uneven_stages=uneven)[0]:
         if len(set(strategy.layers_per_stage)) > 1 or strategy.layers_per_stage[0] % strategy.vpp:
-            yield LAYERS, "this schedule needs equal chunks on all stages"
+            yield LAYERS, f"{CHUNKS}: this schedule needs equal chunks on all stages"
     elif not fits_chunks(layers, columns.vpp)[0]:
         given = ", ".join(map(str, strategy.layers_per_stage))
         size = int(chunk_size(sum(strategy.layers_per_stage), columns.pp, columns.vpp)[0])
@@ -83,4 +85,4 @@ def _chunk_violations(context: Context, strategy: Strategy) -> Iterator[Violatio
             f"chunks of {size} layers: some stage needs {strategy.vpp} full ones, the first and "
             "the last stage may lack one, and every chunk between needs a layer"
         )
-        yield LAYERS, f"{text}; given {given}"
+        yield LAYERS, f"{CHUNKS}: {text}; given {given}"

@@ -9,6 +9,7 @@ from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.check.complete import Completed, complete
 from planner.check.job import Job
+from planner.check.legality import legality_findings
 from planner.frameworks.format import SourceText
 from planner.frameworks.formats import load_format
 from planner.spec.strategy import Strategy
@@ -235,3 +236,15 @@ def test_gradients_are_as_wide_as_megatron_s_options_make_them(options: str, hel
     assert layout is not None
     states = layout.context.traits.states
     assert (states.gradient_bytes, states.gradient_reduce_bytes) == (held, held)
+
+
+def test_chunks_that_plans_do_not_model_are_no_error() -> None:
+    text = "--module llama3 --config llama3_70b --parallelism.pipeline_parallel_degree 4 "
+    text += "--training.local_batch_size 8 --parallelism.data_parallel_shard_degree 4 "
+    text += "--parallelism.pipeline_parallel_schedule Interleaved1F1B\n"
+    reading = load_format("torchtitan").read(SourceText(path="torchtitan.args", text=text))
+    job = Job(model=load_model("llama3-70b"), cluster=load_cluster("2xdgx-h100"))
+    layout = complete(reading, job, "torchtitan").layout
+    assert layout is not None
+    found = [(one.rule, one.severity) for one in legality_findings(layout, is_plan=False)]
+    assert found == [("legality.chunks_offered", "warning")]
