@@ -241,6 +241,7 @@ def test_gradients_are_as_wide_as_megatron_s_options_make_them(options: str, hel
 def test_chunks_that_plans_do_not_model_are_no_error() -> None:
     text = "--module llama3 --config llama3_70b --parallelism.pipeline_parallel_degree 4 "
     text += "--training.local_batch_size 8 --parallelism.data_parallel_shard_degree 4 "
+    text += "--parallelism.tensor_parallel_degree 1 "
     text += "--parallelism.pipeline_parallel_schedule Interleaved1F1B\n"
     reading = load_format("torchtitan").read(SourceText(path="torchtitan.args", text=text))
     job = Job(model=load_model("llama3-70b"), cluster=load_cluster("2xdgx-h100"))
