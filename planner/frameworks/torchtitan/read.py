@@ -215,6 +215,8 @@ class _Reader:
             self.report("unknown_config", "warning", value.key, value.line, message)
         elif module != OWN_MODULE:
             message = f"{module}.{name} is not looked into: torchtitan's general defaults are taken"
+            if hint := did_you_mean(module, modules()):
+                message += f"; {hint}"
             self.report("own_config", "note", value.key, value.line, message)
 
     def check_schedule(self) -> None:

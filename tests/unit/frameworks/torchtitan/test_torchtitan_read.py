@@ -116,6 +116,13 @@ def test_a_mistyped_key_and_config_get_the_nearest() -> None:
     assert "llama3_8b" in finding.message
 
 
+def test_a_mistyped_module_gets_the_nearest() -> None:
+    (mistyped,) = read("--module lama3 --config llama3_8b").findings
+    (own,) = read("--module my.job --config tiny").findings
+    assert mistyped.message.endswith("did you mean llama3?")
+    assert "did you mean" not in own.message
+
+
 def test_a_quote_that_is_not_closed_is_refused_with_its_line() -> None:
     with pytest.raises(InputError, match="line 2"):
         read("--module llama3\n--config 'llama3_8b")
