@@ -21,6 +21,7 @@ from torch.distributed.run import config_from_args, get_args_parser, parse_args
 
 from planner.cost.context import Context
 from planner.frameworks.format import Emitted, OutputFile
+from planner.frameworks.shell.torchrun import SWITCHES, WITH_VALUE
 from planner.launchers.registry import load_launcher
 from planner.launchers.skypilot import RUN
 from planner.spec.strategy import Strategy
@@ -294,3 +295,17 @@ def test_skypilots_own_parser_refuses_a_misspelt_field(
     text = files_of("skypilot", plan)["task.yaml"]
     (task,) = read_tasks([text.replace("num_nodes:", "num_node:")])
     assert "num_nodes" in task["error"]
+
+
+def test_torchruns_options_are_those_that_files_are_checked_for() -> None:
+    named = [action for action in get_args_parser()._actions if action.option_strings]
+    known = {True: set[str](), False: set[str]()}
+    for action in named:
+        known[action.nargs == 0] |= {name.replace("_", "-") for name in action.option_strings}
+    assert known == {True: SWITCHES, False: WITH_VALUE}
+
+
+def test_torchrun_refuses_a_misspelt_option_and_takes_a_shortened_one() -> None:
+    assert parse_args(["--nproc-per-nod", "8", "train.py"]).nproc_per_node == "8"
+    with pytest.raises(SystemExit):
+        parse_args(["--rdzv-bakend", "c10d", "train.py"])

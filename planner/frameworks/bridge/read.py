@@ -17,6 +17,7 @@ from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Reading, SourceText, Value
 from planner.frameworks.megatron.interpret import decisions_of
 from planner.frameworks.shell.launched import launcher_settings, processes
+from planner.frameworks.shell.torchrun import torchrun_findings
 from planner.frameworks.shell.words import Lines, Word, line_numbers, read_script, read_words
 from planner.spelling import did_you_mean
 
@@ -74,7 +75,9 @@ def read(source: SourceText) -> Reading:
     for each in found:
         findings += _findings(source.path, each, settings.get(each.key))
         settings[each.key] = Value(value=_value(each), key=each.key, line=each.line)
-    launched = launcher_settings(launcher, line_numbers(source.text))
+    lines = line_numbers(source.text)
+    launched = launcher_settings(launcher, lines)
+    findings += torchrun_findings(launcher, lines, source.path, NAME)
     decisions = decisions_of(as_options(settings), processes(launched))
     if "optimizer.optimizer" not in settings:
         decisions.pop("optimizer", None)

@@ -14,6 +14,7 @@ from planner.frameworks.megatron.entries import FORMAT, Entries, entries_of, set
 from planner.frameworks.megatron.interpret import decisions_of
 from planner.frameworks.megatron.yaml_config import is_yaml_config, read_yaml
 from planner.frameworks.shell.launched import launcher_settings, processes
+from planner.frameworks.shell.torchrun import torchrun_findings
 from planner.frameworks.shell.words import line_numbers
 
 SCRIPT = "script"
@@ -54,6 +55,7 @@ def read(source: SourceText) -> Reading:
         settings, findings = settings_of(entries, source.path)
         launched = launcher_settings(arguments.launcher, lines)
         num_gpus = processes(launched)
+        findings += torchrun_findings(arguments.launcher, lines, source.path, FORMAT)
         settings |= launched | _environment(arguments, lines.at)
     return Reading(
         format=FORMAT,

@@ -8,6 +8,7 @@ from typing import Any
 from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Reading, SourceText, Value
 from planner.frameworks.shell.launched import launcher_settings, processes
+from planner.frameworks.shell.torchrun import torchrun_findings
 from planner.frameworks.shell.words import Lines, Word, line_numbers
 from planner.frameworks.torchtitan.decisions import DECIDING, decisions_of
 from planner.frameworks.torchtitan.known import (
@@ -145,6 +146,7 @@ def read(source: SourceText) -> Reading:
         reader.check_config()
     reader.check_schedule()
     launched = launcher_settings(found.launcher, lines)
+    reader.findings += torchrun_findings(found.launcher, lines, source.path, NAME)
     return Reading(
         format=NAME,
         path=source.path,
