@@ -4,6 +4,7 @@ Sources: Megatron-Bridge docs/megatron-lm-to-megatron-bridge.md, training/mixed_
 ConfigContainer with ``model`` a TransformerConfig of Megatron-Core.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 
 from planner.frameworks.format import Value
@@ -52,6 +53,7 @@ OPTIONS: Mapping[str, str] = {
     "model.num_moe_experts": "--num-experts",
 }
 """Where several keys say the same, the last one in a file counts."""
+_KEYS = {option: key for key, option in reversed(list(OPTIONS.items()))}
 PRECISIONS: Mapping[str, str] = {
     "bf16": "bf16_mixed",
     "fp16": "fp16_mixed",
@@ -92,6 +94,11 @@ def is_known(key: str) -> bool:
         return True
     name = attribute.partition(".")[0]
     return name in field_names() or name in options_by_dest() or name in _MODEL_ONLY
+
+
+def spelled(text: str) -> str:
+    """A text about Megatron's options in Bridge's keys, where it has one."""
+    return re.sub(r"--[a-z0-9-]+", lambda found: _KEYS.get(found[0], found[0]), text)
 
 
 def option_value(key: str, text: str) -> object:

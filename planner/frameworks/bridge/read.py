@@ -24,6 +24,8 @@ from planner.spelling import did_you_mean
 NAME = "bridge"
 _OVERRIDE = re.compile(r"(\+{0,2})([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.DOTALL)
 _FIRST = re.compile(r"\s*(?:#[^\n]*\n\s*)*['\"]?\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=")
+_MISTYPED = re.compile(r"\s\+{0,2}(?:model|train)\.\w+=")
+RECIPE = "run_recipe.py"
 _TELLING = tuple(key for key in OPTIONS if key.startswith(("model.", "train.")))
 
 
@@ -38,9 +40,10 @@ class Override:
 
 
 def recognise(source: SourceText) -> bool:
-    """Whether a file holds overrides of decisions."""
+    """Whether a file holds overrides of decisions, or runs a recipe with any."""
     text = source.text
-    return any(f"{key}=" in text for key in _TELLING) and "\x00" not in text
+    runs_recipe = RECIPE in text and _MISTYPED.search(text) is not None
+    return (runs_recipe or any(f"{key}=" in text for key in _TELLING)) and "\x00" not in text
 
 
 def overrides_in(source: SourceText) -> tuple[list[Override], tuple[Word, ...]]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from planner.frameworks.bridge.keys import as_options
+from planner.frameworks.bridge.keys import as_options, spelled
 from planner.frameworks.format import Broken, FormatRule, Value, World
 from planner.frameworks.megatron.rules import RULES as MEGATRON_RULES
 
@@ -33,7 +33,8 @@ Check = Callable[[Mapping[str, Value], World], Iterable[Broken]]
 
 def _translated(check: Check) -> Check:
     def checked(settings: Mapping[str, Value], world: World) -> Iterable[Broken]:
-        return check(as_options(settings), world)
+        for broken in check(as_options(settings), world):
+            yield Broken(key=spelled(broken.key), message=spelled(broken.message))
 
     return checked
 

@@ -101,7 +101,8 @@ def whole(settings: Settings, option: str, default: int = 1) -> int:
 def _at(settings: Settings, option: str, value: object) -> Value:
     """A value that an option decides, or its absence."""
     found = settings.get(option)
-    return Value(value=value, key=option, line=found.line if found else 0)
+    key, line = (found.key, found.line) if found else (option, 0)
+    return Value(value=value, key=key, line=line)
 
 
 def _decided(settings: Settings) -> Iterator[tuple[str, Value]]:

@@ -1,0 +1,42 @@
+"""Overrides of Megatron-Bridge's recipes: recognised, and spoken of in their own keys."""
+
+import pytest
+
+from planner.frameworks.bridge.format import FORMAT
+from planner.frameworks.format import SourceText, World
+from planner.frameworks.formats import recognised
+
+RUN = "torchrun --nproc-per-node 8 run_recipe.py --recipe llama3_8b_pretrain_config"
+
+
+def source(overrides: str) -> SourceText:
+    return SourceText(path="run.sh", text=f"{RUN} {overrides}\n")
+
+
+def test_a_recipe_with_nothing_but_a_mistyped_key_is_recognised() -> None:
+    given = source("model.tensor_model_paralel_size=2")
+    assert recognised(given) == [FORMAT]
+    (finding,) = FORMAT.read(given).findings
+    assert finding.rule == "bridge.unknown_key"
+    assert "did you mean model.tensor_model_parallel_size" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("overrides", "keys"),
+    [
+        ("model.context_parallel_size=3", {"model.tensor_model_parallel_size"}),
+        ("model.recompute_granularity=full", {"model.recompute_granularity"}),
+    ],
+)
+def test_rules_speak_of_keys_the_file_could_hold(overrides: str, keys: set[str]) -> None:
+    reading = FORMAT.read(source(overrides))
+    world = World(num_gpus=8, decisions={})
+    broken = [each for rule in FORMAT.rules for each in rule.check(reading.settings, world)]
+    assert {each.key for each in broken} == keys
+    assert not [each for each in broken if "--" in each.message]
+
+
+def test_a_decision_has_the_key_of_the_file() -> None:
+    key = "model.virtual_pipeline_model_parallel_size"
+    reading = FORMAT.read(source(f"model.pipeline_model_parallel_size=2 {key}=4"))
+    assert reading.decisions["vpp"].key == key
