@@ -16,6 +16,8 @@ SHARED = (
     "chunks_divide_stage",
     "layout_fits",
     "layout_stands_alone",
+    "ends_or_accounted",
+    "ends_leave_even_middle",
     "chunks_need_stages",
     "micro_batches_fill_chunks",
     "batch_divides",
