@@ -9,6 +9,7 @@ from planner.frameworks.format import Broken, FormatRule, Value, World
 from planner.frameworks.trainer import sections
 from planner.frameworks.trainer.keys import known_keys
 from planner.frameworks.trainer.read import BATCH, MESH, OLD_CHECKPOINTING, STEPS, is_on, options
+from planner.spelling import did_you_mean
 
 Settings = Mapping[str, Value]
 ARGUMENTS = "transformers/training_args.py"
@@ -41,7 +42,8 @@ def optim_known(settings: Settings, _: World) -> Iterator[Broken]:
     """The optimizer is one transformers has."""
     given = word(settings, "optim", "adamw_torch_fused")
     if given not in known_keys().optim:
-        yield broken(settings, "optim", f"given {given!r}; {one_of(known_keys().optim)}")
+        hint = did_you_mean(given, known_keys().optim) or one_of(known_keys().optim)
+        yield broken(settings, "optim", f"given {given!r}; {hint}")
 
 
 def fsdp_options_known(settings: Settings, _: World) -> Iterator[Broken]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from planner.frameworks.format import Reading, SourceText
+from planner.frameworks.format import Reading, SourceText, World
 from planner.frameworks.trainer.format import FORMAT
 
 
@@ -90,3 +90,10 @@ def test_numbers_in_quotes_are_findings() -> None:
     (finding,) = read(gradient_accumulation_steps="8").findings
     assert finding.rule == "trainer.bad_value"
     assert finding.message == "given '8'; allowed is a number, without quotes"
+
+
+def test_a_mistyped_optimizer_gets_the_nearest() -> None:
+    settings, world = read(optim="adamw_torchh").settings, World(num_gpus=8, decisions={})
+    (broken,) = [each for rule in FORMAT.rules for each in rule.check(settings, world)]
+    assert "did you mean adamw_torch" in broken.message
+    assert "galore" not in broken.message
