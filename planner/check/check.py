@@ -172,7 +172,7 @@ def _check_plan(source: SourceText, request: Request) -> _Checked:
     if layout is None:
         return _Checked(format=PLAN, model=model, cluster=cluster, findings=findings)
     findings += tuple(_unlike_job(layout, request))
-    more, figures = _layout_findings(layout, request, findings, is_plan=True)
+    more, figures = _layout_findings(layout, request, findings)
     return _Checked(
         format=PLAN,
         framework=layout.context.traits.name,
@@ -209,7 +209,7 @@ def _check_config(source: SourceText, request: Request, job: Job | None) -> _Che
     findings = file_findings(kind, reading, completed)
     figures = None
     if completed.layout is not None:
-        more, figures = _layout_findings(completed.layout, request, findings, is_plan=False)
+        more, figures = _layout_findings(completed.layout, request, findings, kind)
         findings += more
     return _Checked(
         format=kind.name,
@@ -280,18 +280,21 @@ def _rule_findings(kind: Format, reading: Reading, world: World) -> list[Finding
 
 
 def _layout_findings(
-    layout: Layout, request: Request, said: Sequence[Finding], *, is_plan: bool
+    layout: Layout, request: Request, said: Sequence[Finding], kind: Format | None = None
 ) -> tuple[list[Finding], Figures | None]:
-    """Legality, then network, memory and advice of what is legal."""
-    illegal = list(legality_findings(layout, is_plan=is_plan))
+    """Legality, then network, memory and advice of what is legal; without a format: of a plan."""
+    one_policy = kind is not None and kind.one_policy
+    illegal = list(legality_findings(layout, is_plan=kind is None))
     if illegal:
         return not_said_yet(illegal, said), None
     made = estimate(layout.context, layout.strategy)
     network = not_said_yet(list(network_findings(layout)), said)
-    found = [*network, *memory_findings(layout, made)]
+    found = [*network, *memory_findings(layout, made, one_policy=one_policy)]
     is_sound = not any(finding.severity == "error" for finding in (*said, *found))
     if request.with_advice and is_sound:
-        found += advice_findings(layout, made.iter_time_s, request.time_limit_s)
+        found += advice_findings(
+            layout, made.iter_time_s, request.time_limit_s, one_policy=one_policy
+        )
     return found, _figures(made)
 
 

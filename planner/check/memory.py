@@ -13,8 +13,13 @@ DECISIONS = ("micro_batch", "zero_stage", "tp", "pp", "recompute_layers_per_stag
 """Where a shortage is shown: the first of them that the file states."""
 
 
-def memory_findings(layout: Layout, made: Estimate) -> Iterator[Finding]:
-    """An error per stage that does not fit, with one way out; a warning where it is tight."""
+def memory_findings(
+    layout: Layout, made: Estimate, *, one_policy: bool = False
+) -> Iterator[Finding]:
+    """An error per stage that does not fit, with one way out; a warning where it is tight.
+
+    With ``one_policy`` the way out leaves no layers under different policies.
+    """
     memory = made.memory
     if memory.verdict == "tight":
         text = (
@@ -27,7 +32,7 @@ def memory_findings(layout: Layout, made: Estimate) -> Iterator[Finding]:
         return
     length = layout.context.job.seq_len
     assumed = f" with sequences of {length} tokens, which is assumed: --seq-len says how many"
-    fix = _fix(layout)
+    fix = _fix(layout, one_policy=one_policy)
     for number, shortage in enumerate(shortages(layout.context, layout.strategy)):
         text = _shortage(shortage) + (assumed if layout.assumes_seq_len else "")
         yield layout.places.finding("memory.fits", text if number else f"{text}; {fix}", *DECISIONS)
@@ -41,11 +46,13 @@ def _shortage(shortage: Shortage) -> str:
     )
 
 
-def _fix(layout: Layout) -> str:
+def _fix(layout: Layout, *, one_policy: bool) -> str:
     """The smallest edit in words, one that leaves a margin before one that does not."""
     most = 0
     for context in (layout.cautious, layout.context):
-        answer = repair(context, layout.strategy, top=1, num_gpus=layout.num_gpus)
+        answer = repair(
+            context, layout.strategy, top=1, num_gpus=layout.num_gpus, one_policy=one_policy
+        )
         most = answer.num_changes
         if answer.repaired:
             best = answer.repaired[0]

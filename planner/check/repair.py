@@ -4,9 +4,10 @@ A candidate counts only where the format writes it into the file, and the file, 
 it and breaks no rule of the format.
 """
 
-import difflib
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches, unified_diff
 
 from planner.check.check import Request, file_findings, format_of, job_of, needed_job
 from planner.check.complete import complete
@@ -15,7 +16,7 @@ from planner.check.layout import Layout, Place
 from planner.check.legality import legality_findings, not_said_yet
 from planner.check.start import Start, start_of
 from planner.cost.context import Context
-from planner.errors import ExpressError, InputError
+from planner.errors import ExpressError, InputError, Problem
 from planner.frameworks.finding import Finding
 from planner.frameworks.format import Format, Reading, SourceText
 from planner.plans.repair import RepairAnswer, diagnosis, repair, repaired_strategy
@@ -36,6 +37,8 @@ class Written:
     """A file with a strategy in it."""
 
     text: str
+    keys: frozenset[str]
+    """Of all settings."""
     part: str | None
     """Of the framework, that the file starts."""
     layout: Layout | None
@@ -79,7 +82,7 @@ class RepairedFile:
             return []
         before, after = self.source.text.splitlines(), self.written.text.splitlines()
         name = self.source.path
-        return list(difflib.unified_diff(before, after, name, name, n=1, lineterm=""))
+        return list(unified_diff(before, after, name, name, n=1, lineterm=""))
 
 
 @dataclass(kw_only=True)
@@ -171,7 +174,8 @@ def write(
         found += not_said_yet(list(legality_findings(completed.layout, is_plan=False)), found)
     errors = tuple(one for one in found if one.severity == "error")
     part = kind.part(reading.settings)
-    return Written(text=text, part=part, layout=completed.layout, errors=errors)
+    keys = frozenset(reading.settings)
+    return Written(text=text, keys=keys, part=part, layout=completed.layout, errors=errors)
 
 
 def _errors(kind: Format, reading: Reading, start: Start) -> tuple[Finding, ...]:
@@ -204,7 +208,12 @@ def _mended(
             )
             try:
                 answer = repair(
-                    context, strategy, num_gpus=num_gpus, accepts=trial, progress=progress
+                    context,
+                    strategy,
+                    num_gpus=num_gpus,
+                    accepts=trial,
+                    one_policy=made.kind.one_policy,
+                    progress=progress,
                 )
             except GaveUpError:
                 reasons += trial.reasons
@@ -214,6 +223,7 @@ def _mended(
             if answer.repaired:
                 best = answer.repaired[0].strategy
                 written = write(made.kind, made.source, job, context, best)
+                _refuse_misspelt(reading, written.keys - set(reading.settings))
                 return replace(made, answer=answer, written=written)
             made = replace(made, answer=answer)
         if not reasons:
@@ -222,6 +232,24 @@ def _mended(
         f"{made.source.path}: no repair was found that the file can hold and that breaks no rule "
         f"of {made.kind.title}; the first one tried: {reasons[0]}"
     )
+
+
+def _refuse_misspelt(reading: Reading, added: AbstractSet[str]) -> None:
+    """InputError where a key that is not known is nearly one that the repair adds."""
+    parts = {part for key in added for part in key.split(".")}
+    unknown = [one for one in reading.findings if one.rule.endswith(".unknown_key")]
+    near = [(one, get_close_matches(one.key.rpartition(".")[2], parts, 1, 0.8)) for one in unknown]
+    problems = [
+        Problem(
+            where=f"{one.path}:{one.line}",
+            key=one.key,
+            message=f"unknown, but nearly {close[0]}, which the repair would add; mend it first",
+        )
+        for one, close in near
+        if close
+    ]
+    if problems:
+        raise InputError(problems)
 
 
 def _lost(context: Context, strategy: Strategy, layout: Layout | None) -> str:

@@ -199,7 +199,10 @@ class Format:
     write_into: Callable[[SourceText, Context, Strategy], str]
     """The file with the strategy's decisions in it: keys that are none stay, in place and
     as they were written, comments too. Raises ExpressError."""
+    one_policy: bool = False
+    """Recomputation is one setting for all layers, so that a repair changes it for all."""
     beside: tuple[Beside, ...] = ()
+    """Files of its launcher."""
     versions: str = ""
     """Releases of the framework that the format was checked against."""
     part: Callable[[Mapping[str, Value]], str | None] = lambda _settings: None

@@ -7,10 +7,9 @@ from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.plans.plan import Answer, Plan, ranked_plans
 from planner.search.space.narrow import Narrowing
+from planner.search.space.vocabulary import ONE_POLICY
 from planner.spec.strategy import Strategy
 
-ONE_POLICY = ("none", "selective", "full")
-"""What all layers may be under together; most frameworks have one setting for all stages."""
 TOP = 10
 """Plans tried under each."""
 

@@ -108,13 +108,15 @@ def repair(
     top: int = 4,
     num_gpus: int | None = None,
     accepts: Accepts | None = None,
+    one_policy: bool = False,
     progress: Progress = lambda _message, _fraction: None,
 ) -> RepairAnswer:
     """Find the edits with the fewest changed decisions, the fastest first.
 
     ``own`` is what the plan was made for, to tell what it took there. With ``num_gpus`` every edit
     uses just these, and dp follows. With ``accepts`` only edits count of which it is true, and they
-    are looked for even where the plan is legal and fits.
+    are looked for even where the plan is legal and fits. With ``one_policy`` policies that change
+    become those of all layers.
     """
     started = time.perf_counter()
     wrong = diagnosis(context, strategy, own=own)
@@ -126,6 +128,7 @@ def repair(
         top=top,
         num_gpus=num_gpus,
         accepts=accepts or (lambda _edit: True),
+        one_policy=one_policy,
         progress=progress,
     )
     return replace(

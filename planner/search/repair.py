@@ -9,6 +9,7 @@ Another pp or vpp takes other layers per stage, which then count as no decision 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from planner.search.edits import (
 )
 from planner.search.ranking.candidates import by_pipeline
 from planner.search.space.kinds import all_counts, of_kinds
+from planner.search.space.vocabulary import KINDS, ONE_POLICY
 from planner.search.stages.bounds import free_bound_s, refine
 from planner.search.stages.kept import (
     best_policies,
@@ -83,6 +85,8 @@ class Repairer:
     num_gpus: int | None = None
     """Where given, every edit uses just these, and dp follows."""
     accepts: Accepts = lambda _edit: True
+    one_policy: bool = False
+    """Policies that change become those of all layers."""
     edits: list[Edit] = field(init=False, default_factory=list)
     num_strategies: int = field(init=False, default=0)
     num_solved: int = field(init=False, default=0)
@@ -95,6 +99,11 @@ class Repairer:
         self.kept = kept_of(self.strategy, self.num_layers)
         selected = self.context.traits.recompute.selected
         self.other_sets = tuple(s for s in self.context.module_sets if s != selected)
+
+    @property
+    def policy_kinds(self) -> tuple[tuple[str, ...], ...]:
+        """Sets of policies that layers may be under together."""
+        return tuple((kind,) for kind in ONE_POLICY) if self.one_policy else (KINDS,)
 
     @property
     def limit_s(self) -> float:
@@ -166,10 +175,10 @@ class Repairer:
         if not rows.layers_free:
             self._look_with_layers(rows)
         elif all(free):
-            self._solve(rows, rows.model, self._solve_free)
-        elif self.kept.uniform in ("none", "selective", "full"):
-            kinds = (self.kept.uniform,)
-            self._solve(rows, of_kinds(rows.model, kinds), self._solve_uniform)
+            for kinds in self.policy_kinds:
+                self._solve(rows, kinds)
+        elif self.kept.uniform in ONE_POLICY:
+            self._solve(rows, (self.kept.uniform,))
         else:
             self._look_with_counts(rows)
 
@@ -182,8 +191,10 @@ class Repairer:
         rows = rows.take(np.flatnonzero(legal))
         layers = np.array(self.kept.layers, dtype=float)
         if rows.freedom.policies:
-            lower = bound_with_layers_s(rows.model, layers)
-            self._solve_in_order(rows, lower, lambda model: best_policies(model, layers))
+            for kinds in self.policy_kinds:
+                part = replace(rows, model=of_kinds(rows.model, kinds))
+                lower = bound_with_layers_s(part.model, layers)
+                self._solve_in_order(part, lower, partial(_policies_of, kinds, layers))
             return
         counts = self.kept.counts_of(layers)
         if counts is None or not len(rows.model):
@@ -213,10 +224,9 @@ class Repairer:
             lower = np.where(may, lower, np.inf)
         self._solve_in_order(rows, lower, self._solve_as_kept)
 
-    def _solve(
-        self, rows: _Rows, model: StageModel, solve: Callable[[StageModel], Split | None]
-    ) -> None:
+    def _solve(self, rows: _Rows, kinds: tuple[str, ...]) -> None:
         """Rows with free layers, best first, in batches that are bounded together."""
+        model = of_kinds(rows.model, kinds)
         free = free_bound_s(model, self.num_layers)
         order = np.argsort(free, kind="stable")
         start, size = 0, FIRST_ROWS
@@ -224,7 +234,7 @@ class Repairer:
             index = order[start : start + size]
             part = model.take(index)
             lower = self._refined_s(part)
-            self._solve_in_order(replace(rows, model=part), lower, solve)
+            self._solve_in_order(replace(rows, model=part), lower, partial(self._solve_of, kinds))
             start, size = start + size, size * 2
 
     def _solve_in_order(
@@ -238,16 +248,11 @@ class Repairer:
             if split is not None and split.iteration_s <= self.limit_s:
                 self._add(rows, row, split)
 
-    def _solve_free(self, model: StageModel) -> Split | None:
-        return solve_split(model, self.num_layers, below_s=self.limit_s)
-
-    def _solve_uniform(self, model: StageModel) -> Split | None:
-        assert self.kept.uniform is not None
+    def _solve_of(self, kinds: tuple[str, ...], model: StageModel) -> Split | None:
         split = solve_split(model, self.num_layers, below_s=self.limit_s)
         if split is None or not np.isfinite(split.iteration_s):
             return None
-        counts = all_counts(split.layers, split.counts, (self.kept.uniform,))
-        return replace(split, counts=counts)
+        return replace(split, counts=all_counts(split.layers, split.counts, kinds))
 
     def _solve_as_kept(self, model: StageModel) -> Split | None:
         table = table_as_kept(model, self.kept, self.num_layers)
@@ -268,6 +273,11 @@ class Repairer:
         del self.edits[self.top :]
 
 
+def _policies_of(kinds: tuple[str, ...], layers: Array, model: StageModel) -> Split | None:
+    split = best_policies(model, layers)
+    return split and replace(split, counts=all_counts(layers, split.counts, kinds))
+
+
 def repairs(
     context: Context,
     strategy: Strategy,
@@ -275,14 +285,21 @@ def repairs(
     top: int = 4,
     num_gpus: int | None = None,
     accepts: Accepts = lambda _edit: True,
+    one_policy: bool = False,
     progress: Progress = lambda _message, _fraction: None,
 ) -> Repairs:
     """The ``top`` fastest edits of ``strategy`` among those with the fewest changes.
 
-    Edits that are not accepted do not count; with ``num_gpus`` dp follows from the other degrees.
+    Edits that are not accepted do not count; with ``num_gpus`` dp follows from the other degrees;
+    with ``one_policy`` policies that change become those of all layers.
     """
     repairer = Repairer(
-        context=context, strategy=strategy, top=top, num_gpus=num_gpus, accepts=accepts
+        context=context,
+        strategy=strategy,
+        top=top,
+        num_gpus=num_gpus,
+        accepts=accepts,
+        one_policy=one_policy,
     )
     looked_at = -1
     for num_changes in range(MOST_CHANGES + 1):

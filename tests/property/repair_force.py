@@ -109,19 +109,26 @@ def split_changes(
     own = np.array(strategy.layers_per_stage)
     same = (layers == own).all(axis=1) if len(own) == pp else np.zeros(len(layers), dtype=bool)
     changes = 0 * same if moved else 1 * ~same
+    return changes + ~keeps_policies(strategy, pp, layers, counts)
+
+
+def keeps_policies(
+    strategy: Strategy, pp: int, layers: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
+    """Whether splits leave the policies as the strategy has them."""
     uniform = _uniform(strategy)
     if uniform is not None:
         wanted = np.stack([layers * (k == uniform) for k in range(3)])
-        return changes + ~(counts == wanted).all(axis=(0, 2))
+        return np.asarray((counts == wanted).all(axis=(0, 2)))
     lists = [strategy.selective_layers_per_stage, strategy.recompute_layers_per_stage]
     lists.append(strategy.offloaded_layers_per_stage or (0,) * len(lists[0]))
     if {len(one) for one in lists} != {pp}:
-        return changes + 1
-    return changes + ~(counts == np.array(lists)[:, None, :]).all(axis=(0, 2))
+        return np.zeros(len(layers), dtype=bool)
+    return np.asarray((counts == np.array(lists)[:, None, :]).all(axis=(0, 2)))
 
 
 def rows_of_force(
-    context: Context, strategy: Strategy, at_most: int, num_gpus: int | None
+    context: Context, strategy: Strategy, at_most: int, num_gpus: int | None, *, one_policy: bool
 ) -> Iterator[Least]:
     """Every legal strategy's least, by ascending changes of columns; of so many GPUs dp follows."""
     columns = every_strategy(context)
@@ -143,14 +150,17 @@ def rows_of_force(
         for modules in sets:
             model = stage_model(with_modules(context, modules), columns.take(index))
             for row in range(len(index)):
-                one = _least(context, strategy, model.take(np.array([row])), modules != kept)
+                own = model.take(np.array([row]))
+                one = _least(context, strategy, own, modules != kept, one_policy=one_policy)
                 if one is not None:
                     one = replace(one, changes=one.changes + least)
                     best = min(best, one.changes)
                     yield one
 
 
-def _least(context: Context, strategy: Strategy, model: StageModel, other: bool) -> Least | None:
+def _least(
+    context: Context, strategy: Strategy, model: StageModel, other: bool, *, one_policy: bool
+) -> Least | None:
     """Fewest changes beside columns of one row, and the least time with so many."""
     one = model.strategy
     offers = bool(offers_activation_offload(context, one)[0])
@@ -163,6 +173,8 @@ def _least(context: Context, strategy: Strategy, model: StageModel, other: bool)
     legal &= fits(many, layers, counts)
     if other:
         legal &= counts[0].any(axis=1)
+    if one_policy:
+        legal &= _is_of_one_policy(layers, counts) | keeps_policies(strategy, pp, layers, counts)
     if not legal.any():
         return None
     changes = split_changes(strategy, pp, vpp, layers, counts) + other
@@ -171,8 +183,16 @@ def _least(context: Context, strategy: Strategy, model: StageModel, other: bool)
     return Least(changes=fewest, seconds=float(seconds.min()))
 
 
-def force(context: Context, strategy: Strategy, num_gpus: int | None = None) -> Least | None:
+def _is_of_one_policy(layers: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """All layers under nothing, all selective or all in full."""
+    wanted = [np.stack([layers * (k == policy) for k in range(3)]) for policy in (-1, 0, 1)]
+    return np.any([(counts == each).all(axis=(0, 2)) for each in wanted], axis=0)
+
+
+def force(
+    context: Context, strategy: Strategy, num_gpus: int | None = None, *, one_policy: bool = False
+) -> Least | None:
     """The best of all."""
-    found = list(rows_of_force(context, strategy, MOST_CHANGES, num_gpus))
+    found = list(rows_of_force(context, strategy, MOST_CHANGES, num_gpus, one_policy=one_policy))
     found = [one for one in found if one.changes <= MOST_CHANGES]
     return min(found, key=lambda one: (one.changes, one.seconds), default=None)

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 
 from planner.cost.context import Context
+from planner.errors import ExpressError
 from planner.frameworks.accelerate import parallelism
+from planner.frameworks.accelerate.fsdp import FSDP1, STRATEGY
 from planner.frameworks.accelerate.read import read, section_of
 from planner.frameworks.accelerate.section import Line, Section, recomputes_all
 from planner.frameworks.accelerate.sections import SECTIONS, carrier
@@ -14,7 +16,8 @@ from planner.spec.strategy import Strategy
 FILE = "accelerate.yaml"
 HEAD = "# Hugging Face Accelerate: accelerate launch --config_file accelerate.yaml ...\n"
 TOP = ("distributed_type", "num_machines", "num_processes", "mixed_precision")
-OWNED = {*TOP, *parallelism.OWNED, *(key for section in SECTIONS for key in section.owned)}
+_OF_SECTIONS = {key for section in (*SECTIONS, FSDP1) for key in section.owned}
+OWNED = {*TOP, *parallelism.OWNED, *_OF_SECTIONS}
 """Keys that carry decisions; others are written where they are missing, and left alone."""
 SCRIPT = "training script"
 _NODES = {
@@ -124,6 +127,9 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     reading = read(source)
     own = section_of(reading.settings)
     section = carrier(context, strategy, own)
+    named = reading.settings.get(STRATEGY)
+    if section is FSDP1 and named is not None and "HYBRID" in str(named.value).upper():
+        raise ExpressError(f"{source.path}: {named.value} of FSDP1 is not edited; FSDP2's mesh is")
     is_new = section is not own or "distributed_type" not in reading.settings
     lines = _lines(context, strategy, section)
     spelled = {full: value.key for full, value in reading.settings.items()}

@@ -1,6 +1,7 @@
-"""The section ``fsdp_config``: FSDP2, with tensor and context parallelism beside it."""
+"""The section ``fsdp_config``: FSDP2, with tensor and context parallelism beside it, or FSDP1."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from planner.cost.context import Context
 from planner.frameworks.accelerate import parallelism
@@ -74,6 +75,30 @@ def lines(_: Context, strategy: Strategy) -> Iterator[Line]:
     yield from parallelism.lines(strategy)
 
 
+def refusals_1(context: Context, strategy: Strategy) -> Iterator[str]:
+    """Why FSDP1 cannot carry a strategy."""
+    yield from refusals(context, strategy)
+    for name in ("tp", "cp", "dp_replicate"):
+        if getattr(strategy, name) > 1:
+            yield f"{name} {getattr(strategy, name)}: FSDP1 has no mesh; fsdp_version 2 has"
+
+
+def lines_1(_: Context, strategy: Strategy) -> Iterator[Line]:
+    """What FSDP1 is set to."""
+    named = "FULL_SHARD" if strategy.zero_stage == 3 else "SHARD_GRAD_OP"
+    why = f"zero_stage {strategy.zero_stage}"
+    yield Line(key=VERSION, value=1, why="the file is FSDP1's")
+    yield Line(key=STRATEGY, value=named, why=why)
+    yield Line(key=OFFLOAD, value=strategy.offload != "none", why=f"offload {strategy.offload}")
+    full = recomputes_all(strategy)
+    yield Line(key=CHECKPOINTING, value=full, why=f"recomputation: {strategy.recompute}")
+
+
+def is_first(settings: Settings) -> bool:
+    """Whether a file is FSDP1's, which Accelerate takes where no version is named."""
+    return whole(settings, VERSION, 1) == 1
+
+
 def decisions(settings: Settings) -> dict[str, Value]:
     """What the section and the mesh decide."""
     found = parallelism.decisions(settings)
@@ -88,9 +113,10 @@ def decisions(settings: Settings) -> dict[str, Value]:
 
 
 def _zero_stage(settings: Settings) -> Value:
-    if whole(settings, VERSION, 1) == 1:
-        named = word(settings, STRATEGY, "FULL_SHARD").upper()
-        return decided(settings, STRATEGY, _FSDP1_STAGES.get(named, 3))
+    if is_first(settings):
+        key = STRATEGY if STRATEGY in settings or RESHARD not in settings else RESHARD
+        named = word(settings, key, "FULL_SHARD").upper()
+        return decided(settings, key, _FSDP1_STAGES.get(named, 3))
     return decided(settings, RESHARD, 3 if flag(settings, RESHARD, default=True) else 2)
 
 
@@ -108,3 +134,11 @@ FSDP = Section(
     decisions=decisions,
     environment=environment,
 )
+FSDP1 = replace(
+    FSDP,
+    title="fsdp_config of FSDP1",
+    owned=(VERSION, STRATEGY, OFFLOAD, CHECKPOINTING),
+    refusals=refusals_1,
+    lines=lines_1,
+)
+"""Of files that are there; new ones are for FSDP2."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from planner.errors import InputError
+from planner.frameworks.accelerate.fsdp import FSDP1, is_first
 from planner.frameworks.accelerate.keys import known_keys, wrong_kind
 from planner.frameworks.accelerate.section import Section, Settings, decided, whole, word
 from planner.frameworks.accelerate.sections import BY_TYPE
@@ -96,6 +97,8 @@ def section_of(settings: Settings) -> Section | None:
     """The part of the file that holds, by its ``distributed_type``."""
     kind = word(settings, "distributed_type", "NO").upper()
     kind = "NO" if kind == "FALSE" else kind
+    if kind == FSDP1.distributed_type and is_first(settings):
+        return FSDP1
     return (
         BY_TYPE["MULTI_GPU" if _REPLICATED.fullmatch(kind) else kind]
         if (_REPLICATED.fullmatch(kind) or kind in BY_TYPE)

@@ -126,8 +126,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     for path, value in wanted.items():
         name = ".".join(path)
         is_kept = name.endswith("nvme_path") and name in reading.settings
-        is_noise = path == _LENGTH and not any(p[0] == SCRIPT for p in {*wanted} - {_LENGTH})
-        if is_kept or name.endswith(_ASSUMED) or (is_noise and SCRIPT not in reading.settings):
+        is_new_length = path == _LENGTH and name not in reading.settings
+        if is_kept or is_new_length or name.endswith(_ASSUMED):
             continue
         if not _is_kept_optimizer(path, reading, context):
             changes[path] = value

@@ -106,10 +106,14 @@ def _is_old_switch(path: Path, value: Plain) -> bool:
     return path == ("zero_optimization",) and isinstance(value, bool)
 
 
+_RENAMED = {"aio.thread_count": "intra_op_parallelism"}
+
+
 def _unknown(source: SourceText, path: Path, line: int, known: dict[str, Any]) -> Iterator[Finding]:
     if ".".join(path) in removed_keys():
         return
-    hint = did_you_mean(path[-1], known)
+    renamed = _RENAMED.get(".".join(path))
+    hint = f"{renamed} in its place" if renamed else did_you_mean(path[-1], known)
     where = f"in {'.'.join(path[:-1])}" if path[:-1] else "at the top"
     message = f"DeepSpeed knows no key {path[-1]!r} {where}" + (f"; {hint}" if hint else "")
     yield _finding(source, "unknown_key", path, line, message)

@@ -15,4 +15,5 @@ FORMAT = Format(
     read=read,
     rules=RULES,
     write_into=write_into,
+    one_policy=True,
 )

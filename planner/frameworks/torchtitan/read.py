@@ -27,6 +27,7 @@ from planner.spelling import did_you_mean
 
 NAME = "torchtitan"
 SELECTORS = ("module", "config")
+POLICY_WORDS = "activation-checkpoint:full"
 _SCRIPT_VARIABLES = {"MODULE": "module", "CONFIG": "config"}
 """What torchtitan's own run_train.sh takes from the environment."""
 
@@ -183,6 +184,8 @@ class _Reader:
         if facts is None:
             known = [f"--{name}" for name in (*SELECTORS, *options())]
             hint = did_you_mean(f"--{key}", known) or "torchtitan 0.3 has no such option"
+            if key == f"{POLICY}.mode":
+                hint = f"the policy is a word of its own, such as {POLICY_WORDS}"
             return self.report("unknown_key", "error", spelled, line, f"unknown option; {hint}")
         if option.is_open:
             if key not in DECIDING:

@@ -14,5 +14,6 @@ FORMAT = Format(
     read=read,
     rules=RULES,
     write_into=write_into,
+    one_policy=True,
     part=part,
 )

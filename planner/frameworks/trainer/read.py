@@ -135,6 +135,8 @@ def section_of(settings: Settings) -> Section:
 def part(settings: Settings) -> str | None:
     """Title of what shards; None where nothing does."""
     section = section_of(settings)
+    if section is sections.FSDP and whole(settings, sections.FSDP_KEYS[0], 2) == 1:
+        return "FSDP1"
     return None if section is sections.REPLICATED else section.title
 
 

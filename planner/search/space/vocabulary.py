@@ -10,6 +10,8 @@ from planner.units import Array
 
 KINDS = ("none", "selective", "full", "offloaded")
 """What may happen to the saved activations of one layer."""
+ONE_POLICY = ("none", "selective", "full")
+"""What all layers may be under together, where a format has one setting for all of them."""
 RECOMPUTE = "recompute"
 RECOMPUTE_KINDS: Mapping[str, tuple[str, ...]] = {
     "none": ("none", "offloaded"),

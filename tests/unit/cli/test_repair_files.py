@@ -184,6 +184,35 @@ def test_what_no_layout_mends_is_left_and_named(planner: Planner) -> None:
     assert "The layout is legal and fits: nothing of it changes." in again.out
 
 
+def test_a_misspelt_decision_is_mended_by_hand_first(planner: Planner) -> None:
+    broken = BROKEN["deepspeed-memory"]
+    text = broken.text.replace("zero_optimization", "zero_optimisation")
+    Path(broken.name).write_text(text)
+    run = repair(planner, broken, "--apply")
+    assert run.code == 2
+    assert "nearly zero_optimization, which the repair would add" in run.err
+    assert Path(broken.name).read_text() == text
+
+
+def test_a_file_of_fsdp1_stays_one(planner: Planner) -> None:
+    text = """\
+distributed_type: FSDP
+num_processes: 8
+mixed_precision: bf16
+fsdp_config:
+  fsdp_sharding_strategy: SHARD_GRAD_OP
+  fsdp_activation_checkpointing: true
+"""
+    Path("job.yaml").write_text(text)
+    job = ("1xdgx-a100-320", "--model", MODEL, "--seq-len", "4096")
+    run = planner("repair", "job.yaml", *job, "--apply")
+    assert run.code == 0
+    mended = Path("job.yaml").read_text()
+    assert "fsdp_version: 2" not in mended
+    assert "parallelism_config" not in mended
+    assert mended != text
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "options", "said"),
     [
