@@ -1,20 +1,8 @@
-"""How rules of Accelerate are made."""
+"""What rules of Accelerate say."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
-from planner.frameworks.finding import Severity
-from planner.frameworks.format import Broken, FormatRule, Value, World
-
-Check = Callable[[Mapping[str, Value], World], Iterable[Broken]]
-
-
-def rule(
-    check: Check, source: str, *, enforced: bool = True, severity: Severity = "error"
-) -> FormatRule:
-    """A rule by the name of its function."""
-    return FormatRule(
-        name=check.__name__, source=source, check=check, severity=severity, enforced=enforced
-    )
+from planner.frameworks.format import Broken, Value
 
 
 def broken(settings: Mapping[str, Value], key: str, message: str) -> Broken:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from planner.frameworks.accelerate import fsdp, parallelism
 from planner.frameworks.accelerate.keys import as_flag, known_keys
 from planner.frameworks.accelerate.parallelism import SIZES, size_key, sizes
-from planner.frameworks.accelerate.rule import broken, one_of, rule
+from planner.frameworks.accelerate.rule import broken, one_of
 from planner.frameworks.accelerate.rules_sections import RULES as SECTION_RULES
 from planner.frameworks.accelerate.section import flag, whole, word
-from planner.frameworks.format import Broken, FormatRule, Value, World
+from planner.frameworks.format import Broken, FormatRule, Value, World, rule
 
 Settings = Mapping[str, Value]
 PRECISIONS = ("no", "fp16", "bf16", "fp8")
@@ -174,6 +174,16 @@ def _is_fsdp2(settings: Settings) -> bool:
     return is_fsdp and whole(settings, fsdp.VERSION, 1) == 2
 
 
+def tp_divides_heads(settings: Settings, world: World) -> Iterator[Broken]:
+    """Tensor parallelism splits query heads and key and value heads evenly."""
+    tp = sizes(settings)["tp"]
+    for name, what in (("num_heads", "heads"), ("num_kv_heads", "key and value heads")):
+        heads = world.decisions.get(f"model.{name}")
+        if tp > 1 and isinstance(heads, int) and heads % tp:
+            message = f"given tp {tp}; a divisor of {heads} {what}"
+            yield broken(settings, size_key("tp"), message)
+
+
 def cp_needs_fsdp2(settings: Settings, _: World) -> Iterator[Broken]:
     """Context parallelism runs under FSDP2 only."""
     kind = word(settings, "distributed_type", "")
@@ -237,6 +247,11 @@ RULES: tuple[FormatRule, ...] = (
     rule(tp_and_cp_need_shards, MESH),
     rule(sizes_fill_processes, MESH),
     rule(fsdp2_has_ranks_to_shard_over, MESH),
+    rule(
+        tp_divides_heads,
+        "transformers/integrations/tensor_parallel.py splits rows; attention cannot view the rest",
+        enforced=False,
+    ),
     rule(cp_needs_fsdp2, STATE),
     rule(
         mesh_needs_fsdp2, f"{LAUNCH} checks it for flags, before the file is read", enforced=False

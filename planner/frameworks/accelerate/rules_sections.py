@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from planner.frameworks.accelerate import deepspeed, fsdp, megatron
 from planner.frameworks.accelerate.keys import as_flag
-from planner.frameworks.accelerate.rule import broken, one_of, rule
+from planner.frameworks.accelerate.rule import broken, one_of
 from planner.frameworks.accelerate.section import flag, whole, word
-from planner.frameworks.format import Broken, FormatRule, Value, World
+from planner.frameworks.format import Broken, FormatRule, Value, World, rule
 
 Settings = Mapping[str, Value]
 FSDP_KEY = "fsdp_config.fsdp_"

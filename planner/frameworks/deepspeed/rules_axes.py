@@ -11,8 +11,7 @@ from planner.frameworks.deepspeed.decisions import (
     stages,
 )
 from planner.frameworks.deepspeed.known import SCRIPT, whole
-from planner.frameworks.deepspeed.rule import broken, rule
-from planner.frameworks.format import Broken, World
+from planner.frameworks.format import Broken, World, rule
 
 _TP, _PP, _SP = "tensor_parallel.autotp_size", "pipeline.stages", "sequence_parallel_size"
 _EP = "expert_parallel.autoep_size"
@@ -27,7 +26,7 @@ def pipeline_below_stage_2(settings: Settings, _: World) -> Iterator[Broken]:
     """A pipeline runs under stage 0 or 1."""
     if stages(settings) > 1 and stage(settings) > 1:
         message = f"a pipeline runs under stage 0 or 1; given {stage(settings)}"
-        yield broken("zero_optimization.stage", message)
+        yield Broken(key="zero_optimization.stage", message=message)
 
 
 def pipeline_divides_ranks(settings: Settings, world: World) -> Iterator[Broken]:
@@ -37,7 +36,7 @@ def pipeline_divides_ranks(settings: Settings, world: World) -> Iterator[Broken]
     if stages(settings) > 1 and world.num_gpus % ranks:
         times = f" x {script} tensor-parallel ranks" if script > 1 else ""
         message = f"{stages(settings)} stages{times} must divide the ranks; given {world.num_gpus}"
-        yield broken(_PP, message)
+        yield Broken(key=_PP, message=message)
 
 
 def stages_have_layers(settings: Settings, world: World) -> Iterator[Broken]:
@@ -47,25 +46,32 @@ def stages_have_layers(settings: Settings, world: World) -> Iterator[Broken]:
     if not isinstance(counts, list) or any(whole(count) is None for count in counts):
         return
     if len(counts) != stages(settings):
-        yield broken(key, f"one count per stage is needed: {stages(settings)}; given {len(counts)}")
+        yield Broken(
+            key=key,
+            message=f"one count per stage is needed: {stages(settings)}; given {len(counts)}",
+        )
     layers = _whole_decision(world, "model.num_layers")
     if layers is not None and sum(counts) != layers:
-        yield broken(key, f"must add up to the model's {layers} layers; given {sum(counts)}")
+        yield Broken(
+            key=key, message=f"must add up to the model's {layers} layers; given {sum(counts)}"
+        )
     if any(count < 1 for count in counts):
-        yield broken(key, f"every stage needs a layer; given {min(counts)}")
+        yield Broken(key=key, message=f"every stage needs a layer; given {min(counts)}")
 
 
 def autotp_without_pipeline(settings: Settings, _: World) -> Iterator[Broken]:
     """AutoTP does not go with a pipeline."""
     if autotp(settings) > 1 and stages(settings) > 1:
         message = "AutoTP builds groups without stages; layers of a pipeline split themselves"
-        yield broken(_TP, f"{message}; given {autotp(settings)}, allowed is 1")
+        yield Broken(key=_TP, message=f"{message}; given {autotp(settings)}, allowed is 1")
 
 
 def autotp_divides_ranks(settings: Settings, world: World) -> Iterator[Broken]:
     """autotp_size divides the ranks."""
     if world.num_gpus % autotp(settings):
-        yield broken(_TP, f"must divide the ranks; given {autotp(settings)} of {world.num_gpus}")
+        yield Broken(
+            key=_TP, message=f"must divide the ranks; given {autotp(settings)} of {world.num_gpus}"
+        )
 
 
 def _kv_heads(world: World) -> int | None:
@@ -77,7 +83,7 @@ def autotp_divides_kv_heads(settings: Settings, world: World) -> Iterator[Broken
     heads, ranks = _kv_heads(world), autotp(settings)
     if heads is not None and ranks <= heads and heads % ranks:
         message = f"ranks get unequal shares of the {heads} key-value heads"
-        yield broken(_TP, f"{message}; given {ranks}, allowed are divisors of {heads}")
+        yield Broken(key=_TP, message=f"{message}; given {ranks}, allowed are divisors of {heads}")
 
 
 def autotp_fits_kv_heads(settings: Settings, world: World) -> Iterator[Broken]:
@@ -85,7 +91,9 @@ def autotp_fits_kv_heads(settings: Settings, world: World) -> Iterator[Broken]:
     heads = _kv_heads(world)
     if heads is not None and autotp(settings) > heads:
         message = f"ranks beyond the {heads} key-value heads do no attention"
-        yield broken(_TP, f"{message}; given {autotp(settings)}, allowed are up to {heads}")
+        yield Broken(
+            key=_TP, message=f"{message}; given {autotp(settings)}, allowed are up to {heads}"
+        )
 
 
 def autotp_sizes_agree(settings: Settings, _: World) -> Iterator[Broken]:
@@ -94,20 +102,24 @@ def autotp_sizes_agree(settings: Settings, _: World) -> Iterator[Broken]:
         key = f"tensor_parallel.{section}.tp_size"
         inner = size(settings, key) or 1
         if inner not in (1, autotp(settings)) and autotp(settings) > 1:
-            yield broken(key, f"must be autotp_size {autotp(settings)}; given {inner}")
+            yield Broken(key=key, message=f"must be autotp_size {autotp(settings)}; given {inner}")
 
 
 def sequence_parallel_without_autotp(settings: Settings, _: World) -> Iterator[Broken]:
     """Ulysses goes with neither AutoTP nor a pipeline."""
     if (size(settings, _SP) or 1) > 1 and autotp(settings) * stages(settings) > 1:
-        yield broken(_SP, "Ulysses goes with neither AutoTP nor a pipeline; allowed is 1")
+        yield Broken(
+            key=_SP, message="Ulysses goes with neither AutoTP nor a pipeline; allowed is 1"
+        )
 
 
 def sequence_parallel_divides_ranks(settings: Settings, world: World) -> Iterator[Broken]:
     """sequence_parallel_size divides the ranks."""
     sequence = size(settings, _SP) or 1
     if world.num_gpus % sequence:
-        yield broken(_SP, f"must divide the ranks; given {sequence} of {world.num_gpus}")
+        yield Broken(
+            key=_SP, message=f"must divide the ranks; given {sequence} of {world.num_gpus}"
+        )
 
 
 def sequence_parallel_divides_heads(settings: Settings, world: World) -> Iterator[Broken]:
@@ -115,17 +127,19 @@ def sequence_parallel_divides_heads(settings: Settings, world: World) -> Iterato
     sequence, heads = size(settings, _SP) or 1, _whole_decision(world, "model.num_heads")
     shared = _kv_heads(world)
     if heads is not None and heads % sequence:
-        yield broken(_SP, f"must divide the {heads} heads; given {sequence}")
+        yield Broken(key=_SP, message=f"must divide the {heads} heads; given {sequence}")
     elif shared and shared % sequence and sequence % shared:
         message = f"must divide the {shared} key-value heads or be a multiple"
-        yield broken(_SP, f"{message}; given {sequence}")
+        yield Broken(key=_SP, message=f"{message}; given {sequence}")
 
 
 def sequence_parallel_divides_sequence(settings: Settings, world: World) -> Iterator[Broken]:
     """sequence_parallel_size divides the sequence."""
     sequence, length = size(settings, _SP) or 1, _whole_decision(world, "seq_len")
     if length is not None and length % sequence:
-        yield broken(_SP, f"must divide the {length} tokens of a sequence; given {sequence}")
+        yield Broken(
+            key=_SP, message=f"must divide the {length} tokens of a sequence; given {sequence}"
+        )
 
 
 def mesh_fills_ranks(settings: Settings, world: World) -> Iterator[Broken]:
@@ -134,7 +148,7 @@ def mesh_fills_ranks(settings: Settings, world: World) -> Iterator[Broken]:
     if count and sequence and count * sequence != world.num_gpus:
         product = f"{count} x {sequence}"
         message = f"{_REPLICAS} x {_SP} must be {world.num_gpus} ranks; given {product}"
-        yield broken(_REPLICAS, message)
+        yield Broken(key=_REPLICAS, message=message)
 
 
 def experts_divide(settings: Settings, world: World) -> Iterator[Broken]:
@@ -144,16 +158,16 @@ def experts_divide(settings: Settings, world: World) -> Iterator[Broken]:
         return
     experts = _whole_decision(world, "model.num_experts")
     if experts is not None and experts % ranks:
-        yield broken(_EP, f"must divide the {experts} experts; given {ranks}")
+        yield Broken(key=_EP, message=f"must divide the {experts} experts; given {ranks}")
     if world.num_gpus % ranks:
-        yield broken(_EP, f"must divide the ranks; given {ranks} of {world.num_gpus}")
+        yield Broken(key=_EP, message=f"must divide the ranks; given {ranks} of {world.num_gpus}")
 
 
 def expert_balance_is_not_set(settings: Settings, _: World) -> Iterator[Broken]:
     """expert_parallel.load_balance_coeff is not set."""
     key = "expert_parallel.load_balance_coeff"
     if given(settings, key) is not None:
-        yield broken(key, "AutoEP cannot balance yet and refuses it; allowed is null")
+        yield Broken(key=key, message="AutoEP cannot balance yet and refuses it; allowed is null")
 
 
 def contiguous_checkpoints_are_split(settings: Settings, _: World) -> Iterator[Broken]:
@@ -163,9 +177,9 @@ def contiguous_checkpoints_are_split(settings: Settings, _: World) -> Iterator[B
     if given(settings, key) is not True:
         return
     if given(settings, f"{section}.partition_activations") is not True:
-        yield broken(key, "needs partition_activations true; given without")
+        yield Broken(key=key, message="needs partition_activations true; given without")
     if size(settings, f"{section}.number_checkpoints") is None:
-        yield broken(key, "needs number_checkpoints; given without")
+        yield Broken(key=key, message="needs number_checkpoints; given without")
 
 
 _PIPE = "deepspeed/runtime/pipe/engine.py"
@@ -175,24 +189,41 @@ _ULYSSES = f"{_SEQUENCE}/ulysses_sp.py"
 _FOLDING = "deepspeed/module_inject/auto_ep_folding.py"
 _CHECKPOINTS = "deepspeed/runtime/activation_checkpointing/checkpointing.py"
 AXIS_RULES = (
-    rule(pipeline_below_stage_2, f"{_PIPE} asserts it at start"),
-    rule(pipeline_divides_ranks, "deepspeed/runtime/pipe/module.py raises when it is built"),
-    rule(stages_have_layers, "our own block, for the script"),
-    rule(autotp_without_pipeline, f"{_PIPE} asserts equal data-parallel sizes at start"),
-    rule(autotp_divides_ranks, "deepspeed/utils/groups.py _init_tp_mesh_device"),
+    rule(pipeline_below_stage_2, f"{_PIPE} asserts it at start", enforced=False),
+    rule(
+        pipeline_divides_ranks,
+        "deepspeed/runtime/pipe/module.py raises when it is built",
+        enforced=False,
+    ),
+    rule(stages_have_layers, "our own block, for the script", enforced=False),
+    rule(
+        autotp_without_pipeline,
+        f"{_PIPE} asserts equal data-parallel sizes at start",
+        enforced=False,
+    ),
+    rule(autotp_divides_ranks, "deepspeed/utils/groups.py _init_tp_mesh_device", enforced=False),
     rule(
         autotp_divides_kv_heads,
         "deepspeed/module_inject/tp_shard.py get_shard_size deals the rest out",
         severity="warning",
+        enforced=False,
     ),
-    rule(autotp_fits_kv_heads, f"{_AUTOTP} only warns", severity="warning"),
-    rule(autotp_sizes_agree, f"{_AUTOTP} raises at start"),
-    rule(sequence_parallel_without_autotp, f"{_FOLDING}: mutually exclusive"),
-    rule(sequence_parallel_divides_ranks, f"{_SEQUENCE}/parallel_state_sp.py raises"),
-    rule(sequence_parallel_divides_heads, f"{_ULYSSES} raises at start"),
-    rule(sequence_parallel_divides_sequence, f"{_ULYSSES} raises at the first batch"),
-    rule(mesh_fills_ranks, "deepspeed/__init__.py: the mesh of the ranks"),
-    rule(experts_divide, f"{_FOLDING} raises at start"),
-    rule(expert_balance_is_not_set, "deepspeed/module_inject/auto_ep_config.py", enforced=True),
-    rule(contiguous_checkpoints_are_split, f"{_CHECKPOINTS} asserts it when configured"),
+    rule(autotp_fits_kv_heads, f"{_AUTOTP} only warns", severity="warning", enforced=False),
+    rule(autotp_sizes_agree, f"{_AUTOTP} raises at start", enforced=False),
+    rule(sequence_parallel_without_autotp, f"{_FOLDING}: mutually exclusive", enforced=False),
+    rule(
+        sequence_parallel_divides_ranks, f"{_SEQUENCE}/parallel_state_sp.py raises", enforced=False
+    ),
+    rule(sequence_parallel_divides_heads, f"{_ULYSSES} raises at start", enforced=False),
+    rule(
+        sequence_parallel_divides_sequence, f"{_ULYSSES} raises at the first batch", enforced=False
+    ),
+    rule(mesh_fills_ranks, "deepspeed/__init__.py: the mesh of the ranks", enforced=False),
+    rule(experts_divide, f"{_FOLDING} raises at start", enforced=False),
+    rule(expert_balance_is_not_set, "deepspeed/module_inject/auto_ep_config.py"),
+    rule(
+        contiguous_checkpoints_are_split,
+        f"{_CHECKPOINTS} asserts it when configured",
+        enforced=False,
+    ),
 )

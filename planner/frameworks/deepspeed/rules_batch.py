@@ -20,8 +20,7 @@ from planner.frameworks.deepspeed.known import (
     removed_keys,
     scheduler_types,
 )
-from planner.frameworks.deepspeed.rule import broken, rule
-from planner.frameworks.format import Broken, World
+from planner.frameworks.format import Broken, World, rule
 from planner.spelling import did_you_mean
 
 _CONFIG = "deepspeed/runtime/config.py"
@@ -44,7 +43,7 @@ def replicas(settings: Settings, world: World) -> int:
 def batch_size_given(settings: Settings, _: World) -> Iterator[Broken]:
     """Either train_batch_size or train_micro_batch_size_per_gpu is given."""
     if TOTAL not in settings and MICRO not in settings:
-        yield broken(TOTAL, f"no batch size; given none, needed is {TOTAL} or {MICRO}")
+        yield Broken(key=TOTAL, message=f"no batch size; given none, needed is {TOTAL} or {MICRO}")
 
 
 def batch_triple_adds_up(settings: Settings, world: World) -> Iterator[Broken]:
@@ -57,7 +56,9 @@ def batch_triple_adds_up(settings: Settings, world: World) -> Iterator[Broken]:
         micro = micro or 1
         steps = steps or 1
         if total and all(count and total % count for count in counts):
-            yield broken(TOTAL, f"{total} sequences over {min(counts)} replicas leave a rest")
+            yield Broken(
+                key=TOTAL, message=f"{total} sequences over {min(counts)} replicas leave a rest"
+            )
         return
     per_step = (micro or 1) * (steps or 1)
     fits = [count for count in counts if count and total % (per_step * count) == 0]
@@ -66,28 +67,35 @@ def batch_triple_adds_up(settings: Settings, world: World) -> Iterator[Broken]:
     if not fits:
         given_text = f"{total} sequences, {micro} per micro-batch, {steps} steps"
         allowed = f"train_batch_size = micro-batch x steps x {min(counts)} replicas"
-        yield broken(TOTAL, f"the batch does not add up; given {given_text}, needed is {allowed}")
+        yield Broken(
+            key=TOTAL, message=f"the batch does not add up; given {given_text}, needed is {allowed}"
+        )
 
 
 def key_not_removed(settings: Settings, _: World) -> Iterator[Broken]:
     """No key stands there whose feature DeepSpeed has removed."""
     for key in removed_keys():
         if key in settings:
-            yield broken(key, f"DeepSpeed removed {key} and refuses it; allowed is to leave it out")
+            yield Broken(
+                key=key,
+                message=f"DeepSpeed removed {key} and refuses it; allowed is to leave it out",
+            )
 
 
 def one_precision(settings: Settings, _: World) -> Iterator[Broken]:
     """bf16 and fp16 are not both enabled."""
     bf16 = given(settings, "bf16.enabled") is True
     if bf16 and given(settings, "fp16.enabled") is True:
-        yield broken("fp16.enabled", "bf16 and fp16 are both on; allowed is one of them")
+        yield Broken(
+            key="fp16.enabled", message="bf16 and fp16 are both on; allowed is one of them"
+        )
 
 
 def sixteen_bits_on(settings: Settings, _: World) -> Iterator[Broken]:
     """One of bf16, fp16 and torch_autocast is enabled."""
     sections = ("bf16", "bfloat16", "fp16", "torch_autocast")
     if not any(given(settings, f"{name}.enabled") in (True, "auto") for name in sections):
-        yield broken("bf16.enabled", "trains in fp32: neither bf16 nor fp16 is enabled")
+        yield Broken(key="bf16.enabled", message="trains in fp32: neither bf16 nor fp16 is enabled")
 
 
 def sixteen_bit_master_needs_sharding(settings: Settings, _: World) -> Iterator[Broken]:
@@ -95,7 +103,9 @@ def sixteen_bit_master_needs_sharding(settings: Settings, _: World) -> Iterator[
     keys = [f"{name}.{name}_master_weights_and_grads" for name in ("bf16", "fp16")]
     for key in (*keys, "bf16.bf16_optimizer_states"):
         if given(settings, key) is True and stage(settings) == 0:
-            yield broken(key, "works on sharded states; given stage 0, allowed are 1, 2 and 3")
+            yield Broken(
+                key=key, message="works on sharded states; given stage 0, allowed are 1, 2 and 3"
+            )
 
 
 def bf16_states_need_bf16_master(settings: Settings, _: World) -> Iterator[Broken]:
@@ -103,7 +113,7 @@ def bf16_states_need_bf16_master(settings: Settings, _: World) -> Iterator[Broke
     key = "bf16.bf16_optimizer_states"
     master = given(settings, "bf16.bf16_master_weights_and_grads") is True
     if given(settings, key) is True and not master:
-        yield broken(key, "needs bf16_master_weights_and_grads; given without")
+        yield Broken(key=key, message="needs bf16_master_weights_and_grads; given without")
 
 
 def loss_scale_can_move(settings: Settings, _: World) -> Iterator[Broken]:
@@ -114,7 +124,9 @@ def loss_scale_can_move(settings: Settings, _: World) -> Iterator[Broken]:
     for name in ("loss_scale_window", "min_loss_scale"):
         value = number(given(settings, f"fp16.{name}"))
         if value is not None and value <= 0:
-            yield broken(f"fp16.{name}", f"dynamic scaling needs more than 0; given {value:g}")
+            yield Broken(
+                key=f"fp16.{name}", message=f"dynamic scaling needs more than 0; given {value:g}"
+            )
 
 
 def communication_type_known(settings: Settings, _: World) -> Iterator[Broken]:
@@ -122,7 +134,9 @@ def communication_type_known(settings: Settings, _: World) -> Iterator[Broken]:
     for key in ("communication_data_type", "seq_parallel_communication_data_type"):
         value = given(settings, key)
         if isinstance(value, str) and value != "auto" and value.lower() not in _DTYPES:
-            yield broken(key, f"unknown type; given {value}, allowed are {', '.join(_DTYPES)}")
+            yield Broken(
+                key=key, message=f"unknown type; given {value}, allowed are {', '.join(_DTYPES)}"
+            )
 
 
 def gradients_sum_below_stage_3(settings: Settings, _: World) -> Iterator[Broken]:
@@ -131,9 +145,9 @@ def gradients_sum_below_stage_3(settings: Settings, _: World) -> Iterator[Broken
     value = given(settings, key)
     name = value.lower() if isinstance(value, str) else value
     if key in settings and name not in ("mean", "sum"):
-        yield broken(key, f"unknown operation; given {value}, allowed are mean and sum")
+        yield Broken(key=key, message=f"unknown operation; given {value}, allowed are mean and sum")
     elif name == "sum" and stage(settings) == 3:
-        yield broken(key, "sum is not there under stage 3; allowed is mean")
+        yield Broken(key=key, message="sum is not there under stage 3; allowed is mean")
 
 
 def checkpoint_tags_known(settings: Settings, _: World) -> Iterator[Broken]:
@@ -142,28 +156,30 @@ def checkpoint_tags_known(settings: Settings, _: World) -> Iterator[Broken]:
     value = given(settings, key)
     known = ("WARN", "IGNORE", "FAIL")
     if isinstance(value, str) and value.upper() not in known:
-        yield broken(key, f"unknown way; given {value}, allowed are {', '.join(known)}")
+        yield Broken(key=key, message=f"unknown way; given {value}, allowed are {', '.join(known)}")
 
 
 def clipping_is_no_optimizer_parameter(settings: Settings, _: World) -> Iterator[Broken]:
     """Clipping is set at the top, not under optimizer.params."""
     key = "optimizer.params.max_grad_norm"
     if key in settings:
-        yield broken(key, "the engine refuses it; allowed is gradient_clipping at the top")
+        yield Broken(
+            key=key, message="the engine refuses it; allowed is gradient_clipping at the top"
+        )
 
 
 def optimizer_is_known(settings: Settings, _: World) -> Iterator[Broken]:
     """optimizer.type is DeepSpeed's own, in any case, or PyTorch's, as it is spelled there."""
     kind = given(settings, "optimizer.type")
     if isinstance(kind, str) and kind != AUTO and not is_optimizer_type(kind):
-        yield broken("optimizer.type", _unknown_type(kind, optimizer_types()))
+        yield Broken(key="optimizer.type", message=_unknown_type(kind, optimizer_types()))
 
 
 def scheduler_is_known(settings: Settings, _: World) -> Iterator[Broken]:
     """scheduler.type is DeepSpeed's own or PyTorch's."""
     kind = given(settings, "scheduler.type")
     if isinstance(kind, str) and kind != AUTO and kind not in scheduler_types():
-        yield broken("scheduler.type", _unknown_type(kind, scheduler_types()))
+        yield Broken(key="scheduler.type", message=_unknown_type(kind, scheduler_types()))
 
 
 def _unknown_type(kind: str, known: tuple[str, ...]) -> str:
@@ -177,7 +193,7 @@ def untested_optimizer_is_allowed(settings: Settings, _: World) -> Iterator[Brok
     kind = given(settings, key)
     is_untested = isinstance(kind, str) and kind.lower() in _UNTESTED
     if is_untested and stage(settings) > 0 and given(settings, switch) is not True:
-        yield broken(key, f"ZeRO takes {kind} only with {switch}; given without")
+        yield Broken(key=key, message=f"ZeRO takes {kind} only with {switch}; given without")
 
 
 def unmanaged_accumulation_is_plain(settings: Settings, _: World) -> Iterator[Broken]:
@@ -186,32 +202,43 @@ def unmanaged_accumulation_is_plain(settings: Settings, _: World) -> Iterator[Br
     if given(settings, key) is not False:
         return
     if stages(settings) > 1:
-        yield broken(key, "a pipeline needs managed accumulation; given false, allowed is true")
+        yield Broken(
+            key=key, message="a pipeline needs managed accumulation; given false, allowed is true"
+        )
     overlap = given(settings, "zero_optimization.overlap_comm")
     if (overlap is True and stage(settings) == 1) or (
         overlap is not False and stage(settings) == 3
     ):
-        yield broken(
-            key, "given false with overlap_comm; allowed under stage 2, or without overlap_comm"
+        yield Broken(
+            key=key,
+            message="given false with overlap_comm; allowed under stage 2, or without overlap_comm",
         )
 
 
 _SANITY = f"{_ENGINE} asserts it at start"
 BATCH_RULES = (
-    rule(batch_size_given, _CONFIG, enforced=True),
-    rule(batch_triple_adds_up, _CONFIG, enforced=True),
-    rule(key_not_removed, _CONFIG, enforced=True),
-    rule(one_precision, _CONFIG, enforced=True),
-    rule(sixteen_bits_on, f"{_CONFIG}: both default to off", severity="warning"),
-    rule(sixteen_bit_master_needs_sharding, _CONFIG, enforced=True),
-    rule(bf16_states_need_bf16_master, _CONFIG, enforced=True),
-    rule(loss_scale_can_move, "deepspeed/runtime/precision_config.py", enforced=True),
-    rule(communication_type_known, _CONFIG, enforced=True),
-    rule(gradients_sum_below_stage_3, _CONFIG, enforced=True),
-    rule(checkpoint_tags_known, _CONFIG, enforced=True),
-    rule(clipping_is_no_optimizer_parameter, f"{_ENGINE} raises when it makes the optimizer"),
-    rule(optimizer_is_known, f"{_ENGINE} makes it, or PyTorch"),
-    rule(scheduler_is_known, f"{_ENGINE} asserts it when it makes the schedule"),
-    rule(untested_optimizer_is_allowed, f"{_ENGINE} asserts it when it makes the optimizer"),
-    rule(unmanaged_accumulation_is_plain, _SANITY),
+    rule(batch_size_given, _CONFIG),
+    rule(batch_triple_adds_up, _CONFIG),
+    rule(key_not_removed, _CONFIG),
+    rule(one_precision, _CONFIG),
+    rule(sixteen_bits_on, f"{_CONFIG}: both default to off", severity="warning", enforced=False),
+    rule(sixteen_bit_master_needs_sharding, _CONFIG),
+    rule(bf16_states_need_bf16_master, _CONFIG),
+    rule(loss_scale_can_move, "deepspeed/runtime/precision_config.py"),
+    rule(communication_type_known, _CONFIG),
+    rule(gradients_sum_below_stage_3, _CONFIG),
+    rule(checkpoint_tags_known, _CONFIG),
+    rule(
+        clipping_is_no_optimizer_parameter,
+        f"{_ENGINE} raises when it makes the optimizer",
+        enforced=False,
+    ),
+    rule(optimizer_is_known, f"{_ENGINE} makes it, or PyTorch", enforced=False),
+    rule(scheduler_is_known, f"{_ENGINE} asserts it when it makes the schedule", enforced=False),
+    rule(
+        untested_optimizer_is_allowed,
+        f"{_ENGINE} asserts it when it makes the optimizer",
+        enforced=False,
+    ),
+    rule(unmanaged_accumulation_is_plain, _SANITY, enforced=False),
 )

@@ -12,8 +12,7 @@ from planner.frameworks.deepspeed.decisions import (
     stage,
 )
 from planner.frameworks.deepspeed.known import number
-from planner.frameworks.deepspeed.rule import broken, rule
-from planner.frameworks.format import Broken, World
+from planner.frameworks.format import Broken, World, rule
 
 _ZERO = "zero_optimization"
 _CONFIG = "deepspeed/runtime/zero/config.py"
@@ -25,7 +24,9 @@ def one_name_for_offload(settings: Settings, _: World) -> Iterator[Broken]:
     """An old offload switch does not stand beside the section that replaced it."""
     for section, switch in OLD_SWITCHES.items():
         if f"{_ZERO}.{section}" in settings and f"{_ZERO}.{switch}" in settings:
-            yield broken(f"{_ZERO}.{switch}", f"stands beside {section}; allowed is one of them")
+            yield Broken(
+                key=f"{_ZERO}.{switch}", message=f"stands beside {section}; allowed is one of them"
+            )
 
 
 def partial_offload_needs_stage_3(settings: Settings, _: World) -> Iterator[Broken]:
@@ -33,7 +34,7 @@ def partial_offload_needs_stage_3(settings: Settings, _: World) -> Iterator[Brok
     ratio = number(given(settings, f"{_ZERO}.offload_optimizer.ratio"))
     if ratio is not None and ratio < 1 and stage(settings) != 3:
         message = f"a ratio below 1 needs stage 3; given {ratio:g} with stage {stage(settings)}"
-        yield broken(f"{_ZERO}.offload_optimizer.ratio", message)
+        yield Broken(key=f"{_ZERO}.offload_optimizer.ratio", message=message)
 
 
 def partial_offload_needs_adam(settings: Settings, _: World) -> Iterator[Broken]:
@@ -45,7 +46,7 @@ def partial_offload_needs_adam(settings: Settings, _: World) -> Iterator[Broken]
     is_off = device(settings, "offload_optimizer") == "none"
     if ratio is not None and ratio < 1 and stage(settings) == 3 and is_other and not is_off:
         message = f"a ratio below 1 needs DeepSpeed's own Adam on the host; given {kind}"
-        yield broken(key, message)
+        yield Broken(key=key, message=message)
 
 
 def optimizer_offload_needs_sharding(settings: Settings, _: World) -> Iterator[Broken]:
@@ -53,7 +54,7 @@ def optimizer_offload_needs_sharding(settings: Settings, _: World) -> Iterator[B
     where = device(settings, "offload_optimizer")
     if where != "none" and stage(settings) == 0:
         message = f"stage 0 ignores it; given {where}, allowed with stages 1, 2 and 3"
-        yield broken(f"{_ZERO}.offload_optimizer", message)
+        yield Broken(key=f"{_ZERO}.offload_optimizer", message=message)
 
 
 def parameter_offload_needs_stage_3(settings: Settings, _: World) -> Iterator[Broken]:
@@ -61,14 +62,14 @@ def parameter_offload_needs_stage_3(settings: Settings, _: World) -> Iterator[Br
     where = device(settings, "offload_param")
     if where != "none" and stage(settings) != 3:
         message = f"ignored below stage 3; given {where} with stage {stage(settings)}"
-        yield broken(f"{_ZERO}.offload_param", message)
+        yield Broken(key=f"{_ZERO}.offload_param", message=message)
 
 
 def nvme_needs_stage_3(settings: Settings, _: World) -> Iterator[Broken]:
     """Optimizer states go to NVMe under stage 3 only."""
     if device(settings, "offload_optimizer") == "nvme" and stage(settings) in (1, 2):
         message = "below stage 3 the states go to the host; given nvme, allowed are cpu and none"
-        yield broken(f"{_ZERO}.offload_optimizer.device", message)
+        yield Broken(key=f"{_ZERO}.offload_optimizer.device", message=message)
 
 
 def nvme_has_a_path(settings: Settings, _: World) -> Iterator[Broken]:
@@ -76,7 +77,7 @@ def nvme_has_a_path(settings: Settings, _: World) -> Iterator[Broken]:
     for section in OLD_SWITCHES:
         key = f"{_ZERO}.{section}.nvme_path"
         if device(settings, section) == "nvme" and not given(settings, key):
-            yield broken(key, "device nvme needs the folder of the drives; given none")
+            yield Broken(key=key, message="device nvme needs the folder of the drives; given none")
 
 
 def bf16_master_offload_is_consistent(settings: Settings, _: World) -> Iterator[Broken]:
@@ -87,9 +88,11 @@ def bf16_master_offload_is_consistent(settings: Settings, _: World) -> Iterator[
     states = given(settings, "bf16.bf16_optimizer_states") is True
     offloads = device(settings, "offload_optimizer") != "none"
     if not states and not offloads:
-        yield broken(key, "needs bf16_optimizer_states or offload_optimizer; given neither")
+        yield Broken(
+            key=key, message="needs bf16_optimizer_states or offload_optimizer; given neither"
+        )
     elif offloads and given(settings, "optimizer.params.torch_adam") is True:
-        yield broken(key, "offloaded, it needs DeepSpeed's own Adam; given torch_adam")
+        yield Broken(key=key, message="offloaded, it needs DeepSpeed's own Adam; given torch_adam")
 
 
 def norm_left_out_below_stage_3(settings: Settings, _: World) -> Iterator[Broken]:
@@ -97,7 +100,7 @@ def norm_left_out_below_stage_3(settings: Settings, _: World) -> Iterator[Broken
     key = f"{_ZERO}.compute_grad_norm"
     if given(settings, key) is False and stage(settings) not in (1, 2):
         message = f"false needs stage 1 or 2; given stage {stage(settings)}"
-        yield broken(key, message)
+        yield Broken(key=key, message=message)
 
 
 def norm_left_out_without_offload(settings: Settings, _: World) -> Iterator[Broken]:
@@ -105,14 +108,14 @@ def norm_left_out_without_offload(settings: Settings, _: World) -> Iterator[Brok
     key = f"{_ZERO}.compute_grad_norm"
     offloads = device(settings, "offload_optimizer") != "none"
     if given(settings, key) is False and offloads and stage(settings) in (1, 2):
-        yield broken(key, "false does not go with offload_optimizer; allowed is true")
+        yield Broken(key=key, message="false does not go with offload_optimizer; allowed is true")
 
 
 def old_stage_1_is_gone(settings: Settings, _: World) -> Iterator[Broken]:
     """legacy_stage1 is off."""
     key = f"{_ZERO}.legacy_stage1"
     if given(settings, key) is True and stage(settings) > 0:
-        yield broken(key, "the engine refuses it since 0.5.9; allowed is false")
+        yield Broken(key=key, message="the engine refuses it since 0.5.9; allowed is false")
 
 
 def scattered_gradients_scale_after(settings: Settings, _: World) -> Iterator[Broken]:
@@ -122,9 +125,9 @@ def scattered_gradients_scale_after(settings: Settings, _: World) -> Iterator[Br
     factor = number(given(settings, "gradient_predivide_factor"))
     if factor is not None and factor != 1:
         message = f"stage 3 scatters gradients undivided; given {factor:g}, allowed is 1"
-        yield broken("gradient_predivide_factor", message)
+        yield Broken(key="gradient_predivide_factor", message=message)
     if given(settings, "prescale_gradients") is True:
-        yield broken("prescale_gradients", "not there under stage 3; allowed is false")
+        yield Broken(key="prescale_gradients", message="not there under stage 3; allowed is false")
 
 
 def muon_gathers_gradients(settings: Settings, _: World) -> Iterator[Broken]:
@@ -132,20 +135,20 @@ def muon_gathers_gradients(settings: Settings, _: World) -> Iterator[Broken]:
     kind, key = given(settings, "optimizer.type"), f"{_ZERO}.reduce_scatter"
     is_muon = isinstance(kind, str) and kind.lower() == "muon"
     if is_muon and stage(settings) == 3 and given(settings, key) is not False:
-        yield broken(key, "Muon under stage 3 needs whole gradients; allowed is false")
+        yield Broken(key=key, message="Muon under stage 3 needs whole gradients; allowed is false")
 
 
 def secondary_copy_needs_stage_3(settings: Settings, _: World) -> Iterator[Broken]:
     """zero_hpz_partition_size needs stage 3."""
     if (size(settings, _HPZ) or 1) > 1 and stage(settings) != 3:
-        yield broken(_HPZ, f"ignored below stage 3; given stage {stage(settings)}")
+        yield Broken(key=_HPZ, message=f"ignored below stage 3; given stage {stage(settings)}")
 
 
 def secondary_copy_divides_ranks(settings: Settings, world: World) -> Iterator[Broken]:
     """zero_hpz_partition_size divides the ranks."""
     ranks = min(size(settings, _HPZ) or 1, world.num_gpus)
     if ranks > 1 and stage(settings) == 3 and world.num_gpus % ranks:
-        yield broken(_HPZ, f"must divide the ranks; given {ranks} of {world.num_gpus}")
+        yield Broken(key=_HPZ, message=f"must divide the ranks; given {ranks} of {world.num_gpus}")
 
 
 def secondary_copy_without_autotp(settings: Settings, _: World) -> Iterator[Broken]:
@@ -153,14 +156,18 @@ def secondary_copy_without_autotp(settings: Settings, _: World) -> Iterator[Brok
     ranks = size(settings, _HPZ) or 1
     if ranks > 1 and stage(settings) == 3 and autotp(settings) > 1:
         message = f"its groups of {ranks} neighbours would mix shards of different layers' parts"
-        yield broken(_HPZ, f"{message}; allowed with autotp_size 1; given {autotp(settings)}")
+        yield Broken(
+            key=_HPZ, message=f"{message}; allowed with autotp_size 1; given {autotp(settings)}"
+        )
 
 
 def quantised_transfers_need_stage_3(settings: Settings, _: World) -> Iterator[Broken]:
     """Quantised weights and gradients of ZeRO++ need stage 3."""
     for name in _QUANTISED:
         if given(settings, f"{_ZERO}.{name}") is True and stage(settings) != 3:
-            yield broken(f"{_ZERO}.{name}", f"ignored below stage 3; given {stage(settings)}")
+            yield Broken(
+                key=f"{_ZERO}.{name}", message=f"ignored below stage 3; given {stage(settings)}"
+            )
 
 
 _STAGE_3 = "deepspeed/runtime/zero/stage3.py"
@@ -168,21 +175,38 @@ _STAGE_12 = "deepspeed/runtime/zero/stage_1_and_2.py"
 _OFFLOAD = "deepspeed/runtime/zero/offload_config.py"
 _HPZ_GROUPS = "deepspeed/utils/groups.py _create_zero_param_parallel_group"
 ZERO_RULES = (
-    rule(one_name_for_offload, "deepspeed/runtime/config_utils.py", enforced=True),
-    rule(partial_offload_needs_stage_3, _CONFIG, enforced=True),
-    rule(partial_offload_needs_adam, f"{_STAGE_3} asserts it at start"),
-    rule(optimizer_offload_needs_sharding, f"{_OFFLOAD}; nothing tests it"),
-    rule(parameter_offload_needs_stage_3, f"{_OFFLOAD}; nothing tests it"),
-    rule(nvme_needs_stage_3, f"{_STAGE_12} takes any device for the host"),
-    rule(nvme_has_a_path, "deepspeed/runtime/zero/partition_parameters.py asserts it at start"),
-    rule(bf16_master_offload_is_consistent, "deepspeed/runtime/base_optimizer.py asserts it"),
-    rule(norm_left_out_below_stage_3, _CONFIG, enforced=True),
-    rule(norm_left_out_without_offload, f"{_STAGE_12} raises at start"),
-    rule(old_stage_1_is_gone, "deepspeed/runtime/engine.py raises at start"),
-    rule(scattered_gradients_scale_after, f"{_STAGE_3} asserts it at start"),
-    rule(muon_gathers_gradients, f"{_STAGE_3} raises at start"),
-    rule(secondary_copy_needs_stage_3, f"{_CONFIG}; nothing tests it"),
-    rule(secondary_copy_divides_ranks, f"{_HPZ_GROUPS} asserts it at start"),
-    rule(secondary_copy_without_autotp, f"{_HPZ_GROUPS} numbers ranks without regard to AutoTP"),
-    rule(quantised_transfers_need_stage_3, f"{_STAGE_3}; nothing tests it", severity="warning"),
+    rule(one_name_for_offload, "deepspeed/runtime/config_utils.py"),
+    rule(partial_offload_needs_stage_3, _CONFIG),
+    rule(partial_offload_needs_adam, f"{_STAGE_3} asserts it at start", enforced=False),
+    rule(optimizer_offload_needs_sharding, f"{_OFFLOAD}; nothing tests it", enforced=False),
+    rule(parameter_offload_needs_stage_3, f"{_OFFLOAD}; nothing tests it", enforced=False),
+    rule(nvme_needs_stage_3, f"{_STAGE_12} takes any device for the host", enforced=False),
+    rule(
+        nvme_has_a_path,
+        "deepspeed/runtime/zero/partition_parameters.py asserts it at start",
+        enforced=False,
+    ),
+    rule(
+        bf16_master_offload_is_consistent,
+        "deepspeed/runtime/base_optimizer.py asserts it",
+        enforced=False,
+    ),
+    rule(norm_left_out_below_stage_3, _CONFIG),
+    rule(norm_left_out_without_offload, f"{_STAGE_12} raises at start", enforced=False),
+    rule(old_stage_1_is_gone, "deepspeed/runtime/engine.py raises at start", enforced=False),
+    rule(scattered_gradients_scale_after, f"{_STAGE_3} asserts it at start", enforced=False),
+    rule(muon_gathers_gradients, f"{_STAGE_3} raises at start", enforced=False),
+    rule(secondary_copy_needs_stage_3, f"{_CONFIG}; nothing tests it", enforced=False),
+    rule(secondary_copy_divides_ranks, f"{_HPZ_GROUPS} asserts it at start", enforced=False),
+    rule(
+        secondary_copy_without_autotp,
+        f"{_HPZ_GROUPS} numbers ranks without regard to AutoTP",
+        enforced=False,
+    ),
+    rule(
+        quantised_transfers_need_stage_3,
+        f"{_STAGE_3}; nothing tests it",
+        severity="warning",
+        enforced=False,
+    ),
 )

@@ -75,9 +75,15 @@ def entries_of(words: Sequence[Word], line_at: Callable[[int], int]) -> Entries:
     return Entries(options=tuple(options), strays=tuple(strays))
 
 
-def settings_of(entries: Entries, path: str) -> tuple[dict[str, Value], list[Finding]]:
-    """Values by option, the last one of each as in Megatron's parser, and all findings."""
+def settings_of(
+    entries: Entries, path: str, branches: Sequence[int] = ()
+) -> tuple[dict[str, Value], list[Finding]]:
+    """Values by option, the last one of each as in Megatron's parser, and all findings.
+
+    ``branches`` are the places where a script goes on with another branch.
+    """
     settings: dict[str, Value] = {}
+    starts: dict[str, int] = {}
     findings: list[Finding] = []
     known = load_options()
     for entry in entries.options:
@@ -86,9 +92,17 @@ def settings_of(entries: Entries, path: str) -> tuple[dict[str, Value], list[Fin
             findings.append(finding(path, entry, "unknown_key", unknown_option(entry.name)))
             continue
         if option.name in settings:
-            first = settings[option.name].line
-            message = f"given again; the last one counts, another is in line {first}"
-            findings.append(finding(path, entry, "duplicate_key", message, "warning"))
+            first, between = settings[option.name].line, (starts[option.name], entry.word.start)
+            in_branches = any(min(between) < place < max(between) for place in branches)
+            how = (
+                "in two branches; the last one is checked"
+                if in_branches
+                else "again; the last counts"
+            )
+            message = f"given {how}, another is in line {first}"
+            severity: Severity = "note" if in_branches else "warning"
+            findings.append(finding(path, entry, "duplicate_key", message, severity))
+        starts[option.name] = entry.word.start
         value = None
         if entry.unknown and entry.name in OWNED | MODEL:
             message = f"{', '.join(entry.unknown)[:80]} is not set in the file; taken as not known"

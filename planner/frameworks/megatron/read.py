@@ -15,7 +15,7 @@ from planner.frameworks.megatron.interpret import decisions_of
 from planner.frameworks.megatron.yaml_config import is_yaml_config, read_yaml
 from planner.frameworks.shell.launched import launcher_settings, processes
 from planner.frameworks.shell.torchrun import torchrun_findings
-from planner.frameworks.shell.words import line_numbers
+from planner.frameworks.shell.words import branch_places, line_numbers
 
 SCRIPT = "script"
 """Key of the training script among the settings of a launch script."""
@@ -52,7 +52,7 @@ def read(source: SourceText) -> Reading:
     else:
         lines = line_numbers(source.text)
         arguments, entries = entries_in(source)
-        settings, findings = settings_of(entries, source.path)
+        settings, findings = settings_of(entries, source.path, branch_places(source.text))
         launched = launcher_settings(arguments.launcher, lines)
         num_gpus = processes(launched)
         findings += torchrun_findings(arguments.launcher, lines, source.path, FORMAT)

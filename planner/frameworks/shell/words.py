@@ -154,6 +154,11 @@ def split_words(word: Word) -> tuple[Word, ...]:
     )
 
 
+def branch_places(text: str) -> list[int]:
+    """Where a script goes on with another branch: what stands on both sides is never run twice."""
+    return [found.start() for found in re.finditer(r"(?m)^\s*(?:else|elif)\b|;;", text)]
+
+
 def line_numbers(text: str) -> "Lines":
     """Finds the line of a place in the text."""
     return Lines(starts=[0, *(m.end() for m in re.finditer("\n", text))])

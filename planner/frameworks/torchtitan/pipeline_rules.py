@@ -1,10 +1,9 @@
 """Rules of pipelining: schedules, stages, micro-batches, and where the layers are."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from planner.frameworks.finding import Severity
-from planner.frameworks.format import Broken, FormatRule, Value, World
+from planner.frameworks.format import Broken, FormatRule, Value, World, rule
 from planner.frameworks.torchtitan import decisions as key
 from planner.frameworks.torchtitan.known import config_of, degree, effective
 from planner.frameworks.torchtitan.layout import (
@@ -196,18 +195,6 @@ def parts_hold_both_ends(settings: Settings, _: World) -> Iterator[Broken]:
     for part, name, where in (*ends, (listed[-1], "lm_head", "last")):
         if name not in part:
             yield broken(settings, key.PARTS, f"{name} is not in the {where} part; it must be")
-
-
-def rule(
-    check: Callable[[Settings, World], Iterator[Broken]],
-    source: str,
-    *,
-    enforced: bool = True,
-    severity: Severity = "error",
-) -> FormatRule:
-    """A rule with the name of its function."""
-    name: str = getattr(check, "__name__", "")
-    return FormatRule(name=name, source=source, check=check, enforced=enforced, severity=severity)
 
 
 _TRAINER = "torchtitan/trainer.py"

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from planner.frameworks.format import Broken, FormatRule, World
+from planner.frameworks.format import Broken, FormatRule, World, rule
 from planner.frameworks.torchtitan import decisions as key
 from planner.frameworks.torchtitan.known import config_of, degree, effective
-from planner.frameworks.torchtitan.pipeline_rules import PIPELINE_RULES, Settings, broken, rule
+from planner.frameworks.torchtitan.pipeline_rules import PIPELINE_RULES, Settings, broken
 
 CUDA_GRAPHS = "training.disable_cuda_graphs"
 COMPILE = "compile.enable"

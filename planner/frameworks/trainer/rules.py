@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 from planner.frameworks.accelerate.keys import as_whole
-from planner.frameworks.accelerate.rule import broken, one_of, rule
+from planner.frameworks.accelerate.rule import broken, one_of
 from planner.frameworks.accelerate.section import flag, whole, word
-from planner.frameworks.format import Broken, FormatRule, Value, World
+from planner.frameworks.format import Broken, FormatRule, Value, World, rule
 from planner.frameworks.trainer import sections
 from planner.frameworks.trainer.keys import known_keys
 from planner.frameworks.trainer.read import BATCH, MESH, OLD_CHECKPOINTING, STEPS, is_on, options

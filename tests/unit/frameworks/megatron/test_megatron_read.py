@@ -65,6 +65,20 @@ def test_wrong_words_are_findings(text: str, rule: str) -> None:
     assert rules(read(text)) == [(f"megatron.{rule}", 1)]
 
 
+def test_options_of_two_branches_are_a_note() -> None:
+    text = """if [[ $BIG == 1 ]]; then
+  ARGS="--num-layers 80"
+  ARGS="$ARGS --tensor-model-parallel-size 8"
+else
+  ARGS="$ARGS --num-layers 32"
+fi
+python pretrain_gpt.py $ARGS --bf16
+"""
+    (finding,) = read(text).findings
+    assert (finding.rule, finding.severity) == ("megatron.duplicate_key", "note")
+    assert read(text).decisions["model.num_layers"].value == 32
+
+
 def test_a_variable_of_what_decides_nothing_is_no_finding() -> None:
     reading = read('--num-layers 2 --lr $RATE --data-path "$DATA" --save=$OUT')
     assert rules(reading) == []
