@@ -92,16 +92,9 @@ def settings_of(
             findings.append(finding(path, entry, "unknown_key", unknown_option(entry.name)))
             continue
         if option.name in settings:
-            first, between = settings[option.name].line, (starts[option.name], entry.word.start)
-            in_branches = any(min(between) < place < max(between) for place in branches)
-            how = (
-                "in two branches; the last one is checked"
-                if in_branches
-                else "again; the last counts"
-            )
-            message = f"given {how}, another is in line {first}"
-            severity: Severity = "note" if in_branches else "warning"
-            findings.append(finding(path, entry, "duplicate_key", message, severity))
+            between = sorted((starts[option.name], entry.word.start))
+            in_branches = any(between[0] < place < between[1] for place in branches)
+            findings.append(_again(path, entry, settings[option.name].line, in_branches))
         starts[option.name] = entry.word.start
         value = None
         if entry.unknown and entry.name in OWNED | MODEL:
@@ -114,6 +107,14 @@ def settings_of(
                 findings.append(finding(path, entry, "bad_value", str(error)))
         settings[option.name] = Value(value=value, key=option.name, line=entry.line)
     return settings, [*findings, *_strays(entries, path)]
+
+
+def _again(path: str, entry: Entry, first: int, in_branches: bool) -> Finding:
+    if in_branches:
+        message = f"given in two branches; this one is checked, the other is in line {first}"
+        return finding(path, entry, "duplicate_key", message, "note")
+    message = f"given again; the last one counts, another is in line {first}"
+    return finding(path, entry, "duplicate_key", message, "warning")
 
 
 def _strays(entries: Entries, path: str) -> Iterator[Finding]:
