@@ -148,7 +148,7 @@ def asked(context: Context, aim: Aim, top: int = 3) -> Answer:
         return answer([context], top=top, narrowing=NARROW, aim=aim)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=14, deadline=None, derandomize=True)
 @given(case=CASES, names=TRADED)
 def test_the_frontier_is_complete_and_nothing_on_it_is_dominated(
     case: dict[str, int], names: tuple[Objective, ...], context_of: Contexts, small_model: Models

@@ -80,7 +80,6 @@ def test_json_of_a_failure_holds_the_nearest(planner: Any) -> None:
 @pytest.mark.parametrize(
     "limits",
     [
-        ("--deadline", "1h"),
         ("--deadline", "2d", "--budget", "8k"),
         ("--min-tokens-per-s", "100M"),
         ("--deadline", "1h", "--budget", "1k"),
