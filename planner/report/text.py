@@ -1,5 +1,6 @@
 """The terminal form of an answer: inputs, plans, frontier, costs, search."""
 
+import math
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -100,14 +101,17 @@ def search_line(answer: Answer) -> str:
 
 
 def gap_text(answer: Answer) -> str:
-    """By how much the best plan may be beaten at most, where nothing is proved."""
+    """By how much the best plan may be beaten at most, rounded up, where nothing is proved."""
     name = answer.aim.objective
     if not answer.plans or name == "headroom_bytes":
         return "better plans may exist"
+    gap = f"{math.ceil(answer.gap * 1e4) / 1e4:.2%}"
+    if name == "iteration_s" and not answer.gap:
+        return "plan 1 is the fastest, the others may be beaten"
     if name == "gpus":
-        return f"plans on fewer GPUs, or up to {answer.gap:.2%} faster, may exist"
+        return f"plans on fewer GPUs, or up to {gap} faster, may exist"
     better = "faster" if name == "iteration_s" else "cheaper" if name == "cost_usd" else "less"
-    return f"a plan up to {answer.gap:.2%} {better} may exist"
+    return f"a plan up to {gap} {better} may exist"
 
 
 def _software(traits: FrameworkTraits) -> str:
