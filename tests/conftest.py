@@ -8,6 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 from fake_format import FORMAT
+from hypothesis import HealthCheck, settings
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
@@ -21,6 +22,15 @@ from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec, Precision
 from planner.spec.model import Biases, ModelSpec
 from planner.spec.strategy import Strategy, StrategyColumns
+
+settings.register_profile(
+    "untimed",
+    parent=settings(),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("untimed")
+"""No random test fails because a machine is slow; the function's fixtures hold no state."""
 
 LONGEST = (
     "test_training.py",

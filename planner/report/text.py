@@ -26,6 +26,11 @@ from planner.units import format_count, format_seconds
 
 TOP_COSTS = 4
 MAX_LISTED_RULES = 6
+MIXED = (
+    "Layers differ in recomputation, which few launchers have options for: --emit FORMAT writes "
+    "the best plan found that FORMAT can express, --fix recompute=none (selective, full) plans "
+    "one policy for all."
+)
 OBJECTIVE_TITLES: dict[Objective, str] = {
     "iteration_s": "time",
     "gpus": "GPUs",
@@ -223,6 +228,8 @@ def _print_plans(answer: Answer, console: Console) -> None:
     console.print(_best_table(answer.plans, answer, console))
     for line in selects_lines(answer.plans):
         console.print(line)
+    if answer.plans and answer.plans[0].strategy.mixes_policies:
+        console.print(MIXED, style="dim", markup=False)
     _print_fewer(answer, console)
 
 

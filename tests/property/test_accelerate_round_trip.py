@@ -147,7 +147,7 @@ def check_text(text: str) -> None:
             list(rule.check(reading.settings, world))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(text=st.text(max_size=80))
 def test_any_text_is_read_or_refused(text: str) -> None:
     check_text(text)
@@ -156,7 +156,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 VALUES = ["{}", "[1]", "-1", "0", "9" * 400, "NO", "true", "null", "1e999", "&a [*a]", "\0", "x: y"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     which=st.integers(0, 59),
     line=st.integers(0, 30),

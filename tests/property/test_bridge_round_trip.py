@@ -1,6 +1,6 @@
 """Megatron-Bridge's overrides: what is written is read back; any text ends in findings."""
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from megatron_plans import CASES, draw, planned, understood
 
@@ -9,7 +9,7 @@ from planner.frameworks.format import SourceText
 from planner.frameworks.formats import load_format
 
 BRIDGE = load_format("bridge")
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=60)
 PLANS = {"seed": st.integers(0, 10**6), "case": st.integers(0, len(CASES) - 1)}
 
 
@@ -62,7 +62,7 @@ ODD = ["model.num_query_groups=\u00b2\n", "mixed_precision=?\n", "A=$A$A\n", "\\
 PARTS = st.sampled_from([*SHORT, *LONG, *ODD])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.one_of(st.text(), st.lists(PARTS, max_size=40).map("".join)))
 def test_any_text_ends_in_findings_or_an_input_error(text: str) -> None:
     BRIDGE.recognise(source(text))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from fake_format import DECISIONS
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_document import plan_document
 
@@ -21,7 +21,6 @@ from planner.report.findings.junit import render_junit
 from planner.report.findings.sarif import render_sarif
 from planner.report.findings.text import render_text
 
-QUIET = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 JOB = Request(model="llama3-8b", cluster="2xdgx-h100", with_advice=False)
 NUMBERS = st.one_of(
     st.integers(-2, 64), st.sampled_from([128, 8192, 10**7, 10**9, 10**19, 10**400])
@@ -48,7 +47,6 @@ def checked(path: Path, request: Request = JOB) -> int:
     return exit_code([result])
 
 
-@QUIET
 @given(st.binary(max_size=200))
 def test_any_bytes_are_text_or_an_input_error(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "file"
@@ -61,7 +59,6 @@ def test_any_bytes_are_text_or_an_input_error(tmp_path: Path, data: bytes) -> No
         assert text.encode() == data.removeprefix(b"\xef\xbb\xbf")
 
 
-@QUIET
 @given(st.text(alphabet=st.characters(exclude_categories=[]), max_size=300))
 def test_any_name_is_read_or_an_input_error(name: str) -> None:
     try:
@@ -71,7 +68,6 @@ def test_any_name_is_read_or_an_input_error(name: str) -> None:
     pytest.fail("read a file that is not there")
 
 
-@QUIET
 @given(st.binary(max_size=200))
 def test_any_bytes_are_checked(tmp_path: Path, demo_format: Format, data: bytes) -> None:
     path = tmp_path / "file"
@@ -79,7 +75,7 @@ def test_any_bytes_are_checked(tmp_path: Path, demo_format: Format, data: bytes)
     assert checked(path) == 2 or b"# demo" in data
 
 
-@settings(QUIET, max_examples=60)
+@settings(max_examples=60)
 @given(CONFIGS)
 def test_any_decisions_are_checked(
     tmp_path: Path, demo_format: Format, config: dict[str, object]
@@ -90,7 +86,6 @@ def test_any_decisions_are_checked(
     assert checked(path) in (0, 1)
 
 
-@QUIET
 @given(st.permutations(SECTIONS), st.text(alphabet="ab:-[]{}&*!|>'\"#, \n\t1", max_size=60))
 def test_any_text_beside_the_sections_of_a_plan_is_checked(
     tmp_path: Path, sections: list[str], text: str
@@ -100,7 +95,6 @@ def test_any_text_beside_the_sections_of_a_plan_is_checked(
     assert checked(path) in (1, 2)
 
 
-@QUIET
 @given(
     st.sampled_from(["inputs", "strategy"]),
     st.data(),

@@ -22,7 +22,7 @@ IDS = [f"{a.name}-{kind}" for a, kind in CASES]
 
 
 @pytest.mark.parametrize(("algorithm", "kind"), CASES, ids=IDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(num_bytes=SIZES, n=RANKS, link=LINKS)
 def test_nobody_sends_less_than_the_least(
     algorithm: Algorithm, kind: Kind, num_bytes: float, n: int, link: Link
@@ -36,7 +36,7 @@ def test_nobody_sends_less_than_the_least(
 
 
 @pytest.mark.parametrize(("algorithm", "kind"), CASES, ids=IDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(num_bytes=SIZES, n=RANKS, link=LINKS)
 def test_information_needs_log2_n_rounds_or_many_messages_at_once(
     algorithm: Algorithm, kind: Kind, num_bytes: float, n: int, link: Link
@@ -48,7 +48,7 @@ def test_information_needs_log2_n_rounds_or_many_messages_at_once(
 
 
 @pytest.mark.parametrize(("algorithm", "kind"), CASES, ids=IDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(num_bytes=SIZES, n=RANKS, link=LINKS)
 def test_one_rank_or_no_bytes_cost_nothing(
     algorithm: Algorithm, kind: Kind, num_bytes: float, n: int, link: Link
@@ -59,7 +59,7 @@ def test_one_rank_or_no_bytes_cost_nothing(
 
 
 @pytest.mark.parametrize(("algorithm", "kind"), CASES, ids=IDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(num_bytes=SIZES, n=RANKS, link=LINKS, more=st.floats(1.0, 100.0))
 def test_more_bytes_and_slower_links_never_take_less(
     algorithm: Algorithm, kind: Kind, num_bytes: float, n: int, link: Link, more: float
@@ -72,7 +72,7 @@ def test_more_bytes_and_slower_links_never_take_less(
 
 
 @pytest.mark.parametrize(("algorithm", "kind"), CASES, ids=IDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(sizes=st.lists(SIZES, min_size=1, max_size=5), n=RANKS, link=LINKS)
 def test_columns_are_their_rows(
     algorithm: Algorithm, kind: Kind, sizes: list[float], n: int, link: Link
@@ -98,7 +98,7 @@ LEVELS = st.lists(
 
 
 @pytest.mark.parametrize(("algorithm", "kind"), CASES, ids=IDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(num_bytes=SIZES, levels=LEVELS)
 def test_the_whole_lies_between_its_slowest_level_and_their_sum(
     algorithm: Algorithm, kind: Kind, num_bytes: float, levels: list[GroupLevel]
@@ -111,7 +111,7 @@ def test_the_whole_lies_between_its_slowest_level_and_their_sum(
     assert max(times) * (1 - 1e-9) <= total <= sum(times) * (1 + 1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(num_bytes=SIZES, levels=LEVELS)
 def test_the_rounds_of_a_ring_are_those_of_one_ring_over_all_ranks(
     num_bytes: float, levels: list[GroupLevel]
@@ -122,7 +122,7 @@ def test_the_rounds_of_a_ring_are_those_of_one_ring_over_all_ranks(
 
 
 @pytest.mark.parametrize("name", ["ring", "double-tree"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(num_bytes=SIZES, levels=LEVELS)
 def test_levels_share_the_bytes_of_a_ring_or_tree_and_send_none_twice(
     name: str, num_bytes: float, levels: list[GroupLevel]
@@ -138,7 +138,7 @@ DIMENSIONS = st.lists(st.integers(1, 16), min_size=1, max_size=3).filter(lambda 
 
 
 @pytest.mark.parametrize("name", ["direct", "pairwise"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(num_bytes=SIZES, dims=DIMENSIONS, link=LINKS)
 def test_an_exchange_on_a_torus_waits_for_the_links_across_its_middle(
     name: str, num_bytes: float, dims: list[int], link: Link
@@ -163,7 +163,7 @@ def test_an_exchange_on_a_torus_waits_for_the_links_across_its_middle(
     assert cost.total.sent_bytes == pytest.approx((n - 1) / n * num_bytes)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(n=st.integers(64, 4096))
 def test_tiny_messages_of_many_ranks_are_not_sent_to_everyone(n: int) -> None:
     level = GroupLevel(name="net", members=n, latency_s=5e-6, bytes_per_s=5e10, issue_s=1e-6)

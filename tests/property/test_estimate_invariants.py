@@ -45,7 +45,7 @@ SITUATIONS: tuple[dict[str, object], ...] = (
     {"model": "gpt3-13b", "profile": "bridge", "cluster": "4xdgx-h100", "seq_len": 2048},
 )
 Contexts = Callable[..., Context]
-EXAMPLES = settings(max_examples=40, deadline=None, derandomize=True)
+EXAMPLES = settings(max_examples=40, derandomize=True)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from drawn_deepspeed import canonical, draw, expressible, strategy_of
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import ExpressError, InputError
@@ -20,14 +20,12 @@ from planner.frameworks.json_text import parse_json, walk
 
 FORMAT: Format = load_format("deepspeed")
 SEEDS = st.integers(0, 10**6)
-quick = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def source(text: str) -> SourceText:
     return SourceText(path="ds.json", text=text)
 
 
-@quick
 @given(SEEDS)
 def test_emitted_plans_are_read_back_as_they_were_and_break_no_rule(seed: int) -> None:
     context, strategy = next(expressible(seed))
@@ -49,7 +47,6 @@ def test_emitted_plans_are_read_back_as_they_were_and_break_no_rule(seed: int) -
     assert [b for rule in RULES for b in rule.check(reading.settings, world)] == []
 
 
-@quick
 @given(SEEDS)
 def test_what_no_file_can_hold_is_refused_with_all_reasons(seed: int) -> None:
     context, strategy = draw(random.Random(seed))
@@ -106,7 +103,6 @@ def user_files(draw_from: st.DrawFn) -> str:
     return text.replace("\n", " // why\n", 1) + "\n# the end\n"
 
 
-@quick
 @given(SEEDS, user_files())
 def test_writing_into_a_file_keeps_foreign_keys_and_gives_the_strategy(
     seed: int, text: str
@@ -130,7 +126,6 @@ def test_writing_into_a_file_keeps_foreign_keys_and_gives_the_strategy(
     assert write_into(source(written), context, strategy) == written
 
 
-@quick
 @given(SEEDS)
 def test_writing_a_plan_into_its_own_file_changes_nothing(seed: int) -> None:
     context, strategy = next(expressible(seed))
@@ -168,7 +163,6 @@ WILD = st.recursive(
 )
 
 
-@quick
 @given(st.dictionaries(st.sampled_from(sorted({**FOREIGN, **OWN})), WILD, max_size=8))
 def test_wild_values_of_known_keys_are_findings_at_worst(values: dict[str, Any]) -> None:
     content: dict[str, Any] = {}
@@ -183,7 +177,6 @@ def test_wild_values_of_known_keys_are_findings_at_worst(values: dict[str, Any])
     survives(json.dumps(content).replace("NaN", "1e999"))
 
 
-@quick
 @given(SEEDS, st.integers(0, 400), st.text(max_size=3), st.integers(0, 5))
 def test_damaged_files_are_findings_or_input_errors(
     seed: int, at: int, inserted: str, cut: int

@@ -152,7 +152,7 @@ def files(draw: st.DrawFn) -> str:
     return ("# mine\n" + "\n".join(words) + "\n") if form == "args" else " ".join(words)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(text=files(), index=st.integers(0, 10_000))
 def test_write_into_decides_the_strategy_and_keeps_foreign_words(text: str, index: int) -> None:
     context, strategies = expressible(0)
@@ -167,7 +167,7 @@ def test_write_into_decides_the_strategy_and_keeps_foreign_words(text: str, inde
     assert FORMAT.write_into(source(written), context, strategy) == written
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(text=st.text(alphabet=st.characters(codec="utf-8"), max_size=300))
 def test_any_text_is_read_or_refused(text: str) -> None:
     assert_readable(text)
@@ -202,7 +202,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(pieces=st.lists(PIECES, max_size=25), index=st.integers(0, 399), cut=st.integers(0, 900))
 def test_a_mutilated_file_is_read_or_refused(pieces: list[str], index: int, cut: int) -> None:
     context, strategies = expressible(0)

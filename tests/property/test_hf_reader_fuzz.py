@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.catalog.hf.reader import FAMILIES
@@ -14,7 +14,6 @@ from planner.errors import InputError, Problem
 from planner.layers.parameters import count_parameters
 from planner.spec.model import ModelSpec
 
-QUIET = [HealthCheck.function_scoped_fixture]
 WORDS = ["llama", "gelu", "full_attention", "sliding_attention", "gated-gelu", "", "\ud800", "é"]
 NUMBERS = st.one_of(
     st.integers(-3, 70),
@@ -66,7 +65,7 @@ def accepts_or_explains(path: Path) -> None:
 
 
 @given(config=configs())
-@settings(max_examples=400, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=400)
 def test_any_value_in_any_key_is_a_model_or_a_clear_error(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -76,7 +75,7 @@ def test_any_value_in_any_key_is_a_model_or_a_clear_error(
 
 
 @given(config=configs(), cut=st.floats(0, 1), noise=st.binary(max_size=4))
-@settings(max_examples=200, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=200)
 def test_cut_and_damaged_files_are_models_or_clear_errors(
     config: dict[str, Any], cut: float, noise: bytes, tmp_path: Path
 ) -> None:
@@ -90,7 +89,7 @@ def test_cut_and_damaged_files_are_models_or_clear_errors(
 
 
 @given(data=st.binary(max_size=40))
-@settings(max_examples=300, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=300)
 def test_any_bytes_are_clear_errors(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(data)

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from megatron_plans import CASES, draw, planned, understood
 
@@ -35,7 +35,7 @@ torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py ${GPT_MODEL_ARGS[@]} $OPTIONS \\
     --save $CHECKPOINTS/run --log-interval 10 2>&1 | tee log.txt
 echo done
 """
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=60)
 PLANS = {"seed": st.integers(0, 10**6), "case": st.integers(0, len(CASES) - 1)}
 
 
@@ -141,7 +141,7 @@ PARTS = st.sampled_from([*re.findall(r"\S+|\s+", SCRIPT), *PIECES, *LONG, *YAML]
 TEXTS = st.one_of(st.text(), st.lists(PARTS, max_size=40).map("".join))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(TEXTS)
 def test_any_text_ends_in_findings_or_an_input_error(text: str) -> None:
     MEGATRON.recognise(source(text))
@@ -152,7 +152,7 @@ def test_any_text_ends_in_findings_or_an_input_error(text: str) -> None:
     assert all(each.line <= text.count("\n") + 1 for each in reading.findings)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(at=st.integers(0, len(SCRIPT)), length=st.integers(0, 30), part=PARTS)
 def test_a_damaged_script_ends_in_findings_or_an_input_error(
     at: int, length: int, part: str

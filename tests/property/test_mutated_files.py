@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 from any_file import Kind, kinds, name_for, use
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutations import mutated
 
@@ -19,11 +19,7 @@ def test_a_spoilt_file_ends_in_findings(kind: Kind, tmp_path: Path) -> None:
     seeds = [path.read_bytes() for path in kind.seeds]
     path = tmp_path / name_for(kind.name)
 
-    @settings(
-        max_examples=SHORT if kind.name in FORMATS else CHEAP,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
+    @settings(max_examples=SHORT if kind.name in FORMATS else CHEAP)
     @given(st.sampled_from(seeds), st.integers(0, 2**32))
     def spoilt(seed: bytes, number: int) -> None:
         path.write_bytes(mutated(seed, seeds, Random(number)))

@@ -17,7 +17,7 @@ from planner.spec.strategy import StrategyColumns
 
 COLLECTIVES = st.sampled_from(get_args(Collective))
 BYTES = st.floats(1.0, 1e11)
-EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True)
+EXAMPLES = settings(max_examples=100, derandomize=True)
 
 
 @dataclass(frozen=True)

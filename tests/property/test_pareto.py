@@ -28,14 +28,12 @@ def by_force(points: np.ndarray) -> list[int]:
     ]
 
 
-@settings(deadline=None)
 @given(points=POINTS)
 def test_no_kept_point_is_dominated_by_any(points: np.ndarray) -> None:
     for kept in points[non_dominated(points)]:
         assert not any(dominates(point, kept) for point in points)
 
 
-@settings(deadline=None)
 @given(points=POINTS)
 def test_every_dropped_point_is_dominated_by_or_equal_to_a_kept_one(points: np.ndarray) -> None:
     kept = non_dominated(points)
@@ -43,13 +41,12 @@ def test_every_dropped_point_is_dominated_by_or_equal_to_a_kept_one(points: np.n
         assert any((points[k] <= points[row]).all() for k in kept)
 
 
-@settings(deadline=None)
 @given(points=POINTS)
 def test_it_equals_brute_force(points: np.ndarray) -> None:
     assert non_dominated(points).tolist() == by_force(points)
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 2**32 - 1),
     size=st.integers(BLOCK_ROWS, 3 * BLOCK_ROWS),

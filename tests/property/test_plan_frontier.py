@@ -148,7 +148,7 @@ def asked(context: Context, aim: Aim, top: int = 3) -> Answer:
         return answer([context], top=top, narrowing=NARROW, aim=aim)
 
 
-@settings(max_examples=14, deadline=None, derandomize=True)
+@settings(max_examples=14, derandomize=True)
 @given(case=CASES, names=TRADED)
 def test_the_frontier_is_complete_and_nothing_on_it_is_dominated(
     case: dict[str, int], names: tuple[Objective, ...], context_of: Contexts, small_model: Models
@@ -170,7 +170,7 @@ def test_the_frontier_is_complete_and_nothing_on_it_is_dominated(
     assert not dominated.any()
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=10, derandomize=True)
 @given(case=CASES, percent=st.integers(60, 300), with_budget=st.booleans())
 def test_the_best_plan_of_every_objective_equals_brute_force_within_limits(
     case: dict[str, int],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from broken_files import BROKEN, CLUSTER, MODEL, BrokenFile
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from planner.check.check import Request, check_file
@@ -14,11 +14,6 @@ from planner.check.repair import RepairedFile, repair_file
 from planner.errors import PlannerError
 from planner.frameworks.format import SourceText
 
-QUIET = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    deadline=None,
-    derandomize=True,
-)
 NUMBER = re.compile(r"(?<=[=: ])\d+(?=[,}\s]|$)")
 VALUES = st.one_of(
     st.integers(0, 66).map(str),
@@ -52,7 +47,7 @@ def mended(text: str, broken: BrokenFile) -> RepairedFile | None:
         return None
 
 
-@settings(QUIET, max_examples=40)
+@settings(max_examples=40, derandomize=True)
 @given(name=st.sampled_from(sorted(BROKEN)), edits=EDITS)
 def test_a_repaired_file_checks_clean(
     tmp_path: Path, name: str, edits: list[tuple[int, str]]
@@ -79,7 +74,7 @@ COMMENTS = st.lists(
 )
 
 
-@settings(QUIET, max_examples=20)
+@settings(max_examples=20, derandomize=True)
 @given(name=st.sampled_from(COMMENTED), comments=COMMENTS)
 def test_comments_and_foreign_keys_keep_text_and_order(name: str, comments: list[str]) -> None:
     broken = BROKEN[name]

@@ -141,7 +141,7 @@ def broken(strategy: Strategy, breaks: tuple[tuple[str, int], ...]) -> Strategy:
     return strategy
 
 
-@settings(max_examples=24, deadline=None, derandomize=True)
+@settings(max_examples=24, derandomize=True)
 @given(case=CASES)
 def test_repairs_equal_brute_force(
     case: Case, context_of: Callable[..., Context], small_model: Callable[..., ModelSpec]

@@ -13,7 +13,6 @@ from planner.search.space.interleaving import fits_chunks
 SECONDS = st.integers(1, 64).map(lambda n: n / 8.0)
 """Sums of these are exact in floating point."""
 DEVICES = st.integers(1, 6)
-FAST = settings(deadline=None)
 
 
 def equal_stages(
@@ -30,7 +29,6 @@ def equal_stages(
 TIMES = st.tuples(SECONDS, SECONDS, SECONDS)
 
 
-@FAST
 @given(DEVICES, st.integers(1, 20), TIMES)
 def test_gpipe_and_1f1b_agree_with_their_closed_forms(
     p: int, m: int, times: tuple[float, float, float]
@@ -44,7 +42,6 @@ def test_gpipe_and_1f1b_agree_with_their_closed_forms(
     assert {peak_in_flight(order) for order in device_orders("gpipe", p, m)} == {m}
 
 
-@FAST
 @given(DEVICES, st.integers(1, 4), st.integers(2, 4), TIMES)
 def test_interleaving_agrees_with_its_closed_form(
     p: int, groups: int, v: int, times: tuple[float, float, float]
@@ -60,7 +57,6 @@ def test_interleaving_agrees_with_its_closed_form(
     assert held == pytest.approx(interleaved.in_flight(stages, p, *counts).tolist())
 
 
-@FAST
 @given(DEVICES, st.integers(0, 12), TIMES, st.sampled_from([1, 2]))
 def test_zb_h_agrees_with_its_closed_form(
     p: int, more: int, times: tuple[float, float, float], k: int
@@ -77,7 +73,6 @@ def test_zb_h_agrees_with_its_closed_form(
     assert held == {int(zero_bubble.in_flight(p, np.array(m), k))}
 
 
-@FAST
 @given(DEVICES, st.integers(1, 4), st.integers(2, 4), TIMES)
 def test_interleaved_zb_agrees_with_its_closed_form(
     p: int, groups: int, v: int, times: tuple[float, float, float]
@@ -90,7 +85,6 @@ def test_interleaved_zb_agrees_with_its_closed_form(
     assert held == {float(zero_bubble.in_flight(p, np.array(m), 1))}
 
 
-@FAST
 @given(DEVICES, st.integers(0, 12), TIMES)
 def test_zb_v_agrees_with_its_closed_form_where_backward_is_the_longest(
     p: int, more: int, times: tuple[float, float, float]
@@ -107,7 +101,6 @@ def test_zb_v_agrees_with_its_closed_form_where_backward_is_the_longest(
     assert held == {float(zero_bubble.in_flight(p, np.array(m), 1))}
 
 
-@FAST
 @given(st.integers(1, 4), st.integers(0, 6), SECONDS, SECONDS)
 def test_dualpipe_agrees_with_its_closed_form_where_forward_is_as_long_as_backward(
     half: int, more: int, first: float, second: float
@@ -126,7 +119,6 @@ def test_dualpipe_agrees_with_its_closed_form_where_forward_is_as_long_as_backwa
 SCHEDULES = ("1f1b", "gpipe", "zb-h1", "zb-h2", "zb-v")
 
 
-@FAST
 @given(st.sampled_from(SCHEDULES), DEVICES, st.integers(1, 12), st.data())
 def test_no_simulation_beats_the_slowest_device_or_the_longest_path(
     schedule: str, p: int, m: int, data: st.DataObject
@@ -143,7 +135,6 @@ def test_no_simulation_beats_the_slowest_device_or_the_longest_path(
     assert sum(run.busy_s) == pytest.approx(m * sum(map(sum, rows)))
 
 
-@FAST
 @given(st.integers(2, 6), st.integers(1, 24), st.data())
 def test_1f1b_closed_form_bounds_unequal_stages_and_is_exact_for_a_slow_last_one(
     p: int, m: int, data: st.DataObject
@@ -198,7 +189,7 @@ def interleaved_pipeline(data: st.DataObject, *, equal_chunks: bool) -> tuple[fl
     return simulate(device_orders("1f1b", p, m, v), times).makespan_s, float(closed)
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(derandomize=True, max_examples=150)
 @given(st.data())
 def test_uneven_stages_of_equal_chunks_take_at_most_a_tenth_longer_than_the_closed_form(
     data: st.DataObject,
@@ -208,7 +199,7 @@ def test_uneven_stages_of_equal_chunks_take_at_most_a_tenth_longer_than_the_clos
     assert 0.75 * closed < simulated < 1.1 * closed
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(derandomize=True, max_examples=150)
 @given(st.data())
 def test_uneven_chunks_take_at_most_a_fifth_longer_than_the_closed_form(
     data: st.DataObject,

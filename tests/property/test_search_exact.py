@@ -86,7 +86,7 @@ def assert_legal(context: Context, result: SearchResult) -> None:
         assert fits(subject.model, *subject.split)[0]
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(case=CASES, data=st.data())
 def test_the_five_best_plans_and_the_frontier_equal_brute_force(
     case: Case, data: st.DataObject, context_of: Contexts, small_model: Models
@@ -107,7 +107,7 @@ def test_the_five_best_plans_and_the_frontier_equal_brute_force(
     assert_legal(context, result)
 
 
-@settings(max_examples=16, deadline=None, derandomize=True)
+@settings(max_examples=16, derandomize=True)
 @given(case=CASES, kinds=st.sampled_from(KIND_CHOICES), data=st.data())
 def test_bounds_are_never_above_the_best_split_and_drop_nothing_that_fits(
     case: Case,
@@ -188,7 +188,7 @@ def solve_row(
     return None if columns is None else solver._optimal(solver._split(model, table, columns))
 
 
-@settings(max_examples=16, deadline=None, derandomize=True)
+@settings(max_examples=16, derandomize=True)
 @given(case=CASES, data=st.data())
 def test_sweep_and_cp_sat_each_find_the_best_split_of_a_strategy(
     case: Case, data: st.DataObject, context_of: Contexts, small_model: Models
@@ -280,7 +280,7 @@ def row_as_strategy(columns: StrategyColumns, row: int) -> Strategy:
     )
 
 
-@settings(max_examples=16, deadline=None, derandomize=True)
+@settings(max_examples=16, derandomize=True)
 @given(
     case=CASES,
     conditions=st.lists(st.sampled_from(CONDITIONS), max_size=2, unique_by=lambda one: one[0]),
@@ -350,7 +350,7 @@ def assert_within_gap(cut: SearchResult, whole: SearchResult) -> None:
         assert found_s * (1.0 - cut.gap) <= best_s * (1 + ROUNDING)
 
 
-@settings(max_examples=16, deadline=None, derandomize=True)
+@settings(max_examples=16, derandomize=True)
 @given(case=CASES, checks=st.integers(0, 24))
 def test_when_time_runs_out_anywhere_the_optimum_is_within_the_reported_gap(
     case: Case, checks: int, context_of: Contexts, small_model: Models
@@ -366,7 +366,7 @@ def test_when_time_runs_out_anywhere_the_optimum_is_within_the_reported_gap(
     assert_within_gap(cut, whole)
 
 
-@settings(max_examples=16, deadline=None, derandomize=True)
+@settings(max_examples=16, derandomize=True)
 @given(case=CASES, blind=st.booleans())
 def test_where_cp_sat_gives_up_nothing_is_claimed_that_is_not_proved(
     case: Case, blind: bool, context_of: Contexts, small_model: Models

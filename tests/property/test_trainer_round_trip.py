@@ -99,7 +99,7 @@ def test_a_file_that_leaves_zero_to_another_is_not_written_into(plans: list[Case
         FORMAT.write_into(source(text), *plan)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(text=st.text(alphabet=st.sampled_from('{}[]":,0-9.eE+tfn\0\r\n abfsdp_config'), max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     check(text)
@@ -108,7 +108,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 VALUES = ["{}", "[1]", "-1", "0", "9" * 400, "null", "1e999", '"x"', "NaN", '{"a": {"b": 1}}']
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(value=st.sampled_from(VALUES), data=st.data())
 def test_a_mutated_file_is_read_or_refused(value: str, data: st.DataObject) -> None:
     names = ["fsdp", "fsdp_config", "deepspeed", "optim", "bf16", "parallelism_config"]

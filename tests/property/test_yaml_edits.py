@@ -69,7 +69,7 @@ def comments(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip() in ("# between",)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(text=texts(), changes=CHANGES)
 def test_changes_do_what_they_say_and_nothing_else(
     text: str, changes: dict[tuple[str, ...], Any]
@@ -85,7 +85,7 @@ def test_changes_do_what_they_say_and_nothing_else(
     assert comments(after) == comments(text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(text=texts(), value=SCALARS)
 def test_a_value_set_leaves_every_line_but_its_own(text: str, value: Any) -> None:
     after = edited("f", text, {("omega",): value})
@@ -93,7 +93,7 @@ def test_a_value_set_leaves_every_line_but_its_own(text: str, value: Any) -> Non
     assert missing == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     text=st.text(alphabet=st.sampled_from("ab:-[]{}&*<!|>'\"#%@\n\r \t,0.~?\0é\x85"), max_size=60)
 )

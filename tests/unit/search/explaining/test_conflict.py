@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.search.explaining.conflict import Pattern, Witness, minimal_conflict, minimal_core
@@ -39,7 +39,6 @@ def probe_of(patterns: Sequence[Pattern], asked: list[frozenset[str]] | None = N
     return probe
 
 
-@settings(deadline=None)
 @given(PATTERNS)
 def test_a_core_is_a_conflict_and_minimal_and_exists_where_one_does(
     patterns: list[Pattern],
@@ -52,7 +51,6 @@ def test_a_core_is_a_conflict_and_minimal_and_exists_where_one_does(
         assert is_minimal(core, patterns)
 
 
-@settings(deadline=None)
 @given(PATTERNS)
 def test_conflicts_found_by_probing_are_minimal_and_have_witnesses(patterns: list[Pattern]) -> None:
     found = minimal_conflict(LIMITS, probe_of(patterns))
@@ -66,7 +64,6 @@ def test_conflicts_found_by_probing_are_minimal_and_have_witnesses(patterns: lis
         assert patterns[row] & set(found.limits) == {limit}
 
 
-@settings(deadline=None)
 @given(PATTERNS)
 def test_later_limits_are_named_only_where_earlier_ones_are_in_no_conflict(
     patterns: list[Pattern],

@@ -418,7 +418,7 @@ TEXTS = st.text(max_size=60) | st.lists(WORDS, max_size=25).map(" ".join)
 
 
 @given(text=TEXTS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_whatever_is_given_is_read_or_refused(text: str) -> None:
     for option in ("fix", "limit", "where", "allow", "forbid"):
         try:
