@@ -9,7 +9,8 @@ from planner.errors import InputError
 from planner.text_file import read_bytes
 
 MAX_BYTES = 8 * 2**20
-_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\[\d[\d;]*m")
+"""Colours; pages that show a terminal's output drop the escape character before them."""
 _FAILED = ("NVIDIA-SMI has failed", "No devices were found", "Failed to initialize NVML")
 COMMANDS = (
     f"`{smi.COMMAND}`",
@@ -53,11 +54,11 @@ def parse(text: str, where: str) -> Source:
     first = lines[0].lstrip()
     if first.startswith("<"):
         return nccl_xml.parse_nccl_xml(text.strip(), where)
-    if any(topo.is_topo_header(line) for line in lines):
+    if any(map(topo.is_topo_header, lines)):
         return topo.parse_topo(text, where)
-    if "|" in first and ("NODELIST" in first or "GRES" in first):
+    if any(map(sinfo.is_sinfo_header, lines)):
         return sinfo.parse_sinfo(text, where)
-    if "name" in [cell.strip() for cell in first.split(",")]:
+    if any(map(smi.is_smi_header, lines)):
         return smi.parse_smi(text, where)
     message = f"written by no known tool; known are {', '.join(COMMANDS)} (keep the headers)"
     raise InputError.single(where, "line 1", message)

@@ -5,7 +5,7 @@ Columns are those `nvidia-smi --help-query-gpu` lists, in any order; the header 
 
 import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from planner.catalog.detect.observation import MAX_GPUS, Observation, Problems, Slot, shown
 
@@ -24,6 +24,11 @@ _NUMBER = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(?: ?MiB)?", re.ASCII)
 _UNKNOWN = ("[n/a]", "n/a", "[not supported]", "[unknown error]", "")
 MAX_MEMORY_MIB = 2000 * 1024
 MAX_PCIE_GENERATION = 7
+
+
+def is_smi_header(line: str) -> bool:
+    """Whether a line names the columns."""
+    return "name" in _columns(line.split(","))
 
 
 def parse_smi(text: str, where: str) -> Observation:
@@ -48,22 +53,29 @@ def parse_smi(text: str, where: str) -> Observation:
     )
 
 
+def _columns(cells: Sequence[str]) -> list[str]:
+    """The names of columns without their units."""
+    return [cell.split("[")[0].strip() for cell in cells]
+
+
 def _rows(text: str, problems: Problems) -> list[dict[str, str | float]]:
+    given = text.strip("\n").splitlines()
+    start = next((index for index, line in enumerate(given) if is_smi_header(line)), 0)
     try:
-        lines = list(csv.reader(text.strip().splitlines(), skipinitialspace=True))
+        lines = list(csv.reader(given[start:], skipinitialspace=True))
     except csv.Error as error:
         problems.add("file", f"is no table: {error}")
         return []
-    header = [cell.split("[")[0].strip() for cell in lines[0]] if lines else []
+    header = _columns(lines[0]) if lines else []
     if "name" not in header:
-        given = ", ".join(header) or "nothing"
-        problems.add("line 1", f"has no column name; given {shown(given)}. Run `{COMMAND}`")
+        columns = ", ".join(header) or "nothing"
+        problems.add("line 1", f"has no column name; given {shown(columns)}. Run `{COMMAND}`")
         return []
     if len(lines) - 1 > MAX_GPUS:
         problems.add("file", f"lists {len(lines) - 1:,} GPUs, at most {MAX_GPUS:,} are a node")
         return []
     rows = []
-    for number, cells in enumerate(lines[1:], start=2):
+    for number, cells in enumerate(lines[1:], start=start + 2):
         if len(cells) != len(header):
             message = f"has {len(cells)} of {len(header)} columns; is the file cut off?"
             problems.add(f"line {number}", message)

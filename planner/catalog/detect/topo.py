@@ -16,9 +16,11 @@ _MOST_LINKS = 72
 
 
 def is_topo_header(line: str) -> bool:
-    """Whether a line is the header of the matrix."""
+    """Whether a line is the header of the matrix, also where its indent was lost in copying."""
     words = line.split()
-    return line[:1].isspace() and bool(words) and _GPU.fullmatch(words[0]) is not None
+    if not words or _GPU.fullmatch(words[0]) is None:
+        return False
+    return line[:1].isspace() or any(_GPU.fullmatch(word) for word in words[1:])
 
 
 def parse_topo(text: str, where: str) -> Observation:

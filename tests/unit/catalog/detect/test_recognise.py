@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from planner.catalog.detect.observation import Observation
-from planner.catalog.detect.recognise import MAX_BYTES, clean, read_source
+from planner.catalog.detect.recognise import MAX_BYTES, clean, parse, read_source
 from planner.errors import InputError
 
 SAMPLES = Path(__file__).parents[3] / "examples" / "hardware" / "positive"
@@ -22,6 +22,22 @@ def test_byte_order_marks_foreign_line_ends_and_colours_change_nothing(
     assert isinstance(expected, Observation)
     assert read.links == expected.links
     assert (read.gpu, read.num_gpus, read.nics) == (expected.gpu, expected.num_gpus, expected.nics)
+
+
+def test_colours_without_their_escape_character_are_dropped() -> None:
+    text = "\t[4mGPU0\tGPU1\tCPU Affinity[0m\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n"
+    read = parse(clean(text.encode(), "topo"), "topo")
+    assert isinstance(read, Observation)
+    assert read.num_gpus == 2
+
+
+def test_a_table_below_the_command_that_printed_it_is_read() -> None:
+    command = "$ nvidia-smi --query-gpu=name,memory.total --format=csv\n"
+    read = parse(command + "name, memory.total [MiB]\nNVIDIA L4, 23034 MiB\n", "smi")
+    assert isinstance(read, Observation)
+    assert (read.gpu, read.num_gpus) == ("NVIDIA L4", 1)
+    with pytest.raises(InputError, match=r"line 3: memory\.total"):
+        parse(command + "name, memory.total [MiB]\nNVIDIA L4, much\n", "smi")
 
 
 def test_a_huge_file_is_refused_without_being_read_whole(tmp_path: Path) -> None:

@@ -38,3 +38,7 @@ def test_a_row_that_is_cut_off_is_named() -> None:
 def test_a_gpu_named_twice_is_refused() -> None:
     with pytest.raises(InputError, match="names a GPU twice"):
         parse_topo("\tGPU0\tGPU0\nGPU0\tX\tX\n", "topo")
+
+
+def test_a_header_whose_indent_was_lost_is_found() -> None:
+    assert parse_topo(PAIR.lstrip(), "topo") == parse_topo(PAIR, "topo")
