@@ -59,11 +59,13 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "no-gres.sinfo.txt": ("has no column GRES; run `sinfo -N",),
     "no-header.smi.csv": ("written by no known tool", "(keep the headers)"),
     "no-rows.smi.csv": ("lists no GPU",),
+    "parts.sinfo.txt": (
+        "no node has GPUs that plans use; left out: 2 nodes with parts of GPUs (MIG)",
+        "left out: 1 node with several kinds of GPU: 'gpu:a100:4,gpu:v100:2'",
+    ),
     "plain-nvidia-smi.txt": ("written by no known tool", "`nvidia-smi topo -m`"),
     "several.sinfo.txt": (
-        "line 2: GRES: 'a100_3g.20gb' is a part of a GPU",
         "line 3: MEMORY: must be a number of MB; given 'much'",
-        "line 4: GRES: one node with several kinds",
         "line 5: GRES: must be gpu:KIND:COUNT",
         "line 6: has 2 of 5 columns",
     ),

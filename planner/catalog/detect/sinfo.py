@@ -5,7 +5,8 @@ One row per node and partition, fields apart by ``|``, named by the header; memo
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.catalog.detect.observation import MAX_GPUS, MAX_NODES, Problems, shown
@@ -15,6 +16,7 @@ ARGUMENTS = ("sinfo", "-N", "-o", "%N|%c|%m|%G|%P")
 _NEEDED = ("NODELIST", "GRES")
 _GPU = re.compile(r"gpu(?::([^:,()=]+))?:(\d{1,5})(?:\([^)]*\))?", re.ASCII)
 _MEMORY = re.compile(r"(\d{1,12})\+?", re.ASCII)
+_MOST_NOTES = 8
 _SLICE = re.compile(r"\d+g\.\d+gb|\bmig\b|\bshard\b", re.IGNORECASE)
 
 
@@ -49,21 +51,35 @@ class SlurmNodes:
 
     where: str
     groups: tuple[NodeGroup, ...]
+    notes: tuple[str, ...] = ()
+    """Nodes that were left out."""
+
+
+def is_sinfo_header(line: str) -> bool:
+    """Whether a line names columns, of those needed at least one."""
+    cells = [cell.strip() for cell in line.split("|")]
+    return len(cells) > 1 and any(name in cells for name in _NEEDED)
 
 
 def parse_sinfo(text: str, where: str) -> SlurmNodes:
-    """Return the nodes with GPUs by kind; raises InputError with every problem of the table."""
+    """Return the nodes with GPUs by kind; raises InputError with every problem of the table.
+
+    Nodes whose GPUs plans do not use, cut into parts or of several kinds, are left out.
+    """
     problems = Problems(where)
-    lines = [line for line in text.splitlines() if line.strip()]
-    header = [cell.strip() for cell in lines[0].split("|")] if lines else []
+    lines = text.splitlines()
+    start = next((index for index, line in enumerate(lines) if is_sinfo_header(line)), 0)
+    header = [cell.strip() for cell in lines[start].split("|")] if lines else []
     missing = [name for name in _NEEDED if name not in header]
     if missing:
         problems.add("line 1", f"has no column {', '.join(missing)}; run `{COMMAND}`")
         problems.stop()
     kinds: dict[str, tuple[str, int]] = {}
+    unused: dict[str, str] = {}
     memory: dict[str, float] = {}
     partitions: defaultdict[str, list[str]] = defaultdict(list)
-    for number, line in enumerate(lines[1:], start=2):
+    rows = [(n, line) for n, line in enumerate(lines, start=1) if n > start + 1 and line.strip()]
+    for number, line in rows:
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) != len(header):
             message = f"has {len(cells)} of {len(header)} columns; is the file cut off?"
@@ -74,40 +90,52 @@ def parse_sinfo(text: str, where: str) -> SlurmNodes:
         if "[" in node or not node:
             message = f"must be one node a row; given {shown(node)}, run sinfo with -N"
             problems.add(f"line {number}: NODELIST", message)
-        if found:
-            kinds[node] = found
+        if why := _unused(found):
+            unused[node] = f"{why}: {shown(row['GRES'])}"
+        elif found:
+            kinds[node] = next(iter(found.items()))
             _add_memory(row.get("MEMORY", ""), node, memory, number, problems)
             partitions[node].append(row.get("PARTITION", "").rstrip("*"))
+    notes = _notes(unused)
     if not kinds and not problems.found:
-        problems.add("GRES", f"no node has GPUs; {len(lines) - 1} rows read")
+        none = "no node has GPUs that plans use" if notes else "no node has GPUs"
+        problems.add("GRES", "; ".join((none, *notes, f"{len(rows)} rows read")))
     if len(kinds) > MAX_NODES:
         problems.add("file", f"lists {len(kinds):,} nodes, at most {MAX_NODES:,} are read")
     problems.stop()
-    return SlurmNodes(where=where, groups=_groups(kinds, memory, partitions))
+    return SlurmNodes(where=where, groups=_groups(kinds, memory, partitions), notes=notes)
 
 
-def _gpus(gres: str, number: int, problems: Problems) -> tuple[str, int] | None:
-    """The kind and count of a node's GPUs, None without any."""
+def _gpus(gres: str, number: int, problems: Problems) -> dict[str, int]:
+    """The kinds and counts of a node's GPUs."""
     key = f"line {number}: GRES"
     entries = [part for part in _split(gres) if part == "gpu" or part.startswith("gpu:")]
-    matches = [_GPU.fullmatch(part) for part in entries]
-    if any(match is None for match in matches):
-        problems.add(key, f"must be gpu:KIND:COUNT; given {shown(gres)}")
-        return None
-    found = [(match[1] or "", int(match[2])) for match in matches if match and int(match[2])]
-    if len(found) > 1:
-        problems.add(key, f"one node with several kinds of GPU; given {shown(gres)}")
-        return None
-    if not found:
-        return None
-    if _SLICE.search(found[0][0]):
-        message = f"{shown(found[0][0])} is a part of a GPU (MIG), which plans do not use"
-        problems.add(key, message)
-        return None
-    if found[0][1] > MAX_GPUS:
-        problems.add(key, f"{found[0][1]} GPUs, at most {MAX_GPUS:,} are a node")
-        return None
-    return found[0]
+    found: Counter[str] = Counter()
+    for part in entries:
+        match = _GPU.fullmatch(part)
+        if match is None:
+            problems.add(key, f"must be gpu:KIND:COUNT; given {shown(gres)}")
+            return {}
+        found[match[1] or ""] += int(match[2])
+    if found.total() > MAX_GPUS:
+        problems.add(key, f"{found.total()} GPUs, at most {MAX_GPUS:,} are a node")
+        return {}
+    return dict(+found)
+
+
+def _unused(found: Mapping[str, int]) -> str:
+    """Why plans do not use a node's GPUs; empty where they do."""
+    if any(_SLICE.search(kind) for kind in found):
+        return "parts of GPUs (MIG)"
+    return "several kinds of GPU" if len(found) > 1 else ""
+
+
+def _notes(unused: Mapping[str, str]) -> tuple[str, ...]:
+    """Nodes that were left out, by their reason and resources."""
+    counts = Counter(unused.values()).most_common()
+    notes = [f"left out: {n} {'node' if n == 1 else 'nodes'} with {why}" for why, n in counts]
+    more = f"left out: {len(notes) - _MOST_NOTES} more kinds of nodes that plans do not use"
+    return (*notes[:_MOST_NOTES], *([more] if len(notes) > _MOST_NOTES else []))
 
 
 def _split(gres: str) -> list[str]:

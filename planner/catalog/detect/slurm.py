@@ -42,6 +42,7 @@ def _observation(
         notes.append(f"left out: {len(left) - 8:,} more kinds of nodes")
     if len(group.partitions) > 1 and not partition:
         notes.append(f"nodes of all partitions together: {', '.join(group.partitions)}")
+    notes += nodes.notes
     known = accelerator_of(group.gpu)
     return Observation(
         where=nodes.where,

@@ -46,3 +46,28 @@ def test_nodes_without_gpus_are_no_problem_beside_others() -> None:
     text = HEADER + "n1|1|1|(null)|x\nn2|1|1|gpu:h100:0|x\nn3|1|1|gpu:h100:8|x\n"
     (group,) = parse_sinfo(text, "sinfo").groups
     assert group.num_nodes == 1
+
+
+def test_nodes_that_plans_do_not_use_are_left_out_and_named() -> None:
+    text = HEADER + (
+        "n1|1|1|gpu:h100:8|x\n"
+        "n2|1|1|gpu:1g.10gb:7|x\nn2|1|1|gpu:1g.10gb:7|y\n"
+        "n3|1|1|gpu:h100:2,gpu:v100:2|x\n"
+    )
+    seen = parse_sinfo(text, "sinfo")
+    assert [str(group) for group in seen.groups] == ["1 node of 8 x h100 (x)"]
+    assert seen.notes == (
+        "left out: 1 node with parts of GPUs (MIG): 'gpu:1g.10gb:7'",
+        "left out: 1 node with several kinds of GPU: 'gpu:h100:2,gpu:v100:2'",
+    )
+
+
+def test_one_kind_in_two_entries_adds() -> None:
+    (group,) = parse_sinfo(HEADER + "n1|1|1|gpu:h100:4(S:0),gpu:h100:4(S:1)|x\n", "x").groups
+    assert (group.gpu, group.gpus_per_node) == ("h100", 8)
+
+
+def test_the_command_above_the_table_and_empty_lines_are_left_out() -> None:
+    text = "$ sinfo -N\n\n" + HEADER + "\nn1|1|1|gpu:h100:8|x\nn2|1|1|gpu:h100|x\n"
+    with pytest.raises(InputError, match="line 6: GRES: must be gpu:KIND:COUNT"):
+        parse_sinfo(text, "sinfo")
