@@ -34,6 +34,8 @@ _MOST_LINKS = 72
 _MAX_DEPTH = 100
 _MAX_ELEMENTS = 50_000
 _MAX_MBIT_PER_S = 10_000_000
+_ASSUMED_MBIT_PER_S = 10_000
+"""What NCCL takes for bridges, tunnels and containers' interfaces, which tell no speed."""
 
 Element = ElementTree.Element
 
@@ -172,18 +174,22 @@ def _nics(
 ) -> tuple[Nics | None, tuple[str, ...]]:
     """The rate that carries most, counted; ports of other rates are named."""
     counts: Counter[tuple[int, str]] = Counter()
+    virtual = 0
     for net, pci in {(e.get("name"), e.get("port")): (e, pci) for e, pci in nets}.values():
         speed = _number(net, "speed", _MAX_MBIT_PER_S, problems)
-        if speed >= 1000:
+        if speed == _ASSUMED_MBIT_PER_S and pci.tag != "pci":
+            virtual += 1
+        elif speed >= 1000:
             counts[speed, _kind(pci)] += 1
+    bridges = (f"not counted: network interfaces in no slot: {virtual}",) if virtual else ()
     if not counts:
-        return None, ()
+        return None, bridges
     ranked = sorted(counts.items(), key=lambda item: -item[0][0] * item[1])
     (speed, kind), count = ranked[0]
     others = tuple(
         f"not counted: {number} x {mbit / 1000:g} Gbit/s" for (mbit, _), number in ranked[1:]
     )
-    return Nics(count=count, gbit_per_s=speed / 1000, kind=kind), others
+    return Nics(count=count, gbit_per_s=speed / 1000, kind=kind), others + bridges
 
 
 def _kind(pci: Element) -> str:

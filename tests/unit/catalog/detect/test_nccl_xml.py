@@ -73,6 +73,23 @@ def nic(name: str, speed: object, attributes: str = 'class="0x020700" vendor="0x
     return f'<pci busid="9" {attributes}><nic>{net}</nic></pci>'
 
 
+def test_interfaces_of_containers_are_no_ports() -> None:
+    bridges = "".join(f'<net name="veth{n}" port="0" speed="10000"/>' for n in range(8))
+    inside = f"<nic>{bridges}</nic>"
+    note = "not counted: network interfaces in no slot: 8"
+    seen = parse_nccl_xml(system(gpu(0), inside, nic("eth0", 1000, 'class="0x020000"')), "x")
+    assert seen.nics == Nics(count=1, gbit_per_s=1, kind="ethernet")
+    assert seen.notes == (note,)
+    alone = parse_nccl_xml(system(gpu(0), inside), "x")
+    assert (alone.nics, alone.notes) == (None, (note,))
+
+
+def test_a_port_in_no_slot_that_tells_its_rate_is_counted() -> None:
+    port = '<nic><net name="plugin" port="1" speed="200000"/></nic>'
+    seen = parse_nccl_xml(system(gpu(0), port), "x")
+    assert seen.nics == Nics(count=1, gbit_per_s=200)
+
+
 def test_the_ports_that_carry_most_are_counted_and_others_named() -> None:
     seen = parse_nccl_xml(system(gpu(0), nic("a", 400000), nic("b", 400000), nic("c", 25000)), "x")
     assert seen.nics == Nics(count=2, gbit_per_s=400, kind="infiniband")
