@@ -102,6 +102,7 @@ def _accelerator(observations: Sequence[Observation], choice: Choice) -> str:
     near = nearest_accelerators(text)
     hint = f"nearest are {', '.join(near)}" if near else "`planner hardware` lists all"
     message = f"no accelerator of the catalog is {text!r}; {hint}, choose with --accelerator NAME"
+    message += " if it is one of them, else describe yours (docs/extending.md)"
     raise InputError.single(where, key, message)
 
 

@@ -93,7 +93,7 @@ def nearest_node(wanted: Wanted, nodes: Mapping[str, NodeFile]) -> str:
 
 
 def fits(wanted: Wanted, node: NodeFile) -> bool:
-    """Whether the links of a node have the shape wanted."""
+    """Whether the links of a node have the shape wanted; two GPUs of a node show none."""
     shape, size = wanted.joined, wanted.num_gpus
     if shape is None or size is None or size == 1:
         return True
@@ -102,7 +102,7 @@ def fits(wanted: Wanted, node: NodeFile) -> bool:
     if shape.group < size:
         package = node.package.accelerators.value if node.package else 1
         return package == shape.group
-    return not is_pcie(node) and node.scale_up.topology == shape.topology
+    return not is_pcie(node) and (size == 2 or node.scale_up.topology == shape.topology)
 
 
 def same_ports(nics: Nics, node: NodeFile) -> bool:
@@ -114,10 +114,10 @@ def same_ports(nics: Nics, node: NodeFile) -> bool:
 
 
 def _network_differs(nics: Nics | None, node: NodeFile) -> int:
-    """0: the same ports; more: another total, another kind."""
+    """0: the same ports; 1: others of a kind that few vendors have; 2: neither."""
     if nics is None or same_ports(nics, node):
         return 0
-    return 2 if nics.kind not in ("", family(node.fabric)) else 1
+    return 1 if nics.kind == family(node.fabric) not in ("", "ethernet") else 2
 
 
 def new_node(wanted: Wanted, base: str, slot: Slot | None, where: str) -> dict[str, Any]:

@@ -78,6 +78,18 @@ def test_ports_choose_the_node_and_then_the_fabric() -> None:
     assert overrides(half) == {"nics": 4, "nic_gbit_per_s": 200}
 
 
+def test_ethernet_that_no_node_has_takes_the_usual_node_and_not_a_clouds() -> None:
+    machine = merged(replace(H100, nics=Nics(count=16, gbit_per_s=200, kind="ethernet")))
+    assert (machine.node, machine.fabric) == ("dgx-h100", "eth-200g")
+
+
+def test_two_gpus_of_a_switched_board_are_no_board_with_direct_links() -> None:
+    links = Links(pairs=((0, 12), (12, 0)))
+    machine = merged(Observation(where="topo", gpu="a100-sxm-80", num_gpus=2, links=links))
+    assert (machine.node, machine.new_node) == ("dgx-a100-640", None)
+    assert set(overrides(machine)) == {"accelerators_per_node", "scale_up_domain_accelerators"}
+
+
 def test_ports_that_a_library_joins_are_the_same_ports() -> None:
     machine = merged(replace(H100, nics=Nics(count=8, gbit_per_s=400, kind="efa")))
     assert (machine.node, machine.fabric, overrides(machine)) == ("aws-p5.48xlarge", None, {})
