@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from planner.catalog.hf.reader import FAMILIES
+from planner.catalog.hf.families import FAMILIES
 from planner.catalog.models import load_model
 from planner.layers.parameters import count_parameters
 
@@ -143,6 +143,7 @@ VARIANTS: Mapping[str, tuple[Given, ...]] = {
         {**GROUPED, "num_experts": 9, "mlp_only_layers": [0], "moe_intermediate_size": 40},
         {**GROUPED, "num_experts": 9, "decoder_sparse_step": 2, "use_sliding_window": True},
     ),
+    "roberta": ({}, {**SMALL, "type_vocab_size": 1, "max_position_embeddings": 130}),
     "t5": (
         {},
         {"d_model": 64, "num_layers": 3, "num_decoder_layers": 2, "d_kv": 24, "num_heads": 4},
@@ -155,6 +156,7 @@ VARIANTS: Mapping[str, tuple[Given, ...]] = {
         {"image_size": [64, 96], "patch_size": [8, 16], "num_channels": 1},
         {"num_labels": 0, "hidden_size": 48, "intermediate_size": 50},
     ),
+    "xlm-roberta": ({}, {**SMALL, "type_vocab_size": 1, "intermediate_size": 100}),
 }
 CASES = [
     pytest.param(kind, given, id=f"{kind}-{index}")
@@ -247,6 +249,38 @@ def test_multimodal_gemma3_is_its_text_part(transformers: ModuleType, tmp_path: 
     config = transformers.Gemma3Config(text_config=text)
     (tmp_path / "config.json").write_text(config.to_json_string(), encoding="utf-8")
     expected = count(transformers, "gemma3_text", config.text_config)
+    assert count_parameters(load_model(tmp_path)) == expected
+
+
+TEXT = {**GROUPED, "max_position_embeddings": 64}
+WRAPPERS: Mapping[str, Given] = {
+    "llava": {**TEXT, "model_type": "llama"},
+    "mistral3": {**TEXT, "model_type": "mistral"},
+    "qwen2_vl": TEXT,
+    "qwen2_5_vl": TEXT,
+    "qwen3_vl": {**TEXT, "head_dim": 16},
+    "qwen3_vl_moe": {**TEXT, "head_dim": 16, "num_experts": 6, "moe_intermediate_size": 24},
+}
+SEEING = ("visual", "vision_tower", "multi_modal_projector")
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("kind", WRAPPERS)
+def test_language_model_of_a_wrapper_is_that_of_the_wrappers_class(
+    transformers: ModuleType, kind: str, tied: bool, tmp_path: Path
+) -> None:
+    import torch
+
+    text = {**WRAPPERS[kind], "tie_word_embeddings": tied}
+    config = config_of(transformers, kind, {"text_config": text, "tie_word_embeddings": tied})
+    with torch.device("meta"):
+        built = transformers.AutoModelForImageTextToText.from_config(config)
+    expected = sum(
+        parameter.numel()
+        for name, parameter in built.named_parameters()
+        if not any(part in name for part in SEEING)
+    )
+    (tmp_path / "config.json").write_text(config.to_json_string(), encoding="utf-8")
     assert count_parameters(load_model(tmp_path)) == expected
 
 

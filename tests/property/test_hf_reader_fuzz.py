@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.catalog.hf.reader import FAMILIES
+from planner.catalog.hf.families import FAMILIES
 from planner.catalog.models import load_model
 from planner.errors import InputError, Problem
 from planner.layers.parameters import count_parameters

@@ -1,4 +1,4 @@
-"""Models with an encoder: BERT, T5, ViT."""
+"""Models with an encoder: BERT, RoBERTa, T5, ViT."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -76,7 +76,30 @@ class Bert(HfConfig):
 
     def notes(self) -> Iterator[str]:
         """Yield which class is counted."""
-        yield "counted with the pooler, without a head (BertModel)"
+        yield f"counted with the pooler, without a head ({self.CLASS})"
+
+
+class Roberta(Bert):
+    """transformers/models/roberta/configuration_roberta.py."""
+
+    CLASS: ClassVar[str] = "RobertaModel"
+
+    vocab_size: Width = 50265
+
+    def raw(self) -> Raw:
+        """Positions are counted from behind the padding token, which is 1."""
+        return super().raw() | {
+            "max_seq_len": self.max_position_embeddings - 2,
+            "num_learned_positions": self.max_position_embeddings,
+        }
+
+
+class XlmRoberta(Roberta):
+    """transformers/models/xlm_roberta/configuration_xlm_roberta.py."""
+
+    CLASS: ClassVar[str] = "XLMRobertaModel"
+
+    vocab_size: Width = 30522
 
 
 class T5(HfConfig):

@@ -9,47 +9,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.catalog.figures import Source, validation_problems
-from planner.catalog.hf import classic, encoders, mixtures, modern
 from planner.catalog.hf.config import HfConfig, Raw
+from planner.catalog.hf.families import FAMILIES, Part, find_part
 from planner.catalog.hf.json_file import NAME, config_path, load_json
 from planner.catalog.model_file import ModelFile, Provenance
 from planner.catalog.model_rules import broken_rules
-from planner.catalog.names import did_you_mean
 from planner.errors import InputError, Problem
 
-FAMILIES: Mapping[str, type[HfConfig]] = {
-    "bert": encoders.Bert,
-    "bloom": classic.Bloom,
-    "deepseek_v2": mixtures.DeepseekV2,
-    "deepseek_v3": mixtures.DeepseekV3,
-    "falcon": classic.Falcon,
-    "gemma": modern.Gemma,
-    "gemma2": modern.Gemma2,
-    "gemma3": modern.Gemma3Text,
-    "gemma3_text": modern.Gemma3Text,
-    "glm4_moe": mixtures.Glm4Moe,
-    "gpt2": classic.Gpt2,
-    "gpt_neox": classic.GptNeoX,
-    "gpt_oss": mixtures.GptOss,
-    "gptj": classic.GptJ,
-    "llama": modern.Llama,
-    "mistral": modern.Mistral,
-    "mixtral": mixtures.Mixtral,
-    "opt": classic.Opt,
-    "phi": classic.Phi,
-    "phi3": modern.Phi3,
-    "qwen2": modern.Qwen2,
-    "qwen2_moe": mixtures.Qwen2Moe,
-    "qwen3": modern.Qwen3,
-    "qwen3_moe": mixtures.Qwen3Moe,
-    "t5": encoders.T5,
-    "vit": encoders.Vit,
-}
-"""``model_type`` of a config and the class that reads it."""
-NESTED = {"gemma3": "text_config"}
-"""Models of several parts: the part that is read."""
-_SHAPE_KEYS = frozenset(key for family in FAMILIES.values() for key in family.model_fields)
-_REQUIRED = "num_layers, hidden_size, num_heads, vocab_size, max_seq_len"
+_LABELS = {"id2label", "num_labels"}
+"""Of heads for classes, which files of any family may have."""
+_SHAPE_KEYS = {key for family in FAMILIES.values() for key in family.model_fields} - _LABELS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +35,16 @@ class _Given:
     """The keys of one family as they stand in a file."""
 
     where: str
-    prefix: str
-    model_type: str
+    part: Part
     family: type[HfConfig]
     keys: Mapping[str, Any]
     spelled: Mapping[str, str]
     """The spelling in the file of keys that are given in another one."""
+
+    @property
+    def prefix(self) -> str:
+        """What stands before a key of the part."""
+        return f"{self.part.name}." if self.part.name else ""
 
     def problem(self, problem: Problem) -> Problem:
         """Return the problem with the key as it stands in the file."""
@@ -95,7 +68,7 @@ class _Given:
             message = message.replace(" and head_dim is left out", "")
             message = message.replace(", or give head_dim", "")
         if key in self.family.model_fields and key not in self.keys:
-            message += f"; left out, taken as {self.model_type} has it"
+            message += f"; left out, taken as {self.part.kind} has it"
         return self.problem(Problem(where=self.where, key=key, message=message))
 
 
@@ -107,7 +80,7 @@ def read_config(path: Path) -> HfModel:
     source = config_path(path)
     data = load_json(source)
     given = _given(data, str(source))
-    problems = [*_clashes(data, given), *_refused(given)]
+    problems = [*_clashes(given), *_refused(given)]
     config, wrong = _validated(given)
     problems += wrong
     file = None
@@ -125,7 +98,7 @@ def read_config(path: Path) -> HfModel:
         note="; ".join((f"as transformers' {config.CLASS}", *notes)),
         sources=(Source(path=str(source)),),
     )
-    named = {"name": _name(source), "family": given.model_type, "provenance": provenance}
+    named = {"name": _name(source), "family": given.part.kind, "provenance": provenance}
     return HfModel(file=file.model_copy(update=named), path=source, notes=notes)
 
 
@@ -136,53 +109,20 @@ def _name(path: Path) -> str:
 
 def _given(data: Mapping[str, Any], where: str) -> _Given:
     """The family of a file and its keys in the family's main spelling."""
-    model_type = data.get("model_type")
-    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
-    if family is None or not isinstance(model_type, str):
-        raise InputError.single(where, "model_type", _unknown(data))
-    part = NESTED.get(model_type, "")
-    nested = data.get(part) if part else data
-    if nested is None:
-        nested = {}
-    if not isinstance(nested, dict):
-        raise InputError.single(where, part, f"must be an object; given {str(nested)[:60]!r}")
+    part = find_part(data, where)
+    family = FAMILIES[part.kind]
     keys, spelled = {}, {}
-    for key, value in nested.items():
+    for key, value in part.keys.items():
         main = family.ALIASES.get(key, key)
         if main not in keys or key == main:
             keys[main] = value
             spelled[main] = key
-    return _Given(
-        where=where,
-        prefix=f"{part}." if part else "",
-        model_type=model_type,
-        family=family,
-        keys=keys,
-        spelled=spelled,
-    )
+    return _Given(where=where, part=part, family=family, keys=keys, spelled=spelled)
 
 
-def _unknown(data: Mapping[str, Any]) -> str:
-    """What to do about a model_type that is missing or of no family here."""
-    known = f"known are {', '.join(FAMILIES)}"
-    other = f"or write a model file in YAML with at least {_REQUIRED} (docs/models.md)"
-    if "model_type" not in data:
-        return f"is missing; give it: {known}; {other}"
-    model_type = data["model_type"]
-    if not isinstance(model_type, str):
-        return f"must be a word; given {str(model_type)[:60]!r}; {known}"
-    hint = did_you_mean(model_type, FAMILIES)
-    text = data.get("text_config")
-    if isinstance(text, dict) and text.get("model_type") in list(FAMILIES):
-        hint = f"its text_config is {text['model_type']}: plan with that in a file of its own"
-    parts = (f"unknown; given {model_type[:60]!r}", hint, known, other)
-    return "; ".join(part for part in parts if part)
-
-
-def _clashes(data: Mapping[str, Any], given: _Given) -> Iterator[Problem]:
+def _clashes(given: _Given) -> Iterator[Problem]:
     """Keys given in two spellings with two values."""
-    nested = data.get(given.prefix.removesuffix(".")) if given.prefix else data
-    for key, value in (nested or {}).items():
+    for key, value in given.part.keys.items():
         main = given.family.ALIASES.get(key)
         if main and key != given.spelled[main] and value != given.keys[main]:
             message = f"is {given.spelled[main]} in other words; given {str(value)[:60]!r}"
@@ -237,8 +177,7 @@ def _as_model_file(config: HfConfig, given: _Given) -> tuple[ModelFile | None, l
 
 def _notes(config: HfConfig, given: _Given, data: Mapping[str, Any]) -> Iterator[str]:
     """How the file was understood, where that is not plain from its keys."""
-    if given.prefix:
-        yield f"{given.prefix}* only: the text part of {given.model_type}"
+    yield from given.part.notes
     yield from config.notes()
     if data.get("auto_map"):
         yield f"auto_map: code of its own is not read; taken as {config.CLASS}"
