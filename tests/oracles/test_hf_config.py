@@ -75,6 +75,7 @@ VARIANTS: Mapping[str, tuple[Given, ...]] = {
         {**SMALL, "n_inner": 100, "tie_word_embeddings": False},
         {**SMALL, "n_positions": 77},
     ),
+    "gpt_bigcode": ({}, {**SMALL, "n_inner": 100}, {**SMALL, "multi_query": False}),
     "gpt_neox": (
         {},
         {**SMALL, "attention_bias": False, "tie_word_embeddings": True},
@@ -86,6 +87,7 @@ VARIANTS: Mapping[str, tuple[Given, ...]] = {
         {**GROUPED, "layer_types": ["full_attention"] * 4, "tie_word_embeddings": True},
     ),
     "gptj": ({}, {**SMALL, "n_inner": 100}, {**SMALL, "tie_word_embeddings": True}),
+    "granite": ({}, {**GROUPED, "attention_bias": True}, {**GROUPED, "mlp_bias": True}),
     "llama": (
         {},
         {**GROUPED, "attention_bias": True, "mlp_bias": True},
@@ -101,6 +103,13 @@ VARIANTS: Mapping[str, tuple[Given, ...]] = {
         {**GROUPED, "num_local_experts": 5, "num_experts_per_tok": 3},
         {**GROUPED, "head_dim": 16, "sliding_window": 64, "tie_word_embeddings": True},
     ),
+    "mpt": ({}, {**SMALL, "tie_word_embeddings": False}, {**SMALL, "max_seq_len": 96}),
+    "olmo2": (
+        {},
+        {**GROUPED, "attention_bias": True, "tie_word_embeddings": True},
+        {**GROUPED, "head_dim": 24},
+    ),
+    "olmo3": ({}, {**GROUPED, "attention_bias": True}, {**GROUPED, "layer_types": FOUR_KINDS}),
     "opt": (
         {},
         {**SMALL, "ffn_dim": 100, "enable_bias": False},
@@ -144,6 +153,12 @@ VARIANTS: Mapping[str, tuple[Given, ...]] = {
         {**GROUPED, "num_experts": 9, "decoder_sparse_step": 2, "use_sliding_window": True},
     ),
     "roberta": ({}, {**SMALL, "type_vocab_size": 1, "max_position_embeddings": 130}),
+    "smollm3": ({}, {**GROUPED, "attention_bias": True}, {**GROUPED, "mlp_bias": True}),
+    "starcoder2": (
+        {},
+        {**GROUPED, "use_bias": False, "tie_word_embeddings": False},
+        {**GROUPED, "sliding_window": 16, "head_dim": 16},
+    ),
     "t5": (
         {},
         {"d_model": 64, "num_layers": 3, "num_decoder_layers": 2, "d_kv": 24, "num_heads": 4},

@@ -1,4 +1,4 @@
-"""Decoders with layernorms and an ungated MLP: GPT-2, GPT-J, GPT-NeoX, OPT, BLOOM, Falcon, Phi."""
+"""Decoders with layernorms and an ungated MLP: GPT-2, -J, -NeoX, OPT, BLOOM, MPT, Falcon, Phi."""
 
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
@@ -211,6 +211,46 @@ class Bloom(HfConfig):
         """Yield the sequence length where the file gives none."""
         if self.seq_length is None:
             yield f"max_seq_len {BLOOM_LENGTH}: the config gives no seq_length"
+
+
+class Mpt(HfConfig):
+    """transformers/models/mpt/configuration_mpt.py."""
+
+    CLASS: ClassVar[str] = "MptForCausalLM"
+    ALIASES: ClassVar[Mapping[str, str]] = {
+        "hidden_size": "d_model",
+        "num_attention_heads": "n_heads",
+        "num_hidden_layers": "n_layers",
+    }
+    ONLY: ClassVar[Mapping[str, Only]] = {
+        "expansion_ratio": Only((4,), "MptForCausalLM has MLPs of four times the width"),
+        "no_bias": Only((True,), "MptForCausalLM has no biases"),
+    }
+    WORDS: ClassVar[Mapping[str, str]] = {
+        "num_layers": "n_layers",
+        "num_heads": "n_heads",
+        "hidden_size": "d_model",
+    }
+
+    vocab_size: Width = 50368
+    d_model: Width = 2048
+    n_layers: Layers = 24
+    n_heads: Width = 16
+    max_seq_len: Width = 2048
+    tie_word_embeddings: bool = True
+
+    def raw(self) -> Raw:
+        """ALiBi and no biases, not even in norms."""
+        return {
+            "num_layers": self.n_layers,
+            "hidden_size": self.d_model,
+            "num_heads": self.n_heads,
+            "vocab_size": self.vocab_size,
+            "max_seq_len": self.max_seq_len,
+            "tied_embeddings": self.tie_word_embeddings,
+            "biases": {"norm": False},
+            "position": "alibi",
+        }
 
 
 class Falcon(HfConfig):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from planner.catalog.hf import classic, encoders, mixtures, modern
+from planner.catalog.hf import classic, encoders, mixtures, modern, starcoder
 from planner.catalog.hf.config import HfConfig
 from planner.catalog.names import did_you_mean
 from planner.errors import InputError
@@ -20,12 +20,17 @@ FAMILIES: Mapping[str, type[HfConfig]] = {
     "gemma3_text": modern.Gemma3Text,
     "glm4_moe": mixtures.Glm4Moe,
     "gpt2": classic.Gpt2,
+    "gpt_bigcode": starcoder.GptBigCode,
     "gpt_neox": classic.GptNeoX,
     "gpt_oss": mixtures.GptOss,
     "gptj": classic.GptJ,
+    "granite": modern.Granite,
     "llama": modern.Llama,
     "mistral": modern.Mistral,
     "mixtral": mixtures.Mixtral,
+    "mpt": classic.Mpt,
+    "olmo2": modern.Olmo2,
+    "olmo3": modern.Olmo3,
     "opt": classic.Opt,
     "phi": classic.Phi,
     "phi3": modern.Phi3,
@@ -34,6 +39,8 @@ FAMILIES: Mapping[str, type[HfConfig]] = {
     "qwen3": modern.Qwen3,
     "qwen3_moe": mixtures.Qwen3Moe,
     "roberta": encoders.Roberta,
+    "smollm3": modern.SmolLm3,
+    "starcoder2": starcoder.Starcoder2,
     "t5": encoders.T5,
     "vit": encoders.Vit,
     "xlm-roberta": encoders.XlmRoberta,

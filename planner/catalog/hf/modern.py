@@ -1,4 +1,4 @@
-"""Decoders with rmsnorms, a gated MLP and rotary positions: Llama, Mistral, Qwen, Gemma, Phi-3."""
+"""Decoders with rmsnorms, a gated MLP and rotary positions: Llama and its like, Qwen, Gemma."""
 
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
@@ -115,6 +115,60 @@ class Llama(Modern):
     def raw(self) -> Raw:
         """Biases by their keys."""
         return with_attention_biases(super().raw(), biased=self.attention_bias, mlp=self.mlp_bias)
+
+
+class Granite(Llama):
+    """transformers/models/granite/configuration_granite.py; its multipliers change no shape."""
+
+    CLASS: ClassVar[str] = "GraniteForCausalLM"
+
+
+class SmolLm3(Llama):
+    """transformers/models/smollm3/configuration_smollm3.py."""
+
+    CLASS: ClassVar[str] = "SmolLM3ForCausalLM"
+    ONLY: ClassVar[Mapping[str, Only]] = {
+        "use_sliding_window": Only((False, None), "windows beside layers without are not modelled")
+    }
+
+    vocab_size: Width = 128256
+    hidden_size: Width = 2048
+    num_hidden_layers: Layers = 36
+    num_attention_heads: Width = 16
+    num_key_value_heads: Width | None = 4
+    max_position_embeddings: Width = 32768
+    tie_word_embeddings: bool = True
+
+
+class Olmo2(Modern):
+    """transformers/models/olmo2/configuration_olmo2.py."""
+
+    CLASS: ClassVar[str] = "Olmo2ForCausalLM"
+
+    vocab_size: Width = 50304
+    attention_bias: bool = False
+
+    def raw(self) -> Raw:
+        """Norms behind both halves of a layer, and of all queries and all keys."""
+        raw = with_attention_biases(super().raw(), biased=self.attention_bias)
+        return raw | {"qk_norm": "full"}
+
+
+class Olmo3(Olmo2):
+    """transformers/models/olmo3/configuration_olmo3.py."""
+
+    CLASS: ClassVar[str] = "Olmo3ForCausalLM"
+    READS_LAYER_TYPES: ClassVar[bool] = True
+
+    sliding_window: Width | None = 4096
+
+    def window(self) -> int | None:
+        """Of three layers in four."""
+        return self.sliding_window
+
+    def kinds(self) -> tuple[str, ...]:
+        """Every fourth layer sees the whole sequence."""
+        return every_nth_full(self.num_hidden_layers, 4)
 
 
 class Mistral(Modern):
