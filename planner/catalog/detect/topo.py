@@ -10,7 +10,9 @@ from planner.catalog.detect.observation import MAX_GPUS, Links, Observation, Pro
 
 COMMAND = "nvidia-smi topo -m"
 _GPU = re.compile(r"GPU\d{1,4}", re.ASCII)
-_NIC = re.compile(r"NIC\d{1,4}|mlx\w+|hns\w+|bnxt\w+|irdma\w+|ib\w+|rdma\w+|efa\w+", re.ASCII)
+_NIC = re.compile(
+    r"NIC\d{1,4}|mlx\w+|hns\w+|bnxt\w+|irdma\w+|ib\w+|rdma\w+|efa\w+|hfi\w+|cxi\w+", re.ASCII
+)
 _CELL = re.compile(r"NV(\d{1,2})|X|PIX|PXB|PHB|NODE|SYS|SOC|PSB|C2C|NS|N/A", re.ASCII)
 _MOST_LINKS = 72
 

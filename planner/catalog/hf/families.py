@@ -117,7 +117,8 @@ def _read_as(keys: Mapping[str, Any], kind: str) -> tuple[str, ...]:
     if model_type == kind:
         return ()
     if isinstance(model_type, str) and model_type in ALIKE:
-        return (f"{model_type}: its language model only, read as {kind}",)
+        of_whole = " its language model only," if "vision_config" in keys else ""
+        return (f"{model_type}:{of_whole} read as {kind}",)
     missing = "no model_type" if model_type is None else f"model_type {str(model_type)[:60]}"
     return (f"{missing}: read as {kind}, whose class its architectures name",)
 

@@ -49,6 +49,10 @@ def test_a_head_tied_outside_the_text_part_is_tied(
     text = {**SMALL, "model_type": "qwen3_vl_text", **given(inner)}
     model = read(tmp_path, model_type="qwen3_vl", text_config=text, **given(outer))
     assert model.file.tied_embeddings == tied
+    assert model.notes == (
+        "text_config.* only: the text part of qwen3_vl",
+        "qwen3_vl_text: read as qwen3",
+    )
 
 
 def test_a_language_model_without_a_part_of_its_own_is_read(tmp_path: Path) -> None:

@@ -42,3 +42,8 @@ def test_a_gpu_named_twice_is_refused() -> None:
 
 def test_a_header_whose_indent_was_lost_is_found() -> None:
     assert parse_topo(PAIR.lstrip(), "topo") == parse_topo(PAIR, "topo")
+
+
+def test_ports_of_omni_path_and_slingshot_are_counted() -> None:
+    text = PAIR.replace("NIC0", "hfi1_0").replace("CPU Aff", "cxi0\tCPU Aff")
+    assert parse_topo(text, "topo").notes[0].startswith("2 network ports")
