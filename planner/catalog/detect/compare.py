@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from planner.catalog.detect.nodes import Wanted, family, is_pcie, same, same_ports, slot_gb_per_s
 from planner.catalog.detect.observation import Nics, Observation
@@ -42,9 +43,8 @@ def overrides_of(
     is_new: bool,
 ) -> tuple[Override, ...]:
     """Return what differs; a new node has its size and links already."""
-    found = (
-        [] if is_new else [*_size(observations, wanted, node), *_links(observations, wanted, node)]
-    )
+    own = (_size, _links, _shares)
+    found = [] if is_new else [one for part in own for one in part(observations, wanted, node)]
     return (
         *_memory(observations, accelerator),
         *found,
@@ -99,6 +99,26 @@ def _links(
     if shape is not None and shape.group == size:
         item = next(item for item in observations if item.links)
         yield _override("scale_up_gb_per_s_per_direction", wanted.gb_per_s, item, known)
+
+
+def _shares(
+    observations: Sequence[Observation], wanted: Wanted, node: NodeFile
+) -> Iterator[Override]:
+    """Ports, host memory and price of a part of the node, where nothing tells them."""
+    size, known = wanted.num_gpus, node.accelerators_per_node.value
+    if size is None or size >= known:
+        return
+    where = f"share of {size} of {known} GPUs"
+    if node.nics and wanted.nics is None and node.nics.value > 1:
+        nics = ceil(node.nics.value * size / known)
+        yield Override(key="nics", value=nics, where=where, catalog=node.nics.value)
+    figures = {"usd_per_hour": node.price.usd_per_hour if node.price else None}
+    if not any(item.host_memory_mib for item in observations):
+        figures["host_memory_gib"] = node.host_memory_gib
+    for key, figure in figures.items():
+        if figure is not None:
+            value = float(f"{figure.value * size / known:.5g}")
+            yield Override(key=key, value=value, where=where, catalog=figure.value)
 
 
 def _slots(

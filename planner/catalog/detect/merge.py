@@ -1,6 +1,6 @@
 """Several observations of one node, set against the catalog."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -152,7 +152,7 @@ def _machine(observations: Sequence[Observation], accelerator: str) -> Machine:
         overrides=overrides,
         new_node=raw,
         seen=tuple(_seen(observations, accelerator)),
-        kept=tuple(_kept(observations, wanted, nodes[base], set(values))),
+        kept=tuple(_kept(observations, wanted, nodes[base], values)),
         notes=(*notes, *link_notes),
     )
 
@@ -236,7 +236,10 @@ def _links_text(links: Links) -> str:
 
 
 def _kept(
-    observations: Sequence[Observation], wanted: Wanted, node: NodeFile, overridden: set[str]
+    observations: Sequence[Observation],
+    wanted: Wanted,
+    node: NodeFile,
+    overridden: Mapping[str, float],
 ) -> Iterator[str]:
     """What nothing told."""
     if wanted.num_gpus is None:
@@ -248,9 +251,12 @@ def _kept(
         known = "" if f"scale_up_{key}" in overridden else f", {rate:g} GB/s"
         yield f"links between GPUs ({node.scale_up.kind}{known})"
     if wanted.nics is None and node.nics and node.nic_gbit_per_s:
-        network = f"{node.nics.value} x {node.nic_gbit_per_s.value:g} Gbit/s, {node.fabric}"
+        count = overridden.get("nics", node.nics.value)
+        network = f"{count:g} x {node.nic_gbit_per_s.value:g} Gbit/s, {node.fabric}"
         yield f"network ({network})"
     if not any(item.host_memory_mib for item in observations):
-        memory = f"{node.host_memory_gib.value:g} GiB" if node.host_memory_gib else "unknown"
+        known_gib = node.host_memory_gib.value if node.host_memory_gib else None
+        gib = overridden.get("host_memory_gib", known_gib)
+        memory = "unknown" if gib is None else f"{gib:g} GiB"
         yield f"host memory ({memory})"
     yield "compute rates, latencies, efficiencies, disks and price"

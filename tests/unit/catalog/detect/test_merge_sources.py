@@ -57,15 +57,35 @@ def test_memory_is_overridden_only_beyond_three_percent(
     assert overrides(machine) == expected
 
 
+SIZES = ("accelerators_per_node", "scale_up_domain_accelerators")
+
+
 def test_another_number_of_gpus_shrinks_the_domain_too() -> None:
-    machine = merged(replace(H100, num_gpus=4))
-    assert overrides(machine) == {"accelerators_per_node": 4, "scale_up_domain_accelerators": 4}
+    given = overrides(merged(replace(H100, num_gpus=4)))
+    assert [given[key] for key in SIZES] == [4, 4]
+
+
+def test_a_part_of_a_node_has_its_share_of_ports_host_memory_and_price() -> None:
+    machine = merged(replace(H100, num_gpus=3))
+    given = {key: value for key, value in overrides(machine).items() if key not in SIZES}
+    assert given == {"nics": 3, "host_memory_gib": 768, "usd_per_hour": 9.6}
+    assert "network (3 x 400 Gbit/s, ib-ndr)" in machine.kept
+    assert "host memory (768 GiB)" in machine.kept
+    told = replace(
+        H100,
+        num_gpus=3,
+        host_memory_mib=2048 * 1024,
+        nics=Nics(count=8, gbit_per_s=400, kind="infiniband"),
+    )
+    assert set(overrides(merged(told))) == {*SIZES, "usd_per_hour"}
 
 
 def test_the_domain_of_a_rack_stays() -> None:
     seen = Observation(where="smi", gpu="NVIDIA GB200", num_gpus=2)
     machine = merged(seen)
-    assert (machine.node, overrides(machine)) == ("gb200-tray", {"accelerators_per_node": 2})
+    assert machine.node == "gb200-tray"
+    assert overrides(machine)["accelerators_per_node"] == 2
+    assert "scale_up_domain_accelerators" not in overrides(machine)
 
 
 def test_ports_choose_the_node_and_then_the_fabric() -> None:
@@ -87,7 +107,7 @@ def test_two_gpus_of_a_switched_board_are_no_board_with_direct_links() -> None:
     links = Links(pairs=((0, 12), (12, 0)))
     machine = merged(Observation(where="topo", gpu="a100-sxm-80", num_gpus=2, links=links))
     assert (machine.node, machine.new_node) == ("dgx-a100-640", None)
-    assert set(overrides(machine)) == {"accelerators_per_node", "scale_up_domain_accelerators"}
+    assert "scale_up_gb_per_s_per_direction" not in overrides(machine)
 
 
 def test_ports_that_a_library_joins_are_the_same_ports() -> None:
