@@ -65,6 +65,8 @@ VARIANTS: Mapping[str, tuple[Given, ...]] = {
         {**GROUPED, "head_dim": 16, "attention_bias": True, "tie_word_embeddings": False},
         {**GROUPED, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]},
     ),
+    "glm": ({}, {**GROUPED, "head_dim": 16, "attention_bias": False}),
+    "glm4": ({}, {**GROUPED, "head_dim": 16, "attention_bias": False}),
     "glm4_moe": (
         {},
         {**GROUPED, "use_qk_norm": True, "attention_bias": True, "head_dim": 32},
@@ -93,6 +95,7 @@ VARIANTS: Mapping[str, tuple[Given, ...]] = {
         {**GROUPED, "attention_bias": True, "mlp_bias": True},
         {**GROUPED, "head_dim": 24, "tie_word_embeddings": True},
     ),
+    "ministral3": ({}, {**GROUPED, "head_dim": 16, "sliding_window": 16}),
     "mistral": (
         {},
         {**GROUPED, "head_dim": 24},

@@ -186,6 +186,47 @@ class Mistral(Modern):
         return self.sliding_window
 
 
+class Ministral3(Mistral):
+    """transformers/models/ministral3/configuration_ministral3.py."""
+
+    CLASS: ClassVar[str] = "Ministral3ForCausalLM"
+
+    vocab_size: Width = 131072
+    num_hidden_layers: Layers = 34
+    num_key_value_heads: Width = 8
+    head_dim: Width = 128
+    max_position_embeddings: Width = 262144
+    sliding_window: Width | None = None
+
+
+class Glm(Modern):
+    """transformers/models/glm/configuration_glm.py."""
+
+    CLASS: ClassVar[str] = "GlmForCausalLM"
+
+    vocab_size: Width = 151552
+    intermediate_size: Width = 13696
+    num_hidden_layers: Layers = 40
+    num_key_value_heads: Width | None = 2
+    head_dim: Width | None = 128
+    max_position_embeddings: Width = 131072
+    attention_bias: bool = True
+
+    def raw(self) -> Raw:
+        """Biases of queries, keys and values only."""
+        return super().raw() | {"biases": {"qkv": self.attention_bias}}
+
+
+class Glm4(Glm):
+    """transformers/models/glm4/configuration_glm4.py."""
+
+    CLASS: ClassVar[str] = "Glm4ForCausalLM"
+
+    def raw(self) -> Raw:
+        """Norms before and behind both halves of a layer."""
+        return super().raw() | {"norms_per_layer": 4}
+
+
 class Phi3(Modern):
     """transformers/models/phi3/configuration_phi3.py."""
 
