@@ -26,6 +26,8 @@ SMALL: Given = {
     "vocab_size": 120,
 }
 GROUPED: Given = {**SMALL, "intermediate_size": 96, "num_key_value_heads": 2}
+UNPADDED: Given = {**GROUPED, "pad_token_id": None}
+"""Of classes whose padding token is beyond a small vocabulary."""
 FOUR_KINDS = ["sliding_attention", "full_attention"] * 2
 VARIANTS: Mapping[str, tuple[Given, ...]] = {
     "bert": ({}, {**SMALL, "intermediate_size": 100}, {**SMALL, "type_vocab_size": 1}),
@@ -65,8 +67,8 @@ VARIANTS: Mapping[str, tuple[Given, ...]] = {
         {**GROUPED, "head_dim": 16, "attention_bias": True, "tie_word_embeddings": False},
         {**GROUPED, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]},
     ),
-    "glm": ({}, {**GROUPED, "head_dim": 16, "attention_bias": False}),
-    "glm4": ({}, {**GROUPED, "head_dim": 16, "attention_bias": False}),
+    "glm": ({}, {**UNPADDED, "head_dim": 16, "attention_bias": False}),
+    "glm4": ({}, {**UNPADDED, "head_dim": 16, "attention_bias": False}),
     "glm4_moe": (
         {},
         {**GROUPED, "use_qk_norm": True, "attention_bias": True, "head_dim": 32},
@@ -126,7 +128,7 @@ VARIANTS: Mapping[str, tuple[Given, ...]] = {
     ),
     "phi3": (
         {"pad_token_id": None},
-        {**GROUPED, "pad_token_id": None, "sliding_window": 16, "tie_word_embeddings": True},
+        {**UNPADDED, "sliding_window": 16, "tie_word_embeddings": True},
     ),
     "qwen2": (
         {},
@@ -156,7 +158,7 @@ VARIANTS: Mapping[str, tuple[Given, ...]] = {
         {**GROUPED, "num_experts": 9, "decoder_sparse_step": 2, "use_sliding_window": True},
     ),
     "roberta": ({}, {**SMALL, "type_vocab_size": 1, "max_position_embeddings": 130}),
-    "smollm3": ({}, {**GROUPED, "attention_bias": True}, {**GROUPED, "mlp_bias": True}),
+    "smollm3": ({}, {**UNPADDED, "attention_bias": True}, {**UNPADDED, "mlp_bias": True}),
     "starcoder2": (
         {},
         {**GROUPED, "use_bias": False, "tie_word_embeddings": False},
