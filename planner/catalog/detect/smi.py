@@ -21,7 +21,8 @@ COLUMNS = (
 COMMAND = f"nvidia-smi --query-gpu={','.join(COLUMNS)} --format=csv"
 _MIG = re.compile(r"\bmig\b|\b\d+g\.\d+gb\b", re.IGNORECASE)
 _NUMBER = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(?: ?MiB)?", re.ASCII)
-_UNKNOWN = ("[n/a]", "n/a", "[not supported]", "[unknown error]", "")
+_UNKNOWN = re.compile(r"\[.*\]|N/A|", re.IGNORECASE)
+"""What stands for a figure: nothing, or why there is none, such as ``[Not Supported]``."""
 MAX_MEMORY_MIB = 2000 * 1024
 MAX_PCIE_GENERATION = 7
 
@@ -94,7 +95,7 @@ def _row(row: Mapping[str, str], number: int, problems: Problems) -> dict[str, s
     if _MIG.search(name) or row.get("mig.mode.current", "").lower() == "enabled":
         message = f"{shown(name)} is cut into MIG instances, which plans do not use; disable MIG"
         problems.add(f"line {number}: name", message)
-    elif not name or name.lower() in _UNKNOWN:
+    elif _UNKNOWN.fullmatch(name):
         problems.add(f"line {number}: name", f"is {shown(name)}; a GPU's name is needed")
     for column, most in (
         ("memory.total", MAX_MEMORY_MIB),
@@ -103,7 +104,7 @@ def _row(row: Mapping[str, str], number: int, problems: Problems) -> dict[str, s
         ("pcie.link.width.max", 32),
     ):
         text = row.get(column, "")
-        if text.lower() in _UNKNOWN:
+        if _UNKNOWN.fullmatch(text):
             continue
         match = _NUMBER.fullmatch(text)
         if match is None or not 0 <= float(match[1]) <= most:

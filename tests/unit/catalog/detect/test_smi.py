@@ -56,3 +56,11 @@ def test_of_very_many_problems_the_first_are_told_and_the_rest_counted() -> None
 def test_the_command_asks_for_what_is_read() -> None:
     assert COMMAND.startswith("nvidia-smi --query-gpu=name,memory.total,")
     assert COMMAND.endswith(" --format=csv")
+
+
+@pytest.mark.parametrize("why", ["[N/A]", "[Insufficient Permissions]", "[GPU is lost]", "n/a", ""])
+def test_a_figure_that_is_not_given_is_not_told_whatever_the_reason(why: str) -> None:
+    seen = parse_smi(
+        f"name, memory.total [MiB], pcie.link.gen.max\nNVIDIA A10, {why}, {why}\n", "x"
+    )
+    assert (seen.memory_mib, seen.slot) == (None, None)
