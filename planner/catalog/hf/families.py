@@ -95,7 +95,7 @@ def find_part(data: Mapping[str, Any], where: str) -> Part:
 
 def _nested(data: Mapping[str, Any], inner: Mapping[str, Any], kind: str) -> Part:
     outer = {key: data[key] for key in _OUTER_KEYS if key in data}
-    note = f"{_PART}.* only: the text part of {str(data.get('model_type'))[:60]}"
+    note = f"{_PART}.* only: the text part of {_word(data.get('model_type'))}"
     notes = () if data.get("model_type") == kind else _read_as(inner, kind)
     return Part(kind, _PART, {**outer, **inner}, (note, *notes))
 
@@ -122,8 +122,13 @@ def _read_as(keys: Mapping[str, Any], kind: str) -> tuple[str, ...]:
     if isinstance(model_type, str) and model_type in ALIKE:
         of_whole = " its language model only," if "vision_config" in keys else ""
         return (f"{model_type}:{of_whole} read as {kind}",)
-    missing = "no model_type" if model_type is None else f"model_type {str(model_type)[:60]}"
+    missing = "no model_type" if model_type is None else f"model_type {_word(model_type)}"
     return (f"{missing}: read as {kind}, whose class its architectures name",)
+
+
+def _word(value: object) -> str:
+    """A value of the file, fit for a note: short and without control characters."""
+    return "".join(char if char.isprintable() else "?" for char in str(value)[:60])
 
 
 def _unknown(data: Mapping[str, Any]) -> str:

@@ -97,3 +97,8 @@ def test_roberta_has_two_rows_of_positions_more_than_tokens(tmp_path: Path) -> N
 def test_labels_of_a_head_that_no_language_model_has_are_not_noted(tmp_path: Path) -> None:
     labels = {"0": "no", "1": "yes"}
     assert read(tmp_path, **LLAMA, id2label=labels, num_labels=2).notes == ()
+
+
+def test_notes_hold_no_control_characters(tmp_path: Path) -> None:
+    model = read(tmp_path, model_type="own\x1b[31m", architectures=["LlamaForCausalLM"])
+    assert model.notes[0].startswith("model_type own?[31m: read as llama")
