@@ -71,6 +71,8 @@ def load_model_details(argument: str | Path) -> ModelDetails:
     """
     is_file = is_model_file(argument)
     path = Path(argument) if is_file else model_file(str(argument))
+    if is_file and isinstance(argument, str):
+        _check_not_of_a_hub(argument)
     if is_file and (path.suffix.lower() == _CONFIG_SUFFIX or _is_folder(path)):
         return _of_config(path)
     file = _read(path, in_catalog=not is_file)
@@ -86,6 +88,19 @@ def is_model_file(argument: str | Path) -> bool:
     if argument.lower().endswith((*_YAML_SUFFIXES, _CONFIG_SUFFIX)):
         return True
     return argument not in list_models() and _is_folder(Path(argument))
+
+
+def _check_not_of_a_hub(argument: str) -> None:
+    """Raise InputError for ``owner/name``, which says where a model is published."""
+    path = Path(argument)
+    parts = argument.split("/")
+    known = (*_YAML_SUFFIXES, _CONFIG_SUFFIX)
+    if len(parts) != 2 or not all(parts) or path.suffix.lower() in known:
+        return
+    if not _is_file(path) and not _is_folder(path):
+        message = "no such file or folder, and no model is fetched; give its config.json"
+        hint = did_you_mean(parts[1], list_models()) or "or a name that `planner models` lists"
+        raise InputError.single(argument, "file", f"{message}; {hint}")
 
 
 def _is_file(path: Path) -> bool:

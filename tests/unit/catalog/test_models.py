@@ -194,3 +194,12 @@ def test_loading_a_model_takes_less_than_ten_milliseconds() -> None:
         load_model("deepseek-v3")
         elapsed_s.append(time.perf_counter() - start)
     assert min(elapsed_s) < 0.010
+
+
+def test_a_name_of_a_hub_is_not_fetched_and_the_nearest_of_the_catalog_is_offered() -> None:
+    with pytest.raises(
+        InputError, match=r"no model is fetched; give its config\.json.*llama3\.1-8b"
+    ):
+        load_model("meta-llama/Llama-3.1-8B")
+    with pytest.raises(InputError, match="or a name that `planner models` lists"):
+        load_model("someone/qqqqqqqq")
