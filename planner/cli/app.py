@@ -25,6 +25,9 @@ from planner.cli import (
 )
 from planner.errors import InputError, PlannerError
 
+READER_GONE = 141
+"""As shells report a program that wrote into a closed pipe; 1 would mean findings."""
+
 app = typer.Typer(
     name="planner",
     help="How should this training job be cut up across this cluster?",
@@ -82,9 +85,8 @@ def _run(entry: Callable[[], object]) -> None:
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+    except SystemExit as stop:
+        sys.exit(READER_GONE if isinstance(stop.__context__, BrokenPipeError) else stop.code)
     except OSError as error:
         typer.echo(f"cannot read or write: {error}", err=True)
         sys.exit(InputError.exit_code)

@@ -81,3 +81,14 @@ def test_commands_that_do_not_search_import_neither_ortools_nor_pandas() -> None
 
 def test_version_is_printed(planner: Any) -> None:
     assert planner("--version").out.startswith("planner ")
+
+
+def test_a_closed_pipe_is_no_finding() -> None:
+    code = "import sys; sys.argv = ['planner', 'models']; from planner.cli.app import main; main()"
+    run = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert run.stdout is not None
+    run.stdout.close()
+    _, shown = run.communicate()
+    assert (run.returncode, shown) == (141, b"")
