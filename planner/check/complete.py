@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from planner.check.degrees import Batch, Gpus, batch_of, gpus_of
 from planner.check.job import Job, shape_of
-from planner.check.layout import Layout
+from planner.check.layout import Layout, Place
 from planner.check.values import MAX_SEQ_LEN, Values
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
@@ -83,21 +83,31 @@ def complete(reading: Reading, job: Job, framework: str) -> Completed:
 
 
 def check_model(values: Values, job: Job) -> None:
-    """Note every size that is not the model's; a vocabulary may be padded."""
-    model, tp = job.model, values.given("tp")
-    for name, own in shape_of(model).items():
+    """Note every size that is not the model's, those that one word of the file chooses at once."""
+    wrong: dict[Place, list[str]] = {}
+    for name, own in shape_of(job.model).items():
         given = values.whole(name, least=0, most=10**9)
-        if given is None or given == own:
-            continue
-        if name == "model.ffn_size" and model.moe and given == model.moe.expert_ffn_size:
-            continue
-        if name == "model.num_experts" and {given, own} == {0, 1}:
-            continue
-        padding = 128 * (tp if isinstance(tp, int) and tp > 0 else 1)
-        if name == "model.vocab_size" and own < given < own + padding:
-            continue
-        words = name.removeprefix("model.").replace("_", " ")
-        values.add("job.model", f"{words} of {model.name} is {own}; given {given}", name)
+        if given is not None and not _is_size(values, job, name, given, own):
+            wrong.setdefault(values.places.of[name], []).append(name)
+    for names in wrong.values():
+        sizes = [
+            f"{name.removeprefix('model.').replace('_', ' ')} of {job.model.name} is "
+            f"{shape_of(job.model)[name]}; given {values.given(name)}"
+            for name in names
+        ]
+        more = f" (and {len(sizes) - 1} other sizes)" if len(sizes) > 1 else ""
+        values.add("job.model", sizes[0] + more, names[0])
+
+
+def _is_size(values: Values, job: Job, name: str, given: int, own: int) -> bool:
+    """Whether a size is the model's; a vocabulary may be padded."""
+    model, tp = job.model, values.given("tp")
+    if name == "model.ffn_size" and model.moe and given == model.moe.expert_ffn_size:
+        return True
+    if name == "model.num_experts" and {given, own} == {0, 1}:
+        return True
+    padding = 128 * (tp if isinstance(tp, int) and tp > 0 else 1)
+    return given == own or (name == "model.vocab_size" and own < given < own + padding)
 
 
 def _seq_len(values: Values, job: Job) -> int:
@@ -166,7 +176,7 @@ def _strategy(
     zero_stage = values.whole("zero_stage", least=0, most=3)
     lowest = min(support.zero_stages)
     if values.given("zero_stage") is None and lowest:
-        values.add("job.zero_stage", NO_STAGE)
+        values.add("job.zero_stage", NO_STAGE, "zero_stage")
         return None
     shards_sequence = values.flag("sequence_parallel")
     must_shard = support.sequence_parallel and support.sequence_parallel_required
@@ -214,5 +224,7 @@ def _world(
         known |= vars(batch)
     if strategy is not None:
         known |= vars(strategy)
-    known |= {name: value.value for name, value in reading.decisions.items()}
+    known |= {
+        name: each.value for name, each in reading.decisions.items() if each.value is not None
+    }
     return World(num_gpus=gpus.num_gpus, decisions=known, accelerator=job.cluster.accelerator.name)

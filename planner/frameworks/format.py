@@ -78,7 +78,8 @@ class Reading:
     """Every key of the file, as the format spells it in full."""
     decisions: Mapping[str, Value]
     """By the names of DECISIONS. What the file leaves to a default of the framework stands here
-    with line 0 where that default is not the neutral one (1, 0, none)."""
+    with line 0 where that default is not the neutral one (1, 0, none). A value of None: another
+    file, which the key names, decides it."""
     findings: tuple[Finding, ...] = ()
     """Unknown keys (with the nearest known one), values of the wrong kind, duplicates."""
 

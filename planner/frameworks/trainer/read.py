@@ -197,7 +197,7 @@ def _fsdp(settings: Settings) -> dict[str, Value]:
 def _deepspeed(settings: Settings) -> dict[str, Value]:
     """Of a mapping; a file named here is read by itself."""
     if not isinstance(settings["deepspeed"].value, dict):
-        return {}
+        return {"zero_stage": decided(settings, "deepspeed", None)}
     found = {"zero_stage": decided(settings, sections.STAGE, whole(settings, sections.STAGE, 0))}
     devices = tuple(
         word(settings, key, "none").lower() for key in (sections.OPTIMIZER, sections.PARAM)

@@ -249,3 +249,23 @@ def test_chunks_that_plans_do_not_model_are_no_error() -> None:
     assert layout is not None
     found = [(one.rule, one.severity) for one in legality_findings(layout, is_plan=False)]
     assert found == [("legality.chunks_offered", "warning")]
+
+
+def test_all_sizes_that_one_word_chooses_are_one_finding_at_that_word() -> None:
+    words = "--module llama3 --config llama3_70b\n"
+    reading = load_format("torchtitan").read(SourceText(path="a.args", text=words))
+    job = Job(model=load_model("llama3-8b"), cluster=load_cluster("2xdgx-h100"))
+    found = list(complete(reading, job, "torchtitan").findings)
+    assert [(each.rule, each.key) for each in found] == [("job.model", "--config")]
+    assert found[0].message == "num layers of llama3-8b is 32; given 80 (and 3 other sizes)"
+
+
+def test_a_file_that_leaves_zero_to_another_says_which_key_names_it() -> None:
+    text = "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n"
+    text += "  deepspeed_config_file: zero3.json\n"
+    reading = load_format("accelerate").read(SourceText(path="a.yaml", text=text))
+    job = Job(model=load_model("llama3-8b"), cluster=load_cluster("2xdgx-h100"))
+    found = [
+        (each.rule, each.key, each.line) for each in complete(reading, job, "accelerate").findings
+    ]
+    assert found == [("job.zero_stage", "deepspeed_config.deepspeed_config_file", 4)]
