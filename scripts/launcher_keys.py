@@ -46,8 +46,8 @@ FLAGS = {
 
 UNLISTED = {"fsdp_ignored_modules": "text"}
 """Keys that utils/launch.py reads though ``accelerate launch`` has no such option."""
-ANY = {"fsdp_reshard_after_forward"}
-"""A flag under FSDP2, the name of a strategy under FSDP1."""
+ANY = {"fsdp_reshard_after_forward", "fp8_override_linear_precision"}
+"""A flag under FSDP2, the name of a strategy under FSDP1; three flags in a list."""
 
 
 def option_kind(action: argparse.Action) -> str:

@@ -82,15 +82,23 @@ def decisions(settings: Settings) -> dict[str, Value]:
     if "dp" not in found and (processes := whole(settings, "num_processes", -1)) > 0:
         found["dp"] = decided(settings, "num_processes", processes)
     if FILE in settings:
-        return found
+        return found | {"zero_stage": decided(settings, FILE, None)}
     found["zero_stage"] = decided(settings, STAGE, whole(settings, STAGE, 2))
     if STEPS in settings:
         found["num_micro_batches"] = decided(settings, STEPS, whole(settings, STEPS, 1))
-    devices = (word(settings, OPTIMIZER, "none").lower(), word(settings, PARAM, "none").lower())
-    code = next((code for code, known in DEVICES.items() if known == devices), None)
+    code = _offload(settings)
     if code not in (None, "none"):
         found["offload"] = decided(settings, OPTIMIZER, code)
     return found
+
+
+def _offload(settings: Settings) -> str | None:
+    """What DeepSpeed moves: states that a stage does not split stay, whatever the file says."""
+    stage = whole(settings, STAGE, 2)
+    optimizer = word(settings, OPTIMIZER, "none").lower() if stage > 0 else "none"
+    parameters = word(settings, PARAM, "none").lower() if stage > 2 else "none"
+    given = (optimizer, parameters)
+    return next((code for code, known in DEVICES.items() if known == given), None)
 
 
 def environment(_: Context, strategy: Strategy) -> dict[str, str]:

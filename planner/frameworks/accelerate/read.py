@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from planner.errors import InputError
 from planner.frameworks.accelerate.fsdp import FSDP1, is_first
 from planner.frameworks.accelerate.keys import known_keys, wrong_kind
-from planner.frameworks.accelerate.section import Section, Settings, decided, whole, word
+from planner.frameworks.accelerate.section import Section, Settings, decided, num_started, word
 from planner.frameworks.accelerate.sections import BY_TYPE
+from planner.frameworks.deepspeed.known import known_keys as of_deepspeed
+from planner.frameworks.deepspeed.known import zero_keys
 from planner.frameworks.finding import Finding
 from planner.frameworks.format import Reading, SourceText, Value
 from planner.frameworks.yaml_text import YamlText, parsed
@@ -15,6 +17,7 @@ from planner.spelling import did_you_mean
 
 NAME = "accelerate"
 PRECISIONS = ("bf16", "fp16", "fp8")
+SAGEMAKER = "AMAZON_SAGEMAKER"
 _TELLING = re.compile(r"""^[{\s"']*(distributed_type|compute_environment)["']?\s*:""", re.MULTILINE)
 _REPLICATED = re.compile(r"NO|MULTI_\w+")
 
@@ -31,11 +34,14 @@ def recognise(source: SourceText) -> bool:
 
 
 def read(source: SourceText) -> Reading:
-    """Read a file; InputError where it is no YAML mapping."""
+    """Read a file; InputError where it is no YAML mapping, or SageMaker's."""
     text = parsed(source.path, source.text)
     if not isinstance(text.value, dict):
         message = f"is no mapping of keys; given {type(text.value).__name__}"
         raise InputError.single(source.path, "text", message)
+    if text.value.get("compute_environment") == SAGEMAKER:
+        message = f"{SAGEMAKER} starts machines of its own; files for LOCAL_MACHINE are read"
+        raise InputError.single(source.path, "compute_environment", message)
     settings: dict[str, Value] = {}
     findings = list(_duplicates(source.path, text))
     for path, entry in text.entries.items():
@@ -83,7 +89,7 @@ def _wrong(path: str, settings: Mapping[str, Value]) -> Iterator[Finding]:
             section, name = "", full
         kinds = known.sections[section].keys if section else known.top
         if name not in kinds:
-            hint = did_you_mean(name, list(kinds)) or f"{len(kinds)} keys are known"
+            hint = _hint(section, name)
             message = f"unknown key of {section or 'the file'}; {hint}"
             yield _finding("unknown_key", message, path, value.key, value.line)
         elif allowed := wrong_kind(kinds[name], value.value):
@@ -91,6 +97,15 @@ def _wrong(path: str, settings: Mapping[str, Value]) -> Iterator[Finding]:
             given = given if len(given) < 60 else f"{given[:57]}..."
             message = f"given {given}; allowed is {allowed}"
             yield _finding("bad_value", message, path, value.key, value.line)
+
+
+def _hint(section: str, name: str) -> str:
+    """Where an unknown key may belong."""
+    if section == "deepspeed_config" and (name in of_deepspeed() or name in zero_keys()):
+        return "DeepSpeed's own keys go into the file that deepspeed_config_file names"
+    known = known_keys()
+    kinds = known.sections[section].keys if section else known.top
+    return did_you_mean(name, list(kinds)) or f"{len(kinds)} keys are known"
 
 
 def section_of(settings: Settings) -> Section | None:
@@ -116,7 +131,7 @@ def decisions(settings: Settings) -> dict[str, Value]:
     """What the file decides, by the names of DECISIONS."""
     section = section_of(settings)
     found = section.decisions(settings) if section else {}
-    processes = whole(settings, "num_processes", -1)
+    processes = num_started(settings)
     if processes > 0:
         found["num_gpus"] = decided(settings, "num_processes", processes)
     precision = word(settings, "mixed_precision", "no").lower()

@@ -10,8 +10,8 @@ from planner.frameworks.accelerate.section import (
     Settings,
     beyond,
     decided,
+    num_started,
     unlike_layers,
-    whole,
     wrong_precision,
 )
 from planner.frameworks.format import Value
@@ -49,7 +49,7 @@ def lines(_: Context, strategy: Strategy) -> Iterator[Line]:
 def decisions(settings: Settings) -> dict[str, Value]:
     """Degrees; nothing is sharded."""
     found = parallelism.decisions(settings)
-    if "dp" not in found and (processes := whole(settings, "num_processes", -1)) > 0:
+    if "dp" not in found and (processes := num_started(settings)) > 0:
         found["dp"] = decided(settings, "num_processes", processes)
     is_split = "tp" in found and found["dp"].value == 1
     stage = SPLIT_STAGE if is_split else 0

@@ -41,6 +41,14 @@ def no_is_quoted(settings: Settings, _: World) -> Iterator[Broken]:
         yield broken(settings, "distributed_type", f"reads as {given}; write 'NO' in quotes")
 
 
+def no_starts_one_process(settings: Settings, _: World) -> Iterator[Broken]:
+    """NO starts a single process, however many the file asks for."""
+    processes = whole(settings, "num_processes", 1)
+    if word(settings, "distributed_type", "") in ("NO", "False") and processes > 1:
+        message = f"given {processes} beside distributed_type NO, which starts 1; MULTI_GPU, or 1"
+        yield broken(settings, "num_processes", message)
+
+
 def mixed_precision_known(settings: Settings, _: World) -> Iterator[Broken]:
     """The precision is one Accelerate has; a bare ``no`` is YAML's false."""
     if "mixed_precision" in settings:
@@ -52,10 +60,10 @@ def mixed_precision_known(settings: Settings, _: World) -> Iterator[Broken]:
 
 
 def num_processes_given(settings: Settings, _: World) -> Iterator[Broken]:
-    """Without a number of processes the launcher waits for one on its command line."""
+    """Without a number of processes the launcher needs one on its command line."""
     alone = word(settings, "distributed_type", "") == "NO" and "num_processes" not in settings
     if not alone and whole(settings, "num_processes", -1) == -1:
-        message = "is missing or -1; the number of accelerators in all"
+        message = "is missing or -1: in the file, or as --num_processes of accelerate launch"
         yield broken(settings, "num_processes", message)
 
 
@@ -228,9 +236,16 @@ RULES: tuple[FormatRule, ...] = (
         no_is_quoted,
         f"{CONFIG_ARGS}: false is no type, and a single process starts",
         enforced=False,
+        severity="warning",
+    ),
+    rule(
+        no_starts_one_process,
+        f"{LAUNCH} runs simple_launcher",
+        enforced=False,
+        severity="warning",
     ),
     rule(mixed_precision_known, LAUNCH_ENV),
-    rule(num_processes_given, LAUNCH),
+    rule(num_processes_given, LAUNCH, severity="warning"),
     rule(num_machines_divides, f"{LAUNCH_ENV}: num_processes // num_machines", enforced=False),
     rule(several_gpu_ids, LAUNCH),
     rule(sizes_are_positive, MESH),

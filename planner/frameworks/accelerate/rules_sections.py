@@ -134,7 +134,7 @@ def parameter_offload_needs_stage_3(settings: Settings, _: World) -> Iterator[Br
     given, stage = word(settings, deepspeed.PARAM, "none"), whole(settings, deepspeed.STAGE, 2)
     is_own = _is(settings, "DEEPSPEED") and deepspeed.FILE not in settings
     if is_own and given != "none" and stage < 3:
-        message = f"given {given} under zero_stage {stage}; zero_stage 3, or none"
+        message = f"given {given} under zero_stage {stage}, which moves none; zero_stage 3, or none"
         yield broken(settings, deepspeed.PARAM, message)
 
 
@@ -163,7 +163,9 @@ def megatron_degrees_divide(settings: Settings, _: World) -> Iterator[Broken]:
     processes = whole(settings, "num_processes", -1)
     if _is(settings, "MEGATRON_LM") and processes > 0 and (model < 1 or processes % model):
         message = f"tp x pp x cp = {model}; a divisor of num_processes, {processes}"
-        yield broken(settings, megatron.TP, message)
+        degrees = (megatron.TP, megatron.PP, megatron.CP)
+        largest = max(degrees, key=lambda key: whole(settings, key, 0))
+        yield broken(settings, largest, message)
 
 
 def megatron_cp_given(settings: Settings, _: World) -> Iterator[Broken]:
@@ -236,6 +238,7 @@ RULES: tuple[FormatRule, ...] = (
         parameter_offload_needs_stage_3,
         "deepspeed/runtime/zero/config.py: nothing is offloaded",
         enforced=False,
+        severity="warning",
     ),
     rule(
         optimizer_offload_needs_sharding,

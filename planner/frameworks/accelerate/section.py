@@ -92,6 +92,12 @@ def whole(settings: Settings, key: str, default: int) -> int:
     return default if found is None else found
 
 
+def num_started(settings: Settings) -> int:
+    """Processes that the launcher starts; -1 where the file leaves them open."""
+    is_single = word(settings, "distributed_type", "").upper() in ("NO", "FALSE")
+    return 1 if is_single else whole(settings, "num_processes", -1)
+
+
 def flag(settings: Settings, key: str, *, default: bool) -> bool:
     """A flag of the file, its default where it is missing or neither true nor false."""
     found = as_flag(settings[key].value) if key in settings else None

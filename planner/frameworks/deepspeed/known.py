@@ -44,6 +44,11 @@ def known_keys() -> dict[str, Any]:
     return {**_data()["keys"], SCRIPT: {"kind": "object", "keys": _SCRIPT_KEYS}}
 
 
+def zero_keys() -> tuple[str, ...]:
+    """Keys of ``zero_optimization``."""
+    return tuple(known_keys()["zero_optimization"]["keys"])
+
+
 def removed_keys() -> tuple[str, ...]:
     """Keys that DeepSpeed refuses because what they switched on is gone."""
     return tuple(_data()["removed"])

@@ -59,9 +59,58 @@ def test_fsdp1_names_its_stage(strategy: str, stage: int) -> None:
     assert decisions(text)["zero_stage"][0] == stage
 
 
-def test_what_another_file_decides_is_not_guessed() -> None:
+def test_what_another_file_decides_is_not_guessed_and_is_named() -> None:
     text = "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: zero.json}\n"
-    assert "zero_stage" not in decisions(text)
+    decided = read(text).decisions["zero_stage"]
+    assert (decided.value, decided.line) == (None, 2)
+    assert decided.key == "deepspeed_config.deepspeed_config_file"
+
+
+@pytest.mark.parametrize("kind", ["'NO'", "NO"])
+@pytest.mark.parametrize("processes", ["", "num_processes: 8\n"])
+def test_a_file_without_a_distributed_type_starts_one_process(kind: str, processes: str) -> None:
+    found = decisions(f"distributed_type: {kind}\n{processes}")
+    assert (found["num_gpus"][0], found["dp"][0]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("stage", "optimizer", "parameters", "moved"),
+    [
+        (3, "cpu", "cpu", "optimizer+parameters:host"),
+        (2, "cpu", "cpu", "optimizer:host"),
+        (2, "none", "cpu", None),
+        (0, "cpu", "cpu", None),
+    ],
+)
+def test_what_a_stage_does_not_split_stays_on_the_accelerator(
+    stage: int, optimizer: str, parameters: str, moved: str | None
+) -> None:
+    text = (
+        "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n"
+        f"  zero_stage: {stage}\n  offload_optimizer_device: {optimizer}\n"
+        f"  offload_param_device: {parameters}\n"
+    )
+    assert decisions(text).get("offload", (None, 0))[0] == moved
+
+
+def test_flags_of_fp8_layers_may_be_a_list() -> None:
+    reading = read(
+        "distributed_type: 'NO'\nmixed_precision: fp8\n"
+        "fp8_config: {backend: TE, override_linear_precision: [false, false, true]}\n"
+    )
+    assert reading.findings == ()
+
+
+@pytest.mark.parametrize("key", ["train_batch_size", "contiguous_gradients", "zero_optimization"])
+def test_keys_of_deepspeeds_own_file_are_sent_there(key: str) -> None:
+    reading = read(f"distributed_type: DEEPSPEED\ndeepspeed_config:\n  {key}: 1\n")
+    assert "deepspeed_config_file" in reading.findings[0].message
+
+
+def test_a_file_for_sagemaker_is_refused_as_such() -> None:
+    text = "compute_environment: AMAZON_SAGEMAKER\nec2_instance_type: ml.p4d.24xlarge\n"
+    with pytest.raises(InputError, match="AMAZON_SAGEMAKER starts machines of its own"):
+        read(text)
 
 
 def test_unknown_keys_are_found_with_the_nearest_known_one_inside_sections_too() -> None:
