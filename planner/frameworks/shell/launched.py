@@ -28,12 +28,13 @@ def launcher_values(words: Sequence[Word]) -> Iterator[tuple[str, Word, str]]:
 def launcher_settings(words: Sequence[Word], lines: Lines) -> dict[str, Value]:
     """Numbers of nodes and processes per node; None where they are not numbers."""
     return {
-        option: Value(value=_number(text), key=option, line=lines.at(word.start))
+        option: Value(value=number_of(text), key=option, line=lines.at(word.start))
         for option, word, text in launcher_values(words)
     }
 
 
-def _number(text: str) -> int | None:
+def number_of(text: str) -> int | None:
+    """A number of nodes or processes; None where the text is none."""
     is_small = text.isascii() and text.isdigit() and len(text) < 9
     return int(text) if is_small and int(text) > 0 else None
 
@@ -47,7 +48,7 @@ def processes(settings: dict[str, Value]) -> Value | None:
     count = 1 if nodes is None else nodes.value
     if count is None or count * per_node.value > MAX_PROCESSES:
         return None
-    return Value(value=count * per_node.value, key=PER_NODE, line=per_node.line)
+    return Value(value=count * per_node.value, key=per_node.key, line=per_node.line)
 
 
 def processes_edit(
@@ -61,7 +62,7 @@ def processes_edit(
     values = {name: (word, text) for name, word, text in launcher_values(words)}
     if PER_NODE not in values or any(word.unknown for word, _ in values.values()):
         return
-    numbers = {name: _number(text) or 0 for name, (_, text) in values.items()}
+    numbers = {name: number_of(text) or 0 for name, (_, text) in values.items()}
     per_node = numbers[PER_NODE]
     if per_node * numbers.get(NODES, 1) == num_gpus:
         return

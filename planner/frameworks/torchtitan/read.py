@@ -5,9 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.errors import InputError
 from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Reading, SourceText, Value
-from planner.frameworks.shell.launched import launcher_settings, processes
+from planner.frameworks.shell.launched import (
+    PER_NODE,
+    launcher_settings,
+    number_of,
+    processes,
+)
 from planner.frameworks.shell.torchrun import torchrun_findings
 from planner.frameworks.shell.words import Lines, Word, line_numbers
 from planner.frameworks.torchtitan.decisions import DECIDING, decisions_of
@@ -22,12 +28,15 @@ from planner.frameworks.torchtitan.known import (
     policies,
 )
 from planner.frameworks.torchtitan.layout import SCHEDULE_NAMES, schedule_named
-from planner.frameworks.torchtitan.words import POLICY_WORD, is_option, words_of
+from planner.frameworks.torchtitan.old import OLD, is_old, refuse_old
+from planner.frameworks.torchtitan.words import POLICY_WORD, Words, is_option, words_of
 from planner.spelling import did_you_mean
 
 NAME = "torchtitan"
 SELECTORS = ("module", "config")
 POLICY_WORDS = "activation-checkpoint:full"
+OTHER_KINDS = (".yaml", ".yml", ".json", ".toml", ".md")
+"""Files that may hold a command of torchtitan among other things."""
 _SCRIPT_VARIABLES = {"MODULE": "module", "CONFIG": "config"}
 """What torchtitan's own run_train.sh takes from the environment."""
 
@@ -116,10 +125,12 @@ def _option(word: Word, rest: Sequence[Word], *, follows: bool) -> tuple[Option,
 def recognise(source: SourceText) -> bool:
     """Whether a file starts torchtitan or holds its words: a module, a config, its options."""
     text = source.text
-    if re.search(r"torchtitan[./]train\b|TORCHTITAN|run_train\.sh", text):
+    if is_old(text):
         return True
-    if re.search(r"^\s*[\[{]", text):
+    if source.path.endswith(OTHER_KINDS) or re.search(r"^\s*[\[{]", text):
         return False
+    if re.search(r"torchtitan[./]train\b|run_train\.sh|--job\.config[-_]file", text):
+        return _starts_torchtitan(source)
     sections = r"(?:parallelism|training|activation[-_]checkpoint)"
     return bool(
         re.search(rf"(?<!\S)--{sections}\.[a-z]|(?<!\S)activation[-_]checkpoint:", text)
@@ -127,9 +138,21 @@ def recognise(source: SourceText) -> bool:
     )
 
 
+def _starts_torchtitan(source: SourceText) -> bool:
+    """Whether a script starts torchtitan, not only names it; one that is broken may."""
+    try:
+        program = words_of(source).program
+    except InputError:
+        return True
+    return program is not None
+
+
 def read(source: SourceText) -> Reading:
     """Read words in a script, a file of arguments or a list; raises InputError."""
+    if is_old(source.text):
+        raise InputError.single(source.path, "file", OLD)
     found, lines = words_of(source), line_numbers(source.text)
+    refuse_old(source.path, found)
     reader = _Reader(path=source.path, lines=lines)
     given, strays = options_in(found.words)
     for option in given:
@@ -138,15 +161,15 @@ def read(source: SourceText) -> Reading:
         if not word.unknown:
             line = lines.at(word.start)
             reader.report("bad_value", "error", word.text, line, "belongs to no option")
-    for name, key in _SCRIPT_VARIABLES.items():
-        variable = found.environment.get(name)
-        if variable and key not in reader.settings:
-            line = lines.at(variable.start)
-            reader.settings[key] = Value(value=variable.text, key=name, line=line)
-    if given or found.names_program:
+    reader.take_variables(found)
+    if given or found.program:
         reader.check_config()
     reader.check_schedule()
     launched = launcher_settings(found.launcher, lines)
+    if found.is_wrapped and "NGPU" in found.environment:
+        number = found.environment["NGPU"]
+        line = lines.at(number.start)
+        launched[PER_NODE] = Value(value=number_of(number.text), key="NGPU", line=line)
     reader.findings += torchrun_findings(found.launcher, lines, source.path, NAME)
     return Reading(
         format=NAME,
@@ -191,6 +214,8 @@ class _Reader:
             if key not in DECIDING:
                 return None
             message = f"{' '.join(option.texts)}: the variable is not set in this file"
+            if key in SELECTORS:
+                self.settings[key] = Value(value="", key=spelled, line=line)
             return self.report("open_variable", "note", spelled, line, message)
         if option.follows_policy and not key.startswith(POLICY):
             message = "stands behind the activation-checkpoint word; all options stand before it"
@@ -206,10 +231,25 @@ class _Reader:
         self.settings[key] = Value(value=value, key=spelled, line=line)
         return None
 
+    def take_variables(self, found: Words) -> None:
+        """Take what torchtitan's script reads from the environment."""
+        for name, key in _SCRIPT_VARIABLES.items():
+            variable = found.environment.get(name)
+            if key in self.settings or (variable is None and not found.is_wrapped):
+                continue
+            place = variable or found.program
+            assert place is not None
+            line = self.lines.at(place.start)
+            if variable is None or variable.unknown:
+                message = f"{name} is not set in this file, nor is --{key}"
+                self.report("open_variable", "note", name, line, message)
+            text = variable.text if variable and not variable.unknown else ""
+            self.settings[key] = Value(value=text, key=name, line=line)
+
     def check_config(self) -> None:
         """A config that torchtitan does not have; one of the user's own is not looked into."""
         names = [str(self.settings[key].value) for key in SELECTORS if key in self.settings]
-        if len(names) < len(SELECTORS) or config_named(*names).is_known:
+        if len(names) < len(SELECTORS) or not all(names) or config_named(*names).is_known:
             return
         module, name = names
         value = self.settings["config"]

@@ -193,9 +193,10 @@ def balancer_is_named(settings: Settings, _: World) -> Iterator[Broken]:
 
 def config_is_named(settings: Settings, _: World) -> Iterator[Broken]:
     """A module and one of its configs are named."""
-    for name in ("module", "config"):
-        if name not in settings:
-            yield broken(settings, name, "missing; torchtitan needs --module and --config")
+    missing = [name for name in ("module", "config") if name not in settings]
+    if missing:
+        both = ", as is --config" if len(missing) > 1 else ""
+        yield broken(settings, missing[0], f"missing{both}; torchtitan needs --module and --config")
 
 
 _DIMS = "torchtitan/distributed/parallel_dims.py"

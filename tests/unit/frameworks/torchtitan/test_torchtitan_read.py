@@ -3,7 +3,7 @@
 import pytest
 
 from planner.errors import InputError
-from planner.frameworks.format import Reading, SourceText
+from planner.frameworks.format import Reading, SourceText, World
 from planner.frameworks.torchtitan.format import FORMAT
 
 HEAD = "--module llama3 --config llama3_8b "
@@ -161,3 +161,66 @@ def test_layers_follow_from_weights_where_parts_are_not_listed() -> None:
 )
 def test_only_torchtitan_words_are_recognised(text: str, *, is_ours: bool) -> None:
     assert FORMAT.recognise(SourceText(path="x", text=text)) is is_ours
+
+
+def test_of_several_starts_the_one_with_a_launcher_is_read() -> None:
+    text = """if [ -n "$MODE" ]; then
+  python3 -m torchtitan.train --module llama3 --config llama3_8b --comm.mode=${MODE:-}
+else
+  torchrun --nproc_per_node=4 -m torchtitan.train --module llama3 --config llama3_8b
+fi
+"""
+    reading = read(text)
+    assert not reading.findings
+    assert reading.decisions["num_gpus"].value == 4
+
+
+def test_the_wrapper_takes_its_processes_from_a_variable() -> None:
+    reading = read("NGPU=4 MODULE=llama3 CONFIG=llama3_8b ./run_train.sh\n")
+    assert (reading.decisions["num_gpus"].value, reading.decisions["num_gpus"].key) == (4, "NGPU")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["./run_train.sh --debug.seed 42\n", "torchrun -m torchtitan.train --module $M --config $C\n"],
+)
+def test_a_config_that_is_chosen_elsewhere_is_not_missing(text: str) -> None:
+    reading = read(text)
+    assert [each.rule for each in reading.findings] == ["torchtitan.open_variable"] * 2
+    world = World(num_gpus=8, decisions={})
+    broken = [each for rule in FORMAT.rules for each in rule.check(reading.settings, world)]
+    assert broken == []
+
+
+def test_a_module_and_a_config_that_are_missing_are_one_finding() -> None:
+    rule = next(rule for rule in FORMAT.rules if rule.name == "config_is_named")
+    reading = read("torchrun -m torchtitan.train --training.seq_len 4096\n")
+    found = list(rule.check(reading.settings, World(num_gpus=8, decisions={})))
+    assert [each.message for each in found] == [
+        "missing, as is --config; torchtitan needs --module and --config"
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[job]\nfolder = "out"\n\n[model]  # sizes\nname = "llama3"\n\n[training]\nsteps = 10\n',
+        "torchrun -m torchtitan.train --job.config_file a.toml --training.steps 10\n",
+        "CONFIG_FILE=a.toml ./run_train.sh --model.flavor 8B\n",
+    ],
+)
+def test_what_is_for_an_older_torchtitan_is_refused_as_such(text: str) -> None:
+    assert FORMAT.recognise(SourceText(path="a", text=text))
+    with pytest.raises(InputError, match=r"before 0\.3.*--module and --config"):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("infer.sh", "# see run_train.sh\ntorchrun --role rank infer.py --checkpoint.enable\n"),
+        ("ci.yaml", "run: ./run_train.sh --parallelism.tensor_parallel_degree 2\n"),
+    ],
+)
+def test_a_file_that_only_names_torchtitans_script_is_not_its(path: str, text: str) -> None:
+    assert not FORMAT.recognise(SourceText(path=path, text=text))
