@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
@@ -34,6 +35,10 @@ from planner.spelling import did_you_mean
 
 AUTO = "auto"
 YAML_ENDS = (".yaml", ".yml")
+
+
+class UnrecognisedError(InputError):
+    """A file that no format takes for its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +79,9 @@ def check_file(path: str, request: Request) -> FileResult:
     """
     job = job_of(request)
     check_format_name(request.framework)
+    is_recognised = True
     try:
-        source = read_source(path)
+        source = _source_of(path)
         checked = (
             _check_plan(source, request)
             if is_plan_file(source, request.framework)
@@ -84,6 +90,7 @@ def check_file(path: str, request: Request) -> FileResult:
     except InputError as error:
         found = tuple(finding_of(problem, path) for problem in error.problems)
         checked = _Checked(format="", findings=found)
+        is_recognised = not isinstance(error, UnrecognisedError)
     kept = [one for one in checked.findings if not is_ignored(one, request.ignore)]
     return FileResult(
         path=printable(path),
@@ -97,7 +104,23 @@ def check_file(path: str, request: Request) -> FileResult:
         assumed=checked.assumed,
         figures=checked.figures,
         fail_on=request.fail_on,
+        is_recognised=is_recognised,
     )
+
+
+def _source_of(path: str) -> SourceText:
+    """The file's text; a file that is there and has none is no format's."""
+    try:
+        return read_source(path)
+    except InputError as error:
+        raise UnrecognisedError(error.problems) if _is_file(path) else error from None
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def check_format_name(name: str) -> None:
@@ -150,21 +173,29 @@ def format_of(source: SourceText, name: str) -> Format:
     if name != AUTO:
         return formats.load_format(name)
     found = formats.recognised(source)
-    if len(found) == 1:
-        return found[0]
-    if not found and source.text.lstrip().startswith("{"):
-        parse_json(source.text, source.path)
-    elif not found and source.path.endswith(YAML_ENDS):
-        compose(source.path, source.text)
-    if found:
+    if not found:
+        raise UnrecognisedError(_why_unknown(source))
+    if len(found) > 1:
         names = ", ".join(each.name for each in found)
         message = f"could be of several formats: {names}; --framework says which"
-    else:
-        known = "; ".join(
-            f"{name}: {formats.load_format(name).title}" for name in formats.format_names()
-        )
-        message = f"is of no known format; those are plan: a file written by --save; {known}"
-    raise InputError.single(source.path, "file", message.removesuffix("; "))
+        raise InputError.single(source.path, "file", message)
+    return found[0]
+
+
+def _why_unknown(source: SourceText) -> tuple[Problem, ...]:
+    """What is wrong with a file of no format: broken JSON or YAML comes first."""
+    try:
+        if source.text.lstrip().startswith("{"):
+            parse_json(source.text, source.path)
+        elif source.path.endswith(YAML_ENDS):
+            compose(source.path, source.text)
+    except InputError as error:
+        return error.problems
+    known = "; ".join(
+        f"{name}: {formats.load_format(name).title}" for name in formats.format_names()
+    )
+    message = f"is of no known format; those are plan: a file written by --save; {known}"
+    return InputError.single(source.path, "file", message.removesuffix("; ")).problems
 
 
 def _check_plan(source: SourceText, request: Request) -> _Checked:

@@ -45,6 +45,8 @@ class FileResult:
     figures: Figures | None = None
     """None where the layout is incomplete or illegal."""
     fail_on: Severity = "error"
+    is_recognised: bool = True
+    """False of a file that is there and that no format takes for its own."""
 
     @property
     def is_readable(self) -> bool:

@@ -67,6 +67,9 @@ def check(
     advice: Annotated[
         bool, typer.Option("--advice/--no-advice", help="Search for a faster plan.")
     ] = True,
+    skip_unknown: Annotated[
+        bool, typer.Option("--skip-unknown", help="Pass over files that no format recognises.")
+    ] = False,
     time_limit: options.TimeLimit = None,
     output_format: Annotated[
         Format, typer.Option("--format", help="Form of the findings.")
@@ -103,6 +106,8 @@ def check(
         for number, name in enumerate(files):
             progress(f"checking {name}", number / len(files))
             results.append(check_file(name, _request(name, given)))
+    if skip_unknown:
+        results = [result for result in results if result.is_recognised]
     if out is None:
         _print(results, output_format)
     else:

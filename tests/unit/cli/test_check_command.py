@@ -157,3 +157,33 @@ def test_names_that_are_no_utf8_are_printed_escaped(planner: Planner, folder: Pa
         assert run.code == 2
         assert "\x1b" not in run.out
         run.out.encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("package.json", b'{"name": "a"}'),
+        ("tsconfig.json", b'{"a": 1, // why\n}'),
+        ("ci.yaml", b"on: push\njobs: {a: !reference [b]}\n"),
+        ("lock.json", b'{"a": "' + b"a" * 300_000 + b'"}'),
+        ("logo.png", b"\x89PNG\0"),
+    ],
+)
+def test_files_of_no_format_can_be_passed_over(
+    planner: Planner, folder: Path, name: str, content: bytes
+) -> None:
+    (folder / name).write_bytes(content)
+    assert planner("check", "sound", name, *JOB).code == 2
+    run = planner("check", "sound", name, *JOB, "--skip-unknown")
+    assert run.code == 0
+    assert name not in run.out
+    assert planner("check", "broken", name, *JOB, "--skip-unknown").code == 1
+
+
+@pytest.mark.parametrize("name", ["none", "."])
+def test_what_is_no_file_is_never_passed_over(planner: Planner, folder: Path, name: str) -> None:
+    assert planner("check", name, *JOB, "--skip-unknown").code == 2
+
+
+def test_a_file_that_lacks_its_model_is_never_passed_over(planner: Planner, folder: Path) -> None:
+    assert planner("check", "sound", "--skip-unknown", "--no-advice").code == 2
