@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.check.advice import advice_findings
 from planner.check.complete import Completed, complete
+from planner.check.holds import Holds
 from planner.check.job import Job
 from planner.check.layout import Layout
 from planner.check.legality import legality_findings, not_said_yet
@@ -236,15 +238,16 @@ def _check_config(source: SourceText, request: Request, job: Job | None) -> _Che
     kind = format_of(source, request.framework)
     job = needed_job(job, request, source.path, kind)
     reading = kind.read(source)
-    completed = complete(reading, job, kind.framework)
+    framework = kind.framework_of(reading)
+    completed = complete(reading, job, framework)
     findings = file_findings(kind, reading, completed)
     figures = None
     if completed.layout is not None:
-        more, figures = _layout_findings(completed.layout, request, findings, kind)
+        more, figures = _layout_findings(completed.layout, request, findings, (kind, source))
         findings += more
     return _Checked(
         format=kind.name,
-        framework=kind.framework,
+        framework=framework,
         model=request.model or "",
         cluster=request.cluster or "",
         num_gpus=completed.world.num_gpus,
@@ -311,16 +314,20 @@ def _rule_findings(kind: Format, reading: Reading, world: World) -> list[Finding
 
 
 def _layout_findings(
-    layout: Layout, request: Request, said: Sequence[Finding], kind: Format | None = None
+    layout: Layout,
+    request: Request,
+    said: Sequence[Finding],
+    file: tuple[Format, SourceText] | None = None,
 ) -> tuple[list[Finding], Figures | None]:
-    """Legality, then network, memory and advice of what is legal; without a format: of a plan."""
-    one_policy = kind is not None and kind.one_policy
-    illegal = list(legality_findings(layout, is_plan=kind is None))
+    """Legality, then network, memory and advice of what is legal; without a file: of a plan."""
+    one_policy = file is not None and file[0].one_policy
+    ask = None if file is None else partial(Holds, kind=file[0], source=file[1], layout=layout)
+    illegal = list(legality_findings(layout, is_plan=file is None))
     if illegal:
         return not_said_yet(illegal, said), None
     made = estimate(layout.context, layout.strategy)
     network = not_said_yet(list(network_findings(layout)), said)
-    found = [*network, *memory_findings(layout, made, one_policy=one_policy)]
+    found = [*network, *memory_findings(layout, made, one_policy=one_policy, ask=ask)]
     is_sound = not any(finding.severity == "error" for finding in (*said, *found))
     if request.with_advice and is_sound:
         found += advice_findings(

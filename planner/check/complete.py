@@ -175,7 +175,8 @@ def _strategy(
     selective, full, offloaded = (values.counts(name, layers) or none for name in COUNTS)
     zero_stage = values.whole("zero_stage", least=0, most=3)
     lowest = min(support.zero_stages)
-    if values.given("zero_stage") is None and lowest:
+    is_elsewhere = "zero_stage" in values.reading.decisions or lowest > 0
+    if values.given("zero_stage") is None and is_elsewhere:
         values.add("job.zero_stage", NO_STAGE, "zero_stage")
         return None
     shards_sequence = values.flag("sequence_parallel")

@@ -10,7 +10,7 @@ from planner.search.space.legality import violations
 from planner.search.space.rules import RULES
 
 BATCH, STAGES = "batch.arithmetic", "legality.stages"
-NOT_MODELLED = "Plans do not model it: memory, network and time are not checked."
+NOT_MODELLED = "Plans do not model it: {}. Memory, network and time are not checked."
 _OFFERS = ("_supported", "_offered")
 _NEUTRAL = (0, 1, "none", "1f1b")
 _NAMED = re.compile(r"(\w+): (.*)", re.DOTALL)
@@ -32,7 +32,7 @@ def legality_findings(layout: Layout, *, is_plan: bool) -> Iterator[Finding]:
         needs = _chosen_first(layout, _NEEDS.get(named[1], (decision,)))
         text, severity = " ".join(named[2].split()), SEVERITIES[0]
         if named[1].endswith(_OFFERS) and not is_plan:
-            text, severity = f"{text}. {NOT_MODELLED}", "warning"
+            text, severity = NOT_MODELLED.format(text.rpartition("Given: ")[2]), "warning"
         yield layout.places.finding(f"{LEGALITY}.{named[1]}", text, *needs, severity=severity)
 
 

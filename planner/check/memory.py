@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
+from planner.check.holds import Ask, GaveUpError
 from planner.check.layout import Layout
+from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.frameworks.finding import Finding
 from planner.plans.differences import differences
-from planner.plans.repair import Shortage, repair, shortages
+from planner.plans.repair import RepairAnswer, Shortage, repair, shortages
 from planner.units import format_bytes
 
 DECISIONS = ("micro_batch", "zero_stage", "tp", "pp", "recompute_layers_per_stage", "num_gpus")
@@ -14,11 +16,12 @@ DECISIONS = ("micro_batch", "zero_stage", "tp", "pp", "recompute_layers_per_stag
 
 
 def memory_findings(
-    layout: Layout, made: Estimate, *, one_policy: bool = False
+    layout: Layout, made: Estimate, *, one_policy: bool = False, ask: Ask | None = None
 ) -> Iterator[Finding]:
     """An error per stage that does not fit, with one way out; a warning where it is tight.
 
-    With ``one_policy`` the way out leaves no layers under different policies.
+    With ``one_policy`` the way out leaves no layers under different policies. With ``ask`` it is
+    one that the file can hold, where there is one.
     """
     memory = made.memory
     if memory.verdict == "tight":
@@ -32,7 +35,7 @@ def memory_findings(
         return
     length = layout.context.job.seq_len
     assumed = f" with sequences of {length} tokens, which is assumed: --seq-len says how many"
-    fix = _fix(layout, one_policy=one_policy)
+    fix = _fix(layout, one_policy=one_policy, ask=ask)
     for number, shortage in enumerate(shortages(layout.context, layout.strategy)):
         text = _shortage(shortage) + (assumed if layout.assumes_seq_len else "")
         yield layout.places.finding("memory.fits", text if number else f"{text}; {fix}", *DECISIONS)
@@ -46,19 +49,37 @@ def _shortage(shortage: Shortage) -> str:
     )
 
 
-def _fix(layout: Layout, *, one_policy: bool) -> str:
+def _fix(layout: Layout, *, one_policy: bool, ask: Ask | None) -> str:
     """The smallest edit in words, one that leaves a margin before one that does not."""
     most = 0
-    for context in (layout.cautious, layout.context):
-        answer = repair(
-            context, layout.strategy, top=1, num_gpus=layout.num_gpus, one_policy=one_policy
-        )
-        most = answer.num_changes
-        if answer.repaired:
-            best = answer.repaired[0]
-            made = in_words(differences(layout.strategy, best.strategy))
-            return f"nearest that fits, {format_bytes(best.estimate.memory.peak_bytes)}: {made}"
+    for accepts in (ask, None) if ask else (None,):
+        for context in (layout.cautious, layout.context):
+            answer = _answer(context, layout, one_policy=one_policy, ask=accepts)
+            most = max(most, answer.num_changes if answer else 0)
+            if answer and answer.repaired:
+                best = answer.repaired[0]
+                made = in_words(differences(layout.strategy, best.strategy))
+                size = format_bytes(best.estimate.memory.peak_bytes)
+                limit = " (this file has no keys for it)" if ask and not accepts else ""
+                return f"nearest that fits, {size}: {made}{limit}"
     return f"no change of at most {most} decisions makes it fit on these GPUs"
+
+
+def _answer(
+    context: Context, layout: Layout, *, one_policy: bool, ask: Ask | None
+) -> RepairAnswer | None:
+    """The smallest edit; None where too many in a row were none that the file can hold."""
+    try:
+        return repair(
+            context,
+            layout.strategy,
+            top=1,
+            num_gpus=layout.num_gpus,
+            one_policy=one_policy,
+            accepts=ask() if ask else None,
+        )
+    except GaveUpError:
+        return None
 
 
 def in_words(changes: dict[str, tuple[str, str]]) -> str:

@@ -144,7 +144,7 @@ def repair_file(
     kind = format_of(source, request.framework)
     job = needed_job(job_of(request), request, source.path, kind)
     reading = kind.read(source)
-    start = start_of(reading, job, kind.framework)
+    start = start_of(reading, job, kind.framework_of(reading))
     errors = _errors(kind, reading, start)
     context = replace(start.layout.context, margin_fraction=margin_fraction or 0.0)
     start = replace(start, layout=replace(start.layout, context=context))
@@ -168,7 +168,7 @@ def write(
     """Write a strategy into a file and read that; raises ExpressError and InputError."""
     text = kind.write_into(source, context, strategy)
     reading = kind.read(SourceText(path=source.path, text=text))
-    completed = complete(reading, job, kind.framework)
+    completed = complete(reading, job, kind.framework_of(reading))
     found = file_findings(kind, reading, completed)
     if completed.layout is not None:
         found += not_said_yet(list(legality_findings(completed.layout, is_plan=False)), found)

@@ -220,3 +220,9 @@ class Format:
     """Releases of the framework that the format was checked against."""
     part: Callable[[Mapping[str, Value]], str | None] = lambda _settings: None
     """Which of several engines a file of these settings starts; a repair does not change it."""
+    engine: Callable[[Mapping[str, Value]], str | None] = lambda _settings: None
+    """The framework whose traits hold for a file of these settings, where it is another's."""
+
+    def framework_of(self, reading: Reading) -> str:
+        """Whose traits and rules of the search hold for a file."""
+        return self.engine(reading.settings) or self.framework

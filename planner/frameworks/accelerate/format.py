@@ -1,7 +1,7 @@
 """The format ``accelerate``."""
 
 from planner.frameworks.accelerate.emit import emit, write_into
-from planner.frameworks.accelerate.read import NAME, part, read, recognise
+from planner.frameworks.accelerate.read import NAME, engine, part, read, recognise
 from planner.frameworks.accelerate.rules import RULES
 from planner.frameworks.format import Format
 
@@ -16,4 +16,5 @@ FORMAT = Format(
     write_into=write_into,
     one_policy=True,
     part=part,
+    engine=engine,
 )

@@ -7,7 +7,7 @@ from planner.errors import InputError
 from planner.frameworks.accelerate.fsdp import FSDP1, is_first
 from planner.frameworks.accelerate.keys import known_keys, wrong_kind
 from planner.frameworks.accelerate.section import Section, Settings, decided, num_started, word
-from planner.frameworks.accelerate.sections import BY_TYPE
+from planner.frameworks.accelerate.sections import BY_TYPE, OF_FRAMEWORK
 from planner.frameworks.deepspeed.known import known_keys as of_deepspeed
 from planner.frameworks.deepspeed.known import zero_keys
 from planner.frameworks.finding import Finding
@@ -125,6 +125,13 @@ def part(settings: Settings) -> str | None:
     """Title of the section that shards; None where none does."""
     section = section_of(settings)
     return None if section is None or section is BY_TYPE["MULTI_GPU"] else section.title
+
+
+def engine(settings: Settings) -> str | None:
+    """The framework that trains, where it is not PyTorch's own."""
+    section = section_of(settings)
+    own = (name for name, kind in OF_FRAMEWORK.items() if section is BY_TYPE[kind])
+    return next(own, None)
 
 
 def decisions(settings: Settings) -> dict[str, Value]:

@@ -55,7 +55,7 @@ def test_a_rule_of_the_search_is_said_at_the_key_that_breaks_it(check_demo: Chec
 def test_what_plans_do_not_model_is_a_warning_and_not_priced(check_demo: Check) -> None:
     result = check_demo(offloaded="4,4", pp=2)
     assert said(result) == [("legality.activation_offload_offered", "warning", "offloaded", 7)]
-    assert "Plans do not model it" in result.findings[0].message
+    assert result.findings[0].message.startswith("Plans do not model it: ")
     assert result.figures is None
     assert exit_code([result]) == 0
 
@@ -232,3 +232,25 @@ def test_broken_json_is_named_with_its_line(tmp_path: Path) -> None:
     (finding,) = check_file(str(path), Request()).findings
     assert (finding.rule, finding.line) == ("file.unreadable", 3)
     assert '"," or "}" must follow' in finding.message
+
+
+def test_the_way_out_is_one_that_the_file_has_keys_for(tmp_path: Path) -> None:
+    path = tmp_path / "accelerate.yaml"
+    path.write_text("distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\n")
+    request = Request(
+        model="llama3-8b",
+        cluster="1xdgx-h100",
+        seq_len=8192,
+        ignore=("accelerate",),
+        with_advice=False,
+    )
+    (found,) = check_file(str(path), request).findings
+    assert found.rule == "memory.fits"
+    assert found.message.endswith("recompute none to full")
+
+
+def test_a_way_out_that_the_file_has_no_keys_for_is_called_so(
+    check_demo: Check,
+) -> None:
+    result = check_demo(micro=16)
+    assert "(this file has no keys for it)" in result.findings[0].message

@@ -299,5 +299,5 @@ def test_a_repair_keeps_the_engine_and_brings_decisions_only(planner: Planner) -
     path.write_text(DEEPSPEED_SECTION)
     run = planner("repair", path.name, "1xdgx-h100", "--model", MODEL, "--apply")
     assert run.code == 0, run.err
-    added = "  offload_optimizer_device: cpu\n  offload_param_device: cpu\n"
+    added = "  offload_optimizer_device: cpu\n  offload_param_device: none\n"
     assert path.read_text() == DEEPSPEED_SECTION.replace("mixed", f"{added}mixed")

@@ -156,3 +156,16 @@ def test_a_file_is_recognised_by_what_it_holds(text: str, *, is_ours: bool) -> N
 def test_a_key_with_a_dot_is_unknown() -> None:
     reading = read("distributed_type: FSDP\nfsdp.version: 2\n")
     assert [each.key for each in reading.findings] == ["fsdp.version"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "framework"),
+    [
+        ("FSDP", "accelerate"),
+        ("MULTI_GPU", "accelerate"),
+        ("DEEPSPEED", "deepspeed"),
+        ("MEGATRON_LM", "megatron"),
+    ],
+)
+def test_the_framework_is_that_of_the_engine(kind: str, framework: str) -> None:
+    assert FORMAT.framework_of(read(f"distributed_type: {kind}\n")) == framework

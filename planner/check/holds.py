@@ -1,0 +1,51 @@
+"""Asks whether a file can hold an edit: in its own keys, for the engine that it starts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner.check.layout import Layout
+from planner.errors import ExpressError, InputError
+from planner.frameworks.format import Format, SourceText
+from planner.plans.repair import repaired_strategy
+from planner.search.edits import Edit
+
+MOST_REFUSED = 30
+"""Edits in a row that a file cannot hold, after which no more are looked at."""
+
+
+class GaveUpError(Exception):
+    """Too many edits in a row were refused."""
+
+
+@dataclass(kw_only=True)
+class Holds:
+    """True of the edits that a file can hold. Raises GaveUpError."""
+
+    kind: Format
+    source: SourceText
+    layout: Layout
+    num_refused: int = 0
+
+    def __call__(self, edit: Edit) -> bool:
+        """Whether the file can be written with the edit and then starts what it did."""
+        if self._is_written(edit):
+            self.num_refused = 0
+            return True
+        self.num_refused += 1
+        if self.num_refused >= MOST_REFUSED:
+            raise GaveUpError
+        return False
+
+    def _is_written(self, edit: Edit) -> bool:
+        strategy = repaired_strategy(self.layout.strategy, edit)
+        try:
+            text = self.kind.write_into(self.source, self.layout.context, strategy)
+            after = self.kind.read(SourceText(path=self.source.path, text=text))
+            before = self.kind.read(self.source)
+        except (ExpressError, InputError):
+            return False
+        return self.kind.part(after.settings) == self.kind.part(before.settings)
+
+
+Ask = Callable[[], Holds]
+"""Makes a question with a patience of its own."""
