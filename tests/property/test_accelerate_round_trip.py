@@ -43,7 +43,7 @@ def assert_reads_as(text: str, case: Case) -> None:
     found = {name: value.value for name, value in reading.decisions.items()}
     assert reading.findings == ()
     assert found["num_gpus"] == strategy.num_gpus
-    assert found["precision"] == context.job.precision
+    assert found.get("precision", "bf16") == context.job.precision
     for name in CARRIED:
         assert found.get(name, NEUTRAL.get(name)) == getattr(strategy, name), name
     kind = reading.settings["distributed_type"].value
@@ -79,7 +79,9 @@ def test_every_section_is_drawn(plans: list[Case]) -> None:
 
 def test_what_is_written_reads_back_as_the_plan(plans: list[Case]) -> None:
     for plan in plans:
-        assert_reads_as(FORMAT.emit(*plan).files[0].text, plan)
+        text = FORMAT.emit(*plan).files[0].text
+        assert_reads_as(text, plan)
+        assert "mixed_precision" in text
 
 
 def test_the_same_plan_gives_the_same_file(plans: list[Case]) -> None:

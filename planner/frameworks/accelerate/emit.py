@@ -1,15 +1,16 @@
 """Writes a strategy as an Accelerate configuration file, new or into one that is there."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from planner.cost.context import Context
 from planner.errors import ExpressError
-from planner.frameworks.accelerate import parallelism
-from planner.frameworks.accelerate.fsdp import FSDP1, STRATEGY
+from planner.frameworks.accelerate import deepspeed, fsdp, megatron, parallelism
+from planner.frameworks.accelerate.fsdp import FSDP1, RESHARD, STRATEGY
 from planner.frameworks.accelerate.read import read, section_of
 from planner.frameworks.accelerate.section import Line, Section, recomputes_all
 from planner.frameworks.accelerate.sections import SECTIONS, carrier
-from planner.frameworks.format import Decided, Emitted, OutputFile, SourceText
+from planner.frameworks.format import Decided, Emitted, OutputFile, Reading, SourceText
 from planner.frameworks.yaml_text import REMOVED, Path, edited
 from planner.spec.strategy import Strategy
 
@@ -19,6 +20,23 @@ TOP = ("distributed_type", "num_machines", "num_processes", "mixed_precision")
 _OF_SECTIONS = {key for section in (*SECTIONS, FSDP1) for key in section.owned}
 OWNED = {*TOP, *parallelism.OWNED, *_OF_SECTIONS}
 """Keys that carry decisions; others are written where they are missing, and left alone."""
+DEFAULTS: Mapping[str, object] = {
+    "num_machines": 1,
+    fsdp.VERSION: 1,
+    fsdp.RESHARD: True,
+    STRATEGY: "FULL_SHARD",
+    fsdp.OFFLOAD: False,
+    fsdp.CHECKPOINTING: False,
+    deepspeed.STAGE: 2,
+    deepspeed.OPTIMIZER: "none",
+    deepspeed.PARAM: "none",
+    megatron.EP: 1,
+    megatron.SEQUENCE: False,
+    megatron.ZERO: False,
+}
+"""What a key that is left out means; a repair does not state it."""
+PRECISION = "mixed_precision"
+"""Where a file does not say it, the script's weights do: what is assumed is not written."""
 SCRIPT = "training script"
 _NODES = {
     "NODE_RANK": "rank of the node, from 0",
@@ -132,8 +150,12 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         raise ExpressError(f"{source.path}: {named.value} of FSDP1 is not edited; FSDP2's mesh is")
     is_new = section is not own or "distributed_type" not in reading.settings
     lines = _lines(context, strategy, section)
+    if not is_new:
+        lines = [_as_named(reading, line) for line in lines]
+        lines = [line for line in lines if not _is_implied(reading, line)]
+        lines = lines if _needs_mesh(reading, strategy) else [*_without_mesh(lines)]
     spelled = {full: value.key for full, value in reading.settings.items()}
-    wanted = {line.key for line in lines}
+    wanted = {PRECISION, *(line.key for line in lines)}
     changes: dict[Path, object] = {
         _path(spelled[key]): REMOVED for key in spelled if key in OWNED - wanted
     }
@@ -141,6 +163,29 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         if line.key in OWNED or (is_new and line.key not in spelled):
             changes[_path(spelled.get(line.key, line.key))] = line.value
     return edited(source.path, source.text, changes)
+
+
+def _is_implied(reading: Reading, line: Line) -> bool:
+    """The file does not state it, and what that means is what is wanted."""
+    if line.key == PRECISION:
+        return line.value == "bf16" and "precision" not in reading.decisions
+    is_default = line.key in DEFAULTS and DEFAULTS[line.key] == line.value
+    return is_default and line.key not in reading.settings
+
+
+def _as_named(reading: Reading, line: Line) -> Line:
+    """FSDP1 also takes its strategy under the name of FSDP2's flag."""
+    is_other = line.key == STRATEGY and STRATEGY not in reading.settings
+    return replace(line, key=RESHARD) if is_other and RESHARD in reading.settings else line
+
+
+def _needs_mesh(reading: Reading, strategy: Strategy) -> bool:
+    is_split = max(strategy.tp, strategy.cp, strategy.dp_replicate) > 1
+    return is_split or parallelism.is_given(reading.settings)
+
+
+def _without_mesh(lines: list[Line]) -> Iterator[Line]:
+    return (line for line in lines if line.key not in parallelism.OWNED)
 
 
 def _path(key: str) -> Path:

@@ -299,5 +299,25 @@ def test_a_repair_keeps_the_engine_and_brings_decisions_only(planner: Planner) -
     path.write_text(DEEPSPEED_SECTION)
     run = planner("repair", path.name, "1xdgx-h100", "--model", MODEL, "--apply")
     assert run.code == 0, run.err
-    added = "  offload_optimizer_device: cpu\n  offload_param_device: none\n"
+    added = "  offload_optimizer_device: cpu\n"
     assert path.read_text() == DEEPSPEED_SECTION.replace("mixed", f"{added}mixed")
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "  fsdp_version: 2\n",
+        "  fsdp_reshard_after_forward: FULL_SHARD\n  fsdp_activation_checkpointing: true\n",
+    ],
+)
+def test_a_repair_states_no_defaults_and_no_precision_that_was_assumed(
+    planner: Planner, section: str
+) -> None:
+    text = (
+        f"distributed_type: FSDP\nmixed_precision: 'no'\nnum_processes: 2\nfsdp_config:\n{section}"
+    )
+    Path("accelerate.yaml").write_text(text)
+    job = ("1xdgx-h100", "--model", MODEL, "--seq-len", "8192", "--global-batch", "2")
+    run = planner("repair", "accelerate.yaml", *job, "--apply")
+    assert run.code == 0, run.err
+    assert Path("accelerate.yaml").read_text() == f"{text}  fsdp_offload_params: true\n"
