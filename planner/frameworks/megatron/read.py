@@ -21,6 +21,8 @@ SCRIPT = "script"
 """Key of the training script among the settings of a launch script."""
 ENOUGH = 2
 """Options that make a file one of Megatron."""
+LEAST_SHARE = 0.25
+"""Of its options that are Megatron's; scripts of other trainers have names such as --seed too."""
 
 
 def recognise(source: SourceText) -> bool:
@@ -34,7 +36,8 @@ def recognise(source: SourceText) -> bool:
         words = [word.text for word in find_arguments(source).words]
     except InputError:
         words = text.split() if ".py" in text or is_args_file(text) else []
-    return num_known(words) >= ENOUGH
+    num_options = sum(word.startswith("--") for word in words)
+    return num_known(words) >= max(ENOUGH, LEAST_SHARE * num_options)
 
 
 def entries_in(source: SourceText) -> tuple[Arguments, Entries]:

@@ -119,3 +119,11 @@ def test_the_flag_alone_groups_no_queries_in_yaml() -> None:
         "language_model:\n  num_attention_heads: 32\n"
     )
     assert "--group-query-attention" not in reading.settings
+
+
+def test_another_trainers_script_is_not_taken_for_a_few_names() -> None:
+    shared = "accelerate launch finetune.py --seed 1 --bf16"
+    few = f"{shared} {' '.join(f'--trainer_option_{n} {n}' for n in range(4))}\n"
+    many = f"{shared} {' '.join(f'--trainer_option_{n} {n}' for n in range(8))}\n"
+    assert MEGATRON.recognise(SourceText(path="run.sh", text=few))
+    assert not MEGATRON.recognise(SourceText(path="run.sh", text=many))
