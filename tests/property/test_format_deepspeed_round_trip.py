@@ -69,7 +69,7 @@ FOREIGN: dict[str, Any] = {
 OWN: dict[str, Any] = {
     "train_batch_size": 7,
     "train_micro_batch_size_per_gpu": True,
-    "gradient_accumulation_steps": "auto",
+    "gradient_accumulation_steps": 5,
     "zero_optimization.stage": 2,
     "zero_optimization.offload_param.device": "cpu",
     "zero_optimization.offload_optimizer.device": "nvme",

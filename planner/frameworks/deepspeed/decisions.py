@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from planner.frameworks.deepspeed.known import SCRIPT, number, whole
+from planner.frameworks.deepspeed.known import AUTO, SCRIPT, number, whole
 from planner.frameworks.format import Value
 
 Settings = Mapping[str, Value]
@@ -164,7 +164,7 @@ def _batch(settings: Settings, found: Mapping[str, Value]) -> dict[str, Value]:
     if total and micro and steps and not dp and not is_counted_in_ranks:
         dp = total // (micro * steps) if total % (micro * steps) == 0 else None
         replicas_key = total_key
-    if micro and not steps and not total:
+    if micro and not steps and not total and given(settings, steps_key) != AUTO:
         steps, steps_key = 1, micro_key
     if micro and steps and dp and (not total or is_counted_in_ranks):
         total, total_key = micro * steps * dp, micro_key

@@ -13,7 +13,7 @@ from planner.frameworks.deepspeed.express import (
     secondary_ranks,
 )
 from planner.frameworks.deepspeed.hostfile import HOSTFILE, write_hostfile
-from planner.frameworks.deepspeed.known import SCRIPT
+from planner.frameworks.deepspeed.known import AUTO, SCRIPT, is_optimizer_type
 from planner.frameworks.deepspeed.read import read
 from planner.frameworks.format import Decided, Emitted, OutputFile, Reading, SourceText
 from planner.frameworks.json_edit import REMOVED, edited, json_text
@@ -58,6 +58,8 @@ _OFFLOADS = (
     "zero_optimization.cpu_offload",
     "zero_optimization.cpu_offload_param",
 )
+_BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+_PRECISION = ("bf16.enabled", "bfloat16.enabled", "fp16.enabled")
 _ASSUMED = ("overlap_comm", "_bucket_size", "pin_memory")
 """Ends of keys that are no decisions: not written into a user's file."""
 _LENGTH = (SCRIPT, "sequence_length")
@@ -112,22 +114,24 @@ def _hosts_decided(hosts: OutputFile) -> Decided:
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """Return the file with the strategy's decisions; other keys and comments stay.
 
-    What decides the same already is not touched; an optimizer is only changed, never added: where
-    there is none, the script brings its own. Raises ExpressError.
+    What decides the same already is not touched, nor what is left to Trainer; an optimizer is only
+    changed, never added: where there is none, the script brings its own. Raises ExpressError.
     """
     reading = read(source)
     wanted = {setting.path: setting.value for setting in _settings(context, strategy)}
+    left_open = _left_to_trainer(reading, strategy)
     changes: dict[Path, Plain] = {}
     for name, off in _OFF.items():
         path = tuple(name.split("."))
         is_idle = name in _OFFLOADS and _is_read_as_no_offload(reading, strategy)
-        if name in reading.settings and path not in wanted and not is_idle:
+        is_free = is_idle or name in left_open
+        if name in reading.settings and path not in wanted and not is_free:
             changes[path] = off
     for path, value in wanted.items():
         name = ".".join(path)
         is_kept = name.endswith("nvme_path") and name in reading.settings
         is_new_length = path == _LENGTH and name not in reading.settings
-        if is_kept or is_new_length or name.endswith(_ASSUMED):
+        if is_kept or is_new_length or name in left_open or name.endswith(_ASSUMED):
             continue
         if not _is_kept_optimizer(path, reading, context):
             changes[path] = value
@@ -135,6 +139,22 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         changes["optimizer", "params", "momentum"] = REMOVED
     left = {path: v for path, v in changes.items() if not _stands_there(reading, path, v)}
     return edited(source.text, _under_old_name(left, reading), source.path)
+
+
+def _left_to_trainer(reading: Reading, strategy: Strategy) -> tuple[str, ...]:
+    """Keys that are "auto", or missing beside such, where the strategy takes no other value.
+
+    A micro-batch that nobody states is read as 1; the batch and its steps are the job's.
+    """
+    found: tuple[str, ...] = ()
+    batch = [given(reading.settings, key) for key in _BATCH]
+    is_open = AUTO in batch and all(value in (AUTO, None) for value in batch)
+    if is_open and strategy.micro_batch == 1:
+        found += _BATCH
+    precision = [given(reading.settings, key) for key in _PRECISION]
+    if AUTO in precision and True not in precision:
+        found += _PRECISION
+    return found
 
 
 def _is_read_as_no_offload(reading: Reading, strategy: Strategy) -> bool:
@@ -151,13 +171,16 @@ def _stands_there(reading: Reading, path: Path, value: Plain) -> bool:
 
 
 def _is_kept_optimizer(path: Path, reading: Reading, context: Context) -> bool:
-    """The file brings none, or the same one under whatever name and with its parameters."""
+    """The file brings none, one that no plan has, or the same one under whatever name."""
     if path[0] not in ("optimizer", "zero_allow_untested_optimizer"):
         return False
     if "optimizer" not in reading.settings:
         return True
     decided = decide(reading.settings).get("optimizer")
-    return decided is not None and decided.value == context.traits.optimizer.name
+    if decided is not None:
+        return bool(decided.value == context.traits.optimizer.name)
+    kind = given(reading.settings, "optimizer.type")
+    return isinstance(kind, str) and (kind == AUTO or is_optimizer_type(kind))
 
 
 def _under_old_name(changes: dict[Path, Plain], reading: Reading) -> dict[Path, Plain]:

@@ -233,6 +233,33 @@ def test_an_optimizer_is_changed_and_never_added(context: Context) -> None:
     assert "optimizer" not in json.loads(write_into(SourceText(path="f", text="{}"), lion, PLAN))
 
 
+FOR_TRAINER = """{
+  "train_batch_size": "auto",
+  "train_micro_batch_size_per_gpu": "auto",
+  "gradient_accumulation_steps": "auto",
+  "fp16": {"enabled": "auto"},
+  "bf16": {"enabled": "auto"},
+  "zero_optimization": {"stage": 2}
+}
+"""
+
+
+def test_what_trainer_fills_in_stays_its_own(context: Context) -> None:
+    source = SourceText(path="ds.json", text=FOR_TRAINER)
+    written = write_into(source, context, replace(PLAN, zero_stage=3))
+    assert written == FOR_TRAINER.replace('"stage": 2', '"stage": 3')
+    larger = json.loads(write_into(source, context, replace(PLAN, micro_batch=2)))
+    assert larger["train_micro_batch_size_per_gpu"] == 2
+    assert larger["train_batch_size"] == 32
+
+
+@pytest.mark.parametrize("kind", ["Lamb", "RAdam", "auto"])
+def test_an_optimizer_that_no_plan_has_stays(context: Context, kind: str) -> None:
+    text = json.dumps({"optimizer": {"type": kind, "params": {"lr": 0.1}}})
+    written = json.loads(write_into(SourceText(path="f", text=text), context, PLAN))
+    assert written["optimizer"] == {"type": kind, "params": {"lr": 0.1}}
+
+
 def test_momentum_goes_where_the_plan_counts_none(context: Context) -> None:
     text = '{"optimizer": {"type": "SGD", "params": {"lr": 1.0, "momentum": 0.9}}}'
     sgd = replace(context, traits=with_optimizer(context.traits, "sgd"))

@@ -102,6 +102,10 @@ def test_keys_decide(text: str, expected: dict[str, Any]) -> None:
         ('"pipeline": {"stages": "auto"}', "pp"),
         ('"expert_parallel": {"enabled": false, "autoep_size": 4}', "ep"),
         ('"bf16": {"enabled": "auto"}', "precision"),
+        (
+            '"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": "auto"',
+            "num_micro_batches",
+        ),
         (('"train_batch_size": 65, "train_micro_batch_size_per_gpu": 2, '
          '"gradient_accumulation_steps": 4'), "dp"),
     ],
