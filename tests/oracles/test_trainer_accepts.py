@@ -22,6 +22,7 @@ from transformers import HfArgumentParser, TrainingArguments
 
 from planner.errors import ExpressError
 from planner.frameworks.trainer.format import FORMAT
+from planner.frameworks.trainer.keys import old_keys
 from planner.frameworks.trainer.rules import RULES
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "formats" / "trainer"
@@ -113,3 +114,9 @@ def test_transformers_takes_what_only_the_planner_refuses(rule: str, tmp_path: P
 @pytest.mark.parametrize("rule", [rule.name for rule in RULES])
 def test_transformers_takes_the_accepted_file(rule: str, tmp_path: Path) -> None:
     arguments(example(rule, "accepted"), tmp_path)
+
+
+@pytest.mark.parametrize("key", sorted(old_keys()))
+def test_transformers_refuses_keys_of_older_releases(key: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not used by the HfArgumentParser"):
+        arguments(json.dumps({"output_dir": "out", "use_cpu": True, key: None}), tmp_path)

@@ -32,3 +32,11 @@ def known_keys() -> TrainerKeys:
         fsdp_config=tuple(data["fsdp_config"]),
         parallelism_config=tuple(data["parallelism_config"]),
     )
+
+
+@cache
+def old_keys() -> Mapping[str, str]:
+    """Keys that TrainingArguments had once, each with what stands in for it, if anything does."""
+    path = resources.files("planner.frameworks.trainer").joinpath("old_keys.yaml")
+    found: dict[str, str] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return found

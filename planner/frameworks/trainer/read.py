@@ -12,7 +12,7 @@ from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Reading, SourceText, Value
 from planner.frameworks.json_text import Node, duplicates, parse_json, walk
 from planner.frameworks.trainer import sections
-from planner.frameworks.trainer.keys import known_keys
+from planner.frameworks.trainer.keys import known_keys, old_keys
 from planner.spelling import did_you_mean
 
 NAME = "trainer"
@@ -20,7 +20,9 @@ BATCH, STEPS = "per_device_train_batch_size", "gradient_accumulation_steps"
 OLD_CHECKPOINTING = "gradient_checkpointing"
 MESH = sections.MESH
 _DEFAULT_BATCH = 8
-_MISSPELT = 0.83
+_SHOWN = 8
+"""Keys that a message lists."""
+_MISSPELT = 0.87
 """How alike a key is to the one that was meant. Others may be of the dataclasses that a script
 reads from the same file, as HfArgumentParser does."""
 
@@ -91,23 +93,44 @@ def _texts(source: SourceText, root: Node) -> Iterator[Finding]:
 def _wrong(path: str, settings: Mapping[str, Value]) -> Iterator[Finding]:
     known = known_keys()
     nested = {"fsdp_config": known.fsdp_config, MESH: known.parallelism_config}
+    foreign: dict[str, Value] = {}
     for full, value in settings.items():
         section, _, name = full.partition(".")
         if section not in known.top:
-            section, name = full, ""
-        names = nested.get(section, ()) if name else tuple(known.top)
-        if names and (name or section) not in names:
-            hint = did_you_mean(name or section, names) or f"{len(names)} keys are known"
-            is_foreign = not name and not get_close_matches(section, names, n=1, cutoff=_MISSPELT)
-            of = section if name else "TrainingArguments"
-            text = f"unknown key of {of}; {hint}"
-            if is_foreign:
-                text += "; sound where the script's own arguments have it"
-            severity: Severity = "warning" if is_foreign else "error"
-            yield _finding("unknown_key", text, path, value, severity)
+            reason = _mistaken(section)
+            if reason is None or name:
+                foreign.setdefault(section, value)
+            else:
+                yield _finding("unknown_key", reason, path, value)
+        elif name and section in nested and name not in nested[section]:
+            hint = did_you_mean(name, nested[section]) or f"{len(nested[section])} keys are known"
+            yield _finding("unknown_key", f"unknown key of {section}; {hint}", path, value)
         elif not name and (allowed := _wrong_kind(known.top[section], section, value.value)):
             message = f"given {repr(value.value)[:60]}; allowed is {allowed}"
             yield _finding("bad_value", message, path, value)
+    if foreign:
+        yield _finding(
+            "unknown_key", _foreign(foreign), path, next(iter(foreign.values())), "warning"
+        )
+
+
+def _mistaken(key: str) -> str | None:
+    """What is wrong with a key that was meant for TrainingArguments; None where it was not."""
+    if key in old_keys():
+        instead = old_keys()[key]
+        return "transformers removed it" + (f"; {instead} in its place" if instead else "")
+    known = tuple(known_keys().top)
+    if not get_close_matches(key, known, n=1, cutoff=_MISSPELT):
+        return None
+    return f"unknown key of TrainingArguments; {did_you_mean(key, known)}"
+
+
+def _foreign(keys: Mapping[str, Value]) -> str:
+    """One message for all of them: a script's own arguments are many."""
+    shown = ", ".join(list(keys)[:_SHOWN])
+    rest = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+    what = "no key" if len(keys) == 1 else "no keys"
+    return f"{shown}{rest}: {what} of TrainingArguments; sound where the script's own have them"
 
 
 def _wrong_kind(kind: str, key: str, value: object) -> str | None:

@@ -170,7 +170,7 @@ def prefetch_needs_workers(settings: Settings, _: World) -> Iterator[Broken]:
 def best_model_is_saved(settings: Settings, _: World) -> Iterator[Broken]:
     """The best model is found when it is evaluated and saved alike."""
     save = word(settings, "save_strategy", "steps")
-    evaluate = word(settings, "eval_strategy", "no")
+    evaluate = word(settings, "eval_strategy", word(settings, "evaluation_strategy", "no"))
     loads = flag(settings, "load_best_model_at_end", default=False)
     if loads and save not in ("best", evaluate):
         message = f"given true with eval_strategy {evaluate}, save_strategy {save}; both alike"

@@ -7,6 +7,7 @@ import pytest
 
 from planner.frameworks.format import Reading, SourceText, World
 from planner.frameworks.trainer.format import FORMAT
+from planner.frameworks.trainer.keys import known_keys, old_keys
 
 
 def read(**arguments: Any) -> Reading:
@@ -78,6 +79,44 @@ def test_findings_name_key_line_and_the_nearest_known_one() -> None:
 def test_arguments_of_the_script_itself_block_nothing(name: str) -> None:
     found = [(each.rule, each.severity) for each in read(bf16=True, **{name: "own"}).findings]
     assert found == [("trainer.unknown_key", "warning")]
+
+
+def test_arguments_of_the_script_are_one_finding() -> None:
+    own = {f"own_{number}": {"inner": 1} for number in range(10)}
+    (finding,) = read(bf16=True, lora_rank=8, push_to_hf=False, **own).findings
+    assert (finding.severity, finding.line) == ("warning", 3)
+    assert finding.message.startswith("lora_rank, push_to_hf, own_0,")
+    assert " and 4 more: no keys of TrainingArguments" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("warmup_ratio", "; warmup_steps, which takes a share below 1 in its place"),
+        ("evaluation_strategy", "; eval_strategy in its place"),
+        ("overwrite_output_dir", ""),
+    ],
+)
+def test_a_key_of_an_older_release_is_an_error_with_what_replaced_it(
+    key: str, instead: str
+) -> None:
+    (finding,) = read(bf16=True, **{key: 1}).findings
+    assert (finding.severity, finding.line) == ("error", 3)
+    assert finding.message == f"transformers removed it{instead}"
+
+
+def test_no_old_key_is_known_and_what_replaces_one_is() -> None:
+    known = known_keys()
+    assert not set(old_keys()) & set(known.top)
+    named = {words.split()[0].strip(",") for words in old_keys().values() if words}
+    for name in named - {"variable"}:
+        assert name.partition(".")[0] in known.top
+
+
+def test_the_best_model_is_not_refused_for_an_old_name_of_the_strategy() -> None:
+    given = {"load_best_model_at_end": True, "evaluation_strategy": "steps"}
+    settings, world = read(**given).settings, World(num_gpus=8, decisions={})
+    assert not [each for rule in FORMAT.rules for each in rule.check(settings, world)]
 
 
 def test_comments_are_found_because_transformers_reads_plain_json() -> None:
