@@ -6,10 +6,10 @@ from typing import Any
 from planner.errors import InputError
 from planner.frameworks.deepspeed.decisions import decide
 from planner.frameworks.deepspeed.known import AUTO, known_keys, removed_keys, wrong
+from planner.frameworks.deepspeed.unknown import is_comment, is_foreign, why_foreign, why_unknown
 from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Reading, SourceText, Value
-from planner.frameworks.json_text import Node, Path, Plain, duplicates, parse_json, walk
-from planner.spelling import did_you_mean
+from planner.frameworks.json_text import Member, Node, Path, Plain, duplicates, parse_json, walk
 
 TELLING = (
     "train_micro_batch_size_per_gpu",
@@ -76,18 +76,20 @@ def _duplicates(source: SourceText, root: Node) -> Iterator[Finding]:
 def _members(source: SourceText, root: Node, fills_auto: bool) -> Iterator[Finding]:
     """Unknown keys, and values of the wrong kind; nothing below them is looked at."""
     stack: list[tuple[Path, Node, dict[str, Any]]] = [((), root, known_keys())]
+    foreign: list[Member] = []
+    left_open: list[tuple[Path, int]] = []
     while stack:
         above, node, known = stack.pop()
         for member in node.members or ():
             path = (*above, member.key)
             value = member.node.value
             if member.key not in known:
+                foreign += [member] if _is_the_scripts(path) else []
                 yield from _unknown(source, path, member.line, known)
                 continue
             entry = known[member.key]
             if value == AUTO and "allowed" not in entry:
-                if not fills_auto:
-                    yield _finding(source, "auto_value", path, member.line, _AUTO, "warning")
+                left_open.append((path, member.line))
                 continue
             allowed = None if _is_old_switch(path, value) else wrong(entry, value)
             if allowed:
@@ -96,9 +98,20 @@ def _members(source: SourceText, root: Node, fills_auto: bool) -> Iterator[Findi
                 yield _finding(source, "bad_value", path, member.line, message)
             elif "keys" in entry and member.node.members is not None:
                 stack.append((path, member.node, entry["keys"]))
+    if foreign:
+        message = why_foreign([member.key for member in foreign])
+        first = foreign[0]
+        yield _finding(source, "unknown_key", (first.key,), first.line, message, "warning")
+    if left_open and not fills_auto:
+        yield _auto(source, left_open)
 
 
-_AUTO = '"auto" is filled in by Trainer or Accelerate only; given to DeepSpeed, a value is needed'
+def _auto(source: SourceText, places: list[tuple[Path, int]]) -> Finding:
+    """One finding for all values that are left open."""
+    path, line = min(places, key=lambda place: place[1])
+    others = "" if len(places) == 1 else f", here and at {len(places) - 1} other key(s),"
+    message = f'"auto"{others} is filled in by Trainer or Accelerate only'
+    return _finding(source, "auto_value", path, line, message, "warning")
 
 
 def _is_old_switch(path: Path, value: Plain) -> bool:
@@ -106,17 +119,15 @@ def _is_old_switch(path: Path, value: Plain) -> bool:
     return path == ("zero_optimization",) and isinstance(value, bool)
 
 
-_RENAMED = {"aio.thread_count": "intra_op_parallelism"}
+def _is_the_scripts(path: Path) -> bool:
+    """A key for another reader of the file, one that says something."""
+    return is_foreign(path) and not is_comment(path) and path[0] not in removed_keys()
 
 
 def _unknown(source: SourceText, path: Path, line: int, known: dict[str, Any]) -> Iterator[Finding]:
-    if ".".join(path) in removed_keys():
+    if ".".join(path) in removed_keys() or is_foreign(path) or is_comment(path):
         return
-    renamed = _RENAMED.get(".".join(path))
-    hint = f"{renamed} in its place" if renamed else did_you_mean(path[-1], known)
-    where = f"in {'.'.join(path[:-1])}" if path[:-1] else "at the top"
-    message = f"DeepSpeed knows no key {path[-1]!r} {where}" + (f"; {hint}" if hint else "")
-    yield _finding(source, "unknown_key", path, line, message)
+    yield _finding(source, "unknown_key", path, line, why_unknown(path, known))
 
 
 def _shown(value: Plain) -> str:

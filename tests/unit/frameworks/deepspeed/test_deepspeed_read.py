@@ -141,6 +141,37 @@ def test_an_unknown_key_comes_with_the_nearest_known_one() -> None:
     assert found.severity == "error"
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('"bf16": {"loss_scale": 0}', "it is a key of fp16"),
+        ('"offload_optimizer": {"device": "cpu"}', "it is a key of zero_optimization"),
+        ('"max_grad_norm": 1.0', "gradient_clipping in its place"),
+        ('"compile": {"backend": "inductor"}', "engine.compile() in the script in its place"),
+        ('"training_script": {"stage": 1}', "it is a key of zero_optimization"),
+    ],
+)
+def test_a_key_in_the_wrong_place_is_an_error_that_names_the_right_one(
+    text: str, hint: str
+) -> None:
+    (finding,) = read(source("{" + text + "}")).findings
+    assert finding.severity == "error"
+    assert finding.message.endswith(hint)
+
+
+def test_keys_of_the_script_at_the_top_are_one_warning() -> None:
+    own = ", ".join(f'"num-layers-{number}": 1' for number in range(10))
+    (finding,) = read(source('{"train_batch_size": 8,\n' + own + "}")).findings
+    assert (finding.severity, finding.key, finding.line) == ("warning", "num-layers-0", 2)
+    assert " and 2 more: DeepSpeed ignores them" in finding.message
+
+
+@pytest.mark.parametrize("key", ["_comment", "comment", "_comment_2", "//", "#comment"])
+def test_a_comment_written_as_a_key_at_the_top_is_none_of_ours(key: str) -> None:
+    assert findings(f'"{key}": "tuned by hand"') == []
+    assert findings(f'"zero_optimization": {{"{key}": 1}}') != []
+
+
 def test_keys_of_user_chosen_sections_are_free() -> None:
     assert findings('"scheduler": {"type": "W", "params": {"anything": 1}}') == []
     assert findings('"zero_optimization": {"offload_param": null, "overlap_comm": null}') == []
@@ -148,7 +179,9 @@ def test_keys_of_user_chosen_sections_are_free() -> None:
 
 def test_auto_is_no_finding_where_trainer_fills_it_in() -> None:
     text = '{"train_batch_size": "auto", "zero_optimization": {"reduce_bucket_size": "auto"}}'
-    assert len(read(source(text)).findings) == 2
+    (finding,) = read(source(text)).findings
+    assert (finding.rule, finding.key) == ("deepspeed.auto_value", "train_batch_size")
+    assert finding.message.startswith('"auto", here and at 1 other key(s), is filled in')
     assert read(source(text), fills_auto=True).findings == ()
 
 
