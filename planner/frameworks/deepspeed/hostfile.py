@@ -1,14 +1,14 @@
 """The hostfile of DeepSpeed's launcher: ``host slots=8``, one host to a line.
 
 Source: deepspeed/launcher/runner.py fetch_hostfile. What it refuses is an error here; what it
-takes although it means nothing (no slots, words behind them) is one too.
+takes although it means nothing is one too (no slots) or a warning (words behind them).
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from planner.frameworks.finding import Finding
+from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Beside, SourceText
 
 _ENTRY = re.compile(r"(\S+)\s+slots=([0-9]{1,9})(?![0-9])(.*)")
@@ -39,7 +39,7 @@ def read_hostfile(source: SourceText) -> Hostfile:
         entry = line.strip()
         if entry and not entry.startswith("#"):
             findings += _entry(source, number, entry, slots)
-    if not slots:
+    if not slots and not findings:
         message = "no host; given none, needed is a line such as `worker-0 slots=8`"
         findings.append(_finding(source, "hostfile_empty", 0, message))
     return Hostfile(slots=slots, findings=tuple(findings))
@@ -81,14 +81,21 @@ def _entry(source: SourceText, line: int, entry: str, slots: dict[str, int]) -> 
         )
     if rest and not rest.startswith("#"):
         message = f"ignored by the launcher; given {rest[:60]!r} behind the slots"
-        yield _finding(source, "hostfile_rest", line, message, host)
+        yield _finding(source, "hostfile_rest", line, message, host, "warning")
     slots.setdefault(host, count)
 
 
-def _finding(source: SourceText, rule: str, line: int, message: str, key: str = "") -> Finding:
+def _finding(
+    source: SourceText,
+    rule: str,
+    line: int,
+    message: str,
+    key: str = "",
+    severity: Severity = "error",
+) -> Finding:
     return Finding(
         rule=f"deepspeed.{rule}",
-        severity="error",
+        severity=severity,
         message=message,
         path=source.path,
         key=key,

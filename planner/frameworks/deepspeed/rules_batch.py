@@ -29,6 +29,14 @@ TOTAL, MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
 STEPS = "gradient_accumulation_steps"
 _UNTESTED = ("sgd", "adafactor", "rmsprop", "adadelta", "adamax", "nadam", "radam", "lamb", "asgd")
 _DTYPES = ("fp16", "bf16", "fp32")
+_REPLACED = {
+    "amp": "bf16, fp16 or torch_autocast",
+    "curriculum_learning": "data_efficiency.data_sampling.curriculum_learning",
+    "elasticity": f"{TOTAL}, {MICRO} and {STEPS}",
+}
+"""Of the removed keys, those that another stands for."""
+_ONE_BIT = {"onebitadam": "AdamW", "onebitlamb": "Lamb", "zerooneadam": "AdamW"}
+"""Optimizers of older releases, with what is nearest to them."""
 
 
 def replicas(settings: Settings, world: World) -> int:
@@ -57,7 +65,7 @@ def batch_triple_adds_up(settings: Settings, world: World) -> Iterator[Broken]:
         steps = steps or 1
         if total and all(count and total % count for count in counts):
             yield Broken(
-                key=TOTAL, message=f"{total} sequences over {min(counts)} replicas leave a rest"
+                key=TOTAL, message=f"{total} sequence(s) over {min(counts)} replicas leave a rest"
             )
         return
     per_step = (micro or 1) * (steps or 1)
@@ -65,7 +73,9 @@ def batch_triple_adds_up(settings: Settings, world: World) -> Iterator[Broken]:
     if micro and steps:
         fits = [count for count in counts if total == per_step * count]
     if not fits:
-        given_text = f"{total} sequences, {micro} per micro-batch, {steps} steps"
+        of_step = "" if micro is None else f", {micro} per micro-batch"
+        number = "" if steps is None else f", {steps} step(s)"
+        given_text = f"{total} sequence(s){of_step}{number}"
         allowed = f"train_batch_size = micro-batch x steps x {min(counts)} replicas"
         yield Broken(
             key=TOTAL, message=f"the batch does not add up; given {given_text}, needed is {allowed}"
@@ -76,10 +86,9 @@ def key_not_removed(settings: Settings, _: World) -> Iterator[Broken]:
     """No key stands there whose feature DeepSpeed has removed."""
     for key in removed_keys():
         if key in settings:
-            yield Broken(
-                key=key,
-                message=f"DeepSpeed removed {key} and refuses it; allowed is to leave it out",
-            )
+            instead = f", or {_REPLACED[key]} in its place" if key in _REPLACED else ""
+            message = f"DeepSpeed removed {key} and refuses it; allowed is to leave it out{instead}"
+            yield Broken(key=key, message=message)
 
 
 def one_precision(settings: Settings, _: World) -> Iterator[Broken]:
@@ -183,6 +192,8 @@ def scheduler_is_known(settings: Settings, _: World) -> Iterator[Broken]:
 
 
 def _unknown_type(kind: str, known: tuple[str, ...]) -> str:
+    if kind.lower() in _ONE_BIT:
+        return f"DeepSpeed removed {kind}; {_ONE_BIT[kind.lower()]} in its place"
     hint = did_you_mean(kind, known) or f"allowed are {', '.join(known)}"
     return f"neither DeepSpeed nor PyTorch has it; given {kind[:60]}, {hint}"
 

@@ -42,6 +42,16 @@ def test_what_is_wrong_is_a_finding(text: str, rule: str, line: int) -> None:
     assert rule in ENFORCED + MISSED
 
 
+def test_words_behind_the_slots_are_ignored_and_a_warning() -> None:
+    (finding,) = read("a slots=8 type=gpu").findings
+    assert finding.severity == "warning"
+    assert "ignored by the launcher" in finding.message
+
+
+def test_a_file_of_bad_entries_alone_is_not_called_empty_too() -> None:
+    assert [each.line for each in read("a slots=n\nb slots=n").findings] == [1, 2]
+
+
 @given(st.text(max_size=80))
 def test_any_text_is_hosts_and_findings(text: str) -> None:
     found = read(text)
