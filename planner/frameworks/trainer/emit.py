@@ -4,17 +4,19 @@ from collections.abc import Iterator
 
 from planner.cost.context import Context
 from planner.errors import ExpressError
-from planner.frameworks.accelerate.section import Line, Section
+from planner.frameworks.accelerate.section import Line, Section, word
 from planner.frameworks.accelerate.sections import carrier
-from planner.frameworks.format import Decided, Emitted, OutputFile, SourceText
+from planner.frameworks.format import Decided, Emitted, OutputFile, Reading, SourceText
 from planner.frameworks.json_edit import REMOVED, edited, json_text
 from planner.frameworks.json_text import Path, Plain
 from planner.frameworks.trainer import sections
+from planner.frameworks.trainer.keys import known_keys
 from planner.frameworks.trainer.read import BATCH, OLD_CHECKPOINTING, STEPS, read, section_of
 from planner.spec.strategy import Strategy
 
 FILE = "training_arguments.json"
-COMMON = (BATCH, STEPS, "bf16", "fp16", "optim", "optim_args", OLD_CHECKPOINTING, sections.MESH)
+OPTIMIZER = ("optim", "optim_args")
+COMMON = (BATCH, STEPS, "bf16", "fp16", *OPTIMIZER, OLD_CHECKPOINTING, sections.MESH)
 OWNED = {*COMMON, *(key for section in sections.SECTIONS for key in section.owned)}
 """Keys that carry decisions; others are written where they are missing, and left alone."""
 
@@ -80,8 +82,9 @@ def _in_script(context: Context, strategy: Strategy) -> Iterator[Decided]:
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """The file with the strategy's decisions; other keys and their order stay.
 
-    ExpressError where nothing carries the strategy, where it needs a mesh, which has no place in
-    the file, and where the file leaves ZeRO to another one.
+    So does an optimizer that is the plan's by another name, or that no plan has. ExpressError
+    where nothing carries the strategy, where it needs a mesh, which has no place in the file, and
+    where the file leaves ZeRO to another one.
     """
     reading = read(source)
     own = section_of(reading.settings)
@@ -98,9 +101,27 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     if reasons:
         lines = "\n".join(f"  {reason}" for reason in reasons)
         raise ExpressError(f"{source.path} cannot carry the plan:\n{lines}")
-    return edited(
-        source.text, _changes(spelled, list(_lines(context, strategy, section))), source.path
-    )
+    kept = OPTIMIZER if _keeps_optimizer(reading, context) else ()
+    if kept:
+        spelled = {full: key for full, key in spelled.items() if full not in kept}
+    wanted = [
+        line
+        for line in _lines(context, strategy, section)
+        if line.key not in kept and not _says_nothing(line, spelled)
+    ]
+    return edited(source.text, _changes(spelled, wanted), source.path)
+
+
+def _keeps_optimizer(reading: Reading, context: Context) -> bool:
+    decided = reading.decisions.get("optimizer")
+    if decided is not None:
+        return bool(decided.value == context.traits.optimizer.name)
+    return word(reading.settings, "optim", "") in known_keys().optim
+
+
+def _says_nothing(line: Line, spelled: dict[str, str]) -> bool:
+    """A precision that is off and was not mentioned."""
+    return line.key in ("bf16", "fp16") and line.value is False and line.key not in spelled
 
 
 def _changes(spelled: dict[str, str], lines: list[Line]) -> dict[Path, Plain]:
