@@ -164,8 +164,9 @@ def _batch(settings: Settings, found: Mapping[str, Value]) -> dict[str, Value]:
     if total and micro and steps and not dp and not is_counted_in_ranks:
         dp = total // (micro * steps) if total % (micro * steps) == 0 else None
         replicas_key = total_key
-    if micro and not steps and not total and given(settings, steps_key) != AUTO:
-        steps, steps_key = 1, micro_key
+    is_open = AUTO in (given(settings, micro_key), given(settings, steps_key))
+    if bool(micro) != bool(total) and not steps and not is_open:
+        steps, steps_key = 1, micro_key if micro else total_key
     if micro and steps and dp and (not total or is_counted_in_ranks):
         total, total_key = micro * steps * dp, micro_key
     elif is_counted_in_ranks:

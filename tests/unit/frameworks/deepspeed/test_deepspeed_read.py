@@ -43,6 +43,7 @@ def test_decisions_name_their_key_and_line() -> None:
         (BATCH + ', "pipeline": {"stages": 4}', {"dp": 8, "pp": 4, "num_gpus": 32}),
         (BATCH + ', "sequence_parallel_size": 2', {"dp": 8, "cp": 2, "num_gpus": 16}),
         ('"train_micro_batch_size_per_gpu": 2', {"micro_batch": 2, "num_micro_batches": 1}),
+        ('"train_batch_size": 400', {"global_batch": 400, "num_micro_batches": 1}),
         (
             (
                 '"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 3, '
@@ -106,6 +107,7 @@ def test_keys_decide(text: str, expected: dict[str, Any]) -> None:
             '"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": "auto"',
             "num_micro_batches",
         ),
+        ('"train_batch_size": 8, "train_micro_batch_size_per_gpu": "auto"', "num_micro_batches"),
         (('"train_batch_size": 65, "train_micro_batch_size_per_gpu": 2, '
          '"gradient_accumulation_steps": 4'), "dp"),
     ],
