@@ -141,19 +141,24 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     return edited(source.text, _under_old_name(left, reading), source.path)
 
 
-def _left_to_trainer(reading: Reading, strategy: Strategy) -> tuple[str, ...]:
+def _left_to_trainer(reading: Reading, strategy: Strategy) -> set[str]:
     """Keys that are "auto", or missing beside such, where the strategy takes no other value.
 
-    A micro-batch that nobody states is read as 1; the batch and its steps are the job's.
+    The batch is the job's, and steps follow from it; a micro-batch without steps is read as 1.
     """
-    found: tuple[str, ...] = ()
-    batch = [given(reading.settings, key) for key in _BATCH]
-    is_open = AUTO in batch and all(value in (AUTO, None) for value in batch)
-    if is_open and strategy.micro_batch == 1:
-        found += _BATCH
-    precision = [given(reading.settings, key) for key in _PRECISION]
-    if AUTO in precision and True not in precision:
-        found += _PRECISION
+    found: set[str] = set()
+    batch = {key: given(reading.settings, key) for key in _BATCH}
+    if AUTO in batch.values():
+        found = {key for key, value in batch.items() if value in (AUTO, None)}
+        micro, steps = _BATCH[1:]
+        if steps in found and strategy.micro_batch != 1:
+            found.discard(micro)
+        if batch[steps] is None and micro not in found:
+            found.discard(steps)
+    precision = {key: given(reading.settings, key) for key in _PRECISION}
+    if AUTO in precision.values():
+        is_stated = True in precision.values()
+        found |= {key for key, value in precision.items() if value == AUTO or not is_stated}
     return found
 
 

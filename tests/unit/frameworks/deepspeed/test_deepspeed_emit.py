@@ -201,7 +201,7 @@ def test_a_plan_is_written_into_a_users_file_in_place(context: Context) -> None:
   // ours since 2024
   "train_batch_size": 16, # was 128
   "train_micro_batch_size_per_gpu": 1,
-  "gradient_accumulation_steps": 2,
+  "gradient_accumulation_steps": "auto",
   "gradient_clipping": 0.5,
   "bfloat16": {"enabled": true},
   "optimizer": {"type": "Adam", "params": {"lr": 3e-4}},
@@ -248,9 +248,33 @@ def test_what_trainer_fills_in_stays_its_own(context: Context) -> None:
     source = SourceText(path="ds.json", text=FOR_TRAINER)
     written = write_into(source, context, replace(PLAN, zero_stage=3))
     assert written == FOR_TRAINER.replace('"stage": 2', '"stage": 3')
-    larger = json.loads(write_into(source, context, replace(PLAN, micro_batch=2)))
-    assert larger["train_micro_batch_size_per_gpu"] == 2
-    assert larger["train_batch_size"] == 32
+    larger = write_into(source, context, replace(PLAN, zero_stage=2, micro_batch=2))
+    micro = '"train_micro_batch_size_per_gpu": '
+    assert larger == FOR_TRAINER.replace(f'{micro}"auto"', f"{micro}2")
+
+
+@pytest.mark.parametrize(
+    ("micro", "steps", "written"),
+    [
+        (
+            '"auto"',
+            "4",
+            {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": 2},
+        ),
+        (
+            "4",
+            '"auto"',
+            {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": "auto"},
+        ),
+    ],
+)
+def test_of_a_batch_that_is_partly_auto_the_numbers_change(
+    context: Context, micro: str, steps: str, written: dict[str, object]
+) -> None:
+    text = f'{{"train_micro_batch_size_per_gpu": {micro}, "gradient_accumulation_steps": {steps}}}'
+    made = json.loads(write_into(SourceText(path="f", text=text), context, PLAN))
+    assert {key: made[key] for key in written} == written
+    assert "train_batch_size" not in made
 
 
 @pytest.mark.parametrize("kind", ["Lamb", "RAdam", "auto"])
