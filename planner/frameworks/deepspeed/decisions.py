@@ -139,10 +139,14 @@ def _optimizer(settings: Settings) -> Value | None:
 
 
 def _offload(settings: Settings) -> dict[str, Value]:
-    """Where states live; absent for pairs of devices that are not modelled."""
+    """Where states live; absent for pairs of devices that are not modelled.
+
+    Below stage 3 DeepSpeed keeps weights in HBM, whatever is said of them.
+    """
     section = "zero_optimization.offload_optimizer"
     optimizer = device(settings, "offload_optimizer")
-    code = _OFFLOADS.get((optimizer, device(settings, "offload_param")))
+    weights = device(settings, "offload_param") if stage(settings) == 3 else "none"
+    code = _OFFLOADS.get((optimizer, weights))
     key = next(
         (k for k in (f"{section}.device", "zero_optimization.cpu_offload") if k in settings), ""
     )

@@ -118,7 +118,9 @@ def _mistaken(key: str) -> str | None:
     """What is wrong with a key that was meant for TrainingArguments; None where it was not."""
     if key in old_keys():
         instead = old_keys()[key]
-        return "transformers removed it" + (f"; {instead} in its place" if instead else "")
+        return (
+            f"transformers removed it; {f'{instead} in its place' if instead else 'leave it out'}"
+        )
     known = tuple(known_keys().top)
     if not get_close_matches(key, known, n=1, cutoff=_MISSPELT):
         return None

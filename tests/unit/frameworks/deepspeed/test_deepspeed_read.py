@@ -66,10 +66,17 @@ def test_decisions_name_their_key_and_line() -> None:
         ),
         (
             (
-                '"zero_optimization": {"offload_optimizer": {"device": "nvme"}, '
+                '"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}, '
                 '"offload_param": {"device": "nvme"}}'
             ),
             {"offload": "optimizer+parameters:nvme"},
+        ),
+        (
+            (
+                '"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, '
+                '"offload_param": {"device": "cpu"}}'
+            ),
+            {"offload": "optimizer:host"},
         ),
         ('"bfloat16": {"enabled": true}', {"precision": "bf16"}),
         ('"optimizer": {"type": "Adam"}', {"optimizer": "adam"}),

@@ -94,7 +94,7 @@ def test_arguments_of_the_script_are_one_finding() -> None:
     [
         ("warmup_ratio", "; warmup_steps, which takes a share below 1 in its place"),
         ("evaluation_strategy", "; eval_strategy in its place"),
-        ("overwrite_output_dir", ""),
+        ("overwrite_output_dir", "; leave it out"),
     ],
 )
 def test_a_key_of_an_older_release_is_an_error_with_what_replaced_it(
