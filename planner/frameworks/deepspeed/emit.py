@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.cost.context import Context
 from planner.errors import ExpressError
-from planner.frameworks.deepspeed.decisions import decide, given, stage
+from planner.frameworks.deepspeed.decisions import decide, device, given, stage
 from planner.frameworks.deepspeed.express import (
     OPTIMIZER_TYPES,
     UNTESTED,
@@ -58,6 +58,7 @@ _OFFLOADS = (
     "zero_optimization.cpu_offload",
     "zero_optimization.cpu_offload_param",
 )
+_OFFLOAD_SECTIONS = ((_ZERO, "offload_optimizer"), (_ZERO, "offload_param"))
 _BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _PRECISION = ("bf16.enabled", "bfloat16.enabled", "fp16.enabled")
 _ASSUMED = ("overlap_comm", "_bucket_size", "pin_memory")
@@ -120,10 +121,11 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     reading = read(source)
     wanted = {setting.path: setting.value for setting in _settings(context, strategy)}
     left_open = _left_to_trainer(reading, strategy)
+    keeps_switch = _is_read_from_old_switch(reading, strategy)
     changes: dict[Path, Plain] = {}
     for name, off in _OFF.items():
         path = tuple(name.split("."))
-        is_idle = name in _OFFLOADS and _is_read_as_no_offload(reading, strategy)
+        is_idle = name in _OFFLOADS and (keeps_switch or _is_read_as_no_offload(reading, strategy))
         is_free = is_idle or name in left_open
         if name in reading.settings and path not in wanted and not is_free:
             changes[path] = off
@@ -131,7 +133,9 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         name = ".".join(path)
         is_kept = name.endswith("nvme_path") and name in reading.settings
         is_new_length = path == _LENGTH and name not in reading.settings
-        if is_kept or is_new_length or name in left_open or name.endswith(_ASSUMED):
+        is_switched = keeps_switch and path[:2] in _OFFLOAD_SECTIONS
+        is_left = is_kept or is_new_length or is_switched or name in left_open
+        if is_left or name.endswith(_ASSUMED):
             continue
         if not _is_kept_optimizer(path, reading, context):
             changes[path] = value
@@ -167,6 +171,18 @@ def _is_read_as_no_offload(reading: Reading, strategy: Strategy) -> bool:
     decided = decide(reading.settings).get("offload")
     is_none = strategy.offload == "none" and (decided is None or decided.value == "none")
     return is_none and stage(reading.settings) == strategy.zero_stage
+
+
+def _is_read_from_old_switch(reading: Reading, strategy: Strategy) -> bool:
+    """``cpu_offload``, which DeepSpeed still reads, says what the plan does."""
+    decided = decide(reading.settings).get("offload")
+    if decided is None or decided.key != f"{_ZERO}.cpu_offload" or not strategy.zero_stage:
+        return False
+    has_weights = device(reading.settings, "offload_param") != "none"
+    is_same = decided.value == strategy.offload and has_weights == (
+        "parameters" in strategy.offload
+    )
+    return is_same and strategy.offload_percent == 100
 
 
 def _stands_there(reading: Reading, path: Path, value: Plain) -> bool:

@@ -226,6 +226,15 @@ def test_an_offload_that_decides_nothing_stays(context: Context, section: str) -
     assert section in written
 
 
+def test_the_old_switch_of_an_offload_stays_where_it_says_the_same(context: Context) -> None:
+    text = '{"zero_optimization": {"stage": 2, "cpu_offload": true}}'
+    source = SourceText(path="f", text=text)
+    zero_1 = json.loads(write_into(source, context, replace(PLAN, offload="optimizer:host")))
+    assert zero_1["zero_optimization"] == {"stage": 1, "cpu_offload": True}
+    none = json.loads(write_into(source, context, PLAN))
+    assert none["zero_optimization"] == {"stage": 1}
+
+
 def test_an_optimizer_is_changed_and_never_added(context: Context) -> None:
     lion = replace(context, traits=with_optimizer(context.traits, "lion"))
     changed = write_into(SourceText(path="ds.json", text=USER), lion, PLAN)
