@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from io import StringIO
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from planner.check.result import FileResult
@@ -24,7 +23,7 @@ def print_findings(results: Sequence[FileResult], console: Console) -> None:
         for finding in result.findings:
             _print_finding(finding, console)
         for line in _figures(result):
-            console.print(Padding(Text(line, style="dim"), (0, 0, 0, 2), expand=False))
+            _print_indented(Text(line, style="dim"), 2, console)
     worst = next((severity for severity, number in counts(results).items() if number), None)
     style = "bold green" if worst is None else STYLES[worst]  # type: ignore[index]
     console.print(Text(summary(results), style=style))
@@ -54,7 +53,14 @@ def _print_finding(finding: Finding, console: Console) -> None:
     if finding.key:
         head.append(f" {finding.key}")
     console.print(head, soft_wrap=True)
-    console.print(Padding(Text(finding.message), (0, 0, 0, INDENT), expand=False))
+    _print_indented(Text(finding.message), INDENT, console)
+
+
+def _print_indented(text: Text, indent: int, console: Console) -> None:
+    """Wrapped to the console's width, without blanks behind a line."""
+    for line in text.wrap(console, max(console.width - indent, 1)):
+        line.rstrip()
+        console.print(Text(" " * indent).append_text(line), soft_wrap=True)
 
 
 def _figures(result: FileResult) -> Iterator[str]:

@@ -195,6 +195,13 @@ def test_text_takes_brackets_for_what_they_are() -> None:
     assert "[red]x[/red]" in text
 
 
+def test_wrapped_lines_end_without_blanks() -> None:
+    finding = Finding(rule="a.b", severity="error", message="some words " * 40, path="f")
+    lines = render_text([FileResult(path="f", findings=(finding,))]).splitlines()
+    assert len(lines) > 5
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
 def test_the_summary_counts_files_findings_and_what_was_ignored() -> None:
     finding = Finding(rule="a.b", severity="warning", message="m", path="f")
     found = FileResult(path="f", findings=(finding, finding), num_ignored=1)
