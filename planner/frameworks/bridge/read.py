@@ -18,7 +18,8 @@ from planner.frameworks.format import Reading, SourceText, Value
 from planner.frameworks.megatron.interpret import decisions_of
 from planner.frameworks.shell.launched import launcher_settings, processes
 from planner.frameworks.shell.torchrun import torchrun_findings
-from planner.frameworks.shell.words import Lines, Word, line_numbers, read_script, read_words
+from planner.frameworks.shell.word import Word
+from planner.frameworks.shell.words import Lines, line_numbers, read_script, read_words
 from planner.spelling import did_you_mean
 
 NAME = "bridge"

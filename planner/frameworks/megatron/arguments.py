@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from planner.errors import InputError
 from planner.frameworks.format import SourceText
 from planner.frameworks.megatron.options import load_options
-from planner.frameworks.shell.words import Command, Word, command_lines, read_script, read_words
+from planner.frameworks.shell.word import Word
+from planner.frameworks.shell.words import Command, command_lines, read_script, read_words
 
 SCRIPT_ENDS = (".py", "}/pretrain_gpt", "TRAIN_SCRIPT}")
 

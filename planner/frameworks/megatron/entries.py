@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Value
@@ -12,7 +13,7 @@ from planner.frameworks.megatron.options import (
     unknown_option,
 )
 from planner.frameworks.megatron.owned import MODEL, OWNED
-from planner.frameworks.shell.words import Word
+from planner.frameworks.shell.word import Word
 
 FORMAT = "megatron"
 
@@ -118,10 +119,17 @@ def _again(path: str, entry: Entry, first: int, in_branches: bool) -> Finding:
 
 
 def _strays(entries: Entries, path: str) -> Iterator[Finding]:
-    for entry in entries.strays:
-        if entry.word.unknown:
+    """Words without an option; those that are left of one text in a line are one mistake."""
+    for _, found in groupby(entries.strays, key=lambda entry: (entry.line, not entry.unknown)):
+        entry, *more = found
+        if entry.unknown:
             message = "not set in the file; options in it are not known"
-            yield finding(path, entry, "unresolved", message, "note")
+            yield from (
+                finding(path, each, "unresolved", message, "note") for each in (entry, *more)
+            )
+        elif more:
+            shown = " ".join(each.name for each in (entry, *more))[:80]
+            yield finding(path, entry, "unknown_key", f"words that belong to no option: {shown}")
         else:
             yield finding(path, entry, "unknown_key", "a word that belongs to no option")
 

@@ -15,7 +15,7 @@ from planner.frameworks.megatron.reasons import layout_reasons, refuse
 from planner.frameworks.megatron.table import decision_choices
 from planner.frameworks.megatron.yaml_config import is_yaml_config
 from planner.frameworks.shell.launched import processes_edit
-from planner.frameworks.shell.words import Word
+from planner.frameworks.shell.word import Word
 from planner.spec.strategy import Strategy
 
 Edit = tuple[int, int, str]

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from planner.errors import ExpressError
 from planner.frameworks.format import SourceText, Value
-from planner.frameworks.shell.words import Lines, Word
+from planner.frameworks.shell.word import Word
+from planner.frameworks.shell.words import Lines
 
 NODES = "--nnodes"
 PER_NODE = "--nproc-per-node"

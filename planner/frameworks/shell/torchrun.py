@@ -6,7 +6,8 @@ Source: torch/distributed/run.py. Its parser takes shortened names, and ``_`` fo
 from collections.abc import Iterator, Sequence
 
 from planner.frameworks.finding import Finding
-from planner.frameworks.shell.words import Lines, Word
+from planner.frameworks.shell.word import Word
+from planner.frameworks.shell.words import Lines
 from planner.spelling import did_you_mean
 
 PROGRAMS = ("torchrun", "torch.distributed.run")

@@ -10,8 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
 
 from planner.errors import InputError
 from planner.frameworks.format import SourceText
@@ -24,6 +23,7 @@ from planner.frameworks.shell.tokens import (
     pieces_in,
     words_in,
 )
+from planner.frameworks.shell.word import Word
 
 MAX_CHARACTERS = 2_000_000
 """Of all words together: variables that double themselves end here."""
@@ -38,38 +38,12 @@ _OPERATIONS = {
 }
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)(\[[@*]\])?(?:(:?[-=])(.*))?", re.DOTALL)
 _SAFE_ARITHMETIC = re.compile(r"[\w\s+\-*/%()${}]{1,200}")
+_POSITIONAL = re.compile(r"\$\{?\d")
 _EXPORTS = ("export", "declare", "typeset", "readonly", "local")
 
 
 class _TooLongError(Exception):
     """The words of a script grow beyond MAX_CHARACTERS."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Word:
-    """A word as a command gets it."""
-
-    text: str
-    spans: tuple[Span, ...]
-    """Place of every character; those of a variable's value share the place of the variable."""
-    unknown: tuple[str, ...] = ()
-    """What in it could not be resolved, as written."""
-    site: Span | None = None
-    """The written word, where it stands for this word alone."""
-
-    @property
-    def place(self) -> Span | None:
-        """What to replace in the file to change this word; None where it is not in one piece."""
-        if self.site is not None:
-            return self.site
-        spans = sorted(set(self.spans))
-        joined = all(left[1] == right[0] for left, right in pairwise(spans))
-        return (spans[0][0], spans[-1][1]) if spans and joined else None
-
-    @property
-    def start(self) -> int:
-        """Where it begins in the file."""
-        return self.site[0] if self.site else min(self.spans, default=(0, 0))[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +113,21 @@ def command_lines(command: Command) -> Iterator[tuple[Word, ...]]:
     yield command.words
     for word in command.words:
         if " " in word.text:
-            yield split_words(word)
+            yield from _commands_in(split_words(word))
+
+
+def _commands_in(words: Iterable[Word]) -> Iterator[tuple[Word, ...]]:
+    """The words between signs that end a command, where such a sign ends a word."""
+    found: list[Word] = []
+    for word in words:
+        head = word.text.rstrip(";&|")
+        if head:
+            size = len(head)
+            found.append(replace(word, text=head, spans=word.spans[:size]))
+        if len(head) < len(word.text):
+            yield tuple(found)
+            found = []
+    yield tuple(found)
 
 
 def split_words(word: Word) -> tuple[Word, ...]:
@@ -148,9 +136,20 @@ def split_words(word: Word) -> tuple[Word, ...]:
         Word(
             text=word.text[m.start() : m.end()],
             spans=word.spans[m.start() : m.end()],
-            unknown=tuple(name for name in word.unknown if name in m[0]),
+            unknown=tuple(name for name in word.unknown if name in word.text[m.start() : m.end()]),
         )
-        for m in re.finditer(r"\S+", word.text)
+        for m in re.finditer(r"\S+", _masked(word))
+    )
+
+
+def _masked(word: Word) -> str:
+    """The text without the blanks inside an expansion that is not resolved."""
+    if not any(re.search(r"\s", name) for name in word.unknown):
+        return word.text
+    spans = [(-1, -1), *word.spans, (-1, -1)]
+    return "".join(
+        "x" if char.isspace() and span[1] - span[0] > 1 and span in (before, after) else char
+        for char, before, span, after in zip(word.text, spans, spans[1:], spans[2:], strict=False)
     )
 
 
@@ -315,7 +314,7 @@ def _variable(state: _State, piece: Piece, depth: int) -> Word | None:
 
 
 def _arithmetic(state: _State, piece: Piece) -> Word | None:
-    if not _SAFE_ARITHMETIC.fullmatch(piece.text):
+    if not _SAFE_ARITHMETIC.fullmatch(piece.text) or _POSITIONAL.search(piece.text):
         return None
     text = re.sub(r"\$\{(\w+)\}|\$(\w+)", lambda m: m[1] or m[2], piece.text)
     text = re.sub(

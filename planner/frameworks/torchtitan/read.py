@@ -15,7 +15,8 @@ from planner.frameworks.shell.launched import (
     processes,
 )
 from planner.frameworks.shell.torchrun import torchrun_findings
-from planner.frameworks.shell.words import Lines, Word, line_numbers
+from planner.frameworks.shell.word import Word
+from planner.frameworks.shell.words import Lines, line_numbers
 from planner.frameworks.torchtitan.decisions import DECIDING, decisions_of
 from planner.frameworks.torchtitan.known import (
     OWN_MODULE,

@@ -7,7 +7,8 @@ from itertools import islice
 
 from planner.frameworks.format import SourceText
 from planner.frameworks.shell.launched import launcher_values
-from planner.frameworks.shell.words import Word, command_lines, read_script, read_words
+from planner.frameworks.shell.word import Word
+from planner.frameworks.shell.words import command_lines, read_script, read_words
 
 ENTRY = re.compile(r"(^|[/.])(torchtitan\.train|train\.py|run_train\.sh)$")
 """Behind this word of a command stand torchtitan's own."""

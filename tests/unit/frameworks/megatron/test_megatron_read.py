@@ -65,6 +65,14 @@ def test_wrong_words_are_findings(text: str, rule: str) -> None:
     assert rules(read(text)) == [(f"megatron.{rule}", 1)]
 
 
+def test_words_left_of_one_text_are_one_finding() -> None:
+    reading = read(
+        'DIR="my own folder"\npython pretrain_gpt.py --save $DIR --bf16 --num-layers 2\n'
+    )
+    assert rules(reading) == [("megatron.unknown_key", 1)]
+    assert "own folder" in reading.findings[0].message
+
+
 def test_options_of_two_branches_are_a_note() -> None:
     text = """if [[ $BIG == 1 ]]; then
   ARGS="--num-layers 80"

@@ -7,7 +7,7 @@ import pytest
 from planner.errors import ExpressError, InputError
 from planner.frameworks.format import SourceText
 from planner.frameworks.shell.launched import processes_edit
-from planner.frameworks.shell.words import read_script, read_words
+from planner.frameworks.shell.words import command_lines, read_script, read_words
 
 
 def source(text: str) -> SourceText:
@@ -35,6 +35,24 @@ def last_words(text: str) -> list[str]:
 def test_words_are_those_that_bash_hands_to_the_command(text: str) -> None:
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
     assert last_words(text)[2:] == done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("written", ["$(cat a | wc -l)", "$(( ${1} / 2 ))", "`bc <<< $A`"])
+def test_an_expansion_that_is_not_resolved_is_one_word_whatever_stands_in_it(written: str) -> None:
+    text = f'ARGS="--x {written} --y"\nrun $ARGS\n'
+    assert last_words(text) == ["run", "--x", written, "--y"]
+    assert [bool(word.unknown) for word in read_script(source(text)).commands[-1].words] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_a_handed_on_command_line_ends_where_the_next_command_begins() -> None:
+    command = read_script(source('sh -c "cd a && run --x 1; echo done"')).commands[-1]
+    lines = [[word.text for word in words] for words in command_lines(command)]
+    assert lines[1:] == [["cd", "a"], ["run", "--x", "1"], ["echo", "done"]]
 
 
 @pytest.mark.parametrize(
