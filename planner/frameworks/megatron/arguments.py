@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from planner.errors import InputError
 from planner.frameworks.format import SourceText
 from planner.frameworks.megatron.options import load_options
-from planner.frameworks.shell.word import Word
+from planner.frameworks.shell.word import Word, split_words
 from planner.frameworks.shell.words import Command, command_lines, read_script, read_words
 
 SCRIPT_ENDS = (".py", "}/pretrain_gpt", "TRAIN_SCRIPT}")
@@ -60,7 +60,7 @@ def num_known(words: Iterable[str]) -> int:
 
 def _of_command(command: Command) -> Iterator[Arguments]:
     for words in command_lines(command):
-        at = next((i for i, word in enumerate(words) if _is_script(word.text)), None)
+        at = next((i for i, word in enumerate(words) if _is_script(word)), None)
         if at is not None and num_known(word.text for word in words[at + 1 :]):
             yield Arguments(
                 words=words[at + 1 :],
@@ -70,5 +70,5 @@ def _of_command(command: Command) -> Iterator[Arguments]:
             )
 
 
-def _is_script(text: str) -> bool:
-    return text.endswith(SCRIPT_ENDS) and not any(char.isspace() for char in text)
+def _is_script(word: Word) -> bool:
+    return word.text.endswith(SCRIPT_ENDS) and len(split_words(word)) == 1

@@ -120,9 +120,9 @@ def _again(path: str, entry: Entry, first: int, in_branches: bool) -> Finding:
 
 def _strays(entries: Entries, path: str) -> Iterator[Finding]:
     """Words without an option; those that are left of one text in a line are one mistake."""
-    for _, found in groupby(entries.strays, key=lambda entry: (entry.line, not entry.unknown)):
+    for _, found in groupby(entries.strays, key=lambda entry: (entry.line, not entry.word.unknown)):
         entry, *more = found
-        if entry.unknown:
+        if entry.word.unknown:
             message = "not set in the file; options in it are not known"
             yield from (
                 finding(path, each, "unresolved", message, "note") for each in (entry, *more)

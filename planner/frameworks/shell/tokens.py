@@ -65,7 +65,7 @@ class _Cursor:
 
 
 def commands(text: str) -> Iterator[list[Token]]:
-    """The simple commands of a script in order; control structures count as words.
+    """The simple commands of a script in order; control structures and ``;;`` count as words.
 
     Raises UnclosedError.
     """
@@ -75,12 +75,17 @@ def commands(text: str) -> Iterator[list[Token]]:
         if _skip_blank(cursor):
             continue
         if cursor.char in "\n;&|()":
+            start = cursor.at
             if cursor.char == "\n":
                 _skip_heredocs(cursor)
-            cursor.at += 1
+            ends_case = cursor.looks_at(";;")
+            cursor.at += 2 if ends_case else 1
             if found:
                 yield found
             found = []
+            if ends_case:
+                span = (start, cursor.at)
+                yield [Token(pieces=(Piece(kind="text", text=";;", span=span),), span=span)]
         elif cursor.char in "<>":
             _skip_redirection(cursor, found)
         else:

@@ -1,5 +1,6 @@
 """A word of shell text with the places of its characters."""
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -31,3 +32,26 @@ class Word:
     def start(self) -> int:
         """Where it begins in the file."""
         return self.site[0] if self.site else min(self.spans, default=(0, 0))[0]
+
+
+def split_words(word: Word) -> tuple[Word, ...]:
+    """A word that holds a whole command line, as its words."""
+    return tuple(
+        Word(
+            text=word.text[m.start() : m.end()],
+            spans=word.spans[m.start() : m.end()],
+            unknown=tuple(name for name in word.unknown if name in word.text[m.start() : m.end()]),
+        )
+        for m in re.finditer(r"\S+", _masked(word))
+    )
+
+
+def _masked(word: Word) -> str:
+    """The text without the blanks inside an expansion that is not resolved."""
+    if not any(re.search(r"\s", name) for name in word.unknown):
+        return word.text
+    spans = [(-1, -1), *word.spans, (-1, -1)]
+    return "".join(
+        "x" if char.isspace() and span[1] - span[0] > 1 and span in (before, after) else char
+        for char, before, span, after in zip(word.text, spans, spans[1:], spans[2:], strict=False)
+    )

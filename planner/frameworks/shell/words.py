@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from planner.errors import InputError
 from planner.frameworks.format import SourceText
+from planner.frameworks.shell.branches import Branches, Variables
+from planner.frameworks.shell.conditions import holds
 from planner.frameworks.shell.tokens import (
     Piece,
     Span,
@@ -23,7 +25,7 @@ from planner.frameworks.shell.tokens import (
     pieces_in,
     words_in,
 )
-from planner.frameworks.shell.word import Word
+from planner.frameworks.shell.word import Word, split_words
 
 MAX_CHARACTERS = 2_000_000
 """Of all words together: variables that double themselves end here."""
@@ -39,6 +41,7 @@ _OPERATIONS = {
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)(\[[@*]\])?(?:(:?[-=])(.*))?", re.DOTALL)
 _SAFE_ARITHMETIC = re.compile(r"[\w\s+\-*/%()${}]{1,200}")
 _POSITIONAL = re.compile(r"\$\{?\d")
+_LEAVES = ("exit", "return")
 _EXPORTS = ("export", "declare", "typeset", "readonly", "local")
 
 
@@ -64,9 +67,7 @@ class Script:
 
 
 @dataclass(kw_only=True)
-class _State:
-    scalars: dict[str, Word] = field(default_factory=dict)
-    arrays: dict[str, tuple[Word, ...]] = field(default_factory=dict)
+class _State(Variables):
     exported: dict[str, None] = field(default_factory=dict)
     budget: int = MAX_CHARACTERS
 
@@ -83,8 +84,7 @@ def read_script(source: SourceText) -> Script:
     """
     state = _State()
     with _refusing(source):
-        tokens = commands(source.text)
-        found = [command for each in tokens if (command := _command(state, each))]
+        found = list(_commands(state, source.text))
     exported = {name: state.scalars[name] for name in state.exported if name in state.scalars}
     return Script(commands=found, environment=exported)
 
@@ -130,29 +130,6 @@ def _commands_in(words: Iterable[Word]) -> Iterator[tuple[Word, ...]]:
     yield tuple(found)
 
 
-def split_words(word: Word) -> tuple[Word, ...]:
-    """A word that holds a whole command line, as its words."""
-    return tuple(
-        Word(
-            text=word.text[m.start() : m.end()],
-            spans=word.spans[m.start() : m.end()],
-            unknown=tuple(name for name in word.unknown if name in word.text[m.start() : m.end()]),
-        )
-        for m in re.finditer(r"\S+", _masked(word))
-    )
-
-
-def _masked(word: Word) -> str:
-    """The text without the blanks inside an expansion that is not resolved."""
-    if not any(re.search(r"\s", name) for name in word.unknown):
-        return word.text
-    spans = [(-1, -1), *word.spans, (-1, -1)]
-    return "".join(
-        "x" if char.isspace() and span[1] - span[0] > 1 and span in (before, after) else char
-        for char, before, span, after in zip(word.text, spans, spans[1:], spans[2:], strict=False)
-    )
-
-
 def branch_places(text: str) -> list[int]:
     """Where a script goes on with another branch: what stands on both sides is never run twice."""
     return [found.start() for found in re.finditer(r"(?m)^\s*(?:else|elif)\b|;;", text)]
@@ -172,6 +149,63 @@ class Lines:
     def at(self, place: int) -> int:
         """The line of a place, from 1."""
         return bisect_right(self.starts, place)
+
+
+def _commands(state: _State, text: str) -> Iterator[Command]:
+    """The commands that may run; those of a branch that is passed over are left out."""
+    branches = Branches(variables=state)
+    condition: bool | None = None
+    for tokens in commands(text):
+        words, condition = _controlled(state, branches, tokens, condition)
+        if words and branches.runs:
+            first = _text(words[0])
+            branches.passes(leaves=first in _LEAVES)
+            if first == "*":
+                branches.completes()
+            for token in words:
+                if token.name:
+                    branches.assigns(token.name, keeps=token.appends or _repeats(token))
+            if command := _command(state, words):
+                yield command
+
+
+def _controlled(
+    state: _State, branches: Branches, tokens: Sequence[Token], condition: bool | None
+) -> tuple[Sequence[Token], bool | None]:
+    """A command without the words that control it, and whether the test in it holds."""
+    for at, token in enumerate(tokens):
+        word = _plain(token)
+        if word in ("fi", "esac"):
+            branches.end(word)
+        elif word == ";;":
+            branches.turn("esac")
+        elif word == "case":
+            branches.begin("esac")
+            return (), None
+        elif word in ("if", "elif"):
+            branches.begin("fi") if word == "if" else branches.turn("fi")
+            test = tokens[at + 1 :]
+            return test, holds([each for one in test for each in _expand(state, one)])
+        elif word == "then":
+            branches.decide(condition)
+        elif word == "else":
+            branches.turn("fi", is_last=True)
+        elif word not in ("do", "{", "!", "time"):
+            return tokens[at:], None
+    return (), None
+
+
+def _plain(token: Token) -> str:
+    """The text of a word that is written without quotes or variables."""
+    is_plain = len(token.pieces) == 1 and token.pieces[0].kind == "text" and not token.name
+    return token.pieces[0].text if is_plain and not token.pieces[0].is_quoted else ""
+
+
+def _repeats(token: Token) -> bool:
+    """Whether what a variable is set to holds what it held."""
+    pieces = [piece for each in (token, *(token.elements or ())) for piece in each.pieces]
+    own = (token.name, f"{token.name}[@]", f"{token.name}[*]")
+    return any(piece.kind == "variable" and piece.text in own for piece in pieces)
 
 
 def _command(state: _State, tokens: Sequence[Token]) -> Command | None:

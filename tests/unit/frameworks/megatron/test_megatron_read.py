@@ -65,6 +65,11 @@ def test_wrong_words_are_findings(text: str, rule: str) -> None:
     assert rules(read(text)) == [(f"megatron.{rule}", 1)]
 
 
+def test_a_script_in_a_folder_that_is_looked_up_is_found() -> None:
+    reading = read("D=$(cd `dirname $0`; pwd)\npython $D/pretrain_gpt.py --num-layers 2 --bf16\n")
+    assert reading.decisions["model.num_layers"].value == 2
+
+
 def test_words_left_of_one_text_are_one_finding() -> None:
     reading = read(
         'DIR="my own folder"\npython pretrain_gpt.py --save $DIR --bf16 --num-layers 2\n'
@@ -73,10 +78,9 @@ def test_words_left_of_one_text_are_one_finding() -> None:
     assert "own folder" in reading.findings[0].message
 
 
-def test_options_of_two_branches_are_a_note() -> None:
+def test_options_added_in_two_branches_are_a_note() -> None:
     text = """if [[ $BIG == 1 ]]; then
-  ARGS="--num-layers 80"
-  ARGS="$ARGS --tensor-model-parallel-size 8"
+  ARGS+=" --num-layers 80 --tensor-model-parallel-size 8"
 else
   ARGS="$ARGS --num-layers 32"
 fi
@@ -85,6 +89,19 @@ python pretrain_gpt.py $ARGS --bf16
     (finding,) = read(text).findings
     assert (finding.rule, finding.severity) == ("megatron.duplicate_key", "note")
     assert read(text).decisions["model.num_layers"].value == 32
+
+
+def test_a_number_on_which_branches_differ_is_not_known() -> None:
+    text = """if [ $SIZE = 7B ]; then
+  LAYERS=32
+elif [ $SIZE = 70B ]; then
+  LAYERS=80
+fi
+python pretrain_gpt.py --num-layers $LAYERS --hidden-size 8192 --bf16
+"""
+    reading = read(text)
+    assert rules(reading) == [("megatron.unresolved", 6)]
+    assert "model.num_layers" not in reading.decisions
 
 
 def test_a_variable_of_what_decides_nothing_is_no_finding() -> None:
