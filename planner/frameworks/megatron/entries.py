@@ -10,7 +10,6 @@ from planner.frameworks.megatron.options import (
     is_option,
     load_options,
     typed,
-    unknown_option,
 )
 from planner.frameworks.megatron.owned import MODEL, OWNED
 from planner.frameworks.shell.word import Word
@@ -34,6 +33,11 @@ class Entry:
         """What in the value could not be resolved."""
         own = self.word.unknown if self.joined is not None else ()
         return (*own, *(name for value in self.values for name in value.unknown))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is an option of Megatron, or nobody knows."""
+        return self.name in load_options() or bool(self.word.unknown)
 
     @property
     def texts(self) -> list[str]:
@@ -79,7 +83,7 @@ def entries_of(words: Sequence[Word], line_at: Callable[[int], int]) -> Entries:
 def settings_of(
     entries: Entries, path: str, branches: Sequence[int] = ()
 ) -> tuple[dict[str, Value], list[Finding]]:
-    """Values by option, the last one of each as in Megatron's parser, and all findings.
+    """Values by option, the last one of each as in Megatron's parser, and what is wrong with them.
 
     ``branches`` are the places where a script goes on with another branch.
     """
@@ -90,7 +94,9 @@ def settings_of(
     for entry in entries.options:
         option = known.get(entry.name)
         if option is None:
-            findings.append(finding(path, entry, "unknown_key", unknown_option(entry.name)))
+            if entry.word.unknown:
+                message = "not set in the file; which option it is is not known"
+                findings.append(finding(path, entry, "unresolved", message, "note"))
             continue
         if option.name in settings:
             between = sorted((starts[option.name], entry.word.start))

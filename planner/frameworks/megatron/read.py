@@ -12,6 +12,7 @@ from planner.frameworks.megatron.arguments import (
 )
 from planner.frameworks.megatron.entries import FORMAT, Entries, entries_of, settings_of
 from planner.frameworks.megatron.interpret import decisions_of
+from planner.frameworks.megatron.unknown import unknown_findings
 from planner.frameworks.megatron.yaml_config import is_yaml_config, read_yaml
 from planner.frameworks.shell.launched import launcher_settings, processes
 from planner.frameworks.shell.torchrun import torchrun_findings
@@ -56,6 +57,9 @@ def read(source: SourceText) -> Reading:
         lines = line_numbers(source.text)
         arguments, entries = entries_in(source)
         settings, findings = settings_of(entries, source.path, branch_places(source.text))
+        foreign = [entry for entry in entries.options if not entry.is_known]
+        script = arguments.script.text if arguments.script else ""
+        findings += unknown_findings(source.path, foreign, script)
         launched = launcher_settings(arguments.launcher, lines)
         num_gpus = processes(launched)
         findings += torchrun_findings(arguments.launcher, lines, source.path, FORMAT)

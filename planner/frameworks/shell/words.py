@@ -110,7 +110,10 @@ def _refusing(source: SourceText) -> Iterator[None]:
 
 def command_lines(command: Command) -> Iterator[tuple[Word, ...]]:
     """The command itself, and command lines that it hands on as one word (sh -c, eval)."""
-    yield command.words
+    if command.words[0].text == "eval":
+        yield from _commands_in(command.words[1:])
+    else:
+        yield command.words
     for word in command.words:
         if " " in word.text:
             yield from _commands_in(split_words(word))
@@ -120,6 +123,8 @@ def _commands_in(words: Iterable[Word]) -> Iterator[tuple[Word, ...]]:
     """The words between signs that end a command, where such a sign ends a word."""
     found: list[Word] = []
     for word in words:
+        if word.text == "\\":
+            continue
         head = word.text.rstrip(";&|")
         if head:
             size = len(head)

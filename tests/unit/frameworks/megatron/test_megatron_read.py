@@ -48,6 +48,41 @@ def test_an_unknown_option_is_answered_with_the_nearest() -> None:
     assert "--tensor-model-parallel-size" in reading.findings[0].message
 
 
+FOREIGN = " ".join(f"--foreign-{name} {name}" for name in "abcdef")
+
+
+@pytest.mark.parametrize(
+    ("text", "severities", "said"),
+    [
+        (f"python pretrain_gpt.py --bf16 --num-layers 2 {FOREIGN}", ["error"], "6 options"),
+        (f"python my.py --bf16 --num-layers 2 {FOREIGN}", ["warning"], "my.py may add them"),
+        ("python my.py --bf16 --num-layers 2 --own 1", ["warning"], "my.py may add it"),
+        (
+            f"python my.py --bf16 --num-layers 2 {FOREIGN} --tensor-model-parallel-siz 2",
+            ["warning", "warning"],
+            "did you mean --tensor-model-parallel-size",
+        ),
+        ("--bf16 --data-impl mmap", ["error"], "take it out"),
+        ("--bf16 --fp8-hybrid", ["error"], "use --fp8-format hybrid"),
+        ("python pretrain_gpt.py --bf16 --export-te-mcore-model --num-layers 2", [], ""),
+        ("python pretrain_gpt.py --num-layers 2 --seed 1 --${DTYPE}", ["note"], "not set"),
+    ],
+)
+def test_options_that_megatron_lacks_are_wrong_as_far_as_the_script_does_not_add_them(
+    text: str, severities: list[str], said: str
+) -> None:
+    findings = read(text).findings
+    assert [each.severity for each in findings] == severities
+    assert said in " ".join(each.message for each in findings)
+
+
+def test_a_command_line_over_several_lines_is_taken_apart() -> None:
+    text = "eval 'python pretrain_gpt.py \\\n --num-layers 2 \\\n --bf16; rm -rf x'\n"
+    assert not read(text).findings
+    text = "C='python pretrain_gpt.py --num-layers 2 --bf16 ; rm -rf x'\neval $C\n"
+    assert not read(text).findings
+
+
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
