@@ -1,7 +1,7 @@
 """What rules ask about a file: degrees, options, environment, each with one question."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from planner.frameworks.finding import Severity
 from planner.frameworks.format import Broken, FormatRule, Value, World
@@ -19,6 +19,14 @@ class Facts:
 
     settings: Mapping[str, Value]
     world: World
+    unresolved: set[str] = field(default_factory=set)
+    """Options with a value that the file leaves open, of those that were asked for."""
+
+    def _asked(self, option: str) -> Mapping[str, Value]:
+        found = self.settings.get(option)
+        if found is not None and found.value is None:
+            self.unresolved.add(option)
+        return self.settings
 
     def on(self, option: str) -> bool:
         """Whether a flag is given."""
@@ -30,22 +38,24 @@ class Facts:
 
     def number(self, option: str) -> int | None:
         """A whole number, or None."""
-        return number(self.settings, option)
+        return number(self._asked(option), option)
 
     def word(self, option: str, default: str = "") -> str:
         """A word, or the default."""
-        return text(self.settings, option, default)
+        return text(self._asked(option), option, default)
 
     def words(self, option: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Several words, or the default."""
-        return names(self.settings, option, default)
+        return names(self._asked(option), option, default)
 
     def whole(self, option: str, decision: str = "", default: int = 1) -> int:
         """A number from 1 on: the file's own, else what is known of the decision."""
         value = self.world.decisions.get(decision)
         if type(value) is int and value >= 1:
             default = value
-        return whole(self.settings, option, default)
+            if decision.startswith("model."):
+                return whole(self.settings, option, default)
+        return whole(self._asked(option), option, default)
 
     @property
     def tp(self) -> int:
@@ -70,7 +80,7 @@ class Facts:
     @property
     def etp(self) -> int:
         """Tensor parallelism of experts."""
-        return whole(self.settings, "--expert-tensor-parallel-size", self.tp)
+        return self.whole("--expert-tensor-parallel-size", default=self.tp)
 
     @property
     def vpp(self) -> int:
@@ -142,10 +152,15 @@ Check = Callable[[Facts], Iterator[Breach]]
 def rule(
     check: Check, source: str, *, enforced: bool = True, severity: Severity = "error"
 ) -> FormatRule:
-    """A rule named after its function; breaches are told with the file's own spelling."""
+    """A rule named after its function; breaches are told with the file's own spelling.
+
+    What rests on a value that the file leaves open is no breach.
+    """
 
     def checked(settings: Mapping[str, Value], world: World) -> Iterable[Broken]:
-        for option, message in check(Facts(settings=settings, world=world)):
+        facts = Facts(settings=settings, world=world)
+        breaches = list(check(facts))
+        for option, message in () if facts.unresolved else breaches:
             found = settings.get(option)
             yield Broken(key=found.key if found else option, message=message)
 

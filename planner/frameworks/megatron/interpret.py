@@ -109,6 +109,8 @@ def _decided(settings: Settings) -> Iterator[tuple[str, Value]]:
     for option, decision in DIRECT.items():
         if known(settings, option) is not None:
             yield decision, settings[option]
+    if known(settings, "--encoder-seq-length") is not None and "--seq-length" not in settings:
+        yield "seq_len", settings["--encoder-seq-length"]
     heads = number(settings, "--num-attention-heads")
     if is_on(settings, "--group-query-attention"):
         groups = whole(settings, "--num-query-groups")
@@ -256,6 +258,8 @@ def _recomputed(
 
 
 def _data_parallel(settings: Settings, num_gpus: Value) -> dict[str, Value]:
+    if any(option in settings and known(settings, option) is None for option in DIRECT):
+        return {}
     inner = whole(settings, DEGREE_TP) * whole(settings, "--pipeline-model-parallel-size")
     inner *= whole(settings, "--context-parallel-size")
     if num_gpus.value % inner:

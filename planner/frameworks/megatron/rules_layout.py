@@ -225,9 +225,11 @@ def cp_divides_sequence(facts: Facts) -> Iterator[Breach]:
 def positions_cover_sequence(facts: Facts) -> Iterator[Breach]:
     """No sequence is longer than the positions."""
     option = "--max-position-embeddings"
-    most, length = facts.number(option), facts.whole("--seq-length", "seq_len", 0)
+    most = facts.number(option)
+    given = "--encoder-seq-length" if facts.given("--encoder-seq-length") else "--seq-length"
+    length = facts.whole(given)
     if most is not None and most < length:
-        yield option, f"must be at least --seq-length {length}; given {most}"
+        yield option, f"must be at least {given} {length}; given {most}"
 
 
 def hierarchy_makes_up_cp(facts: Facts) -> Iterator[Breach]:

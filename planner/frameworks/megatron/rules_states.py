@@ -138,9 +138,10 @@ def optimizer_offload_setup(facts: Facts) -> Iterator[Breach]:
 def precision_aware_needs_sharded_adam(facts: Facts) -> Iterator[Breach]:
     """The precision-aware optimizer is Adam under the distributed optimizer."""
     name = facts.word("--optimizer", "adam")
-    is_sharded = facts.on(SHARDED) or facts.on(FSDP)
-    if facts.on(AWARE) and (name != "adam" or not is_sharded):
-        yield AWARE, f"needs {SHARDED} and --optimizer adam; given {name}"
+    if facts.on(AWARE) and name != "adam":
+        yield AWARE, f"needs --optimizer adam; given {name}"
+    if facts.on(AWARE) and not (facts.on(SHARDED) or facts.on(FSDP)):
+        yield AWARE, f"needs {SHARDED}"
 
 
 def small_states_need_precision_aware(facts: Facts) -> Iterator[Breach]:

@@ -16,7 +16,7 @@ OWN_SCRIPTS = ("pretrain_gpt.py", "pretrain_hybrid.py", "pretrain_mamba.py", "tr
 OPTIMIZED = ("--export-", "--finetune-hf-dataset", "--finetune-data-split")
 """How options of ModelOpt begin."""
 FEW = 5
-"""Options more than these are one finding: the file is not for this release."""
+"""More options than these are one finding: the file is not for this release."""
 MAX_COMPARED = 100
 """Options that are compared with the known ones."""
 GONE: Mapping[str, str] = {
@@ -41,10 +41,10 @@ GONE: Mapping[str, str] = {
 
 def unknown_findings(path: str, entries: Sequence[Entry], script: str) -> list[Finding]:
     """Options that are not known, each once; ``script`` may add some that are not Megatron's."""
-    name = script.rpartition("/")[2]
+    name = script.rpartition("/")[2][-60:]
     is_own = not name.endswith(".py") or name in OWN_SCRIPTS
     severity: Severity = "error" if is_own else "warning"
-    adds = "" if is_own else f"; {name[:60]} may add it itself"
+    adds = "" if is_own else f"; {name} may add it"
     found: list[Finding] = []
     others: list[Entry] = []
     by_name: dict[str, Entry] = {}
@@ -58,18 +58,18 @@ def unknown_findings(path: str, entries: Sequence[Entry], script: str) -> list[F
             found.append(finding(path, entry, "unknown_key", message, severity))
         elif not is_own or not entry.name.startswith(OPTIMIZED):
             others.append(entry)
-    if len(others) > FEW:
+    if len(others) > (FEW if is_own else 1):
         shown = ", ".join(entry.name[:60] for entry in others[:FEW])
         message = (
-            f"{len(others)} options that Megatron-LM 0.19.2 does not have: {shown}, ...; the file "
-            f"is for a fork or another release{adds.replace(' it ', ' them ')}"
+            f"{len(others)} options that Megatron-LM 0.19.2 does not have: {shown}"
+            f"{', ...' if len(others) > FEW else ''}; "
+            + ("the file is for a fork or another release" if is_own else f"{name} may add them")
         )
         return [*found, finding(path, others[0], "unknown_key", message, severity)]
-    messages = ((entry, unknown_option(entry.name) + adds) for entry in others)
-    return [
-        *found,
-        *(finding(path, each, "unknown_key", text, severity) for each, text in messages),
-    ]
+    for entry in others:
+        message = unknown_option(entry.name) + adds
+        found.append(finding(path, entry, "unknown_key", message, severity))
+    return found
 
 
 def _successor(name: str) -> str:

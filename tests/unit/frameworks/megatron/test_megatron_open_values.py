@@ -1,0 +1,49 @@
+"""What a script leaves open breaks no rule; what stands in other words counts."""
+
+from planner.frameworks.format import SourceText, World
+from planner.frameworks.formats import load_format
+
+MEGATRON = load_format("megatron")
+START = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 1 --bf16 "
+
+
+def broken(words: str, num_gpus: int = 8) -> list[tuple[str, str]]:
+    reading = MEGATRON.read(SourceText(path="run.sh", text=f"python pretrain_gpt.py {words}\n"))
+    known = {name: value.value for name, value in reading.decisions.items()}
+    world = World(num_gpus=num_gpus, decisions={"tp": 1, **known})
+    return [
+        (rule.name, found.message)
+        for rule in MEGATRON.rules
+        for found in rule.check(reading.settings, world)
+    ]
+
+
+def test_a_degree_that_is_not_known_breaks_no_rule() -> None:
+    words = f"{START} --seq-length 64 --max-position-embeddings 64 --sequence-parallel"
+    assert [name for name, _ in broken(words)] == ["sequence_parallel_needs_tp"]
+    assert broken(f"{words} --tensor-model-parallel-size $TP") == []
+
+
+def test_data_parallelism_is_not_known_beside_a_degree_that_is_not() -> None:
+    text = f"torchrun --nproc-per-node 8 pretrain_gpt.py {START} --pipeline-model-parallel-size $PP"
+    reading = MEGATRON.read(SourceText(path="run.sh", text=text))
+    assert "num_gpus" in reading.decisions
+    assert "dp" not in reading.decisions
+
+
+def test_the_length_of_an_encoder_is_the_length_of_sequences() -> None:
+    words = f"{START} --encoder-seq-length 512 --max-position-embeddings"
+    assert broken(f"{words} 512") == []
+    ((name, message),) = broken(f"{words} 256")
+    assert name == "positions_cover_sequence"
+    assert "--encoder-seq-length 512" in message
+
+
+def test_the_precision_aware_optimizer_says_which_option_it_lacks() -> None:
+    words = f"{START} --seq-length 64 --max-position-embeddings 64 --use-precision-aware-optimizer"
+    assert broken(words) == [
+        ("precision_aware_needs_sharded_adam", "needs --use-distributed-optimizer")
+    ]
+    assert broken(f"{words} --use-distributed-optimizer --optimizer sgd") == [
+        ("precision_aware_needs_sharded_adam", "needs --optimizer adam; given sgd")
+    ]
