@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from planner.check.degrees import Batch, Gpus, batch_of, gpus_of
+from planner.check.degrees import DEGREES, Batch, Gpus, batch_of, gpus_of
 from planner.check.job import Job, shape_of
 from planner.check.layout import Layout, Place
 from planner.check.values import MAX_SEQ_LEN, Values
@@ -25,6 +25,9 @@ COUNTS = (
     "recompute_layers_per_stage",
     "offloaded_layers_per_stage",
 )
+CUTS = (*DEGREES, "ep")
+"""Decisions without which nothing can be priced."""
+NOT_KNOWN = "not known from the file; memory, network and time are not checked here"
 NO_STAGE = (
     "another file says how states are split: check that one; "
     "memory, network and time are not checked here"
@@ -48,6 +51,9 @@ def complete(reading: Reading, job: Job, framework: str) -> Completed:
     values = Values(reading)
     check_model(values, job)
     gpus = gpus_of(values, asked=job.num_gpus, of_cluster=job.cluster.num_accelerators)
+    if names := [name for name in CUTS if name in reading.left_open]:
+        values.add("job.left_open", f"{', '.join(names)}: {NOT_KNOWN}", *names)
+        gpus = replace(gpus, dp=None)
     batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=job.global_batch)
     seq_len = _seq_len(values, job)
     precision = _precision(values, job)

@@ -35,6 +35,11 @@ _OWN: tuple[RuleInfo, ...] = (
         description="The file itself says how states are split.",
         severity="warning",
     ),
+    RuleInfo(
+        name="job.left_open",
+        description="The file itself says how the job is cut up.",
+        severity="warning",
+    ),
     RuleInfo(name="gpus.divide", description="tp, pp and cp divide the GPUs; dp is the rest."),
     RuleInfo(
         name="batch.arithmetic",

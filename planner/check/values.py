@@ -18,9 +18,8 @@ class Values:
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
-        places = {
-            name: Place(key=value.key, line=value.line) for name, value in reading.decisions.items()
-        }
+        stated = {**reading.left_open, **reading.decisions}
+        places = {name: Place(key=each.key, line=each.line) for name, each in stated.items()}
         self.places = Places(path=reading.path, of=places)
         self.findings: list[Finding] = []
         self.assumed: list[str] = []

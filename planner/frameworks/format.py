@@ -82,6 +82,8 @@ class Reading:
     file, which the key names, decides it."""
     findings: tuple[Finding, ...] = ()
     """Unknown keys (with the nearest known one), values of the wrong kind, duplicates."""
+    left_open: Mapping[str, Value] = field(default_factory=dict)
+    """Decisions that the file states by a variable that nobody knows."""
 
     def line_of(self, key: str) -> int:
         """The line of a key, in full or as the file spells it; 0 where the file has none."""

@@ -15,7 +15,7 @@ from planner.frameworks.bridge.keys import (
 )
 from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Reading, SourceText, Value
-from planner.frameworks.megatron.interpret import decisions_of
+from planner.frameworks.megatron.interpret import DIRECT, decisions_of
 from planner.frameworks.shell.launched import launcher_settings, processes
 from planner.frameworks.shell.torchrun import torchrun_findings
 from planner.frameworks.shell.word import Word
@@ -91,6 +91,11 @@ def read(source: SourceText) -> Reading:
         settings=settings | launched,
         decisions=decisions,
         findings=tuple(findings),
+        left_open={
+            DIRECT[OPTIONS[each.key]]: settings[each.key]
+            for each in found
+            if each.word.unknown and OPTIONS.get(each.key) in DIRECT
+        },
     )
 
 

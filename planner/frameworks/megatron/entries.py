@@ -105,7 +105,8 @@ def settings_of(
         starts[option.name] = entry.word.start
         value = None
         if entry.unknown and entry.name in OWNED | MODEL:
-            message = f"{', '.join(entry.unknown)[:80]} is not set in the file; taken as not known"
+            names = ", ".join(entry.unknown)[:80]
+            message = f"{names} is not set in the file, or branches differ; taken as not known"
             findings.append(finding(path, entry, "unresolved", message, "note"))
         elif not entry.unknown:
             try:

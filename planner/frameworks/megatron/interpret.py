@@ -83,6 +83,15 @@ def names(settings: Settings, option: str, default: tuple[str, ...] = ()) -> tup
     return tuple(map(str, value)) if isinstance(value, tuple) else default
 
 
+def left_open(settings: Settings) -> dict[str, Value]:
+    """Decisions that are stated, nobody knows how."""
+    return {
+        decision: settings[option]
+        for option, decision in DIRECT.items()
+        if option in settings and known(settings, option) is None
+    }
+
+
 def decisions_of(settings: Settings, num_gpus: Value | None = None) -> dict[str, Value]:
     """Everything the options decide; what a default of Megatron decides stands in line 0."""
     found = dict(_decided(settings))
@@ -258,7 +267,7 @@ def _recomputed(
 
 
 def _data_parallel(settings: Settings, num_gpus: Value) -> dict[str, Value]:
-    if any(option in settings and known(settings, option) is None for option in DIRECT):
+    if left_open(settings):
         return {}
     inner = whole(settings, DEGREE_TP) * whole(settings, "--pipeline-model-parallel-size")
     inner *= whole(settings, "--context-parallel-size")

@@ -11,7 +11,7 @@ from planner.frameworks.megatron.arguments import (
     num_known,
 )
 from planner.frameworks.megatron.entries import FORMAT, Entries, entries_of, settings_of
-from planner.frameworks.megatron.interpret import decisions_of
+from planner.frameworks.megatron.interpret import decisions_of, left_open
 from planner.frameworks.megatron.unknown import unknown_findings
 from planner.frameworks.megatron.yaml_config import is_yaml_config, read_yaml
 from planner.frameworks.shell.launched import launcher_settings, processes
@@ -70,6 +70,7 @@ def read(source: SourceText) -> Reading:
         settings=settings,
         decisions=decisions_of(settings, num_gpus),
         findings=tuple(findings),
+        left_open=left_open(settings),
     )
 
 

@@ -1,5 +1,10 @@
 """What a script leaves open breaks no rule; what stands in other words counts."""
 
+from pathlib import Path
+
+import pytest
+
+from planner.check.check import Request, check_file
 from planner.frameworks.format import SourceText, World
 from planner.frameworks.formats import load_format
 
@@ -22,6 +27,23 @@ def test_a_degree_that_is_not_known_breaks_no_rule() -> None:
     words = f"{START} --seq-length 64 --max-position-embeddings 64 --sequence-parallel"
     assert [name for name, _ in broken(words)] == ["sequence_parallel_needs_tp"]
     assert broken(f"{words} --tensor-model-parallel-size $TP") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "python pretrain_gpt.py --num-layers 32 --bf16 --tensor-model-parallel-size $TP",
+        "python run_recipe.py --recipe r model.tensor_model_parallel_size=$TP",
+    ],
+)
+def test_a_file_with_a_degree_that_is_not_known_is_not_priced(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(text)
+    result = check_file(str(path), Request(model="llama3-8b", cluster="2xdgx-h100"))
+    (found,) = [each for each in result.findings if each.rule == "job.left_open"]
+    assert (found.line, found.severity) == (1, "warning")
+    assert "tp: not known from the file" in found.message
+    assert result.figures is None
 
 
 def test_data_parallelism_is_not_known_beside_a_degree_that_is_not() -> None:
