@@ -19,7 +19,13 @@ from planner.frameworks.megatron.interpret import DIRECT, decisions_of
 from planner.frameworks.shell.launched import launcher_settings, processes
 from planner.frameworks.shell.torchrun import torchrun_findings
 from planner.frameworks.shell.word import Word
-from planner.frameworks.shell.words import Lines, line_numbers, read_script, read_words
+from planner.frameworks.shell.words import (
+    Lines,
+    command_lines,
+    line_numbers,
+    read_script,
+    read_words,
+)
 from planner.spelling import did_you_mean
 
 NAME = "bridge"
@@ -53,7 +59,10 @@ def overrides_in(source: SourceText) -> tuple[list[Override], tuple[Word, ...]]:
     first = _FIRST.match(source.text)
     if first and is_known(first[1]):
         return _overrides(read_words(source), lines), ()
-    commands = [command.words for command in read_script(source).commands]
+    script = read_script(source)
+    commands = [words for command in script.commands for words in command_lines(command)]
+    if not any(_overrides(words, lines) for words in commands):
+        commands = list(script.lines_in_variables())
     best = max(commands, key=lambda words: len(_overrides(words, lines)), default=())
     found = _overrides(best, lines)
     if not found:

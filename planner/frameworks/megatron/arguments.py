@@ -1,6 +1,6 @@
 """Finds Megatron's own words, and the launcher's, in a launch script or an args file."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from planner.errors import InputError
@@ -31,6 +31,7 @@ def find_arguments(source: SourceText) -> Arguments:
         return Arguments(words=read_words(source))
     script = read_script(source)
     found = [arguments for each in script.commands for arguments in _of_command(each)]
+    found = found or list(_of_lines(script.lines_in_variables(), {}))
     if not found:
         message = "no command runs a training script with Megatron options"
         raise InputError.single(source.path, "", message)
@@ -59,14 +60,18 @@ def num_known(words: Iterable[str]) -> int:
 
 
 def _of_command(command: Command) -> Iterator[Arguments]:
-    for words in command_lines(command):
+    return _of_lines(command_lines(command), command.environment)
+
+
+def _of_lines(lines: Iterable[Sequence[Word]], environment: dict[str, Word]) -> Iterator[Arguments]:
+    for words in lines:
         at = next((i for i, word in enumerate(words) if _is_script(word)), None)
         if at is not None and num_known(word.text for word in words[at + 1 :]):
             yield Arguments(
-                words=words[at + 1 :],
-                launcher=words[:at],
+                words=tuple(words[at + 1 :]),
+                launcher=tuple(words[:at]),
                 script=words[at],
-                environment=command.environment,
+                environment=environment,
             )
 
 

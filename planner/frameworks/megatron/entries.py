@@ -105,7 +105,7 @@ def settings_of(
         starts[option.name] = entry.word.start
         value = None
         if entry.unknown and entry.name in OWNED | MODEL:
-            names = ", ".join(entry.unknown)[:80]
+            names = ", ".join(dict.fromkeys(entry.unknown))[:80]
             message = f"{names} is not set in the file, or branches differ; taken as not known"
             findings.append(finding(path, entry, "unresolved", message, "note"))
         elif not entry.unknown:
@@ -130,7 +130,7 @@ def _strays(entries: Entries, path: str) -> Iterator[Finding]:
     for _, found in groupby(entries.strays, key=lambda entry: (entry.line, not entry.word.unknown)):
         entry, *more = found
         if entry.word.unknown:
-            message = "not set in the file; options in it are not known"
+            message = "not set in the file, or branches differ; options in it are not known"
             yield from (
                 finding(path, each, "unresolved", message, "note") for each in (entry, *more)
             )

@@ -4,8 +4,6 @@ Assignments are taken in order, whatever conditions they stand under. Every char
 place in the file, so that a word can be found and edited where it was written.
 """
 
-import ast
-import operator
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from planner.errors import InputError
 from planner.frameworks.format import SourceText
+from planner.frameworks.shell.arithmetic import MAX_SUM, evaluated
 from planner.frameworks.shell.branches import Branches, Variables
 from planner.frameworks.shell.conditions import holds
 from planner.frameworks.shell.tokens import (
@@ -31,16 +30,7 @@ MAX_CHARACTERS = 2_000_000
 """Of all words together: variables that double themselves end here."""
 MAX_DEPTH = 8
 """Of defaults inside defaults."""
-_OPERATIONS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)(\[[@*]\])?(?:(:?[-=])(.*))?", re.DOTALL)
-_SAFE_ARITHMETIC = re.compile(r"[\w\s+\-*/%()${}]{1,200}")
-_POSITIONAL = re.compile(r"\$\{?\d")
 _LEAVES = ("exit", "return")
 _EXPORTS = ("export", "declare", "typeset", "readonly", "local")
 
@@ -64,6 +54,14 @@ class Script:
     commands: list[Command]
     environment: dict[str, Word]
     """Exported variables."""
+    variables: dict[str, Word] = field(default_factory=dict)
+    """All that hold a text, at the end."""
+
+    def lines_in_variables(self) -> Iterator[tuple[Word, ...]]:
+        """Command lines that variables hold: a script may hand them on in ways not understood."""
+        for word in self.variables.values():
+            if " " in word.text:
+                yield from _commands_in(split_words(word))
 
 
 @dataclass(kw_only=True)
@@ -86,7 +84,7 @@ def read_script(source: SourceText) -> Script:
     with _refusing(source):
         found = list(_commands(state, source.text))
     exported = {name: state.scalars[name] for name in state.exported if name in state.scalars}
-    return Script(commands=found, environment=exported)
+    return Script(commands=found, environment=exported, variables=state.scalars)
 
 
 def read_words(source: SourceText) -> tuple[Word, ...]:
@@ -353,32 +351,16 @@ def _variable(state: _State, piece: Piece, depth: int) -> Word | None:
 
 
 def _arithmetic(state: _State, piece: Piece) -> Word | None:
-    if not _SAFE_ARITHMETIC.fullmatch(piece.text) or _POSITIONAL.search(piece.text):
-        return None
-    text = re.sub(r"\$\{(\w+)\}|\$(\w+)", lambda m: m[1] or m[2], piece.text)
-    text = re.sub(
-        r"[A-Za-z_]\w*",
-        lambda m: state.scalars[m[0]].text if m[0] in state.scalars else m[0],
-        text,
-    )
-    if len(text) > 200 or "**" in text or "//" in text:
-        return None
-    try:
-        number = _evaluated(ast.parse(text.strip().replace("/", "//"), mode="eval").body)
-    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+    number = evaluated(piece.text, {name: word.text for name, word in _named(state, piece)})
+    if number is None:
         return None
     return Word(text=str(number), spans=(piece.span,) * len(str(number)))
 
 
-def _evaluated(node: ast.expr) -> int:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-        operation = _OPERATIONS[type(node.op)]
-        number: int = operation(_evaluated(node.left), _evaluated(node.right))
-        if abs(number) < 10**15:
-            return number
-    raise ValueError
+def _named(state: _State, piece: Piece) -> Iterator[tuple[str, Word]]:
+    for name in set(re.findall(r"[A-Za-z_]\w*", piece.text[:MAX_SUM])):
+        if name in state.scalars:
+            yield name, state.scalars[name]
 
 
 def _literal(text: str, start: int, span: Span | None = None) -> Word:

@@ -22,6 +22,20 @@ def test_a_recipe_with_nothing_but_a_mistyped_key_is_recognised() -> None:
 
 
 @pytest.mark.parametrize(
+    "run",
+    [
+        'C="$C $(echo "$O" | tr "\\n" " ")"\nsrun bash -c "$C"',
+        'CMD="python run_recipe.py $O"\nsrun bash -c "cd a && $CMD"',
+    ],
+)
+def test_overrides_in_a_variable_are_found_however_they_are_handed_on(run: str) -> None:
+    overrides = "train.micro_batch_size=2\n model.tensor_model_parallel_size=$TP"
+    reading = FORMAT.read(SourceText(path="run.sh", text=f'O="{overrides}"\n{run}\n'))
+    assert reading.decisions["micro_batch"].value == 2
+    assert list(reading.left_open) == ["tp"]
+
+
+@pytest.mark.parametrize(
     ("overrides", "keys"),
     [
         ("model.context_parallel_size=3", {"model.tensor_model_parallel_size"}),

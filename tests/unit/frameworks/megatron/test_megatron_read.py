@@ -36,6 +36,17 @@ def test_a_command_line_in_quotes_is_taken_apart() -> None:
     assert read(text).decisions["model.num_layers"].value == 2
 
 
+@pytest.mark.parametrize(
+    "handed_on",
+    ["srun bash -c '$LAUNCHER $CMD'", 'sbatch <<EOF\nsrun bash -c "$CMD"\nEOF'],
+)
+def test_a_command_line_in_a_variable_is_found_however_it_is_handed_on(handed_on: str) -> None:
+    text = f'CMD="pretrain_gpt.py --num-layers 2 \\\n --bf16"\n{handed_on}\n'
+    reading = read(text)
+    assert reading.decisions["model.num_layers"].value == 2
+    assert not reading.findings
+
+
 def test_a_here_document_is_no_command() -> None:
     text = "cat <<EOF\ntorchrun pretrain_gpt.py --num-layers 9 --bf16\nEOF\n"
     with pytest.raises(InputError, match="no command"):
