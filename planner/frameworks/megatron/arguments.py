@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from planner.errors import InputError
 from planner.frameworks.format import SourceText
+from planner.frameworks.megatron.model_args import is_model_args, model_args
 from planner.frameworks.megatron.options import load_options
 from planner.frameworks.shell.word import Word, split_words
 from planner.frameworks.shell.words import Command, command_lines, read_script, read_words
@@ -29,6 +30,9 @@ def find_arguments(source: SourceText) -> Arguments:
     """Megatron's words of a file; InputError where it cannot be read or runs no training script."""
     if is_args_file(source.text):
         return Arguments(words=read_words(source))
+    if is_model_args(source.text):
+        words, environment = model_args(source)
+        return Arguments(words=words, environment=environment)
     script = read_script(source)
     found = [arguments for each in script.commands for arguments in _of_command(each)]
     found = found or list(_of_lines(script.lines_in_variables(), {}))

@@ -76,12 +76,12 @@ def read(source: SourceText) -> Reading:
 
 def _environment(arguments: Arguments, line_at: Callable[[int], int]) -> dict[str, Value]:
     """Variables of a launch script by their own names, and the training script."""
-    if arguments.script is None:
-        return {}
     values = {name: word for name, word in arguments.environment.items() if not word.unknown}
     found = {
         name: Value(value=word.text, key=name, line=line_at(word.start))
         for name, word in values.items()
     }
     script = arguments.script
+    if script is None:
+        return found
     return found | {SCRIPT: Value(value=script.text, key=SCRIPT, line=line_at(script.start))}

@@ -9,6 +9,7 @@ from planner.frameworks.format import SourceText
 from planner.frameworks.megatron.choice import Choice
 from planner.frameworks.megatron.emit import TITLE, line_of
 from planner.frameworks.megatron.entries import Entries, Entry
+from planner.frameworks.megatron.model_args import is_model_args
 from planner.frameworks.megatron.owned import OWNED
 from planner.frameworks.megatron.read import entries_in, read
 from planner.frameworks.megatron.reasons import layout_reasons, refuse
@@ -29,7 +30,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     a way that cannot be edited, InputError where the file cannot be read.
     """
     refuse(TITLE, layout_reasons(context, strategy))
-    if is_yaml_config(source.text):
+    if is_yaml_config(source.text) or is_model_args(source.text):
         raise ExpressError(f"{source.path}: {TITLE}'s YAML files are read, not written")
     arguments, entries = entries_in(source)
     wanted = {choice.option: choice for choice in decision_choices(context, strategy)}
