@@ -12,6 +12,8 @@ from planner.search.space.rules import RULES
 BATCH, STAGES = "batch.arithmetic", "legality.stages"
 NOT_MODELLED = "Plans do not model it: {}. Memory, network and time are not checked."
 _OFFERS = ("_supported", "_offered")
+_IMPLIED = {"optimizer_runs_under_zero": "zero_stage_offered"}
+"""Rules that say nothing more where another is broken."""
 _NEUTRAL = (0, 1, "none", "1f1b")
 _NAMED = re.compile(r"(\w+): (.*)", re.DOTALL)
 _NEEDS = {rule.name: rule.needs for rule in RULES}
@@ -23,11 +25,15 @@ def legality_findings(layout: Layout, *, is_plan: bool) -> Iterator[Finding]:
     What a framework offers its format knows better than the traits of plans: where a file other
     than a plan uses what they lack, that is a warning.
     """
-    for decision, message in violations(layout.context, layout.strategy):
+    broken = list(violations(layout.context, layout.strategy))
+    names = {message.partition(":")[0] for _, message in broken}
+    for decision, message in broken:
         named = _NAMED.fullmatch(message)
         if named is None:
             rule = BATCH if decision == "num_micro_batches" else STAGES
             yield layout.places.finding(rule, message, decision)
+            continue
+        if _IMPLIED.get(named[1]) in names:
             continue
         needs = _chosen_first(layout, _NEEDS.get(named[1], (decision,)))
         text, severity = " ".join(named[2].split()), SEVERITIES[0]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from planner.errors import InputError
 from planner.frameworks.bridge.keys import (
@@ -32,6 +33,8 @@ NAME = "bridge"
 _OVERRIDE = re.compile(r"(\+{0,2})([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.DOTALL)
 _FIRST = re.compile(r"\s*(?:#[^\n]*\n\s*)*['\"]?\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=")
 _MISTYPED = re.compile(r"\s\+{0,2}(?:model|train)\.\w+=")
+_OTHER = re.compile(r"\s\+{0,2}(?:trainer|exp_manager)\.\w+=")
+"""Overrides of NeMo before Megatron-Bridge."""
 RECIPE = "run_recipe.py"
 _TELLING = tuple(key for key in OPTIONS if key.startswith(("model.", "train.")))
 
@@ -49,6 +52,8 @@ class Override:
 def recognise(source: SourceText) -> bool:
     """Whether a file holds overrides of decisions, or runs a recipe with any."""
     text = source.text
+    if _OTHER.search(text):
+        return False
     runs_recipe = RECIPE in text and _MISTYPED.search(text) is not None
     return (runs_recipe or any(f"{key}=" in text for key in _TELLING)) and "\x00" not in text
 
@@ -122,9 +127,7 @@ def _findings(path: str, each: Override, before: Value | None) -> Iterator[Findi
         )
 
     if not is_known(each.key):
-        hint = did_you_mean(each.key[:100], [*OPTIONS, PRECISION])
-        groups = ", ".join(GROUPS.split()[:8])
-        yield say("unknown_key", f"unknown key; {hint or f'groups are {groups}, ...'}")
+        yield say("unknown_key", *_unknown(each.key))
     if before is not None:
         message = f"given again; the last counts, another is in line {before.line}"
         yield say("duplicate_key", message, "warning")
@@ -138,6 +141,16 @@ def _findings(path: str, each: Override, before: Value | None) -> Iterator[Findi
         option_value(each.key, each.text)
     except ValueError as error:
         yield say("bad_value", str(error))
+
+
+def _unknown(key: str) -> tuple[str, Severity]:
+    """What is wrong with a key that is not known; models of some recipes have further ones."""
+    hint = did_you_mean(key[:100], [*OPTIONS, PRECISION])
+    is_near = get_close_matches(key[:100], OPTIONS, 1, 0.85)
+    if key.startswith("model.") and not is_near:
+        return "is no key of Megatron's models; the recipe's own may have it", "warning"
+    groups = ", ".join(GROUPS.split()[:8])
+    return f"unknown key; {hint or f'groups are {groups}, ...'}", "error"
 
 
 def _value(each: Override) -> object:

@@ -1,13 +1,14 @@
 """YAML files that hold Megatron-LM's options by name under ``MODEL_ARGS``.
 
 Source: tests/functional_tests/shell_test_utils/_run_training.sh of Megatron-LM, which makes a
-command line of them: ``true`` is an option alone, a list in brackets is several words.
+command line of them: ``true`` is an option alone, ``false`` is none, a list is several words.
 """
 
 import re
 from collections.abc import Iterator
 
 from planner.frameworks.format import SourceText
+from planner.frameworks.megatron.options import load_options
 from planner.frameworks.shell.word import Word
 from planner.frameworks.yaml_nodes import Node, compose
 
@@ -43,14 +44,18 @@ def _pairs(root: Node | None, section: str) -> Iterator[tuple[Node, Node]]:
 
 
 def _words(key: Node, value: Node) -> Iterator[Word]:
+    if value.kind == "scalar" and value.text == "false":
+        return
     yield _word(key, key.text)
+    option = load_options().get(key.text)
     if value.kind == "sequence":
         for item in value.items:
             yield from (_word(item, text) for text in item.resolved.text.split())
     elif value.kind == "scalar" and value.text not in ("true", ""):
         inner = value.text.strip()
         is_list = inner.startswith("[") and inner.endswith("]")
-        texts = inner[1:-1].split() if is_list else [inner]
+        takes_several = option is not None and option.nargs
+        texts = inner.strip("[]").split() if is_list or takes_several else [inner]
         yield from (_word(value, text) for text in texts)
 
 

@@ -31,6 +31,8 @@ MAX_CHARACTERS = 2_000_000
 MAX_DEPTH = 8
 """Of defaults inside defaults."""
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)(\[[@*]\])?(?:(:?[-=])(.*))?", re.DOTALL)
+_LEFT = re.compile(r"\$\{\w+\}|\$\w+")
+"""What the shell that gets a command line would replace."""
 _LEAVES = ("exit", "return")
 _EXPORTS = ("export", "declare", "typeset", "readonly", "local")
 
@@ -126,7 +128,8 @@ def _commands_in(words: Iterable[Word]) -> Iterator[tuple[Word, ...]]:
         head = word.text.rstrip(";&|")
         if head:
             size = len(head)
-            found.append(replace(word, text=head, spans=word.spans[:size]))
+            left = tuple(dict.fromkeys((*word.unknown, *_LEFT.findall(head))))
+            found.append(replace(word, text=head, spans=word.spans[:size], unknown=left))
         if len(head) < len(word.text):
             yield tuple(found)
             found = []

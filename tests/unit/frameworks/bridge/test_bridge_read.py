@@ -21,11 +21,26 @@ def test_a_recipe_with_nothing_but_a_mistyped_key_is_recognised() -> None:
     assert "did you mean model.tensor_model_parallel_size" in finding.message
 
 
+def test_a_key_that_only_the_model_of_a_recipe_can_have_is_a_warning() -> None:
+    given = source("model.freeze_vision_model=true model.pipeline_model_parallel_siz=2")
+    found = [(each.key, each.severity) for each in FORMAT.read(given).findings]
+    assert found == [
+        ("model.freeze_vision_model", "warning"),
+        ("model.pipeline_model_parallel_siz", "error"),
+    ]
+
+
+def test_overrides_of_earlier_nemo_are_not_of_bridge() -> None:
+    text = "python pretrain.py trainer.devices=8 model.tensor_model_parallel_size=2\n"
+    assert recognised(SourceText(path="run.sh", text=text)) == []
+
+
 @pytest.mark.parametrize(
     "run",
     [
         'C="$C $(echo "$O" | tr "\\n" " ")"\nsrun bash -c "$C"',
         'CMD="python run_recipe.py $O"\nsrun bash -c "cd a && $CMD"',
+        "O=\nsh -c 'r.py train.micro_batch_size=2 model.tensor_model_parallel_size=$TP'",
     ],
 )
 def test_overrides_in_a_variable_are_found_however_they_are_handed_on(run: str) -> None:

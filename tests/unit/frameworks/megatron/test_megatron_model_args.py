@@ -16,6 +16,8 @@ TEXT = f"""{HEAD}
   --recompute-granularity: selective
   --recompute-modules: [core_attn moe_act]
   --rampup-batch-size: "[16 16 100]"
+  --hierarchical-context-parallel-sizes: 2 2
+  --swiglu: false
   --bf16: true
 """
 
@@ -36,6 +38,8 @@ def test_options_under_model_args_are_read_with_their_lines() -> None:
     assert reading.decisions["precision"].value == "bf16"
     assert reading.settings["--recompute-modules"].value == ("core_attn", "moe_act")
     assert reading.settings["--rampup-batch-size"].value == (16, 16, 100)
+    assert reading.settings["--hierarchical-context-parallel-sizes"].value == (2, 2)
+    assert "--swiglu" not in reading.settings
     assert reading.settings["CUDA_DEVICE_MAX_CONNECTIONS"].value == "1"
     assert list(reading.left_open) == ["tp"]
 
@@ -45,7 +49,6 @@ def test_options_under_model_args_are_read_with_their_lines() -> None:
     [
         ("--num-layer: 3", "unknown_key"),
         ("--seq-length: long", "bad_value"),
-        ("--swiglu: false", "unknown_key"),
         ("--num-layers: 3", "duplicate_key"),
     ],
 )

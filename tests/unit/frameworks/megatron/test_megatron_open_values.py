@@ -69,3 +69,14 @@ def test_the_precision_aware_optimizer_says_which_option_it_lacks() -> None:
     assert broken(f"{words} --use-distributed-optimizer --optimizer sgd") == [
         ("precision_aware_needs_sharded_adam", "needs --optimizer adam; given sgd")
     ]
+
+
+def test_sharding_that_plans_do_not_model_is_one_warning(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(
+        "torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --bf16 --use-megatron-fsdp "
+        "--ckpt-format fsdp_dtensor --data-parallel-sharding-strategy optim_grads_params\n"
+    )
+    result = check_file(str(path), Request(model="llama3-8b", cluster="2xdgx-h100"))
+    found = [(each.rule, each.severity) for each in result.findings]
+    assert found == [("legality.zero_stage_offered", "warning")]
