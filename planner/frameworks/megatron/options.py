@@ -15,6 +15,8 @@ from planner.spelling import did_you_mean
 SettingValue = bool | int | float | str | tuple[int | float | str, ...]
 MAX_DIGITS = 15
 """Of a number in a file; more is no setting of a training job."""
+OWN_SCRIPTS = ("pretrain_gpt.py", "pretrain_hybrid.py", "pretrain_mamba.py", "train_rl.py")
+"""Scripts of Megatron-LM that add no options of their own."""
 _NUMBERS: Mapping[str, type[int] | type[float]] = {"int": int, "float": float}
 _WITHOUT_VALUE = ("flag", "off", "bool")
 _NUMBER_LIKE = re.compile(r"-\d+$|-\d*\.\d+$")
@@ -61,6 +63,12 @@ def load_options() -> dict[str, Option]:
 def options_by_dest() -> dict[str, Option]:
     """Options by the attribute they set; of several the first by name."""
     return {option.dest: option for option in reversed(load_options().values())}
+
+
+def is_own_script(path: str) -> bool:
+    """Whether a training script is one of Megatron-LM's, or its name is not known."""
+    name = path.rpartition("/")[2]
+    return not name.endswith(".py") or name in OWN_SCRIPTS
 
 
 def is_option(word: str) -> bool:

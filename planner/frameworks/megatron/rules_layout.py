@@ -31,7 +31,8 @@ def degrees_divide_processes(facts: Facts) -> Iterator[Breach]:
     """All degrees together, tp x pp x cp, divide the number of processes."""
     inner = facts.tp * facts.pp * facts.cp
     if facts.num_gpus and facts.num_gpus % inner:
-        yield TP, f"tp x pp x cp = {inner} must divide the processes; given {facts.num_gpus}"
+        option = max(((facts.tp, TP), (facts.pp, PP), (facts.cp, CP)), key=lambda each: each[0])[1]
+        yield option, f"tp x pp x cp = {inner} must divide the processes; given {facts.num_gpus}"
 
 
 def expert_degrees_divide_processes(facts: Facts) -> Iterator[Breach]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from planner.frameworks.megatron.facts import Breach, Facts, rule
+from planner.frameworks.megatron.options import is_own_script
 
 SP = "--sequence-parallel"
 REMOVED = {
@@ -25,8 +26,9 @@ _LAYER = "megatron/core/transformer/moe/moe_layer.py, in the first layer"
 
 
 def required_options(facts: Facts) -> Iterator[Breach]:
-    """A model that is described is described in full."""
-    if not any(facts.given(option) for option in REQUIRED[:3]):
+    """A model that is described is described in full; other scripts may have defaults."""
+    is_described = any(facts.given(option) for option in REQUIRED[:3])
+    if not is_described or not is_own_script(facts.word("script")):
         return
     for option in REQUIRED:
         is_there = option in facts.settings

@@ -9,10 +9,8 @@ from difflib import get_close_matches
 
 from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.megatron.entries import Entry, finding
-from planner.frameworks.megatron.options import load_options, unknown_option
+from planner.frameworks.megatron.options import is_own_script, load_options, unknown_option
 
-OWN_SCRIPTS = ("pretrain_gpt.py", "pretrain_hybrid.py", "pretrain_mamba.py", "train_rl.py")
-"""Scripts of Megatron-LM that add no options of their own."""
 OPTIMIZED = ("--export-", "--finetune-hf-dataset", "--finetune-data-split")
 """How options of ModelOpt begin."""
 FEW = 5
@@ -41,8 +39,7 @@ GONE: Mapping[str, str] = {
 
 def unknown_findings(path: str, entries: Sequence[Entry], script: str) -> list[Finding]:
     """Options that are not known, each once; ``script`` may add some that are not Megatron's."""
-    name = script.rpartition("/")[2][-60:]
-    is_own = not name.endswith(".py") or name in OWN_SCRIPTS
+    name, is_own = script.rpartition("/")[2][-60:], is_own_script(script)
     severity: Severity = "error" if is_own else "warning"
     adds = "" if is_own else f"; {name} may add it"
     found: list[Finding] = []

@@ -53,7 +53,7 @@ def test_overrides_in_a_variable_are_found_however_they_are_handed_on(run: str) 
 @pytest.mark.parametrize(
     ("overrides", "keys"),
     [
-        ("model.context_parallel_size=3", {"model.tensor_model_parallel_size"}),
+        ("model.context_parallel_size=3", {"model.context_parallel_size"}),
         ("model.recompute_granularity=full", {"model.recompute_granularity"}),
     ],
 )

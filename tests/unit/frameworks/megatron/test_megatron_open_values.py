@@ -71,6 +71,27 @@ def test_the_precision_aware_optimizer_says_which_option_it_lacks() -> None:
     ]
 
 
+def test_a_script_that_is_not_megatrons_may_have_defaults_for_what_it_requires() -> None:
+    assert "required_options" in {name for name, _ in broken("--num-layers 2 --bf16")}
+    text = "python my.py --num-layers 2 --bf16"
+    reading = MEGATRON.read(SourceText(path="run.sh", text=text))
+    world = World(num_gpus=8, decisions={})
+    assert [one for rule in MEGATRON.rules for one in rule.check(reading.settings, world)] == []
+
+
+def test_degrees_that_do_not_divide_are_said_once_at_the_largest(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(
+        "torchrun --nproc-per-node 8 pretrain_gpt.py --bf16 --tensor-model-parallel-size 8 "
+        "--pipeline-model-parallel-size 16\n"
+    )
+    result = check_file(str(path), Request(model="llama3-8b", cluster="2xdgx-h100"))
+    found = [each for each in result.findings if "divide the" in each.message]
+    assert [(each.rule, each.key) for each in found] == [
+        ("megatron.degrees_divide_processes", "--pipeline-model-parallel-size")
+    ]
+
+
 def test_sharding_that_plans_do_not_model_is_one_warning(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_text(
