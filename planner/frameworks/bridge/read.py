@@ -52,27 +52,39 @@ class Override:
 def recognise(source: SourceText) -> bool:
     """Whether a file holds overrides of decisions, or runs a recipe with any."""
     text = source.text
-    if _OTHER.search(text):
+    if _OTHER.search(text) or source.path.endswith((".yaml", ".yml")):
         return False
     runs_recipe = RECIPE in text and _MISTYPED.search(text) is not None
     return (runs_recipe or any(f"{key}=" in text for key in _TELLING)) and "\x00" not in text
 
 
-def overrides_in(source: SourceText) -> tuple[list[Override], tuple[Word, ...]]:
-    """The overrides of a file and the launcher's words; raises InputError."""
+@dataclass(frozen=True, kw_only=True)
+class Overrides:
+    """The overrides of a file."""
+
+    found: list[Override]
+    launcher: tuple[Word, ...] = ()
+    """All words of the command, where one hands them on."""
+    is_kept: bool = False
+    """Whether a variable holds them and no command seems to take them."""
+
+
+def overrides_in(source: SourceText) -> Overrides:
+    """The overrides of a file; raises InputError."""
     lines = line_numbers(source.text)
     first = _FIRST.match(source.text)
     if first and is_known(first[1]):
-        return _overrides(read_words(source), lines), ()
+        return Overrides(found=_overrides(read_words(source), lines))
     script = read_script(source)
     commands = [words for command in script.commands for words in command_lines(command)]
-    if not any(_overrides(words, lines) for words in commands):
+    is_kept = not any(_overrides(words, lines) for words in commands)
+    if is_kept:
         commands = list(script.lines_in_variables())
     best = max(commands, key=lambda words: len(_overrides(words, lines)), default=())
     found = _overrides(best, lines)
     if not found:
         raise InputError.single(source.path, "", "no command has overrides such as model.KEY=VALUE")
-    return found, tuple(best)
+    return Overrides(found=found, launcher=tuple(best), is_kept=is_kept)
 
 
 def _overrides(words: Sequence[Word], lines: Lines) -> list[Override]:
@@ -86,7 +98,8 @@ def _overrides(words: Sequence[Word], lines: Lines) -> list[Override]:
 
 def read(source: SourceText) -> Reading:
     """Understand a file; raises InputError where it holds no override."""
-    found, launcher = overrides_in(source)
+    overrides = overrides_in(source)
+    found, launcher = overrides.found, overrides.launcher
     settings: dict[str, Value] = {}
     findings: list[Finding] = []
 

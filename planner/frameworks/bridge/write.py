@@ -7,14 +7,17 @@ from planner.errors import ExpressError
 from planner.frameworks.bridge.emit import overrides
 from planner.frameworks.bridge.read import overrides_in
 from planner.frameworks.format import SourceText
-from planner.frameworks.shell.launched import processes_edit
+from planner.frameworks.shell.launched import KEPT, processes_edit
 from planner.spec.strategy import Strategy
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """The file with the strategy's decisions in it; raises ExpressError, InputError."""
     wanted = {key: f"{key}={value}" for key, value, _ in overrides(context, strategy)}
-    found, launcher = overrides_in(source)
+    given = overrides_in(source)
+    found, launcher = given.found, given.launcher
+    if given.is_kept:
+        raise ExpressError(f"{source.path}: {KEPT}")
     edits = list(processes_edit(source, launcher, strategy.num_gpus))
     for each in found:
         if each.key not in wanted or each.word.text == wanted[each.key]:

@@ -24,6 +24,8 @@ class Arguments:
     script: Word | None = None
     """The training script; None in an args file."""
     environment: dict[str, Word] = field(default_factory=dict)
+    is_kept: bool = False
+    """Whether they are those of a command line that a variable holds and nothing seems to run."""
 
 
 def find_arguments(source: SourceText) -> Arguments:
@@ -35,7 +37,9 @@ def find_arguments(source: SourceText) -> Arguments:
         return Arguments(words=words, environment=environment)
     script = read_script(source)
     found = [arguments for each in script.commands for arguments in _of_command(each)]
-    found = found or list(_of_lines(script.lines_in_variables(), {}))
+    is_kept = not found
+    if is_kept:
+        found = list(_of_lines(script.lines_in_variables(), {}))
     if not found:
         message = "no command runs a training script with Megatron options"
         raise InputError.single(source.path, "", message)
@@ -45,6 +49,7 @@ def find_arguments(source: SourceText) -> Arguments:
         launcher=best.launcher,
         script=best.script,
         environment=script.environment | best.environment,
+        is_kept=is_kept,
     )
 
 

@@ -15,7 +15,7 @@ from planner.frameworks.megatron.read import entries_in, read
 from planner.frameworks.megatron.reasons import layout_reasons, refuse
 from planner.frameworks.megatron.table import decision_choices
 from planner.frameworks.megatron.yaml_config import is_yaml_config
-from planner.frameworks.shell.launched import processes_edit
+from planner.frameworks.shell.launched import KEPT, processes_edit
 from planner.frameworks.shell.word import Word
 from planner.spec.strategy import Strategy
 
@@ -33,6 +33,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     if is_yaml_config(source.text) or is_model_args(source.text):
         raise ExpressError(f"{source.path}: {TITLE}'s YAML files are read, not written")
     arguments, entries = entries_in(source)
+    if arguments.is_kept:
+        raise ExpressError(f"{source.path}: {KEPT}")
     wanted = {choice.option: choice for choice in decision_choices(context, strategy)}
     for quote in (shlex.quote, str):
         edits = [

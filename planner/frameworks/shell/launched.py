@@ -9,6 +9,8 @@ from planner.frameworks.shell.words import Lines
 
 NODES = "--nnodes"
 PER_NODE = "--nproc-per-node"
+KEPT = "the command line stands in a variable, and how it is run is not understood; edit it by hand"
+"""Why a script is read, not written."""
 MAX_PROCESSES = 10**7
 
 

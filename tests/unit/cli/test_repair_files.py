@@ -321,3 +321,22 @@ def test_a_repair_states_no_defaults_and_no_precision_that_was_assumed(
     run = planner("repair", "accelerate.yaml", *job, "--apply")
     assert run.code == 0, run.err
     assert Path("accelerate.yaml").read_text() == f"{text}  fsdp_offload_params: true\n"
+
+
+IN_VARIABLES = {
+    "megatron": "pretrain_gpt.py --bf16 --num-layers 32 --micro-batch-size 64 --seq-length 8192",
+    "bridge": "run_recipe.py train.micro_batch_size=64 model.seq_length=8192",
+}
+
+
+@pytest.mark.parametrize("line", IN_VARIABLES.values(), ids=IN_VARIABLES)
+def test_a_script_whose_command_line_nothing_seems_to_run_is_not_edited(
+    planner: Planner, line: str
+) -> None:
+    path = Path("run.sh")
+    path.write_text(f"CMD='torchrun --nproc-per-node 8 {line}'\nhand_on CMD\n")
+    before = path.read_text()
+    run = planner("repair", "run.sh", CLUSTER, "--model", MODEL, "--apply")
+    assert run.code == 4
+    assert "how it is run is not understood" in " ".join(run.err.split())
+    assert path.read_text() == before
