@@ -1,6 +1,7 @@
 """A word of shell text with the places of its characters."""
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -36,14 +37,31 @@ class Word:
 
 def split_words(word: Word) -> tuple[Word, ...]:
     """A word that holds a whole command line, as its words."""
+    found = [m.span() for m in re.finditer(r"\S+", _masked(word))]
+    unknown = _unknown_at(word)
     return tuple(
         Word(
-            text=word.text[m.start() : m.end()],
-            spans=word.spans[m.start() : m.end()],
-            unknown=tuple(name for name in word.unknown if name in word.text[m.start() : m.end()]),
+            text=word.text[start:end],
+            spans=word.spans[start:end],
+            unknown=tuple(name for _, name in unknown[_from(unknown, start) : _from(unknown, end)]),
         )
-        for m in re.finditer(r"\S+", _masked(word))
+        for start, end in found
     )
+
+
+def _unknown_at(word: Word) -> list[tuple[int, str]]:
+    """Where in the text what is not resolved stands; it is named in this order."""
+    found, at = [], 0
+    for name in word.unknown:
+        place = word.text.find(name, at)
+        if place >= 0:
+            found.append((place, name))
+            at = place + len(name)
+    return found
+
+
+def _from(unknown: list[tuple[int, str]], place: int) -> int:
+    return bisect_left(unknown, (place, ""))
 
 
 def _masked(word: Word) -> str:

@@ -100,3 +100,13 @@ def test_a_launcher_gets_as_many_nodes_as_the_processes_need(before: str, after:
 def test_processes_that_make_no_whole_nodes_are_refused(text: str) -> None:
     with pytest.raises(ExpressError, match="32 processes do not make up whole nodes of"):
         edited(text, 32)
+
+
+def test_every_word_of_a_line_names_what_is_left_open_in_it() -> None:
+    found = read_script(source('A="--a ${X} --b $(c d)-${X}"\nrun $A')).commands[-1].words
+    assert [(word.text, word.unknown) for word in found][1:] == [
+        ("--a", ()),
+        ("${X}", ("${X}",)),
+        ("--b", ()),
+        ("$(c d)-${X}", ("$(c d)", "${X}")),
+    ]
