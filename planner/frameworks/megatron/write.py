@@ -10,6 +10,7 @@ from planner.frameworks.megatron.choice import Choice
 from planner.frameworks.megatron.emit import TITLE, line_of
 from planner.frameworks.megatron.entries import Entries, Entry
 from planner.frameworks.megatron.model_args import is_model_args
+from planner.frameworks.megatron.options import load_options
 from planner.frameworks.megatron.owned import OWNED
 from planner.frameworks.megatron.read import entries_in, read
 from planner.frameworks.megatron.reasons import layout_reasons, refuse
@@ -53,14 +54,20 @@ def _kept_and_dropped(
 ) -> Iterator[Edit]:
     seen: set[str] = set()
     for entry in entries.options:
-        if entry.name not in OWNED:
-            continue
         choice = wanted.get(entry.name)
+        if entry.name not in OWNED or (choice is None and _says_default(entry)):
+            continue
         if choice is None or entry.name in seen:
             yield from _removal(source, entry)
         elif entry.texts != list(choice.words) or entry.unknown:
             yield from _change(source, entry, choice, quote)
         seen.add(entry.name)
+
+
+def _says_default(entry: Entry) -> bool:
+    """Whether it is an option with the value that Megatron takes without it."""
+    option = load_options()[entry.name]
+    return option.takes_values and entry.texts == [option.default]
 
 
 def _place(source: SourceText, word: Word) -> tuple[int, int]:
@@ -97,7 +104,8 @@ def _change(source: SourceText, entry: Entry, choice: Choice, quote: Quote) -> I
     value = " ".join(map(quote, choice.words))
     if entry.joined is not None:
         start, end = _place(source, entry.word)
-        yield start, end, f"{choice.option} {value}"
+        sign = "=" if len(choice.words) == 1 else " "
+        yield start, end, f"{choice.option}{sign}{value}"
         return
     if not entry.values:
         _, end = _place(source, entry.word)
@@ -144,7 +152,11 @@ def _edited(text: str, edits: list[Edit]) -> str:
 def _holds(source: SourceText, wanted: Mapping[str, Choice], strategy: Strategy) -> bool:
     """Whether the file, read again, holds just these decisions."""
     _, entries = entries_in(source)
-    found = {entry.name: entry.texts for entry in entries.options if entry.name in OWNED}
+    found = {
+        entry.name: entry.texts
+        for entry in entries.options
+        if entry.name in OWNED and (entry.name in wanted or not _says_default(entry))
+    }
     num_gpus = read(source).decisions.get("num_gpus")
     launched = num_gpus is None or num_gpus.value == strategy.num_gpus
     return launched and found == {name: list(choice.words) for name, choice in wanted.items()}

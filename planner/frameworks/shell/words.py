@@ -1,7 +1,6 @@
-"""Words of scripts and of files of arguments, variables put in, without running anything.
+"""Commands of scripts and words of files of arguments, without running anything.
 
-Assignments are taken in order, whatever conditions they stand under. Every character keeps its
-place in the file, so that a word can be found and edited where it was written.
+Assignments count in order; those under conditions where the test is known or all branches agree.
 """
 
 import re
@@ -12,33 +11,16 @@ from dataclasses import dataclass, field, replace
 
 from planner.errors import InputError
 from planner.frameworks.format import SourceText
-from planner.frameworks.shell.arithmetic import MAX_SUM, evaluated
-from planner.frameworks.shell.branches import Branches, Variables
+from planner.frameworks.shell.branches import Branches
 from planner.frameworks.shell.conditions import holds
-from planner.frameworks.shell.tokens import (
-    Piece,
-    Span,
-    Token,
-    UnclosedError,
-    commands,
-    pieces_in,
-    words_in,
-)
+from planner.frameworks.shell.expansion import State, TooLongError, assign, expand, text_of
+from planner.frameworks.shell.tokens import Token, UnclosedError, commands, words_in
 from planner.frameworks.shell.word import Word, split_words
 
-MAX_CHARACTERS = 2_000_000
-"""Of all words together: variables that double themselves end here."""
-MAX_DEPTH = 8
-"""Of defaults inside defaults."""
-_VARIABLE = re.compile(r"([A-Za-z_]\w*)(\[[@*]\])?(?:(:?[-=])(.*))?", re.DOTALL)
 _LEFT = re.compile(r"\$\{\w+\}|\$\w+")
 """What the shell that gets a command line would replace."""
 _LEAVES = ("exit", "return")
 _EXPORTS = ("export", "declare", "typeset", "readonly", "local")
-
-
-class _TooLongError(Exception):
-    """The words of a script grow beyond MAX_CHARACTERS."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,23 +48,12 @@ class Script:
                 yield from _commands_in(split_words(word))
 
 
-@dataclass(kw_only=True)
-class _State(Variables):
-    exported: dict[str, None] = field(default_factory=dict)
-    budget: int = MAX_CHARACTERS
-
-    def spend(self, length: int) -> None:
-        self.budget -= length + 1
-        if self.budget < 0:
-            raise _TooLongError
-
-
 def read_script(source: SourceText) -> Script:
     """The commands of a script.
 
     Raises InputError where a quote is not closed or variables grow without end.
     """
-    state = _State()
+    state = State()
     with _refusing(source):
         found = list(_commands(state, source.text))
     exported = {name: state.scalars[name] for name in state.exported if name in state.scalars}
@@ -91,9 +62,9 @@ def read_script(source: SourceText) -> Script:
 
 def read_words(source: SourceText) -> tuple[Word, ...]:
     """Words of a list of arguments in which no variable is known; raises InputError."""
-    state = _State()
+    state = State()
     with _refusing(source):
-        return tuple(word for token in words_in(source.text) for word in _expand(state, token))
+        return tuple(word for token in words_in(source.text) for word in expand(state, token))
 
 
 @contextmanager
@@ -103,7 +74,7 @@ def _refusing(source: SourceText) -> Iterator[None]:
     except UnclosedError as error:
         where = f"line {line_numbers(source.text).at(error.at)}"
         raise InputError.single(source.path, where, "a quote is not closed") from None
-    except _TooLongError:
+    except TooLongError:
         message = "variables that stand for each other grow without end"
         raise InputError.single(source.path, "", message) from None
 
@@ -157,14 +128,14 @@ class Lines:
         return bisect_right(self.starts, place)
 
 
-def _commands(state: _State, text: str) -> Iterator[Command]:
+def _commands(state: State, text: str) -> Iterator[Command]:
     """The commands that may run; those of a branch that is passed over are left out."""
     branches = Branches(variables=state)
     condition: bool | None = None
     for tokens in commands(text):
         words, condition = _controlled(state, branches, tokens, condition)
         if words and branches.runs:
-            first = _text(words[0])
+            first = text_of(words[0])
             branches.passes(leaves=first in _LEAVES)
             if first == "*":
                 branches.completes()
@@ -176,7 +147,7 @@ def _commands(state: _State, text: str) -> Iterator[Command]:
 
 
 def _controlled(
-    state: _State, branches: Branches, tokens: Sequence[Token], condition: bool | None
+    state: State, branches: Branches, tokens: Sequence[Token], condition: bool | None
 ) -> tuple[Sequence[Token], bool | None]:
     """A command without the words that control it, and whether the test in it holds."""
     for at, token in enumerate(tokens):
@@ -191,7 +162,7 @@ def _controlled(
         elif word in ("if", "elif"):
             branches.begin("fi") if word == "if" else branches.turn("fi")
             test = tokens[at + 1 :]
-            return test, holds([each for one in test for each in _expand(state, one)])
+            return test, holds([each for one in test for each in expand(state, one)])
         elif word == "then":
             branches.decide(condition)
         elif word == "else":
@@ -214,18 +185,18 @@ def _repeats(token: Token) -> bool:
     return any(piece.kind == "variable" and piece.text in own for piece in pieces)
 
 
-def _command(state: _State, tokens: Sequence[Token]) -> Command | None:
+def _command(state: State, tokens: Sequence[Token]) -> Command | None:
     own: dict[str, Word] = {}
     first = 0
-    exports = _text(tokens[0]) in _EXPORTS
-    is_exported = exports and _text(tokens[0]) != "local"
+    exports = text_of(tokens[0]) in _EXPORTS
+    is_exported = exports and text_of(tokens[0]) != "local"
     for token in tokens[exports:]:
         if not token.name and not exports:
             break
         first += 1
-        name = token.name or _text(token)
+        name = token.name or text_of(token)
         if token.name:
-            _assign(state, token)
+            assign(state, token)
         if is_exported:
             state.exported[name] = None
         if token.name and token.elements is None:
@@ -233,154 +204,5 @@ def _command(state: _State, tokens: Sequence[Token]) -> Command | None:
     rest = tokens[exports + first :]
     if not rest:
         return None
-    words = tuple(word for token in rest for word in _expand(state, token))
+    words = tuple(word for token in rest for word in expand(state, token))
     return Command(words=words, environment=own) if words else None
-
-
-def _text(token: Token) -> str:
-    return "".join(piece.text for piece in token.pieces)
-
-
-def _assign(state: _State, token: Token) -> None:
-    name = token.name
-    if token.elements is not None:
-        before = state.arrays.get(name, ()) if token.appends else ()
-        added = tuple(word for each in token.elements for word in _expand(state, each))
-        state.spend(len(before))
-        state.arrays[name] = (*before, *added)
-        return
-    value = _joined(state, token.pieces, 0)
-    if token.appends and name in state.scalars:
-        value = _glued([state.scalars[name], value])
-        state.spend(len(value.text))
-    state.scalars[name] = value
-
-
-def _expand(state: _State, token: Token) -> Iterator[Word]:
-    """The words that a written word stands for."""
-    if token.name and token.elements is None:
-        start = token.span[0]
-        head = f"{token.name}{'+' if token.appends else ''}="
-        yield _glued([_literal(head, start), _joined(state, token.pieces, 0)])
-        return
-    fields: list[list[Word]] = []
-    is_open = False
-    for piece in token.pieces:
-        parts = _fields(state, piece)
-        for at, part in enumerate(parts):
-            if is_open and at == 0:
-                fields[-1].append(part)
-            else:
-                fields.append([part])
-        is_open = bool(parts) or is_open
-    words = [_glued(parts) for parts in fields]
-    if len(words) == 1 and not _is_list(token):
-        words = [_at_site(words[0], token)]
-    yield from words
-
-
-def _is_list(token: Token) -> bool:
-    return any(
-        piece.kind == "variable" and (found := _VARIABLE.fullmatch(piece.text)) and found[2]
-        for piece in token.pieces
-    )
-
-
-def _at_site(word: Word, token: Token) -> Word:
-    keeps = any(char.isspace() for char in word.text)
-    site = None if keeps else token.span
-    return Word(text=word.text, spans=word.spans, unknown=word.unknown, site=site)
-
-
-def _fields(state: _State, piece: Piece) -> list[Word]:
-    """What a piece adds: one part, or several where it is split into words."""
-    if piece.kind == "variable":
-        found = _VARIABLE.fullmatch(piece.text)
-        if found and found[2] and found[1] in state.arrays:
-            words = list(state.arrays[found[1]])
-            state.spend(sum(len(word.text) for word in words) + len(words))
-            return words if piece.is_quoted else [part for each in words for part in _split(each)]
-    value = _value(state, piece, 0)
-    return [value] if piece.kind == "text" or piece.is_quoted else list(_split(value))
-
-
-def _split(value: Word) -> Sequence[Word]:
-    """The words of a value that stands without quotes."""
-    return split_words(value) if re.search(r"\s", value.text) else (value,)
-
-
-def _joined(state: _State, pieces: Iterable[Piece], depth: int) -> Word:
-    return _glued([_value(state, piece, depth) for piece in pieces])
-
-
-def _value(state: _State, piece: Piece, depth: int) -> Word:
-    """The text of a piece; a single word's place is that of the piece."""
-    if piece.kind == "text":
-        return _literal(piece.text, piece.span[0], piece.span)
-    value: Word | None = None
-    if piece.kind == "variable":
-        value = _variable(state, piece, depth)
-    elif piece.kind == "arithmetic":
-        value = _arithmetic(state, piece)
-    if value is None:
-        raw = piece.text if piece.kind == "unknown" else _written(piece)
-        return Word(text=raw, spans=(piece.span,) * len(raw), unknown=(raw,))
-    state.spend(len(value.text))
-    if re.search(r"\s", value.text):
-        return value
-    return Word(text=value.text, spans=(piece.span,) * len(value.text), unknown=value.unknown)
-
-
-def _written(piece: Piece) -> str:
-    return f"$(({piece.text}))" if piece.kind == "arithmetic" else f"${{{piece.text}}}"
-
-
-def _variable(state: _State, piece: Piece, depth: int) -> Word | None:
-    found = _VARIABLE.fullmatch(piece.text)
-    if not found or depth > MAX_DEPTH:
-        return None
-    name, _, sign, default = found.groups()
-    if name in state.scalars and (state.scalars[name].text or sign not in (":-", ":=")):
-        return state.scalars[name]
-    if name in state.arrays:
-        return _spaced(state.arrays[name])
-    if sign is None:
-        return None
-    start = piece.span[1] - 1 - len(default)
-    value = _joined(state, pieces_in(default, start), depth + 1)
-    if sign in ("=", ":="):
-        state.scalars[name] = value
-    return value
-
-
-def _arithmetic(state: _State, piece: Piece) -> Word | None:
-    number = evaluated(piece.text, {name: word.text for name, word in _named(state, piece)})
-    if number is None:
-        return None
-    return Word(text=str(number), spans=(piece.span,) * len(str(number)))
-
-
-def _named(state: _State, piece: Piece) -> Iterator[tuple[str, Word]]:
-    for name in set(re.findall(r"[A-Za-z_]\w*", piece.text[:MAX_SUM])):
-        if name in state.scalars:
-            yield name, state.scalars[name]
-
-
-def _literal(text: str, start: int, span: Span | None = None) -> Word:
-    if span and span[1] - span[0] != len(text):
-        return Word(text=text, spans=(span,) * len(text))
-    return Word(text=text, spans=tuple((start + i, start + i + 1) for i in range(len(text))))
-
-
-def _spaced(words: Sequence[Word]) -> Word:
-    gap = Word(text=" ", spans=((0, 0),))
-    parts = [part for word in words for part in (gap, word)]
-    return _glued(parts[1:])
-
-
-def _glued(parts: Sequence[Word]) -> Word:
-    return Word(
-        text="".join(part.text for part in parts),
-        spans=tuple(span for part in parts for span in part.spans),
-        unknown=tuple(name for part in parts for name in part.unknown),
-    )
