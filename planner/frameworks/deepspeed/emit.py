@@ -1,6 +1,6 @@
 """Writes a plan as a DeepSpeed JSON file, or into one that exists."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from planner.cost.context import Context
@@ -142,7 +142,18 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     if context.traits.optimizer.name == "sgd" and "optimizer.params.momentum" in reading.settings:
         changes["optimizer", "params", "momentum"] = REMOVED
     left = {path: v for path, v in changes.items() if not _stands_there(reading, path, v)}
+    _refuse_what_trainer_ignores(left, reading)
     return edited(source.text, _under_old_name(left, reading), source.path)
+
+
+def _refuse_what_trainer_ignores(changes: Mapping[Path, Plain], reading: Reading) -> None:
+    """A file with "auto" is run by Trainer or Accelerate: no script of the user's reads it."""
+    if all(value.value != AUTO for value in reading.settings.values()):
+        return
+    keys = [".".join(path) for path in changes if path[0] in (SCRIPT, "pipeline")]
+    if keys:
+        runs = '"auto" is for Trainer and Accelerate, which do not read'
+        raise ExpressError(f"{reading.path}: {runs} {', '.join(keys)}")
 
 
 def _left_to_trainer(reading: Reading, strategy: Strategy) -> set[str]:

@@ -303,3 +303,20 @@ def test_momentum_goes_where_the_plan_counts_none(context: Context) -> None:
 def test_writing_into_a_file_refuses_what_emitting_refuses(context: Context) -> None:
     with pytest.raises(ExpressError, match="vpp 2"):
         write_into(SourceText(path="f", text="{}"), context, replace(PLAN, vpp=2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"recompute_layers_per_stage": (2,)}, "training_script.recompute_layers_per_stage"),
+        ({"pp": 2, "dp": 4, "layers_per_stage": (2, 2)}, "pipeline.stages"),
+    ],
+)
+def test_nothing_for_a_script_is_written_into_a_file_that_trainer_fills_in(
+    context: Context, changes: dict[str, Any], key: str
+) -> None:
+    none = (0,) * len(changes.get("layers_per_stage", (4,)))
+    counts = {"selective_layers_per_stage": none, "recompute_layers_per_stage": none}
+    plan = replace(PLAN, **{**counts, "num_micro_batches": 16 // changes.get("dp", 8), **changes})
+    with pytest.raises(ExpressError, match=key):
+        write_into(SourceText(path="ds.json", text=USER), context, plan)
