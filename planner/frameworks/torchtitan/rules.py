@@ -1,6 +1,6 @@
 """Rules that torchtitan's configuration, trainer and mesh enforce, and those they miss."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from planner.frameworks.format import Broken, FormatRule, World, rule
 from planner.frameworks.torchtitan import decisions as key
@@ -21,10 +21,18 @@ def shard_degree(settings: Settings, world: World) -> int:
     return world.num_gpus // max(1, _others(settings))
 
 
+_OTHERS = ("data_parallel_replicate", "context_parallel", "tensor_parallel", "pipeline_parallel")
+
+
+def _are_known(settings: Settings, names: Sequence[str]) -> bool:
+    """Whether degrees are stated, or are those of a config that is known."""
+    stated = all(f"parallelism.{name}_degree" in settings for name in names)
+    return stated or config_of(settings).is_known
+
+
 def _others(settings: Settings) -> int:
-    names = ("data_parallel_replicate", "context_parallel", "tensor_parallel", "pipeline_parallel")
     product = 1
-    for name in names:
+    for name in _OTHERS:
         product *= degree(settings, name)
     return product
 
@@ -53,6 +61,8 @@ def degrees_are_positive(settings: Settings, _: World) -> Iterator[Broken]:
 def degrees_make_world(settings: Settings, world: World) -> Iterator[Broken]:
     """Replicas x shards x cp x tp x pp are the processes."""
     shard, others = shard_degree(settings, world), _others(settings)
+    if not _are_known(settings, (*_OTHERS, "data_parallel_shard")):
+        return
     if others > 0 and shard * others != world.num_gpus and effective(settings, key.SHARD) != 0:
         given = f"{shard} shards x {others} of the other degrees = {shard * others}"
         yield broken(settings, key.SHARD, f"{given}; needs {world.num_gpus} processes")

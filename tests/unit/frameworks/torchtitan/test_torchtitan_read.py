@@ -224,3 +224,13 @@ def test_what_is_for_an_older_torchtitan_is_refused_as_such(text: str) -> None:
 )
 def test_a_file_that_only_names_torchtitans_script_is_not_its(path: str, text: str) -> None:
     assert not FORMAT.recognise(SourceText(path=path, text=text))
+
+
+@pytest.mark.parametrize(("stated", "is_judged"), [("data_parallel_shard", False), ("all", True)])
+def test_degrees_of_a_config_that_is_not_known_make_no_world(stated: str, is_judged: bool) -> None:
+    others = ("data_parallel_replicate", "context_parallel", "tensor_parallel", "pipeline_parallel")
+    names = ("data_parallel_shard", *(others if stated == "all" else ()))
+    words = [f"--parallelism.{name}_degree {4 if name == names[0] else 1}" for name in names]
+    reading = read(f"--module mine --config own {' '.join(words)}")
+    (rule,) = [each for each in FORMAT.rules if each.name == "degrees_make_world"]
+    assert bool(list(rule.check(reading.settings, World(num_gpus=8, decisions={})))) is is_judged
