@@ -15,6 +15,8 @@ from planner.frameworks.megatron.owned import MODEL, OWNED
 from planner.frameworks.shell.word import Word
 
 FORMAT = "megatron"
+SHOWN = 12
+"""Options that a note lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +92,12 @@ def settings_of(
     settings: dict[str, Value] = {}
     starts: dict[str, int] = {}
     findings: list[Finding] = []
+    left_open: list[Entry] = []
     known = load_options()
     for entry in entries.options:
         option = known.get(entry.name)
         if option is None:
-            if entry.word.unknown:
-                message = "not set in the file; which option it is is not known"
-                findings.append(finding(path, entry, "unresolved", message, "note"))
+            left_open += [entry] if entry.word.unknown else []
             continue
         if option.name in settings:
             between = sorted((starts[option.name], entry.word.start))
@@ -105,16 +106,30 @@ def settings_of(
         starts[option.name] = entry.word.start
         value = None
         if entry.unknown and entry.name in OWNED | MODEL:
-            names = ", ".join(dict.fromkeys(entry.unknown))[:80]
-            message = f"{names} is not set in the file, or branches differ; taken as not known"
-            findings.append(finding(path, entry, "unresolved", message, "note"))
+            left_open.append(entry)
         elif not entry.unknown:
             try:
                 value = typed(option, entry.texts)
             except ValueError as error:
                 findings.append(finding(path, entry, "bad_value", str(error)))
         settings[option.name] = Value(value=value, key=option.name, line=entry.line)
-    return settings, [*findings, *_strays(entries, path)]
+    left_open += [entry for entry in entries.strays if entry.word.unknown]
+    return settings, [*findings, *_strays(entries, path), *_left_open(left_open, path)]
+
+
+def _left_open(entries: Sequence[Entry], path: str) -> Iterator[Finding]:
+    """What variables leave open, in one note: a script that gets its sizes has many."""
+    if not entries:
+        return
+    first, shown = entries[0], ", ".join(dict.fromkeys(each.name for each in entries[:SHOWN]))
+    names = ", ".join(dict.fromkeys(first.unknown or first.word.unknown))[:80]
+    message = f"{names} is not set in the file, or branches differ; taken as not known"
+    if len(entries) > 1:
+        message = (
+            f"{len(entries)} options are taken as not known, whose variables the file does not "
+            f"set, or on which branches differ: {shown}{', ...' if len(entries) > SHOWN else ''}"
+        )
+    yield finding(path, first, "unresolved", message, "note")
 
 
 def _again(path: str, entry: Entry, first: int, in_branches: bool) -> Finding:
@@ -127,14 +142,10 @@ def _again(path: str, entry: Entry, first: int, in_branches: bool) -> Finding:
 
 def _strays(entries: Entries, path: str) -> Iterator[Finding]:
     """Words without an option; those that are left of one text in a line are one mistake."""
-    for _, found in groupby(entries.strays, key=lambda entry: (entry.line, not entry.word.unknown)):
+    known = (entry for entry in entries.strays if not entry.word.unknown)
+    for _, found in groupby(known, key=lambda entry: entry.line):
         entry, *more = found
-        if entry.word.unknown:
-            message = "not set in the file, or branches differ; options in it are not known"
-            yield from (
-                finding(path, each, "unresolved", message, "note") for each in (entry, *more)
-            )
-        elif more:
+        if more:
             shown = " ".join(each.name for each in (entry, *more))[:80]
             yield finding(path, entry, "unknown_key", f"words that belong to no option: {shown}")
         else:

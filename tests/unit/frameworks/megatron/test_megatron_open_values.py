@@ -101,3 +101,14 @@ def test_sharding_that_plans_do_not_model_is_one_warning(tmp_path: Path) -> None
     result = check_file(str(path), Request(model="llama3-8b", cluster="2xdgx-h100"))
     found = [(each.rule, each.severity) for each in result.findings]
     assert found == [("legality.zero_stage_offered", "warning")]
+
+
+def test_all_that_a_script_leaves_open_is_one_note() -> None:
+    words = f"{START} --seq-length $LENGTH --tensor-model-parallel-size $1 $MORE"
+    reading = MEGATRON.read(SourceText(path="run.sh", text=f"python pretrain_gpt.py {words}\n"))
+    (found,) = reading.findings
+    assert (found.rule, found.severity, found.key) == (
+        "megatron.unresolved", "note", "--seq-length",
+    )  # fmt: skip
+    for name in ("--seq-length", "--tensor-model-parallel-size", "${MORE}"):
+        assert name in found.message
