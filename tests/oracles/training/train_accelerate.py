@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
-from tiny_model import LEARNING_RATE, STEPS, batch, build
+from tiny_model import LEARNING_RATE, STEPS, batch, build, leave
 from torch.distributed.tensor import DTensor
 
 
@@ -62,6 +62,7 @@ def main() -> None:
     }
     Path(os.environ["OUT"], f"{dist.get_rank()}.json").write_text(json.dumps(made))
     accelerator.end_training()
+    leave()
 
 
 if __name__ == "__main__":

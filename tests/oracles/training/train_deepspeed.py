@@ -8,7 +8,7 @@ from pathlib import Path
 import deepspeed
 import torch
 import torch.distributed as dist
-from tiny_model import LEARNING_RATE, STEPS, batch, build
+from tiny_model import LEARNING_RATE, STEPS, batch, build, leave
 
 
 def partition_elements(optimizer: object) -> int:
@@ -59,6 +59,7 @@ def main() -> None:
     }
     Path(os.environ["OUT"], f"{dist.get_rank()}.json").write_text(json.dumps(made))
     dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":
