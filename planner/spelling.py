@@ -27,6 +27,12 @@ def _nearest(name: str, known: tuple[str, ...], count: int) -> tuple[str, ...]:
     return tuple(by_lower[text] for text in [*close, *inside][:count])
 
 
+def alike(name: str, known: Iterable[str], likeness: float) -> str | None:
+    """Return the known name most like ``name`` if the likeness, up to 1, is at least so large."""
+    close = get_close_matches(name[:MAX_LENGTH], known, n=1, cutoff=likeness)
+    return close[0] if close else None
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``did you mean a, b?`` or, when nothing is close, an empty text."""
     close = nearest(name, known)

@@ -11,6 +11,14 @@ MAX_BYTES = 2**18
 _BOM = "\ufeff"
 
 
+def is_file(path: Path | str) -> bool:
+    """Whether there is such a file; one of a name that no file can have is not there."""
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def read_text(path: Path | str) -> str:
     """Return the file's text without a byte-order mark, line ends as they are.
 

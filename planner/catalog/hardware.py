@@ -27,6 +27,7 @@ from planner.catalog.paths import hwdb_dir
 from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError, Problem
 from planner.spec.cluster import AcceleratorSpec, NodeSpec
+from planner.text_file import is_file
 
 Kind = Literal["accelerators", "nodes", "fabrics", "clusters"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -96,7 +97,7 @@ def find_file(kind: Kind, argument: str | Path, beside: Path | None = None, key:
         return beside.parent / argument if beside else Path(argument)
     name = resolve_alias(kind, str(argument))
     path = hwdb_dir() / kind / f"{name}.yaml"
-    if _is_file(path):
+    if is_file(path):
         return path
     known = [*list_names(kind), *aliases()[kind]]
     where = str(beside) if beside else kind
@@ -105,17 +106,9 @@ def find_file(kind: Kind, argument: str | Path, beside: Path | None = None, key:
 
 def resolve_alias(kind: Kind, name: str) -> str:
     """Return the catalog name behind an alias; the aliases are read only when needed."""
-    if _is_file(hwdb_dir() / kind / f"{name}.yaml"):
+    if is_file(hwdb_dir() / kind / f"{name}.yaml"):
         return name
     return aliases()[kind].get(name.lower(), name.lower())
-
-
-def _is_file(path: Path) -> bool:
-    """Whether there is such a file; one of a name that no file can have is not there."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 @cache

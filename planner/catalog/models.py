@@ -28,6 +28,7 @@ from planner.catalog.paths import models_dir
 from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError, Problem
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
+from planner.text_file import is_file
 
 _YAML_SUFFIXES = (".yaml", ".yml")
 _CONFIG_SUFFIX = ".json"
@@ -52,7 +53,7 @@ def list_models() -> list[str]:
 def model_file(name: str) -> Path:
     """Return the path of a catalog model; an unknown name raises with the nearest ones."""
     path = models_dir() / f"{name}.yaml"
-    if Path(name).name == name and _is_file(path):
+    if Path(name).name == name and is_file(path):
         return path
     known = list_models()
     hint = did_you_mean(name, known) or f"{len(known)} are known; `planner models` lists them"
@@ -69,13 +70,13 @@ def load_model_details(argument: str | Path) -> ModelDetails:
 
     Raises InputError with every problem of the file.
     """
-    is_file = is_model_file(argument)
-    path = Path(argument) if is_file else model_file(str(argument))
-    if is_file and isinstance(argument, str):
+    is_given = is_model_file(argument)
+    path = Path(argument) if is_given else model_file(str(argument))
+    if is_given and isinstance(argument, str):
         _check_not_of_a_hub(argument)
-    if is_file and (path.suffix.lower() == _CONFIG_SUFFIX or _is_folder(path)):
+    if is_given and (path.suffix.lower() == _CONFIG_SUFFIX or _is_folder(path)):
         return _of_config(path)
-    file = _read(path, in_catalog=not is_file)
+    file = _read(path, in_catalog=not is_given)
     return ModelDetails(spec=_to_spec(file, file.name or path.stem), path=path, file=file)
 
 
@@ -97,17 +98,10 @@ def _check_not_of_a_hub(argument: str) -> None:
     known = (*_YAML_SUFFIXES, _CONFIG_SUFFIX)
     if len(parts) != 2 or not all(parts) or path.suffix.lower() in known:
         return
-    if not _is_file(path) and not _is_folder(path):
+    if not is_file(path) and not _is_folder(path):
         message = "no such file or folder, and no model is fetched; give its config.json"
         hint = did_you_mean(parts[1], list_models()) or "or a name that `planner models` lists"
         raise InputError.single(argument, "file", f"{message}; {hint}")
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def _is_folder(path: Path) -> bool:

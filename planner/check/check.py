@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.check.advice import advice_findings
 from planner.check.complete import Completed, complete
-from planner.check.holds import Holds
+from planner.check.holds import Ask, Holds
 from planner.check.job import Job
 from planner.check.layout import Layout
 from planner.check.legality import legality_findings, not_said_yet
@@ -34,6 +33,7 @@ from planner.frameworks.json_text import parse_json
 from planner.frameworks.source import read_source
 from planner.frameworks.yaml_nodes import compose
 from planner.spelling import did_you_mean
+from planner.text_file import is_file
 
 AUTO = "auto"
 YAML_ENDS = (".yaml", ".yml")
@@ -115,14 +115,7 @@ def _source_of(path: str) -> SourceText:
     try:
         return read_source(path)
     except InputError as error:
-        raise UnrecognisedError(error.problems) if _is_file(path) else error from None
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return Path(path).is_file()
-    except (OSError, ValueError):
-        return False
+        raise UnrecognisedError(error.problems) if is_file(path) else error from None
 
 
 def check_format_name(name: str) -> None:
@@ -243,7 +236,16 @@ def _check_config(source: SourceText, request: Request, job: Job | None) -> _Che
     findings = file_findings(kind, reading, completed)
     figures = None
     if completed.layout is not None:
-        more, figures = _layout_findings(completed.layout, request, findings, (kind, source))
+        ask = partial(
+            Holds,
+            kind=kind,
+            source=source,
+            layout=completed.layout,
+            part=kind.part(reading.settings),
+        )
+        more, figures = _layout_findings(
+            completed.layout, request, findings, ask, one_policy=kind.one_policy
+        )
         findings += more
     return _Checked(
         format=kind.name,
@@ -317,12 +319,15 @@ def _layout_findings(
     layout: Layout,
     request: Request,
     said: Sequence[Finding],
-    file: tuple[Format, SourceText] | None = None,
+    ask: Ask | None = None,
+    *,
+    one_policy: bool = False,
 ) -> tuple[list[Finding], Figures | None]:
-    """Legality, then network, memory and advice of what is legal; without a file: of a plan."""
-    one_policy = file is not None and file[0].one_policy
-    ask = None if file is None else partial(Holds, kind=file[0], source=file[1], layout=layout)
-    illegal = list(legality_findings(layout, is_plan=file is None))
+    """Legality, then network, memory and advice of what is legal.
+
+    ``ask`` says what the file can hold; without it, it is a plan. ``one_policy`` is the format's.
+    """
+    illegal = list(legality_findings(layout, is_plan=ask is None))
     if illegal:
         return not_said_yet(illegal, said), None
     made = estimate(layout.context, layout.strategy)

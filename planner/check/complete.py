@@ -91,14 +91,15 @@ def complete(reading: Reading, job: Job, framework: str) -> Completed:
 def check_model(values: Values, job: Job) -> None:
     """Note every size that is not the model's, those that one word of the file chooses at once."""
     wrong: dict[Place, list[str]] = {}
-    for name, own in shape_of(job.model).items():
+    shape = shape_of(job.model)
+    for name, own in shape.items():
         given = values.whole(name, least=0, most=10**9)
         if given is not None and not _is_size(values, job, name, given, own):
             wrong.setdefault(values.places.of[name], []).append(name)
     for names in wrong.values():
         sizes = [
             f"{name.removeprefix('model.').replace('_', ' ')} of {job.model.name} is "
-            f"{shape_of(job.model)[name]}; given {values.given(name)}"
+            f"{shape[name]}; given {values.given(name)}"
             for name in names
         ]
         more = f" (and {len(sizes) - 1} other sizes)" if len(sizes) > 1 else ""

@@ -7,10 +7,11 @@ it and breaks no rule of the format.
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches, unified_diff
+from difflib import unified_diff
 
 from planner.check.check import Request, file_findings, format_of, job_of, needed_job
 from planner.check.complete import complete
+from planner.check.holds import GaveUpError, Patience
 from planner.check.job import Job
 from planner.check.layout import Layout, Place
 from planner.check.legality import legality_findings, not_said_yet
@@ -23,13 +24,10 @@ from planner.plans.repair import RepairAnswer, diagnosis, repair, repaired_strat
 from planner.search.edits import Edit
 from planner.search.repair import Progress
 from planner.spec.strategy import Strategy
+from planner.spelling import alike
 
 MOST_REFUSED = 200
 """Repairs in a row that the format refuses before the search gives up."""
-
-
-class GaveUpError(Exception):
-    """The format refused one repair after the other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,19 +97,13 @@ class _Trial:
     allowed: frozenset[tuple[str, str]]
     """Rules and keys of errors that may stay."""
     reasons: list[str] = field(default_factory=list)
-    num_refused: int = 0
+    patience: Patience = field(default_factory=lambda: Patience(most=MOST_REFUSED))
 
     def __call__(self, edit: Edit) -> bool:
         """Whether it counts. Raises GaveUpError."""
         reason = self._reason(repaired_strategy(self.before, edit))
-        if reason is None:
-            self.num_refused = 0
-            return True
-        self.reasons.append(reason)
-        self.num_refused += 1
-        if self.num_refused >= MOST_REFUSED:
-            raise GaveUpError
-        return False
+        self.reasons += [] if reason is None else [reason]
+        return self.patience.note(is_accepted=reason is None)
 
     def _reason(self, strategy: Strategy) -> str | None:
         """Why the file cannot hold a strategy."""
@@ -238,12 +230,12 @@ def _refuse_misspelt(reading: Reading, added: AbstractSet[str]) -> None:
     """InputError where a key that is not known is nearly one that the repair adds."""
     parts = {part for key in added for part in key.split(".")}
     unknown = [one for one in reading.findings if one.rule.endswith(".unknown_key")]
-    near = [(one, get_close_matches(one.key.rpartition(".")[2], parts, 1, 0.8)) for one in unknown]
+    near = [(one, alike(one.key.rpartition(".")[2], parts, 0.8)) for one in unknown]
     problems = [
         Problem(
             where=f"{one.path}:{one.line}",
             key=one.key,
-            message=f"unknown, but nearly {close[0]}, which the repair would add; mend it first",
+            message=f"unknown, but nearly {close}, which the repair would add; mend it first",
         )
         for one, close in near
         if close

@@ -1,11 +1,14 @@
 """Findings: what is to be said about a configuration file, each with its place in the file."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 """Worst first."""
+SHOWN = 8
+"""Names that a message lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,3 +30,9 @@ class Finding:
         """Render as ``file:line::key: message``."""
         place = f"{self.path}:{self.line}" if self.line else self.path
         return f"{place}::{self.key}: {self.message}" if self.key else f"{place}: {self.message}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    rest = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{rest}"

@@ -110,9 +110,9 @@ def gap_text(answer: Answer) -> str:
     name = answer.aim.objective
     if not answer.plans or name == "headroom_bytes":
         return "better plans may exist"
-    gap = f"{math.ceil(answer.gap * 1e4) / 1e4:.2%}"
     if name == "iteration_s" and not answer.gap:
         return "plan 1 is the fastest, the others may be beaten"
+    gap = f"{math.ceil(answer.gap * 1e4) / 1e4:.2%}"
     if name == "gpus":
         return f"plans on fewer GPUs, or up to {gap} faster, may exist"
     better = "faster" if name == "iteration_s" else "cheaper" if name == "cost_usd" else "less"

@@ -152,8 +152,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     lines = _lines(context, strategy, section)
     if not is_new:
         lines = [_as_named(reading, line) for line in lines]
-        lines = [line for line in lines if not _is_implied(reading, line)]
-        lines = lines if _needs_mesh(reading, strategy) else [*_without_mesh(lines)]
+        mesh = () if _needs_mesh(reading, strategy) else parallelism.OWNED
+        lines = [each for each in lines if each.key not in mesh and not _is_implied(reading, each)]
     spelled = {full: value.key for full, value in reading.settings.items()}
     wanted = {PRECISION, *(line.key for line in lines)}
     changes: dict[Path, object] = {
@@ -182,10 +182,6 @@ def _as_named(reading: Reading, line: Line) -> Line:
 def _needs_mesh(reading: Reading, strategy: Strategy) -> bool:
     is_split = max(strategy.tp, strategy.cp, strategy.dp_replicate) > 1
     return is_split or parallelism.is_given(reading.settings)
-
-
-def _without_mesh(lines: list[Line]) -> Iterator[Line]:
-    return (line for line in lines if line.key not in parallelism.OWNED)
 
 
 def _path(key: str) -> Path:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from planner.errors import InputError
 from planner.frameworks.bridge.keys import (
@@ -27,7 +26,7 @@ from planner.frameworks.shell.words import (
     read_script,
     read_words,
 )
-from planner.spelling import did_you_mean
+from planner.spelling import alike, did_you_mean
 
 NAME = "bridge"
 _OVERRIDE = re.compile(r"(\+{0,2})([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.DOTALL)
@@ -159,7 +158,7 @@ def _findings(path: str, each: Override, before: Value | None) -> Iterator[Findi
 def _unknown(key: str) -> tuple[str, Severity]:
     """What is wrong with a key that is not known; models of some recipes have further ones."""
     hint = did_you_mean(key[:100], [*OPTIONS, PRECISION])
-    is_near = get_close_matches(key[:100], OPTIONS, 1, 0.85)
+    is_near = alike(key, OPTIONS, 0.85)
     if key.startswith("model.") and not is_near:
         return "is no key of Megatron's models; the recipe's own may have it", "warning"
     groups = ", ".join(GROUPS.split()[:8])

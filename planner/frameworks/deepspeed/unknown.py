@@ -1,13 +1,13 @@
 """Keys that DeepSpeed does not know: what was meant, and which are the script's own."""
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
 from planner.frameworks.deepspeed.known import SCRIPT, known_keys
+from planner.frameworks.finding import listed
 from planner.frameworks.json_text import Path
-from planner.spelling import did_you_mean
+from planner.spelling import alike, did_you_mean
 
 _COMPILE = "engine.compile() in the script"
 _REPLACED = {
@@ -27,8 +27,6 @@ _NUMBERS = ("zero_optimization", "fp16", "bf16", "activation_checkpointing")
 """Sections whose keys, one level too high, are no script's own."""
 _MISSPELT = 0.83
 """How alike a key at the top is to the one that was meant."""
-_SHOWN = 8
-"""Keys that a message lists."""
 
 
 def is_comment(path: Path) -> bool:
@@ -40,7 +38,7 @@ def is_foreign(path: Path) -> bool:
     """A key at the top that nobody meant for DeepSpeed: other programs read the file as well."""
     if len(path) > 1 or path[0] in _REPLACED:
         return False
-    is_near = get_close_matches(path[0].lower(), known_keys(), n=1, cutoff=_MISSPELT)
+    is_near = alike(path[0].lower(), known_keys(), _MISSPELT)
     return not is_near and _other_place(path) not in _NUMBERS
 
 
@@ -57,10 +55,8 @@ def why_unknown(path: Path, known: Mapping[str, Any]) -> str:
 
 def why_foreign(names: list[str]) -> str:
     """One message for all of a script's own keys, which may be many."""
-    shown = ", ".join(names[:_SHOWN])
-    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     them = "it" if len(names) == 1 else "them"
-    return f"{shown}{rest}: DeepSpeed ignores {them}; sound where the script reads {them}"
+    return f"{listed(names)}: DeepSpeed ignores {them}; sound where the script reads {them}"
 
 
 def _other_place(path: Path) -> str:

@@ -5,11 +5,11 @@ options of megatron/post_training/arguments.py where ModelOpt is installed.
 """
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 
 from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.megatron.entries import Entry, finding
 from planner.frameworks.megatron.options import is_own_script, load_options, unknown_option
+from planner.spelling import alike
 
 OPTIMIZED = ("--export-", "--finetune-hf-dataset", "--finetune-data-split")
 """How options of ModelOpt begin."""
@@ -50,7 +50,7 @@ def unknown_findings(path: str, entries: Sequence[Entry], script: str) -> list[F
     for at, entry in enumerate(by_name.values()):
         if entry.name in GONE:
             found.append(finding(path, entry, "unknown_key", _successor(entry.name)))
-        elif at < MAX_COMPARED and get_close_matches(entry.name[:100], load_options(), 1, 0.9):
+        elif at < MAX_COMPARED and alike(entry.name, load_options(), 0.9):
             message = unknown_option(entry.name) + adds
             found.append(finding(path, entry, "unknown_key", message, severity))
         elif not is_own or not entry.name.startswith(OPTIMIZED):

@@ -1,6 +1,6 @@
 """Rules that torchtitan's configuration, trainer and mesh enforce, and those they miss."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from planner.frameworks.format import Broken, FormatRule, World, rule
 from planner.frameworks.torchtitan import decisions as key
@@ -11,21 +11,22 @@ CUDA_GRAPHS = "training.disable_cuda_graphs"
 COMPILE = "compile.enable"
 SYNCHRONOUS = ("AllToAllTokenDispatcher", "DeepEPTokenDispatcher", "HybridEPTokenDispatcher")
 BALANCERS = ("headtail", "ptrr")
+_SHARD = "data_parallel_shard"
+_OTHERS = ("data_parallel_replicate", "context_parallel", "tensor_parallel", "pipeline_parallel")
+"""Degrees that make the processes with that of the shards."""
 
 
 def shard_degree(settings: Settings, world: World) -> int:
     """Shards of data parallelism: what is given, or what the other degrees leave."""
-    given = degree(settings, "data_parallel_shard")
+    given = degree(settings, _SHARD)
     if given != -1:
         return given
     return world.num_gpus // max(1, _others(settings))
 
 
-_OTHERS = ("data_parallel_replicate", "context_parallel", "tensor_parallel", "pipeline_parallel")
-
-
-def _are_known(settings: Settings, names: Sequence[str]) -> bool:
-    """Whether degrees are stated, or are those of a config that is known."""
+def _are_known(settings: Settings) -> bool:
+    """Whether the degrees are stated, or are those of a config that is known."""
+    names = (_SHARD, *_OTHERS)
     stated = all(f"parallelism.{name}_degree" in settings for name in names)
     return stated or config_of(settings).is_known
 
@@ -60,9 +61,9 @@ def degrees_are_positive(settings: Settings, _: World) -> Iterator[Broken]:
 
 def degrees_make_world(settings: Settings, world: World) -> Iterator[Broken]:
     """Replicas x shards x cp x tp x pp are the processes."""
-    shard, others = shard_degree(settings, world), _others(settings)
-    if not _are_known(settings, (*_OTHERS, "data_parallel_shard")):
+    if not _are_known(settings):
         return
+    shard, others = shard_degree(settings, world), _others(settings)
     if others > 0 and shard * others != world.num_gpus and effective(settings, key.SHARD) != 0:
         given = f"{shard} shards x {others} of the other degrees = {shard * others}"
         yield broken(settings, key.SHARD, f"{given}; needs {world.num_gpus} processes")

@@ -2,26 +2,23 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 
 from planner.errors import InputError
 from planner.frameworks.accelerate import deepspeed
 from planner.frameworks.accelerate.keys import as_flag, wrong_kind
 from planner.frameworks.accelerate.section import ALL, Section, Settings, decided, flag, whole, word
-from planner.frameworks.finding import Finding, Severity
+from planner.frameworks.finding import Finding, Severity, listed
 from planner.frameworks.format import Reading, SourceText, Value
 from planner.frameworks.json_text import Node, duplicates, parse_json, walk
 from planner.frameworks.trainer import sections
 from planner.frameworks.trainer.keys import known_keys, old_keys
-from planner.spelling import did_you_mean
+from planner.spelling import alike, did_you_mean
 
 NAME = "trainer"
 BATCH, STEPS = "per_device_train_batch_size", "gradient_accumulation_steps"
 OLD_CHECKPOINTING = "gradient_checkpointing"
 MESH = sections.MESH
 _DEFAULT_BATCH = 8
-_SHOWN = 8
-"""Keys that a message lists."""
 _MISSPELT = 0.87
 """How alike a key is to the one that was meant. Others may be of the dataclasses that a script
 reads from the same file, as HfArgumentParser does."""
@@ -122,17 +119,15 @@ def _mistaken(key: str) -> str | None:
             f"transformers removed it; {f'{instead} in its place' if instead else 'leave it out'}"
         )
     known = tuple(known_keys().top)
-    if not get_close_matches(key, known, n=1, cutoff=_MISSPELT):
+    if not alike(key, known, _MISSPELT):
         return None
     return f"unknown key of TrainingArguments; {did_you_mean(key, known)}"
 
 
 def _foreign(keys: Mapping[str, Value]) -> str:
     """One message for all of them: a script's own arguments are many."""
-    shown = ", ".join(list(keys)[:_SHOWN])
-    rest = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
-    what = "no key" if len(keys) == 1 else "no keys"
-    return f"{shown}{rest}: {what} of TrainingArguments; sound where the script's own have them"
+    names, what = listed(list(keys)), "no key" if len(keys) == 1 else "no keys"
+    return f"{names}: {what} of TrainingArguments; sound where the script's own have them"
 
 
 def _wrong_kind(kind: str, key: str, value: object) -> str | None:
