@@ -27,7 +27,13 @@ from planner.report.collective_docs import (
     collective_formulas,
     libraries_table,
 )
-from planner.report.formulas import formulas_page, rules_table, sources_tables, traits_table
+from planner.report.formulas import (
+    formulas_page,
+    handicaps_table,
+    rules_table,
+    sources_tables,
+    traits_table,
+)
 from planner.report.picture import memory_picture
 from planner.report.schedules import schedule_pictures, schedules_table
 from planner.report.time_docs import time_formulas
@@ -48,7 +54,7 @@ MARKERS: dict[str, dict[str, Callable[[], str]]] = {
         "formulas": collective_formulas,
     },
     "time.md": {"formulas": time_formulas},
-    "search.md": {"rules": rules_table},
+    "search.md": {"rules": rules_table, "handicaps": handicaps_table},
     "overlap.md": {"buckets": bucket_table},
     "frameworks.md": {"traits": traits_table, "sources": sources_tables},
     "kernels.md": {

@@ -13,7 +13,7 @@ from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer
 from planner.search.space.interleaving import default_layers
 from planner.search.space.narrow import Narrowing
-from planner.search.space.space import enumerate_space
+from planner.search.space.space import EVERYTHING, enumerate_space
 from planner.spec.job import JobSpec
 from planner.spec.strategy import (
     OFFLOAD_CODES,
@@ -37,10 +37,9 @@ JOBS = (
 )
 PRECISIONS = ("bf16", "fp16", "fp8")
 OPTIMIZERS = ("adam", "sgd", "sgd-momentum")
-LONG = Narrowing(allowed=("short-context-parallel",))
 ONE_CHUNK = Narrowing(values={"vpp": (1,)})
 DATA_PARALLEL = Narrowing(values={"pp": (1,), "tp": (1,), "vpp": (1,)})
-NARROWED = {"accelerate": LONG, "deepspeed": DATA_PARALLEL}
+NARROWED = {"accelerate": EVERYTHING, "deepspeed": DATA_PARALLEL}
 
 
 @cache

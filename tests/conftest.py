@@ -36,6 +36,7 @@ LONGEST = (
     "test_training.py",
     "test_search_exact.py",
     "test_published_runs.py",
+    "test_published_layouts.py",
     "test_zero_shards.py",
     "test_wheel.py",
     "test_repair_exact.py",
@@ -96,9 +97,9 @@ def make_context(
 
 
 def make_columns(**values: object) -> StrategyColumns:
-    """Columns from scalars and lists; else 1 (0 for codes, ZeRO and sp; 100 percent)."""
+    """Columns from scalars and lists; else 1 (0 for codes, ZeRO and sp; 100 percent; etp: tp)."""
     codes = ("zero_stage", "offload", "placement", "sequence_parallel", "schedule")
-    defaults = dict.fromkeys(codes, 0) | {"offload_percent": 100}
+    defaults = dict.fromkeys(codes, 0) | {"offload_percent": 100, "etp": values.get("tp", 1)}
     given = {
         field.name: np.atleast_1d(values.pop(field.name, defaults.get(field.name, 1)))
         for field in fields(StrategyColumns)
@@ -109,15 +110,23 @@ def make_columns(**values: object) -> StrategyColumns:
 
 
 def make_shape(
-    *, micro_batch: int = 1, seq_len: int = 1024, tp: int = 1, cp: int = 1, ep: int = 1, sp: int = 0
+    *,
+    micro_batch: int = 1,
+    seq_len: int = 1024,
+    tp: int = 1,
+    cp: int = 1,
+    ep: int = 1,
+    etp: int | None = None,
+    sp: int = 0,
 ) -> LayerShape:
-    """The shape of one micro-batch, as columns of length one."""
+    """The shape of one micro-batch, as columns of length one; etp is tp when None."""
     return LayerShape(
         micro_batch=np.array([float(micro_batch)]),
         seq_len=seq_len,
         tp=np.array([float(tp)]),
         cp=np.array([float(cp)]),
         ep=np.array([float(ep)]),
+        etp=np.array([float(etp or tp)]),
         sequence_parallel=np.array([sp]),
     )
 
@@ -149,7 +158,8 @@ def make_strategy(**changes: object) -> Strategy:
     )
     layers = {"layers_per_stage": (4,), "selective_layers_per_stage": (0,)}
     rest = {"recompute_layers_per_stage": (0,), "zero_stage": 1, "offload": "none"}
-    return Strategy(**{**ones, **layers, **rest, "sequence_parallel": False, **changes})
+    rest |= {"sequence_parallel": False, "etp": changes.get("tp", 1)}
+    return Strategy(**{**ones, **layers, **rest, **changes})
 
 
 FAKE_EMITTED = Emitted(

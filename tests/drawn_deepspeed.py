@@ -121,6 +121,7 @@ def strategy_of(context: Context, decisions: dict[str, Value]) -> Strategy:
         vpp=found.get("vpp", 1),
         cp=found.get("cp", 1),
         ep=found.get("ep", 1),
+        etp=found.get("etp", found.get("tp", 1)),
         zero_stage=found.get("zero_stage", 0),
         micro_batch=found["micro_batch"],
         num_micro_batches=found["num_micro_batches"],

@@ -27,13 +27,16 @@ from planner.catalog.names import unknown_name
 from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError, Problem
 from planner.spec.cluster import ClusterSpec, NodeSpec
+from planner.units import GIB, format_bytes, parse_bytes
 
 _COUNTED = re.compile(r"^\s*([+-]?[0-9][0-9_,.]*)\s*[xX*]\s*(\S+)\s*$")
+_HOST_MEMORY = re.compile(r"^\s*(.*\S)\s*@\s*([0-9.]+\s*[kKMGTP]?i?B)\s*$")
+LEAST_HOST_MEMORY_BYTES, MOST_HOST_MEMORY_BYTES = GIB, 2.0**50
 UNUSED_PORT_BYTES_PER_S = 1e9
 """Rate of a fabric that nothing uses: one scale-up domain and no known network ports."""
 _SHAPE = (
     "16xdgx-h100 (nodes), 512xh100-sxm (accelerators), frontier (a machine) "
-    "or a cluster file ending in .yaml"
+    "or a cluster file ending in .yaml; each may end in @512GiB, the host memory of a node"
 )
 
 
@@ -54,9 +57,13 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
 
     ``NxACCELERATOR`` takes the accelerator's usual node, which is stated in the cluster's
     assumptions; N must fill whole nodes, or be smaller than one. A machine of the catalog is taken
-    whole, or so many nodes of it with ``NODESxMACHINE``. Raises InputError with every
+    whole, or so many nodes of it with ``NODESxMACHINE``. Each may end in ``@512GiB``: the host
+    memory of every node, or of the part of a node that is asked for. Raises InputError with every
     problem found.
     """
+    argument, host_memory_bytes = split_host_memory(argument)
+    if host_memory_bytes is not None:
+        return with_host_memory(load_cluster(argument), host_memory_bytes)
     if is_path(argument):
         return _from_file(Path(argument))
     if resolve_alias("clusters", str(argument)) in list_names("clusters"):
@@ -76,12 +83,50 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
     raise unknown_name("node or accelerator", name, known, "cluster", str(argument))
 
 
+def split_host_memory(argument: str | Path) -> tuple[str | Path, float | None]:
+    """Return a cluster's argument without the host memory at its end, and those bytes.
+
+    Raises InputError where they are less than LEAST_HOST_MEMORY_BYTES.
+    """
+    found = _HOST_MEMORY.match(argument) if isinstance(argument, str) else None
+    if found is None:
+        return argument, None
+    try:
+        num_bytes = read_host_memory(found.group(2))
+    except ValueError as error:
+        raise InputError.single("cluster", str(argument), str(error)) from None
+    return found.group(1), num_bytes
+
+
+def read_host_memory(text: str) -> float:
+    """Read the host memory of a node, such as ``512GiB``; raises ValueError."""
+    num_bytes = parse_bytes(text)
+    if not LEAST_HOST_MEMORY_BYTES <= num_bytes <= MOST_HOST_MEMORY_BYTES:
+        message = f"host memory of a node is 1GiB to 1PiB; given {text!r}"
+        raise ValueError(message)
+    return num_bytes
+
+
+def with_host_memory(cluster: ClusterSpec, host_memory_bytes: float) -> ClusterSpec:
+    """Return the cluster with so much host memory in every node, as a user gives it."""
+    node = replace(cluster.node, host_memory_bytes=host_memory_bytes, host_memory_note="")
+    given = f"given: {format_bytes(host_memory_bytes)} of host memory per node"
+    return replace(cluster, node=node, assumptions=(*cluster.assumptions, given))
+
+
 def load_cluster_of(argument: str, num_accelerators: int) -> ClusterSpec:
     """Return so many accelerators of the node and fabric of ``argument``.
 
     ``argument`` is that of ``load_cluster``, its count left out or ignored. Fewer accelerators
-    than a node holds are a part of one node. Raises InputError where they do not fill nodes.
+    than a node holds are a part of one node, with their share of its host memory, also where
+    ``argument`` gives that. Raises InputError where they do not fill nodes.
     """
+    machine, host_memory_bytes = split_host_memory(argument)
+    if host_memory_bytes is not None:
+        cluster = load_cluster_of(str(machine), num_accelerators)
+        whole = cluster.node.whole or cluster.node
+        share = cluster.node.num_accelerators / whole.num_accelerators
+        return with_host_memory(cluster, share * host_memory_bytes)
     counted = _COUNTED.match(argument)
     name = resolve_alias("nodes", counted.group(2) if counted else argument)
     is_accelerator = resolve_alias("accelerators", name) in list_names("accelerators")
@@ -110,6 +155,8 @@ def largest_cluster_of(argument: str, most: int) -> ClusterSpec:
     ``argument`` is that of ``load_cluster_of``. A machine of the catalog is taken no larger than
     it is; below one node the cluster is a part of one.
     """
+    given, (machine, _) = argument, split_host_memory(argument)
+    argument = str(machine)
     counted = _COUNTED.match(argument)
     name = counted.group(2) if counted else argument
     is_node = not is_path(argument) and resolve_alias("nodes", name) in list_names("nodes")
@@ -122,7 +169,7 @@ def largest_cluster_of(argument: str, most: int) -> ClusterSpec:
         size = load_cluster(f"1x{name}").node.num_accelerators
         if not is_node:
             most = min(most, load_cluster(name).num_accelerators)
-    return load_cluster_of(argument, most if most < size else most // size * size)
+    return load_cluster_of(given, most if most < size else most // size * size)
 
 
 def is_counted(argument: str) -> bool:
@@ -204,6 +251,7 @@ def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
         nvme_read_bytes_per_s=part(node.nvme_read_bytes_per_s),
         nvme_write_bytes_per_s=part(node.nvme_write_bytes_per_s),
         usd_per_hour=part(node.usd_per_hour),
+        whole=node,
     )
 
 

@@ -12,12 +12,14 @@ from planner.catalog.hardware_convert import (
     to_accelerator,
     to_fabric,
     to_node,
+    with_assumed_host_memory,
 )
 from planner.catalog.hardware_file import (
     AcceleratorFile,
     AliasesFile,
     FabricFile,
     HardwareFile,
+    HostMemoryFile,
     NodeFile,
     PresetFile,
 )
@@ -75,7 +77,15 @@ def join_node(
 ) -> NodeSpec:
     """Return checked files of a node and of its accelerator as one spec."""
     spec = to_accelerator(accelerator, accelerator_path.stem, str(accelerator_path), node)
-    return to_node(node, name, spec, collectives_scale(accelerator, node))
+    joined = to_node(node, name, spec, collectives_scale(accelerator, node))
+    return with_assumed_host_memory(joined, host_memory_rule())
+
+
+@cache
+def host_memory_rule() -> HostMemoryFile:
+    """Return what is assumed of nodes whose file states no host memory."""
+    path = hwdb_dir() / "host_memory.yaml"
+    return validate(HostMemoryFile, load_yaml(path), str(path))
 
 
 def load_fabric(argument: str | Path) -> FabricSpec:

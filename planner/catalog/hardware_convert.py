@@ -1,5 +1,6 @@
 """Checked hwdb files to base units: the only place where vendors' units are converted."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,6 +16,7 @@ from planner.catalog.hardware_file import (
     FabricLevelSection,
     GemmSection,
     HardwareFile,
+    HostMemoryFile,
     NodeFile,
     PackageSection,
 )
@@ -196,6 +198,7 @@ def to_node(file: NodeFile, name: str, accelerator: AcceleratorSpec, scale: floa
         nic_bytes_per_s=nics.value * nic.value * GBIT_PER_S if nics and nic else 0.0,
         fabric=file.fabric,
         host_memory_bytes=_scaled(file.host_memory_gib, GIB),
+        host_memory_note=_why_assumed(file.host_memory_gib),
         host_link_bytes_per_s=file.host_link_gb_per_s_per_direction.value * GB,
         nvme_bytes=_scaled(file.nvme_tb, TERA),
         nvme_read_bytes_per_s=_scaled(file.nvme_read_gb_per_s, GB),
@@ -204,6 +207,19 @@ def to_node(file: NodeFile, name: str, accelerator: AcceleratorSpec, scale: floa
         price_note=f"{price.provider} {price.instance}, {price.date}" if price else "",
         assumptions=_assumed(file, name) + _scaled_collectives(name, scale),
     )
+
+
+def with_assumed_host_memory(node: NodeSpec, rule: HostMemoryFile) -> NodeSpec:
+    """Give a node without published host memory what the catalog's rule says, and why.
+
+    ``factor · accelerators · HBM``, up to whole steps.
+    """
+    if node.host_memory_bytes is not None:
+        return node
+    factor, step = rule.times_accelerator_memory, rule.step_gib.value * GIB
+    least = factor.value * node.num_accelerators * node.accelerator.hbm_bytes
+    host_memory_bytes = math.ceil(least / step) * step
+    return replace(node, host_memory_bytes=host_memory_bytes, host_memory_note=factor.note)
 
 
 def _to_package(section: PackageSection | None) -> LevelSpec | None:
@@ -274,6 +290,10 @@ def to_fabric(file: FabricFile, name: str) -> FabricSpec:
         port_bytes_per_s=_scaled(file.port_gbit_per_s, GBIT_PER_S),
         levels=file.levels,
     )
+
+
+def _why_assumed(figure: Figure | None) -> str:
+    return figure.note if figure and figure.basis == "assumed" else ""
 
 
 def _scaled(figure: Figure | None, unit: float) -> float | None:

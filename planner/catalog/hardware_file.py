@@ -177,6 +177,13 @@ class NodeFile(HardwareFile):
     price: PriceSection | None = None
 
 
+class HostMemoryFile(HardwareFile):
+    """``hwdb/host_memory.yaml``: what is assumed of nodes whose file states no host memory."""
+
+    times_accelerator_memory: Figure
+    step_gib: Figure
+
+
 class FabricLevelSection(Strict):
     """Nodes that reach each other below a layer of switches; the last level holds all nodes."""
 

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 from planner.check.layout import Layout
 from planner.check.memory import in_words
+from planner.cost.context import Context
 from planner.frameworks.finding import Finding
+from planner.frameworks.format import Format
 from planner.plans.differences import differences
+from planner.search.ranking.handicaps import used
 from planner.search.search import Found, search
 from planner.search.space.narrow import read_narrowing
-from planner.search.space.vocabulary import KINDS, ONE_POLICY
 from planner.units import format_seconds
 
 LEAST_FRACTION = 0.02
@@ -17,19 +20,21 @@ LEAST_FRACTION = 0.02
 
 
 def advice_findings(
-    layout: Layout, iter_time_s: float, time_limit_s: float | None, *, one_policy: bool = False
+    layout: Layout, iter_time_s: float, time_limit_s: float | None, kind: Format | None = None
 ) -> Iterator[Finding]:
     """A note with the best plan found, where it is faster by LEAST_FRACTION or more.
 
-    With ``one_policy`` all layers of it are under the same policy.
+    It is the one that a search ranks first, of those that the file's format can say, without
+    ``kind`` of all that the framework can; and it is ranked before the file's own as clearly.
     """
-    sets = tuple((kind,) for kind in ONE_POLICY) if one_policy else (KINDS,)
-    found = [plan for kinds in sets for plan in _best(layout, kinds, time_limit_s)]
-    best = min(found, key=lambda plan: plan.iteration_s, default=None)
+    context = replace(layout.cautious, weighs_evidence=True)
+    context = kind.narrowed(context) if kind else context
+    best = _best(context, layout.num_gpus, time_limit_s)
     if best is None:
         return
+    weighed_s = iter_time_s * prod(used(context, layout.strategy).values())
     faster = iter_time_s / best.iteration_s - 1.0
-    if faster < LEAST_FRACTION:
+    if min(faster, weighed_s / best.weighed_s - 1.0) < LEAST_FRACTION:
         return
     changes = in_words(differences(layout.strategy, best.strategy))
     text = (
@@ -39,11 +44,10 @@ def advice_findings(
     yield layout.places.finding("advice.better_plan", text)
 
 
-def _best(layout: Layout, kinds: tuple[str, ...], time_limit_s: float | None) -> tuple[Found, ...]:
-    """The fastest plan on as many GPUs that leaves the framework's uncertainty free, if any."""
-    narrowing = read_narrowing(where=(f"gpus == {layout.num_gpus}",))
-    narrowing = replace(narrowing, kinds=kinds)
+def _best(context: Context, num_gpus: int, time_limit_s: float | None) -> Found | None:
+    """The best plan on as many GPUs that leaves the framework's uncertainty free, if any."""
+    narrowing = read_narrowing(where=(f"gpus == {num_gpus}",))
     result = search(
-        layout.cautious, top=1, narrowing=narrowing, with_frontier=False, time_limit_s=time_limit_s
+        context, top=1, narrowing=narrowing, with_frontier=False, time_limit_s=time_limit_s
     )
-    return result.plans
+    return next(iter(result.plans), None)

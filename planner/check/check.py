@@ -243,9 +243,7 @@ def _check_config(source: SourceText, request: Request, job: Job | None) -> _Che
             layout=completed.layout,
             part=kind.part(reading.settings),
         )
-        more, figures = _layout_findings(
-            completed.layout, request, findings, ask, one_policy=kind.one_policy
-        )
+        more, figures = _layout_findings(completed.layout, request, findings, ask, kind)
         findings += more
     return _Checked(
         format=kind.name,
@@ -320,24 +318,23 @@ def _layout_findings(
     request: Request,
     said: Sequence[Finding],
     ask: Ask | None = None,
-    *,
-    one_policy: bool = False,
+    kind: Format | None = None,
 ) -> tuple[list[Finding], Figures | None]:
     """Legality, then network, memory and advice of what is legal.
 
-    ``ask`` says what the file can hold; without it, it is a plan. ``one_policy`` is the format's.
+    ``ask`` says what the file of a format can hold; without both, it is a plan. Where advice was
+    looked for and no plan is clearly better, there is nothing to note about where groups lie.
     """
     illegal = list(legality_findings(layout, is_plan=ask is None))
     if illegal:
         return not_said_yet(illegal, said), None
     made = estimate(layout.context, layout.strategy)
     network = not_said_yet(list(network_findings(layout)), said)
-    found = [*network, *memory_findings(layout, made, one_policy=one_policy, ask=ask)]
+    found = [*network, *memory_findings(layout, made, ask=ask)]
     is_sound = not any(finding.severity == "error" for finding in (*said, *found))
     if request.with_advice and is_sound:
-        found += advice_findings(
-            layout, made.iter_time_s, request.time_limit_s, one_policy=one_policy
-        )
+        advice = list(advice_findings(layout, made.iter_time_s, request.time_limit_s, kind))
+        found = [*found, *advice] if advice else [one for one in found if one.severity != "note"]
     return found, _figures(made)
 
 

@@ -16,16 +16,16 @@ from planner.frameworks.optimizers import optimizer_names
 from planner.frameworks.registry import CURRENT, load_traits, profile_names
 from planner.frameworks.settings import with_optimizer, with_recompute_modules
 from planner.search.space.interleaving import default_layers
-from planner.spec.job import JobSpec, Precision
+from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec, Precision
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Strategy
-from planner.spec.traits import FrameworkTraits, SupportTraits
+from planner.spec.traits import ExpertOverlap, FrameworkTraits, SupportTraits
 
 COUNTS = (
     "selective_layers_per_stage",
     "recompute_layers_per_stage",
     "offloaded_layers_per_stage",
 )
-CUTS = (*DEGREES, "ep")
+CUTS = (*DEGREES, "ep", "etp")
 """Decisions without which nothing can be priced."""
 NOT_KNOWN = "not known from the file; memory, network and time are not checked here"
 NO_STAGE = (
@@ -57,7 +57,7 @@ def complete(reading: Reading, job: Job, framework: str) -> Completed:
     batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=job.global_batch)
     seq_len = _seq_len(values, job)
     precision = _precision(values, job)
-    traits = _traits(values, framework)
+    traits = _traits(values, framework, gpus)
     strategy = None
     if gpus.dp is not None and batch is not None:
         strategy = _strategy(values, job, traits.support, gpus, batch)
@@ -67,7 +67,12 @@ def complete(reading: Reading, job: Job, framework: str) -> Completed:
     if strategy is not None and batch is not None and precision and not has_bad_value:
         context = Context(
             model=job.model,
-            job=JobSpec(global_batch=batch.global_batch, seq_len=seq_len, precision=precision),
+            job=JobSpec(
+                global_batch=batch.global_batch,
+                seq_len=seq_len,
+                precision=precision,
+                imbalance_fraction=USUAL_IMBALANCE_FRACTION if job.model.moe else 0.0,
+            ),
             cluster=job.cluster,
             traits=_with_modules(values, traits, strategy),
             placements=traits.support.placements,
@@ -142,19 +147,33 @@ def _precision(values: Values, job: Job) -> Precision | None:
     return precision
 
 
-def _traits(values: Values, framework: str) -> FrameworkTraits:
-    """The current profile, or the first one that offers the file's schedule; the optimizer."""
-    schedule = values.given("schedule")
-    names = [CURRENT, *(name for name in profile_names(framework) if name != CURRENT)]
+def _traits(values: Values, framework: str, gpus: Gpus) -> FrameworkTraits:
+    """The file's profile, the current one, or the first with its schedule and stages; optimizer."""
+    schedule, asked = values.given("schedule"), values.given("profile")
+    first = [] if asked is None else [str(asked)]
+    names = [*first, CURRENT, *(name for name in profile_names(framework) if name != CURRENT)]
     profiles = (load_traits(framework, name) for name in names)
-    offering = (traits for traits in profiles if schedule in traits.support.schedules)
-    traits = next(offering, load_traits(framework, CURRENT))
+    offering = (
+        traits
+        for traits in profiles
+        if schedule in (None, *traits.support.schedules) and (gpus.pp == 1 or traits.support.pp)
+    )
+    traits = next(offering, load_traits(framework, names[0]))
     optimizer = values.word("optimizer", optimizer_names(framework), rule="job.optimizer")
     traits = traits if optimizer is None else with_optimizer(traits, optimizer)
+    beside = values.word("expert_exchange", get_args(ExpertOverlap))
+    if beside is not None:
+        overlap = replace(traits.overlap, expert_all_to_all_overlap=beside)  # type: ignore[arg-type]
+        traits = replace(traits, overlap=overlap)
     held = values.whole("gradient_bytes", least=2, most=4)
     if held is None:
         return traits
-    states = replace(traits.states, gradient_bytes=held, gradient_reduce_bytes=held)
+    states = replace(
+        traits.states,
+        gradient_bytes=held,
+        gradient_reduce_bytes=held,
+        zero2_gradient_bytes=0,
+    )
     return replace(traits, states=states)
 
 
@@ -179,7 +198,7 @@ def _strategy(
         return None
     layers = values.counts("layers_per_stage") or default_layers(num_layers, gpus.pp, vpp)
     none = (0,) * len(layers)
-    selective, full, offloaded = (values.counts(name, layers) or none for name in COUNTS)
+    selective, full, offloaded = (values.counts(name, layers, vpp) or none for name in COUNTS)
     zero_stage = values.whole("zero_stage", least=0, most=3)
     lowest = min(support.zero_stages)
     is_elsewhere = "zero_stage" in values.reading.decisions or lowest > 0
@@ -189,6 +208,7 @@ def _strategy(
     shards_sequence = values.flag("sequence_parallel")
     must_shard = support.sequence_parallel and support.sequence_parallel_required
     assert gpus.dp is not None
+    ep = values.whole("ep") or 1
     return Strategy(
         dp=gpus.dp,
         dp_replicate=values.whole("dp_replicate") or 1,
@@ -196,7 +216,8 @@ def _strategy(
         pp=gpus.pp,
         vpp=vpp,
         cp=gpus.cp,
-        ep=values.whole("ep") or 1,
+        ep=ep,
+        etp=_expert_tensor_parallel(values, job, support, gpus.tp, ep),
         zero_stage=lowest if zero_stage is None else zero_stage,
         micro_batch=batch.micro_batch,
         num_micro_batches=batch.num_micro_batches,
@@ -213,6 +234,14 @@ def _strategy(
         offloaded_layers_per_stage=offloaded if any(offloaded) else (),
         recompute_modules=values.words("recompute_modules"),
     )
+
+
+def _expert_tensor_parallel(
+    values: Values, job: Job, support: SupportTraits, tp: int, ep: int
+) -> int:
+    """What the file says of experts; of a model without any it says nothing."""
+    given = values.whole("etp") if job.model.moe else None
+    return given or int(support.usual_etp(tp, ep))
 
 
 def _world(

@@ -38,7 +38,7 @@ def legality_findings(layout: Layout, *, is_plan: bool) -> Iterator[Finding]:
         needs = _chosen_first(layout, _NEEDS.get(named[1], (decision,)))
         text, severity = " ".join(named[2].split()), SEVERITIES[0]
         if named[1].endswith(_OFFERS) and not is_plan:
-            text, severity = NOT_MODELLED.format(text.rpartition("Given: ")[2]), "warning"
+            text, severity = NOT_MODELLED.format(text), "warning"
         yield layout.places.finding(f"{LEGALITY}.{named[1]}", text, *needs, severity=severity)
 
 

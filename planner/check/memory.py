@@ -15,13 +15,10 @@ DECISIONS = ("micro_batch", "zero_stage", "tp", "pp", "recompute_layers_per_stag
 """Where a shortage is shown: the first of them that the file states."""
 
 
-def memory_findings(
-    layout: Layout, made: Estimate, *, one_policy: bool = False, ask: Ask | None = None
-) -> Iterator[Finding]:
+def memory_findings(layout: Layout, made: Estimate, *, ask: Ask | None = None) -> Iterator[Finding]:
     """An error per stage that does not fit, with one way out; a warning where it is tight.
 
-    With ``one_policy`` the way out leaves no layers under different policies. With ``ask`` it is
-    one that the file can hold, where there is one.
+    With ``ask`` the way out is one that the file can hold, where there is one.
     """
     memory = made.memory
     if memory.verdict == "tight":
@@ -35,7 +32,7 @@ def memory_findings(
         return
     length = layout.context.job.seq_len
     assumed = f" with sequences of {length} tokens, which is assumed: --seq-len says how many"
-    fix = _fix(layout, one_policy=one_policy, ask=ask)
+    fix = _fix(layout, ask=ask)
     for number, shortage in enumerate(shortages(layout.context, layout.strategy)):
         text = _shortage(shortage) + (assumed if layout.assumes_seq_len else "")
         yield layout.places.finding("memory.fits", text if number else f"{text}; {fix}", *DECISIONS)
@@ -49,12 +46,12 @@ def _shortage(shortage: Shortage) -> str:
     )
 
 
-def _fix(layout: Layout, *, one_policy: bool, ask: Ask | None) -> str:
+def _fix(layout: Layout, *, ask: Ask | None) -> str:
     """The smallest edit in words, one that leaves a margin before one that does not."""
     most = 0
     for accepts in (ask, None) if ask else (None,):
         for context in (layout.cautious, layout.context):
-            answer = _answer(context, layout, one_policy=one_policy, ask=accepts)
+            answer = _answer(context, layout, ask=accepts)
             most = max(most, answer.num_changes if answer else 0)
             if answer and answer.repaired:
                 best = answer.repaired[0]
@@ -65,9 +62,7 @@ def _fix(layout: Layout, *, one_policy: bool, ask: Ask | None) -> str:
     return f"no change of at most {most} decisions makes it fit on these GPUs"
 
 
-def _answer(
-    context: Context, layout: Layout, *, one_policy: bool, ask: Ask | None
-) -> RepairAnswer | None:
+def _answer(context: Context, layout: Layout, *, ask: Ask | None) -> RepairAnswer | None:
     """The smallest edit; None where too many in a row were none that the file can hold."""
     try:
         return repair(
@@ -75,7 +70,6 @@ def _answer(
             layout.strategy,
             top=1,
             num_gpus=layout.num_gpus,
-            one_policy=one_policy,
             accepts=ask() if ask else None,
         )
     except GaveUpError:

@@ -13,9 +13,10 @@ def network_findings(layout: Layout) -> Iterator[Finding]:
     domain, size = cluster.domain.name, cluster.domain.num_accelerators
     slow = _slower(layout)
     tp, context = strategy.tp, strategy.tp * strategy.cp
-    experts = context * strategy.ep
-    is_sound = True
-    if _leaves(tp, size):
+    experts = strategy.etp * strategy.ep
+    is_spread = layout.num_gpus > size
+    is_sound = is_spread
+    if is_spread and _leaves(tp, size):
         text = f"tp {tp} leaves the {domain} domain of {size} GPUs{slow}; it talks in every layer"
         yield places.finding("network.tp_in_domain", text, "tp")
         is_sound = False
@@ -24,8 +25,8 @@ def network_findings(layout: Layout) -> Iterator[Finding]:
         yield places.finding("network.cp_in_domain", text, "cp")
         is_sound = False
     if is_sound and strategy.ep > 1 and _leaves(experts, size):
-        text = f"tp x cp x ep = {tp} x {strategy.cp} x {strategy.ep} leaves the {domain} domain of "
-        text += f"{size} GPUs{slow}; experts exchange tokens in every layer"
+        text = f"etp x ep = {strategy.etp} x {strategy.ep} leaves the {domain} domain of {size} "
+        text += f"GPUs{slow}; experts exchange tokens in every layer"
         yield places.finding("network.ep_in_domain", text, "ep")
     per_node = cluster.node.num_accelerators
     rest = layout.num_gpus % per_node

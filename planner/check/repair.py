@@ -113,9 +113,9 @@ class _Trial:
             return str(error)
         if self.part is not None and made.part != self.part:
             return f"the file is for {self.part}, which does not express it"
-        lost = _lost(self.context, strategy, made.layout)
-        if lost:
-            return f"the file, read again, does not state {lost}"
+        missing = lost(self.context, strategy, made.layout)
+        if missing:
+            return f"the file, read again, does not state {missing}"
         rest = [one for one in made.errors if (one.rule, one.key) not in self.allowed]
         return str(rest[0]) if rest else None
 
@@ -204,7 +204,6 @@ def _mended(
                     strategy,
                     num_gpus=num_gpus,
                     accepts=trial,
-                    one_policy=made.kind.one_policy,
                     progress=progress,
                 )
             except GaveUpError:
@@ -244,7 +243,7 @@ def _refuse_misspelt(reading: Reading, added: AbstractSet[str]) -> None:
         raise InputError(problems)
 
 
-def _lost(context: Context, strategy: Strategy, layout: Layout | None) -> str:
+def lost(context: Context, strategy: Strategy, layout: Layout | None) -> str:
     """Decisions that a file, read again, does not state as they were written."""
     if layout is None:
         return "all of it"

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from planner.catalog.clusters import split_host_memory
 from planner.catalog.figures import Strict, validate
 from planner.errors import InputError, Problem
 from planner.frameworks.finding import Severity
@@ -90,7 +91,7 @@ def _beside(settings: Settings, folder: Path) -> Iterator[tuple[str, str]]:
     """Models and clusters that are files lie relative to the settings."""
     for name in _PATHS:
         argument = getattr(settings, name)
-        if argument is not None and _exists(folder / argument):
+        if argument is not None and _exists(folder / split_host_memory(argument)[0]):
             yield name, str(folder / argument)
 
 

@@ -4,13 +4,11 @@ from collections.abc import Sequence
 
 from planner.check.layout import Place, Places
 from planner.frameworks.finding import Finding
-from planner.frameworks.format import Reading
+from planner.frameworks.format import ALL, PerChunk, Reading
 
 MAX_DEGREE = 10**7
 MAX_BATCH = 10**9
 MAX_SEQ_LEN = 10**8
-ALL = "all"
-"""Of a count of layers: every layer of every stage."""
 
 
 class Values:
@@ -74,13 +72,20 @@ class Values:
             return None
         return tuple(value)
 
-    def counts(self, name: str, layers: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
-        """A number per stage, ``all`` standing for ``layers``; None where not given or wrong."""
+    def counts(
+        self, name: str, layers: tuple[int, ...] | None = None, vpp: int = 1
+    ) -> tuple[int, ...] | None:
+        """A number per stage, ``all`` standing for ``layers``; None where not given or wrong.
+
+        So many of every chunk are ``vpp`` times as many of the stage, as far as it holds them.
+        """
         value = self.given(name)
         if value is None:
             return None
         if value == ALL and layers is not None:
             return layers
+        if isinstance(value, PerChunk) and layers is not None:
+            return tuple(min(vpp * value.number, held) for held in layers)
         is_list = isinstance(value, list | tuple) and 0 < len(value) <= MAX_DEGREE
         if not is_list or not all(_is_count(one) for one in value):  # type: ignore[attr-defined]
             text = f"{name} needs one whole number per stage; given {_shown(value)}"

@@ -50,7 +50,11 @@ def read_aim(
     words = [word for word in pareto.split(",") if word.strip()]
     traded = [_objective(collector, "--pareto", word) for word in words]
     known = tuple(dict.fromkeys(one for one in traded if one))
-    if None not in traded and not (len(known) == len(traded) and 2 <= len(known) <= MAX_TRADED):
+    if (
+        pareto
+        and None not in traded
+        and not (len(known) == len(traded) and 2 <= len(known) <= MAX_TRADED)
+    ):
         message = f"takes two or three different objectives of {', '.join(WORDS)}; given {pareto!r}"
         collector.add("--pareto", message)
     return Aim(objective=name, limits=limits, pareto=known)

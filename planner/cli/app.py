@@ -17,6 +17,7 @@ from planner.cli import (
     memory,
     models,
     plan,
+    recipes,
     repair,
     scale,
     size,
@@ -48,6 +49,7 @@ app.command("size")(size.size)
 app.command("why")(why.why)
 app.command("models")(models.models)
 app.command("hardware")(hardware.hardware)
+app.command("recipes")(recipes.recipes)
 app.command("frameworks")(frameworks.frameworks)
 app.command("validate")(validate.validate)
 

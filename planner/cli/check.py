@@ -44,6 +44,7 @@ class _Given:
     gpus: int | None
     seq_len: int | None
     global_batch: int | None
+    host_memory: str | None
     fail_on: FailOn | None
     with_advice: bool
     time_limit_s: float
@@ -61,6 +62,7 @@ def check(
     gpus: options.JobGpus = None,
     seq_len: options.FileSeqLen = None,
     global_batch: options.FileGlobalBatch = None,
+    host_memory: options.HostMemory = None,
     fail_on: Annotated[
         FailOn | None, typer.Option(help="Least severity that makes the exit code 1 [error].")
     ] = None,
@@ -97,6 +99,7 @@ def check(
         gpus=gpus,
         seq_len=seq_len,
         global_batch=global_batch,
+        host_memory=host_memory,
         fail_on=fail_on,
         with_advice=advice,
         time_limit_s=limit,
@@ -119,12 +122,13 @@ def _request(name: str, given: _Given) -> "Request":
     """Options first, then the settings nearest to the file."""
     from planner.check.check import AUTO, Request
     from planner.check.settings import settings_for
+    from planner.cli.inputs import place_of
 
     settings = settings_for(Path(name))
     fail_on = given.fail_on.value if given.fail_on else settings.fail_on
     return Request(
         model=given.model or settings.model,
-        cluster=given.cluster or settings.cluster,
+        cluster=place_of(given.cluster or settings.cluster, given.host_memory),
         framework=given.framework or settings.framework or AUTO,
         num_gpus=given.gpus or settings.gpus,
         seq_len=given.seq_len or settings.seq_len,

@@ -6,7 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
-from planner.catalog.clusters import load_cluster, load_cluster_of
+from planner.catalog.clusters import (
+    load_cluster,
+    load_cluster_of,
+    read_host_memory,
+    split_host_memory,
+)
 from planner.catalog.models import is_model_file, load_model_details
 from planner.catalog.names import did_you_mean
 from planner.cli.batch import read_global_batch
@@ -21,10 +26,11 @@ from planner.frameworks.settings import with_optimizer, with_recompute_modules
 from planner.plans.recompute import idle_modules
 from planner.plans.trait_settings import profile_problem, read_settings
 from planner.spec.cluster import ClusterSpec
-from planner.spec.job import JobSpec, Precision
+from planner.spec.job import MAX_IMBALANCE, USUAL_IMBALANCE_FRACTION, JobSpec, Precision
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import SCHEDULES
 from planner.spec.traits import FrameworkTraits
+from planner.units import GIB, format_bytes
 
 ANY_FRAMEWORK = "any"
 ANY_PLACEMENT = "any"
@@ -82,6 +88,21 @@ def _precision(collector: Collector, text: str, cluster: ClusterSpec | None) -> 
     return precision
 
 
+def _training_in(
+    collector: Collector, chosen: list[FrameworkTraits], precision: Precision, notes: list[str]
+) -> list[FrameworkTraits]:
+    """Frameworks that train in the precision; those of several that do not are noted."""
+    kept = [traits for traits in chosen if precision in traits.support.precisions]
+    for traits in chosen:
+        allowed = ", ".join(traits.support.precisions)
+        text = f"{traits.name} ({traits.profile}) trains in {allowed}"
+        if not kept:
+            collector.add("--precision", f"{text}; given {precision}")
+        elif traits not in kept:
+            notes.append(f"left out for --precision {precision}: {text}")
+    return kept
+
+
 def _seq_len(
     collector: Collector, given: int | None, model: ModelSpec | None, notes: list[str]
 ) -> int | None:
@@ -104,10 +125,37 @@ def _seq_len(
     return given
 
 
+def _imbalance(
+    collector: Collector, percent: float | None, model: ModelSpec | None, notes: list[str]
+) -> float:
+    """Fraction of tokens beyond the mean on the busiest rank of experts; 0 for dense models."""
+    if percent is not None and not 0.0 <= percent <= 100.0 * MAX_IMBALANCE:
+        collector.add(
+            "--imbalance", f"must be from 0 to {100.0 * MAX_IMBALANCE:g} percent; given {percent:g}"
+        )
+    if model is None or model.moe is None:
+        if percent is not None and model is not None:
+            collector.add("--imbalance", f"{model.name} has no experts")
+        return 0.0
+    if percent is not None:
+        return percent / 100.0
+    notes.append(
+        f"the busiest rank of experts keeps {USUAL_IMBALANCE_FRACTION:.0%} more tokens than the "
+        "mean (assumed; --imbalance changes it)"
+    )
+    return USUAL_IMBALANCE_FRACTION
+
+
 def _assumptions(cluster: ClusterSpec, precision: Precision) -> list[str]:
     """What was filled in about the hardware."""
     accelerator = cluster.accelerator
     notes = list(cluster.assumptions)
+    node = cluster.node
+    if node.host_memory_bytes and node.host_memory_note:
+        notes.append(
+            f"{format_bytes(node.host_memory_bytes)} of host memory per node: "
+            f"{node.host_memory_note}; --host-memory replaces it"
+        )
     if precision == "bf16" and not accelerator.peak_flops_per_s.get("bf16"):
         notes.append(f"{accelerator.name} has no bf16 rate; planned at its fp16 rate")
     guessed = len(accelerator.assumptions) + len(cluster.node.assumptions)
@@ -171,6 +219,9 @@ def _with_options(
     if recompute_modules is not None:
         names = [name.strip() for name in recompute_modules.split(",") if name.strip()]
         traits = collector.read(partial(with_recompute_modules, traits, names)) or traits
+        if "selective" not in traits.support.policies:
+            offered = f"{traits.name} ({traits.profile}) has no selective recomputation"
+            collector.add("--recompute-modules", f"{offered}; given {recompute_modules}")
     if margin_percent is not None:
         traits = replace(traits, memory_uncertainty_fraction=margin_percent / 100.0)
     return traits
@@ -233,6 +284,7 @@ def read_question(
     seq_len: int | None,
     tokens: str | None,
     margin_percent: float | None,
+    imbalance_percent: float | None = None,
     profile: str = CURRENT,
     settings: Sequence[str] = (),
     recompute_modules: str | None = None,
@@ -271,8 +323,9 @@ def read_question(
         )
         for name in names
     ]
-    allowed_schedules = _schedules(collector, schedules, chosen)
     kind = _precision(collector, precision, cluster_spec)
+    chosen = _training_in(collector, chosen, kind, notes)
+    allowed_schedules = _schedules(collector, schedules, chosen)
     length = _seq_len(collector, seq_len, model_spec, notes)
     batch = read_global_batch(
         collector, notes, global_batch, global_batch_tokens, seq_len=length, cluster=cluster_spec
@@ -280,12 +333,19 @@ def read_question(
     total = collector.count("--tokens", tokens)
     if margin_percent is not None and not 0.0 <= margin_percent < 100.0:
         collector.add("--margin", f"must be from 0 to below 100 percent; given {margin_percent}")
+    imbalance = _imbalance(collector, imbalance_percent, model_spec, notes)
     collector.finish()
     assert model_spec is not None
     assert cluster_spec is not None
     assert length is not None
     assert batch is not None
-    job = JobSpec(global_batch=batch, seq_len=length, precision=kind, total_tokens=total)
+    job = JobSpec(
+        global_batch=batch,
+        seq_len=length,
+        precision=kind,
+        total_tokens=total,
+        imbalance_fraction=imbalance,
+    )
     notes += _assumptions(cluster_spec, kind)
     notes += _unsupported_hardware(chosen, cluster_spec)
     if recompute_modules is not None:
@@ -299,6 +359,7 @@ def read_question(
             margin_fraction=traits.memory_uncertainty_fraction,
             schedules=tuple(name for name in allowed_schedules if name in traits.support.schedules),
             placements=traits.support.placements,
+            weighs_evidence=True,
         )
         for traits in chosen
     )
@@ -347,6 +408,32 @@ def model_for_file(argument: str) -> str:
 
 def argument_for_file(argument: str) -> str:
     """Make a path argument absolute so that a saved plan can be read from anywhere."""
-    path = Path(argument)
-    is_file = path.suffix in (".yaml", ".yml") or "/" in argument
-    return str(path.resolve()) if is_file else argument
+    machine, host_memory_bytes = split_host_memory(argument)
+    path = Path(machine)
+    is_file = path.suffix in (".yaml", ".yml") or "/" in str(machine)
+    if not is_file:
+        return argument
+    return f"{path.resolve()}{'' if host_memory_bytes is None else argument[len(str(machine)) :]}"
+
+
+def with_host_memory(collector: Collector, cluster: str, given: str | None) -> str:
+    """A cluster's argument with the host memory that an option gives for its nodes."""
+    num_bytes = collector.parsed("--host-memory", given, read_host_memory)
+    if num_bytes is None:
+        return cluster
+    if split_host_memory(cluster)[1] is not None:
+        collector.add("--host-memory", f"is given twice: {cluster} states it too")
+        return cluster
+    return f"{cluster}@{num_bytes / GIB:.15g}GiB"
+
+
+def place_of(cluster: str | None, host_memory: str | None) -> str | None:
+    """The same where a file may state the cluster; raises InputError."""
+    if host_memory is None:
+        return cluster
+    collector = Collector()
+    if cluster is None:
+        collector.add("--host-memory", "needs the cluster whose nodes have it")
+    place = with_host_memory(collector, cluster or "", host_memory)
+    collector.finish()
+    return place

@@ -1,5 +1,6 @@
 """Reads what a job must keep: tokens, deadline, rate, budget; and the largest cluster."""
 
+from collections.abc import Iterator
 from functools import partial
 
 from planner.catalog.cluster_file import MAX_COUNT
@@ -10,6 +11,8 @@ from planner.plans.objectives import JobLimits
 from planner.spec.cluster import ClusterSpec
 from planner.units import parse_duration, parse_usd
 
+GROWTH = 8
+
 
 def read_limits(
     collector: Collector,
@@ -19,13 +22,26 @@ def read_limits(
     min_tokens_per_s: str | None,
     budget: str | None,
 ) -> JobLimits:
-    """Return the limits; what is wrong with an option, or missing, is noted."""
-    if tokens is None:
-        collector.add("--tokens", "needed: the tokens of the whole job, such as 15T; given none")
-    if deadline is None and min_tokens_per_s is None:
+    """Return the limits; what is wrong with an option, or missing, is noted.
+
+    Without deadline, rate and budget nothing limits a size but that it holds the model.
+    """
+    limited = [
+        name
+        for name, given in (
+            ("--deadline", deadline),
+            ("--min-tokens-per-s", min_tokens_per_s),
+            ("--budget", budget),
+        )
+        if given is not None
+    ]
+    if tokens is None and limited:
+        message = f"needed with {limited[0]}: the tokens of the whole job, such as 15T; given none"
+        collector.add("--tokens", message)
+    if limited == ["--budget"]:
         collector.add("--deadline", "needed (or --min-tokens-per-s), such as 30d; given none")
     return JobLimits(
-        total_tokens=collector.count("--tokens", tokens) or 1,
+        total_tokens=collector.count("--tokens", tokens),
         deadline_s=collector.parsed("--deadline", deadline, parse_duration),
         min_tokens_per_s=collector.count("--min-tokens-per-s", min_tokens_per_s),
         budget_usd=collector.parsed("--budget", budget, parse_usd),
@@ -38,6 +54,17 @@ def read_largest(collector: Collector, node: str, max_gpus: int) -> ClusterSpec 
         collector.add("--max-gpus", f"must be from 1 to {MAX_COUNT:,}; given {max_gpus}")
         return None
     return collector.read(partial(largest_cluster_of, node, max_gpus))
+
+
+def growing_clusters(collector: Collector, node: str, most: int) -> Iterator[ClusterSpec]:
+    """Clusters of a node, each GROWTH times the one before, up to the most GPUs."""
+    num_gpus = cluster = None
+    while num_gpus is None or num_gpus < most:
+        num_gpus = min(most, GROWTH * cluster.num_accelerators) if cluster else min(most, GROWTH)
+        cluster = read_largest(collector, node, num_gpus)
+        collector.finish()
+        if cluster is not None:
+            yield cluster
 
 
 def check_price(cluster: ClusterSpec, limits: JobLimits) -> None:

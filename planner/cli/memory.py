@@ -31,6 +31,9 @@ def memory(
     ] = "1f1b",
     cp: Annotated[int, typer.Option(help="Context-parallel degree.")] = 1,
     ep: Annotated[int, typer.Option(help="Expert-parallel degree.")] = 1,
+    etp: Annotated[
+        int | None, typer.Option(help="Ranks that split an expert [the framework's: tp].")
+    ] = None,
     dp: Annotated[int | None, typer.Option(help="Data-parallel degree [the rest].")] = None,
     dp_replicate: Annotated[int, typer.Option(help="Replicas of the sharding group.")] = 1,
     zero_stage: Annotated[
@@ -72,6 +75,8 @@ def memory(
         float | None,
         typer.Option(help="Percent of HBM held uncertain [error on published runs]."),
     ] = None,
+    imbalance: options.Imbalance = None,
+    host_memory: options.HostMemory = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show every item.")] = False,
     output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.tree,
 ) -> None:
@@ -79,13 +84,20 @@ def memory(
     from dataclasses import replace
 
     from planner.cli.collector import Collector
-    from planner.cli.inputs import batch_notes, parse_offloaded_layers, read_layers, read_question
+    from planner.cli.inputs import (
+        batch_notes,
+        parse_offloaded_layers,
+        read_layers,
+        read_question,
+        with_host_memory,
+    )
     from planner.cli.output import console
     from planner.plans.layout import LayoutRequest, option_problems, resolve
     from planner.plans.memory import memory_answer
     from planner.report.memory import print_memory_answer, render_memory_json
 
     collector = Collector()
+    cluster = with_host_memory(collector, cluster, host_memory)
     request = LayoutRequest(
         tp=tp,
         pp=pp,
@@ -93,6 +105,7 @@ def memory(
         schedule=schedule,
         cp=cp,
         ep=ep,
+        etp=etp,
         dp=dp,
         dp_replicate=dp_replicate,
         zero_stage=zero_stage,
@@ -130,6 +143,7 @@ def memory(
         seq_len=seq_len,
         tokens=None,
         margin_percent=margin,
+        imbalance_percent=imbalance,
     )
     chosen = replace(question.contexts[0], margin_fraction=0.0)
     context, strategy = resolve(chosen, request)

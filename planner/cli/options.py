@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from planner.cli.like import start_from
+
 
 class TableOrJson(StrEnum):
     """Output formats of commands with one table form."""
@@ -20,6 +22,10 @@ Model = Annotated[
 Cluster = Annotated[
     str, typer.Argument(help="NODESxNODE such as 16xdgx-h100, GPUSxACCELERATOR, or a YAML file.")
 ]
+HostMemory = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="Host memory of every node, such as 512GiB [the catalog's]."),
+]
 Profile = Annotated[
     str, typer.Option(help="Trait profile of the framework (see `planner frameworks`).")
 ]
@@ -29,6 +35,16 @@ Settings = Annotated[
         "--set",
         metavar="traits.SECTION.KEY=VALUE",
         help="Replace one trait of the profile; may be repeated.",
+    ),
+]
+Like = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RECIPE",
+        callback=start_from,
+        is_eager=True,
+        help="Start from a tuned recipe (see `planner recipes`): what it states and no option "
+        "says otherwise is taken from it, MODEL and CLUSTER included; the rest is solved.",
     ),
 ]
 SeqLen = Annotated[int | None, typer.Option(help="Sequence length in tokens.")]
@@ -43,6 +59,13 @@ RecomputeModules = Annotated[
 Precision = Annotated[str, typer.Option(help="bf16, fp16, fp8, fp8_block, mxfp8 or fp4.")]
 Margin = Annotated[
     float | None, typer.Option(help="Percent of HBM to leave free [the error on published runs].")
+]
+Imbalance = Annotated[
+    float | None,
+    typer.Option(
+        help="Of a mixture, percent of tokens beyond the mean that the busiest rank of experts "
+        "keeps [20]."
+    ),
 ]
 Placement = Annotated[
     str | None,
@@ -75,7 +98,7 @@ Allow = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FEATURE",
-        help="Search what is left out: cross-domain-tp, short-context-parallel, large-micro-batch.",
+        help="Search what is left out: cross-domain-tp.",
     ),
 ]
 Forbid = Annotated[
@@ -91,7 +114,8 @@ ObjectiveOption = Annotated[
     str, typer.Option("--objective", help="Rank by time, gpus, cost, energy or headroom.")
 ]
 Pareto = Annotated[
-    str, typer.Option(help="What the second table trades off: two or three of the objectives.")
+    str | None,
+    typer.Option(help="What the second table trades off: two or three of the objectives."),
 ]
 TimeLimit = Annotated[
     str | None, typer.Option(metavar="SECONDS", help="Stop searching then; the gap is reported.")

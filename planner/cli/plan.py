@@ -55,6 +55,7 @@ def plan(
     global_batch_tokens: Annotated[
         str | None, typer.Option(help="Batch in tokens, such as 4M.")
     ] = None,
+    like: options.Like = None,
     seq_len: options.SeqLen = None,
     tokens: options.Tokens = None,
     optimizer: options.Optimizer = "adam",
@@ -71,13 +72,21 @@ def plan(
     deadline: options.Deadline = None,
     min_tokens_per_s: options.MinTokensPerS = None,
     budget: options.Budget = None,
-    pareto: options.Pareto = "time,gpus",
+    pareto: options.Pareto = None,
+    frontier: Annotated[
+        bool, typer.Option("--frontier", help="Show the fastest plan of every number of GPUs.")
+    ] = False,
     time_limit: options.TimeLimit = None,
     space: Annotated[
         bool, typer.Option("--space", help="Show what would be searched, and stop.")
     ] = False,
-    top: Annotated[int, typer.Option(min=1, help="Plans to show.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="Layouts to show.")] = 5,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Show the variants of every layout too.")
+    ] = False,
+    host_memory: options.HostMemory = None,
     margin: options.Margin = None,
+    imbalance: options.Imbalance = None,
     output_format: Annotated[
         Format, typer.Option("--format", help="Output format.")
     ] = Format.table,
@@ -91,17 +100,33 @@ def plan(
     force: options.Force = False,
 ) -> None:
     """Search all layouts, keep what fits, rank by iteration time or another objective."""
+    from functools import partial
+
     from planner.cli.aims import check_aim, read_aim, read_time_limit
     from planner.cli.collector import Collector
-    from planner.cli.inputs import margin_notes, read_question, with_placement
+    from planner.cli.formats import expressible
+    from planner.cli.inputs import margin_notes, read_question, with_host_memory, with_placement
     from planner.cli.narrowing import narrowing_of, offering
     from planner.cli.progress import delayed_progress
     from planner.plans.plan import answer
+    from planner.plans.tight import with_room
     from planner.report.files import check_writable
 
     if save is not None:
         check_writable(save, force=force)
+    if like is not None:
+        from planner.cli.like import with_recipe
+
+        started = with_recipe(
+            like,
+            fix=fix or (),
+            settings=settings or (),
+            global_batch=global_batch,
+            global_batch_tokens=global_batch_tokens,
+        )
+        fix, settings, global_batch = started.fix, started.settings, started.global_batch
     collector = Collector()
+    cluster = with_host_memory(collector, cluster, host_memory)
     target = collector.read(lambda: _target(emit, out, launcher, force=force))
     narrowing = narrowing_of(
         collector,
@@ -116,7 +141,7 @@ def plan(
     aim = read_aim(
         collector,
         objective=objective,
-        pareto=pareto,
+        pareto=pareto if pareto is not None else "time,gpus" if frontier else "",
         tokens=tokens,
         deadline=deadline,
         min_tokens_per_s=min_tokens_per_s,
@@ -139,8 +164,10 @@ def plan(
         seq_len=seq_len,
         tokens=tokens,
         margin_percent=margin,
+        imbalance_percent=imbalance,
     )
     check_aim(aim, question.contexts[0].cluster)
+    question = expressible(question, target.made if target else None)
     question = offering(question, narrowing)
     contexts = with_placement(question.contexts, placement)
     notes = (*question.notes, *margin_notes(contexts, given=margin is not None))
@@ -148,8 +175,8 @@ def plan(
         _print_space(contexts, narrowing, notes, output_format)
         return
     with delayed_progress() as progress:
-        result = answer(
-            contexts,
+        ask = partial(
+            answer,
             top=top,
             notes=notes,
             narrowing=narrowing,
@@ -157,10 +184,11 @@ def plan(
             time_limit_s=time_limit_s,
             progress=progress,
         )
+        result = with_room(ask, contexts, is_given=margin is not None)
     _check_found(result, narrowing, time_limit_s)
     if save is not None and result.plans:
         _save(result.plans[0], save, model=model, cluster=cluster)
-    _print(result, output_format)
+    _print(result, output_format, show_all=show_all)
     if not result.plans:
         raise _unmet(result)
     if target is not None:
@@ -239,17 +267,14 @@ def _target(
 
 
 def _emit(result: "Answer", target: _Target, *, model: str, cluster: str, force: bool) -> None:
-    """Write the best plan that the format can express; say so where it is not the best of all."""
+    """Write the best plan of the format's framework."""
     from planner.cli.emit import write
     from planner.cli.inputs import argument_for_file, model_for_file
-    from planner.plans.expressible import expressible
     from planner.plans.plan_file import plan_text
-    from planner.report.emitted import PlanText, other_plan
+    from planner.report.emitted import PlanText
 
-    found = expressible(result, target.made.emit)
-    best = found.plan
-    if found.refused is not None:
-        typer.echo(other_plan(target.made, result.plans[0], best, found.refused), err=True)
+    framework = target.made.framework
+    best = next((plan for plan in result.plans if plan.framework == framework), result.plans[0])
     model, cluster = model_for_file(model), argument_for_file(cluster)
     text = PlanText(
         text=plan_text(best, model=model, cluster=cluster), model=model, cluster=cluster
@@ -275,7 +300,7 @@ def _save(best: "Plan", path: Path, *, model: str, cluster: str) -> None:
     typer.echo(f"saved plan 1 to {path}", err=True)
 
 
-def _print(result: "Answer", output_format: Format) -> None:
+def _print(result: "Answer", output_format: Format, *, show_all: bool) -> None:
     if output_format is Format.json:
         from planner.report.json import render_json
 
@@ -288,4 +313,4 @@ def _print(result: "Answer", output_format: Format) -> None:
         from planner.cli.output import console
         from planner.report.text import print_answer
 
-        print_answer(result, console())
+        print_answer(result, console(), show_all=show_all)

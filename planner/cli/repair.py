@@ -54,6 +54,7 @@ def repair(
     gpus: options.JobGpus = None,
     seq_len: options.FileSeqLen = None,
     global_batch: options.FileGlobalBatch = None,
+    host_memory: options.HostMemory = None,
     margin: Annotated[
         float | None, typer.Option(help="Percent of HBM to leave free [the plan's].")
     ] = None,
@@ -66,6 +67,7 @@ def repair(
     """Find the fewest changes that make a plan or a configuration legal and fit on a cluster."""
     from planner.check.check import AUTO, check_format_name, is_plan_file
     from planner.check.settings import settings_for
+    from planner.cli.inputs import place_of
     from planner.cli.repair_file import Given, repair_configuration
     from planner.frameworks.source import read_source
 
@@ -78,13 +80,13 @@ def repair(
     as_json = output_format is options.TableOrJson.json
     if is_plan_file(source, name):
         _refuse_for_plans(model=model, gpus=gpus, seq_len=seq_len, global_batch=global_batch)
-        place = cluster or settings.cluster
+        place = place_of(cluster or settings.cluster, host_memory)
         _repair_plan(file, place, margin_fraction, target=target, as_json=as_json)
         return
     if save is not None:
         _refuse("--save", "writes plan files; --out writes this one")
     given = Given(
-        cluster=cluster,
+        cluster=place_of(cluster or settings.cluster, host_memory),
         model=model,
         framework=framework,
         gpus=gpus,

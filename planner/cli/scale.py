@@ -38,7 +38,9 @@ def scale(
     optimizer: options.Optimizer = "adam",
     recompute_modules: options.RecomputeModules = None,
     precision: options.Precision = "bf16",
+    host_memory: options.HostMemory = None,
     margin: options.Margin = None,
+    imbalance: options.Imbalance = None,
     plot: options.Plot = False,
     plot_file: options.PlotFile = None,
     force: options.Force = False,
@@ -48,7 +50,7 @@ def scale(
     from functools import partial
 
     from planner.cli.collector import Collector
-    from planner.cli.inputs import margin_notes, read_question
+    from planner.cli.inputs import margin_notes, read_question, with_host_memory
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
     from planner.cli.sizes import read_clusters, with_base_batch
@@ -57,6 +59,7 @@ def scale(
     from planner.report.scaling import plot_scaling, print_scaling, render_scaling_json
 
     collector = Collector()
+    cluster = with_host_memory(collector, cluster, host_memory)
     clusters = read_clusters(collector, cluster, gpus)
     if days is not None and (tokens is None or not days > 0):
         collector.add("--days", f"must be above 0, with --tokens; given {days:g}")
@@ -79,6 +82,7 @@ def scale(
         seq_len=seq_len,
         tokens=tokens,
         margin_percent=margin,
+        imbalance_percent=imbalance,
         num_accelerators=clusters[-1].num_accelerators if clusters else 1,
     )
     if weak:

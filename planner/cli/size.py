@@ -7,6 +7,7 @@ import typer
 from planner.cli import options
 
 DEFAULT_MAX_GPUS = 65536
+NOTHING_OFFLOADED = "--forbid offload"
 
 
 def size(
@@ -21,7 +22,10 @@ def size(
     deadline: options.Deadline = None,
     budget: options.Budget = None,
     min_tokens_per_s: options.MinTokensPerS = None,
-    max_gpus: Annotated[int, typer.Option(help="Largest cluster to look at.")] = DEFAULT_MAX_GPUS,
+    max_gpus: Annotated[
+        int | None,
+        typer.Option(help="Largest cluster to look at [65536; without limits a few times enough]."),
+    ] = None,
     framework: Annotated[
         str, typer.Option(help="megatron, deepspeed, torchtitan, accelerate, or any.")
     ] = "megatron",
@@ -44,25 +48,30 @@ def size(
     where: options.Where = None,
     allow: options.Allow = None,
     forbid: options.Forbid = None,
+    host_memory: options.HostMemory = None,
     margin: options.Margin = None,
+    imbalance: options.Imbalance = None,
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
-    """Find the fewest GPUs that do a job in time, their plan, and the sizes around them."""
+    """Find the fewest GPUs that do a job in time, or just hold it, and the sizes around them."""
+    from dataclasses import replace
     from functools import partial
 
     from planner.catalog.clusters import load_cluster_of
     from planner.cli.collector import Collector
-    from planner.cli.inputs import margin_notes, read_question, with_placement
-    from planner.cli.limits import check_price, read_largest, read_limits
+    from planner.cli.inputs import margin_notes, read_question, with_host_memory, with_placement
+    from planner.cli.limits import check_price, growing_clusters, read_largest, read_limits
     from planner.cli.narrowing import narrowing_of, offering
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
     from planner.cli.sizes import with_fixed_batch
-    from planner.plans.sizing import nothing_at_any_size, sizing
+    from planner.plans.limits import narrowing_of as read_narrowing_of
+    from planner.plans.sizing import fewest, is_offloaded, nothing_at_any_size, sizing
     from planner.report.sizing import print_sizing, render_sizing_json
     from planner.report.sizing_words import no_size
 
     collector = Collector()
+    node = with_host_memory(collector, node, host_memory)
     limits = read_limits(
         collector,
         tokens=tokens,
@@ -80,7 +89,8 @@ def size(
         schedule=schedule,
         placement=placement,
     )
-    largest = read_largest(collector, node, max_gpus)
+    most = max_gpus if max_gpus is not None else DEFAULT_MAX_GPUS
+    largest = read_largest(collector, node, most)
     question = read_question(
         collector=collector,
         model=model,
@@ -97,6 +107,7 @@ def size(
         seq_len=seq_len,
         tokens=tokens,
         margin_percent=margin,
+        imbalance_percent=imbalance,
         num_accelerators=largest.num_accelerators if largest else 1,
     )
     check_price(question.contexts[0].cluster, limits)
@@ -105,12 +116,19 @@ def size(
     question = offering(question, narrowing)
     contexts = with_placement(question.contexts, placement)
     notes = (*question.notes, *margin_notes(contexts, given=margin is not None))
-    larger = read_largest(collector, node, max(max_gpus, DEFAULT_MAX_GPUS))
     cluster_of = partial(load_cluster_of, node)
+    asked = partial(sizing, limits=limits, cluster_of=cluster_of, narrowing=narrowing)
     with delayed_progress() as progress:
-        result = sizing(
-            contexts, limits, cluster_of, narrowing=narrowing, larger=larger, progress=progress
-        )
+        if limits.is_empty and max_gpus is None:
+            clusters = partial(growing_clusters, collector, node, most)
+            result = fewest(contexts, clusters(), partial(asked, progress=progress))
+            if result.chosen and is_offloaded(result.chosen):
+                inside = read_narrowing_of((*narrowing.texts, NOTHING_OFFLOADED))
+                held = partial(asked, narrowing=inside, progress=progress)
+                result = replace(result, resident=fewest(contexts, clusters(), held).chosen)
+        else:
+            larger = read_largest(collector, node, max(most, DEFAULT_MAX_GPUS))
+            result = asked(contexts, larger=larger, progress=progress)
     if not result.sizes:
         raise nothing_at_any_size(result)
     if output_format is options.TableOrJson.json:

@@ -30,12 +30,14 @@ def why(
     placement: options.Placement = None,
     precision: options.Precision = "bf16",
     schedule: options.Schedule = None,
+    host_memory: options.HostMemory = None,
     margin: options.Margin = None,
+    imbalance: options.Imbalance = None,
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Say why a layout is not chosen: illegal, too large, or slower, and by what."""
     from planner.cli.collector import Collector
-    from planner.cli.inputs import margin_notes, read_question, with_placement
+    from planner.cli.inputs import margin_notes, read_question, with_host_memory, with_placement
     from planner.cli.narrowing import narrowing_of
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
@@ -43,6 +45,7 @@ def why(
     from planner.report.why import print_why, render_why_json
 
     collector = Collector()
+    cluster = with_host_memory(collector, cluster, host_memory)
     narrowing = narrowing_of(
         collector, fix=fix, limit=limit, where=where, allow=allow, forbid=forbid
     )
@@ -65,6 +68,7 @@ def why(
         seq_len=seq_len,
         tokens=None,
         margin_percent=margin,
+        imbalance_percent=imbalance,
     )
     contexts = with_placement(question.contexts, placement)
     notes = (*question.notes, *margin_notes(contexts, given=margin is not None))

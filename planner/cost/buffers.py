@@ -3,8 +3,8 @@
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.data_parallel import GATHERED_WEIGHT_BYTES
-from planner.cost.memory import kept_whole
+from planner.cost.data_parallel import GATHERED_WEIGHT_BYTES, gathered_weight_bytes
+from planner.cost.memory import kept_whole, reduced_gradient_bytes
 from planner.cost.parts import Parts
 from planner.layers.op import ZERO
 from planner.spec.strategy import StrategyColumns
@@ -26,15 +26,33 @@ def context_bytes(context: Context) -> float:
 def overhead_bytes(context: Context, strategy: StrategyColumns) -> Array:
     """Bytes outside the allocator: context, and one buffer set per communicator.
 
-    Communicators of more than one rank are counted for dp, tp, pp, cp and ep; excluded are the
-    embedding's and the experts' own data-parallel groups. Source: framework traits.
+    Communicators of more than one rank are counted for dp, tp, pp, cp, ep, and for etp where that
+    is another group than tp; excluded are the embedding's and the experts' own data-parallel
+    groups. Source: framework traits.
     """
     overheads = context.traits.overheads
     groups = ZERO + sum(
         1.0 * (getattr(strategy, axis) > 1) for axis in ("dp", "tp", "pp", "cp", "ep")
     )
+    groups = groups + 1.0 * ((strategy.etp > 1) & (strategy.etp != strategy.tp))
     total: Array = context_bytes(context) + groups * overheads.communicator_bytes
     return total
+
+
+def _rank_params(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Parameters a rank holds, the mean over stages."""
+    layers = context.model.num_blocks * parts.params
+    held: Array = (layers + parts.first_params + parts.last_params) / strategy.pp
+    return held
+
+
+def dummy_gradient_bytes(context: Context, strategy: StrategyColumns, params: Array) -> Array:
+    """Bytes kept beside fused weight-gradient accumulation, below stage 2: ``d · params``.
+
+    ``params`` are those of one weight of every shape. Source: framework traits.
+    """
+    fused = strategy.zero_stage < 2
+    return np.where(fused, params * context.traits.kernels.dummy_weight_gradient_bytes, 0.0)
 
 
 def bucket_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
@@ -45,8 +63,7 @@ def bucket_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> A
     overheads = context.traits.overheads
     if not overheads.num_buckets:
         return np.zeros(len(strategy))
-    layers = context.model.num_blocks * parts.params
-    held = (layers + parts.first_params + parts.last_params) / strategy.pp
+    held = _rank_params(context, strategy, parts)
     return overheads.num_buckets * 2.0 * np.minimum(overheads.bucket_elements, held)
 
 
@@ -95,8 +112,9 @@ def gathered_head_bytes(context: Context, strategy: StrategyColumns, parts: Part
     """Bytes of weights gathered, and of gradients made, while the loss is computed (stage 3).
 
     ``2 · root`` for the unit of the head; where that holds the embedding too, the last layer is
-    also kept gathered. A chunked loss collects the head's gradient, ``4 · head``, and once it is
-    whole reduces it from a copy, when ``10/12`` of a chunk's loss is gone:
+    also kept gathered. Where the head is no unit, it counts as weights, and the units' buffers
+    (:func:`unit_buffer_bytes`) are held. A chunked loss collects the head's gradient, ``4 · head``,
+    and once it is whole reduces it from a copy, when ``10/12`` of a chunk's loss is gone:
     ``max(4 · head · (1 + 1/N) - 10/12 · chunk, 0)``. Where the loss is part of the root module,
     the buffer the head arrived in is still there in its forward, when the 16-bit logits' part of
     the backward, a sixth, is not: ``max(2 · head - 2 · logits, 0)``. Source: traced FSDP2 steps.
@@ -106,7 +124,10 @@ def gathered_head_bytes(context: Context, strategy: StrategyColumns, parts: Part
         return np.zeros(len(strategy))
     root = GATHERED_WEIGHT_BYTES * _root_params(context, strategy, parts)
     last_layer = GATHERED_WEIGHT_BYTES * parts.params * states.gathers_embedding_with_head
-    held = np.where(_gathers(context, strategy), root + last_layer, 0.0)
+    gathered = root + last_layer
+    if states.zero3_keeps_ends_gathered:
+        gathered = unit_buffer_bytes(context, strategy, parts)
+    held = np.where(_gathers(context, strategy), gathered, 0.0)
     gradient = parts.last_params * states.collected_head_gradient_bytes
     chunk = 3.0 * parts.costs.at(parts.costs.largest_logits_bytes)
     copy = np.maximum(gradient * (1.0 + 1.0 / parts.num_shards) - 10.0 / 12.0 * chunk, 0.0)
@@ -158,27 +179,48 @@ def dead_block_bytes(context: Context, strategy: StrategyColumns, parts: Parts) 
     return total
 
 
-def transient_layer_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
-    """Gathered weights and whole gradients of the layers at work under stages 2 and 3.
+def _whole_gradients(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Elements of whole gradients that wait for their reduction under stages 2 and 3.
 
-    ``2 · min(gathered layers · params, live limit) + g · max(params, head) + 2 · down`` bytes: the
-    reduced gradient is that of the unit before, the head's for the last layer, and the down
-    projection's 16-bit gradient is the layer's own first (arXiv 1910.02054, section
-    5; torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py). Gradients that leave through a
-    bucket are counted there. The caller adds the activation gradients of
-    :func:`planner.layers.block.backward_tensors`.
+    The largest unit and ``units - 1`` layers, under stage 2 at least ``whole_gradient_elements``
+    of the rank's. Gradients that leave through a bucket are counted there.
     """
     states = context.traits.states
+    if context.traits.overheads.num_buckets > 0:
+        return np.zeros(len(strategy))
+    unit = np.maximum(parts.params, np.where(strategy.pp == 1, parts.last_params, 0.0))
+    units = unit + (states.whole_gradient_units - 1.0) * parts.params
+    queue = np.where(strategy.zero_stage == 2, states.whole_gradient_elements, 0.0)
+    waiting = np.maximum(units, np.minimum(queue, _rank_params(context, strategy, parts)))
+    return np.where((strategy.zero_stage >= 2) & ~kept_whole(strategy, states), waiting, 0.0)
+
+
+def unit_buffer_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Gathered weights, and whole gradients, of the units at work under stages 2 and 3.
+
+    ``w · min(gathered layers · params, live limit) + g · (max(params, head) + (units - 1) ·
+    params)`` bytes, w and g as they travel: the reduced gradient is that of the unit before, the
+    head's for the last layer (arXiv 1910.02054, section 5;
+    torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py; Megatron-Core
+    param_and_grad_buffer.py, FixedPoolAllocator).
+    """
+    states = context.traits.states
+    layers = np.where(_gathers(context, strategy), states.zero3_gathered_layers, 0.0)
+    live = np.minimum(layers * parts.params, states.zero3_live_elements)
+    whole = _whole_gradients(context, strategy, parts)
+    return gathered_weight_bytes(context) * live + whole * reduced_gradient_bytes(strategy, states)
+
+
+def transient_layer_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """:func:`unit_buffer_bytes` and ``2 · down``: that projection's 16-bit gradient comes first.
+
+    The caller adds the activation gradients of :func:`planner.layers.block.backward_tensors`.
+    """
     if max(context.traits.support.zero_stages) < 2:
         return np.zeros(len(strategy))
-    split = ~kept_whole(strategy, states)
-    layers = np.where((strategy.zero_stage >= 3) & split, states.zero3_gathered_layers, 0.0)
-    live = np.minimum(layers * parts.params, states.zero3_live_elements)
-    has_bucket = context.traits.overheads.num_buckets > 0
-    unit = np.maximum(parts.params, np.where(strategy.pp == 1, parts.last_params, 0.0))
-    whole = np.where((strategy.zero_stage >= 2) & split & (not has_bucket), unit, 0.0)
-    first = np.where(whole > 0, parts.costs.at(parts.costs.largest_weight_params), 0.0)
-    return GATHERED_WEIGHT_BYTES * (live + first) + whole * states.gradient_reduce_bytes
+    made = _whole_gradients(context, strategy, parts) > 0
+    first = np.where(made, parts.costs.at(parts.costs.largest_weight_params), 0.0)
+    return unit_buffer_bytes(context, strategy, parts) + GATHERED_WEIGHT_BYTES * first
 
 
 def offload_buffer_bytes(parts: Parts) -> Array:

@@ -5,6 +5,7 @@ import numpy as np
 from planner.cost.buffers import (
     bucket_bytes,
     dead_block_bytes,
+    dummy_gradient_bytes,
     embedding_gradient_bytes,
     gather_pool_bytes,
     gathered_head_bytes,
@@ -20,7 +21,12 @@ from planner.cost.collectives import collective_s, point_to_point_s
 from planner.cost.context import Context
 from planner.cost.kernels import memory_bound_s
 from planner.cost.layer_times import LayerTimes, interference_of, layer_times
-from planner.cost.memory import kept_whole, offloaded_fraction, offloads
+from planner.cost.memory import (
+    kept_whole,
+    offloaded_fraction,
+    offloads,
+    reduced_gradient_bytes,
+)
 from planner.cost.offload import (
     exposed_gradient_offload_s,
     host_optimizer_s,
@@ -51,7 +57,7 @@ def optimizer_s_per_param(context: Context, strategy: StrategyColumns, owned: Ar
     """
     traits, cluster = context.traits, context.cluster
     device = memory_bound_s(owned * traits.optimizer.step_traffic_bytes, cluster.accelerator)
-    host = host_optimizer_s(owned, cluster)
+    host = host_optimizer_s(owned, cluster, traits.offload)
     disk = nvme_optimizer_s(owned, cluster)
     host = np.where(offloads(strategy, "nvme") > 0, np.maximum(host, disk), host)
     away = offloaded_fraction(strategy)
@@ -177,13 +183,17 @@ def gradient_offload_s(
 ) -> tuple[Array, Array, Array]:
     """Busy and exposed seconds of one layer's gradients to the host, and of one end parameter.
 
-    Those of embedding and head have no backward of their own to hide behind. Only the last
-    micro-batch's are counted.
+    Those of embedding and head have no backward of their own to hide behind. Once in the last
+    micro-batch; in each before it, from stage 2 on, as often as the framework moves them.
     """
-    wire = context.traits.states.gradient_reduce_bytes * offloaded_fraction(strategy)
-    busy = host_transfer_s(parts.params * parts.owned_fraction * wire, context.cluster)
+    traits, before = context.traits, strategy.num_micro_batches - 1.0
+    wire = reduced_gradient_bytes(strategy, traits.states) * offloaded_fraction(strategy)
+    once = host_transfer_s(parts.params * parts.owned_fraction * wire, context.cluster)
     ends = host_transfer_s(wire / parts.num_shards, context.cluster)
-    return busy, exposed_gradient_offload_s(busy, times.backward), ends
+    passes = traits.offload.gradient_passes_per_micro_batch * (strategy.zero_stage >= 2)
+    shown = exposed_gradient_offload_s(once, times.backward)
+    shown = shown + before * exposed_gradient_offload_s(passes * once, times.backward)
+    return once * (1.0 + passes * before), shown, ends * (1.0 + passes * before)
 
 
 def tail_pieces(
@@ -224,7 +234,6 @@ def stage_model(
     costs = parts.costs
     times = layer_times(context, strategy, parts)
     tail_layer, tail_first, tail_last = tail_pieces(context, strategy, parts, times)
-    dummy = context.traits.kernels.dummy_weight_gradient_bytes
     body, lead = costs.body, costs.lead
     gradient_copy = largest_gradient_bytes(context, strategy, parts)
     saved = costs.at(body.saved_bytes)
@@ -244,7 +253,7 @@ def stage_model(
         tail_last_s=tail_last,
         constant_s=tied_embedding_s(context, strategy, parts)
         + context.traits.overheads.step_overhead_s,
-        stage_static_bytes=costs.at(costs.linear_params) * dummy
+        stage_static_bytes=dummy_gradient_bytes(context, strategy, costs.at(costs.linear_params))
         + workspace_bytes(context)
         + bucket_bytes(context, strategy, parts)
         + gather_pool_bytes(context, strategy, parts)
@@ -257,12 +266,14 @@ def stage_model(
         last_static_bytes=parts.last_params * parts.last_states.device
         + gradient_copy * (strategy.head_stage > 0)
         + kept_logits_bytes(context, strategy, parts)
-        + costs.at(costs.vocab_params) * dummy,
+        + dummy_gradient_bytes(context, strategy, costs.at(costs.vocab_params)),
         saved_bytes=saved,
         uneven_stages=context.traits.support.uneven_stages,
         num_leading=costs.num_leading,
         lead_saved_bytes=costs.at(lead.saved_bytes) - saved,
         first_saved_bytes=costs.at(costs.first_saved_bytes),
+        part_saved_bytes=np.zeros(len(strategy)),
+        least_chunk_layers=np.zeros(len(strategy)),
         receive_buffer_bytes=receive_buffer_bytes(context, strategy, parts),
         keeps_all_sent=context.traits.states.keeps_stage_outputs == "all",
         sent_saved_bytes=sent_bytes(context, strategy, parts),

@@ -24,6 +24,9 @@ class Context:
     module_sets: tuple[tuple[str, ...], ...] = ()
     """What selective recomputation may repeat in a search; empty: what the traits select."""
 
+    weighs_evidence: bool = False
+    """A search weighs time by what is known of the mechanisms that a plan relies on."""
+
     @property
     def usable_bytes(self) -> float:
         """HBM the driver offers, less the margin."""

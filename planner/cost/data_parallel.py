@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.cost.collectives import collective_s
 from planner.cost.context import Context
-from planner.cost.memory import kept_whole
+from planner.cost.memory import kept_whole, reduced_gradient_bytes
 from planner.cost.topology import Group, group_of
 from planner.spec.cluster import ClusterSpec, Collective
 from planner.spec.strategy import StrategyColumns
@@ -72,21 +72,24 @@ def data_parallel_costs(
     group: Group,
     stage_params: Array,
     layer_params: Array,
+    *,
+    stays_gathered: bool = False,
 ) -> DataParallelCosts:
     """Price gradient reduction and weight gathering per parameter on ``group``.
 
     Stage 0: one all-reduce of gradients. Stages 1-2: reduce-scatter (stage 1 of some frameworks
     all-reduces, ``scatters_gradients``), and all-gather of weights.
     Stage 2 with ``reduces_every_micro_batch`` and stage 3 repeat the reduction each micro-batch;
-    stage 3 gathers twice each micro-batch, or once an iteration where it does not reshard under
-    pipelining (arXiv 1910.02054, section 7; arXiv 2304.11277, section 3). Replicas of the
+    stage 3 gathers twice each micro-batch, or once an iteration what ``stays_gathered``, and
+    where it does not reshard under pipelining (arXiv 1910.02054, section 7; arXiv 2304.11277,
+    section 3). Replicas of the
     sharding group all-reduce each rank's shard of the gradients after it is scattered
     (hybrid sharding, arXiv 2304.11277, section 3.2.2). Messages are buckets
     (:func:`bucket_elements`), or a layer from stage 3 on.
     """
     states, cluster = context.traits.states, context.cluster
     stage = strategy.zero_stage
-    wire, weights = states.gradient_reduce_bytes, GATHERED_WEIGHT_BYTES
+    wire, weights = reduced_gradient_bytes(strategy, states), GATHERED_WEIGHT_BYTES
     layer_weights = gathered_weight_bytes(context)
     chunk_params = stage_params / strategy.vpp
     bucket = bucket_elements(context, strategy, chunk_params, layer_params)
@@ -112,7 +115,7 @@ def data_parallel_costs(
         )
     whole = kept_whole(strategy, states)
     each = (stage >= 2) & states.reduces_every_micro_batch & ~whole
-    gathers_each = (stage >= 3) & ~whole
+    gathers_each = (stage >= 3) & ~whole & (not stays_gathered)
     whole_reduce = (stage == 0) | ((stage == 1) & (not states.scatters_gradients))
     return DataParallelCosts(
         reduce=np.where(whole_reduce, all_reduce, np.where(each, 0.0, scatter)),

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from planner.cost.context import Context
-from planner.cost.flops import model_flops_per_iteration
-from planner.cost.kernels import peak_flops_per_s
+from planner.cost.flops import mfu, model_flops_per_iteration
 from planner.cost.layer_time import TimeItems
 from planner.cost.memory_items import MemoryEstimate, memory_estimate
-from planner.cost.subject import Subject, iteration_of, subjects_of
-from planner.cost.time_items import time_items
+from planner.cost.subject import Subject, iteration_of, subject_of, subjects_of
+from planner.cost.time_items import pipeline_items, stage_items, time_items
 from planner.spec.strategy import Strategy
 
 NEGLIGIBLE_FRACTION = 1e-11
@@ -20,7 +19,7 @@ NEGLIGIBLE_FRACTION = 1e-11
 
 @dataclass(frozen=True, kw_only=True)
 class TimeItem:
-    """One item of iteration time, on the slowest stage."""
+    """One item of iteration time."""
 
     busy_s: float
     exposed_s: float
@@ -74,7 +73,11 @@ class Estimate:
     tokens_per_s: float
     tokens_per_s_per_gpu: float
     model_flops: float
+    """Per iteration, of the keys that a query may see (FLOPS_CONVENTION)."""
+    model_flops_full_square: float
+    """The same with the attention square counted whole."""
     mfu: float
+    mfu_full_square: float
     memory: MemoryEstimate
     _subject: Subject = field(repr=False, compare=False)
     _overlap: _Overlap = field(repr=False, compare=False)
@@ -97,11 +100,23 @@ class Estimate:
 
     @cached_property
     def time(self) -> dict[str, TimeItem]:
-        """By dotted name; exposed seconds sum to iter_time_s."""
+        """By dotted name, on the slowest stage; exposed seconds sum to iter_time_s."""
+        return self._named(self._items[0])
+
+    @cached_property
+    def pipeline_time(self) -> dict[str, TimeItem]:
+        """By dotted name, the mean over all stages; exposed seconds sum to iter_time_s."""
+        return self._named(pipeline_items(self._subject))
+
+    def stage_time(self, stage: int) -> dict[str, TimeItem]:
+        """By dotted name, what one stage does in an iteration, without waiting for others."""
+        return self._named(stage_items(self._subject, stage))
+
+    def _named(self, items: TimeItems) -> dict[str, TimeItem]:
         negligible_s = NEGLIGIBLE_FRACTION * self.iter_time_s
         return {
             name: TimeItem(busy_s=float(item.busy_s[0]), exposed_s=float(item.exposed_s[0]))
-            for name, item in self._items[0].items()
+            for name, item in items.items()
             if max(float(item.busy_s[0]), abs(float(item.exposed_s[0]))) > negligible_s
         }
 
@@ -129,21 +144,43 @@ def _estimate(subject: Subject, overlap: _Overlap, position: int) -> Estimate:
     context = subject.context
     iter_time = iteration_of(subject)
     flops = model_flops_per_iteration(context.model, context.job, context.traits)
-    peak = peak_flops_per_s(context.cluster.accelerator, context.job.precision)
     tokens_per_s = context.job.tokens_per_iteration / iter_time
-    off = context.traits.time_range(context.model.kind, context.cluster.accelerator.name)
+    accelerator = context.cluster.accelerator
+    off = context.traits.time_range(context.model.kind, accelerator.name)
     num_gpus = subject.strategy.num_gpus
+    fast_s, slow_s = _host_ends_s(subject, iter_time)
     return Estimate(
         iter_time_s=iter_time,
-        iter_time_s_lower=iter_time * off.low,
-        iter_time_s_upper=iter_time * off.high,
+        iter_time_s_lower=fast_s * off.low,
+        iter_time_s_upper=slow_s * off.high,
         regime=off.regime,
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_gpu=tokens_per_s / num_gpus,
-        model_flops=flops,
-        mfu=flops / (iter_time * num_gpus * peak),
+        model_flops=flops.total,
+        model_flops_full_square=flops.full_square,
+        mfu=mfu(flops.total, iter_time, num_gpus, accelerator),
+        mfu_full_square=mfu(flops.full_square, iter_time, num_gpus, accelerator),
         memory=memory_estimate(subject),
         _subject=subject,
         _overlap=overlap,
         _position=position,
     )
+
+
+def _host_ends_s(subject: Subject, iter_time_s: float) -> tuple[float, float]:
+    """The iteration with the fastest and the slowest published optimizer on the host."""
+    if "optimizer" not in subject.strategy.offload:
+        return iter_time_s, iter_time_s
+    offload = subject.context.traits.offload
+    fast_s, slow_s = (
+        iteration_of(subject_of(with_host_rate(subject.context, factor), subject.strategy))
+        for factor in (offload.host_optimizer_fastest_factor, offload.host_optimizer_slowest_factor)
+    )
+    return fast_s, slow_s
+
+
+def with_host_rate(context: Context, factor: float) -> Context:
+    """The context whose hosts update so many times the parameters per second."""
+    traits, rate = context.traits, context.traits.offload.host_optimizer_params_per_s
+    offload = replace(traits.offload, host_optimizer_params_per_s=factor * rate)
+    return replace(context, traits=replace(traits, offload=offload))

@@ -1,37 +1,110 @@
-"""Model FLOPs: the numerator of MFU."""
+"""Model FLOPs: the numerator of MFU, and the peak it is divided by."""
+
+from dataclasses import dataclass
 
 import numpy as np
 
+from planner.cost.kernels import peak_flops_per_s
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
-from planner.spec.job import JobSpec
+from planner.spec.cluster import AcceleratorSpec
+from planner.spec.job import JobSpec, Precision
 from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits
 
 FLOPS_CONVENTION = (
-    "model FLOPs = 3 x forward matmul FLOPs (6 per matmul parameter and token), attention over "
-    "the full square (12 L s h per token), vocabulary projection included, embedding lookup and "
-    "recomputation excluded (arXiv 2204.02311, appendix B); MFU divides by the dense peak of the "
-    "job's precision"
+    "model FLOPs = 3 x forward matmul FLOPs (6 per matmul parameter and token), attention over the "
+    "keys that a query may see (causal: half the square, 6 L s h per token, as Megatron-LM counts; "
+    "windows as they are), vocabulary projection included, embedding lookup and recomputation "
+    "excluded; mfu_full_square counts the whole square, 12 L s h (arXiv 2204.02311, appendix B); "
+    "both divide by the dense bf16 peak (fp16 where there is none), whatever the job's precision"
 )
+PEAK_PRECISION: Precision = "bf16"
+"""Of the peak that MFU divides by, also for jobs in 8 and 4 bits."""
 
 
-def model_flops_per_iteration(model: ModelSpec, job: JobSpec, traits: FrameworkTraits) -> float:
+@dataclass(frozen=True, kw_only=True)
+class ModelFlops:
+    """FLOPs of one optimizer step that the model needs, whatever runs it."""
+
+    products: float
+    """Products with weights: 6 per parameter and token."""
+    attention: float
+    """Scores and weighted values of the keys that a query may see."""
+    attention_square: float
+    """The same of every pair of a query and a key."""
+
+    @property
+    def total(self) -> float:
+        """Under FLOPS_CONVENTION."""
+        return self.products + self.attention
+
+    @property
+    def full_square(self) -> float:
+        """With the attention square counted whole, as PaLM, torchtitan and llm-foundry do."""
+        return self.products + self.attention_square
+
+
+def seen_fraction(model: ModelSpec, seq_len: int) -> float:
+    """Mean keys a query of self-attention may see, over the sequence; mean over layers.
+
+    A decoder's query sees half of them, in windowed layers ``w/s (1 - w/(2s))`` (the first w
+    queries see half of w on average, the others w); an encoder's sees all. The diagonal is counted
+    half, as Megatron-LM does (training/training.py, num_floating_point_operations: "only half of
+    the attention matrix is non-zero").
+    """
+    if model.architecture != "decoder":
+        return 1.0
+    window = min(model.sliding_window, seq_len) / seq_len
+    windowed = window * (1.0 - 0.5 * window)
+    return 0.5 * (1.0 - model.windowed_share) + windowed * model.windowed_share
+
+
+def model_flops_per_iteration(
+    model: ModelSpec, job: JobSpec, traits: FrameworkTraits
+) -> ModelFlops:
     """FLOPs of one optimizer step under FLOPS_CONVENTION.
 
     ``3 · Σ_ops forward_flops · global_batch``; three for forward and the two backward products.
-    The attention square is counted whole, whatever the kernel skips; padding of the vocabulary
-    is not counted. Source: PaLM, arXiv 2204.02311, appendix B.
+    Attention: ``2 · s · heads · (d_qk + d_v)`` per token and layer over the whole square, of which
+    ``seen_fraction`` is needed; an encoder-decoder's decoder layers need half of their own square
+    and all of the one over the encoder. Padding of the vocabulary is not counted. Source: PaLM,
+    arXiv 2204.02311, appendix B; arXiv 2205.05198, appendix A (both over the whole square).
     """
     one = np.ones(1)
     shape = LayerShape(
-        micro_batch=one, seq_len=job.seq_len, tp=one, cp=one, ep=one, sequence_parallel=0 * one
+        micro_batch=one,
+        seq_len=job.seq_len,
+        tp=one,
+        cp=one,
+        ep=one,
+        etp=one,
+        sequence_parallel=0 * one,
     )
-    flops = 0.0
+    square = 2.0 * job.seq_len**2 * (model.query_size + model.value_size)
+    products = 2.0 * job.seq_len * model.vocab_size * model.hidden_size
+    seen = total = 0.0
     for group in layer_groups(model, shape, traits):
         for op in group.ops:
-            flops += group.num_layers * sum(gemm.flops.item() for gemm in op.gemms)
-            if op.attention:
-                flops += group.num_layers * op.attention.square_flops.item()
-    unpadded = 2.0 * job.seq_len * model.vocab_size * model.hidden_size
-    return 3.0 * (flops + unpadded) * job.global_batch
+            gemms = (gemm for gemm in op.gemms if gemm.has_weight)
+            products += group.num_layers * sum(gemm.flops.item() for gemm in gemms)
+        is_cross = group.name == "cross"
+        total += group.num_layers * (1.0 + is_cross)
+        seen += group.num_layers * (1.5 if is_cross else seen_fraction(model, job.seq_len))
+    passes = 3.0 * job.global_batch
+    return ModelFlops(
+        products=passes * products,
+        attention=passes * square * seen,
+        attention_square=passes * square * total,
+    )
+
+
+def mfu(flops: float, iteration_s: float, num_gpus: int, accelerator: AcceleratorSpec) -> float:
+    """``FLOPs / (iteration · GPUs · bf16 peak)``, the dense matrix rate.
+
+    Published figures of runs in 8 bits are TFLOP/s; where they are utilisations, some divide by the
+    8-bit peak. One denominator keeps plans of all precisions comparable: an 8-bit plan is faster
+    by as much as its MFU is higher, and can exceed what bf16 reaches. Source: arXiv 2204.02311,
+    appendix B; torchtitan, components/metrics.py (tools/utils.py: bf16 peaks).
+    """
+    return flops / (iteration_s * num_gpus * peak_flops_per_s(accelerator, PEAK_PRECISION))

@@ -113,12 +113,16 @@ def _mean(kinds: tuple[LayerGroup, ...], values: list[Array]) -> Array:
     )
 
 
+SHAPE_COLUMNS = ("micro_batch", "tp", "cp", "ep", "etp", "sequence_parallel")
+"""What the costs of a layer depend on."""
+
+
 def distinct_shapes(strategy: StrategyColumns) -> tuple[StrategyColumns, Index]:
     """Rows with distinct layer shapes, and the map from every row to its shape."""
     key = np.zeros(len(strategy), dtype=np.int64)
-    for name in ("micro_batch", "tp", "cp", "ep", "sequence_parallel"):
+    for name in SHAPE_COLUMNS:
         column = getattr(strategy, name)
-        key = key * (int(column.max()) + 1) + column
+        key = key * (int(column.max(initial=0)) + 1) + column
     _, first, index = np.unique(key, return_index=True, return_inverse=True)
     return strategy.take(first), index
 
@@ -131,7 +135,9 @@ def layer_shape(strategy: StrategyColumns, job: JobSpec) -> LayerShape:
         tp=strategy.tp.astype(float),
         cp=strategy.cp.astype(float),
         ep=strategy.ep.astype(float),
+        etp=strategy.etp.astype(float),
         sequence_parallel=strategy.sequence_parallel,
+        imbalance_fraction=job.imbalance_fraction,
     )
 
 

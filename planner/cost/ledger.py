@@ -164,9 +164,9 @@ def _state_items(subject: Subject, stage: int) -> list[LedgerItem]:
             items.append(_flat_item(part, num_params, float(total[0]) * share, lifetime))
     linear = parts.costs.at(parts.costs.linear_params)
     is_last = stage == subject.strategy.head_stage
-    elements = float((linear + is_last * parts.costs.at(parts.costs.vocab_params))[0])
-    per_element = subject.context.traits.kernels.dummy_weight_gradient_bytes
-    dummy = _flat_item("dummy_weight_gradients", elements, elements * per_element, "whole run")
+    elements = linear + is_last * parts.costs.at(parts.costs.vocab_params)
+    kept = buffers.dummy_gradient_bytes(subject.context, subject.columns, elements)
+    dummy = _flat_item("dummy_weight_gradients", float(elements[0]), float(kept[0]), "whole run")
     return [*items, dummy, *_buffer_items(subject, stage)]
 
 
@@ -201,7 +201,8 @@ def _layers_by_policy(subject: Subject, stage: int) -> list[tuple[LayerGroup, fl
     """
     shape = layer_shape(subject.columns, subject.context.job)
     groups = layer_groups(subject.context.model, shape, _traits(subject))
-    none, taken = leading_by_policy(subject.model, subject.counts, all_stages(subject.strategy.pp))
+    stages = all_stages(subject.strategy.pp)
+    none, taken = leading_by_policy(subject.model, subject.layers, subject.counts, stages)
     kept, by_selective = float(none[0, stage]), float(taken[SELECTIVE, 0, stage])
     selective = float(subject.counts[SELECTIVE, 0, stage])
     untouched = float((subject.layers - subject.counts.sum(axis=0))[0, stage])

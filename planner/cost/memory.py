@@ -12,9 +12,21 @@ ADAM_BYTES = 8.0
 """Two fp32 moments."""
 
 
+def kept_gradient_bytes(strategy: StrategyColumns, traits: StateTraits) -> Array:
+    """Bytes per gradient kept between micro-batches: ``zero2_gradient_bytes`` from stage 2 on."""
+    late = traits.zero2_gradient_bytes or traits.gradient_bytes
+    return np.where(strategy.zero_stage >= 2, late, traits.gradient_bytes)
+
+
+def reduced_gradient_bytes(strategy: StrategyColumns, traits: StateTraits) -> Array:
+    """Bytes per gradient on the wire: ``zero2_gradient_bytes`` from stage 2 on, where given."""
+    late = traits.zero2_gradient_bytes or traits.gradient_reduce_bytes
+    return np.where(strategy.zero_stage >= 2, late, traits.gradient_reduce_bytes)
+
+
 @dataclass(frozen=True, kw_only=True)
 class StateBytes:
-    """Bytes per parameter a rank holds (params already divided by tp, pp and ep)."""
+    """Bytes per parameter a rank holds (params already divided by tp, pp, ep and etp)."""
 
     weights: Array
     gradients: Array
@@ -44,6 +56,16 @@ def shard_degree(strategy: StrategyColumns, traits: StateTraits) -> Array:
     """Ranks over which ZeRO shards: dp / dp_replicate, times cp where the framework merges them."""
     merged = np.where(traits.sharded_over_cp, strategy.cp, 1)
     return strategy.dp / strategy.dp_replicate * merged
+
+
+def expert_shard_degree(strategy: StrategyColumns, traits: StateTraits) -> Array:
+    """Ranks over which ZeRO shards experts: those of :func:`shard_degree`, times tp / (etp · ep).
+
+    The ranks of a stage that hold the same part of the same experts, inside one replica of the
+    sharding group; at least 1.
+    """
+    shards = shard_degree(strategy, traits) * strategy.tp / (strategy.etp * strategy.ep)
+    return np.maximum(shards, 1.0)
 
 
 def kept_whole(strategy: StrategyColumns, traits: StateTraits) -> Mask:
@@ -78,7 +100,7 @@ def state_bytes(
     weights = np.where((stage >= 3) & whole, traits.weight_bytes, weights)
     gradient_shards = np.where((stage >= 2) & ~whole, num_shards, 1.0)
     accumulated = (stage >= 2) & (strategy.num_micro_batches > 1)
-    gradients = traits.gradient_bytes / gradient_shards
+    gradients = kept_gradient_bytes(strategy, traits) / gradient_shards
     gradients = gradients + np.where(accumulated, traits.accumulated_gradient_bytes, 0.0)
     copies = np.where(
         stage >= 1, traits.sharded_gradient_bytes, traits.unsharded_gradient_copy_bytes

@@ -46,6 +46,17 @@ class MemoryEstimate:
         return "tight" if peak_bytes > self.hbm_bytes - self.uncertainty_bytes else "fits"
 
     @property
+    def host_missing_bytes(self) -> float:
+        """Per rank, what the host lacks for what is offloaded; 0 where it has room."""
+        return max(self.host_bytes - self.host_limit_bytes, 0.0)
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks that share a node's host memory or disks."""
+        node = self._subject.context.cluster.node
+        return min(node.num_accelerators, self._subject.strategy.num_gpus)
+
+    @property
     def verdict(self) -> Verdict:
         """Of the fullest stage."""
         return self.verdict_at(self.peak_bytes)

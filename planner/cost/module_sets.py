@@ -79,6 +79,7 @@ def module_sets(context: Context) -> tuple[ModuleSet, ...]:
         tp=ONE,
         cp=ONE,
         ep=ONE,
+        etp=ONE,
         sequence_parallel=ONE,
     )
     groups = _groups(context, any_shape)
@@ -184,25 +185,20 @@ class Relaxed:
 
 
 def relaxed_options(
-    context: Context,
-    strategy: StrategyColumns,
-    sets: tuple[ModuleSet, ...],
-    pace: Array,
-    *,
-    by_rate: bool = True,
+    options: SelectiveCosts, index: Index, pace: Array, *, by_rate: bool = True
 ) -> Relaxed:
     """Relax the choice of modules for every strategy.
+
+    ``options`` are S x shapes, those of no module first; ``index`` is the shape of every strategy.
 
     Where a layer cannot be without any policy (not ``by_rate``), a set that saves little may cost
     less than its share at the best rate: then the bound adds the least that any set adds.
     """
-    rows, index = distinct_shapes(strategy)
-    options = selective_options(context, rows, ((), *sets), np.ones(len(rows)))
     nothing, options = options[0], options[1:]
     saved = nothing.saved_bytes - options.saved_bytes
     rates = np.where(saved > 0, saved / np.maximum(options.added_s, 1e-15), 0.0)
     best = rates.argmax(axis=0)
-    every = np.arange(len(rows))
+    every = np.arange(options.added_s.shape[1])
     fastest = rates[best, every]
     most = np.maximum(saved.max(axis=0), 0.0)
     at_rate = most / np.where(fastest > 0, fastest, 1.0)

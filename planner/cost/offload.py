@@ -6,13 +6,9 @@ Sections of papers are recalled.
 import numpy as np
 
 from planner.spec.cluster import ClusterSpec
+from planner.spec.traits import OffloadTraits
 from planner.units import Array
 
-HOST_ADAM_PARAMS_PER_S = 4.3e9
-"""One node's vectorised Adam on the CPU: 1 billion parameters in 0.23 s on a DGX-2.
-
-Source: ZeRO-Offload, arXiv 2101.06840, table 4 (recalled).
-"""
 NVME_STATE_BYTES = 12.0
 """Optimizer bytes per parameter read from, and written to, NVMe each step."""
 HOST_WEIGHT_BYTES = 2.0
@@ -41,24 +37,27 @@ def parameter_fetch_s(num_bytes: Array, on_nvme: Array, cluster: ClusterSpec) ->
     return np.where(on_nvme > 0, np.maximum(fetch, from_disk), fetch)
 
 
-def host_adam_s(owned_params: Array, cluster: ClusterSpec) -> Array:
-    """``owned · gpus_per_node / rate``: all ranks of a node share its CPUs.
+def host_adam_s(owned_params: Array, cluster: ClusterSpec, traits: OffloadTraits) -> Array:
+    """``owned · ranks / rate``: the framework's optimizer on the CPU, with its own copies.
 
-    Source: arXiv 2101.06840, section 5.1 and table 4 (recalled). Excludes other CPUs than a
-    DGX-2's.
+    ``ranks`` are those of a node where they share the rate, else 1. Source: published pairs of
+    runs with and without offload (``traits.offload``). ZeRO-Offload itself reports 4.3e9
+    parameters per second and DGX-2 for the kernel alone (arXiv 2101.06840, table 4, recalled), 3
+    to 14 times what runs show. Excludes other CPUs than those of the runs.
     """
-    return owned_params * cluster.node.num_accelerators / HOST_ADAM_PARAMS_PER_S
+    ranks = cluster.node.num_accelerators if traits.host_optimizer_shares_node else 1
+    return owned_params * ranks / traits.host_optimizer_params_per_s
 
 
-def host_optimizer_s(owned_params: Array, cluster: ClusterSpec) -> Array:
-    """``max(Adam, weights up)``: updated weights leave tile by tile while Adam goes on.
+def host_optimizer_s(owned_params: Array, cluster: ClusterSpec, traits: OffloadTraits) -> Array:
+    """``max(Adam, weights up)``: the step is never faster than the host link.
 
     Source: arXiv 2101.06840, section 5.1. Gradients came during backward
     (:func:`exposed_gradient_offload_s`). Excludes one-step delayed update
-    (:func:`delayed_update_s`) and the last tile.
+    (:func:`delayed_update_s`).
     """
     up_s = host_transfer_s(owned_params * HOST_WEIGHT_BYTES, cluster)
-    return np.maximum(host_adam_s(owned_params, cluster), up_s)
+    return np.maximum(host_adam_s(owned_params, cluster, traits), up_s)
 
 
 def exposed_gradient_offload_s(transfer_s: Array, backward_s: Array) -> Array:

@@ -6,9 +6,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.data_parallel import DataParallelCosts, blended, data_parallel_costs
+from planner.cost.data_parallel import (
+    GATHERED_WEIGHT_BYTES,
+    DataParallelCosts,
+    blended,
+    data_parallel_costs,
+)
 from planner.cost.layer import LayerCosts, LayerMemory, layer_costs
-from planner.cost.memory import StateBytes, shard_degree, state_bytes
+from planner.cost.memory import StateBytes, expert_shard_degree, shard_degree, state_bytes
 from planner.cost.topology import group_of
 from planner.layers.optimizer_states import mean_states
 from planner.spec.strategy import StrategyColumns
@@ -51,7 +56,7 @@ class Parts:
     dp: DataParallelCosts
     """For the embedding and the head."""
     layer_dp: DataParallelCosts
-    """For a layer: dense parameters over dp, experts over dp / ep."""
+    """For a layer: dense parameters over dp, experts over their replicas."""
 
     def take(self, index: Rows) -> "Parts":
         """Return the strategies at ``index``."""
@@ -72,9 +77,13 @@ class Parts:
         return costs.num_leading * difference
 
 
-def build_parts(context: Context, strategy: StrategyColumns) -> Parts:
-    """Layer costs, parameters, state bytes and data-parallel prices per strategy."""
-    costs = layer_costs(context.model, context.job, context.cluster, context.traits, strategy)
+def build_parts(
+    context: Context, strategy: StrategyColumns, costs: LayerCosts | None = None
+) -> Parts:
+    """Parameters, state bytes and data-parallel prices per strategy; layer costs if not given."""
+    costs = costs or layer_costs(
+        context.model, context.job, context.cluster, context.traits, strategy
+    )
     expert = costs.at(costs.expert_params)
     params = costs.at(costs.params) + expert
     last_params = costs.at(costs.last_params)
@@ -84,7 +93,7 @@ def build_parts(context: Context, strategy: StrategyColumns) -> Parts:
         )
     states = context.traits.states
     shards = shard_degree(strategy, states)
-    expert_shards = np.maximum(shards / strategy.ep, 1.0)
+    expert_shards = expert_shard_degree(strategy, states)
     if context.model.moe and states.splits_experts_by_number:
         expert_shards = np.minimum(expert_shards, context.model.moe.num_experts / strategy.ep)
     fraction = expert / params
@@ -94,7 +103,12 @@ def build_parts(context: Context, strategy: StrategyColumns) -> Parts:
     dense = data_parallel_costs(
         context, strategy, group_of(axis, strategy, context.cluster), params * stages, params
     )
-    layer_dp = dense
+    layer_dp = ends_dp = dense
+    if states.zero3_keeps_ends_gathered and np.any(strategy.zero_stage >= 3):
+        group = group_of(axis, strategy, context.cluster)
+        ends_dp = data_parallel_costs(
+            context, strategy, group, params * stages, params, stays_gathered=True
+        )
     if context.model.moe:
         group = group_of(f"expert_{axis}", strategy, context.cluster)
         expert_dp = data_parallel_costs(context, strategy, group, params * stages, params)
@@ -108,6 +122,11 @@ def build_parts(context: Context, strategy: StrategyColumns) -> Parts:
             strategy, states, num_shards, optimizer_bytes, optimizer.master_bytes, domain_shards
         )
 
+    def ends_of(optimizer_bytes: float) -> StateBytes:
+        found = states_of(optimizer_bytes, shards)
+        keeps = states.zero3_keeps_ends_gathered & (strategy.zero_stage >= 3)
+        return replace(found, weights=found.weights + GATHERED_WEIGHT_BYTES * keeps)
+
     layer_states = states_of(means.layer, shards)
     owned = (1.0 - fraction) / shards + fraction / expert_shards
     return Parts(
@@ -117,11 +136,11 @@ def build_parts(context: Context, strategy: StrategyColumns) -> Parts:
         first_params=costs.at(costs.first_params),
         last_params=last_params,
         states=layer_states,
-        first_states=layer_states if means.first == means.layer else states_of(means.first, shards),
-        last_states=layer_states if means.last == means.layer else states_of(means.last, shards),
+        first_states=ends_of(means.first),
+        last_states=ends_of(means.last),
         expert_states=states_of(means.layer, expert_shards) if context.model.moe else layer_states,
         num_shards=np.where(sharded, shards, 1.0),
         owned_fraction=np.where(sharded, owned, 1.0),
-        dp=dense,
+        dp=ends_dp,
         layer_dp=layer_dp,
     )

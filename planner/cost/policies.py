@@ -73,7 +73,8 @@ def policy_costs(
     behind the parameters' own fetch over the same link, and the first layer's way there and back
     (:func:`overlap.prefetch_fill_s`); two layers' buffers
     (:func:`buffers.offload_buffer_bytes`). Source: arXiv 2205.05198, section 5;
-    transformer_engine/pytorch/cpu_offload.py.
+    transformer_engine/pytorch/cpu_offload.py, which spreads the transfers of some layers over all
+    of a pass: what that hides beyond a layer's own pass is left out.
     """
     costs = parts.costs
     saved, lead = costs.at(costs.body.saved_bytes), costs.at(costs.lead.saved_bytes)

@@ -7,7 +7,7 @@ column for each of those; ``counts`` has such a matrix for each of POLICIES, or 
 layer is recomputed or offloaded.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -79,6 +79,11 @@ class StageModel:
     lead_saved_bytes: Array
     """By which a leading layer keeps more than another one, under no policy."""
     first_saved_bytes: Array
+    part_saved_bytes: Array
+    """On every stage, per micro-batch in flight, whatever its layers: what the first layers of
+    every chunk keep less, where a policy takes the same number of each; never positive."""
+    least_chunk_layers: Array
+    """That number: every chunk holds so many layers."""
     receive_buffer_bytes: Array
     """Per micro-batch of the iteration and direction, where the pipeline keeps such buffers.
     Micro-batches in flight have theirs counted as the input that is kept."""
@@ -121,6 +126,32 @@ class StageModel:
         """Bytes tensors may take: usable less overheads, less what fragmentation wastes."""
         budget = self.usable_bytes - self.overhead_bytes
         return budget / (1.0 + self.fragmentation_fraction)
+
+
+TIMES = (
+    "layer_s",
+    "first_s",
+    "last_s",
+    "link_s",
+    "bubble_filled_s",
+    "constant_s",
+    "tail_layer_s",
+    "tail_first_s",
+    "tail_last_s",
+)
+"""Fields of a StageModel in seconds, those of its policies apart."""
+
+
+def weighed(model: StageModel, weight: Array) -> StageModel:
+    """The model with every time multiplied by a weight of the strategy's, C."""
+    policies = model.policies
+    return replace(
+        model,
+        policies=replace(
+            policies, added_s=policies.added_s * weight, fill_s=policies.fill_s * weight
+        ),
+        **{name: getattr(model, name) * weight for name in TIMES},
+    )
 
 
 def all_stages(num_stages: int) -> Array:
@@ -166,7 +197,8 @@ def fixed_bytes(model: StageModel, stages: Array, flight: Array | None = None) -
     flight = in_flight_matrix(model, stages) if flight is None else flight
     at_first = model.first_static_bytes[:, None] + flight * model.first_saved_bytes[:, None]
     at_last = model.last_static_bytes[:, None]
-    total: Array = model.stage_static_bytes[:, None] + at_first * first + at_last * last
+    anywhere = model.stage_static_bytes[:, None] + flight * model.part_saved_bytes[:, None]
+    total: Array = anywhere + at_first * first + at_last * last
     if not (model.sent_saved_bytes.any() or model.receive_buffer_bytes.any()):
         return total
     sends_on = (stages < model.strategy.pp[:, None] - 1) * 1.0
@@ -232,13 +264,21 @@ def stage_time_s(
     return seconds
 
 
-def leading_by_policy(model: StageModel, counts: Array, stages: Array) -> tuple[Array, Array]:
+def leading_layers(model: StageModel, layers: Array, stages: Array) -> Array:
+    """Leading layers per stage: all on the first one, as far as it holds so many layers."""
+    leading: Array = np.minimum(model.num_leading, layers) * (stages == 0)
+    return leading
+
+
+def leading_by_policy(
+    model: StageModel, layers: Array, counts: Array, stages: Array
+) -> tuple[Array, Array]:
     """Leading layers per stage under no policy, and under each.
 
-    All leading layers are on the first stage. Full recomputation takes the first layers of a
+    Full recomputation takes the first layers of a
     stage (Megatron-LM's ``block`` method), selective recomputation the next ones, then offloading.
     """
-    left: Array = model.num_leading * (stages == 0) + np.zeros_like(counts[0])
+    left = leading_layers(model, layers, stages)
     taken = np.zeros_like(counts)
     for policy in (FULL, SELECTIVE, OFFLOADED):
         taken[policy] = np.minimum(counts[policy], left)
@@ -250,14 +290,14 @@ def kept_bytes(model: StageModel, layers: Array, counts: Array | None, stages: A
     """Bytes a stage's layers keep for backward, per micro-batch in flight."""
     saved = model.saved_bytes[:, None]
     if counts is None:
-        leading = model.num_leading * (stages == 0) * model.lead_saved_bytes[:, None]
+        leading = leading_layers(model, layers, stages) * model.lead_saved_bytes[:, None]
         untouched: Array = layers * saved + leading
         return untouched
     kept: Array = (layers - counts.sum(axis=0)) * saved + _by_policy(
         counts, model.policies.saved_bytes
     )
     if model.num_leading:
-        none, taken = leading_by_policy(model, counts, stages)
+        none, taken = leading_by_policy(model, layers, counts, stages)
         kept = kept + none * model.lead_saved_bytes[:, None]
         kept = kept + _by_policy(taken, model.policies.lead_saved_bytes)
     return kept

@@ -1,4 +1,4 @@
-"""Iteration time by item: the slowest stage's work, the bubble, the tail."""
+"""Iteration time by item: a stage's work, the bubble, the tail; of the slowest stage or of all."""
 
 from collections.abc import Callable
 
@@ -88,11 +88,10 @@ def _stage_items(subject: Subject, stage: int) -> TimeItems:
     return items
 
 
-def _tail_items(subject: Subject) -> TimeItems:
-    """Gradient reduction, passes over gradients and optimizer step of the longest tail."""
+def _tail_items(subject: Subject, stage: int) -> TimeItems:
+    """Gradient reduction, passes over gradients and optimizer step of one stage's tail."""
     context, columns, parts = subject.context, subject.columns, subject.parts
     tails = stage_tail_s(subject.model, subject.layers)[0]
-    stage = int(tails.argmax())
     layers, ends = subject.layers[0, stage], subject.end_params(stage)
     params, end_owned = layers * parts.params, 1.0 / parts.num_shards
 
@@ -115,27 +114,71 @@ def _tail_items(subject: Subject) -> TimeItems:
     }
 
 
-def time_items(subject: Subject) -> tuple[TimeItems, int]:
-    """Items of one iteration, whose exposed seconds sum to it, and the slowest stage."""
-    seconds = stage_time_s(subject.model, *subject.split)
-    stage, slowest = int(seconds[0].argmax()), seconds.max(axis=1)
-    columns, num = subject.columns, float(subject.strategy.num_micro_batches)
-    items = scale_items(_stage_items(subject, stage), num)
-    makespan = makespan_s(
-        slowest,
+def _common_items(subject: Subject, makespan: Array, computing: Array) -> TimeItems:
+    """What no stage has for itself; ``computing``: seconds of the makespan in which one works."""
+    columns = subject.columns
+    pace = slowest_pace(subject.context, columns)
+    bubble, waiting = (makespan - computing) / pace, makespan * (1.0 - 1.0 / pace)
+    overhead_s = subject.context.traits.overheads.step_overhead_s
+    return {
+        "pipeline.bubble": Duration(busy_s=0.0 * bubble, exposed_s=bubble),
+        "synchronisation": Duration(busy_s=0.0 * waiting, exposed_s=waiting),
+        "tied_embedding": _all_exposed(tied_embedding_s(subject.context, columns, subject.parts)),
+        "step_overhead": _all_exposed(np.array([overhead_s])),
+    }
+
+
+def _makespan_s(subject: Subject, seconds: Array) -> Array:
+    columns = subject.columns
+    return makespan_s(
+        seconds.max(axis=1),
         seconds.sum(axis=1),
         columns.num_micro_batches,
         columns.vpp,
         subject.model.bubble_filled_s,
     )
-    pace = slowest_pace(subject.context, columns)
-    bubble = (makespan - num * slowest) / pace
-    items["pipeline.bubble"] = Duration(busy_s=0.0 * bubble, exposed_s=bubble)
-    waiting = makespan * (1.0 - 1.0 / pace)
-    items["synchronisation"] = Duration(busy_s=0.0 * waiting, exposed_s=waiting)
-    items |= _tail_items(subject)
-    tied = tied_embedding_s(subject.context, columns, subject.parts)
-    items["tied_embedding"] = _all_exposed(tied)
-    overhead_s = subject.context.traits.overheads.step_overhead_s
-    items["step_overhead"] = _all_exposed(np.array([overhead_s]))
-    return items, stage
+
+
+def time_items(subject: Subject) -> tuple[TimeItems, int]:
+    """Items of one iteration, whose exposed seconds sum to it, and the slowest stage."""
+    seconds, num = stage_time_s(subject.model, *subject.split), subject.strategy.num_micro_batches
+    stage = int(seconds[0].argmax())
+    tail = int(stage_tail_s(subject.model, subject.layers)[0].argmax())
+    computing = num * seconds.max(axis=1)
+    items = scale_items(_stage_items(subject, stage), float(num))
+    items |= _common_items(subject, _makespan_s(subject, seconds), computing)
+    return items | _tail_items(subject, tail), stage
+
+
+def stage_items(subject: Subject, stage: int) -> TimeItems:
+    """One stage's own work of an iteration: its micro-batches and its tail, without waiting."""
+    num = float(subject.strategy.num_micro_batches)
+    return scale_items(_stage_items(subject, stage), num) | _tail_items(subject, stage)
+
+
+def pipeline_items(subject: Subject) -> TimeItems:
+    """Items of the mean stage, whose exposed seconds sum to the iteration with what waiting adds.
+
+    ``Σ_i item_i / p`` over the p stages, and ``pipeline.imbalance``:
+    ``m (max_i T_i - Σ_i T_i / p)`` and the same of the tails, what stages wait for the slowest one.
+    So pipelines of any lengths can be compared: times p, items are seconds of the whole pipeline.
+    """
+    seconds, num = stage_time_s(subject.model, *subject.split), subject.strategy.num_micro_batches
+    tails = stage_tail_s(subject.model, subject.layers)
+    items: TimeItems = {}
+    for stage, share in _alike(subject).items():
+        items = add_items(items, scale_items(stage_items(subject, stage), share))
+    pace = slowest_pace(subject.context, subject.columns)
+    uneven = num * (seconds.max(axis=1) - seconds.mean(axis=1)) / pace
+    uneven = uneven + tails.max(axis=1) - tails.mean(axis=1)
+    items["pipeline.imbalance"] = Duration(busy_s=0.0 * uneven, exposed_s=uneven)
+    computing = num * seconds.max(axis=1)
+    return items | _common_items(subject, _makespan_s(subject, seconds), computing)
+
+
+def _alike(subject: Subject) -> dict[int, float]:
+    """One stage of every kind, and the share of the stages that are of its kind."""
+    pp, head = subject.strategy.pp, subject.strategy.head_stage
+    split = np.vstack([subject.layers, subject.counts[:, 0, :]])
+    kinds = [(stage == 0, stage == head, *split[:, stage]) for stage in range(pp)]
+    return {kinds.index(kind): kinds.count(kind) / pp for kind in dict.fromkeys(kinds)}

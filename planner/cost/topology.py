@@ -1,7 +1,8 @@
 """Where the ranks of a parallel group sit: how many of them share a group of each level.
 
-The order in which axes are placed is the strategy's ``placement``, innermost first; ep lies inside
-dp, and sharding inside replication.
+The order in which axes are placed is the strategy's ``placement``, innermost first; sharding lies
+inside replication. Experts have a mesh of their own over the ranks of tp x cp x dp: etp innermost,
+then ep, then their replicas (arXiv 2504.14960, section 3.2; megatron/core/parallel_state.py).
 """
 
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class Group:
 def _stride(axis: str, strategy: StrategyColumns) -> Array:
     """Distance between neighbours of ``axis``: the product of the degrees placed inside it."""
     inner = strategy.tp * strategy.cp
-    if axis == "tp":
+    if axis in ("tp", "etp"):
         return np.ones_like(strategy.tp)
     if axis == "cp":
         return strategy.tp
@@ -61,11 +62,11 @@ def _stride(axis: str, strategy: StrategyColumns) -> Array:
     shard = strategy.dp // strategy.dp_replicate
     without_cp = strategy.tp * between
     return {
-        "ep": inner * between,
+        "ep": strategy.etp * between,
         "dp_shard": inner * between,
         "dp_shard_cp": without_cp,
-        "expert_dp_shard": inner * between * strategy.ep,
-        "expert_dp_shard_cp": without_cp * strategy.ep,
+        "expert_dp_shard": strategy.etp * strategy.ep * strategy.cp * between,
+        "expert_dp_shard_cp": strategy.etp * strategy.ep * between,
         "dp_replicate": inner * between * shard,
     }[axis]
 
@@ -78,9 +79,10 @@ def _size(axis: str, strategy: StrategyColumns) -> Array:
     elif axis == "dp_shard_cp":
         size = shard * strategy.cp
     elif axis == "expert_dp_shard":
-        size = np.maximum(shard // strategy.ep, 1)
+        size = np.maximum(strategy.tp * shard // (strategy.etp * strategy.ep), 1)
     elif axis == "expert_dp_shard_cp":
-        size = np.maximum(shard * strategy.cp // strategy.ep, 1)
+        ranks = strategy.tp * strategy.cp * shard
+        size = np.maximum(ranks // (strategy.etp * strategy.ep), 1)
     else:
         size = getattr(strategy, axis)
     return size

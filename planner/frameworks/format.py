@@ -5,12 +5,13 @@ A format is a folder ``planner/frameworks/NAME/`` with a module ``format.py`` th
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from planner.cost.context import Context
 from planner.frameworks.finding import Finding, Severity
 from planner.spec.strategy import Strategy
+from planner.spec.traits import TraitValue
 
 DECISIONS: Mapping[str, str] = {
     "num_gpus": "processes in all",
@@ -19,6 +20,7 @@ DECISIONS: Mapping[str, str] = {
     "vpp": "model chunks per pipeline stage",
     "cp": "context parallelism",
     "ep": "expert parallelism",
+    "etp": "tensor parallelism of experts",
     "dp": "data parallelism, replicas times shards",
     "dp_replicate": "replicas of the sharding group",
     "zero_stage": "ZeRO stage, 0 to 3",
@@ -38,7 +40,9 @@ DECISIONS: Mapping[str, str] = {
     "offload_percent": "of the optimizer's states, how many are offloaded",
     "precision": "as in JobSpec",
     "gradient_bytes": "of a gradient, as it is held and reduced",
+    "expert_exchange": "what expert exchange runs beside: none, shared_expert or batches",
     "optimizer": "as in optimizers.yaml",
+    "profile": "profile of the framework whose behaviour it asks for",
     "model.num_layers": "transformer blocks",
     "model.hidden_size": "width",
     "model.num_heads": "query heads",
@@ -56,6 +60,16 @@ class SourceText:
 
     path: str
     text: str
+
+
+ALL = "all"
+"""Of a count of layers per stage: every layer of every stage, however many."""
+
+
+class PerChunk(NamedTuple):
+    """So many layers of every model chunk, in a file that leaves the number of layers open."""
+
+    number: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,8 +228,6 @@ class Format:
     write_into: Callable[[SourceText, Context, Strategy], str]
     """The file with the strategy's decisions in it: keys that are none stay, in place and
     as they were written, comments too. Raises ExpressError."""
-    one_policy: bool = False
-    """Recomputation is one setting for all layers, so that a repair changes it for all."""
     beside: tuple[Beside, ...] = ()
     """Files of its launcher."""
     versions: str = ""
@@ -224,7 +236,39 @@ class Format:
     """Which of several engines a file of these settings starts; a repair does not change it."""
     engine: Callable[[Mapping[str, Value]], str | None] = lambda _settings: None
     """The framework whose traits hold for a file of these settings, where it is another's."""
+    problems: Callable[[Context], Iterable[str]] = lambda _context: ()
+    """What no file can say whatever the layout: the model, precision, optimizer or profile."""
+    support: Mapping[str, Mapping[str, TraitValue]] = field(default_factory=dict)
+    """By framework the traits of ``support`` of which the format can say no more than this."""
 
     def framework_of(self, reading: Reading) -> str:
         """Whose traits and rules of the search hold for a file."""
         return self.engine(reading.settings) or self.framework
+
+    def carries(self, framework: str) -> bool:
+        """Whether files of the format start the framework."""
+        return framework == self.framework or framework in self.support
+
+    def narrowed(self, context: Context) -> Context:
+        """The context in which a search finds only what the format can say."""
+        own = self.support.get(context.traits.name)
+        if own is None:
+            return context
+        support = context.traits.support
+        kept: dict[str, Any] = {
+            name: _both(getattr(support, name), value) for name, value in own.items()
+        }
+        support = replace(support, **kept)
+        return replace(
+            context,
+            traits=replace(context.traits, support=support),
+            schedules=tuple(name for name in context.schedules if name in support.schedules),
+            placements=tuple(name for name in context.placements if name in support.placements),
+        )
+
+
+def _both(offered: TraitValue, limit: TraitValue) -> TraitValue:
+    """What a framework offers and a format can say: of several values those of both."""
+    if isinstance(offered, tuple) and isinstance(limit, tuple):
+        return tuple(value for value in offered if value in limit)  # type: ignore[return-value]
+    return offered and limit

@@ -33,6 +33,15 @@ def optimizer_names(framework: str | None = None) -> list[str]:
     ]
 
 
+def smaller_states(name: str, framework: str) -> list[str]:
+    """Return optimizers of a framework that step as ``name`` does and keep smaller states."""
+    return [
+        other
+        for other in optimizer_names(framework)
+        if _read_optimizers()[other].get("smaller_states_of") == name
+    ]
+
+
 def _entry(name: str, framework: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return an optimizer's figures and those a framework lays over them."""
     if name not in _read_optimizers():

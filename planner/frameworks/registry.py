@@ -14,6 +14,7 @@ from planner.frameworks.saved_tables import load_saved_tables
 from planner.spec.traits import (
     FrameworkTraits,
     KernelTraits,
+    OffloadTraits,
     OverheadTraits,
     OverlapTraits,
     RecomputeModule,
@@ -34,6 +35,7 @@ _SECTIONS: dict[str, type[Any]] = {
     "recompute": RecomputeTraits,
     "overlap": OverlapTraits,
     "overheads": OverheadTraits,
+    "offload": OffloadTraits,
     "support": SupportTraits,
 }
 
@@ -153,6 +155,14 @@ def time_ranges(framework: str) -> dict[tuple[str, str], TimeRange]:
         for regime in regimes
         if regime.get("framework", framework) == framework
     }
+
+
+@cache
+def ratio_figures() -> Mapping[str, Mapping[str, float]]:
+    """How far ratios of times were off on pairs of published runs, by what they differ in."""
+    path = resources.files("planner.frameworks").joinpath("ratio_errors.yaml")
+    pairs: dict[str, dict[str, float]] = yaml.safe_load(path.read_text())["pairs"]
+    return pairs
 
 
 def regime_name(regime: Mapping[str, Any]) -> str:

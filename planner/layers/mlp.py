@@ -1,9 +1,12 @@
 """The feed-forward part of a layer as Ops: dense, or a mixture of experts."""
 
+from dataclasses import replace
+
 from planner.layers.attention import tp_entry_comms, tp_exit_comms
 from planner.layers.op import ELEMENT_BYTES, ZERO, Comm, Gemm, LayerShape, Op
 from planner.layers.parameters import Parts, moe_params
 from planner.layers.saved import saved_by
+from planner.spec.cluster import Collective
 from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.traits import KernelTraits
 from planner.units import Array
@@ -83,14 +86,52 @@ def _router_op(model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: Kernel
     )
 
 
+def _pair_comms(
+    model: ModelSpec, moe: MoeSpec, shape: LayerShape, *, is_gather: bool
+) -> tuple[Comm, ...]:
+    """All-gather of the pairs that a split expert sees, or reduce-scatter of their outputs."""
+    pairs = shape.num_tokens * moe.top_k * shape.expert_share * (shape.etp > 1)
+    num_bytes = pairs * model.hidden_size * ELEMENT_BYTES
+    collective: Collective = "all_gather" if is_gather else "reduce_scatter"
+    return (Comm(collective=collective, axis="etp", num_bytes=num_bytes),)
+
+
+def expert_split_comms(
+    model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits
+) -> tuple[tuple[tuple[Comm, ...], tuple[Comm, ...]], tuple[tuple[Comm, ...], tuple[Comm, ...]]]:
+    """What ranks that split an expert exchange: before experts and after, forward and backward.
+
+    ``gathers_expert_pairs``: T·k·etp/tp pairs of h elements are gathered over etp behind the
+    all-to-all, and their partial outputs reduce-scattered before the way back; backward is the
+    mirror image. Else the T tokens are gathered over tp before routing, as for a dense MLP; a
+    shared expert has gathered them already. Source: megatron/core/transformer/moe/
+    token_dispatcher.py (MoEAlltoAllTokenDispatcher); torchtitan/models/common/moe_sharding.py.
+    """
+    if traits.gathers_expert_pairs:
+        gather = _pair_comms(model, moe, shape, is_gather=True)
+        scatter = _pair_comms(model, moe, shape, is_gather=False)
+        return (gather, scatter), (scatter, gather)
+    if moe.shared_ffn_size:
+        return ((), ()), ((), ())
+    split = shape.etp > 1
+    return tuple(  # type: ignore[return-value]
+        tuple(
+            tuple(replace(comm, num_bytes=comm.num_bytes * split) for comm in comms)
+            for comms in both
+        )
+        for both in (tp_entry_comms(model, shape), tp_exit_comms(model, shape))
+    )
+
+
 def exchange_op(
     name: str, model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits
 ) -> Op:
     """Send every token to its top-k experts (or back): k·h elements per token over ep.
 
-    Memory traffic: a plain all-to-all sorts tokens by expert before it and its chunks after it
-    (or back, where the last pass also sums k copies): 3.5 passes over the sent bytes on average;
-    deduplicating dispatchers sort once, in two passes. Counted in Megatron-LM's dispatchers
+    Under sequence parallelism every tp rank sends its own slice of the tokens. Memory traffic: a
+    plain all-to-all sorts tokens by expert before it and its chunks after it (or back, where the
+    last pass also sums k copies): 3.5 passes over the sent bytes on average; deduplicating
+    dispatchers sort once, in two passes. Counted in Megatron-LM's dispatchers
     (megatron/core/transformer/moe/token_dispatcher.py).
     """
     num_bytes = shape.num_tokens / shape.sp * moe.top_k * model.hidden_size * ELEMENT_BYTES
@@ -103,12 +144,14 @@ def exchange_op(
         ),
     )
     passes = 2.0 if traits.deduplicated_dispatch else 3.5
+    before, after = expert_split_comms(model, moe, shape, traits)
+    forward, backward = before if name == "dispatch" else after
     return Op(
         name=name,
         forward_bytes=passes * num_bytes,
         backward_bytes=passes * num_bytes,
-        forward_comms=comm,
-        backward_comms=comm,
+        forward_comms=(*comm, *forward),
+        backward_comms=(*comm, *backward),
     )
 
 
@@ -117,15 +160,16 @@ def expert_ops(
 ) -> tuple[Op, ...]:
     """The routed experts of one rank under balanced routing: up, activation, down.
 
-    Each rank computes tokens · top_k token-expert pairs; an expert sees
-    ``tokens · top_k · ep / num_experts`` of them. Saved: the table's ``experts`` section
+    With P = tokens · top_k · etp / tp pairs on a rank, an expert sees ``P · ep / num_experts`` of
+    them and computes 1/etp of its width: 2 · P · h · f / etp FLOPs per matrix, the same for any
+    etp. Saved: the table's ``experts`` section
     (dispatched inputs, pre-activations, activation outputs).
     """
     forward_traffic, backward_traffic = _mlp_traffic(model, traits)
-    parts = moe_params(model, shape.tp)
+    parts = moe_params(model, shape.etp)
     local_experts = moe.num_experts / shape.ep
-    width = moe.expert_ffn_size / shape.tp
-    pairs = shape.num_tokens * moe.top_k
+    width = moe.expert_ffn_size / shape.etp
+    pairs = shape.num_tokens * moe.top_k * shape.expert_share
     rows = pairs / local_experts
     num_up = 2.0 if model.gated_mlp else 1.0
     hidden = ZERO + model.hidden_size

@@ -18,7 +18,7 @@ ELEMENT_BYTES = 2.0
 """bf16 and fp16 activations."""
 ATTENTION_BLOCK = 128.0
 """Queries that a block of a fused attention kernel holds."""
-Axis = Literal["tp", "cp", "ep"]
+Axis = Literal["tp", "cp", "ep", "etp"]
 
 
 def _zero() -> Array:
@@ -35,8 +35,18 @@ class LayerShape:
     tp: Array
     cp: Array
     ep: Array
+    etp: Array
+    """Ranks that split every routed expert."""
     sequence_parallel: Array
     """1 where norms and residuals are sharded over tp, else 0."""
+    imbalance_fraction: float = 0.0
+    """By how much more than the mean the busiest rank of experts keeps, where ep > 1."""
+
+    @property
+    def busiest(self) -> Array:
+        """Tokens that the busiest rank of experts keeps, over the mean: 1 where ep is 1."""
+        busiest: Array = 1.0 + self.imbalance_fraction * np.where(np.asarray(self.ep) > 1, 1.0, 0.0)
+        return busiest
 
     @property
     def num_tokens(self) -> Array:
@@ -48,6 +58,16 @@ class LayerShape:
     def sp(self) -> Array:
         """Ranks over which norms and residuals are split: tp under sequence parallelism."""
         return np.where(self.sequence_parallel == 1, self.tp, 1)
+
+    @property
+    def expert_share(self) -> Array:
+        """Of a rank's tokens times top-k, the token-expert pairs that its experts see: etp / tp.
+
+        The expert mesh etp x ep x edp takes the ranks of tp x cp x dp, and pairs are spread
+        evenly over ep x edp of them.
+        """
+        share: Array = self.etp / self.tp
+        return share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +180,7 @@ class Op:
     params: Array = field(default_factory=_zero)
     """Parameters this rank holds."""
     is_expert: bool = False
-    """Parameters are sharded over ep and replicated over dp / ep only."""
+    """Parameters are sharded over ep and etp, and replicated over tp · cp · dp / (etp · ep)."""
     gemms: tuple[Gemm, ...] = ()
     attention: FlashAttention | None = None
     forward_bytes: Array = field(default_factory=_zero)

@@ -32,7 +32,7 @@ class RankParameters(NamedTuple):
     dense: int
     """Replicated over data parallelism."""
     experts: int
-    """Routed experts, replicated over dp / ep."""
+    """Routed experts, replicated over tp · cp · dp / (etp · ep)."""
 
     @property
     def total(self) -> int:
@@ -74,9 +74,12 @@ def _sum(parts: Parts) -> int:
     return sum(int(part.total) for part in parts.values())
 
 
-def _layer_parameters(model: ModelSpec, kind: LayerKind, tp: int, ep: int) -> RankParameters:
+def _layer_parameters(
+    model: ModelSpec, kind: LayerKind, *, tp: int, ep: int, etp: int
+) -> RankParameters:
     parts = layer_params(model, kind, tp)
-    one_expert = _sum({name: parts.pop(name) for name in EXPERT_PARTS if name in parts})
+    split = layer_params(model, kind, etp)
+    one_expert = _sum({name: split[name] for name in EXPERT_PARTS if parts.pop(name, None)})
     held = int(ceil_div(model.moe.num_experts, ep)) if model.moe else 0
     return RankParameters(dense=_sum(parts), experts=held * one_expert)
 
@@ -89,16 +92,17 @@ def rank_parameters(
     vpp: int = 1,
     tp: int = 1,
     ep: int = 1,
+    etp: int | None = None,
     vocab_padding: int = 1,
 ) -> RankParameters:
     """Parameters of one tensor- and expert-parallel rank of a pipeline stage.
 
     ``Σ layers of the stage + [first] (embedding + extras) + [last] (final norm + head)``, where a
-    mixture counts E / ep of its E experts and a tied head is a second copy of the token
-    embedding on a last stage that is not the first. ``chunks`` as in :func:`stage_layers`:
-    without interleaving, the layers of every stage. The vocabulary is padded to a multiple of
-    ``vocab_padding · tp``. Shards as in :mod:`planner.layers.parameters`; both final norms of an
-    encoder-decoder are counted on the last stage.
+    mixture counts E / ep of its E experts, each split over etp (None: tp), and a tied head is a
+    second copy of the token embedding on a last stage that is not the first. ``chunks`` as in
+    :func:`stage_layers`: without interleaving, the layers of every stage. The vocabulary is padded
+    to a multiple of ``vocab_padding · tp``. Shards as in :mod:`planner.layers.parameters`; both
+    final norms of an encoder-decoder are counted on the last stage.
     """
     num_stages, rest = divmod(len(chunks), vpp)
     if rest or sum(chunks) != model.num_blocks or not 0 <= stage < num_stages:
@@ -108,7 +112,10 @@ def rank_parameters(
     padded = padded_vocab_size(model, np.asarray(tp), vocab_padding).item()
     padded_model = replace(model, vocab_size=int(padded))
     kinds = [layer_kind(model, n) for n in stage_layers(chunks, vpp=vpp, stage=stage)]
-    layers = {kind: _layer_parameters(model, kind, tp, ep) for kind in sorted(set(kinds))}
+    layers = {
+        kind: _layer_parameters(model, kind, tp=tp, ep=ep, etp=etp or tp)
+        for kind in sorted(set(kinds))
+    }
     dense = sum(layers[kind].dense for kind in kinds)
     embedding = embedding_params(padded_model, tp)
     if stage == 0:

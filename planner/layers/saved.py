@@ -19,10 +19,12 @@ def token_widths(model: ModelSpec, shape: LayerShape) -> dict[Width, Array]:
 
     With h hidden, a heads, e head size, d_v value size, f feed-forward, k experts per token,
     t = tp: ``query`` a·e/t, ``kv`` local key heads · e (one of key or value), ``context``
-    a·d_v/t, ``heads`` a/t, ``scores`` a·s/t, ``ffn`` f/t, ``pairs_hidden`` k·h, ``pairs_ffn``
-    k·f_expert/t; ``hidden_sp`` and the router's ``experts`` and ``pairs`` are divided by t only
-    under sequence parallelism, their ``_gathered`` forms never. ``logits`` depends on the
-    framework's padding and is given by the head.
+    a·d_v/t, ``heads`` a/t, ``scores`` a·s/t, ``ffn`` f/t, ``pairs_hidden`` k·h·etp/t,
+    ``pairs_gathered`` k·etp/t, ``pairs_ffn`` k·f_expert/t (the expert's own pairs, of which each
+    keeps f_expert/etp), the first and the last times the share of the busiest rank of experts;
+    ``hidden_sp`` and the router's ``experts`` and ``pairs`` are divided by t only under sequence
+    parallelism, ``experts_gathered`` never. ``logits`` depends on the framework's padding and is
+    given by the head.
     """
     tp, sp = shape.tp, shape.sp
     moe, mla = model.moe, model.mla
@@ -41,9 +43,9 @@ def token_widths(model: ModelSpec, shape: LayerShape) -> dict[Width, Array]:
         "experts": (moe.num_experts if moe else 0) / sp,
         "experts_gathered": ZERO + float(moe.num_experts if moe else 0),
         "pairs": top_k / sp,
-        "pairs_gathered": ZERO + top_k,
-        "pairs_hidden": ZERO + top_k * model.hidden_size,
-        "pairs_ffn": top_k * (moe.expert_ffn_size if moe else 0) / tp,
+        "pairs_gathered": top_k * shape.expert_share,
+        "pairs_hidden": top_k * model.hidden_size * shape.expert_share * shape.busiest,
+        "pairs_ffn": top_k * (moe.expert_ffn_size if moe else 0) * shape.busiest / tp,
         "query_rank": ZERO + float(mla.q_lora_rank if mla else 0),
         "kv_rank": ZERO + float(mla.kv_lora_rank if mla else 0),
         "rope": ZERO + float(mla.qk_rope_head_dim if mla else 0),

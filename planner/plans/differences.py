@@ -5,6 +5,7 @@ from planner.spec.strategy import Strategy
 _DEGREES = ("dp", "tp", "pp", "vpp", "cp", "ep")
 _FIELDS = {
     **dict.fromkeys(_DEGREES),
+    "etp": None,
     "dp_replicate": "shard groups",
     "schedule": "schedule",
     "zero_stage": "ZeRO",
@@ -52,6 +53,8 @@ def differences(before: Strategy, after: Strategy) -> dict[str, tuple[str, str]]
     """What is not the same in both, by what it is called."""
     first, second = values(before), values(after)
     changed = {name: (old, second[name]) for name, old in first.items() if old != second[name]}
+    if before.etp == before.tp and after.etp == after.tp:
+        changed.pop("etp", None)
     same_stages = before.pp == after.pp
     if not same_stages:
         changed.pop("layers per stage", None)
@@ -64,6 +67,8 @@ def short_layout(strategy: Strategy) -> str:
     """Degrees above one and what is not usual, in one line."""
     degrees = [f"{n}={getattr(strategy, n)}" for n in _DEGREES if getattr(strategy, n) > 1]
     offloaded = _offloaded_activations(strategy)
+    if strategy.etp != strategy.tp:
+        degrees.append(f"etp={strategy.etp}")
     extras = [
         f"ZeRO-{strategy.zero_stage}",
         f"micro-batch {strategy.micro_batch}",

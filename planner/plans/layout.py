@@ -41,6 +41,8 @@ class LayoutRequest:
     schedule: str = "1f1b"
     cp: int = 1
     ep: int = 1
+    etp: int | None = None
+    """What tp and ep bring with them in the framework, when None."""
     dp: int | None = None
     dp_replicate: int = 1
     zero_stage: int | None = None
@@ -61,10 +63,12 @@ class LayoutRequest:
 
 
 def _zero_stage(context: Context, request: LayoutRequest) -> int:
-    """The highest stage the framework offers here with this optimizer."""
+    """The highest usual stage the framework offers here with this optimizer."""
     support = context.traits.support
     offered = support.zero_stages_with_pp if request.pp > 1 else support.zero_stages
-    return max(set(offered) & set(context.traits.optimizer.zero_stages), default=0)
+    possible = set(offered) & set(context.traits.optimizer.zero_stages)
+    usual = {stage for stage in possible if stage <= support.usual_zero_stage}
+    return max(usual or possible, default=0)
 
 
 def _data_parallel(context: Context, request: LayoutRequest) -> int:
@@ -74,7 +78,7 @@ def _data_parallel(context: Context, request: LayoutRequest) -> int:
 
 def option_problems(request: LayoutRequest) -> list[tuple[str, str]]:
     """What is wrong with single options, whatever the model and the cluster."""
-    names = ("tp", "pp", "vpp", "cp", "ep", "dp", "dp_replicate", "micro_batch")
+    names = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "dp_replicate", "micro_batch")
     problems = [
         (f"--{name.replace('_', '-')}", f"must be from 1 to {MAX_DEGREE:,}; given {value}")
         for name in names
@@ -186,6 +190,7 @@ def _fill(context: Context, request: LayoutRequest) -> Strategy:
         schedule=request.schedule,
         cp=request.cp,
         ep=request.ep,
+        etp=request.etp or int(context.traits.support.usual_etp(request.tp, request.ep)),
         zero_stage=_zero_stage(context, request) if zero_stage is None else zero_stage,
         micro_batch=request.micro_batch,
         num_micro_batches=-(-batch // (dp * request.micro_batch)),

@@ -1,12 +1,13 @@
 """The limits a layout has to keep: memory of device and host, the GPUs, what a user asks for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
+from planner.plans.machines import resized
 from planner.search.explaining.conflict import Conflict, Pattern, Witness, minimal_conflict
 from planner.search.explaining.feasible import Fit, first_fit
 from planner.search.space.narrow import Narrowing, read_narrowing
@@ -35,18 +36,21 @@ def narrowing_of(texts: tuple[str, ...]) -> Narrowing:
 
 
 def with_nodes(context: Context, num_nodes: int) -> Context:
-    """The context on another number of the same nodes."""
+    """The context on another number of the same nodes; of a part of a node, of whole ones."""
     cluster = context.cluster
-    num_accelerators = num_nodes * cluster.node.num_accelerators
-    fabric = replace(cluster.fabric, num_accelerators=num_accelerators)
-    return replace(context, cluster=replace(cluster, num_nodes=num_nodes, fabric=fabric))
+    whole = cluster.node.whole or cluster.node
+    return replace(context, cluster=resized(cluster, num_nodes * whole.num_accelerators))
 
 
 def more_nodes(context: Context) -> tuple[int, ...]:
-    """Numbers of nodes that stand for as many as one likes, ascending; never empty."""
+    """Numbers of nodes that stand for as many as one likes, ascending; never empty.
+
+    Beside a part of a node first the whole one.
+    """
     cluster = context.cluster
-    possible = [factor * cluster.num_nodes for factor in MORE_NODES]
-    most = MOST_GPUS // cluster.node.num_accelerators
+    factors = MORE_NODES if cluster.node.whole is None else (1, *MORE_NODES[:-1])
+    possible = [factor * cluster.num_nodes for factor in factors]
+    most = MOST_GPUS // (cluster.node.whole or cluster.node).num_accelerators
     return tuple(number for number in possible if number <= most) or (cluster.num_nodes,)
 
 
@@ -106,8 +110,7 @@ class Limits:
 
     def probe(self, kept: frozenset[str]) -> Witness[Fit] | None:
         """Some layout that keeps the limits named."""
-        for num_nodes in self._nodes(kept):
-            context = with_nodes(self.context, num_nodes)
+        for context in self._sizes(kept):
             if HBM not in kept:
                 context = with_usable(context, UNLIMITED_BYTES)
             if HOST not in kept and context.cluster.node.host_memory_bytes:
@@ -119,8 +122,11 @@ class Limits:
                 return Witness(layout=found, violated=violated)
         return None
 
-    def _nodes(self, kept: frozenset[str]) -> tuple[int, ...]:
-        return (self.context.cluster.num_nodes,) if GPUS in kept else more_nodes(self.context)
+    def _sizes(self, kept: frozenset[str]) -> Iterator[Context]:
+        if GPUS in kept:
+            yield self.context
+            return
+        yield from (with_nodes(self.context, number) for number in more_nodes(self.context))
 
     def _kept(self, context: Context, kept: frozenset[str]) -> Narrowing:
         """The narrowing of the options kept.

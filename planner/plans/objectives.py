@@ -204,8 +204,9 @@ class Aim:
 
     objective: Objective = "iteration_s"
     limits: JobLimits = JobLimits()
-    pareto: tuple[Objective, ...] = ("iteration_s", "gpus")
+    pareto: tuple[Objective, ...] = ()
+    """Empty: a ladder of GPU counts instead."""
 
 
 FASTEST = Aim()
-"""The fastest plans on the most GPUs that can be used; time against GPUs."""
+"""The fastest plans."""

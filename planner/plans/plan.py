@@ -25,7 +25,7 @@ from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import Strategy
 
 ORDERS: dict[Objective, Order] = {
-    "iteration_s": "most_gpus",
+    "iteration_s": "at_most",
     "gpus": "fewest_gpus",
     "cost_usd": "gpu_seconds",
     "energy_kwh": "gpu_seconds",
@@ -42,6 +42,8 @@ class Plan:
     strategy: Strategy
     estimate: Estimate
     is_optimal: bool
+    weighed_s: float | None = None
+    """By which a search ranked it, where one did: its time with the handicaps of what it uses."""
 
     @property
     def framework(self) -> str:
@@ -52,6 +54,11 @@ class Plan:
     def headroom_bytes(self) -> float:
         """Usable HBM less the modelled peak."""
         return self.estimate.memory.usable_bytes - self.estimate.memory.peak_bytes
+
+    @property
+    def free_bytes(self) -> float:
+        """HBM less the modelled peak, the margin included."""
+        return self.estimate.memory.hbm_bytes - self.estimate.memory.peak_bytes
 
     def num_iterations(self) -> float | None:
         """Optimizer steps of the whole job; None without a token budget."""
@@ -84,16 +91,21 @@ class Answer:
 
     contexts: tuple[Context, ...]
     plans: tuple[Plan, ...]
-    """Best first; all keep the limits. By time all are on the most GPUs on which one does."""
+    """Best first; all keep the limits, no two have one layout. Of several frameworks the best of
+    each come first; by time those of a framework are on as many GPUs as its best."""
     pareto: tuple[Plan, ...]
-    """What nothing dominates in ``aim.pareto``, limits or not."""
+    """What nothing dominates in ``aim.pareto``, where it was asked for, limits or not."""
     searches: tuple[SearchResult, ...]
     notes: tuple[str, ...] = ()
     """Defaults that were assumed."""
     aim: Aim = FASTEST
     narrowing: Narrowing = EVERYTHING
     frontier: tuple[Plan, ...] = ()
-    """What nothing dominates in time and GPUs, ascending in GPUs."""
+    """What nothing dominates in time and GPUs, ascending in GPUs, where it was asked for."""
+    ladder: tuple[Plan, ...] = ()
+    """The best on at most a half, a quarter, ... of the first plan's GPUs, and on the fewest."""
+    fastest: Plan | None = None
+    """The fastest under the model as it stands, where the first plan is another one."""
     headroom_gib: int | None = None
     """Where that was the aim: what every plan leaves."""
 
@@ -142,7 +154,13 @@ class _Asked:
     progress: Progress
 
     def best(
-        self, context: Context, headroom_gib: int, *, top: int, with_frontier: bool
+        self,
+        context: Context,
+        headroom_gib: int,
+        *,
+        top: int,
+        with_frontier: bool = False,
+        with_ladder: bool = False,
     ) -> SearchResult:
         """The best plans of one framework that leave so much memory."""
         job, node = context.job, context.cluster.node
@@ -158,6 +176,9 @@ class _Asked:
             time_limit_s=self.clock.share_s(),
             goal=goal,
             progress=self.progress,
+            one_per_layout=True,
+            with_ladder=with_ladder,
+            with_fastest=with_ladder,
         )
 
     def most_headroom(self, contexts: Sequence[Context], searches: list[SearchResult]) -> int:
@@ -179,7 +200,7 @@ class _Asked:
     ) -> bool:
         """Whether some framework has a plan that keeps the limits and leaves so much memory."""
         for context in contexts:
-            searches.append(self.best(context, headroom_gib, top=1, with_frontier=False))
+            searches.append(self.best(context, headroom_gib, top=1))
             if searches[-1].plans:
                 return True
         return False
@@ -207,39 +228,43 @@ def _plans(context: Context, found: Sequence[Found]) -> list[Plan]:
         return []
     made_estimates = estimates(context, [one.strategy for one in found])
     return [
-        Plan(context=context, strategy=one.strategy, estimate=made, is_optimal=one.is_optimal)
+        Plan(
+            context=context,
+            strategy=one.strategy,
+            estimate=made,
+            is_optimal=one.is_optimal,
+            weighed_s=one.weighed_s,
+        )
         for one, made in zip(found, made_estimates, strict=True)
     ]
 
 
+def _score(plan: Plan) -> float:
+    """What plans are ranked by in time."""
+    return plan.estimate.iter_time_s if plan.weighed_s is None else plan.weighed_s
+
+
 def _ranked(plans: Sequence[Plan], aim: Aim, top: int) -> tuple[Plan, ...]:
-    """The best plans over all frameworks that keep the limits."""
+    """The best plans over all frameworks that keep the limits, the best of each first."""
     plans = [plan for plan in plans if aim.limits.meets(plan)]
-    if aim.objective == "iteration_s":
-        most_gpus = max((plan.strategy.num_gpus for plan in plans), default=0)
-        plans = [plan for plan in plans if plan.strategy.num_gpus == most_gpus]
     by_time = aim.objective in ("iteration_s", "headroom_bytes")
-    name: Objective = "iteration_s" if by_time else aim.objective
-    return tuple(sorted(plans, key=lambda p: (objective(p, name), p.estimate.iter_time_s))[:top])
+
+    def key(plan: Plan) -> tuple[float, float]:
+        return (0.0 if by_time else objective(plan, aim.objective), _score(plan))
+
+    plans = sorted(plans, key=key)
+    names = [plan.framework for plan in plans]
+    leading = [names.index(name) == place for place, name in enumerate(names)]
+    order = sorted(range(len(plans)), key=lambda place: not leading[place])
+    return tuple(plans[place] for place in order[:top])
 
 
-def ranked_plans(
-    contexts: Sequence[Context], narrowings: Sequence[Narrowing], *, top: int, aim: Aim
-) -> tuple[Plan, ...]:
-    """The best plans of each space, ranked together; without a frontier, and without proof."""
-    plans: list[Plan] = []
-    for narrowing in narrowings:
-        asked = _Asked(
-            top=top,
-            aim=aim,
-            narrowing=narrowing,
-            clock=Clock(None),
-            progress=lambda _message, _fraction: None,
-        )
-        for context in contexts:
-            found = asked.best(context, 0, top=top, with_frontier=False)
-            plans += _plans(context, found.plans)
-    return _ranked(plans, aim, top * len(narrowings))
+def _fastest(plans: Sequence[Plan], best: Plan | None) -> Plan | None:
+    """The fastest plan under the model, no mechanism weighed; None where it is the best one."""
+    if best is None:
+        return None
+    fastest = min(plans, key=lambda plan: plan.estimate.iter_time_s, default=best)
+    return fastest if fastest.estimate.iter_time_s < best.estimate.iter_time_s else None
 
 
 def answer(
@@ -258,24 +283,54 @@ def answer(
     by_headroom = aim.objective == "headroom_bytes"
     searches: list[SearchResult] = []
     headroom_gib = asked.most_headroom(contexts, searches) if by_headroom else 0
-    is_one = not by_headroom and "headroom_bytes" not in aim.pareto
-    clock.plan_for(len(contexts) * (1 if is_one else 2))
+    in_two = bool(aim.pareto) and (by_headroom or "headroom_bytes" in aim.pareto)
+    by_time = aim.objective == "iteration_s"
+    clock.plan_for(len(contexts) * (1 + in_two))
     plans: list[Plan] = []
     points: list[Plan] = []
+    rungs: list[Plan] = []
+    faster: list[Plan] = []
     for context in contexts:
-        best = asked.best(context, headroom_gib, top=top, with_frontier=is_one)
-        line = best if is_one else asked.line(context)
-        searches += [best] if is_one else [best, line]
+        best = asked.best(
+            context,
+            headroom_gib,
+            top=top,
+            with_frontier=bool(aim.pareto) and not in_two,
+            with_ladder=by_time,
+        )
+        line = asked.line(context) if in_two else best
+        searches += [best, line] if in_two else [best]
         plans += _plans(context, best.plans)
         points += _plans(context, line.frontier)
+        rungs += _plans(context, best.ladder)
+        faster += _plans(context, [best.fastest] if best.fastest else [])
+    chosen = _ranked(plans, aim, top)
+    if not chosen and not aim.limits.is_empty and not aim.pareto:
+        for context in contexts:
+            searches.append(asked.line(context))
+            points += _plans(context, searches[-1].frontier)
+    first = chosen[0] if chosen and by_time else None
     return Answer(
         contexts=tuple(contexts),
-        plans=_ranked(plans, aim, top),
-        pareto=merged(points, aim.pareto),
+        plans=chosen,
+        pareto=merged(points, aim.pareto) if aim.pareto else (),
         searches=tuple(searches),
         notes=tuple(notes),
         aim=aim,
         narrowing=narrowing,
-        frontier=merged(points, FASTEST.pareto),
+        frontier=merged(points, ("iteration_s", "gpus")) if points else (),
         headroom_gib=headroom_gib if by_headroom else None,
+        ladder=_rungs(rungs, first),
+        fastest=_fastest(faster, first),
     )
+
+
+def _rungs(plans: Sequence[Plan], best: Plan | None) -> tuple[Plan, ...]:
+    """Of several frameworks' ladders the best plan of every number of GPUs, most GPUs first."""
+    if best is None:
+        return ()
+    below = [plan for plan in plans if plan.strategy.num_gpus < best.strategy.num_gpus]
+    by_gpus: dict[int, Plan] = {}
+    for plan in sorted(below, key=_score):
+        by_gpus.setdefault(plan.strategy.num_gpus, plan)
+    return tuple(by_gpus[count] for count in sorted(by_gpus, reverse=True))

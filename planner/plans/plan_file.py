@@ -21,9 +21,9 @@ from planner.frameworks.settings import with_optimizer, with_recompute_modules
 from planner.plans.plan import Plan
 from planner.plans.trait_settings import profile_problem, settings_mapping, settings_of
 from planner.search.space.legality import violations
-from planner.spec.job import JobSpec, Precision
+from planner.spec.job import MAX_IMBALANCE, JobSpec, Precision
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Strategy
-from planner.spec.traits import FrameworkTraits
+from planner.spec.traits import FrameworkTraits, SupportTraits
 
 SCHEMA_VERSION = 1
 MAX_DEGREE = 10**7
@@ -49,6 +49,7 @@ class InputsPart(Strict):
     recompute_modules: tuple[str, ...] | None = Field(default=None, strict=False)
     total_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
     margin_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    imbalance_fraction: Annotated[float, Field(ge=0, le=MAX_IMBALANCE)] = 0.0
 
 
 class StrategyPart(Strict):
@@ -61,6 +62,8 @@ class StrategyPart(Strict):
     vpp: Degree
     cp: Degree
     ep: Degree
+    etp: Degree | None = None
+    """What the framework takes where nothing is said, when missing."""
     zero_stage: Annotated[int, Field(ge=0, le=3)]
     micro_batch: Degree
     num_micro_batches: Degree
@@ -117,6 +120,7 @@ def plan_text(plan: Plan, *, model: str, cluster: str) -> str:
             "recompute_modules": list(context.traits.recompute.selected),
             "total_tokens": job.total_tokens,
             "margin_fraction": context.margin_fraction,
+            "imbalance_fraction": job.imbalance_fraction,
         },
         "strategy": strategy,
         "estimate": {
@@ -168,6 +172,7 @@ def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
             seq_len=inputs.seq_len,
             precision=inputs.precision,
             total_tokens=inputs.total_tokens,
+            imbalance_fraction=inputs.imbalance_fraction,
         ),
         cluster=cluster,
         traits=_traits(inputs, path),
@@ -175,9 +180,11 @@ def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
     )
 
 
-def _strategy(part: StrategyPart, path: Path) -> Strategy:
+def _strategy(part: StrategyPart, path: Path, support: SupportTraits) -> Strategy:
     """The layout as the file states it; only its words are checked."""
     fields = part.model_dump()
+    if part.etp is None:
+        fields["etp"] = int(support.usual_etp(part.tp, part.ep))
     unknown = [
         Problem(
             where=str(path),
@@ -208,7 +215,7 @@ def read_plan(path: Path, *, cluster: str | None = None) -> tuple[Context, Strat
     _check_version(data, path)
     file = validate(PlanFile, data, str(path))
     context = _context(file.inputs, path, cluster or file.inputs.cluster)
-    strategy = _strategy(file.strategy, path)
+    strategy = _strategy(file.strategy, path, context.traits.support)
     if strategy.recompute_modules is not None:
         with_recompute_modules(context.traits, strategy.recompute_modules)
     return context, strategy, file

@@ -15,6 +15,7 @@ _SHARDED = LayerShape(
     tp=np.full(1, 2.0),
     cp=np.full(1, 2.0),
     ep=np.full(1, 2.0),
+    etp=np.full(1, 2.0),
     sequence_parallel=np.ones(1),
 )
 """Every axis in use, so that every tensor a layer can keep is there."""

@@ -1,43 +1,26 @@
 """What would fit: the nearest change of every kind, with the plan and the time it gives."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 from planner.cost.context import Context
-from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits
-from planner.plans.limits import (
-    more_nodes,
-    narrowing_of,
-    with_nodes,
-    without_memory_limits,
-)
+from planner.plans.changes import Change, Maker, Question, Scale, ScaleMaker, makers
+from planner.plans.limits import more_nodes, with_nodes, without_memory_limits
+from planner.plans.machines import argument_of, resized
 from planner.search.explaining.feasible import Fit, OutOfTimeError, first_fit, smallest_fit
 from planner.search.search import search
 from planner.search.space.narrow import Narrowing
 from planner.spec.strategy import Strategy
 
-SEQUENCE_DIVISORS = (2, 4, 8)
-BATCH_DIVISORS = (2, 8)
-BATCH_STEPS = (8, 64, 512)
 PLAN_S = 2.0
 """Seconds for the best plan after one change; what is found by then is shown."""
+PAIRS_S = 6.0
+"""Seconds for pairs of changes, where none alone is enough."""
 FEWEST_S = 6.0
 """Seconds for the fewest nodes that fit; the fewest found by then are shown."""
-ALLOWABLE = ("cross-domain-tp", "short-context-parallel")
-"""What a search leaves out, and may take less memory."""
 MOST_COMBINATIONS = 3
-
-Question = tuple[Context, Narrowing]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """One change to the question, in the words of the command line."""
-
-    words: str
-    question: Question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +33,10 @@ class Relaxation:
     iteration_s: float
     is_optimal: bool
     """The plan was proved best; else it is the best found in the time given."""
+    options: tuple[str, ...] = ()
+    """What to add to the command."""
+    cluster: str = ""
+    """What to say in place of the cluster, where that changes."""
     ideal: "Ideal | None" = None
     """What it is measured by."""
 
@@ -106,25 +93,81 @@ def relaxations(
 ) -> list[Relaxation]:
     """The smallest change of each kind after which something fits; else pairs of changes.
 
-    Changes of the user's options come first. ``contexts`` are of the frameworks asked; the first
-    one is changed. ``known`` holds plans found before, by the words of the change.
+    In the order of what they cost: the rest of the node, the user's options, what the framework
+    can do otherwise, shorter sequences, less margin, other frameworks, other batches, more nodes.
+    ``contexts`` are of the frameworks asked; the first one is changed. ``known`` holds plans
+    found before, by the words of the change.
     """
     question = (contexts[0], narrowing)
     plans = {one.words: replace(one, ideal=ideal) for one in known}
-    nodes = _fewest_nodes(question, ideal, deadline)
-    found = []
-    for maker in _makers(contexts, narrowing):
-        changes = list(maker(question))
-        found += _known(changes, plans) or _first(changes, ideal, deadline)
-    found += nodes
-    if found:
-        return found
+    filled = _filled_node(question, ideal, deadline)
+    nodes = [] if filled else _fewest_nodes(question, ideal, deadline)
+    found: list[Relaxation] = []
+    for maker in makers(contexts, narrowing):
+        found += _least_of(maker(question), ideal, deadline, plans)
+    found = found or _pairs(question, contexts, ideal, deadline)
+    return _of_framework([*filled, *found, *nodes], contexts)
+
+
+def _pairs(
+    question: Question, contexts: Sequence[Context], ideal: Ideal | None, deadline: float
+) -> list[Relaxation]:
+    """Two changes at once, where none alone is enough."""
     pairs: list[Relaxation] = []
-    for first, second in combinations(_makers(contexts, narrowing), 2):
-        pairs += _first(list(_both(question, first, second)), ideal, deadline)
+    deadline = min(deadline, time.monotonic() + PAIRS_S)
+    for first, second in combinations(makers(contexts, question[1]), 2):
+        pairs += _both(question, first, second, ideal, deadline)
         if len(pairs) == MOST_COMBINATIONS:
             break
     return pairs
+
+
+def _of_framework(found: list[Relaxation], contexts: Sequence[Context]) -> list[Relaxation]:
+    """The changes, with the framework they are for where several were asked."""
+    if len(contexts) == 1:
+        return found
+    options = ("--framework", contexts[0].traits.name)
+    return [
+        one
+        if "--framework" in one.options
+        else replace(
+            one, words=f"{one.words} {' '.join(options)}", options=(*one.options, *options)
+        )
+        for one in found
+    ]
+
+
+def _least_of(
+    changes: Iterator[Change] | Scale | None,
+    ideal: Ideal | None,
+    deadline: float,
+    plans: dict[str, Relaxation],
+) -> list[Relaxation]:
+    """The smallest change of one kind after which something fits; none where none does."""
+    if changes is None:
+        return []
+    if isinstance(changes, Scale):
+        return _least_step(changes, ideal, deadline)
+    listed = list(changes)
+    return _known(listed, plans) or _first(listed, ideal, deadline)
+
+
+def _least_step(scale: Scale, ideal: Ideal | None, deadline: float) -> list[Relaxation]:
+    """The fewest steps of a scale, by halving; what was found by the deadline, else."""
+    low, high = 0, scale.num_steps
+    try:
+        if high < 1 or first_fit(*scale.at(high).question, deadline=deadline) is None:
+            return []
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = first_fit(*scale.at(middle).question, deadline=deadline) is not None
+            low, high = (low, middle) if fits else (middle, high)
+    except OutOfTimeError:
+        if high == scale.num_steps:
+            return []
+    change = scale.at(high)
+    best = best_of(*change.question)
+    return [] if best is None else [_relaxation(change, best, ideal)]
 
 
 def _known(changes: Sequence[Change], plans: dict[str, Relaxation]) -> list[Relaxation]:
@@ -132,7 +175,7 @@ def _known(changes: Sequence[Change], plans: dict[str, Relaxation]) -> list[Rela
     return [plans[change.words] for change in changes[:1] if change.words in plans]
 
 
-def _first(changes: Sequence[Change], ideal: Ideal | None, deadline: float) -> list[Relaxation]:
+def _first(changes: Iterable[Change], ideal: Ideal | None, deadline: float) -> list[Relaxation]:
     """The first change after which something fits, with its best plan; none where none does."""
     for change in changes:
         try:
@@ -153,8 +196,49 @@ def _relaxation(change: Change, best: tuple[Fit, bool], ideal: Ideal | None) -> 
         strategy=fit.strategy,
         iteration_s=fit.iteration_s,
         is_optimal=is_optimal,
+        options=change.options,
         ideal=ideal,
     )
+
+
+def _filled_node(question: Question, ideal: Ideal | None, deadline: float) -> list[Relaxation]:
+    """The fewest GPUs of the node that fit, where only a part of it was asked for."""
+    context, narrowing = question
+    whole = context.cluster.node.whole
+    if whole is None:
+        return []
+    own = context.cluster.num_accelerators
+    try:
+        found = smallest_fit(
+            _of_size(context, whole.num_accelerators), narrowing, deadline=deadline
+        )
+        if found is None:
+            return []
+        for num_gpus in sorted({found[0].strategy.num_gpus, whole.num_accelerators}):
+            larger = _of_size(context, num_gpus)
+            best = best_of(larger, narrowing) if num_gpus > own else None
+            if best is not None:
+                more = num_gpus - own
+                words = f"{more} more GPU{'s' * (more > 1)} of the node"
+                return [_on(larger, narrowing, words, best, ideal)]
+    except OutOfTimeError:
+        pass
+    return []
+
+
+def _of_size(context: Context, num_gpus: int) -> Context:
+    return replace(context, cluster=resized(context.cluster, num_gpus))
+
+
+def _on(
+    larger: Context, narrowing: Narrowing, words: str, best: tuple[Fit, bool], ideal: Ideal | None
+) -> Relaxation:
+    """A change of the cluster, the batch as it is."""
+    cluster = argument_of(larger.cluster)
+    options = ("--global-batch", str(larger.job.global_batch))
+    place = cluster or f"{larger.cluster.num_nodes} x {larger.cluster.node.name}"
+    change = Change(words=f"{words} ({place})", question=(larger, narrowing), options=options)
+    return replace(_relaxation(change, best, ideal), cluster=cluster)
 
 
 def _fewest_nodes(question: Question, ideal: Ideal | None, deadline: float) -> list[Relaxation]:
@@ -164,7 +248,9 @@ def _fewest_nodes(question: Question, ideal: Ideal | None, deadline: float) -> l
     smaller one, so the smallest layout that fits is looked for among all of them.
     """
     context, narrowing = question
-    per_node, own = context.cluster.node.num_accelerators, context.cluster.num_nodes
+    node, own = context.cluster.node, context.cluster.num_nodes
+    per_node = (node.whole or node).num_accelerators
+    least = 1 if node.whole else 0
     deadline = min(deadline, time.monotonic() + FEWEST_S)
     try:
         for tried in dict.fromkeys((2 * own, *more_nodes(context))):
@@ -172,106 +258,42 @@ def _fewest_nodes(question: Question, ideal: Ideal | None, deadline: float) -> l
             if found is None:
                 continue
             fit, is_smallest = found
-            num_nodes = -(-fit.strategy.num_gpus // per_node)
-            larger = with_nodes(context, num_nodes)
-            more, all_gpus = (num_nodes - own) * per_node, num_nodes * per_node
-            most = "" if is_smallest else "at most "
-            node = context.cluster.node.name
-            words = f"{most}{more:,} more GPUs ({num_nodes} x {node}, {all_gpus:,})"
-            change = Change(words=words, question=(larger, narrowing))
-            return [_relaxation(change, best_of(larger, narrowing) or (fit, False), ideal)]
+            num_nodes = max(-(-fit.strategy.num_gpus // per_node), own + 1 - least)
+            larger = _of_size(context, num_nodes * per_node)
+            more = larger.cluster.num_accelerators - context.cluster.num_accelerators
+            words = f"{'' if is_smallest else 'at most '}{more:,} more GPUs"
+            best = best_of(larger, narrowing) or (fit, False)
+            return [_on(larger, narrowing, words, best, ideal)]
     except OutOfTimeError:
         pass
     return []
 
 
-Maker = Callable[[Question], Iterator[Change]]
-"""Changes of one kind, the smallest first."""
+def _both(
+    question: Question,
+    first: Maker | ScaleMaker,
+    second: Maker | ScaleMaker,
+    ideal: Ideal | None,
+    deadline: float,
+) -> list[Relaxation]:
+    """Changes of two kinds; the second one first where only it makes room for the other."""
+    if next(_listed(first(question)), None) is None:
+        first, second = second, first
+    for one in _listed(first(question)):
+        for found in _least_of(second(one.question), ideal, deadline, {}):
+            words, options = f"{one.words} and {found.words}", (*one.options, *found.options)
+            return [replace(found, words=words, options=options)]
+    return []
 
 
-def _makers(contexts: Sequence[Context], narrowing: Narrowing) -> list[Maker]:
-    def dropping(text: str) -> Maker:
-        return lambda question: _without(question, text)
-
-    texts = [text for text in narrowing.texts if not text.startswith("--allow ")]
-    asked = {context.traits.name for context in contexts}
-    return [
-        *map(dropping, texts),
-        _allowed,
-        _no_margin,
-        lambda question: _other_frameworks(question, asked),
-        _shorter_sequences,
-        _other_batches,
-    ]
-
-
-def _both(question: Question, first: Maker, second: Maker) -> Iterator[Change]:
-    for one in first(question):
-        for other in second(one.question):
-            yield Change(words=f"{one.words} and {other.words}", question=other.question)
-
-
-def _without(question: Question, text: str) -> Iterator[Change]:
-    context, narrowing = question
-    if text in narrowing.texts:
-        yield Change(words=f"without {text}", question=(context, narrowing.without(text)))
-
-
-def _allowed(question: Question) -> Iterator[Change]:
-    context, narrowing = question
-    for name in ALLOWABLE:
-        if name not in narrowing.allowed:
-            text = f"--allow {name}"
-            wider = narrowing_of((*narrowing.texts, text))
-            yield Change(words=text, question=(context, wider))
-
-
-def _no_margin(question: Question) -> Iterator[Change]:
-    context, narrowing = question
-    if context.margin_fraction:
-        yield Change(
-            words="--margin 0", question=(replace(context, margin_fraction=0.0), narrowing)
-        )
-
-
-def _other_frameworks(question: Question, asked: set[str]) -> Iterator[Change]:
-    context, narrowing = question
-    back = "" if context.traits.profile == CURRENT else f" --profile {CURRENT}"
-    for name in FRAMEWORKS:
-        if name in asked:
-            continue
-        traits = load_traits(name, CURRENT, context.traits.settings)
-        support = traits.support
-        other = replace(
-            context,
-            traits=traits,
-            placements=support.placements,
-            schedules=tuple(s for s in context.schedules if s in support.schedules),
-            module_sets=(),
-        )
-        yield Change(words=f"--framework {name}{back}", question=(other, narrowing))
-
-
-def _shorter_sequences(question: Question) -> Iterator[Change]:
-    context, narrowing = question
-    for divisor in SEQUENCE_DIVISORS:
-        seq_len = context.job.seq_len // divisor
-        if seq_len:
-            job = replace(context.job, seq_len=seq_len)
-            yield Change(
-                words=f"--seq-len {seq_len}", question=(replace(context, job=job), narrowing)
-            )
-
-
-def _other_batches(question: Question) -> Iterator[Change]:
-    """Rounder batches, which have more divisors, then smaller ones."""
-    context, narrowing = question
-    batch = context.job.global_batch
-    rounder = [-(-batch // step) * step for step in BATCH_STEPS]
-    smaller = [batch // divisor for divisor in BATCH_DIVISORS]
-    for other in dict.fromkeys((*rounder, *smaller)):
-        if other not in (0, batch):
-            job = replace(context.job, global_batch=other)
-            yield Change(
-                words=f"--global-batch {other}", question=(replace(context, job=job), narrowing)
-            )
+def _listed(changes: Iterator[Change] | Scale | None) -> Iterator[Change]:
+    """All changes of a kind; of a scale its halves: few enough to pair."""
+    if changes is None:
+        return
+    if not isinstance(changes, Scale):
+        yield from changes
+        return
+    steps = changes.num_steps
+    for part in (steps // 4, steps // 2, steps):
+        if part:
+            yield changes.at(part)

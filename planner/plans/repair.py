@@ -108,15 +108,13 @@ def repair(
     top: int = 4,
     num_gpus: int | None = None,
     accepts: Accepts | None = None,
-    one_policy: bool = False,
     progress: Progress = lambda _message, _fraction: None,
 ) -> RepairAnswer:
     """Find the edits with the fewest changed decisions, the fastest first.
 
     ``own`` is what the plan was made for, to tell what it took there. With ``num_gpus`` every edit
     uses just these, and dp follows. With ``accepts`` only edits count of which it is true, and they
-    are looked for even where the plan is legal and fits. With ``one_policy`` policies that change
-    become those of all layers.
+    are looked for even where the plan is legal and fits.
     """
     started = time.perf_counter()
     wrong = diagnosis(context, strategy, own=own)
@@ -128,7 +126,6 @@ def repair(
         top=top,
         num_gpus=num_gpus,
         accepts=accepts or (lambda _edit: True),
-        one_policy=one_policy,
         progress=progress,
     )
     return replace(
@@ -232,6 +229,12 @@ def _modules(context: Context, strategy: Strategy) -> tuple[str, ...]:
     return strategy.recompute_modules or context.traits.recompute.selected
 
 
+def _follow(context: Context, *strategies: Strategy) -> bool:
+    """Whether etp is what tp and ep bring with them in all of them."""
+    usual = context.traits.support.usual_etp
+    return all(each.etp == usual(each.tp, each.ep) for each in strategies)
+
+
 def _changes(
     context: Context, before: Strategy, after: Strategy, edit: Edit, *, dp_counts: bool
 ) -> Iterator[Change]:
@@ -240,6 +243,7 @@ def _changes(
     every: list[tuple[str, Value, Value, bool]] = [
         (name, getattr(before, name), getattr(after, name), name != "dp" or dp_counts)
         for name in COLUMNS
+        if name != "etp" or not _follow(context, before, after)
     ]
     every += [
         (LAYERS, before.layers_per_stage, after.layers_per_stage, freedom.layers),

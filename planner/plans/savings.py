@@ -79,6 +79,7 @@ def _activation_changes(context: Context, strategy: Strategy) -> Iterator[Change
 
 def _degree_changes(context: Context, strategy: Strategy) -> Iterator[Change]:
     """Twice the degree of an axis, at half the data parallelism."""
+    is_usual = strategy.etp == strategy.tp
     if strategy.dp % 2 == 0:
         half = replace(
             strategy, dp=strategy.dp // 2, num_micro_batches=2 * strategy.num_micro_batches
@@ -87,13 +88,22 @@ def _degree_changes(context: Context, strategy: Strategy) -> Iterator[Change]:
         yield (
             f"tp {2 * strategy.tp}",
             context,
-            replace(half, tp=2 * strategy.tp, sequence_parallel=shards_sequence),
+            replace(
+                half,
+                tp=2 * strategy.tp,
+                etp=2 * strategy.tp if is_usual else strategy.etp,
+                sequence_parallel=shards_sequence,
+            ),
         )
         yield f"cp {2 * strategy.cp}", context, replace(half, cp=2 * strategy.cp)
         if 2 * strategy.pp <= context.model.num_blocks:
             yield f"pp {2 * strategy.pp}", context, _with_stages(context, half, 2 * strategy.pp)
     if context.model.moe:
-        yield f"ep {2 * strategy.ep}", context, replace(strategy, ep=2 * strategy.ep)
+        support, ep = context.traits.support, 2 * strategy.ep
+        etp = strategy.etp
+        if etp == support.usual_etp(strategy.tp, strategy.ep):
+            etp = int(support.usual_etp(strategy.tp, ep))
+        yield f"ep {ep}", context, replace(strategy, ep=ep, etp=etp)
 
 
 def _with_stages(context: Context, strategy: Strategy, pp: int) -> Strategy:

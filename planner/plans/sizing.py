@@ -1,7 +1,7 @@
 """Sizing: the smallest cluster of a node that does a job in time and within a budget."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -23,6 +23,9 @@ from planner.spec.strategy import Strategy
 
 SAME_TIME = 1e-6
 """Relative difference up to which a count is priced alike in the large cluster and its own."""
+
+NEXT_SIZES = 4
+"""Times the fewest GPUs up to which the next sizes are shown at least."""
 
 ClusterOf = Callable[[int], ClusterSpec]
 """The cluster of so many GPUs of the node that is sized."""
@@ -105,6 +108,8 @@ class Sizing:
     ``nearest_sizes``."""
     enough: Size | None = None
     """Without a chosen one: the smallest beyond the largest cluster that keeps all limits."""
+    resident: Size | None = None
+    """The fewest GPUs that hold the job with nothing offloaded, where that are others."""
     searches: tuple[SearchResult, ...] = ()
     narrowing: Narrowing = EVERYTHING
 
@@ -256,6 +261,30 @@ def sizing(
         searches=results,
         narrowing=narrowing,
     )
+
+
+def fewest(
+    contexts: Sequence[Context],
+    clusters: Iterable[ClusterSpec],
+    asked: Callable[[Sequence[Context]], Sizing],
+) -> Sizing:
+    """The sizing on the first of growing clusters that has room for sizes beyond the smallest.
+
+    Of the last one where none has.
+    """
+    result = None
+    for cluster in clusters:
+        result = asked([replace(context, cluster=cluster) for context in contexts])
+        if result.sizes and result.sizes[0].num_gpus * NEXT_SIZES <= cluster.num_accelerators:
+            break
+    assert result is not None
+    return result
+
+
+def is_offloaded(size: Size) -> bool:
+    """Whether a size's plan keeps anything in host memory or on disks."""
+    strategy = size.strategy
+    return strategy.offload != "none" or any(strategy.offloaded_layers_per_stage)
 
 
 def unmet(result: Answer) -> Sizing:

@@ -9,7 +9,8 @@ from planner.catalog.names import did_you_mean, nearest
 from planner.errors import InputError, Problem
 from planner.frameworks.registry import profile_names, trait_types
 from planner.frameworks.saved_tables import loss_names, table_names
-from planner.spec.strategy import OFFLOAD_CODES
+from planner.search.space.vocabulary import KINDS
+from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 from planner.spec.traits import Setting, TraitValue
 
 COMMAND_LINE = "command line"
@@ -21,17 +22,30 @@ _CHOICES: Mapping[str, Callable[[], Iterable[object]]] = {
     "kernels.saved": table_names,
     "kernels.loss": loss_names,
     "support.offload": lambda: OFFLOAD_CODES,
+    "support.placements": lambda: PLACEMENT_NAMES,
+    "support.policies": lambda: KINDS,
+    "support.schedules": lambda: SCHEDULES,
     "support.zero_stages": lambda: _ZERO_STAGES,
     "support.zero_stages_with_pp": lambda: _ZERO_STAGES,
     "support.partial_offload_zero_stages": lambda: _ZERO_STAGES,
+    "support.nvme_zero_stages": lambda: _ZERO_STAGES,
 }
 """Values allowed where the type alone does not say."""
 _RANGES: Mapping[str, tuple[float, float]] = {
     "kernels.attention_rate_fraction": (0.01, 1.0),
+    "support.usual_zero_stage": (0, 3),
+    "offload.host_optimizer_params_per_s": (1e6, 1e12),
+    "offload.host_optimizer_slowest_factor": (0.01, 1.0),
+    "offload.host_optimizer_fastest_factor": (1.0, 100.0),
     "support.vocab_padding": (1, 1_000_000),
     "support.offload_percents": (1, 100),
 }
-_MAY_BE_EMPTY = ("support.zero_stages_with_pp", "support.partial_offload_zero_stages")
+_MAY_BE_EMPTY = (
+    "support.zero_stages_with_pp",
+    "support.partial_offload_zero_stages",
+    "support.nvme_zero_stages",
+    "support.memory_switches",
+)
 _LARGEST = 1e18
 _FRACTION = (0.0, 1.0)
 

@@ -1,23 +1,28 @@
 """Why a layout is not chosen: illegal, too large, or slower than the best plan, item by item."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from planner.cost.context import Context
-from planner.cost.estimate import estimate
+from planner.cost.estimate import TimeItem, estimate
 from planner.plans.differences import differences
 from planner.plans.limits import narrowing_of
 from planner.plans.plan import Plan
+from planner.plans.ratio_error import RatioError, kinds_of_difference, ratio_error
 from planner.plans.relaxations import Relaxation
 from planner.plans.whynot import NothingFits, explain_nothing
-from planner.search.search import Progress, SearchResult, search
+from planner.search.ranking.handicaps import HANDICAPS, used
+from planner.search.search import Progress, search
 from planner.search.space.narrow import Narrowing
 
 ROUNDING = 1e-5
 """Relative difference of times up to which two plans are as fast: that of the stage problem."""
 
-Verdict = Literal["is the best plan", "ties", "slower", "faster", "illegal", "does not fit"]
+Verdict = Literal[
+    "is the best plan", "ties", "slower", "faster", "ranked behind", "illegal", "does not fit"
+]
+"""``ranked behind``: faster by the model, but not by what evidence for it has to make up for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +40,27 @@ class ItemDifference:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StageDifference:
+    """The same stage of both pipelines: its own work of an iteration, without waiting."""
+
+    stage: int
+    asked_layers: int
+    best_layers: int
+    items: tuple[ItemDifference, ...]
+    """Largest difference first."""
+
+    @property
+    def asked_s(self) -> float:
+        """Of the plan asked for."""
+        return sum(item.asked_s for item in self.items)
+
+    @property
+    def best_s(self) -> float:
+        """Of the best plan."""
+        return sum(item.best_s for item in self.items)
+
+
+@dataclass(frozen=True, kw_only=True)
 class WhyAnswer:
     """The best plan under the user's options beside the best of all."""
 
@@ -48,6 +74,8 @@ class WhyAnswer:
     """Why nothing fits under the options."""
     is_complete: bool
     """No time limit struck."""
+    weights: tuple[float, float] = (1.0, 1.0)
+    """What the times of the plan asked for and of the best one are multiplied by to rank them."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -60,32 +88,53 @@ class WhyAnswer:
             return "faster"
         if self._is_same:
             return "is the best plan"
-        slower = self.slower_by
-        if abs(slower) <= ROUNDING and self._uses_all:
+        if abs(self.slower_by) <= ROUNDING:
             return "ties"
-        return "slower" if slower > 0 or not self._uses_all else "faster"
+        if self.slower_by > 0:
+            return "slower"
+        return "ranked behind" if self.weighed_ratio > 1.0 - ROUNDING else "faster"
 
     @property
     def _is_same(self) -> bool:
-        asked, best = self.asked, self.best
-        assert asked is not None
-        assert best is not None
+        asked, best = self._both
         return (asked.framework, asked.strategy) == (best.framework, best.strategy)
 
     @property
-    def _uses_all(self) -> bool:
-        """The plan asked for uses as many GPUs as the best one."""
-        asked, best = self.asked, self.best
-        assert asked is not None
-        assert best is not None
-        return asked.strategy.num_gpus >= best.strategy.num_gpus
+    def _both(self) -> tuple[Plan, Plan]:
+        assert self.asked is not None
+        assert self.best is not None
+        return self.asked, self.best
 
     @property
     def slower_by(self) -> float:
-        """Fraction of the best plan's time that the asked one takes more."""
-        assert self.asked is not None
-        assert self.best is not None
-        return self.asked.estimate.iter_time_s / self.best.estimate.iter_time_s - 1.0
+        """Fraction of the best plan's time that the asked one takes more; below 0: less."""
+        asked, best = self._both
+        return asked.estimate.iter_time_s / best.estimate.iter_time_s - 1.0
+
+    @property
+    def weighed_ratio(self) -> float:
+        """Of both times as they are ranked, with what evidence has to make up for."""
+        return (1.0 + self.slower_by) * self.weights[0] / self.weights[1]
+
+    @property
+    def gpu_time_factor(self) -> float:
+        """GPU time of an iteration, of the best plan's."""
+        asked, best = self._both
+        return (1.0 + self.slower_by) * asked.strategy.num_gpus / best.strategy.num_gpus
+
+    @property
+    def error(self) -> RatioError:
+        """How well the model knows the ratio of the two times."""
+        asked, best = self._both
+        kinds = kinds_of_difference(asked.strategy, best.strategy)
+        others = ("framework",) if asked.framework != best.framework else ()
+        return ratio_error((*kinds, *others))
+
+    @property
+    def is_within_error(self) -> bool:
+        """Whether the times are closer than ratios of such plans are known, weighed or not."""
+        ratios = (1.0 + self.slower_by, self.weighed_ratio)
+        return all(self.error.may_tie(ratio) for ratio in ratios)
 
     @property
     def options(self) -> list[str]:
@@ -93,25 +142,65 @@ class WhyAnswer:
         return _options(self.narrowing)
 
     def items(self) -> list[ItemDifference]:
-        """Every item of either plan, by what the asked one takes more; sums to the difference."""
+        """Items of both whole pipelines, by what the asked one takes more; sum to the difference.
+
+        Each is the mean over the plan's stages; what stages wait for the slowest is an item.
+        """
         if self.asked is None or self.best is None:
             return []
-        asked, best = self.asked.estimate.time, self.best.estimate.time
-        found = [
-            ItemDifference(
-                name=name,
-                asked_s=asked[name].exposed_s if name in asked else 0.0,
-                best_s=best[name].exposed_s if name in best else 0.0,
+        return list(_items(self.asked.estimate.pipeline_time, self.best.estimate.pipeline_time))
+
+    def stages(self) -> list[StageDifference]:
+        """The end stages and the slowest one of either, each in both; empty where pp differs."""
+        if self.asked is None or self.best is None:
+            return []
+        first, second = self.asked.strategy, self.best.strategy
+        if first.pp != second.pp or first.pp == 1:
+            return []
+        shown = {0, first.pp - 1, *(plan.estimate.slowest_stage for plan in self._both)}
+        return [
+            StageDifference(
+                stage=stage,
+                asked_layers=first.layers_per_stage[stage],
+                best_layers=second.layers_per_stage[stage],
+                items=_items(*(plan.estimate.stage_time(stage) for plan in self._both)),
             )
-            for name in dict.fromkeys((*asked, *best))
+            for stage in sorted(shown)
         ]
-        return sorted(found, key=lambda item: -item.difference_s)
+
+    def handicaps(self) -> dict[str, tuple[float, float]]:
+        """Mechanisms that count for more in one plan than in the other: factors, asked and best."""
+        if self.asked is None or self.best is None:
+            return {}
+        first, second = (used(plan.context, plan.strategy) for plan in self._both)
+        names = [n for n in dict.fromkeys((*first, *second)) if first.get(n) != second.get(n)]
+        return {name: (first.get(name, 1.0), second.get(name, 1.0)) for name in names}
 
     def differences(self) -> dict[str, tuple[str, str]]:
         """What the layouts differ in: asked, best."""
         if self.asked is None or self.best is None:
             return {}
         return differences(self.asked.strategy, self.best.strategy)
+
+
+def _items(
+    asked: Mapping[str, TimeItem], best: Mapping[str, TimeItem]
+) -> tuple[ItemDifference, ...]:
+    found = [
+        ItemDifference(
+            name=name,
+            asked_s=asked[name].exposed_s if name in asked else 0.0,
+            best_s=best[name].exposed_s if name in best else 0.0,
+        )
+        for name in dict.fromkeys((*asked, *best))
+    ]
+    return tuple(sorted(found, key=lambda item: -item.difference_s))
+
+
+def reason_of(mechanism: str) -> str:
+    """Why a mechanism must gain something before it is used."""
+    names = [name for name in (mechanism, "activation_offload") if name in HANDICAPS]
+    return HANDICAPS[names[0]].reason
 
 
 def why(
@@ -124,15 +213,17 @@ def why(
 ) -> WhyAnswer:
     """Compare the best plan under the options with the best plan without them."""
     allowed = narrowing_of(tuple(t for t in narrowing.texts if t.startswith("--allow ")))
-    asked, of_asked = _best_plan(contexts, narrowing, time_limit_s, progress)
-    best, of_best = _best_plan(contexts, allowed, time_limit_s, progress)
+    found = _best_plan(contexts, narrowing, time_limit_s, progress)
+    of_all = _best_plan(contexts, allowed, time_limit_s, progress)
+    best = of_all.plan
     return WhyAnswer(
         contexts=tuple(contexts),
         narrowing=narrowing,
         best=best,
-        asked=asked,
-        nothing=_nothing(contexts, narrowing, best) if asked is None else None,
-        is_complete=all(result.is_complete for result in (*of_asked, *of_best)),
+        asked=found.plan,
+        nothing=_nothing(contexts, narrowing, best) if found.plan is None else None,
+        is_complete=found.is_complete and of_all.is_complete,
+        weights=(found.weight, of_all.weight),
         notes=tuple(notes),
     )
 
@@ -159,13 +250,23 @@ def _options(narrowing: Narrowing) -> list[str]:
     return [text for text in narrowing.texts if not text.startswith("--allow ")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _First:
+    """What `planner plan` puts first."""
+
+    plan: Plan | None
+    is_complete: bool
+    weight: float = 1.0
+    """Of its time, by which it is ranked."""
+
+
 def _best_plan(
     contexts: Sequence[Context],
     narrowing: Narrowing,
     time_limit_s: float | None,
     progress: Progress,
-) -> tuple[Plan | None, list[SearchResult]]:
-    """The plan that `planner plan` would put first: most GPUs, then least time."""
+) -> _First:
+    """The fastest plan on at most the cluster's GPUs, as evidence weighs its time."""
     results = [
         search(
             context,
@@ -177,18 +278,15 @@ def _best_plan(
         )
         for context in contexts
     ]
+    is_complete = all(result.is_complete for result in results)
     found = [
         (context, result.plans[0])
         for context, result in zip(contexts, results, strict=True)
         if result.plans
     ]
     if not found:
-        return None, results
-    context, one = min(found, key=lambda pair: (-pair[1].strategy.num_gpus, pair[1].iteration_s))
-    plan = Plan(
-        context=context,
-        strategy=one.strategy,
-        estimate=estimate(context, one.strategy),
-        is_optimal=one.is_optimal,
-    )
-    return plan, results
+        return _First(plan=None, is_complete=is_complete)
+    context, one = min(found, key=lambda pair: (pair[1].weighed_s, pair[1].strategy.num_gpus))
+    made = estimate(context, one.strategy)
+    plan = Plan(context=context, strategy=one.strategy, estimate=made, is_optimal=one.is_optimal)
+    return _First(plan=plan, is_complete=is_complete, weight=one.weighed_s / one.iteration_s)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from planner.cost.context import Context
 from planner.errors import NothingFitsError
 from planner.plans.differences import short_layout
+from planner.plans.frozen import frozen_words
 from planner.plans.limits import GPUS, HOST, Limits, more_nodes
 from planner.plans.plan import Answer
 from planner.plans.relaxations import Ideal, Relaxation, ideal_of, relaxations
@@ -14,6 +15,7 @@ from planner.plans.shortfall import Shortfall, shortfall
 from planner.search.explaining.feasible import OutOfTimeError
 from planner.search.explaining.forbidden import Forbidding, forbidding
 from planner.search.space.narrow import Narrowing
+from planner.search.space.rules import Rule
 from planner.search.space.space import EVERYTHING
 from planner.units import format_bytes, format_seconds
 
@@ -22,6 +24,7 @@ CONFLICT_S, SHORTFALL_S, CHANGES_S = 10.0, 5.0, 20.0
 
 
 LARGEST_ITEMS = 3
+MOST_SAID = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +118,7 @@ def explanation(nothing: NothingFits) -> list[str]:
         *(_forbidden(nothing) if nothing.forbidding else _in_conflict(nothing)),
         *_missing(nothing),
         *_changes(nothing),
+        *_frozen(nothing),
     ]
 
 
@@ -143,8 +147,13 @@ def _forbidden(nothing: NothingFits) -> Iterator[str]:
         which = "each of these rules forbids it"
     yield f"no layout is legal{with_options}; {which}:"
     for rule in found.rules:
-        allowed = f" ({rule.allowed(nothing.context)})" if rule.allowed else ""
-        yield f"  {rule.name}: {rule.message.splitlines()[0].rstrip('.')}{allowed}"
+        said = found.violations.get(rule.name, ())
+        more = f"; and {len(said) - MOST_SAID} more" if len(said) > MOST_SAID else ""
+        yield f"  {rule.name}: {'; '.join(said[:MOST_SAID]) or _general(rule)}{more}"
+
+
+def _general(rule: Rule) -> str:
+    return rule.message.splitlines()[0].rstrip(".")
 
 
 def _in_conflict(nothing: NothingFits) -> Iterator[str]:
@@ -201,3 +210,10 @@ def _changes(nothing: NothingFits) -> Iterator[str]:
         seconds = f"{format_seconds(one.iteration_s):>8}{about}"
         yield f"  {one.words:<{width}}  {seconds}{cost}"
         yield f"      {short_layout(one.strategy)}"
+
+
+def _frozen(nothing: NothingFits) -> Iterator[str]:
+    """What training adapters only would take, where memory is what lacks."""
+    words = frozen_words(nothing.context) if nothing.shortfall else ""
+    if words:
+        yield words

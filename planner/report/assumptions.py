@@ -44,6 +44,12 @@ ALL_TO_ALL: Mapping[str, str] = {
     "shared_expert": "expert all-to-all beside the shared expert",
     "batches": "expert all-to-all beside another micro-batch",
 }
+POLICY_SCOPES: Mapping[str, str] = {
+    "model": "one policy for the activations of all layers",
+    "chunks": "one policy for the activations of all layers, or for the first of every chunk",
+    "layers": "activations of every layer under a policy of their own",
+}
+"""What is searched, and nothing that a plan's numbers depend on."""
 LOSSES: Mapping[str, str] = {
     "fused": "fused cross-entropy",
     "compiled": "compiled cross-entropy",
@@ -53,6 +59,7 @@ LOSSES: Mapping[str, str] = {
     "vocab_parallel": "vocabulary-parallel cross-entropy",
     "vocab_parallel_kept": "vocabulary-parallel cross-entropy",
     "chunked": "cross-entropy in chunks",
+    "liger": "Liger's fused linear cross-entropy",
 }
 
 
@@ -66,9 +73,17 @@ def _overlap(*, overlaps: bool) -> str:
     return "overlapped" if overlaps else "not overlapped"
 
 
+def _width(num_bytes: float) -> str:
+    return "fp32" if num_bytes == 4 else f"{8 * num_bytes:g} bits"
+
+
+def _sharded(context: Context, strategy: Strategy) -> bool:
+    """Whether gradients have a width of their own because they are sharded."""
+    return strategy.zero_stage > 1 and bool(context.traits.states.zero2_gradient_bytes)
+
+
 def _reduction(traits: FrameworkTraits) -> str:
-    num_bytes = traits.states.gradient_reduce_bytes
-    width = "fp32" if num_bytes == 4 else f"{8 * num_bytes:g} bits"
+    width = _width(traits.states.gradient_reduce_bytes)
     overlap = _overlap(overlaps=traits.overlap.overlaps_gradient_reduction)
     return f"gradients reduced in {width} ({overlap})"
 
@@ -104,7 +119,29 @@ TOPICS: tuple[Topic, ...] = (
     Topic(name="attention", phrase=_attention),
     Topic(name="dropout", phrase=lambda t: "dropout" if t.kernels.dropout else "no dropout"),
     Topic(name="loss", phrase=lambda t: LOSSES.get(t.kernels.loss, t.kernels.loss)),
-    Topic(name="gradient_reduction", phrase=_reduction, matters=lambda _, s: s.dp > 1 or s.cp > 1),
+    Topic(
+        name="gradient_reduction",
+        phrase=_reduction,
+        matters=lambda c, s: (s.dp > 1 or s.cp > 1) and not _sharded(c, s),
+    ),
+    Topic(
+        name="sharded_gradients",
+        phrase=lambda t: (
+            (
+                f"sharded gradients kept and reduced in {_width(t.states.zero2_gradient_bytes)} "
+                "(overlapped)"
+            )
+            * bool(t.states.zero2_gradient_bytes)
+        ),
+        matters=_sharded,
+    ),
+    Topic(
+        name="accumulation",
+        phrase=lambda t: (
+            "gradients kept whole between micro-batches" * bool(t.states.accumulated_gradient_bytes)
+        ),
+        matters=lambda _, s: s.zero_stage > 1 and s.num_micro_batches > 1,
+    ),
     Topic(
         name="weight_gather",
         phrase=_gather,
@@ -156,6 +193,11 @@ TOPICS: tuple[Topic, ...] = (
             else "all-to-all dispatcher"
         ),
         matters=lambda _, s: s.ep > 1,
+    ),
+    Topic(
+        name="policies",
+        phrase=lambda t: POLICY_SCOPES[t.support.policy_scope],
+        matters=lambda _context, _strategy: False,
     ),
     Topic(name="launch", phrase=_launch, matters=lambda context, _: context.model.moe is not None),
 )
@@ -218,7 +260,8 @@ def assumptions_dict(traits: FrameworkTraits) -> dict[str, Any]:
 
 
 def differences(framework: str, profile: str) -> list[str]:
-    """Return what a profile says otherwise than the framework's current one."""
+    """Return what a profile says otherwise than the framework's current one, or does not say."""
     usual = phrases(load_traits(framework, CURRENT))
     own = phrases(load_traits(framework, profile))
-    return [text for name, text in own.items() if usual.get(name) != text]
+    changed = [text for name, text in own.items() if usual.get(name) != text]
+    return changed + [f"without {text}" for name, text in usual.items() if name not in own]

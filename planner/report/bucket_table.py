@@ -45,6 +45,7 @@ class _Case:
             vpp=1,
             cp=1,
             ep=1,
+            etp=self.tp,
             zero_stage=1,
             micro_batch=1,
             num_micro_batches=self.num_micro_batches,

@@ -33,9 +33,14 @@ class Laid(Protocol):
 
 
 def layout_axes(plans: Sequence[Laid]) -> list[str]:
-    """Axes worth a place in the layout column: dp, tp, pp always, others where used."""
+    """Axes worth a place in the layout column: dp, tp, pp always, others where used.
+
+    etp is shown where it is another than tp.
+    """
     optional = ("vpp", "cp", "ep")
     used = [axis for axis in optional if any(getattr(p.strategy, axis) > 1 for p in plans)]
+    if any(plan.strategy.etp != plan.strategy.tp for plan in plans):
+        used.append("etp")
     replicated = any(plan.strategy.dp_replicate > 1 for plan in plans)
     return [REPLICATED if replicated else "dp", "tp", "pp", *used]
 

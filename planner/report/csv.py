@@ -1,4 +1,4 @@
-"""The CSV form of an answer: one row per plan of both tables."""
+"""The CSV form of an answer: one row per plan of every table."""
 
 import csv
 import io
@@ -18,6 +18,7 @@ COLUMNS = (
     "schedule",
     "cp",
     "ep",
+    "etp",
     "zero_stage",
     "micro_batch",
     "num_micro_batches",
@@ -39,6 +40,7 @@ COLUMNS = (
     "iter_time_s_serial",
     "tokens_per_s_per_gpu",
     "mfu",
+    "mfu_full_square",
     "peak_bytes",
     "usable_bytes",
     "gpu_hours",
@@ -72,6 +74,7 @@ def _row(table: str, rank: int, plan: Plan) -> dict[str, Any]:
         "iter_time_s_serial": estimate.iter_time_s_serial,
         "tokens_per_s_per_gpu": estimate.tokens_per_s_per_gpu,
         "mfu": estimate.mfu,
+        "mfu_full_square": estimate.mfu_full_square,
         "peak_bytes": estimate.memory.peak_bytes,
         "usable_bytes": estimate.memory.usable_bytes,
         "gpu_hours": plan.gpu_hours(),
@@ -83,11 +86,12 @@ def _row(table: str, rank: int, plan: Plan) -> dict[str, Any]:
 
 
 def render_csv(answer: Answer) -> str:
-    """Both tables of the answer as CSV with a header."""
+    """All tables of the answer as CSV with a header."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=COLUMNS, lineterminator="\n")
     writer.writeheader()
-    for table, plans in (("plans", answer.plans), ("pareto", answer.pareto)):
+    tables = (("plans", answer.plans), ("ladder", answer.ladder), ("pareto", answer.pareto))
+    for table, plans in tables:
         for rank, plan in enumerate(plans, start=1):
             writer.writerow(_row(table, rank, plan))
     return text.getvalue()

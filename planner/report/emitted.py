@@ -12,8 +12,6 @@ from planner.frameworks.format import Emitted, Format, OutputFile
 from planner.launchers.allocation import allocation_of
 from planner.launchers.launcher import Launcher
 from planner.launchers.shell import SCRIPT, user_variables
-from planner.plans.differences import short_layout
-from planner.plans.plan import Plan
 from planner.report.evidence import range_line
 from planner.report.placement import placement_line
 from planner.spec.strategy import Strategy
@@ -42,17 +40,6 @@ def mismatch(made: Format, context: Context) -> str:
     return (
         f"planned for {planned}, written for {made.framework}: time and memory are {planned}'s; "
         f"`planner plan --framework {made.framework}` plans for it"
-    )
-
-
-def other_plan(made: Format, best: Plan, written: Plan, refused: ExpressError) -> str:
-    """Say which plan is written in place of the best one, why, and what that costs."""
-    slower = written.estimate.iter_time_s / best.estimate.iter_time_s - 1.0
-    *_, reason = str(refused).splitlines()
-    return (
-        f"note: {made.title} cannot express plan 1 ({reason}); written is the best found that it "
-        f"can: {short_layout(written.strategy)}, "
-        f"{format_seconds(written.estimate.iter_time_s)} ({slower:+.1%})"
     )
 
 
@@ -88,9 +75,10 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 def _figures(context: Context, strategy: Strategy, result: Estimate) -> str:
     """What the plan should reach, and with what degrees."""
     memory, job = result.memory, context.job
+    etp = f", etp {strategy.etp}" if strategy.etp != strategy.tp else ""
     degrees = (
         f"dp {strategy.dp} (replicas {strategy.dp_replicate}), tp {strategy.tp}, "
-        f"pp {strategy.pp} (chunks {strategy.vpp}), cp {strategy.cp}, ep {strategy.ep}, "
+        f"pp {strategy.pp} (chunks {strategy.vpp}), cp {strategy.cp}, ep {strategy.ep}{etp}, "
         f"ZeRO {strategy.zero_stage}"
     )
     rows = [
@@ -117,6 +105,11 @@ def _figures(context: Context, strategy: Strategy, result: Estimate) -> str:
     return _table(("what", "value"), rows) + f"\n{range_line(result)}\n"
 
 
+def _expert_dp(strategy: Strategy) -> int:
+    """Ranks that hold the same experts."""
+    return int(strategy.columns().expert_dp[0])
+
+
 def _ranks(context: Context, strategy: Strategy) -> str:
     """How ranks lie: on the nodes, and along every axis."""
     nodes = allocation_of(context, strategy)
@@ -127,7 +120,10 @@ def _ranks(context: Context, strategy: Strategy) -> str:
         rows.append((axis, str(degree), str(apart) if degree > 1 else "-"))
         apart *= degree
     order = ", then ".join(axes)
-    inside = " Groups of ep lie inside dp." if strategy.ep > 1 else ""
+    inside = ""
+    if strategy.ep > 1:
+        mesh = f"etp {strategy.etp}, then ep {strategy.ep}, then {_expert_dp(strategy)} replicas"
+        inside = f" Experts lie on the ranks of tp, cp and dp along {mesh}."
     return (
         f"Node k runs ranks {nodes.gpus_per_node}·k to {nodes.gpus_per_node}·k + "
         f"{nodes.gpus_per_node - 1}, for k from 0 to {nodes.num_nodes - 1}. Ranks count along "

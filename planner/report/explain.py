@@ -11,6 +11,7 @@ from rich.tree import Tree
 from planner.catalog.names import did_you_mean
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
+from planner.cost.memory_items import MemoryEstimate
 from planner.errors import InputError
 from planner.frameworks.registry import trait_figures
 from planner.report.terms import (
@@ -89,9 +90,11 @@ def print_memory(estimate: Estimate, console: Console) -> None:
     """The memory tree of the fullest stage, then the peak of every stage."""
     memory = estimate.memory
     headroom = memory.hbm_bytes - memory.peak_bytes
+    in_host = headroom >= 0 and memory.host_missing_bytes > 0
+    verdict = f"{memory.verdict} in host memory" if in_host else memory.verdict
     title = (
         f"memory: {format_bytes(memory.peak_bytes)} of {format_bytes(memory.hbm_bytes)} "
-        f"({memory.verdict}: {format_bytes(abs(headroom))} {'free' if headroom >= 0 else 'missing'}"
+        f"({verdict}: {format_bytes(abs(headroom))} {'free' if headroom >= 0 else 'missing'}"
         f", uncertain by {format_bytes(memory.uncertainty_bytes)}), "
         f"stage {memory.peak_stage}, {memory.moment}"
     )
@@ -100,7 +103,20 @@ def print_memory(estimate: Estimate, console: Console) -> None:
         peaks = ", ".join(format_bytes(value) for value in memory.stage_peak_bytes)
         console.print(f"peak by stage: {peaks}")
     if memory.host_bytes:
-        console.print(f"offloaded per rank: {format_bytes(memory.host_bytes)}")
+        console.print(host_line(memory))
+
+
+def host_line(memory: MemoryEstimate) -> str:
+    """What is offloaded, per rank and node, and what the node lacks for it."""
+    ranks = memory.ranks_per_node
+    line = f"offloaded per rank: {format_bytes(memory.host_bytes)}"
+    if not memory.host_missing_bytes:
+        return line
+    needed, there = ranks * memory.host_bytes, ranks * memory.host_limit_bytes
+    return (
+        f"{line}; {format_bytes(needed)} per node of {ranks} rank{'s' * (ranks > 1)}, which has "
+        f"{format_bytes(there)} to offload to: {format_bytes(needed - there)} missing"
+    )
 
 
 def print_simulation(

@@ -15,6 +15,7 @@ import yaml
 
 from planner.frameworks.registry import FRAMEWORKS, trait_figures
 from planner.report.terms import TERMS, Term
+from planner.search.ranking.handicaps import HANDICAPS
 from planner.search.space.rules import RULES
 from planner.spec import traits as traits_module
 
@@ -23,6 +24,7 @@ SECTIONS: Mapping[str, str] = {
     "KernelTraits": "kernels",
     "OverlapTraits": "overlap",
     "OverheadTraits": "overheads",
+    "OffloadTraits": "offload",
     "SupportTraits": "support",
 }
 """Class in planner.spec.traits to section of a traits file."""
@@ -53,6 +55,7 @@ MEANINGS: Mapping[str, str] = {
     "support.vpp": "Interleaved schedule.",
     "support.cp": "Context parallelism.",
     "support.ep": "Expert parallelism.",
+    "support.expert_mesh": "How experts lie on the ranks of tp x cp x dp: inside_dp, folded, ...",
     "support.sequence_parallel": "Norms and residuals are split over tp.",
     "support.zero_stages": "ZeRO stages without pipelining.",
     "support.zero_stages_with_pp": "ZeRO stages with pipelining.",
@@ -142,6 +145,26 @@ def rules_table() -> str:
         (
             (f"`{rule.name}`", ", ".join(rule.needs), " ".join(rule.message.split()))
             for rule in RULES
+        ),
+    )
+
+
+BASES = {"pairs": "published pairs", "drift": "drift of published runs", "prior": "assumed"}
+"""What a handicap is taken from, in words."""
+
+
+def handicaps_table() -> str:
+    """Return every handicap: mechanism, factor, what it is taken from, why."""
+    return table(
+        ("mechanism", "factor", "from", "why"),
+        (
+            (
+                name.replace("_", " "),
+                f"{entry.factor:g}",
+                f"{BASES[entry.basis]}: {entry.kind}" if entry.kind else BASES[entry.basis],
+                entry.reason,
+            )
+            for name, entry in HANDICAPS.items()
         ),
     )
 

@@ -9,11 +9,15 @@ from planner.cost.flops import FLOPS_CONVENTION
 from planner.plans.evidence import evidence
 from planner.plans.objectives import WORDS
 from planner.plans.plan import Answer, Plan
+from planner.plans.recipe import placed
+from planner.plans.variants import variants
 from planner.report.assumptions import assumptions_dict
 from planner.report.evidence import evidence_dict
+from planner.report.recipes import placed_dict
 from planner.report.sizing_words import option_text
+from planner.search.ranking.handicaps import used
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def plan_dict(plan: Plan) -> dict[str, Any]:
@@ -38,10 +42,14 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
         "tokens_per_s": estimate.tokens_per_s,
         "tokens_per_s_per_gpu": estimate.tokens_per_s_per_gpu,
         "mfu": estimate.mfu,
+        "mfu_full_square": estimate.mfu_full_square,
+        "model_flops": estimate.model_flops,
         "memory": {
             "peak_bytes": memory.peak_bytes,
             "usable_bytes": memory.usable_bytes,
             "headroom_bytes": plan.headroom_bytes,
+            "free_bytes": plan.free_bytes,
+            "verdict": memory.verdict,
             "allocated_bytes": memory.allocated_bytes,
             "host_bytes": memory.host_bytes,
             "stage": memory.peak_stage,
@@ -60,6 +68,19 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
         "energy_kwh": plan.energy_kwh(),
         "proved_optimal": plan.is_optimal,
         "evidence": evidence_dict(evidence(plan.context, plan.strategy)),
+    }
+
+
+def _layout_dict(plan: Plan, answer: Answer) -> dict[str, Any]:
+    """A plan with what ranked it, and the variants of its layout."""
+    return {
+        **plan_dict(plan),
+        "weighed_s": plan.weighed_s,
+        "handicaps": used(plan.context, plan.strategy),
+        "variants": [
+            {"turned": knob.words, "time_change": knob.time_change, **plan_dict(knob.plan)}
+            for knob in variants(plan, answer.narrowing)
+        ],
     }
 
 
@@ -112,12 +133,16 @@ def answer_dict(answer: Answer) -> dict[str, Any]:
             "precision": context.job.precision,
             "total_tokens": context.job.total_tokens,
             "margin_fraction": context.margin_fraction,
+            "imbalance_fraction": context.job.imbalance_fraction,
             "narrowing": list(answer.narrowing.texts),
             "assumed": list(answer.notes),
         },
         "aim": _aim_dict(answer),
         "assumptions": [assumptions_dict(context.traits) for context in answer.contexts],
-        "plans": [plan_dict(plan) for plan in answer.plans],
+        "plans": [_layout_dict(plan, answer) for plan in answer.plans],
+        "fastest": None if answer.fastest is None else plan_dict(answer.fastest),
+        "ladder": [plan_dict(plan) for plan in answer.ladder],
+        "recipe": placed_dict(placed(answer)),
         "nearest": _nearest(answer),
         "pareto": [plan_dict(plan) for plan in answer.pareto],
         "search": {

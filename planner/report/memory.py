@@ -103,8 +103,8 @@ def _print_savings(savings: list[Saving], memory: MemoryEstimate, console: Conso
         console.print("not possible here:", style="dim")
     for rule, changes in refused.items():
         names = ", ".join(saving.change for saving in changes)
-        *_, allowed = changes[0].why.rpartition("; ")
-        console.print(f"  {names} ({rule}: {allowed})", style="dim", markup=False)
+        whys = dict.fromkeys(saving.why.partition(": ")[2] or saving.why for saving in changes)
+        console.print(f"  {names} ({rule}: {'; '.join(whys)})", style="dim", markup=False)
 
 
 def _title(answer: MemoryAnswer) -> str:
@@ -121,6 +121,7 @@ def _layout(strategy: Strategy) -> str:
     """Degrees and policies in one line; degrees of one are left out."""
     names = ("dp", "dp_replicate", "tp", "pp", "vpp", "cp", "ep")
     degrees = [f"{name}={getattr(strategy, name)}" for name in names if getattr(strategy, name) > 1]
+    degrees += [f"etp={strategy.etp}"] if strategy.etp != strategy.tp else []
     offloaded, num_layers = (
         sum(counts) for counts in (strategy.offloaded_layers_per_stage, strategy.layers_per_stage)
     )

@@ -18,7 +18,7 @@ from planner.report.plot import line_chart
 from planner.report.text import print_notes
 from planner.units import format_count, format_seconds
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 DAY_S = 86400.0
 TITLES = {
     "bubble": "pipeline bubble",

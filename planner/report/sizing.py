@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from planner import __version__
+from planner.plans.differences import short_layout
 from planner.plans.objectives import COST_INCLUDES, ENERGY_INCLUDES
 from planner.plans.sizing import Size, Sizing
 from planner.report.assumptions import assumptions_line
@@ -31,7 +32,7 @@ from planner.report.tables import NARROW_LEGEND, WIDE_COLUMNS, plans_table
 from planner.report.text import costs_line, print_notes, selects_lines
 from planner.units import format_seconds
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MISSES = "misses by"
 
 
@@ -43,7 +44,7 @@ def inputs_line(sizing: Sizing) -> str:
     return (
         f"{context.model.name} ({describe_size(context.model)}) on {context.cluster.node.name}, "
         f"batch {job.global_batch} x {job.seq_len} tokens, {job.precision}, {frameworks}: "
-        f"{limits_text(sizing.limits)}"
+        f"{limits_text(sizing.limits) or 'the fewest GPUs that hold it'}"
     )
 
 
@@ -71,6 +72,9 @@ def sizes_table(sizing: Sizing, *, wide: bool) -> Table:
     several = len(sizing.contexts) > 1
     priced = any(size.cost_usd is not None for size in shown)
     powered = any(size.energy_kwh is not None for size in shown)
+    known = sizing.contexts[0].job.total_tokens is not None
+    per = "" if known else "/1k it"
+    amounts = ["GPU-h", *(["USD"] if priced else []), *(["energy"] if powered else [])]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
     titles = {
         "": "left",
@@ -78,10 +82,10 @@ def sizes_table(sizing: Sizing, *, wide: bool) -> Table:
         **({"nodes": "right"} if wide else {}),
         **({"fw": "left"} if several else {}),
         "·".join("v" if axis == "vpp" else axis for axis in axes): "left",
-        **dict.fromkeys(("iter", "tok/s", "time", "GPU-h"), "right"),
-        **({"USD": "right"} if priced else {}),
-        **({"energy": "right"} if powered else {}),
-        MISSES: "left",
+        **dict.fromkeys(("iter", "tok/s"), "right"),
+        **({"time": "right"} if known else {}),
+        **dict.fromkeys((f"{what}{per}" for what in amounts), "right"),
+        **({} if sizing.limits.is_empty else {MISSES: "left"}),
     }
     for title, justify in titles.items():
         table.add_column(title, justify=justify, no_wrap=title != MISSES)  # type: ignore[arg-type]
@@ -94,7 +98,7 @@ def sizes_table(sizing: Sizing, *, wide: bool) -> Table:
             layout(size.strategy, axes),
             format_seconds(size.iteration_s),
             count_text(size.tokens_per_s),
-            time_text(size.total_s),
+            *([time_text(size.total_s)] if known else []),
             count_text(size.gpu_hours),
             *(["-" if size.cost_usd is None else count_text(size.cost_usd)] if priced else []),
             *(
@@ -102,7 +106,7 @@ def sizes_table(sizing: Sizing, *, wide: bool) -> Table:
                 if powered
                 else []
             ),
-            missed_text(size, sizing, bare=True) or "-",
+            *([] if sizing.limits.is_empty else [missed_text(size, sizing, bare=True) or "-"]),
         )
     return table
 
@@ -110,16 +114,32 @@ def sizes_table(sizing: Sizing, *, wide: bool) -> Table:
 def _chosen_lines(sizing: Sizing, chosen: Size) -> list[str]:
     """The headline, and why the next smaller size does not do."""
     node = sizing.contexts[0].cluster.node.name
-    lines = [f"{chosen.num_gpus:,} GPUs ({chosen.num_nodes:,} x {node}) are the fewest that do it."]
+    holds = sizing.limits.is_empty
+    does = "hold it" if holds else "do it"
+    count = f"{chosen.num_gpus:,} GPU{'s' * (chosen.num_gpus > 1)}"
+    verb = "are" if chosen.num_gpus > 1 else "is"
+    does = does if chosen.num_gpus > 1 else does.replace("hold", "holds").replace("do ", "does ")
+    place = f"{chosen.num_nodes:,} x {node}"
+    if chosen.num_nodes == 1 and chosen.num_gpus < sizing.contexts[0].cluster.node.num_accelerators:
+        place = f"of a {node}"
+    lines = [f"{count} ({place}) {verb} the fewest that {does}."]
     below = [size for size in sizing.sizes if size.num_gpus < chosen.num_gpus]
     if below:
         why = missed_text(below[-1], sizing) or "not enough in a cluster of their own"
         lines.append(f"No smaller size does: {below[-1].num_gpus:,} GPUs, the next, are {why}.")
+    if sizing.resident:
+        size = sizing.resident
+        lines.append(
+            f"With nothing offloaded {size.num_gpus:,} do ({size.num_nodes:,} x {node}, "
+            f"{short_layout(size.strategy)}): {format_seconds(size.iteration_s)} per iteration."
+        )
     return lines
 
 
 def _slow_end_line(sizing: Sizing, chosen: Size) -> str:
-    """Whether the deadline holds where such runs were slowest."""
+    """Whether the deadline holds where such runs were slowest; empty without a job's length."""
+    if sizing.contexts[0].job.total_tokens is None:
+        return ""
     estimate = chosen.plan.estimate
     slow_s = chosen.total_s * estimate.iter_time_s_upper / estimate.iter_time_s
     deadline_s = sizing.limits.deadline_s
@@ -165,7 +185,7 @@ def _print_chosen(sizing: Sizing, chosen: Size, console: Console) -> None:
         console.print(line)
     console.print(costs_line(plan))
     console.print(f"Placed {placement_line(plan.context, plan.strategy)}.")
-    console.print(f"{range_line(plan.estimate)} {_slow_end_line(sizing, chosen)}")
+    console.print(f"{range_line(plan.estimate)} {_slow_end_line(sizing, chosen)}".rstrip())
     console.print(evidence_line(plan.context, plan.strategy), markup=False)
     console.print()
     console.print("Sizes below and above", style="bold")
@@ -248,6 +268,7 @@ def render_sizing_json(sizing: Sizing, notes: Sequence[str]) -> str:
         "sizes": [_size_dict(size, sizing) for size in sizing.sizes],
         "nearest": [_nearest_dict(size, sizing) for size in sizing.nearest],
         "enough": enough and _size_dict(enough, sizing),
+        "resident": sizing.resident and _size_dict(sizing.resident, sizing),
         "seconds": sizing.seconds,
         "proved_optimal": sizing.is_complete,
     }

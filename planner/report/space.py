@@ -48,7 +48,7 @@ def _shown(name: str, values: Sequence[int]) -> str:
 
 
 def _modules(space: SpaceCount) -> list[list[str]]:
-    if "selective" not in space.narrowing.kinds:
+    if not any("selective" in policy.kinds for policy in space.policies):
         return []
     selected = space.context.traits.recompute.selected
     return [list(chosen) for chosen in space.context.module_sets or (selected,) if chosen]
@@ -69,16 +69,17 @@ def space_table(space: SpaceCount) -> Table:
     table.add_column("values of legal strategies", overflow="fold")
     for name, values in space.values.items():
         table.add_row(name, _shown(name, values))
-    table.add_row("layer policies", ", ".join(space.narrowing.kinds))
+    said = [policy.in_words for policy in space.policies]
+    table.add_row("activations", "; ".join(said) or "none")
     table.add_row("selective: modules", _modules_text(space))
     return table
 
 
 def _splits_line(space: SpaceCount) -> str:
-    kinds = len(space.narrowing.kinds)
-    policy = f"each under one of {kinds} policies" if kinds > 1 else "all under one policy"
+    number = len(space.policies)
+    policies = f"under {number} {'policy' if number == 1 else 'policies'} for their activations"
     return (
-        f"Every split of {space.context.model.num_blocks} layers into stages, {policy}: "
+        f"Every split of {space.context.model.num_blocks} layers into stages, {policies}: "
         f"{large_number(space.num_splits)} in all (fewer where chunks interleave), none of them "
         "listed."
     )
@@ -116,7 +117,7 @@ def _space_dict(space: SpaceCount) -> dict[str, Any]:
             name: words(name, values) if DIMENSIONS[name].words else list(values)
             for name, values in space.values.items()
         },
-        "layer_policies": list(space.narrowing.kinds),
+        "layer_policies": [policy.in_words for policy in space.policies],
         "module_sets": _modules(space),
         "shapes": space.num_shapes,
         "strategies": space.num_strategies,

@@ -99,7 +99,7 @@ def _choice_columns(*, wide: bool, spare: int) -> list[Column]:
 
 def _best_columns(plans: Sequence[Plan], *, wide: bool, with_framework: bool) -> list[Column]:
     """Columns of the best plans."""
-    usable = plans[0].estimate.memory.usable_bytes / GIB
+    hbm = plans[0].estimate.memory.hbm_bytes / GIB
     several_counts = len({plan.strategy.num_gpus for plan in plans}) > 1
     ranks = {id(plan): str(rank) for rank, plan in enumerate(plans, start=1)}
     return [
@@ -115,6 +115,15 @@ def _best_columns(plans: Sequence[Plan], *, wide: bool, with_framework: bool) ->
             title="iteration" if wide else "iter",
             text=lambda p: format_seconds(p.estimate.iter_time_s),
         ),
+        Column(
+            title="vs 1",
+            text=lambda p: (
+                ""
+                if p is plans[0]
+                else f"{p.estimate.iter_time_s / plans[0].estimate.iter_time_s - 1.0:+.1%}"
+            ),
+            spare=7,
+        ),
         Column(title="80 % of runs", text=lambda p: range_text(p.estimate), spare=10),
         Column(
             title="tokens/s/GPU" if wide else "tok/s\n/GPU",
@@ -122,12 +131,12 @@ def _best_columns(plans: Sequence[Plan], *, wide: bool, with_framework: bool) ->
         ),
         Column(title="MFU", text=lambda p: f"{p.estimate.mfu:.1%}", spare=3),
         Column(
-            title=f"peak GiB of {usable:.1f}" if wide else f"GiB of\n{usable:.1f}",
+            title=f"peak GiB of {hbm:.1f}" if wide else f"GiB of\n{hbm:.1f}",
             text=lambda p: f"{p.estimate.memory.peak_bytes / GIB:,.1f}",
         ),
         Column(
-            title="headroom" if wide else "free",
-            text=lambda p: f"{p.headroom_bytes / GIB:,.1f}",
+            title="free GiB" if wide else "free",
+            text=lambda p: f"{p.free_bytes / GIB:,.1f}",
             spare=8,
         ),
     ]

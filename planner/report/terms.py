@@ -106,10 +106,16 @@ TERMS: tuple[Term, ...] = (
         functions=(
             attention.tp_entry_comms,
             attention.tp_exit_comms,
+            mlp.expert_split_comms,
             overlap.exposed_tensor_parallel_s,
             *_RING,
         ),
-        inputs=("strategy.tp", *_SCALE_UP, "traits.overlap.tensor_parallel_overlap"),
+        inputs=(
+            "strategy.tp",
+            "strategy.etp",
+            *_SCALE_UP,
+            "traits.overlap.tensor_parallel_overlap",
+        ),
     ),
     Term(
         prefix="time.context_parallel",
@@ -228,6 +234,8 @@ TERMS: tuple[Term, ...] = (
         inputs=(
             "strategy.offload",
             "strategy.offload_percent",
+            "traits.offload.host_optimizer_params_per_s",
+            "traits.offload.host_optimizer_shares_node",
             "traits.optimizer.step_traffic_bytes",
             *_HBM,
         ),
@@ -244,7 +252,12 @@ TERMS: tuple[Term, ...] = (
             offload.exposed_gradient_offload_s,
             offload.host_transfer_s,
         ),
-        inputs=("strategy.offload", "strategy.offload_percent", "node.host_link_bytes_per_s"),
+        inputs=(
+            "strategy.offload",
+            "strategy.offload_percent",
+            "traits.offload.gradient_passes_per_micro_batch",
+            "node.host_link_bytes_per_s",
+        ),
     ),
     Term(
         prefix="time.offload.activations",

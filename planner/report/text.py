@@ -7,12 +7,18 @@ from rich.console import Console
 from rich.table import Table
 
 from planner.frameworks.registry import CURRENT
+from planner.plans.differences import short_layout
 from planner.plans.objectives import Objective
 from planner.plans.plan import Answer, Plan
+from planner.plans.recipe import placed
+from planner.plans.tight import is_tight
+from planner.plans.variants import mixed_gain, variants
 from planner.report.assumptions import assumptions_line
 from planner.report.catalog import describe_size
 from planner.report.evidence import evidence_line, range_line
+from planner.report.mfu import mfu_line
 from planner.report.placement import placement_line
+from planner.report.recipes import placed_line
 from planner.report.sizing_words import limits_text
 from planner.report.tables import (
     NARROW_LEGEND,
@@ -21,16 +27,16 @@ from planner.report.tables import (
     plans_table,
     shown_frontier,
 )
+from planner.search.ranking.handicaps import used
+from planner.search.space.vocabulary import MIXED_LAYERS
 from planner.spec.traits import FrameworkTraits
-from planner.units import format_count, format_seconds
+from planner.units import format_bytes, format_count, format_seconds
 
 TOP_COSTS = 4
+MAX_KNOBS = 3
+MAX_RELIED_ON = 3
+WORTH_A_WORD = 0.001
 MAX_LISTED_RULES = 6
-MIXED = (
-    "Layers differ in recomputation, which few launchers have options for: --emit FORMAT writes "
-    "the best plan found that FORMAT can express, --fix recompute=none (selective, full) plans "
-    "one policy for all."
-)
 OBJECTIVE_TITLES: dict[Objective, str] = {
     "iteration_s": "time",
     "gpus": "GPUs",
@@ -50,6 +56,7 @@ ITEM_TITLES = {
     "expert_parallel": "expert all-to-all",
     "pipeline.bubble": "pipeline bubble",
     "pipeline.p2p": "pipeline transfers",
+    "pipeline.imbalance": "waiting for the slowest stage",
     "data_parallel": "gradient reduction and weight gather",
     "sharding.gather_and_reduce": "ZeRO-3 gathers",
     "optimizer_step": "optimizer step",
@@ -149,7 +156,7 @@ def inputs_line(answer: Answer) -> str:
 def print_notes(notes: Sequence[str], console: Console) -> None:
     """Say of every default that it is one."""
     for note in notes:
-        stated = note.startswith(("assumed", "given", "hint", "left out"))
+        stated = note.startswith(("assumed", "given", "hint", "left out", "tight"))
         console.print(note if stated else f"assumed: {note}", style="dim")
 
 
@@ -171,11 +178,27 @@ def selects_lines(plans: Sequence[Plan]) -> list[str]:
     return [f"Selective recomputes {'; '.join(parts)}."] if parts else []
 
 
+def tight_lines(plans: Sequence[Plan]) -> list[str]:
+    """Which plans lie inside their framework's margin, and what the first of them leaves."""
+    ranks = [str(rank) for rank, plan in enumerate(plans, start=1) if is_tight(plan)]
+    if not ranks:
+        return []
+    first = plans[int(ranks[0]) - 1]
+    free, margin = first.free_bytes, first.estimate.memory.uncertainty_bytes
+    named = f"Plans {', '.join(ranks)} are" if len(ranks) > 1 else f"Plan {ranks[0]} is"
+    of_plan = f" (plan {ranks[0]})" if len(ranks) > 1 else ""
+    line = (
+        f"{named} tight: {format_bytes(free)} of HBM free{of_plan}, and published peaks exceeded "
+        f"the model by up to {format_bytes(margin)}."
+    )
+    return [line]
+
+
 def plans_title(answer: Answer) -> str:
     """What the first table ranks, and which limits its plans keep."""
     aim, gpus = answer.aim, answer.plans[0].strategy.num_gpus
     titles = {
-        "iteration_s": f"Best plans on {gpus:,} GPUs",
+        "iteration_s": f"Best layouts on {gpus:,} GPUs",
         "gpus": "Plans on the fewest GPUs",
         "cost_usd": "Cheapest plans",
         "energy_kwh": "Plans of least energy",
@@ -223,33 +246,71 @@ def _print_plans(answer: Answer, console: Console) -> None:
     available = answer.contexts[0].cluster.num_accelerators
     console.print(plans_title(answer), style="bold")
     if gpus < available and answer.aim.objective == "iteration_s":
-        what = "that fits" if answer.aim.limits.is_empty else "that fits and keeps the limits"
-        console.print(f"No legal layout {what} uses all {available:,}; {gpus:,} is the most.")
-    console.print(_best_table(answer.plans, answer, console))
-    for line in selects_lines(answer.plans):
-        console.print(line)
-    if answer.plans and answer.plans[0].strategy.mixes_policies:
-        console.print(MIXED, style="dim", markup=False)
-    _print_fewer(answer, console)
-
-
-def _print_fewer(answer: Answer, console: Console) -> None:
-    """Say where fewer GPUs do as well as the most."""
-    best, limits = answer.plans[0], answer.aim.limits
-    kept = [plan for plan in answer.frontier if limits.meets(plan)]
-    if answer.aim.objective != "iteration_s" or not kept:
-        return
-    fastest = kept[-1]
-    if fastest.strategy.num_gpus < best.strategy.num_gpus:
-        is_faster = fastest.estimate.iter_time_s <= best.estimate.iter_time_s
+        what = "is faster" if answer.aim.limits.is_empty else "that keeps the limits is faster"
         console.print(
-            f"{fastest.strategy.num_gpus:,} GPUs {'are no slower' if is_faster else 'come near'}: "
-            f"{format_seconds(fastest.estimate.iter_time_s)} (see the next table)."
+            f"{available - gpus:,} of {available:,} GPUs stay free: no layout on more {what}."
         )
+    console.print(_best_table(answer.plans, answer, console))
+    lines = (*selects_lines(answer.plans), *tight_lines(answer.plans), *rank_lines(answer))
+    for line in lines:
+        console.print(line, markup=False)
+
+
+def rank_lines(answer: Answer) -> list[str]:
+    """How the first plan stands to what would be faster, and to what a vendor ships."""
+    first, lines = answer.plans[0], []
+    own_s = first.estimate.iter_time_s
+    if answer.fastest is not None:
+        other = answer.fastest
+        change = other.estimate.iter_time_s / own_s - 1.0
+        lines.append(
+            f"Fastest by the model: {short_layout(other.strategy)}, {change:+.1%}, inside the error"
+            f"{reliance(other, first)}."
+        )
+    if answer.aim.objective == "iteration_s":
+        gaining = [knob for knob in variants(first, answer.narrowing) if knob.time_change < 0]
+        simplest = sorted(gaining, key=lambda knob: (knob.num_turned, knob.time_change))
+        shown = [f"{knob.words} {knob.time_change:+.1%}" for knob in simplest[:MAX_KNOBS]]
+        if shown:
+            lines.append(f"Knobs of plan 1: {'; '.join(shown)}.")
+        mixed = mixed_gain(first, answer.narrowing)
+        if mixed is not None and mixed.time_change < -WORTH_A_WORD:
+            lines.append(
+                f"Layers under different policies, which {first.framework} has no options for: "
+                f"{mixed.time_change:+.1%} (--allow {MIXED_LAYERS})."
+            )
+    recipe = placed(answer)
+    return lines if recipe is None else [*lines, placed_line(recipe)]
+
+
+def reliance(plan: Plan, first: Plan) -> str:
+    """What a plan relies on more than another, and by how much that may be off, most first."""
+    own, other = (used(each.context, each.strategy) for each in (plan, first))
+    more = {name: factor / other.get(name, 1.0) - 1.0 for name, factor in own.items()}
+    listed = sorted(((share, name) for name, share in more.items() if share > 1e-9), reverse=True)
+    parts = [f"{name.replace('_', ' ')} {share:.1%}" for share, name in listed[:MAX_RELIED_ON]]
+    return f" known for {', '.join(parts)}" if parts else ""
+
+
+def _print_ladder(answer: Answer, console: Console) -> None:
+    """Fewer GPUs, one line each."""
+    if not answer.ladder:
+        return
+    console.print("On fewer GPUs", style="bold")
+    console.print(
+        frontier_table(
+            answer.ladder,
+            wide=console.width >= WIDE_COLUMNS,
+            with_framework=len(answer.contexts) > 1,
+            width=console.width,
+        )
+    )
 
 
 def _print_frontier(answer: Answer, console: Console) -> None:
-    """The second table, thinned; the output formats for programs have all of it."""
+    """The frontier, thinned; the output formats for programs have all of it."""
+    if not answer.pareto:
+        return
     shown, limits = shown_frontier(answer.pareto), answer.aim.limits
     console.print(frontier_title(answer, len(shown)), style="bold")
     table = frontier_table(
@@ -265,20 +326,32 @@ def _print_frontier(answer: Answer, console: Console) -> None:
         console.print("--format json or csv has all points.")
 
 
-def print_answer(answer: Answer, console: Console) -> None:
-    """Print inputs, plans, frontier, the winner's costs and the search."""
+def _print_variants(answer: Answer, console: Console) -> None:
+    """Of every layout the fastest variants, with what they gain."""
+    for rank, plan in enumerate(answer.plans, start=1):
+        console.print(f"Variants of plan {rank}", style="bold")
+        for knob in variants(plan, answer.narrowing):
+            console.print(f"  {knob.time_change:+6.1%}  {knob.words}", markup=False)
+
+
+def print_answer(answer: Answer, console: Console, *, show_all: bool = False) -> None:
+    """Print inputs, plans, ladder or frontier, the winner's costs and the search."""
     console.print(inputs_line(answer), style="bold")
     if answer.narrowing.texts:
         console.print(f"narrowed by {', '.join(answer.narrowing.texts)}", markup=False)
     print_notes(answer.notes, console)
     console.print()
     _print_plans(answer, console)
+    if show_all:
+        _print_variants(answer, console)
+    _print_ladder(answer, console)
     _print_frontier(answer, console)
     if answer.plans:
         best = answer.plans[0]
         console.print(costs_line(best))
         console.print(f"Placed {placement_line(best.context, best.strategy)}.")
         console.print(range_line(best.estimate))
+        console.print(mfu_line(best))
         console.print(evidence_line(best.context, best.strategy), markup=False)
     for line in assumptions_lines(answer):
         console.print(line, style="dim", markup=False)

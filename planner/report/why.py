@@ -1,7 +1,7 @@
 """Prints why a layout is not chosen."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from textwrap import wrap
 from typing import Any
@@ -12,15 +12,22 @@ from rich.table import Table
 from planner import __version__
 from planner.plans.differences import short_layout
 from planner.plans.plan import Plan
+from planner.plans.ratio_error import MIXED
 from planner.plans.shortfall import Shortfall
-from planner.plans.why import ROUNDING, ItemDifference, WhyAnswer
+from planner.plans.why import ROUNDING, ItemDifference, WhyAnswer, reason_of
 from planner.plans.whynot import NothingFits, explanation
 from planner.report.json import SCHEMA_VERSION, plan_dict
 from planner.report.text import item_title
 from planner.units import format_bytes, format_seconds
 
-SMALL_FRACTION = 0.0005
+NOTHING_S = 1e-7
+"""What is less is rounding."""
+TELLING_HANDICAP = 0.05
+"""What a mechanism must gain at least to be named of a plan that is slower anyway."""
+SMALL_FRACTION = SAME_FRACTION = 0.0005
 """Items that differ by less of an iteration are summed up."""
+LARGEST, TELLING_FRACTION = 3, 0.1
+"""Items that a verdict names on either side at most; of the largest one, what they are at least."""
 
 
 def print_why(answer: WhyAnswer, console: Console) -> None:
@@ -29,58 +36,144 @@ def print_why(answer: WhyAnswer, console: Console) -> None:
         _print_nothing(answer.nothing, answer.best, console)
         return
     assert answer.asked is not None
-    for line in _verdict(answer):
-        _print(line, console, style="bold")
+    _print(_verdict(answer), console, style="bold")
+    for line in _reasons(answer):
+        _print(line, console)
     for title, plan in (("asked", answer.asked), ("best", answer.best)):
-        if plan is not None:
+        if plan is not None and (title == "best" or answer.verdict != "is the best plan"):
             _print(f"{title + ':':<6} {_described(plan, answer)}", console)
     if answer.best is None or answer.verdict == "is the best plan":
         return
-    _print_items(answer, console)
     _print_layouts(answer, console)
+    _print_items(answer, console)
+    _print_stages(answer, console)
     _print(_headroom(answer), console)
     if not answer.is_complete:
         console.print("a time limit struck: either plan may have a faster one")
 
 
-def _verdict(answer: WhyAnswer) -> Iterator[str]:
-    asked, best = answer.asked, answer.best
-    assert asked is not None
+def _verdict(answer: WhyAnswer) -> str:
+    assert answer.asked is not None
     options = " ".join(answer.options)
-    if best is None:
-        yield f"{options}: fits, where nothing does that is searched without it"
-        return
-    share = f"{abs(answer.slower_by):.2%}"
+    if answer.best is None:
+        return f"{options}: fits, where nothing does that is searched without it"
+    share = "" if answer.verdict == "is the best plan" else f"{abs(answer.slower_by):.2%}"
     words = {
         "is the best plan": "the best plan of all keeps this; nothing else is chosen",
         "ties": f"as fast as the best plan, within rounding ({ROUNDING:.0e} of the time)",
         "slower": f"{share} slower than the best plan",
-        "faster": f"{share} faster than the best plan of what is searched without it; a rule that "
-        "only keeps the search small leaves it out",
+        "ranked behind": f"{share} faster than the best plan by the model, but ranked behind it",
+        "faster": f"{share} faster than the best plan of what is searched without it",
     }
-    yield f"{options}: {words.get(answer.verdict, answer.verdict)}"
-    used, available = asked.strategy.num_gpus, best.strategy.num_gpus
-    if used != available:
-        yield f"it leaves layouts of {used:,} GPUs at most; the best plan uses {available:,}"
+    is_open = answer.verdict in ("slower", "faster") and answer.is_within_error
+    inside = ", inside the model's error" if is_open else ""
+    return f"{options}: {words[answer.verdict]}{inside}"
+
+
+def _reasons(answer: WhyAnswer) -> Iterator[str]:
+    """What the verdict rests on, most telling first."""
+    if answer.best is None or answer.verdict in ("is the best plan", "ties"):
+        return
+    assert answer.asked is not None
+    if answer.verdict == "faster":
+        yield "a rule that only keeps the search small leaves it out of what is searched"
+    else:
+        yield from _handicaps(answer)
+    used, of_best = answer.asked.strategy.num_gpus, answer.best.strategy.num_gpus
+    if used == of_best:
+        yield _mostly(answer)
+    else:
+        factor = answer.gpu_time_factor - 1.0
+        much = f"{abs(factor):.1%} {'more' if factor > 0 else 'less'} GPU time"
+        if abs(factor) < SAME_FRACTION:
+            much = "the same GPU time"
+        yield f"on {used:,} GPUs, the best plan on {of_best:,}: {much} per token"
+    yield _error_words(answer)
+
+
+def _mostly(answer: WhyAnswer) -> str:
+    """The largest items for the difference, and the largest against it."""
+    sign = 1.0 if answer.slower_by > 0 else -1.0
+    items = sorted(_folded(answer.items()), key=lambda item: -sign * item.difference_s)
+    largest_s = max((abs(item.difference_s) for item in items), default=0.0)
+    least_s = max(SMALL_FRACTION * _iteration_s(answer), TELLING_FRACTION * largest_s)
+    large = [item for item in items if abs(item.difference_s) >= least_s]
+    along = [item for item in large if sign * item.difference_s > 0][:LARGEST]
+    against = [item for item in reversed(large) if sign * item.difference_s < 0][:LARGEST]
+    parts = [
+        ", ".join(f"{item.name} {_signed(item.difference_s)}" for item in some)
+        for some in (along, against)
+        if some
+    ]
+    return f"mostly {'; against it '.join(parts)}" if parts else "in many small items"
+
+
+def _error_words(answer: WhyAnswer) -> str:
+    """How well ratios of such plans are known."""
+    error, ratio = answer.error, 1.0 + answer.slower_by
+    what = "in several ways" if error.kind == MIXED else f"in {error.kind}"
+    verdict = "the difference is larger"
+    if answer.is_within_error:
+        verdict = "either may be the faster one"
+    elif error.may_tie(ratio):
+        behind = f"{answer.weighed_ratio - 1.0:.1%} behind as evidence weighs them"
+        verdict = f"by time alone either may be the faster one ({behind})"
+    elif error.may_reverse(ratio):
+        verdict = "likely, not certain"
+    return (
+        f"{verdict}: ratios of {error.num_pairs} published pairs that differ {what} were off by "
+        f"{error.typical:.1%} (median), eight of ten by less than {error.widest:.0%}"
+    )
+
+
+def _handicaps(answer: WhyAnswer) -> Iterator[str]:
+    """What the asked plan uses that must gain more than it does, most first."""
+    more = {name: asked / best for name, (asked, best) in answer.handicaps().items()}
+    least = 1.0 if answer.verdict == "ranked behind" else 1.0 + TELLING_HANDICAP
+    for name, factor in sorted(more.items(), key=lambda item: -item[1]):
+        if factor > least:
+            words = name.replace("_", " ")
+            yield f"{words} must gain {factor - 1.0:.1%} to be chosen: {reason_of(name)}"
 
 
 def _described(plan: Plan, answer: WhyAnswer) -> str:
     framework = f"{plan.framework} " if len(answer.contexts) > 1 else ""
-    seconds = format_seconds(plan.estimate.iter_time_s)
+    seconds = _seconds(plan.estimate.iter_time_s)
     return f"{seconds} an iteration, {framework}{short_layout(plan.strategy)}"
+
+
+def _iteration_s(answer: WhyAnswer) -> float:
+    assert answer.asked is not None
+    return answer.asked.estimate.iter_time_s
+
+
+def _folded(items: Iterable[ItemDifference]) -> list[ItemDifference]:
+    """Items under the words for them, largest difference first; recomputation is one."""
+    sums: dict[str, tuple[float, float]] = {}
+    for item in items:
+        asked_s, best_s = sums.get(item_title(item.name), (0.0, 0.0))
+        sums[item_title(item.name)] = (asked_s + item.asked_s, best_s + item.best_s)
+    found = [ItemDifference(name=n, asked_s=a, best_s=b) for n, (a, b) in sums.items()]
+    return sorted(found, key=lambda item: -item.difference_s)
 
 
 def _shown(answer: WhyAnswer) -> tuple[list[ItemDifference], list[ItemDifference]]:
     """Items worth a row, and those that are summed up."""
-    assert answer.asked is not None
-    least_s = SMALL_FRACTION * answer.asked.estimate.iter_time_s
-    items = answer.items()
+    least_s = SMALL_FRACTION * _iteration_s(answer)
+    items = _folded(answer.items())
     large = [item for item in items if abs(item.difference_s) >= least_s]
     return large, [item for item in items if abs(item.difference_s) < least_s]
 
 
 def _signed(seconds: float) -> str:
-    return f"{'+' if seconds >= 0 else '-'}{format_seconds(abs(seconds))}"
+    if abs(seconds) < NOTHING_S:
+        return "0 s"
+    return f"{'+' if seconds >= 0 else '-'}{_seconds(abs(seconds))}"
+
+
+def _seconds(seconds: float) -> str:
+    """Seconds as such, also those that make minutes: differences are small beside them."""
+    return f"{seconds:,.1f} s" if 60.0 <= seconds < 3600.0 else format_seconds(seconds)
 
 
 def _table(*titles: str) -> Table:
@@ -95,21 +188,51 @@ def _print_items(answer: WhyAnswer, console: Console) -> None:
     """Times of both, largest difference first; they add up to the total."""
     large, small = _shown(answer)
     rest = [("the rest", sum(i.asked_s for i in small), sum(i.best_s for i in small))]
-    rows = [(_title(i.name), i.asked_s, i.best_s) for i in large] + rest * bool(small)
+    rows = [(i.name, i.asked_s, i.best_s) for i in large] + rest * bool(small)
     total = (sum(row[1] for row in rows), sum(row[2] for row in rows))
-    table = _table("time of", "asked", "best", "difference")
+    stages = [plan.strategy.pp for plan in (answer.asked, answer.best) if plan]
+    title = "time" if max(stages) == 1 else "time, mean of all stages"
+    table = _table(title, "asked", "best", "difference")
     for name, asked_s, best_s in (*rows, ("iteration", *total)):
         style = "bold" if name == "iteration" else None
-        cells = (name, format_seconds(asked_s), format_seconds(best_s), _signed(asked_s - best_s))
+        cells = (name, _seconds(asked_s), _seconds(best_s), _signed(asked_s - best_s))
         table.add_row(*cells, style=style)
-    console.print()
     console.print(table)
+    if len(set(stages)) > 1:
+        num = " and ".join(map(str, stages))
+        text = f"The pipelines have {num} stages: whole pipelines are compared, no single stages."
+        _print(text, console)
+    console.print()
 
 
-def _title(name: str) -> str:
-    title = item_title(name)
-    head, _, rest = name.partition(".")
-    return f"{title} ({rest})" if head == "recompute" else title
+def _print_stages(answer: WhyAnswer, console: Console) -> None:
+    """End stages and the slowest of either plan, each beside the same stage of the other."""
+    stages = answer.stages()
+    if not stages:
+        return
+    slowest = {
+        title: plan.estimate.slowest_stage
+        for title, plan in (("asked", answer.asked), ("best", answer.best))
+        if plan
+    }
+    table = _table("the same stage", "layers", "asked", "best", "difference", "most of it")
+    table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
+    for one in stages:
+        marks = ", ".join(title for title, stage in slowest.items() if stage == one.stage)
+        layers = f"{one.asked_layers}, {one.best_layers}"
+        if one.asked_layers == one.best_layers:
+            layers = f"{one.asked_layers}"
+        largest = max(_folded(one.items), key=lambda item: abs(item.difference_s))
+        table.add_row(
+            f"{one.stage} (slowest: {marks})" if marks else f"{one.stage}",
+            layers,
+            _seconds(one.asked_s),
+            _seconds(one.best_s),
+            _signed(one.asked_s - one.best_s),
+            f"{largest.name} {_signed(largest.difference_s)}",
+        )
+    console.print(table)
+    console.print()
 
 
 def _print_layouts(answer: WhyAnswer, console: Console) -> None:
@@ -164,7 +287,7 @@ def why_dict(answer: WhyAnswer) -> dict[str, Any]:
         "verdict": answer.verdict,
         "asked": plan_dict(answer.asked) if answer.asked else None,
         "best": plan_dict(answer.best) if answer.best else None,
-        "slower_by": answer.slower_by if answer.asked and answer.best else None,
+        **(_compared_dict(answer) if answer.asked and answer.best else {"slower_by": None}),
         "time": [asdict(item) | {"difference_s": item.difference_s} for item in answer.items()],
         "layout": {
             name: {"asked": asked, "best": best}
@@ -176,6 +299,29 @@ def why_dict(answer: WhyAnswer) -> dict[str, Any]:
     }
 
 
+def _compared_dict(answer: WhyAnswer) -> dict[str, Any]:
+    """What holds where there are two plans."""
+    return {
+        "slower_by": answer.slower_by,
+        "gpu_time_factor": answer.gpu_time_factor,
+        "ratio_error": asdict(answer.error),
+        "within_error": answer.is_within_error,
+        "ranking_weights": dict(zip(("asked", "best"), answer.weights, strict=True)),
+        "handicaps": {
+            name: {"asked": asked, "best": best, "reason": reason_of(name)}
+            for name, (asked, best) in answer.handicaps().items()
+        },
+        "stages": [
+            {
+                "stage": one.stage,
+                "layers": {"asked": one.asked_layers, "best": one.best_layers},
+                "time": [asdict(item) | {"difference_s": item.difference_s} for item in one.items],
+            }
+            for one in answer.stages()
+        ],
+    }
+
+
 def nothing_dict(nothing: NothingFits) -> dict[str, Any]:
     """Why nothing fits, as plain data."""
     found, short, ideal = nothing.forbidding, nothing.shortfall, nothing.ideal
@@ -183,6 +329,7 @@ def nothing_dict(nothing: NothingFits) -> dict[str, Any]:
         {
             "name": rule.name,
             "message": rule.message,
+            "violations": list(found.violations.get(rule.name, ())) if found else [],
             "allowed": rule.allowed(nothing.context) if rule.allowed else None,
         }
         for rule in (found.rules if found else ())
@@ -198,6 +345,8 @@ def nothing_dict(nothing: NothingFits) -> dict[str, Any]:
         "changes": [
             {
                 "change": one.words,
+                "options": list(one.options),
+                "cluster": one.cluster or None,
                 "gpus": one.strategy.num_gpus,
                 "framework": one.context.traits.name,
                 "iter_time_s": one.iteration_s,

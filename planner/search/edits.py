@@ -8,14 +8,26 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.search.space.narrow import Narrowing
-from planner.search.space.space import SHAPE, STATES, Columns, Enumeration, dimension_values, take
+from planner.search.space.space import (
+    SHAPE,
+    STATES,
+    Columns,
+    Enumeration,
+    chosen,
+    dimension_values,
+    expert_splits,
+    take,
+)
 from planner.search.space.vocabulary import LEFT_OUT
 from planner.search.stages.solver import Split
 from planner.spec.strategy import SCHEDULES, Strategy, StrategyColumns
+from planner.spec.traits import SupportTraits
 from planner.units import Array, Index
 
 COLUMNS = (*SHAPE, *STATES)
 """Decisions that are columns of strategies."""
+USUAL = 0
+"""Stands for an etp that follows from tp and ep."""
 ELSEWHERE = -1
 """Stands for a value of the plan that no legal strategy has."""
 
@@ -89,6 +101,8 @@ class Origin:
     """The strategy that edits start from, column by column."""
 
     values: Mapping[str, int]
+    """``etp``: USUAL where it is what tp and ep bring with them, so that it follows them."""
+    support: SupportTraits
     domain: Mapping[str, tuple[int, ...]]
     """Every value a legal strategy may have."""
     num_gpus: int | None = None
@@ -100,8 +114,15 @@ class Origin:
         changes = np.zeros(length, dtype=np.int64)
         for name, column in columns.items():
             if name in self.values:
-                changes += column != self.values[name]
+                changes += column != self.own(columns, name)
         return changes
+
+    def own(self, columns: Mapping[str, Array], name: str) -> Array | int:
+        """The plan's own value of a column, for rows in which what it follows is decided."""
+        value = self.values[name]
+        if name == "etp" and value == USUAL:
+            return self.support.usual_etp(columns["tp"], columns["ep"])
+        return value
 
 
 def origin_of(context: Context, strategy: Strategy, num_gpus: int | None = None) -> Origin:
@@ -113,9 +134,12 @@ def origin_of(context: Context, strategy: Strategy, num_gpus: int | None = None)
     domain, columns = _domain(context), strategy.columns()
     own = {name: int(getattr(columns, name)[0]) for name in COLUMNS}
     values = {name: code if code in domain[name] else ELSEWHERE for name, code in own.items()}
+    support = context.traits.support
+    if strategy.etp == support.usual_etp(strategy.tp, strategy.ep):
+        values["etp"] = USUAL
     if num_gpus is not None:
         del values["dp"]
-    return Origin(values=values, domain=domain, num_gpus=num_gpus)
+    return Origin(values=values, support=support, domain=domain, num_gpus=num_gpus)
 
 
 def _domain(context: Context) -> dict[str, tuple[int, ...]]:
@@ -151,6 +175,8 @@ class Edits(Enumeration):
         """Rows that may change once more take every value, the others the plan's own."""
         if name == "dp" and self.origin.num_gpus is not None:
             return _filled(columns, self.origin.num_gpus)
+        if name == "etp":
+            return self._with_expert_splits(columns)
         changes, own = self.origin.num_changes(columns), self.origin.values[name]
         if not columns:
             wide = super()._crossed(columns, name)
@@ -164,6 +190,14 @@ class Edits(Enumeration):
         same = take(columns, ~may_change)
         same[name] = np.full(np.count_nonzero(~may_change), own, dtype=np.int64)
         return {key: np.concatenate([wide[key], same[key]]) for key in wide}
+
+    def _with_expert_splits(self, columns: Columns) -> Columns:
+        """Rows with the degrees of etp worth a look, and the plan's own."""
+        rows = len(columns["tp"])
+        own = np.broadcast_to(self.origin.own(columns, "etp"), rows)
+        choices = [own, *expert_splits(self.context, columns)]
+        wide = chosen(columns, "etp", choices)
+        return take(wide, self.origin.num_changes(wide) <= self.most)
 
 
 def _filled(columns: Columns, num_gpus: int) -> Columns:

@@ -64,6 +64,7 @@ class _Steps:
             enumeration=enumeration,
             shapes=first.shapes,
             shape_lower_s=first.shape_lower_s,
+            shape_weight=first.shape_weight,
             footprint=first.footprint,
             deadline=deadline,
         )
@@ -90,6 +91,7 @@ class _Steps:
             enumeration=replace(old.enumeration, context=context, dropped={}),
             shapes=old.shapes,
             shape_lower_s=old.shape_lower_s,
+            shape_weight=old.shape_weight,
             footprint=old.footprint,
             deadline=old.deadline,
             num_priced=old.num_priced,
@@ -97,6 +99,7 @@ class _Steps:
             num_solved=old.num_solved,
         )
         tight.is_closed, tight.strategy, tight.group = old.is_closed, old.strategy, old.group
+        tight.policy, tight.weight, tight.layout = old.policy, old.weight, old.layout
         tight.lower_s, tight.upper_s = old.lower_s, np.full(len(old.lower_s), np.inf)
         tight.is_refined = np.isinf(old.lower_s)
         for point in self.line:
@@ -114,7 +117,8 @@ class _Steps:
                 ranked=one,
                 found=Found(
                     strategy=strategy,
-                    iteration_s=one.split.iteration_s,
+                    iteration_s=one.split.iteration_s / one.split.weight,
+                    weighed_s=one.split.iteration_s,
                     is_optimal=one.split.is_optimal,
                 ),
                 headroom_gib=headroom_gib(self.context, memory_estimate(subject).peak_bytes),

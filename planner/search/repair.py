@@ -3,21 +3,22 @@
 Decisions are the columns of a strategy, its layers per stage, its policies (which layers are
 recomputed or offloaded) and the modules that selective recomputation repeats. For d = 0, 1, 2, ...
 all legal strategies are looked at in which d decisions differ: c columns, enumerated, and d - c of
-the other three, left free to the stage problem. The first d at which something fits is the least.
+the other three. Policies that change are those that the framework can say, one after the other;
+layers are left free to the stage problem. The first d at which something fits is the least.
 Another pp or vpp takes other layers per stage, which then count as no decision of their own.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
 from planner.cost.build import slowest_pace, stage_model
 from planner.cost.context import Context, with_modules
+from planner.cost.layer_table import LayerTable
 from planner.cost.module_sets import relaxed_options
 from planner.cost.policies import offers_activation_offload, with_selective
-from planner.cost.stage import OFFLOADED, StageModel
+from planner.cost.stage import OFFLOADED, StageModel, all_stages
 from planner.search.edits import (
     FREEDOMS,
     Edit,
@@ -29,9 +30,17 @@ from planner.search.edits import (
     origin_of,
 )
 from planner.search.ranking.candidates import by_pipeline
-from planner.search.space.kinds import all_counts, of_kinds
-from planner.search.space.vocabulary import KINDS, ONE_POLICY
+from planner.search.space.policies import (
+    Policy,
+    of_policy,
+    offered,
+    part_numbers,
+    policies_of,
+    with_part,
+)
+from planner.search.space.space import EVERYTHING
 from planner.search.stages.bounds import free_bound_s, refine
+from planner.search.stages.capacity import layer_ranges
 from planner.search.stages.kept import (
     best_policies,
     bound_with_layers_s,
@@ -42,6 +51,7 @@ from planner.search.stages.kept import (
     times_as_kept,
 )
 from planner.search.stages.solver import Split, solve_split, solve_table
+from planner.search.stages.ways import Variant
 from planner.spec.strategy import Strategy, StrategyColumns
 from planner.units import Array, Index, Mask
 
@@ -65,13 +75,16 @@ class _Rows:
     freedom: Freedom
     moved: bool
     """Another pp or vpp than the plan's: layers are free at no price."""
+    variants: list[Variant] = field(default_factory=list)
+    """Of every row, where its policy is decided; none: as the plan's."""
 
     @property
     def layers_free(self) -> bool:
         return self.freedom.layers or self.moved
 
     def take(self, index: Index) -> "_Rows":
-        return replace(self, model=self.model.take(index))
+        variants = [self.variants[row] for row in index.tolist()] if self.variants else []
+        return replace(self, model=self.model.take(index), variants=variants)
 
 
 @dataclass(kw_only=True)
@@ -85,8 +98,6 @@ class Repairer:
     num_gpus: int | None = None
     """Where given, every edit uses just these, and dp follows."""
     accepts: Accepts = lambda _edit: True
-    one_policy: bool = False
-    """Policies that change become those of all layers."""
     edits: list[Edit] = field(init=False, default_factory=list)
     num_strategies: int = field(init=False, default=0)
     num_solved: int = field(init=False, default=0)
@@ -94,16 +105,13 @@ class Repairer:
 
     def __post_init__(self) -> None:
         self.context = with_modules(self.context, self.strategy.recompute_modules)
+        self.layers = LayerTable(context=self.context)
         self.num_layers = self.context.model.num_blocks
         self.origin: Origin = origin_of(self.context, self.strategy, self.num_gpus)
         self.kept = kept_of(self.strategy, self.num_layers)
         selected = self.context.traits.recompute.selected
         self.other_sets = tuple(s for s in self.context.module_sets if s != selected)
-
-    @property
-    def policy_kinds(self) -> tuple[tuple[str, ...], ...]:
-        """Sets of policies that layers may be under together."""
-        return tuple((kind,) for kind in ONE_POLICY) if self.one_policy else (KINDS,)
+        self.policies = policies_of(self.context, EVERYTHING)
 
     @property
     def limit_s(self) -> float:
@@ -138,7 +146,8 @@ class Repairer:
         if self.other_sets:
             pace = slowest_pace(self.context, strategy)
             sets = (selected, *self.other_sets)
-            bound = relaxed_options(self.context, strategy, sets, pace).bound
+            by_shape, index = self.layers.options(strategy, ((), *sets))
+            bound = relaxed_options(by_shape, index, pace).bound
             model = replace(model, policies=with_selective(model.policies, bound))
         return np.isfinite(self._refined_s(model))
 
@@ -171,16 +180,42 @@ class Repairer:
                 yield modules, with_modules(self.context, modules)
 
     def _look_at(self, rows: _Rows) -> None:
-        free = (rows.layers_free, rows.freedom.policies)
         if not rows.layers_free:
             self._look_with_layers(rows)
-        elif all(free):
-            for kinds in self.policy_kinds:
-                self._solve(rows, kinds)
-        elif self.kept.uniform in ONE_POLICY:
-            self._solve(rows, (self.kept.uniform,))
+        elif rows.freedom.policies:
+            for part in self._under_any(rows):
+                self._solve(part)
+        elif self.kept.uniform not in (None, "offloaded"):
+            assert self.kept.uniform is not None
+            self._solve(self._under(rows, Policy(kinds=(self.kept.uniform,))))
         else:
             self._look_with_counts(rows)
+
+    def _under_any(self, rows: _Rows) -> Iterator[_Rows]:
+        """The rows under whatever a framework can say, no more at once than fit in memory.
+
+        Other modules than the plan's say nothing of other kinds.
+        """
+        for policy in self.policies:
+            if rows.modules is not None and "selective" not in policy.kinds:
+                continue
+            size = max(CHUNK_ROWS // self.num_layers, 1) if policy.part else CHUNK_ROWS
+            for start in range(0, len(rows.model), size):
+                index = np.arange(start, min(start + size, len(rows.model)))
+                yield self._under(rows.take(index), policy)
+
+    def _under(self, rows: _Rows, policy: Policy) -> _Rows:
+        """The rows whose layers can be under a policy, once for every variant of it."""
+        rows = rows.take(offered(rows.model, policy))
+        if policy.part is None:
+            variants = [Variant(policy=policy)] * len(rows.model)
+            return replace(rows, model=of_policy(rows.model, policy), variants=variants)
+        places, number = part_numbers(rows.model, self.num_layers)
+        return replace(
+            rows,
+            model=with_part(rows.model.take(places), policy.part, number),
+            variants=[Variant(policy=policy, number=n) for n in number.tolist()],
+        )
 
     def _look_with_layers(self, rows: _Rows) -> None:
         """The plan's own layers per stage, with its policies or any."""
@@ -191,10 +226,8 @@ class Repairer:
         rows = rows.take(np.flatnonzero(legal))
         layers = np.array(self.kept.layers, dtype=float)
         if rows.freedom.policies:
-            for kinds in self.policy_kinds:
-                part = replace(rows, model=of_kinds(rows.model, kinds))
-                lower = bound_with_layers_s(part.model, layers)
-                self._solve_in_order(part, lower, partial(_policies_of, kinds, layers))
+            for part in self._under_any(rows):
+                self._look_with_policies(part, layers)
             return
         counts = self.kept.counts_of(layers)
         if counts is None or not len(rows.model):
@@ -206,6 +239,14 @@ class Repairer:
             time_s = float(seconds[row])
             split = Split(layers=layers, counts=counts, iteration_s=time_s, is_optimal=True)
             self._add(rows, row, split)
+
+    def _look_with_policies(self, rows: _Rows, layers: Array) -> None:
+        """The plan's own layers per stage under one policy; its chunks may be too short for it."""
+        stages = all_stages(len(layers))
+        fewest, _ = layer_ranges(rows.model, self.num_layers, stages)
+        rows = rows.take(np.flatnonzero((layers >= fewest).all(axis=1)))
+        lower = bound_with_layers_s(rows.model, layers)
+        self._solve_in_order(rows, lower, lambda model: best_policies(model, layers))
 
     def _look_with_counts(self, rows: _Rows) -> None:
         """Lists of policies that are kept, or all layers offloaded, under any layers per stage."""
@@ -224,17 +265,14 @@ class Repairer:
             lower = np.where(may, lower, np.inf)
         self._solve_in_order(rows, lower, self._solve_as_kept)
 
-    def _solve(self, rows: _Rows, kinds: tuple[str, ...]) -> None:
+    def _solve(self, rows: _Rows) -> None:
         """Rows with free layers, best first, in batches that are bounded together."""
-        model = of_kinds(rows.model, kinds)
-        free = free_bound_s(model, self.num_layers)
+        free = free_bound_s(rows.model, self.num_layers)
         order = np.argsort(free, kind="stable")
         start, size = 0, FIRST_ROWS
         while start < len(order) and free[order[start]] < self.limit_s:
-            index = order[start : start + size]
-            part = model.take(index)
-            lower = self._refined_s(part)
-            self._solve_in_order(replace(rows, model=part), lower, partial(self._solve_of, kinds))
+            part = rows.take(order[start : start + size])
+            self._solve_in_order(part, self._refined_s(part.model), self._solve_of)
             start, size = start + size, size * 2
 
     def _solve_in_order(
@@ -246,13 +284,13 @@ class Repairer:
             self.num_solved += 1
             split = solve(rows.model.take(np.array([row])))
             if split is not None and split.iteration_s <= self.limit_s:
-                self._add(rows, row, split)
+                vpp = int(rows.model.strategy.vpp[row])
+                variant = rows.variants[row] if rows.variants else None
+                self._add(rows, row, variant.completed(split, vpp) if variant else split)
 
-    def _solve_of(self, kinds: tuple[str, ...], model: StageModel) -> Split | None:
+    def _solve_of(self, model: StageModel) -> Split | None:
         split = solve_split(model, self.num_layers, below_s=self.limit_s)
-        if split is None or not np.isfinite(split.iteration_s):
-            return None
-        return replace(split, counts=all_counts(split.layers, split.counts, kinds))
+        return split if split is not None and np.isfinite(split.iteration_s) else None
 
     def _solve_as_kept(self, model: StageModel) -> Split | None:
         table = table_as_kept(model, self.kept, self.num_layers)
@@ -273,11 +311,6 @@ class Repairer:
         del self.edits[self.top :]
 
 
-def _policies_of(kinds: tuple[str, ...], layers: Array, model: StageModel) -> Split | None:
-    split = best_policies(model, layers)
-    return split and replace(split, counts=all_counts(layers, split.counts, kinds))
-
-
 def repairs(
     context: Context,
     strategy: Strategy,
@@ -285,13 +318,12 @@ def repairs(
     top: int = 4,
     num_gpus: int | None = None,
     accepts: Accepts = lambda _edit: True,
-    one_policy: bool = False,
     progress: Progress = lambda _message, _fraction: None,
 ) -> Repairs:
     """The ``top`` fastest edits of ``strategy`` among those with the fewest changes.
 
-    Edits that are not accepted do not count; with ``num_gpus`` dp follows from the other degrees;
-    with ``one_policy`` policies that change become those of all layers.
+    Edits that are not accepted do not count; with ``num_gpus`` dp follows from the other degrees.
+    Policies that change become one that the framework can say.
     """
     repairer = Repairer(
         context=context,
@@ -299,7 +331,6 @@ def repairs(
         top=top,
         num_gpus=num_gpus,
         accepts=accepts,
-        one_policy=one_policy,
     )
     looked_at = -1
     for num_changes in range(MOST_CHANGES + 1):

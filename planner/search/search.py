@@ -4,9 +4,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from planner.cost.context import Context
-from planner.search.ranking.candidates import Candidates, candidates_of
-from planner.search.ranking.goals import FASTEST_ON_MOST, Goal, best_of
+from planner.search.ranking.candidates import Candidates, candidates_of, unweighed
+from planner.search.ranking.goals import FASTEST_AT_MOST, Goal, best_of, ladder, unlimited
 from planner.search.ranking.rank import Best, Ranked, frontier
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, Enumeration
@@ -29,6 +31,8 @@ class Found:
     strategy: Strategy
     iteration_s: float
     is_optimal: bool
+    weighed_s: float
+    """By which it was ranked: its time, times what evidence for it has to make up for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +40,14 @@ class SearchResult:
     """Best plans under a goal, the frontier over GPU counts, and the search's own figures."""
 
     num_gpus: int
-    """GPUs of the best plan: without another goal the most that can be used, as of all plans."""
+    """GPUs of the best plan: without another goal those of all plans."""
     plans: tuple[Found, ...]
     frontier: tuple[Found, ...]
-    """Fastest plan of every number of GPUs that beats all smaller ones."""
+    """Fastest plan of every number of GPUs that beats all smaller ones, where it was asked for."""
+    ladder: tuple[Found, ...] = ()
+    """Best on at most a half, a quarter, ... of the best plan's GPUs, and on the fewest."""
+    fastest: Found | None = None
+    """The fastest under the model with no mechanism weighed, where it is faster than the best."""
     num_configurations: int
     """Looked at: shapes, their strategies, branches that a rule dropped."""
     num_shapes: int
@@ -60,7 +68,7 @@ class SearchResult:
     @property
     def proved_optimal(self) -> bool:
         """True when every returned plan was proved best under the model."""
-        found = (*self.plans, *self.frontier)
+        found = (*self.plans, *self.frontier, *self.ladder)
         return self.is_complete and all(plan.is_optimal for plan in found)
 
     @property
@@ -73,7 +81,7 @@ class SearchResult:
             return 0.0
         if not self.plans:
             return 1.0
-        best = self.plans[0].iteration_s
+        best = self.plans[0].weighed_s
         return max(0.0, 1.0 - min(self.bound_s, best) / best)
 
 
@@ -93,6 +101,7 @@ def to_strategy(columns: StrategyColumns, ranked: Ranked) -> Strategy:
         vpp=at("vpp"),
         cp=at("cp"),
         ep=at("ep"),
+        etp=at("etp"),
         zero_stage=at("zero_stage"),
         micro_batch=at("micro_batch"),
         num_micro_batches=at("num_micro_batches"),
@@ -115,35 +124,47 @@ def search(
     top: int = 5,
     narrowing: Narrowing = EVERYTHING,
     with_frontier: bool = True,
+    with_ladder: bool = False,
+    with_fastest: bool = False,
     uses_all: bool = False,
+    one_per_layout: bool = False,
     time_limit_s: float | None = None,
-    goal: Goal = FASTEST_ON_MOST,
+    goal: Goal = FASTEST_AT_MOST,
     progress: Progress = lambda _message, _fraction: None,
 ) -> SearchResult:
     """Find the ``top`` best plans under a goal, and the frontier of all plans, limits or not.
 
-    Without a goal the best are the fastest on the most GPUs that can be used. Exact under the
-    model: a strategy is set aside only by a rule, because no split of it can fit, or because its
-    lower bound is no better than a plan already found. ``uses_all`` asks only for layouts of the
-    whole cluster; with ``top`` 0 there is only the frontier.
+    Without a goal the best is the fastest of all, and the others are on as many GPUs. Exact under
+    the model: a strategy is set aside only by a rule, because no split of it can fit, or because
+    its lower bound is no better than a plan already found. ``uses_all`` asks only for layouts of
+    the whole cluster; with ``top`` 0 there is only the frontier. With ``one_per_layout`` plans
+    differ in degrees or ZeRO stage.
     """
     started = time.perf_counter()
     deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
     progress("enumerating shapes", 0.0)
     enumeration = Enumeration(context=context, narrowing=narrowing, uses_all=uses_all)
-    candidates, num_shapes = candidates_of(enumeration, deadline=deadline)
+    candidates, num_shapes = candidates_of(
+        enumeration, deadline=deadline, one_per_layout=one_per_layout
+    )
     progress(f"searching {num_shapes:,} legal shapes", 0.2)
     best = best_of(candidates, goal, top) if top else Best(ranked=(), bound_s=float("inf"))
-    progress("tracing the frontier over GPU counts", 0.5)
+    num_gpus = int(candidates.strategy.num_gpus[best.ranked[0].row]) if best.ranked else 0
+    progress("looking at fewer GPUs", 0.5)
+    rungs = ladder(candidates, num_gpus) if with_ladder and best.ranked else []
+    candidates.keep_to(unlimited(candidates.gpus))
+    fastest = _fastest(candidates, best.ranked[0]) if with_fastest and best.ranked else None
     line = frontier(candidates) if with_frontier else []
     dropped = dict(enumeration.dropped)
     num_too_big = num_shapes - len(candidates.shape_lower_s)
     if num_too_big:
         dropped["fits_in_memory"] = num_too_big
     return SearchResult(
-        num_gpus=int(candidates.strategy.num_gpus[best.ranked[0].row]) if best.ranked else 0,
+        num_gpus=num_gpus,
         plans=_found(candidates, best),
         frontier=tuple(found for one in line for found in _found(candidates, one)),
+        ladder=tuple(found for one in rungs for found in _found(candidates, one)),
+        fastest=fastest,
         num_configurations=num_shapes
         + candidates.num_configurations
         + sum(enumeration.dropped.values()),
@@ -158,11 +179,23 @@ def search(
     )
 
 
+def _fastest(candidates: Candidates, best: Ranked) -> Found | None:
+    """The fastest plan with no mechanism weighed, below the time of the best one as it is."""
+    if not candidates.context.weighs_evidence:
+        return None
+    own_s = best.split.iteration_s / best.split.weight
+    goal = Goal(order="fastest", longest_s=lambda gpus: np.full(len(gpus), own_s))
+    plain = unweighed(candidates)
+    found = _found(plain, best_of(plain, goal, 1))
+    return found[0] if found and found[0].iteration_s < own_s else None
+
+
 def _found(candidates: Candidates, best: Best) -> tuple[Found, ...]:
     return tuple(
         Found(
             strategy=to_strategy(candidates.strategy, one),
-            iteration_s=one.split.iteration_s,
+            iteration_s=one.split.iteration_s / one.split.weight,
+            weighed_s=one.split.iteration_s,
             is_optimal=one.split.is_optimal,
         )
         for one in best.ranked

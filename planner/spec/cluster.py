@@ -194,6 +194,8 @@ class NodeSpec:
     """All network ports of the node together, one direction; 0: no network known."""
     fabric: str
     host_memory_bytes: float | None
+    host_memory_note: str = ""
+    """Why it is taken to be so much, where that is assumed."""
     host_link_bytes_per_s: float
     """Host to one accelerator, one direction, achieved."""
     nvme_bytes: float | None = None
@@ -202,6 +204,8 @@ class NodeSpec:
     usd_per_hour: float | None = None
     price_note: str = ""
     assumptions: tuple[str, ...] = ()
+    whole: "NodeSpec | None" = None
+    """The node that this is a part of."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,3 +137,8 @@ class ModelSpec:
             return 0
         after = self.num_layers - self.moe.num_leading_dense_layers
         return after // self.moe.moe_layer_step
+
+
+def has_sinks(model: ModelSpec) -> bool:
+    """Whether attention has a learned sink per head (gpt-oss), its only parameter of that size."""
+    return model.extra_params_per_layer == model.num_heads

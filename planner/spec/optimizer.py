@@ -52,6 +52,10 @@ class OptimizerSpec:
     """Master weights where the setting shrinks them; None: the framework's usual ones."""
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)
     """ZeRO stages it runs under."""
+    offload: Literal["part", "whole", "no"] = "part"
+    """How much of its states can be offloaded, as far as the framework offloads at all."""
+    hybrid_sharding: bool = True
+    """Its states can be sharded inside groups that are replicated, where the framework does so."""
     setting: str = ""
     """How the framework is told."""
 

@@ -42,6 +42,9 @@ class StrategyColumns:
     vpp: Array
     cp: Array
     ep: Array
+    etp: Array
+    """Ranks that split every routed expert; tp where experts are split as other layers are, and
+    in dense models. Expert mesh: etp x ep x edp ranks of tp x cp x dp."""
     zero_stage: Array
     micro_batch: Array
     num_micro_batches: Array
@@ -57,9 +60,15 @@ class StrategyColumns:
 
     @property
     def num_gpus(self) -> Array:
-        """GPUs of each layout: dp · tp · pp · cp (ep lies inside dp)."""
+        """GPUs of each layout: dp · tp · pp · cp (the expert mesh takes the same ranks)."""
         gpus: Array = self.dp * self.tp * self.pp * self.cp
         return gpus
+
+    @property
+    def expert_dp(self) -> Array:
+        """Ranks that hold the same part of the same experts: tp · cp · dp / (etp · ep)."""
+        replicas: Array = self.tp * self.cp * self.dp // (self.etp * self.ep)
+        return replicas
 
     @property
     def head_stage(self) -> Array:
@@ -93,6 +102,9 @@ class Strategy:
     vpp: int
     cp: int
     ep: int
+    etp: int
+    """Ranks that split every routed expert; tp where experts are split as other layers are, and
+    in dense models. Expert mesh: etp x ep x edp ranks of tp x cp x dp."""
     zero_stage: int
     micro_batch: int
     num_micro_batches: int
@@ -180,6 +192,7 @@ class Strategy:
             vpp=one(self.vpp),
             cp=one(self.cp),
             ep=one(self.ep),
+            etp=one(self.etp),
             zero_stage=one(self.zero_stage),
             micro_batch=one(self.micro_batch),
             num_micro_batches=one(self.num_micro_batches),

@@ -7,10 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
+
 from planner.spec.job import Precision
 from planner.spec.optimizer import OptimizerSpec
 from planner.spec.saved import SavedTables
+from planner.units import Array
 
+ExpertOverlap = Literal["none", "shared_expert", "batches"]
+ANY_FAMILY = "any"
+"""In ``tp_families``: every model's."""
 TraitValue = bool | float | str | tuple[float, ...] | tuple[str, ...]
 Setting = tuple[str, TraitValue]
 """Dotted path of a trait, such as ``overlap.ring_achieved_fraction``, and its value."""
@@ -42,6 +48,8 @@ class StateTraits:
     """A second copy of the weights, sharded inside the scale-up domain, for backward's gathers."""
     gradient_reduce_bytes: float
     """Bytes per gradient element on the wire."""
+    zero2_gradient_bytes: float
+    """Gradients kept, and on the wire, from stage 2 on; 0: as below it."""
     scatters_gradients: bool
     """False: stage 1 all-reduces whole gradients all the same."""
     fp8_gathered_weight_bytes: float
@@ -77,6 +85,13 @@ class StateTraits:
     """Layers whose gathered weights coexist at the peak (current and prefetched)."""
     zero3_live_elements: float
     """Most gathered elements at a time."""
+    zero3_keeps_ends_gathered: bool
+    """Under stage 3 embedding and head, which are no units, are gathered once an iteration and
+    kept; their gradients are sharded as those of layers."""
+    whole_gradient_units: float
+    """Units whose whole gradients coexist from stage 2 on: being made, and being reduced."""
+    whole_gradient_elements: float
+    """Whole gradients that may wait for their reduction under stage 2, where that is more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +128,12 @@ class KernelTraits:
     """Traffic per parameter and micro-batch to accumulate the weight gradient."""
     deduplicated_dispatch: bool
     """Expert dispatch sends a token once to each remote domain (DeepEP, HybridEP)."""
+    gathers_expert_pairs: bool
+    """Ranks that split an expert gather token-expert pairs after the exchange; else tokens, once
+    for all experts, before routing."""
     dummy_weight_gradient_bytes: float
     """Per element of one weight per distinct linear shape, kept for ever beside fused
-    weight-gradient accumulation (Transformer Engine)."""
+    weight-gradient accumulation (Transformer Engine), which stages from 2 on do without."""
     moe_launch_forward_s: float
     """CPU time to launch one mixture layer's forward: a floor under its kernels' time."""
     moe_launch_backward_s: float
@@ -159,7 +177,7 @@ class OverlapTraits:
     or beside the chunks of the one that does."""
     ring_achieved_fraction: float
     """Of what the chunks could hide, the share they do."""
-    expert_all_to_all_overlap: Literal["none", "shared_expert", "batches"]
+    expert_all_to_all_overlap: ExpertOverlap
     """Expert dispatch and combine run beside the shared expert, or beside the other pass of
     another micro-batch."""
     overlaps_gradient_reduction: bool
@@ -208,6 +226,23 @@ class OverheadTraits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OffloadTraits:
+    """How fast optimizer states in host memory are worked on."""
+
+    host_optimizer_params_per_s: float
+    """Parameters the host's optimizer updates per second, net: the copies of its step included."""
+    host_optimizer_shares_node: bool
+    """True: all ranks of a node together; False: each rank with the threads it was given."""
+    host_optimizer_slowest_factor: float
+    """The slowest published rate over that one."""
+    host_optimizer_fastest_factor: float
+    """The fastest."""
+    gradient_passes_per_micro_batch: float
+    """Times sharded gradients cross the host link in every micro-batch but the last, from stage 2
+    on: there, and back where they are added up on the device."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SupportTraits:
     """What the framework can run at all."""
 
@@ -218,9 +253,15 @@ class SupportTraits:
     """Pipeline schedules it can run, 1f1b with and (where vpp is) without interleaving."""
     cp: bool
     ep: bool
+    expert_mesh: Literal["inside_dp", "folded", "folded_whole"]
+    """How experts lie on the ranks of tp x cp x dp. inside_dp: split as other layers are, ep a
+    divisor of dp. folded: etp x ep x edp, any degrees that divide the ranks. folded_whole: ep
+    takes ranks of tp, cp and dp, and a rank's experts are whole; without ep split as the rest."""
     sequence_parallel: bool
     zero_stages: tuple[int, ...]
     zero_stages_with_pp: tuple[int, ...]
+    usual_zero_stage: float
+    """The most that is meant where a layout names no stage."""
     hybrid_sharding: bool
     """States can be sharded inside groups that are replicated over the rest of dp."""
     offload: tuple[str, ...]
@@ -230,6 +271,11 @@ class SupportTraits:
     """ZeRO stages under which only a part of them can be."""
     activation_offload: Literal["no", "without pipelining", "yes"]
     """Saved activations of chosen layers can live in host memory until their backward."""
+    policies: tuple[str, ...]
+    """What it can do with a layer's saved activations: none, selective, full, offloaded."""
+    policy_scope: Literal["model", "chunks", "layers"]
+    """For which layers it says apart what happens to their saved activations: for all together;
+    or else for the first N of every (virtual) stage, recomputed in full or offloaded; or each."""
     sequence_parallel_required: bool
     """Tensor parallelism always splits norms and residuals too."""
     uneven_stages: bool
@@ -237,8 +283,41 @@ class SupportTraits:
     """Vocabulary is padded to a multiple of this times tp (1: no padding)."""
     placements: tuple[str, ...]
     """Orders in which it places the axes on the ranks, innermost first; the usual one first."""
+    memory_switches: tuple[str, ...]
+    """Switches that take less memory, cheapest first: each a ``profile=NAME`` of the framework, or
+    the traits that say it, ``SECTION.KEY=VALUE`` with blanks between."""
     vendors: tuple[str, ...]
     """Makers of accelerators it is made for."""
+    precisions: tuple[str, ...]
+    """Those it trains in."""
+    tp_families: tuple[str, ...]
+    """Families of models whose layers it can split; ``any``, or names as in models/*.yaml."""
+    tp_alone: Literal["yes", "without offload", "no"]
+    """Tensor parallelism runs where no rank is left to shard states over."""
+    replicates_kv_heads: bool
+    """Key and value heads can be fewer than the ranks they are split over."""
+    mixtures_need_sequence_parallel: bool
+    """A mixture is split by tensor parallelism only together with sequence parallelism."""
+    splits_expert_biases: bool
+    """Experts with biases can be split over ranks."""
+    cp_attention: Literal["any", "causal"]
+    """``causal``: context parallelism runs plain causal attention only, with no biases, windows
+    or sinks."""
+    pipelines_tied_embeddings: bool
+    """Embedding and head can be one matrix although they lie on different stages."""
+    fills_pipeline: bool
+    """A pipeline without chunks needs as many micro-batches as stages."""
+    fewest_waiting_chunked_stages: int
+    """Stages that chunks need at least where transfers between stages are waited for."""
+    batch_overlap_needs_chunks: bool
+    """Expert exchange beside another micro-batch is offered under pipelining with chunks only."""
+    nvme_zero_stages: tuple[int, ...]
+    """ZeRO stages under which what is offloaded can go to NVMe."""
+
+    def usual_etp(self, tp: Array | int, ep: Array | int) -> Array:
+        """Ranks that split an expert where nothing is said: tp, or 1 for whole folded experts."""
+        whole = (self.expert_mesh == "folded_whole") & (np.asarray(ep) > 1)
+        return np.where(whole, 1, tp)
 
 
 UNSEEN_LOW, UNSEEN_HIGH = 0.9, 1.5
@@ -272,6 +351,7 @@ class FrameworkTraits:
     recompute: RecomputeTraits
     overlap: OverlapTraits
     overheads: OverheadTraits
+    offload: OffloadTraits
     support: SupportTraits
     optimizer: OptimizerSpec
     settings: tuple[Setting, ...] = ()

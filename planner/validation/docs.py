@@ -15,6 +15,9 @@ from planner.validation.fit_report import (
     error_rows,
     sentence,
 )
+from planner.validation.markdown import percent, table
+from planner.validation.ratio_docs import ratio_section
+from planner.validation.ratios import ratio_errors_text
 from planner.validation.records import read_records
 from planner.validation.report import Summary, summary, worst_rows
 from planner.validation.statistics import Errors, summarize
@@ -65,12 +68,12 @@ _CAUSES_NOTE = """What these have in common, and what is missing (guesses are ca
   (TransformerEngine issue 2318). Unfused attention in the model overshoots by 13 to 36 %, so it is
   part of the cause at most; between containers 26.06 and 26.08, which replays the whole iteration
   from a CUDA graph, 10 ms a layer disappear, so much of the rest is launched by the host.
-- Grok-1 in NeMo, bf16 19 to 24 % low, fp8 28 to 32 %. Its router is not forced to balance, so the
+- Grok-1 in NeMo, bf16 15 to 19 % low, fp8 24 to 28 %. Its router is not forced to balance, so the
   fullest expert sets the pace (guess), and fp8 gains it 1.22 where a dense model of the same
   recipes gains 1.39, as if experts stayed in bf16 (guess).
 - Qwen3-235B on B300 in container 26.02: 16 ms a layer where B200 needs 11 with the same flags, and
   later containers 14 with twice the micro-batch. Qwen3-235B with an all-to-all dispatcher and 32
-  stages: expert tensor parallelism differs from tp there, which the model folds into ep.
+  stages, 29 % low.
 - Llama-4 with two layers under torchtitan: head and loss are half of the predicted time; the
   loss of that version was not traced.
 - DeepSeek-V3 on B200, 20 % low in container 25.11, 1 % in 26.04: its multi-token head is not
@@ -118,21 +121,14 @@ Rows that are not met, and what is missing:
 - BLOOM, stage 0 of ZeRO: 24 bytes per parameter rest on this one row.
 - Out of memory, missed: BLOOM with 82 layers of 14336. A run with as many parameters and bytes per
   rank (94 layers of 13312) is published at 67 GiB, so a term that raised one would raise the other.
-- Ran, predicted not to fit: two mixtures of 235 billion parameters on H100 by 2 to 4 %, and
-  Llama-2-70B on A100 whose selective recomputation is taken as every second layer.
+- Ran, predicted not to fit: Llama-2-70B on A100 whose selective recomputation is taken as every
+  second layer.
 
 Constants that stand for something not counted: 5 % fragmentation under Megatron-LM, 3 % under
 Megatron-DeepSpeed, 0.6 GB per communicator (readings and published totals), the device context
 where hwdb has none, 4 + 8 bytes of router tensors per expert under Transformer Engine. All with
 source and range in [frameworks](frameworks.md#values).
 """
-
-
-def percent(value: float | None, *, signed: bool = False) -> str:
-    """Format a fraction as percent with one decimal; a dash when unknown."""
-    if value is None:
-        return "-"
-    return f"{100.0 * value:+.1f}" if signed else f"{100.0 * value:.1f}"
 
 
 def error_cells(errors: Errors) -> list[str]:
@@ -146,15 +142,9 @@ def error_cells(errors: Errors) -> list[str]:
     ]
 
 
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    rule = ["---" if index == 0 else "---:" for index in range(len(titles))]
-    lines = [titles, rule, *rows]
-    return [*("| " + " | ".join(line) + " |" for line in lines), ""]
-
-
 def _error_table(title: str, rows: Iterable[tuple[str, Errors]]) -> list[str]:
     titles = [title, "runs", "mean %", "median %", "p90 %", "bias %"]
-    return _table(titles, ([name, *error_cells(errors)] for name, errors in rows))
+    return table(titles, ([name, *error_cells(errors)] for name, errors in rows))
 
 
 def _time_section(found: Summary) -> list[str]:
@@ -196,7 +186,7 @@ def _range_section(comparisons: Sequence[Comparison]) -> list[str]:
         "## Range of iteration time",
         "",
         _RANGE_NOTE.lstrip(),
-        *_table(titles, rows),
+        *table(titles, rows),
         f"All {total} runs: {percent(inside)} % inside the range of their regime.",
         "",
     ]
@@ -247,7 +237,7 @@ def _ranking_section(found: Summary) -> list[str]:
         "",
         _RANKING_NOTE,
         "",
-        *_table(["source", "model", "GPUs", "layouts", "τ", "regret %"], rows),
+        *table(["source", "model", "GPUs", "layouts", "τ", "regret %"], rows),
         f"Mean over {len(rows)} groups: τ {tau}, regret {percent(found.mean_regret)} %.",
         "",
     ]
@@ -267,13 +257,13 @@ def _rows_section(rows: Sequence[Comparison], found: Summary) -> list[str]:
     return [
         f"## Largest errors of time ({NUM_WORST})",
         "",
-        *_table(["run", "measured s", "predicted s", "error %"], worst),
+        *table(["run", "measured s", "predicted s", "error %"], worst),
         _CAUSES_NOTE,
         "## Not estimated",
         "",
         f"{sum(found.skipped.values())} of {len(rows)} records:",
         "",
-        *_table(["reason", "records"], skipped),
+        *table(["reason", "records"], skipped),
     ]
 
 
@@ -286,13 +276,13 @@ def _held_out_section(found: CrossValidation) -> list[str]:
         "",
         sentence(found),
         "",
-        *_table(ERROR_TITLES, error_rows(found)),
+        *table(ERROR_TITLES, error_rows(found)),
         "### Constants",
         "",
         _CONSTANTS_NOTE,
         "",
-        *_table(CONSTANT_TITLES, constant_rows(found)),
-        *_table(["constant", "prior and range from"], sources),
+        *table(CONSTANT_TITLES, constant_rows(found)),
+        *table(["constant", "prior and range from"], sources),
     ]
 
 
@@ -306,6 +296,7 @@ def accuracy_text(comparisons: Sequence[Comparison], held_out: CrossValidation) 
         *_range_section(comparisons),
         *_memory_section(comparisons, found),
         *_ranking_section(found),
+        *ratio_section(comparisons),
         *_rows_section(comparisons, found),
     ]
     return "\n".join(lines).rstrip() + "\n"
@@ -326,5 +317,6 @@ def data_files(rows: Sequence[Comparison]) -> dict[str, str]:
     return {
         "uncertainty.yaml": uncertainty_text(rows),
         "time_uncertainty.yaml": time_uncertainty_text(rows),
+        "ratio_errors.yaml": ratio_errors_text(rows),
         "evidence.csv": evidence_text(rows),
     }

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
+from planner.frameworks.megatron.layout import per_stage
+from planner.plans.splits import default_chunks, layout_layers
 from planner.spec.job import JobSpec, Precision
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
 from planner.spec.strategy import Strategy
+from planner.spec.traits import SupportTraits
 from planner.validation.hardware import CannotEstimateError, to_cluster
 from planner.validation.profiles import to_setup
 from planner.validation.records import Model, Parallel, Record
@@ -19,6 +22,8 @@ PRECISIONS: dict[str, Precision] = {
     "mxfp8": "mxfp8",
     "nvfp4": "fp4",
 }
+OFFLOADED_LAYERS = "cpu_offloading_num_layers"
+"""Megatron's option, among the settings of a recipe."""
 ALTERNATING_WINDOW = re.compile(r"alternating sliding-window\((\d+)\)/full")
 
 
@@ -95,73 +100,59 @@ def _moe(model: Model) -> MoeSpec | None:
     )
 
 
-def layout_layers(layout: str, pp: int) -> tuple[int, ...]:
-    """Layers per stage of a Megatron pipeline layout such as ``Et*4|(t*4|)*14tmL``.
-
-    ``t`` is a layer, ``|`` ends a chunk, ``X*n`` and ``(...)*n`` repeat; chunk c is on stage
-    c mod pp. Embedding (E), MTP layers (m) and loss (L) are not counted.
-    """
-    text = layout
-    while match := re.search(r"\(([^()]*)\)\*(\d+)|([A-Za-z|])\*(\d+)", text):
-        group, times, letter, letter_times = match.groups()
-        expanded = group * int(times) if group is not None else letter * int(letter_times)
-        text = text[: match.start()] + expanded + text[match.end() :]
-    stages = [0] * pp
-    for chunk, part in enumerate(text.split("|")):
-        stages[chunk % pp] += part.count("t")
-    return tuple(stages)
-
-
 def layers_per_stage(num_layers: int, parallel: Parallel) -> tuple[int, ...]:
-    """Split layers over stages as the frameworks do.
-
-    Even where pp divides them. Else, where it divides layers + 2, embedding and head count as a
-    layer each, so both end stages hold one less (Megatron's and torchtitan's rule, and BLOOM's).
-    Else the first stages hold one more.
-    """
+    """Split layers over stages: as stated, else as the frameworks do."""
     pp = parallel.pp or 1
     if parallel.pp_layout:
         stages = layout_layers(parallel.pp_layout, pp)
         if sum(stages) == num_layers:
             return stages
-    base, rest = divmod(num_layers, pp)
-    if rest and pp > 1 and (num_layers + 2) % pp == 0:
-        inner = (num_layers + 2) // pp
-        return (inner - 1, *([inner] * (pp - 2)), inner - 1)
-    return tuple(base + (stage < rest) for stage in range(pp))
+    return per_stage(default_chunks(num_layers, pp, 1), pp)
 
 
-def expert_degree(parallel: Parallel) -> int:
-    """Expert parallelism per expert-tensor group of size tp: ``ep · etp / tp``.
+def expert_mesh(record: Record, support: SupportTraits) -> tuple[int, int]:
+    """Ranks that share out the experts (ep), and that split each of them (etp), as published.
 
-    The planner splits every expert over tp. With expert tensor parallelism etp < tp a rank holds
-    as many parameters, tokens and bytes to exchange as with etp = tp and this degree; only the
-    matrix shapes differ. Unstated etp is tp (Megatron's default before folding).
+    Unstated etp is what the framework takes; without experts both are what tp brings with it.
     """
+    parallel = record.parallel
     tp, ep = parallel.tp or 1, parallel.ep or 1
-    etp = parallel.etp or tp
-    if ep * etp % tp:
-        raise CannotEstimateError(
-            f"experts on ep {ep} x etp {etp} ranks do not divide over tp {tp}"
-        )
-    return ep * etp // tp
+    if not record.model.moe:
+        return 1, tp
+    etp = parallel.etp or int(support.usual_etp(tp, ep))
+    ranks = tp * (parallel.cp or 1) * (parallel.dp or 1)
+    if ranks % (ep * etp):
+        text = f"experts on ep {ep} x etp {etp} ranks do not divide the {ranks} ranks of a stage"
+        raise CannotEstimateError(text)
+    return ep, etp
 
 
 def zero_stage(record: Record) -> int:
     """ZeRO stage; Megatron's distributed optimizer is 1, FSDP is 3.
+
+    Under pipelining torchtitan's FSDP keeps the gathered weights, as stage 2 does: the default of
+    fsdp_reshard_after_forward.
 
     Unstated is plain data parallelism (0), but for Megatron-DeepSpeed stage 1, which its launch
     scripts set and without which several published runs exceed their GPUs.
     """
     stage = record.parallel.zero
     unstated = 1 if record.framework == "megatron-deepspeed" else 0
-    names = {"dist-opt": 1, "fsdp": 3, None: unstated}
+    piped = record.framework.startswith("torchtitan") and (record.parallel.pp or 1) > 1
+    names = {"dist-opt": 1, "fsdp": 2 if piped else 3, None: unstated}
     return names[stage] if not isinstance(stage, int) else stage
+
+
+def offloaded_layers(record: Record) -> int:
+    """Layers whose saved activations a record keeps in host memory, under one stage."""
+    count = record.runtime.get(OFFLOADED_LAYERS)
+    is_one_stage = (record.parallel.pp or 1) == 1
+    return count if isinstance(count, int) and is_one_stage else 0
 
 
 def _offload(record: Record) -> str:
     offload = record.parallel.offload
-    if offload in ("none", None):
+    if offload in ("none", None) or offloaded_layers(record):
         return "none"
     if offload == "cpu" and "deepspeed" in record.framework:
         both = "param" in record.notes and "optimizer + param" in record.notes
@@ -208,7 +199,7 @@ def virtual_stages(record: Record) -> int:
     return record.parallel.vpp or (2 if interleaves else 1)
 
 
-def to_strategy(record: Record) -> Strategy:
+def to_strategy(record: Record, support: SupportTraits) -> Strategy:
     """Return the layout of a record; CannotEstimateError where it cannot be expressed."""
     parallel = record.parallel
     layers = layers_per_stage(_known(record.model.layers, "number of layers"), parallel)
@@ -221,6 +212,7 @@ def to_strategy(record: Record) -> Strategy:
     if rest or num == 0:
         raise CannotEstimateError("batch does not divide into micro-batches")
     selective, full = recomputed_layers(record, layers)
+    ep, etp = expert_mesh(record, support)
     return Strategy(
         dp=dp,
         dp_replicate=parallel.dp_replicate or 1,
@@ -228,7 +220,8 @@ def to_strategy(record: Record) -> Strategy:
         pp=pp,
         vpp=virtual_stages(record),
         cp=cp,
-        ep=expert_degree(parallel) if record.model.moe else 1,
+        ep=ep,
+        etp=etp,
         zero_stage=zero_stage(record),
         micro_batch=micro_batch,
         num_micro_batches=num,
@@ -237,6 +230,7 @@ def to_strategy(record: Record) -> Strategy:
         layers_per_stage=layers,
         selective_layers_per_stage=selective,
         recompute_layers_per_stage=full,
+        offloaded_layers_per_stage=(offloaded_layers(record),) * pp,
     )
 
 
@@ -259,7 +253,7 @@ def to_run(record: Record) -> Run:
     setup = to_setup(record)
     cluster = to_cluster(record.hardware)
     model = to_model(record.model, record.notes)
-    strategy = to_strategy(record)
+    strategy = to_strategy(record, setup.traits.support)
     if strategy.zero_stage == 3 and 3 not in setup.traits.support.zero_stages:
         raise CannotEstimateError(f"fully sharded {setup.traits.name} is not modelled")
     precision = PRECISIONS[record.precision]

@@ -8,17 +8,18 @@ import re
 from dataclasses import dataclass, replace
 
 from planner.frameworks.registry import load_traits
+from planner.frameworks.runtime import (
+    DEDUPLICATING,
+    captured_fraction,
+    runtime_settings,
+    with_settings,
+)
 from planner.spec.traits import FrameworkTraits
 from planner.validation.hardware import CannotEstimateError
 from planner.validation.records import Record
 
 BEFORE_FLASH_ATTENTION = re.compile(r"^(v100|a100)")
 """Megatron-LM runs in fp16 on these parts (2020-2022) precede fused attention in Megatron."""
-DEDUPLICATING = ("deepep", "hybridep", "flex")
-"""Expert dispatchers that send a token once to each remote domain."""
-FULL_GRAPH = "full_iteration"
-GRAPH_SHARES = {"attn": 0.2, "moe_router": 0.05, "moe_preprocess": 0.05}
-"""Of a mixture layer's kernels, by what --cuda-graph-scope captures: counted in the modules."""
 MODULE_NAMES = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts"}
 """Spellings of recompute modules in published records."""
 
@@ -129,16 +130,19 @@ def _with_modules(record: Record, traits: FrameworkTraits, notes: list[str]) -> 
     return replace(traits, recompute=replace(traits.recompute, selected=selected))
 
 
-def graph_fraction(record: Record) -> float:
-    """Share of a mixture layer's launches inside the CUDA graphs a record states."""
+def graph_scopes(record: Record) -> tuple[str, ...]:
+    """What the CUDA graphs that a record states capture."""
     scope = record.runtime.get("cuda_graph_scope") or ()
     parts = (scope,) if isinstance(scope, str) else tuple(scope)
     kind = record.runtime.get("cuda_graph")
     if kind == "none":
-        return 0.0
-    if FULL_GRAPH in (kind, *parts):
-        return 1.0
-    return sum(GRAPH_SHARES.get(part, 0.0) for part in parts)
+        return ()
+    return (*parts, kind) if kind else parts
+
+
+def graph_fraction(record: Record) -> float:
+    """Share of a mixture layer's launches inside the CUDA graphs a record states."""
+    return captured_fraction(graph_scopes(record))
 
 
 def dispatcher_of(record: Record) -> str | None:
@@ -155,17 +159,13 @@ def overlaps_all_to_all(record: Record) -> bool:
 
 def _with_runtime(record: Record, traits: FrameworkTraits, notes: list[str]) -> FrameworkTraits:
     """Apply the record's stated CUDA graphs and expert dispatcher."""
-    kernels = traits.kernels
-    captured = graph_fraction(record)
-    if captured:
+    scopes, dispatcher = graph_scopes(record), dispatcher_of(record)
+    overlaps = overlaps_all_to_all(record) or None
+    if captured := captured_fraction(scopes):
         notes.append(f"CUDA graphs replay {captured:.0%} of a mixture's launches as stated")
-        kernels = replace(kernels, cuda_graph_fraction=captured)
-    if overlaps_all_to_all(record):
+    if overlaps:
         notes.append("expert all-to-all beside another micro-batch as stated")
-        overlap = replace(traits.overlap, expert_all_to_all_overlap="batches")
-        traits = replace(traits, overlap=overlap)
-    dispatcher = dispatcher_of(record)
     if dispatcher:
         notes.append(f"expert dispatcher {dispatcher} as stated")
-        kernels = replace(kernels, deduplicated_dispatch=dispatcher in DEDUPLICATING)
-    return replace(traits, kernels=kernels)
+    settings = runtime_settings(graphs=scopes, dispatcher=dispatcher, expert_overlap=overlaps)
+    return with_settings(traits, settings)

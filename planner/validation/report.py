@@ -84,7 +84,8 @@ def _by_size(rows: Sequence[Comparison]) -> dict[str, Errors]:
     return {name: found[name] for name in names if name in found}
 
 
-def _group_key(row: Comparison) -> tuple[Any, ...]:
+def group_key(row: Comparison) -> tuple[Any, ...]:
+    """What runs share that may differ in layout only."""
     record = row.record
     model, hardware = record.model, record.hardware
     return (
@@ -108,7 +109,7 @@ def ranking_groups(rows: Sequence[Comparison]) -> tuple[RankingGroup, ...]:
     groups: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Comparison]]] = {}
     for row in rows:
         layout = tuple(getattr(row.record.parallel, name) for name in _LAYOUT)
-        groups.setdefault(_group_key(row), {}).setdefault(layout, []).append(row)
+        groups.setdefault(group_key(row), {}).setdefault(layout, []).append(row)
     found = []
     for key, layouts in sorted(groups.items(), key=lambda item: item[0]):
         if len(layouts) < MIN_GROUP:

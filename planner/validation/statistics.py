@@ -6,6 +6,8 @@ from itertools import combinations
 
 import numpy as np
 
+from planner.units import Array
+
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
@@ -51,3 +53,10 @@ def regret(predicted: Sequence[float], measured: Sequence[float]) -> float:
     """Measured time of the predicted fastest over the measured fastest, minus one."""
     chosen = int(np.argmin(predicted))
     return measured[chosen] / min(measured) - 1.0
+
+
+def weighted_quantile(values: Array, weights: Array, share: float) -> float:
+    """Least value whose weight, with all smaller ones, is at least ``share`` of the whole."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order]) >= share * weights.sum() * (1.0 - 1e-12)
+    return float(values[order][np.argmax(reached)])

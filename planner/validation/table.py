@@ -7,7 +7,8 @@ from rich.console import Console
 from rich.table import Table
 
 from planner.validation.compare import Comparison
-from planner.validation.docs import MEMORY_TITLES, error_cells, percent
+from planner.validation.docs import MEMORY_TITLES, error_cells
+from planner.validation.markdown import percent
 from planner.validation.report import Summary, summary, worst_rows
 from planner.validation.statistics import Errors
 

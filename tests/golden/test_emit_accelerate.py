@@ -36,7 +36,7 @@ def strategy(**values: object) -> Strategy:
         "selective_layers_per_stage": (0,) * pp,
         "recompute_layers_per_stage": (0,) * pp,
     }
-    return Strategy(**{**COMMON, **given, **values})  # type: ignore[arg-type]
+    return Strategy(**{**COMMON, "etp": values.get("tp", given.get("tp", 1)), **given, **values})  # type: ignore[arg-type]
 
 
 FULL = {"recompute_layers_per_stage": (32,)}

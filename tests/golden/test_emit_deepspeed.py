@@ -20,22 +20,22 @@ FOLDER = Path(__file__).parent / "emit" / "deepspeed"
 BASE = {"vpp": 1, "cp": 1, "ep": 1, "sequence_parallel": False}
 PLANS = {
     "zero3_offload": Strategy(
-        **BASE, dp=16, tp=1, pp=1, zero_stage=3, micro_batch=2, num_micro_batches=4,
+        **BASE, dp=16, tp=1, etp=1, pp=1, zero_stage=3, micro_batch=2, num_micro_batches=4,
         offload="optimizer+parameters:host", offload_percent=75, layers_per_stage=(32,),
         selective_layers_per_stage=(0,), recompute_layers_per_stage=(32,),
     ),
     "zeropp": Strategy(
-        **BASE, dp=16, tp=1, pp=1, zero_stage=3, micro_batch=1, num_micro_batches=8,
+        **BASE, dp=16, tp=1, etp=1, pp=1, zero_stage=3, micro_batch=1, num_micro_batches=8,
         offload="none", layers_per_stage=(32,), selective_layers_per_stage=(0,),
         recompute_layers_per_stage=(0,),
     ),
     "autotp": Strategy(
-        **BASE, dp=4, tp=4, pp=1, zero_stage=2, micro_batch=2, num_micro_batches=16,
+        **BASE, dp=4, tp=4, etp=4, pp=1, zero_stage=2, micro_batch=2, num_micro_batches=16,
         offload="none", layers_per_stage=(32,), selective_layers_per_stage=(0,),
         recompute_layers_per_stage=(0,),
     ),
     "uneven_pipeline": Strategy(
-        **BASE, dp=2, tp=2, pp=4, zero_stage=1, micro_batch=1, num_micro_batches=64,
+        **BASE, dp=2, tp=2, etp=2, pp=4, zero_stage=1, micro_batch=1, num_micro_batches=64,
         offload="none", layers_per_stage=(7, 9, 9, 7), selective_layers_per_stage=(2, 0, 0, 0),
         recompute_layers_per_stage=(5, 3, 1, 0),
     ),

@@ -248,7 +248,11 @@ def stages(case: Start, report: dict[str, Any], enter: Callable[[str], None]) ->
             pp=groups.get_pipeline_model_parallel_world_size(),
             cp=groups.get_context_parallel_world_size(),
             ep=groups.get_expert_model_parallel_world_size(),
+            etp=groups.get_expert_tensor_parallel_world_size(),
         )
+        if args.use_megatron_fsdp:
+            enter("fully_sharded_mesh")
+            fully_sharded_mesh(groups, args)
         enter("schedule")
         if config.virtual_pipeline_model_parallel_size is not None:
             run_schedule(config, micro_batches, args)
@@ -262,10 +266,37 @@ def stages(case: Start, report: dict[str, Any], enter: Callable[[str], None]) ->
         num_micro_batches=micro_batches,
         global_batch=args.global_batch_size,
         seq_len=args.seq_length,
-        zero_stage=int(args.use_distributed_optimizer or args.use_layer_wise_distributed_optimizer),
+        zero_stage=zero_stage(args),
         dp_replicate=args.num_distributed_optimizer_instances,
         layers=layers,
     )
+
+
+def zero_stage(args: Any) -> int:
+    """The stage of Megatron-FSDP's strategy; else 1 for either distributed optimizer."""
+    if args.use_megatron_fsdp:
+        names = ("no_shard", "optim", "optim_grads", "optim_grads_params")
+        return names.index(args.data_parallel_sharding_strategy)
+    return int(args.use_distributed_optimizer or args.use_layer_wise_distributed_optimizer)
+
+
+def fully_sharded_mesh(groups: Any, args: Any) -> None:
+    """The mesh Megatron-FSDP makes of its groups when it wraps the model."""
+    from megatron.core.distributed.fsdp import mcore_fsdp_adapter as adapter
+
+    tp, partial = groups.get_tensor_model_parallel_group(), args.num_distributed_optimizer_instances
+    if partial > 1:
+        inner = groups.get_data_parallel_group(
+            with_context_parallel=True, partial_data_parallel=True
+        )
+        outer = groups.get_inter_distributed_optimizer_instance_group()
+        adapter._get_hsdp_tp_mesh(outer, inner, tp)
+        return
+    adapter._get_dp_tp_mesh(groups.get_data_parallel_group(with_context_parallel=True), tp)
+    if args.num_experts:
+        experts = groups.get_expert_data_parallel_group()
+        ep = groups.get_expert_model_parallel_world_size()
+        adapter._get_dp_tp_mesh(experts, groups.get_expert_tensor_parallel_group(), ep_size=ep)
 
 
 def count_decoders(chunk: list[Any]) -> int:

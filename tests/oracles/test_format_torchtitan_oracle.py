@@ -133,7 +133,7 @@ def strategy_at(context: Context, columns: Any, row: int) -> Strategy:
         layers = (layers[0] + 1, *layers[1:-1], layers[-1] - 1)
     none, policy = (0,) * pp, POLICIES[row % 3]
     return Strategy(
-        **{name: int(getattr(columns, name)[row]) for name in NAMES},
+        **{name: int(getattr(columns, name)[row]) for name in (*NAMES, "etp")},
         num_micro_batches=int(columns.num_micro_batches[row]),
         sequence_parallel=bool(columns.sequence_parallel[row]),
         offload=OFFLOAD_CODES[columns.offload[row]],

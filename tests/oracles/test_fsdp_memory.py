@@ -171,6 +171,7 @@ def predicted(case: TrackerCase, context_of: Callable[..., Context]) -> MemoryEs
         vpp=1,
         cp=1,
         ep=1,
+        etp=1,
         zero_stage=3,
         micro_batch=case.micro_batch,
         num_micro_batches=1,

@@ -18,7 +18,7 @@ from planner.frameworks.megatron.table import chunks_of_strategy
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests" / "property"), str(ROOT / "tests" / "examples")]
-from megatron_plans import CASES, Row, draw  # noqa: E402
+from megatron_plans import CASES, SHARDED_CASES, Row, draw, draw_sharded  # noqa: E402
 from rule_examples import load_example, rule_names  # noqa: E402
 
 MEGATRON = load_format("megatron")
@@ -30,7 +30,7 @@ FILLED = {
     "${DATA_PATH}": "/data/text",
     "${ROTARY_BASE}": "500000",
 }
-SAME = ("dp", "tp", "pp", "cp", "ep", "vpp", "sequence_parallel", "micro_batch")
+SAME = ("dp", "tp", "pp", "cp", "ep", "etp", "vpp", "sequence_parallel", "micro_batch")
 SAME += ("num_micro_batches", "zero_stage", "dp_replicate")
 
 
@@ -77,6 +77,26 @@ def test_megatron_starts_every_emitted_plan_as_planned(megatron: MegatronStarts,
             stages = range(strategy.pp)
             assert report["layers"] == [n for i in stages for n in chunks[i :: strategy.pp]]
         accepted.append(emitted.files[0].text)
+
+
+@pytest.mark.parametrize("case", SHARDED_CASES)
+def test_megatron_starts_fully_sharded_plans_with_their_mesh(
+    megatron: MegatronStarts, case: int
+) -> None:
+    stages = set()
+    for seed in range(5):
+        context, strategy = draw_sharded(seed, case)
+        try:
+            emitted = MEGATRON.emit(context, strategy)
+        except ExpressError:
+            continue
+        report = started(megatron, emitted, strategy.num_gpus)
+        assert "error" not in report, (strategy, report)
+        assert {name: report[name] for name in SAME} == {
+            name: getattr(strategy, name) for name in SAME
+        }
+        stages.add(strategy.zero_stage)
+    assert stages
 
 
 def test_enough_different_plans_were_accepted() -> None:

@@ -193,6 +193,7 @@ def ops_of(block: Block) -> tuple[Op, ...]:
         tp=np.array([block.tp]),
         cp=np.array([1]),
         ep=np.array([1]),
+        etp=np.array([block.tp]),
         sequence_parallel=np.array([int(block.sequence_parallel)]),
     )
     (group,) = layer_groups(block.model, shape, replace(traits, kernels=kernels))

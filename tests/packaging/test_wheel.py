@@ -30,7 +30,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_wheel_contains_every_catalog_file(wheel: Path) -> None:
     packed = {Path(name).name for name in zipfile.ZipFile(wheel).namelist()}
-    catalog = [*ROOT.glob("hwdb/**/*.yaml"), *ROOT.glob("models/*.yaml")]
+    catalog = [path for kind in ("yaml", "csv") for path in ROOT.glob(f"hwdb/**/*.{kind}")]
+    catalog += ROOT.glob("models/*.yaml")
     traits = ROOT.glob("planner/frameworks/*/traits.yaml")
     assert {path.name for path in (*catalog, *traits)} <= packed
 

@@ -1,7 +1,8 @@
-"""The search by brute force: every strategy, split, count of policies and set of modules.
+"""The search by brute force: every strategy, policy, split, count of layers and set of modules.
 
-Uses ``enumerate_space``, ``stage_model``, ``iteration_s``, ``fits`` and ``fits_chunks``, no bound,
-table, relaxation or solver.
+Uses ``enumerate_space``, ``stage_model``, ``iteration_s``, ``fits``, ``fits_chunks``,
+``chunk_layers`` and the declared handicaps, no bound, table, relaxation or solver. What a policy
+allows is derived here once more: counts of layers per stage, chunk by chunk.
 """
 
 from collections.abc import Callable
@@ -17,12 +18,14 @@ from planner.cost.context import Context, with_modules
 from planner.cost.module_sets import module_sets
 from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import StageModel, fits, iteration_s, stage_peak_bytes
+from planner.schedules.interleaved import chunk_layers
+from planner.search.ranking.handicaps import factor_of, handicap, policy_handicap
 from planner.search.space.interleaving import fits_chunks
 from planner.search.space.narrow import KINDS, Narrowing
 from planner.search.space.space import EVERYTHING, dimension_values, enumerate_space
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec, MoeSpec
-from planner.spec.strategy import SCHEDULES
+from planner.spec.strategy import SCHEDULES, StrategyColumns
 
 AT_ONCE = 8_000
 """Splits of rows priced at once."""
@@ -35,8 +38,26 @@ PROFILES = (
     ("deepspeed", "megatron"),
     ("torchtitan", "current"),
 )
-Splits = tuple[np.ndarray, np.ndarray]
 ModuleSets = tuple[tuple[str, ...] | None, ...]
+Splits = tuple[np.ndarray, np.ndarray]
+Said = tuple[str, tuple[str, ...]]
+"""What is said of all layers: ``mixed`` or ``all`` of some kinds, or ``part`` of one kind."""
+MIXED = Narrowing(allowed=frozenset({"mixed-layers"}))
+SCOPES = (EVERYTHING, MIXED)
+LAYOUT = ("dp", "tp", "pp", "cp", "ep", "etp", "zero_stage")
+
+
+def said_of(context: Context, narrowing: Narrowing) -> list[Said]:
+    """Every policy that a search may choose."""
+    support = context.traits.support
+    kinds = tuple(kind for kind in KINDS if kind in support.policies and kind in narrowing.kinds)
+    if "mixed-layers" in narrowing.allowed or support.policy_scope == "layers":
+        return [("mixed" if len(kinds) > 1 else "all", kinds)] if kinds else []
+    in_chunks = support.policy_scope == "chunks"
+    said: list[Said] = [("all", (kind,)) for kind in kinds if kind != "offloaded" or not in_chunks]
+    if in_chunks and "none" in kinds:
+        said += [("part", (kind,)) for kind in kinds if kind in ("full", "offloaded")]
+    return said
 
 
 @cache
@@ -46,17 +67,51 @@ def stage_policies(num_layers: int, kinds: tuple[str, ...]) -> list[tuple[int, .
     return [chosen[1:] for chosen in product(*counts) if sum(chosen) == num_layers]
 
 
+def cuts_of(num_layers: int, num_stages: int) -> list[list[int]]:
+    """Every way to cut layers into stages."""
+    every = combinations(range(1, num_layers), num_stages - 1)
+    return [np.diff([0, *cuts, num_layers]).tolist() for cuts in every]
+
+
+def shaped(layers: list[list[int]], counts: list[list[tuple[int, ...]]], num_stages: int) -> Splits:
+    """Layers (S x P) and policies (K x S x P)."""
+    every = np.array(counts, dtype=float).reshape(len(layers), num_stages, len(KINDS) - 1)
+    return np.array(layers, dtype=float).reshape(-1, num_stages), every.transpose(2, 0, 1)
+
+
 @cache
 def all_splits(num_layers: int, num_stages: int, kinds: tuple[str, ...]) -> Splits:
     """Every split: layers (S x P) and policies (K x S x P)."""
     layers, counts = [], []
-    for cuts in combinations(range(1, num_layers), num_stages - 1):
-        stages = np.diff([0, *cuts, num_layers]).tolist()
+    for stages in cuts_of(num_layers, num_stages):
         for chosen in product(*(stage_policies(n, kinds) for n in stages)):
             layers.append(stages)
-            counts.append(chosen)
-    shaped = np.array(counts, dtype=float).reshape(len(layers), num_stages, len(KINDS) - 1)
-    return np.array(layers, dtype=float).reshape(-1, num_stages), shaped.transpose(2, 0, 1)
+            counts.append(list(chosen))
+    return shaped(layers, counts, num_stages)
+
+
+@cache
+def part_splits(num_layers: int, num_stages: int, vpp: int, kind: str) -> Splits:
+    """Every split whose chunks have their first N layers, and not all of them, under a kind."""
+    layers, counts = [], []
+    for stages in cuts_of(num_layers, num_stages):
+        if not fits_chunks(np.array([stages], dtype=float), [vpp])[0]:
+            continue
+        chunks = np.array(chunk_layers(tuple(stages), vpp)).reshape(vpp, num_stages)
+        for number in range(1, int(chunks.min()) + 1):
+            if number < chunks.max():
+                under = np.minimum(number, chunks).sum(axis=0).tolist()
+                layers.append(stages)
+                counts.append([tuple(n * (k == kind) for k in KINDS[1:]) for n in under])
+    return shaped(layers, counts, num_stages)
+
+
+def is_regular(layers: np.ndarray) -> np.ndarray:
+    """Equal stages, but that the last, or the last and the first, may hold a layer less."""
+    lacks = layers.max(axis=1, keepdims=True) - layers
+    number = lacks.sum(axis=1)
+    last, first = lacks[:, -1] == 1, lacks[:, 0] == 1
+    return np.asarray((number == 0) | ((number == 1) & last) | ((number == 2) & last & first))
 
 
 def needs_equal_chunks(model: StageModel) -> np.ndarray:
@@ -65,8 +120,27 @@ def needs_equal_chunks(model: StageModel) -> np.ndarray:
     return (model.strategy.vpp > 1) & ~(is_1f1b & model.uneven_stages)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a row of brute force is asked for."""
+
+    said: Said
+    uneven: float = 1.0
+    """Factor of a split that is not regular."""
+    longest_s: np.ndarray | None = None
+    """Per row: splits that take longer, not weighed, do not count."""
+
+    def splits(self, num_layers: int, pp: int, vpp: int, *, is_offered: bool) -> Splits:
+        how, kinds = self.said
+        if how == "part":
+            own = part_splits(num_layers, pp, vpp, kinds[0])
+            return own if is_offered or kinds != ("offloaded",) else (own[0][:0], own[1][:, :0])
+        here = kinds if is_offered else tuple(kind for kind in kinds if kind != "offloaded")
+        return all_splits(num_layers, pp, here)
+
+
 def best_of_rows(
-    model: StageModel, num_layers: int, kinds: tuple[str, ...], offered: np.ndarray
+    model: StageModel, num_layers: int, asked: Asked, offered: np.ndarray
 ) -> np.ndarray:
     """Least iteration time of every row over all its splits, infinite where nothing fits."""
     best = np.full(len(model), np.inf)
@@ -75,17 +149,24 @@ def best_of_rows(
     )
     for pp, vpp, equal, is_offered in np.unique(keys, axis=0).tolist():
         rows = np.flatnonzero((keys == [pp, vpp, equal, is_offered]).all(axis=1))
-        here = kinds if is_offered else tuple(kind for kind in kinds if kind != "offloaded")
-        layers, counts = all_splits(num_layers, pp, here)
+        layers, counts = asked.splits(num_layers, pp, vpp, is_offered=bool(is_offered))
         legal = (layers == layers[:, :1]).all(axis=1) if equal else fits_chunks(layers, [vpp])
         layers, counts = layers[legal], counts[:, legal]
         if len(layers):
-            best[rows] = best_splits(model.take(rows), layers, counts)
+            longest_s = None if asked.longest_s is None else asked.longest_s[rows]
+            factor = np.where(is_regular(layers), 1.0, asked.uneven)
+            best[rows] = best_splits(model.take(rows), layers, counts, factor, longest_s)
     return best
 
 
-def best_splits(model: StageModel, layers: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Least time of every row over the given splits."""
+def best_splits(
+    model: StageModel,
+    layers: np.ndarray,
+    counts: np.ndarray,
+    factor: np.ndarray,
+    longest_s: np.ndarray | None,
+) -> np.ndarray:
+    """Least time of every row over the given splits, times the splits' factors."""
     found, step = [], max(AT_ONCE // len(layers), 1)
     for start in range(0, len(model), step):
         rows = np.arange(start, min(start + step, len(model)))
@@ -95,32 +176,51 @@ def best_splits(model: StageModel, layers: np.ndarray, counts: np.ndarray) -> np
         index, copies = index[legal], copies[legal]
         times = np.full(len(legal), np.inf)
         if len(index):
-            times[legal] = iteration_s(model.take(index), layers[copies], counts[:, copies])
+            own = iteration_s(model.take(index), layers[copies], counts[:, copies])
+            late = np.zeros(len(own), dtype=bool) if longest_s is None else own > longest_s[index]
+            times[legal] = np.where(late, np.inf, own * factor[copies])
         found.append(times.reshape(len(rows), len(layers)).min(axis=1))
     return np.concatenate(found) if found else np.zeros(0)
 
 
 @dataclass(frozen=True)
 class Brute:
-    """The best time of every strategy of a space; rows as enumerate_space gives them."""
+    """The best time of every strategy of a space; rows as enumerate_space gives them.
 
+    Times are weighed where the context asks for it.
+    """
+
+    strategy: StrategyColumns
+    said: tuple[Said, ...]
     models: tuple[StageModel, ...]
     """One per set of modules."""
     per_set_s: np.ndarray
-    num_gpus: np.ndarray
+    """Policies x sets of modules x strategies."""
+
+    @property
+    def num_gpus(self) -> np.ndarray:
+        return np.asarray(self.strategy.num_gpus)
+
+    @property
+    def per_policy_s(self) -> np.ndarray:
+        return self.per_set_s.min(axis=1, initial=np.inf)
 
     @property
     def best_s(self) -> np.ndarray:
-        return self.per_set_s.min(axis=0)
+        return self.per_policy_s.min(axis=0, initial=np.inf)
 
-    @property
-    def most_gpus(self) -> int:
-        return int(self.num_gpus[np.isfinite(self.best_s)].max(initial=0))
-
-    def top(self, k: int) -> list[float]:
-        """The k least times on the most GPUs that can be used."""
-        here = np.sort(self.best_s[self.num_gpus == self.most_gpus])[:k]
-        return here[np.isfinite(here)].tolist()
+    def top(self, k: int, num_gpus: int, *, one_per_layout: bool = False) -> list[float]:
+        """The k least times of rows (or layouts) on so many GPUs."""
+        times = self.per_policy_s[:, self.num_gpus == num_gpus]
+        if one_per_layout:
+            here = self.strategy.take(self.num_gpus == num_gpus)
+            keys = np.stack([getattr(here, name) for name in LAYOUT])
+            _, layout = np.unique(keys, axis=1, return_inverse=True)
+            best = np.full(layout.max(initial=-1) + 1, np.inf)
+            np.minimum.at(best, layout.ravel(), times.min(axis=0, initial=np.inf))
+            times = best
+        least = np.sort(times, axis=None)[:k]
+        return least[np.isfinite(least)].tolist()
 
     def by_gpus(self) -> dict[int, float]:
         """The least time on every number of GPUs on which something fits, ascending."""
@@ -131,9 +231,10 @@ class Brute:
 
     def take(self, rows: np.ndarray) -> "Brute":
         return Brute(
+            strategy=self.strategy.take(rows),
+            said=self.said,
             models=tuple(model.take(rows) for model in self.models),
-            per_set_s=self.per_set_s[:, rows],
-            num_gpus=self.num_gpus[rows],
+            per_set_s=self.per_set_s[..., rows],
         )
 
 
@@ -142,19 +243,37 @@ def sets_of(context: Context) -> ModuleSets:
     return context.module_sets or (None,)
 
 
-def force(context: Context, narrowing: Narrowing = EVERYTHING) -> Brute:
+def weight_of_policy(context: Context, said: Said, modules: tuple[str, ...] | None) -> float:
+    """What evidence for a policy makes of the time; stages that decide for themselves are free."""
+    how, kinds = said
+    if how == "mixed" or not context.weighs_evidence:
+        return 1.0
+    chosen = modules if kinds == ("selective",) else None
+    return policy_handicap(kinds[0], chosen, context, partial=how == "part")
+
+
+def force(
+    context: Context, narrowing: Narrowing = EVERYTHING, longest_s: float | None = None
+) -> Brute:
     """Price everything the space holds, with layers of the kinds allowed."""
     strategy = enumerate_space(context, narrowing).strategy
+    every, sets = tuple(said_of(context, narrowing)), sets_of(context)
+    times = np.full((len(every), len(sets), len(strategy)), np.inf)
     if not len(strategy):
-        return Brute(models=(), per_set_s=np.full((1, 0), np.inf), num_gpus=strategy.num_gpus)
+        return Brute(strategy=strategy, said=every, models=(), per_set_s=times)
     offered = offers_activation_offload(context, strategy)
-    models = tuple(
-        stage_model(with_modules(context, modules), strategy) for modules in sets_of(context)
-    )
-    per_set = [
-        best_of_rows(model, context.model.num_blocks, narrowing.kinds, offered) for model in models
-    ]
-    return Brute(models=models, per_set_s=np.stack(per_set), num_gpus=strategy.num_gpus)
+    models = tuple(stage_model(with_modules(context, modules), strategy) for modules in sets)
+    weight = handicap(context, strategy) if context.weighs_evidence else np.ones(len(strategy))
+    longest = None if longest_s is None else np.full(len(strategy), longest_s)
+    for i, said in enumerate(every):
+        own = said[0] != "mixed" and context.weighs_evidence
+        asked = Asked(said, factor_of("uneven_stages") if own else 1.0, longest)
+        for j, modules in enumerate(sets):
+            if j and "selective" not in said[1]:
+                continue
+            best = best_of_rows(models[j], context.model.num_blocks, asked, offered)
+            times[i, j] = best * weight * weight_of_policy(context, said, modules)
+    return Brute(strategy=strategy, said=every, models=models, per_set_s=times)
 
 
 @dataclass(frozen=True)
@@ -177,13 +296,27 @@ class Case:
     """Of the bytes that one GPU would need, in host memory per GPU; 0: not known."""
     schedule: int
     """Which of the schedules offered is searched, modulo their number; -1: all."""
+    scope: Narrowing
+    """The framework's own policies, or any for any layer."""
+    more_layers: int
+    """Where policies are the framework's, which makes them few."""
+    weighs_evidence: bool
+    leading: int = 1
+    """Dense layers of a mixture."""
+
+    @property
+    def is_mixed(self) -> bool:
+        return bool(self.scope.allowed)
 
     def context(
         self, context_of: Callable[..., Context], small_model: Callable[..., ModelSpec]
     ) -> Context:
         model = small_model(
             # A mixture has up to 23 sets of modules to choose from.
-            num_layers=min(self.num_layers, 3) if self.experts else self.num_layers,
+            num_layers=(
+                (min(self.num_layers, 3) if self.experts else self.num_layers)
+                + (0 if self.is_mixed else self.more_layers)
+            ),
             hidden_size=self.hidden_size,
             num_heads=self.num_heads,
             num_kv_heads=self.num_heads,
@@ -197,14 +330,15 @@ class Case:
                     num_experts=self.experts,
                     top_k=1,
                     expert_ffn_size=2 * self.hidden_size,
-                    num_leading_dense_layers=1,
+                    num_leading_dense_layers=1 if self.is_mixed else self.leading,
                 )
             )
             or None,
         )
         context = context_of(
             model=model,
-            cluster=f"{self.num_gpus}xh100-sxm",
+            # Beside the meshes that experts can lie on, four GPUs are enough.
+            cluster=f"{min(self.num_gpus, 4) if self.experts else self.num_gpus}xh100-sxm",
             framework=self.framework[0],
             profile=self.framework[1],
             global_batch=self.global_batch,
@@ -215,7 +349,12 @@ class Case:
         context = replace(context, traits=replace(context.traits, overheads=overheads))
         offered = context.traits.support.schedules
         chosen = offered if self.schedule < 0 else (offered[self.schedule % len(offered)],)
-        context = replace(context, schedules=chosen, module_sets=module_sets(context))
+        context = replace(
+            context,
+            schedules=chosen,
+            module_sets=module_sets(context),
+            weighs_evidence=self.weighs_evidence,
+        )
         return replace(context, cluster=scarce(context, self))
 
 
@@ -234,6 +373,10 @@ CASES = st.builds(
     memory_percent=st.sampled_from([60, 80, 45, 100, 35, 70, 52, 25, 90, 110, 15, 40]),
     host_percent=st.sampled_from([1000, 100, 30, 0]),
     schedule=st.sampled_from([-1, 0, 1, 2, 3, 4]),
+    scope=st.sampled_from(SCOPES),
+    more_layers=st.sampled_from([0, 2, 4, 1, 5]),
+    weighs_evidence=st.booleans(),
+    leading=st.sampled_from([1, 2]),
 )
 
 
@@ -269,12 +412,12 @@ KIND_CHOICES = (
 
 
 @st.composite
-def a_few_values(draw: st.DrawFn, context: Context) -> Narrowing:
-    """All of the space, or one or two values of one dimension."""
+def a_few_values(draw: st.DrawFn, context: Context, scope: Narrowing = EVERYTHING) -> Narrowing:
+    """All of a scope, or one or two values of one dimension."""
     values = dimension_values(context)
     free = [name for name, every in values.items() if len(every) > 1 and name != "schedule"]
     name = draw(st.sampled_from(["", *free]))
     if not name:
-        return EVERYTHING
+        return scope
     chosen = draw(st.lists(st.sampled_from(list(values[name])), min_size=1, max_size=2))
-    return Narrowing(values={name: tuple(sorted(set(chosen)))})
+    return replace(scope, values={name: tuple(sorted(set(chosen)))})

@@ -12,7 +12,6 @@ from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer
 from planner.schedules.interleaved import chunk_layers
 from planner.search.space.interleaving import default_layers
-from planner.search.space.narrow import Narrowing
 from planner.search.space.space import enumerate_space
 from planner.spec.job import JobSpec, Precision
 from planner.spec.strategy import (
@@ -25,6 +24,8 @@ from planner.spec.strategy import (
 )
 
 Row = tuple[Context, Strategy]
+SHARDED_CASES = (0, 2, 3, 4, 9, 11)
+"""Of CASES, those whose profile and optimizer have ZeRO stages 2 and 3."""
 CASES: tuple[tuple[str, str, int, int, Precision, str, str], ...] = (
     ("llama3-8b", "1xdgx-h100", 64, 8192, "bf16", "current", "adam"),
     ("llama3-70b", "8xdgx-h100", 256, 8192, "fp8", "current", "adam-bf16"),
@@ -58,14 +59,20 @@ def context_of(case: int) -> Context:
 
 @cache
 def space_of(case: int) -> StrategyColumns:
-    narrowing = Narrowing(allowed=frozenset({"short-context-parallel"}))
-    return enumerate_space(context_of(case), narrowing, uses_all=True).strategy
+    return enumerate_space(context_of(case), uses_all=True).strategy
 
 
-def draw(seed: int, case: int) -> Row:
+def draw_sharded(seed: int, case: int) -> Row:
+    """A legal strategy of ZeRO stage 2 or 3; ValueError where the case has none."""
+    columns = space_of(case)
+    return draw(seed, case, columns.take(np.flatnonzero(columns.zero_stage > 1)))
+
+
+def draw(seed: int, case: int, columns: StrategyColumns | None = None) -> Row:
     """A legal strategy with stages as uneven and recomputed as chance has it."""
     rng = np.random.default_rng(seed)
-    context, columns = context_of(case), space_of(case)
+    context = context_of(case)
+    columns = space_of(case) if columns is None else columns
     row = columns.take(np.array([rng.integers(len(columns))]))
     number = {name: int(column[0]) for name, column in vars(row).items()}
     layers = list(default_layers(context.model.num_blocks, number["pp"], number["vpp"]))
@@ -96,6 +103,7 @@ _PLAIN = (
     "vpp",
     "cp",
     "ep",
+    "etp",
     "zero_stage",
     "micro_batch",
     "num_micro_batches",
@@ -147,6 +155,7 @@ def planned(context: Context, strategy: Strategy) -> dict[str, object]:
     found: dict[str, object] = {name: getattr(strategy, name) for name in NEUTRAL}
     none = (0,) * strategy.pp
     found |= {
+        "etp": strategy.etp,
         "layers_per_stage": strategy.layers_per_stage,
         "selective_layers_per_stage": strategy.selective_layers_per_stage,
         "recompute_layers_per_stage": strategy.recompute_layers_per_stage,
@@ -169,4 +178,4 @@ def understood(decisions: dict[str, object], strategy: Strategy) -> dict[str, ob
     none = (0,) * strategy.pp
     policies = ("selective", "recompute", "offloaded")
     empty = {f"{policy}_layers_per_stage": none for policy in policies}
-    return NEUTRAL | empty | decisions
+    return NEUTRAL | empty | {"etp": decisions.get("tp", 1)} | decisions

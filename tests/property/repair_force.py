@@ -1,6 +1,6 @@
-"""Brute force for repairs: every strategy, split, policy count and set of modules.
+"""Brute force for repairs: every strategy, split, policy and set of modules.
 
-Uses only the rules, ``iteration_s`` and ``fits``.
+Uses only the rules, ``iteration_s``, ``fits`` and what brute_force.py says of policies.
 """
 
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from functools import cache
 from itertools import combinations, product
 
 import numpy as np
+from brute_force import part_splits, said_of
 
 from planner.cost.build import stage_model
 from planner.cost.context import Context, with_modules
@@ -16,7 +17,9 @@ from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import StageModel, fits, iteration_s
 from planner.search.repair import MOST_CHANGES
 from planner.search.space.interleaving import fits_chunks, has_equal_chunks
+from planner.search.space.narrow import KINDS
 from planner.search.space.rules import RULES
+from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Strategy
 from planner.spec.strategy import StrategyColumns as Columns
 
@@ -59,6 +62,7 @@ def every_strategy(context: Context) -> Columns:
         "vpp": list(range(1, context.model.num_blocks + 1)),
         "schedule": list(range(len(SCHEDULES))),
         "ep": list(range(1, num_experts + 1)),
+        "etp": degrees,
         "micro_batch": list(range(1, batch + 1)),
         "sequence_parallel": [0, 1],
         "zero_stage": [0, 1, 2, 3],
@@ -128,7 +132,7 @@ def keeps_policies(
 
 
 def rows_of_force(
-    context: Context, strategy: Strategy, at_most: int, num_gpus: int | None, *, one_policy: bool
+    context: Context, strategy: Strategy, at_most: int, num_gpus: int | None
 ) -> Iterator[Least]:
     """Every legal strategy's least, by ascending changes of columns; of so many GPUs dp follows."""
     columns = every_strategy(context)
@@ -138,6 +142,11 @@ def rows_of_force(
         decided = tuple(name for name in DECIDED if name != "dp")
     own = strategy.columns()
     distance = sum((getattr(columns, n) != getattr(own, n)[0]) * 1 for n in decided)
+    support = context.traits.support
+    if strategy.etp == support.usual_etp(strategy.tp, strategy.ep):
+        # It follows from tp and ep, and is a decision only where it no longer does.
+        follows = columns.etp == support.usual_etp(columns.tp, columns.ep)
+        distance = distance + 1 * ~follows - 1 * (columns.etp != own.etp[0])
     distance = np.asarray(distance)
     kept = strategy.recompute_modules or context.traits.recompute.selected
     best, order = at_most, np.argsort(distance, kind="stable")
@@ -151,16 +160,14 @@ def rows_of_force(
             model = stage_model(with_modules(context, modules), columns.take(index))
             for row in range(len(index)):
                 own = model.take(np.array([row]))
-                one = _least(context, strategy, own, modules != kept, one_policy=one_policy)
+                one = _least(context, strategy, own, modules != kept)
                 if one is not None:
                     one = replace(one, changes=one.changes + least)
                     best = min(best, one.changes)
                     yield one
 
 
-def _least(
-    context: Context, strategy: Strategy, model: StageModel, other: bool, *, one_policy: bool
-) -> Least | None:
+def _least(context: Context, strategy: Strategy, model: StageModel, other: bool) -> Least | None:
     """Fewest changes beside columns of one row, and the least time with so many."""
     one = model.strategy
     offers = bool(offers_activation_offload(context, one)[0])
@@ -173,8 +180,8 @@ def _least(
     legal &= fits(many, layers, counts)
     if other:
         legal &= counts[0].any(axis=1)
-    if one_policy:
-        legal &= _is_of_one_policy(layers, counts) | keeps_policies(strategy, pp, layers, counts)
+    kept = keeps_policies(strategy, pp, layers, counts)
+    legal &= kept | _can_be_said(context, layers, counts, vpp)
     if not legal.any():
         return None
     changes = split_changes(strategy, pp, vpp, layers, counts) + other
@@ -183,16 +190,28 @@ def _least(
     return Least(changes=fewest, seconds=float(seconds.min()))
 
 
-def _is_of_one_policy(layers: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """All layers under nothing, all selective or all in full."""
-    wanted = [np.stack([layers * (k == policy) for k in range(3)]) for policy in (-1, 0, 1)]
-    return np.any([(counts == each).all(axis=(0, 2)) for each in wanted], axis=0)
+def _can_be_said(context: Context, layers: np.ndarray, counts: np.ndarray, vpp: int) -> np.ndarray:
+    """Splits that one policy of the framework can make."""
+    said = np.zeros(len(layers), dtype=bool)
+    num_layers, pp = int(layers[0].sum()), layers.shape[1]
+    for how, kinds in said_of(context, EVERYTHING):
+        if how == "all":
+            wanted = np.stack([layers * (kind == kinds[0]) for kind in KINDS[1:]])
+            said |= (counts == wanted).all(axis=(0, 2))
+            continue
+        own_layers, own_counts = part_splits(num_layers, pp, vpp, kinds[0])
+        every = {one.tobytes() for one in _rows(own_layers, own_counts)}
+        said |= np.array([one.tobytes() in every for one in _rows(layers, counts)], dtype=bool)
+    return said
 
 
-def force(
-    context: Context, strategy: Strategy, num_gpus: int | None = None, *, one_policy: bool = False
-) -> Least | None:
+def _rows(layers: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """A row of numbers for every split."""
+    return np.ascontiguousarray(np.concatenate([layers, *counts], axis=1))
+
+
+def force(context: Context, strategy: Strategy, num_gpus: int | None = None) -> Least | None:
     """The best of all."""
-    found = list(rows_of_force(context, strategy, MOST_CHANGES, num_gpus, one_policy=one_policy))
+    found = list(rows_of_force(context, strategy, MOST_CHANGES, num_gpus))
     found = [one for one in found if one.changes <= MOST_CHANGES]
     return min(found, key=lambda one: (one.changes, one.seconds), default=None)

@@ -172,7 +172,8 @@ def test_violated_limits_by_hand(context_of: Contexts) -> None:
     given = {"fix": ["tp=2", "recompute=full"], "where": ["dp > 1"], "forbid": ["offload"]}
     limits = Limits(context=context, narrowing=read_narrowing(**given))
     strategy = Strategy(
-        dp=1, tp=2, pp=1, vpp=1, cp=1, ep=1, zero_stage=1, micro_batch=1, num_micro_batches=8,
+        dp=1, tp=2, pp=1, vpp=1, cp=1, ep=1, etp=2, zero_stage=1, micro_batch=1,
+        num_micro_batches=8,
         sequence_parallel=True, offload="optimizer:host", layers_per_stage=(4,),
         selective_layers_per_stage=(0,), recompute_layers_per_stage=(2,),
     )  # fmt: skip

@@ -84,7 +84,7 @@ def _strategy(context: Context, columns: StrategyColumns, row: int) -> Strategy:
     none = (0,) * pp
     policy = row % 3
     return Strategy(
-        **{name: int(getattr(columns, name)[row]) for name in PLAIN},
+        **{name: int(getattr(columns, name)[row]) for name in (*PLAIN, "etp")},
         num_micro_batches=int(columns.num_micro_batches[row]),
         sequence_parallel=bool(columns.sequence_parallel[row]),
         offload=OFFLOAD_CODES[columns.offload[row]],
@@ -105,6 +105,8 @@ def assert_decides(text: str, context: Context, strategy: Strategy) -> None:
     for name in DECIDED:
         value = found[name].value if name in found else NEUTRAL[name]
         assert value == getattr(strategy, name), name
+    etp = found["etp"].value if "etp" in found else strategy.tp
+    assert etp == strategy.etp
     job = context.job
     assert (found["global_batch"].value, found["seq_len"].value) == (job.global_batch, job.seq_len)
     assert found["precision"].value == job.precision

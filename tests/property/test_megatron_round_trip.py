@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from megatron_plans import CASES, draw, planned, understood
+from megatron_plans import CASES, SHARDED_CASES, draw, draw_sharded, planned, understood
 
 from planner.errors import ExpressError, InputError
 from planner.frameworks.format import SourceText
@@ -69,6 +69,31 @@ def test_what_is_emitted_is_read_back(seed: int, case: int) -> None:
     assert emitted == MEGATRON.emit(context, strategy)
 
 
+@QUICK
+@given(seed=st.integers(0, 10**6), case=st.sampled_from(SHARDED_CASES), other=st.integers(0, 10**6))
+def test_sharding_is_read_back_and_written_into_another_plan(
+    seed: int, case: int, other: int
+) -> None:
+    context, strategy = draw_sharded(seed, case)
+    _, first = draw(other, case)
+    try:
+        text = MEGATRON.emit(context, strategy).files[0].text
+        before = MEGATRON.emit(context, first).files[0].text
+    except ExpressError:
+        return
+    back = MEGATRON.write_into(source(text), context, first)
+    for found, wanted in ((text, strategy), (back, first)):
+        said = understood(read_back(found), wanted)
+        assert {name: said.get(name) for name in planned(context, wanted)} == planned(
+            context, wanted
+        )
+    after = MEGATRON.write_into(source(before), context, strategy)
+    assert ("--ckpt-format fsdp_dtensor" in after, "fsdp_dtensor" in back) == (
+        True,
+        first.zero_stage > 1,
+    )
+
+
 def test_most_drawn_plans_can_be_expressed() -> None:
     expressed = 0
     for seed in range(4):
@@ -102,9 +127,11 @@ def test_writing_into_an_args_file_changes_the_decisions_alone(
 
 
 OWNED = re.compile(
-    r"--(tensor-model|sequence-parallel|context-parallel|expert-model|use-tp-pp|pipeline-model"
+    r"--(tensor-model|sequence-parallel|context-parallel|expert-model|expert-tensor|use-tp-pp"
+    r"|pipeline-model"
     r"|num-layers-per-virtual|micro-batch|global-batch|seq-length|recompute|cpu-offloading"
-    r"|optimizer|sgd|use-precision|exp-avg|use-distributed|num-distributed|bf16|fp16|fp8|fp4)"
+    r"|optimizer|sgd|use-precision|exp-avg|use-distributed|num-distributed|use-megatron-fsdp"
+    r"|data-parallel-sharding|ckpt-format fsdp_dtensor|init-model-with-meta|bf16|fp16|fp8|fp4)"
 )
 
 

@@ -93,6 +93,7 @@ def placed(draw: st.DrawFn) -> tuple[ClusterSpec, StrategyColumns, str]:
     names = ("dp_replicate", "vpp", "cp", "ep", "micro_batch", "num_micro_batches")
     columns = StrategyColumns(
         tp=tp,
+        etp=tp,
         dp=dp,
         pp=pp,
         zero_stage=0 * one,

@@ -1,4 +1,4 @@
-"""Repairs against brute force over every strategy, split, policy count and set of modules.
+"""Repairs against brute force over every strategy, split, policy and set of modules.
 
 Brute force uses only the rules, ``iteration_s`` and ``fits``; enumeration of edits, filters,
 bounds and solver are what is tested.
@@ -43,7 +43,6 @@ class Case:
     less_percent: int
     breaks: tuple[tuple[str, int], ...]
     keeps_gpus: bool
-    one_policy: bool
 
     def context(
         self, context_of: Callable[..., Context], small_model: Callable[..., ModelSpec]
@@ -102,7 +101,6 @@ CASES = st.builds(
     less_percent=st.integers(45, 105),
     breaks=st.lists(BREAKS, max_size=3).map(tuple),
     keeps_gpus=st.booleans(),
-    one_policy=st.booleans(),
 )
 
 
@@ -156,9 +154,9 @@ def test_repairs_equal_brute_force(
     context = replace(context, cluster=replace(context.cluster, node=node))
     assume(search(context, top=1, with_frontier=False).plans)
     num_gpus = context.cluster.num_accelerators if case.keeps_gpus else None
-    expected = brute.force(context, strategy, num_gpus, one_policy=case.one_policy)
-    found = repairs(context, strategy, top=3, num_gpus=num_gpus, one_policy=case.one_policy)
-    event(f"one policy: {case.one_policy}, changes: {expected and expected.changes}")
+    expected = brute.force(context, strategy, num_gpus)
+    found = repairs(context, strategy, top=3, num_gpus=num_gpus)
+    event(f"changes: {expected and expected.changes}")
     if expected is None:
         assert not found.edits
         assert found.num_changes == MOST_CHANGES

@@ -1,7 +1,7 @@
-"""The search against brute force over every strategy, split, policy count and set of modules.
+"""The search against brute force over every strategy, policy, split and set of modules.
 
-Brute force (brute_force.py) uses only ``iteration_s``, ``fits`` and ``fits_chunks``; bounds,
-tables, solver and ranking are what is tested.
+Brute force (brute_force.py) uses only ``iteration_s``, ``fits``, ``fits_chunks``, ``chunk_layers``
+and declared handicaps; policies, bounds, tables, solver and ranking are what is tested.
 """
 
 import json
@@ -17,20 +17,37 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from brute_force import CASES, KIND_CHOICES, Brute, Case, a_few_values, force
-from hypothesis import event, given, settings
+from brute_force import (
+    CASES,
+    KIND_CHOICES,
+    Brute,
+    Case,
+    a_few_values,
+    force,
+    is_regular,
+    part_splits,
+    said_of,
+    weight_of_policy,
+)
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from planner.cost.build import stage_model
-from planner.cost.context import Context
+from planner.cost.context import Context, with_modules
+from planner.cost.estimate import estimate
+from planner.cost.layer_table import LayerTable
 from planner.cost.stage import StageModel, fits, iteration_s
 from planner.cost.subject import iteration_of, subject_of
 from planner.search.ranking import candidates
 from planner.search.ranking.candidates import Candidates, by_pipeline, candidates_of
+from planner.search.ranking.goals import Goal, Order
+from planner.search.ranking.handicaps import factor_of, handicap
+from planner.search.ranking.pricing import Pricing
 from planner.search.search import SearchResult, search
 from planner.search.space.interleaving import fits_chunks
 from planner.search.space.legality import violations
-from planner.search.space.narrow import Narrowing, read_narrowing
+from planner.search.space.narrow import KINDS, Narrowing, read_narrowing
+from planner.search.space.policies import filled_counts, offered, policies_of
 from planner.search.space.shapes import shape_bounds
 from planner.search.space.space import (
     EVERYTHING,
@@ -42,6 +59,7 @@ from planner.search.stages import cp_sat, deal, solver
 from planner.search.stages.bounds import Refined, feasible, free_bound_s, may_keep, refine
 from planner.search.stages.solver import Split, solve_split
 from planner.search.stages.stage_table import stage_table
+from planner.search.stages.ways import Variant
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
 
@@ -61,7 +79,7 @@ def assert_equal_times(found: list[float], expected: list[float]) -> None:
 
 def assert_frontier(result: SearchResult, brute: Brute) -> None:
     """Every count of GPUs that is faster than all smaller ones, and no other."""
-    found = {plan.strategy.num_gpus: plan.iteration_s for plan in result.frontier}
+    found = {plan.strategy.num_gpus: plan.weighed_s for plan in result.frontier}
     times = list(found.values())
     assert list(found) == sorted(found)
     assert len(found) == len(result.frontier)
@@ -84,27 +102,88 @@ def assert_legal(context: Context, result: SearchResult) -> None:
         subject = subject_of(context, plan.strategy)
         assert iteration_of(subject) == pytest.approx(plan.iteration_s, rel=ROUNDING)
         assert fits(subject.model, *subject.split)[0]
+        made = estimate(context, plan.strategy)
+        assert made.memory.fits
+        assert made.iter_time_s == pytest.approx(plan.iteration_s, rel=ROUNDING)
+
+
+def assert_said(context: Context, narrowing: Narrowing, result: SearchResult) -> None:
+    """Every plan is one that the framework can say, and is weighed by what it uses."""
+    every = said_of(context, narrowing)
+    for plan in (*result.plans, *result.frontier):
+        strategy = plan.strategy
+        layers, counts = strategy.layers_per_stage, np.array(strategy.policy_counts, dtype=float)
+        can = []
+        for how, kinds in every:
+            if how == "part":
+                one = part_splits(sum(layers), strategy.pp, strategy.vpp, kinds[0])
+            else:
+                one = np.array([layers]), counts[:, None, :]
+                used = [KINDS[k + 1] for k in range(3) if counts[k].any()]
+                used += ["none"] * bool((counts.sum(axis=0) < layers).any())
+                if not set(used) <= set(kinds):
+                    continue
+            same = (one[0] == layers).all(axis=1) & (one[1] == counts[:, None, :]).all(axis=(0, 2))
+            if same.any():
+                can.append((how, kinds))
+        assert can
+        if not context.weighs_evidence:
+            assert plan.weighed_s == pytest.approx(plan.iteration_s, rel=ROUNDING)
+            continue
+        regular = bool(is_regular(np.array([layers], dtype=float))[0])
+        weights = []
+        for said in can:
+            weight = float(handicap(context, strategy.columns())[0])
+            weight *= weight_of_policy(context, said, strategy.recompute_modules)
+            weight *= 1.0 if regular or said[0] == "mixed" else factor_of("uneven_stages")
+            weights.append(weight)
+        assert plan.weighed_s == pytest.approx(plan.iteration_s * min(weights), rel=ROUNDING)
+
+
+def assert_best(
+    result: SearchResult, brute: Brute, k: int = 5, *, one_per_layout: bool = False
+) -> None:
+    """The k best rows, or layouts, on the GPUs of the best one of all."""
+    best = brute.by_gpus()
+    if not best:
+        assert not result.plans
+        assert result.num_gpus == 0
+        return
+    assert best[result.num_gpus] <= min(best.values()) * (1.0 + TIME_TOLERANCE)
+    expected = brute.top(k, result.num_gpus, one_per_layout=one_per_layout)
+    assert_equal_times([plan.weighed_s for plan in result.plans], expected)
+    assert all(plan.strategy.num_gpus == result.num_gpus for plan in result.plans)
 
 
 @settings(max_examples=200, derandomize=True)
-@given(case=CASES, data=st.data())
+@given(case=CASES, one_per_layout=st.booleans(), data=st.data())
 def test_the_five_best_plans_and_the_frontier_equal_brute_force(
-    case: Case, data: st.DataObject, context_of: Contexts, small_model: Models
+    case: Case,
+    one_per_layout: bool,
+    data: st.DataObject,
+    context_of: Contexts,
+    small_model: Models,
 ) -> None:
     context = case.context(context_of, small_model)
-    narrowing = data.draw(a_few_values(context))
+    narrowing = data.draw(a_few_values(context, case.scope))
     brute = force(context, narrowing)
     best_s = brute.best_s
     share = "all" if np.isfinite(best_s).all() else "some" if np.isfinite(best_s).any() else "none"
     event(f"of the strategies fit: {share}")
-    result = search(context, top=5, narrowing=narrowing)
+    result = search(
+        context, top=5, narrowing=narrowing, one_per_layout=one_per_layout, with_fastest=True
+    )
     assert result.proved_optimal
     assert result.gap == 0.0
-    assert result.num_gpus == brute.most_gpus
-    assert_equal_times([plan.iteration_s for plan in result.plans], brute.top(5))
-    assert all(plan.strategy.num_gpus == result.num_gpus for plan in result.plans)
+    assert_best(result, brute, one_per_layout=one_per_layout)
+    if context.weighs_evidence and result.plans:
+        plain = force(replace(context, weighs_evidence=False), narrowing)
+        own_s, fastest_s = result.plans[0].iteration_s, float(plain.best_s.min())
+        found_s = result.fastest.iteration_s if result.fastest else own_s
+        assert_equal_times([min(found_s, own_s)], [fastest_s])
     assert_frontier(result, brute)
     assert_legal(context, result)
+    assert_said(context, narrowing, result)
 
 
 @settings(max_examples=16, derandomize=True)
@@ -117,34 +196,103 @@ def test_bounds_are_never_above_the_best_split_and_drop_nothing_that_fits(
     small_model: Models,
 ) -> None:
     context = case.context(context_of, small_model)
-    narrowing = replace(data.draw(a_few_values(context)), kinds=kinds)
+    narrowing = replace(data.draw(a_few_values(context, case.scope)), kinds=kinds)
     brute = force(context, narrowing)
     if not brute.models:
         return
-    num_layers, strategy = context.model.num_blocks, brute.models[0].strategy
+    num_layers, strategy = context.model.num_blocks, brute.strategy
     assert_shapes_bounded(context, narrowing, strategy, brute.best_s)
     enumeration = Enumeration(context=context, narrowing=narrowing)
     opened, _ = candidates_of(enumeration)
-    priced = opened.price(stage_model(enumeration.context, strategy))
-    below = np.isfinite(brute.best_s)
-    assert (free_bound_s(priced.bound, num_layers) <= brute.best_s * (1 + ROUNDING)).all()
-    for limit_s in (np.full(len(strategy), np.inf), brute.best_s * (1 + 1e-6)):
-        assert may_keep(priced.bound, num_layers, limit_s)[below].all()
-    for num_stages, rows in by_pipeline(strategy):
-        relaxed = priced.bound.take(rows) if priced.best_set is not None else None
-        model, best_s = priced.model.take(rows), brute.best_s[rows]
-        assert feasible(relaxed or model, num_stages, num_layers)[np.isfinite(best_s)].all()
-        for limit_s in (None, np.where(np.isfinite(best_s), best_s * (1 + 1e-6), np.inf)):
-            found = refine(model, num_stages, num_layers, relaxed, limit_s)
-            assert_refined(model, num_layers, found, best_s)
+    model = stage_model(enumeration.context, strategy)
+    assert [(p.kinds[-1:] if p.part else p.kinds) for p in opened.policies] == [
+        kinds for _, kinds in brute.said
+    ]
+    for policy, best_s in zip(opened.policies, brute.per_policy_s, strict=True):
+        possible = np.isfinite(best_s)
+        assert np.isin(np.flatnonzero(possible), offered(model, policy)).all()
+        bound = opened.pricing.price(model, policy, opened.pricing.weights(strategy, policy)).bound
+        assert (free_bound_s(bound, num_layers) <= best_s * (1 + ROUNDING)).all()
+        for limit_s in (np.full(len(strategy), np.inf), best_s * (1 + 1e-6)):
+            assert may_keep(bound, num_layers, limit_s)[possible].all()
+        for num_stages, rows in by_pipeline(strategy):
+            assert feasible(bound.take(rows), num_stages, num_layers)[possible[rows]].all()
+    assert_rows_bounded(opened, brute)
+    if not context.weighs_evidence:
+        assert_variants_bounded(opened, brute)
 
 
-def assert_refined(model: StageModel, num_layers: int, found: Refined, best_s: np.ndarray) -> None:
-    """Bounds lie on their sides of the optimum; what is claimed is a split that fits."""
-    possible = np.isfinite(best_s)
+def assert_rows_bounded(opened: Candidates, brute: Brute) -> None:
+    """Bounds of rows lie on their sides of the optimum, refined, prepared and with limits."""
+    names = list(StrategyColumns.__dataclass_fields__)
+    keys = np.stack([getattr(brute.strategy, name) for name in names], axis=1).tolist()
+    place = {tuple(key): i for i, key in enumerate(keys)}
+    opened.open(np.arange(len(opened.shape_lower_s)), np.full(len(opened.gpus), np.inf))
+    mine = np.stack([getattr(opened.strategy, name) for name in names], axis=1).tolist()
+    at = np.array([place[tuple(key)] for key in mine], dtype=int)
+    best_s = brute.per_policy_s[opened.policy, at]
+    assert np.isfinite(best_s).sum() == np.isfinite(brute.per_policy_s).sum()
+    rows = np.arange(len(best_s))
+    slowest_s = np.array(
+        [best_s[opened.group == g].max(initial=0) for g in range(len(opened.gpus))]
+    )
+    unlimited = np.full(len(opened.gpus), np.inf)
+    for step in (
+        lambda: None,
+        lambda: opened.refine(rows, np.where(np.isfinite(slowest_s), slowest_s * 1.01, np.inf)),
+        lambda: opened.prepare(rows, unlimited),
+    ):
+        step()
+        assert (opened.lower_s <= best_s * (1 + ROUNDING)).all()
+        assert (opened.upper_s >= best_s * (1 - ROUNDING)).all()
+
+
+def assert_variants_bounded(opened: Candidates, brute: Brute) -> None:
+    """The same for every set of modules and every number of layers of each policy alone."""
+    context, num_layers = opened.context, opened.context.model.num_blocks
+    whole = stage_model(context, brute.strategy)
+    for policy, best_s in zip(opened.policies, brute.per_policy_s, strict=True):
+        possible = offered(whole, policy)
+        model, places, variants = opened.pricing.variants(whole.take(possible), policy)
+        places = possible[places]
+        for num_stages, rows in by_pipeline(model.strategy):
+            part, at = model.take(rows), places[rows]
+            for limit_s in (None, np.where(np.isfinite(best_s), best_s * (1 + 1e-6), np.inf)[at]):
+                found = refine(part, num_stages, num_layers, None, limit_s)
+                least = np.full(len(best_s), np.inf)
+                np.minimum.at(least, at, found.lower_s)
+                reached = np.isin(np.arange(len(best_s)), at) & np.isfinite(best_s)
+                assert (least <= best_s * (1 + ROUNDING))[reached].all()
+                assert (found.upper_s >= best_s[at] * (1 - ROUNDING)).all()
+                assert_claimed(part, num_layers, found)
+            assert_itemised(context, brute.strategy, at, [variants[row] for row in rows], found)
+
+
+def assert_itemised(
+    context: Context,
+    strategy: StrategyColumns,
+    places: np.ndarray,
+    variants: list[Variant],
+    found: Refined,
+) -> None:
+    """A split under a policy taken into the layer's costs is the same split layer by layer."""
+    claimed = np.flatnonzero(np.isfinite(found.upper_s))
+    for modules in {variants[row].modules for row in claimed.tolist()}:
+        rows = np.array([row for row in claimed.tolist() if variants[row].modules == modules])
+        model = stage_model(with_modules(context, modules), strategy.take(places[rows]))
+        layers, counts = found.layers[rows], np.zeros_like(found.counts[:, rows])
+        for i, row in enumerate(rows.tolist()):
+            one, vpp = variants[row], int(model.strategy.vpp[i])
+            own = found.counts[:, row]
+            counts[:, i] = filled_counts(one.policy, layers[i], own, vpp, one.number)
+        assert fits(model, layers, counts).all()
+        times = iteration_s(model, layers, counts)
+        assert times == pytest.approx(found.upper_s[rows], rel=1e-12)
+
+
+def assert_claimed(model: StageModel, num_layers: int, found: Refined) -> None:
+    """What is claimed is a split that fits."""
     assert not np.isnan(found.lower_s).any()
-    assert (found.lower_s <= best_s * (1 + ROUNDING))[possible].all()
-    assert (found.upper_s >= best_s * (1 - ROUNDING)).all()
     claimed = np.isfinite(found.upper_s)
     layers, counts = found.layers[claimed], found.counts[:, claimed]
     model = model.take(claimed)
@@ -193,7 +341,7 @@ def solve_row(
 def test_sweep_and_cp_sat_each_find_the_best_split_of_a_strategy(
     case: Case, data: st.DataObject, context_of: Contexts, small_model: Models
 ) -> None:
-    context = case.context(context_of, small_model)
+    context = replace(case.context(context_of, small_model), weighs_evidence=False)
     strategy = enumerate_space(context, EVERYTHING).strategy
     if not len(strategy):
         return
@@ -203,25 +351,36 @@ def test_sweep_and_cp_sat_each_find_the_best_split_of_a_strategy(
     keys = {
         name: tuple({int(getattr(strategy, name)[row]) for row in chosen}) for name in ("pp", "vpp")
     }
-    narrowing = Narrowing(values=keys)
+    narrowing = replace(case.scope, values=keys)
     brute = force(context, narrowing)
+    pricing = Pricing(context=context, layers=LayerTable(context=context))
     num_layers = context.model.num_blocks
+    policies = policies_of(context, narrowing)
     rows = data.draw(st.lists(st.integers(0, len(brute.num_gpus) - 1), min_size=4, max_size=4))
     for row in rows:
-        which = data.draw(st.integers(0, len(brute.models) - 1))
-        model = brute.models[which].take(np.array([row]))
-        best_s = float(brute.per_set_s[which, row])
+        which = data.draw(st.integers(0, len(policies) - 1))
+        own = stage_model(context, brute.strategy.take(np.array([row])))
+        if not len(offered(own, policies[which])):
+            continue
+        model, _, _ = pricing.variants(own, policies[which])
+        best_s = float(brute.per_policy_s[which, row])
         for how in ("all", "one sweep", "CP-SAT"):
-            split = solve_row(model, num_layers, how)
+            every = [
+                (one, solve_row(model.take(np.array([one])), num_layers, how))
+                for one in range(len(model))
+            ]
+            found = [(one, split) for one, split in every if split is not None]
             if not np.isfinite(best_s):
-                assert split is None
+                assert not found
                 continue
-            assert split is not None
-            assert split.is_optimal
-            assert_equal_times([split.iteration_s], [best_s])
-            assert_consistent(model, num_layers, split)
+            assert found
+            for one, split in found:
+                assert split.is_optimal
+                assert_consistent(model.take(np.array([one])), num_layers, split)
+            assert_equal_times([min(split.iteration_s for _, split in found)], [best_s])
         if np.isfinite(best_s):
-            assert_limits_kept(model, num_layers, best_s)
+            best = min(found, key=lambda each: each[1].iteration_s)[0]
+            assert_limits_kept(model.take(np.array([best])), num_layers, best_s)
 
 
 def assert_consistent(model: StageModel, num_layers: int, split: Split) -> None:
@@ -268,7 +427,18 @@ RECOMPUTE_TEXTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 def row_as_strategy(columns: StrategyColumns, row: int) -> Strategy:
     """The degrees of a row; its split does not matter."""
-    names = ("dp", "dp_replicate", "tp", "pp", "vpp", "cp", "ep", "zero_stage", "micro_batch")
+    names = (
+        "dp",
+        "dp_replicate",
+        "tp",
+        "pp",
+        "vpp",
+        "cp",
+        "ep",
+        "etp",
+        "zero_stage",
+        "micro_batch",
+    )
     numbers = {name: int(getattr(columns, name)[row]) for name in (*names, "num_micro_batches")}
     return Strategy(
         **numbers,
@@ -301,6 +471,7 @@ def test_a_narrowed_search_equals_brute_force_over_the_strategies_that_satisfy_i
     kinds = recompute[1] if recompute else ("none", "selective", "full", "offloaded")
     if without_offload:
         kinds = tuple(kind for kind in kinds if kind != "offloaded")
+    narrowing = replace(narrowing, allowed=case.scope.allowed)
     strategy = enumerate_space(context).strategy
     kept = []
     for row in range(len(strategy)):
@@ -308,17 +479,17 @@ def test_a_narrowed_search_equals_brute_force_over_the_strategies_that_satisfy_i
         holds = all(condition(one) for _, condition in conditions)
         if holds and (one.offload == "none" or not without_offload):
             kept.append(row)
-    everything = force(context, Narrowing(kinds=kinds))
+    everything = force(context, replace(case.scope, kinds=kinds))
     if not everything.models:
         return
     brute = everything.take(np.array(kept, dtype=int))
     result = search(context, top=5, narrowing=narrowing)
     event(f"plans found: {bool(result.plans)}")
     assert result.proved_optimal
-    assert result.num_gpus == brute.most_gpus
-    assert_equal_times([plan.iteration_s for plan in result.plans], brute.top(5))
+    assert_best(result, brute)
     assert_frontier(result, brute)
     assert_legal(context, result)
+    assert_said(context, narrowing, result)
     assert_of_kinds(result, kinds)
 
 
@@ -331,37 +502,92 @@ def assert_of_kinds(result: SearchResult, kinds: tuple[str, ...]) -> None:
         assert all(kind in kinds for kind, number in numbers.items() if number)
 
 
+@settings(max_examples=60, derandomize=True)
+@given(
+    case=CASES,
+    percent=st.sampled_from([100.0, 100.3, 101.0, 110.0, 150.0, 300.0, 99.0]),
+    order=st.sampled_from(["at_most", "fewest_gpus", "gpu_seconds"]),
+)
+def test_limits_are_kept_in_true_seconds_whatever_the_weights(
+    case: Case, percent: float, order: Order, context_of: Contexts, small_model: Models
+) -> None:
+    context = case.context(context_of, small_model)
+    bare = force(replace(context, weighs_evidence=False), case.scope)
+    fastest_s = float(bare.best_s.min(initial=np.inf))
+    assume(np.isfinite(fastest_s))
+    longest_s = fastest_s * percent / 100.0
+    brute, slack = force(context, case.scope, longest_s), 2 * TIME_TOLERANCE
+    unsure = [force(context, case.scope, longest_s * (1 + step)) for step in (-slack, slack)]
+    assume(percent == 100.0 or (unsure[0].per_set_s == unsure[1].per_set_s).all())
+    longest_s *= 1.0 + slack * (percent == 100.0)
+    goal = Goal(order=order, longest_s=lambda gpus: np.full(len(gpus), longest_s))
+    result = search(context, top=3, narrowing=case.scope, goal=goal, with_ladder=True)
+    event(f"plans found: {bool(result.plans)}")
+    assert result.proved_optimal
+    assert all(plan.iteration_s <= longest_s * (1 + 1e-8) for plan in result.plans)
+    whole = force(context, case.scope)
+    assert_frontier(result, whole)
+    best = brute.by_gpus()
+    if not best:
+        assert not result.plans or percent == 100.0
+        return
+    if percent == 100.0:
+        assert result.plans
+        return
+    if order == "at_most":
+        assert_best(result, brute, 3)
+    found = result.plans[0]
+    if order == "fewest_gpus":
+        assert result.num_gpus == min(best)
+        assert_equal_times([found.weighed_s], [best[min(best)]])
+    if order == "gpu_seconds":
+        least = min(number * time_s for number, time_s in best.items())
+        assert_equal_times([found.weighed_s * found.strategy.num_gpus], [least])
+    assert_ladder(result, whole)
+
+
+def assert_ladder(result: SearchResult, whole: Brute) -> None:
+    """Every rung is the best of all on at most so many GPUs."""
+    best = whole.by_gpus()
+    for halvings in range(1, 4):
+        most = result.num_gpus // 2**halvings
+        within = [time_s for number, time_s in best.items() if number <= most]
+        if within:
+            rungs = [one.weighed_s for one in result.ladder if one.strategy.num_gpus <= most]
+            assert rungs
+            assert_equal_times([min(rungs)], [min(within)])
+
+
 def assert_within_gap(cut: SearchResult, whole: SearchResult) -> None:
     """Whatever struck, nothing is claimed that is not so."""
     assert 0.0 <= cut.gap <= 1.0
     assert cut.is_complete or not cut.proved_optimal
     if cut.proved_optimal:
         assert_equal_times(
-            [plan.iteration_s for plan in cut.plans], [plan.iteration_s for plan in whole.plans]
+            [plan.weighed_s for plan in cut.plans], [plan.weighed_s for plan in whole.plans]
         )
         assert len(cut.frontier) == len(whole.frontier)
         assert_equal_times(
-            [plan.iteration_s for plan in cut.frontier],
-            [plan.iteration_s for plan in whole.frontier],
+            [plan.weighed_s for plan in cut.frontier],
+            [plan.weighed_s for plan in whole.frontier],
         )
-    if cut.plans and cut.num_gpus == whole.num_gpus:
-        best_s, found_s = whole.plans[0].iteration_s, cut.plans[0].iteration_s
+    if cut.plans:
+        best_s, found_s = whole.plans[0].weighed_s, cut.plans[0].weighed_s
         assert found_s >= best_s * (1 - ROUNDING)
         assert found_s * (1.0 - cut.gap) <= best_s * (1 + ROUNDING)
 
 
-@settings(max_examples=16, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(case=CASES, checks=st.integers(0, 24))
 def test_when_time_runs_out_anywhere_the_optimum_is_within_the_reported_gap(
     case: Case, checks: int, context_of: Contexts, small_model: Models
 ) -> None:
     """The clock strikes at the n-th look at it."""
     context = case.context(context_of, small_model)
-    whole, looks = search(context), iter(range(checks))
+    whole, looks = search(context, narrowing=case.scope), iter(range(checks))
     late = property(lambda _: next(looks, None) is None)
     with mock.patch.object(Candidates, "is_late", late):
-        cut = search(context)
-    assert not cut.plans or cut.num_gpus == whole.num_gpus
+        cut = search(context, narrowing=case.scope)
     event(f"plans: {bool(cut.plans)}, proved: {cut.proved_optimal}")
     assert_within_gap(cut, whole)
 
@@ -373,7 +599,7 @@ def test_where_cp_sat_gives_up_nothing_is_claimed_that_is_not_proved(
 ) -> None:
     """No bound closes, no sweep proves; where ``blind``, splits it finds cannot be laid out."""
     context = case.context(context_of, small_model)
-    whole = search(context)
+    whole = search(context, narrowing=case.scope)
 
     def unproved(*arguments: object) -> deal.Dealt | None:
         dealt = deal.deal(*arguments)  # type: ignore[arg-type]
@@ -390,7 +616,7 @@ def test_where_cp_sat_gives_up_nothing_is_claimed_that_is_not_proved(
     with ExitStack() as stack:
         for patch in patches:
             stack.enter_context(patch)
-        cut = search(context)
+        cut = search(context, narrowing=case.scope)
     event(f"plans: {bool(cut.plans)}, proved: {cut.proved_optimal}")
     assert_within_gap(cut, whole)
 

@@ -14,6 +14,7 @@ from planner.validation.constants import load_constants
 from planner.validation.evidence import evidence_text
 from planner.validation.fit import cross_validate, samples_of
 from planner.validation.profiles import profile_of
+from planner.validation.ratios import ratio_errors_text
 from planner.validation.records import read_records
 from planner.validation.report import Summary, summary, to_json
 from planner.validation.statistics import Errors
@@ -119,6 +120,13 @@ def test_no_published_allocation_is_missed_by_three_percent(
 ) -> None:
     errors = [row.memory_error("allocated") for row in comparisons]
     assert max(abs(error) for error in errors if error is not None) <= 0.03
+
+
+def test_the_errors_of_ratios_are_those_of_published_runs(
+    comparisons: list[Comparison],
+) -> None:
+    path = FRAMEWORKS / "ratio_errors.yaml"
+    assert path.read_text(encoding="utf-8") == ratio_errors_text(comparisons)
 
 
 def test_the_uncertainty_of_plans_is_that_of_published_runs(

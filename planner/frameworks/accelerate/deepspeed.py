@@ -1,6 +1,6 @@
 """The section ``deepspeed_config``: ZeRO 0 to 3 with offload."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from planner.cost.context import Context
 from planner.frameworks.accelerate import parallelism
@@ -17,6 +17,7 @@ from planner.frameworks.accelerate.section import (
 )
 from planner.frameworks.format import Value
 from planner.spec.strategy import OFFLOAD_CODES, Strategy
+from planner.spec.traits import TraitValue
 
 STAGE = "deepspeed_config.zero_stage"
 STEPS = "deepspeed_config.gradient_accumulation_steps"
@@ -49,8 +50,26 @@ DEVICES = {
 assert tuple(DEVICES) == OFFLOAD_CODES
 
 
+SUPPORT: Mapping[str, TraitValue] = {
+    "tp": False,
+    "pp": False,
+    "cp": False,
+    "ep": False,
+    "offload_percents": (100,),
+    "partial_offload_zero_stages": (),
+}
+"""What the section can say of DeepSpeed."""
+
+
+def problems(context: Context) -> Iterator[str]:
+    """What the section has no key for whatever the layout."""
+    if context.traits.name == "deepspeed" and context.traits.states.zero3_secondary_weight_bytes:
+        yield f"profile {context.traits.profile}: {CANNOT['dp_replicate']}"
+
+
 def refusals(context: Context, strategy: Strategy) -> Iterator[str]:
     """Why the section cannot carry a strategy."""
+    yield from problems(context)
     yield from beyond(strategy, CANNOT)
     yield from wrong_precision(context, ("bf16", "fp16"))
     yield from unlike_layers(strategy)

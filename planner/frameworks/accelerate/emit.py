@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from planner.cost.context import Context
 from planner.errors import ExpressError
-from planner.frameworks.accelerate import deepspeed, fsdp, megatron, parallelism
+from planner.frameworks.accelerate import deepspeed, fsdp, megatron, parallelism, script
 from planner.frameworks.accelerate.fsdp import FSDP1, RESHARD, STRATEGY
 from planner.frameworks.accelerate.read import read, section_of
 from planner.frameworks.accelerate.section import Line, Section, recomputes_all
@@ -80,7 +80,8 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     section = carrier(context, strategy)
     lines = _lines(context, strategy, section)
     changes: dict[Path, object] = {tuple(line.key.split(".")): line.value for line in lines}
-    text = HEAD + edited(FILE, "", changes)
+    comment = script.line(context, strategy, section)
+    text = f"{HEAD}{comment}\n{edited(FILE, '', changes)}"
     shown = [Decided(key=line.key, value=str(line.value), why=line.why) for line in lines]
     spread = _num_machines(context, strategy) > 1
     environment = section.environment(context, strategy)
@@ -127,6 +128,10 @@ def _in_script(context: Context, strategy: Strategy, section: Section) -> Iterat
         key = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
         why = "an environment variable: Accelerate's file has no key for it"
         yield Decided(key=key, value=str(strategy.num_micro_batches), why=why)
+    if section.distributed_type == "FSDP" and context.traits.states.reduces_every_micro_batch:
+        key = f"{SCRIPT}: GradientAccumulationPlugin(..., sync_each_batch=True)"
+        why = "gradients are reduced in every micro-batch, and not kept whole"
+        yield Decided(key=key, value="pass it to Accelerator", why=why)
     if section.distributed_type in ("DEEPSPEED", "MULTI_GPU") and recomputes_all(strategy):
         key = f"{SCRIPT}: model.gradient_checkpointing_enable()"
         yield Decided(key=key, value="call it", why="every block is recomputed in backward")
@@ -162,7 +167,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     for line in lines:
         if line.key in OWNED or (is_new and line.key not in spelled):
             changes[_path(spelled.get(line.key, line.key))] = line.value
-    return edited(source.path, source.text, changes)
+    text = edited(source.path, source.text, changes)
+    return script.rewritten(text, script.line(context, strategy, section))
 
 
 def _is_implied(reading: Reading, line: Line) -> bool:

@@ -3,6 +3,7 @@
 from planner.frameworks.accelerate.emit import emit, write_into
 from planner.frameworks.accelerate.read import NAME, engine, part, read, recognise
 from planner.frameworks.accelerate.rules import RULES
+from planner.frameworks.accelerate.sections import SUPPORT, problems
 from planner.frameworks.format import Format
 
 FORMAT = Format(
@@ -14,7 +15,8 @@ FORMAT = Format(
     read=read,
     rules=RULES,
     write_into=write_into,
-    one_policy=True,
     part=part,
     engine=engine,
+    problems=problems,
+    support=SUPPORT,
 )

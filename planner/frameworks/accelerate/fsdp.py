@@ -6,7 +6,6 @@ from dataclasses import replace
 from planner.cost.context import Context
 from planner.frameworks.accelerate import parallelism
 from planner.frameworks.accelerate.section import (
-    ALL,
     Line,
     Section,
     Settings,
@@ -19,7 +18,7 @@ from planner.frameworks.accelerate.section import (
     word,
     wrong_precision,
 )
-from planner.frameworks.format import Value
+from planner.frameworks.format import ALL, Value
 from planner.spec.strategy import Strategy
 
 VERSION = "fsdp_config.fsdp_version"

@@ -4,11 +4,10 @@ Two defaults of accelerate/utils/dataclasses.py MegatronLMPlugin are no neutral 
 key context parallelism is 2, and every layer is recomputed in full. Both keys are always written.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from planner.cost.context import Context
 from planner.frameworks.accelerate.section import (
-    ALL,
     Line,
     Section,
     Settings,
@@ -21,17 +20,19 @@ from planner.frameworks.accelerate.section import (
     words,
     wrong_precision,
 )
-from planner.frameworks.format import Value
+from planner.frameworks.format import ALL, Value
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
+from planner.spec.traits import TraitValue
 
 PREFIX = "megatron_lm_config.megatron_lm_"
-TP, PP, CP, EP, STEPS, SEQUENCE, ZERO, GRANULARITY, METHOD, LAYERS, LAST, OFFLOAD, PRECISE = (
+TP, PP, CP, EP, ETP, STEPS, SEQUENCE, ZERO, GRANULARITY, METHOD, LAYERS, LAST, OFFLOAD, PRECISE = (
     PREFIX + name
     for name in (
         "tp_degree",
         "pp_degree",
         "context_parallel_size",
         "expert_model_parallel_size",
+        "expert_tensor_parallel_size",
         "num_micro_batches",
         "sequence_parallelism",
         "use_distributed_optimizer",
@@ -43,7 +44,10 @@ TP, PP, CP, EP, STEPS, SEQUENCE, ZERO, GRANULARITY, METHOD, LAYERS, LAST, OFFLOA
         "use_precision_aware_optimizer",
     )
 )
-OWNED = (TP, PP, CP, EP, STEPS, SEQUENCE, ZERO, GRANULARITY, METHOD, LAYERS, LAST, OFFLOAD, PRECISE)
+OWNED = (
+    *(TP, PP, CP, EP, ETP, STEPS, SEQUENCE, ZERO, GRANULARITY, METHOD, LAYERS, LAST, OFFLOAD),
+    PRECISE,
+)
 CANNOT = {
     "vpp": "the section has no key for model chunks",
     "schedule": "Megatron-LM runs 1F1B here",
@@ -53,10 +57,29 @@ CANNOT = {
 }
 
 
+SUPPORT: Mapping[str, TraitValue] = {
+    "vpp": False,
+    "cp": False,
+    "hybrid_sharding": False,
+    "offload_percents": (100,),
+    "partial_offload_zero_stages": (),
+    "placements": PLACEMENT_NAMES[:1],
+    "policies": ("none", "full"),
+    "schedules": ("1f1b",),
+    "uneven_stages": False,
+}
+"""What the section can say of Megatron-LM; that the last stage may differ is not searched."""
+
+
+def problems(context: Context) -> Iterator[str]:
+    """What the section cannot say whatever the layout."""
+    yield from wrong_precision(context, ("bf16", "fp16"))
+
+
 def refusals(context: Context, strategy: Strategy) -> Iterator[str]:
     """Why the section cannot carry a strategy."""
+    yield from problems(context)
     yield from beyond(strategy, CANNOT)
-    yield from wrong_precision(context, ("bf16", "fp16"))
     if strategy.zero_stage > 1:
         yield f"zero_stage {strategy.zero_stage}: the distributed optimizer is stage 1"
     if strategy.offload not in ("none", "optimizer:host"):
@@ -81,6 +104,8 @@ def lines(_: Context, strategy: Strategy) -> Iterator[Line]:
     yield Line(key=PP, value=strategy.pp, why="pipeline stages")
     yield Line(key=CP, value=1, why="without this key Accelerate takes 2")
     yield Line(key=EP, value=strategy.ep, why="expert parallelism")
+    if strategy.etp != strategy.tp:
+        yield Line(key=ETP, value=strategy.etp, why="tensor parallelism of experts")
     steps = strategy.num_micro_batches
     yield Line(key=STEPS, value=steps, why="micro-batches per iteration")
     sequence = strategy.sequence_parallel
@@ -108,6 +133,8 @@ def decisions(settings: Settings) -> dict[str, Value]:
     degrees = {"tp": TP, "pp": PP, "ep": EP}
     found = {name: decided(settings, key, whole(settings, key, 1)) for name, key in degrees.items()}
     found = {name: value for name, value in found.items() if value.value != 1}
+    if ETP in settings:
+        found["etp"] = decided(settings, ETP, whole(settings, ETP, whole(settings, TP, 1)))
     if (cp := whole(settings, CP, 2)) != 1:
         found["cp"] = decided(settings, CP, cp)
     model = whole(settings, TP, 1) * whole(settings, PP, 1) * cp

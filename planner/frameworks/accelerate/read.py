@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from planner.errors import InputError
+from planner.frameworks.accelerate import script
 from planner.frameworks.accelerate.fsdp import FSDP1, is_first
 from planner.frameworks.accelerate.keys import known_keys, wrong_kind
 from planner.frameworks.accelerate.section import Section, Settings, decided, num_started, word
@@ -59,7 +60,7 @@ def read(source: SourceText) -> Reading:
         format=NAME,
         path=source.path,
         settings=settings,
-        decisions=decisions(settings),
+        decisions=script.decisions(source.text) | decisions(settings),
         findings=tuple(sorted(findings, key=lambda each: each.line)),
     )
 

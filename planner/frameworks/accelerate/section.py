@@ -9,8 +9,6 @@ from planner.frameworks.format import Value
 from planner.spec.strategy import Strategy
 
 Settings = Mapping[str, Value]
-ALL = "all"
-"""Value of recompute_layers_per_stage where the file means every layer, however many."""
 NEUTRAL: Mapping[str, object] = {
     "tp": 1,
     "pp": 1,

@@ -1,19 +1,36 @@
 """All ways Accelerate runs a layout, and which of them carries a strategy."""
 
+from collections.abc import Iterator, Mapping
+
 from planner.cost.context import Context
 from planner.errors import ExpressError
+from planner.frameworks.accelerate import deepspeed, megatron
 from planner.frameworks.accelerate.deepspeed import DEEPSPEED
 from planner.frameworks.accelerate.fsdp import FSDP
 from planner.frameworks.accelerate.megatron import MEGATRON
 from planner.frameworks.accelerate.replicated import REPLICATED
 from planner.frameworks.accelerate.section import Section
 from planner.spec.strategy import Strategy
+from planner.spec.traits import TraitValue
 
 SECTIONS = (FSDP, REPLICATED, DEEPSPEED, MEGATRON)
 """In the order they are tried: FSDP2 is what plans for this framework assume."""
 BY_TYPE = {section.distributed_type: section for section in SECTIONS}
 OF_FRAMEWORK = {"deepspeed": "DEEPSPEED", "megatron": "MEGATRON_LM"}
 """Type of the section that is the framework a plan was made for."""
+
+
+SUPPORT: Mapping[str, Mapping[str, TraitValue]] = {
+    "deepspeed": deepspeed.SUPPORT,
+    "megatron": megatron.SUPPORT,
+}
+"""By framework whose section carries its plans what that section can say of it."""
+
+
+def problems(context: Context) -> Iterator[str]:
+    """What the section of the framework cannot say whatever the layout."""
+    own = {"deepspeed": deepspeed.problems, "megatron": megatron.problems}.get(context.traits.name)
+    yield from own(context) if own else ()
 
 
 def uneven_nodes(context: Context, strategy: Strategy) -> str:

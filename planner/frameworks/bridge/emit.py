@@ -7,10 +7,14 @@ from planner.cost.context import Context
 from planner.frameworks.bridge.keys import LAYOUT, OPTIONS, PRECISION, PRECISIONS, VIRTUAL
 from planner.frameworks.format import Decided, Emitted, OutputFile
 from planner.frameworks.megatron.choice import Choice
-from planner.frameworks.megatron.reasons import layout_reasons, refuse
-from planner.frameworks.megatron.runtime import environment
-from planner.frameworks.megatron.table import decision_choices
-from planner.spec.strategy import Strategy
+from planner.frameworks.megatron.reasons import layout_reasons, optimizer_reasons, refuse
+from planner.frameworks.megatron.runtime import (
+    environment,
+    exchange_choices,
+    exchanges_beside_batches,
+)
+from planner.frameworks.megatron.table import FSDP_STRATEGIES, decision_choices
+from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
 TITLE = "Megatron-Bridge"
 FILE_NAME = "bridge.overrides"
@@ -22,6 +26,7 @@ _NEUTRAL = {
     "--context-parallel-size": "1",
     "--expert-model-parallel-size": "1",
     "--num-distributed-optimizer-instances": "1",
+    "--data-parallel-sharding-strategy": FSDP_STRATEGIES[0],
     "--cpu-offloading-num-layers": "0",
     "--optimizer-offload-fraction": "1",
     "--sgd-momentum": "0.9",
@@ -32,16 +37,38 @@ _FLAGS = (
     "--account-for-embedding-in-pipeline-split",
     "--account-for-loss-in-pipeline-split",
     "--use-distributed-optimizer",
+    "--use-megatron-fsdp",
+    "--init-model-with-meta-device",
     "--optimizer-cpu-offload",
     "--use-precision-aware-optimizer",
+    "--overlap-moe-expert-parallel-comm",
+    "--delay-wgrad-compute",
 )
 
 
 def reasons(context: Context, strategy: Strategy) -> Iterator[str]:
     """Every decision that no override expresses."""
     yield from layout_reasons(context, strategy)
-    if context.job.precision not in PRECISIONS:
-        yield f"precision: {context.job.precision}; allowed are {', '.join(PRECISIONS)}"
+    yield from problems(context)
+    states = context.traits.states
+    if strategy.zero_stage > 1 and (states.zero2_gradient_bytes or states.gradient_bytes) != 2:
+        yield "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types"
+    if strategy.zero_stage > 1 and strategy.placement != PLACEMENT_NAMES[0]:
+        yield f"placement: {strategy.placement} under Megatron-FSDP, which takes the usual order"
+
+
+def problems(context: Context) -> Iterator[str]:
+    """What no override expresses whatever the layout: precision and optimizer."""
+    precision, states = context.job.precision, context.traits.states
+    yield from optimizer_reasons(context)
+    if precision not in PRECISIONS:
+        yield f"precision: {precision}; allowed are {', '.join(PRECISIONS)}"
+    if precision == "fp16" and (states.gradient_bytes, states.gradient_reduce_bytes) != (2, 2):
+        given = f"planned with {states.gradient_bytes:g} and {states.gradient_reduce_bytes:g}"
+        yield (
+            f"precision: fp16; {PRECISIONS[precision]} holds and reduces gradients in 2 bytes, "
+            f"{given}; --set traits.states.gradient_bytes=2 and gradient_reduce_bytes=2 plan for it"
+        )
     if context.traits.optimizer.name == "adam-bf16":
         yield "optimizer: adam-bf16; overrides cannot name the data types of its states"
 
@@ -49,14 +76,35 @@ def reasons(context: Context, strategy: Strategy) -> Iterator[str]:
 def overrides(context: Context, strategy: Strategy) -> list[tuple[str, str, str]]:
     """Key, value and reason of every override; raises ExpressError with every reason."""
     refuse(TITLE, reasons(context, strategy))
-    choices = {choice.option: choice for choice in decision_choices(context, strategy)}
+    stated = [*decision_choices(context, strategy), *exchange_choices(context, strategy)]
+    choices = {choice.option: choice for choice in stated}
     found = [
         (key, *_stated(choices.get(option), option, key, strategy))
         for key, option in OPTIONS.items()
-        if not key.startswith(_MODEL_SHAPE)
+        if not key.startswith(_MODEL_SHAPE) and (option not in _BESIDE or option in choices)
     ]
     why = f"planned in {context.job.precision}"
-    return [*found, (PRECISION, PRECISIONS[context.job.precision], why)]
+    found.append((PRECISION, PRECISIONS[context.job.precision], why))
+    if strategy.zero_stage > 1:
+        beside = exchanges_beside_batches(context, strategy)
+        found += [(*each, "") for each in _fully_sharded(strategy, is_double=not beside)]
+    if any(strategy.offloaded_layers_per_stage):
+        why = "saved activations go to the host, weights do not"
+        found += [("model.cpu_offloading", "true", why)]
+        found += [("model.cpu_offloading_weights", "false", why)]
+    return found
+
+
+_BESIDE = ("--ckpt-format", "--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute")
+"""Options that are stated only where a plan needs them."""
+
+
+def _fully_sharded(strategy: Strategy, *, is_double: bool) -> Iterator[tuple[str, str]]:
+    """What recipes set beside Megatron-FSDP: megatron/bridge/perf_recipes/llama/gb200/llama3.py."""
+    yield "ddp.fsdp_double_buffer", str(strategy.zero_stage == 3 and is_double).lower()
+    yield "ddp.average_in_collective", "false"
+    yield "ddp.keep_fp8_transpose_cache", "false"
+    yield "model.gradient_accumulation_fusion", "false"
 
 
 _MODEL_SHAPE = (
@@ -73,7 +121,8 @@ def _stated(choice: Choice | None, option: str, key: str, strategy: Strategy) ->
         is_one = strategy.vpp == 1
         return "null" if is_one else str(strategy.vpp), "" if is_one else "chunks per stage"
     if key == "model.expert_tensor_parallel_size":
-        return str(strategy.tp), "experts are split as the other layers are"
+        why = choice.why if choice else "experts are split as the other layers are"
+        return str(strategy.etp), why
     if option in _FLAGS:
         return "true" if choice else "false", choice.why if choice else ""
     if choice is None:
@@ -87,8 +136,6 @@ def _stated(choice: Choice | None, option: str, key: str, strategy: Strategy) ->
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """The overrides of a plan; raises ExpressError with every reason."""
     found = overrides(context, strategy)
-    if any(strategy.offloaded_layers_per_stage):
-        found.append(("model.cpu_offloading", "true", "saved activations go to the host"))
     words = [f"{key}={value}" for key, value, _ in found]
     return Emitted(
         files=(OutputFile(name=FILE_NAME, text="".join(f"{shlex.quote(w)}\n" for w in words)),),

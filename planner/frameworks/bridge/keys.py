@@ -15,6 +15,9 @@ from planner.frameworks.megatron.yaml_config import field_names
 VIRTUAL = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"
 PRECISION = "mixed_precision"
+CHECKPOINTS = "checkpoint.ckpt_format"
+EXCHANGE = "comm_overlap.overlap_moe_expert_parallel_comm"
+DELAYED = "comm_overlap.delay_wgrad_compute"
 OPTIONS: Mapping[str, str] = {
     "model.tensor_model_parallel_size": "--tensor-model-parallel-size",
     "model.sequence_parallel": "--sequence-parallel",
@@ -42,10 +45,17 @@ OPTIONS: Mapping[str, str] = {
     "optimizer.sgd_momentum": "--sgd-momentum",
     "optimizer.use_distributed_optimizer": "--use-distributed-optimizer",
     "ddp.use_distributed_optimizer": "--use-distributed-optimizer",
+    "dist.use_megatron_fsdp": "--use-megatron-fsdp",
+    "ddp.use_megatron_fsdp": "--use-megatron-fsdp",
+    "ddp.data_parallel_sharding_strategy": "--data-parallel-sharding-strategy",
+    CHECKPOINTS: "--ckpt-format",
+    "model.init_model_with_meta_device": "--init-model-with-meta-device",
     "ddp.num_distributed_optimizer_instances": "--num-distributed-optimizer-instances",
     "optimizer.optimizer_cpu_offload": "--optimizer-cpu-offload",
     "optimizer.optimizer_offload_fraction": "--optimizer-offload-fraction",
     "optimizer.use_precision_aware_optimizer": "--use-precision-aware-optimizer",
+    EXCHANGE: "--overlap-moe-expert-parallel-comm",
+    DELAYED: "--delay-wgrad-compute",
     "model.num_layers": "--num-layers",
     "model.hidden_size": "--hidden-size",
     "model.ffn_hidden_size": "--ffn-hidden-size",

@@ -29,6 +29,8 @@ SHARED = (
     "host_layers_stand_alone",
     "optimizer_offload_setup",
     "precision_aware_needs_sharded_adam",
+    "megatron_fsdp_takes_all_processes",
+    "delayed_gradients_need_exchange",
 )
 Check = Callable[[Mapping[str, Value], World], Iterable[Broken]]
 

@@ -5,8 +5,10 @@ import shlex
 from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.frameworks.bridge.emit import overrides
+from planner.frameworks.bridge.keys import CHECKPOINTS
 from planner.frameworks.bridge.read import overrides_in
 from planner.frameworks.format import SourceText
+from planner.frameworks.megatron.table import FSDP_CHECKPOINTS
 from planner.frameworks.shell.launched import KEPT, processes_edit
 from planner.spec.strategy import Strategy
 
@@ -15,6 +17,9 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """The file with the strategy's decisions in it; raises ExpressError, InputError."""
     wanted = {key: f"{key}={value}" for key, value, _ in overrides(context, strategy)}
     given = overrides_in(source)
+    held = [each for each in given.found if each.text.strip("'\"") == FSDP_CHECKPOINTS[1]]
+    if CHECKPOINTS not in wanted and any(each.key == CHECKPOINTS for each in held):
+        wanted[CHECKPOINTS] = f"{CHECKPOINTS}=torch_dist"
     found, launcher = given.found, given.launcher
     if given.is_kept:
         raise ExpressError(f"{source.path}: {KEPT}")

@@ -27,7 +27,7 @@ def reasons(context: Context, strategy: Strategy) -> list[str]:
         *_attention(context, strategy),
         *_states(context, strategy),
         *_partition_groups(context, strategy),
-        *_numbers(context),
+        *problems(context),
     ]
 
 
@@ -51,6 +51,8 @@ def _other_axes(strategy: Strategy) -> Iterator[str]:
         yield f"cp {strategy.cp} with tp {strategy.tp}: Ulysses and AutoTP exclude each other"
     if strategy.ep > 1 and strategy.pp * strategy.tp * strategy.cp > 1:
         yield f"ep {strategy.ep} with tp, pp or cp: AutoEP is written alone only"
+    if strategy.etp != strategy.tp:
+        yield f"etp {strategy.etp} with tp {strategy.tp}: AutoTP splits experts like other layers"
     if strategy.dp_replicate > 1:
         yield f"dp_replicate {strategy.dp_replicate}: DeepSpeed shards over all of dp"
     if any(strategy.offloaded_layers_per_stage):
@@ -88,7 +90,8 @@ def _partition_groups(context: Context, strategy: Strategy) -> Iterator[str]:
         yield f"zero_hpz_partition_size {ranks}: must divide {strategy.num_gpus} GPUs"
 
 
-def _numbers(context: Context) -> Iterator[str]:
+def problems(context: Context) -> Iterator[str]:
+    """What no file can hold whatever the layout: precision and optimizer."""
     precision, optimizer = context.job.precision, context.traits.optimizer.name
     if precision not in ("bf16", "fp16"):
         yield f"precision {precision}: DeepSpeed's file knows bf16 and fp16"

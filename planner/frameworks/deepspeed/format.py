@@ -1,6 +1,7 @@
 """The format ``deepspeed``: a JSON file for deepspeed.initialize, and its launcher's hostfile."""
 
 from planner.frameworks.deepspeed.emit import emit, write_into
+from planner.frameworks.deepspeed.express import problems
 from planner.frameworks.deepspeed.hostfile import HOSTFILE
 from planner.frameworks.deepspeed.read import read, recognise
 from planner.frameworks.deepspeed.rules import RULES
@@ -16,4 +17,5 @@ FORMAT = Format(
     rules=RULES,
     write_into=write_into,
     beside=(HOSTFILE,),
+    problems=problems,
 )

@@ -9,6 +9,7 @@ from planner.frameworks.megatron.interpret import is_on, known, names, number, t
 
 NEWER = ("b100", "b200", "b300", "gb200", "gb300")
 """How names of accelerators begin that keep kernels in order by themselves."""
+ETP = "--expert-tensor-parallel-size"
 Breach = tuple[str, str]
 """The option, and what is wrong."""
 
@@ -80,7 +81,7 @@ class Facts:
     @property
     def etp(self) -> int:
         """Tensor parallelism of experts."""
-        return self.whole("--expert-tensor-parallel-size", default=self.tp)
+        return whole(self._asked(ETP), ETP, self.tp)
 
     @property
     def vpp(self) -> int:

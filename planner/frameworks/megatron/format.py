@@ -4,6 +4,7 @@ from planner.frameworks.format import Format
 from planner.frameworks.megatron.emit import TITLE, emit
 from planner.frameworks.megatron.entries import FORMAT as NAME
 from planner.frameworks.megatron.read import read, recognise
+from planner.frameworks.megatron.reasons import SCHEDULE, problems
 from planner.frameworks.megatron.rules import RULES
 from planner.frameworks.megatron.write import write_into
 
@@ -16,4 +17,6 @@ FORMAT = Format(
     read=read,
     rules=RULES,
     write_into=write_into,
+    problems=problems,
+    support={"megatron": {"schedules": (SCHEDULE,)}},
 )

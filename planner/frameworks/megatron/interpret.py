@@ -1,8 +1,9 @@
 """What Megatron's options decide, by the names of the planner's decisions."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from planner.frameworks.format import Value
+from planner.frameworks.format import ALL, PerChunk, Value
 from planner.frameworks.megatron.layout import (
     chunks_of,
     even_chunks,
@@ -20,6 +21,7 @@ DIRECT: Mapping[str, str] = {
     "--pipeline-model-parallel-size": "pp",
     "--context-parallel-size": "cp",
     "--expert-model-parallel-size": "ep",
+    "--expert-tensor-parallel-size": "etp",
     "--num-distributed-optimizer-instances": "dp_replicate",
     "--micro-batch-size": "micro_batch",
     "--global-batch-size": "global_batch",
@@ -33,8 +35,16 @@ DIRECT: Mapping[str, str] = {
 }
 FP32_GRADIENTS = "--accumulate-allreduce-grads-in-fp32"
 """Megatron sets it for bf16 by itself, not for fp16."""
+FSDP_GRADIENTS = "--megatron-fsdp-main-grads-dtype"
+"""The weights' dtype where it is left out; gradients travel in it too."""
+EXCHANGES: Mapping[str, str] = {
+    "--moe-shared-expert-overlap": "shared_expert",
+    "--overlap-moe-expert-parallel-comm": "batches",
+}
+"""What expert exchange runs beside."""
 FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 MAX_CHUNKS = 10_000
+COUNTS = ("selective_layers_per_stage", "recompute_layers_per_stage", "offloaded_layers_per_stage")
 _SPLITS = (
     "--pipeline-model-parallel-layout",
     "--num-layers-per-virtual-pipeline-stage",
@@ -141,7 +151,8 @@ def _states(settings: Settings) -> Iterator[tuple[str, Value]]:
         strategy = text(settings, option, "optim_grads_params")
         yield "zero_stage", _at(settings, option, FSDP_STAGES[strategy])
     elif is_on(settings, "--use-torch-fsdp2"):
-        yield "zero_stage", _at(settings, "--use-torch-fsdp2", 3)
+        reshards = "--torch-fsdp2-no-reshard-after-forward" not in settings
+        yield "zero_stage", _at(settings, "--use-torch-fsdp2", 3 if reshards else 2)
     elif is_on(settings, "--use-distributed-optimizer"):
         yield "zero_stage", _at(settings, "--use-distributed-optimizer", 1)
     if is_on(settings, "--optimizer-cpu-offload"):
@@ -150,7 +161,12 @@ def _states(settings: Settings) -> Iterator[tuple[str, Value]]:
         percent = round(100 * min(max(fraction(settings, option, 1.0), 0.0), 1.0))
         yield "offload_percent", _at(settings, option, percent)
     yield "optimizer", _optimizer(settings)
-    if is_on(settings, "--grad-reduce-in-bf16"):
+    for option, beside in EXCHANGES.items():
+        if is_on(settings, option):
+            yield "expert_exchange", _at(settings, option, beside)
+    if is_on(settings, "--use-megatron-fsdp") and text(settings, FSDP_GRADIENTS) == "fp32":
+        yield "gradient_bytes", _at(settings, FSDP_GRADIENTS, 4)
+    elif is_on(settings, "--grad-reduce-in-bf16"):
         yield "gradient_bytes", _at(settings, "--grad-reduce-in-bf16", 2)
     elif is_on(settings, "--fp16") and not is_on(settings, FP32_GRADIENTS):
         yield "gradient_bytes", _at(settings, FP32_GRADIENTS, 2)
@@ -191,6 +207,8 @@ def _pipeline(settings: Settings) -> Iterator[tuple[str, Value]]:
         vpp = whole(settings, "--num-virtual-stages-per-pipeline-rank")
         if vpp > 1:
             yield "vpp", _at(settings, "--num-virtual-stages-per-pipeline-rank", vpp)
+        if "--num-layers" not in settings and _is_even(settings):
+            yield from _recomputed_alike(settings, pp)
         return
     if len(chunks) > pp:
         yield "vpp", _at(settings, split, len(chunks) // pp)
@@ -242,6 +260,25 @@ def _virtual_stages(settings: Settings, num_layers: int, pp: int) -> int | None:
     if size < 1 or layers % (pp * size):
         return None
     return layers // (pp * size)
+
+
+def _is_even(settings: Settings) -> bool:
+    """Nothing makes stages or chunks differ."""
+    ends = ("--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers")
+    is_split = bool(text(settings, "--pipeline-model-parallel-layout"))
+    is_split |= any(number(settings, option) is not None for option in ends)
+    return not is_split and not any(accounted(settings))
+
+
+def _recomputed_alike(settings: Settings, pp: int) -> Iterator[tuple[str, Value]]:
+    """What happens in equal chunks of layers whose number is the recipe's."""
+    for name, value in _recomputed(settings, (MAX_CHUNKS,), (MAX_CHUNKS,) * min(pp, 2)):
+        if name in COUNTS:
+            number = value.value[0]
+            alike = ALL if number == MAX_CHUNKS else PerChunk(number)
+            yield name, replace(value, value=alike)
+        else:
+            yield name, value
 
 
 def _recomputed(

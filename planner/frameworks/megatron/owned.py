@@ -34,6 +34,7 @@ OWNED = frozenset(
         "--num-distributed-optimizer-instances",
         "--use-megatron-fsdp",
         "--data-parallel-sharding-strategy",
+        "--init-model-with-meta-device",
         "--use-torch-fsdp2",
         "--optimizer-cpu-offload",
         "--optimizer-offload-fraction",
@@ -46,6 +47,8 @@ OWNED = frozenset(
     )
 )
 """Options that carry decisions: those that the strategy does not need are taken out."""
+BESIDE = {"--ckpt-format": "fsdp_dtensor"}
+"""Options that a decision needs with this value; with others they are none of the planner's."""
 MODEL = frozenset(
     (
         "--num-layers",
@@ -59,3 +62,8 @@ MODEL = frozenset(
     )
 )
 """Options that say which model it is."""
+
+
+def is_owned(name: str, words: list[str]) -> bool:
+    """Whether an option with this value carries a decision, or stands there for one."""
+    return name in OWNED or (name in BESIDE and words == [BESIDE[name]])

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.frameworks.megatron.layout import uniform_block
+from planner.frameworks.megatron.runtime import exchanges_beside_batches
 from planner.frameworks.megatron.shape import shape_reasons
 from planner.frameworks.megatron.table import (
     LAYER_WISE,
@@ -25,10 +26,23 @@ def refuse(title: str, reasons: Iterator[str]) -> None:
         raise ExpressError("\n".join([f"{title} cannot express this plan:", *found]))
 
 
+def problems(context: Context) -> Iterator[str]:
+    """What no option of Megatron-LM expresses whatever the layout: the model, the optimizer."""
+    yield from shape_reasons(context)
+    yield from optimizer_reasons(context)
+
+
 def reasons(context: Context, strategy: Strategy) -> Iterator[str]:
     """Every part of a plan that no option of Megatron-LM expresses."""
-    yield from shape_reasons(context)
+    yield from problems(context)
     yield from layout_reasons(context, strategy)
+
+
+def optimizer_reasons(context: Context) -> Iterator[str]:
+    """An optimizer that no option names."""
+    name = context.traits.optimizer.name
+    if name not in OPTIMIZERS:
+        yield f"optimizer: {name}; allowed are {', '.join(OPTIMIZERS)}"
 
 
 def layout_reasons(context: Context, strategy: Strategy) -> Iterator[str]:
@@ -39,8 +53,9 @@ def layout_reasons(context: Context, strategy: Strategy) -> Iterator[str]:
         return
     if strategy.schedule != SCHEDULE:
         yield f"schedule: {strategy.schedule}; Megatron-LM runs {SCHEDULE}, with and without chunks"
-    if strategy.zero_stage > 1:
-        yield f"zero_stage: {strategy.zero_stage}; the distributed optimizer is stage 1"
+    if strategy.zero_stage > 1 and strategy.pp > 1:
+        given = f"{strategy.zero_stage} with pp {strategy.pp}"
+        yield f"zero_stage: {given}; Megatron-FSDP has no stages"
     if strategy.offload not in OFFLOADS:
         yield f"offload: {strategy.offload}; allowed are {', '.join(OFFLOADS)}"
     yield from _optimizer(context, strategy)
@@ -64,8 +79,6 @@ def _numbers(context: Context, strategy: Strategy) -> Iterator[str]:
 
 def _optimizer(context: Context, strategy: Strategy) -> Iterator[str]:
     name = context.traits.optimizer.name
-    if name not in OPTIMIZERS:
-        yield f"optimizer: {name}; allowed are {', '.join(OPTIMIZERS)}"
     if strategy.offload != "none" and not name.startswith("adam"):
         yield f"offload: {strategy.offload} with optimizer {name}; only adam can be offloaded"
     if strategy.dp_replicate > 1 and name in LAYER_WISE:
@@ -106,19 +119,21 @@ def _activations(strategy: Strategy) -> Iterator[str]:
 
 def _mixture(context: Context, strategy: Strategy) -> Iterator[str]:
     moe = context.model.moe
-    if moe is None or strategy.tp == 1:
+    if moe is None:
         return
-    if not strategy.sequence_parallel:
+    if strategy.tp > 1 and not strategy.sequence_parallel:
         yield "sequence_parallel: off; a mixture with tensor parallelism needs it in training"
-    if moe.expert_bias:
-        yield f"tp: {strategy.tp} with biases in experts, which are not split"
+    if moe.expert_bias and strategy.etp > 1:
+        yield f"etp: {strategy.etp} with biases in experts, which are not split"
 
 
 def _overlap(context: Context, strategy: Strategy) -> Iterator[str]:
     overlap = context.traits.overlap
-    batches = overlap.expert_all_to_all_overlap == "batches" and strategy.ep > 1
+    batches = exchanges_beside_batches(context, strategy)
     if batches and any(strategy.policy_counts[1]):
         yield "recompute_layers_per_stage: beside overlapped expert exchange, which forbids it"
+    if batches and any(strategy.policy_counts[0]) and "moe" in selected_modules(context, strategy):
+        yield "recompute_modules: moe, beside overlapped expert exchange, which forbids it"
     if batches and strategy.pp > 1 and strategy.vpp == 1:
         yield "vpp: 1 with stages and overlapped expert exchange, which needs chunks"
     if overlap.pipeline_p2p_overlap == "none" and strategy.vpp > 1 and strategy.pp == 2:

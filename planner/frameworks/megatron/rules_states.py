@@ -35,6 +35,7 @@ _OFFLOADED = "core_attn attn_proj expert_fc1 fused_group_mlp moe_act attn_norm m
 OFFLOADED_MODULES = tuple(_OFFLOADED.split())
 _ARGUMENTS = "megatron/training/arguments.py"
 _CONFIG = "megatron/core/transformer/transformer_config.py"
+_ADAPTER = "megatron/core/distributed/fsdp/mcore_fsdp_adapter.py"
 _OPTIMIZER = "megatron/core/optimizer/optimizer_config.py"
 
 
@@ -190,6 +191,26 @@ def megatron_fsdp_setup(facts: Facts) -> Iterator[Breach]:
         yield FSDP, f"needs {CONNECTIONS} unset or above 1; given 1"
 
 
+def megatron_fsdp_takes_all_processes(facts: Facts) -> Iterator[Breach]:
+    """Megatron-FSDP lays its mesh over all processes: pipeline stages have no place in it."""
+    if facts.on(FSDP) and facts.pp > 1:
+        yield FSDP, f"needs --pipeline-model-parallel-size 1; given {facts.pp}"
+
+
+def megatron_fsdp_optimizer(facts: Facts) -> Iterator[Breach]:
+    """Megatron-FSDP updates its shards with Adam or SGD."""
+    name = facts.word("--optimizer", "adam")
+    if facts.on(FSDP) and name not in ("adam", "sgd"):
+        yield FSDP, f"needs --optimizer adam or sgd; given {name}"
+
+
+def double_buffer_excludes_batches(facts: Facts) -> Iterator[Breach]:
+    """Expert exchange beside another micro-batch needs more than two buffers of a layer."""
+    option = "--fsdp-double-buffer"
+    if facts.on(FSDP) and facts.on(option) and facts.on(EXCHANGE):
+        yield option, f"cannot stand beside {EXCHANGE}"
+
+
 def torch_fsdp_setup(facts: Facts) -> Iterator[Breach]:
     """PyTorch's FSDP takes the place of stages, expert parallelism and sharded states."""
     if not facts.on(FSDP2):
@@ -243,12 +264,20 @@ def expert_overlap_setup(facts: Facts) -> Iterator[Breach]:
         "--moe-token-dispatcher-type alltoall or flex": dispatcher(facts) == "allgather",
         "several chunks per stage": facts.pp > 1 and facts.vpp == 1,
         "no full recomputation": _granularity(facts) == "full",
+        f"no moe among {MODULES}": "moe" in facts.words(MODULES),
         "--bf16 or --fp16": not (facts.on("--bf16") or facts.on("--fp16")),
         "no --moe-shared-expert-overlap": facts.on("--moe-shared-expert-overlap"),
     }
     needed = [name for name, is_missing in refused.items() if is_missing]
     if needed:
         yield EXCHANGE, f"needs {', '.join(needed)}"
+
+
+def delayed_gradients_need_exchange(facts: Facts) -> Iterator[Breach]:
+    """Weight gradients are put off to give expert exchange something to run beside."""
+    option = "--delay-wgrad-compute"
+    if facts.on(option) and not facts.on(EXCHANGE):
+        yield option, f"needs {EXCHANGE}"
 
 
 def one_precision(facts: Facts) -> Iterator[Breach]:
@@ -274,9 +303,13 @@ RULES = (
     rule(gather_overlap_needs_reduction_overlap, _ARGUMENTS),
     rule(step_overlap_needs_chunks, _ARGUMENTS),
     rule(megatron_fsdp_setup, _ARGUMENTS),
+    rule(megatron_fsdp_takes_all_processes, f"{_ADAPTER}, when the model is wrapped"),
+    rule(megatron_fsdp_optimizer, _ARGUMENTS),
+    rule(double_buffer_excludes_batches, f"{_ADAPTER}, when the model is wrapped", enforced=False),
     rule(torch_fsdp_setup, _ARGUMENTS),
     rule(connections_keep_order, _ARGUMENTS),
     rule(connections_are_set, _ARGUMENTS, severity="warning"),
     rule(expert_overlap_setup, _CONFIG),
+    rule(delayed_gradients_need_exchange, _CONFIG),
     rule(one_precision, f"{_ARGUMENTS}, {_CONFIG}"),
 )

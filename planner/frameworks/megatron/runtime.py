@@ -4,12 +4,14 @@ from collections.abc import Iterator
 
 from planner.cost.context import Context
 from planner.frameworks.megatron.choice import Choice, chosen
-from planner.frameworks.megatron.interpret import FP32_GRADIENTS
+from planner.frameworks.megatron.interpret import FP32_GRADIENTS, FSDP_GRADIENTS
 from planner.spec.strategy import Strategy
 
 FREE_QUEUES = ("Blackwell", "Blackwell Ultra")
 """Architectures whose kernels keep their order without CUDA_DEVICE_MAX_CONNECTIONS."""
 CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
+MANY_QUEUES = "32"
+"""Megatron-FSDP refuses 1: as recipes of Megatron-Bridge, perf_recipes/llama/gb200/llama3.py."""
 
 
 def runtime_choices(context: Context, strategy: Strategy) -> Iterator[Choice]:
@@ -29,6 +31,9 @@ def _data_parallel(context: Context, strategy: Strategy) -> Iterator[Choice]:
         if overlap.overlaps_parameter_gather and strategy.zero_stage:
             why = "updated weights are gathered during the next forward"
             yield chosen("--overlap-param-gather", why=why)
+    if strategy.zero_stage > 1:
+        yield from _fully_sharded(context, strategy)
+        return
     reduced_bytes, is_fp16 = (
         context.traits.states.gradient_reduce_bytes,
         context.job.precision == "fp16",
@@ -37,6 +42,22 @@ def _data_parallel(context: Context, strategy: Strategy) -> Iterator[Choice]:
         yield chosen("--grad-reduce-in-bf16", why="gradients are reduced in 16 bits")
     elif reduced_bytes == 4 and is_fp16:
         yield chosen(FP32_GRADIENTS, why="gradients are held and reduced in fp32")
+
+
+def _fully_sharded(context: Context, strategy: Strategy) -> Iterator[Choice]:
+    """What Megatron-FSDP's buffers and gradients are priced with."""
+    states = context.traits.states
+    yield chosen("--no-gradient-accumulation-fusion", why="gradients are sharded as they are made")
+    if (states.zero2_gradient_bytes or states.gradient_bytes) == 4:
+        yield chosen(FSDP_GRADIENTS, "fp32", why="gradients are held and reduced in fp32")
+    if strategy.zero_stage == 3 and not exchanges_beside_batches(context, strategy):
+        why = "two layers' weights and gradients are whole at a time"
+        yield chosen("--fsdp-double-buffer", why=why)
+
+
+def exchanges_beside_batches(context: Context, strategy: Strategy) -> bool:
+    """Whether expert exchange runs beside another micro-batch."""
+    return context.traits.overlap.expert_all_to_all_overlap == "batches" and strategy.ep > 1
 
 
 def _tensor_parallel(context: Context, strategy: Strategy) -> Iterator[Choice]:
@@ -62,9 +83,16 @@ def _mixture(context: Context, strategy: Strategy) -> Iterator[Choice]:
     if overlap == "shared_expert" and moe and moe.shared_ffn_size:
         why = "expert exchange runs beside the shared expert"
         yield chosen("--moe-shared-expert-overlap", why=why)
-    if overlap == "batches" and strategy.ep > 1:
+    yield from exchange_choices(context, strategy)
+
+
+def exchange_choices(context: Context, strategy: Strategy) -> Iterator[Choice]:
+    """Expert exchange beside another micro-batch, with the weight gradients it runs beside."""
+    if exchanges_beside_batches(context, strategy):
         why = "expert exchange runs beside another micro-batch"
         yield chosen("--overlap-moe-expert-parallel-comm", why=why)
+        why = "weight gradients are left for what the exchange runs beside"
+        yield chosen("--delay-wgrad-compute", why=why)
 
 
 def _kernels(context: Context) -> Iterator[Choice]:
@@ -82,6 +110,8 @@ def _kernels(context: Context) -> Iterator[Choice]:
 
 def environment(context: Context, strategy: Strategy) -> dict[str, str]:
     """Variables every process needs."""
+    if strategy.zero_stage > 1:
+        return {CONNECTIONS: MANY_QUEUES}
     needs_order = strategy.tp > 1 or strategy.cp > 1
     if not needs_order or context.cluster.accelerator.architecture in FREE_QUEUES:
         return {}

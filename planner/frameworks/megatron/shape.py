@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from planner.cost.context import Context
 from planner.frameworks.megatron.choice import Choice, chosen
 from planner.frameworks.megatron.layout import pattern_text
-from planner.spec.model import ModelSpec, MoeSpec
+from planner.spec.model import ModelSpec, MoeSpec, has_sinks
 
 _ACTIVATIONS = {
     (True, "silu"): ("--swiglu",),
@@ -25,10 +25,6 @@ _POSITIONS = {"learned": "learned_absolute", "rope": "rope", "none": "none"}
 def _biases(model: ModelSpec) -> tuple[bool, bool, bool]:
     mlp = model.moe.expert_bias if model.moe else model.biases.mlp
     return model.biases.qkv, model.biases.attention_output, mlp
-
-
-def _has_sinks(model: ModelSpec) -> bool:
-    return model.extra_params_per_layer == model.num_heads
 
 
 def shape_reasons(context: Context) -> Iterator[str]:
@@ -51,7 +47,7 @@ def shape_reasons(context: Context) -> Iterator[str]:
         "further parameters outside the layers": model.extra_params > 0
         and not model.embedding_norm,
         "further parameters in every layer": model.extra_params_per_layer > 0
-        and not _has_sinks(model),
+        and not has_sinks(model),
         f"learned positions for {model.num_learned_positions} tokens, sequences of {seq_len}": (
             0 < model.num_learned_positions < seq_len
         ),
@@ -98,7 +94,7 @@ def _attention(model: ModelSpec) -> Iterator[Choice]:
         yield chosen("--num-query-groups", model.num_kv_heads)
     if model.qk_norm == "head":
         yield chosen("--qk-layernorm")
-    if _has_sinks(model):
+    if has_sinks(model):
         yield chosen("--softmax-type", "learnable")
     if model.sliding_window:
         yield chosen("--window-size", f"{model.sliding_window - 1},0")

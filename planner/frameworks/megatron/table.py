@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from planner.cost.context import Context
 from planner.frameworks.megatron.choice import Choice, chosen
+from planner.frameworks.megatron.interpret import FSDP_STAGES
 from planner.frameworks.megatron.layout import even_chunks, layout_text, uniform_block
 from planner.schedules.interleaved import chunk_layers
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
@@ -34,6 +35,14 @@ OPTIMIZERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 LAYER_WISE = ("lion", "muon")
 """Optimizers that share out whole tensors under --use-distributed-optimizer."""
+SHARDED: Mapping[int, str] = {
+    1: "optimizer states (ZeRO 1)",
+    2: "optimizer states and gradients (ZeRO 2)",
+    3: "optimizer states, gradients and weights (ZeRO 3)",
+}
+FSDP_STRATEGIES = {stage: name for name, stage in FSDP_STAGES.items()}
+"""Megatron-FSDP's name of each ZeRO stage; plans use it from stage 2 on."""
+FSDP_CHECKPOINTS = ("--ckpt-format", "fsdp_dtensor")
 OFFLOADS = ("none", "optimizer:host")
 
 
@@ -74,8 +83,11 @@ def _degrees(strategy: Strategy) -> Iterator[Choice]:
         why = f"every sequence is split over {strategy.cp} ranks"
         yield chosen("--context-parallel-size", strategy.cp, why=why)
     if strategy.ep > 1:
-        why = f"experts are shared out over {strategy.ep} data-parallel ranks"
+        why = f"experts are shared out over {strategy.ep} ranks"
         yield chosen("--expert-model-parallel-size", strategy.ep, why=why)
+    if strategy.etp != strategy.tp:
+        why = "experts are whole" if strategy.etp == 1 else f"experts are split {strategy.etp} ways"
+        yield chosen("--expert-tensor-parallel-size", strategy.etp, why=why)
     if strategy.placement != PLACEMENT_NAMES[0]:
         why = "neighbouring ranks hold pipeline stages, data-parallel ranks are further apart"
         yield chosen("--use-tp-pp-dp-mapping", why=why)
@@ -132,8 +144,17 @@ def _states(context: Context, strategy: Strategy) -> Iterator[Choice]:
     optimizer = context.traits.optimizer.name
     yield from _words(OPTIMIZERS[optimizer], f"planned with optimizer {optimizer}")
     if strategy.zero_stage:
-        why = "optimizer states are sharded over the data-parallel ranks (ZeRO 1)"
+        why = f"sharded over the data-parallel ranks: {SHARDED[strategy.zero_stage]}"
         yield chosen("--use-distributed-optimizer", why=why)
+    if strategy.zero_stage > 1:
+        why = f"ZeRO {strategy.zero_stage} is Megatron-FSDP"
+        yield chosen("--use-megatron-fsdp", why=why)
+        sharding = FSDP_STRATEGIES[strategy.zero_stage]
+        yield chosen("--data-parallel-sharding-strategy", sharding, why=why)
+        yield chosen(*FSDP_CHECKPOINTS, why="the checkpoints Megatron-FSDP has")
+    if strategy.zero_stage == 3:
+        why = "no rank holds the whole model, not even at the start"
+        yield chosen("--init-model-with-meta-device", why=why)
     if strategy.dp_replicate > 1:
         why = f"the sharding group is replicated {strategy.dp_replicate} times"
         yield chosen("--num-distributed-optimizer-instances", strategy.dp_replicate, why=why)

@@ -11,7 +11,7 @@ from planner.frameworks.megatron.emit import TITLE, line_of
 from planner.frameworks.megatron.entries import Entries, Entry
 from planner.frameworks.megatron.model_args import is_model_args
 from planner.frameworks.megatron.options import load_options
-from planner.frameworks.megatron.owned import OWNED
+from planner.frameworks.megatron.owned import is_owned
 from planner.frameworks.megatron.read import entries_in, read
 from planner.frameworks.megatron.reasons import layout_reasons, refuse
 from planner.frameworks.megatron.table import decision_choices
@@ -55,7 +55,8 @@ def _kept_and_dropped(
     seen: set[str] = set()
     for entry in entries.options:
         choice = wanted.get(entry.name)
-        if entry.name not in OWNED or (choice is None and _says_default(entry)):
+        is_free = choice is None and not is_owned(entry.name, entry.texts)
+        if is_free or (choice is None and _says_default(entry)):
             continue
         if choice is None or entry.name in seen:
             yield from _removal(source, entry)
@@ -155,7 +156,7 @@ def _holds(source: SourceText, wanted: Mapping[str, Choice], strategy: Strategy)
     found = {
         entry.name: entry.texts
         for entry in entries.options
-        if entry.name in OWNED and (entry.name in wanted or not _says_default(entry))
+        if entry.name in wanted or (is_owned(entry.name, entry.texts) and not _says_default(entry))
     }
     num_gpus = read(source).decisions.get("num_gpus")
     launched = num_gpus is None or num_gpus.value == strategy.num_gpus

@@ -86,6 +86,8 @@ def _degrees(settings: Settings) -> Iterator[tuple[str, Value]]:
         product *= 1 if name == "ep" else degree
         if degree > 1 or (degree == 1 and key in settings):
             yield name, _place(settings, key, degree)
+    if _whole(settings, DEGREES["ep"]) > 1 and _whole(settings, DEGREES["tp"]) > 1:
+        yield "etp", _place(settings, DEGREES["ep"], 1)
     shard, replicas = _whole(settings, SHARD), _whole(settings, DEGREES["dp_replicate"])
     if shard > 0 and product > 0:
         yield "dp", _place(settings, SHARD, shard * replicas)

@@ -14,7 +14,7 @@ from planner.frameworks.torchtitan.layout import (
     parts_of,
     schedule_of,
 )
-from planner.frameworks.torchtitan.model import Chosen, chosen_config, problems
+from planner.frameworks.torchtitan.model import Chosen, chosen_config, unlike_configs
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
 ARGS_FILE = "torchtitan.args"
@@ -78,12 +78,28 @@ def check(context: Context, strategy: Strategy, *, whole: bool) -> None:
 
     ``whole``: the model must be expressed too.
     """
-    reasons = [*_state_reasons(context, strategy), *_pipeline_reasons(context, strategy)]
-    reasons += _policy_reasons(context, strategy)
-    reasons += problems(context) if whole and chosen_config(context) is None else ()
+    reasons = [*_software_reasons(context), *_state_reasons(context, strategy)]
+    reasons += [*_pipeline_reasons(context, strategy), *_policy_reasons(context, strategy)]
+    reasons += _model_reasons(context) if whole else ()
     if reasons:
         text = "".join(f"\n  - {reason}" for reason in reasons)
         raise ExpressError(f"torchtitan cannot express the plan:{text}")
+
+
+def problems(context: Context) -> Iterator[str]:
+    """What no words can say whatever the layout: profile, optimizer, modules, the model."""
+    traits = context.traits
+    yield from _software_reasons(context)
+    yield from _model_reasons(context)
+    allowed, selected = MODULE_SETS.get(traits.profile), traits.recompute.selected
+    if allowed and selected != (allowed,):
+        given = ", ".join(selected) or "nothing"
+        yield f"recomputation of {given}: its selective policy repeats {allowed}"
+
+
+def _model_reasons(context: Context) -> Iterator[str]:
+    if chosen_config(context) is None:
+        yield from unlike_configs(context)
 
 
 def _head(chosen: Chosen) -> Iterator[Line]:
@@ -137,7 +153,7 @@ def _degrees(strategy: Strategy) -> Iterator[Line]:
         "tp": "tensor parallelism",
         "pp": "pipeline stages",
         "cp": "context parallelism",
-        "ep": "expert parallelism, inside the shards of data parallelism",
+        "ep": "expert parallelism, over the ranks of tp, cp and the shards",
         "dp_replicate": "replicas of the sharding group",
     }
     for name, spelled in key.DEGREES.items():
@@ -192,26 +208,30 @@ def policy_of(strategy: Strategy) -> str:
     return next((name for name, is_it in found.items() if is_it), "")
 
 
-def _state_reasons(context: Context, strategy: Strategy) -> Iterator[str]:
+def _software_reasons(context: Context) -> Iterator[str]:
     traits = context.traits
     if traits.name != "torchtitan" or traits.profile not in PROFILES:
         given = f"{traits.name} {traits.profile}"
         yield f"profile {given}: release 0.3 is {' and '.join(PROFILES)} of torchtitan"
+    if traits.optimizer.name not in IMPLEMENTATIONS:
+        allowed = ", ".join(IMPLEMENTATIONS)
+        yield f"optimizer {traits.optimizer.name}: words can choose {allowed}"
+
+
+def _state_reasons(context: Context, strategy: Strategy) -> Iterator[str]:
     if strategy.zero_stage not in (2, 3):
         yield f"ZeRO stage {strategy.zero_stage}: torchtitan shards gradients (2) and weights (3)"
     if strategy.offload not in OFFLOADS:
         yield f"offload {strategy.offload}: torchtitan offloads all states to the host, or none"
     elif strategy.offload != "none" and strategy.offload_percent != 100:
         yield f"offload of {strategy.offload_percent} %: torchtitan offloads all states"
-    if traits.optimizer.name not in IMPLEMENTATIONS:
-        allowed = ", ".join(IMPLEMENTATIONS)
-        yield f"optimizer {traits.optimizer.name}: words can choose {allowed}"
     if strategy.placement != PLACEMENT_NAMES[0]:
         yield f"placement {strategy.placement}: torchtitan's mesh is {PLACEMENT_NAMES[0]}"
-    if strategy.ep > 1 and strategy.tp * strategy.cp > 1:
+    usual = 1 if strategy.ep > 1 else strategy.tp
+    if strategy.etp != usual:
         yield (
-            f"ep {strategy.ep} beside tp {strategy.tp} and cp {strategy.cp}: torchtitan's expert "
-            "parallelism takes the ranks of both, the plan's lies inside data parallelism"
+            f"etp {strategy.etp} with ep {strategy.ep} and tp {strategy.tp}: torchtitan's experts "
+            f"are whole under expert parallelism, else split as other layers are; needs {usual}"
         )
     kv_heads = context.model.num_heads if context.model.mla else context.model.num_kv_heads
     if kv_heads % strategy.tp:

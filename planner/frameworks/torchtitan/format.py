@@ -1,7 +1,7 @@
 """The format ``torchtitan``: command-line words of release 0.3."""
 
 from planner.frameworks.format import Format
-from planner.frameworks.torchtitan.emit import emit
+from planner.frameworks.torchtitan.emit import emit, problems
 from planner.frameworks.torchtitan.read import NAME, read, recognise
 from planner.frameworks.torchtitan.rules import RULES
 from planner.frameworks.torchtitan.write_into import write_into
@@ -15,5 +15,5 @@ FORMAT = Format(
     read=read,
     rules=RULES,
     write_into=write_into,
-    one_policy=True,
+    problems=problems,
 )

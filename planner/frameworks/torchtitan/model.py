@@ -35,7 +35,7 @@ def chosen_config(context: Context) -> Chosen | None:
     return _written(context)
 
 
-def problems(context: Context) -> Iterator[str]:
+def unlike_configs(context: Context) -> Iterator[str]:
     """Why no config can be chosen."""
     model, precision = context.model, context.job.precision
     if precision not in PRECISIONS:

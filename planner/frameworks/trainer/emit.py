@@ -32,7 +32,15 @@ def _lines(context: Context, strategy: Strategy, section: Section) -> Iterator[L
     yield Line(key="optim", value=optim, why=f"optimizer {context.traits.optimizer.name}")
     if arguments:
         yield Line(key="optim_args", value=arguments, why="the rest of the optimizer")
+    if steps > 1 and section.distributed_type == "FSDP" and _reduces_each(context):
+        why = "gradients are reduced in every micro-batch, and not kept whole"
+        yield Line(key=sections.SYNC_EACH_BATCH, value=True, why=why)
     yield from section.lines(context, strategy)
+
+
+def _reduces_each(context: Context) -> bool:
+    """Whether the plan counts on it; transformers does not by itself."""
+    return context.traits.states.reduces_every_micro_batch
 
 
 def emit(context: Context, strategy: Strategy) -> Emitted:

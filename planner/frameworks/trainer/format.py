@@ -2,8 +2,9 @@
 
 from planner.frameworks.format import Format
 from planner.frameworks.trainer.emit import emit, write_into
-from planner.frameworks.trainer.read import NAME, part, read, recognise
+from planner.frameworks.trainer.read import NAME, engine, part, read, recognise
 from planner.frameworks.trainer.rules import RULES
+from planner.frameworks.trainer.sections import SUPPORT, problems
 
 FORMAT = Format(
     name=NAME,
@@ -14,6 +15,8 @@ FORMAT = Format(
     read=read,
     rules=RULES,
     write_into=write_into,
-    one_policy=True,
     part=part,
+    engine=engine,
+    problems=problems,
+    support=SUPPORT,
 )

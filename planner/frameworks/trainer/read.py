@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from planner.errors import InputError
 from planner.frameworks.accelerate import deepspeed
 from planner.frameworks.accelerate.keys import as_flag, wrong_kind
-from planner.frameworks.accelerate.section import ALL, Section, Settings, decided, flag, whole, word
+from planner.frameworks.accelerate.section import Section, Settings, decided, flag, whole, word
 from planner.frameworks.finding import Finding, Severity, listed
-from planner.frameworks.format import Reading, SourceText, Value
+from planner.frameworks.format import ALL, Reading, SourceText, Value
 from planner.frameworks.json_text import Node, duplicates, parse_json, walk
 from planner.frameworks.trainer import sections
 from planner.frameworks.trainer.keys import known_keys, old_keys
@@ -160,6 +160,11 @@ def part(settings: Settings) -> str | None:
     return None if section is sections.REPLICATED else section.title
 
 
+def engine(settings: Settings) -> str | None:
+    """The framework that trains, where it is not PyTorch's own."""
+    return "deepspeed" if section_of(settings) is sections.DEEPSPEED else None
+
+
 def options(settings: Settings) -> list[str]:
     """Words of the old form of ``fsdp``: ``full_shard auto_wrap offload``."""
     value = settings["fsdp"].value if "fsdp" in settings else None
@@ -211,6 +216,8 @@ def _fsdp(settings: Settings) -> dict[str, Value]:
         found["offload"] = decided(settings, offload, "optimizer+parameters:host")
     if flag(settings, checkpoints, default=False):
         found["recompute_layers_per_stage"] = decided(settings, checkpoints, ALL)
+    if flag(settings, sections.SYNC_EACH_BATCH, default=False):
+        found["profile"] = decided(settings, sections.SYNC_EACH_BATCH, "sync-each-batch")
     return found
 
 

@@ -1,13 +1,15 @@
 """How TrainingArguments carry a strategy: FSDP2, whole replicas, or DeepSpeed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from planner.cost.context import Context
 from planner.frameworks.accelerate import deepspeed, fsdp, parallelism, replicated
 from planner.frameworks.accelerate.section import Line, Section, recomputes_all, wrong_precision
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import OFFLOAD_CODES, Strategy
+from planner.spec.traits import TraitValue
 
+SYNC_EACH_BATCH = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
 OPTIMIZERS: dict[str, tuple[str, str | None]] = {
     "adam": ("adamw_torch_fused", None),
     "adam-8bit": ("adamw_torch_8bit", None),
@@ -41,26 +43,38 @@ CHECKPOINTING = "activation_checkpointing"
 MESH = "parallelism_config"
 
 
-def _common(context: Context, _: Strategy) -> Iterator[str]:
+SUPPORT: Mapping[str, Mapping[str, TraitValue]] = {
+    "accelerate": {"tp": False, "cp": False, "hybrid_sharding": False},
+    "deepspeed": {
+        **deepspeed.SUPPORT,
+        "offload": tuple(code for code in OFFLOAD_CODES if "nvme" not in code),
+    },
+}
+"""By framework what the arguments can say of it: a mesh reaches it in the environment only."""
+
+
+def problems(context: Context) -> Iterator[str]:
+    """What the arguments cannot say whatever the layout: precision, optimizer, profile."""
+    yield from deepspeed.problems(context)
     yield from wrong_precision(context, ("bf16", "fp16"))
     if context.traits.optimizer.name not in OPTIMIZERS:
         yield f"optimizer {context.traits.optimizer.name}: optim has no name for it"
 
 
 def _fsdp_refusals(context: Context, strategy: Strategy) -> Iterator[str]:
-    found = [*fsdp.refusals(context, strategy), *_common(context, strategy)]
+    found = [*fsdp.refusals(context, strategy), *problems(context)]
     yield from dict.fromkeys(reason for reason in found if not reason.endswith("fp8"))
 
 
 def _replicated_refusals(context: Context, strategy: Strategy) -> Iterator[str]:
-    found = [*replicated.refusals(context, strategy), *_common(context, strategy)]
+    found = [*replicated.refusals(context, strategy), *problems(context)]
     if strategy.tp > 1:
         found.append(f"tp {strategy.tp}: the arguments shard over every rank, or over none")
     yield from dict.fromkeys(reason for reason in found if not reason.endswith("fp8"))
 
 
 def _deepspeed_refusals(context: Context, strategy: Strategy) -> Iterator[str]:
-    yield from dict.fromkeys([*deepspeed.refusals(context, strategy), *_common(context, strategy)])
+    yield from dict.fromkeys([*deepspeed.refusals(context, strategy), *problems(context)])
     if "nvme" in strategy.offload:
         yield f"offload {strategy.offload}: the path is not the plan's to know"
 

@@ -4,7 +4,7 @@ The same bounds and stage problem as the ranking, without its order: any layout 
 """
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from planner.cost.context import Context
 from planner.search.ranking.candidates import Candidates, candidates_of
 from planner.search.ranking.rank import Ranked
 from planner.search.search import to_strategy
-from planner.search.space.kinds import all_counts
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, Enumeration, take
 from planner.spec.strategy import Strategy, StrategyColumns
@@ -92,7 +91,7 @@ def first_of(
     no_shapes = take(enumeration.shapes(), np.zeros(0, dtype=int))
     candidates = Candidates(enumeration=enumeration, shapes=no_shapes, shape_lower_s=np.zeros(0))
     candidates.take_strategies(strategy)
-    found = _refined(candidates, np.arange(len(strategy)), deadline)
+    found = _refined(candidates, np.arange(len(candidates.strategy)), deadline)
     if not solves:
         return found if isinstance(found, Fit) else None
     return _decided(candidates, found, deadline)
@@ -138,8 +137,7 @@ def _decided(candidates: Candidates, found: Fit | list[int], deadline: float | N
             num_layers = candidates.context.model.num_blocks
             split = way.solve(num_layers)
             if split is not None and np.isfinite(split.iteration_s):
-                counts = all_counts(split.layers, split.counts, candidates.kinds)
-                candidates.splits[row] = replace(split, counts=counts)
+                candidates.splits[row] = split
                 return _fit(candidates, row)
         if row in candidates.splits:
             return _fit(candidates, row)
@@ -154,4 +152,4 @@ def _check(deadline: float | None) -> None:
 def _fit(candidates: Candidates, row: int) -> Fit:
     split = candidates.splits[row]
     strategy = to_strategy(candidates.strategy, Ranked(row=row, split=split))
-    return Fit(strategy=strategy, iteration_s=split.iteration_s)
+    return Fit(strategy=strategy, iteration_s=split.iteration_s / split.weight)

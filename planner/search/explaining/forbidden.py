@@ -1,7 +1,7 @@
 """Which rules make a narrowed space empty: each that does so alone, else a minimal set."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,6 +24,8 @@ class Forbidding:
     """Empty where the options leave nothing by themselves."""
     each_alone: bool
     """Each of them leaves nothing; else only all together, and none can be spared."""
+    violations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By rule, what layouts that keep as much as can be do against it."""
 
 
 def forbidding(context: Context, narrowing: Narrowing) -> Forbidding | None:
@@ -33,7 +35,8 @@ def forbidding(context: Context, narrowing: Narrowing) -> Forbidding | None:
         return None
     alone = tuple(rule for rule in space.rules if space.row([rule]) is None)
     if alone and space.row([]) is not None:
-        return Forbidding(rules=alone, each_alone=True)
+        said = {rule.name: space.violations(rule, space.nearest(rule, alone)) for rule in alone}
+        return Forbidding(rules=alone, each_alone=True, violations=said)
     named = {rule.name: rule for rule in (*space.rules, *space.pruning)}
 
     def probe(kept: frozenset[str]) -> Witness[Row] | None:
@@ -46,7 +49,8 @@ def forbidding(context: Context, narrowing: Narrowing) -> Forbidding | None:
     conflict = minimal_conflict(tuple(named), probe)
     assert conflict is not None
     rules = tuple(named[name] for name in conflict.limits)
-    return Forbidding(rules=rules, each_alone=len(rules) == 1)
+    said = {name: space.violations(named[name], row) for name, row in conflict.without.items()}
+    return Forbidding(rules=rules, each_alone=len(rules) == 1, violations=said)
 
 
 class _Space:
@@ -54,7 +58,7 @@ class _Space:
 
     def __init__(self, enumeration: Enumeration) -> None:
         self.context, self.values = enumeration.context, enumeration.values
-        options = enumeration.narrowing.rules
+        options, self.fixed = enumeration.narrowing.rules, enumeration.narrowing.values
         asked = [rule for rule in enumeration.rules if rule not in options]
         self.rules = [rule for rule in asked if not rule.only_prunes]
         self.pruning = [rule for rule in asked if rule.only_prunes]
@@ -64,6 +68,23 @@ class _Space:
         """Whether one complete row keeps a rule."""
         columns = {name: np.array([value]) for name, value in row.items()}
         return bool(rule.is_legal(self.context, columns)[0])
+
+    def nearest(self, rule: Rule, broken: Sequence[Rule]) -> Row:
+        """A layout that breaks a rule which all break, and as few of the others as can be."""
+        kept = [other for other in (*self.rules, *self.pruning) if other not in broken]
+        row = self.row(kept) or self.row([other for other in broken if other != rule])
+        row = row or self.row([])
+        assert row is not None
+        return row
+
+    def violations(self, rule: Rule, row: Row) -> tuple[str, ...]:
+        """What the layout does against the rule, and what it would with the other values asked."""
+        several = [name for name in rule.needs if len(self.fixed.get(name, ())) > 1]
+        rows = [row]
+        if len(several) == 1:
+            rows = [{**row, several[0]: value} for value in self.values[several[0]]]
+        broken = [one for one in rows if not self.holds(rule, one)]
+        return tuple(dict.fromkeys(rule.words(self.context, one) for one in broken))
 
     def row(self, rules: Sequence[Rule]) -> Row | None:
         """Values of all dimensions that keep the options and these rules; None: there are none."""

@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.cost.build import stage_model
 from planner.cost.context import Context
+from planner.cost.layer_table import LayerTable
 from planner.cost.stage import StageModel
 from planner.search.explaining.feasible import Fit, OutOfTimeError, first_of
-from planner.search.ranking.candidates import Candidates, by_pipeline
+from planner.search.ranking.candidates import by_pipeline
+from planner.search.ranking.pricing import Pricing
 from planner.search.space.narrow import Narrowing
+from planner.search.space.policies import loosest, policies_of
 from planner.search.space.shapes import shape_bounds
 from planner.search.space.space import Enumeration, take
 from planner.search.stages.bounds import feasible
@@ -54,6 +56,8 @@ def nearest(
     Nothing must fit with the limit as it is. After the deadline, the least of a sample.
     """
     enumeration = Enumeration(context=widened(1.0), narrowing=narrowing)
+    if not policies_of(enumeration.context, narrowing):
+        return None
     shapes = enumeration.shapes()
     degrees = -shapes["tp"] * shapes["pp"] * shapes["cp"]
     order = np.lexsort((degrees, shapes["micro_batch"]))
@@ -85,10 +89,9 @@ class _Most:
 
     def __init__(self, enumeration: Enumeration, limited: Limited, deadline: float | None) -> None:
         self.enumeration, self.limited, self.deadline = enumeration, limited, deadline
-        none = take(enumeration.shapes(), np.zeros(0, dtype=int))
-        self.candidates = Candidates(
-            enumeration=enumeration, shapes=none, shape_lower_s=np.zeros(0)
-        )
+        context = enumeration.context
+        self.pricing = Pricing(context=context, layers=LayerTable(context=context))
+        self.policy = loosest(policies_of(enumeration.context, enumeration.narrowing))
 
     def least(self, shapes: dict[str, Array]) -> tuple[StrategyColumns, Array]:
         """All strategies of the shapes, and the least factor of the limit that bounds leave."""
@@ -98,8 +101,8 @@ class _Most:
         for rows in _chunks(len(strategy)):
             if self.deadline is not None and time.monotonic() > self.deadline:
                 raise OutOfTimeError
-            model = stage_model(self.enumeration.context, strategy.take(rows))
-            model = self.candidates.price(model).bound
+            model = self.pricing.model(strategy.take(rows))
+            model = self.pricing.price(model, self.policy, np.ones(len(model))).bound
             for num_stages, index in by_pipeline(model.strategy):
                 part = model.take(index)
                 factors[rows[index]] = self._bisected(part, num_stages, num_layers)

@@ -17,14 +17,16 @@ from planner.search.ranking.rank import (
     FIRST_SOLVED,
     Best,
     Ranked,
-    kth_smallest,
+    added,
     least_first,
     top_k,
 )
 from planner.search.stages.solver import CLOSED
 from planner.units import Array
 
-Order = Literal["most_gpus", "fewest_gpus", "fastest", "gpu_seconds"]
+Order = Literal["at_most", "fewest_gpus", "fastest", "gpu_seconds"]
+MOST_HALVINGS = 3
+"""Rungs of a ladder of GPU counts below the best plan's, the fewest apart."""
 ROUNDING = 1e-9
 """Relative slack of limits, so that rounding drops no plan that just keeps one."""
 
@@ -38,15 +40,15 @@ def unlimited(num_gpus: Array) -> Array:
 class Goal:
     """In which order plans are better, and which keep the limits."""
 
-    order: Order = "most_gpus"
-    """``most_gpus``: the fastest on the most GPUs that can be used; ``fewest_gpus``: by GPUs,
-    then by time; ``fastest`` and ``gpu_seconds``: least time, or GPUs times time, on any
-    number of GPUs."""
+    order: Order = "at_most"
+    """``at_most``: the fastest of all, and the next ones on as many GPUs as it uses, of equal
+    ones the fewest; ``fewest_gpus``: by GPUs, then by time; ``fastest`` and ``gpu_seconds``:
+    least time, or GPUs times time, on any number of GPUs."""
     longest_s: Callable[[Array], Array] = unlimited
     """For numbers of GPUs the longest iteration that keeps all limits."""
 
 
-FASTEST_ON_MOST = Goal()
+FASTEST_AT_MOST = Goal()
 
 
 def best_of(candidates: Candidates, goal: Goal, k: int) -> Best:
@@ -57,46 +59,50 @@ def best_of(candidates: Candidates, goal: Goal, k: int) -> Best:
     the k best of a count are its k fastest, below the time its limits allow.
     """
     gpus = candidates.gpus.astype(np.float64)
-    longest_s = np.asarray(goal.longest_s(gpus)) * (1.0 + ROUNDING)
-    if goal.order == "most_gpus":
-        return _on_most_gpus(candidates, k, longest_s)
+    candidates.keep_to(np.asarray(goal.longest_s(gpus)) * (1.0 + ROUNDING))
     if goal.order == "fewest_gpus":
-        return _on_fewest_gpus(candidates, k, longest_s)
-    weight = gpus if goal.order == "gpu_seconds" else np.ones(len(gpus))
-    return _least_value(candidates, k, weight, longest_s)
+        return _on_fewest_gpus(candidates, k)
+    if goal.order == "gpu_seconds":
+        return _least_value(candidates, k, gpus)
+    ones = np.ones(len(gpus))
+    if goal.order == "fastest":
+        return _least_value(candidates, k, ones)
+    fastest = _least_value(candidates, 1, ones)
+    if not fastest.ranked or k == 1:
+        return fastest
+    best = top_k(candidates, int(candidates.group[fastest.ranked[0].row]), k)
+    return replace(best, bound_s=min(best.bound_s, fastest.bound_s))
 
 
-def _can_keep(candidates: Candidates, longest_s: Array) -> list[int]:
-    """Groups with a shape that may keep its limit, in ascending numbers of GPUs."""
-    least = np.full(len(candidates.gpus), np.inf)
-    np.minimum.at(least, candidates.shape_group, candidates.shape_lower_s)
-    groups: list[int] = np.flatnonzero(least < longest_s).tolist()
-    return groups
+def ladder(candidates: Candidates, num_gpus: int) -> list[Best]:
+    """The best on at most a half, a quarter, ... of so many GPUs, and on the fewest that hold it.
 
-
-def _on_most_gpus(candidates: Candidates, k: int, longest_s: Array) -> Best:
-    """The k fastest on the largest number of GPUs on which a strategy keeps the limits.
-
-    The bound holds for larger numbers too, where a time limit kept them from being ruled out.
+    Whatever the limits of a goal; descending in GPUs.
     """
-    bound_s = float("inf")
-    for group in reversed(_can_keep(candidates, longest_s)):
-        best = top_k(candidates, group, k, float(longest_s[group]))
-        bound_s = min(bound_s, best.bound_s)
-        if best.ranked:
-            return replace(best, bound_s=bound_s)
-    return Best(ranked=(), bound_s=bound_s)
+    steps = []
+    for halvings in range(1, MOST_HALVINGS + 1):
+        within = candidates.gpus <= num_gpus // 2**halvings
+        candidates.keep_to(np.where(within, np.inf, -np.inf))
+        found = _least_value(candidates, 1, np.ones(len(within)))
+        steps += [found] if found.ranked else []
+    candidates.keep_to(unlimited(candidates.gpus))
+    if len(steps) == MOST_HALVINGS:
+        steps.append(_on_fewest_gpus(candidates, 1))
+    counts = [int(candidates.group[step.ranked[0].row]) for step in steps if step.ranked]
+    return [step for i, step in enumerate(steps) if step.ranked and counts[i] not in counts[:i]]
 
 
-def _on_fewest_gpus(candidates: Candidates, k: int, longest_s: Array) -> Best:
+def _on_fewest_gpus(candidates: Candidates, k: int) -> Best:
     """Ascending numbers of GPUs until k strategies keep the limits.
 
     The bound is that of the first number with one.
     """
     ranked: list[Ranked] = []
     bound_s = float("inf")
-    for group in _can_keep(candidates, longest_s):
-        best = top_k(candidates, group, k - len(ranked), float(longest_s[group]))
+    possible = candidates.shapes_below(unlimited(candidates.gpus))
+    groups = np.concatenate([candidates.shape_group[possible], candidates.group])
+    for group in np.unique(groups).tolist():
+        best = top_k(candidates, group, k - len(ranked))
         if not ranked:
             bound_s = min(bound_s, best.bound_s)
         ranked += best.ranked
@@ -105,7 +111,7 @@ def _on_fewest_gpus(candidates: Candidates, k: int, longest_s: Array) -> Best:
     return Best(ranked=tuple(ranked), bound_s=bound_s)
 
 
-def _least_value(candidates: Candidates, k: int, weight: Array, longest_s: Array) -> Best:
+def _least_value(candidates: Candidates, k: int, weight: Array) -> Best:
     """The k strategies of least ``weight · time`` over all numbers of GPUs; ``weight`` per group.
 
     Best first, as for one number of GPUs, but by value: whichever has the least ``weight · lower
@@ -113,49 +119,48 @@ def _least_value(candidates: Candidates, k: int, weight: Array, longest_s: Array
     the k-th best value known. No value can be below its bound, so nothing better is left out.
     """
     num_shapes, num_rows = FIRST_SHAPES, FIRST_ROWS
-    shape_value = weight[candidates.shape_group] * candidates.shape_lower_s
     while not candidates.is_late:
-        limit_s = _limits_s(candidates, k, weight, longest_s)
+        limit_s = _limits_s(candidates, k, weight)
+        shape_value = weight[candidates.shape_group] * candidates.shape_lower_s
         value = weight[candidates.group] * candidates.lower_s
-        shapes = np.flatnonzero(
-            candidates.is_closed & (candidates.shape_lower_s < limit_s[candidates.shape_group])
-        )
-        rows = np.flatnonzero(
-            ~candidates.is_refined & (candidates.lower_s < limit_s[candidates.group])
-        )
+        shapes = np.flatnonzero(candidates.shapes_below(limit_s))
+        rows = np.flatnonzero(candidates.rows_below(limit_s))
         if not len(shapes) and not len(rows):
             break
-        if len(shapes) and shape_value[shapes].min() <= value[rows].min(initial=np.inf):
+        knows_none = len(rows) > 0 and not np.isfinite(limit_s).any()
+        nearest = shape_value[shapes].min(initial=np.inf) <= value[rows].min(initial=np.inf)
+        if len(shapes) and nearest and not knows_none:
             candidates.open(least_first(shape_value, shapes, num_shapes), limit_s)
             num_shapes *= 2
         else:
             candidates.refine(least_first(value, rows, num_rows), limit_s)
             num_rows *= 2
-    return _solved(candidates, k, weight, longest_s)
+    return _solved(candidates, k, weight)
 
 
-def _limits_s(candidates: Candidates, k: int, weight: Array, longest_s: Array) -> Array:
-    """Per group, a time from which on nothing keeps the limits or is among the k best values."""
-    keeps = candidates.upper_s < longest_s[candidates.group]
-    known = (weight[candidates.group] * candidates.upper_s)[keeps]
-    return np.minimum(longest_s, kth_smallest(known, k) / weight)
+def _limits_s(candidates: Candidates, k: int, weight: Array) -> Array:
+    """Per group, a time from which on nothing is among the k best values."""
+    everything = np.ones(len(candidates.group), dtype=bool)
+    limits: Array = candidates.kth_upper_s(everything, k, weight[candidates.group]) / weight
+    return limits
 
 
-def _solved(candidates: Candidates, k: int, weight: Array, longest_s: Array) -> Best:
+def _solved(candidates: Candidates, k: int, weight: Array) -> Best:
     """Solve rows by ascending bound of their value until no other can be among the k best."""
     rows = np.flatnonzero(candidates.is_refined)
     value = weight[candidates.group] * candidates.lower_s
     order = rows[np.argsort(value[rows], kind="stable")]
     best: list[tuple[float, Ranked]] = []
     bound = _bound_of_unseen(candidates, weight)
-    known_s = _limits_s(candidates, k, weight, longest_s) * (1.0 + CLOSED)
+    known_s = _limits_s(candidates, k, weight) * (1.0 + CLOSED)
     batch = FIRST_SOLVED
     for position, row in enumerate(order.tolist()):
         group = int(candidates.group[row])
         kth = best[k - 1][0] if len(best) >= k else np.inf
         if value[row] >= kth:
             break
-        limit_s = min(kth / float(weight[group]), float(longest_s[group]), float(known_s[group]))
+        longest = float(candidates.limits_s(np.array([row]))[0])
+        limit_s = min(kth / float(weight[group]), float(known_s[group]), longest)
         if candidates.lower_s[row] >= limit_s:
             continue
         if not candidates.is_prepared(row, limit_s) and not candidates.is_late:
@@ -168,9 +173,8 @@ def _solved(candidates: Candidates, k: int, weight: Array, longest_s: Array) -> 
         if split is None or not split.is_optimal:
             bound = min(bound, float(weight[group] * candidates.lower_s[row]))
         if split is not None and split.iteration_s < limit_s:
-            best.append((float(weight[group]) * split.iteration_s, Ranked(row=row, split=split)))
-            best.sort(key=lambda one: (one[0], candidates.group[one[1].row], one[1].row))
-            del best[k:]
+            found = Ranked(row=row, split=split)
+            added(best, (float(weight[group]) * split.iteration_s, found), k, candidates)
     if not best:
         return Best(ranked=(), bound_s=float("inf"))
     first = float(weight[candidates.group[best[0][1].row]])

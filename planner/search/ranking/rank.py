@@ -27,20 +27,27 @@ class Best:
     bound_s: float
 
 
-def kth_smallest(values: Array, k: int) -> float:
-    """The k-th smallest value, infinite where there are fewer."""
-    if len(values) < k:
-        return float("inf")
-    return float(np.partition(values, k - 1)[k - 1])
-
-
 def least_first(values: Array, rows: Index, number: int) -> Index:
-    """Of ``rows``, the ``number`` with the least value; ties by position."""
-    return rows[np.argsort(values[rows], kind="stable")[:number]]
+    """Of ``rows``, the ``number`` with the least value, ascending."""
+    own = values[rows]
+    if len(rows) > number:
+        least = np.sort(np.argpartition(own, number)[:number])
+        rows, own = rows[least], own[least]
+    return rows[np.argsort(own, kind="stable")]
+
+
+def added(
+    best: list[tuple[float, Ranked]], found: tuple[float, Ranked], k: int, candidates: Candidates
+) -> None:
+    """Insert by value, fewest GPUs, row; of one layout the best stays, of all the k best."""
+    best.append(found)
+    best.sort(key=lambda one: (one[0], candidates.group[one[1].row], one[1].row))
+    layouts = [candidates.layout[one.row] for _, one in best]
+    best[:] = [one for i, one in enumerate(best) if layouts[i] not in layouts[:i]][:k]
 
 
 def top_k(candidates: Candidates, group: int, k: int, limit_s: float = float("inf")) -> Best:
-    """The k fastest strategies of a group of one GPU count, below a limit.
+    """The k fastest strategies (of different layouts) of a group of one GPU count, below a limit.
 
     Best first: whichever has the least bound, a shape or a strategy, is opened or refined next,
     until that bound passes the k-th best split known. Ties are broken by the order of enumeration.
@@ -48,18 +55,15 @@ def top_k(candidates: Candidates, group: int, k: int, limit_s: float = float("in
     num_shapes, num_rows = FIRST_SHAPES, FIRST_ROWS
     limits = np.full(len(candidates.gpus), -np.inf)
     while not candidates.is_late:
-        mine = candidates.group == group
-        limits[group] = min(kth_smallest(candidates.upper_s[mine], k), limit_s)
-        shapes = np.flatnonzero(
-            candidates.is_closed
-            & (candidates.shape_group == group)
-            & (candidates.shape_lower_s < limits[group])
-        )
-        rows = np.flatnonzero(mine & ~candidates.is_refined & (candidates.lower_s < limits[group]))
+        limits[group] = min(candidates.kth_upper_s(candidates.group == group, k), limit_s)
+        shapes = np.flatnonzero(candidates.shapes_below(limits))
+        rows = np.flatnonzero(candidates.rows_below(limits) & candidates.may_lead())
         if not len(shapes) and not len(rows):
             break
         least = candidates.lower_s[rows].min(initial=np.inf)
-        if len(shapes) and candidates.shape_lower_s[shapes].min() <= least:
+        knows_none = len(rows) > 0 and not np.isfinite(limits[group])
+        nearest = candidates.shape_lower_s[shapes].min(initial=np.inf) <= least
+        if len(shapes) and nearest and not knows_none:
             candidates.open(least_first(candidates.shape_lower_s, shapes, num_shapes), limits)
             num_shapes *= 2
         else:
@@ -82,18 +86,23 @@ def _solve_in_order(candidates: Candidates, group: int, k: int, *, limit_s: floa
     """Solve rows by ascending bound until no other can be among the k best below ``limit_s``."""
     rows = np.flatnonzero((candidates.group == group) & candidates.is_refined)
     order = rows[np.argsort(candidates.lower_s[rows], kind="stable")]
-    best: list[Ranked] = []
+    best: list[tuple[float, Ranked]] = []
     bound_s = _bound_of_unseen_s(candidates, group)
-    known_s = kth_smallest(candidates.upper_s[rows], k) * (1.0 + CLOSED)
+    known_s = candidates.kth_upper_s(candidates.group == group, k) * (1.0 + CLOSED)
+    own_s: dict[int, float] = {}
     batch = FIRST_SOLVED
     for position, row in enumerate(order.tolist()):
-        kth = min(known_s, limit_s)
+        layout = int(candidates.layout[row])
+        kth = min(known_s, limit_s, own_s.get(layout, np.inf))
+        kth = min(kth, float(candidates.limits_s(np.array([row]))[0]))
         if len(best) >= k:
-            kth = min(kth, best[k - 1].split.iteration_s)
+            kth = min(kth, best[k - 1][0])
         if candidates.lower_s[row] >= kth:
             continue
         if not candidates.is_prepared(row, kth) and not candidates.is_late:
-            limits = np.full(len(candidates.gpus), kth)
+            limits = np.full(len(candidates.gpus), min(known_s, limit_s))
+            if len(best) >= k:
+                limits = np.minimum(limits, best[k - 1][0])
             candidates.prepare(order[position : position + batch], limits)
             batch *= 2
             if candidates.lower_s[row] >= kth:
@@ -101,11 +110,10 @@ def _solve_in_order(candidates: Candidates, group: int, k: int, *, limit_s: floa
         split = candidates.splits.get(row) if candidates.is_late else candidates.solve(row, kth)
         if split is None or not split.is_optimal:
             bound_s = min(bound_s, float(candidates.lower_s[row]))
-        if split is not None and split.iteration_s < limit_s:
-            best.append(Ranked(row=row, split=split))
-            best.sort(key=lambda ranked: (ranked.split.iteration_s, ranked.row))
-            del best[k:]
-    return Best(ranked=tuple(best), bound_s=bound_s)
+        if split is not None and split.iteration_s < kth:
+            own_s[layout] = split.iteration_s
+            added(best, (split.iteration_s, Ranked(row=row, split=split)), k, candidates)
+    return Best(ranked=tuple(one for _, one in best), bound_s=bound_s)
 
 
 def frontier(candidates: Candidates) -> list[Best]:
@@ -119,8 +127,7 @@ def frontier(candidates: Candidates) -> list[Best]:
     per_group = 1
     while not candidates.is_late:
         limit = _limits_s(best_s)
-        shapes = candidates.is_closed & (candidates.shape_lower_s < limit[candidates.shape_group])
-        rows = ~candidates.is_refined & (candidates.lower_s < limit[candidates.group])
+        shapes, rows = candidates.shapes_below(limit), candidates.rows_below(limit)
         if not shapes.any() and not rows.any():
             break
         chosen = _first_per_group(
@@ -128,7 +135,7 @@ def frontier(candidates: Candidates) -> list[Best]:
         )
         if len(chosen):
             candidates.open(chosen, limit)
-        rows = ~candidates.is_refined & (candidates.lower_s < limit[candidates.group])
+        rows = candidates.rows_below(limit)
         chosen = _first_per_group(candidates.lower_s, rows, candidates.group, 2 * per_group)
         candidates.refine(chosen, limit)
         np.minimum.at(best_s, candidates.group, candidates.upper_s)

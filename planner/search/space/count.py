@@ -1,12 +1,15 @@
 """How large a search space is: legal shapes, strategies and splits, without holding them all."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.cost.context import Context
+from planner.cost.policies import offers_activation_offload
 from planner.search.space.narrow import Narrowing
+from planner.search.space.policies import Policy, policies_of
 from planner.search.space.space import SHAPE, STATES, Enumeration, take
 from planner.search.space.vocabulary import DIMENSIONS
 
@@ -23,9 +26,12 @@ class SpaceCount:
     """By dimension, those of at least one legal strategy, as codes."""
     num_shapes: int
     num_strategies: int
+    policies: tuple[Policy, ...]
+    """What may be said of the activations of all layers."""
     num_splits: int
-    """Over all strategies: ways to cut the layers into stages and to put every layer of a stage
-    under a kind of policy, times the sets of modules; at most, as interleaving allows fewer."""
+    """Over all strategies: ways to cut the layers into stages under every policy, times the sets
+    of modules, numbers of layers, or kinds of every layer that it leaves open; at most, as
+    interleaving allows fewer."""
     dropped: dict[str, int]
     """Branches cut, by rule or option, most first."""
 
@@ -44,30 +50,53 @@ def splits_of(num_layers: int, num_stages: int, num_kinds: int) -> int:
     )
 
 
+def splits_under(
+    context: Context, policy: Policy, num_stages: int, vpp: int, is_offered: bool
+) -> int:
+    """Ways to cut layers into stages under a policy, and to decide what it leaves open.
+
+    Where the first N layers of each of v chunks are under a kind, stages hold ``v N`` or more, and
+    some one more.
+    """
+    num_layers = context.model.num_blocks
+    kinds = [kind for kind in policy.kinds if is_offered or kind != "offloaded"]
+    if policy.part is not None:
+        if policy.part not in kinds:
+            return 0
+        rest = range(num_layers - num_stages * vpp, 0, -num_stages * vpp)
+        return sum(math.comb(more + num_stages - 1, num_stages - 1) for more in rest)
+    num_sets = max(len(context.module_sets), 1) if "selective" in kinds else 1
+    return splits_of(num_layers, num_stages, len(kinds)) * num_sets if kinds else 0
+
+
 def count_space(context: Context, narrowing: Narrowing) -> SpaceCount:
     """Count everything legal; strategies are listed shape by shape and forgotten."""
     enumeration = Enumeration(context=context, narrowing=narrowing)
     shapes = enumeration.shapes()
     num_shapes = len(shapes["tp"])
     seen: dict[str, set[int]] = {name: set() for name in (*SHAPE, *STATES)}
-    by_stages: dict[int, int] = {}
+    by_stages: Counter[tuple[int, int, bool]] = Counter()
     for start in range(0, num_shapes, CHUNK_SHAPES):
         chunk = np.arange(start, min(start + CHUNK_SHAPES, num_shapes))
         strategy = enumeration.strategies(take(shapes, chunk))
         for name, values in seen.items():
             values.update(np.unique(getattr(strategy, name)).tolist())
-        for stages, number in zip(*np.unique(strategy.pp, return_counts=True), strict=True):
-            by_stages[int(stages)] = by_stages.get(int(stages), 0) + int(number)
-    selects = {"none", "selective"} <= set(narrowing.kinds)
-    num_sets = max(len(context.module_sets), 1) if selects else 1
-    num_layers, num_kinds = context.model.num_blocks, len(narrowing.kinds)
-    splits = {n: splits_of(num_layers, n, num_kinds) * num_sets for n in by_stages}
+        offers = offers_activation_offload(context, strategy)
+        columns = (strategy.pp.tolist(), strategy.vpp.tolist(), offers.tolist())
+        by_stages.update(zip(*columns, strict=True))
+    policies = policies_of(enumeration.context, narrowing)
+    num_splits = sum(
+        number * splits_under(context, policy, *key)
+        for key, number in by_stages.items()
+        for policy in policies
+    )
     return SpaceCount(
         context=enumeration.context,
         narrowing=narrowing,
         values={name: tuple(sorted(seen[name])) for name in DIMENSIONS},
         num_shapes=num_shapes,
-        num_strategies=sum(by_stages.values()),
-        num_splits=sum(number * splits[n] for n, number in by_stages.items()),
+        num_strategies=by_stages.total(),
+        policies=policies,
+        num_splits=num_splits,
         dropped=dict(sorted(enumeration.dropped.items(), key=lambda item: -item[1])),
     )

@@ -21,7 +21,7 @@ from planner.search.space.formulas import (
     truth_of,
     words_of,
 )
-from planner.search.space.rules import Columns
+from planner.search.space.software import Columns
 from planner.search.space.vocabulary import (
     ALIASES,
     DERIVED,

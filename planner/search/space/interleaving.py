@@ -18,9 +18,10 @@ _UNEVEN = np.array([name == "1f1b" for name in SCHEDULES])
 
 
 def has_equal_chunks(strategy: StrategyColumns, *, uneven_stages: bool) -> Mask:
-    """Rows with one split only: equal chunks."""
-    free = _UNEVEN[strategy.schedule] & uneven_stages
-    return np.asarray((strategy.vpp > 1) & ~free)
+    """Rows with one split only: equal chunks, and stages where a framework has no others."""
+    if not uneven_stages:
+        return np.asarray(strategy.pp * strategy.vpp > 1)
+    return np.asarray((strategy.vpp > 1) & ~_UNEVEN[strategy.schedule])
 
 
 def chunk_size(num_layers: int, pp: Array, vpp: Array) -> Array:
@@ -86,6 +87,21 @@ def fits_chunks(layers: Array, vpp: Array, pp: Array | None = None) -> Mask:
     full = layers.max(axis=1, keepdims=True) == vpp * size
     legal = (layers >= least).all(axis=1) & full[:, 0]
     return np.asarray(legal | (vpp == 1)[:, 0])
+
+
+def regular_layers(num_layers: int, pp: int, vpp: int) -> tuple[int, ...] | None:
+    """Equal stages; or the last one, or both ends, a layer short for the head and the embedding.
+
+    None where layers divide in none of these ways; of interleaved stages one has full chunks.
+    """
+    size, missing = divmod(num_layers - 1, pp * vpp)
+    missing = pp * vpp - 1 - missing
+    if missing > min(2, pp) or (vpp > 1 and missing >= pp):
+        return None
+    layers = [(size + 1) * vpp] * pp
+    layers[-1] -= missing > 0
+    layers[0] -= missing > 1
+    return tuple(layers) if min(layers) > 0 else None
 
 
 def default_layers(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:

@@ -31,7 +31,10 @@ def of_kinds(model: StageModel, kinds: Sequence[str]) -> StageModel:
 
 
 def _rebased(model: StageModel, base: int) -> StageModel:
-    """The base policy of every layer taken into the layer's own costs."""
+    """The base policy of every layer taken into the layer's own costs.
+
+    What is offloaded is offered without pipelining: one micro-batch is in flight.
+    """
     policies = model.policies
     added, workspace = policies.added_s[base], policies.workspace_bytes[base]
     return replace(
@@ -41,6 +44,7 @@ def _rebased(model: StageModel, base: int) -> StageModel:
         saved_bytes=policies.saved_bytes[base],
         lead_saved_bytes=policies.lead_saved_bytes[base],
         layer_transient_bytes=model.layer_transient_bytes + workspace,
+        layer_host_bytes=model.layer_host_bytes + policies.host_bytes[base],
         policies=replace(
             policies,
             added_s=policies.added_s - added,

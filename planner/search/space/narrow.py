@@ -16,6 +16,7 @@ from planner.search.space.formulas import hinted, shown
 from planner.search.space.rules import Rule
 from planner.search.space.vocabulary import (
     ALIASES,
+    ALWAYS,
     DERIVED,
     DIMENSIONS,
     FEATURES,
@@ -175,6 +176,8 @@ class _Reader:
     def allow(self, _: str, item: str) -> None:
         """Read the name of a feature that may be used."""
         name, known = item.lower(), (*LEFT_OUT, *FEATURES)
+        if name in ALWAYS:
+            raise ValueError(f"{name} is always searched, and needs no --allow")
         if name not in known:
             raise ValueError(hinted("unknown feature", name, known))
         self.names["--allow"].add(name)

@@ -4,7 +4,7 @@ from planner.cost.context import Context
 from planner.search.space.narrow import Narrowing
 from planner.search.space.rules import RULES, Rule
 from planner.search.space.space import Columns, crossed, dimension_values, narrowed
-from planner.search.space.vocabulary import DIMENSIONS
+from planner.search.space.vocabulary import DIMENSIONS, RECOMPUTE
 
 OFFERS = ("_supported", "_offered", "_under_zero")
 """How the names of rules end that say what a framework offers."""
@@ -16,6 +16,11 @@ def not_offered(context: Context, narrowing: Narrowing) -> tuple[str, str] | Non
     A rule about what is offered is asked for all values that its dimensions can take.
     """
     context = narrowed(context, narrowing)
+    policies = context.traits.support.policies
+    if not set(narrowing.kinds) & set(policies):
+        text = next((text for text in narrowing.texts if RECOMPUTE in text), f"--fix {RECOMPUTE}")
+        given = f"{context.traits.name} does not offer {' or '.join(narrowing.kinds)} for layers"
+        return text, f"{given}: it offers {', '.join(policies)}"
     values = dimension_values(context, narrowing)
     for rule in RULES:
         fixed = [name for name in rule.needs if name in narrowing.values]

@@ -6,11 +6,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.context import Context
+from planner.search.space import limits
 from planner.search.space.interleaving import chunks_fit
+from planner.search.space.software import (
+    Columns,
+    chunks_hide_transfers,
+    cp_fits_attention,
+    exchange_overlap_has_chunks,
+    micro_batches_fill_stages,
+    pp_ties_embeddings,
+    secondary_partition_fits,
+    states_have_ranks,
+    tp_fits_model,
+    tp_splits_experts,
+)
+from planner.search.space.violations import VIOLATIONS
+from planner.search.space.wording import Violation
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, V_SHAPED
 from planner.units import Array, Mask
 
-Columns = Mapping[str, Array]
 Check = Callable[[Context, Columns], Mask]
 
 
@@ -24,8 +38,17 @@ class Rule:
     is_legal: Check
     allowed: Callable[[Context], str] | None = None
     """What is allowed here, in words with numbers."""
+    violation: Violation | None = None
+    """What one layout that breaks it does, in words with its numbers."""
     only_prunes: bool = False
     """Legal, but never worth searching."""
+
+    def words(self, context: Context, row: Mapping[str, int]) -> str:
+        """What is wrong with one layout that breaks the rule."""
+        if self.violation is not None:
+            return self.violation(context, row)
+        given = ", ".join(f"{name}={row[name]}" for name in self.needs)
+        return f"{self.message.splitlines()[0].rstrip('.')}; given {given}"
 
 
 def _num_gpus(columns: Columns) -> Array:
@@ -80,9 +103,14 @@ def tp_divides_ffn(context: Context, columns: Columns) -> Mask:
     """The MLP's width is split evenly."""
     legal = context.model.ffn_size % columns["tp"] == 0
     if context.model.moe:
-        legal &= context.model.moe.expert_ffn_size % columns["tp"] == 0
         legal &= context.model.moe.shared_ffn_size % columns["tp"] == 0
     return np.asarray(legal)
+
+
+def etp_divides_expert_ffn(context: Context, columns: Columns) -> Mask:
+    """An expert's width is split evenly."""
+    width = context.model.moe.expert_ffn_size if context.model.moe else 0
+    return np.asarray(width % columns["etp"] == 0)
 
 
 def tp_supported(context: Context, columns: Columns) -> Mask:
@@ -128,22 +156,49 @@ def pp_at_most_layers(context: Context, columns: Columns) -> Mask:
 
 
 def replicas_divide_dp(_: Context, columns: Columns) -> Mask:
-    """Replicas of the sharding group divide data parallelism, and experts fit inside a replica."""
+    """Replicas of the sharding group divide data parallelism; the expert mesh fits inside each."""
     replicas = columns["dp_replicate"]
     shard = columns["dp"] // replicas
-    return np.asarray((columns["dp"] % replicas == 0) & (shard % columns["ep"] == 0))
+    ranks = columns["tp"] * columns["cp"] * shard
+    whole = ranks % (columns["etp"] * columns["ep"]) == 0
+    return np.asarray((columns["dp"] % replicas == 0) & whole)
 
 
 def hybrid_sharding_offered(context: Context, columns: Columns) -> Mask:
-    """The framework can shard inside groups that are replicated (hybrid sharding), from stage 1."""
-    offered = context.traits.support.hybrid_sharding & (columns["zero_stage"] >= 1)
-    return np.asarray((columns["dp_replicate"] == 1) | offered)
+    """Framework and optimizer shard inside groups that are replicated (hybrid), from stage 1."""
+    traits = context.traits
+    can = traits.support.hybrid_sharding and traits.optimizer.hybrid_sharding
+    return np.asarray((columns["dp_replicate"] == 1) | (can & (columns["zero_stage"] >= 1)))
 
 
 def ep_divides_experts(context: Context, columns: Columns) -> Mask:
-    """Experts are split evenly over expert-parallel ranks, which lie inside data parallelism."""
+    """Experts are split evenly over expert-parallel ranks."""
     num_experts = context.model.moe.num_experts if context.model.moe else 1
-    return np.asarray((num_experts % columns["ep"] == 0) & (columns["dp"] % columns["ep"] == 0))
+    return np.asarray(num_experts % columns["ep"] == 0)
+
+
+def expert_mesh_fits(_: Context, columns: Columns) -> Mask:
+    """The expert mesh etp x ep x edp takes the ranks of tp x cp x dp: etp·ep divides them."""
+    ranks = columns["tp"] * columns["cp"] * columns["dp"]
+    return np.asarray(ranks % (columns["etp"] * columns["ep"]) == 0)
+
+
+def expert_mesh_offered(context: Context, columns: Columns) -> Mask:
+    """The framework offers the expert mesh; dense models have none, so that etp is tp."""
+    support, etp, ep = context.traits.support, columns["etp"], columns["ep"]
+    usual = np.asarray(etp == support.usual_etp(columns["tp"], ep))
+    if context.model.moe is None:
+        return np.asarray(etp == columns["tp"])
+    if support.expert_mesh == "folded":
+        return np.ones_like(usual)
+    inside = support.expert_mesh != "inside_dp" or columns["dp"] % ep == 0
+    return np.asarray(usual & inside)
+
+
+def folded_experts_need_slices(_: Context, columns: Columns) -> Mask:
+    """Where etp is not tp, sequence parallelism gives every tp rank tokens of its own."""
+    same = (columns["etp"] == columns["tp"]) | (columns["tp"] == 1)
+    return np.asarray(same | (columns["sequence_parallel"] == 1))
 
 
 def ep_supported(context: Context, columns: Columns) -> Mask:
@@ -193,11 +248,13 @@ def schedule_fills(context: Context, columns: Columns) -> Mask:
 def layers_fill_chunks(context: Context, columns: Columns) -> Mask:
     """Interleaving needs several stages and a layer in every chunk, but one at either end.
 
-    Zero-bubble schedules, and frameworks without uneven stages, need equal chunks.
+    Zero-bubble schedules need equal chunks, frameworks without uneven stages equal stages too.
     """
-    uneven = _is_schedule(columns, "1f1b") & context.traits.support.uneven_stages
+    can = context.traits.support.uneven_stages
+    uneven = _is_schedule(columns, "1f1b") & can
     fit = chunks_fit(context.model.num_blocks, columns["pp"], columns["vpp"], uneven=uneven)
-    return np.asarray((columns["vpp"] == 1) | ((columns["pp"] > 1) & fit))
+    whole = can | (context.model.num_blocks % columns["pp"] == 0)
+    return np.where(columns["vpp"] == 1, whole, (columns["pp"] > 1) & fit)
 
 
 def vpp_micro_batches(context: Context, columns: Columns) -> Mask:
@@ -232,6 +289,7 @@ def zero_needs_replicas(context: Context, columns: Columns) -> Mask:
         columns["pp"] > 1, min(support.zero_stages_with_pp, default=0), min(support.zero_stages)
     )
     alone = columns["dp"] * columns["cp"] == 1
+    alone &= columns["tp"] <= columns["etp"] * columns["ep"]
     return np.asarray(
         ~alone
         | (columns["zero_stage"] == lowest)
@@ -246,18 +304,24 @@ def replicas_are_shared_out(_: Context, columns: Columns) -> Mask:
 
 
 def offload_offered(context: Context, columns: Columns) -> Mask:
-    """The framework offers the offload; parameters need ZeRO stage 3, optimizer states 1."""
+    """The framework offers the offload, under the optimizer and the ZeRO stage.
+
+    Parameters need ZeRO stage 3, optimizer states 1; NVMe those of the framework.
+    """
     offered = np.array([code in context.traits.support.offload for code in OFFLOAD_CODES])
     legal = offered[columns["offload"].astype(int)]
     stage = columns["zero_stage"]
     legal &= ~_code_has(columns, "parameters") | (stage >= 3)
+    legal &= ~_code_has(columns, "nvme") | np.isin(stage, context.traits.support.nvme_zero_stages)
+    legal &= ~_code_has(columns, "optimizer") | (context.traits.optimizer.offload != "no")
     return np.asarray(legal & (~_code_has(columns, "optimizer") | (stage >= 1)))
 
 
 def offload_percent_offered(context: Context, columns: Columns) -> Mask:
-    """A part of the optimizer's states is offloaded only where the framework can."""
+    """A part of the optimizer's states is offloaded only where framework and optimizer can."""
     percent, stages = columns["offload_percent"], context.traits.support.partial_offload_zero_stages
     partly = _code_has(columns, "optimizer") & np.isin(columns["zero_stage"], stages)
+    partly &= context.traits.optimizer.offload == "part"
     return np.asarray((percent == 100) | (partly & (percent > 0) & (percent < 100)))
 
 
@@ -270,10 +334,11 @@ def offload_has_room(context: Context, columns: Columns) -> Mask:
 
 
 def placement_offered(context: Context, columns: Columns) -> Mask:
-    """The framework offers the placement; with pp inside dp, ep and cp are 1."""
+    """The framework offers the placement; with pp inside dp, ep and cp are 1, and etp is tp."""
     names = context.traits.support.placements
     offered = np.array([name in names for name in PLACEMENT_NAMES])[columns["placement"]]
-    mixed = (columns["pp"] > 1) & (columns["ep"] * columns["cp"] > 1)
+    folded = (columns["ep"] * columns["cp"] > 1) | (columns["etp"] != columns["tp"])
+    mixed = (columns["pp"] > 1) & folded
     return np.asarray(offered & ~(mixed & (columns["placement"] != 0)))
 
 
@@ -287,60 +352,6 @@ def placement_matters(context: Context, columns: Columns) -> Mask:
     first = PLACEMENT_NAMES.index(searched[0])
     differs = divided & (columns["dp"] > 1) & (columns["pp"] > 1)
     return np.asarray(differs | (columns["placement"] == first))
-
-
-def _placements(context: Context) -> str:
-    return f"{context.traits.name} offers {', '.join(context.traits.support.placements)}"
-
-
-def _zero_stages(context: Context) -> str:
-    support = context.traits.support
-    piped = ", ".join(map(str, support.zero_stages_with_pp)) or "none"
-    alone = ", ".join(map(str, support.zero_stages))
-    return f"{context.traits.name} offers stages {alone}, with pipelining {piped}"
-
-
-def _schedules(context: Context) -> str:
-    profile = f"profile {context.traits.profile} of {context.traits.name}"
-    return f"{profile} offers {', '.join(context.traits.support.schedules)}"
-
-
-def _optimizer(context: Context) -> str:
-    optimizer = context.traits.optimizer
-    stages = ", ".join(map(str, optimizer.zero_stages))
-    return f"{optimizer.name} under {context.traits.name} runs under stages {stages}"
-
-
-def _offloads(context: Context) -> str:
-    return f"{context.traits.name} offers {', '.join(context.traits.support.offload)}"
-
-
-def _heads(context: Context) -> str:
-    model = context.model
-    return f"{model.name} has {model.num_heads} heads, {model.num_kv_heads} of keys and values"
-
-
-def _widths(context: Context) -> str:
-    moe = context.model.moe
-    experts = f", experts {moe.expert_ffn_size}" if moe else ""
-    return f"the MLP is {context.model.ffn_size} wide{experts}"
-
-
-def _experts(context: Context) -> str:
-    moe = context.model.moe
-    return f"{context.model.name} has {moe.num_experts if moe else 0} experts"
-
-
-def _batch(context: Context) -> str:
-    return f"the global batch is {context.job.global_batch}"
-
-
-def _layers(context: Context) -> str:
-    return f"{context.model.name} has {context.model.num_blocks} layers"
-
-
-def _gpus(context: Context) -> str:
-    return f"the cluster has {context.cluster.num_accelerators}"
 
 
 def _rule(
@@ -357,45 +368,65 @@ def _rule(
         message=message,
         is_legal=check,
         allowed=allowed,
+        violation=VIOLATIONS.get(name),
         only_prunes=only_prunes,
     )
 
 
 RULES: tuple[Rule, ...] = (
     _rule(tp_supported, "tp"),
-    _rule(tp_divides_heads, "tp", allowed=_heads),
-    _rule(tp_divides_kv_heads, "tp", allowed=_heads),
-    _rule(tp_divides_ffn, "tp", allowed=_widths),
+    _rule(tp_divides_heads, "tp", allowed=limits.heads),
+    _rule(tp_divides_kv_heads, "tp", allowed=limits.heads),
+    _rule(tp_divides_ffn, "tp", allowed=limits.widths),
+    _rule(tp_fits_model, "tp", allowed=limits.splits),
     _rule(tp_within_scale_up_domain, "tp", only_prunes=True),
     _rule(cp_supported, "cp"),
+    _rule(cp_fits_attention, "cp", allowed=limits.attention),
     _rule(pp_supported, "pp"),
-    _rule(pp_at_most_layers, "pp", allowed=_layers),
-    _rule(schedule_offered, "schedule", allowed=_schedules),
+    _rule(pp_at_most_layers, "pp", allowed=limits.layers),
+    _rule(pp_ties_embeddings, "pp"),
+    _rule(schedule_offered, "schedule", allowed=limits.schedules),
     _rule(schedule_needs_stages, "pp", "schedule"),
     _rule(schedule_pays, "schedule", only_prunes=True),
     _rule(vpp_supported, "vpp"),
     _rule(schedule_fits_chunks, "schedule", "vpp"),
-    _rule(layers_fill_chunks, "pp", "schedule", "vpp", allowed=_layers),
-    _rule(batch_divisible, "dp", allowed=_batch),
-    _rule(within_cluster, "tp", "cp", "pp", "dp", allowed=_gpus),
+    _rule(layers_fill_chunks, "pp", "schedule", "vpp", allowed=limits.layers),
+    _rule(chunks_hide_transfers, "pp", "vpp"),
+    _rule(batch_divisible, "dp", allowed=limits.batch),
+    _rule(within_cluster, "tp", "cp", "pp", "dp", allowed=limits.gpus),
     _rule(whole_nodes, "tp", "cp", "pp", "dp", only_prunes=True),
     _rule(ep_supported, "ep"),
-    _rule(ep_divides_experts, "dp", "ep", allowed=_experts),
-    _rule(micro_batch_divisible, "dp", "micro_batch", allowed=_batch),
+    _rule(ep_divides_experts, "ep", allowed=limits.experts),
+    _rule(etp_divides_expert_ffn, "etp", allowed=limits.expert_width),
+    _rule(expert_mesh_fits, "tp", "cp", "dp", "ep", "etp"),
+    _rule(expert_mesh_offered, "tp", "dp", "ep", "etp", allowed=limits.expert_mesh),
+    _rule(exchange_overlap_has_chunks, "pp", "vpp", "ep"),
+    _rule(micro_batch_divisible, "dp", "micro_batch", allowed=limits.batch),
     _rule(vpp_micro_batches, "pp", "schedule", "vpp", "dp", "micro_batch"),
     _rule(schedule_fills, "pp", "dp", "micro_batch", "schedule"),
+    _rule(micro_batches_fill_stages, "pp", "schedule", "vpp", "dp", "micro_batch"),
+    _rule(tp_splits_experts, "tp", "etp", "sequence_parallel"),
     _rule(sequence_parallel_offered, "tp", "sequence_parallel"),
     _rule(sequence_divisible, "tp", "cp", "sequence_parallel"),
-    _rule(replicas_divide_dp, "dp", "ep", "dp_replicate"),
-    _rule(zero_stage_offered, "pp", "zero_stage", allowed=_zero_stages),
-    _rule(optimizer_runs_under_zero, "zero_stage", allowed=_optimizer),
+    _rule(folded_experts_need_slices, "tp", "etp", "sequence_parallel"),
+    _rule(replicas_divide_dp, "tp", "cp", "dp", "ep", "etp", "dp_replicate"),
+    _rule(zero_stage_offered, "pp", "zero_stage", allowed=limits.zero_stages),
+    _rule(optimizer_runs_under_zero, "zero_stage", allowed=limits.optimizer),
     _rule(hybrid_sharding_offered, "zero_stage", "dp_replicate"),
+    _rule(secondary_partition_fits, "tp", "cp", "pp", "dp", "zero_stage"),
+    _rule(states_have_ranks, "tp", "cp", "dp", "dp_replicate", "offload"),
     _rule(replicas_are_shared_out, "dp", "zero_stage", "dp_replicate", only_prunes=True),
-    _rule(zero_needs_replicas, "zero_stage", "dp", "cp", "pp", "offload", only_prunes=True),
-    _rule(offload_offered, "zero_stage", "pp", "offload", allowed=_offloads),
+    _rule(
+        zero_needs_replicas,
+        *("tp", "cp", "pp", "dp", "ep", "etp", "zero_stage", "offload"),
+        only_prunes=True,
+    ),
+    _rule(offload_offered, "zero_stage", "pp", "offload", allowed=limits.offloads),
     _rule(offload_percent_offered, "zero_stage", "offload", "offload_percent"),
-    _rule(offload_has_room, "offload"),
-    _rule(placement_offered, "pp", "ep", "cp", "placement", allowed=_placements),
+    _rule(offload_has_room, "offload", allowed=limits.room),
+    _rule(
+        placement_offered, *("tp", "cp", "pp", "ep", "etp", "placement"), allowed=limits.placements
+    ),
     _rule(placement_matters, "tp", "cp", "dp", "pp", "placement", only_prunes=True),
 )
 WHOLE_CLUSTER = _rule(whole_cluster, "tp", "cp", "pp", "dp", only_prunes=True)

@@ -11,8 +11,9 @@ import numpy as np
 
 from planner.cost.build import slowest_pace
 from planner.cost.context import Context
-from planner.cost.layer import LayerCosts, layer_costs
-from planner.cost.memory import shard_degree, state_bytes
+from planner.cost.layer import LayerCosts
+from planner.cost.layer_table import LayerTable
+from planner.cost.memory import expert_shard_degree, shard_degree, state_bytes
 from planner.cost.pipeline import bubble_filled_s, makespan_s
 from planner.cost.policies import offers_activation_offload
 from planner.layers.optimizer_states import mean_states
@@ -73,15 +74,20 @@ class ShapeBounds:
 
 
 def shape_bounds(
-    context: Context, shapes: Columns, kinds: Sequence[str], states: dict[str, list[int]]
+    context: Context,
+    shapes: Columns,
+    kinds: Sequence[str],
+    states: dict[str, list[int]],
+    layers: LayerTable | None = None,
 ) -> ShapeBounds:
     """Bound every shape; ``states`` holds the values that states may still take."""
+    layers = layers or LayerTable(context=context)
     rows = len(shapes["tp"])
     lower, dense, expert, kept = (np.zeros(rows) for _ in range(4))
     for start in range(0, rows, CHUNK_ROWS):
         part = np.arange(start, min(start + CHUNK_ROWS, rows))
         strategy = as_strategies(context, take(shapes, part))
-        costs = layer_costs(context.model, context.job, context.cluster, context.traits, strategy)
+        costs = layers.costs(strategy)
         dense[part], expert[part] = costs.at(costs.params), costs.at(costs.expert_params)
         kept[part] = _kept_bytes(context, strategy, costs, kinds)
         lower[part] = _lower_s(context, strategy, costs)
@@ -130,7 +136,7 @@ def _can_fit(footprint: Footprint, shapes: Columns, states: dict[str, list[int]]
     Of the states the least that any ZeRO stage and offload leaves on the device.
     """
     key = np.zeros(len(shapes["tp"]), dtype=np.int64)
-    for name in ("tp", "pp", "cp", "dp", "ep"):
+    for name in ("tp", "pp", "cp", "dp", "ep", "etp"):
         key = key * (int(shapes[name].max(initial=0)) + 1) + shapes[name]
     _, first, index = np.unique(key, return_index=True, return_inverse=True)
     rows, context = take(shapes, first), footprint.context
@@ -149,9 +155,9 @@ def _bytes_per_param(context: Context, strategy: StrategyColumns) -> tuple[Array
     """Bytes on the device per parameter, dense and of experts; never too many."""
     traits, optimizer = context.traits.states, context.traits.optimizer
     mean = mean_states(context.model, optimizer).layer
-    shards = shard_degree(strategy, traits)
+    shards = (shard_degree(strategy, traits), expert_shard_degree(strategy, traits))
     dense, expert = (
         state_bytes(strategy, traits, number, mean, optimizer.master_bytes, 2.0**40).device
-        for number in (shards, np.maximum(shards / strategy.ep, 1.0))
+        for number in shards
     )
     return dense, expert

@@ -14,12 +14,9 @@ from planner.cost.context import Context
 from planner.search.space.narrow import Narrowing
 from planner.search.space.rules import RULES, WHOLE_CLUSTER, Rule
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, StrategyColumns
-from planner.units import Index, Rows
+from planner.units import Array, Index, Rows
 
-MAX_MICRO_BATCH = 64
-LONG_SEQUENCE_TOKENS = 16384
-"""From this sequence length on, context parallelism is searched."""
-SHAPE = ("tp", "cp", "pp", "schedule", "vpp", "dp", "ep", "micro_batch", "sequence_parallel")
+SHAPE = ("tp", "cp", "pp", "schedule", "vpp", "dp", "ep", "etp", "micro_batch", "sequence_parallel")
 """Dimensions in the order they are decided."""
 STATES = ("zero_stage", "dp_replicate", "offload", "offload_percent", "placement")
 LIFTED = {"tp_within_scale_up_domain": "cross-domain-tp"}
@@ -89,6 +86,8 @@ class Enumeration:
         return columns
 
     def _crossed(self, columns: Columns, name: str) -> Columns:
+        if name == "etp" and name not in self.narrowing.values:
+            return chosen(columns, name, expert_splits(self.context, columns))
         return crossed(columns, name, self.values[name])
 
     def _ask(self, rule: Rule, columns: Columns) -> Columns:
@@ -125,18 +124,17 @@ def _chunk_counts(context: Context) -> list[int]:
     return list(range(1, num_layers + 1)) if support.uneven_stages else divisors(num_layers)
 
 
-def _context_parallel(context: Context, narrowing: Narrowing) -> list[int]:
-    is_long = context.job.seq_len >= LONG_SEQUENCE_TOKENS
-    if not is_long and "short-context-parallel" not in narrowing.allowed:
-        return [1]
-    return [2**i for i in range(context.cluster.num_accelerators.bit_length())]
+def expert_splits(context: Context, columns: Columns) -> list[Array]:
+    """Degrees of etp worth a look, for every row: the usual one, and experts kept whole."""
+    support = context.traits.support
+    usual = support.usual_etp(columns["tp"], columns["ep"])
+    folds = context.model.moe is not None and support.expert_mesh == "folded"
+    return [usual, np.ones_like(usual)] if folds else [usual]
 
 
-def _micro_batches(context: Context, narrowing: Narrowing) -> list[int]:
-    most = context.job.global_batch
-    if "large-micro-batch" not in narrowing.allowed:
-        most = MAX_MICRO_BATCH
-    return [d for d in divisors(context.job.global_batch) if d <= most]
+def _expert_tensor_parallel(context: Context, tensor_parallel: Sequence[int]) -> list[int]:
+    """Every degree that some row of :func:`expert_splits` may have."""
+    return sorted({1, *tensor_parallel}) if context.model.moe else sorted(tensor_parallel)
 
 
 def _tensor_parallel(context: Context, narrowing: Narrowing) -> list[int]:
@@ -154,15 +152,17 @@ def dimension_values(
     support = context.traits.support
     dp = [d for d in divisors(job.global_batch) if d <= cluster.num_accelerators]
     placements = context.placements or support.placements[:1]
+    tensor_parallel = _tensor_parallel(context, narrowing)
     values: dict[str, Sequence[int]] = {
-        "tp": _tensor_parallel(context, narrowing),
-        "cp": _context_parallel(context, narrowing),
+        "tp": tensor_parallel,
+        "cp": [2**i for i in range(cluster.num_accelerators.bit_length())],
         "pp": list(range(1, min(model.num_blocks, cluster.num_accelerators) + 1)),
         "schedule": [i for i, name in enumerate(SCHEDULES) if name in context.schedules],
         "vpp": _chunk_counts(context),
         "dp": dp,
         "ep": divisors(model.moe.num_experts) if model.moe else [1],
-        "micro_batch": _micro_batches(context, narrowing),
+        "etp": _expert_tensor_parallel(context, narrowing.values.get("tp", tensor_parallel)),
+        "micro_batch": divisors(job.global_batch),
         "sequence_parallel": [0, 1] if support.sequence_parallel else [0],
         "zero_stage": sorted({*support.zero_stages, *support.zero_stages_with_pp}),
         "dp_replicate": dp if support.hybrid_sharding else [1],
@@ -179,6 +179,19 @@ def crossed(columns: Columns, name: str, values: Sequence[int]) -> Columns:
     product = {key: np.repeat(column, len(values)) for key, column in columns.items()}
     product[name] = np.tile(np.asarray(values, dtype=np.int64), num_rows)
     return product
+
+
+def chosen(columns: Columns, name: str, choices: Sequence[Array]) -> Columns:
+    """The rows so far, each with its own choices of one more dimension, none of them twice."""
+    num_rows = len(choices[0])
+    product = {key: np.tile(column, len(choices)) for key, column in columns.items()}
+    product[name] = np.concatenate(choices)
+    is_new = np.ones(len(product[name]), dtype=bool)
+    for later in range(1, len(choices)):
+        same = [choices[later] == earlier for earlier in choices[:later]]
+        is_new[later * num_rows : (later + 1) * num_rows] = ~np.any(same, axis=0)
+    order = np.arange(len(is_new)).reshape(len(choices), num_rows).T.ravel()
+    return take(product, order[is_new[order]])
 
 
 def take(columns: Columns, index: Rows) -> Columns:

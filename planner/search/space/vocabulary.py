@@ -10,8 +10,6 @@ from planner.units import Array
 
 KINDS = ("none", "selective", "full", "offloaded")
 """What may happen to the saved activations of one layer."""
-ONE_POLICY = ("none", "selective", "full")
-"""What all layers may be under together, where a format has one setting for all of them."""
 RECOMPUTE = "recompute"
 RECOMPUTE_KINDS: Mapping[str, tuple[str, ...]] = {
     "none": ("none", "offloaded"),
@@ -65,6 +63,7 @@ DIMENSIONS: Mapping[str, Dimension] = {
         Dimension(name="dp"),
         Dimension(name="dp_replicate"),
         Dimension(name="ep"),
+        Dimension(name="etp"),
         Dimension(name="micro_batch"),
         Dimension(
             name="sequence_parallel",
@@ -97,8 +96,14 @@ FEATURES: Mapping[str, str] = {
     "hybrid-sharding": "dp_replicate == 1",
 }
 """What can be forbidden, and what holds then."""
-LEFT_OUT = ("cross-domain-tp", "short-context-parallel", "large-micro-batch")
+PART_KINDS = ("full", "offloaded")
+"""What the first layers of every chunk may be under while the others are under nothing."""
+MIXED_LAYERS = "mixed-layers"
+"""Layers of one stage under different policies, whatever the framework can say."""
+LEFT_OUT = ("cross-domain-tp", MIXED_LAYERS)
 """What a search looks at only where it is allowed."""
+ALWAYS = ("short-context-parallel", "large-micro-batch")
+"""What was once left out, and is searched now without a word."""
 WORDS = frozenset(word for dimension in DIMENSIONS.values() for word in dimension.words) | {
     *RECOMPUTE_KINDS
 }

@@ -21,7 +21,6 @@ from planner.search.space.interleaving import (
     chunk_size,
     default_layers,
     fits_chunks,
-    range_at,
     tallest,
 )
 from planner.search.stages.capacity import (
@@ -29,6 +28,7 @@ from planner.search.stages.capacity import (
     Capacity,
     Limits,
     capacity_of,
+    layer_ranges,
     limits_at,
     stage_limits,
 )
@@ -129,8 +129,7 @@ def may_keep(model: StageModel, num_layers: int, limit_s: Array) -> Mask:
     relaxed; rows may differ in pipeline degree, the limit may be infinite.
     """
     stages, weights = _sampled_stages(model.strategy.pp)
-    uneven = model.uneven_stages
-    fewest, most = range_at(model.strategy, num_layers, stages, uneven_stages=uneven)
+    fewest, most = layer_ranges(model, num_layers, stages)
     capacity = capacity_of(model, limits_at(model, stages, fewest, most))
     layers = capacity.layers(_slowest_within_s(model, num_layers, limit_s))
     enough = (layers * weights).sum(axis=1) >= num_layers

@@ -17,7 +17,7 @@ from planner.cost.stage import (
     in_flight_matrix,
     transient_bytes,
 )
-from planner.search.space.interleaving import layer_range
+from planner.search.space.interleaving import chunk_size, range_at
 from planner.spec.strategy import POLICIES
 from planner.units import Array, Mask, Rows
 
@@ -62,10 +62,27 @@ def leading_relief_bytes(model: StageModel) -> Array:
 
 def stage_limits(model: StageModel, num_stages: int, num_layers: int) -> Limits:
     """Collect the coefficients of every stage."""
-    fewest, most = layer_range(
-        model.strategy, num_layers, num_stages, uneven_stages=model.uneven_stages
-    )
-    return limits_at(model, all_stages(num_stages), fewest, most)
+    stages = all_stages(num_stages)
+    return limits_at(model, stages, *layer_ranges(model, num_layers, stages))
+
+
+def layer_ranges(model: StageModel, num_layers: int, stages: Array) -> tuple[Array, Array]:
+    """Fewest and most layers of the given stages, 1 x P or C x P, whatever the others hold.
+
+    Where chunks hold a least number N of layers, an end stage of v chunks of up to k layers lacks
+    some of one chunk, so it holds ``(v - 1) k + N`` or more, others ``v N``.
+    """
+    strategy = model.strategy
+    fewest, most = range_at(strategy, num_layers, stages, uneven_stages=model.uneven_stages)
+    least = model.least_chunk_layers[:, None]
+    if least.any():
+        pp, vpp = strategy.pp[:, None] * 1.0, strategy.vpp[:, None] * 1.0
+        is_end = (stages == 0) | (stages == pp - 1)
+        others = np.where(
+            is_end, (vpp - 1.0) * chunk_size(num_layers, pp, vpp), (vpp - 1.0) * least
+        )
+        fewest = np.maximum(fewest, (others + least) * (stages < pp))
+    return fewest, most
 
 
 def limits_at(model: StageModel, stages: Array, fewest: Array, most: Array) -> Limits:

@@ -31,6 +31,8 @@ class Split:
     is_optimal: bool
     modules: tuple[str, ...] | None = None
     """What selective layers recompute; None: what the traits select."""
+    weight: float = 1.0
+    """By which the time is multiplied already."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from megatron_plans import CASES, draw  # noqa: E402
 
 from planner.frameworks.formats import load_format  # noqa: E402
 
-PLANS = {"megatron": ((1, 0), (6, 3), (0, 6)), "bridge": ((1, 0), (0, 6))}
+PLANS = {"megatron": ((1, 0), (6, 3), (0, 6)), "bridge": ((1, 0), (0, 4))}
 """Seeds and numbers of CASES."""
 FILES = [(form, seed, case) for form, plans in PLANS.items() for seed, case in plans]
 

@@ -62,7 +62,9 @@ def test_every_figure_has_a_citation_and_no_catalog_figure_is_given_by_a_user(ki
 
 
 def test_no_file_lists_a_source_that_no_figure_uses() -> None:
-    for path in hwdb_dir().glob("*/*.yaml"):
+    listing = [path for path in hwdb_dir().glob("*/*.yaml") if path.parent.name != "recipes"]
+    assert len(listing) > 100
+    for path in [*listing, hwdb_dir() / "host_memory.yaml"]:
         used = set(re.findall(r"source: ([\w-]+)", path.read_text(encoding="utf-8")))
         assert used == set(load_yaml(path)["sources"]), path
 

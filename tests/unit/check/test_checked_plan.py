@@ -60,7 +60,7 @@ def test_a_broken_rule_is_at_its_key(check_plan: Callable[..., FileResult]) -> N
 def test_what_the_framework_does_not_offer_is_an_error_in_a_plan(
     check_plan: Callable[..., FileResult],
 ) -> None:
-    result = check_plan(zero_stage=3)
+    result = check_plan(zero_stage=3, pp=2, dp=8, num_micro_batches=32, layers_per_stage=[16, 16])
     assert ("legality.zero_stage_offered", "strategy.zero_stage", 18) in said(result)
     assert all(finding.severity == "error" for finding in result.findings)
 

@@ -199,7 +199,7 @@ def test_a_plan_is_made_and_written_in_one_step(planner: Any, saved: Any, tmp_pa
     plan, one, two = saved(), tmp_path / "one", tmp_path / "two"
     run = planner(*PLAN, "--emit", "fake", "--out", str(one), "--launcher", "slurm")
     assert run.code == 0, run.err
-    assert "Best plans on 16 GPUs" in run.out
+    assert "Best layouts on 16 GPUs" in run.out
     assert "deepspeed" in run.out.splitlines()[1] + run.out.splitlines()[0]
     planner("emit", plan, "--to", "fake", "--out", str(two), "--launcher", "slurm")
     assert names(one) == names(two)
@@ -233,7 +233,7 @@ def test_a_plan_made_but_not_expressed_is_shown_and_ends_with_4(
     options = ("--framework", "megatron", "--emit", "fake", "--out", str(tmp_path / "out"))
     run = planner("plan", "llama3-8b", "2xdgx-h100", "--fix", "pp=2", *options)
     assert run.code == 4
-    assert "Best plans" in run.out
+    assert "Best layouts" in run.out
     assert not (tmp_path / "out").exists()
 
 

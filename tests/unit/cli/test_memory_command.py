@@ -134,7 +134,7 @@ def test_recompute_modules_change_what_selective_saves(planner: Any) -> None:
         (("--layers-per-stage", "40,41"), ("must add up to 80 layers; given 81",)),
         (
             ("--framework", "deepspeed", "--zero-stage", "3"),
-            ("zero_stage_offered", "pp=2, zero_stage=3", "with pipelining 0, 1"),
+            ("zero_stage_offered", "ZeRO 3 with pp 2", "deepspeed offers 0, 1 there"),
         ),
         (("--margin", "100"), ("below 100 percent",)),
         (

@@ -2,16 +2,19 @@ import csv
 import io
 import itertools
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+LAYOUT = ("dp", "tp", "pp", "cp", "ep", "etp", "zero_stage")
+ALL_TABLES = {"plans", "ladder", "pareto"}
 SMALL = ("plan", "llama3-8b", "2xdgx-h100", "--global-batch", "64")
 
 
-def test_table_states_inputs_defaults_plans_frontier_costs_and_search(
+def test_table_states_inputs_defaults_plans_ladder_costs_and_search(
     planner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
@@ -20,10 +23,16 @@ def test_table_states_inputs_defaults_plans_frontier_costs_and_search(
     assert "8.03B parameters" in run.out
     assert "assumed: sequence length 8192" in run.out
     assert "assumed: global batch 512 sequences" in run.out
-    assert "Best plans on 16 GPUs" in run.out
-    assert "Fastest plan for each useful number of GPUs" in run.out
+    assert "Best layouts on 16 GPUs" in run.out
+    assert "On fewer GPUs" in run.out
+    assert "Fastest plan for each useful number of GPUs" not in run.out
     assert "Plan 1 spends" in run.out
     assert "proved optimal under the model" in run.out
+
+
+def test_the_frontier_is_shown_where_it_is_asked_for(planner: Any) -> None:
+    run = planner(*SMALL, "--frontier")
+    assert "Fastest plan for each useful number of GPUs (complete" in run.out
 
 
 @pytest.mark.parametrize("width", [80, 160])
@@ -32,7 +41,7 @@ def test_table_fits_the_terminal_and_truncates_nothing(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     for framework in ("megatron", "any"):
-        run = planner(*SMALL, "--framework", framework, "--tokens", "1T")
+        run = planner(*SMALL, "--framework", framework, "--tokens", "1T", "--frontier", "--all")
         assert max(len(line) for line in run.out.splitlines()) <= width
         assert "…" not in run.out
 
@@ -43,11 +52,14 @@ def test_no_colour_in_pipes(planner: Any) -> None:
 
 def test_json_has_the_documented_shape(planner: Any) -> None:
     answer = json.loads(planner(*SMALL, "--format", "json", "--top", "2").out)
-    assert answer["schema_version"] == 1
-    assert {"plans", "pareto", "search", "inputs", "flops_convention"} <= answer.keys()
+    assert answer["schema_version"] == 2
+    assert {
+        "plans", "fastest", "ladder", "recipe", "pareto", "search", "inputs", "flops_convention",
+    } <= answer.keys()  # fmt: skip
     plan = answer["plans"][0]
     assert {
-        "dp", "tp", "pp", "vpp", "cp", "ep", "zero_stage", "micro_batch", "num_micro_batches",
+        "dp", "tp", "pp", "vpp", "cp", "ep", "etp", "zero_stage", "micro_batch",
+        "num_micro_batches",
         "recompute", "offload", "layers_per_stage", "recompute_layers_per_stage",
     } <= plan["strategy"].keys()  # fmt: skip
     assert sum(item["exposed_s"] for item in plan["time"].values()) == pytest.approx(
@@ -69,18 +81,48 @@ def test_json_has_the_documented_shape(planner: Any) -> None:
 
 
 def test_plans_are_ranked_and_the_frontier_is_not_dominated(planner: Any) -> None:
-    answer = json.loads(planner(*SMALL, "--format", "json").out)
-    times = [plan["iter_time_s"] for plan in answer["plans"]]
-    assert times == sorted(times)
+    answer = json.loads(planner(*SMALL, "--format", "json", "--frontier").out)
+    weighed = [plan["weighed_s"] for plan in answer["plans"]]
+    assert weighed == sorted(weighed)
+    for plan in answer["plans"]:
+        factor = math.prod(plan["handicaps"].values())
+        assert plan["weighed_s"] == pytest.approx(plan["iter_time_s"] * factor, rel=1e-6)
     points = [(plan["gpus"], plan["iter_time_s"]) for plan in answer["pareto"]]
+    assert len(points) > 1
     assert [gpus for gpus, _ in points] == sorted({gpus for gpus, _ in points})
     assert all(later[1] < earlier[1] for earlier, later in itertools.pairwise(points))
 
 
+def test_rows_are_layouts_and_their_knobs_are_variants(planner: Any) -> None:
+    answer = json.loads(planner(*SMALL, "--format", "json").out)
+    layouts = [tuple(plan["strategy"][name] for name in LAYOUT) for plan in answer["plans"]]
+    assert len(set(layouts)) == len(layouts) == 5
+    for plan, own in zip(answer["plans"], layouts, strict=True):
+        for variant in plan["variants"]:
+            assert tuple(variant["strategy"][name] for name in LAYOUT) == own
+            assert variant["turned"]
+            assert variant["time_change"] == pytest.approx(
+                variant["iter_time_s"] / plan["iter_time_s"] - 1.0
+            )
+
+
+def test_the_fastest_and_fewer_gpus_stand_beside_the_rows(planner: Any) -> None:
+    answer = json.loads(planner(*SMALL, "--format", "json").out)
+    first = answer["plans"][0]
+    if answer["fastest"] is not None:
+        assert answer["fastest"]["iter_time_s"] < first["iter_time_s"]
+    rungs = [plan["gpus"] for plan in answer["ladder"]]
+    assert rungs == sorted(set(rungs), reverse=True)
+    assert rungs[0] <= first["gpus"] // 2
+    assert answer["pareto"] == []
+
+
 def test_csv_has_one_row_per_plan(planner: Any) -> None:
-    rows = list(csv.DictReader(io.StringIO(planner(*SMALL, "--format", "csv").out)))
-    assert {row["table"] for row in rows} == {"plans", "pareto"}
-    assert all(float(row["iter_time_s"]) > 0 for row in rows)
+    for options, tables in (((), {"plans", "ladder"}), (("--frontier",), ALL_TABLES)):
+        text = planner(*SMALL, "--format", "csv", *options).out
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert {row["table"] for row in rows} == tables
+        assert all(float(row["iter_time_s"]) > 0 for row in rows)
 
 
 def test_batch_in_tokens_equals_batch_in_sequences(planner: Any) -> None:
@@ -102,10 +144,14 @@ def test_any_framework_ranks_across_frameworks(planner: Any, tmp_path: Path) -> 
     plans = json.loads(run.out)["plans"]
     frameworks = [plan["framework"] for plan in plans]
     assert len(set(frameworks)) > 1
-    # Ranked by time, not one framework behind the other.
-    times = [plan["iter_time_s"] for plan in plans]
-    assert times == sorted(times)
-    assert sum(one != other for one, other in itertools.pairwise(frameworks)) > 1
+    # The best of each framework first; among those, and among the others, ranked by weighed time,
+    # not one framework behind the other.
+    leading = len(set(frameworks))
+    assert len(set(frameworks[:leading])) == leading
+    for rows in (plans[:leading], plans[leading:]):
+        weighed = [plan["weighed_s"] for plan in rows]
+        assert weighed == sorted(weighed)
+    assert sum(one != other for one, other in itertools.pairwise(frameworks[leading:])) > 1
 
 
 def test_every_problem_is_reported_at_once_and_exits_2(planner: Any) -> None:
@@ -130,6 +176,8 @@ def test_every_problem_is_reported_at_once_and_exits_2(planner: Any) -> None:
         (("--global-batch-tokens", "10"), "less than one sequence"),
         (("--margin", "100"), "below 100 percent"),
         (("--precision", "fp8"), "no fp8 matrix rate"),
+        (("--imbalance", "20"), "gpt3-xl has no experts"),
+        (("--imbalance", "-1"), "from 0 to 10000 percent; given -1"),
     ],
 )
 def test_unusable_options_exit_2(planner: Any, arguments: tuple[str, ...], message: str) -> None:
@@ -143,13 +191,13 @@ def test_nothing_fits_exits_3_with_limit_missing_bytes_and_nearest_changes(plann
     assert run.code == 3
     assert "of HBM per GPU" in run.err
     assert "more of HBM per GPU needed on stage" in run.err
-    assert "8 more GPUs (2 x dgx-a100-640, 16)" in run.err
+    assert "8 more GPUs (2xdgx-a100-640)" in run.err
     assert run.out == ""
 
 
 def test_the_suggested_number_of_nodes_is_the_smallest_that_fits(planner: Any) -> None:
     suggested = planner("plan", "llama3.1-405b", "1xdgx-h100").err
-    nodes = int(re.search(r"(\d+) x dgx-h100", suggested)[1])  # type: ignore[index]
+    nodes = int(re.search(r"\((\d+)xdgx-h100\)", suggested)[1])  # type: ignore[index]
     assert planner("plan", "llama3.1-405b", f"{nodes}xdgx-h100").code == 0
     assert planner("plan", "llama3.1-405b", f"{nodes - 1}xdgx-h100").code == 3
 
@@ -177,6 +225,13 @@ def test_unwritable_output_is_refused_before_the_search(
     run = planner(*SMALL, "--save", str(tmp_path / place), "--force")
     assert run.code == 2
     assert "--save" in run.err
+
+
+def test_the_busiest_rank_of_experts_needs_memory(planner: Any) -> None:
+    layout = ("memory", "mixtral-8x7b", "4xdgx-h100", "--pp", "4", "--ep", "8", "--format", "json")
+    balanced, usual = (planner(*layout, *more) for more in (("--imbalance", "0"), ()))
+    peaks = [json.loads(run.out)["peak_bytes"] for run in (balanced, usual)]
+    assert peaks[0] < peaks[1] < 1.15 * peaks[0]
 
 
 def test_model_and_cluster_files_work(planner: Any, tmp_path: Path) -> None:

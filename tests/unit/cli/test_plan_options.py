@@ -23,11 +23,15 @@ def answer(planner: Any, *options: str, question: tuple[str, ...] = SMALL) -> An
 
 
 def test_every_plan_keeps_what_is_fixed_and_says_so(planner: Any) -> None:
-    data = answer(planner, "--fix", "tp=2|4,zero=1", "--limit", "pp<=2", "--forbid", "offload")
+    options = ("--fix", "tp=2|4,zero=1", "--limit", "pp<=2", "--forbid", "offload", "--frontier")
+    data = answer(planner, *options)
     assert data["inputs"]["narrowing"] == [
         "--fix tp=2|4", "--fix zero=1", "--limit pp<=2", "--forbid offload",
     ]  # fmt: skip
-    for plan in data["plans"] + data["pareto"]:
+    tables = (data["plans"], data["ladder"], data["pareto"])
+    assert all(tables)
+    variants = (variant for plan in data["plans"] for variant in plan["variants"])
+    for plan in itertools.chain(*tables, variants, filter(None, [data["fastest"]])):
         strategy = plan["strategy"]
         assert strategy["tp"] in (2, 4)
         assert strategy["zero_stage"] == 1
@@ -45,7 +49,7 @@ def test_every_plan_keeps_what_is_fixed_and_says_so(planner: Any) -> None:
         ("--fix", "offload=optimizer:host", "--fix", "offload_percent=50"),
         ("--fix", "dp_replicate=2"),
         ("--fix", "recompute=full"),
-        ("--fix", "placement=tp-cp-ep-pp-dp", "--allow", "cross-domain-tp,large-micro-batch"),
+        ("--fix", "placement=tp-cp-ep-pp-dp", "--allow", "cross-domain-tp"),
         ("--objective", "headroom"),
     ],
 )
@@ -89,7 +93,10 @@ def test_all_problems_of_all_options_at_once(planner: Any) -> None:
         (("--tokens", "1T", "--deadline", "soon"), "not a span of time"),
         (("--tokens", "1T", "--budget", "free"), "not an amount"),
         (("--fix", "schedule=zb-v", "--schedule", "1f1b"), "one of them is enough"),
-        (("--fix", "zero=3"), "megatron does not offer zero_stage 3"),
+        (
+            ("--profile", "no-overlap", "--fix", "zero=3"),
+            "megatron does not offer zero_stage 3",
+        ),
         (("--space", "--format", "csv"), "table and json"),
         (("--allow", "magic"), "unknown feature"),
     ],
@@ -105,11 +112,11 @@ def test_nonsense_exits_2_and_says_what_is_wrong(
 
 
 def test_frameworks_that_do_not_offer_a_fixed_value_drop_out_with_a_note(planner: Any) -> None:
-    data = answer(planner, "--framework", "any", "--fix", "zero=3", "--fix", "pp=1")
-    assert "megatron" not in data["inputs"]["frameworks"]
+    data = answer(planner, "--framework", "any", "--fix", "offload=optimizer:nvme")
+    assert data["inputs"]["frameworks"] == ["deepspeed"]
     notes = [note for note in data["inputs"]["assumed"] if note.startswith("left out for --fix")]
-    assert len(notes) == 1
-    assert "megatron does not offer zero_stage 3" in notes[0]
+    assert len(notes) == 3
+    assert "megatron does not offer offload optimizer:nvme" in notes[0]
     nobody = planner(*SMALL, "--framework", "any", "--fix", "zero=3", "--fix", "schedule=zb-v")
     assert nobody.code == 2
     assert len(nobody.err.splitlines()) == 4
@@ -126,7 +133,10 @@ def test_space_counts_what_would_be_searched_and_searches_nothing(planner: Any) 
     (space,) = data["spaces"]
     assert space["dimensions"]["tp"] == [2]
     assert space["dimensions"]["schedule"] == ["1f1b"]
-    assert space["layer_policies"] == ["none", "offloaded"]
+    assert space["layer_policies"] == [
+        "none for all layers",
+        "offloaded for the first N layers of every chunk",
+    ]
     assert space["module_sets"] == []
     assert 0 < space["shapes"] < space["strategies"] < int(space["splits"])
     whole = answer(planner, "--space")["spaces"][0]
@@ -143,7 +153,7 @@ def test_a_time_limit_reports_the_gap(planner: Any, monkeypatch: pytest.MonkeyPa
     looks = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: 0.0 if next(looks) < 5 else math.inf)
     monkeypatch.setattr("planner.search.ranking.candidates.time", clock)
-    run = planner("plan", "gpt3-175b", "64xdgx-h100", "--time-limit", "60")
+    run = planner("plan", "gpt3-175b", "64xdgx-h100", "--time-limit", "60", "--frontier")
     assert run.code == 0
     text = " ".join(run.out.split())
     assert "optimality NOT proved: a plan up to " in text
@@ -171,15 +181,15 @@ def test_cost_ranks_by_cost_over_all_numbers_of_gpus(planner: Any) -> None:
 
 
 def test_fewest_gpus_within_the_limits(planner: Any) -> None:
-    frontier = answer(planner, question=JOB)["pareto"]
+    frontier = answer(planner, "--frontier", question=JOB)["pareto"]
     enough = [plan for plan in frontier if plan["days"] <= 5.0]
     data = answer(planner, "--objective", "gpus", "--deadline", "5d", question=JOB)
     assert data["plans"][0]["gpus"] == enough[0]["gpus"]
     assert data["plans"][0]["iter_time_s"] == pytest.approx(enough[0]["iter_time_s"])
-    keys = [(plan["gpus"], plan["iter_time_s"]) for plan in data["plans"]]
+    keys = [(plan["gpus"], plan["weighed_s"]) for plan in data["plans"]]
     assert keys == sorted(keys)
     assert all(plan["days"] <= 5.0 for plan in data["plans"])
-    text = planner(*JOB, "--objective", "gpus", "--deadline", "5d").out
+    text = planner(*JOB, "--objective", "gpus", "--deadline", "5d", "--frontier").out
     assert "Plans on the fewest GPUs within the limits: 10B tokens in 5 d" in text
     assert "misses" in text
 
@@ -195,7 +205,7 @@ def test_headroom_says_what_is_left_and_every_plan_leaves_it(planner: Any) -> No
 
 
 def test_limits_that_cannot_be_kept_exit_3_with_everything_known(planner: Any) -> None:
-    run = planner(*JOB, "--deadline", "1h")
+    run = planner(*JOB, "--deadline", "1h", "--frontier")
     assert run.code == 3
     assert "No plan keeps the limits: 10B tokens in " in run.out
     assert "misses" in run.out
@@ -208,7 +218,7 @@ def test_limits_that_cannot_be_kept_exit_3_with_everything_known(planner: Any) -
 
 
 def test_json_of_unmet_limits_holds_the_nearest(planner: Any) -> None:
-    run = planner(*SMALL, "--min-tokens-per-s", "100M", "--format", "json")
+    run = planner(*SMALL, "--min-tokens-per-s", "100M", "--format", "json", "--frontier")
     assert run.code == 3
     data = json.loads(run.out)
     assert data["plans"] == []

@@ -41,8 +41,7 @@ def test_text_says_what_is_wrong_what_to_change_and_what_is_proved(
     monkeypatch.setenv("COLUMNS", "160")
     run = planner("repair", plan_of(tp=3), "2xdgx-h100")
     assert (run.code, run.err) == (0, "")
-    assert "tp: tp_divides_heads: Attention heads are split whole" in run.out
-    assert "Given: tp=3; llama3-8b has 32 heads" in run.out
+    assert "tp: tp_divides_heads: tp 3 does not divide 32 heads" in run.out
     assert "memory of an illegal plan is not computed" in run.out
     assert "1 decision changed; no repair with fewer exists." in run.out
     assert "legal strateg" in run.out
@@ -70,7 +69,13 @@ def test_memory_that_is_missing_is_named_with_its_stage(
         ({"layers_per_stage": [31]}, "2xdgx-h100", [("layers_per_stage", [31], [32])]),
         ({"num_micro_batches": 5}, "2xdgx-h100", []),
         ({"selective_layers_per_stage": [0, 0]}, "2xdgx-h100", []),
-        ({"ep": 2, "zero_stage": 3}, "2xdgx-h100", [("ep", 2, 1), ("zero_stage", 3, 1)]),
+        ({"ep": 2, "zero_stage": 3}, "2xdgx-h100", [("ep", 2, 1)]),
+        (
+            {"zero_stage": 3, "inputs": {"profile": "no-overlap"}},
+            "2xdgx-h100",
+            [("zero_stage", 3, 1)],
+        ),
+        ({"ep": 2, "schedule": "zb-v"}, "2xdgx-h100", [("schedule", "zb-v", "1f1b"), ("ep", 2, 1)]),
     ],
     ids=str,
 )

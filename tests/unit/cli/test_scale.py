@@ -10,6 +10,10 @@ from planner.cli.sizes import MAX_SIZES, read_sizes
 from planner.errors import InputError
 
 QUESTION = ("scale", "llama3-8b", "dgx-h100", "--gpus", "8..64", "--global-batch", "64")
+PIPELINED = (
+    *("scale", "llama3.1-70b", "dgx-h100", "--profile", "no-overlap"),
+    *("--gpus", "16..32", "--global-batch", "64"),
+)
 
 
 @pytest.mark.parametrize(
@@ -39,8 +43,10 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 def test_table_names_every_size_and_the_limits(planner: Any) -> None:
     run = planner(*QUESTION)
     assert run.code == 0
-    for word in ("Strong scaling", "speed-up", "efficiency", "bubble", "limit", "100.0%", "64"):
+    for word in ("Strong scaling", "speed-up", "efficiency", "compute", "limit", "100.0%", "64"):
         assert word in run.out
+    assert "bubble" not in run.out
+    assert "bubble" in planner(*PIPELINED).out
 
 
 def test_json_holds_every_size_in_base_units(planner: Any) -> None:

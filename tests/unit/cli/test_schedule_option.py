@@ -61,7 +61,7 @@ def saved(planner: Any, folder: Path, **strategy: object) -> Path:
     path = folder / "plan.yaml"
     planner(
         *("plan", "llama3.1-70b", "2xdgx-h100", "--global-batch", "64", "--seq-len", "2048"),
-        *("--save", str(path)),
+        *("--where", "pp > 1", "--save", str(path)),
     )
     content = yaml.safe_load(path.read_text())
     content["strategy"] |= strategy

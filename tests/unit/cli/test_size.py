@@ -80,7 +80,7 @@ def test_json_of_a_failure_holds_the_nearest(planner: Any) -> None:
 @pytest.mark.parametrize(
     "limits",
     [
-        ("--deadline", "2d", "--budget", "8k"),
+        ("--deadline", "2d", "--budget", "7.8k"),
         ("--min-tokens-per-s", "100M"),
         ("--deadline", "1h", "--budget", "1k"),
     ],
@@ -142,7 +142,7 @@ def test_a_cluster_file_gives_the_node(planner: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "command line::--deadline: needed"),
+        (("--budget", "2M"), "command line::--deadline: needed"),
         (("--deadline", "30"), "command line::--deadline: not a span of time: '30'"),
         (("--deadline", "0d"), "not a span above 0"),
         (("--deadline", "5d", "--budget", "2 EUR"), "command line::--budget: not an amount"),
@@ -162,11 +162,30 @@ def test_problems_are_named_before_any_search(
 
 
 def test_all_problems_are_named_at_once(planner: Any) -> None:
-    run = planner("size", "llama3-8c", "dgx-h1000", "--precision", "bf15")
+    run = planner("size", "llama3-8c", "dgx-h1000", "--precision", "bf15", "--budget", "2M")
     assert run.code == 2
     for word in ("--tokens", "--deadline", "llama3-8b", "dgx-h100", "--precision"):
         assert word in run.err
     assert len(run.err.splitlines()) == 5
+
+
+def test_without_a_limit_the_fewest_gpus_that_hold_it(planner: Any) -> None:
+    run = planner("size", "llama2-7b", "rtx4090", "--framework", "deepspeed", "--seq-len", "2048")
+    assert run.code == 0
+    text = " ".join(run.out.split())
+    assert "the fewest GPUs that hold it" in text
+    assert "misses by" not in text
+    made = ("size", "llama2-7b", "rtx4090", "--framework", "deepspeed", "--seq-len", "2048")
+    data = json.loads(planner(*made, "--format", "json").out)
+    fewest = data["chosen"]["gpus"]
+    assert f"{fewest} GPUs (of a pcie-8x-rtx4090) are the fewest that hold it." in text
+    assert data["sizes"][0]["gpus"] == fewest
+    assert data["sizes"][-1]["gpus"] > fewest
+    assert data["resident"]["gpus"] >= fewest
+    assert data["resident"]["strategy"]["offload"] == "none"
+    smaller = f"{fewest - 1}xrtx4090"
+    fits = planner("plan", "llama2-7b", smaller, *made[3:], "--top", "1", "--time-limit", "5")
+    assert fits.code == 3
 
 
 def test_nothing_fits_at_any_size(planner: Any) -> None:

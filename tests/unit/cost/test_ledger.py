@@ -39,7 +39,7 @@ def bytes_by_head(ledger: StageLedger) -> Counter[str]:
 
 
 def layouts() -> Iterator[tuple[str, str, dict[str, object]]]:
-    """Framework, model and layout: dense and mixture, all policies, all ZeRO stages."""
+    """Framework (and profile), model, layout: dense and mixture, all policies and ZeRO stages."""
     for recompute in POLICIES:
         for pp in (1, 4):
             for model in ("llama3-8b", "gpt3-13b", "mixtral-8x7b", "deepseek-v3"):
@@ -47,7 +47,7 @@ def layouts() -> Iterator[tuple[str, str, dict[str, object]]]:
             yield "torchtitan", "llama3-8b", {"pp": pp, "recompute": recompute}
             one = None if recompute == "none" else 1
             mixed = {"pp": pp, "recompute": recompute, "recompute_layers": one}
-            yield "deepspeed", "llama3-8b", {**mixed, "zero_stage": 1}
+            yield "deepspeed pipeline", "llama3-8b", {**mixed, "zero_stage": 1}
         for zero_stage in (1, 2, 3):
             zero = {"zero_stage": zero_stage, "recompute": recompute}
             yield "deepspeed", "gpt3-13b", zero
@@ -62,13 +62,17 @@ def layouts() -> Iterator[tuple[str, str, dict[str, object]]]:
 LAYOUTS = list(layouts())
 
 
-@pytest.mark.parametrize(("framework", "model", "request_"), LAYOUTS)
+def under(software: str, model: str, context_of: Contexts) -> Context:
+    """128 nodes under a framework, and its profile where one is named."""
+    names = dict(zip(("framework", "profile"), software.split(), strict=False))
+    return context_of(model=model, cluster="128xdgx-h100", global_batch=512, seq_len=2048, **names)
+
+
+@pytest.mark.parametrize(("software", "model", "request_"), LAYOUTS)
 def test_items_add_up_to_the_modelled_peak_of_every_stage(
-    framework: str, model: str, request_: dict[str, object], context_of: Contexts
+    software: str, model: str, request_: dict[str, object], context_of: Contexts
 ) -> None:
-    context = context_of(
-        model=model, cluster="128xdgx-h100", framework=framework, global_batch=512, seq_len=2048
-    )
+    context = under(software, model, context_of)
     for ledger, peak in ledgers_of(context, **{"dp": 32, **request_}):
         assert sum(item.num_bytes for item in ledger.items) == pytest.approx(peak, rel=1e-12)
         assert ledger.peak_bytes == pytest.approx(peak, rel=1e-12)
@@ -78,13 +82,11 @@ def test_items_add_up_to_the_modelled_peak_of_every_stage(
         assert sizes == sorted(sizes, reverse=True)
 
 
-@pytest.mark.parametrize(("framework", "model", "request_"), LAYOUTS)
+@pytest.mark.parametrize(("software", "model", "request_"), LAYOUTS)
 def test_a_shape_times_element_bytes_times_copies_is_what_the_item_takes(
-    framework: str, model: str, request_: dict[str, object], context_of: Contexts
+    software: str, model: str, request_: dict[str, object], context_of: Contexts
 ) -> None:
-    context = context_of(
-        model=model, cluster="128xdgx-h100", framework=framework, global_batch=512, seq_len=2048
-    )
+    context = under(software, model, context_of)
     for ledger, _ in ledgers_of(context, **{"dp": 32, **request_}):
         shaped = [item for item in ledger.items if item.shape]
         assert {"gradients", "optimizer.states"} <= {item.name for item in shaped}

@@ -35,6 +35,7 @@ ZERO_PAPER = StateTraits(
     sharded_gradient_bytes=0,
     zero3_weight_bytes=2,
     gradient_reduce_bytes=2,
+    zero2_gradient_bytes=0,
     scatters_gradients=True,
     fp8_gathered_weight_bytes=2,
     sharded_over_cp=False,
@@ -42,6 +43,9 @@ ZERO_PAPER = StateTraits(
     zero3_reshards_under_pp=True,
     zero3_gathered_layers=2,
     zero3_live_elements=1e18,
+    zero3_keeps_ends_gathered=False,
+    whole_gradient_units=1,
+    whole_gradient_elements=0,
 )
 """fp16 weights and gradients, fp32 weights, momentum and variance (arXiv 1910.02054, 3.1)."""
 

@@ -8,8 +8,10 @@ import pytest
 
 from planner.cost.build import slowest_pace, stage_model
 from planner.cost.context import Context, with_modules
+from planner.cost.layer_table import LayerTable
 from planner.cost.module_sets import (
     ModuleSet,
+    Relaxed,
     SelectiveCosts,
     module_sets,
     relaxed_options,
@@ -49,6 +51,13 @@ def options_of(
 ) -> tuple[tuple[ModuleSet, ...], SelectiveCosts]:
     sets = module_sets(context)
     return sets, selective_options(context, strategy, sets, slowest_pace(context, strategy))
+
+
+def relaxed_of(
+    context: Context, strategy: StrategyColumns, sets: tuple[ModuleSet, ...], *, by_rate: bool
+) -> Relaxed:
+    by_shape, index = LayerTable(context=context).options(strategy, ((), *sets))
+    return relaxed_options(by_shape, index, slowest_pace(context, strategy), by_rate=by_rate)
 
 
 def with_selective_of(model: StageModel, costs: SelectiveCosts) -> StageModel:
@@ -98,7 +107,7 @@ def test_relaxed_layers_save_as_much_in_no_more_time_than_those_of_any_set(
     strategy = strategies_of(context, columns_of)
     sets, options = options_of(context, strategy)
     pace = slowest_pace(context, strategy)
-    bound = relaxed_options(context, strategy, sets, pace).bound
+    bound = relaxed_of(context, strategy, sets, by_rate=True).bound
     (nothing,) = selective_options(context, strategy, ((),), pace).saved_bytes
     counts = np.random.default_rng(1).integers(1, context.model.num_layers, options.added_s.shape)
     saved = counts * (nothing - options.saved_bytes)
@@ -110,13 +119,25 @@ def test_relaxed_layers_save_as_much_in_no_more_time_than_those_of_any_set(
     assert (bound.workspace_bytes <= options.workspace_bytes * (1 + 1e-12)).all()
 
 
-def test_no_stage_under_any_set_keeps_less_than_a_relaxed_one(
+def test_relaxed_layers_that_are_all_selective_are_as_cheap_as_those_of_any_set(
     context: Context, columns_of: Columns
+) -> None:
+    strategy = strategies_of(context, columns_of)
+    sets, options = options_of(context, strategy)
+    bound = relaxed_of(context, strategy, sets, by_rate=False).bound
+    assert bound.added_s == pytest.approx(options.added_s.min(axis=0), rel=1e-12)
+    for name in ("saved_bytes", "workspace_bytes"):
+        assert (getattr(bound, name) <= getattr(options, name) * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("by_rate", [True, False])
+def test_no_stage_under_any_set_keeps_less_than_a_relaxed_one(
+    context: Context, columns_of: Columns, *, by_rate: bool
 ) -> None:
     strategy = strategies_of(context, columns_of)
     model = stage_model(context, strategy)
     sets, options = options_of(context, strategy)
-    bound = relaxed_options(context, strategy, sets, slowest_pace(context, strategy)).bound
+    bound = relaxed_of(context, strategy, sets, by_rate=by_rate).bound
     rng = np.random.default_rng(2)
     stages = np.zeros((1, 1))
     for position in range(len(sets)):
@@ -136,7 +157,7 @@ def test_the_best_set_has_the_highest_rate_of_bytes_per_second(
     strategy = strategies_of(context, columns_of)
     sets, options = options_of(context, strategy)
     pace = slowest_pace(context, strategy)
-    relaxed = relaxed_options(context, strategy, sets, pace)
+    relaxed = relaxed_of(context, strategy, sets, by_rate=True)
     (nothing,) = selective_options(context, strategy, ((),), pace).saved_bytes
     every = np.arange(len(strategy))
     own = options[relaxed.best_set, every]

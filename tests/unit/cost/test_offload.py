@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.cost.context import Context
+from planner.cost.estimate import estimate
 from planner.cost.offload import (
-    HOST_ADAM_PARAMS_PER_S,
     bandwidth_efficiency,
     delayed_update_s,
     direct_access_forward_s,
@@ -20,7 +20,11 @@ from planner.cost.offload import (
     parameter_fetch_s,
     window_pass_s,
 )
+from planner.frameworks.registry import load_traits
+from planner.plans.layout import LayoutRequest, resolve
 from planner.spec.cluster import ClusterSpec
+
+STAGES = {"deepspeed": 2, "megatron": 1}
 
 
 @pytest.fixture
@@ -38,12 +42,46 @@ def cluster(context_of: Callable[..., Context]) -> ClusterSpec:
     )
 
 
-def test_host_adam_is_shared_by_the_ranks_of_a_node(cluster: ClusterSpec) -> None:
-    # 8 ranks * 1e9 / 4.3e9 per second = 1.8605 s; weights up, 2e9 / 50e9 = 0.04 s, hide in it.
-    assert host_optimizer_s(np.array([1e9]), cluster) == pytest.approx(8e9 / 4.3e9)
+SHARED = replace(
+    load_traits("deepspeed").offload,
+    host_optimizer_params_per_s=4e9,
+    host_optimizer_shares_node=True,
+)
+
+
+def test_a_host_s_optimizer_is_shared_by_the_ranks_of_a_node(cluster: ClusterSpec) -> None:
+    # 8 ranks * 1e9 / 4e9 per second = 2 s; weights up, 2e9 / 50e9 = 0.04 s, hide in it.
+    assert host_optimizer_s(np.array([1e9]), cluster, SHARED) == pytest.approx(2.0)
     slow = replace(cluster, node=replace(cluster.node, host_link_bytes_per_s=0.5e9))
-    assert host_optimizer_s(np.array([1e9]), slow) == pytest.approx(4.0)
-    assert HOST_ADAM_PARAMS_PER_S == 4.3e9
+    assert host_optimizer_s(np.array([1e9]), slow, SHARED) == pytest.approx(4.0)
+
+
+def test_or_each_rank_has_its_own_threads(cluster: ClusterSpec) -> None:
+    own = replace(SHARED, host_optimizer_shares_node=False)
+    assert host_optimizer_s(np.array([1e9]), cluster, own) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(("framework", "factor"), [("deepspeed", 1 + 2 * 15), ("megatron", 1)])
+def test_gradients_cross_the_link_as_often_as_the_framework_moves_them(
+    framework: str, factor: int, context_of: Callable[..., Context]
+) -> None:
+    context = replace(context_of(), traits=load_traits(framework))
+    one, many = (
+        estimate(
+            replace(context, job=replace(context.job, global_batch=8 * num)),
+            resolve(
+                replace(context, job=replace(context.job, global_batch=8 * num)),
+                LayoutRequest(
+                    dp=8,
+                    global_batch=8 * num,
+                    offload="optimizer:host",
+                    zero_stage=STAGES[framework],
+                ),
+            )[1],
+        ).time["offload.gradients"]
+        for num in (1, 16)
+    )
+    assert many.busy_s == pytest.approx(factor * one.busy_s)
 
 
 def test_nvme_states_are_read_and_written_once_a_step(cluster: ClusterSpec) -> None:

@@ -113,6 +113,7 @@ def test_the_best_bucket_is_neither_the_smallest_nor_the_largest(context_of: Con
         vpp=1,
         cp=1,
         ep=1,
+        etp=1,
         zero_stage=1,
         micro_batch=1,
         num_micro_batches=1,

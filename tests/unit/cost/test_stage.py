@@ -41,6 +41,7 @@ def strategy_of(**changes: object) -> Strategy:
         "vpp": 1,
         "cp": 1,
         "ep": 1,
+        "etp": changes.get("tp", 1),
         "zero_stage": 0,
         "micro_batch": 1,
         "num_micro_batches": 16,
@@ -243,3 +244,5 @@ def test_mfu_and_throughput_follow_from_the_iteration_time(context_of: Contexts)
     assert result.tokens_per_s_per_gpu == pytest.approx(result.tokens_per_s / 2)
     assert result.mfu == pytest.approx(result.model_flops / (result.iter_time_s * 2 * 989e12))
     assert 0.05 < result.mfu < 0.71
+    square = result.model_flops_full_square / (result.iter_time_s * 2 * 989e12)
+    assert result.mfu < result.mfu_full_square == pytest.approx(square)

@@ -25,8 +25,9 @@ def placed(axis: str, strategy: StrategyColumns, context: Context) -> tuple[int,
         ("cp", 2, 2, 1),  # stride 4: 8 // 4 = 2 fit
         ("dp_shard", 8, 1, 8),  # stride 8: one per node
         ("dp_shard_cp", 16, 2, 8),  # stride 4: 2 per node
-        ("ep", 4, 1, 4),  # inside dp, stride 8
+        ("ep", 4, 2, 2),  # over the ranks of cp and dp, stride etp = 4
         ("expert_dp_shard", 2, 1, 2),  # dp / ep = 2, stride 32
+        ("expert_dp_shard_cp", 4, 1, 4),  # 64 / (4 · 4) = 4, stride 16
         ("pp", 2, 1, 2),  # outermost, stride 64
     ],
 )
@@ -40,6 +41,17 @@ def test_groups_of_128_ranks(
 ) -> None:
     context = context_of(cluster="16xdgx-h100")
     assert placed(axis, columns_of(**DEGREES), context) == (size, local, domains)
+
+
+def test_whole_experts_lie_on_the_ranks_of_tensor_parallelism_too(
+    context_of: Callable[..., Context], columns_of: Callable[..., StrategyColumns]
+) -> None:
+    # tp 4, cp 2, dp 8: 64 ranks, etp 1. ep 16 takes two nodes of neighbours, replicas are 16 apart.
+    context, columns = context_of(cluster="16xdgx-h100"), columns_of(**DEGREES | {"ep": 16}, etp=1)
+    assert placed("etp", columns, context) == (1, 1, 1)
+    assert placed("ep", columns, context) == (16, 8, 2)
+    assert placed("expert_dp_shard_cp", columns, context) == (4, 1, 4)
+    assert int(columns.expert_dp[0]) == 4
 
 
 def test_data_parallel_neighbours_share_a_node_when_tp_is_small(

@@ -163,3 +163,16 @@ def test_an_expert_layer_saves_by_token_expert_pair(shape_of: Shapes) -> None:
         assert float(ops["expert_activation"].saved_bytes[0]) == 8192 * 94_208
         # Router: 8 experts, 12 bytes each per token.
         assert float(ops["router"].saved_bytes[0]) == 4096 * 8 * 12
+
+
+def test_the_busiest_rank_of_experts_keeps_more_where_experts_are_split(shape_of: Shapes) -> None:
+    model = load_model("mixtral-8x7b")
+
+    def kept(name: str, ep: int, imbalance: float) -> float:
+        shape = replace(shape_of(seq_len=4096, ep=ep), imbalance_fraction=imbalance)
+        return float(ops_of(model, shape, "current")[name].saved_bytes[0])
+
+    balanced = kept("expert_activation", 8, 0.0)
+    assert kept("expert_activation", 1, 0.5) == balanced
+    assert kept("expert_activation", 8, 0.5) == pytest.approx(1.5 * balanced)
+    assert kept("router", 8, 0.5) == kept("router", 8, 0.0)

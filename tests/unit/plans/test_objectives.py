@@ -12,6 +12,7 @@ from planner.errors import InputError
 from planner.plans.objectives import (
     NUM_SAMPLE_ITERATIONS,
     OBJECTIVES,
+    Aim,
     JobLimits,
     cost_usd,
     energy_kwh,
@@ -34,7 +35,9 @@ JOB = JobSpec(global_batch=512, seq_len=8192, total_tokens=2**40)
 def plans(context_of: Contexts) -> tuple[Plan, ...]:
     context = context_of(model="llama3-8b", cluster="4xdgx-h100", global_batch=64, seq_len=4096)
     context = replace(context, job=replace(context.job, total_tokens=10**10))
-    return answer([context], top=3).pareto
+    found = answer([context], top=3, aim=Aim(pareto=("iteration_s", "gpus"))).pareto
+    assert found
+    return found
 
 
 def test_a_job_by_hand() -> None:

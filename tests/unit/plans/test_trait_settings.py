@@ -25,6 +25,7 @@ from planner.plans.trait_settings import (
     settings_mapping,
     settings_of,
 )
+from planner.search.space.vocabulary import KINDS
 
 PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -32,6 +33,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "deepspeed": {"zero_stage": 2},
     "torchtitan": {"tp": 2, "cp": 2, "zero_stage": 3},
 }
+UNSPLIT = {"zero3_secondary_weight_bytes": {"tp": 1, "cp": 1}}
+"""A second copy of the weights goes with neither."""
 LARGEST = 1e18
 
 
@@ -71,6 +74,8 @@ def problems_of(*texts: str) -> list[str]:
         ("support.offload", "[none, optimizer:host]", ("none", "optimizer:host")),
         ("support.offload_percents", "[30, 100]", (30, 100)),
         ("support.partial_offload_zero_stages", "[]", ()),
+        ("support.nvme_zero_stages", "[]", ()),
+        ("support.nvme_zero_stages", "[3]", (3,)),
         ("support.activation_offload", "no", "no"),
         ("support.activation_offload", "without pipelining", "without pipelining"),
     ],
@@ -82,7 +87,7 @@ def test_values_are_read_as_the_trait_is_typed(path: str, text: str, value: obje
 
 
 NO_SETTING = "must be traits.SECTION.KEY=VALUE"
-SECTIONS = "states, kernels, overlap, overheads, support"
+SECTIONS = "states, kernels, overlap, overheads, offload, support"
 NEAR = "did you mean traits.overlap.ring_achieved_fraction?"
 OVERLAPS = (
     "tensor_parallel_overlap, ring_achieved_fraction, expert_all_to_all_overlap, "
@@ -145,6 +150,8 @@ STAGES = "a list with some of 0, 1, 2, 3"
         ("support.zero_stages", "[true]", "[True]", STAGES),
         ("support.zero_stages", "[]", "[]", STAGES),
         ("support.zero_stages", "1", "1", STAGES),
+        ("support.nvme_zero_stages", "[4]", "[4]", STAGES),
+        ("support.policies", "[soft]", "['soft']", f"a list with some of {', '.join(KINDS)}"),
         ("support.vendors", "[1]", "[1]", "a list of words"),
     ],
 )
@@ -207,6 +214,14 @@ def test_a_setting_changes_its_trait_and_no_other() -> None:
     assert load_traits("megatron", "bridge") == before
 
 
+RANGES = {
+    "attention_rate_fraction": (0.01, 1.0),
+    "host_optimizer_params_per_s": (1e6, 1e12),
+    "host_optimizer_slowest_factor": (0.01, 1.0),
+    "host_optimizer_fastest_factor": (1.0, 100.0),
+}
+
+
 def extremes() -> Iterator[tuple[str, str, object]]:
     """Section, name and each end of the range of every number, and both of every switch."""
     for section, types in trait_types().items():
@@ -216,8 +231,8 @@ def extremes() -> Iterator[tuple[str, str, object]]:
             if kind is bool:
                 yield from ((section, name, True), (section, name, False))
             elif kind is float:
-                low = 0.01 if name == "attention_rate_fraction" else 0.0
-                high = 1.0 if name.endswith("_fraction") else LARGEST
+                low, high = RANGES.get(name, (0.0, LARGEST))
+                high = 1.0 if name.endswith("_fraction") else high
                 yield from ((section, name, low), (section, name, high))
 
 
@@ -229,7 +244,8 @@ def test_allowed_extremes_give_finite_estimates_between_their_bounds(
     for section, name, value in extremes():
         settings = settings_of({section: {name: value}}, where="file", key="traits")
         changed = replace(context, traits=load_traits(framework, "current", settings))
-        result = estimate(*resolve(changed, LayoutRequest(**LAYOUTS[framework])))
+        layout = LAYOUTS[framework] | UNSPLIT.get(name, {})
+        result = estimate(*resolve(changed, LayoutRequest(**layout)))
         where = f"{section}.{name}={value}"
         assert np.isfinite(result.memory.peak_bytes), where
         assert result.memory.peak_bytes > 0, where
@@ -246,5 +262,5 @@ def test_profiles_of_a_framework_are_checked_with_near_names() -> None:
         "zero-bubble, classic; did you mean bridge?"
     )
     assert profile_problem("accelerate", "bridge") == (
-        "unknown profile of accelerate; given 'bridge', allowed: current"
+        "unknown profile of accelerate; given 'bridge', allowed: current, sync-each-batch"
     )

@@ -21,6 +21,8 @@ from planner.report.assumptions import (
     phrases,
 )
 
+UNSAID = {"secondary_shards", "accumulation"}
+"""Topics with nothing to say of Megatron."""
 Contexts = Callable[..., Context]
 PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
 
@@ -112,6 +114,14 @@ def test_topics_have_names_of_their_own() -> None:
             "launch", "CUDA graphs for 20% of launches (at least 7.6 ms a mixture layer)",
         ),
         (
+            "states.accumulated_gradient_bytes", "2",
+            "accumulation", "gradients kept whole between micro-batches",
+        ),
+        (
+            "support.policy_scope", "layers",
+            "policies", "activations of every layer under a policy of their own",
+        ),
+        (
             "kernels.cuda_graph_fraction", "1",
             "launch", "no time to launch mixture layers",
         ),
@@ -136,6 +146,10 @@ def test_only_what_matters_for_the_layout_is_said(context_of: Contexts) -> None:
     )
     assert "context passed round a ring" in line_of(context_of(), cp=2)
     assert "gradients reduced in fp32" in line_of(context_of(), dp=2)
+    assert "policy" not in line_of(context_of(), recompute="full")
+    fsdp = context_of(framework="accelerate")
+    assert "gradients kept whole" in line_of(fsdp, zero_stage=3, micro_batch=1)
+    assert "gradients kept whole" not in line_of(fsdp, zero_stage=3, micro_batch=16)
     mixture = context_of(model="mixtral-8x7b")
     assert "no CUDA graphs" in line_of(mixture)
     assert "all-to-all dispatcher" not in line_of(mixture)
@@ -164,7 +178,7 @@ def test_plain_data_holds_every_topic_and_the_settings() -> None:
     data = assumptions_dict(load_traits("megatron", CURRENT, settings))
     assert (data["framework"], data["profile"]) == ("megatron", "current")
     assert data["traits"] == {"support": {"zero_stages": [1]}}
-    assert set(data["software"]) == {topic.name for topic in TOPICS} - {"secondary_shards"}
+    assert set(data["software"]) == {topic.name for topic in TOPICS} - UNSAID
 
 
 @pytest.mark.parametrize(("framework", "profile"), PROFILES)

@@ -16,6 +16,7 @@ BROKEN = Strategy(
     vpp=1,
     cp=1,
     ep=1,
+    etp=2,
     zero_stage=1,
     micro_batch=8,
     num_micro_batches=2,

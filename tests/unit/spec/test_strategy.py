@@ -19,6 +19,7 @@ PLAN = Strategy(
     vpp=1,
     cp=3,
     ep=2,
+    etp=4,
     zero_stage=1,
     micro_batch=2,
     num_micro_batches=8,

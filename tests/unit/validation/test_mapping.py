@@ -9,7 +9,7 @@ import pytest
 from planner.errors import InputError
 from planner.validation.compare import measured_figures
 from planner.validation.hardware import CannotEstimateError
-from planner.validation.mapping import Run, expert_degree, layers_per_stage, layout_layers, to_run
+from planner.validation.mapping import Run, layers_per_stage, layout_layers, to_run
 from planner.validation.profiles import profile_of
 from planner.validation.records import Parallel, Record, read_records
 
@@ -131,11 +131,25 @@ def test_layout_layers() -> None:
     assert layout_layers("Ett|tt|tL", 3) == (2, 2, 1)
 
 
-def test_expert_degree_folds_tensor_parallelism() -> None:
-    assert expert_degree(Parallel(tp=2, ep=32, etp=1)) == 16
-    assert expert_degree(Parallel(tp=4, ep=8)) == 8
-    with pytest.raises(CannotEstimateError, match="do not divide"):
-        expert_degree(Parallel(tp=8, ep=2, etp=1))
+def test_experts_lie_as_published(records: dict[str, Record]) -> None:
+    def mesh(name: str) -> tuple[int, int, int]:
+        strategy = run_of(records, name).strategy
+        return strategy.tp, strategy.ep, strategy.etp
+
+    assert mesh("moezoo-qwen3-235b-h100-256-tuned") == (2, 32, 1)
+    # Unstated: Megatron splits experts as the other layers.
+    assert mesh("dgxc-grok1-h100-64-bf16-L8") == (4, 8, 4)
+    assert mesh("korthikanti-22b-8-full") == (8, 1, 8)
+
+
+def test_experts_that_do_not_fit_the_ranks_of_a_stage(records: dict[str, Record]) -> None:
+    # tp 2 x cp 1 x dp 16 = 32 ranks.
+    record = records["moezoo-qwen3-235b-h100-256-tuned"]
+    wide = record.model_copy(
+        update={"parallel": record.parallel.model_copy(update={"ep": 32, "etp": 2})}
+    )
+    with pytest.raises(CannotEstimateError, match="ep 32 x etp 2 ranks do not divide the 32"):
+        to_run(wide)
 
 
 def test_memory_units(records: dict[str, Record]) -> None:
@@ -178,3 +192,11 @@ def test_alternating_windows_are_mapped(records: dict[str, Record]) -> None:
     name = "bridge-26.02-gpt-oss-120b-b300-64-bf16-tp1pp1cp1vp1ep64-gbs1280"
     model = run_of(records, name).context.model
     assert (model.sliding_window, model.windowed_share) == (128, 0.5)
+
+
+def test_layers_offloaded_under_one_stage_are_mapped(records: dict[str, Record]) -> None:
+    name = "bridge-26.04.01-llama3-70b-gb200-64-fp8-tp1pp1cp1vp1ep1-gbs256"
+    run = to_run(records[name])
+    assert run.strategy.zero_stage == 3
+    assert run.strategy.offloaded_layers_per_stage == (40,)
+    assert run.strategy.offload == "none"

@@ -1,8 +1,9 @@
 """Errors and orders on small examples worked by hand."""
 
+import numpy as np
 import pytest
 
-from planner.validation.statistics import kendall_tau, regret, summarize
+from planner.validation.statistics import kendall_tau, regret, summarize, weighted_quantile
 
 
 def test_summarize() -> None:
@@ -28,3 +29,13 @@ def test_kendall_tau() -> None:
 def test_regret() -> None:
     assert regret([1.0, 2.0], [11.0, 10.0]) == pytest.approx(0.1)
     assert regret([2.0, 1.0], [11.0, 10.0]) == 0.0
+
+
+def test_quantiles_follow_the_weights() -> None:
+    values, weights = np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0])
+    assert [weighted_quantile(values, weights, share) for share in (0.25, 0.5, 0.8, 1.0)] == [
+        1.0,
+        2.0,
+        3.0,
+        3.0,
+    ]

@@ -3,7 +3,8 @@
 import pytest
 
 from planner.frameworks.bridge.format import FORMAT
-from planner.frameworks.format import SourceText, World
+from planner.frameworks.bridge.read import read
+from planner.frameworks.format import PerChunk, SourceText, World
 from planner.frameworks.formats import recognised
 
 RUN = "torchrun --nproc-per-node 8 run_recipe.py --recipe llama3_8b_pretrain_config"
@@ -69,3 +70,34 @@ def test_a_decision_has_the_key_of_the_file() -> None:
     key = "model.virtual_pipeline_model_parallel_size"
     reading = FORMAT.read(source(f"model.pipeline_model_parallel_size=2 {key}=4"))
     assert reading.decisions["vpp"].key == key
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            "model.recompute_granularity=full model.recompute_method=uniform",
+            {"recompute_layers_per_stage": "all"},
+        ),
+        (
+            (
+                "model.recompute_granularity=full model.recompute_method=block "
+                "model.recompute_num_layers=3"
+            ),
+            {"recompute_layers_per_stage": PerChunk(3)},
+        ),
+        (
+            "model.recompute_granularity=selective model.recompute_modules=[core_attn]",
+            {"selective_layers_per_stage": "all", "recompute_modules": ("core_attn",)},
+        ),
+    ],
+)
+def test_recomputation_of_layers_whose_number_is_the_recipes(
+    words: str, expected: dict[str, object]
+) -> None:
+    even = "model.pipeline_model_parallel_size=4 model.virtual_pipeline_model_parallel_size=2"
+    found = read(SourceText(path="run", text=f"{even} {words}")).decisions
+    kept = {name: found[name].value for name in expected}
+    assert kept == expected
+    uneven = f"{even} model.account_for_loss_in_pipeline_split=true {words}"
+    assert not set(expected) & set(read(SourceText(path="run", text=uneven)).decisions)

@@ -16,7 +16,7 @@ from planner.frameworks.settings import with_optimizer
 from planner.spec.strategy import Strategy
 
 PLAN = Strategy(
-    dp=8, tp=1, pp=1, vpp=1, cp=1, ep=1, zero_stage=1, micro_batch=1, num_micro_batches=2,
+    dp=8, tp=1, pp=1, vpp=1, cp=1, ep=1, etp=1, zero_stage=1, micro_batch=1, num_micro_batches=2,
     sequence_parallel=False, offload="none", layers_per_stage=(4,),
     selective_layers_per_stage=(0,), recompute_layers_per_stage=(0,),
 )  # fmt: skip
@@ -65,7 +65,7 @@ def test_several_nodes_come_with_a_hostfile(context_of: Callable[..., Context]) 
 
 
 def test_autotp_states_replicas_in_place_of_the_batch(context: Context) -> None:
-    written = content(context, dp=4, tp=2, num_micro_batches=4)
+    written = content(context, dp=4, tp=2, etp=2, num_micro_batches=4)
     assert written["tensor_parallel"] == {"autotp_size": 2}
     assert written["data_parallel_size"] == 4
     assert "train_batch_size" not in written
@@ -73,7 +73,13 @@ def test_autotp_states_replicas_in_place_of_the_batch(context: Context) -> None:
 
 def test_a_pipeline_leaves_its_stages_to_the_script(context: Context) -> None:
     stages = {"pp": 2, "layers_per_stage": (1, 3), "recompute_layers_per_stage": (1, 0)}
-    counts = {"selective_layers_per_stage": (0, 0), "dp": 2, "tp": 2, "num_micro_batches": 8}
+    counts = {
+        "selective_layers_per_stage": (0, 0),
+        "dp": 2,
+        "tp": 2,
+        "etp": 2,
+        "num_micro_batches": 8,
+    }
     plan = replace(PLAN, **stages, **counts)
     emitted = emit(context, plan)
     written = json.loads(emitted.files[0].text)
@@ -137,7 +143,8 @@ def test_optimizers_come_with_what_they_need(
         ({"placement": "tp-cp-ep-pp-dp"}, "placement tp-cp-ep-pp-dp"),
         ({"sequence_parallel": True}, "sequence_parallel"),
         ({"tp": 2, "cp": 2}, "cp 2 with tp 2"),
-        ({"ep": 2, "tp": 2}, "ep 2 with"),
+        ({"ep": 2, "tp": 2, "etp": 2}, "ep 2 with"),
+        ({"tp": 2}, "etp 1 with tp 2"),
         ({"tp": 32}, "tp 32: AutoTP splits attention along the 16"),
         ({"cp": 3}, "cp 3: Ulysses splits the 16 heads"),
         ({"dp_replicate": 2}, "dp_replicate 2"),

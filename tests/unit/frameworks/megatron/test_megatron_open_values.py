@@ -92,15 +92,19 @@ def test_degrees_that_do_not_divide_are_said_once_at_the_largest(tmp_path: Path)
     ]
 
 
-def test_sharding_that_plans_do_not_model_is_one_warning(tmp_path: Path) -> None:
+def test_sharding_that_stages_exclude_is_an_error_and_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_text(
         "torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --bf16 --use-megatron-fsdp "
-        "--ckpt-format fsdp_dtensor --data-parallel-sharding-strategy optim_grads_params\n"
+        "--ckpt-format fsdp_dtensor --data-parallel-sharding-strategy optim_grads_params "
+        "--pipeline-model-parallel-size 2\n"
     )
     result = check_file(str(path), Request(model="llama3-8b", cluster="2xdgx-h100"))
     found = [(each.rule, each.severity) for each in result.findings]
-    assert found == [("legality.zero_stage_offered", "warning")]
+    assert sorted(found) == [
+        ("legality.zero_stage_offered", "warning"),
+        ("megatron.megatron_fsdp_takes_all_processes", "error"),
+    ]
 
 
 def test_all_that_a_script_leaves_open_is_one_note() -> None:

@@ -18,6 +18,7 @@ PLAN = Strategy(
     vpp=1,
     cp=1,
     ep=1,
+    etp=2,
     zero_stage=1,
     micro_batch=1,
     num_micro_batches=8,

@@ -14,7 +14,7 @@ from planner.frameworks.trainer.emit import write_into
 from planner.spec.strategy import Strategy
 
 PLAN = Strategy(
-    dp=8, tp=1, pp=1, vpp=1, cp=1, ep=1, zero_stage=3, micro_batch=1, num_micro_batches=2,
+    dp=8, tp=1, pp=1, vpp=1, cp=1, ep=1, etp=1, zero_stage=3, micro_batch=1, num_micro_batches=2,
     sequence_parallel=False, offload="none", layers_per_stage=(4,),
     selective_layers_per_stage=(0,), recompute_layers_per_stage=(0,),
 )  # fmt: skip

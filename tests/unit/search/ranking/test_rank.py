@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from planner.search.ranking.candidates import Candidates
+from planner.search.ranking.goals import Goal, best_of, ladder
 from planner.search.ranking.rank import FIRST_ROWS, frontier, top_k
 from planner.search.stages.solver import Split
 
@@ -16,7 +17,13 @@ class Known(Candidates):
     Infinite times: no split. Opened strategies are in the order of opening.
     """
 
-    def __init__(self, times: np.ndarray, num_gpus: list[int], lower: np.ndarray) -> None:
+    def __init__(
+        self,
+        times: np.ndarray,
+        num_gpus: list[int],
+        lower: np.ndarray,
+        layouts: list[int] | None = None,
+    ) -> None:
         self.deadline, self.is_unsure = None, False
         self.of_shape, self.shape_lower_s = times, lower
         self.gpus, self.shape_group = np.unique(num_gpus, return_inverse=True)
@@ -25,13 +32,26 @@ class Known(Candidates):
         self.lower_s, self.upper_s = np.zeros(0), np.zeros(0)
         self.is_refined, self.splits = np.zeros(0, dtype=bool), {}
         self.solved: list[int] = []
+        self.one_per_layout, self.layout_of = layouts is not None, np.arange(len(times))
+        if layouts is not None:
+            self.layout_of = np.array(layouts)
+        self._opened_s = np.full((2, len(times)), -np.inf)
+        self.shape_weight = np.ones(len(times))
+        self.longest_s = np.full(len(self.gpus), np.inf)
+        self.layout = np.zeros(0, dtype=int)
+
+    def keep_to(self, longest_s: np.ndarray) -> None:
+        self.longest_s = longest_s
+
+    def limits_s(self, rows: np.ndarray) -> np.ndarray:
+        return self.longest_s[self.group[rows]]
 
     def open(self, shapes: np.ndarray, limit_s: np.ndarray) -> None:
         assert self.is_closed[shapes].all()
         self.is_closed[shapes] = False
         shapes = shapes[self.shape_lower_s[shapes] < limit_s[self.shape_group[shapes]]]
         self.shape_of = np.concatenate([self.shape_of, shapes])
-        self.group = self.shape_group[self.shape_of]
+        self.group, self.layout = self.shape_group[self.shape_of], self.layout_of[self.shape_of]
         self.lower_s = np.concatenate([self.lower_s, self.shape_lower_s[shapes]])
         self.upper_s = np.concatenate([self.upper_s, np.full(len(shapes), np.inf)])
         self.is_refined = np.concatenate([self.is_refined, np.zeros(len(shapes), dtype=bool)])
@@ -137,3 +157,30 @@ def test_bounds_spare_most_of_the_work() -> None:
     assert best_shapes(candidates, 3) == [0, 1, 2]
     assert len(candidates.shape_of) <= 2 * FIRST_ROWS
     assert len(candidates.solved) < 100
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_one_layout_only_the_best_is_among_the_k_best(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    times, layouts = random.uniform(1.0, 2.0, 2000), random.integers(0, 40, 2000)
+    lower = times * random.uniform(0.5, 1.0, 2000)
+    found = Known(times, [1] * 2000, lower, layouts.tolist())
+    order = np.argsort(times)
+    _, first = np.unique(layouts[order], return_index=True)
+    assert best_shapes(found, 5) == order[np.sort(first)[:5]].tolist()
+
+
+def test_fewer_layouts_than_asked_for_are_all_there_are() -> None:
+    found = Known(np.array([3.0, 1.0, 2.0]), [1] * 3, np.ones(3), [7, 7, 8])
+    assert best_shapes(found, 5) == [1, 2]
+
+
+def test_a_ladder_goes_down_to_the_fewest_gpus_though_their_shapes_are_open_already() -> None:
+    """The slowest bounds are the loosest: everything is opened before the first rung."""
+    counts = [1, 2, 4, 8, 16, 32, 64]
+    times = [64.0 / count for count in counts]
+    found = known(times, counts, np.full(len(times), 0.1))
+    best = best_of(found, Goal(), 1)
+    assert not found.is_closed.any()
+    rungs = ladder(found, int(found.gpus[found.group[best.ranked[0].row]]))
+    assert [int(found.gpus[found.group[one.ranked[0].row]]) for one in rungs] == [32, 16, 8, 1]

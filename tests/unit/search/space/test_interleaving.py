@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from planner.schedules.interleaved import chunk_layers
-from planner.search.space.interleaving import chunks_fit, default_layers, fits_chunks, layer_range
+from planner.search.space.interleaving import (
+    chunks_fit,
+    default_layers,
+    fits_chunks,
+    layer_range,
+    regular_layers,
+)
 from planner.spec.strategy import SCHEDULES, StrategyColumns
 
 
@@ -104,3 +110,18 @@ def test_fewest_and_most_layers_bound_every_split(
         assert most.tolist() == [[4, 4, 4]]
     else:
         assert fewest.tolist() == most.tolist() == [[4, 4, 4]]
+
+
+@pytest.mark.parametrize(("pp", "vpp"), [(1, 1), (2, 1), (3, 1), (4, 1), *CASES])
+def test_regular_layers_are_equal_but_for_the_ends_and_can_be_laid_out(pp: int, vpp: int) -> None:
+    for num_layers in range(pp * vpp, 4 * pp * vpp + 1):
+        full = -(-num_layers // (pp * vpp)) * vpp
+        one, both = [full] * pp, [full] * pp
+        one[-1] -= 1
+        both[0], both[-1] = both[0] - 1, both[-1] - 1
+        possible = [[full] * pp, one] + [both] * (pp > 1)
+        held = [tuple(each) for each in possible if sum(each) == num_layers and min(each) > 0]
+        legal = [
+            each for each in held if fits_chunks(np.array([each], dtype=float), np.array([vpp]))[0]
+        ]
+        assert regular_layers(num_layers, pp, vpp) == (legal[0] if legal else None)

@@ -230,9 +230,15 @@ def test_forbidden_features_leave_what_does_without(
 
 
 def test_allowed_names_are_kept_and_make_no_rule() -> None:
-    narrowing = read_narrowing(allow=["cross-domain-tp,offload", "large-micro-batch"])
-    assert narrowing.allowed == {"cross-domain-tp", "offload", "large-micro-batch"}
+    narrowing = read_narrowing(allow=["cross-domain-tp,offload", "pipeline"])
+    assert narrowing.allowed == {"cross-domain-tp", "offload", "pipeline"}
     assert (narrowing.rules, narrowing.kinds) == ((), KINDS)
+
+
+@pytest.mark.parametrize("name", ["short-context-parallel", "large-micro-batch"])
+def test_what_is_always_searched_needs_no_word(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} is always searched"):
+        read_narrowing(allow=[name])
 
 
 def test_one_option_can_be_dropped() -> None:

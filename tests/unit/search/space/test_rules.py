@@ -1,6 +1,7 @@
 """Every rule by itself: columns it allows and columns it forbids."""
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -8,8 +9,10 @@ import numpy as np
 import pytest
 
 from planner.cost.context import Context
-from planner.search.space import rules
+from planner.search.space import rules, software
 from planner.search.space.rules import RULES, WHOLE_CLUSTER
+from planner.search.space.violations import VIOLATIONS
+from planner.search.space.vocabulary import DIMENSIONS
 from planner.spec.model import MoeSpec
 from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES
 
@@ -26,6 +29,15 @@ def verdicts(name: str, context: Context, **columns: list[int]) -> list[bool]:
     assert set(columns) == set(rule.needs)
     legal = rule.is_legal(context, {key: np.array(value) for key, value in columns.items()})
     assert legal.dtype == bool
+    for position in np.flatnonzero(~legal):
+        row = {
+            key: int(np.broadcast_to(column, legal.shape)[position])
+            for key, column in columns.items()
+        }
+        said = rule.words(context, row)
+        assert said.isprintable()
+        shown = {DIMENSIONS[key].shown(value) for key, value in row.items()} - {"off", "on"}
+        assert any(re.search(rf"\b{re.escape(value)}\b", said) for value in shown), said
     return legal.tolist()
 
 
@@ -39,10 +51,13 @@ def test_every_rule_of_the_module_is_listed_once_with_a_sentence() -> None:
     checks = [
         name
         for name, function in inspect.getmembers(rules, inspect.isfunction)
-        if not name.startswith("_") and function.__module__ == rules.__name__
+        if not name.startswith("_")
+        and function.__module__ in (rules.__name__, software.__name__)
+        and not name.endswith("_in_words")
     ]
     assert sorted(rule.name for rule in ALL_RULES) == sorted(checks)
     assert all(rule.message.endswith(".") for rule in ALL_RULES)
+    assert set(VIOLATIONS) == {rule.name for rule in RULES}
 
 
 def test_within_cluster(context_of: Contexts) -> None:
@@ -125,12 +140,13 @@ def test_tp_divides_ffn(context_of: Contexts, small_model: Callable[..., object]
     assert verdicts("tp_divides_ffn", context, tp=[1, 4, 8]) == [True, True, False]
 
 
-def test_tp_divides_the_width_of_experts_too(
+def test_tp_divides_shared_experts_and_etp_the_routed_ones(
     context_of: Contexts, small_model: Callable[..., object]
 ) -> None:
-    moe = MoeSpec(num_experts=8, top_k=2, expert_ffn_size=4 * 100)
+    moe = MoeSpec(num_experts=8, top_k=2, expert_ffn_size=4 * 100, shared_ffn_size=4 * 96)
     context = context_of(model=small_model(ffn_size=4096, moe=moe))
-    assert verdicts("tp_divides_ffn", context, tp=[4, 16, 32]) == [True, True, False]
+    assert verdicts("tp_divides_ffn", context, tp=[4, 32, 256]) == [True, True, False]
+    assert verdicts("etp_divides_expert_ffn", context, etp=[4, 16, 32]) == [True, True, False]
 
 
 @pytest.mark.parametrize("axis", ["tp", "pp", "cp", "ep", "vpp"])
@@ -162,14 +178,43 @@ def test_pp_at_most_layers(context_of: Contexts) -> None:
 
 
 def test_ep_divides_experts(context_of: Contexts) -> None:
-    # Mixtral's 8 experts; ep also divides dp, inside which it lies.
+    # Mixtral's 8 experts.
     context = context_of(model="mixtral-8x7b")
-    columns = {"ep": [1, 4, 8, 3, 4], "dp": [1, 4, 16, 3, 2]}
-    assert verdicts("ep_divides_experts", context, **columns) == [True, True, True, False, False]
+    assert verdicts("ep_divides_experts", context, ep=[1, 4, 8, 3]) == [True, True, True, False]
 
 
 def test_a_dense_model_has_no_expert_parallelism(context_of: Contexts) -> None:
-    assert verdicts("ep_divides_experts", context_of(), ep=[1, 2], dp=[2, 2]) == [True, False]
+    assert verdicts("ep_divides_experts", context_of(), ep=[1, 2]) == [True, False]
+    columns = {"tp": [1, 2, 2], "etp": [1, 2, 1], "dp": 1, "ep": 1}
+    assert verdicts("expert_mesh_offered", context_of(), **columns) == [True, True, False]
+
+
+def test_the_expert_mesh_takes_the_ranks_of_tp_cp_and_dp(context_of: Contexts) -> None:
+    # Qwen3-235B on 256 GPUs, pp 8: 2 x 1 x 16 = 32 ranks a stage, ep 32 with whole experts.
+    # Kimi K2, tp 8: 64 ranks for ep 64 need dp x cp 8. etp 2 x ep 32 would need 64 of 32.
+    columns = {"tp": [2, 8, 8, 2, 2], "cp": [1, 2, 1, 1, 3], "dp": [16, 4, 4, 16, 16]}
+    columns |= {"ep": [32, 64, 64, 32, 32], "etp": [1, 1, 1, 2, 3]}
+    legal = [True, True, False, False, True]
+    assert verdicts("expert_mesh_fits", context_of(), **columns) == legal
+
+
+def test_what_expert_meshes_frameworks_offer(context_of: Contexts) -> None:
+    # tp 2: whole experts, ep beyond dp; split as the rest, ep in dp, beyond it; whole without ep.
+    columns = {"tp": [2, 2, 2, 2], "dp": [4, 4, 4, 4], "ep": [8, 4, 8, 1], "etp": [1, 2, 2, 1]}
+
+    def offered(framework: str, profile: str = "current") -> list[bool]:
+        context = context_of(model="mixtral-8x7b", framework=framework, profile=profile)
+        return verdicts("expert_mesh_offered", context, **columns)
+
+    assert offered("megatron") == [True] * 4
+    assert offered("megatron", "zero-bubble") == [False, True, False, False]
+    assert offered("torchtitan") == [True, False, False, False]
+
+
+def test_folded_experts_need_sequence_parallelism(context_of: Contexts) -> None:
+    columns = {"tp": [2, 2, 2, 1], "etp": [1, 1, 2, 2], "sequence_parallel": [0, 1, 0, 0]}
+    legal = [False, True, True, True]
+    assert verdicts("folded_experts_need_slices", context_of(), **columns) == legal
 
 
 def test_layers_fill_chunks(context_of: Contexts, small_model: Callable[..., object]) -> None:
@@ -180,7 +225,7 @@ def test_layers_fill_chunks(context_of: Contexts, small_model: Callable[..., obj
     legal = [True, True, False, False, True, True]
     assert verdicts("layers_fill_chunks", context, **columns) == legal
     even = supporting(context, uneven_stages=False)
-    legal = [True, False, False, False, True, True]
+    legal = [True, False, False, False, True, False]
     assert verdicts("layers_fill_chunks", even, **columns) == legal
 
 
@@ -250,7 +295,8 @@ def test_vpp_micro_batches(context_of: Contexts) -> None:
 
 
 def test_zero_stage_offered(context_of: Contexts) -> None:
-    # DeepSpeed: 0-3 alone, 0 and 1 under pipelining. Megatron: 0 and 1.
+    # DeepSpeed and Megatron: 0-3 alone, 0 and 1 under pipelining. Older Megatron: 0 and 1.
+    older = supporting(context_of(), zero_stages=(0, 1))
     columns = {"zero_stage": [0, 1, 2, 3, 1, 2], "pp": [1, 1, 1, 1, 2, 2]}
     assert verdicts("zero_stage_offered", context_of(framework="deepspeed"), **columns) == [
         True,
@@ -260,7 +306,7 @@ def test_zero_stage_offered(context_of: Contexts) -> None:
         True,
         False,
     ]
-    assert verdicts("zero_stage_offered", context_of(), **columns) == [
+    assert verdicts("zero_stage_offered", older, **columns) == [
         True,
         True,
         False,
@@ -278,20 +324,25 @@ def test_zero_needs_replicas(context_of: Contexts) -> None:
         "pp": [1] * 5,
         "offload": [NONE, NONE, NONE, NONE, HOST],
     }
+    whole = {"tp": 1, "ep": 1, "etp": 1}
     legal = [True, False, True, True, True]
-    assert verdicts("zero_needs_replicas", context_of(), **columns) == legal
+    assert verdicts("zero_needs_replicas", context_of(), **columns, **whole) == legal
     # torchtitan's lowest stage is 2.
     columns = {"zero_stage": [2, 3], "dp": [1, 1], "cp": [1, 1], "pp": [1, 1]}
     columns["offload"] = [NONE, NONE]
     context = context_of(framework="torchtitan")
-    assert verdicts("zero_needs_replicas", context, **columns) == [True, False]
+    assert verdicts("zero_needs_replicas", context, **columns, **whole) == [True, False]
+    # Whole experts on 4 tp ranks: 2 with the same ones where ep is 2, none where it is 4.
+    columns = {"zero_stage": [1, 1], "dp": 1, "cp": 1, "pp": 1, "offload": NONE}
+    folded = {"tp": 4, "ep": [2, 4], "etp": 1}
+    assert verdicts("zero_needs_replicas", context_of(), **columns, **folded) == [True, False]
 
 
 def test_offload_offered(context_of: Contexts) -> None:
-    # Optimizers from stage 1 on, parameters at stage 3 only.
+    # Optimizers from stage 1 on, parameters and NVMe at stage 3 only.
     columns = {
         "offload": [NONE, HOST, HOST, HOST_PARAMS, HOST_PARAMS, NVME, NVME_PARAMS],
-        "zero_stage": [0, 0, 1, 2, 3, 1, 3],
+        "zero_stage": [0, 0, 1, 2, 3, 2, 3],
         "pp": [1] * 7,
     }
     assert verdicts("offload_offered", context_of(framework="deepspeed"), **columns) == [
@@ -300,7 +351,7 @@ def test_offload_offered(context_of: Contexts) -> None:
         True,
         False,
         True,
-        True,
+        False,
         True,
     ]
     # Of these Megatron offers the optimizer in host memory only.
@@ -335,12 +386,14 @@ def test_offload_has_room(context_of: Contexts) -> None:
 
 def test_placement_offered(context_of: Contexts) -> None:
     context = context_of()
-    columns = {"pp": [1, 2, 2, 2], "ep": [8, 1, 8, 1], "cp": [1, 1, 1, 2], "placement": [1] * 4}
-    assert verdicts("placement_offered", context, **columns) == [True, True, False, False]
-    usual = {**columns, "placement": [0] * 4}
-    assert verdicts("placement_offered", context, **usual) == [True] * 4
+    columns = {"pp": [1, 2, 2, 2, 2], "ep": [8, 1, 8, 1, 1], "cp": [1, 1, 1, 2, 1]}
+    columns |= {"tp": 2, "etp": [2, 2, 2, 2, 1]}
+    inside, usual = {"placement": [1] * 5}, {"placement": [0] * 5}
+    legal = [True, True, False, False, False]
+    assert verdicts("placement_offered", context, **columns, **inside) == legal
+    assert verdicts("placement_offered", context, **columns, **usual) == [True] * 5
     only_usual = supporting(context, placements=context.traits.support.placements[:1])
-    assert verdicts("placement_offered", only_usual, **columns) == [False] * 4
+    assert verdicts("placement_offered", only_usual, **columns, **inside) == [False] * 5
 
 
 def test_placement_matters(context_of: Contexts) -> None:
@@ -350,3 +403,154 @@ def test_placement_matters(context_of: Contexts) -> None:
     other = verdicts("placement_matters", context, **columns, placement=[1] * 5)
     assert other == [False, False, False, False, True]
     assert verdicts("placement_matters", context, **columns, placement=[0] * 5) == [True] * 5
+
+
+# Bounds of the software: what a framework, and its way to run a mechanism, asks for.
+
+
+def test_tp_fits_model(context_of: Contexts, small_model: Callable[..., object]) -> None:
+    model = small_model(num_heads=8, num_kv_heads=2, family="opt")
+    known, replicating = {"tp_families": ("any",)}, {"replicates_kv_heads": True}
+    whole = {"replicates_kv_heads": False}
+    named = {"tp_families": ("llama3", "opt"), **whole}
+    other = {"tp_families": ("llama3",), **replicating}
+    columns = {"tp": [1, 2, 4]}
+    for support, expected in (
+        ({**known, **replicating}, [True, True, True]),
+        ({**known, **whole}, [True, True, False]),
+        (named, [True, True, False]),
+        (other, [True, False, False]),
+    ):
+        context = supporting(context_of(model=model), **support)
+        assert verdicts("tp_fits_model", context, **columns) == expected
+    unnamed = supporting(context_of(model=small_model(family="")), **other)
+    assert verdicts("tp_fits_model", unnamed, tp=[2]) == [True]
+
+
+def test_tp_splits_experts(context_of: Contexts, small_model: Callable[..., object]) -> None:
+    columns = {"tp": [1, 2, 2, 2], "etp": [1, 2, 2, 1], "sequence_parallel": [0, 0, 1, 1]}
+    moe = MoeSpec(num_experts=8, top_k=2, expert_ffn_size=512)
+    needing = {"mixtures_need_sequence_parallel": True, "splits_expert_biases": False}
+    free = {"mixtures_need_sequence_parallel": False, "splits_expert_biases": True}
+    for mixture, support, expected in (
+        (None, needing, [True, True, True, True]),
+        (moe, needing, [True, False, True, True]),
+        (moe, free, [True, True, True, True]),
+        (replace(moe, expert_bias=True), needing, [True, False, False, True]),
+        (replace(moe, expert_bias=True), free, [True, True, True, True]),
+    ):
+        context = supporting(context_of(model=small_model(moe=mixture)), **support)
+        assert verdicts("tp_splits_experts", context, **columns) == expected
+
+
+def test_cp_fits_attention(context_of: Contexts, small_model: Callable[..., object]) -> None:
+    for changes, is_plain in (
+        ({}, True),
+        ({"position": "alibi"}, False),
+        ({"sliding_window": 512}, False),
+        ({"num_heads": 8, "extra_params_per_layer": 8}, False),
+        ({"architecture": "encoder"}, False),
+    ):
+        context = context_of(model=small_model(**changes))
+        causal = supporting(context, cp_attention="causal")
+        assert verdicts("cp_fits_attention", causal, cp=[1, 2]) == [True, is_plain]
+        free = supporting(context, cp_attention="any")
+        assert verdicts("cp_fits_attention", free, cp=[1, 2]) == [True, True]
+
+
+def test_pp_ties_embeddings(context_of: Contexts, small_model: Callable[..., object]) -> None:
+    for tied in (True, False):
+        context = context_of(model=small_model(tied_embeddings=tied))
+        for ties in (True, False):
+            found = verdicts(
+                "pp_ties_embeddings", supporting(context, pipelines_tied_embeddings=ties), pp=[1, 2]
+            )
+            assert found == [True, ties or not tied]
+
+
+def waiting(context: Context, **overlap: object) -> Context:
+    """The context under other overlaps."""
+    changed = replace(context.traits.overlap, **overlap)
+    return replace(context, traits=replace(context.traits, overlap=changed))
+
+
+def test_chunks_hide_transfers(context_of: Contexts) -> None:
+    context = supporting(context_of(), fewest_waiting_chunked_stages=3)
+    columns = {"pp": [2, 2, 3], "vpp": [1, 2, 2]}
+    waits = waiting(context, pipeline_p2p_overlap="none")
+    assert verdicts("chunks_hide_transfers", waits, **columns) == [True, False, True]
+    overlaps = waiting(context, pipeline_p2p_overlap="interleaved")
+    assert verdicts("chunks_hide_transfers", overlaps, **columns) == [True, True, True]
+
+
+def test_exchange_overlap_has_chunks(context_of: Contexts) -> None:
+    columns = {"pp": [1, 2, 2, 2], "vpp": [1, 1, 2, 1], "ep": [2, 2, 2, 1]}
+    asked = supporting(context_of(), batch_overlap_needs_chunks=True)
+    batches = waiting(asked, expert_all_to_all_overlap="batches")
+    assert verdicts("exchange_overlap_has_chunks", batches, **columns) == [True, False, True, True]
+    without = waiting(asked, expert_all_to_all_overlap="none")
+    assert all(verdicts("exchange_overlap_has_chunks", without, **columns))
+
+
+def test_micro_batches_fill_stages(context_of: Contexts) -> None:
+    # A global batch of 64: 64 / (dp 16 x 1) = 4 micro-batches, 64 / (16 x 2) = 2.
+    context = context_of(global_batch=64)
+    columns = {
+        "pp": [4, 4, 4, 4],
+        "schedule": [F1B, F1B, F1B, GPIPE],
+        "vpp": [1, 1, 2, 1],
+        "dp": [16, 16, 16, 16],
+        "micro_batch": [1, 2, 2, 2],
+    }
+    asked = supporting(context, fills_pipeline=True)
+    assert verdicts("micro_batches_fill_stages", asked, **columns) == [True, False, True, True]
+    free = supporting(context, fills_pipeline=False)
+    assert all(verdicts("micro_batches_fill_stages", free, **columns))
+
+
+def test_states_have_ranks(context_of: Contexts) -> None:
+    columns = {
+        "tp": [1, 2, 2, 2, 2],
+        "cp": [1, 1, 1, 2, 1],
+        "dp": [1, 1, 1, 1, 2],
+        "dp_replicate": [1, 1, 1, 1, 2],
+        "offload": [HOST_PARAMS, NONE, HOST_PARAMS, HOST_PARAMS, NONE],
+    }
+    for kind, expected in (
+        ("yes", [True, True, True, True, True]),
+        ("without offload", [True, True, False, True, False]),
+        ("no", [True, False, False, True, False]),
+    ):
+        context = supporting(context_of(), tp_alone=kind)
+        assert verdicts("states_have_ranks", context, **columns) == expected
+
+
+def test_secondary_partition_fits(context_of: Contexts) -> None:
+    # Nodes of 8: groups of 8 neighbours, of all where fewer are used.
+    columns = {
+        "tp": [1, 2, 1, 1, 1],
+        "cp": [1, 1, 1, 1, 1],
+        "pp": [1, 1, 1, 1, 1],
+        "dp": [8, 4, 4, 12, 12],
+        "zero_stage": [3, 3, 3, 3, 2],
+    }
+    context = context_of(framework="deepspeed", profile="zero++")
+    found = verdicts("secondary_partition_fits", context, **columns)
+    assert found == [True, False, True, False, True]
+    assert all(verdicts("secondary_partition_fits", context_of(), **columns))
+
+
+def test_what_an_optimizer_rules_out(context_of: Contexts) -> None:
+    def under(**figures: object) -> Context:
+        context = context_of(framework="deepspeed")
+        optimizer = replace(context.traits.optimizer, **figures)
+        return replace(context, traits=replace(context.traits, optimizer=optimizer))
+
+    part = {"zero_stage": [3, 3], "offload": [HOST, HOST], "offload_percent": [50, 100]}
+    assert verdicts("offload_percent_offered", under(offload="part"), **part) == [True, True]
+    assert verdicts("offload_percent_offered", under(offload="whole"), **part) == [False, True]
+    offloads = {"zero_stage": [3, 3], "pp": [1, 1], "offload": [NONE, HOST]}
+    assert verdicts("offload_offered", under(offload="no"), **offloads) == [True, False]
+    hybrid = supporting(under(hybrid_sharding=False), hybrid_sharding=True)
+    columns = {"zero_stage": [1, 1], "dp_replicate": [1, 2]}
+    assert verdicts("hybrid_sharding_offered", hybrid, **columns) == [True, False]

@@ -31,6 +31,7 @@ DECIDED = (
     "vpp",
     "dp",
     "ep",
+    "etp",
     "micro_batch",
     "sequence_parallel",
     "zero_stage",
@@ -85,6 +86,8 @@ def test_dropping_branches_early_loses_no_legal_strategy(
         allowed = np.ones(whole.shape[1], dtype=bool)
         allowed[legal] = rule.is_legal(context, {k: v[legal] for k, v in columns.items()})
         legal &= allowed
+    # Of etp only tp and 1 are tried.
+    legal &= np.isin(columns["etp"], 1) | (columns["etp"] == columns["tp"])
     expected = {tuple(row) for row in whole.T[legal].tolist()}
     found = as_rows(enumerate_space(context, Narrowing(values=fixed)).strategy)
     assert len(found) == len(set(found))
@@ -111,9 +114,27 @@ def test_sequence_parallelism_is_a_choice_beside_tensor_parallelism_where_offere
     assert not enumerate_space(context_of(framework="deepspeed")).strategy.sequence_parallel.any()
 
 
-def test_context_parallelism_is_searched_for_long_sequences_only(context_of: Contexts) -> None:
-    assert dimension_values(context_of(seq_len=8192))["cp"] == [1]
-    assert dimension_values(context_of(seq_len=16384))["cp"] == [1, 2, 4, 8]
+def test_context_parallelism_is_searched_for_every_sequence(context_of: Contexts) -> None:
+    assert dimension_values(context_of(seq_len=1024))["cp"] == [1, 2, 4, 8]
+
+
+def test_micro_batches_are_all_divisors_of_the_batch(context_of: Contexts) -> None:
+    assert dimension_values(context_of(global_batch=256))["micro_batch"][-2:] == [128, 256]
+
+
+def test_whole_experts_are_tried_beside_split_ones(context_of: Contexts) -> None:
+    found = enumerate_space(context_of(model="mixtral-8x7b")).strategy
+    pairs = set(zip(found.tp.tolist(), found.etp.tolist(), strict=True))
+    assert pairs == {(1, 1), (2, 1), (2, 2), (4, 1), (4, 4), (8, 1), (8, 8)}
+    dense = enumerate_space(context_of()).strategy
+    assert (dense.etp == dense.tp).all()
+
+
+def test_any_degree_of_expert_tensor_parallelism_can_be_fixed(context_of: Contexts) -> None:
+    fixed = Narrowing(values={"etp": (2,), "tp": (4, 1)})
+    found = enumerate_space(context_of(model="mixtral-8x7b"), fixed).strategy
+    assert set(found.tp.tolist()) == {1, 4}
+    assert set(found.etp.tolist()) == {2}
 
 
 def test_fixed_values_restrict_the_space(context_of: Contexts) -> None:
@@ -123,7 +144,7 @@ def test_fixed_values_restrict_the_space(context_of: Contexts) -> None:
     assert set(strategy.tp.tolist()) == {2}
     assert set(strategy.dp.tolist()) == {4}
     every = as_rows(enumerate_space(context).strategy)
-    kept = [row for row in every if (row[0], row[5], row[9]) == (2, 4, 1)]
+    kept = [row for row in every if (row[0], row[5], row[10]) == (2, 4, 1)]
     assert as_rows(strategy) == kept
 
 
@@ -139,7 +160,7 @@ def test_small_space_by_hand(context_of: Contexts, small_model: Callable[..., Mo
     # 2 GPUs of one node, 2 layers, 2 heads, batch 2, Megatron without offload:
     #   1 GPU:  micro-batch 1 or 2, ZeRO 0                                  -> 2
     #   tp 2:   micro-batch 1 or 2, ZeRO 0, with sequence parallelism or not -> 4
-    #   dp 2:   micro-batch 1, ZeRO 0 or 1                                  -> 2
+    #   dp 2:   micro-batch 1, ZeRO 0, 1, 2 or 3                            -> 4
     #   pp 2:   micro-batch 1 or 2, ZeRO 0                                  -> 2
     #           vpp 2 needs a stage with a layer in each chunk: 3 layers    -> 0
     context = context_of(
@@ -148,9 +169,10 @@ def test_small_space_by_hand(context_of: Contexts, small_model: Callable[..., Mo
         global_batch=2,
     )
     rows = as_rows(enumerate_space(context, Narrowing(values={"offload": (0,)})).strategy)
-    expected = {(1, 1, 1, 1), (2, 1, 1, 1), (1, 2, 1, 1), (1, 1, 2, 1)}
+    #   cp 2:   micro-batch 1 or 2, ZeRO 0, 1, 2 or 3                       -> 8
+    expected = {(1, 1, 1, 1), (2, 1, 1, 1), (1, 2, 1, 1), (1, 1, 2, 1), (1, 1, 1, 2)}
     assert {(tp, pp, dp, cp) for tp, cp, pp, _, _, dp, *_ in rows} == expected
-    assert len(rows) == 10
+    assert len(rows) == 20
 
 
 def test_columns_can_be_taken_and_put_together_again(context_of: Contexts) -> None:

@@ -1,0 +1,61 @@
+"""Holds a question to what the format of its files can say."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from planner.cli.inputs import Question
+from planner.errors import ExpressError
+from planner.frameworks.formats import load_format
+
+if TYPE_CHECKING:
+    from planner.cost.context import Context
+    from planner.frameworks.format import Format
+
+
+def expressible(question: Question, made: "Format | None") -> Question:
+    """The question in the space of ``made``, or of the frameworks' own formats.
+
+    Frameworks whose format has no words for model, precision, optimizer or profile are left out
+    where others have. Raises ExpressError where files are asked for and there are no words.
+    """
+    contexts = question.contexts
+    if made is not None:
+        contexts = tuple(made.narrowed(context) for context in contexts)
+    reasons = [
+        _reasons(
+            context,
+            made or load_format(context.traits.name),
+            is_one_of_several=len(contexts) > 1,
+        )
+        for context in contexts
+    ]
+    kept = [context for context, found in zip(contexts, reasons, strict=True) if not found]
+    if not kept and made is not None:
+        lines = [line for found in reasons for line in found]
+        raise ExpressError("\n".join([f"{made.title} cannot express any plan of it:", *lines]))
+    notes = [
+        _note(context, made or load_format(context.traits.name), found, is_left_out=bool(kept))
+        for context, found in zip(contexts, reasons, strict=True)
+        if found
+    ]
+    return replace(question, contexts=tuple(kept) or contexts, notes=(*question.notes, *notes))
+
+
+def _reasons(context: "Context", made: "Format", *, is_one_of_several: bool) -> list[str]:
+    """Why no plan of a context can be written, whatever its layout."""
+    name = context.traits.name
+    found = [f"  {name}: {reason}" for reason in made.problems(context)]
+    if is_one_of_several and not made.carries(name):
+        found.append(f"  {name}: framework of other files")
+    if not context.schedules:
+        offered = ", ".join(context.traits.support.schedules)
+        found.append(f"  {name}: none of the schedules of --schedule; allowed are {offered}")
+    return found
+
+
+def _note(context: "Context", made: "Format", reasons: Sequence[str], *, is_left_out: bool) -> str:
+    said = "; ".join(reason.partition(": ")[2] for reason in reasons)
+    if is_left_out:
+        return f"left out, not in {made.title}: {context.traits.name} ({said})"
+    return f"plans for {context.traits.name} need code of your own, --emit refuses them: {said}"

@@ -1,0 +1,50 @@
+"""Runtime settings that recipes and published runs state, as settings of traits."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from planner.spec.traits import FrameworkTraits, Setting
+
+DEDUPLICATING = ("deepep", "hybridep", "flex")
+"""Expert dispatchers that send a token once to each remote domain."""
+FULL_GRAPH = "full_iteration"
+GRAPH_SHARES = {"attn": 0.2, "moe_router": 0.05, "moe_preprocess": 0.05}
+"""Of a mixture layer's kernels, by what --cuda-graph-scope captures: counted in the modules."""
+
+
+def captured_fraction(scopes: Iterable[str]) -> float:
+    """Share of a mixture layer's launches inside the CUDA graphs of these scopes."""
+    parts = tuple(scopes)
+    if FULL_GRAPH in parts:
+        return 1.0
+    return sum(GRAPH_SHARES.get(part, 0.0) for part in parts)
+
+
+def runtime_settings(
+    *,
+    graphs: Iterable[str],
+    dispatcher: str | None,
+    expert_overlap: bool | None,
+    tp_overlap: bool | None = None,
+) -> tuple[Setting, ...]:
+    """Traits that differ from the profile's; what is None (a dispatcher: empty) is left to it."""
+    settings: list[Setting] = []
+    if captured := captured_fraction(graphs):
+        settings.append(("kernels.cuda_graph_fraction", captured))
+    if dispatcher:
+        settings.append(("kernels.deduplicated_dispatch", dispatcher in DEDUPLICATING))
+    if expert_overlap is not None:
+        given = "batches" if expert_overlap else "none"
+        settings.append(("overlap.expert_all_to_all_overlap", given))
+    if tp_overlap is not None:
+        settings.append(("overlap.tensor_parallel_overlap", "ring" if tp_overlap else "none"))
+    return tuple(settings)
+
+
+def with_settings(traits: FrameworkTraits, settings: Sequence[Setting]) -> FrameworkTraits:
+    """The traits with settings laid over them."""
+    for path, value in settings:
+        section, _, name = path.partition(".")
+        part = replace(getattr(traits, section), **{name: value})
+        traits = replace(traits, **{section: part})
+    return traits

@@ -1,0 +1,297 @@
+"""Tuned recipes as plans: their software and layout, and where they stand in an answer."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from planner.catalog.clusters import load_cluster_of
+from planner.catalog.hardware import load_node
+from planner.catalog.models import load_model
+from planner.catalog.recipes import Recipe, load_recipes
+from planner.cost.context import Context
+from planner.cost.estimate import Estimate, estimate
+from planner.frameworks.megatron.layout import per_stage
+from planner.frameworks.registry import load_traits
+from planner.frameworks.runtime import runtime_settings
+from planner.frameworks.settings import with_optimizer, with_recompute_modules
+from planner.plans.plan import Answer, Plan
+from planner.plans.splits import default_chunks, layout_chunks
+from planner.search.ranking.candidates import LAYOUT
+from planner.search.space.legality import violations
+from planner.spec.cluster import ClusterSpec
+from planner.spec.job import JobSpec
+from planner.spec.model import ModelSpec
+from planner.spec.strategy import Strategy
+from planner.spec.traits import FrameworkTraits, Setting
+
+ZERO_STAGES = {"optimizer": 1, "megatron-fsdp": 3, "torch-fsdp2": 3}
+"""ZeRO stage of what a recipe shards."""
+NEAR_OCTAVES = 2.0
+"""Recipes for a larger or smaller number of GPUs than by these octaves say nothing."""
+
+
+def priced_problem(recipe: Recipe) -> str:
+    """Why a recipe is only listed; empty where it can be priced."""
+    if recipe.task == "peft":
+        return "frozen weights (LoRA) are not modelled"
+    return ""
+
+
+def recipe_settings(recipe: Recipe) -> tuple[Setting, ...]:
+    """Traits that the recipe's runtime sets, over its profile."""
+    return runtime_settings(
+        graphs=recipe.cuda_graph,
+        dispatcher=recipe.dispatcher,
+        expert_overlap=recipe.expert_overlap,
+        tp_overlap=recipe.tp_overlap,
+    )
+
+
+def recipe_traits(recipe: Recipe, profile: str | None = None) -> FrameworkTraits:
+    """The software of a recipe: its source's profile, its runtime, optimizer and modules."""
+    source = recipe.source
+    traits = load_traits(source.framework, profile or source.profile, recipe_settings(recipe))
+    traits = with_optimizer(traits, recipe.optimizer)
+    if recipe.recompute_modules:
+        traits = with_recompute_modules(traits, recipe.recompute_modules)
+    return traits
+
+
+def recipe_gpus(recipe: Recipe) -> int:
+    """As many GPUs as it states, or the next number that its degrees divide.
+
+    That is a multiple of ``pp · lcm(tp · cp, ep · etp)``: the expert mesh ep x etp lies over the
+    same ranks as tp x cp x dp. Source: megatron/core/parallel_state.py.
+    """
+    experts = recipe.ep * (recipe.etp or recipe.tp) if recipe.ep > 1 else 1
+    least = recipe.pp * math.lcm(recipe.tp * recipe.cp, experts)
+    return -(-(recipe.gpus or 1) // least) * least
+
+
+def recipe_cluster(recipe: Recipe, num_gpus: int | None = None) -> ClusterSpec:
+    """The accelerators of a recipe."""
+    return load_cluster_of(f"1x{recipe.node}", num_gpus or recipe_gpus(recipe))
+
+
+def recipe_context(recipe: Recipe, num_gpus: int | None = None) -> Context:
+    """What the recipe trains, on what, and under which software."""
+    traits = recipe_traits(recipe)
+    return Context(
+        model=load_model(recipe.model),
+        job=JobSpec(
+            global_batch=recipe.global_batch,
+            seq_len=recipe.seq_len,
+            precision=recipe.precision,
+        ),
+        cluster=recipe_cluster(recipe, num_gpus),
+        traits=traits,
+        margin_fraction=traits.memory_uncertainty_fraction,
+        placements=traits.support.placements,
+    )
+
+
+def recipe_chunks(recipe: Recipe, num_layers: int) -> tuple[int, ...]:
+    """Layers per chunk, from embedding to head."""
+    if recipe.pipeline_layout:
+        return layout_chunks(recipe.pipeline_layout, num_layers)
+    return default_chunks(num_layers, recipe.pp, recipe.vpp)
+
+
+def _repeated(recipe: Recipe, chunks: Sequence[int]) -> tuple[int, ...]:
+    """Layers per chunk that are recomputed in full."""
+    if recipe.recompute != "full":
+        return (0,) * len(chunks)
+    if recipe.recompute_method == "layers":
+        starts = [sum(chunks[:chunk]) for chunk in range(len(chunks))]
+        chosen = recipe.recompute_layers
+        return tuple(
+            sum(start <= layer < start + size for layer in chosen)
+            for start, size in zip(starts, chunks, strict=True)
+        )
+    if recipe.recompute_method == "block":
+        return tuple(min(size, *recipe.recompute_layers) for size in chunks)
+    return tuple(chunks)
+
+
+def expert_degrees(recipe: Recipe) -> dict[str, int]:
+    """Ranks that share out the experts, and that split each; without experts what tp brings."""
+    if recipe.ep == 1 and recipe.etp is None:
+        return {"ep": 1, "etp": recipe.tp}
+    support = load_traits(recipe.source.framework, recipe.source.profile).support
+    return {"ep": recipe.ep, "etp": recipe.etp or int(support.usual_etp(recipe.tp, recipe.ep))}
+
+
+def stated_degrees(recipe: Recipe) -> dict[str, int]:
+    """Dimensions of a strategy that the recipe states, and their values."""
+    names = ("tp", "pp", "vpp", "cp", "micro_batch")
+    return {
+        **{name: getattr(recipe, name) for name in names},
+        **expert_degrees(recipe),
+        "sequence_parallel": int(recipe.sequence_parallel and recipe.tp > 1),
+        "zero_stage": ZERO_STAGES[recipe.sharding],
+    }
+
+
+def recipe_strategy(recipe: Recipe, model: ModelSpec, num_gpus: int, global_batch: int) -> Strategy:
+    """The recipe's layout of a model on so many GPUs; dp and micro-batches follow.
+
+    Raises ValueError with the reason where they do not divide.
+    """
+    inner = recipe.tp * recipe.pp * recipe.cp
+    if num_gpus % inner:
+        raise ValueError(f"{num_gpus} GPUs do not divide by tp x pp x cp = {inner}")
+    dp = num_gpus // inner
+    num, rest = divmod(global_batch, dp * recipe.micro_batch)
+    if rest or not num:
+        each = f"dp {dp} x micro-batch {recipe.micro_batch}"
+        raise ValueError(f"batch {global_batch} does not divide by {each}")
+    experts, chunks = expert_degrees(recipe), recipe_chunks(recipe, model.num_blocks)
+    layers = per_stage(chunks, recipe.pp)
+    none = (0,) * recipe.pp
+    offloaded = recipe.offloaded_layers
+    return Strategy(
+        dp=dp,
+        tp=recipe.tp,
+        pp=recipe.pp,
+        vpp=recipe.vpp,
+        cp=recipe.cp,
+        ep=experts["ep"],
+        etp=experts["etp"],
+        zero_stage=ZERO_STAGES[recipe.sharding],
+        micro_batch=recipe.micro_batch,
+        num_micro_batches=num,
+        sequence_parallel=recipe.sequence_parallel and recipe.tp > 1,
+        offload="none",
+        layers_per_stage=layers,
+        selective_layers_per_stage=layers if recipe.recompute == "selective" else none,
+        recompute_layers_per_stage=per_stage(_repeated(recipe, chunks), recipe.pp),
+        offloaded_layers_per_stage=tuple(min(n, offloaded) for n in layers) if offloaded else (),
+        recompute_modules=recipe.recompute_modules or None,
+    )
+
+
+def _architecture(model: ModelSpec) -> ModelSpec:
+    """The model without what costs nothing: its names, and the length it was made for."""
+    return replace(model, name="", family="", max_seq_len=0)
+
+
+@cache
+def _model_of(name: str) -> ModelSpec:
+    return _architecture(load_model(name))
+
+
+@cache
+def _accelerator_of(node: str) -> str:
+    return load_node(node).accelerator.name
+
+
+def nearest_recipe(context: Context) -> Recipe | None:
+    """The recipe for this architecture and accelerator that is nearest to the question.
+
+    Nearest in GPUs, by octaves; then of the same precision; then in batch and length. None where
+    there is none for pre-training within NEAR_OCTAVES of the GPUs.
+    """
+    job, gpus = context.job, context.cluster.num_accelerators
+    model, accelerator = _architecture(context.model), context.cluster.accelerator.name
+
+    def octaves(own: int, asked: int) -> float:
+        return abs(math.log2(own / asked))
+
+    def distance(recipe: Recipe) -> tuple[float | bool | str, ...]:
+        return (
+            octaves(recipe_gpus(recipe), gpus),
+            recipe.precision != job.precision,
+            octaves(recipe.global_batch, job.global_batch) + octaves(recipe.seq_len, job.seq_len),
+            recipe.recipe,
+        )
+
+    near = [
+        recipe
+        for recipe in load_recipes()
+        if recipe.source.framework == context.traits.name
+        and _accelerator_of(recipe.node) == accelerator
+        and recipe.task == "pretrain"
+        and octaves(recipe_gpus(recipe), gpus) <= NEAR_OCTAVES
+        and _model_of(recipe.model) == model
+    ]
+    return min(near, key=distance, default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """A recipe's layout priced for a question, and where it stands among the answer's rows."""
+
+    recipe: Recipe
+    context: Context
+    strategy: Strategy | None = None
+    estimate: Estimate | None = None
+    problem: str = ""
+    """Why the layout cannot run here, where it cannot."""
+    row: int | None = None
+    """Position, from 1, of the row of this layout."""
+    slower_fraction: float | None = None
+    """Its time over that of the first row, minus one; None without rows."""
+
+    own: Estimate | None = None
+    """Of the same layout under the recipe's own software."""
+    own_slower_fraction: float | None = None
+    """That time over the first row's, minus one; None without rows."""
+
+    @property
+    def missing_bytes(self) -> float:
+        """What it needs beyond the accelerator's memory; 0 where it fits, or cannot run."""
+        return 0.0 if self.estimate is None else max(0.0, _beyond_hbm(self.context, self.estimate))
+
+    @property
+    def fits_its_own(self) -> bool:
+        """Whether it fits under the recipe's own software."""
+        return self.own is not None and _beyond_hbm(self.context, self.own) <= 0.0
+
+
+def _beyond_hbm(context: Context, made: Estimate) -> float:
+    """Bytes of the modelled peak beyond the accelerator's memory."""
+    return made.memory.peak_bytes - context.cluster.accelerator.hbm_bytes
+
+
+def _is_layout_of(plan: Plan, context: Context, strategy: Strategy) -> bool:
+    same = all(getattr(plan.strategy, name) == getattr(strategy, name) for name in LAYOUT)
+    return same and plan.framework == context.traits.name
+
+
+def place(context: Context, recipe: Recipe, plans: Sequence[Plan] = ()) -> Placed:
+    """Price the recipe's layout for the question of ``context``, beside ranked plans."""
+    gpus = context.cluster.num_accelerators
+    try:
+        strategy = recipe_strategy(recipe, context.model, gpus, context.job.global_batch)
+    except ValueError as error:
+        return Placed(recipe=recipe, context=context, problem=str(error))
+    broken = next(violations(context, strategy), None)
+    if broken:
+        return Placed(recipe=recipe, context=context, strategy=strategy, problem=broken[1])
+    made = estimate(context, strategy)
+    own = estimate(replace(context, traits=recipe_traits(recipe)), strategy)
+    rows = (n for n, p in enumerate(plans, start=1) if _is_layout_of(p, context, strategy))
+    return Placed(
+        recipe=recipe,
+        context=context,
+        strategy=strategy,
+        estimate=made,
+        row=next(rows, None),
+        slower_fraction=_slower(made, plans),
+        own=own,
+        own_slower_fraction=_slower(own, plans),
+    )
+
+
+def _slower(made: Estimate, plans: Sequence[Plan]) -> float | None:
+    return made.iter_time_s / plans[0].estimate.iter_time_s - 1.0 if plans else None
+
+
+def placed(answer: Answer) -> Placed | None:
+    """The nearest recipe of an answer's question, priced for it; None where there is none."""
+    for context in answer.contexts:
+        recipe = nearest_recipe(context)
+        if recipe is not None:
+            return place(context, recipe, answer.plans)
+    return None

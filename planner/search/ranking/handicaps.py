@@ -1,0 +1,427 @@
+"""Handicaps: what a mechanism must gain before a plan that uses it goes before one without it.
+
+Plans are ranked by ``modelled time x product of the handicaps of what they use``. A handicap is
+the error with which the mechanism's gain is known, as a factor of at least 1: a gain inside that
+error is no reason to use it. So plans whose modelled times tie are ordered by simplicity, and a
+mechanism without evidence counts with the unfavourable end of its range.
+
+Three kinds of evidence (``Handicap.basis``):
+
+- ``pairs``: the median error of time ratios over published pairs that differ in just this;
+- ``drift``: how far measured over predicted time moves per doubling of a degree, times
+  ``b² / (b² + s²)`` with its standard error s, so that what is hardly known counts little;
+- ``prior``: a stated assumption, where nothing was published.
+
+Figures of the first two are those of ``planner/frameworks/ratio_errors.yaml``, rounded, which
+``scripts/accuracy.py`` writes; a test holds both together.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+
+from planner.cost.context import Context
+from planner.search.space.interleaving import regular_layers
+from planner.spec.strategy import (
+    OFFLOAD_CODES,
+    PLACEMENT_NAMES,
+    SCHEDULES,
+    Strategy,
+    StrategyColumns,
+)
+from planner.units import GB, Array, Mask
+
+Basis = Literal["pairs", "drift", "prior"]
+Exponents = list[tuple[str, Array | Mask]]
+"""Names of HANDICAPS, and how often each strategy uses the mechanism."""
+
+FAST_HOST_LINK_BYTES_PER_S = 100.0 * GB
+"""From here on a host link is part of the machine, not a bus: PCIe 5 reaches 52 GB/s, Grace's
+NVLink-C2C 180 to 359 (hwdb, host_link_gb_per_s_per_direction)."""
+MOST_LOCAL_EXPERTS = 32
+"""Whole experts on one rank: the most in a tuned recipe (256 over ep 8, 32 over ep 1)."""
+MOST_EXPERT_RANKS = 64
+"""The most in a tuned recipe or a published training run."""
+MOST_BATCHED_TOKENS = 32768
+"""Tokens of one micro-batch on one rank: the most in a tuned recipe of several sequences."""
+FEWEST_CONTEXT_TOKENS = 4096
+"""Of a sequence on one rank of context parallelism, in all published runs."""
+PAIRED_SHARDING_RANKS = 192
+"""Ranks that share the weights under ZeRO stage 3, up to which published pairs show no loss."""
+MOST_SHARDING_RANKS = 512
+"""The most under FSDP in a published run, which the model meets (torchtitan, Composer)."""
+POLICY_KINDS = ("none", "selective", "full", "offloaded")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handicap:
+    """One mechanism, its factor, and why."""
+
+    factor: float
+    """On the iteration time, at least 1; per doubling where the mechanism is a degree."""
+    basis: Basis
+    kind: str = ""
+    """Of ``pairs`` and ``drift``: the key of ratio_errors.yaml."""
+    reason: str
+
+
+HANDICAPS: Mapping[str, Handicap] = MappingProxyType(
+    {
+        "optimizer_offload": Handicap(
+            factor=1.3,
+            basis="prior",
+            reason="nine of ten published pairs with and without are met within 10 %, but hosts "
+            "whose cores are not bound take three times as long for the step; assumed as much as "
+            "recomputing everything costs, which people prefer",
+        ),
+        "parameter_offload": Handicap(
+            factor=1.4,
+            basis="prior",
+            reason="beside the optimizer's: Falcon-7B on 8 A100 took 13.7 s with both, 1.4 times "
+            "the modelled time (DeepSpeed issue 3901); one pair",
+        ),
+        "nvme": Handicap(
+            factor=1.5,
+            basis="prior",
+            reason="beside what is offloaded: no published training run states its NVMe rates",
+        ),
+        "activation_offload": Handicap(
+            factor=1.20,
+            basis="prior",
+            reason="over PCIe, shared with gradients and data: two of 203 tuned recipes use it "
+            "there, on B300; published pairs, 0 to 5 %, send inputs of recomputed layers only",
+        ),
+        "activation_offload_fast_link": Handicap(
+            factor=1.02,
+            basis="prior",
+            reason="over NVLink-C2C: NVIDIA's tuned choice for 70B and 405B on GB200 and GB300; "
+            "published pairs cost 0 to 5 %",
+        ),
+        "split_backward": Handicap(
+            factor=1.05,
+            basis="prior",
+            reason="zero-bubble and DualPipe schedules: a fork of Megatron or new code of "
+            "torchtitan; no published run with a whole configuration",
+        ),
+        "virtual_stages": Handicap(
+            factor=1.01,
+            basis="drift",
+            kind="vpp",
+            reason="per doubling: the smaller bubble is arithmetic, the further transfers and "
+            "launches are small",
+        ),
+        "tensor_parallel": Handicap(
+            factor=1.02,
+            basis="drift",
+            kind="tp",
+            reason="per doubling: published runs slow down more with tp than the model says",
+        ),
+        "tensor_parallel_across_domains": Handicap(
+            factor=1.10,
+            basis="prior",
+            reason="no published run leaves the scale-up domain with tp",
+        ),
+        "context_parallel": Handicap(
+            factor=1.01,
+            basis="drift",
+            kind="cp",
+            reason="per doubling: rings wait for their slowest member",
+        ),
+        "short_context_pieces": Handicap(
+            factor=1.03,
+            basis="prior",
+            reason="per halving of the tokens of a sequence on one rank of cp below 4,096: no "
+            "published run and one tuned recipe of 203 cut it finer; small products and exchanges "
+            "that do not hide",
+        ),
+        "no_sequence_parallel": Handicap(
+            factor=1.012,
+            basis="pairs",
+            kind="recomputation, sequence parallel",
+            reason="tensor parallelism without sequence parallelism, where it is offered: all "
+            "tuned recipes with tp have both",
+        ),
+        "large_micro_batch": Handicap(
+            factor=1.01,
+            basis="prior",
+            reason="per doubling of a micro-batch of several sequences beyond the tokens of any "
+            "tuned recipe; below, larger ones gain more in published runs than the model says",
+        ),
+        "sharded_weights": Handicap(
+            factor=1.02,
+            basis="prior",
+            reason="ZeRO stage 3 where the framework offers less: gathers of every layer must "
+            "hide behind its products, on every node at once",
+        ),
+        "weights_across_domains": Handicap(
+            factor=1.08,
+            basis="prior",
+            reason="ZeRO stage 3 beyond one scale-up domain where pipelining is offered too: all "
+            "but two tuned recipes that shard weights have a domain of 72 or GPUs of 270 GiB; "
+            "none on 80 GB, where it was offered as well",
+        ),
+        "sharded_gradients": Handicap(
+            factor=1.03,
+            basis="prior",
+            reason="ZeRO stage 2 where pipelining is offered too: no tuned recipe stops there, "
+            "all that shard gradients shard weights",
+        ),
+        "weights_over_many_ranks": Handicap(
+            factor=1.45,
+            basis="prior",
+            reason="there, per doubling of the ranks that share them beyond 192: six published "
+            "pairs of ZeRO-3 and tensor with pipeline parallelism on 384 to 2,240 A100 "
+            "(arXiv 2104.04473, table 2) have ZeRO-3 1.45 to 4.1 times slower than modelled "
+            "beside the other, 1.45 per doubling from 192 on",
+        ),
+        "full_sharding_over_many_ranks": Handicap(
+            factor=1.10,
+            basis="prior",
+            reason="where the framework shards whole weights always, per doubling beyond 512 "
+            "ranks: the model meets published runs up to there, and none is larger",
+        ),
+        "hybrid_sharding": Handicap(
+            factor=1.01,
+            basis="prior",
+            reason="replicated sharding groups: two collectives for one, few published runs",
+        ),
+        "other_placement": Handicap(
+            factor=1.02,
+            basis="prior",
+            reason="an order of axes that is not the framework's first: no published run says so",
+        ),
+        "many_local_experts": Handicap(
+            factor=1.15,
+            basis="prior",
+            reason="per doubling beyond the most whole experts a tuned recipe holds on a rank: "
+            "small grouped products, their launches and weight gradients; pairs at 64 on B200 "
+            "are 2 % off, nothing is published beyond",
+        ),
+        "many_expert_ranks": Handicap(
+            factor=1.05,
+            basis="prior",
+            reason="per doubling beyond the most expert ranks of a published training run",
+        ),
+        "selective": Handicap(
+            factor=1.02,
+            basis="pairs",
+            kind="recomputation",
+            reason="some activations recomputed",
+        ),
+        "full": Handicap(
+            factor=1.02,
+            basis="pairs",
+            kind="recomputation",
+            reason="all activations recomputed",
+        ),
+        "further_module": Handicap(
+            factor=1.002,
+            basis="prior",
+            reason="per module selected beyond the first: of sets that tie the smaller one",
+        ),
+        "unusual_modules": Handicap(
+            factor=1.005,
+            basis="prior",
+            reason="modules that the framework's profile does not select by itself",
+        ),
+        "part_of_the_layers": Handicap(
+            factor=1.005,
+            basis="prior",
+            reason="a policy for some layers only: one policy for all is simpler, and stages stay "
+            "alike",
+        ),
+        "uneven_stages": Handicap(
+            factor=1.008,
+            basis="prior",
+            reason="layers that pp does not divide evenly need a layout written out; 23 of 125 "
+            "tuned recipes have one",
+        ),
+    }
+)
+"""Every mechanism that counts, with its reason; the order is that of the documentation."""
+
+
+def factor_of(name: str) -> float:
+    """The factor of one entry of HANDICAPS."""
+    return HANDICAPS[name].factor
+
+
+def _doublings(value: Array, beyond: Array | float = 1.0) -> Array:
+    """``log2(value / beyond)`` where that is positive, else 0."""
+    ratio = np.asarray(value, dtype=np.float64) / beyond
+    doublings: Array = np.log2(np.maximum(ratio, 1.0))
+    return doublings
+
+
+_PARAMETERS_OFFLOADED = np.array(["parameters" in code for code in OFFLOAD_CODES])
+_ON_NVME = np.array([code.endswith("nvme") for code in OFFLOAD_CODES])
+_SPLITS_BACKWARD = np.array([name not in ("1f1b", "gpipe") for name in SCHEDULES])
+
+
+def offload_factor(columns: StrategyColumns) -> Array:
+    """Factor of states offloaded: optimizer, then parameters, then the disk, one on the other.
+
+    The same for every percentage: a part offloaded takes the machinery of the whole.
+    """
+    return _product(_offload_exponents(columns))
+
+
+def _offload_exponents(columns: StrategyColumns) -> Exponents:
+    return [
+        ("optimizer_offload", columns.offload > 0),
+        ("parameter_offload", _PARAMETERS_OFFLOADED[columns.offload]),
+        ("nvme", _ON_NVME[columns.offload]),
+    ]
+
+
+def _product(exponents: Exponents) -> Array:
+    """``Π factor ** exponent``; a mask counts as 0 and 1."""
+    logs = [np.log(factor_of(name)) * np.asarray(times) for name, times in exponents]
+    product: Array = np.exp(np.sum(np.broadcast_arrays(*logs), axis=0))
+    return product
+
+
+def expert_factor(context: Context, columns: StrategyColumns) -> Array:
+    """Factor of layouts of experts beyond what tuned recipes and published runs hold.
+
+    Whole experts of a rank are ``experts / ep``; 1 for dense models.
+    """
+    exponents = _expert_exponents(context, columns)
+    return _product(exponents) if exponents else np.ones(len(columns))
+
+
+def _expert_exponents(context: Context, columns: StrategyColumns) -> Exponents:
+    moe = context.model.moe
+    if moe is None:
+        return []
+    local = moe.num_experts / np.asarray(columns.ep, dtype=np.float64)
+    return [
+        ("many_local_experts", _doublings(local, MOST_LOCAL_EXPERTS)),
+        ("many_expert_ranks", _doublings(columns.ep, MOST_EXPERT_RANKS)),
+    ]
+
+
+def _degree_exponents(context: Context, columns: StrategyColumns) -> Exponents:
+    tokens = columns.micro_batch * (context.job.seq_len / columns.cp)
+    domain = context.cluster.domain.num_accelerators
+    support = context.traits.support
+    may_sequence = support.sequence_parallel and not support.sequence_parallel_required
+    return [
+        ("tensor_parallel", _doublings(columns.tp)),
+        ("tensor_parallel_across_domains", columns.tp > domain),
+        ("context_parallel", _doublings(columns.cp)),
+        (
+            "short_context_pieces",
+            np.where(
+                columns.cp > 1,
+                _doublings(FEWEST_CONTEXT_TOKENS * columns.cp / context.job.seq_len),
+                0.0,
+            ),
+        ),
+        ("virtual_stages", _doublings(columns.vpp)),
+        (
+            "no_sequence_parallel",
+            may_sequence & (columns.tp > 1) & (columns.sequence_parallel == 0),
+        ),
+        (
+            "large_micro_batch",
+            np.where(columns.micro_batch > 1, _doublings(tokens, MOST_BATCHED_TOKENS), 0.0),
+        ),
+    ]
+
+
+def _sharding_exponents(context: Context, columns: StrategyColumns) -> Exponents:
+    support = context.traits.support
+    usual = PLACEMENT_NAMES.index(support.placements[0])
+    is_choice = min(support.zero_stages) < 2
+    shards_weights = columns.zero_stage == 3
+    ranks = columns.dp / columns.dp_replicate * columns.cp
+    by_choice = shards_weights * _doublings(ranks, PAIRED_SHARDING_RANKS)
+    always = shards_weights * _doublings(ranks, MOST_SHARDING_RANKS)
+    beside = is_choice and support.pp
+    domain = context.cluster.domain.num_accelerators
+    return [
+        ("weights_across_domains", shards_weights & beside & (ranks * columns.tp > domain)),
+        ("sharded_gradients", (columns.zero_stage == 2) & beside),
+        ("sharded_weights", shards_weights & is_choice),
+        ("weights_over_many_ranks", by_choice * is_choice),
+        ("full_sharding_over_many_ranks", always * (not is_choice)),
+        ("hybrid_sharding", (columns.dp_replicate > 1) & (columns.zero_stage > 0)),
+        ("other_placement", columns.placement != usual),
+        ("split_backward", _SPLITS_BACKWARD[columns.schedule]),
+    ]
+
+
+def degree_handicap(context: Context, columns: StrategyColumns) -> Array:
+    """The part of :func:`handicap` that the degrees alone decide, whatever becomes of states.
+
+    So it is a lower bound of the whole for every strategy of a shape.
+    """
+    product: Array = _product(_degree_exponents(context, columns)) * expert_factor(context, columns)
+    return product
+
+
+def handicap(context: Context, columns: StrategyColumns) -> Array:
+    """Product of the handicaps of what each strategy uses, at least 1; one per row.
+
+    Dimensionless, to be multiplied with the modelled time. Source of every factor: HANDICAPS.
+    Excludes what is decided per layer and per stage (:func:`policy_handicap`,
+    :func:`split_handicap`).
+    """
+    states: Array = _product(_sharding_exponents(context, columns)) * offload_factor(columns)
+    product: Array = degree_handicap(context, columns) * states
+    return product
+
+
+def policy_handicap(
+    kind: str, modules: Sequence[str] | None, context: Context, *, partial: bool = False
+) -> float:
+    """Factor of a policy for saved activations, one of POLICY_KINDS.
+
+    ``modules`` are those that selective recomputation repeats; None is the profile's own set.
+    ``partial``: only some of the layers are under it. Source: HANDICAPS.
+    """
+    if kind not in POLICY_KINDS:
+        raise ValueError(f"unknown policy {kind!r}; allowed are {', '.join(POLICY_KINDS)}")
+    if kind == "none":
+        return 1.0
+    factor = factor_of("part_of_the_layers") if partial else 1.0
+    if kind == "full":
+        return factor * factor_of("full")
+    if kind == "offloaded":
+        is_fast = context.cluster.node.host_link_bytes_per_s >= FAST_HOST_LINK_BYTES_PER_S
+        name = "activation_offload_fast_link" if is_fast else "activation_offload"
+        return factor * factor_of(name)
+    selected = context.traits.recompute.selected
+    chosen = selected if modules is None else tuple(modules)
+    factor *= factor_of("selective") * factor_of("further_module") ** max(len(chosen) - 1, 0)
+    return factor * (1.0 if set(chosen) == set(selected) else factor_of("unusual_modules"))
+
+
+def split_handicap(layers_per_stage: Sequence[int], vpp: int = 1) -> float:
+    """Factor of a split of the layers: more than 1 where it is not the regular one."""
+    layers = tuple(layers_per_stage)
+    is_regular = layers == regular_layers(sum(layers), len(layers), vpp)
+    return 1.0 if is_regular else factor_of("uneven_stages")
+
+
+def used(context: Context, strategy: Strategy) -> dict[str, float]:
+    """The factor of everything one plan uses, by name; what tells policies apart as ``policy``."""
+    columns = strategy.columns()
+    exponents = (
+        *_degree_exponents(context, columns),
+        *_expert_exponents(context, columns),
+        *_sharding_exponents(context, columns),
+        *_offload_exponents(columns),
+    )
+    found = {name: factor_of(name) ** float(np.asarray(times)[0]) for name, times in exponents}
+    for kind, counts in zip(POLICY_KINDS[1:], strategy.policy_counts, strict=True):
+        if any(counts):
+            partial = counts != strategy.layers_per_stage
+            modules = strategy.recompute_modules
+            found[kind] = policy_handicap(kind, modules, context, partial=partial)
+    found["uneven_stages"] = split_handicap(strategy.layers_per_stage, strategy.vpp)
+    return {name: factor for name, factor in found.items() if factor > 1.0}

@@ -1,0 +1,165 @@
+"""What strategies cost under each policy, and by how much their time is weighed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from planner.cost.build import slowest_pace, stage_model
+from planner.cost.context import Context
+from planner.cost.layer_table import LayerTable
+from planner.cost.module_sets import SelectiveCosts, relaxed_options
+from planner.cost.parts import build_parts
+from planner.cost.policies import with_selective
+from planner.cost.stage import StageModel, weighed
+from planner.search.ranking.handicaps import factor_of, handicap, policy_handicap
+from planner.search.space.policies import Policy, of_policy, part_numbers, with_part
+from planner.search.stages.ways import Variant, undominated
+from planner.spec.strategy import StrategyColumns
+from planner.units import Array, Index, Mask
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced:
+    """Strategies with their stage models as a search bounds them."""
+
+    model: StageModel
+    """Under the best real set of modules, and only the kinds of layers of the policy."""
+    bound: StageModel
+    """No costlier: under all sets of modules at once."""
+    best_set: Index | None
+    """Position of the model's set of modules; None where there is no choice."""
+
+
+def _under(model: StageModel, policy: Policy, selective: SelectiveCosts) -> StageModel:
+    """A model under a policy whose selective layers repeat given modules."""
+    model = replace(model, policies=with_selective(model.policies, selective))
+    return of_policy(model, policy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pricing:
+    """Stage models and weights of one question."""
+
+    context: Context
+    layers: LayerTable
+    _known: dict[Policy | Variant, float] = field(default_factory=dict)
+    """Weights computed already."""
+    _worth: dict[Policy, Array] = field(default_factory=dict)
+    """Sets of modules worth trying by layer shape, -1 where that is not known yet."""
+
+    def model(self, strategy: StrategyColumns) -> StageModel:
+        """Stage models of strategies, under no policy."""
+        parts = build_parts(self.context, strategy, self.layers.costs(strategy))
+        return stage_model(self.context, strategy, parts)
+
+    def module_sets(self, policy: Policy) -> tuple[tuple[str, ...], ...]:
+        """Sets of modules to choose from; empty where there is no choice."""
+        sets = self.context.module_sets
+        return sets if len(sets) > 1 and "selective" in policy.kinds else ()
+
+    def weights(self, strategy: StrategyColumns, policy: Policy) -> Array:
+        """What time is multiplied by, as evidence for what a strategy relies on has it."""
+        if not self.context.weighs_evidence:
+            return np.ones(len(strategy))
+        return handicap(self.context, strategy) * self.policy_weight(policy)
+
+    def policy_weight(self, policy: Policy) -> float:
+        """The least weight of a policy's variants; 1 where stages decide layer by layer."""
+        if policy.is_mixed or not self.context.weighs_evidence:
+            return 1.0
+        if policy not in self._known:
+            kind, is_part = policy.kinds[-1], policy.part is not None
+            sets = self.module_sets(policy) or (None,)
+            weights = [policy_handicap(kind, one, self.context, partial=is_part) for one in sets]
+            self._known[policy] = min(weights)
+        return self._known[policy]
+
+    def variant_weight(self, variant: Variant) -> float:
+        """By how much more a variant's time is multiplied than its policy's least."""
+        policy = variant.policy
+        if variant.modules is None or policy.is_mixed or not self.context.weighs_evidence:
+            return 1.0
+        if variant not in self._known:
+            own = policy_handicap(policy.kinds[-1], variant.modules, self.context)
+            self._known[variant] = own / self.policy_weight(policy)
+        return self._known[variant]
+
+    def variant_weights(self, variants: Sequence[Variant]) -> Array:
+        """:meth:`variant_weight` of each."""
+        known = {variant: self.variant_weight(variant) for variant in set(variants)}
+        return np.array([known[variant] for variant in variants])
+
+    def most_weight(self, policy: Policy) -> float:
+        """By how much more the time of a variant and split is multiplied at most."""
+        variants = [Variant(policy=policy, modules=one) for one in self.module_sets(policy)]
+        extra = [self.variant_weight(variant) for variant in variants]
+        return self.uneven_weight(policy) * max(extra, default=1.0)
+
+    def uneven_weight(self, policy: Policy, *, is_open: bool = False) -> float:
+        """What the time of stages that differ is multiplied by besides.
+
+        1 where the policy is open still, or is decided stage by stage.
+        """
+        alike = policy.is_mixed or (is_open and policy.part is not None)
+        return factor_of("uneven_stages") if self.context.weighs_evidence and not alike else 1.0
+
+    def price(self, model: StageModel, policy: Policy, weight: Array) -> Priced:
+        """Stage models under the sets of modules and the kinds of layers of a policy."""
+        sets = self.module_sets(policy)
+        if not sets:
+            model = weighed(of_policy(model, policy), weight)
+            return Priced(model=model, bound=model, best_set=None)
+        pace = slowest_pace(self.context, model.strategy)
+        by_rate = "none" in policy.kinds
+        by_shape, index = self.layers.options(model.strategy, ((), *sets))
+        options = relaxed_options(by_shape, index, pace, by_rate=by_rate)
+        return Priced(
+            model=weighed(_under(model, policy, options.best), weight),
+            bound=weighed(_under(model, policy, options.bound), weight),
+            best_set=options.best_set,
+        )
+
+    def num_variants(self, policy: Policy) -> int:
+        """How many there are at most."""
+        return self.context.model.num_blocks if policy.part else len(self.module_sets(policy)) or 1
+
+    def variants(
+        self, model: StageModel, policy: Policy
+    ) -> tuple[StageModel, Index, list[Variant]]:
+        """Models of all variants of a policy, the rows they are of, and what they are."""
+        if policy.part:
+            places, number = part_numbers(model, self.context.model.num_blocks)
+            variants = [Variant(policy=policy, number=n) for n in number.tolist()]
+            return with_part(model.take(places), policy.part, number), places, variants
+        if not (module_sets := self.module_sets(policy)):
+            same = Variant(policy=policy)
+            return of_policy(model, policy), np.arange(len(model)), [same] * len(model)
+        sets, places, options = self._options(model.strategy, policy)
+        variants = [Variant(policy=policy, modules=module_sets[one]) for one in sets.tolist()]
+        return _under(model.take(places), policy, options), places, variants
+
+    def _options(
+        self, strategy: StrategyColumns, policy: Policy
+    ) -> tuple[Index, Index, SelectiveCosts]:
+        """Pairs of a set of modules worth trying and a strategy, and the set's costs for it."""
+        module_sets = self.module_sets(policy)
+        by_shape, index = self.layers.options(strategy, ((), *module_sets))
+        options = by_shape[1:]
+        sets, places = np.nonzero(self._worth_trying(policy, options, index)[:, index])
+        chosen = options[sets, index[places]]
+        pace = slowest_pace(self.context, strategy)[places]
+        return sets, places, replace(chosen, added_s=pace * chosen.added_s)
+
+    def _worth_trying(self, policy: Policy, options: SelectiveCosts, index: Index) -> Mask:
+        """Undominated sets by shape, S x shapes, of the shapes in ``index`` at least."""
+        known = self._worth.get(policy)
+        shape = options.added_s.shape
+        if known is None or known.shape != shape:
+            known = np.full(shape, -1, dtype=np.int8)
+            self._worth[policy] = known
+        new = np.unique(index[known[0, index] < 0])
+        if len(new):
+            variants = [Variant(policy=policy, modules=one) for one in self.module_sets(policy)]
+            known[:, new] = undominated(options[:, new], self.variant_weights(variants))
+        return np.asarray(known > 0)

@@ -1,0 +1,121 @@
+"""What may happen to the activations of all layers together, as far as a framework can say it.
+
+A policy is a row's own decision. Where every layer is under one kind, its costs become the
+layer's; where a number of layers of every chunk is under a kind, that becomes part of what every
+stage holds. Either way the stage problem that is left deals out layers only. Mixed policies leave
+it to the stage problem which layers of a stage are under which kind.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.cost.context import Context
+from planner.cost.stage import StageModel
+from planner.search.space.kinds import all_counts, of_kinds
+from planner.search.space.narrow import Narrowing
+from planner.search.space.vocabulary import KINDS, MIXED_LAYERS, PART_KINDS
+from planner.spec.strategy import POLICIES
+from planner.units import Array, Index
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """One thing that may be said about the activations of all layers."""
+
+    kinds: tuple[str, ...]
+    """Every layer is under one of these."""
+    part: str | None = None
+    """The kind that the first layers of every chunk are under, the same number in each."""
+
+    @property
+    def is_mixed(self) -> bool:
+        """The stage problem decides layer by layer."""
+        return self.part is None and len(self.kinds) > 1
+
+    @property
+    def in_words(self) -> str:
+        """Kinds, and the layers that are under them."""
+        if self.is_mixed:
+            return f"{', '.join(self.kinds[:-1])} or {self.kinds[-1]} for any layer"
+        if self.part is not None:
+            return f"{self.part} for the first N layers of every chunk"
+        return f"{self.kinds[0]} for all layers"
+
+
+def policies_of(context: Context, narrowing: Narrowing) -> tuple[Policy, ...]:
+    """The policies that the framework can say, of the kinds that the user leaves."""
+    support = context.traits.support
+    kinds = tuple(kind for kind in narrowing.kinds if kind in support.policies)
+    scope = support.policy_scope
+    if scope == "layers" or MIXED_LAYERS in narrowing.allowed:
+        return (Policy(kinds=kinds),) if kinds else ()
+    parts = PART_KINDS if scope == "chunks" and "none" in kinds else ()
+    alone = [kind for kind in kinds if not (scope == "chunks" and kind == "offloaded")]
+    return (
+        *(Policy(kinds=(kind,)) for kind in alone),
+        *(Policy(kinds=("none", kind), part=kind) for kind in parts if kind in kinds),
+    )
+
+
+def loosest(policies: Sequence[Policy]) -> Policy:
+    """Any kind of any policy for any layer: no costlier than each of them."""
+    kinds = {kind for policy in policies for kind in policy.kinds}
+    return Policy(kinds=tuple(kind for kind in KINDS if kind in kinds))
+
+
+def of_policy(model: StageModel, policy: Policy) -> StageModel:
+    """The model under a policy; where a part of the layers is under a kind, any part of them."""
+    return of_kinds(model, policy.kinds)
+
+
+def offered(model: StageModel, policy: Policy) -> Index:
+    """Rows in which layers can be offloaded, where the policy needs it; else all."""
+    if policy.is_mixed or "offloaded" not in policy.kinds:
+        return np.arange(len(model))
+    kept = model.policies.saved_bytes[POLICIES.index("offloaded")]
+    return np.flatnonzero(kept < model.saved_bytes)
+
+
+def part_numbers(model: StageModel, num_layers: int) -> tuple[Index, Array]:
+    """Rows and numbers N: every chunk holds at least N layers, and one holds more."""
+    chunks = model.strategy.pp * model.strategy.vpp
+    most = ((num_layers - 1) // chunks).astype(int)
+    rows = np.repeat(np.arange(len(model)), most)
+    first = np.repeat(np.cumsum(most) - most, most)
+    return rows, np.arange(len(rows)) - first + 1.0
+
+
+def with_part(model: StageModel, kind: str, number: Array) -> StageModel:
+    """The model in which the first ``number`` layers of every chunk are under a kind; C.
+
+    A stage of v chunks has ``v N`` such layers, whatever its others: it takes ``v N a + b`` longer
+    per micro-batch, and keeps ``v N (saved - kept)`` bytes less of each in flight. Every chunk
+    holds at least N layers. Leading layers come first.
+    """
+    k, policies = POLICIES.index(kind), model.policies
+    under = number * model.strategy.vpp
+    leading = np.minimum(under, model.num_leading)
+    less = model.lead_saved_bytes - policies.lead_saved_bytes[k]
+    baked = replace(
+        model,
+        link_s=model.link_s + under * policies.added_s[k] + policies.fill_s[k],
+        part_saved_bytes=-under * (model.saved_bytes - policies.saved_bytes[k]),
+        first_saved_bytes=model.first_saved_bytes - leading * less,
+        layer_transient_bytes=model.layer_transient_bytes + policies.workspace_bytes[k],
+        first_host_bytes=model.first_host_bytes + under * policies.host_bytes[k],
+        least_chunk_layers=number,
+    )
+    return of_kinds(baked, ("none",))
+
+
+def filled_counts(
+    policy: Policy, layers: Array, counts: Array, vpp: int = 1, number: float = 0.0
+) -> Array:
+    """Counts of a split found under a policy, with the layers that the policy itself decides."""
+    if policy.part is None:
+        return all_counts(layers, counts, policy.kinds)
+    filled = np.zeros_like(counts)
+    filled[POLICIES.index(policy.part)] = np.where(layers > 0, number * vpp, 0.0)
+    return filled

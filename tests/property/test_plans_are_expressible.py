@@ -1,0 +1,258 @@
+"""What is planned can be said: every plan is written, read back as it was, and checks clean.
+
+Questions are drawn over models, clusters, frameworks, formats and options, and asked as the command
+line asks them.
+"""
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from planner.check.check import Request, check_file
+from planner.check.complete import complete
+from planner.check.job import Job
+from planner.check.layout import Layout
+from planner.check.repair import lost
+from planner.cli.formats import expressible
+from planner.cli.inputs import read_question
+from planner.cli.narrowing import offering
+from planner.cost.context import Context
+from planner.errors import ExpressError, InputError
+from planner.frameworks.format import Format, SourceText
+from planner.frameworks.formats import load_format
+from planner.plans.plan import Answer, Plan, answer
+from planner.search.space.narrow import Narrowing, read_narrowing
+
+CHUNKS, EACH = 13, 40
+"""Questions: CHUNKS x EACH."""
+TIME_LIMIT_S = 4.0
+TOP = 2
+MODELS = [
+    "llama3-8b",
+    "llama3.2-1b",
+    "qwen2.5-7b",
+    "gemma-2b",
+    "gpt2-xl",
+    "opt-1.3b",
+    "bloom-3b",
+    "falcon-7b",
+    "mixtral-8x7b",
+    "qwen3-30b-a3b",
+    "gpt-oss-20b",
+    "pythia-12b",
+    "mpt-7b",
+    "gpt3-2.7b",
+    "deepseek-v2-lite",
+    "mistral-7b-v0.1",
+    "llama3-70b",
+    "phi-2",
+    "olmo-2-7b",
+    "gemma2-9b",
+    "llama3.2-3b",
+    "qwen3-8b",
+    "nemotron-4-15b",
+    "gpt3-13b",
+]
+CLUSTERS = [
+    "1xdgx-h100",
+    "1xdgx-h100",
+    "1xdgx-a100-640",
+    "1xpcie-8x-rtx4090",
+    "1xdgx-a100-320",
+    "1xhgx-mi300x",
+    "2xdgx-h100",
+    "2xdgx-a100-640",
+    "1xgb200-tray",
+    "4xgb200-tray",
+]
+FORMATS = (
+    ("megatron", None),
+    ("deepspeed", None),
+    ("torchtitan", None),
+    ("accelerate", None),
+    ("bridge", None),
+    ("trainer", None),
+    ("accelerate", "deepspeed"),
+    ("trainer", "deepspeed"),
+    (None, "megatron"),
+    (None, "any"),
+)
+"""What ``--emit`` and ``--framework`` say."""
+PROFILES = {
+    "megatron": ("bridge", "no-overlap"),
+    "deepspeed": ("zero++", "megatron"),
+    "torchtitan": ("eager",),
+}
+OPTIMIZERS = ("adam-bf16", "sgd-momentum", "lion", "muon", "adam-8bit")
+OPTIONS: tuple[dict[str, tuple[str, ...]], ...] = (
+    {"forbid": ("offload",)},
+    {"forbid": ("recompute", "tensor-parallel")},
+    {"fix": ("pp=2",)},
+    {"fix": ("recompute=full",)},
+    {"fix": ("offload=optimizer:host",)},
+    {"fix": ("cp=2",), "allow": ("short-context-parallel",)},
+    {"where": ("tp * pp <= 4 and micro_batch <= 2",)},
+    {"allow": ("large-micro-batch",)},
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A question as the command line takes it."""
+
+    model: str
+    cluster: str
+    emit: str | None
+    framework: str
+    profile: str
+    optimizer: str
+    precision: str
+    global_batch: int
+    seq_len: int
+    options: dict[str, tuple[str, ...]]
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing is said that a file cannot hold: profiles and narrowed spaces are no file's."""
+        return self.profile == "current" and not self.options
+
+
+def drawn(number: int) -> Asked:
+    rng = random.Random(f"questions {number}")
+    emit, framework = FORMATS[number % len(FORMATS)]
+    framework = framework or load_format(str(emit)).framework
+    profiles = PROFILES.get(framework, ())
+    return Asked(
+        model=rng.choice(MODELS),
+        cluster=rng.choice(CLUSTERS),
+        emit=emit,
+        framework=framework,
+        profile=rng.choice(("current",) * 5 + profiles),
+        optimizer=rng.choice(("adam",) * 8 + OPTIMIZERS),
+        precision=rng.choice(("bf16",) * 6 + ("fp16", "fp8")),
+        global_batch=rng.choice((16, 64, 96, 128)),
+        seq_len=rng.choice((512, 2048, 4096, 16384)),
+        options=rng.choice(({},) * 16 + OPTIONS),
+    )
+
+
+def asked_contexts(asked: Asked) -> tuple[tuple[Context, ...], Narrowing]:
+    """What ``planner plan`` searches; raises InputError and ExpressError as it does."""
+    made = load_format(asked.emit) if asked.emit else None
+    narrowing = read_narrowing(**asked.options)
+    question = read_question(
+        model=asked.model,
+        cluster=asked.cluster,
+        framework=asked.framework,
+        profile=asked.profile,
+        optimizer=asked.optimizer,
+        precision=asked.precision,
+        global_batch=asked.global_batch,
+        global_batch_tokens=None,
+        seq_len=asked.seq_len,
+        tokens=None,
+        margin_percent=None,
+    )
+    question = offering(expressible(question, made), narrowing)
+    return question.contexts, narrowing
+
+
+def written(kind: Format, plan: Plan, folder: Path) -> Path:
+    """The plan's own files; raises ExpressError."""
+    emitted = kind.emit(plan.context, plan.strategy)
+    folder.mkdir(parents=True)
+    for file in emitted.files:
+        (folder / file.name).write_text(file.text, encoding="utf-8")
+    return folder / emitted.files[0].name
+
+
+def job_of(asked: Asked, plan: Plan) -> Job:
+    return Job(
+        model=plan.context.model,
+        cluster=plan.context.cluster,
+        num_gpus=plan.strategy.num_gpus,
+        seq_len=asked.seq_len,
+        global_batch=asked.global_batch,
+    )
+
+
+def read_back(kind: Format, path: Path, job: Job) -> Layout | None:
+    reading = kind.read(SourceText(path=str(path), text=path.read_text(encoding="utf-8")))
+    return complete(reading, job, kind.framework_of(reading)).layout
+
+
+def findings(kind: Format, path: Path, asked: Asked, plan: Plan, *, with_advice: bool) -> list[str]:
+    request = Request(
+        model=asked.model,
+        cluster=asked.cluster,
+        framework=kind.name,
+        num_gpus=plan.strategy.num_gpus,
+        seq_len=asked.seq_len,
+        global_batch=asked.global_batch,
+        with_advice=with_advice,
+        time_limit_s=TIME_LIMIT_S,
+    )
+    found = check_file(str(path), request).findings
+    return [str(one) for one in found if with_advice or one.severity != "note"]
+
+
+def wrong(asked: Asked, result: Answer, folder: Path) -> list[str]:
+    """What does not hold of the plans listed, in words."""
+    found: list[str] = []
+    for place, plan in enumerate(result.plans):
+        kind = load_format(asked.emit or plan.framework)
+        try:
+            path = written(kind, plan, folder / str(place))
+        except ExpressError as error:
+            if asked.emit or not list(kind.problems(plan.context)):
+                found.append(f"plan {place + 1} is refused: {error}")
+            continue
+        back = read_back(kind, path, job_of(asked, plan))
+        what = lost(plan.context, plan.strategy, back)
+        if back is not None:
+            what += differing(plan.context, back.context)
+        if what:
+            found.append(f"plan {place + 1} is read back without {what}")
+        if asked.is_plain:
+            is_first = place == 0 and result.is_complete
+            said = findings(kind, path, asked, plan, with_advice=is_first)
+            found += [f"plan {place + 1}: {one}" for one in said]
+    return found
+
+
+def differing(context: Context, back: Context) -> str:
+    """Precision and optimizer, where they are not the plan's."""
+    same = context.job.precision == back.job.precision
+    same &= context.traits.optimizer.name == back.traits.optimizer.name
+    return "" if same else " precision or optimizer"
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_listed_plans_are_written_read_and_clean(chunk: int, tmp_path: Path) -> None:
+    outcomes: Counter[str] = Counter()
+    broken: list[str] = []
+    for number in range(chunk * EACH, (chunk + 1) * EACH):
+        asked = drawn(number)
+        try:
+            contexts, narrowing = asked_contexts(asked)
+        except (InputError, ExpressError) as error:
+            outcomes["refused by name"] += 1
+            broken += unnamed(asked, error)
+            continue
+        result = answer(contexts, top=TOP, narrowing=narrowing, time_limit_s=TIME_LIMIT_S)
+        outcomes["planned" if result.plans else "nothing fits"] += 1
+        broken += [f"{asked}: {one}" for one in wrong(asked, result, tmp_path / str(number))]
+    assert not broken, "\n".join(broken)
+    assert outcomes["planned"] >= EACH // 3, outcomes
+
+
+def unnamed(asked: Asked, error: Exception) -> list[str]:
+    """A refusal names the option or the part of the question that cannot be said."""
+    names = [asked.optimizer, asked.precision, asked.model, asked.profile, "schedule"]
+    names += [word for words in asked.options.values() for word in words]
+    text = str(error)
+    is_named = any(name.partition("=")[0] in text for name in names)
+    return [] if is_named else [f"{asked}: refused without a name: {text}"]

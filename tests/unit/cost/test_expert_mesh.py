@@ -1,0 +1,180 @@
+"""Experts on a mesh of their own, by hand: NVIDIA's recipe for Qwen3-235B on 256 H100.
+
+tp 2, pp 8, vpp 4, dp 16, ep 32, etp 1: 2 x 16 = 32 ranks of a stage hold 4 of 128 experts each.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.catalog.models import load_model
+from planner.cost.context import Context
+from planner.cost.layer import layer_costs
+from planner.cost.memory import expert_shard_degree, shard_degree
+from planner.cost.parts import build_parts
+from planner.cost.topology import group_of
+from planner.frameworks.registry import load_traits
+from planner.layers.mlp import exchange_op, expert_ops
+from planner.layers.op import LayerShape
+from planner.layers.rank import rank_parameters
+from planner.spec.model import ModelSpec
+from planner.spec.strategy import StrategyColumns
+
+Columns = Callable[..., StrategyColumns]
+Contexts = Callable[..., Context]
+Shapes = Callable[..., LayerShape]
+HIDDEN, EXPERT_FFN, EXPERTS, TOP_K, SEQ_LEN = 4096, 1536, 128, 8, 4096
+ONE_EXPERT = 3 * HIDDEN * EXPERT_FFN
+"""Gate, up and down: 18,874,368."""
+KERNELS = load_traits("megatron").kernels
+
+
+@pytest.fixture(scope="module")
+def model() -> ModelSpec:
+    return load_model("qwen3-235b-a22b")
+
+
+@pytest.fixture
+def recipe(columns_of: Columns) -> StrategyColumns:
+    return columns_of(
+        tp=2,
+        pp=8,
+        vpp=4,
+        dp=16,
+        ep=32,
+        etp=1,
+        sequence_parallel=1,
+        zero_stage=1,
+        num_micro_batches=8,
+    )
+
+
+def one(value: np.ndarray) -> float:
+    return float(np.ravel(value)[0])
+
+
+def test_a_rank_holds_whole_experts_and_nobody_else_the_same(recipe: StrategyColumns) -> None:
+    assert one(recipe.num_gpus) == 256
+    # 32 ranks / (etp 1 · ep 32)
+    assert one(recipe.expert_dp) == 1
+
+
+def test_parameters_of_experts(model: ModelSpec, shape_of: Shapes) -> None:
+    shape = shape_of(seq_len=SEQ_LEN, tp=2, ep=32, etp=1, sp=1)
+    assert model.moe is not None
+    held = sum(one(op.params) for op in expert_ops(model, model.moe, shape, KERNELS))
+    assert held == 4 * ONE_EXPERT == 75_497_472
+    # 12 layers: 906 M parameters, 1.7 GiB of bf16 weights.
+    stage = rank_parameters(model, [10, *[12] * 7], stage=1, tp=2, ep=32, etp=1)
+    assert stage.experts == 12 * 4 * ONE_EXPERT
+    split = rank_parameters(model, [10, *[12] * 7], stage=1, tp=2, ep=32)
+    assert (split.experts, split.dense) == (stage.experts // 2, stage.dense)
+
+
+def test_work_of_whole_and_of_split_experts_is_the_same(model: ModelSpec, shape_of: Shapes) -> None:
+    # 4096 tokens on a rank of tp 2, 8 experts each: 32,768 pairs. Whole experts see the half of
+    # them at full width, split ones all at half the width.
+    assert model.moe is not None
+    pairs = SEQ_LEN * TOP_K
+    for etp, rows, width in ((1, pairs / 2, EXPERT_FFN), (2, pairs, EXPERT_FFN / 2)):
+        shape = shape_of(seq_len=SEQ_LEN, tp=2, ep=32, etp=etp, sp=1)
+        up, activation, down = expert_ops(model, model.moe, shape, KERNELS)
+        [product] = up.gemms
+        assert (one(product.m), one(product.n), one(product.k)) == (rows / 4, 2 * width, HIDDEN)
+        assert one(up.forward_flops + down.forward_flops) == 3 * 2 * pairs * HIDDEN * EXPERT_FFN / 2
+        saved = {tensor.name: one(tensor.num_bytes) for tensor in activation.saved}
+        assert saved["expert_activation.input"] == 2 * rows * HIDDEN
+        assert saved["expert_activation.gate"] == 2 * rows * width
+
+
+def test_every_tensor_parallel_rank_sends_its_own_tokens(
+    model: ModelSpec, shape_of: Shapes
+) -> None:
+    assert model.moe is not None
+    half_of_pairs = SEQ_LEN / 2 * TOP_K * HIDDEN * 2
+    whole = shape_of(seq_len=SEQ_LEN, tp=2, ep=32, etp=1, sp=1)
+    for name in ("dispatch", "combine"):
+        op = exchange_op(name, model, model.moe, whole, KERNELS)
+        sent, gathered = op.forward_comms
+        assert (sent.axis, sent.collective, one(sent.num_bytes)) == (
+            "ep",
+            "all_to_all",
+            134_217_728,
+        )
+        assert one(sent.num_bytes) == half_of_pairs
+        assert (gathered.axis, one(gathered.num_bytes)) == ("etp", 0.0)
+
+
+def test_split_experts_gather_their_pairs(model: ModelSpec, shape_of: Shapes) -> None:
+    assert model.moe is not None
+    every_pair = SEQ_LEN * TOP_K * HIDDEN * 2
+    split = shape_of(seq_len=SEQ_LEN, tp=2, ep=16, sp=1)
+    for name, collectives in (
+        ("dispatch", ("all_gather", "reduce_scatter")),
+        ("combine", ("reduce_scatter", "all_gather")),
+    ):
+        op = exchange_op(name, model, model.moe, split, KERNELS)
+        for comms, collective in zip(
+            (op.forward_comms, op.backward_comms), collectives, strict=True
+        ):
+            sent, gathered = comms
+            assert one(sent.num_bytes) == every_pair / 2
+            assert (gathered.collective, one(gathered.num_bytes)) == (collective, every_pair)
+
+
+def test_tokens_are_gathered_where_pairs_are_not(model: ModelSpec, shape_of: Shapes) -> None:
+    assert model.moe is not None
+    tokens = replace(KERNELS, gathers_expert_pairs=False)
+    split = shape_of(seq_len=SEQ_LEN, tp=2, sp=1)
+    [_, gathered] = exchange_op("dispatch", model, model.moe, split, tokens).forward_comms
+    assert (gathered.axis, one(gathered.num_bytes)) == ("tp", SEQ_LEN * HIDDEN * 2)
+    whole = shape_of(seq_len=SEQ_LEN, tp=2, ep=8, etp=1, sp=1)
+    comms = exchange_op("dispatch", model, model.moe, whole, tokens).forward_comms
+    assert all(one(comm.num_bytes) == 0.0 for comm in comms if comm.axis == "tp")
+
+
+def test_states_of_experts_are_sharded_over_their_replicas(
+    recipe: StrategyColumns, columns_of: Columns, context_of: Contexts
+) -> None:
+    context = context_of(model="qwen3-235b-a22b", cluster="32xdgx-h100", seq_len=SEQ_LEN)
+    states = context.traits.states
+    # 6 + 12 / 1 for experts (fp32 master and moments), 6 + 12 / 16 for the rest.
+    assert (one(shard_degree(recipe, states)), one(expert_shard_degree(recipe, states))) == (16, 1)
+    # Half the experts' ranks: every expert twice.
+    twice = columns_of(tp=2, pp=8, dp=16, ep=16, etp=1, sequence_parallel=1, zero_stage=1)
+    assert one(expert_shard_degree(twice, states)) == 2
+    # Two replicas of the sharding group: 16 ranks each, experts once in each.
+    hybrid = columns_of(tp=2, dp=16, ep=16, etp=1, dp_replicate=2, zero_stage=1)
+    assert one(expert_shard_degree(hybrid, states)) == 1
+    parts = build_parts(context, recipe)
+    assert one(parts.states.optimizer) * 16 == one(parts.expert_states.optimizer)
+
+
+def test_ranks_of_the_recipe_on_its_nodes(recipe: StrategyColumns, context_of: Contexts) -> None:
+    # 32 neighbours: four nodes of eight; the two replicas of ep 16 are 16 ranks apart.
+    cluster = context_of(cluster="32xdgx-h100").cluster
+    experts = group_of("ep", recipe, cluster)
+    assert (one(experts.size), one(experts.local), one(experts.num_domains)) == (32, 8, 4)
+    assert one(group_of("expert_dp_shard_cp", recipe, cluster).size) == 1
+
+
+def test_split_experts_cost_what_they_cost_inside_data_parallelism(
+    columns_of: Columns, context_of: Contexts
+) -> None:
+    """With tp 1, or etp = tp, nothing but the gathered pairs is new."""
+    context = context_of(model="mixtral-8x7b", cluster="4xdgx-h100", seq_len=SEQ_LEN)
+    alone = replace(context.traits.kernels, gathers_expert_pairs=False)
+    silent = replace(context.traits, kernels=alone)
+    columns = columns_of(tp=[1, 4], dp=[32, 8], ep=8, sequence_parallel=[0, 1], micro_batch=1)
+    costs = layer_costs(context.model, context.job, context.cluster, context.traits, columns)
+    others = layer_costs(context.model, context.job, context.cluster, silent, columns)
+    assert np.array_equal(costs.expert_params, others.expert_params)
+    assert np.array_equal(costs.body.saved_bytes, others.body.saved_bytes)
+    # Mixtral: 8 x 3 · 4096 · 14336 over ep 8 (and tp 4).
+    assert costs.at(costs.expert_params).tolist() == [176_160_768.0, 44_040_192.0]
+    exchanged, gathered = costs.forward["expert_parallel"], costs.forward["tensor_parallel"]
+    assert np.array_equal(exchanged.busy_s, others.forward["expert_parallel"].busy_s)
+    more = costs.at(gathered.busy_s - others.forward["tensor_parallel"].busy_s)
+    assert more[0] == 0.0 < more[1]

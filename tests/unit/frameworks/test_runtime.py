@@ -1,0 +1,41 @@
+"""What recipes say of their runtime, as settings of traits."""
+
+import pytest
+
+from planner.frameworks.registry import load_traits
+from planner.frameworks.runtime import captured_fraction, runtime_settings, with_settings
+
+
+@pytest.mark.parametrize(
+    ("scopes", "share"),
+    [
+        ((), 0.0),
+        (("attn", "moe_router", "moe_preprocess"), 0.3),
+        (("mlp",), 0.0),
+        (("attn", "full_iteration"), 1.0),
+    ],
+)
+def test_graphs_replay_what_they_capture(scopes: tuple[str, ...], share: float) -> None:
+    assert captured_fraction(scopes) == pytest.approx(share)
+
+
+def test_what_is_not_stated_is_left_to_the_profile() -> None:
+    assert runtime_settings(graphs=(), dispatcher="", expert_overlap=None) == ()
+
+
+def test_settings_are_laid_over_the_profile() -> None:
+    settings = runtime_settings(
+        graphs=("attn",), dispatcher="alltoall", expert_overlap=True, tp_overlap=False
+    )
+    assert dict(settings) == {
+        "kernels.cuda_graph_fraction": 0.2,
+        "kernels.deduplicated_dispatch": False,
+        "overlap.expert_all_to_all_overlap": "batches",
+        "overlap.tensor_parallel_overlap": "none",
+    }
+    profile = load_traits("megatron", "bridge")
+    traits = with_settings(profile, settings)
+    assert traits.kernels.deduplicated_dispatch is False
+    assert traits.overlap.tensor_parallel_overlap == "none"
+    given = load_traits("megatron", "bridge", settings)
+    assert (traits.kernels, traits.overlap) == (given.kernels, given.overlap)

@@ -1,0 +1,106 @@
+"""What would fit, typed in as it is said."""
+
+import json
+from typing import Any
+
+import pytest
+
+from planner.cli.collector import Collector
+from planner.cli.inputs import read_question
+from planner.cli.narrowing import narrowing_of
+from planner.plans.relaxations import Relaxation
+from planner.plans.whynot import explain_nothing, explanation
+from tests.unit.cli.conftest import planner
+
+__all__ = ["planner"]
+
+QUESTIONS = {
+    "a part of a node": ("llama2-7b", "1xrtx4090", "deepspeed", 2048, ()),
+    "without offload": ("llama2-7b", "8xl4", "accelerate", 24576, ("offload",)),
+}
+
+
+def nothing_of(name: str) -> Any:
+    model, cluster, framework, seq_len, forbidden = QUESTIONS[name]
+    narrowing = narrowing_of(
+        Collector(), fix=None, limit=None, where=None, allow=None, forbid=forbidden
+    )
+    question = read_question(
+        model=model,
+        cluster=cluster,
+        framework=framework,
+        precision="bf16",
+        global_batch=None,
+        global_batch_tokens=None,
+        seq_len=seq_len,
+        tokens=None,
+        margin_percent=None,
+    )
+    return explain_nothing(question.contexts, narrowing)
+
+
+def typed(name: str, change: Relaxation) -> list[str]:
+    """The command of the question with the change, option by option."""
+    model, cluster, framework, seq_len, forbidden = QUESTIONS[name]
+    given = {"--framework": framework, "--seq-len": str(seq_len)}
+    if "--forbid" not in change.words:
+        given |= dict(zip(["--forbid"], forbidden, strict=False))
+    repeated: list[str] = []
+    for option, value in zip(change.options[::2], change.options[1::2], strict=True):
+        if option == "--set":
+            repeated += [option, value]
+        else:
+            given[option] = value
+    options = [word for pair in given.items() for word in pair]
+    place = change.cluster or cluster
+    return ["plan", model, place, *options, *repeated, "--top", "1", "--format", "json"]
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_each_change_gives_the_plan_and_the_time_it_promises(name: str, planner: Any) -> None:
+    found = nothing_of(name)
+    assert len(found.relaxations) >= 2
+    for change in found.relaxations:
+        run = planner(*typed(name, change))
+        assert run.code == 0, (change.words, run.err)
+        best = json.loads(run.out)["plans"][0]
+        if change.is_optimal:
+            assert best["iter_time_s"] == pytest.approx(change.iteration_s), change.words
+
+
+def test_what_costs_nothing_comes_first_and_nodes_last() -> None:
+    words = [change.words for change in nothing_of("without offload").relaxations]
+    kinds = [
+        "without --forbid",
+        "--profile",
+        "--optimizer",
+        "--seq-len",
+        "--framework",
+        "more GPUs",
+    ]
+    places = [next(i for i, text in enumerate(words) if kind in text) for kind in kinds]
+    assert places == sorted(places)
+    assert places[-1] == len(words) - 1
+
+
+def test_the_longest_sequence_that_fits_is_found_and_one_step_more_does_not(planner: Any) -> None:
+    changes = nothing_of("without offload").relaxations
+    length = next(int(c.options[1]) for c in changes if c.options[:1] == ("--seq-len",))
+    model, cluster, framework, _, _ = QUESTIONS["without offload"]
+    question = ("plan", model, cluster, "--framework", framework, "--forbid", "offload")
+    batch = ("--global-batch", "128", "--top", "1")
+    fitting, longer = (
+        planner(*question, *batch, "--seq-len", str(tokens)) for tokens in (length, length + 128)
+    )
+    assert fitting.code == 0
+    assert "tight: no plan leaves the margin free" not in fitting.out
+    assert longer.code == 3 or "tight: no plan leaves the margin free" in longer.out
+
+
+def test_a_node_is_filled_before_nodes_are_added_and_frozen_weights_are_named() -> None:
+    found = nothing_of("a part of a node")
+    words = [change.words for change in found.relaxations]
+    assert words[0].endswith("of the node (4xrtx4090)")
+    assert any(text.startswith("--host-memory ") for text in words)
+    assert not any("x pcie" in text for text in words)
+    assert "12.55 GiB in 16 bits (LoRA) or 3.24 GiB in 4 bits (QLoRA)" in explanation(found)[-1]

@@ -1,0 +1,183 @@
+"""Recipes as plans: their software and layout, the nearest to a question, its place in rows."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.catalog.clusters import load_cluster
+from planner.catalog.models import load_model
+from planner.catalog.recipes import Recipe, find_recipe, load_recipes
+from planner.cost.context import Context
+from planner.cost.estimate import estimate
+from planner.frameworks.registry import load_traits
+from planner.plans.plan import Plan
+from planner.plans.recipe import (
+    nearest_recipe,
+    place,
+    priced_problem,
+    recipe_cluster,
+    recipe_context,
+    recipe_gpus,
+    recipe_strategy,
+    recipe_traits,
+    stated_degrees,
+)
+from planner.spec.job import JobSpec
+from planner.spec.strategy import Strategy
+from planner.units import GIB
+
+H100 = "llama3_8b_pretrain_8gpu_h100_bf16"
+
+
+def question(model: str, cluster: str, *, batch: int = 128, precision: str = "bf16") -> Context:
+    return Context(
+        model=load_model(model),
+        job=JobSpec(global_batch=batch, seq_len=8192, precision=precision),  # type: ignore[arg-type]
+        cluster=load_cluster(cluster),
+        traits=load_traits("megatron", "bridge"),
+    )
+
+
+def strategy_of(name: str, **changes: object) -> Strategy:
+    recipe = replace(find_recipe(name), **changes)  # type: ignore[arg-type]
+    model = load_model(recipe.model)
+    return recipe_strategy(recipe, model, recipe_gpus(recipe), recipe.global_batch)
+
+
+def plan_of(context: Context, strategy: Strategy) -> Plan:
+    made = estimate(context, strategy)
+    return Plan(context=context, strategy=strategy, estimate=made, is_optimal=True)
+
+
+def test_degrees_and_batch_follow_from_the_gpus() -> None:
+    strategy = strategy_of("llama31_405b_pretrain_1024gpu_h100_bf16")
+    assert (strategy.tp, strategy.pp, strategy.vpp, strategy.cp) == (8, 8, 8, 2)
+    assert (strategy.dp, strategy.num_micro_batches) == (8, 192)
+    assert (strategy.zero_stage, strategy.sequence_parallel) == (1, True)
+    assert strategy.layers_per_stage == (15, 16, 16, 16, 16, 16, 16, 15)
+
+
+def test_fsdp_is_stage_3_and_offloads_what_it_says() -> None:
+    strategy = strategy_of("llama31_405b_pretrain_256gpu_gb300_bf16")
+    assert strategy.zero_stage == 3
+    assert strategy.offloaded_layers_per_stage == (40,)
+
+
+def test_a_cut_layout_is_completed() -> None:
+    strategy = strategy_of("deepseek_v3_pretrain_256gpu_gb200_bf16")
+    assert strategy.layers_per_stage == (16, 16, 16, 13)
+    assert strategy.selective_layers_per_stage == strategy.layers_per_stage
+    assert strategy.recompute_modules == ("mla_up_proj",)
+
+
+def test_blocks_are_recomputed_in_every_virtual_stage() -> None:
+    assert strategy_of("llama3_8b_pretrain_8gpu_h100_fp8cs").recompute_layers_per_stage == (5,)
+    interleaved = strategy_of("llama3_70b_peft_8gpu_h100_bf16")
+    assert interleaved.recompute_layers_per_stage == (20, 20, 20, 20)
+
+
+def test_named_layers_are_recomputed_where_they_lie() -> None:
+    strategy = strategy_of("MI355X/deepseek_v3-BF16-pretrain")
+    assert sum(strategy.layers_per_stage) == 61
+    assert sum(strategy.recompute_layers_per_stage) == 21
+    first = strategy_of("MI355X/deepseek_v3-BF16-pretrain", recompute_layers=(0, 1, 60))
+    assert first.recompute_layers_per_stage == (1, 1, *[0] * 13, 1)
+
+
+def test_full_recomputation_without_a_method_is_of_all_layers() -> None:
+    changes = {"recompute": "full", "recompute_method": "", "recompute_layers": ()}
+    strategy = strategy_of(H100, **changes)
+    assert strategy.recompute_layers_per_stage == (32,)
+
+
+@pytest.mark.parametrize(("gpus", "batch"), [(7, 128), (8, 130)])
+def test_what_does_not_divide_is_a_reason(gpus: int, batch: int) -> None:
+    recipe = find_recipe(H100)
+    with pytest.raises(ValueError, match=r"do(es)? not divide"):
+        recipe_strategy(recipe, load_model(recipe.model), gpus, batch)
+
+
+def test_gpus_are_those_stated_unless_the_experts_need_more() -> None:
+    assert recipe_gpus(find_recipe(H100)) == 8
+    assert recipe_gpus(find_recipe("deepseek_v3_pretrain_64gpu_h100_bf16")) == 512
+    assert recipe_gpus(find_recipe("MI300X/deepseek_v2-BF16-pretrain")) == 32
+
+
+@pytest.mark.parametrize("recipe", load_recipes(), ids=lambda recipe: recipe.recipe)
+def test_every_recipe_has_software_and_whole_nodes(recipe: Recipe) -> None:
+    cluster, traits = recipe_cluster(recipe), recipe_traits(recipe)
+    assert cluster.num_accelerators == recipe_gpus(recipe)
+    assert cluster.num_nodes * cluster.node.num_accelerators == cluster.num_accelerators
+    assert traits.optimizer.name == recipe.optimizer
+
+
+def test_the_runtime_is_laid_over_the_profile() -> None:
+    traits = recipe_traits(find_recipe("deepseek_v3_pretrain_256gpu_gb200_fp8mx"))
+    assert traits.profile == "bridge"
+    assert traits.kernels.cuda_graph_fraction == 1.0
+    assert traits.overlap.expert_all_to_all_overlap == "batches"
+    assert traits.overlap.tensor_parallel_overlap == "none"
+
+
+def test_adapters_are_not_priced() -> None:
+    problems = {recipe.task: priced_problem(recipe) for recipe in load_recipes()}
+    assert problems["peft"]
+    assert not problems["pretrain"]
+    assert not problems["sft"]
+
+
+def test_the_nearest_recipe_is_of_this_architecture_and_accelerator() -> None:
+    found = nearest_recipe(question("llama3.1-8b", "1xdgx-h100"))
+    assert found == find_recipe(H100)
+    assert nearest_recipe(question("llama3-8b", "1xdgx-a100-640")) is None
+    assert nearest_recipe(question("llama2-7b", "1xdgx-h100")) is None
+
+
+def test_the_nearest_recipe_is_near_in_gpus_then_of_the_precision() -> None:
+    fp8 = nearest_recipe(question("llama3-8b", "4xdgx-h100", precision="fp8"))
+    assert fp8 is not None
+    assert fp8.precision == "fp8"
+    assert nearest_recipe(question("llama3-8b", "8xdgx-h100")) is None
+    deepspeed = replace(
+        question("llama3-8b", "1xdgx-h100"), traits=load_traits("deepspeed", "current")
+    )
+    assert nearest_recipe(deepspeed) is None
+
+
+def test_a_layout_among_the_rows_is_found_with_its_knobs_apart() -> None:
+    context, recipe = question("llama3-8b", "1xdgx-h100"), find_recipe(H100)
+    own = recipe_strategy(recipe, context.model, 8, 128)
+    better = replace(own, dp=8, cp=1, num_micro_batches=16)
+    knob = replace(own, offload="optimizer:host", offload_percent=25)
+    rows = [plan_of(context, better), plan_of(context, knob)]
+    found = place(context, recipe, rows)
+    assert found.row == 2
+    assert found.estimate is not None
+    assert found.slower_fraction == pytest.approx(
+        found.estimate.iter_time_s / rows[0].estimate.iter_time_s - 1.0
+    )
+    assert place(context, recipe, rows[:1]).row is None
+
+
+def test_what_does_not_fit_says_by_how_much_and_whether_its_own_software_would() -> None:
+    recipe = find_recipe("llama31_405b_pretrain_1024gpu_h100_bf16")
+    context = question("llama3.1-405b", "128xdgx-h100", batch=1536)
+    assert place(context, recipe).missing_bytes == 0.0
+    current = replace(context, traits=load_traits("megatron", "current"))
+    found = place(current, recipe)
+    assert found.missing_bytes == pytest.approx(3.1 * GIB, abs=0.5 * GIB)
+    assert found.fits_its_own
+
+
+def test_what_cannot_run_has_the_reason() -> None:
+    context, recipe = question("llama3-8b", "1xdgx-h100", batch=129), find_recipe(H100)
+    assert place(context, recipe).problem == "batch 129 does not divide by dp 4 x micro-batch 1"
+    vpp = place(question("llama3-8b", "1xdgx-h100"), replace(recipe, vpp=3, cp=1))
+    assert vpp.problem.startswith("layers_fill_chunks")
+
+
+def test_stated_degrees_are_dimensions_of_the_space() -> None:
+    context = recipe_context(find_recipe(H100))
+    columns = recipe_strategy(find_recipe(H100), context.model, 8, 128).columns()
+    for name, value in stated_degrees(find_recipe(H100)).items():
+        assert int(getattr(columns, name)[0]) == value

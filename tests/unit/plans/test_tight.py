@@ -1,0 +1,84 @@
+"""Plans inside the margin appear only where nothing else fits, and say so."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from planner.cost.context import Context
+from planner.plans.plan import Answer, answer
+from planner.plans.tight import is_tight, with_room
+from planner.units import GIB
+
+MARGIN = 0.4
+
+
+@pytest.fixture
+def question(context_of: Callable[..., Context]) -> Callable[[float], Context]:
+    """A small model on GPUs of so many GiB, of which a large part is to stay free."""
+
+    def with_gib(hbm_gib: float) -> Context:
+        context = context_of(hbm_bytes=hbm_gib * GIB)
+        traits = replace(context.traits, memory_uncertainty_fraction=MARGIN)
+        return replace(context, traits=traits, margin_fraction=MARGIN)
+
+    return with_gib
+
+
+class Asked:
+    """Answers questions and remembers the margins asked about."""
+
+    def __init__(self) -> None:
+        self.margins: list[float] = []
+
+    def __call__(self, contexts: Sequence[Context]) -> Answer:
+        self.margins.append(contexts[0].margin_fraction)
+        return answer(contexts, top=1)
+
+
+@pytest.fixture
+def least_gib(question: Callable[[float], Context]) -> float:
+    """Memory with which something just fits, the margin left free, to 1 %."""
+    low, high = 0.1, 40.0
+    while high > 1.01 * low:
+        middle = (low * high) ** 0.5
+        has_plan = bool(answer([question(middle)], top=1).plans)
+        low, high = (low, middle) if has_plan else (middle, high)
+    return high
+
+
+def test_where_something_fits_the_margin_stays_free(
+    question: Callable[[float], Context], least_gib: float
+) -> None:
+    asked = Asked()
+    found = with_room(asked, [question(least_gib)])
+    assert asked.margins == [MARGIN]
+    assert not is_tight(found.plans[0])
+    assert not any("tight" in note for note in found.notes)
+
+
+def test_where_nothing_fits_tight_plans_say_so(
+    question: Callable[[float], Context], least_gib: float
+) -> None:
+    asked = Asked()
+    found = with_room(asked, [question(0.9 * least_gib)])
+    assert asked.margins == [MARGIN, 0.0]
+    assert is_tight(found.plans[0])
+    assert any(note.startswith("tight: no plan leaves the margin free") for note in found.notes)
+    assert any("megatron 40.0%" in note for note in found.notes)
+
+
+def test_a_given_margin_is_kept(question: Callable[[float], Context], least_gib: float) -> None:
+    asked = Asked()
+    assert not with_room(asked, [question(0.9 * least_gib)], is_given=True).plans
+    assert asked.margins == [MARGIN]
+
+
+def test_where_not_even_that_fits_nothing_is_said(
+    question: Callable[[float], Context],
+) -> None:
+    asked = Asked()
+    found = with_room(asked, [question(0.05)])
+    assert asked.margins == [MARGIN, 0.0]
+    assert not found.plans
+    assert found.contexts[0].margin_fraction == MARGIN

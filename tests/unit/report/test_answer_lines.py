@@ -1,0 +1,85 @@
+"""Lines below the rows: what a vendor ships, and which plans lie inside the margin."""
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from planner.catalog.recipes import find_recipe
+from planner.cost.context import Context
+from planner.plans.plan import Answer, answer
+from planner.plans.recipe import placed
+from planner.plans.tight import is_tight
+from planner.report.json import answer_dict, plan_dict
+from planner.report.recipes import placed_dict, placed_line
+from planner.report.text import print_answer, print_notes, tight_lines
+from planner.search.space.narrow import read_narrowing
+from planner.units import GIB
+
+Contexts = Callable[..., Context]
+NARROWED = read_narrowing(fix=["tp=1", "pp=1", "ep=1", "zero_stage=1"])
+
+
+def printed(found: Answer) -> str:
+    text = io.StringIO()
+    print_answer(found, Console(file=text, width=500))
+    return text.getvalue()
+
+
+@pytest.fixture(scope="module")
+def shipped(context_of: Contexts) -> Answer:
+    """A question for which a recipe is shipped."""
+    context = context_of(model="llama3-8b", profile="bridge", global_batch=128, seq_len=8192)
+    return answer([context], top=2, narrowing=NARROWED)
+
+
+def test_the_recipe_stands_below_the_rows(shipped: Answer) -> None:
+    found = placed(shipped)
+    assert found is not None
+    assert found.recipe == find_recipe("llama3_8b_pretrain_8gpu_h100_bf16")
+    lines = printed(shipped).splitlines()
+    rows, line = lines.index("Best layouts on 8 GPUs"), lines.index(placed_line(found))
+    assert rows < line < next(n for n, text in enumerate(lines) if text.startswith("Plan 1 spends"))
+
+
+def test_json_has_the_recipe(shipped: Answer) -> None:
+    document = answer_dict(shipped)
+    assert document["recipe"] == placed_dict(placed(shipped))
+    assert document["recipe"]["slower_fraction"] == pytest.approx(
+        document["recipe"]["iter_time_s"] / document["plans"][0]["iter_time_s"] - 1.0
+    )
+
+
+def test_without_a_recipe_nothing_is_said(context_of: Contexts) -> None:
+    found = answer([context_of()], top=1, narrowing=NARROWED)
+    assert " ships " not in printed(found)
+    assert answer_dict(found)["recipe"] is None
+
+
+def test_tight_plans_are_named(context_of: Contexts) -> None:
+    found = answer([context_of()], top=2, narrowing=NARROWED)
+    roomy = found.plans[0]
+    assert tight_lines(found.plans) == []
+    assert plan_dict(roomy)["memory"]["verdict"] == "fits"
+    memory = roomy.estimate.memory
+    hbm = memory.peak_bytes + GIB
+    margin = replace(memory, hbm_bytes=hbm, uncertainty_bytes=2.0 * GIB)
+    tight = replace(roomy, estimate=replace(roomy.estimate, memory=margin))
+    assert is_tight(tight)
+    assert plan_dict(tight)["memory"]["verdict"] == "tight"
+    (line,) = tight_lines([roomy, tight])
+    assert line == (
+        "Plan 2 is tight: 1.00 GiB of HBM free, "
+        "and published peaks exceeded the model by up to 2.00 GiB."
+    )
+    (line,) = tight_lines([tight, roomy, tight])
+    assert line.startswith("Plans 1, 3 are tight: 1.00 GiB of HBM free (plan 1), ")
+    assert line in " ".join(printed(replace(found, plans=(tight, roomy, tight))).split("\n"))
+
+
+def test_the_note_of_tight_plans_is_no_assumption() -> None:
+    text = io.StringIO()
+    print_notes(["tight: no plan leaves the margin free"], Console(file=text, width=100))
+    assert text.getvalue() == "tight: no plan leaves the margin free\n"

@@ -1,0 +1,117 @@
+"""One line says what a vendor ships and where it stands; the list starts with a verdict."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from planner.catalog.recipes import find_recipe, load_recipes
+from planner.cost.estimate import estimate
+from planner.plans.plan import Plan
+from planner.plans.recipe import Placed, place, recipe_context, recipe_strategy
+from planner.report.recipes import (
+    placed_dict,
+    placed_line,
+    recipe_dict,
+    recompute_text,
+    render_recipes_json,
+    verdict,
+)
+
+RECIPE = find_recipe("llama3_8b_pretrain_8gpu_h100_bf16")
+SHIPS = "NVIDIA ships cp 2, micro-batch 1 for 8 H100"
+
+
+@pytest.fixture(scope="module")
+def placed() -> Placed:
+    context = recipe_context(RECIPE)
+    strategy = recipe_strategy(RECIPE, context.model, 8, 128)
+    rows = [
+        Plan(context=context, strategy=each, estimate=estimate(context, each), is_optimal=True)
+        for each in (replace(strategy, dp=8, cp=1, num_micro_batches=16), strategy)
+    ]
+    return place(context, RECIPE, rows)
+
+
+def test_a_layout_among_the_rows(placed: Placed) -> None:
+    slower = placed.slower_fraction
+    assert slower is not None
+    assert placed_line(placed) == f"{SHIPS}: row 2, {100 * slower:+.1f} %."
+
+
+def test_a_layout_not_among_the_rows(placed: Placed) -> None:
+    line = placed_line(replace(placed, row=None, slower_fraction=0.031))
+    assert line == f"{SHIPS}: not among the rows, +3.1 %."
+
+
+def test_a_layout_that_does_not_fit(placed: Placed) -> None:
+    small = replace(placed.context.cluster.accelerator, hbm_bytes=2.0**34)
+    node = replace(placed.context.cluster.node, accelerator=small)
+    context = replace(placed.context, cluster=replace(placed.context.cluster, node=node))
+    missing = place(context, RECIPE)
+    assert placed_line(missing).startswith(f"{SHIPS}: does not fit here: needs ")
+    assert "its own software" not in placed_line(missing)
+    light = replace(placed.estimate.memory, peak_bytes=2.0**30)  # type: ignore[union-attr]
+    own = replace(placed.estimate, memory=light)  # type: ignore[type-var]
+    assert "but fits under megatron bridge" in placed_line(replace(missing, own=own))
+
+
+def test_a_slow_one_is_shown_under_its_own_software_too(placed: Placed) -> None:
+    slow = replace(placed, slower_fraction=0.5, own_slower_fraction=-0.021)
+    line = placed_line(slow)
+    assert line == f"{SHIPS}: row 2, +50.0 % (-2.1 % under megatron bridge and its runtime)."
+
+
+def test_less_free_than_the_margin_is_said(placed: Placed) -> None:
+    context = replace(placed.context, margin_fraction=0.4)
+    tight = placed_line(place(context, RECIPE))
+    assert tight.endswith("GiB free, less than the margin.")
+
+
+def test_other_terms_are_named(placed: Placed) -> None:
+    other = replace(RECIPE, task="sft", precision="fp8", global_batch=64)
+    assert "for 8 H100 (sft, fp8, batch 64): " in placed_line(replace(placed, recipe=other))
+
+
+def test_a_layout_that_cannot_run_has_the_reason(placed: Placed) -> None:
+    line = placed_line(Placed(recipe=RECIPE, context=placed.context, problem="too wide"))
+    assert line == f"{SHIPS}: not possible here: too wide."
+
+
+def test_json_has_the_same(placed: Placed) -> None:
+    assert placed_dict(None) is None
+    found = placed_dict(placed)
+    assert found is not None
+    assert (found["recipe"], found["row"], found["problem"]) == (RECIPE.recipe, 2, None)
+    assert found["peak_bytes"] > 0.0
+
+
+def test_the_verdict_counts_by_vendor_and_what_is_listed_only() -> None:
+    text = verdict(load_recipes(), ())
+    assert text.startswith("211 recipes: 125 of NVIDIA (Megatron-Bridge 0.6.2")
+    assert "86 of AMD" in text
+    assert text.endswith("8 listed only: frozen weights (LoRA) are not modelled.")
+    assert verdict((), ("h100", "amd")) == "No recipe for h100 amd."
+
+
+def test_what_is_recomputed_is_said_in_few_words() -> None:
+    assert recompute_text(RECIPE) == ""
+    blocks = replace(RECIPE, recompute="full", recompute_method="block", recompute_layers=(5,))
+    assert recompute_text(blocks) == "full, 5 layers a stage"
+    layers = replace(blocks, recompute_method="layers", recompute_layers=(1, 7))
+    assert recompute_text(layers) == "full, 2 layers"
+
+
+def test_knobs_are_named(placed: Placed) -> None:
+    knobs = replace(RECIPE, recompute="selective", recompute_modules=("mlp",), offloaded_layers=40)
+    line = placed_line(replace(placed, recipe=knobs))
+    assert "cp 2, micro-batch 1, recompute mlp, 40 layers offloaded for 8 H100" in line
+
+
+def test_the_list_as_json_has_every_field() -> None:
+    document = json.loads(render_recipes_json([RECIPE], ("h100",)))
+    assert document["words"] == ["h100"]
+    (row,) = document["recipes"]
+    assert row == json.loads(json.dumps(recipe_dict(RECIPE)))
+    assert (row["tp"], row["node"], row["needed_gpus"]) == (1, "dgx-h100", 8)
+    assert row["source"]["vendor"] == "NVIDIA"

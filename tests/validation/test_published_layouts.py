@@ -1,0 +1,146 @@
+"""Every layout that people ran is a point of its framework's space, is searched, and fits."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from planner.catalog.recipes import Recipe, find_recipe, load_recipes
+from planner.cost.context import Context
+from planner.cost.estimate import estimate
+from planner.plans.recipe import priced_problem, recipe_context, recipe_gpus, recipe_strategy
+from planner.search.space.legality import pruned_by, violations
+from planner.spec.strategy import Strategy
+from planner.units import GIB
+from planner.validation.hardware import CannotEstimateError
+from planner.validation.mapping import to_run
+from planner.validation.records import Record, read_records
+
+HERE = Path(__file__).parent
+KNOWN: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "known_layouts.yaml").read_text())
+TOLERANCE_GIB = 0.051
+"""Excesses are stated to a tenth."""
+MOST_DOUBLINGS = 5
+"""Of the GPUs that the degrees need, where a recipe does not state their number."""
+FEWEST_PUBLISHED = 380
+PRICED_RECIPES = 203
+HARMLESS = ("zero_needs_replicas",)
+"""Rules that prune what is searched under another name: one rank's optimizer is not sharded."""
+MORE_GPUS_THAN_STATED = 13
+"""Recipes whose degrees do not divide the GPUs in their name: pp · ep is larger."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What keeps a layout from running, as the planner sees it."""
+
+    breaks: tuple[str, ...]
+    beyond_gib: float
+    pruned: tuple[str, ...]
+
+    @property
+    def runs(self) -> bool:
+        return not self.breaks and self.beyond_gib <= 0.0
+
+
+def finding(context: Context, strategy: Strategy) -> Finding:
+    broken = [message.partition(":")[0] for _, message in violations(context, strategy)]
+    peak_bytes = estimate(context, strategy).memory.peak_bytes
+    return Finding(
+        breaks=tuple(broken),
+        beyond_gib=(peak_bytes - context.cluster.accelerator.hbm_bytes) / GIB,
+        pruned=pruned_by(context, strategy),
+    )
+
+
+@cache
+def records() -> tuple[Record, ...]:
+    """Complete records that validate can map, but for those that ran out of memory."""
+    read = read_records(HERE / "published_runs.jsonl")
+    return tuple(record for record in read if is_mapped(record) and not record.out_of_memory)
+
+
+def is_mapped(record: Record) -> bool:
+    try:
+        to_run(record)
+    except CannotEstimateError:
+        return False
+    return True
+
+
+def recipes() -> tuple[Recipe, ...]:
+    return tuple(recipe for recipe in load_recipes() if not priced_problem(recipe))
+
+
+def counts(recipe: Recipe) -> Iterator[int]:
+    """GPUs to try: those stated, else those that the degrees and the batch allow."""
+    least = recipe_gpus(recipe)
+    yield least
+    for doublings in range(1, MOST_DOUBLINGS + 1):
+        more = least * 2**doublings
+        dp = more // (recipe.tp * recipe.pp * recipe.cp)
+        if recipe.gpus is None and recipe.global_batch % (dp * recipe.micro_batch) == 0:
+            yield more
+
+
+@cache
+def of_recipe(name: str) -> Finding:
+    """On the fewest GPUs on which it runs; else on the most that it may run on."""
+    recipe, found = find_recipe(name), None
+    for gpus in counts(recipe):
+        context = recipe_context(recipe, gpus)
+        strategy = recipe_strategy(recipe, context.model, gpus, recipe.global_batch)
+        found = finding(context, strategy)
+        if found.runs:
+            break
+    assert found is not None
+    return found
+
+
+def check(name: str, found: Finding, known: dict[str, Any] | None) -> None:
+    if known is None:
+        assert found.breaks == (), f"{name}: broken rules"
+        assert found.beyond_gib <= 0.0, f"{name}: does not fit"
+        return
+    assert not found.runs, f"{name} is legal and fits now: take it off the list"
+    assert found.breaks == tuple(known.get("breaks", ())), name
+    beyond = known.get("beyond_gib")
+    if beyond is None:
+        assert found.beyond_gib <= 0.0, name
+    else:
+        assert found.beyond_gib == pytest.approx(beyond, abs=TOLERANCE_GIB), name
+    assert known["reason"]
+
+
+@pytest.mark.parametrize("record", records(), ids=lambda record: record.id)
+def test_a_published_run_is_legal_and_fits(record: Record) -> None:
+    run = to_run(record)
+    found = finding(run.context, run.strategy)
+    check(record.id, found, KNOWN["published"].get(record.id))
+
+
+@pytest.mark.parametrize("recipe", recipes(), ids=lambda recipe: recipe.recipe)
+def test_a_tuned_recipe_is_legal_and_fits(recipe: Recipe) -> None:
+    check(recipe.recipe, of_recipe(recipe.recipe), KNOWN["recipes"].get(recipe.recipe))
+
+
+@pytest.mark.parametrize("recipe", recipes(), ids=lambda recipe: recipe.recipe)
+def test_a_tuned_recipe_is_searched_without_being_asked_for(recipe: Recipe) -> None:
+    assert set(of_recipe(recipe.recipe).pruned) <= set(HARMLESS)
+
+
+def test_every_known_exception_is_a_layout_of_the_lists() -> None:
+    assert set(KNOWN["published"]) <= {record.id for record in records()}
+    assert set(KNOWN["recipes"]) <= {recipe.recipe for recipe in recipes()}
+
+
+def test_the_lists_are_whole() -> None:
+    assert len(load_recipes()) == 125 + 86
+    assert len(recipes()) == PRICED_RECIPES
+    more = [r for r in load_recipes() if r.gpus is not None and recipe_gpus(r) != r.gpus]
+    assert len(more) == MORE_GPUS_THAN_STATED
+    assert len(records()) >= FEWEST_PUBLISHED
