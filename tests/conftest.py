@@ -131,6 +131,12 @@ def make_shape(
     )
 
 
+@pytest.fixture(autouse=True)
+def wide_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output is as wide as in a pipe, whatever the terminal that the tests are started from."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture(scope="session")
 def small_model() -> Callable[..., ModelSpec]:
     return make_model

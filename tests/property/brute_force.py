@@ -390,7 +390,8 @@ def scarce(context: Context, case: Case) -> ClusterSpec:
     peak = float(stage_peak_bytes(model, layers)[0, 0])
     overhead = float(model.overhead_bytes[0])
     node = context.cluster.node
-    hbm = overhead + case.memory_percent / 100 * (peak - overhead)
+    # A byte more: no plan stands or falls with how a sum of bytes is rounded.
+    hbm = overhead + case.memory_percent / 100 * (peak - overhead) + 1.0
     host = case.host_percent / 100 * (peak - overhead) * node.num_accelerators
     accelerator = replace(node.accelerator, hbm_bytes=hbm)
     node = replace(node, accelerator=accelerator, host_memory_bytes=host or None)

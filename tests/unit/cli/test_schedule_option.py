@@ -53,7 +53,7 @@ def test_a_schedule_the_framework_lacks_is_refused(planner: Any) -> None:
     run = planner(*ZB_V)
     assert run.code == 2
     assert "command line::--schedule: schedule_offered" in run.err
-    assert "profile current of megatron offers 1f1b" in run.err
+    assert "schedule zb-v: megatron offers 1f1b" in run.err
 
 
 def saved(planner: Any, folder: Path, **strategy: object) -> Path:
