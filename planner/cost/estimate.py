@@ -9,7 +9,7 @@ from planner.cost.context import Context
 from planner.cost.flops import mfu, model_flops_per_iteration
 from planner.cost.layer_time import TimeItems
 from planner.cost.memory_items import MemoryEstimate, memory_estimate
-from planner.cost.subject import Subject, iteration_of, subject_of, subjects_of
+from planner.cost.subject import Subject, iteration_of, subjects_of
 from planner.cost.time_items import pipeline_items, stage_items, time_items
 from planner.spec.strategy import Strategy
 
@@ -134,13 +134,16 @@ def estimate(context: Context, strategy: Strategy) -> Estimate:
 def estimates(context: Context, strategies: Sequence[Strategy]) -> list[Estimate]:
     """Estimate many strategies, what they share computed once."""
     overlap = _Overlap(context=context, strategies=strategies)
+    ends_s = _host_ends_s(context, strategies)
     return [
-        _estimate(subject, overlap, position)
+        _estimate(subject, overlap, position, ends_s.get(position))
         for position, subject in enumerate(subjects_of(context, strategies))
     ]
 
 
-def _estimate(subject: Subject, overlap: _Overlap, position: int) -> Estimate:
+def _estimate(
+    subject: Subject, overlap: _Overlap, position: int, ends_s: tuple[float, float] | None
+) -> Estimate:
     context = subject.context
     iter_time = iteration_of(subject)
     flops = model_flops_per_iteration(context.model, context.job, context.traits)
@@ -148,7 +151,7 @@ def _estimate(subject: Subject, overlap: _Overlap, position: int) -> Estimate:
     accelerator = context.cluster.accelerator
     off = context.traits.time_range(context.model.kind, accelerator.name)
     num_gpus = subject.strategy.num_gpus
-    fast_s, slow_s = _host_ends_s(subject, iter_time)
+    fast_s, slow_s = ends_s or (iter_time, iter_time)
     return Estimate(
         iter_time_s=iter_time,
         iter_time_s_lower=fast_s * off.low,
@@ -167,16 +170,17 @@ def _estimate(subject: Subject, overlap: _Overlap, position: int) -> Estimate:
     )
 
 
-def _host_ends_s(subject: Subject, iter_time_s: float) -> tuple[float, float]:
-    """The iteration with the fastest and the slowest published optimizer on the host."""
-    if "optimizer" not in subject.strategy.offload:
-        return iter_time_s, iter_time_s
-    offload = subject.context.traits.offload
-    fast_s, slow_s = (
-        iteration_of(subject_of(with_host_rate(subject.context, factor), subject.strategy))
-        for factor in (offload.host_optimizer_fastest_factor, offload.host_optimizer_slowest_factor)
+def _host_ends_s(
+    context: Context, strategies: Sequence[Strategy]
+) -> dict[int, tuple[float, float]]:
+    """Iterations with the fastest and the slowest published optimizer on the host, by position."""
+    places = [i for i, one in enumerate(strategies) if "optimizer" in one.offload]
+    offloaded, traits = [strategies[place] for place in places], context.traits.offload
+    fast, slow = (
+        [iteration_of(one) for one in subjects_of(with_host_rate(context, factor), offloaded)]
+        for factor in (traits.host_optimizer_fastest_factor, traits.host_optimizer_slowest_factor)
     )
-    return fast_s, slow_s
+    return dict(zip(places, zip(fast, slow, strict=True), strict=True))
 
 
 def with_host_rate(context: Context, factor: float) -> Context:

@@ -1,6 +1,6 @@
 """What selective recomputation costs for every set of modules it could repeat."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations
 
@@ -51,18 +51,38 @@ def _after(op: Op, modules: tuple[RecomputeModule, ...], names: set[str]) -> Op:
     return op
 
 
-def _effect(
-    groups: tuple[LayerGroup, ...], modules: tuple[RecomputeModule, ...]
-) -> tuple[object, ...]:
-    """What a set of modules does to every op; equal for sets that do the same."""
-    effects: list[object] = []
+def _under_each(op: Op, sets: Sequence[tuple[RecomputeModule, ...]], names: set[str]) -> list[Op]:
+    """The op under every set; the same object for sets that touch it alike."""
+    touched, known = _touched(op, sets, names), dict[tuple[str, ...], Op]()
+    found = []
+    for modules in sets:
+        touching = tuple(module.name for module in modules if module.name in touched)
+        if touching not in known:
+            known[touching] = _after(op, modules, names)
+        found.append(known[touching])
+    return found
+
+
+def _distinct(under: Sequence[Op]) -> Iterable[tuple[int, Op]]:
+    """Each object once, with its identity."""
+    return {id(one): one for one in under}.items()
+
+
+def _effects(
+    groups: tuple[LayerGroup, ...], sets: Sequence[tuple[RecomputeModule, ...]]
+) -> list[tuple[object, ...]]:
+    """What each set of modules does to every op; equal for sets that do the same."""
+    columns = []
     for group in groups:
         names = {op.name for op in group.ops}
         for op in group.ops:
-            changed = _after(op, modules, names)
-            kept = tuple(tensor.name for tensor in changed.kept)
-            effects.append((float(np.max(changed.selective_fraction)), kept))
-    return tuple(effects)
+            under = _under_each(op, sets, names)
+            effect = {
+                key: (float(np.max(one.selective_fraction)), tuple(t.name for t in one.kept))
+                for key, one in _distinct(under)
+            }
+            columns.append([effect[id(one)] for one in under])
+    return list(zip(*columns, strict=True))
 
 
 def module_sets(context: Context) -> tuple[ModuleSet, ...]:
@@ -83,10 +103,11 @@ def module_sets(context: Context) -> tuple[ModuleSet, ...]:
         sequence_parallel=ONE,
     )
     groups = _groups(context, any_shape)
-    seen = {_effect(groups, ())}
+    sets = [(), *_subsets(recompute.modules)]
+    effects = _effects(groups, sets)
+    seen = {effects[0]}
     found: list[ModuleSet] = []
-    for modules in _subsets(recompute.modules):
-        effect = _effect(groups, modules)
+    for modules, effect in zip(sets[1:], effects[1:], strict=True):
         if effect not in seen:
             seen.add(effect)
             found.append(tuple(module.name for module in modules))
@@ -139,19 +160,18 @@ def _group_costs(
     names = {op.name for op in group.ops}
     for op in group.ops:
         forward_s = exposed_s(op_forward(op, setting))
-        touched = _touched(op, sets, names)
-        known: dict[tuple[str, ...], tuple[Array, Array]] = {}
-        for position, modules in enumerate(sets):
-            touching = tuple(module.name for module in modules if module.name in touched)
-            if touching not in known:
-                changed = _after(op, modules, names)
-                known[touching] = (changed.selective_fraction * forward_s, changed.kept_bytes)
-            repeated[position] += known[touching][0]
-            kept[position] += known[touching][1]
+        under = _under_each(op, sets, names)
+        costs = {
+            key: (one.selective_fraction * forward_s, one.kept_bytes)
+            for key, one in _distinct(under)
+        }
+        for position, one in enumerate(under):
+            repeated[position] += costs[id(one)][0]
+            kept[position] += costs[id(one)][1]
     return repeated, kept
 
 
-def _touched(op: Op, sets: list[tuple[RecomputeModule, ...]], names: set[str]) -> set[str]:
+def _touched(op: Op, sets: Sequence[tuple[RecomputeModule, ...]], names: set[str]) -> set[str]:
     """Modules that change what an op repeats or keeps."""
     modules = {module.name: module for modules in sets for module in modules}
     changed = {name: without_module(op, module, names) for name, module in modules.items()}

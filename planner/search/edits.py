@@ -12,6 +12,7 @@ from planner.search.space.space import (
     SHAPE,
     STATES,
     Columns,
+    Crossed,
     Enumeration,
     chosen,
     dimension_values,
@@ -179,12 +180,12 @@ class Edits(Enumeration):
             return self._with_expert_splits(columns)
         changes, own = self.origin.num_changes(columns), self.origin.values[name]
         if not columns:
-            wide = super()._crossed(columns, name)
+            wide = Crossed.of(super()._crossed(columns, name)).whole()
             return wide if self.most else take(wide, wide[name] == own)
         may_change = changes < self.most
         if np.count_nonzero(may_change) * len(self.values[name]) > self.most_rows:
             raise TooManyError
-        wide = super()._crossed(take(columns, may_change), name)
+        wide = Crossed.of(super()._crossed(take(columns, may_change), name)).whole()
         if own == ELSEWHERE:
             return wide
         same = take(columns, ~may_change)

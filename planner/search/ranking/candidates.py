@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from planner.search.ranking.handicaps import degree_handicap
 from planner.search.ranking.pricing import Pricing
 from planner.search.space.interleaving import regular_layers
 from planner.search.space.policies import Policy, offered, policies_of
-from planner.search.space.shapes import Footprint, as_strategies, shape_bounds
+from planner.search.space.shapes import Footprint, shape_bounds
 from planner.search.space.space import Columns, Enumeration, take
 from planner.search.stages.bounds import free_bound_s, may_keep, refine, within
 from planner.search.stages.capacity import capacity_of, stage_limits
@@ -146,14 +147,37 @@ class Candidates:
             if row in self.splits:
                 self.splits[row] = replace(self.splits[row], is_optimal=False)
 
-    def shapes_below(self, limit_s: Array) -> Mask:
-        """Shapes that may hold something below their group's limit that was not priced yet."""
+    def shapes_below(self, limit_s: Array, among: Index | None = None) -> Index:
+        """Shapes that may hold something below their group's limit that was not priced yet.
+
+        Of all, or of those found before under limits that were no lower.
+        """
         assert self.shape_weight is not None
-        limit, longest = limit_s[self.shape_group], self.longest_s[self.shape_group]
-        is_new = np.isneginf(self._opened_s[0])
-        asks = self.shape_lower_s < np.where(is_new, longest * self.shape_weight, np.inf)
-        asks &= (longest > 0) & ((limit > self._opened_s[0]) | (longest > self._opened_s[1]))
-        return np.asarray(self.is_closed & (self.shape_lower_s < limit) & asks)
+        if among is None:
+            among = self._shapes_of((limit_s > -np.inf) & (self.longest_s > 0))
+        lower = self.shape_lower_s[among]
+        group = self.shape_group[among]
+        kept = self.is_closed[among] & (lower < limit_s[group])
+        among, lower, group = among[kept], lower[kept], group[kept]
+        limit, longest = limit_s[group], self.longest_s[group]
+        opened, opened_longest = self._opened_s[:, among]
+        asks = lower < np.where(np.isneginf(opened), longest * self.shape_weight[among], np.inf)
+        asks &= (limit > opened) | (longest > opened_longest)
+        return np.asarray(among[asks])
+
+    @cached_property
+    def _by_group(self) -> list[Index]:
+        """Positions of the shapes of every group."""
+        order = np.argsort(self.shape_group, kind="stable")
+        starts = np.cumsum(np.bincount(self.shape_group, minlength=len(self.gpus)))
+        return np.split(order, starts[:-1])
+
+    def _shapes_of(self, groups: Mask) -> Index:
+        """Ascending positions of the shapes of some groups."""
+        if groups.all():
+            return np.arange(len(self.shape_group))
+        parts = [self._by_group[group] for group in np.flatnonzero(groups).tolist()]
+        return np.sort(np.concatenate([np.zeros(0, dtype=int), *parts]))
 
     def rows_below(self, limit_s: Array) -> Mask:
         """Rows not refined yet that may be below their group's limit."""
@@ -594,16 +618,15 @@ def candidates_of(
     states = {name: list(enumeration.values[name]) for name in ("zero_stage", "offload")}
     context = enumeration.context
     layers = LayerTable(context=context)
-    bounds = shape_bounds(context, shapes, enumeration.narrowing.kinds, states, layers)
+    weigh = {"weight_of": partial(degree_handicap, context)} if context.weighs_evidence else {}
+    kinds = enumeration.narrowing.kinds
+    bounds = shape_bounds(context, shapes, kinds, states, layers, **weigh)
     index = np.flatnonzero(bounds.can_fit)
-    weight = np.ones(len(index))
-    if context.weighs_evidence:
-        weight = degree_handicap(context, as_strategies(context, take(shapes, index)))
     found = Candidates(
         enumeration=enumeration,
         shapes=take(shapes, index),
-        shape_lower_s=bounds.lower_s[index] * weight,
-        shape_weight=weight,
+        shape_lower_s=bounds.lower_s[index],
+        shape_weight=bounds.weight[index],
         one_per_layout=one_per_layout,
         footprint=bounds.footprint.take(index),
         layers=layers,

@@ -119,21 +119,22 @@ def _least_value(candidates: Candidates, k: int, weight: Array) -> Best:
     the k-th best value known. No value can be below its bound, so nothing better is left out.
     """
     num_shapes, num_rows = FIRST_SHAPES, FIRST_ROWS
+    shapes = None
     while not candidates.is_late:
         limit_s = _limits_s(candidates, k, weight)
-        shape_value = weight[candidates.shape_group] * candidates.shape_lower_s
+        shapes = candidates.shapes_below(limit_s, shapes)
+        shape_value = weight[candidates.shape_group[shapes]] * candidates.shape_lower_s[shapes]
         value = weight[candidates.group] * candidates.lower_s
-        shapes = np.flatnonzero(candidates.shapes_below(limit_s))
         rows = np.flatnonzero(candidates.rows_below(limit_s))
         if not len(shapes) and not len(rows):
             break
         knows_none = len(rows) > 0 and not np.isfinite(limit_s).any()
-        nearest = shape_value[shapes].min(initial=np.inf) <= value[rows].min(initial=np.inf)
+        nearest = shape_value.min(initial=np.inf) <= value[rows].min(initial=np.inf)
         if len(shapes) and nearest and not knows_none:
             candidates.open(least_first(shape_value, shapes, num_shapes), limit_s)
             num_shapes *= 2
         else:
-            candidates.refine(least_first(value, rows, num_rows), limit_s)
+            candidates.refine(least_first(value[rows], rows, num_rows), limit_s)
             num_rows *= 2
     return _solved(candidates, k, weight)
 

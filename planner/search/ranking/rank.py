@@ -6,9 +6,9 @@ import numpy as np
 
 from planner.search.ranking.candidates import Candidates
 from planner.search.stages.solver import CLOSED, Split
-from planner.units import Array, Index, Mask
+from planner.units import Array, Index
 
-FIRST_SHAPES, FIRST_ROWS, FIRST_SOLVED = 64, 128, 16
+FIRST_SHAPES, FIRST_ROWS, FIRST_SOLVED = 256, 512, 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +27,8 @@ class Best:
     bound_s: float
 
 
-def least_first(values: Array, rows: Index, number: int) -> Index:
-    """Of ``rows``, the ``number`` with the least value, ascending."""
-    own = values[rows]
+def least_first(own: Array, rows: Index, number: int) -> Index:
+    """Of ``rows``, the ``number`` with the least of their own values, ascending."""
     if len(rows) > number:
         least = np.sort(np.argpartition(own, number)[:number])
         rows, own = rows[least], own[least]
@@ -53,21 +52,22 @@ def top_k(candidates: Candidates, group: int, k: int, limit_s: float = float("in
     until that bound passes the k-th best split known. Ties are broken by the order of enumeration.
     """
     num_shapes, num_rows = FIRST_SHAPES, FIRST_ROWS
-    limits = np.full(len(candidates.gpus), -np.inf)
+    limits, shapes = np.full(len(candidates.gpus), -np.inf), None
     while not candidates.is_late:
         limits[group] = min(candidates.kth_upper_s(candidates.group == group, k), limit_s)
-        shapes = np.flatnonzero(candidates.shapes_below(limits))
+        shapes = candidates.shapes_below(limits, shapes)
         rows = np.flatnonzero(candidates.rows_below(limits) & candidates.may_lead())
         if not len(shapes) and not len(rows):
             break
         least = candidates.lower_s[rows].min(initial=np.inf)
         knows_none = len(rows) > 0 and not np.isfinite(limits[group])
-        nearest = candidates.shape_lower_s[shapes].min(initial=np.inf) <= least
+        bounds_s = candidates.shape_lower_s[shapes]
+        nearest = bounds_s.min(initial=np.inf) <= least
         if len(shapes) and nearest and not knows_none:
-            candidates.open(least_first(candidates.shape_lower_s, shapes, num_shapes), limits)
+            candidates.open(least_first(bounds_s, shapes, num_shapes), limits)
             num_shapes *= 2
         else:
-            candidates.refine(least_first(candidates.lower_s, rows, num_rows), limits)
+            candidates.refine(least_first(candidates.lower_s[rows], rows, num_rows), limits)
             num_rows *= 2
     return _solve_in_order(candidates, group, k, limit_s=limit_s)
 
@@ -124,19 +124,19 @@ def frontier(candidates: Candidates) -> list[Best]:
     """
     best_s = np.full(len(candidates.gpus), np.inf)
     np.minimum.at(best_s, candidates.group, candidates.upper_s)
-    per_group = 1
+    per_group, shapes = 1, None
     while not candidates.is_late:
         limit = _limits_s(best_s)
-        shapes, rows = candidates.shapes_below(limit), candidates.rows_below(limit)
-        if not shapes.any() and not rows.any():
+        shapes, rows = candidates.shapes_below(limit, shapes), candidates.rows_below(limit)
+        if not len(shapes) and not rows.any():
             break
         chosen = _first_per_group(
             candidates.shape_lower_s, shapes, candidates.shape_group, per_group
         )
         if len(chosen):
             candidates.open(chosen, limit)
-        rows = candidates.rows_below(limit)
-        chosen = _first_per_group(candidates.lower_s, rows, candidates.group, 2 * per_group)
+        below = np.flatnonzero(candidates.rows_below(limit))
+        chosen = _first_per_group(candidates.lower_s, below, candidates.group, 2 * per_group)
         candidates.refine(chosen, limit)
         np.minimum.at(best_s, candidates.group, candidates.upper_s)
         per_group *= 2
@@ -186,9 +186,8 @@ def _solve_frontier(candidates: Candidates, best_s: Array) -> list[Best]:
     return kept
 
 
-def _first_per_group(values: Array, chosen: Mask, group: Index, per_group: int) -> Index:
-    """Of the chosen rows, the ``per_group`` with the least value in every group."""
-    rows = np.flatnonzero(chosen)
+def _first_per_group(values: Array, rows: Index, group: Index, per_group: int) -> Index:
+    """Of some rows, the ``per_group`` with the least value in every group."""
     order = rows[np.lexsort((rows, values[rows], group[rows]))]
     _, starts, sizes = np.unique(group[order], return_index=True, return_counts=True)
     rank = np.arange(len(order)) - np.repeat(starts, sizes)

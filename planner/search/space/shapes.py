@@ -4,7 +4,7 @@ A shape fixes computation and communication inside a model replica. Everything d
 adds time, and the least that can stay on a device is known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +32,7 @@ def as_strategies(context: Context, shapes: Columns, **states: int) -> StrategyC
     return StrategyColumns(
         num_micro_batches=context.job.global_batch // (shapes["dp"] * shapes["micro_batch"]),
         **shapes,
-        **{name: np.full(rows, value) for name, value in chosen.items()},
+        **{name: np.broadcast_to(value, rows) for name, value in chosen.items()},
     )
 
 
@@ -70,6 +70,8 @@ class ShapeBounds:
 
     can_fit: Mask
     lower_s: Array
+    """Weighed."""
+    weight: Array
     footprint: Footprint
 
 
@@ -79,23 +81,25 @@ def shape_bounds(
     kinds: Sequence[str],
     states: dict[str, list[int]],
     layers: LayerTable | None = None,
+    weight_of: Callable[[StrategyColumns], Array] = lambda strategy: np.ones(len(strategy)),
 ) -> ShapeBounds:
     """Bound every shape; ``states`` holds the values that states may still take."""
     layers = layers or LayerTable(context=context)
     rows = len(shapes["tp"])
-    lower, dense, expert, kept = (np.zeros(rows) for _ in range(4))
+    lower, weight, dense, expert, kept = (np.zeros(rows) for _ in range(5))
     for start in range(0, rows, CHUNK_ROWS):
         part = np.arange(start, min(start + CHUNK_ROWS, rows))
         strategy = as_strategies(context, take(shapes, part))
         costs = layers.costs(strategy)
         dense[part], expert[part] = costs.at(costs.params), costs.at(costs.expert_params)
         kept[part] = _kept_bytes(context, strategy, costs, kinds)
-        lower[part] = _lower_s(context, strategy, costs)
+        weight[part] = weight_of(strategy)
+        lower[part] = weight[part] * _lower_s(context, strategy, costs)
     footprint = Footprint(
         context=context, dense_params=dense, expert_params=expert, kept_bytes=kept
     )
     can_fit = _can_fit(footprint, shapes, states)
-    return ShapeBounds(can_fit=can_fit, lower_s=lower, footprint=footprint)
+    return ShapeBounds(can_fit=can_fit, lower_s=lower, weight=weight, footprint=footprint)
 
 
 def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> Array:

@@ -79,10 +79,11 @@ class Enumeration:
         """Decide dimension after dimension; every rule is asked as soon as it can be."""
         for name in names:
             known = {*columns, name}
-            columns = self._crossed(columns, name)
+            rows = Crossed.of(self._crossed(columns, name))
             for rule in self.rules:
                 if name in rule.needs and known.issuperset(rule.needs):
-                    columns = self._ask(rule, columns)
+                    rows = self._ask(rule, rows)
+            columns = rows.whole()
         return columns
 
     def _crossed(self, columns: Columns, name: str) -> Columns:
@@ -90,13 +91,43 @@ class Enumeration:
             return chosen(columns, name, expert_splits(self.context, columns))
         return crossed(columns, name, self.values[name])
 
-    def _ask(self, rule: Rule, columns: Columns) -> Columns:
-        legal = rule.is_legal(self.context, columns)
+    def _ask(self, rule: Rule, rows: "Crossed") -> "Crossed":
+        legal = rule.is_legal(self.context, rows)
         num_illegal = int(len(legal) - np.count_nonzero(legal))
         if not num_illegal:
-            return columns
+            return rows
         self.dropped[rule.name] = self.dropped.get(rule.name, 0) + num_illegal
-        return {name: column[legal] for name, column in columns.items()}
+        return rows.take(np.flatnonzero(legal))
+
+
+class Crossed(dict[str, Any]):
+    """Rows times the values of a dimension; other columns are repeated only when asked for."""
+
+    def __init__(self, columns: Columns, source: Index, own: Columns) -> None:
+        super().__init__(own)
+        self.columns, self.source = columns, source
+
+    @classmethod
+    def of(cls, columns: Columns) -> "Crossed":
+        """Rows that hold every column already, or those of a product."""
+        if isinstance(columns, Crossed):
+            return columns
+        return cls({}, np.zeros(0, dtype=int), columns)
+
+    def __missing__(self, name: str) -> Array:
+        self[name] = self.columns[name][self.source]
+        column: Array = self[name]
+        return column
+
+    def take(self, index: Index) -> "Crossed":
+        """The rows at ``index``."""
+        source = self.source[index] if self.columns else self.source
+        return Crossed(self.columns, source, take(self, index))
+
+    def whole(self) -> Columns:
+        """All columns, the dimension last."""
+        own = [name for name in self if name not in self.columns]
+        return {name: self[name] for name in (*self.columns, *own)}
 
 
 def divisors(number: int) -> list[int]:
@@ -176,9 +207,8 @@ def dimension_values(
 def crossed(columns: Columns, name: str, values: Sequence[int]) -> Columns:
     """Cartesian product of the rows so far with the values of one more dimension."""
     num_rows = len(next(iter(columns.values()))) if columns else 1
-    product = {key: np.repeat(column, len(values)) for key, column in columns.items()}
-    product[name] = np.tile(np.asarray(values, dtype=np.int64), num_rows)
-    return product
+    own = np.tile(np.asarray(values, dtype=np.int64), num_rows)
+    return Crossed(columns, np.repeat(np.arange(num_rows), len(values)), {name: own})
 
 
 def chosen(columns: Columns, name: str, choices: Sequence[Array]) -> Columns:
