@@ -23,6 +23,7 @@ KINDS = {
     "offload_percent": "offload",
     "offloaded_layers_per_stage": "offload",
     "ep": "expert layout",
+    "etp": "expert layout",
     "schedule": "schedule",
     "placement": "placement",
     "layers_per_stage": "layers per stage",

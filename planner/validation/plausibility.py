@@ -150,9 +150,10 @@ def asked(row: SetUp, records: Mapping[str, Record]) -> Asked:
 
 
 def _completed(context: Context, layout: str) -> tuple[Strategy | None, str]:
-    """The fastest strategy of a layout, margin or not; why there is none, where there is none."""
+    """The fastest strategy of a layout on all GPUs, margin or not; or why there is none."""
     plain = replace(context, margin_fraction=0.0, weighs_evidence=False)
-    found = answer([plain], top=1, narrowing=read_narrowing(fix=[layout]))
+    everywhere = f"gpus=={context.cluster.num_accelerators}"
+    found = answer([plain], top=1, narrowing=read_narrowing(fix=[layout], where=[everywhere]))
     if found.plans:
         return found.plans[0].strategy, ""
     is_legal = any(search.num_shapes for search in found.searches)

@@ -12,33 +12,34 @@ from itertools import combinations
 
 import numpy as np
 
+from planner.plans.ratio_error import KINDS, MIXED
 from planner.units import Array
 from planner.validation.compare import Comparison
 from planner.validation.records import Parallel
 from planner.validation.report import group_key
 from planner.validation.statistics import weighted_quantile
 
-FIELD_KINDS = {
-    "tp": "degrees",
-    "pp": "degrees",
-    "cp": "degrees",
-    "dp": "degrees",
-    "vpp": "virtual stages",
-    "micro_batch": "micro-batch",
-    "recompute": "recomputation",
-    "recompute_modules": "recomputation",
-    "sp": "sequence parallel",
-    "zero": "ZeRO stage",
-    "dp_replicate": "ZeRO stage",
+FIELDS = {
+    "tp": "tp",
+    "pp": "pp",
+    "cp": "cp",
+    "dp": "dp",
+    "vpp": "vpp",
+    "micro_batch": "micro_batch",
+    "recompute": "recompute",
+    "recompute_modules": "recompute_modules",
+    "sp": "sequence_parallel",
+    "zero": "zero_stage",
+    "dp_replicate": "dp_replicate",
     "offload": "offload",
-    "ep": "expert layout",
-    "etp": "expert layout",
+    "ep": "ep",
+    "etp": "etp",
 }
+"""Of a record's layout the fields that a strategy has, under the strategy's name."""
+FIELD_KINDS = {name: KINDS[field] for name, field in FIELDS.items()}
 """What a difference in a field of a record's layout is called."""
 RUNTIME = "runtime"
 """Differences of CUDA graphs, dispatcher and overlap."""
-MIXED = "mixed"
-"""Several kinds at once, in too few groups for a line of their own."""
 MIN_GROUPS = 3
 COVERED = 0.8
 """Share of pairs inside the interval stated."""
