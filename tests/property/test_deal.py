@@ -60,7 +60,7 @@ def test_a_deal_is_called_best_only_where_it_is(
     finite = np.isfinite(table.seconds)
     work_s = float(np.where(finite, table.seconds, np.inf).min(axis=1).sum())
     work_s = work_s if np.isfinite(work_s) else 0.0
-    with mock.patch.object(dealing, "MOST_SWEEPS", sweeps):
+    with mock.patch.object(dealing, "MOST_PROGRAMMES", sweeps):
         free = deal(table, num_layers, pipeline, work_s, np.inf)
         limited = deal(table, num_layers, pipeline, work_s, best_s * below)
     assert (free is None) == np.isinf(best_s)

@@ -319,26 +319,23 @@ def assert_shapes_bounded(
         assert bounds.lower_s[position] <= least_s * (1 + ROUNDING)
 
 
-def solve_row(
-    model: StageModel, num_layers: int, how: str, below_s: float = np.inf
-) -> Split | None:
-    """One strategy's split by the whole solver, by CP-SAT behind one sweep, or by CP-SAT alone."""
-    if how == "all":
-        return solve_split(model, num_layers, below_s=below_s)
-    if how == "one sweep":
-        with mock.patch.object(deal, "MOST_SWEEPS", 1):
-            return solve_split(model, num_layers, below_s=below_s)
+def solve_row(model: StageModel, num_layers: int, how: str) -> Split | None:
+    """One strategy's split by the solver, or by CP-SAT alone."""
+    if how == "solver":
+        return solve_split(model, num_layers)
     table = stage_table(model, num_layers, 1e12)
     if not np.isfinite(table.seconds).any(axis=1).all():
         return None
     columns, is_proved = cp_sat.solve_cells(model, table, num_layers, solver.Effort())
     assert is_proved
-    return None if columns is None else solver._optimal(solver._split(model, table, columns))
+    if columns is None:
+        return None
+    return replace(solver._split(model, table, columns), is_optimal=True)
 
 
 @settings(max_examples=16, derandomize=True)
 @given(case=CASES, data=st.data())
-def test_sweep_and_cp_sat_each_find_the_best_split_of_a_strategy(
+def test_the_programme_and_cp_sat_each_find_the_best_split_of_a_strategy(
     case: Case, data: st.DataObject, context_of: Contexts, small_model: Models
 ) -> None:
     context = replace(case.context(context_of, small_model), weighs_evidence=False)
@@ -364,7 +361,7 @@ def test_sweep_and_cp_sat_each_find_the_best_split_of_a_strategy(
             continue
         model, _, _ = pricing.variants(own, policies[which])
         best_s = float(brute.per_policy_s[which, row])
-        for how in ("all", "one sweep", "CP-SAT"):
+        for how in ("solver", "CP-SAT"):
             every = [
                 (one, solve_row(model.take(np.array([one])), num_layers, how))
                 for one in range(len(model))
@@ -393,12 +390,11 @@ def assert_consistent(model: StageModel, num_layers: int, split: Split) -> None:
 
 def assert_limits_kept(model: StageModel, num_layers: int, best_s: float) -> None:
     """Just above the optimum it is found, just below nothing is."""
-    for how in ("all", "one sweep"):
-        above = solve_row(model, num_layers, how, best_s * 1.001)
-        assert above is not None
-        assert above.is_optimal
-        assert_equal_times([above.iteration_s], [best_s])
-        assert solve_row(model, num_layers, how, best_s * 0.999) is None
+    above = solve_split(model, num_layers, below_s=best_s * 1.001)
+    assert above is not None
+    assert above.is_optimal
+    assert_equal_times([above.iteration_s], [best_s])
+    assert solve_split(model, num_layers, below_s=best_s * 0.999) is None
 
 
 CONDITIONS: tuple[tuple[str, Callable[[Strategy], bool]], ...] = (

@@ -1,12 +1,10 @@
-"""Which limits cannot be kept together: a minimal set of them, by CP-SAT under assumptions.
+"""Which limits cannot be kept together: a minimal set of them.
 
 Every layout violates some of the limits. Layouts are far too many to list, but what matters of one
 is only which limits it violates, its pattern, and patterns are few. They are found on demand:
 
-- Variables: x_p, the layout chosen has pattern p, of those known; a_l, limit l is kept.
-- Constraints: exactly one x_p; a_l forbids every x_p whose pattern violates l.
-- Assumptions: every a_l. While they are infeasible, CP-SAT names limits that suffice for it, and
-  dropping one after the other makes them a minimal core of the patterns known.
+- Of the patterns known, limits suffice for a conflict where every pattern violates one of them.
+  Dropping one after the other, later ones first, makes them a minimal core.
 - A probe of the whole space then looks for a layout that keeps the core. Where there is one, its
   pattern is new, and the next round starts. Where there is none, the core is a conflict of the
   whole space; and it is minimal, since without any one limit a known layout keeps all others.
@@ -77,12 +75,9 @@ def minimal_core(limits: Sequence[str], patterns: Sequence[Pattern]) -> tuple[st
 
     It lies among the first limits for which there is one.
     """
-    if not patterns:
-        return ()
     for number in range(len(limits) + 1):
-        core = _sufficient(limits[:number], patterns)
-        if core is not None:
-            return _shrunk(core, patterns)
+        if _suffice(limits[:number], patterns):
+            return _shrunk(tuple(limits[:number]), patterns)
     return None
 
 
@@ -90,27 +85,11 @@ def _shrunk(core: tuple[str, ...], patterns: Sequence[Pattern]) -> tuple[str, ..
     """The core less every limit it does without, later ones first."""
     for limit in reversed(core):
         rest = tuple(other for other in core if other != limit)
-        if _sufficient(rest, patterns) is not None:
+        if _suffice(rest, patterns):
             core = rest
     return core
 
 
-def _sufficient(limits: Sequence[str], patterns: Sequence[Pattern]) -> tuple[str, ...] | None:
-    """Limits among those given that suffice for a conflict, by CP-SAT; None where none do."""
-    from ortools.sat.python import cp_model
-
-    problem = cp_model.CpModel()
-    chosen = [problem.new_bool_var(f"x{i}") for i in range(len(patterns))]
-    kept = {limit: problem.new_bool_var(f"a{i}") for i, limit in enumerate(limits)}
-    problem.add_exactly_one(chosen)
-    for x, pattern in zip(chosen, patterns, strict=True):
-        for limit in pattern & kept.keys():
-            problem.add_implication(kept[limit], ~x)
-    problem.add_assumptions(list(kept.values()))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.catch_sigint_signal = False
-    if solver.solve(problem) != cp_model.INFEASIBLE:
-        return None
-    named = set(solver.sufficient_assumptions_for_infeasibility())
-    return tuple(limit for limit, variable in kept.items() if variable.index in named)
+def _suffice(limits: Sequence[str], patterns: Sequence[Pattern]) -> bool:
+    """Every pattern violates one of them."""
+    return all(not pattern.isdisjoint(limits) for pattern in patterns)

@@ -5,6 +5,7 @@ programming. T runs up from the least that holds all layers, τ likewise, until 
 least total of all passes the best split found. Mostly the first pair is the answer.
 """
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +13,9 @@ import numpy as np
 from planner.search.stages.stage_table import StageTable
 from planner.units import Array, Mask
 
-MOST_SWEEPS = 48
-"""Dynamic programmes in one sweep; what is open then is left to CP-SAT."""
+MOST_PROGRAMMES = 4096
+"""Dynamic programmes in one sweep, some seconds; what is open then is not proved. The questions of
+the documentation need 48 at most, nearly all of them one."""
 EQUAL = 1e-12
 """Relative rounding of sums of stage times."""
 
@@ -42,11 +44,17 @@ class Dealt:
 
 
 def deal(
-    table: StageTable, num_layers: int, pipeline: Pipeline, least_work_s: float, limit_s: float
+    table: StageTable,
+    num_layers: int,
+    pipeline: Pipeline,
+    least_work_s: float,
+    limit_s: float,
+    seconds: float | None = None,
 ) -> Dealt | None:
     """The best split; None where stages cannot hold the layers, or none is within the limit.
 
-    ``least_work_s`` is a bound on the sum of stage times.
+    ``least_work_s`` is a bound on the sum of stage times. After ``seconds`` the best split seen is
+    given.
     """
     possible = np.isfinite(table.seconds)
     slowest_s = _ascending(table, num_layers, table.seconds, possible)
@@ -55,22 +63,27 @@ def deal(
         return None
     if pipeline.seconds(slowest_s[0], least_work_s, tails_s[0]) > limit_s:
         return None
-    return _Sweep(table, Programme(table, num_layers), pipeline, tails_s.tolist()).run(
-        slowest_s.tolist(), least_work_s
-    )
+    deadline = np.inf if seconds is None else time.monotonic() + seconds
+    sweep = _Sweep(table, Programme(table, num_layers), pipeline, tails_s.tolist(), deadline)
+    return sweep.run(slowest_s.tolist(), least_work_s)
 
 
 class _Sweep:
     """Runs up the slowest stage and the longest tail, keeping the best split."""
 
     def __init__(
-        self, table: StageTable, programme: "Programme", pipeline: Pipeline, tails_s: list[float]
+        self,
+        table: StageTable,
+        programme: "Programme",
+        pipeline: Pipeline,
+        tails_s: list[float],
+        deadline: float,
     ) -> None:
-        self.table, self.programme = table, programme
+        self.table, self.programme, self.deadline = table, programme, deadline
         self.pipeline, self.tails_s = pipeline, tails_s
         self.possible = np.isfinite(table.seconds)
         self.best: Dealt | None = None
-        self.left = MOST_SWEEPS
+        self.left = MOST_PROGRAMMES
 
     def run(self, slowest_s: list[float], least_work_s: float) -> Dealt | None:
         """The best split; proved where every other pair of limits was tried or is too slow."""
@@ -99,7 +112,7 @@ class _Sweep:
         for tail in tails.tolist():
             if self._is_beaten(slowest_s, least_s, tail):
                 return True
-            if not self.left and self.best:
+            if self.best and (not self.left or time.monotonic() > self.deadline):
                 return False
             self.left = max(self.left - 1, 0)
             total_s, columns = self.programme.least_total(fast & (self.table.tail_s <= tail))

@@ -1,7 +1,9 @@
 """The stage problem: how many layers each stage holds, and which of them are under a policy.
 
 What a stage takes for n layers under its best policies is tabulated first (stage_table), in bytes.
-Layers are then dealt out by a sweep (deal); what that leaves open CP-SAT decides (cp_sat).
+Layers are then dealt out by dynamic programming (deal). It knows nothing of chunks of interleaved
+stages: where its answer breaks what they ask, the problem with that constraint is another one, and
+CP-SAT's (cp_sat).
 """
 
 from dataclasses import dataclass, replace
@@ -37,10 +39,10 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How long CP-SAT may work on one stage problem."""
+    """How long one stage problem may be worked on."""
 
     deterministic_limit: float = 30.0
-    """In the solver's own units of work, so that any machine gives the same answer."""
+    """Of CP-SAT, in its own units of work, so that any machine gives the same answer."""
     seconds: float | None = None
 
 
@@ -75,26 +77,23 @@ def solve_table(
     effort: Effort | None = None,
 ) -> Split | None:
     """The same where what a stage takes for its layers is tabulated already."""
+    effort = effort or Effort()
     work_s, rest_s = float(least_work_s(model, num_layers)[0]), float(model.constant_s[0])
-    dealt = deal(table, num_layers, _pipeline(model), work_s, below_s - rest_s)
+    dealt = deal(table, num_layers, _pipeline(model), work_s, below_s - rest_s, effort.seconds)
     if dealt is None:
         return None
-    first = _split(model, table, dealt.columns)
-    is_legal = bool(fits_chunks(first.layers[None], model.strategy.vpp)[0])
-    if dealt.is_optimal and is_legal:
-        return _optimal(first) if first.iteration_s <= below_s else None
+    split = _split(model, table, dealt.columns)
+    if fits_chunks(split.layers[None], model.strategy.vpp)[0]:
+        return _proved(split, below_s) if dealt.is_optimal else split
     from planner.search.stages.cp_sat import (
         solve_cells,  # importing it costs more than most searches
     )
 
-    columns, is_optimal = solve_cells(model, table, num_layers, effort or Effort())
-    found = [first] if is_legal else []
-    if columns is not None:
-        found.append(_split(model, table, columns))
-    if not is_optimal:
-        return min(found, key=lambda one: one.iteration_s, default=_unknown(first))
-    split = min(found, key=lambda one: one.iteration_s, default=None)
-    return None if split is None or split.iteration_s > below_s else _optimal(split)
+    columns, is_optimal = solve_cells(model, table, num_layers, effort)
+    if columns is None:
+        return None if is_optimal else replace(split, iteration_s=np.inf)
+    split = _split(model, table, columns)
+    return _proved(split, below_s) if is_optimal else split
 
 
 def _pipeline(model: StageModel) -> Pipeline:
@@ -105,13 +104,9 @@ def _pipeline(model: StageModel) -> Pipeline:
     )
 
 
-def _optimal(split: Split) -> Split:
-    return replace(split, is_optimal=True)
-
-
-def _unknown(split: Split) -> Split:
-    """In place of a split: none was found, but there may be one."""
-    return replace(split, iteration_s=np.inf)
+def _proved(split: Split, below_s: float) -> Split | None:
+    """The optimum, where it is within the limit."""
+    return replace(split, is_optimal=True) if split.iteration_s <= below_s else None
 
 
 def _split(model: StageModel, table: StageTable, columns: Array) -> Split:
