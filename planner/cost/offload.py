@@ -40,12 +40,14 @@ def parameter_fetch_s(num_bytes: Array, on_nvme: Array, cluster: ClusterSpec) ->
 def host_adam_s(owned_params: Array, cluster: ClusterSpec, traits: OffloadTraits) -> Array:
     """``owned · ranks / rate``: the framework's optimizer on the CPU, with its own copies.
 
-    ``ranks`` are those of a node where they share the rate, else 1. Source: published pairs of
-    runs with and without offload (``traits.offload``). ZeRO-Offload itself reports 4.3e9
-    parameters per second and DGX-2 for the kernel alone (arXiv 2101.06840, table 4, recalled), 3
-    to 14 times what runs show. Excludes other CPUs than those of the runs.
+    ``ranks`` are those of a whole node where they share the rate, else 1: a part of a node has its
+    share of the processor. Source: published pairs of runs with and without offload
+    (``traits.offload``). ZeRO-Offload itself reports 4.3e9 parameters per second and DGX-2 for the
+    kernel alone (arXiv 2101.06840, table 4, recalled), 3 to 14 times what runs show. Excludes other
+    CPUs than those of the runs.
     """
-    ranks = cluster.node.num_accelerators if traits.host_optimizer_shares_node else 1
+    node = cluster.node.whole or cluster.node
+    ranks = node.num_accelerators if traits.host_optimizer_shares_node else 1
     return owned_params * ranks / traits.host_optimizer_params_per_s
 
 

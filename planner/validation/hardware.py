@@ -76,8 +76,9 @@ def _node_cluster(num_nodes: int, node: str) -> ClusterSpec:
 def to_cluster(hardware: Hardware) -> ClusterSpec:
     """Return the cluster a run used: its node type, and as many nodes as its GPUs fill.
 
-    Fewer GPUs than a node holds are a part of one node. Where the network is not published, the
-    accelerator's common cloud shape stands in. Raises CannotEstimateError for unknown hardware.
+    Fewer GPUs than a node holds are a part of one node, whose processor the run had to itself.
+    Where the network is not published, the accelerator's common cloud shape stands in. Raises
+    CannotEstimateError for unknown hardware.
     """
     rule = _rule(hardware)
     if hardware.gpus is None:
@@ -90,7 +91,7 @@ def to_cluster(hardware: Hardware) -> ClusterSpec:
         local = min(hardware.gpus, used)
         cluster = replace(
             cluster,
-            node=part_of_node(cluster.node, local),
+            node=replace(part_of_node(cluster.node, local), whole=None),
             fabric=replace(cluster.fabric, num_accelerators=num_nodes * local),
         )
     if rule.node_gbit_per_s is not None:

@@ -15,6 +15,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate, with_host_rate
 from planner.frameworks.registry import load_traits
 from planner.plans.layout import LayoutRequest, resolve
+from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
 
 QWEN_MOE: dict[str, Any] = {
@@ -76,13 +77,18 @@ PAIRS: dict[str, tuple[dict[str, Any], int, str, float, float]] = {
 }
 
 
+def alone_on(cluster: ClusterSpec) -> ClusterSpec:
+    """The runs had the processors of their machines to themselves."""
+    return replace(cluster, node=replace(cluster.node, whole=None))
+
+
 def _seconds(asked: dict[str, Any], offload: str, percent: int, end: str | None = None) -> float:
     model, cluster, framework, profile, seq_len = asked["setup"]
     layout = asked["layout"]
     context = Context(
         model=load_model(model),
         job=JobSpec(global_batch=layout["global_batch"], seq_len=seq_len, precision="bf16"),
-        cluster=load_cluster(cluster),
+        cluster=alone_on(load_cluster(cluster)),
         traits=load_traits(framework, profile),
     )
     request = LayoutRequest(**layout, offload=offload, offload_percent=percent)

@@ -1,0 +1,78 @@
+"""A part of a node costs and holds what it does in the whole node, whatever the node's topology."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import planner
+from planner.catalog.clusters import load_cluster, load_cluster_of
+from planner.cost.context import Context
+from planner.cost.estimate import estimate
+from planner.errors import InputError
+from planner.spec.model import ModelSpec
+from planner.spec.strategy import Strategy
+
+NODES = sorted(
+    path.stem for path in (Path(planner.__file__).parents[1] / "hwdb" / "nodes").glob("*.yaml")
+)
+DEGREES = [1, 2, 4, 8]
+
+
+def strategy_of(dp: int, tp: int, pp: int, cp: int, zero_stage: int, offload: str) -> Strategy:
+    return Strategy(
+        dp=dp,
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=1,
+        etp=1,
+        vpp=1,
+        zero_stage=zero_stage,
+        micro_batch=1,
+        num_micro_batches=16 // dp,
+        sequence_parallel=tp > 1,
+        offload=offload,
+        layers_per_stage=(8 // pp,) * pp,
+        selective_layers_per_stage=(0,) * pp,
+        recompute_layers_per_stage=(0,) * pp,
+    )
+
+
+@settings(max_examples=300, derandomize=True)
+@given(
+    node=st.sampled_from(NODES),
+    framework=st.sampled_from(["megatron", "deepspeed"]),
+    degrees=st.tuples(*[st.sampled_from(DEGREES)] * 4),
+    zero_stage=st.sampled_from([0, 1, 2, 3]),
+    offload=st.sampled_from(["none", "optimizer:host", "optimizer+parameters:host"]),
+)
+def test_a_part_of_a_node_costs_what_it_does_in_the_node(
+    node: str,
+    framework: str,
+    degrees: tuple[int, int, int, int],
+    zero_stage: int,
+    offload: str,
+    context_of: Callable[..., Context],
+    small_model: Callable[..., ModelSpec],
+) -> None:
+    dp, tp, pp, cp = degrees
+    whole = load_cluster(f"1x{node}")
+    number = dp * tp * pp * cp
+    if number >= whole.num_accelerators:
+        return
+    try:
+        part = load_cluster_of(f"1x{node}", number)
+    except InputError:
+        return
+    context = context_of(framework=framework, model=small_model(num_layers=8))
+    strategy = strategy_of(dp, tp, pp, cp, zero_stage, offload)
+    alone, inside = (
+        estimate(replace(context, cluster=cluster), strategy) for cluster in (part, whole)
+    )
+    assert alone.iter_time_s == pytest.approx(inside.iter_time_s, rel=1e-9)
+    assert alone.memory.peak_bytes == pytest.approx(inside.memory.peak_bytes, rel=1e-9)
+    assert alone.memory.host_limit_bytes == pytest.approx(inside.memory.host_limit_bytes, rel=1e-9)
