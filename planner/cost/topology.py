@@ -103,17 +103,38 @@ def _spans(size: Array, stride: Array, dims: tuple[int, ...]) -> tuple[Array, ..
     return tuple(spans)
 
 
+def _inside(size: Array, stride: Array, number: int, num_all: int) -> Array:
+    """Members inside one group of ``number`` of all accelerators, where that has fewest.
+
+    ``min(size, max(1, number // stride))`` where groups start where those of accelerators do: one
+    extent, ``stride · size``, divides the other. Else some group lies across a border, and the
+    smallest piece is ``gcd(extent, number)`` accelerators: with 5 on nodes of 8, one stands alone,
+    and all traffic between nodes goes through its port. Excludes layouts that fit into one group
+    and leave others idle.
+    """
+    usual: Array = np.minimum(size, np.maximum(1, number // stride))
+    if number >= num_all:
+        return usual
+    extent = stride * size
+    across = (number % extent != 0) & (extent % number != 0) & (stride < number)
+    if not across.any():
+        return usual
+    return np.where(
+        across, np.minimum(usual, np.maximum(1, np.gcd(extent, number) // stride)), usual
+    )
+
+
 def group_of(axis: str, strategy: StrategyColumns, cluster: ClusterSpec) -> Group:
     """Place ``axis`` with stride equal to the product of the axes inside it.
 
-    Inside one group of N accelerators: ``min(degree, max(1, N // stride))`` members. Under a
-    placement with pp inside dp, groups that also span cp (which then is 1) are those of dp alone.
+    Under a placement with pp inside dp, groups that also span cp (which then is 1) are those of dp
+    alone.
     """
     size, stride = _size(axis, strategy), _stride(axis, strategy)
-    inside = tuple(
-        np.minimum(size, np.maximum(1, level.num_accelerators // stride))
-        for level in cluster.levels[:-1]
-    )
+    inside: tuple[Array, ...] = ()
+    for level in cluster.levels[:-1]:
+        own = _inside(size, stride, level.num_accelerators, cluster.num_accelerators)
+        inside += (np.maximum(own, inside[-1]) if inside else own,)
     dims = cluster.domain.dims
     return Group(
         members=(*inside, size),

@@ -156,3 +156,26 @@ def test_groups_on_a_torus_fill_dimension_after_dimension(
     columns = columns_of(tp=tp, dp=dp)
     assert [int(span[0]) for span in group_of("tp", columns, cluster).spans] == tp_spans
     assert [int(span[0]) for span in group_of("dp_shard", columns, cluster).spans] == dp_spans
+
+
+@pytest.mark.parametrize(
+    ("cluster", "axis", "degrees", "local"),
+    [
+        ("6xdgx-h100", "tp", {"tp": 5, "dp": 8}, 1),  # the fourth group is one GPU of a node, four
+        ("6xdgx-h100", "tp", {"tp": 6, "dp": 8}, 2),  # of the next; of six, two and four
+        ("1xdgx-h100", "tp", {"tp": 5}, 5),
+        ("3xdgx-h100", "dp_shard", {"dp": 12, "pp": 2}, 4),  # 8 and 4, then 4 and 8
+        ("3xdgx-h100", "dp_shard", {"dp": 24}, 8),
+        ("3xdgx-h100", "dp_shard", {"tp": 3, "dp": 8}, 2),  # 24 ranks are whole nodes
+    ],
+)
+def test_a_group_that_lies_across_nodes_has_its_smallest_piece_in_one(
+    cluster: str,
+    axis: str,
+    degrees: dict[str, int],
+    local: int,
+    context_of: Callable[..., Context],
+    columns_of: Callable[..., StrategyColumns],
+) -> None:
+    found = placed(axis, columns_of(**degrees), context_of(cluster=cluster))
+    assert found[1] == local
