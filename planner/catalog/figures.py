@@ -23,6 +23,8 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
     "hbm_gb_per_s": (10, 100_000),
     "host_memory_gib": (1, 1_000_000),
     "tdp_w": (5, 50_000),
+    "compute_capability": (1, 100),
+    "min_compute_capability": (1, 100),
     "usd_per_hour": (0.01, 100_000),
     "accelerators_per_node": (1, 1024),
     "domain_accelerators": (1, 100_000),

@@ -106,6 +106,7 @@ class AcceleratorFile(HardwareFile):
     vendor: str
     architecture: str = ""
     year: int | None = None
+    compute_capability: Figure | None = None
     hbm_gib: Figure
     hbm_gb_per_s: Figure
     fp32_tflops: Figure | None = None

@@ -115,6 +115,8 @@ class AcceleratorSpec:
     """FlashAttention-2, where it differs."""
     collectives: Mapping[Collective, tuple[CollectiveFit, ...]] = field(default_factory=dict)
     tdp_w: float | None = None
+    compute_capability: float = 0.0
+    """CUDA's number of what the device can do; 0: none, or not known."""
     context_bytes: float | None = None
     """Of a process's device context with its kernels loaded, where it was published."""
     usual_node: str | None = None
