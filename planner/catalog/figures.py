@@ -29,6 +29,7 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
     "accelerators_per_node": (1, 1024),
     "domain_accelerators": (1, 100_000),
     "nics": (1, 1024),
+    "nvlinks": (1, 1024),
     "num_multiprocessors": (1, 4096),
     "nic_gbit_per_s": (1, 10_000),
     "port_gbit_per_s": (1, 10_000),
