@@ -122,6 +122,8 @@ class AcceleratorFile(HardwareFile):
     nvlinks: WholeFigure | None = None
     memory_bound_fraction: Figure
     usual_node: str | None = None
+    kubernetes_resource: str = ""
+    skypilot_name: str = ""
     gemm: GemmSection
     attention: AttentionSection
     attention_flash2: AttentionSection | None = None

@@ -120,6 +120,10 @@ class AcceleratorSpec:
     context_bytes: float | None = None
     """Of a process's device context with its kernels loaded, where it was published."""
     usual_node: str | None = None
+    kubernetes_resource: str = ""
+    """Name under which its device plugin offers it; empty: none is known."""
+    skypilot_name: str = ""
+    """Empty: SkyPilot does not offer it."""
     assumptions: tuple[str, ...] = ()
     """Figures that no source gave and that were filled by a stated rule."""
 

@@ -67,7 +67,7 @@ def test_no_file_lists_a_source_that_no_figure_uses() -> None:
     listing = [path for path in hwdb_dir().glob("*/*.yaml") if path.parent.name != "recipes"]
     assert len(listing) > 100
     for path in [*listing, hwdb_dir() / "host_memory.yaml", hwdb_dir() / "detection.yaml"]:
-        used = set(re.findall(r"source: ([\w-]+)", path.read_text(encoding="utf-8")))
+        used = set(re.findall(r"\bsource: ([\w-]+)", path.read_text(encoding="utf-8")))
         assert used == set(load_yaml(path)["sources"]), path
 
 
@@ -75,11 +75,12 @@ def test_detection_names_nodes_and_fabrics_with_what_it_takes_of_them() -> None:
     rules = detection_rules()
     for kind, slot in rules.slots.items():
         own = load_node(slot.node).scale_up
-        assert own.name.startswith("pcie") and own.bytes_per_s <= 52e9, kind
+        assert own.name.startswith("pcie"), kind
     assert load_node(rules.mesh_node).scale_up.topology == "fully_connected"
     for name in rules.fabrics:
         file = fabric_file(name)
-        assert file.ports and file.port_gbit_per_s and not file.levels, name
+        assert None not in (file.ports, file.port_gbit_per_s), name
+        assert file.levels == (), name
 
 
 def test_names_and_aliases_are_unique_and_lead_somewhere() -> None:
