@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from planner.catalog.detect.nodes import fabric_file
+from planner.catalog.detect.smi import MAX_PCIE_GENERATION
 from planner.catalog.hardware import (
     KINDS,
     aliases,
@@ -73,6 +74,7 @@ def test_no_file_lists_a_source_that_no_figure_uses() -> None:
 
 def test_detection_names_nodes_and_fabrics_with_what_it_takes_of_them() -> None:
     rules = detection_rules()
+    assert list(rules.slots) == [f"pcie{n}" for n in range(1, MAX_PCIE_GENERATION + 1)]
     for kind, slot in rules.slots.items():
         own = load_node(slot.node).scale_up
         assert own.name.startswith("pcie"), kind
