@@ -86,11 +86,16 @@ def trait_types() -> dict[str, dict[str, Any]]:
 
 
 def _resolve(framework: str, profile: str) -> dict[str, dict[str, Any]]:
-    """Lay a profile's figures over those it extends (``profile`` or ``framework/profile``)."""
+    """Lay a profile's figures over those it extends (``profile`` or ``framework/profile``).
+
+    One that extends none lies over what all frameworks share.
+    """
     own = dict(stated_figures(framework)[profile])
     parent = own.pop("extends", None)
-    figures = common_figures()
-    if parent is not None:
+    if parent is None:
+        shared = common_figures()
+        figures = {name: own.get(name, {}) | shared.get(name, {}) for name in _SECTIONS}
+    else:
         base_framework, _, base_profile = str(parent).rpartition("/")
         figures = _resolve(base_framework or framework, base_profile)
     return {section: {**figures.get(section, {}), **own.get(section, {})} for section in _SECTIONS}

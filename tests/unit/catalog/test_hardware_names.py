@@ -14,6 +14,7 @@ from planner.catalog.yaml_file import load_yaml
 
 ROOT = Path(planner.__file__).parent
 NAMES = {name for kind in KINDS[:2] for name in (*list_names(kind), *aliases()[kind])}
+NAMES |= set(list_names("fabrics"))
 GENERATIONS = {
     str(load_yaml(path).get(key))
     for path in (hwdb_dir() / "accelerators").glob("*.yaml")
