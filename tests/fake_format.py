@@ -105,7 +105,7 @@ def _log_positive(settings: Mapping[str, Value], _: World) -> Iterator[Broken]:
 
 def _tp_in_node(settings: Mapping[str, Value], world: World) -> Iterator[Broken]:
     if world.decisions["tp"] == 16:
-        yield Broken(key="tp", message=f"must be at most 8 on {world.accelerator}; given 16")
+        yield Broken(key="tp", message=f"must be at most 8 of {world.num_gpus}; given 16")
 
 
 def _refuse(*_: object) -> NoReturn:

@@ -23,7 +23,12 @@ from planner.catalog.hardware import (
 from planner.catalog.hardware_convert import FabricSpec, fabric_levels, to_fabric
 from planner.catalog.hardware_file import NodeFile
 from planner.catalog.level_rules import level_problems
-from planner.catalog.names import unknown_name
+from planner.catalog.names import (
+    EXAMPLE_ACCELERATOR,
+    EXAMPLE_MACHINE,
+    EXAMPLE_NODE,
+    unknown_name,
+)
 from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError, Problem
 from planner.spec.cluster import ClusterSpec, NodeSpec
@@ -35,7 +40,8 @@ LEAST_HOST_MEMORY_BYTES, MOST_HOST_MEMORY_BYTES = GIB, 2.0**50
 UNUSED_PORT_BYTES_PER_S = 1e9
 """Rate of a fabric that nothing uses: one scale-up domain and no known network ports."""
 _SHAPE = (
-    "16xdgx-h100 (nodes), 512xh100-sxm (accelerators), frontier (a machine) "
+    f"16x{EXAMPLE_NODE} (nodes), 512x{EXAMPLE_ACCELERATOR} (accelerators), "
+    f"{EXAMPLE_MACHINE} (a machine) "
     "or a cluster file ending in .yaml; each may end in @512GiB, the host memory of a node"
 )
 

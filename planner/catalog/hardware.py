@@ -17,6 +17,7 @@ from planner.catalog.hardware_convert import (
 from planner.catalog.hardware_file import (
     AcceleratorFile,
     AliasesFile,
+    DetectionFile,
     FabricFile,
     HardwareFile,
     HostMemoryFile,
@@ -86,6 +87,13 @@ def host_memory_rule() -> HostMemoryFile:
     """Return what is assumed of nodes whose file states no host memory."""
     path = hwdb_dir() / "host_memory.yaml"
     return validate(HostMemoryFile, load_yaml(path), str(path))
+
+
+@cache
+def detection_rules() -> DetectionFile:
+    """Return how what tools print is taken."""
+    path = hwdb_dir() / "detection.yaml"
+    return validate(DetectionFile, load_yaml(path), str(path))
 
 
 def load_fabric(argument: str | Path) -> FabricSpec:

@@ -82,8 +82,11 @@ def to_accelerator(
         ),
         collectives=_to_collectives(file.collectives, where, collectives_scale(file, node)),
         tdp_w=_scaled(file.tdp_w, 1),
+        compute_capability=_scaled(file.compute_capability, 1) or 0.0,
         context_bytes=_scaled(file.context_gib, GIB),
         usual_node=file.usual_node,
+        kubernetes_resource=file.kubernetes_resource,
+        skypilot_name=file.skypilot_name,
         assumptions=_assumed(file, name),
     )
 

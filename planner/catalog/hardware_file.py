@@ -1,6 +1,6 @@
 """The schemas of hwdb files. Keys carry the vendor's unit; every number is a figure."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -16,6 +16,7 @@ from planner.catalog.figures import (
 from planner.spec.cluster import Topology
 
 Aliases = dict[str, str]
+Ports = Literal["infiniband", "ethernet", "efa", "slingshot"]
 
 
 class HardwareFile(Strict):
@@ -106,6 +107,7 @@ class AcceleratorFile(HardwareFile):
     vendor: str
     architecture: str = ""
     year: int | None = None
+    compute_capability: Figure | None = None
     hbm_gib: Figure
     hbm_gb_per_s: Figure
     fp32_tflops: Figure | None = None
@@ -117,8 +119,11 @@ class AcceleratorFile(HardwareFile):
     tdp_w: Figure | None = None
     context_gib: Figure | None = None
     scale_up_gb_per_s_per_direction: Figure | None = None
+    nvlinks: WholeFigure | None = None
     memory_bound_fraction: Figure
     usual_node: str | None = None
+    kubernetes_resource: str = ""
+    skypilot_name: str = ""
     gemm: GemmSection
     attention: AttentionSection
     attention_flash2: AttentionSection | None = None
@@ -184,6 +189,25 @@ class HostMemoryFile(HardwareFile):
     step_gib: Figure
 
 
+class SlotSection(Strict):
+    """A PCIe slot of 16 lanes, and the node whose links of this kind a new node takes."""
+
+    gb_per_s: Figure
+    node: str
+
+
+class DetectionFile(HardwareFile):
+    """``hwdb/detection.yaml``: how what tools print is taken."""
+
+    slots: dict[str, SlotSection]
+    mesh_node: str
+    """That of direct NVLinks."""
+    fabrics: Annotated[tuple[str, ...], Field(strict=False)]
+    """Those to choose from by kind of port and rate."""
+    brand_words: Annotated[tuple[str, ...], Field(strict=False)]
+    """Of names of GPUs; they tell none apart."""
+
+
 class FabricLevelSection(Strict):
     """Nodes that reach each other below a layer of switches; the last level holds all nodes."""
 
@@ -198,6 +222,7 @@ class FabricLevelSection(Strict):
 class FabricFile(HardwareFile):
     """``hwdb/fabrics/NAME.yaml``: the network between nodes; without levels, one big switch."""
 
+    ports: Ports | None = None
     latency_us: Figure
     efficiency_fraction: Figure
     port_gbit_per_s: Figure | None = None

@@ -40,7 +40,7 @@ class RuleSection(Strict):
     kinds: Annotated[tuple[Kind, ...], Field(strict=False)]
     algorithm: str
     protocol: Literal["", "LL", "LL128", "Simple", "topo"] = ""
-    accelerators: Names = ()
+    architectures: Names = ()
     max_bytes: int | None = None
     max_bytes_per_rank: int | None = None
     min_nodes: int = 1
@@ -75,7 +75,7 @@ class GraphSection(Strict):
 class GenerationSection(Strict):
     """Constants of one generation; see planner.spec.library.NcclGeneration."""
 
-    accelerators: Names
+    min_compute_capability: Figure | None = None
     channels: WholeFigure
     ll_gb_per_s: Figure
     ring_ll128_channel_gb_per_s: Figures
@@ -148,7 +148,7 @@ def _to_rule(rule: RuleSection) -> LibraryRule:
         kinds=rule.kinds,
         algorithm=rule.algorithm,
         protocol=rule.protocol,
-        accelerators=rule.accelerators,
+        architectures=rule.architectures,
         max_bytes=limit(rule.max_bytes),
         max_bytes_per_rank=limit(rule.max_bytes_per_rank),
         min_nodes=rule.min_nodes,
@@ -197,7 +197,7 @@ def _by_nodes(values: tuple[float, ...]) -> ByNodes:
 def _to_generation(name: str, part: GenerationSection) -> NcclGeneration:
     return NcclGeneration(
         name=name,
-        accelerators=part.accelerators,
+        min_compute_capability=_value(part.min_compute_capability),
         num_channels=part.channels.value,
         ll_bytes_per_s=part.ll_gb_per_s.value * GB,
         ring_ll128_channel_bytes_per_s=_by_nodes(part.ring_ll128_channel_gb_per_s.value),

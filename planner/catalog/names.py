@@ -7,6 +7,9 @@ from planner.spelling import did_you_mean, nearest
 
 __all__ = ["did_you_mean", "nearest", "unknown_name"]
 
+EXAMPLE_NODE, EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE = "dgx-h100", "h100", "frontier"
+"""What help and messages name, and tables of the documentation are made for."""
+
 
 def unknown_name(
     kind: str,

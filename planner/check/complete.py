@@ -264,4 +264,8 @@ def _world(
     known |= {
         name: each.value for name, each in reading.decisions.items() if each.value is not None
     }
-    return World(num_gpus=gpus.num_gpus, decisions=known, accelerator=job.cluster.accelerator.name)
+    return World(
+        num_gpus=gpus.num_gpus,
+        decisions=known,
+        compute_capability=job.cluster.accelerator.compute_capability,
+    )

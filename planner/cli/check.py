@@ -56,7 +56,7 @@ def check(
     ],
     model: Annotated[str | None, typer.Option(help="Model name, YAML file or config.json.")] = None,
     cluster: Annotated[
-        str | None, typer.Option(help="NODESxNODE such as 16xdgx-h100, or a YAML file.")
+        str | None, typer.Option(help=f"{options.NODES_OF_A_KIND}, or a YAML file.")
     ] = None,
     framework: options.FileFormat = None,
     gpus: options.JobGpus = None,

@@ -25,10 +25,7 @@ def collective(
         str,
         typer.Argument(help="Size such as 350GB or 64MiB: vector, gathered vector, send buffer."),
     ],
-    cluster: Annotated[
-        str,
-        typer.Argument(help="NODESxNODE such as 64xdgx-h100, GPUSxACCELERATOR, or a YAML file."),
-    ],
+    cluster: options.Cluster,
     algorithm: Annotated[
         str, typer.Option(help="One, several with commas, or all that can do it.")
     ] = "all",

@@ -167,17 +167,17 @@ def _assumptions(cluster: ClusterSpec, precision: Precision) -> list[str]:
     return notes
 
 
-BEFORE_TRANSFORMER_ENGINE = ("Pascal", "Volta", "Turing")
-"""Architectures below compute capability 8.0, which Transformer Engine asks for."""
+TRANSFORMER_ENGINE_FROM = 8.0
+"""Compute capability that Transformer Engine asks for."""
 
 
 def _unsupported_hardware(chosen: list[FrameworkTraits], cluster: ClusterSpec) -> list[str]:
-    vendor, architecture = cluster.accelerator.vendor, cluster.accelerator.architecture
+    accelerator, vendor = cluster.accelerator, cluster.accelerator.vendor
     old = [
         f"{traits.name} {traits.profile} computes with Transformer Engine, which does not run on "
-        f"{architecture}; --profile classic stands for kernels that do"
+        f"{accelerator.architecture}; --profile classic stands for kernels that do"
         for traits in chosen
-        if architecture in BEFORE_TRANSFORMER_ENGINE
+        if 0 < accelerator.compute_capability < TRANSFORMER_ENGINE_FROM
         and traits.kernels.saved.name == "transformer_engine"
     ]
     return old + [

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from planner.catalog.names import EXAMPLE_NODE
 from planner.cli.like import start_from
 
 
@@ -16,11 +17,18 @@ class TableOrJson(StrEnum):
     json = "json"
 
 
+NODES_OF_A_KIND = f"NODESxNODE such as 16x{EXAMPLE_NODE}"
 Model = Annotated[
     str, typer.Argument(help="Model name (see `planner models`), YAML file or config.json.")
 ]
 Cluster = Annotated[
-    str, typer.Argument(help="NODESxNODE such as 16xdgx-h100, GPUSxACCELERATOR, or a YAML file.")
+    str, typer.Argument(help=f"{NODES_OF_A_KIND}, GPUSxACCELERATOR, or a YAML file.")
+]
+NodeOrAccelerator = Annotated[
+    str,
+    typer.Argument(
+        help=f"Node or accelerator such as {EXAMPLE_NODE}, or a YAML file; a count is ignored."
+    ),
 ]
 HostMemory = Annotated[
     str | None,

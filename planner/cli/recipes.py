@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from planner.catalog.names import EXAMPLE_ACCELERATOR
 from planner.cli.options import TableOrJson
 
 
@@ -11,7 +12,8 @@ def recipes(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Model, accelerator, GPUs, precision, task or vendor, such as llama3 h100 bf16.",
+            help="Model, accelerator, GPUs, precision, task or vendor, such as llama3 "
+            f"{EXAMPLE_ACCELERATOR} bf16.",
             metavar="[WORDS]...",
         ),
     ] = None,

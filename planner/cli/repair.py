@@ -46,7 +46,7 @@ def repair(
     cluster: Annotated[
         str | None,
         typer.Argument(
-            help="NODESxNODE such as 16xdgx-h100, or a YAML file [planner.toml's, the plan's]."
+            help=f"{options.NODES_OF_A_KIND}, or a YAML file [planner.toml's, the plan's]."
         ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Model of a configuration file.")] = None,

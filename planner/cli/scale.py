@@ -9,12 +9,7 @@ from planner.cli import options
 
 def scale(
     model: options.Model,
-    cluster: Annotated[
-        str,
-        typer.Argument(
-            help="Node or accelerator such as dgx-h100, or a YAML file; a count is ignored."
-        ),
-    ],
+    cluster: options.NodeOrAccelerator,
     gpus: Annotated[
         str, typer.Option(help="Numbers of GPUs: 8..65536 (doubling) or 8,24,64.")
     ] = "8..1024",

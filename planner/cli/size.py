@@ -12,12 +12,7 @@ NOTHING_OFFLOADED = "--forbid offload"
 
 def size(
     model: options.Model,
-    node: Annotated[
-        str,
-        typer.Argument(
-            help="Node or accelerator such as dgx-h100, or a YAML file; a count is ignored."
-        ),
-    ],
+    node: options.NodeOrAccelerator,
     tokens: options.Tokens = None,
     deadline: options.Deadline = None,
     budget: options.Budget = None,

@@ -27,7 +27,9 @@ class Situation:
     num_bytes: float
     num_ranks: int
     num_nodes: int
-    accelerator: str
+    architecture: str
+    """Of the accelerators."""
+    compute_capability: float
     link: Literal["nvlink", "pci"]
     scale_up_bytes_per_s: float
     """Datasheet, per accelerator and direction."""
@@ -89,7 +91,7 @@ def choose(profile: LibraryProfile, at: Situation) -> Choice:
 def _fits(rule: LibraryRule, at: Situation) -> bool:
     return (
         at.kind in rule.kinds
-        and (not rule.accelerators or at.accelerator.startswith(rule.accelerators))
+        and (not rule.architectures or at.architecture in rule.architectures)
         and at.num_bytes <= rule.max_bytes
         and at.num_bytes / at.num_ranks <= rule.max_bytes_per_rank
         and rule.min_nodes <= at.num_nodes <= rule.max_nodes
@@ -99,12 +101,10 @@ def _fits(rule: LibraryRule, at: Situation) -> bool:
     )
 
 
-def generation_of(tuning: NcclTuning, accelerator: str) -> NcclGeneration:
-    """Return the generation whose accelerators include this one, else the last."""
-    for generation in tuning.generations:
-        if generation.accelerators and accelerator.startswith(generation.accelerators):
-            return generation
-    return tuning.generations[-1]
+def generation_of(tuning: NcclTuning, compute_capability: float) -> NcclGeneration:
+    """Return the newest generation that accelerators of this compute capability reach."""
+    reached = (g for g in tuning.generations if g.min_compute_capability <= compute_capability)
+    return next(reached, tuning.generations[-1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +164,7 @@ def nccl_candidates(tuning: NcclTuning, at: Situation) -> Iterator[Candidate]:
     (ncclTopoTuneModel, ncclTopoGetAlgoTime). Excludes CollNet and PAT, aggregation, and what the
     graph search finds on a particular machine: bandwidths are shares of the datasheet.
     """
-    model = _Model(tuning=tuning, generation=generation_of(tuning, at.accelerator), at=at)
+    model = _Model(tuning=tuning, generation=generation_of(tuning, at.compute_capability), at=at)
     if at.kind in ("all_to_all", "p2p") or at.num_ranks < 2:
         return
     yield from (_ring(model, protocol) for protocol in model.protocols())

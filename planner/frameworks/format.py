@@ -116,8 +116,8 @@ class World:
     """Of DECISIONS, all that are known: from the file, its defaults, the model, the cluster."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the launch script sets, where the file is one."""
-    accelerator: str = ""
-    """Name in the catalog; empty: not known."""
+    compute_capability: float = 0.0
+    """Of the accelerator; 0: none, or not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

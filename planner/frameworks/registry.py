@@ -41,16 +41,26 @@ _SECTIONS: dict[str, type[Any]] = {
 
 
 @cache
-def _read_profiles(framework: str) -> dict[str, dict[str, Any]]:
-    path = resources.files("planner.frameworks").joinpath(framework, "traits.yaml")
+def _read(*path: str) -> dict[str, dict[str, Any]]:
+    file = resources.files("planner.frameworks").joinpath(*path)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    profiles: dict[str, dict[str, Any]] = yaml.load(path.read_text(), Loader=loader)
-    return profiles
+    figures: dict[str, dict[str, Any]] = yaml.load(file.read_text(), Loader=loader)
+    return figures
+
+
+def common_figures() -> dict[str, dict[str, Any]]:
+    """Return the traits that are the same in every framework, by section."""
+    return _read("common_traits.yaml")
+
+
+def stated_figures(framework: str) -> dict[str, dict[str, Any]]:
+    """Return what a framework's traits file states, profile by profile, nothing inherited."""
+    return _read(framework, "traits.yaml")
 
 
 def profile_names(framework: str) -> list[str]:
     """Return the trait profiles of a framework; ``current`` is the one plans assume."""
-    return list(_read_profiles(framework))
+    return list(stated_figures(framework))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +74,7 @@ class ProfileTitle:
 
 def profile_title(framework: str, profile: str) -> ProfileTitle:
     """Return what a known profile stands for."""
-    own = _read_profiles(framework)[profile]
+    own = stated_figures(framework)[profile]
     return ProfileTitle(title=own["title"], versions=own["versions"])
 
 
@@ -76,11 +86,16 @@ def trait_types() -> dict[str, dict[str, Any]]:
 
 
 def _resolve(framework: str, profile: str) -> dict[str, dict[str, Any]]:
-    """Lay a profile's figures over those it extends (``profile`` or ``framework/profile``)."""
-    own = dict(_read_profiles(framework)[profile])
+    """Lay a profile's figures over those it extends (``profile`` or ``framework/profile``).
+
+    One that extends none lies over what all frameworks share.
+    """
+    own = dict(stated_figures(framework)[profile])
     parent = own.pop("extends", None)
-    figures: dict[str, dict[str, Any]] = {}
-    if parent is not None:
+    if parent is None:
+        shared = common_figures()
+        figures = {name: own.get(name, {}) | shared.get(name, {}) for name in _SECTIONS}
+    else:
         base_framework, _, base_profile = str(parent).rpartition("/")
         figures = _resolve(base_framework or framework, base_profile)
     return {section: {**figures.get(section, {}), **own.get(section, {})} for section in _SECTIONS}
@@ -94,7 +109,7 @@ def trait_figures(
         raise InputError.single(
             "--framework", framework, f"unknown framework; allowed are {', '.join(FRAMEWORKS)}, any"
         )
-    if profile not in _read_profiles(framework):
+    if profile not in stated_figures(framework):
         known = ", ".join(profile_names(framework))
         raise InputError.single(framework, profile, f"unknown profile; allowed are {known}")
     figures = _resolve(framework, profile)

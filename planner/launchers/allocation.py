@@ -27,10 +27,12 @@ def host_problems(context: Context, strategy: Strategy) -> list[str]:
     gpus, node = strategy.num_gpus, context.cluster.node
     per_node, found = node.num_accelerators, list[str]()
     if per_node > MOST_PER_HOST:
+        usual = node.accelerator.usual_node
+        hosts = f", such as {usual}" if usual else ""
         found.append(
             f"{node.name}: a launcher starts processes per host; given a node of {per_node} "
             f"accelerators, a rack of several hosts; allowed are at most {MOST_PER_HOST}; "
-            "plan with the rack's hosts as nodes (`planner hardware`), such as gb200-tray"
+            f"plan with the rack's hosts as nodes (`planner hardware`){hosts}"
         )
     if gpus > per_node and gpus % per_node:
         found.append(

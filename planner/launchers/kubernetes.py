@@ -19,25 +19,16 @@ from planner.spec.strategy import Strategy
 RUNTIME = "torch-distributed"
 MAX_SCRIPT_BYTES = 65536
 """MaxLength of one argument in the type of a trainer."""
-RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu", "Intel Gaudi": "habana.ai/gaudi"}
-"""Names under which the vendors' device plugins offer accelerators."""
 END = "END_OF_FILE"
-
-
-def _vendor(context: Context) -> str:
-    """The key of RESOURCES that an accelerator belongs to; its vendor where there is none."""
-    accelerator = context.cluster.accelerator
-    return "Intel Gaudi" if accelerator.name.startswith("gaudi") else accelerator.vendor
 
 
 def problems(context: Context, strategy: Strategy) -> list[str]:
     """Why no TrainJob can hold a plan: its hosts, or accelerators without a resource name."""
-    found = host_problems(context, strategy)
-    if _vendor(context) not in RESOURCES:
-        accelerator = context.cluster.accelerator
+    found, accelerator = host_problems(context, strategy), context.cluster.accelerator
+    if not accelerator.kubernetes_resource:
         found.append(
-            f"kubernetes: no resource name is known for {accelerator.name} of "
-            f"{accelerator.vendor}; known are those of {', '.join(RESOURCES)}"
+            f"kubernetes: no resource name is known for the accelerator {accelerator.name}; "
+            "its device plugin's is kubernetes_resource of its file"
         )
     return found
 
@@ -74,6 +65,7 @@ exec bash {SCRIPT}
 def files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[OutputFile, ...]:
     """Return ``trainjob.yaml`` and the ``launch.sh`` that stands inside it."""
     nodes = allocation_of(context, strategy)
+    resource = context.cluster.accelerator.kubernetes_resource
     launch = launch_script(emitted, context, strategy)
     script = _literal(_script(emitted, launch))
     if len(script.encode()) > MAX_SCRIPT_BYTES:
@@ -84,7 +76,7 @@ def files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[Outpu
     trainer = {
         "numNodes": nodes.num_nodes,
         "numProcPerNode": nodes.gpus_per_node,
-        "resourcesPerNode": {"limits": {RESOURCES[_vendor(context)]: nodes.gpus_per_node}},
+        "resourcesPerNode": {"limits": {resource: nodes.gpus_per_node}},
         "command": ["bash", "-c"],
         "args": [script],
     }

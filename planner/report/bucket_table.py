@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
+from planner.catalog.names import EXAMPLE_NODE
 from planner.cost.bucket_curve import bucket_curve
 from planner.cost.context import Context
 from planner.frameworks.registry import load_traits
@@ -34,7 +35,7 @@ class _Case:
         context = Context(
             model=load_model(self.model),
             job=JobSpec(global_batch=self.dp * self.num_micro_batches, seq_len=8192),
-            cluster=load_cluster(f"{self.num_nodes}xdgx-h100"),
+            cluster=load_cluster(f"{self.num_nodes}x{EXAMPLE_NODE}"),
             traits=load_traits("megatron"),
         )
         nothing = (0,) * self.pp

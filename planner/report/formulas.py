@@ -8,12 +8,14 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import resources
 from typing import Any
 
-import yaml
-
-from planner.frameworks.registry import FRAMEWORKS, trait_figures
+from planner.frameworks.registry import (
+    FRAMEWORKS,
+    common_figures,
+    stated_figures,
+    trait_figures,
+)
 from planner.report.terms import TERMS, Term
 from planner.search.ranking.handicaps import HANDICAPS
 from planner.search.space.rules import RULES
@@ -210,26 +212,24 @@ def traits_table() -> str:
     return table(("trait", "meaning", *FRAMEWORKS), rows)
 
 
-def _stated_figures(framework: str) -> dict[str, dict[str, Any]]:
-    """Return what a framework's traits file states, profile by profile, nothing inherited."""
-    path = resources.files("planner.frameworks").joinpath(framework, "traits.yaml")
-    stated: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return stated
+def _sources_table(stated: dict[str, dict[str, Any]]) -> str:
+    rows = [
+        (f"`{section}.{name}`", _shown(figure["value"]), str(figure["source"]))
+        for section, figures in stated.items()
+        for name, figure in figures.items()
+    ]
+    return table(("trait", "value", "source"), rows)
 
 
 def sources_tables() -> str:
-    """Return, per framework and profile, the figures its own file states, with their sources."""
-    parts = []
+    """Return the figures that traits files state, with their sources: shared, then by profile."""
+    parts = [f"### every framework\n\n{_sources_table(common_figures())}\n"]
     for framework in FRAMEWORKS:
-        for profile, own in _stated_figures(framework).items():
+        for profile, stated in stated_figures(framework).items():
+            own = dict(stated)
             parent = own.pop("extends", None)
             about = f"\n{own.pop('title')}; {own.pop('versions')}.\n"
             title = f"### {framework}, profile `{profile}`\n{about}"
             note = f"\nEverything else as `{parent}`.\n" if parent else ""
-            rows = [
-                (f"`{section}.{name}`", _shown(figure["value"]), str(figure["source"]))
-                for section, figures in own.items()
-                for name, figure in figures.items()
-            ]
-            parts.append(f"{title}{note}\n{table(('trait', 'value', 'source'), rows)}\n")
+            parts.append(f"{title}{note}\n{_sources_table(own)}\n")
     return "\n".join(parts).rstrip("\n")

@@ -2,6 +2,7 @@
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
+from planner.catalog.names import EXAMPLE_NODE
 from planner.cost.context import Context
 from planner.cost.ledger import stage_ledger
 from planner.cost.subject import subject_of
@@ -10,7 +11,7 @@ from planner.plans.layout import LayoutRequest, resolve
 from planner.spec.job import JobSpec
 from planner.units import GIB
 
-MODEL, CLUSTER = "llama3.1-70b", "4xdgx-h100"
+MODEL, CLUSTER = "llama3.1-70b", f"4x{EXAMPLE_NODE}"
 STAGES, MICRO_BATCHES = 4, 8
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 880, 400, 56, 210, 34, 44
 COLOURS = ("#4c78a8", "#72b7b2", "#9ecae9", "#b8b8b8", "#f58518", "#e45756")

@@ -115,9 +115,15 @@ class AcceleratorSpec:
     """FlashAttention-2, where it differs."""
     collectives: Mapping[Collective, tuple[CollectiveFit, ...]] = field(default_factory=dict)
     tdp_w: float | None = None
+    compute_capability: float = 0.0
+    """CUDA's number of what the device can do; 0: none, or not known."""
     context_bytes: float | None = None
     """Of a process's device context with its kernels loaded, where it was published."""
     usual_node: str | None = None
+    kubernetes_resource: str = ""
+    """Name under which its device plugin offers it; empty: none is known."""
+    skypilot_name: str = ""
+    """Empty: SkyPilot does not offer it."""
     assumptions: tuple[str, ...] = ()
     """Figures that no source gave and that were filled by a stated rule."""
 

@@ -20,8 +20,8 @@ class LibraryRule:
     kinds: tuple[Kind, ...]
     algorithm: str
     protocol: str = ""
-    accelerators: tuple[str, ...] = ()
-    """Beginnings of accelerator names; empty: any."""
+    architectures: tuple[str, ...] = ()
+    """Of accelerators; empty: any."""
     max_bytes: float = float("inf")
     max_bytes_per_rank: float = float("inf")
     min_nodes: int = 1
@@ -37,8 +37,8 @@ class NcclGeneration:
     """Constants of NCCL's tuning model for one generation of accelerators."""
 
     name: str
-    accelerators: tuple[str, ...]
-    """Beginnings of accelerator names."""
+    min_compute_capability: float
+    """Of its accelerators; generations are listed from the newest, whose bound is highest."""
     num_channels: float
     ll_bytes_per_s: float
     """Most that LL moves on one node."""

@@ -49,6 +49,5 @@ def load_example(form: Format, rule: str, kind: str) -> Example:
         num_gpus=given.get("num_gpus") or decisions.get("num_gpus") or 8,
         decisions=decisions | given.get("decisions", {}),
         environment=given.get("environment", {}),
-        accelerator=given.get("accelerator", ""),
     )
     return Example(path=path, reading=reading, world=world)

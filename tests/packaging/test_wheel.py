@@ -32,7 +32,7 @@ def test_wheel_contains_every_catalog_file(wheel: Path) -> None:
     packed = {Path(name).name for name in zipfile.ZipFile(wheel).namelist()}
     catalog = [path for kind in ("yaml", "csv") for path in ROOT.glob(f"hwdb/**/*.{kind}")]
     catalog += ROOT.glob("models/*.yaml")
-    traits = ROOT.glob("planner/frameworks/*/traits.yaml")
+    traits = ROOT.glob("planner/frameworks/**/*traits.yaml")
     assert {path.name for path in (*catalog, *traits)} <= packed
 
 

@@ -4,11 +4,15 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from planner.catalog.hardware import aliases, find_file, list_names, resolve_alias
+from planner.catalog.hardware import (
+    aliases,
+    detection_rules,
+    find_file,
+    list_names,
+    resolve_alias,
+)
 from planner.catalog.names import nearest
 from planner.catalog.yaml_file import load_yaml
-
-_VENDOR_WORDS = {"nvidia", "tesla", "geforce", "amd", "generation", "graphics"}
 
 
 def accelerator_of(gpu: str) -> str | None:
@@ -32,7 +36,7 @@ def nearest_accelerators(gpu: str) -> list[str]:
 
 def _words(name: str) -> frozenset[str]:
     """Words of a name in lower case, without those of vendors and brands."""
-    return frozenset(re.findall(r"[a-z0-9:]+", name.lower())) - _VENDOR_WORDS
+    return frozenset(re.findall(r"[a-z0-9:]+", name.lower())) - set(detection_rules().brand_words)
 
 
 @cache

@@ -4,24 +4,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from planner.catalog.detect.nodes import Wanted, family, is_pcie, same, same_ports, slot_gb_per_s
+from planner.catalog.detect.nodes import (
+    Wanted,
+    fabric_file,
+    family,
+    is_pcie,
+    same,
+    same_ports,
+    slot_gb_per_s,
+)
 from planner.catalog.detect.observation import Nics, Observation
-from planner.catalog.hardware import list_names
+from planner.catalog.hardware import detection_rules
 from planner.catalog.hardware_file import AcceleratorFile, NodeFile
-
-_FABRICS = {
-    "infiniband": {56: "ib-fdr", 100: "ib-edr", 200: "ib-hdr", 400: "ib-ndr", 800: "ib-xdr"},
-    "ethernet": {
-        25: "eth-25g",
-        100: "eth-100g",
-        200: "eth-200g",
-        400: "eth-400g",
-        800: "eth-800g",
-    },
-    "efa": {100: "efa-v2", 200: "efa-v3", 400: "efa-v4"},
-    "slingshot": {200: "slingshot11"},
-}
-"""Fabric of the catalog by kind of port and its rate in Gbit/s."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +50,20 @@ def overrides_of(
 
 def fabric_of(nics: Nics | None, node: NodeFile) -> str | None:
     """Return the fabric of ports that the node's own does not fit, else None."""
-    if nics is None or nics.kind not in _FABRICS:
+    if nics is None:
         return None
     own = node.nic_gbit_per_s.value if node.nic_gbit_per_s else None
     is_own_kind = family(node.fabric) == nics.kind
     if is_own_kind and (same(nics.gbit_per_s, own) or same_ports(nics, node)):
         return None
-    by_rate = _FABRICS[nics.kind]
-    name = by_rate[min(by_rate, key=lambda rate: abs(rate - nics.gbit_per_s))]
-    return None if name == node.fabric or name not in list_names("fabrics") else name
+    by_rate = {
+        port.value: name
+        for name in detection_rules().fabrics
+        if family(name) == nics.kind and (port := fabric_file(name).port_gbit_per_s)
+    }
+    nearest = min(by_rate, key=lambda rate: abs(rate - nics.gbit_per_s), default=None)
+    name = None if nearest is None else by_rate[nearest]
+    return None if name == node.fabric else name
 
 
 def _memory(

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from planner.catalog.cluster_file import override_problems
 from planner.catalog.detect.accelerator import accelerator_of, nearest_accelerators
 from planner.catalog.detect.compare import Override, fabric_of, overrides_of
-from planner.catalog.detect.nodes import Wanted, fits, nearest_node, new_node, nodes_with
+from planner.catalog.detect.nodes import Wanted, fits, is_pcie, nearest_node, new_node, nodes_with
 from planner.catalog.detect.nvlink import Joined, joined, link_gb_per_s, most_links
 from planner.catalog.detect.observation import Links, Observation, Slot
 from planner.catalog.detect.recognise import Source
@@ -174,7 +174,7 @@ def _wanted(
         if shape is None or (rate is None and shape.group > 1):
             notes.append(f"{item.name}: its NVLinks have no shape known here; the catalog's kept")
             shape = None
-        elif shape.group == 1 and all("pcie" not in node.scale_up.kind for node in nodes.values()):
+        elif shape.group == 1 and not any(map(is_pcie, nodes.values())):
             if (item.num_gpus or 1) > 1:
                 note = f"shows no NVLink, which every node with {accelerator} has"
                 notes.append(f"{item.name}: {note} (topo -mp hides it); the catalog's kept")

@@ -3,32 +3,25 @@
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from planner.catalog.detect.nvlink import Joined
 from planner.catalog.detect.observation import Nics, Slot
-from planner.catalog.hardware import check_node, find_file, list_names
-from planner.catalog.hardware_file import NodeFile
+from planner.catalog.hardware import (
+    check_fabric,
+    check_node,
+    detection_rules,
+    find_file,
+    list_names,
+)
+from planner.catalog.hardware_file import FabricFile, NodeFile, SlotSection
 from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError
 
 SAME = 0.03
 """Relative difference up to which two figures are the same."""
-SLOT_GB_PER_S = {1: 3.0, 2: 6.0, 3: 12.0, 4: 26.28, 5: 52.0, 6: 104.0, 7: 208.0}
-"""What 16 lanes reach, by PCIe generation; 3 to 5 as in the catalog, others in proportion."""
-_PCIE_MODELS = {3: "pcie-8x-v100-pcie-32", 4: "pcie-8x-a100-pcie-80", 5: "pcie-8x-h100-pcie"}
-"""Nodes whose figures of PCIe a new node takes."""
-_MESH_MODEL = "perlmutter"
-"""The node whose figures of direct NVLinks a new node takes."""
-_FAMILIES = {
-    "ib": "infiniband",
-    "eth": "ethernet",
-    "roce": "ethernet",
-    "gcp": "ethernet",
-    "efa": "efa",
-    "slingshot": "slingshot",
-    "slingshot11": "slingshot",
-}
+_USUAL_SLOT = Slot(generation=4, lanes=16)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +44,23 @@ def same(seen: float, known: float | None) -> bool:
 
 def slot_gb_per_s(slot: Slot) -> float:
     """Return what the slot of a GPU reaches."""
-    return SLOT_GB_PER_S[slot.generation] * min(slot.lanes, 16) / 16
+    return _kind(slot).gb_per_s.value * min(slot.lanes, 16) / 16
+
+
+def _kind(slot: Slot) -> SlotSection:
+    return detection_rules().slots[f"pcie{slot.generation}"]
+
+
+@cache
+def fabric_file(name: str) -> FabricFile:
+    """Return the checked file of a fabric."""
+    path = find_file("fabrics", name)
+    return check_fabric(load_yaml(path), str(path))
 
 
 def family(fabric: str) -> str:
     """Return the kind of ports that belong to a fabric."""
-    return _FAMILIES.get(fabric.split("-")[0], "")
+    return fabric_file(fabric).ports or ""
 
 
 def is_pcie(node: NodeFile) -> bool:
@@ -163,7 +167,7 @@ def _links(
     raw: dict[str, Any], shape: Joined, gb_per_s: float | None, size: int, kind: str
 ) -> dict[str, Any]:
     own: dict[str, Any] = raw["scale_up"]
-    section = _borrow(raw, _MESH_MODEL) if own["kind"].startswith("pcie") else own
+    section = _borrow(raw, detection_rules().mesh_node) if own["kind"].startswith("pcie") else own
     section |= {"kind": kind, "topology": shape.topology, "domain_accelerators": _seen(size)}
     section["gb_per_s_per_direction"] = _seen(gb_per_s or 0.0)
     if shape.topology != "switch":
@@ -172,7 +176,7 @@ def _links(
 
 
 def _pcie(raw: dict[str, Any], slot: Slot | None, size: int) -> dict[str, Any]:
-    generation = min(max(slot.generation if slot else 4, 3), 5)
+    model = _kind(slot or _USUAL_SLOT).node
     own: dict[str, Any] = raw["scale_up"]
-    section = own if own["kind"].startswith("pcie") else _borrow(raw, _PCIE_MODELS[generation])
+    section = own if own["kind"].startswith("pcie") else _borrow(raw, model)
     return section | {"domain_accelerators": _seen(size)}

@@ -6,20 +6,6 @@ from planner.catalog.detect.observation import Links
 from planner.catalog.hardware_file import AcceleratorFile
 from planner.spec.cluster import Topology
 
-_LINK_GB_PER_S = {
-    "Pascal": 20.0,
-    "Volta": 25.0,
-    "Turing": 25.0,
-    "Ampere": 25.0,
-    "Hopper": 25.0,
-    "Blackwell": 50.0,
-    "Blackwell Ultra": 50.0,
-}
-"""Per direction, by generation of the accelerator; datasheets (links times this is its rate)."""
-_BRIDGE_LINK_GB_PER_S = 14.0625
-"""Of the Ampere cards with display, whose whole rate is 56.25."""
-_MOST_LINKS = 18
-
 
 @dataclass(frozen=True, kw_only=True)
 class Joined:
@@ -34,17 +20,13 @@ class Joined:
 
 def link_gb_per_s(accelerator: AcceleratorFile) -> float | None:
     """Return the rate of one NVLink per direction, None for accelerators without."""
-    whole = accelerator.scale_up_gb_per_s_per_direction
-    rate = _LINK_GB_PER_S.get(accelerator.architecture)
-    if whole is None or rate is None:
-        return None
-    return rate if whole.value % rate == 0 else _BRIDGE_LINK_GB_PER_S
+    whole, links = accelerator.scale_up_gb_per_s_per_direction, accelerator.nvlinks
+    return whole.value / links.value if whole and links else None
 
 
 def most_links(accelerator: AcceleratorFile) -> int:
     """Return how many NVLinks one accelerator has."""
-    whole, rate = accelerator.scale_up_gb_per_s_per_direction, link_gb_per_s(accelerator)
-    return round(whole.value / rate) if whole and rate else _MOST_LINKS
+    return accelerator.nvlinks.value if accelerator.nvlinks else 0
 
 
 def joined(links: Links, most: int) -> Joined | None:

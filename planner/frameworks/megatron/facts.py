@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from planner.frameworks.finding import Severity
 from planner.frameworks.format import Broken, FormatRule, Value, World
 from planner.frameworks.megatron.interpret import is_on, known, names, number, text, whole
+from planner.frameworks.megatron.runtime import keeps_order
 
-NEWER = ("b100", "b200", "b300", "gb200", "gb300")
-"""How names of accelerators begin that keep kernels in order by themselves."""
 ETP = "--expert-tensor-parallel-size"
 Breach = tuple[str, str]
 """The option, and what is wrong."""
@@ -144,7 +143,7 @@ class Facts:
     @property
     def keeps_order(self) -> bool:
         """Whether the accelerator runs kernels in order without CUDA_DEVICE_MAX_CONNECTIONS."""
-        return self.world.accelerator.lower().startswith(NEWER)
+        return keeps_order(self.world.compute_capability)
 
 
 Check = Callable[[Facts], Iterator[Breach]]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from planner.frameworks.megatron.facts import Breach, Facts, rule
 from planner.frameworks.megatron.rules_model import dispatcher
+from planner.frameworks.megatron.runtime import CONNECTIONS
 from planner.frameworks.megatron.table import LAYER_WISE
 
 SP = "--sequence-parallel"
@@ -20,7 +21,6 @@ FSDP2 = "--use-torch-fsdp2"
 GATHER = "--overlap-param-gather"
 EXCHANGE = "--overlap-moe-expert-parallel-comm"
 INSTANCES = "--num-distributed-optimizer-instances"
-CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 KNOWN_MODULES = (
     "core_attn",
     "moe_act",

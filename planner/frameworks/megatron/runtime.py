@@ -7,8 +7,11 @@ from planner.frameworks.megatron.choice import Choice, chosen
 from planner.frameworks.megatron.interpret import FP32_GRADIENTS, FSDP_GRADIENTS
 from planner.spec.strategy import Strategy
 
-FREE_QUEUES = ("Blackwell", "Blackwell Ultra")
-"""Architectures whose kernels keep their order without CUDA_DEVICE_MAX_CONNECTIONS."""
+ORDERED_FROM = 10.0
+"""Compute capability (Blackwell's) from which kernels keep their order over several queues.
+
+Source: get_device_arch_version in megatron/training/arguments.py.
+"""
 CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 MANY_QUEUES = "32"
 """Megatron-FSDP refuses 1: as recipes of Megatron-Bridge, perf_recipes/llama/gb200/llama3.py."""
@@ -108,11 +111,16 @@ def _kernels(context: Context) -> Iterator[Choice]:
         yield chosen("--hidden-dropout", 0, why="planned without dropout")
 
 
+def keeps_order(compute_capability: float) -> bool:
+    """Whether an accelerator runs kernels in order without CUDA_DEVICE_MAX_CONNECTIONS."""
+    return compute_capability >= ORDERED_FROM
+
+
 def environment(context: Context, strategy: Strategy) -> dict[str, str]:
     """Variables every process needs."""
     if strategy.zero_stage > 1:
         return {CONNECTIONS: MANY_QUEUES}
     needs_order = strategy.tp > 1 or strategy.cp > 1
-    if not needs_order or context.cluster.accelerator.architecture in FREE_QUEUES:
+    if not needs_order or keeps_order(context.cluster.accelerator.compute_capability):
         return {}
     return {CONNECTIONS: "1"}

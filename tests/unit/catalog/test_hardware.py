@@ -3,10 +3,13 @@ from pathlib import Path
 
 import pytest
 
+from planner.catalog.detect.nodes import fabric_file
+from planner.catalog.detect.smi import MAX_PCIE_GENERATION
 from planner.catalog.hardware import (
     KINDS,
     aliases,
     check_accelerator,
+    detection_rules,
     list_accelerators,
     list_fabrics,
     list_names,
@@ -64,9 +67,22 @@ def test_every_figure_has_a_citation_and_no_catalog_figure_is_given_by_a_user(ki
 def test_no_file_lists_a_source_that_no_figure_uses() -> None:
     listing = [path for path in hwdb_dir().glob("*/*.yaml") if path.parent.name != "recipes"]
     assert len(listing) > 100
-    for path in [*listing, hwdb_dir() / "host_memory.yaml"]:
-        used = set(re.findall(r"source: ([\w-]+)", path.read_text(encoding="utf-8")))
+    for path in [*listing, hwdb_dir() / "host_memory.yaml", hwdb_dir() / "detection.yaml"]:
+        used = set(re.findall(r"\bsource: ([\w-]+)", path.read_text(encoding="utf-8")))
         assert used == set(load_yaml(path)["sources"]), path
+
+
+def test_detection_names_nodes_and_fabrics_with_what_it_takes_of_them() -> None:
+    rules = detection_rules()
+    assert list(rules.slots) == [f"pcie{n}" for n in range(1, MAX_PCIE_GENERATION + 1)]
+    for kind, slot in rules.slots.items():
+        own = load_node(slot.node).scale_up
+        assert own.name.startswith("pcie"), kind
+    assert load_node(rules.mesh_node).scale_up.topology == "fully_connected"
+    for name in rules.fabrics:
+        file = fabric_file(name)
+        assert None not in (file.ports, file.port_gbit_per_s), name
+        assert file.levels == (), name
 
 
 def test_names_and_aliases_are_unique_and_lead_somewhere() -> None:

@@ -43,7 +43,7 @@ def test_a_rule_of_the_format_is_said_at_its_key(check_demo: Check) -> None:
 def test_the_formats_own_words_come_before_those_of_the_search(check_demo: Check) -> None:
     result = check_demo(tp=16)
     assert said(result) == [("demo.tp_lies_in_a_node", "error", "tp", 2)]
-    assert "h100-sxm" in result.findings[0].message
+    assert "8 of 16" in result.findings[0].message
 
 
 def test_a_rule_of_the_search_is_said_at_the_key_that_breaks_it(check_demo: Check) -> None:

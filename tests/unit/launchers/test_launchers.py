@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
-from planner.catalog.hardware import list_accelerators
+from planner.catalog.models import load_model
+from planner.check.check import Request, check_file
 from planner.errors import ExpressError, InputError
 from planner.frameworks.format import Emitted
-from planner.launchers import kubernetes, skypilot
+from planner.frameworks.formats import load_format
+from planner.launchers import kubernetes
 from planner.launchers.registry import LAUNCHERS, load_launcher
 
 PRINT = """\
@@ -218,7 +220,7 @@ def test_a_trainjob_asks_for_the_vendors_resource(made: Any, cluster: str, resou
 @pytest.mark.parametrize(
     ("name", "cluster", "message"),
     [
-        ("kubernetes", "4xtpu-v5p-host", "no resource name is known for tpu-v5p of Google"),
+        ("kubernetes", "4xtpu-v5p-host", "no resource name is known for the accelerator tpu-v5p"),
         ("skypilot", "1xhgx-h800", "no name for the accelerator h800-sxm"),
     ],
 )
@@ -229,6 +231,19 @@ def test_accelerators_without_a_name_are_refused_beside_all_else(
     (problem,) = launcher.problems(context, strategy_of(dp=2))
     assert message in problem
     assert len(launcher.problems(context, strategy_of(dp=13))) == 2
+
+
+@pytest.mark.parametrize("node", ["dgx-h100", "dgx-b200", "pcie-8x-rtx5090", "hgx-rubin"])
+def test_planners_check_has_no_words_for_the_script_that_planner_wrote(
+    context_of: Any, strategy_of: Any, written: Any, node: str
+) -> None:
+    context = context_of(model=load_model("llama3.2-1b"), cluster=f"1x{node}")
+    plan = strategy_of(dp=4, tp=2, num_micro_batches=4, layers_per_stage=(16,))
+    emitted = load_format("megatron").emit(context, plan)
+    launch = load_launcher("torchrun").files(emitted, context, plan)
+    folder = written((*emitted.files, *launch))
+    asked = Request(model="llama3.2-1b", cluster=f"1x{node}", with_advice=False)
+    assert check_file(str(folder / "launch.sh"), asked).findings == ()
 
 
 def test_kubernetes_refuses_files_too_large_for_an_argument(
@@ -253,7 +268,3 @@ def test_skypilot_starts_every_node_with_its_rank(
     environment = {"SCRIPT": "my train.py", "DATA": "/data", **node}
     done = bash("-c", task["run"], environment=environment, folder=folder)
     assert done.stdout.splitlines() == expected(2, 8, 1, "10.0.0.1")
-
-
-def test_skypilot_names_accelerators_of_the_catalog() -> None:
-    assert set(skypilot.ACCELERATORS) <= set(list_accelerators())
