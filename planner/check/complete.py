@@ -17,14 +17,9 @@ from planner.frameworks.registry import CURRENT, load_traits, profile_names
 from planner.frameworks.settings import with_optimizer, with_recompute_modules
 from planner.search.space.interleaving import default_layers
 from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec, Precision
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Strategy
+from planner.spec.strategy import COLUMNS, COUNTS, NEUTRAL, Strategy, split_values
 from planner.spec.traits import ExpertOverlap, FrameworkTraits, SupportTraits
 
-COUNTS = (
-    "selective_layers_per_stage",
-    "recompute_layers_per_stage",
-    "offloaded_layers_per_stage",
-)
 CUTS = (*DEGREES, "ep", "etp")
 """Decisions without which nothing can be priced."""
 NOT_KNOWN = "not known from the file; memory, network and time are not checked here"
@@ -198,40 +193,29 @@ def _strategy(
         return None
     layers = values.counts("layers_per_stage") or default_layers(num_layers, gpus.pp, vpp)
     none = (0,) * len(layers)
-    selective, full, offloaded = (values.counts(name, layers, vpp) or none for name in COUNTS)
-    zero_stage = values.whole("zero_stage", least=0, most=3)
-    lowest = min(support.zero_stages)
-    is_elsewhere = "zero_stage" in values.reading.decisions or lowest > 0
-    if values.given("zero_stage") is None and is_elsewhere:
+    counts = [values.counts(name, layers, vpp) or none for name in COUNTS]
+    if values.given("zero_stage") is None and (
+        "zero_stage" in values.reading.decisions or min(support.zero_stages) > 0
+    ):
         values.add("job.zero_stage", NO_STAGE, "zero_stage")
         return None
-    shards_sequence = values.flag("sequence_parallel")
-    must_shard = support.sequence_parallel and support.sequence_parallel_required
-    assert gpus.dp is not None
     ep = values.whole("ep") or 1
+    known = {**vars(gpus), **vars(batch), "vpp": vpp, "ep": ep}
+    known["etp"] = _expert_tensor_parallel(values, job, support, gpus.tp, ep)
+    must_shard = support.sequence_parallel and support.sequence_parallel_required
+    usual = {
+        **NEUTRAL,
+        "zero_stage": min(support.zero_stages),
+        "sequence_parallel": gpus.tp > 1 and must_shard,
+        "placement": support.placements[0],
+    }
+    columns: dict[str, Any] = {
+        name: known[name] if name in known else values.of(name, decision, usual[name])
+        for name, decision in COLUMNS.items()
+    }
     return Strategy(
-        dp=gpus.dp,
-        dp_replicate=values.whole("dp_replicate") or 1,
-        tp=gpus.tp,
-        pp=gpus.pp,
-        vpp=vpp,
-        cp=gpus.cp,
-        ep=ep,
-        etp=_expert_tensor_parallel(values, job, support, gpus.tp, ep),
-        zero_stage=lowest if zero_stage is None else zero_stage,
-        micro_batch=batch.micro_batch,
-        num_micro_batches=batch.num_micro_batches,
-        sequence_parallel=(gpus.tp > 1 and must_shard)
-        if shards_sequence is None
-        else shards_sequence,
-        offload=values.word("offload", OFFLOAD_CODES) or "none",
-        offload_percent=values.whole("offload_percent", most=100) or 100,
-        placement=values.word("placement", PLACEMENT_NAMES) or support.placements[0],
-        schedule=values.word("schedule", SCHEDULES) or "1f1b",
-        layers_per_stage=layers,
-        selective_layers_per_stage=selective,
-        recompute_layers_per_stage=full,
-        offloaded_layers_per_stage=offloaded if any(offloaded) else (),
+        **columns,
+        **split_values(layers, counts),
         recompute_modules=values.words("recompute_modules"),
     )
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from planner.check.layout import Place, Places
 from planner.frameworks.finding import Finding
 from planner.frameworks.format import ALL, PerChunk, Reading
+from planner.spec.decision import MAX_DEGREE, Decision
 
-MAX_DEGREE = 10**7
 MAX_BATCH = 10**9
 MAX_SEQ_LEN = 10**8
 
@@ -61,6 +61,17 @@ class Values:
             self.add(rule, text, name)
             return None
         return value
+
+    def of(self, name: str, decision: Decision, usual: int | str) -> int | str:
+        """What the file says of a column of strategies; the usual value where nothing or wrong."""
+        found: int | str | None
+        if decision.words:
+            found = self.word(name, decision.words)
+        elif decision.is_flag:
+            found = self.flag(name)
+        else:
+            found = self.whole(name, least=decision.least, most=decision.most)
+        return usual if found is None else found
 
     def words(self, name: str) -> tuple[str, ...] | None:
         """A list of words; None where it is not given or wrong."""

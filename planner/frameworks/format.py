@@ -10,34 +10,14 @@ from typing import Any, NamedTuple
 
 from planner.cost.context import Context
 from planner.frameworks.finding import Finding, Severity
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import FIELDS, Strategy
 from planner.spec.traits import TraitValue
 
 DECISIONS: Mapping[str, str] = {
     "num_gpus": "processes in all",
-    "tp": "tensor parallelism",
-    "pp": "pipeline stages",
-    "vpp": "model chunks per pipeline stage",
-    "cp": "context parallelism",
-    "ep": "expert parallelism",
-    "etp": "tensor parallelism of experts",
-    "dp": "data parallelism, replicas times shards",
-    "dp_replicate": "replicas of the sharding group",
-    "zero_stage": "ZeRO stage, 0 to 3",
-    "micro_batch": "sequences per micro-batch",
-    "num_micro_batches": "micro-batches per iteration",
+    **{name: decision.about for name, decision in FIELDS.items()},
     "global_batch": "sequences per iteration",
     "seq_len": "tokens per sequence",
-    "sequence_parallel": "norms and residuals split over tp",
-    "schedule": "pipeline schedule, one of SCHEDULES",
-    "placement": "order of the axes on the ranks, one of PLACEMENT_NAMES",
-    "layers_per_stage": "layers of every pipeline stage",
-    "selective_layers_per_stage": "of those, layers recomputed selectively",
-    "recompute_layers_per_stage": "of those, layers recomputed in full",
-    "offloaded_layers_per_stage": "of those, layers whose activations go to the host",
-    "recompute_modules": "what selective recomputation repeats",
-    "offload": "one of OFFLOAD_CODES",
-    "offload_percent": "of the optimizer's states, how many are offloaded",
     "precision": "as in JobSpec",
     "gradient_bytes": "of a gradient, as it is held and reduced",
     "expert_exchange": "what expert exchange runs beside: none, shared_expert or batches",

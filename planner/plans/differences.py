@@ -1,19 +1,12 @@
 """What differs between two layouts, and a layout in one line."""
 
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import COLUMNS, Strategy
 
 _DEGREES = ("dp", "tp", "pp", "vpp", "cp", "ep")
-_FIELDS = {
-    **dict.fromkeys(_DEGREES),
-    "etp": None,
-    "dp_replicate": "shard groups",
-    "schedule": "schedule",
-    "zero_stage": "ZeRO",
-    "micro_batch": "micro-batch",
-    "sequence_parallel": "sequence parallel",
-    "recompute": "recompute",
-    "offload": "offload",
-    "placement": "placed",
+_TITLES = {
+    name: decision.title or name
+    for name, decision in COLUMNS.items()
+    if decision.kind and name != "offload_percent"
 }
 
 
@@ -38,7 +31,8 @@ def _offloaded_activations(strategy: Strategy) -> str:
 
 def values(strategy: Strategy) -> dict[str, str]:
     """What tells layouts apart, by what it is called."""
-    named = {title or name: _word(strategy, name) for name, title in _FIELDS.items()}
+    named = {title: _word(strategy, name) for name, title in _TITLES.items()}
+    named["recompute"] = strategy.recompute
     named["activations offloaded"] = _offloaded_activations(strategy)
     layers = strategy.layers_per_stage
     named["layers per stage"] = (

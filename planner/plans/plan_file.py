@@ -1,11 +1,11 @@
 """The plan file: what ``--save`` writes and every other command reads."""
 
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field
+from pydantic import Field, create_model
 
 from planner import __version__
 from planner.catalog.clusters import load_cluster
@@ -21,17 +21,16 @@ from planner.frameworks.settings import with_optimizer, with_recompute_modules
 from planner.plans.plan import Plan
 from planner.plans.trait_settings import profile_problem, settings_mapping, settings_of
 from planner.search.space.legality import violations
+from planner.spec.decision import Decision
 from planner.spec.job import MAX_IMBALANCE, JobSpec, Precision
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Strategy
+from planner.spec.strategy import COLUMNS, FIELDS, Strategy
 from planner.spec.traits import FrameworkTraits, SupportTraits
 
 SCHEMA_VERSION = 1
-MAX_DEGREE = 10**7
 MAX_BATCH = 10**9
 MAX_SEQ_LEN = 10**8
 MAX_TOKENS = 10**18
-Degree = Annotated[int, Field(ge=1, le=MAX_DEGREE)]
-Counts = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+Count = Annotated[int, Field(ge=0)]
 
 
 class InputsPart(Strict):
@@ -52,31 +51,26 @@ class InputsPart(Strict):
     imbalance_fraction: Annotated[float, Field(ge=0, le=MAX_IMBALANCE)] = 0.0
 
 
-class StrategyPart(Strict):
-    """The layout, with the field names of planner.spec.strategy.Strategy."""
+def _type_of(name: str, decision: Decision) -> object:
+    """What a field of strategies may be in a file."""
+    if name in COLUMNS:
+        if decision.words or decision.is_flag:
+            return str if decision.words else bool
+        return Annotated[int, Field(ge=decision.least, le=decision.most)]
+    if name == "recompute_modules":
+        return Annotated[tuple[str, ...] | None, Field(strict=False)]
+    least = 0 if name in _DEFAULTS else 1
+    return Annotated[tuple[Count, ...], Field(strict=False, min_length=least)]
 
-    dp: Degree
-    dp_replicate: Degree = 1
-    tp: Degree
-    pp: Degree
-    vpp: Degree
-    cp: Degree
-    ep: Degree
-    etp: Degree | None = None
-    """What the framework takes where nothing is said, when missing."""
-    zero_stage: Annotated[int, Field(ge=0, le=3)]
-    micro_batch: Degree
-    num_micro_batches: Degree
-    sequence_parallel: bool
-    offload: str
-    placement: str = PLACEMENT_NAMES[0]
-    schedule: str = "1f1b"
-    layers_per_stage: Counts
-    selective_layers_per_stage: Counts
-    recompute_layers_per_stage: Counts
-    offload_percent: Annotated[int, Field(ge=1, le=100)] = 100
-    offloaded_layers_per_stage: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
-    recompute_modules: tuple[str, ...] | None = Field(default=None, strict=False)
+
+_DEFAULTS = {each.name: each.default for each in fields(Strategy) if each.default is not MISSING}
+_FIELDS: dict[str, Any] = {
+    name: (_type_of(name, decision), _DEFAULTS.get(name, ...)) for name, decision in FIELDS.items()
+}
+StrategyPart = create_model(
+    "StrategyPart", __base__=Strict, **_FIELDS | {"etp": (_FIELDS["etp"][0] | None, None)}
+)
+"""The layout, with the fields of a strategy; etp is what the framework takes when missing."""
 
 
 class EstimatePart(Strict):
@@ -93,7 +87,7 @@ class PlanFile(Strict):
     schema_version: Literal[1]
     planner_version: str
     inputs: InputsPart
-    strategy: StrategyPart
+    strategy: StrategyPart  # type: ignore[valid-type]
     estimate: EstimatePart
 
 
@@ -180,30 +174,23 @@ def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
     )
 
 
-def _strategy(part: StrategyPart, path: Path, support: SupportTraits) -> Strategy:
+def _strategy(part: Strict, path: Path, support: SupportTraits) -> Strategy:
     """The layout as the file states it; only its words are checked."""
-    fields = part.model_dump()
-    if part.etp is None:
-        fields["etp"] = int(support.usual_etp(part.tp, part.ep))
+    given = part.model_dump()
+    if given["etp"] is None:
+        given["etp"] = int(support.usual_etp(given["tp"], given["ep"]))
     unknown = [
         Problem(
             where=str(path),
-            key=f"strategy.{key}",
-            message=f"unknown {key} {fields[key]!r}; allowed are {', '.join(known)}",
+            key=f"strategy.{name}",
+            message=f"unknown {name} {given[name]!r}; allowed are {', '.join(decision.words)}",
         )
-        for key, known in (
-            ("offload", OFFLOAD_CODES),
-            ("placement", PLACEMENT_NAMES),
-            ("schedule", SCHEDULES),
-        )
-        if fields[key] not in known
+        for name, decision in COLUMNS.items()
+        if decision.words and given[name] not in decision.words
     ]
     if unknown:
         raise InputError(unknown)
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
-    }
-    return Strategy(**values)
+    return Strategy(**given)
 
 
 def read_plan(path: Path, *, cluster: str | None = None) -> tuple[Context, Strategy, PlanFile]:

@@ -5,29 +5,18 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from planner.frameworks.registry import ratio_figures
-from planner.spec.strategy import Strategy
+from planner.spec.decision import KINDS_OF_DIFFERENCE
+from planner.spec.strategy import FIELDS, Strategy
 
-KINDS = {
-    "tp": "degrees",
-    "pp": "degrees",
-    "cp": "degrees",
-    "dp": "degrees",
-    "vpp": "virtual stages",
-    "micro_batch": "micro-batch",
-    "recompute": "recomputation",
-    "recompute_modules": "recomputation",
-    "sequence_parallel": "sequence parallel",
-    "zero_stage": "ZeRO stage",
-    "dp_replicate": "ZeRO stage",
-    "offload": "offload",
-    "offload_percent": "offload",
-    "offloaded_layers_per_stage": "offload",
-    "ep": "expert layout",
-    "etp": "expert layout",
-    "schedule": "schedule",
-    "placement": "placement",
-    "layers_per_stage": "layers per stage",
-}
+KINDS = dict(
+    sorted(
+        {
+            "recompute": "recomputation",
+            **{name: decision.kind for name, decision in FIELDS.items() if decision.kind},
+        }.items(),
+        key=lambda item: KINDS_OF_DIFFERENCE.index(item[1]),
+    )
+)
 """What a difference in a field of a strategy is called, in the order of pairs' kinds."""
 MINOR = ("virtual stages", "schedule", "placement", "layers per stage")
 """Kinds without pairs of their own that count only where nothing else differs."""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 from planner.catalog.clusters import load_cluster_of
 from planner.catalog.hardware import load_node
@@ -22,7 +23,7 @@ from planner.search.space.legality import violations
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import COLUMNS, Strategy, split_values
 from planner.spec.traits import FrameworkTraits, Setting
 
 ZERO_STAGES = {"optimizer": 1, "megatron-fsdp": 3, "torch-fsdp2": 3}
@@ -146,27 +147,21 @@ def recipe_strategy(recipe: Recipe, model: ModelSpec, num_gpus: int, global_batc
     if rest or not num:
         each = f"dp {dp} x micro-batch {recipe.micro_batch}"
         raise ValueError(f"batch {global_batch} does not divide by {each}")
-    experts, chunks = expert_degrees(recipe), recipe_chunks(recipe, model.num_blocks)
+    chunks = recipe_chunks(recipe, model.num_blocks)
     layers = per_stage(chunks, recipe.pp)
     none = (0,) * recipe.pp
-    offloaded = recipe.offloaded_layers
+    counts = (
+        layers if recipe.recompute == "selective" else none,
+        per_stage(_repeated(recipe, chunks), recipe.pp),
+        tuple(min(n, recipe.offloaded_layers or 0) for n in layers),
+    )
+    stated = {name: COLUMNS[name].value(code) for name, code in stated_degrees(recipe).items()}
+    values: dict[str, Any] = {**stated, **split_values(layers, counts)}
     return Strategy(
+        **values,
         dp=dp,
-        tp=recipe.tp,
-        pp=recipe.pp,
-        vpp=recipe.vpp,
-        cp=recipe.cp,
-        ep=experts["ep"],
-        etp=experts["etp"],
-        zero_stage=ZERO_STAGES[recipe.sharding],
-        micro_batch=recipe.micro_batch,
         num_micro_batches=num,
-        sequence_parallel=recipe.sequence_parallel and recipe.tp > 1,
         offload="none",
-        layers_per_stage=layers,
-        selective_layers_per_stage=layers if recipe.recompute == "selective" else none,
-        recompute_layers_per_stage=per_stage(_repeated(recipe, chunks), recipe.pp),
-        offloaded_layers_per_stage=tuple(min(n, offloaded) for n in layers) if offloaded else (),
         recompute_modules=recipe.recompute_modules or None,
     )
 

@@ -13,12 +13,12 @@ from planner.cost.subject import subject_of
 from planner.errors import InputError
 from planner.plans.plan import Plan
 from planner.plans.plan_file import PlanFile, read_plan
-from planner.search.edits import COLUMNS, Edit
+from planner.search.edits import Edit
 from planner.search.ranking.rank import Ranked
 from planner.search.repair import Accepts, Progress, repairs
 from planner.search.search import to_strategy
 from planner.search.space.legality import COUNTS, LAYERS, Violation, violations
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import DECIDED, Strategy
 
 RECOMPUTE, MODULES = "recompute", "recompute_modules"
 Value = int | str | bool | tuple[int, ...] | tuple[str, ...] | dict[str, tuple[int, ...]]
@@ -242,7 +242,7 @@ def _changes(
     freedom = edit.freedom
     every: list[tuple[str, Value, Value, bool]] = [
         (name, getattr(before, name), getattr(after, name), name != "dp" or dp_counts)
-        for name in COLUMNS
+        for name in DECIDED
         if name != "etp" or not _follow(context, before, after)
     ]
     every += [

@@ -10,7 +10,7 @@ from planner.cost.context import Context
 from planner.frameworks.registry import load_traits
 from planner.report.formulas import table
 from planner.spec.job import JobSpec
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import NEUTRAL, Strategy, split_values
 
 ELEMENTS = (1e6, 4e6, 1e7, 4e7, 1e8, 4e8, 1e9, 1e18)
 
@@ -39,23 +39,18 @@ class _Case:
             traits=load_traits("megatron"),
         )
         nothing = (0,) * self.pp
-        strategy = Strategy(
-            dp=self.dp,
-            tp=self.tp,
-            pp=self.pp,
-            vpp=1,
-            cp=1,
-            ep=1,
-            etp=self.tp,
-            zero_stage=1,
-            micro_batch=1,
-            num_micro_batches=self.num_micro_batches,
-            sequence_parallel=self.tp > 1,
-            offload="none",
-            layers_per_stage=(context.model.num_blocks // self.pp,) * self.pp,
-            selective_layers_per_stage=nothing,
-            recompute_layers_per_stage=nothing,
-        )
+        layers = (context.model.num_blocks // self.pp,) * self.pp
+        own = {
+            "dp": self.dp,
+            "tp": self.tp,
+            "pp": self.pp,
+            "etp": self.tp,
+            "zero_stage": 1,
+            "num_micro_batches": self.num_micro_batches,
+            "sequence_parallel": self.tp > 1,
+        }
+        policies = split_values(layers, (nothing, nothing, nothing))
+        strategy = Strategy(**{**NEUTRAL, **own, **policies})
         points = bucket_curve(context, strategy, ELEMENTS)
         return [f"{1e3 * one.exposed_s:.0f} of {1e3 * one.busy_s:.0f}" for one in points]
 

@@ -5,34 +5,19 @@ import io
 from typing import Any
 
 from planner.plans.plan import Answer, Plan
+from planner.spec.strategy import FIELDS
 
+_BEHIND = {"num_micro_batches": "recompute", "dp_replicate": "recompute_modules"}
+"""Columns that stand behind others in place of at the end."""
+_LAYOUT = dict.fromkeys(
+    column for name in FIELDS for column in (name, _BEHIND.get(name)) if column is not None
+)
 COLUMNS = (
     "table",
     "rank",
     "framework",
     "gpus",
-    "dp",
-    "tp",
-    "pp",
-    "vpp",
-    "schedule",
-    "cp",
-    "ep",
-    "etp",
-    "zero_stage",
-    "micro_batch",
-    "num_micro_batches",
-    "recompute",
-    "sequence_parallel",
-    "dp_replicate",
-    "recompute_modules",
-    "offload",
-    "offload_percent",
-    "placement",
-    "layers_per_stage",
-    "selective_layers_per_stage",
-    "recompute_layers_per_stage",
-    "offloaded_layers_per_stage",
+    *_LAYOUT,
     "iter_time_s",
     "iter_time_s_lower",
     "iter_time_s_upper",
@@ -53,9 +38,7 @@ COLUMNS = (
 
 def _row(table: str, rank: int, plan: Plan) -> dict[str, Any]:
     strategy, estimate = plan.strategy, plan.estimate
-    values: dict[str, Any] = {
-        name: getattr(strategy, name) for name in COLUMNS if hasattr(strategy, name)
-    }
+    values: dict[str, Any] = {name: getattr(strategy, name) for name in _LAYOUT}
     values |= {
         name: " ".join(str(part) for part in value)
         for name, value in values.items()

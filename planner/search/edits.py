@@ -9,8 +9,6 @@ import numpy as np
 from planner.cost.context import Context
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import (
-    SHAPE,
-    STATES,
     Columns,
     Crossed,
     Enumeration,
@@ -21,12 +19,10 @@ from planner.search.space.space import (
 )
 from planner.search.space.vocabulary import LEFT_OUT
 from planner.search.stages.solver import Split
-from planner.spec.strategy import SCHEDULES, Strategy, StrategyColumns
+from planner.spec.strategy import DECIDED, SCHEDULES, Strategy, StrategyColumns
 from planner.spec.traits import SupportTraits
 from planner.units import Array, Index
 
-COLUMNS = (*SHAPE, *STATES)
-"""Decisions that are columns of strategies."""
 USUAL = 0
 """Stands for an etp that follows from tp and ep."""
 ELSEWHERE = -1
@@ -71,7 +67,7 @@ class Edit:
     @property
     def family(self) -> tuple[object, ...]:
         """Alike in edits that differ in ``offload_percent`` or the split only: one is enough."""
-        names = [name for name in COLUMNS if name != "offload_percent"]
+        names = [name for name in DECIDED if name != "offload_percent"]
         values = [int(getattr(self.columns, name)[0]) for name in names]
         return (*values, self.freedom, self.split.modules)
 
@@ -133,7 +129,7 @@ def origin_of(context: Context, strategy: Strategy, num_gpus: int | None = None)
     else changes.
     """
     domain, columns = _domain(context), strategy.columns()
-    own = {name: int(getattr(columns, name)[0]) for name in COLUMNS}
+    own = {name: int(getattr(columns, name)[0]) for name in DECIDED}
     values = {name: code if code in domain[name] else ELSEWHERE for name, code in own.items()}
     support = context.traits.support
     if strategy.etp == support.usual_etp(strategy.tp, strategy.ep):
@@ -212,5 +208,5 @@ def edited(context: Context, origin: Origin, num_changes: int, most_rows: int) -
     """Every legal strategy with exactly ``num_changes`` columns changed."""
     edits = Edits(context=context, origin=origin, most=num_changes, most_rows=most_rows)
     strategy = edits.strategies(edits.shapes())
-    columns = {name: getattr(strategy, name) for name in COLUMNS}
+    columns = {name: getattr(strategy, name) for name in DECIDED}
     return strategy.take(np.flatnonzero(origin.num_changes(columns) == num_changes))

@@ -12,13 +12,7 @@ from planner.search.ranking.goals import FASTEST_AT_MOST, Goal, best_of, ladder,
 from planner.search.ranking.rank import Best, Ranked, frontier
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, Enumeration
-from planner.spec.strategy import (
-    OFFLOAD_CODES,
-    PLACEMENT_NAMES,
-    SCHEDULES,
-    Strategy,
-    StrategyColumns,
-)
+from planner.spec.strategy import Strategy, StrategyColumns, split_values
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and the fraction of the search behind it."""
@@ -87,35 +81,10 @@ class SearchResult:
 
 def to_strategy(columns: StrategyColumns, ranked: Ranked) -> Strategy:
     """Join a row of columns and its split into one strategy."""
-
-    def at(name: str) -> int:
-        return int(getattr(columns, name)[ranked.row])
-
     split = ranked.split
-    selective, full, offloaded = (tuple(int(n) for n in counts) for counts in split.counts)
-    return Strategy(
-        dp=at("dp"),
-        dp_replicate=at("dp_replicate"),
-        tp=at("tp"),
-        pp=at("pp"),
-        vpp=at("vpp"),
-        cp=at("cp"),
-        ep=at("ep"),
-        etp=at("etp"),
-        zero_stage=at("zero_stage"),
-        micro_batch=at("micro_batch"),
-        num_micro_batches=at("num_micro_batches"),
-        sequence_parallel=bool(at("sequence_parallel")),
-        offload=OFFLOAD_CODES[at("offload")],
-        offload_percent=at("offload_percent"),
-        placement=PLACEMENT_NAMES[at("placement")],
-        schedule=SCHEDULES[at("schedule")],
-        layers_per_stage=tuple(int(n) for n in split.layers),
-        selective_layers_per_stage=selective,
-        recompute_layers_per_stage=full,
-        offloaded_layers_per_stage=offloaded if any(offloaded) else (),
-        recompute_modules=split.modules if any(selective) else None,
-    )
+    values = columns.values(ranked.row) | split_values(split.layers, split.counts)
+    modules = split.modules if any(values["selective_layers_per_stage"]) else None
+    return Strategy(**values, recompute_modules=modules)
 
 
 def search(

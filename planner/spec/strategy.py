@@ -1,9 +1,15 @@
-"""Strategy: one parallel layout, as a scalar record and as columns with the same field names."""
+"""Strategy: one parallel layout, as a scalar record and as columns with the same field names.
 
-from dataclasses import dataclass, fields
+Every field is stated once, in LayoutFields or in Strategy, with what else is known of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
 
+from planner.spec.decision import Decision, decided_by
 from planner.units import Array, Rows
 
 OFFLOAD_CODES = (
@@ -16,6 +22,12 @@ OFFLOAD_CODES = (
 POLICIES = ("selective", "full", "offloaded")
 """What may happen to a layer's saved activations: the cheap, large ones recomputed, all of them
 recomputed, or all sent to the host until its backward."""
+COUNTS = (
+    "selective_layers_per_stage",
+    "recompute_layers_per_stage",
+    "offloaded_layers_per_stage",
+)
+"""Fields that count the layers of every stage under each of POLICIES."""
 PLACEMENTS = (("tp", "cp", "ep", "dp", "pp"), ("tp", "cp", "ep", "pp", "dp"))
 """Orders in which the axes are placed on the cluster, innermost first."""
 PLACEMENT_NAMES = tuple("-".join(order) for order in PLACEMENTS)
@@ -27,36 +39,93 @@ V_SHAPED = ("zb-v", "dualpipe-v")
 _IS_V_SHAPED = np.array([name in V_SHAPED for name in SCHEDULES])
 
 
+SHAPE = ("tp", "cp", "pp", "schedule", "vpp", "dp", "ep", "etp", "micro_batch", "sequence_parallel")
+"""Columns in the order a search decides them: what computation and communication inside a model
+replica follow from."""
+STATES = ("zero_stage", "dp_replicate", "offload", "offload_percent", "placement")
+"""Columns decided behind them: how states are sharded, offloaded and placed."""
+DECIDED = (*SHAPE, *STATES)
+"""Columns that a search decides; all but num_micro_batches, which follows."""
+
+Number = TypeVar("Number")
+Flag = TypeVar("Flag")
+Word = TypeVar("Word")
+
+
 @dataclass(frozen=True, kw_only=True)
-class StrategyColumns:
-    """Columns of strategies: every field is an integer array of one common length.
+class LayoutFields(Generic[Number, Flag, Word]):
+    """What a search decides of a layout before layers are put on stages, as values or columns."""
 
-    Layers per stage and recomputation per layer are decided later, by the stage problem.
-    """
-
-    dp: Array
-    dp_replicate: Array
-    """Of dp, how many ranks hold whole replicas; states are sharded over dp / dp_replicate."""
-    tp: Array
-    pp: Array
-    vpp: Array
-    cp: Array
-    ep: Array
-    etp: Array
+    dp: Annotated[Number, Decision("data parallelism, replicas times shards", "degrees")]
+    tp: Annotated[Number, Decision("tensor parallelism", "degrees")]
+    pp: Annotated[Number, Decision("pipeline stages", "degrees")]
+    vpp: Annotated[Number, Decision("model chunks per pipeline stage", "virtual stages")]
+    schedule: Annotated[
+        Word, Decision("pipeline schedule, one of SCHEDULES", "schedule", words=SCHEDULES)
+    ] = "1f1b"  # type: ignore[assignment]
+    cp: Annotated[Number, Decision("context parallelism", "degrees")]
+    ep: Annotated[Number, Decision("expert parallelism", "expert layout")]
+    etp: Annotated[Number, Decision("tensor parallelism of experts", "expert layout")]
     """Ranks that split every routed expert; tp where experts are split as other layers are, and
     in dense models. Expert mesh: etp x ep x edp ranks of tp x cp x dp."""
-    zero_stage: Array
-    micro_batch: Array
-    num_micro_batches: Array
-    sequence_parallel: Array
-    offload: Array
-    """Index into OFFLOAD_CODES."""
-    offload_percent: Array
-    """Of the optimizer's states, where they are offloaded, how many."""
-    placement: Array
-    """Index into PLACEMENTS."""
-    schedule: Array
-    """Index into SCHEDULES."""
+    zero_stage: Annotated[
+        Number, Decision("ZeRO stage, 0 to 3", "ZeRO stage", title="ZeRO", least=0, most=3)
+    ]
+    micro_batch: Annotated[
+        Number, Decision("sequences per micro-batch", "micro-batch", title="micro-batch")
+    ]
+    num_micro_batches: Annotated[Number, Decision("micro-batches per iteration")]
+    sequence_parallel: Annotated[
+        Flag,
+        Decision(
+            "norms and residuals split over tp",
+            "sequence parallel",
+            title="sequence parallel",
+            is_flag=True,
+        ),
+    ]
+    dp_replicate: Annotated[
+        Number,
+        Decision("replicas of the sharding group", "ZeRO stage", title="shard groups"),
+    ] = 1  # type: ignore[assignment]
+    """Of dp, how many ranks hold whole replicas; states are sharded over dp / dp_replicate."""
+    offload: Annotated[Word, Decision("one of OFFLOAD_CODES", "offload", words=OFFLOAD_CODES)]
+    offload_percent: Annotated[
+        Number,
+        Decision(
+            "of the optimizer's states, how many are offloaded", "offload", most=100, usual=100
+        ),
+    ] = 100  # type: ignore[assignment]
+    placement: Annotated[
+        Word,
+        Decision(
+            "order of the axes on the ranks, one of PLACEMENT_NAMES",
+            "placement",
+            title="placed",
+            words=PLACEMENT_NAMES,
+        ),
+    ] = PLACEMENT_NAMES[0]  # type: ignore[assignment]
+    """Axes from the innermost network level outwards."""
+
+
+COLUMNS: Mapping[str, Decision] = decided_by(LayoutFields)
+"""What is known of every column of strategies."""
+NEUTRAL: Mapping[str, Any] = {name: each.value(each.neutral) for name, each in COLUMNS.items()}
+"""The layout of one GPU and one micro-batch, nothing sharded and nothing offloaded."""
+
+
+class StrategyColumns(LayoutFields[Array, Array, Array]):
+    """Columns of strategies: every field is an integer array of one common length.
+
+    Words are their codes. Layers per stage and recomputation per layer are decided later, by the
+    stage problem.
+    """
+
+    def __init__(self, **columns: Array) -> None:
+        if columns.keys() != COLUMNS.keys():
+            wrong = ", ".join(sorted(columns.keys() ^ COLUMNS.keys()))
+            raise TypeError(f"every column is needed and no other; missing or unknown: {wrong}")
+        self.__dict__.update(columns)
 
     @property
     def num_gpus(self) -> Array:
@@ -81,62 +150,48 @@ class StrategyColumns:
 
     def take(self, index: Rows) -> "StrategyColumns":
         """Return the rows at ``index`` (integer positions or a mask)."""
-        return StrategyColumns(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+        return StrategyColumns(**{name: getattr(self, name)[index] for name in COLUMNS})
+
+    def values(self, row: int) -> dict[str, Any]:
+        """The fields of one row as a strategy holds them: numbers, flags, words."""
+        return {name: each.value(int(getattr(self, name)[row])) for name, each in COLUMNS.items()}
 
     @staticmethod
     def concatenate(parts: list["StrategyColumns"]) -> "StrategyColumns":
         """Stack columns of several spaces."""
-        names = [f.name for f in fields(StrategyColumns)]
         return StrategyColumns(
-            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Strategy:
+class Strategy(LayoutFields[int, bool, str]):
     """One complete layout: degrees, batch, ZeRO, and per stage the layers and their policies."""
 
-    dp: int
-    tp: int
-    pp: int
-    vpp: int
-    cp: int
-    ep: int
-    etp: int
-    """Ranks that split every routed expert; tp where experts are split as other layers are, and
-    in dense models. Expert mesh: etp x ep x edp ranks of tp x cp x dp."""
-    zero_stage: int
-    micro_batch: int
-    num_micro_batches: int
-    sequence_parallel: bool
-    offload: str
-    layers_per_stage: tuple[int, ...]
-    selective_layers_per_stage: tuple[int, ...]
-    """Layers of each stage that recompute only their cheap, large activations."""
-    recompute_layers_per_stage: tuple[int, ...]
-    """Layers of each stage that are recomputed in full."""
-    dp_replicate: int = 1
-    """Replicas of the sharding group (hybrid sharding); states shard over dp / dp_replicate."""
-    placement: str = PLACEMENT_NAMES[0]
-    """Axes from the innermost network level outwards."""
-    schedule: str = "1f1b"
-    """Of the pipeline, one of SCHEDULES."""
-    offload_percent: int = 100
-    """Of the optimizer's states, where they are offloaded, how many."""
-    offloaded_layers_per_stage: tuple[int, ...] = ()
-    """Layers of each stage whose saved activations go to the host; empty: none."""
-    recompute_modules: tuple[str, ...] | None = None
-    """What selective layers recompute; None: what the framework's profile selects."""
+    layers_per_stage: Annotated[
+        tuple[int, ...], Decision("layers of every pipeline stage", "layers per stage")
+    ]
+    selective_layers_per_stage: Annotated[
+        tuple[int, ...], Decision("of those, layers recomputed selectively")
+    ]
+    recompute_layers_per_stage: Annotated[
+        tuple[int, ...], Decision("of those, layers recomputed in full")
+    ]
+    offloaded_layers_per_stage: Annotated[
+        tuple[int, ...], Decision("of those, layers whose activations go to the host", "offload")
+    ] = ()
+    """Empty: none."""
+    recompute_modules: Annotated[
+        tuple[str, ...] | None, Decision("what selective recomputation repeats", "recomputation")
+    ] = None
+    """None: what the framework's profile selects."""
 
     @property
     def policy_counts(self) -> tuple[tuple[int, ...], ...]:
         """Layers of each stage under each of POLICIES."""
         none = (0,) * len(self.layers_per_stage)
-        return (
-            self.selective_layers_per_stage,
-            self.recompute_layers_per_stage,
-            self.offloaded_layers_per_stage or none,
-        )
+        selective, full, offloaded = (getattr(self, name) or none for name in COUNTS)
+        return selective, full, offloaded
 
     @property
     def mixes_policies(self) -> bool:
@@ -180,25 +235,20 @@ class Strategy:
 
     def columns(self) -> StrategyColumns:
         """Return this layout as columns of length one."""
-
-        def one(value: int) -> Array:
-            return np.array([value])
-
         return StrategyColumns(
-            dp=one(self.dp),
-            dp_replicate=one(self.dp_replicate),
-            tp=one(self.tp),
-            pp=one(self.pp),
-            vpp=one(self.vpp),
-            cp=one(self.cp),
-            ep=one(self.ep),
-            etp=one(self.etp),
-            zero_stage=one(self.zero_stage),
-            micro_batch=one(self.micro_batch),
-            num_micro_batches=one(self.num_micro_batches),
-            sequence_parallel=one(int(self.sequence_parallel)),
-            offload=one(OFFLOAD_CODES.index(self.offload)),
-            offload_percent=one(self.offload_percent),
-            placement=one(PLACEMENT_NAMES.index(self.placement)),
-            schedule=one(SCHEDULES.index(self.schedule)),
+            **{name: np.array([each.code(getattr(self, name))]) for name, each in COLUMNS.items()}
         )
+
+
+FIELDS: Mapping[str, Decision] = decided_by(Strategy)
+"""What is known of every field of a strategy."""
+
+
+def split_values(
+    layers: Sequence[int] | Array, counts: Sequence[Sequence[int]] | Array
+) -> dict[str, Any]:
+    """Fields of a strategy: layers per stage, and of those how many under each of POLICIES."""
+    fields = dict(zip(COUNTS, (tuple(int(n) for n in each) for each in counts), strict=True))
+    if not any(fields["offloaded_layers_per_stage"]):
+        fields["offloaded_layers_per_stage"] = ()
+    return {"layers_per_stage": tuple(int(n) for n in layers), **fields}

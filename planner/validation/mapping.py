@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
@@ -9,7 +10,7 @@ from planner.frameworks.megatron.layout import per_stage
 from planner.plans.splits import default_chunks, layout_layers
 from planner.spec.job import JobSpec, Precision
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import Strategy, split_values
 from planner.spec.traits import SupportTraits
 from planner.validation.hardware import CannotEstimateError, to_cluster
 from planner.validation.profiles import to_setup
@@ -199,38 +200,40 @@ def virtual_stages(record: Record) -> int:
     return record.parallel.vpp or (2 if interleaves else 1)
 
 
+def _degrees(record: Record, support: SupportTraits) -> dict[str, int]:
+    """How the GPUs are cut up; CannotEstimateError where the degrees are not of so many."""
+    parallel = record.parallel
+    dp = _known(parallel.dp, "data-parallel degree")
+    tp, pp, cp = parallel.tp or 1, parallel.pp or 1, parallel.cp or 1
+    if dp * tp * pp * cp != record.hardware.gpus:
+        raise CannotEstimateError("degrees do not multiply to the number of GPUs")
+    ep, etp = expert_mesh(record, support)
+    return {"dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "etp": etp}
+
+
 def to_strategy(record: Record, support: SupportTraits) -> Strategy:
     """Return the layout of a record; CannotEstimateError where it cannot be expressed."""
     parallel = record.parallel
     layers = layers_per_stage(_known(record.model.layers, "number of layers"), parallel)
     micro_batch = _known(parallel.micro_batch, "micro-batch")
-    dp = _known(parallel.dp, "data-parallel degree")
-    tp, pp, cp = parallel.tp or 1, parallel.pp or 1, parallel.cp or 1
-    if dp * tp * pp * cp != record.hardware.gpus:
-        raise CannotEstimateError("degrees do not multiply to the number of GPUs")
-    num, rest = divmod(_known(parallel.global_batch, "global batch"), dp * micro_batch)
+    degrees = _degrees(record, support)
+    global_batch = _known(parallel.global_batch, "global batch")
+    num, rest = divmod(global_batch, degrees["dp"] * micro_batch)
     if rest or num == 0:
         raise CannotEstimateError("batch does not divide into micro-batches")
-    selective, full = recomputed_layers(record, layers)
-    ep, etp = expert_mesh(record, support)
+    offloaded = (offloaded_layers(record),) * degrees["pp"]
+    values: dict[str, Any] = degrees | split_values(
+        layers, (*recomputed_layers(record, layers), offloaded)
+    )
     return Strategy(
-        dp=dp,
+        **values,
         dp_replicate=parallel.dp_replicate or 1,
-        tp=tp,
-        pp=pp,
         vpp=virtual_stages(record),
-        cp=cp,
-        ep=ep,
-        etp=etp,
         zero_stage=zero_stage(record),
         micro_batch=micro_batch,
         num_micro_batches=num,
-        sequence_parallel=bool(parallel.sp) and tp > 1,
+        sequence_parallel=bool(parallel.sp) and degrees["tp"] > 1,
         offload=_offload(record),
-        layers_per_stage=layers,
-        selective_layers_per_stage=selective,
-        recompute_layers_per_stage=full,
-        offloaded_layers_per_stage=(offloaded_layers(record),) * pp,
     )
 
 

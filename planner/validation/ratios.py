@@ -13,31 +13,27 @@ from itertools import combinations
 import numpy as np
 
 from planner.plans.ratio_error import KINDS, MIXED
+from planner.spec.decision import KINDS_OF_DIFFERENCE
+from planner.spec.strategy import COLUMNS
 from planner.units import Array
 from planner.validation.compare import Comparison
 from planner.validation.records import Parallel
 from planner.validation.report import group_key
 from planner.validation.statistics import weighted_quantile
 
-FIELDS = {
-    "tp": "tp",
-    "pp": "pp",
-    "cp": "cp",
-    "dp": "dp",
-    "vpp": "vpp",
-    "micro_batch": "micro_batch",
-    "recompute": "recompute",
-    "recompute_modules": "recompute_modules",
-    "sp": "sequence_parallel",
-    "zero": "zero_stage",
-    "dp_replicate": "dp_replicate",
-    "offload": "offload",
-    "ep": "ep",
-    "etp": "etp",
+_NAMES = {"sp": "sequence_parallel", "zero": "zero_stage"}
+"""What fields of a record's layout are called in a strategy, where it is not the same."""
+_DEGREES = {name for name, each in COLUMNS.items() if not each.words} - {"etp"}
+"""Fields that are 1 where a record does not state them; etp is what the framework takes."""
+_FIELD_KINDS = {
+    name: KINDS[field]
+    for name in Parallel.model_fields
+    if (field := _NAMES.get(name, name)) in KINDS
 }
-"""Of a record's layout the fields that a strategy has, under the strategy's name."""
-FIELD_KINDS = {name: KINDS[field] for name, field in FIELDS.items()}
-"""What a difference in a field of a record's layout is called."""
+FIELD_KINDS = dict(
+    sorted(_FIELD_KINDS.items(), key=lambda item: KINDS_OF_DIFFERENCE.index(item[1]))
+)
+"""What a difference in a field of a record's layout is called, in the order of pairs' kinds."""
 RUNTIME = "runtime"
 """Differences of CUDA graphs, dispatcher and overlap."""
 MIN_GROUPS = 3
@@ -131,9 +127,8 @@ def layout_of(row: Comparison) -> Layout:
     Degrees that are not stated are 1.
     """
     parallel = row.record.parallel
-    degrees = ("tp", "pp", "cp", "dp", "vpp", "ep", "micro_batch", "dp_replicate")
     values = [
-        _sortable(name, getattr(parallel, name) or (1 if name in degrees else None))
+        _sortable(name, getattr(parallel, name) or (1 if name in _DEGREES else None))
         for name in FIELD_KINDS
     ]
     return (*values, repr(sorted(row.record.runtime.items())))

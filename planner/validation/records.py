@@ -91,9 +91,9 @@ class Parallel(_Part):
     ep: PositiveInt | None = None
     etp: PositiveInt | None = None
     dp: PositiveInt | None = None
-    dp_replicate: PositiveInt | None = None
     sp: bool | None = None
     zero: Literal[0, 1, 2, 3, "dist-opt", "fsdp"] | None = None
+    dp_replicate: PositiveInt | None = None
     micro_batch: PositiveInt | None = None
     global_batch: PositiveInt | None = None
     recompute: Literal["full", "selective", "none"] | None = None

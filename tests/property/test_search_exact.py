@@ -49,19 +49,14 @@ from planner.search.space.legality import violations
 from planner.search.space.narrow import KINDS, Narrowing, read_narrowing
 from planner.search.space.policies import filled_counts, offered, policies_of
 from planner.search.space.shapes import shape_bounds
-from planner.search.space.space import (
-    EVERYTHING,
-    SHAPE,
-    Enumeration,
-    enumerate_space,
-)
+from planner.search.space.space import EVERYTHING, Enumeration, enumerate_space
 from planner.search.stages import cp_sat, deal, solver
 from planner.search.stages.bounds import Refined, feasible, free_bound_s, may_keep, refine
 from planner.search.stages.solver import Split, solve_split
 from planner.search.stages.stage_table import stage_table
 from planner.search.stages.ways import Variant
 from planner.spec.model import ModelSpec
-from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
+from planner.spec.strategy import OFFLOAD_CODES, SHAPE, Strategy, StrategyColumns
 
 TIME_TOLERANCE = 1e-4
 """CP-SAT rounds times to 2**-16 of a layer's."""

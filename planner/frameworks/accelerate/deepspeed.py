@@ -28,10 +28,9 @@ CLIPPING = "deepspeed_config.gradient_clipping"
 INIT = "deepspeed_config.zero3_init_flag"
 OWNED = (STAGE, STEPS, OPTIMIZER, PARAM)
 NVME_PATH = "ACCELERATE_DEEPSPEED_OFFLOAD_{}_NVME_PATH"
+_PIPELINE = dict.fromkeys(("pp", "vpp", "schedule"), "the section has no pipeline")
 CANNOT = {
-    "pp": "the section has no pipeline",
-    "vpp": "the section has no pipeline",
-    "schedule": "the section has no pipeline",
+    **_PIPELINE,
     "tp": "the section has no key for AutoTP",
     "cp": "the section runs no context parallelism",
     "ep": "the section has no expert parallelism",

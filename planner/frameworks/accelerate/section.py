@@ -6,21 +6,9 @@ from dataclasses import dataclass, field
 from planner.cost.context import Context
 from planner.frameworks.accelerate.keys import as_flag, as_whole
 from planner.frameworks.format import Value
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import NEUTRAL, Strategy
 
 Settings = Mapping[str, Value]
-NEUTRAL: Mapping[str, object] = {
-    "tp": 1,
-    "pp": 1,
-    "vpp": 1,
-    "cp": 1,
-    "ep": 1,
-    "dp_replicate": 1,
-    "sequence_parallel": False,
-    "schedule": "1f1b",
-    "offload": "none",
-    "offload_percent": 100,
-}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
 from planner.search.space.narrow import Narrowing
 from planner.search.space.policies import Policy, policies_of
-from planner.search.space.space import SHAPE, STATES, Enumeration, take
+from planner.search.space.space import Enumeration, take
 from planner.search.space.vocabulary import DIMENSIONS
 
 CHUNK_SHAPES = 4096
@@ -74,7 +74,7 @@ def count_space(context: Context, narrowing: Narrowing) -> SpaceCount:
     enumeration = Enumeration(context=context, narrowing=narrowing)
     shapes = enumeration.shapes()
     num_shapes = len(shapes["tp"])
-    seen: dict[str, set[int]] = {name: set() for name in (*SHAPE, *STATES)}
+    seen: dict[str, set[int]] = {name: set() for name in DIMENSIONS}
     by_stages: Counter[tuple[int, int, bool]] = Counter()
     for start in range(0, num_shapes, CHUNK_SHAPES):
         chunk = np.arange(start, min(start + CHUNK_SHAPES, num_shapes))
@@ -93,7 +93,7 @@ def count_space(context: Context, narrowing: Narrowing) -> SpaceCount:
     return SpaceCount(
         context=enumeration.context,
         narrowing=narrowing,
-        values={name: tuple(sorted(seen[name])) for name in DIMENSIONS},
+        values={name: tuple(sorted(values)) for name, values in seen.items()},
         num_shapes=num_shapes,
         num_strategies=by_stages.total(),
         policies=policies,

@@ -18,8 +18,8 @@ from planner.cost.pipeline import bubble_filled_s, makespan_s
 from planner.cost.policies import offers_activation_offload
 from planner.layers.optimizer_states import mean_states
 from planner.search.space.interleaving import chunk_size, tallest
-from planner.search.space.space import STATES, Columns, take
-from planner.spec.strategy import StrategyColumns
+from planner.search.space.space import Columns, take
+from planner.spec.strategy import COLUMNS, STATES, StrategyColumns
 from planner.units import Array, Index, Mask
 
 CHUNK_ROWS = 2**17
@@ -28,7 +28,7 @@ CHUNK_ROWS = 2**17
 def as_strategies(context: Context, shapes: Columns, **states: int) -> StrategyColumns:
     """Shapes as strategies with the given choice of states; by default nothing is sharded."""
     rows = len(shapes["tp"])
-    chosen = {**dict.fromkeys(STATES, 0), "dp_replicate": 1, "offload_percent": 100, **states}
+    chosen = {**{name: COLUMNS[name].neutral for name in STATES}, **states}
     return StrategyColumns(
         num_micro_batches=context.job.global_batch // (shapes["dp"] * shapes["micro_batch"]),
         **shapes,

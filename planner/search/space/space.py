@@ -13,12 +13,17 @@ import numpy as np
 from planner.cost.context import Context
 from planner.search.space.narrow import Narrowing
 from planner.search.space.rules import RULES, WHOLE_CLUSTER, Rule
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, StrategyColumns
+from planner.spec.strategy import (
+    DECIDED,
+    OFFLOAD_CODES,
+    PLACEMENT_NAMES,
+    SCHEDULES,
+    SHAPE,
+    STATES,
+    StrategyColumns,
+)
 from planner.units import Array, Index, Rows
 
-SHAPE = ("tp", "cp", "pp", "schedule", "vpp", "dp", "ep", "etp", "micro_batch", "sequence_parallel")
-"""Dimensions in the order they are decided."""
-STATES = ("zero_stage", "dp_replicate", "offload", "offload_percent", "placement")
 LIFTED = {"tp_within_scale_up_domain": "cross-domain-tp"}
 """Pruning rules that a user can lift, and the name of what they keep out."""
 EVERYTHING = Narrowing()
@@ -175,33 +180,54 @@ def _tensor_parallel(context: Context, narrowing: Narrowing) -> list[int]:
     return sorted({d for d in divisors(context.model.num_heads) if d <= most} | {1, 2, 4, 8})
 
 
-def dimension_values(
-    context: Context, narrowing: Narrowing = EVERYTHING
-) -> dict[str, Sequence[int]]:
-    """Values each dimension takes before any rule, in the order they are decided."""
-    model, job, cluster = context.model, context.job, context.cluster
-    support = context.traits.support
-    dp = [d for d in divisors(job.global_batch) if d <= cluster.num_accelerators]
-    placements = context.placements or support.placements[:1]
+def _degrees(context: Context, narrowing: Narrowing) -> dict[str, Sequence[int]]:
+    """Ways to cut up the GPUs."""
+    model, cluster, fixed = context.model, context.cluster, narrowing.values
     tensor_parallel = _tensor_parallel(context, narrowing)
-    values: dict[str, Sequence[int]] = {
+    return {
         "tp": tensor_parallel,
         "cp": [2**i for i in range(cluster.num_accelerators.bit_length())],
         "pp": list(range(1, min(model.num_blocks, cluster.num_accelerators) + 1)),
+        "dp": _data_parallel(context),
+        "ep": divisors(model.moe.num_experts) if model.moe else [1],
+        "etp": _expert_tensor_parallel(context, fixed.get("tp", tensor_parallel)),
+    }
+
+
+def _runs(context: Context) -> dict[str, Sequence[int]]:
+    """Ways in which the ranks of a replica run a micro-batch."""
+    return {
         "schedule": [i for i, name in enumerate(SCHEDULES) if name in context.schedules],
         "vpp": _chunk_counts(context),
-        "dp": dp,
-        "ep": divisors(model.moe.num_experts) if model.moe else [1],
-        "etp": _expert_tensor_parallel(context, narrowing.values.get("tp", tensor_parallel)),
-        "micro_batch": divisors(job.global_batch),
-        "sequence_parallel": [0, 1] if support.sequence_parallel else [0],
+        "micro_batch": divisors(context.job.global_batch),
+        "sequence_parallel": [0, 1] if context.traits.support.sequence_parallel else [0],
+    }
+
+
+def _states(context: Context) -> dict[str, Sequence[int]]:
+    """Ways to shard, offload and place states."""
+    support = context.traits.support
+    placements = context.placements or support.placements[:1]
+    return {
         "zero_stage": sorted({*support.zero_stages, *support.zero_stages_with_pp}),
-        "dp_replicate": dp if support.hybrid_sharding else [1],
+        "dp_replicate": _data_parallel(context) if support.hybrid_sharding else [1],
         "offload": [i for i, code in enumerate(OFFLOAD_CODES) if code in support.offload],
         "offload_percent": support.offload_percents if len(support.offload) > 1 else [100],
         "placement": [PLACEMENT_NAMES.index(name) for name in placements],
     }
-    return values | dict(narrowing.values)
+
+
+def _data_parallel(context: Context) -> list[int]:
+    most = context.cluster.num_accelerators
+    return [d for d in divisors(context.job.global_batch) if d <= most]
+
+
+def dimension_values(
+    context: Context, narrowing: Narrowing = EVERYTHING
+) -> dict[str, Sequence[int]]:
+    """Values each dimension takes before any rule, in the order they are decided."""
+    found = {**_degrees(context, narrowing), **_runs(context), **_states(context)}
+    return {name: narrowing.values.get(name, found[name]) for name in DECIDED}
 
 
 def crossed(columns: Columns, name: str, values: Sequence[int]) -> Columns:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
+from planner.spec.strategy import COLUMNS, DECIDED
 from planner.units import Array
 
 KINDS = ("none", "selective", "full", "offloaded")
@@ -19,6 +19,9 @@ RECOMPUTE_KINDS: Mapping[str, tuple[str, ...]] = {
 """Words of ``recompute``, and the kinds they leave: it says nothing of where activations lie."""
 LARGEST = 2**20
 """No dimension is larger."""
+
+
+SWITCH = {"off": 0, "on": 1, "false": 0, "true": 1, "0": 0, "1": 1}
 
 
 def _codes(names: Sequence[str]) -> dict[str, int]:
@@ -54,29 +57,17 @@ class Dimension:
         return next((word for word, code in self.words.items() if code == value), str(value))
 
 
-DIMENSIONS: Mapping[str, Dimension] = {
-    dimension.name: dimension
-    for dimension in (
-        Dimension(name="tp"),
-        Dimension(name="cp"),
-        Dimension(name="pp"),
-        Dimension(name="dp"),
-        Dimension(name="dp_replicate"),
-        Dimension(name="ep"),
-        Dimension(name="etp"),
-        Dimension(name="micro_batch"),
-        Dimension(
-            name="sequence_parallel",
-            words={"off": 0, "on": 1, "false": 0, "true": 1, "0": 0, "1": 1},
-        ),
-        Dimension(name="schedule", words=_codes(SCHEDULES)),
-        Dimension(name="vpp"),
-        Dimension(name="zero_stage", least=0, largest=3),
-        Dimension(name="offload", words=_codes(OFFLOAD_CODES)),
-        Dimension(name="offload_percent", largest=100),
-        Dimension(name="placement", words=_codes(PLACEMENT_NAMES)),
+def _dimension(name: str) -> Dimension:
+    known = COLUMNS[name]
+    return Dimension(
+        name=name,
+        least=known.least,
+        largest=min(known.most, LARGEST),
+        words=SWITCH if known.is_flag else _codes(known.words),
     )
-}
+
+
+DIMENSIONS: Mapping[str, Dimension] = {name: _dimension(name) for name in DECIDED}
 ALIASES: Mapping[str, str] = {"sp": "sequence_parallel", "zero": "zero_stage"}
 DERIVED: Mapping[str, tuple[str, ...]] = {
     "gpus": ("dp", "tp", "pp", "cp"),
