@@ -92,34 +92,22 @@ def memory(
         with_host_memory,
     )
     from planner.cli.output import console
-    from planner.plans.layout import LayoutRequest, option_problems, resolve
+    from planner.plans.layout import option_problems, requested, resolve
     from planner.plans.memory import memory_answer
     from planner.report.memory import print_memory_answer, render_memory_json
+    from planner.spec.strategy import DECIDED
 
     collector = Collector()
     cluster = with_host_memory(collector, cluster, host_memory)
-    request = LayoutRequest(
-        tp=tp,
-        pp=pp,
-        vpp=vpp,
-        schedule=schedule,
-        cp=cp,
-        ep=ep,
-        etp=etp,
-        dp=dp,
-        dp_replicate=dp_replicate,
-        zero_stage=zero_stage,
-        micro_batch=micro_batch,
+    layout = {name: value for name, value in locals().items() if name in DECIDED}
+    request = requested(
+        **layout,
         global_batch=global_batch,
-        sequence_parallel=sequence_parallel,
         recompute=recompute,
         recompute_layers=recompute_layers,
-        offload=offload,
-        offload_percent=offload_percent,
         offloaded_layers=collector.parsed(
             "--offload-activations", offload_activations, parse_offloaded_layers
         ),
-        placement=placement,
         layers_per_stage=collector.read(lambda: read_layers(layers_per_stage)),
     )
     for option, message in option_problems(request):

@@ -7,7 +7,7 @@ from planner.cost.context import Context
 from planner.cost.ledger import stage_ledger
 from planner.cost.subject import subject_of
 from planner.frameworks.registry import load_traits
-from planner.plans.layout import LayoutRequest, resolve
+from planner.plans.layout import requested, resolve
 from planner.spec.job import JobSpec
 from planner.units import GIB
 
@@ -34,7 +34,7 @@ def ledger_groups() -> tuple[list[float], float, float, float]:
         cluster=cluster,
         traits=load_traits("megatron"),
     )
-    context, strategy = resolve(context, LayoutRequest(tp=8, pp=STAGES))
+    context, strategy = resolve(context, requested(tp=8, pp=STAGES))
     ledger = stage_ledger(subject_of(context, strategy), 0)
     groups = dict.fromkeys(("weights", "gradients", "optimizer", "other"), 0.0)
     activations = transient = 0.0

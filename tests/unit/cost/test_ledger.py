@@ -10,7 +10,7 @@ from planner.cost.context import Context
 from planner.cost.ledger import LedgerItem, StageLedger, stage_ledger
 from planner.cost.stage import stage_peak_bytes
 from planner.cost.subject import subject_of
-from planner.plans.layout import LayoutRequest, resolve
+from planner.plans.layout import requested, resolve
 
 Contexts = Callable[..., Context]
 H, TOKENS, VOCAB = 1024, 1024, 32000
@@ -21,7 +21,7 @@ POLICIES = ("none", "selective", "full")
 
 def ledgers_of(context: Context, **request: object) -> list[tuple[StageLedger, float]]:
     """The ledger of every stage, with the peak the stage model gives it."""
-    subject = subject_of(*resolve(context, LayoutRequest(**request)))  # type: ignore[arg-type]
+    subject = subject_of(*resolve(context, requested(**request)))  # type: ignore[arg-type]
     peaks = stage_peak_bytes(subject.model, *subject.split)[0].tolist()
     return [(stage_ledger(subject, stage), peak) for stage, peak in enumerate(peaks)]
 

@@ -21,7 +21,7 @@ from planner.cost.offload import (
     window_pass_s,
 )
 from planner.frameworks.registry import load_traits
-from planner.plans.layout import LayoutRequest, resolve
+from planner.plans.layout import requested, resolve
 from planner.spec.cluster import ClusterSpec
 
 STAGES = {"deepspeed": 2, "megatron": 1}
@@ -71,7 +71,7 @@ def test_gradients_cross_the_link_as_often_as_the_framework_moves_them(
             replace(context, job=replace(context.job, global_batch=8 * num)),
             resolve(
                 replace(context, job=replace(context.job, global_batch=8 * num)),
-                LayoutRequest(
+                requested(
                     dp=8,
                     global_batch=8 * num,
                     offload="optimizer:host",

@@ -14,7 +14,7 @@ from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.cost.estimate import estimate, with_host_rate
 from planner.frameworks.registry import load_traits
-from planner.plans.layout import LayoutRequest, resolve
+from planner.plans.layout import requested, resolve
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
 
@@ -91,7 +91,7 @@ def _seconds(asked: dict[str, Any], offload: str, percent: int, end: str | None 
         cluster=alone_on(load_cluster(cluster)),
         traits=load_traits(framework, profile),
     )
-    request = LayoutRequest(**layout, offload=offload, offload_percent=percent)
+    request = requested(**layout, offload=offload, offload_percent=percent)
     context, strategy = resolve(context, request)
     if end is not None:
         context = with_host_rate(context, getattr(context.traits.offload, end))
@@ -116,7 +116,7 @@ def test_a_plan_s_range_holds_both_ends() -> None:
         cluster=load_cluster("1xdgx-h100"),
         traits=load_traits("deepspeed"),
     )
-    request = LayoutRequest(zero_stage=2, recompute="full", offload="optimizer:host")
+    request = requested(zero_stage=2, recompute="full", offload="optimizer:host")
     context, strategy = resolve(context, request)
     made, device = (
         estimate(context, replace(strategy, offload=offload))

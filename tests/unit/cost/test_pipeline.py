@@ -16,7 +16,7 @@ from planner.cost.simulated import chunk_times, simulated_makespan_s
 from planner.cost.stage import fixed_time_s, stage_peak_bytes, stage_time_s
 from planner.cost.subject import Subject, subject_of
 from planner.cost.weight_gradient import layer_weight_gradient_s
-from planner.plans.layout import LayoutRequest, resolve
+from planner.plans.layout import requested, resolve
 from planner.schedules import dualpipe, zero_bubble
 from planner.spec.strategy import Strategy
 
@@ -39,7 +39,7 @@ def any_schedule(context: Context) -> Context:
 
 
 def laid_out(context: Context, schedule: str, vpp: int, pp: int = 4) -> tuple[Context, Strategy]:
-    request = LayoutRequest(pp=pp, vpp=vpp, schedule=schedule, global_batch=16)
+    request = requested(pp=pp, vpp=vpp, schedule=schedule, global_batch=16)
     return resolve(any_schedule(context), request)
 
 

@@ -31,7 +31,7 @@ from planner.cost.stage import (
     transient_bytes,
     workspace_bytes,
 )
-from planner.plans.layout import LayoutRequest, resolve
+from planner.plans.layout import requested, resolve
 from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
 from planner.units import Array
 
@@ -218,7 +218,7 @@ def test_an_offload_of_nothing_and_of_a_part_differ_by_the_percentage_in_the_led
     context_of: Contexts,
 ) -> None:
     def host_bytes(**request: object) -> float:
-        layout = LayoutRequest(dp=8, zero_stage=1, **request)  # type: ignore[arg-type]
+        layout = requested(dp=8, zero_stage=1, **request)  # type: ignore[arg-type]
         return estimate(*resolve(context_of(), layout)).memory.host_bytes
 
     whole = host_bytes(offload="optimizer:host")
@@ -228,7 +228,7 @@ def test_an_offload_of_nothing_and_of_a_part_differ_by_the_percentage_in_the_led
 
 
 def plans_of(context: Context, requests: list[dict[str, object]]) -> list[Strategy]:
-    return [resolve(context, LayoutRequest(**one))[1] for one in requests]  # type: ignore[arg-type]
+    return [resolve(context, requested(**one))[1] for one in requests]  # type: ignore[arg-type]
 
 
 MIXED: list[dict[str, object]] = [

@@ -17,7 +17,7 @@ from planner.plans.evidence import (
     evidence,
     published_runs,
 )
-from planner.plans.layout import LayoutRequest, resolve
+from planner.plans.layout import requested, resolve
 from planner.report.evidence import evidence_dict, evidence_line
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
@@ -27,7 +27,7 @@ Contexts = Callable[..., Context]
 
 
 def plan_of(context: Context, **request: object) -> tuple[Context, Strategy]:
-    return resolve(context, LayoutRequest(**request))  # type: ignore[arg-type]
+    return resolve(context, requested(**request))  # type: ignore[arg-type]
 
 
 def renamed(context: Context, **names: str) -> Context:

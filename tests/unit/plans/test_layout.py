@@ -7,7 +7,7 @@ import pytest
 from planner.cost.context import Context
 from planner.errors import InputError
 from planner.frameworks.settings import with_optimizer
-from planner.plans.layout import LayoutRequest, resolve
+from planner.plans.layout import requested, resolve
 from planner.search.space.interleaving import default_layers
 from planner.spec.strategy import Strategy
 
@@ -15,13 +15,13 @@ Contexts = Callable[..., Context]
 
 
 def strategy_of(context: Context, **request: object) -> Strategy:
-    return resolve(context, LayoutRequest(**request))[1]  # type: ignore[arg-type]
+    return resolve(context, requested(**request))[1]  # type: ignore[arg-type]
 
 
 def refusal(context: Context, **request: object) -> dict[str, str]:
     """Messages by option of a layout that is refused."""
     with pytest.raises(InputError) as caught:
-        resolve(context, LayoutRequest(**request))  # type: ignore[arg-type]
+        resolve(context, requested(**request))  # type: ignore[arg-type]
     assert {problem.where for problem in caught.value.problems} == {"command line"}
     return {problem.key: problem.message for problem in caught.value.problems}
 
@@ -98,7 +98,7 @@ def test_the_zero_stage_is_one_the_optimizer_runs_under(context_of: Contexts) ->
 
 def test_the_batch_is_rounded_up_to_whole_micro_batches(llama: Context) -> None:
     # dp 2, micro-batch 5: ceil(64 / 10) = 7 micro-batches, 70 sequences.
-    context, strategy = resolve(llama, LayoutRequest(tp=8, pp=2, micro_batch=5))
+    context, strategy = resolve(llama, requested(tp=8, pp=2, micro_batch=5))
     assert strategy.num_micro_batches == 7
     assert context.job.global_batch == 70
     assert llama.job.global_batch == 64
@@ -226,7 +226,7 @@ def test_an_impossible_layout_names_the_rule_with_its_numbers(
     request_: dict[str, object], option: str, rule: str, numbers: tuple[str, ...], llama: Context
 ) -> None:
     with pytest.raises(InputError) as caught:
-        resolve(llama, LayoutRequest(**request_))  # type: ignore[arg-type]
+        resolve(llama, requested(**request_))  # type: ignore[arg-type]
     (problem,) = [one for one in caught.value.problems if one.message.startswith(f"{rule}: ")]
     assert problem.key == option
     assert all(number in problem.message for number in numbers)

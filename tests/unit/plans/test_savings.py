@@ -7,7 +7,7 @@ import pytest
 
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.plans.layout import LayoutRequest, resolve
+from planner.plans.layout import requested, resolve
 from planner.plans.savings import Saving, savings
 
 Contexts = Callable[..., Context]
@@ -18,7 +18,7 @@ FRAGMENTATION = 1.05
 
 
 def savings_of(context: Context, **request: object) -> list[Saving]:
-    context, strategy = resolve(context, LayoutRequest(**request))  # type: ignore[arg-type]
+    context, strategy = resolve(context, requested(**request))  # type: ignore[arg-type]
     return savings(context, strategy, estimate(context, strategy))
 
 
@@ -99,7 +99,7 @@ def test_more_stages_keep_the_recomputed_layers_per_stage(context_of: Contexts) 
     context = context_of(model="llama3.1-70b", cluster="4xdgx-h100", global_batch=64)
     recompute = {"recompute": "full", "recompute_layers": 4}
     found = by_change(savings_of(context, tp=8, pp=1, **recompute))["pp 2"]
-    direct, strategy = resolve(context, LayoutRequest(tp=8, pp=2, **recompute))
+    direct, strategy = resolve(context, requested(tp=8, pp=2, **recompute))
     assert found.peak_bytes == estimate(direct, strategy).memory.peak_bytes
 
 
@@ -115,7 +115,7 @@ def test_legal_changes_come_first_and_the_largest_saving_at_the_top(context_of: 
 
 
 def test_a_saving_is_the_difference_of_two_estimates(context_of: Contexts) -> None:
-    context, strategy = resolve(context_of(), LayoutRequest(dp=8, micro_batch=2))
+    context, strategy = resolve(context_of(), requested(dp=8, micro_batch=2))
     before = estimate(context, strategy)
     one = by_change(savings(context, strategy, before))["micro-batch 1"]
     after = estimate(context, replace(strategy, micro_batch=1, num_micro_batches=2))

@@ -17,7 +17,7 @@ from planner.frameworks.registry import (
     trait_figures,
     trait_types,
 )
-from planner.plans.layout import LayoutRequest, resolve
+from planner.plans.layout import requested, resolve
 from planner.plans.trait_settings import (
     RECOMPUTE,
     profile_problem,
@@ -245,7 +245,7 @@ def test_allowed_extremes_give_finite_estimates_between_their_bounds(
         settings = settings_of({section: {name: value}}, where="file", key="traits")
         changed = replace(context, traits=load_traits(framework, "current", settings))
         layout = LAYOUTS[framework] | UNSPLIT.get(name, {})
-        result = estimate(*resolve(changed, LayoutRequest(**layout)))
+        result = estimate(*resolve(changed, requested(**layout)))
         where = f"{section}.{name}={value}"
         assert np.isfinite(result.memory.peak_bytes), where
         assert result.memory.peak_bytes > 0, where

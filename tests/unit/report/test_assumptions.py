@@ -8,7 +8,7 @@ import pytest
 from planner.cost.context import Context
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
 from planner.frameworks.saved_tables import loss_names, table_names
-from planner.plans.layout import LayoutRequest, resolve
+from planner.plans.layout import requested, resolve
 from planner.plans.trait_settings import read_settings
 from planner.report.assumptions import (
     ATTENTION,
@@ -28,7 +28,7 @@ PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(
 
 
 def line_of(context: Context, **layout: object) -> str:
-    context, strategy = resolve(context, LayoutRequest(**layout))  # type: ignore[arg-type]
+    context, strategy = resolve(context, requested(**layout))  # type: ignore[arg-type]
     return assumptions_line(context, [strategy])
 
 

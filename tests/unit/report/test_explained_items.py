@@ -9,7 +9,7 @@ from rich.console import Console
 
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.plans.layout import LayoutRequest, resolve
+from planner.plans.layout import requested, resolve
 from planner.report.explain import all_items, print_item
 from planner.report.terms import TERMS, formula_of, summary_of, term_of
 
@@ -32,7 +32,7 @@ def groups(name: str) -> list[str]:
 def test_every_item_and_every_group_has_words_or_a_formula(
     question: dict[str, Any], layout: dict[str, Any], context_of: Callable[..., Context]
 ) -> None:
-    context, strategy = resolve(context_of(**question), LayoutRequest(**layout))
+    context, strategy = resolve(context_of(**question), requested(**layout))
     for item in all_items(estimate(context, strategy)):
         for name in groups(item):
             term = term_of(name)
@@ -48,7 +48,7 @@ def test_every_term_has_a_summary_in_one_line() -> None:
 
 
 def explained(name: str, context: Context, **layout: Any) -> str:
-    context, strategy = resolve(context, LayoutRequest(**layout))
+    context, strategy = resolve(context, requested(**layout))
     console = Console(width=100, highlight=False)
     with console.capture() as capture:
         print_item(name, context, strategy, estimate(context, strategy), console)
@@ -56,7 +56,7 @@ def explained(name: str, context: Context, **layout: Any) -> str:
 
 
 def test_a_group_starts_with_its_sum(context_of: Callable[..., Context]) -> None:
-    context, strategy = resolve(context_of(), LayoutRequest(pp=2))
+    context, strategy = resolve(context_of(), requested(pp=2))
     result = estimate(context, strategy)
     share = (
         sum(item.exposed_s for name, item in result.time.items() if name.startswith("compute."))
