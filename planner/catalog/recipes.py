@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from planner.catalog.names import did_you_mean, unknown_name
 from planner.catalog.paths import hwdb_dir
@@ -19,6 +19,7 @@ from planner.text_file import read_text
 Task = Literal["pretrain", "sft", "peft"]
 Sharding = Literal["optimizer", "megatron-fsdp", "torch-fsdp2"]
 Recompute = Literal["none", "selective", "full"]
+Method = Literal["", "block", "uniform", "layers"]
 CUT = "..."
 """At the end of a pipeline layout that its source gives in part."""
 _LAYOUT = re.compile(r"[EtmL|()*0-9]*(\.\.\.)?")
@@ -36,67 +37,6 @@ class RecipeSource:
     profile: str
     nodes: Mapping[str, str]
     """Node of the catalog by the source's name of an accelerator."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """One tuned configuration; columns as in hwdb/recipes/README.md, None where not stated."""
-
-    source: RecipeSource
-    recipe: str
-    model: str
-    task: Task
-    accelerator: str
-    gpus: int | None
-    precision: Precision
-    seq_len: int
-    global_batch: int
-    micro_batch: int
-    tp: int
-    pp: int
-    vpp: int
-    cp: int
-    ep: int
-    etp: int | None
-    sequence_parallel: bool
-    sharding: Sharding
-    recompute: Recompute
-    recompute_method: Literal["", "block", "uniform", "layers"]
-    recompute_layers: tuple[int, ...]
-    recompute_modules: tuple[str, ...]
-    pipeline_layout: str
-    offloaded_layers: int | None
-    cuda_graph: tuple[str, ...]
-    dispatcher: str
-    expert_overlap: bool | None
-    tp_overlap: bool | None
-    optimizer: str
-    mtp_layers: int | None
-    lora_rank: int | None
-    note: str
-
-    @property
-    def node(self) -> str:
-        """Node of the catalog."""
-        return self.source.nodes[self.accelerator]
-
-    @property
-    def layout(self) -> str:
-        """Degrees above one, in a few words: ``tp 4, pp 4, cp 2``; tp where all are one."""
-        degrees = ("tp", "pp", "vpp", "cp", "ep")
-        words = [f"{name} {n}" for name in degrees if (n := getattr(self, name)) > 1]
-        if self.etp is not None and self.etp != self.tp:
-            words.append(f"etp {self.etp}")
-        words += [self.sharding] if self.sharding != "optimizer" else []
-        return ", ".join(words) or "tp 1"
-
-    @cached_property
-    def words(self) -> frozenset[str]:
-        """What ``planner recipes WORDS`` looks for, in lower case."""
-        name = self.recipe.lower()
-        given = (self.model, self.task, self.accelerator, self.precision, self.sharding)
-        own = {name, *re.split(r"[^a-z0-9.]+", name), self.source.vendor.lower(), *given}
-        return frozenset({*own, f"{self.gpus}gpu", str(self.gpus or ""), self.node} - {""})
 
 
 def _whole(text: str) -> int:
@@ -139,41 +79,90 @@ def _text(text: str) -> str:
     return text
 
 
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(_whole(word) for word in text.split())
+
+
 def _name(text: str) -> str:
     if not text:
         raise ValueError("must be given")
     return text
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One tuned configuration; columns as in hwdb/recipes/README.md, None where not stated.
+
+    Every column with what reads it.
+    """
+
+    source: RecipeSource
+    recipe: Annotated[str, _name]
+    model: Annotated[str, _name]
+    task: Annotated[Task, _one_of(*get_args(Task))]
+    accelerator: Annotated[str, _name]
+    gpus: Annotated[int | None, _or_none(_degree)]
+    precision: Annotated[Precision, _one_of(*get_args(Precision))]
+    seq_len: Annotated[int, _degree]
+    global_batch: Annotated[int, _degree]
+    micro_batch: Annotated[int, _degree]
+    tp: Annotated[int, _degree]
+    pp: Annotated[int, _degree]
+    vpp: Annotated[int, _degree]
+    cp: Annotated[int, _degree]
+    ep: Annotated[int, _degree]
+    etp: Annotated[int | None, _or_none(_degree)]
+    sequence_parallel: Annotated[bool, _switch]
+    sharding: Annotated[Sharding, _one_of(*get_args(Sharding))]
+    recompute: Annotated[Recompute, _one_of(*get_args(Recompute))]
+    recompute_method: Annotated[Method, _one_of(*get_args(Method))]
+    recompute_layers: Annotated[tuple[int, ...], _numbers]
+    recompute_modules: Annotated[tuple[str, ...], _words]
+    pipeline_layout: Annotated[str, _layout]
+    offloaded_layers: Annotated[int | None, _or_none(_degree)]
+    cuda_graph: Annotated[tuple[str, ...], _words]
+    dispatcher: Annotated[str, _text]
+    expert_overlap: Annotated[bool | None, _or_none(_switch)]
+    tp_overlap: Annotated[bool | None, _or_none(_switch)]
+    optimizer: Annotated[str, _name]
+    mtp_layers: Annotated[int | None, _or_none(_degree)]
+    lora_rank: Annotated[int | None, _or_none(_degree)]
+    note: Annotated[str, _text]
+
+    @property
+    def node(self) -> str:
+        """Node of the catalog."""
+        return self.source.nodes[self.accelerator]
+
+    @property
+    def layout(self) -> str:
+        """Degrees above one, in a few words: ``tp 4, pp 4, cp 2``; tp where all are one."""
+        degrees = ("tp", "pp", "vpp", "cp", "ep")
+        words = [f"{name} {n}" for name in degrees if (n := getattr(self, name)) > 1]
+        if self.etp is not None and self.etp != self.tp:
+            words.append(f"etp {self.etp}")
+        words += [self.sharding] if self.sharding != "optimizer" else []
+        return ", ".join(words) or "tp 1"
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """What ``planner recipes WORDS`` looks for, in lower case."""
+        name = self.recipe.lower()
+        given = (self.model, self.task, self.accelerator, self.precision, self.sharding)
+        own = {name, *re.split(r"[^a-z0-9.]+", name), self.source.vendor.lower(), *given}
+        return frozenset({*own, f"{self.gpus}gpu", str(self.gpus or ""), self.node} - {""})
+
+
 _READERS: Mapping[str, Callable[[str], Any]] = {
-    "recipe": _name,
-    "model": _name,
-    "task": _one_of(*get_args(Task)),
-    "accelerator": _name,
-    "gpus": _or_none(_degree),
-    "precision": _one_of(*get_args(Precision)),
-    **dict.fromkeys(("seq_len", "global_batch", "micro_batch"), _degree),
-    **dict.fromkeys(("tp", "pp", "vpp", "cp", "ep"), _degree),
-    "etp": _or_none(_degree),
-    "sequence_parallel": _switch,
-    "sharding": _one_of(*get_args(Sharding)),
-    "recompute": _one_of(*get_args(Recompute)),
-    "recompute_method": _one_of("", "block", "uniform", "layers"),
-    "recompute_layers": lambda text: tuple(_whole(word) for word in text.split()),
-    "recompute_modules": lambda text: tuple(text.split()),
-    "pipeline_layout": _layout,
-    "offloaded_layers": _or_none(_degree),
-    "cuda_graph": lambda text: tuple(text.split()),
-    "dispatcher": _text,
-    "expert_overlap": _or_none(_switch),
-    "tp_overlap": _or_none(_switch),
-    "optimizer": _name,
-    "mtp_layers": _or_none(_degree),
-    "lora_rank": _or_none(_degree),
-    "note": _text,
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(Recipe, include_extras=True).items()
+    if name != "source"
 }
 COLUMNS = tuple(_READERS)
-assert set(COLUMNS) == {field.name for field in fields(Recipe)} - {"source"}
 
 
 def read_recipes(path: Path, source: RecipeSource) -> tuple[Recipe, ...]:

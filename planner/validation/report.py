@@ -6,13 +6,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from planner.validation.compare import MEMORY_KINDS, Comparison, Figures
+from planner.validation.records import Parallel
 from planner.validation.statistics import Errors, kendall_tau, regret, summarize
 
 SCHEMA_VERSION = 1
 SIZES = ((8, "1-8 GPUs"), (64, "9-64 GPUs"), (256, "65-256 GPUs"), (1024, "257-1024 GPUs"))
 LARGEST = "more than 1024 GPUs"
 MIN_GROUP = 3
-_LAYOUT = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "sp", "zero", "micro_batch", "recompute")
+_BESIDE = {"dp_replicate", "global_batch", "recompute_modules", "pp_layout", "offload"}
+"""Fields of a record's layout in which runs of one layout may differ."""
+_LAYOUT = [name for name in Parallel.model_fields if name not in _BESIDE]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -373,6 +373,8 @@ def _rule(
     )
 
 
+GPUS = ("tp", "cp", "pp", "dp")
+"""Their product is the number of GPUs."""
 RULES: tuple[Rule, ...] = (
     _rule(tp_supported, "tp"),
     _rule(tp_divides_heads, "tp", allowed=limits.heads),
@@ -393,8 +395,8 @@ RULES: tuple[Rule, ...] = (
     _rule(layers_fill_chunks, "pp", "schedule", "vpp", allowed=limits.layers),
     _rule(chunks_hide_transfers, "pp", "vpp"),
     _rule(batch_divisible, "dp", allowed=limits.batch),
-    _rule(within_cluster, "tp", "cp", "pp", "dp", allowed=limits.gpus),
-    _rule(whole_nodes, "tp", "cp", "pp", "dp", only_prunes=True),
+    _rule(within_cluster, *GPUS, allowed=limits.gpus),
+    _rule(whole_nodes, *GPUS, only_prunes=True),
     _rule(ep_supported, "ep"),
     _rule(ep_divides_experts, "ep", allowed=limits.experts),
     _rule(etp_divides_expert_ffn, "etp", allowed=limits.expert_width),
@@ -413,12 +415,12 @@ RULES: tuple[Rule, ...] = (
     _rule(zero_stage_offered, "pp", "zero_stage", allowed=limits.zero_stages),
     _rule(optimizer_runs_under_zero, "zero_stage", allowed=limits.optimizer),
     _rule(hybrid_sharding_offered, "zero_stage", "dp_replicate"),
-    _rule(secondary_partition_fits, "tp", "cp", "pp", "dp", "zero_stage"),
+    _rule(secondary_partition_fits, *GPUS, "zero_stage"),
     _rule(states_have_ranks, "tp", "cp", "dp", "dp_replicate", "offload"),
     _rule(replicas_are_shared_out, "dp", "zero_stage", "dp_replicate", only_prunes=True),
     _rule(
         zero_needs_replicas,
-        *("tp", "cp", "pp", "dp", "ep", "etp", "zero_stage", "offload"),
+        *(*GPUS, "ep", "etp", "zero_stage", "offload"),
         only_prunes=True,
     ),
     _rule(offload_offered, "zero_stage", "pp", "offload", allowed=limits.offloads),
@@ -429,5 +431,5 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(placement_matters, "tp", "cp", "dp", "pp", "placement", only_prunes=True),
 )
-WHOLE_CLUSTER = _rule(whole_cluster, "tp", "cp", "pp", "dp", only_prunes=True)
+WHOLE_CLUSTER = _rule(whole_cluster, *GPUS, only_prunes=True)
 """Asked beside RULES where plans for a part of the cluster are of no interest."""
