@@ -20,7 +20,7 @@ from planner.search.stages.bounds import free_bound_s, may_keep, refine, within
 from planner.search.stages.capacity import capacity_of, stage_limits
 from planner.search.stages.solver import CLOSED, Effort, Split
 from planner.search.stages.ways import Variant, Way, Ways, below
-from planner.spec.strategy import POLICIES, StrategyColumns
+from planner.spec.strategy import COLUMNS, POLICIES, StrategyColumns
 from planner.units import Array, Index, Mask
 
 CHUNK_ROWS = 2**16
@@ -30,7 +30,10 @@ FEW_WAYS = 8
 """Solved without another look at their bounds."""
 
 
-LAYOUT = ("dp", "tp", "pp", "cp", "ep", "etp", "zero_stage")
+LAYOUT = (
+    *(name for name, each in COLUMNS.items() if each.kind in ("degrees", "expert layout")),
+    "zero_stage",
+)
 """What tells layouts apart; all else is a knob of one."""
 LARGE_NUMBER = 2**38
 """No column has more than 2**24 values, so that numbers stay below 2**63."""

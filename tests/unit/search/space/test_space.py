@@ -12,7 +12,7 @@ from planner.search.space.narrow import Narrowing
 from planner.search.space.rules import RULES
 from planner.search.space.space import dimension_values, divisors, enumerate_space
 from planner.spec.model import ModelSpec
-from planner.spec.strategy import StrategyColumns
+from planner.spec.strategy import DECIDED, StrategyColumns
 
 Contexts = Callable[..., Context]
 SITUATIONS = (
@@ -22,23 +22,6 @@ SITUATIONS = (
     {"model": "mixtral-8x7b", "global_batch": 16, "cluster": "2xdgx-h100"},
     {"framework": "accelerate", "cluster": "4xh100-sxm"},
     {"framework": "torchtitan", "profile": "eager", "cluster": "4xh100-sxm"},
-)
-DECIDED = (
-    "tp",
-    "cp",
-    "pp",
-    "schedule",
-    "vpp",
-    "dp",
-    "ep",
-    "etp",
-    "micro_batch",
-    "sequence_parallel",
-    "zero_stage",
-    "dp_replicate",
-    "offload",
-    "offload_percent",
-    "placement",
 )
 
 
