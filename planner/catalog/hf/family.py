@@ -53,14 +53,7 @@ Activation = Literal[
 ]
 """The activations of transformers that a model file can name."""
 T5Activation = Literal[
-    "relu",
-    "gelu",
-    "gelu_new",
-    "silu",
-    "gated-relu",
-    "gated-gelu",
-    "gated-gelu_new",
-    "gated-silu",
+    "relu", "gelu", "gelu_new", "silu", "gated-relu", "gated-gelu", "gated-gelu_new", "gated-silu"
 ]
 KINDS: Mapping[str, Any] = {
     "activation": Activation,
@@ -187,7 +180,7 @@ class Family(Strict):
 
     def names(self, keys: Names) -> Raw:
         """Return the keys with all that is computed from them, less what needs an absent one."""
-        names = dict(keys)
+        names = {"class_name": self.class_name, **keys}
         for name, text in self.values.items():
             with suppress(KeyError):
                 names[name] = value_of(text, names)
@@ -313,7 +306,7 @@ def _with_kinds(keys: Value, kinds: Mapping[str, Collection[str]]) -> Value:
 
 def _problems(family: Family, where: str) -> Iterator[Problem]:
     """Names and keys of a family that are not known."""
-    known = [*family.keys]
+    known = ["class_name", *family.keys]
     wrong: list[tuple[str, str]] = []
     for name, text in family.values.items():
         wrong += wrong_expressions(text, known, f"values.{name}")
