@@ -261,11 +261,12 @@ def _wrong_parts(data: Raw, where: str) -> Iterator[Problem]:
         if part not in _PARTS or not isinstance(data.get(part), Mapping):
             message = f"must be a mapping; given parts are {', '.join(data)}, allowed are {_PARTS}"
             yield Problem(where=where, key=part, message=message)
-        elif part != "kinds":
-            for name, block in data[part].items():
-                if not isinstance(block, Mapping):
-                    message = f"must be a mapping; given {str(block)[:60]!r}"
-                    yield Problem(where=where, key=f"{part}.{name}", message=message)
+            continue
+        kind, named = (list, "list") if part == "kinds" else (dict, "mapping")
+        for name, block in data[part].items():
+            if not isinstance(block, kind):
+                message = f"must be a {named}; given {str(block)[:60]!r}"
+                yield Problem(where=where, key=f"{part}.{name}", message=message)
 
 
 def _merged(name: str, blocks: Mapping[str, Raw], inner: tuple[str, ...] = ()) -> Raw:

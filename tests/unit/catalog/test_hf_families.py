@@ -89,8 +89,8 @@ def test_every_fault_of_the_file_comes_at_once(tmp_path: Path) -> None:
 
 def test_parts_of_the_file_are_mappings(tmp_path: Path) -> None:
     path = tmp_path / "families.yaml"
-    path.write_text("bases: {a: 1}\ntypes: []\nother: {}\n", encoding="utf-8")
-    assert set(faults(path)) == {"bases.a", "kinds", "other", "types"}
+    path.write_text("bases: {a: 1}\nkinds: {count: size}\ntypes: []\nother: {}\n", encoding="utf-8")
+    assert set(faults(path)) == {"bases.a", "kinds.count", "other", "types"}
 
 
 def test_the_tables_of_the_file_hold_nothing_unused() -> None:
