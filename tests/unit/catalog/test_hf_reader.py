@@ -135,6 +135,21 @@ def test_rule_speaks_of_the_keys_of_the_file(tmp_path: Path) -> None:
     assert message.endswith("left out, taken as deepseek_v3 has it")
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"model_type": "deepseek_v3", "hidden_size": 100, "num_attention_heads": 3},
+        {"model_type": "falcon", "num_kv_heads": 7},
+        {"model_type": "glm4_moe", "num_hidden_layers": 1, "n_routed_experts": 2},
+    ],
+)
+def test_a_wrong_key_brings_no_rule_that_is_not_the_types(
+    tmp_path: Path, keys: dict[str, Any]
+) -> None:
+    assert load_model(written(tmp_path, **keys)).num_layers
+    assert set(problems_of(written(tmp_path, **keys, vocab_size="x"))) == {"vocab_size"}
+
+
 def test_two_spellings_must_agree(tmp_path: Path) -> None:
     path = written(tmp_path, model_type="gpt2", hidden_size=768, n_embd=768)
     assert load_model(path).hidden_size == 768
