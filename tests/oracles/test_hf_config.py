@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from planner.catalog.hf.families import FAMILIES
+from planner.catalog.hf.family import families
 from planner.catalog.models import load_model
 from planner.layers.parameters import count_parameters
 
@@ -216,7 +216,7 @@ def count(transformers: ModuleType, kind: str, config: Any) -> int:
     import torch
 
     with torch.device("meta"):
-        built = getattr(transformers, FAMILIES[kind].CLASS)(config)
+        built = getattr(transformers, families()[kind].class_name)(config)
     return sum(parameter.numel() for parameter in built.parameters())
 
 
@@ -248,12 +248,12 @@ def test_count_equals_the_class_built_from_the_same_file(
 def test_defaults_are_those_of_the_config_class(transformers: ModuleType, kind: str) -> None:
     config_class = type(config_of(transformers, kind, {}))
     theirs = {field.name: field.default for field in fields(config_class)}
-    spelled = {theirs: ours for ours, theirs in FAMILIES[kind].ALIASES.items()}
-    for key, field in FAMILIES[kind].model_fields.items():
+    spelled = {theirs: ours for ours, theirs in families()[kind].aliases.items()}
+    for key, field in families()[kind].keys.items():
         name = key if key in theirs else spelled.get(key, key)
         if name not in theirs:
             assert key in OF_NO_CONFIG_CLASS, key
-        elif field.is_required():
+        elif field.is_required:
             assert theirs[name] is None, key
         elif key not in OF_NO_CONFIG_CLASS or theirs[name] not in (None, MISSING):
             assert field.default == theirs[name], key
@@ -261,7 +261,7 @@ def test_defaults_are_those_of_the_config_class(transformers: ModuleType, kind: 
 
 @pytest.mark.parametrize("key", OF_NO_CONFIG_CLASS)
 def test_every_exception_is_a_key_that_is_read(key: str) -> None:
-    assert any(key in family.model_fields for family in FAMILIES.values())
+    assert any(key in family.keys for family in families().values())
 
 
 def test_multimodal_gemma3_is_its_text_part(transformers: ModuleType, tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_language_model_of_a_wrapper_is_that_of_the_wrappers_class(
 
 
 def test_every_family_is_compared_in_several_configs() -> None:
-    assert set(VARIANTS) | {"gemma3"} == set(FAMILIES)
+    assert set(VARIANTS) | {"gemma3"} == set(families())
     assert all(len(variants) > 1 for variants in VARIANTS.values())
 
 

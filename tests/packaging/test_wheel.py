@@ -32,8 +32,8 @@ def test_wheel_contains_every_catalog_file(wheel: Path) -> None:
     packed = {Path(name).name for name in zipfile.ZipFile(wheel).namelist()}
     catalog = [path for kind in ("yaml", "csv") for path in ROOT.glob(f"hwdb/**/*.{kind}")]
     catalog += ROOT.glob("models/*.yaml")
-    traits = ROOT.glob("planner/frameworks/**/*traits.yaml")
-    assert {path.name for path in (*catalog, *traits)} <= packed
+    tables = ROOT.glob("planner/**/*.yaml")
+    assert {path.name for path in (*catalog, *tables)} <= packed
 
 
 def test_installed_wheel_runs_the_main_job_in_a_fresh_environment(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.catalog.hf.families import FAMILIES
+from planner.catalog.hf.family import families
 from planner.catalog.models import load_model
 from planner.errors import InputError, Problem
 from planner.layers.parameters import count_parameters
@@ -32,13 +32,13 @@ VALUES = st.recursive(
 
 
 def keys_of(kind: str) -> list[str]:
-    family = FAMILIES[kind]
-    return sorted({*family.model_fields, *family.ALIASES, *family.ONLY, "pruned_heads", "auto_map"})
+    family = families()[kind]
+    return sorted({*family.keys, *family.aliases, *family.only, "pruned_heads", "auto_map"})
 
 
 @st.composite
 def configs(draw: st.DrawFn) -> dict[str, Any]:
-    kind = draw(st.sampled_from(sorted(FAMILIES)))
+    kind = draw(st.sampled_from(sorted(families())))
     one_value = st.one_of(st.integers(1, 64), VALUES)
     keys = draw(st.dictionaries(st.sampled_from(keys_of(kind)), one_value, max_size=6))
     if kind == "gemma3":

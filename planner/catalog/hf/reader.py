@@ -9,16 +9,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.catalog.figures import Source, validation_problems
-from planner.catalog.hf.config import HfConfig, Raw
-from planner.catalog.hf.families import FAMILIES, Part, find_part
+from planner.catalog.hf.family import Family, Raw, families
 from planner.catalog.hf.json_file import NAME, config_path, load_json
+from planner.catalog.hf.parts import Part, find_part
 from planner.catalog.model_file import ModelFile, Provenance
 from planner.catalog.model_rules import broken_rules
 from planner.errors import InputError, Problem
 
 _LABELS = {"id2label", "num_labels"}
 """Of heads for classes, which files of any family may have."""
-_SHAPE_KEYS = {key for family in FAMILIES.values() for key in family.model_fields} - _LABELS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +35,7 @@ class _Given:
 
     where: str
     part: Part
-    family: type[HfConfig]
+    family: Family
     keys: Mapping[str, Any]
     spelled: Mapping[str, str]
     """The spelling in the file of keys that are given in another one."""
@@ -55,8 +54,7 @@ class _Given:
 
     def in_their_words(self, problem: Problem) -> Problem:
         """Return the problem of a model file in the words of the config."""
-        words = {ours.rpartition(".")[2]: theirs for ours, theirs in self.family.WORDS.items()}
-        words |= self.family.WORDS
+        words = self.family.words
         longest_first = sorted(map(re.escape, words), key=len, reverse=True)
         pattern = re.compile(rf"(?<![\w.])({'|'.join(longest_first)})(?!\w)")
 
@@ -64,10 +62,10 @@ class _Given:
             return pattern.sub(lambda match: words[match[0]], text)
 
         key, message = reworded(problem.key), reworded(problem.message)
-        if "head_dim" not in self.family.model_fields:
+        if "head_dim" not in self.family.keys:
             message = message.replace(" and head_dim is left out", "")
             message = message.replace(", or give head_dim", "")
-        if key in self.family.model_fields and key not in self.keys:
+        if key in self.family.keys and key not in self.keys:
             message += f"; left out, taken as {self.part.kind} has it"
         return self.problem(Problem(where=self.where, key=key, message=message))
 
@@ -81,21 +79,21 @@ def read_config(path: Path) -> HfModel:
     data = load_json(source)
     given = _given(data, str(source))
     problems = [*_clashes(given), *_refused(given)]
-    config, wrong = _validated(given)
+    names, wrong = _validated(given)
     problems += wrong
     file = None
-    if config is not None:
-        found = [finding.problem(given.where) for finding in config.findings()]
+    if names is not None:
+        found = [finding.problem(given.where) for finding in given.family.findings(names)]
         problems += map(given.problem, found)
         if not found:
-            file, wrong = _as_model_file(config, given)
+            file, wrong = _as_model_file(names, given)
             problems += wrong
-    if problems or file is None or config is None:
+    if problems or file is None or names is None:
         raise InputError(dict.fromkeys(problems))
-    notes = tuple(_notes(config, given, data))
+    notes = tuple(_notes(names, given, data))
     provenance = Provenance(
         basis="read",
-        note="; ".join((f"as transformers' {config.CLASS}", *notes)),
+        note="; ".join((f"as transformers' {given.family.class_name}", *notes)),
         sources=(Source(path=str(source)),),
     )
     named = {"name": _name(source), "family": given.part.kind, "provenance": provenance}
@@ -110,10 +108,10 @@ def _name(path: Path) -> str:
 def _given(data: Mapping[str, Any], where: str) -> _Given:
     """The family of a file and its keys in the family's main spelling."""
     part = find_part(data, where)
-    family = FAMILIES[part.kind]
+    family = families()[part.kind]
     keys, spelled = {}, {}
     for key, value in part.keys.items():
-        main = family.ALIASES.get(key, key)
+        main = family.aliases.get(key, key)
         if main not in keys or key == main:
             keys[main] = value
             spelled[main] = key
@@ -123,7 +121,7 @@ def _given(data: Mapping[str, Any], where: str) -> _Given:
 def _clashes(given: _Given) -> Iterator[Problem]:
     """Keys given in two spellings with two values."""
     for key, value in given.part.keys.items():
-        main = given.family.ALIASES.get(key)
+        main = given.family.aliases.get(key)
         if main and key != given.spelled[main] and value != given.keys[main]:
             message = f"is {given.spelled[main]} in other words; given {str(value)[:60]!r}"
             message += f" beside {str(given.keys[main])[:60]!r}, allowed one of them"
@@ -132,7 +130,7 @@ def _clashes(given: _Given) -> Iterator[Problem]:
 
 def _refused(given: _Given) -> Iterator[Problem]:
     """Keys that change the layers to what the planner does not model."""
-    for key, only in given.family.ONLY.items():
+    for key, only in given.family.only.items():
         value = given.keys.get(key, only.allowed[0])
         if value not in only.allowed:
             allowed = " or ".join(str(each) for each in only.allowed)
@@ -143,29 +141,24 @@ def _refused(given: _Given) -> Iterator[Problem]:
         yield Problem(where=given.where, key=f"{given.prefix}pruned_heads", message=message)
 
 
-def _validated(given: _Given) -> tuple[HfConfig | None, list[Problem]]:
-    """The keys as their family, or what is wrong with them and between those that are right."""
-    known = {key: given.keys[key] for key in given.keys if key in given.family.model_fields}
+def _validated(given: _Given) -> tuple[Raw | None, list[Problem]]:
+    """The names of the family, or what is wrong with keys and between those that are right."""
+    family = given.family
+    known = {key: given.keys[key] for key in given.keys if key in family.keys}
     try:
-        return given.family.model_validate(known), []
+        config = family.config_class.model_validate(known)
+        return family.names({key: getattr(config, key) for key in family.keys}), []
     except ValidationError as error:
-        problems = validation_problems(error, given.family, given.where)
+        problems = validation_problems(error, family.config_class, given.where)
         wrong = {str(details["loc"][0]) for details in error.errors()}
-    right = {
-        key: known.get(key, field.default)
-        for key, field in given.family.model_fields.items()
-        if key not in wrong
-    }
-    raw: Raw = {"moe": {}}
-    for ours, theirs in given.family.WORDS.items():
-        section, _, key = ours.rpartition(".")
-        (raw[section] if section else raw)[key] = right.get(theirs)
-    between = map(given.in_their_words, broken_rules(raw, given.where))
-    return None, [*map(given.problem, problems), *between]
+    defaults = {key: each.default for key, each in family.keys.items()}
+    right = {key: value for key, value in (defaults | known).items() if key not in wrong}
+    between = broken_rules(family.raw(family.names(right)), given.where)
+    return None, [*map(given.problem, problems), *map(given.in_their_words, between)]
 
 
-def _as_model_file(config: HfConfig, given: _Given) -> tuple[ModelFile | None, list[Problem]]:
-    raw = config.raw()
+def _as_model_file(names: Raw, given: _Given) -> tuple[ModelFile | None, list[Problem]]:
+    raw = given.family.raw(names)
     problems = broken_rules(raw, given.where)
     file = None
     try:
@@ -175,15 +168,15 @@ def _as_model_file(config: HfConfig, given: _Given) -> tuple[ModelFile | None, l
     return file, [given.in_their_words(problem) for problem in problems]
 
 
-def _notes(config: HfConfig, given: _Given, data: Mapping[str, Any]) -> Iterator[str]:
+def _notes(names: Raw, given: _Given, data: Mapping[str, Any]) -> Iterator[str]:
     """How the file was understood, where that is not plain from its keys."""
+    family = given.family
     yield from given.part.notes
-    yield from config.notes()
+    yield from family.noted(names)
     if data.get("auto_map"):
-        yield f"auto_map: code of its own is not read; taken as {config.CLASS}"
-    own = {*given.family.model_fields, *given.family.ONLY}
-    unread = sorted(
-        key for key in given.keys if key in _SHAPE_KEYS - own and given.keys[key] is not None
-    )
+        yield f"auto_map: code of its own is not read; taken as {family.class_name}"
+    shape_keys = {key for each in families().values() for key in each.keys} - _LABELS
+    others = shape_keys - {*family.keys, *family.only}
+    unread = sorted(key for key in others if given.keys.get(key) is not None)
     if unread:
-        yield f"{config.CLASS} does not read {', '.join(unread)}"
+        yield f"{family.class_name} does not read {', '.join(unread)}"

@@ -1,104 +1,150 @@
-"""Which family a config is of where its type does not say so, and which part is read."""
+"""families.yaml: a type is one block of data, and what is wrong in a block is named."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from planner.catalog.hf.reader import HfModel, read_config
+from planner.catalog.hf.expressions import FUNCTIONS, value_of, wrong_expressions
+from planner.catalog.hf.family import FAMILIES_FILE, families, read_families
 from planner.errors import InputError
 
-SMALL = {
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "vocab_size": 120,
+NAMES = {"width": 6, "heads": 4, "list": (1, 2), "none": None, "word": "gated-silu"}
+OWN = {
+    "like": "llama",
+    "class": "OwnForCausalLM",
+    "keys": {"hidden_size": 64, "own_size": 32},
+    "model": {"ffn_size": "=2 * own_size"},
 }
-LLAMA = {"model_type": "llama", **SMALL}
 
 
-def read(folder: Path, **keys: Any) -> HfModel:
-    path = folder / "config.json"
-    path.write_text(json.dumps(keys), encoding="utf-8")
-    return read_config(path)
+def file_with(folder: Path, **blocks: Any) -> Path:
+    data = yaml.safe_load(FAMILIES_FILE.read_text(encoding="utf-8"))
+    data["types"] = {"llama": data["types"]["llama"], **blocks}
+    path = folder / "families.yaml"
+    path.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+    return path
 
 
-def test_the_text_part_of_a_wrapper_is_read_and_said(tmp_path: Path) -> None:
-    model = read(tmp_path, model_type="llava", text_config=LLAMA, vision_config={"depth": 3})
-    assert (model.file.family, model.file.hidden_size) == ("llama", 64)
-    assert model.notes == ("text_config.* only: the text part of llava",)
+def faults(path: Path) -> dict[str, str]:
+    with pytest.raises(InputError) as caught:
+        read_families(path)
+    assert {problem.where for problem in caught.value.problems} == {str(path)}
+    return {problem.key: problem.message for problem in caught.value.problems}
 
 
-def test_problems_of_a_text_part_are_named_inside_it(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"text_config\.vocab_size: must be"):
-        read(tmp_path, model_type="llava", text_config={**LLAMA, "vocab_size": 0})
+def test_a_type_is_one_block(tmp_path: Path) -> None:
+    family = read_families(file_with(tmp_path, own=OWN))["own"]
+    names = family.names({key: each.default for key, each in family.keys.items()})
+    raw = family.raw(names)
+    assert (raw["hidden_size"], raw["ffn_size"], raw["gated_mlp"]) == (64, 64, True)
+    assert raw["biases"] == {"qkv": False, "attention_output": False, "mlp": False}
+    assert not list(family.findings(names))
 
 
-@pytest.mark.parametrize(
-    ("outer", "inner", "tied"),
-    [({}, {}, False), (True, {}, True), (True, False, False), (False, True, True)],
-)
-def test_a_head_tied_outside_the_text_part_is_tied(
-    tmp_path: Path, outer: Any, inner: Any, tied: bool
-) -> None:
-    def given(value: Any) -> dict[str, Any]:
-        return {} if value == {} else {"tie_word_embeddings": value}
-
-    text = {**SMALL, "model_type": "qwen3_vl_text", **given(inner)}
-    model = read(tmp_path, model_type="qwen3_vl", text_config=text, **given(outer))
-    assert model.file.tied_embeddings == tied
-    assert model.notes == (
-        "text_config.* only: the text part of qwen3_vl",
-        "qwen3_vl_text: read as qwen3",
+def test_the_block_of_the_docs_is_a_type(tmp_path: Path) -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs" / "extending.md").read_text(
+        encoding="utf-8"
     )
+    block = yaml.safe_load(text.split("```yaml\nyi_next:")[1].split("```")[0])
+    family = read_families(file_with(tmp_path, yi_next=block))["yi_next"]
+    keys = {key: each.default for key, each in family.keys.items()} | {"sink_size": 8}
+    raw = family.raw(family.names(keys))
+    assert (raw["sliding_window"], raw["full_attention_step"]) == (512, 4)
+    assert raw["extra_params_per_layer"] == [
+        {"name": "sinks", "count": 256, "reason": "8 per head"}
+    ]
+    findings = list(family.findings(family.names(keys | {"sink_size": 200})))
+    assert [str(finding.allowed) for finding in findings] == ["1 to 128"]
 
 
-def test_a_language_model_without_a_part_of_its_own_is_read(tmp_path: Path) -> None:
-    model = read(tmp_path, model_type="qwen2_5_vl", vision_config={}, **SMALL)
-    assert model.file.family == "qwen2"
-    assert model.notes == ("qwen2_5_vl: its language model only, read as qwen2",)
+def test_every_fault_of_the_file_comes_at_once(tmp_path: Path) -> None:
+    path = file_with(
+        tmp_path,
+        aliased={**OWN, "aliases": {"n_size": "own_sise"}},
+        circular={"like": "circular"},
+        computed={**OWN, "model": {"ffn_size": "=2 ** own_size", "qkv": True}},
+        guarded={**OWN, "values": {"own_size": "=(", "deep": "=max(own_size, later)"}},
+        kindless={**OWN, "keys": {"own_size": {"kind": "number"}}},
+        misspelled={**OWN, "modle": {}},
+        orphan={"like": "lama"},
+        said={**OWN, "notes": [{"say": "of {own_sise}"}]},
+        sectioned={**OWN, "model": {"moe": {"experts": 1}}},
+    )
+    found = faults(path)
+    assert found["types.aliased.aliases"].endswith("given 'own_sise', did you mean own_size?")
+    assert "must be another base or type; given 'circular'" in found["types.circular.like"]
+    assert "Pow is not allowed" in found["types.computed.model.ffn_size"]
+    assert "unknown key; given 'qkv', " in found["types.computed.model"]
+    assert "not an expression" in found["types.guarded.values.own_size"]
+    assert "is a key, too" in found["types.guarded.values"]
+    assert "unknown name; given 'later'" in found["types.guarded.values.deep"]
+    assert "one of activation, bool" in found["types.kindless.keys.own_size.kind"]
+    assert "did you mean model" in found["types.misspelled.modle"]
+    assert "did you mean llama" in found["types.orphan.like"]
+    assert "unknown name; given 'own_sise'" in found["types.said.notes.0.say"]
+    assert "given 'experts', did you mean num_experts" in found["types.sectioned.model.moe"]
+
+
+def test_parts_of_the_file_are_mappings(tmp_path: Path) -> None:
+    path = tmp_path / "families.yaml"
+    path.write_text("bases: {a: 1}\nkinds: {count: size}\ntypes: []\nother: {}\n", encoding="utf-8")
+    assert set(faults(path)) == {"bases.a", "kinds.count", "other", "types"}
+
+
+def test_the_tables_of_the_file_hold_nothing_unused() -> None:
+    data = yaml.safe_load(FAMILIES_FILE.read_text(encoding="utf-8"))
+    used = {key for family in families().values() for key in family.keys}
+    parents = {block.get("like") for part in ("bases", "types") for block in data[part].values()}
+    text = FAMILIES_FILE.read_text(encoding="utf-8")
+    assert {key for named in data["kinds"].values() for key in named} <= used
+    assert set(data["bases"]) <= parents
+    assert all(f"{name}(" in text for name in FUNCTIONS)
+
+
+@pytest.mark.parametrize("kind", families())
+def test_every_default_is_of_its_kind(kind: str) -> None:
+    family = families()[kind]
+    given = {name: key.default for name, key in family.keys.items() if not key.is_required}
+    required = {name: 2 for name, key in family.keys.items() if key.is_required}
+    family.config_class.model_validate(given | required)
 
 
 @pytest.mark.parametrize(
-    ("given", "note"),
+    ("data", "value"),
     [
-        ({"model_type": "kimi_k2"}, "model_type kimi_k2: read as deepseek_v3"),
-        ({}, "no model_type: read as deepseek_v3"),
+        ("word", "word"),
+        ("of {width} x {heads}", "of 6 x 4"),
+        ("=width // heads + 2 * width - 1", 12),
+        ("=none or heads", 4),
+        ("=none and heads", None),
+        ("='gated' in word and not none", True),
+        ("=1 if width > heads else 2", 1),
+        ("=len(list) if list is not None else 0", 2),
+        ({"when": "=width < heads", "a": 1}, None),
+        ({"when": "=width != heads", "a": "=width", "b": "=absent"}, {"a": 6}),
+        ([{"when": False}, {"a": "=heads == 4"}], [{"a": True}]),
     ],
 )
-def test_a_type_that_is_not_known_is_read_as_the_class_it_names(
-    tmp_path: Path, given: dict[str, str], note: str
-) -> None:
-    model = read(tmp_path, architectures=["DeepseekV3ForCausalLM"], num_hidden_layers=4, **given)
-    assert model.file.family == "deepseek_v3"
-    assert model.notes[0] == f"{note}, whose class its architectures name"
+def test_values_are_computed(data: object, value: object) -> None:
+    assert value_of(data, NAMES) == value
 
 
-@pytest.mark.parametrize("names", [[], ["OwnForCausalLM"], [["LlamaForCausalLM"]], "Llama", {}])
-def test_architectures_that_name_no_class_here_help_nothing(tmp_path: Path, names: Any) -> None:
-    with pytest.raises(InputError, match="model_type: unknown; given 'own'"):
-        read(tmp_path, model_type="own", architectures=names, text_config={"model_type": "other"})
-
-
-def test_no_other_type_is_offered_for_a_class_of_its_own(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as caught:
-        read(tmp_path, model_type="llama4", architectures=["Llama4ForConditionalGeneration"])
-    assert "did you mean" not in str(caught.value)
-
-
-def test_roberta_has_two_rows_of_positions_more_than_tokens(tmp_path: Path) -> None:
-    model = read(tmp_path, model_type="roberta", max_position_embeddings=514)
-    assert model.file.architecture == "encoder"
-    assert (model.file.max_seq_len, model.file.num_learned_positions) == (512, 514)
-
-
-def test_labels_of_a_head_that_no_language_model_has_are_not_noted(tmp_path: Path) -> None:
-    labels = {"0": "no", "1": "yes"}
-    assert read(tmp_path, **LLAMA, id2label=labels, num_labels=2).notes == ()
-
-
-def test_notes_hold_no_control_characters(tmp_path: Path) -> None:
-    model = read(tmp_path, model_type="own\x1b[31m", architectures=["LlamaForCausalLM"])
-    assert model.notes[0].startswith("model_type own?[31m: read as llama")
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("=(lambda: width)()", "Lambda is not allowed"),
+        ("=(len if width else len)(list)", "unknown function"),
+        ("=width.real", "Attribute is not allowed"),
+        ("=__import__('os')", "unknown function; given '__import__'"),
+        ("=1 < width < 3", "Compare is not allowed"),
+        ("=len(obj=list)", "arguments have no names"),
+        ("=[width]", "List is not allowed"),
+        ("{width!r}", "not an expression"),
+        ("=len", "unknown name"),
+    ],
+)
+def test_other_expressions_are_refused(text: str, fault: str) -> None:
+    found = [message for _, message in wrong_expressions(text, NAMES, "key")]
+    assert any(fault in message for message in found)

@@ -3,63 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from planner.catalog.hf import classic, encoders, mixtures, modern, starcoder
-from planner.catalog.hf.config import HfConfig
+from planner.catalog.hf.family import families
 from planner.catalog.names import did_you_mean
 from planner.errors import InputError
 
-FAMILIES: Mapping[str, type[HfConfig]] = {
-    "bert": encoders.Bert,
-    "bloom": classic.Bloom,
-    "deepseek_v2": mixtures.DeepseekV2,
-    "deepseek_v3": mixtures.DeepseekV3,
-    "falcon": classic.Falcon,
-    "gemma": modern.Gemma,
-    "gemma2": modern.Gemma2,
-    "gemma3": modern.Gemma3Text,
-    "gemma3_text": modern.Gemma3Text,
-    "glm": modern.Glm,
-    "glm4": modern.Glm4,
-    "glm4_moe": mixtures.Glm4Moe,
-    "gpt2": classic.Gpt2,
-    "gpt_bigcode": starcoder.GptBigCode,
-    "gpt_neox": classic.GptNeoX,
-    "gpt_oss": mixtures.GptOss,
-    "gptj": classic.GptJ,
-    "granite": modern.Granite,
-    "llama": modern.Llama,
-    "ministral3": modern.Ministral3,
-    "mistral": modern.Mistral,
-    "mixtral": mixtures.Mixtral,
-    "mpt": classic.Mpt,
-    "olmo2": modern.Olmo2,
-    "olmo3": modern.Olmo3,
-    "opt": classic.Opt,
-    "phi": classic.Phi,
-    "phi3": modern.Phi3,
-    "qwen2": modern.Qwen2,
-    "qwen2_moe": mixtures.Qwen2Moe,
-    "qwen3": modern.Qwen3,
-    "qwen3_moe": mixtures.Qwen3Moe,
-    "roberta": encoders.Roberta,
-    "smollm3": modern.SmolLm3,
-    "starcoder2": starcoder.Starcoder2,
-    "t5": encoders.T5,
-    "vit": encoders.Vit,
-    "xlm-roberta": encoders.XlmRoberta,
-}
-"""``model_type`` of a config and the class that reads it."""
-ALIKE: Mapping[str, str] = {
-    "qwen2_vl": "qwen2",
-    "qwen2_vl_text": "qwen2",
-    "qwen2_5_vl": "qwen2",
-    "qwen2_5_vl_text": "qwen2",
-    "qwen3_vl_text": "qwen3",
-    "qwen3_vl_moe_text": "qwen3_moe",
-}
-"""Types whose language model has the layers of another; the ``_vl`` ones in old files only."""
 _PART = "text_config"
-_ALWAYS_NESTED = ("gemma3",)
 _OUTER_KEYS = ("tie_word_embeddings",)
 """Keys that stand outside the part too."""
 _REQUIRED = "num_layers, hidden_size, num_heads, vocab_size, max_seq_len"
@@ -69,7 +17,7 @@ class Part(NamedTuple):
     """The keys that give the shape, where they stand, and what they are read as."""
 
     kind: str
-    """A key of ``FAMILIES``."""
+    """A type of families.yaml."""
     name: str
     """The part's key; empty: the whole file."""
     keys: Mapping[str, Any]
@@ -79,13 +27,13 @@ class Part(NamedTuple):
 def find_part(data: Mapping[str, Any], where: str) -> Part:
     """Return the part of a file that is of a known family; raises InputError without one."""
     model_type, inner = data.get("model_type"), data.get(_PART)
-    is_known = isinstance(model_type, str) and model_type in FAMILIES
-    if model_type in _ALWAYS_NESTED:
+    family = families().get(model_type) if isinstance(model_type, str) else None
+    if family and family.text_part_only:
         inner = {} if inner is None else inner
         if not isinstance(inner, dict):
             raise InputError.single(where, _PART, f"must be an object; given {str(inner)[:60]!r}")
         return _nested(data, inner, str(model_type))
-    if not is_known and isinstance(inner, dict) and (kind := _kind(inner)):
+    if not family and isinstance(inner, dict) and (kind := _kind(inner)):
         return _nested(data, inner, kind)
     kind = _kind(data)
     if kind is None:
@@ -104,14 +52,14 @@ def _kind(keys: Mapping[str, Any]) -> str | None:
     """The family by type, or by the class that the file says it is of."""
     model_type, names = keys.get("model_type"), keys.get("architectures")
     if isinstance(model_type, str):
-        kind = ALIKE.get(model_type, model_type)
-        if kind in FAMILIES:
-            return kind
+        for kind, family in families().items():
+            if model_type == kind or model_type in family.read_as_this:
+                return kind
     elif model_type is not None:
         return None
     name = names[0] if isinstance(names, list) and names else None
-    kinds = (kind for kind in FAMILIES if kind not in _ALWAYS_NESTED)
-    return next((kind for kind in kinds if name == FAMILIES[kind].CLASS), None)
+    whole = (kind for kind, family in families().items() if not family.text_part_only)
+    return next((kind for kind in whole if name == families()[kind].class_name), None)
 
 
 def _read_as(keys: Mapping[str, Any], kind: str) -> tuple[str, ...]:
@@ -119,7 +67,7 @@ def _read_as(keys: Mapping[str, Any], kind: str) -> tuple[str, ...]:
     model_type = keys.get("model_type")
     if model_type == kind:
         return ()
-    if isinstance(model_type, str) and model_type in ALIKE:
+    if model_type in families()[kind].read_as_this:
         of_whole = " its language model only," if "vision_config" in keys else ""
         return (f"{model_type}:{of_whole} read as {kind}",)
     missing = "no model_type" if model_type is None else f"model_type {_word(model_type)}"
@@ -133,13 +81,13 @@ def _word(value: object) -> str:
 
 def _unknown(data: Mapping[str, Any]) -> str:
     """What to do about a model_type that is missing or of no family here."""
-    known = f"known are {', '.join(FAMILIES)}"
+    known = f"known are {', '.join(families())}"
     other = f"or write a model file in YAML with at least {_REQUIRED} (docs/models.md)"
     if "model_type" not in data:
         return f"is missing; give it: {known}; {other}"
     model_type = data["model_type"]
     if not isinstance(model_type, str):
         return f"must be a word; given {str(model_type)[:60]!r}; {known}"
-    hint = "" if data.get("architectures") else did_you_mean(model_type, FAMILIES)
+    hint = "" if data.get("architectures") else did_you_mean(model_type, families())
     parts = (f"unknown; given {model_type[:60]!r}", hint, known, other)
     return "; ".join(part for part in parts if part)

@@ -1,0 +1,338 @@
+"""Families of ``config.json`` as families.yaml has them: their keys, and the model these say."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
+
+from planner.catalog.figures import Strict, validation_problems
+from planner.catalog.hf.expressions import (
+    WHEN,
+    Names,
+    Value,
+    plain_names,
+    value_of,
+    wrong_expressions,
+)
+from planner.catalog.hf.windows import SLIDING, full_attention_step, wrong_layer_types
+from planner.catalog.model_file import (
+    BiasesSection,
+    ExtraParams,
+    Layers,
+    MlaSection,
+    ModelFile,
+    MoeSection,
+    Width,
+)
+from planner.catalog.model_rules import Finding
+from planner.catalog.names import did_you_mean
+from planner.catalog.yaml_file import load_yaml
+from planner.errors import InputError, Problem
+
+Raw: TypeAlias = dict[str, Any]
+"""Keys of a model file (:class:`planner.catalog.model_file.ModelFile`)."""
+FAMILIES_FILE = Path(__file__).with_name("families.yaml")
+Count = Annotated[int, Field(ge=0, le=10**9)]
+Activation = Literal[
+    "gelu",
+    "gelu_10",
+    "gelu_python",
+    "gelu_new",
+    "gelu_fast",
+    "gelu_accurate",
+    "gelu_pytorch_tanh",
+    "gelu_python_tanh",
+    "silu",
+    "swish",
+    "relu",
+    "relu2",
+]
+"""The activations of transformers that a model file can name."""
+T5Activation = Literal[
+    "relu", "gelu", "gelu_new", "silu", "gated-relu", "gated-gelu", "gated-gelu_new", "gated-silu"
+]
+KINDS: Mapping[str, Any] = {
+    "activation": Activation,
+    "bool": bool,
+    "count": Count,
+    "indices": Annotated[tuple[Count, ...], Field(strict=False, max_length=10_000)],
+    "integer": int,
+    "labels": dict[str, Any],
+    "layers": Layers,
+    "sides": Width | Annotated[tuple[Width, Width], Field(strict=False)],
+    "t5_activation": T5Activation,
+    "width": Width,
+    "words": Annotated[tuple[str, ...], Field(strict=False, max_length=10_000)],
+}
+"""What a key may hold."""
+_OR_NULL = " or null"
+_SECTIONS: Mapping[str, type[BaseModel]] = {
+    "biases": BiasesSection,
+    "extra_params": ExtraParams,
+    "extra_params_per_layer": ExtraParams,
+    "mla": MlaSection,
+    "moe": MoeSection,
+}
+_PARTS = ("kinds", "bases", "types")
+_MERGED = ("keys", "values", "windows", "model")
+_OF_ONE_TYPE = ("read_as_this", "text_part_only")
+_SHOWN_ENTRIES = 20
+
+
+class Key(Strict):
+    """A key of a config: what it may hold, and its default; without one it must be given."""
+
+    kind: str
+    default: Any = None
+
+    @field_validator("kind")
+    @classmethod
+    def _is_known(cls, kind: str) -> str:
+        if kind.removesuffix(_OR_NULL) not in KINDS:
+            raise ValueError(f"one of {', '.join(KINDS)}, or one of them{_OR_NULL}")
+        return kind
+
+    @property
+    def is_required(self) -> bool:
+        """Whether a config must give it."""
+        return "default" not in self.model_fields_set
+
+    def field(self) -> tuple[Value, Value]:
+        """Return the type and the default of the field that checks it."""
+        of_value = KINDS[self.kind.removesuffix(_OR_NULL)]
+        or_null = of_value | None if self.kind.endswith(_OR_NULL) else of_value
+        return or_null, ... if self.is_required else self.default
+
+
+class Only(Strict):
+    """A key that changes the layers, of which only some values are modelled."""
+
+    allowed: Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]
+    why: str
+
+
+class Refusal(Strict):
+    """What the planner cannot express, beyond wrong types and ``only``: a Finding when true."""
+
+    when: str
+    key: str
+    what: str
+    given: str
+    allowed: str
+
+
+class Note(Strict):
+    """What a user should know about how the config was understood."""
+
+    when: str | bool = True
+    say: str
+
+
+class Windows(Strict):
+    """Tokens a windowed layer sees, the kind of every layer, whether layer_types says others."""
+
+    tokens: str | None = None
+    layers: str
+    reads_layer_types: bool = False
+
+
+class Family(Strict):
+    """One type: the keys that are read, and how they say a model file.
+
+    Keys of no family (dropout, token ids, ...) are ignored.
+    """
+
+    class_name: str = Field(alias="class")
+    """The class of transformers whose parameters are counted."""
+    keys: dict[str, Key]
+    aliases: dict[str, str] = Field(default={})
+    """Other spellings of keys."""
+    only: dict[str, Only] = Field(default={})
+    """Keys that are refused unless they have a value that is modelled."""
+    values: dict[str, str] = Field(default={})
+    """Computed from the keys and the values before, for use below."""
+    windows: Windows | None = None
+    refuse: tuple[Refusal, ...] = Field(default=(), strict=False)
+    model: dict[str, Any]
+    """Keys of a model file."""
+    notes: tuple[Note, ...] = Field(default=(), strict=False)
+    read_as_this: tuple[str, ...] = Field(default=(), strict=False)
+    """Types whose language model has these layers."""
+    text_part_only: bool = False
+    """Whether the keys stand in ``text_config``, even where there is none."""
+
+    @cached_property
+    def config_class(self) -> type[BaseModel]:
+        """The keys as a class that checks those of a file."""
+        fields: dict[str, Any] = {name: key.field() for name, key in self.keys.items()}
+        settings = ConfigDict(extra="ignore", strict=True, frozen=True)
+        return create_model(self.class_name, __config__=settings, **fields)
+
+    @cached_property
+    def words(self) -> Mapping[str, str]:
+        """Keys of a model file, whole and their last part, and what they are called here."""
+        found = {ours: theirs for ours, theirs in plain_names(self.model) if theirs in self.keys}
+        return {ours.rpartition(".")[2]: theirs for ours, theirs in found.items()} | found
+
+    def names(self, keys: Names) -> Raw:
+        """Return the keys with all that is computed from them, less what needs an absent one."""
+        names = {"class_name": self.class_name, **keys}
+        for name, text in self.values.items():
+            with suppress(KeyError):
+                names[name] = value_of(text, names)
+        if self.windows:
+            with suppress(KeyError):
+                names["window"] = value_of(self.windows.tokens, names)
+                names["built_layers"] = value_of(self.windows.layers, names)
+        return names
+
+    def findings(self, names: Names) -> Iterator[Finding]:
+        """Yield what the planner cannot express, of names that are all there."""
+        if self.windows:
+            reader = None if self.windows.reads_layer_types else self.class_name
+            given, built = names["layer_types"], names["built_layers"]
+            finding = wrong_layer_types(given, built, names["window"], reader)
+            yield from [finding] if finding else []
+        for refusal in self.refuse:
+            found = value_of(refusal.model_dump(), names)
+            if found:
+                given = found["given"]
+                shown = list(given)[:_SHOWN_ENTRIES] if isinstance(given, tuple) else given
+                yield Finding(found["key"], found["what"], shown, found["allowed"])
+
+    def raw(self, names: Names) -> Raw:
+        """Return the keys of a model file, less those that need an absent name."""
+        raw: Raw = value_of(self.model, names)
+        for key in {"extra_params", "extra_params_per_layer"} & raw.keys():
+            raw[key] = [extra for extra in raw[key] if extra.get("count")]
+        if self.windows and {"layer_types", "built_layers"} <= names.keys():
+            kinds = names["layer_types"] or names["built_layers"]
+            window = names["window"] if SLIDING in kinds else None
+            raw["sliding_window"] = window or 0
+            raw["full_attention_step"] = (full_attention_step(kinds) or 0) if window else 0
+        return raw
+
+    def noted(self, names: Names) -> Iterator[str]:
+        """Yield what a user should know about how the config was understood."""
+        for note in self.notes:
+            found = value_of(note.model_dump(), names)
+            if found:
+                yield found["say"]
+
+
+@cache
+def families() -> Mapping[str, Family]:
+    """Return the families by their type, sorted; every fault of the file is raised at once."""
+    return read_families(FAMILIES_FILE)
+
+
+def read_families(path: Path) -> Mapping[str, Family]:
+    """Return the families of a file by their type, sorted."""
+    where = str(path)
+    data = load_yaml(path)
+    problems = list(_wrong_parts(data, where))
+    if problems:
+        raise InputError(problems)
+    found = {}
+    for name in sorted(data["types"]):
+        try:
+            block = _merged(name, {**data["bases"], **data["types"]})
+            block["keys"] = _with_kinds(block.get("keys"), data["kinds"])
+            found[name] = Family.model_validate(block)
+        except ValidationError as error:
+            wrong = validation_problems(error, Family, f"types.{name}")
+        except InputError as error:
+            wrong = list(error.problems)
+        else:
+            wrong = list(_problems(found[name], f"types.{name}"))
+        problems += (replace(each, where=where, key=f"{each.where}.{each.key}") for each in wrong)
+    if problems:
+        raise InputError(dict.fromkeys(problems))
+    return found
+
+
+def _wrong_parts(data: Raw, where: str) -> Iterator[Problem]:
+    """Parts of the file that are missing, unknown or no mappings of mappings."""
+    for part in sorted({*data, *_PARTS}):
+        if part not in _PARTS or not isinstance(data.get(part), Mapping):
+            message = f"must be a mapping; given parts are {', '.join(data)}, allowed are {_PARTS}"
+            yield Problem(where=where, key=part, message=message)
+            continue
+        kind, named = (list, "list") if part == "kinds" else (dict, "mapping")
+        for name, block in data[part].items():
+            if not isinstance(block, kind):
+                message = f"must be a {named}; given {str(block)[:60]!r}"
+                yield Problem(where=where, key=f"{part}.{name}", message=message)
+
+
+def _merged(name: str, blocks: Mapping[str, Raw], inner: tuple[str, ...] = ()) -> Raw:
+    """A block with what it is ``like``: merged sections key by key, the others where left out."""
+    own = dict(blocks[name])
+    parent = own.pop("like", None)
+    if parent is None:
+        return own
+    if parent not in blocks or parent in (*inner, name):
+        others = blocks.keys() - {*inner, name}
+        hint = did_you_mean(str(parent), others) or f"allowed are {', '.join(sorted(others))}"
+        message = f"must be another base or type; given {parent!r}, {hint}"
+        raise InputError.single(f"types.{(*inner, name)[0]}", "like", message)
+    inherited = _merged(str(parent), blocks, (*inner, name))
+    kept = {key: value for key, value in inherited.items() if key not in _OF_ONE_TYPE}
+    merged = {key: _joined(kept[key], own[key]) for key in _MERGED if key in kept and key in own}
+    return kept | own | merged
+
+
+def _joined(inherited: Value, own: Value) -> Value:
+    if not isinstance(inherited, Mapping) or not isinstance(own, Mapping):
+        return own
+    return {**inherited, **{key: _joined(inherited.get(key), own[key]) for key in own}}
+
+
+def _with_kinds(keys: Value, kinds: Mapping[str, Collection[str]]) -> Value:
+    """Keys that give their default only, as keys with a kind."""
+    if not isinstance(keys, Mapping):
+        return keys
+    of_key = {key: kind for kind, named in kinds.items() for key in named}
+    found = {}
+    for name, given in keys.items():
+        kind = of_key.get(name, "bool" if isinstance(given, bool) else "width")
+        is_whole = isinstance(given, Mapping)
+        found[name] = given if is_whole else {"kind": kind, "default": given}
+    return found
+
+
+def _problems(family: Family, where: str) -> Iterator[Problem]:
+    """Names and keys of a family that are not known."""
+    known = ["class_name", *family.keys]
+    wrong: list[tuple[str, str]] = []
+    for name, text in family.values.items():
+        wrong += wrong_expressions(text, known, f"values.{name}")
+        wrong += [("values", f"{name} is a key, too")] if name in known else []
+        known.append(name)
+    if family.windows:
+        wrong += wrong_expressions(family.windows.tokens, known, "windows.tokens")
+        wrong += wrong_expressions(family.windows.layers, [*known, "window"], "windows.layers")
+        if "layer_types" not in family.keys:
+            wrong.append(("windows", "needs layer_types among the keys"))
+    for section in ("refuse", "notes"):
+        rows = family.model_dump()[section]
+        wrong += wrong_expressions(list(rows), known, section)
+    wrong += wrong_expressions(family.model, known, "model")
+    wrong += _unknown(family.aliases.values(), {*family.keys, *family.only}, "aliases")
+    wrong += _unknown(family.model, ModelFile.model_fields, "model")
+    for section, model in _SECTIONS.items():
+        rows = family.model.get(section) or []
+        for row in [rows] if isinstance(rows, Mapping) else rows:
+            wrong += _unknown(row, {*model.model_fields, WHEN}, f"model.{section}")
+    yield from (Problem(where=where, key=key, message=message) for key, message in wrong)
+
+
+def _unknown(given: Iterable[str], known: Collection[str], key: str) -> Iterator[tuple[str, str]]:
+    for name in given:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"allowed are {', '.join(known)}"
+            yield key, f"unknown key; given {name!r}, {hint}"
