@@ -1,11 +1,12 @@
 """Megatron-Bridge's overrides, translated to Megatron's options, against Megatron's own start."""
 
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from megatron_plans import CASES, context_of, draw
 from megatron_start import MegatronStarts, Start
+from rule_examples import load_example
 
 from planner.errors import ExpressError
 from planner.frameworks.bridge.keys import as_options
@@ -15,9 +16,6 @@ from planner.frameworks.megatron.emit import words_of
 from planner.frameworks.megatron.shape import shape_choices, shape_reasons
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "tests" / "property"), str(ROOT / "tests" / "examples")]
-from megatron_plans import CASES, context_of, draw  # noqa: E402
-from rule_examples import load_example  # noqa: E402
 
 BRIDGE = load_format("bridge")
 BUILDABLE = [case for case in range(len(CASES)) if not list(shape_reasons(context_of(case)))]

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from megatron_plans import CASES, SHARDED_CASES, Row, draw, draw_sharded
 from megatron_start import MegatronStarts, Start
+from rule_examples import load_example, rule_names
 
 from planner.errors import ExpressError
 from planner.frameworks.format import Emitted
@@ -17,9 +19,6 @@ from planner.frameworks.formats import load_format
 from planner.frameworks.megatron.table import chunks_of_strategy
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "tests" / "property"), str(ROOT / "tests" / "examples")]
-from megatron_plans import CASES, SHARDED_CASES, Row, draw, draw_sharded  # noqa: E402
-from rule_examples import load_example, rule_names  # noqa: E402
 
 MEGATRON = load_format("megatron")
 SEEDS = range(8)

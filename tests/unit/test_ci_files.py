@@ -1,4 +1,4 @@
-"""The pre-commit hook and the GitHub action: well-formed, and what they run runs."""
+"""The pre-commit hooks and the GitHub action: well-formed, and what they run runs."""
 
 import os
 import re
@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,36 @@ def test_the_hooks_entry_passes_a_sound_plan_and_stops_a_broken_one(
     assert exit_code(monkeypatch, *words, "best plan.yaml") == 0
     Path("broken.yaml").write_text(plan.replace("tp: 1", "tp: 3"))
     assert exit_code(monkeypatch, *words, "best plan.yaml", "broken.yaml") == 1
+
+
+def test_this_repositorys_own_hooks_fetch_nothing() -> None:
+    text = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    (local,) = yaml.safe_load(text)["repos"]
+    assert local["repo"] == "local"
+    for hook in local["hooks"]:
+        program, tool, *rest = shlex.split(hook["entry"])
+        assert (hook["language"], program) == ("system", ".venv/bin/python")
+        assert (tool == "-m" and find_spec(rest[0])) or (ROOT / tool).is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code"),
+    [
+        ("a.txt", "text\n", 0),
+        ("a.txt", "", 0),
+        ("a.txt", "text", 1),
+        ("a.txt", "text\n\n", 1),
+        ("a.yaml", "a: [1]\n", 0),
+        ("a.yaml", "a: [1\n", 1),
+    ],
+)
+def test_files_end_with_a_newline_and_yaml_is_readable(
+    tmp_path: Path, name: str, text: str, code: int
+) -> None:
+    (tmp_path / name).write_text(text)
+    command = [sys.executable, ROOT / "scripts" / "text_files.py", tmp_path / name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, name in done.stdout) == (code, bool(code))
 
 
 def test_the_action_is_composite_and_uses_only_inputs_it_has(action: dict[str, Any]) -> None:

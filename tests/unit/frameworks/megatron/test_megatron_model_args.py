@@ -1,7 +1,6 @@
 """YAML with Megatron's options by name under MODEL_ARGS."""
 
 import pytest
-from test_megatron_read import rules
 
 from planner.errors import InputError
 from planner.frameworks.format import Reading, SourceText
@@ -24,6 +23,10 @@ TEXT = f"""{HEAD}
 
 def source(text: str) -> SourceText:
     return SourceText(path="model_config.yaml", text=text)
+
+
+def rules(reading: Reading) -> list[tuple[str, int]]:
+    return [(finding.rule, finding.line) for finding in reading.findings]
 
 
 def read(text: str) -> Reading:
