@@ -14,12 +14,12 @@ import resource
 import time
 
 import numpy as np
+from even import even_estimate
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.build import stage_model
 from planner.cost.context import Context
-from planner.cost.even import even_estimate
 from planner.frameworks.registry import load_traits
 from planner.search.space.space import Enumeration, take
 from planner.spec.job import JobSpec

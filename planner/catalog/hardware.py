@@ -7,10 +7,8 @@ from typing import Any, Literal, TypeVar, get_args
 
 from planner.catalog.figures import validate
 from planner.catalog.hardware_convert import (
-    FabricSpec,
     collectives_scale,
     to_accelerator,
-    to_fabric,
     to_node,
     with_assumed_host_memory,
 )
@@ -94,12 +92,6 @@ def detection_rules() -> DetectionFile:
     """Return how what tools print is taken."""
     path = hwdb_dir() / "detection.yaml"
     return validate(DetectionFile, load_yaml(path), str(path))
-
-
-def load_fabric(argument: str | Path) -> FabricSpec:
-    """Return the fabric of this name, alias or YAML file."""
-    path = find_file("fabrics", argument)
-    return to_fabric(check_fabric(load_yaml(path), str(path)), path.stem)
 
 
 def is_path(argument: str | Path) -> bool:

@@ -74,11 +74,6 @@ def describe_accelerator(argument: str | Path) -> HardwareDetails:
     return _describe("accelerators", argument)
 
 
-def describe_node(argument: str | Path) -> HardwareDetails:
-    """Return the figures of a node."""
-    return _describe("nodes", argument)
-
-
 def describe_hardware(name: str) -> HardwareDetails:
     """Return the figures of whatever catalog entry has this name or alias."""
     for kind in KINDS:

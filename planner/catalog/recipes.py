@@ -20,8 +20,6 @@ Task = Literal["pretrain", "sft", "peft"]
 Sharding = Literal["optimizer", "megatron-fsdp", "torch-fsdp2"]
 Recompute = Literal["none", "selective", "full"]
 Method = Literal["", "block", "uniform", "layers"]
-CUT = "..."
-"""At the end of a pipeline layout that its source gives in part."""
 _LAYOUT = re.compile(r"[EtmL|()*0-9]*(\.\.\.)?")
 _SWITCH = {"yes": True, "no": False}
 

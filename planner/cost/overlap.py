@@ -72,13 +72,6 @@ def bucket_pieces(
     return fits, reduce_s - (1.0 - bucket_fraction) * window_s
 
 
-def exposed_buckets_s(
-    reduce_s: Array, window_s: Array, bucket_fraction: Array, interference: float
-) -> Array:
-    """The larger of :func:`bucket_pieces`: seconds of gradient reduction that show."""
-    return np.maximum(*bucket_pieces(reduce_s, window_s, bucket_fraction, interference))
-
-
 def exposed_tensor_parallel_s(
     compute_s: Array,
     comm_s: Array,

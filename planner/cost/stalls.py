@@ -39,23 +39,3 @@ def synchronisation_factor(num_ranks: Array, variation_fraction: float) -> Array
     ranks = np.maximum(np.asarray(num_ranks, dtype=float), 1.0)
     factor: Array = 1.0 + variation_fraction * np.sqrt(2.0 * np.log(ranks))
     return factor
-
-
-def input_bytes_per_s(
-    tokens_per_iteration: Array, bytes_per_token: float, iteration_s: Array
-) -> Array:
-    """``tokens · bytes / iteration``: what storage must deliver so that nobody waits for data.
-
-    Text tokens are indices of 2 or 4 bytes: megabytes per second even for large jobs; images and
-    video are not. Source: definition. Excludes shuffling, decompression and latency.
-    """
-    return np.asarray(tokens_per_iteration) * bytes_per_token / np.asarray(iteration_s)
-
-
-def exposed_input_s(iteration_s: Array, load_s: Array) -> Array:
-    """``max(load - iteration, 0)``: batches are loaded one iteration ahead by other processes.
-
-    Source: prefetching loaders (torch.utils.data.DataLoader, prefetch_factor). Excludes the first
-    batch of a run.
-    """
-    return np.maximum(np.asarray(load_s) - iteration_s, 0.0)

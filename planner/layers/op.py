@@ -211,9 +211,3 @@ class Op:
     def kept_bytes(self) -> Array:
         """Bytes of the activations kept under selective recomputation."""
         return total_bytes(self.kept)
-
-    @property
-    def forward_flops(self) -> Array:
-        """Matrix FLOPs of the forward pass."""
-        flops = ZERO + sum(gemm.flops for gemm in self.gemms)
-        return flops + (self.attention.flops if self.attention else 0.0)

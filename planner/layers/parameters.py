@@ -251,15 +251,3 @@ def count_active_parameters(model: ModelSpec) -> int:
     The input embedding and the head are included; several publishers leave them out.
     """
     return _count_with_experts(model, model.moe.top_k if model.moe else 0)
-
-
-def classic_gpt_parameters(*, vocab_size: Count, hidden_size: Count, num_layers: Count) -> Array:
-    """V·d + L·(12d² + 5d), the textbook count of a GPT without attention biases.
-
-    12d²: query, key, value and output projections (4d²) and an MLP of width 4d (8d²).
-    5d: the MLP biases, 4d on the way up and d on the way down.
-    Left out: attention biases (4d per layer), norm gains and shifts (4d per layer and 2d
-    at the end), learned positions (P·d).
-    """
-    per_layer = 12 * hidden_size**2 + 5 * hidden_size
-    return np.asarray(vocab_size * hidden_size + num_layers * per_layer)

@@ -7,7 +7,6 @@ counts and the bias flags come from :mod:`planner.layers.parameters`; this modul
 Shapes are written (out, in) as in ``torch.nn.Linear``; letters as in that module.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal, TypeAlias
@@ -214,22 +213,3 @@ def layer_kinds(model: ModelSpec) -> list[LayerKind]:
         for index in range(first + step - 1, model.num_layers, step):
             kinds[index] = "moe"
     return kinds + ["cross"] * model.num_decoder_layers
-
-
-def model_weights(model: ModelSpec, layout: LayoutName = "transformers") -> tuple[Weight, ...]:
-    """All tensors of the model in the order of its parameters: embedding, layers, norm, head."""
-
-    def named(prefix: str, part: Part) -> Iterable[Weight]:
-        return (
-            replace(weight, name=f"{prefix}.{weight.name}")
-            for weight in weight_shapes(model, part, layout)
-        )
-
-    layers = [
-        weight
-        for index, kind in enumerate(layer_kinds(model))
-        for weight in named(f"layers.{index}", kind)
-    ]
-    before = named("embedding", "embedding")
-    ends: tuple[Part, ...] = ("final_norm", "head", "extra")
-    return (*before, *layers, *(weight for part in ends for weight in named(part, part)))

@@ -42,11 +42,6 @@ class Simulation:
     runs: tuple[tuple[tuple[float, float, Slot], ...], ...]
     """Start, end and slot, by device."""
 
-    @property
-    def idle_s(self) -> tuple[float, ...]:
-        """Seconds of the makespan in which a device runs nothing."""
-        return tuple(self.makespan_s - busy for busy in self.busy_s)
-
 
 def inputs_of(slot: Slot, num_chunks: int) -> list[Operation]:
     """Operations whose results a slot needs, its own excluded."""

@@ -59,11 +59,6 @@ def in_flight(pp: Array | float, num_micro_batches: Array, k: Array | int) -> Ar
     return np.minimum(k * (pp - 1.0) + 1.0, num_micro_batches)
 
 
-def least_micro_batches(pp: Array | int, k: Array | int) -> Array:
-    """Micro-batches from which on the closed form holds: ``k (p - 1) + 1``; p for ZB-H1."""
-    return np.asarray(k * (np.asarray(pp) - 1) + 1)
-
-
 def order_h(
     device: int, num_devices: int, num_micro_batches: int, *, k: int = 1, vpp: int = 1
 ) -> Order:

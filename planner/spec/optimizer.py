@@ -90,18 +90,3 @@ def state_bytes(
     quantised = whole + ceil_div(num_elements, optimizer.block_elements) * kept.block_bytes
     small = num_elements * optimizer.small_element_bytes
     return np.where(num_elements < optimizer.min_quantised_elements, small, quantised)
-
-
-def orthogonalisation_flops(
-    optimizer: OptimizerSpec, rows: Array | int, columns: Array | int
-) -> Array:
-    """FLOPs of the Newton-Schulz iteration on one whole matrix, in 16 bits; 0 without one.
-
-    Each step computes ``A = X Xᵀ``, ``A A`` and ``B X``: ``4 m² n + 2 m³`` with m the smaller
-    side. Source: torch/optim/_muon.py (torch 2.13.0). Excludes the iteration on the Gram matrix
-    (DeepSpeed's default), which needs fewer, and products that use the symmetry of A.
-    """
-    short = np.minimum(np.asarray(rows, dtype=float), columns)
-    long = np.maximum(np.asarray(rows, dtype=float), columns)
-    flops: Array = optimizer.newton_schulz_steps * (4.0 * short**2 * long + 2.0 * short**3)
-    return flops

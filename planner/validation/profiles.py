@@ -140,11 +140,6 @@ def graph_scopes(record: Record) -> tuple[str, ...]:
     return (*parts, kind) if kind else parts
 
 
-def graph_fraction(record: Record) -> float:
-    """Share of a mixture layer's launches inside the CUDA graphs a record states."""
-    return captured_fraction(graph_scopes(record))
-
-
 def dispatcher_of(record: Record) -> str | None:
     """Expert dispatcher a record states, in its runtime settings or in its name."""
     stated = record.runtime.get("moe_dispatcher")

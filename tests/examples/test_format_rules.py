@@ -5,7 +5,7 @@ import re
 import pytest
 from rule_examples import load_example, rule_names
 
-from planner.frameworks.format import Format, FormatRule
+from planner.frameworks.format import DECISIONS, Format, FormatRule
 from planner.frameworks.formats import format_names, load_format
 
 RULES = [
@@ -31,6 +31,7 @@ def test_the_refused_file_breaks_its_rule_alone(form: Format, rule: FormatRule) 
 def test_the_accepted_file_breaks_no_rule(form: Format, rule: FormatRule) -> None:
     example = load_example(form, rule.name, "accepted")
     assert not example.reading.findings
+    assert set(example.reading.decisions) <= set(DECISIONS)
     assert example.broken(form) == set()
 
 

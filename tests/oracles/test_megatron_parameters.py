@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from megatron_model import MegatronRanks, RankCase
+from rank_parameters import RankParameters, rank_parameters
 
 from planner.catalog.models import load_model_details
 from planner.cost.context import Context
 from planner.cost.parts import build_parts
 from planner.frameworks.registry import load_traits
-from planner.layers.rank import RankParameters, rank_parameters
 from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.strategy import StrategyColumns
 

@@ -16,17 +16,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from planner.cost.shards import (
+from shards import (
     BF16,
     FP32,
     RankBytes,
     fsdp_bytes,
+    model_weights,
     zero3_bytes,
     zero3_sub_groups,
     zero_bytes,
 )
-from planner.layers.weights import LayoutName, Weight, model_weights
+
+from planner.layers.weights import LayoutName, Weight
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
 from planner.units import Array
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.even import even_estimate
 from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
-from planner.cost.even import even_estimate
 from planner.cost.kernels import sustained_flops_per_s
 from planner.cost.memory import shard_degree, state_bytes
 from planner.cost.stage import (

@@ -13,7 +13,9 @@ from planner.catalog.recipes import Recipe, find_recipe, load_recipes
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.plans.recipe import priced_problem, recipe_context, recipe_gpus, recipe_strategy
-from planner.search.space.legality import pruned_by, violations
+from planner.search.space.legality import violations
+from planner.search.space.rules import RULES
+from planner.search.space.space import dimension_values
 from planner.spec.strategy import Strategy
 from planner.units import GIB
 from planner.validation.hardware import CannotEstimateError
@@ -45,6 +47,21 @@ class Finding:
     @property
     def runs(self) -> bool:
         return not self.breaks and self.beyond_gib <= 0.0
+
+
+def pruned_by(context: Context, strategy: Strategy) -> tuple[str, ...]:
+    """What keeps a legal strategy out of a search that nothing widens.
+
+    Names of rules that only prune, and of dimensions whose searched values lack its own.
+    """
+    columns = strategy.columns()
+    values = {name: getattr(columns, name) for rule in RULES for name in rule.needs}
+    pruning = (rule for rule in RULES if rule.only_prunes)
+    searched = dimension_values(context).items()
+    return (
+        *(rule.name for rule in pruning if not rule.is_legal(context, values)[0]),
+        *(name for name, own in searched if int(getattr(columns, name)[0]) not in own),
+    )
 
 
 def finding(context: Context, strategy: Strategy) -> Finding:

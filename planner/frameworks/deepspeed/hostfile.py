@@ -12,10 +12,6 @@ from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Beside, SourceText
 
 _ENTRY = re.compile(r"(\S+)\s+slots=([0-9]{1,9})(?![0-9])(.*)")
-ENFORCED = ("hostfile_entry", "hostfile_duplicate", "hostfile_empty")
-"""Rules that the launcher holds too."""
-MISSED = ("hostfile_slots", "hostfile_rest")
-"""Rules that it does not."""
 
 
 @dataclass(frozen=True, kw_only=True)

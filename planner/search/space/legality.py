@@ -7,8 +7,7 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
 from planner.search.space.interleaving import chunk_size, fits_chunks, has_equal_chunks
-from planner.search.space.rules import RULES, Rule
-from planner.search.space.space import dimension_values
+from planner.search.space.rules import RULES
 from planner.spec.strategy import Strategy
 
 LAYERS = "layers_per_stage"
@@ -34,29 +33,11 @@ def violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
     yield from _stage_violations(context, strategy)
 
 
-def _broken(context: Context, strategy: Strategy) -> Iterator[Rule]:
-    columns = strategy.columns()
-    values = {name: getattr(columns, name) for rule in RULES for name in rule.needs}
-    return (rule for rule in RULES if not rule.is_legal(context, values)[0])
-
-
-def pruned_by(context: Context, strategy: Strategy) -> tuple[str, ...]:
-    """What keeps a legal strategy out of a search that nothing widens.
-
-    Names of rules that only prune, and of dimensions whose searched values lack its own.
-    """
-    rules = [rule.name for rule in _broken(context, strategy) if rule.only_prunes]
-    searched, columns = dimension_values(context), strategy.columns()
-    beyond = [
-        name for name, values in searched.items() if int(getattr(columns, name)[0]) not in values
-    ]
-    return (*rules, *beyond)
-
-
 def _broken_rules(context: Context, strategy: Strategy) -> Iterator[Violation]:
     columns = strategy.columns()
-    for rule in _broken(context, strategy):
-        if rule.only_prunes:
+    values = {name: getattr(columns, name) for rule in RULES for name in rule.needs}
+    for rule in RULES:
+        if rule.only_prunes or rule.is_legal(context, values)[0]:
             continue
         row = {name: int(getattr(columns, name)[0]) for name in rule.needs}
         yield rule.needs[-1], f"{rule.name}: {rule.words(context, row)}"

@@ -25,10 +25,9 @@ from planner.search.space.vocabulary import (
     RECOMPUTE,
     RECOMPUTE_KINDS,
     Dimension,
-    dimension_names,
 )
 
-__all__ = ["KINDS", "Narrowing", "dimension_names", "read_narrowing"]
+__all__ = ["KINDS", "Narrowing", "read_narrowing"]
 
 COMMAND_LINE = "command line"
 MAX_OPTIONS = 100

@@ -100,11 +100,6 @@ WORDS = frozenset(word for dimension in DIMENSIONS.values() for word in dimensio
 }
 
 
-def dimension_names() -> tuple[str, ...]:
-    """Return the names whose values can be fixed, in the order the search decides them."""
-    return tuple(DIMENSIONS)
-
-
 def known_names() -> tuple[str, ...]:
     """Return every name an expression may compare."""
     return (*DIMENSIONS, *ALIASES, *DERIVED, RECOMPUTE)

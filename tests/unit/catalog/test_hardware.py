@@ -9,20 +9,26 @@ from planner.catalog.hardware import (
     KINDS,
     aliases,
     check_accelerator,
+    check_fabric,
     detection_rules,
     list_accelerators,
     list_fabrics,
     list_names,
     list_nodes,
     load_accelerator,
-    load_fabric,
     load_node,
 )
-from planner.catalog.hardware_rows import describe_accelerator, describe_hardware, describe_node
+from planner.catalog.hardware_convert import FabricSpec, to_fabric
+from planner.catalog.hardware_rows import describe_accelerator, describe_hardware
 from planner.catalog.paths import hwdb_dir
 from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError
 from planner.spec.cluster import AcceleratorSpec
+
+
+def load_fabric(name: str) -> FabricSpec:
+    path = hwdb_dir() / "fabrics" / f"{name}.yaml"
+    return to_fabric(check_fabric(load_yaml(path), str(path)), name)
 
 
 def raw_a100() -> dict[str, object]:
@@ -214,7 +220,7 @@ def test_rows_show_vendor_units_and_sources() -> None:
     assert (row.value, row.unit, row.basis) == ("3350", "GB/s", "read")
     assert row.source.startswith("stas00/ml-engineering compute/accelerator/README.md @744d01e")
     assert rows["collectives.all_reduce[0].busbw_gb_per_s"].value == "132, 301.4"
-    node = describe_node("dgx-h100")
+    node = describe_hardware("dgx-h100")
     assert node.texts["accelerator"] == "h100-sxm"
     units = {row.name: row.unit for row in node.rows}
     assert units["scale_up.gb_per_s_per_direction"] == "GB/s per direction"

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from forward_flops import forward_flops
+from rank_parameters import rank_parameters
 
 from planner.catalog.models import load_model
 from planner.cost.context import Context
@@ -18,7 +20,6 @@ from planner.cost.topology import group_of
 from planner.frameworks.registry import load_traits
 from planner.layers.mlp import exchange_op, expert_ops
 from planner.layers.op import LayerShape
-from planner.layers.rank import rank_parameters
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import StrategyColumns
 
@@ -83,7 +84,8 @@ def test_work_of_whole_and_of_split_experts_is_the_same(model: ModelSpec, shape_
         up, activation, down = expert_ops(model, model.moe, shape, KERNELS)
         [product] = up.gemms
         assert (one(product.m), one(product.n), one(product.k)) == (rows / 4, 2 * width, HIDDEN)
-        assert one(up.forward_flops + down.forward_flops) == 3 * 2 * pairs * HIDDEN * EXPERT_FFN / 2
+        flops = one(forward_flops(up) + forward_flops(down))
+        assert flops == 3 * 2 * pairs * HIDDEN * EXPERT_FFN / 2
         saved = {tensor.name: one(tensor.num_bytes) for tensor in activation.saved}
         assert saved["expert_activation.input"] == 2 * rows * HIDDEN
         assert saved["expert_activation.gate"] == 2 * rows * width

@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 
 from planner.cost.context import Context
-from planner.cost.stalls import (
-    exposed_input_s,
-    gradient_pass_s,
-    input_bytes_per_s,
-    synchronisation_factor,
-)
+from planner.cost.stalls import gradient_pass_s, synchronisation_factor
 
 
 def test_gradient_passes_move_what_is_held_and_what_is_owned(
@@ -33,12 +28,3 @@ def test_the_slowest_of_many_is_near_the_sampled_mean_maximum(num_ranks: int) ->
 
 def test_one_rank_waits_for_nobody() -> None:
     assert synchronisation_factor(np.array([1, 0]), 0.5).tolist() == [1.0, 1.0]
-
-
-def test_text_needs_little_from_storage() -> None:
-    # 4 million tokens of 4 bytes every 8 s: 2 MB/s.
-    assert input_bytes_per_s(np.array(4e6), 4.0, np.array(8.0)) == 2e6
-
-
-def test_loading_shows_only_where_it_outlasts_an_iteration() -> None:
-    assert exposed_input_s(np.array(8.0), np.array([2.0, 9.0])).tolist() == [0.0, 1.0]

@@ -9,7 +9,7 @@ from planner.frameworks.optimizers import (
     optimizer_names,
 )
 from planner.frameworks.registry import FRAMEWORKS
-from planner.spec.optimizer import orthogonalisation_flops, state_bytes
+from planner.spec.optimizer import state_bytes
 
 OFFERED = [(name, framework) for framework in FRAMEWORKS for name in optimizer_names(framework)]
 ALL = [(name, None) for name in optimizer_names()] + OFFERED
@@ -119,14 +119,6 @@ def test_columns_of_shapes_are_priced_at_once() -> None:
             state_bytes(optimizer, "matrix", r, c) for r, c in zip(rows, columns, strict=True)
         ]
         assert at_once.tolist() == [float(one) for one in single]
-
-
-def test_newton_schulz_flops_by_hand() -> None:
-    muon = load_optimizer("muon")
-    # X Xᵀ: 2·2·3·2 = 24; A A: 2·2·2·2 = 16; B X: 2·2·2·3 = 24; five times.
-    assert orthogonalisation_flops(muon, 2, 3) == 5 * (24 + 16 + 24)
-    assert orthogonalisation_flops(muon, 3, 2) == orthogonalisation_flops(muon, 2, 3)
-    assert orthogonalisation_flops(load_optimizer("adam"), 2, 3) == 0
 
 
 def test_a_framework_lays_its_own_figures_over_the_general_ones() -> None:

@@ -8,7 +8,6 @@ import pytest
 from planner.catalog.models import list_models, load_model, load_model_details
 from planner.layers.parameters import (
     attention_params,
-    classic_gpt_parameters,
     count_active_parameters,
     count_parameters,
     embedding_params,
@@ -158,9 +157,18 @@ def test_row_split_matrices_keep_their_whole_bias() -> None:
     assert (int(up), int(down)) == (3072 // 4, 768)
 
 
+def classic_gpt_parameters(vocab_size: int, hidden_size: int, num_layers: int) -> int:
+    """V·d + L·(12d² + 5d), the textbook count of a GPT without attention biases.
+
+    12d²: query, key, value and output projections (4d²) and an MLP of width 4d (8d²).
+    5d: the MLP biases, 4d on the way up and d on the way down.
+    """
+    return vocab_size * hidden_size + num_layers * (12 * hidden_size**2 + 5 * hidden_size)
+
+
 def test_classic_formula_gives_gpt3_about_175_billion() -> None:
     # 50257 * 12288 + 96 * (12 * 12288^2 + 5 * 12288) = 174,569,631,744
-    count = int(classic_gpt_parameters(vocab_size=50257, hidden_size=12288, num_layers=96))
+    count = classic_gpt_parameters(50257, 12288, 96)
     assert count == 174_569_631_744
     assert count == pytest.approx(175e9, rel=0.003)
 
@@ -169,5 +177,5 @@ def test_classic_formula_leaves_out_attention_biases_norms_and_positions() -> No
     model: ModelSpec = load_model("gpt3-175b")
     d, num_layers = model.hidden_size, model.num_layers
     left_out = num_layers * (4 * d + 4 * d) + 2 * d + 2048 * d
-    classic = classic_gpt_parameters(vocab_size=50257, hidden_size=d, num_layers=num_layers)
-    assert count_parameters(model) == int(classic) + left_out
+    classic = classic_gpt_parameters(50257, d, num_layers)
+    assert count_parameters(model) == classic + left_out

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from rank_parameters import RankParameters, layer_kind, rank_parameters, stage_layers
 
 from planner.catalog.models import list_models, load_model
 from planner.cost.context import Context
 from planner.cost.parts import build_parts
 from planner.layers.parameters import count_parameters, layer_counts
-from planner.layers.rank import RankParameters, layer_kind, rank_parameters, stage_layers
 from planner.spec.model import MoeSpec
 from planner.spec.strategy import StrategyColumns
 
@@ -97,15 +97,6 @@ def test_a_stage_of_leading_dense_layers_holds_no_experts() -> None:
     first = rank_parameters(model, [3, 29, 29], stage=0, ep=8)
     assert first.experts == 0
     assert rank_parameters(model, [4, 28, 29], stage=0, ep=8).experts > 0
-
-
-@pytest.mark.parametrize(
-    ("chunks", "vpp", "stage"),
-    [([16, 15], 1, 0), ([16, 16], 1, 2), ([16, 16], 1, -1), ([32], 2, 0)],
-)
-def test_splits_of_other_models_are_refused(chunks: list[int], vpp: int, stage: int) -> None:
-    with pytest.raises(ValueError, match=f"stage {stage} of"):
-        rank_parameters(load_model("llama3-8b"), chunks, stage=stage, vpp=vpp)
 
 
 def priced(context: Context, columns: StrategyColumns, chunks: list[int], stage: int) -> float:

@@ -1,6 +1,7 @@
 """Weight tensors: sums against the parameter counts, shapes against published code."""
 
 import pytest
+from shards import model_weights
 
 from planner.catalog.models import list_models, load_model
 from planner.layers.parameters import count_parameters, layer_counts
@@ -9,7 +10,6 @@ from planner.layers.weights import (
     LayoutName,
     Weight,
     layer_kinds,
-    model_weights,
     weight_shapes,
 )
 

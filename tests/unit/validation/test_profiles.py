@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from planner.frameworks.runtime import captured_fraction
 from planner.validation.mapping import to_run, virtual_stages
 from planner.validation.profiles import (
     dispatcher_of,
-    graph_fraction,
+    graph_scopes,
     overlaps_all_to_all,
     to_setup,
 )
@@ -29,6 +30,10 @@ def mixture(records: dict[str, Record]) -> Record:
     """A mixture's record that states nothing about its runtime."""
     changes = {"id": "qwen3-235b-h100-256", "runtime": {}, "notes": ""}
     return records[MIXTURE].model_copy(update=changes)
+
+
+def graph_fraction(record: Record) -> float:
+    return captured_fraction(graph_scopes(record))
 
 
 def stating(record: Record, **runtime: Any) -> Record:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from planner.cost.context import Context
 from planner.errors import InputError
-from planner.search.space.narrow import KINDS, Narrowing, dimension_names, read_narrowing
+from planner.search.space.narrow import KINDS, Narrowing, read_narrowing
 from planner.search.space.rules import Rule
 from planner.search.space.space import dimension_values
+from planner.search.space.vocabulary import DIMENSIONS
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 
 Contexts = Callable[..., Context]
@@ -48,8 +49,8 @@ def test_no_options_narrow_nothing() -> None:
 
 
 def test_dimensions_are_those_of_the_space_and_more(context_of: Contexts) -> None:
-    assert set(dimension_values(context_of())) <= set(dimension_names())
-    assert "sequence_parallel" in dimension_names()
+    assert set(dimension_values(context_of())) <= set(DIMENSIONS)
+    assert "sequence_parallel" in DIMENSIONS
 
 
 def test_fixed_values_stand_for_codes_of_their_dimension() -> None:

@@ -104,11 +104,7 @@ def rank_parameters(
     to a multiple of ``vocab_padding · tp``. Shards as in :mod:`planner.layers.parameters`; both
     final norms of an encoder-decoder are counted on the last stage.
     """
-    num_stages, rest = divmod(len(chunks), vpp)
-    if rest or sum(chunks) != model.num_blocks or not 0 <= stage < num_stages:
-        raise ValueError(
-            f"stage {stage} of {list(chunks)} with {vpp} chunks each, {model.num_blocks} layers"
-        )
+    num_stages = len(chunks) // vpp
     padded = padded_vocab_size(model, np.asarray(tp), vocab_padding).item()
     padded_model = replace(model, vocab_size=int(padded))
     kinds = [layer_kind(model, n) for n in stage_layers(chunks, vpp=vpp, stage=stage)]

@@ -1,20 +1,21 @@
 """Exact bytes per rank of sharded weights, gradients and optimizer states, padding included.
 
 What each framework allocates, tensor by tensor, with bf16 compute, fp32 master weights and
-Adam. :mod:`planner.cost.memory` prices the same states as bytes per parameter over the number
-of shards. Rules are those of torch 2.13 and DeepSpeed 0.19; ``tests/oracles`` runs both.
+Adam. ``planner.cost.memory`` prices the same states as bytes per parameter over the number
+of shards. Rules are those of torch 2.13 and DeepSpeed 0.19; test_zero_shards.py runs both.
 
 The scalar step counters of Adam, buckets and gathered weights are not in here.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
 import numpy as np
 
-from planner.layers.weights import Weight
+from planner.layers.weights import LayoutName, Part, Weight, layer_kinds, weight_shapes
+from planner.spec.model import ModelSpec
 from planner.units import Array, ceil_div
 
 BF16 = 2
@@ -40,20 +41,6 @@ class RankBytes:
     """Master weights that are not ``parameters``, and both moments."""
 
 
-def _checked(num_shards: Array | int) -> Array:
-    shards = np.asarray(num_shards)
-    if np.any(shards < 1):
-        raise ValueError(f"number of shards must be at least 1; given {num_shards}")
-    return shards
-
-
-def _checked_sizes(sizes: Sequence[int]) -> Array:
-    elements = np.asarray(sizes)
-    if not len(sizes) or np.any(elements < 1):
-        raise ValueError("a group needs tensors, each of at least one element")
-    return elements
-
-
 def _sizes(weights: Sequence[Weight]) -> list[int]:
     return [weight.elements for weight in weights for _ in range(weight.count)]
 
@@ -70,12 +57,8 @@ def fsdp_shard_elements(
     Along another dimension than the first, N has to divide it.
     Source: torch/distributed/fsdp/_fully_shard/_fsdp_param.py (``_init_sharded_param``).
     """
-    shards = _checked(num_shards)
-    if not shape:
-        raise ValueError("a tensor without dimensions cannot be sharded")
+    shards = np.asarray(num_shards)
     extent = np.asarray(shape)[dim]
-    if np.any((np.asarray(dim) > 0) & (extent % shards != 0)):
-        raise ValueError(f"dimension {dim} of {tuple(shape)} is not divisible by {num_shards}")
     elements: Array = ceil_div(extent, shards) * (prod(shape) // extent)
     return elements
 
@@ -88,9 +71,7 @@ def fsdp_own_elements(
     Chunks of ceil(n / N) rows as torch.chunk makes them: the last ranks may own fewer rows or
     none. Source: torch/distributed/fsdp/_fully_shard/_fsdp_common.py (``_chunk_with_empty``).
     """
-    shards = _checked(num_shards)
-    if np.any((np.asarray(rank) < 0) | (np.asarray(rank) >= shards)):
-        raise ValueError(f"rank {rank} is not among {num_shards} shards")
+    shards = np.asarray(num_shards)
     rows = np.asarray(shape)[dim]
     chunk = ceil_div(rows, shards)
     per_row = fsdp_shard_elements(shape, shards, dim) // chunk
@@ -138,7 +119,7 @@ def zero_partition_elements(num_elements: Array | int, num_shards: Array | int) 
     deepspeed/runtime/zero/stage_1_and_2.py (``flatten_dense_tensors_aligned``);
     deepspeed/runtime/bf16_optimizer.py pads alike.
     """
-    return ALIGNMENT * ceil_div(num_elements, ALIGNMENT * _checked(num_shards))
+    return ALIGNMENT * ceil_div(num_elements, ALIGNMENT * np.asarray(num_shards))
 
 
 def zero_touched_elements(sizes: Sequence[int], num_shards: int) -> Array:
@@ -148,7 +129,7 @@ def zero_touched_elements(sizes: Sequence[int], num_shards: int) -> Array:
     the slice it owns. ``sizes`` are the group's tensors in order. Source:
     deepspeed/runtime/zero/stage_1_and_2.py (``get_partition_info``, ``copy_grads_in_partition``).
     """
-    ends = np.cumsum(_checked_sizes(sizes))
+    ends = np.cumsum(np.asarray(sizes))
     partition = zero_partition_elements(ends[-1], num_shards)
     left = np.arange(num_shards) * partition
     bounds = np.concatenate([[0], ends])
@@ -185,7 +166,6 @@ def zero_bytes(
     ``_build_compact_grad_partition_buffer``), deepspeed/runtime/bf16_optimizer.py,
     deepspeed/runtime/engine.py (``_do_optimizer_sanity_check``).
     """
-    _checked(num_shards)
     every_rank: Array = np.zeros(num_shards)
     partition, used, touched, padding = every_rank, every_rank, every_rank, every_rank
     num_elements = 0
@@ -222,7 +202,7 @@ def zero3_partition_elements(num_elements: Array | int, num_shards: Array | int)
     Source: deepspeed/runtime/zero/partition_parameters.py (``_aligned_size``,
     ``_partition_param``).
     """
-    return ceil_div(num_elements, _checked(num_shards))
+    return ceil_div(num_elements, np.asarray(num_shards))
 
 
 def zero3_sub_groups(
@@ -235,7 +215,7 @@ def zero3_sub_groups(
     deepspeed/runtime/zero/stage3.py (``_create_fp16_sub_groups``).
     """
     groups = [0]
-    for size in _checked_sizes(sizes):
+    for size in sizes:
         if groups[-1] >= sub_group_size:
             groups.append(0)
         groups[-1] += int(zero3_partition_elements(int(size), num_shards))
@@ -257,7 +237,7 @@ def zero3_bytes(
     ``_create_fp32_partitions``, ``_post_step``),
     deepspeed/runtime/zero/parameter_offload.py (``mark_persistent_parameters``).
     """
-    shards = _checked(num_shards)
+    shards = np.asarray(num_shards)
     partition: Array = np.zeros(())
     gathered: Array = np.zeros(())
     for weight in weights:
@@ -271,3 +251,22 @@ def zero3_bytes(
         gradients=gradients,
         optimizer=(FP32 + MOMENTS) * partition,
     )
+
+
+def model_weights(model: ModelSpec, layout: LayoutName = "transformers") -> tuple[Weight, ...]:
+    """All tensors of the model in the order of its parameters: embedding, layers, norm, head."""
+
+    def named(prefix: str, part: Part) -> Iterable[Weight]:
+        return (
+            replace(weight, name=f"{prefix}.{weight.name}")
+            for weight in weight_shapes(model, part, layout)
+        )
+
+    layers = [
+        weight
+        for index, kind in enumerate(layer_kinds(model))
+        for weight in named(f"layers.{index}", kind)
+    ]
+    before = named("embedding", "embedding")
+    ends: tuple[Part, ...] = ("final_norm", "head", "extra")
+    return (*before, *layers, *(weight for part in ends for weight in named(part, part)))
