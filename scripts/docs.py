@@ -21,23 +21,23 @@ from pathlib import Path
 from unittest import mock
 
 from planner.cli.app import main, main_plan
-from planner.report.bucket_table import bucket_table
-from planner.report.collective_docs import (
+from planner.validation import kernel_docs, nccl_docs
+from tools.bucket_table import bucket_table
+from tools.collective_docs import (
     algorithms_table,
     collective_formulas,
     libraries_table,
 )
-from planner.report.formulas import (
+from tools.formulas import (
     formulas_page,
     handicaps_table,
     rules_table,
     sources_tables,
     traits_table,
 )
-from planner.report.picture import memory_picture
-from planner.report.schedules import schedule_pictures, schedules_table
-from planner.report.time_docs import time_formulas
-from planner.validation import kernel_docs, nccl_docs
+from tools.picture import memory_picture
+from tools.schedules import schedule_pictures, schedules_table
+from tools.time_docs import time_formulas
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

@@ -36,6 +36,11 @@ def test_wheel_contains_every_catalog_file(wheel: Path) -> None:
     assert {path.name for path in (*catalog, *tables)} <= packed
 
 
+def test_wheel_holds_the_program_and_nothing_else(wheel: Path) -> None:
+    folders = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"planner"}
+
+
 def test_installed_wheel_runs_the_main_job_in_a_fresh_environment(
     wheel: Path, tmp_path: Path
 ) -> None:

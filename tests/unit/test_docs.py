@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from planner.report.formulas import trait_meanings
+from tools.formulas import trait_meanings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

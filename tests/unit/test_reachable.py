@@ -18,9 +18,10 @@ KEPT = {
 
 
 def programs() -> list[Path]:
-    """Python files that a person starts."""
-    found = [path for folder in ("scripts", "benchmarks") for path in (ROOT / folder).iterdir()]
-    texts = {path: path.read_text("utf-8") for path in found if path.is_file()}
+    """Python files beside the package that a person starts, or that those import."""
+    folders = [ROOT / name for name in ("scripts", "tools", "benchmarks")]
+    found = [path for folder in folders for path in folder.iterdir() if path.is_file()]
+    texts = {path: path.read_text("utf-8") for path in found}
     return [
         path
         for path, text in texts.items()

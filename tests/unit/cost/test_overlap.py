@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.bucket_curve import bucket_curve
 from planner.cost.build import (
     exposed_link_s,
     layer_times,
@@ -28,6 +27,7 @@ from planner.cost.overlap import (
 )
 from planner.cost.parts import build_parts
 from planner.spec.strategy import Strategy, StrategyColumns
+from tools.bucket_curve import bucket_curve
 
 Contexts = Callable[..., Context]
 Columns = Callable[..., StrategyColumns]

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from planner.report.formulas import table
 from planner.schedules import dualpipe
 from planner.schedules.operation import Slot
 from planner.schedules.orders import device_orders, num_chunks
 from planner.schedules.simulate import ChunkTimes, Simulation, peak_in_flight, simulate
+from tools.formulas import table
 
 DEVICES, MICRO_BATCHES = 4, 8
 DRAWN = (

@@ -1,7 +1,7 @@
 """The formulas of docs/time.md: docstrings of every function that prices time."""
 
-from planner.report.formulas import docstrings
 from planner.report.terms import TERMS
+from tools.formulas import docstrings
 
 
 def time_formulas() -> str:

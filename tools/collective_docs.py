@@ -7,7 +7,7 @@ from planner.collectives.algorithms import ALGORITHMS
 from planner.collectives.grid import mesh_2d_all_reduce, torus_2d_all_reduce, torus_3d_all_reduce
 from planner.collectives.hierarchical import hierarchical_all_reduce
 from planner.collectives.parameter_server import parameter_server_ingress_bytes_per_s
-from planner.report.formulas import docstring_markdown, docstrings, table
+from tools.formulas import docstring_markdown, docstrings, table
 
 PLACEMENTS = {
     "around": "one ring through all; pipelined",

@@ -1,0 +1,1 @@
+"""What scripts/ use and the program does not: generated parts of the documentation."""
