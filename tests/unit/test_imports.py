@@ -1,4 +1,4 @@
-"""Who may import whom: the packages form layers, and start-up stays light."""
+"""Who may import whom, how large each package may grow, and that start-up stays light."""
 
 import ast
 import subprocess
@@ -35,6 +35,24 @@ ALLOWED: dict[str, set[str]] = {
     "cli": MODEL | INPUTS | {"search", "plans", "validation", "check", "launchers", "report"},
 }
 """What each package of planner may import besides itself."""
+BUDGET: dict[str, tuple[int, int]] = {
+    ".": (350, 6),
+    "spec": (1450, 11),
+    "collectives": (1450, 15),
+    "layers": (1600, 11),
+    "schedules": (700, 10),
+    "cost": (4900, 31),
+    "search": (8100, 49),
+    "catalog": (5650, 40),
+    "frameworks": (13350, 108),
+    "plans": (5100, 31),
+    "validation": (3900, 26),
+    "check": (2150, 19),
+    "launchers": (550, 11),
+    "report": (5650, 37),
+    "cli": (3350, 32),
+}
+"""Most lines and files of each package, a little more than there are: growing is a decision."""
 HEAVY = ("ortools", "pandas", "planner.search.stages.cp_sat", "matplotlib", "plotext")
 
 
@@ -76,6 +94,18 @@ def test_imports_point_down_only(path: Path) -> None:
     assert planner_packages(path) - {own} <= ALLOWED[own]
 
 
+def test_packages_keep_to_their_budgets_of_lines_and_files() -> None:
+    lines: dict[str, list[int]] = {}
+    for path in modules():
+        room = "." if path.parent == ROOT else package_of(path)
+        lines.setdefault(room, []).append(len(path.read_text(encoding="utf-8").splitlines()))
+    assert lines.keys() == BUDGET.keys()
+    for room, counts in lines.items():
+        most_lines, most_files = BUDGET[room]
+        assert sum(counts) <= most_lines, f"{room}: shorten it, or raise its budget and say why"
+        assert len(counts) <= most_files, f"{room}: join files, or raise its budget and say why"
+
+
 PARTS_OF_SEARCH = ("space", "stages", "ranking", "search", "explaining")
 """Each imports those before it only."""
 
@@ -105,9 +135,7 @@ def test_only_cp_sat_imports_ortools() -> None:
     users = [
         path for path in modules() if any(n.startswith("ortools") for n in imported_names(path))
     ]
-    assert [str(path.relative_to(ROOT)) for path in users] == [
-        "search/stages/cp_sat.py",
-    ]
+    assert [str(path.relative_to(ROOT)) for path in users] == ["search/stages/cp_sat.py"]
 
 
 @pytest.mark.parametrize(
