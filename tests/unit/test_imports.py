@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ BUDGET: dict[str, tuple[int, int]] = {
 HEAVY = ("ortools", "pandas", "planner.search.stages.cp_sat", "matplotlib", "plotext")
 
 
+@cache
 def modules() -> list[Path]:
     return sorted(ROOT.rglob("*.py"))
 
