@@ -189,7 +189,6 @@ def test_a_number_of_thousands_of_digits_is_a_finding(completed: Callable[..., C
 
 def test_the_world_knows_file_job_and_model(completed: Callable[..., Completed]) -> None:
     world = completed(micro=2).world
-    assert world.accelerator == "h100-sxm"
     known = {"tp": 2, "dp": 8, "num_micro_batches": 8, "model.num_heads": 32, "num_gpus": 16}
     assert known.items() <= dict(world.decisions).items()
     assert world.decisions["layers_per_stage"] == (32,)
