@@ -15,6 +15,7 @@ from planner.frameworks.shell.word import Origin, Word, split_words
 
 MAX_CHARACTERS = 2_000_000
 """Of all words together: variables that double themselves end here."""
+_NOTHING = Word(text="", spans=())
 
 
 class TooLongError(Exception):
@@ -150,6 +151,8 @@ def _arithmetic(state: State, piece: Piece) -> Word | None:
 
 def _literal(piece: Piece) -> Word:
     (start, end), size = piece.span, len(piece.text)
+    if not size:
+        return _NOTHING
     spans = [(start + at, start + at + 1) for at in range(size)]
     if end - start != size:
         spans = [piece.span] * size

@@ -224,8 +224,9 @@ class Tokens:
             sign = _QUOTES[node.type]
             start, end = start + 1 + (self.text[start] == "$"), end - 1
             own = Quote(sign, start, end)
-            yield Piece(kind="text", text="", span=(start, start), quote=own, is_quoted=True)
-            if sign == '"':
+            if start == end:
+                yield self._literal(start, end, own)
+            elif sign == '"':
                 yield from self._between(node.children[1:-1], start, end, own, depth)
             else:
                 yield self._literal(start, end, own)
@@ -248,6 +249,9 @@ class Tokens:
 
     def _escaped(self, start: int, end: int, quote: Quote | None) -> Iterator[Piece]:
         """Literal text whose backslashes count."""
+        if start < end and self.text.find("\\", start, end) < 0:
+            yield self._literal(start, end, quote)
+            return
         for found in _LITERAL.finditer(self.text, start, end):
             first, last = found.span()
             after = found[1]
