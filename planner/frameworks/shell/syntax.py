@@ -25,7 +25,7 @@ _LITERAL = re.compile(r"\\(\r?\n|.|$)|[^\\]+", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(\[[@*]\])?(?:(:?[-=])|(?=\}))", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SPECIAL = re.compile(r"[0-9@*#?$!-]")
-_LONE = re.compile(r"\$(?=\s|$)")
+_LONE = re.compile(r"(?<!\$)\$(?=\s|$)")
 _QUOTES = {"string": '"', "translated_string": '"', "raw_string": "'", "ansi_c_string": "'"}
 _UNKNOWN = ("command_substitution", "process_substitution")
 _EXPANSIONS = ("simple_expansion", "expansion", "arithmetic_expansion", *_UNKNOWN)
@@ -147,7 +147,7 @@ def _is_open(node: "Node") -> bool:
 
 def words_in(text: str) -> tuple[Token, ...]:
     """All words of a list of arguments: line ends only separate them; raises UnclosedError."""
-    head, tail = "A=(", "\n)"
+    head, tail = "A=(", "\n\n)"
     masked = _NO_WORDS.sub(lambda found: "%" if found[1] else found[0], text)
     try:
         root = parsed(f"{head}{masked}{tail}")
@@ -160,7 +160,7 @@ def _tokens_below(tokens: "Tokens", root: "Node") -> tuple[Token, ...]:
     found, stack = [], [root]
     while stack:
         node = stack.pop()
-        if node.type in WORDS and node.start_byte >= -tokens.shift:
+        if node.type in WORDS and 0 <= node.start_byte + tokens.shift < len(tokens.text):
             found.append(tokens.word(node))
         else:
             stack += reversed(node.children)
@@ -201,7 +201,8 @@ class Tokens:
 
     def _span(self, node: "Node") -> Span:
         """A node's place; in quotes the parser counts blanks before an expansion with it."""
-        start, end = node.start_byte + self.shift, node.end_byte + self.shift
+        start = node.start_byte + self.shift
+        end = min(node.end_byte + self.shift, len(self.text))
         while start < end and self.text[start].isspace():
             start += 1
         return start, end

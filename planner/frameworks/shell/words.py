@@ -39,6 +39,7 @@ _COMMANDS = (
 )
 _JOINED = ("list", "pipeline", "negated_command", "subshell", "compound_statement")
 """Commands whose result is not that of one test."""
+_REDIRECTIONS = ("file_redirect", "heredoc_redirect", "herestring_redirect")
 _PASSED = (*WORDS, "comment", "heredoc_body", "array", "subscript")
 _EXPORTS = ("export", "declare", "typeset", "readonly", "local")
 
@@ -177,6 +178,7 @@ class _Reader:
                 yield from self._test(node)
             elif node.type in _COMMANDS:
                 yield from self._run(self._words(node))
+                stack += [each for each in reversed(node.children) if each.type in _JOINED]
             elif node.type not in _PASSED:
                 if node.type in _JOINED:
                     self.is_test, self.condition = False, None
@@ -189,7 +191,8 @@ class _Reader:
     def _parts(self, node: "Node") -> "list[Node | list[Token]]":
         """What stands below a node; words that belong to no command are one, line by line."""
         if node.type == "redirected_statement" and node.children[0].type == "command":
-            return [self._words(node)]
+            heres = [each for each in node.children if each.type == "heredoc_redirect"]
+            return [self._words(node), *(part for each in heres for part in each.children)]
         found: list[Node | list[Token]] = []
         for child in node.children:
             if node.type != "ERROR" or child.type not in (*WORDS, "variable_assignment"):
@@ -208,23 +211,20 @@ class _Reader:
 
     def _words(self, node: "Node") -> list[Token]:
         """The words of a command, with those that stand behind a redirection."""
-        if node.type in WORDS:
-            return [self.tokens.word(node)]
-        if node.type == "variable_assignment":
-            assigned = self.tokens.assignment(node)
-            return [assigned] if assigned else []
         found: list[Token] = []
-        for child in node.children:
-            tokens: list[Token] = []
-            if child.type in ("heredoc_body", "comment"):
-                continue
-            if child.type in ("file_redirect", "heredoc_redirect", "herestring_redirect"):
-                words = [each for each in child.children if each.type in WORDS]
-                skipped = 0 if child.type == "heredoc_redirect" else 1
-                tokens = [self.tokens.word(each) for each in words[skipped:]]
-            elif child.is_named or child.child_count or node.type != "variable_assignments":
-                tokens = self._words(child) if child.child_count else [self.tokens.word(child)]
-            found += tokens
+        stack = [node]
+        while stack:
+            each = stack.pop()
+            if each.type in WORDS or not each.child_count:
+                found += [] if each.is_missing or each.is_error else [self.tokens.word(each)]
+            elif each.type == "variable_assignment":
+                assigned = self.tokens.assignment(each)
+                found += [assigned] if assigned else []
+            elif each.type in _REDIRECTIONS:
+                words = [word for word in each.children if word.type in WORDS]
+                stack += reversed(words[each.type != "heredoc_redirect" :])
+            elif each is node or each.type not in _JOINED:
+                stack += (part for part in reversed(each.children) if part.type != "comment")
         return found
 
     def _control(self, word: str) -> None:
@@ -258,14 +258,8 @@ class _Reader:
 
     def _test(self, node: "Node") -> Iterator[Command]:
         """A test as a command, and whether it holds."""
-        is_first, stack, tokens = self.is_test, [node], []
-        while stack:
-            each = stack.pop()
-            if each.type in WORDS or not each.child_count:
-                tokens.append(self.tokens.word(each))
-            else:
-                stack += reversed(each.children)
-        found = list(self._run(tokens))
+        is_first = self.is_test
+        found = list(self._run(self._words(node)))
         self.condition = holds(found[0].words) if is_first and found else None
         yield from found
 
