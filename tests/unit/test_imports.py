@@ -35,7 +35,14 @@ ALLOWED: dict[str, set[str]] = {
     "cli": MODEL | INPUTS | {"search", "plans", "validation", "check", "launchers", "report"},
 }
 """What each package of planner may import besides itself."""
-HEAVY = ("ortools", "pandas", "planner.search.stages.cp_sat", "matplotlib", "plotext")
+HEAVY = (
+    "ortools",
+    "pandas",
+    "planner.search.stages.cp_sat",
+    "matplotlib",
+    "plotext",
+    "tree_sitter",
+)
 
 
 def modules() -> list[Path]:

@@ -192,7 +192,8 @@ class _Reader:
         """What stands below a node; words that belong to no command are one, line by line."""
         if node.type == "redirected_statement" and node.children[0].type == "command":
             heres = [each for each in node.children if each.type == "heredoc_redirect"]
-            return [self._words(node), *(part for each in heres for part in each.children)]
+            nested = [each for each in node.children[0].children if each.type in _JOINED]
+            return [self._words(node), *nested, *(part for each in heres for part in each.children)]
         found: list[Node | list[Token]] = []
         for child in node.children:
             if node.type != "ERROR" or child.type not in (*WORDS, "variable_assignment"):

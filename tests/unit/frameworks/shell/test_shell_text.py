@@ -155,6 +155,20 @@ def test_a_program_in_a_here_document_is_no_command() -> None:
     assert commands == [["cat"], ["tee", "a"], ["run", "--y"]]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "time ( run --x ) > log",
+        "{ run --x; } 2>&1 | tee log",
+        "! run --x",
+        "echo ok && ( run --x )",
+    ],
+)
+def test_a_command_within_another_is_one_of_its_own(text: str) -> None:
+    commands = [[word.text for word in each.words] for each in read_script(source(text)).commands]
+    assert ["run", "--x"] in commands
+
+
 def test_places_count_characters_whatever_their_bytes() -> None:
     text = "# \u00e4\U0001f600\r\nrun '\u00e9' --x 1\r\n"
     words = read_script(source(text)).commands[-1].words
