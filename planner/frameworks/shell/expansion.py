@@ -6,18 +6,16 @@ written.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from planner.frameworks.shell.arithmetic import MAX_SUM, evaluated
 from planner.frameworks.shell.branches import Variables
-from planner.frameworks.shell.tokens import Piece, Span, Token, pieces_in
-from planner.frameworks.shell.word import Word, split_words
+from planner.frameworks.shell.syntax import Piece, Token
+from planner.frameworks.shell.word import Origin, Word, split_words
 
 MAX_CHARACTERS = 2_000_000
 """Of all words together: variables that double themselves end here."""
-MAX_DEPTH = 8
-"""Of defaults inside defaults."""
-_VARIABLE = re.compile(r"([A-Za-z_]\w*)(\[[@*]\])?(?:(:?[-=])(.*))?", re.DOTALL)
+_NOTHING = Word(text="", spans=())
 
 
 class TooLongError(Exception):
@@ -38,11 +36,6 @@ class State(Variables):
             raise TooLongError
 
 
-def text_of(token: Token) -> str:
-    """A word as it is written, without its quotes."""
-    return "".join(piece.text for piece in token.pieces)
-
-
 def assign(state: State, token: Token) -> None:
     """Set the variable that a word assigns."""
     name = token.name
@@ -52,7 +45,7 @@ def assign(state: State, token: Token) -> None:
         state.spend(len(before))
         state.arrays[name] = (*before, *added)
         return
-    value = _joined(state, token.pieces, 0)
+    value = _joined(state, token.pieces)
     if token.appends and name in state.scalars:
         value = _glued([state.scalars[name], value])
         state.spend(len(value.text))
@@ -61,11 +54,6 @@ def assign(state: State, token: Token) -> None:
 
 def expand(state: State, token: Token) -> Iterator[Word]:
     """The words that a written word stands for."""
-    if token.name and token.elements is None:
-        start = token.span[0]
-        head = f"{token.name}{'+' if token.appends else ''}="
-        yield _glued([_literal(head, start), _joined(state, token.pieces, 0)])
-        return
     fields: list[list[Word]] = []
     is_open = False
     for piece in token.pieces:
@@ -77,33 +65,23 @@ def expand(state: State, token: Token) -> Iterator[Word]:
                 fields.append([part])
         is_open = bool(parts) or is_open
     words = [_glued(parts) for parts in fields]
-    if len(words) == 1 and not _is_list(token):
+    if len(words) == 1 and not any(piece.subscript for piece in token.pieces):
         words = [_at_site(words[0], token)]
     yield from words
 
 
-def _is_list(token: Token) -> bool:
-    return any(
-        piece.kind == "variable" and (found := _VARIABLE.fullmatch(piece.text)) and found[2]
-        for piece in token.pieces
-    )
-
-
 def _at_site(word: Word, token: Token) -> Word:
     keeps = any(char.isspace() for char in word.text)
-    site = None if keeps else token.span
-    return Word(text=word.text, spans=word.spans, unknown=word.unknown, site=site)
+    return replace(word, site=None if keeps else token.span)
 
 
 def _fields(state: State, piece: Piece) -> list[Word]:
     """What a piece adds: one part, or several where it is split into words."""
-    if piece.kind == "variable":
-        found = _VARIABLE.fullmatch(piece.text)
-        if found and found[2] and found[1] in state.arrays:
-            words = list(state.arrays[found[1]])
-            state.spend(sum(len(word.text) for word in words) + len(words))
-            return words if piece.is_quoted else [part for each in words for part in _split(each)]
-    value = _value(state, piece, 0)
+    if piece.subscript and piece.text in state.arrays:
+        words = list(state.arrays[piece.text])
+        state.spend(sum(len(word.text) for word in words) + len(words))
+        return words if piece.is_quoted else [part for each in words for part in _split(each)]
+    value = _value(state, piece)
     return [value] if piece.kind == "text" or piece.is_quoted else list(_split(value))
 
 
@@ -112,71 +90,78 @@ def _split(value: Word) -> Sequence[Word]:
     return split_words(value) if re.search(r"\s", value.text) else (value,)
 
 
-def _joined(state: State, pieces: Iterable[Piece], depth: int) -> Word:
-    return _glued([_value(state, piece, depth) for piece in pieces])
+def _joined(state: State, pieces: Iterable[Piece]) -> Word:
+    return _glued([_value(state, piece) for piece in pieces])
 
 
-def _value(state: State, piece: Piece, depth: int) -> Word:
+def _value(state: State, piece: Piece) -> Word:
     """The text of a piece; a single word's place is that of the piece."""
     if piece.kind == "text":
-        return _literal(piece.text, piece.span[0], piece.span)
+        return _literal(piece)
     value: Word | None = None
     if piece.kind == "variable":
-        value = _variable(state, piece, depth)
+        value = _variable(state, piece)
     elif piece.kind == "arithmetic":
         value = _arithmetic(state, piece)
     if value is None:
-        raw = piece.text if piece.kind == "unknown" else _written(piece)
-        return Word(text=raw, spans=(piece.span,) * len(raw), unknown=(raw,))
+        raw = _written(piece)
+        return Word(
+            text=raw,
+            spans=(piece.span,) * len(raw),
+            unknown=(raw,),
+            origins=(Origin(*piece.span, piece.quote),) * len(raw),
+        )
     state.spend(len(value.text))
     if re.search(r"\s", value.text):
         return value
-    return Word(text=value.text, spans=(piece.span,) * len(value.text), unknown=value.unknown)
+    return replace(value, spans=(piece.span,) * len(value.text), site=None)
 
 
 def _written(piece: Piece) -> str:
-    return f"$(({piece.text}))" if piece.kind == "arithmetic" else f"${{{piece.text}}}"
+    if piece.kind == "unknown":
+        return piece.text
+    if piece.kind == "arithmetic":
+        return f"$(({piece.text}))"
+    return f"${{{piece.text}{piece.subscript}}}"
 
 
-def _variable(state: State, piece: Piece, depth: int) -> Word | None:
-    found = _VARIABLE.fullmatch(piece.text)
-    if not found or depth > MAX_DEPTH:
-        return None
-    name, _, sign, default = found.groups()
+def _variable(state: State, piece: Piece) -> Word | None:
+    name, sign = piece.text, piece.sign
     if name in state.scalars and (state.scalars[name].text or sign not in (":-", ":=")):
         return state.scalars[name]
     if name in state.arrays:
         return _spaced(state.arrays[name])
-    if sign is None:
+    if not sign:
         return None
-    start = piece.span[1] - 1 - len(default)
-    value = _joined(state, pieces_in(default, start), depth + 1)
+    value = _joined(state, piece.default)
     if sign in ("=", ":="):
         state.scalars[name] = value
     return value
 
 
 def _arithmetic(state: State, piece: Piece) -> Word | None:
-    number = evaluated(piece.text, {name: word.text for name, word in _named(state, piece)})
+    names = set(re.findall(r"[A-Za-z_]\w*", piece.text[:MAX_SUM]))
+    known = {name: state.scalars[name].text for name in names if name in state.scalars}
+    number = evaluated(piece.text, known)
     if number is None:
         return None
-    return Word(text=str(number), spans=(piece.span,) * len(str(number)))
+    text, origin = str(number), Origin(*piece.span, piece.quote)
+    return Word(text=text, spans=(piece.span,) * len(text), origins=(origin,) * len(text))
 
 
-def _named(state: State, piece: Piece) -> Iterator[tuple[str, Word]]:
-    for name in set(re.findall(r"[A-Za-z_]\w*", piece.text[:MAX_SUM])):
-        if name in state.scalars:
-            yield name, state.scalars[name]
-
-
-def _literal(text: str, start: int, span: Span | None = None) -> Word:
-    if span and span[1] - span[0] != len(text):
-        return Word(text=text, spans=(span,) * len(text))
-    return Word(text=text, spans=tuple((start + i, start + i + 1) for i in range(len(text))))
+def _literal(piece: Piece) -> Word:
+    (start, end), size = piece.span, len(piece.text)
+    if not size:
+        return _NOTHING
+    spans = [(start + at, start + at + 1) for at in range(size)]
+    if end - start != size:
+        spans = [piece.span] * size
+    origins = tuple(Origin(*span, piece.quote) for span in spans)
+    return Word(text=piece.text, spans=tuple(spans), origins=origins)
 
 
 def _spaced(words: Sequence[Word]) -> Word:
-    gap = Word(text=" ", spans=((0, 0),))
+    gap = Word(text=" ", spans=((0, 0),), origins=(Origin(0, 0, None),))
     parts = [part for word in words for part in (gap, word)]
     return _glued(parts[1:])
 
@@ -186,4 +171,5 @@ def _glued(parts: Sequence[Word]) -> Word:
         text="".join(part.text for part in parts),
         spans=tuple(span for part in parts for span in part.spans),
         unknown=tuple(name for part in parts for name in part.unknown),
+        origins=tuple(origin for part in parts for origin in part.origins),
     )

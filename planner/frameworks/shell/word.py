@@ -4,8 +4,20 @@ import re
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal, NamedTuple
 
-from planner.frameworks.shell.tokens import Span
+from planner.frameworks.shell.syntax import Quote, Span
+
+Quoting = Literal["bare", "single", "double", "inside", "mixed"]
+"""No quotes, a whole quoted text, a part of one, or something of several kinds."""
+
+
+class Origin(NamedTuple):
+    """Where the file holds a character, and the quotes that it stands in."""
+
+    start: int
+    end: int
+    quote: Quote | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,20 +31,44 @@ class Word:
     """What in it could not be resolved, as written."""
     site: Span | None = None
     """The written word, where it stands for this word alone."""
+    origins: tuple[Origin, ...] = ()
+    """Where every character is made: for a variable's value, in the word that assigns it."""
+
+    @property
+    def origin(self) -> Span | None:
+        """Where the text is made, without its quotes; None where it is not in one piece."""
+        return _in_one_piece({(each.start, each.end) for each in self.origins})
+
+    @property
+    def quoting(self) -> Quoting:
+        """How the text is quoted where it is made."""
+        quotes = {each.quote for each in self.origins}
+        if quotes <= {None}:
+            return "bare"
+        quote = quotes.pop()
+        if quotes or quote is None:
+            return "mixed"
+        if self.origin != (quote.start, quote.end):
+            return "inside"
+        return "single" if quote.sign == "'" else "double"
 
     @property
     def place(self) -> Span | None:
         """What to replace in the file to change this word; None where it is not in one piece."""
         if self.site is not None:
             return self.site
-        spans = sorted(set(self.spans))
-        joined = all(left[1] == right[0] for left, right in pairwise(spans))
-        return (spans[0][0], spans[-1][1]) if spans and joined else None
+        return _in_one_piece(set(self.spans))
 
     @property
     def start(self) -> int:
         """Where it begins in the file."""
         return self.site[0] if self.site else min(self.spans, default=(0, 0))[0]
+
+
+def _in_one_piece(spans: set[Span]) -> Span | None:
+    found = sorted(spans)
+    joined = all(left[1] == right[0] for left, right in pairwise(found))
+    return (found[0][0], found[-1][1]) if found and joined else None
 
 
 def split_words(word: Word) -> tuple[Word, ...]:
@@ -43,6 +79,7 @@ def split_words(word: Word) -> tuple[Word, ...]:
         Word(
             text=word.text[start:end],
             spans=word.spans[start:end],
+            origins=word.origins[start:end],
             unknown=tuple(name for _, name in unknown[_from(unknown, start) : _from(unknown, end)]),
         )
         for start, end in found

@@ -1,6 +1,7 @@
 """Shell text is read as bash reads it, as far as launch scripts go, and refused where bash does."""
 
 import subprocess
+from contextlib import suppress
 
 import pytest
 
@@ -30,6 +31,8 @@ def last_words(text: str) -> list[str]:
         'printf "%s\\n" a\\\n b # c\n',
         "printf '%s\\n' $'it is' \"it's\" $((2 * 3 + 1))",
         "cat > /dev/null <<END\nit's\nEND\nprintf '%s\\n' a 2>&1",
+        "printf '%s\\n' a 2> /dev/null b c",
+        "A=\"a b\"; printf '%s\\n' X=$A",
     ],
 )
 def test_words_are_those_that_bash_hands_to_the_command(text: str) -> None:
@@ -110,3 +113,82 @@ def test_every_word_of_a_line_names_what_is_left_open_in_it() -> None:
         ("--b", ()),
         ("$(c d)-${X}", ("$(c d)", "${X}")),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "made", "quoting"),
+    [
+        ("tp=12; run --tp $tp", "12", "bare"),
+        ("tp='12'; run --tp $tp", "12", "single"),
+        ('tp="12"; run --tp "$tp"', "12", "double"),
+        ("tp=${TP:-12}; run --tp $tp", "12", "bare"),
+        ('A=(--tp "12"); run "${A[@]}"', "12", "double"),
+        ('A="--tp 12"; run $A', "12", "inside"),
+        ('n=12; A="--tp $n --x"; run $A', "12", "bare"),
+        ('run "--tp" 1"2"', None, "mixed"),
+        ("run --tp $((6 * 2))", "$((6 * 2))", "bare"),
+    ],
+)
+def test_a_word_says_where_its_text_is_made_and_how_it_is_quoted_there(
+    text: str, made: str | None, quoting: str
+) -> None:
+    word = read_script(source(text)).commands[-1].words[2]
+    assert (word.text, word.quoting) == ("12", quoting)
+    assert made == (word.origin and text[slice(*word.origin)])
+
+
+def test_a_word_keeps_where_it_stands_and_where_it_is_made() -> None:
+    text = "tp=1\nrun --tp $tp"
+    word = read_script(source(text)).commands[-1].words[2]
+    assert word.place == (14, 17)
+    assert word.origin == (3, 4)
+
+
+def test_the_variable_of_a_loop_is_not_known() -> None:
+    text = "N=1\nfor N in 2 4; do run --n $N; done"
+    assert last_words(text) == ["run", "--n", "${N}"]
+
+
+def test_a_program_in_a_here_document_is_no_command() -> None:
+    text = "cat <<E | tee a\nrun --x 1 'it\nE\nrun --y"
+    commands = [[word.text for word in each.words] for each in read_script(source(text)).commands]
+    assert commands == [["cat"], ["tee", "a"], ["run", "--y"]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "time ( run --x ) > log",
+        "{ run --x; } 2>&1 | tee log",
+        "! run --x",
+        "echo ok && ( run --x )",
+    ],
+)
+def test_a_command_within_another_is_one_of_its_own(text: str) -> None:
+    commands = [[word.text for word in each.words] for each in read_script(source(text)).commands]
+    assert ["run", "--x"] in commands
+
+
+def test_places_count_characters_whatever_their_bytes() -> None:
+    text = "# \u00e4\U0001f600\r\nrun '\u00e9' --x 1\r\n"
+    words = read_script(source(text)).commands[-1].words
+    assert [word.text for word in words] == ["run", "\u00e9", "--x", "1"]
+    assert [text[slice(*word.place)] for word in words if word.place] == [
+        *("run", "'\u00e9'", "--x", "1")
+    ]
+
+
+HOSTILE = ("''\"\"", "(", "$((", "$(", "${", "${A:-", "`", "if a; then ", "<", "a=(", "{ ", '"$(')
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_texts_that_nest_or_repeat_without_end_are_read_or_refused(part: str) -> None:
+    text = part * (60_000 // len(part))
+    for read in (read_script, read_words):
+        with suppress(InputError):
+            read(source(text))
+
+
+def test_a_text_that_is_read_again_and_again_is_refused() -> None:
+    with pytest.raises(InputError, match="takes too long to read"):
+        read_script(source("a=(" * 60_000))
