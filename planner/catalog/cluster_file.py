@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from planner.catalog.figures import Strict, implausible
+from planner.catalog.figures import Name, Strict, implausible
 from planner.catalog.names import did_you_mean
 from planner.errors import Problem
 
@@ -51,7 +51,7 @@ MAX_COUNT = 10**7
 class ClusterLevel(Strict):
     """One level of the fabric as a user gives it; keys as in a fabric file, values plain."""
 
-    name: str
+    name: Name
     num_nodes: Annotated[int, Field(gt=0, le=MAX_COUNT)] | None = None
     latency_us: Annotated[float, Field(gt=0, le=10_000)] | None = None
     oversubscription: Annotated[float, Field(ge=1, le=100)] | None = None
@@ -70,7 +70,7 @@ class ClusterLevel(Strict):
 class ClusterFile(Strict):
     """``count`` times ``node``; names of the catalog, or paths beside the cluster file."""
 
-    name: str | None = None
+    name: Name | None = None
     node: str
     count: Annotated[int, Field(gt=0, le=MAX_COUNT)]
     accelerator: str | None = None

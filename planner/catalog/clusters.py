@@ -31,6 +31,7 @@ from planner.catalog.names import (
 )
 from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError, Problem
+from planner.limits import name_of
 from planner.spec.cluster import ClusterSpec, NodeSpec
 from planner.units import GIB, format_bytes, parse_bytes
 
@@ -281,7 +282,7 @@ def _from_file(path: Path, num_nodes: int | None = None) -> ClusterSpec:
         raise InputError(problems)
     overrides = Overrides(where=where, values=file.overrides, levels=file.levels)
     node, fabric = _read(_Parts(**parts, overrides=overrides))
-    name = file.name or path.stem
+    name = file.name or name_of(path.stem)
     return _cluster(name, node, num_nodes or file.count, fabric, overrides.sentences())
 
 
@@ -298,7 +299,7 @@ def _read(parts: _Parts) -> tuple[NodeSpec, FabricSpec]:
     try:
         path = parts.fabric or find_file("fabrics", node.fabric, parts.node, "fabric")
         raw = overrides.apply("fabric", load_yaml(path))
-        fabric = to_fabric(check_fabric(raw, str(path)), path.stem)
+        fabric = to_fabric(check_fabric(raw, str(path)), name_of(path.stem))
     except InputError as error:
         problems += error.problems
     if spec is None or fabric is None:
@@ -310,7 +311,7 @@ def _joined(node: NodeFile, parts: _Parts) -> NodeSpec:
     path = parts.accelerator
     path = path or find_file("accelerators", node.accelerator, parts.node, "accelerator")
     raw = parts.overrides.apply("accelerator", load_yaml(path))
-    return join_node(node, parts.node.stem, check_accelerator(raw, str(path)), path)
+    return join_node(node, name_of(parts.node.stem), check_accelerator(raw, str(path)), path)
 
 
 def _cluster(

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from planner.catalog.figures import Source, Strict
+from planner.catalog.figures import Name, Source, Strict
 from planner.spec.model import Architecture, Norm, Position
 
 Positive = Annotated[int, Field(gt=0, le=10**15)]
@@ -51,7 +51,7 @@ class MlaSection(Strict):
 class ExtraParams(Strict):
     """A tensor outside the repeated shape: its name, its size, and its shape in words."""
 
-    name: str
+    name: Name
     count: Positive
     reason: str
 
@@ -67,8 +67,8 @@ class Provenance(Strict):
 class ModelFile(Strict):
     """One model. What is left out takes the default given in :mod:`planner.catalog.models`."""
 
-    name: str | None = None
-    family: str = ""
+    name: Name | None = None
+    family: Name | Literal[""] = ""
     architecture: Architecture = "decoder"
     num_layers: Layers
     num_decoder_layers: Layers | None = None
