@@ -11,6 +11,8 @@ MAX_GPUS = 10**7
 """Accelerators, nodes, and the degree of any axis."""
 MAX_LAYERS = 1000
 """Eight times the deepest model of the catalog."""
+MAX_BLOCKS = 2 * MAX_LAYERS
+"""Layers of an encoder and a decoder together."""
 MAX_WIDTH = 10**7
 """Of a hidden layer, heads, vocabulary and windows: rows or columns of one matrix."""
 MAX_EXPERTS = 10**4
@@ -42,6 +44,11 @@ def brief(value: object) -> str:
         text = repr(value)
     except ValueError:
         return "a number of thousands of digits"
+    return short(text)
+
+
+def short(text: str) -> str:
+    """The text, its end left out where it is long."""
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from planner.catalog.cluster_file import MAX_COUNT, ClusterFile, Overrides, override_problems
+from planner.catalog.cluster_file import ClusterFile, Overrides, override_problems
 from planner.catalog.figures import validate
 from planner.catalog.hardware import (
     aliases,
@@ -31,7 +31,7 @@ from planner.catalog.names import (
 )
 from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError, Problem
-from planner.limits import name_of
+from planner.limits import MAX_DIGITS, MAX_GPUS, brief, name_of, short
 from planner.spec.cluster import ClusterSpec, NodeSpec
 from planner.units import GIB, format_bytes, parse_bytes
 
@@ -101,7 +101,7 @@ def split_host_memory(argument: str | Path) -> tuple[str | Path, float | None]:
     try:
         num_bytes = read_host_memory(found.group(2))
     except ValueError as error:
-        raise InputError.single("cluster", str(argument), str(error)) from None
+        raise InputError.single("cluster", short(str(argument)), str(error)) from None
     return found.group(1), num_bytes
 
 
@@ -109,7 +109,7 @@ def read_host_memory(text: str) -> float:
     """Read the host memory of a node, such as ``512GiB``; raises ValueError."""
     num_bytes = parse_bytes(text)
     if not LEAST_HOST_MEMORY_BYTES <= num_bytes <= MOST_HOST_MEMORY_BYTES:
-        message = f"host memory of a node is 1GiB to 1PiB; given {text!r}"
+        message = f"host memory of a node is 1GiB to 1PiB; given {brief(text)}"
         raise ValueError(message)
     return num_bytes
 
@@ -190,9 +190,9 @@ def _count_and_name(argument: str) -> tuple[int, str]:
         message = f"not a cluster; given {argument!r}, allowed {_SHAPE}"
         raise InputError.single("cluster", argument or "''", message)
     text, name = match.groups()
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_COUNT:
-        message = f"the count must be a whole number of 1 to {MAX_COUNT:,}; given {text!r}"
-        raise InputError.single("cluster", argument, message)
+    if len(text) > MAX_DIGITS or not text.isdecimal() or not 1 <= int(text) <= MAX_GPUS:
+        message = f"the count must be a whole number of 1 to {MAX_GPUS:,}; given {brief(text)}"
+        raise InputError.single("cluster", short(argument), message)
     return int(text), name
 
 

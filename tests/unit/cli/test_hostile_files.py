@@ -112,3 +112,59 @@ def test_nothing_is_left_behind_when_the_disk_is_full(
     assert run.code == 2
     assert "No space left on device" in run.err
     assert list(tmp_path.iterdir()) == []
+
+
+DIGITS = "9" * 6000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "llama3-8b", "2xdgx-h100", "--tokens", DIGITS),
+        ("plan", "llama3-8b", "2xdgx-h100", "--tokens", "1T", "--budget", DIGITS),
+        ("plan", "llama3-8b", "2xdgx-h100", "--tokens", "1T", "--deadline", f"{DIGITS}d"),
+        ("plan", "llama3-8b", "2xdgx-h100", "--tokens", "9999999T"),
+        ("plan", "llama3-8b", f"{DIGITS}xdgx-h100"),
+        ("plan", "llama3-8b", f"2xdgx-h100@{DIGITS}GiB"),
+        ("scale", "llama3-8b", "dgx-h100", "--gpus", f"8..{DIGITS}"),
+        ("memory", "llama3-8b", "2xdgx-h100", "--layers-per-stage", DIGITS),
+        ("collective", "all-reduce", DIGITS, "2xdgx-h100"),
+    ],
+    ids=lambda words: words[-1][:12],
+)
+def test_a_number_of_thousands_of_digits_is_an_error_of_the_input(
+    planner: Any, words: tuple[str, ...]
+) -> None:
+    run = planner(*words)
+    assert run.code == 2
+    assert "internal error" not in run.err
+    assert all(len(line) < 400 for line in run.err.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_layers", 10_000),
+        ("vocab_size", 10**30),
+        ("hidden_size", 10**9),
+        ("moe", f"{{num_experts: {10**15}, top_k: 1, expert_ffn_size: 8}}"),
+    ],
+)
+def test_a_count_no_model_has_is_refused(planner: Any, model: Any, key: str, value: object) -> None:
+    run = planner("plan", model(**{key: value}), "1xdgx-h100", "--time-limit", "5")
+    assert run.code == 2
+    assert f"model.yaml::{key}" in run.err
+    assert "must be less than or equal to" in run.err
+
+
+def test_too_many_shapes_are_refused_before_memory_is_taken(planner: Any, model: Any) -> None:
+    run = planner("plan", model(num_layers=1000), "2000xdgx-h100", "--time-limit", "5")
+    assert run.code == 2
+    assert "--fix: " in run.err
+    assert "--fix vpp=1|2|4 leaves fewer" in run.err
+
+
+def test_a_domain_of_one_accelerator_has_collectives(planner: Any, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("node: dgx-h100\ncount: 2\noverrides: {scale_up_domain_accelerators: 1}\n")
+    assert planner("collective", "all-reduce", "1GB", str(path)).code == 0
