@@ -9,6 +9,15 @@ from decimal import Decimal
 import numpy as np
 import numpy.typing as npt
 
+from planner.limits import (
+    MAX_BYTES,
+    MAX_DIGITS,
+    MAX_DURATION_S,
+    MAX_TOKENS,
+    MAX_USD,
+    brief,
+)
+
 Array = npt.NDArray[np.float64]
 """A scalar or a column of numbers; every cost function takes and returns these."""
 Mask = npt.NDArray[np.bool_]
@@ -36,13 +45,23 @@ def parse_count(text: str) -> int:
 
     Raises ValueError when the text is not a positive count.
     """
-    match = _COUNT.match(text)
+    match = _matched(_COUNT, text)
     if match is None:
-        raise ValueError(f"not a count: {text!r}; allowed are numbers such as 1024, 4M or 15T")
+        raise ValueError(f"not a count: {brief(text)}; allowed are numbers such as 1024, 4M or 15T")
     value = Decimal(match.group(1)) * _COUNT_SUFFIX[match.group(2).lower()]
     if value < 1 or value != int(value):
-        raise ValueError(f"not a positive whole number: {text!r}")
-    return int(value)
+        raise ValueError(f"not a positive whole number: {brief(text)}")
+    return int(_at_most(MAX_TOKENS, value, text))
+
+
+def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    return pattern.match(text) if len(text) <= MAX_DIGITS else None
+
+
+def _at_most(most: int, value: Decimal, text: str) -> Decimal:
+    if value > most:
+        raise ValueError(f"too large: {brief(text)}; allowed is at most {most:.0e}")
+    return value
 
 
 _BYTES = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKMGTP]?)(i?)B?\s*$")
@@ -54,14 +73,16 @@ def parse_bytes(text: str) -> float:
 
     Raises ValueError when the text is not a positive size.
     """
-    match = _BYTES.match(text)
+    match = _matched(_BYTES, text)
     if match is None or (match[3] and not match[2]):
-        raise ValueError(f"not a size: {text!r}; allowed are sizes such as 4096, 64MiB or 350GB")
+        raise ValueError(
+            f"not a size: {brief(text)}; allowed are sizes such as 4096, 64MiB or 350GB"
+        )
     base = 1024 if match[3] else 1000
-    value = float(Decimal(match[1]) * base ** _BYTES_POWER[match[2].lower()])
+    value = Decimal(match[1]) * base ** _BYTES_POWER[match[2].lower()]
     if not value >= 1:
-        raise ValueError(f"not a size of at least one byte: {text!r}")
-    return value
+        raise ValueError(f"not a size of at least one byte: {brief(text)}")
+    return float(_at_most(MAX_BYTES, value, text))
 
 
 _DURATION_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "min": 60, "s": 1}
@@ -74,16 +95,16 @@ def parse_duration(text: str) -> float:
 
     Raises ValueError when the text is not a positive span, its units from large to small.
     """
-    parts = re.findall(_DURATION_PART, text, re.IGNORECASE)
+    parts = re.findall(_DURATION_PART, text[:MAX_DIGITS], re.IGNORECASE)
     sizes = [_DURATION_S[unit.lower()] for _, unit in parts]
-    if _DURATION.match(text) is None or sizes != sorted(set(sizes), reverse=True):
+    if _matched(_DURATION, text) is None or sizes != sorted(set(sizes), reverse=True):
         raise ValueError(
-            f"not a span of time: {text!r}; allowed are spans such as 30d, 2w, 1d12h or 90m"
+            f"not a span of time: {brief(text)}; allowed are spans such as 30d, 2w, 1d12h or 90m"
         )
     seconds = sum(Decimal(value) * size for (value, _), size in zip(parts, sizes, strict=True))
     if not seconds > 0:
-        raise ValueError(f"not a span above 0: {text!r}")
-    return float(seconds)
+        raise ValueError(f"not a span above 0: {brief(text)}")
+    return float(_at_most(MAX_DURATION_S, Decimal(seconds), text))
 
 
 _USD = re.compile(r"^\s*\$?\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMbB]?)\s*(?:USD|usd)?\s*$")
@@ -94,13 +115,15 @@ def parse_usd(text: str) -> float:
 
     Raises ValueError when the text is not a positive amount.
     """
-    match = _USD.match(text)
+    match = _matched(_USD, text)
     if match is None:
-        raise ValueError(f"not an amount: {text!r}; allowed are amounts such as 500k, 2M or $1.5M")
-    value = float(Decimal(match[1]) * _COUNT_SUFFIX[match[2].lower()])
+        raise ValueError(
+            f"not an amount: {brief(text)}; allowed are amounts such as 500k, 2M or $1.5M"
+        )
+    value = Decimal(match[1]) * _COUNT_SUFFIX[match[2].lower()]
     if not value > 0:
-        raise ValueError(f"not an amount above 0: {text!r}")
-    return value
+        raise ValueError(f"not an amount above 0: {brief(text)}")
+    return float(_at_most(MAX_USD, value, text))
 
 
 def ceil_div(numerator: Array | int, denominator: Array | int) -> Array:

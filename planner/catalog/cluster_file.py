@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from planner.catalog.figures import Strict, implausible
+from planner.catalog.figures import Name, Strict, implausible
 from planner.catalog.names import did_you_mean
 from planner.errors import Problem
+from planner.limits import MAX_GPUS
 
 Part = Literal["accelerator", "node", "fabric"]
 OVERRIDES: Mapping[str, tuple[Part, tuple[str, ...]]] = {
@@ -45,14 +46,11 @@ WHOLE = ("accelerators_per_node", "scale_up_domain_accelerators", "nics")
 _PRICE = {"provider": "cluster file", "date": "as given"}
 
 
-MAX_COUNT = 10**7
-
-
 class ClusterLevel(Strict):
     """One level of the fabric as a user gives it; keys as in a fabric file, values plain."""
 
-    name: str
-    num_nodes: Annotated[int, Field(gt=0, le=MAX_COUNT)] | None = None
+    name: Name
+    num_nodes: Annotated[int, Field(gt=0, le=MAX_GPUS)] | None = None
     latency_us: Annotated[float, Field(gt=0, le=10_000)] | None = None
     oversubscription: Annotated[float, Field(ge=1, le=100)] | None = None
     reduces_in_network: bool | None = None
@@ -70,9 +68,9 @@ class ClusterLevel(Strict):
 class ClusterFile(Strict):
     """``count`` times ``node``; names of the catalog, or paths beside the cluster file."""
 
-    name: str | None = None
+    name: Name | None = None
     node: str
-    count: Annotated[int, Field(gt=0, le=MAX_COUNT)]
+    count: Annotated[int, Field(gt=0, le=MAX_GPUS)]
     accelerator: str | None = None
     fabric: str | None = None
     levels: Annotated[tuple[ClusterLevel, ...], Field(strict=False)] = ()

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from planner.catalog.cluster_file import MAX_COUNT, ClusterFile, Overrides, override_problems
+from planner.catalog.cluster_file import ClusterFile, Overrides, override_problems
 from planner.catalog.figures import validate
 from planner.catalog.hardware import (
     aliases,
@@ -31,6 +31,7 @@ from planner.catalog.names import (
 )
 from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError, Problem
+from planner.limits import MAX_DIGITS, MAX_GPUS, brief, name_of, short
 from planner.spec.cluster import ClusterSpec, NodeSpec
 from planner.units import GIB, format_bytes, parse_bytes
 
@@ -100,7 +101,7 @@ def split_host_memory(argument: str | Path) -> tuple[str | Path, float | None]:
     try:
         num_bytes = read_host_memory(found.group(2))
     except ValueError as error:
-        raise InputError.single("cluster", str(argument), str(error)) from None
+        raise InputError.single("cluster", short(str(argument)), str(error)) from None
     return found.group(1), num_bytes
 
 
@@ -108,7 +109,7 @@ def read_host_memory(text: str) -> float:
     """Read the host memory of a node, such as ``512GiB``; raises ValueError."""
     num_bytes = parse_bytes(text)
     if not LEAST_HOST_MEMORY_BYTES <= num_bytes <= MOST_HOST_MEMORY_BYTES:
-        message = f"host memory of a node is 1GiB to 1PiB; given {text!r}"
+        message = f"host memory of a node is 1GiB to 1PiB; given {brief(text)}"
         raise ValueError(message)
     return num_bytes
 
@@ -189,9 +190,9 @@ def _count_and_name(argument: str) -> tuple[int, str]:
         message = f"not a cluster; given {argument!r}, allowed {_SHAPE}"
         raise InputError.single("cluster", argument or "''", message)
     text, name = match.groups()
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_COUNT:
-        message = f"the count must be a whole number of 1 to {MAX_COUNT:,}; given {text!r}"
-        raise InputError.single("cluster", argument, message)
+    if len(text) > MAX_DIGITS or not text.isdecimal() or not 1 <= int(text) <= MAX_GPUS:
+        message = f"the count must be a whole number of 1 to {MAX_GPUS:,}; given {brief(text)}"
+        raise InputError.single("cluster", short(argument), message)
     return int(text), name
 
 
@@ -281,7 +282,7 @@ def _from_file(path: Path, num_nodes: int | None = None) -> ClusterSpec:
         raise InputError(problems)
     overrides = Overrides(where=where, values=file.overrides, levels=file.levels)
     node, fabric = _read(_Parts(**parts, overrides=overrides))
-    name = file.name or path.stem
+    name = file.name or name_of(path.stem)
     return _cluster(name, node, num_nodes or file.count, fabric, overrides.sentences())
 
 
@@ -298,7 +299,7 @@ def _read(parts: _Parts) -> tuple[NodeSpec, FabricSpec]:
     try:
         path = parts.fabric or find_file("fabrics", node.fabric, parts.node, "fabric")
         raw = overrides.apply("fabric", load_yaml(path))
-        fabric = to_fabric(check_fabric(raw, str(path)), path.stem)
+        fabric = to_fabric(check_fabric(raw, str(path)), name_of(path.stem))
     except InputError as error:
         problems += error.problems
     if spec is None or fabric is None:
@@ -310,7 +311,7 @@ def _joined(node: NodeFile, parts: _Parts) -> NodeSpec:
     path = parts.accelerator
     path = path or find_file("accelerators", node.accelerator, parts.node, "accelerator")
     raw = parts.overrides.apply("accelerator", load_yaml(path))
-    return join_node(node, parts.node.stem, check_accelerator(raw, str(path)), path)
+    return join_node(node, name_of(parts.node.stem), check_accelerator(raw, str(path)), path)
 
 
 def _cluster(

@@ -7,15 +7,26 @@ says what ``sheet`` is. Every check collects all problems of a file before it ra
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from planner.catalog.names import did_you_mean
 from planner.errors import InputError, Problem
+from planner.limits import NAME, NAME_RULE, brief
 
 Basis = Literal["read", "recalled", "derived", "assumed", "measured", "given"]
 """How a value is known; ``given``: the user's cluster file states it."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def _named(text: str) -> str:
+    if not NAME.fullmatch(text):
+        raise ValueError(f"a name of {NAME_RULE}")
+    return text
+
+
+Name = Annotated[str, AfterValidator(_named)]
+"""Of a model, a machine or a part of one: it is shown, and written into files."""
 FileModel = TypeVar("FileModel", bound=BaseModel)
 
 _LIMITS: Mapping[str, tuple[float, float]] = {
@@ -186,14 +197,14 @@ def _problem(details: ErrorDetails, model_class: type[BaseModel], where: str) ->
     if kind == "extra_forbidden":
         known = _known_keys(model_class, loc[:-1])
         hint = did_you_mean(str(loc[-1]), known) or f"allowed are {', '.join(known)}"
-        message = f"unknown key; given {_shown(given)}, {hint}"
+        message = f"unknown key; given {brief(given)}, {hint}"
     elif kind == "missing":
         message = f"is missing; given keys are {_keys(given)}"
     elif kind == "literal_error":
-        message = f"unknown choice; given {_shown(given)}, allowed {context.get('expected')}"
+        message = f"unknown choice; given {brief(given)}, allowed {context.get('expected')}"
     else:
         text = details["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-        message = f"must be {text}; given {_shown(given)}"
+        message = f"must be {text}; given {brief(given)}"
     return Problem(where=where, key=".".join(str(part) for part in loc), message=message)
 
 
@@ -215,11 +226,3 @@ def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
 
 def _keys(given: object) -> str:
     return ", ".join(map(str, given)) if isinstance(given, Mapping) and given else "none"
-
-
-def _shown(value: object) -> str:
-    try:
-        text = repr(value)
-    except ValueError:
-        return "a number of thousands of digits"
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -27,6 +27,7 @@ from planner.catalog.names import unknown_name
 from planner.catalog.paths import hwdb_dir
 from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError, Problem
+from planner.limits import name_of
 from planner.spec.cluster import AcceleratorSpec, NodeSpec
 from planner.text_file import is_file
 
@@ -59,7 +60,7 @@ def load_accelerator(argument: str | Path) -> AcceleratorSpec:
     """Return the accelerator of this name, alias or YAML file."""
     path = find_file("accelerators", argument)
     file = check_accelerator(load_yaml(path), str(path))
-    return to_accelerator(file, path.stem, str(path))
+    return to_accelerator(file, name_of(path.stem), str(path))
 
 
 def load_node(argument: str | Path) -> NodeSpec:
@@ -68,14 +69,14 @@ def load_node(argument: str | Path) -> NodeSpec:
     node = check_node(load_yaml(path), str(path))
     accelerator_path = find_file("accelerators", node.accelerator, path, "accelerator")
     accelerator = check_accelerator(load_yaml(accelerator_path), str(accelerator_path))
-    return join_node(node, path.stem, accelerator, accelerator_path)
+    return join_node(node, name_of(path.stem), accelerator, accelerator_path)
 
 
 def join_node(
     node: NodeFile, name: str, accelerator: AcceleratorFile, accelerator_path: Path
 ) -> NodeSpec:
     """Return checked files of a node and of its accelerator as one spec."""
-    spec = to_accelerator(accelerator, accelerator_path.stem, str(accelerator_path), node)
+    spec = to_accelerator(accelerator, name_of(accelerator_path.stem), str(accelerator_path), node)
     joined = to_node(node, name, spec, collectives_scale(accelerator, node))
     return with_assumed_host_memory(joined, host_memory_rule())
 

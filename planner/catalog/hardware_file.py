@@ -8,6 +8,7 @@ from planner.catalog.figures import (
     Figure,
     Figures,
     Flag,
+    Name,
     Source,
     Strict,
     WholeFigure,
@@ -104,7 +105,7 @@ class CollectivesSection(Strict):
 class AcceleratorFile(HardwareFile):
     """``hwdb/accelerators/NAME.yaml``: one device as its software sees it."""
 
-    vendor: str
+    vendor: Name
     architecture: str = ""
     year: int | None = None
     compute_capability: Figure | None = None
@@ -211,7 +212,7 @@ class DetectionFile(HardwareFile):
 class FabricLevelSection(Strict):
     """Nodes that reach each other below a layer of switches; the last level holds all nodes."""
 
-    name: str
+    name: Name
     num_nodes: WholeFigure | None = None
     latency_us: Figure | None = None
     """That of the fabric where not given."""

@@ -4,13 +4,23 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from planner.catalog.figures import Source, Strict
+from planner.catalog.figures import Name, Source, Strict
+from planner.limits import (
+    MAX_EXPERTS,
+    MAX_LAYERS,
+    MAX_PARAMETERS,
+    MAX_SEQ_LEN,
+    MAX_WIDTH,
+)
 from planner.spec.model import Architecture, Norm, Position
 
-Positive = Annotated[int, Field(gt=0, le=10**15)]
-Layers = Annotated[int, Field(gt=0, le=10_000)]
-Width = Annotated[int, Field(gt=0, le=10**9)]
-NonNegative = Annotated[int, Field(ge=0)]
+Layers = Annotated[int, Field(gt=0, le=MAX_LAYERS)]
+Width = Annotated[int, Field(gt=0, le=MAX_WIDTH)]
+WidthOrNone = Annotated[int, Field(ge=0, le=MAX_WIDTH)]
+Experts = Annotated[int, Field(gt=0, le=MAX_EXPERTS)]
+Tokens = Annotated[int, Field(gt=0, le=MAX_SEQ_LEN)]
+TokensOrNone = Annotated[int, Field(ge=0, le=MAX_SEQ_LEN)]
+Parameters = Annotated[int, Field(gt=0, le=MAX_PARAMETERS)]
 Activation = Literal["gelu", "gelu-tanh", "silu", "relu", "squared-relu"]
 
 
@@ -27,13 +37,13 @@ class BiasesSection(Strict):
 class MoeSection(Strict):
     """Mixture-of-experts layers; shared_ffn_size is the width of all shared experts."""
 
-    num_experts: Positive
-    top_k: Positive
-    expert_ffn_size: Positive
-    num_shared_experts: NonNegative = 0
-    shared_ffn_size: Positive | None = None
-    num_leading_dense_layers: NonNegative = 0
-    moe_layer_step: Positive = 1
+    num_experts: Experts
+    top_k: Experts
+    expert_ffn_size: Width
+    num_shared_experts: Annotated[int, Field(ge=0, le=MAX_EXPERTS)] = 0
+    shared_ffn_size: Width | None = None
+    num_leading_dense_layers: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
+    moe_layer_step: Layers = 1
     router_bias: bool = False
     expert_bias: bool = False
 
@@ -41,18 +51,18 @@ class MoeSection(Strict):
 class MlaSection(Strict):
     """Multi-head latent attention; q_lora_rank 0 when queries are projected directly."""
 
-    q_lora_rank: NonNegative
-    kv_lora_rank: Positive
-    qk_nope_head_dim: Positive
-    qk_rope_head_dim: Positive
-    v_head_dim: Positive
+    q_lora_rank: WidthOrNone
+    kv_lora_rank: Width
+    qk_nope_head_dim: Width
+    qk_rope_head_dim: Width
+    v_head_dim: Width
 
 
 class ExtraParams(Strict):
     """A tensor outside the repeated shape: its name, its size, and its shape in words."""
 
-    name: str
-    count: Positive
+    name: Name
+    count: Parameters
     reason: str
 
 
@@ -67,20 +77,20 @@ class Provenance(Strict):
 class ModelFile(Strict):
     """One model. What is left out takes the default given in :mod:`planner.catalog.models`."""
 
-    name: str | None = None
-    family: str = ""
+    name: Name | None = None
+    family: Name | Literal[""] = ""
     architecture: Architecture = "decoder"
     num_layers: Layers
     num_decoder_layers: Layers | None = None
     hidden_size: Width
     num_heads: Width
-    num_kv_heads: Positive | None = None
+    num_kv_heads: Width | None = None
     head_dim: Width | None = None
     ffn_size: Width | None = None
     gated_mlp: bool = False
     activation: Activation = "gelu"
-    vocab_size: NonNegative
-    max_seq_len: Width
+    vocab_size: WidthOrNone
+    max_seq_len: Tokens
     tied_embeddings: bool = False
     biases: BiasesSection = BiasesSection()
     norm: Norm = "layernorm"
@@ -89,16 +99,16 @@ class ModelFile(Strict):
     qk_norm: Literal["none", "head", "full"] = "none"
     parallel_block: bool = False
     position: Position = "rope"
-    num_learned_positions: Positive | None = None
-    sliding_window: NonNegative = 0
-    full_attention_step: NonNegative = 0
+    num_learned_positions: Tokens | None = None
+    sliding_window: TokensOrNone = 0
+    full_attention_step: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
     moe: MoeSection | None = None
     mla: MlaSection | None = None
     embedding_norm: bool = False
     extra_params: tuple[ExtraParams, ...] = Field(default=(), strict=False)
     extra_params_per_layer: tuple[ExtraParams, ...] = Field(default=(), strict=False)
-    params_expected: Positive | None = None
-    params_active_expected: Positive | None = None
+    params_expected: Parameters | None = None
+    params_active_expected: Parameters | None = None
     params_published_b: Annotated[float, Field(gt=0)] | None = None
     params_active_published_b: Annotated[float, Field(gt=0)] | None = None
     provenance: Provenance | None = None

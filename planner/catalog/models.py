@@ -27,6 +27,7 @@ from planner.catalog.names import did_you_mean
 from planner.catalog.paths import models_dir
 from planner.catalog.yaml_file import load_yaml
 from planner.errors import InputError, Problem
+from planner.limits import name_of
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
 from planner.text_file import is_file
 
@@ -77,7 +78,7 @@ def load_model_details(argument: str | Path) -> ModelDetails:
     if is_given and (path.suffix.lower() == _CONFIG_SUFFIX or _is_folder(path)):
         return _of_config(path)
     file = _read(path, in_catalog=not is_given)
-    return ModelDetails(spec=_to_spec(file, file.name or path.stem), path=path, file=file)
+    return ModelDetails(spec=_to_spec(file, file.name or name_of(path.stem)), path=path, file=file)
 
 
 def is_model_file(argument: str | Path) -> bool:
@@ -115,7 +116,7 @@ def _of_config(path: Path) -> ModelDetails:
     from planner.catalog.hf.reader import read_config
 
     model = read_config(path)
-    spec = _to_spec(model.file, model.file.name or path.stem)
+    spec = _to_spec(model.file, model.file.name or name_of(path.stem))
     return ModelDetails(spec=spec, path=model.path, file=model.file, notes=model.notes)
 
 

@@ -6,7 +6,7 @@ from typing import Any, get_args
 from planner.check.degrees import DEGREES, Batch, Gpus, batch_of, gpus_of
 from planner.check.job import Job, shape_of
 from planner.check.layout import Layout, Place
-from planner.check.values import MAX_SEQ_LEN, Values
+from planner.check.values import Values
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
 from planner.errors import InputError
@@ -15,6 +15,7 @@ from planner.frameworks.format import Reading, World
 from planner.frameworks.optimizers import optimizer_names
 from planner.frameworks.registry import CURRENT, load_traits, profile_names
 from planner.frameworks.settings import with_optimizer, with_recompute_modules
+from planner.limits import MAX_SEQ_LEN
 from planner.search.space.interleaving import default_layers
 from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec, Precision
 from planner.spec.strategy import COLUMNS, COUNTS, NEUTRAL, Strategy, split_values

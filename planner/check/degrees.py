@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from planner.check.values import MAX_BATCH, Values
+from planner.check.values import Values
+from planner.limits import MAX_BATCH
 
 DEGREES = ("tp", "pp", "cp")
 

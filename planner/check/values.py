@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from planner.check.layout import Place, Places
 from planner.frameworks.finding import Finding
 from planner.frameworks.format import ALL, PerChunk, Reading
-from planner.spec.decision import MAX_DEGREE, Decision
-
-MAX_BATCH = 10**9
-MAX_SEQ_LEN = 10**8
+from planner.limits import MAX_GPUS
+from planner.spec.decision import Decision
 
 
 class Values:
@@ -32,7 +30,7 @@ class Values:
         value = self.reading.decisions.get(name)
         return None if value is None else value.value
 
-    def whole(self, name: str, *, least: int = 1, most: int = MAX_DEGREE) -> int | None:
+    def whole(self, name: str, *, least: int = 1, most: int = MAX_GPUS) -> int | None:
         """A whole number in its range; None where it is not given or wrong."""
         value = self.given(name)
         if value is None:
@@ -97,7 +95,7 @@ class Values:
             return layers
         if isinstance(value, PerChunk) and layers is not None:
             return tuple(min(vpp * value.number, held) for held in layers)
-        is_list = isinstance(value, list | tuple) and 0 < len(value) <= MAX_DEGREE
+        is_list = isinstance(value, list | tuple) and 0 < len(value) <= MAX_GPUS
         if not is_list or not all(_is_count(one) for one in value):  # type: ignore[attr-defined]
             text = f"{name} needs one whole number per stage; given {_shown(value)}"
             self.add("job.value", text, name)
@@ -106,7 +104,7 @@ class Values:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_DEGREE
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_GPUS
 
 
 def _shown(value: object) -> str:

@@ -24,6 +24,7 @@ from planner.cli import (
     validate,
     why,
 )
+from planner.cli.output import say
 from planner.errors import InputError, PlannerError
 
 READER_GONE = 141
@@ -79,26 +80,25 @@ def _run(entry: Callable[[], object]) -> None:
         entry()
     except InputError as error:
         for problem in error.problems:
-            typer.echo(str(problem), err=True)
+            say(str(problem).replace("\n", "\\n"))
         sys.exit(error.exit_code)
     except PlannerError as error:
-        typer.echo(str(error), err=True)
+        say(str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
+        say("interrupted")
         sys.exit(130)
     except SystemExit as stop:
         sys.exit(READER_GONE if isinstance(stop.__context__, BrokenPipeError) else stop.code)
     except OSError as error:
-        typer.echo(f"cannot read or write: {error}", err=True)
+        say(f"cannot read or write: {error}")
         sys.exit(InputError.exit_code)
     except Exception as error:
         if "PLANNER_TRACEBACK" in os.environ:
             raise
-        typer.echo(
+        say(
             f"internal error, please report it: {type(error).__name__}: {error} "
-            "(PLANNER_TRACEBACK=1 shows where)",
-            err=True,
+            "(PLANNER_TRACEBACK=1 shows where)"
         )
         sys.exit(70)
 

@@ -3,10 +3,10 @@
 import math
 
 from planner.cli.collector import Collector
+from planner.limits import MAX_BATCH
 from planner.spec.cluster import ClusterSpec
 from planner.units import format_count
 
-MAX_GLOBAL_BATCH = 10**9
 DEFAULT_BATCH_TOKENS = 4 * 2**20
 DEFAULT_TOKENS_PER_ACCELERATOR = 1024
 """Clusters beyond 4,096 accelerators get a larger default batch, as their runs have."""
@@ -38,9 +38,9 @@ def read_global_batch(
 
 
 def _checked(collector: Collector, sequences: int) -> int | None:
-    if 1 <= sequences <= MAX_GLOBAL_BATCH:
+    if 1 <= sequences <= MAX_BATCH:
         return sequences
-    allowed = "at least 1 sequence" if sequences < 1 else f"at most {MAX_GLOBAL_BATCH:,} sequences"
+    allowed = "at least 1 sequence" if sequences < 1 else f"at most {MAX_BATCH:,} sequences"
     collector.add("--global-batch", f"must be {allowed}; given {sequences}")
     return None
 
@@ -49,10 +49,8 @@ def _from_tokens(
     collector: Collector, notes: list[str], num_tokens: int, seq_len: int
 ) -> int | None:
     batch = round(num_tokens / seq_len)
-    if not 1 <= batch <= MAX_GLOBAL_BATCH:
-        limit = (
-            "less than one sequence" if batch < 1 else f"more than {MAX_GLOBAL_BATCH:,} sequences"
-        )
+    if not 1 <= batch <= MAX_BATCH:
+        limit = "less than one sequence" if batch < 1 else f"more than {MAX_BATCH:,} sequences"
         collector.add("--global-batch-tokens", f"{num_tokens} tokens are {limit} of {seq_len}")
         return None
     if batch >= SMOOTH_BATCH and batch % SMOOTH_BATCH:

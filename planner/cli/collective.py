@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from planner.cli import options
+from planner.cli.output import say
 
 
 class KindName(StrEnum):
@@ -73,4 +74,4 @@ def collective(
         plot_collective(answer, None, force=force)
     if plot_file is not None:
         plot_collective(answer, plot_file, force=force)
-        typer.echo(f"drew the curves into {plot_file}", err=True)
+        say(f"drew the curves into {plot_file}")

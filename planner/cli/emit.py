@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options
+from planner.cli.output import say
 
 if TYPE_CHECKING:
     from planner.cost.context import Context
@@ -80,7 +81,7 @@ def _print_config(made: "Format", context: "Context", strategy: "Strategy") -> N
         names = ", ".join(file.name for file in others)
         notes.append(f"this is {first.name}; --out writes {names} too")
     for note in filter(None, notes):
-        typer.echo(f"note: {note}", err=True)
+        say(f"note: {note}")
 
 
 def write(
@@ -99,7 +100,7 @@ def write(
 
     files = output_files(made, launcher, context, strategy, plan)
     write_folder(out, files, force=force)
-    typer.echo(f"wrote {', '.join(file.name for file in files)} to {out}", err=True)
+    say(f"wrote {', '.join(file.name for file in files)} to {out}")
     note = mismatch(made, context)
     if note:
-        typer.echo(f"note: {note}", err=True)
+        say(f"note: {note}")

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from planner.cli.output import say
+
 
 def explain(
     plan: Annotated[Path, typer.Argument(help="Plan file written by --save.")],
@@ -42,8 +44,7 @@ def explain(
         screen.print("`planner explain PLAN ITEM` shows formula, inputs and source of an item.")
     drift = result.iter_time_s / file.estimate.iter_time_s - 1.0
     if abs(drift) > 1e-6:
-        typer.echo(
+        say(
             f"note: the model now says {drift:+.1%} time against the saved estimate "
-            f"(planner {file.planner_version})",
-            err=True,
+            f"(planner {file.planner_version})"
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options
+from planner.cli.output import say
 
 if TYPE_CHECKING:
     from planner.catalog.detect.merge import Choice, Machine
@@ -139,14 +140,14 @@ def _write(machine: "Machine", out: Path | None, command: str, *, force: bool) -
     if out is None:
         typer.echo(text, nl=False)
         if node:
-            typer.echo(f"node file {path.name} is needed too: --out FILE writes both", err=True)
+            say(f"node file {path.name} is needed too: --out FILE writes both")
         return
     if node:
         check_writable(path, force=force, option="--out")
         write_atomically(path, node, option="--out")
     write_atomically(out, text, option="--out")
     print_detected(machine, console())
-    typer.echo(f"wrote {out}" + (f" and {path}" if node else ""), err=True)
+    say(f"wrote {out}" + (f" and {path}" if node else ""))
 
 
 def _command(files: list[str], choice: "Choice", *, detect: bool) -> str:

@@ -23,6 +23,7 @@ from planner.errors import InputError
 from planner.frameworks.optimizers import ADAM, optimizer_names
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
 from planner.frameworks.settings import with_optimizer, with_recompute_modules
+from planner.limits import MAX_SEQ_LEN, brief
 from planner.plans.recompute import idle_modules
 from planner.plans.trait_settings import profile_problem, read_settings
 from planner.spec.cluster import ClusterSpec
@@ -36,7 +37,6 @@ ANY_FRAMEWORK = "any"
 ANY_PLACEMENT = "any"
 ALL_SCHEDULES = "all"
 DEFAULT_SEQ_LEN = 8192
-MAX_SEQ_LEN = 10**8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +234,7 @@ def read_layers(text: str | None) -> tuple[int, ...] | None:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        message = f"needs one whole number per stage, such as 10,11,11,10; given {text!r}"
+        message = f"needs one whole number per stage, such as 10,11,11,10; given {brief(text)}"
         raise InputError.single("command line", "--layers-per-stage", message) from None
 
 
@@ -245,7 +245,7 @@ def parse_offloaded_layers(text: str) -> int | Literal["all"]:
     try:
         return int(text)
     except ValueError:
-        message = f"must be all, or a whole number of layers per stage; given {text!r}"
+        message = f"must be all, or a whole number of layers per stage; given {brief(text)}"
         raise ValueError(message) from None
 
 

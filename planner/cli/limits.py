@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from functools import partial
 
-from planner.catalog.cluster_file import MAX_COUNT
 from planner.catalog.clusters import largest_cluster_of
 from planner.cli.collector import Collector
 from planner.errors import InputError
+from planner.limits import MAX_GPUS
 from planner.plans.objectives import JobLimits
 from planner.spec.cluster import ClusterSpec
 from planner.units import parse_duration, parse_usd
@@ -50,8 +50,8 @@ def read_limits(
 
 def read_largest(collector: Collector, node: str, max_gpus: int) -> ClusterSpec | None:
     """Return the largest cluster of whole nodes, or note what is wrong with node or number."""
-    if not 1 <= max_gpus <= MAX_COUNT:
-        collector.add("--max-gpus", f"must be from 1 to {MAX_COUNT:,}; given {max_gpus}")
+    if not 1 <= max_gpus <= MAX_GPUS:
+        collector.add("--max-gpus", f"must be from 1 to {MAX_GPUS:,}; given {max_gpus}")
         return None
     return collector.read(partial(largest_cluster_of, node, max_gpus))
 

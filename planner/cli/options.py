@@ -8,6 +8,7 @@ import typer
 
 from planner.catalog.names import EXAMPLE_NODE
 from planner.cli.like import start_from
+from planner.limits import MAX_BATCH, MAX_GPUS, MAX_SEQ_LEN
 
 
 class TableOrJson(StrEnum):
@@ -133,15 +134,15 @@ FileFormat = Annotated[
 ]
 JobGpus = Annotated[
     int | None,
-    typer.Option("--gpus", min=1, max=10**7, help="GPUs of the job [all of the cluster]."),
+    typer.Option("--gpus", min=1, max=MAX_GPUS, help="GPUs of the job [all of the cluster]."),
 ]
 FileSeqLen = Annotated[
     int | None,
-    typer.Option("--seq-len", min=1, max=10**8, help="Tokens per sequence [the file's]."),
+    typer.Option("--seq-len", min=1, max=MAX_SEQ_LEN, help="Tokens per sequence [the file's]."),
 ]
 FileGlobalBatch = Annotated[
     int | None,
-    typer.Option("--global-batch", min=1, max=10**9, help="Batch in sequences [the file's]."),
+    typer.Option("--global-batch", min=1, max=MAX_BATCH, help="Batch in sequences [the file's]."),
 ]
 Force = Annotated[bool, typer.Option(help="Replace an existing file.")]
 LauncherName = Annotated[

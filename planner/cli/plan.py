@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options
+from planner.cli.output import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -297,7 +298,7 @@ def _save(best: "Plan", path: Path, *, model: str, cluster: str) -> None:
 
     text = plan_text(best, model=model_for_file(model), cluster=argument_for_file(cluster))
     write_atomically(path, text)
-    typer.echo(f"saved plan 1 to {path}", err=True)
+    say(f"saved plan 1 to {path}")
 
 
 def _print(result: "Answer", output_format: Format, *, show_all: bool) -> None:

@@ -12,15 +12,16 @@ DELAY_S = 1.0
 
 class _DelayedBar:
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 
+        from planner.report.screen import Screen
+
         self._bar = Bar(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=Screen(stderr=True),
             transient=True,
         )
         self._task = self._bar.add_task("starting", total=1.0)

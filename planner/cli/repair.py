@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from planner.cli import options
+from planner.cli.output import say
 
 if TYPE_CHECKING:
     from planner.cost.context import Context
@@ -160,8 +161,8 @@ def _repair_plan(
     if chosen is None:
         raise typer.Exit(3)
     if target == plan and answer.is_sound:
-        typer.echo(f"{plan} stays as it is", err=True)
+        say(f"{plan} stays as it is")
     elif target is not None:
         text = plan_text(chosen, model=file.inputs.model, cluster=argument_for_file(place))
         write_atomically(target, text)
-        typer.echo(f"saved the plan to {target}", err=True)
+        say(f"saved the plan to {target}")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from planner.cli.output import say
+
 if TYPE_CHECKING:
     from planner.check.repair import RepairedFile
     from planner.frameworks.format import SourceText
@@ -85,10 +87,10 @@ def _write(made: "RepairedFile", target: Path) -> None:
     source = Path(made.source.path)
     is_own = target.exists() and target.samefile(source)
     if is_own and made.written is None:
-        typer.echo(f"{target} stays as it is", err=True)
+        say(f"{target} stays as it is")
         return
     text = made.written.text if made.written else made.source.text
     mark = BOM if source.read_bytes().startswith(BOM.encode()) else ""
     option = "--apply" if is_own else "--out"
     write_atomically(target, mark + text, option=option, mode=source.stat().st_mode & 0o777)
-    typer.echo(f"wrote the repair to {target}", err=True)
+    say(f"wrote the repair to {target}")

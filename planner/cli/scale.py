@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from planner.cli import options
+from planner.cli.output import say
 
 
 def scale(
@@ -96,4 +97,4 @@ def scale(
         plot_scaling(result)
     if plot_file is not None:
         plot_scaling(result, path=plot_file, force=force)
-        typer.echo(f"saved the curves to {plot_file}", err=True)
+        say(f"saved the curves to {plot_file}")

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from planner.catalog.cluster_file import MAX_COUNT
 from planner.catalog.clusters import load_cluster_of
 from planner.cli.batch import DEFAULT_BATCH_TOKENS, batch_of_tokens
 from planner.cli.collector import Collector
 from planner.cli.inputs import Question
 from planner.errors import InputError
+from planner.limits import MAX_DIGITS, MAX_GPUS, brief
 from planner.plans.scaling import batch_at
 from planner.spec.cluster import ClusterSpec
 from planner.units import format_count
@@ -42,9 +42,9 @@ def read_sizes(text: str, option: str = "--gpus") -> tuple[int, ...]:
 
 def _count(part: str, text: str, option: str) -> int:
     part = part.strip()
-    if part.isdecimal() and 1 <= int(part) <= MAX_COUNT:
+    if len(part) <= MAX_DIGITS and part.isdecimal() and 1 <= int(part) <= MAX_GPUS:
         return int(part)
-    message = f"needs {ALLOWED}, of 1 to {MAX_COUNT:,}; given {text!r}"
+    message = f"needs {ALLOWED}, of 1 to {MAX_GPUS:,}; given {brief(text)}"
     raise InputError.single("command line", option, message)
 
 

@@ -173,7 +173,7 @@ def nccl_candidates(tuning: NcclTuning, at: Situation) -> Iterator[Candidate]:
     if model.generation.nvls_fraction and at.reduces_in_network and at.link == "nvlink":
         if at.num_nodes == 1 and at.kind != "broadcast":
             yield _nvls(model)
-        elif at.num_nodes > 1 and at.kind == "all_reduce":
+        elif at.ranks_per_node > 1 and at.kind == "all_reduce":
             yield _nvls_tree(model)
 
 

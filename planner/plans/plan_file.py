@@ -18,6 +18,7 @@ from planner.errors import InputError, Problem
 from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import FRAMEWORKS, load_traits
 from planner.frameworks.settings import with_optimizer, with_recompute_modules
+from planner.limits import MAX_BATCH, MAX_BLOCKS, MAX_SEQ_LEN, MAX_TOKENS
 from planner.plans.plan import Plan
 from planner.plans.trait_settings import profile_problem, settings_mapping, settings_of
 from planner.search.space.legality import violations
@@ -27,10 +28,7 @@ from planner.spec.strategy import COLUMNS, FIELDS, Strategy
 from planner.spec.traits import FrameworkTraits, SupportTraits
 
 SCHEMA_VERSION = 1
-MAX_BATCH = 10**9
-MAX_SEQ_LEN = 10**8
-MAX_TOKENS = 10**18
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=MAX_BLOCKS)]
 
 
 class InputsPart(Strict):
@@ -60,7 +58,9 @@ def _type_of(name: str, decision: Decision) -> object:
     if name == "recompute_modules":
         return Annotated[tuple[str, ...] | None, Field(strict=False)]
     least = 0 if name in _DEFAULTS else 1
-    return Annotated[tuple[Count, ...], Field(strict=False, min_length=least)]
+    return Annotated[
+        tuple[Count, ...], Field(strict=False, min_length=least, max_length=MAX_BLOCKS)
+    ]
 
 
 _DEFAULTS = {each.name: each.default for each in fields(Strategy) if each.default is not MISSING}

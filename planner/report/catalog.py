@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from planner.catalog.cluster_file import MAX_COUNT
 from planner.catalog.clusters import is_counted, load_cluster
 from planner.catalog.hardware import (
     is_path,
@@ -20,6 +19,7 @@ from planner.catalog.hardware import (
 from planner.catalog.hardware_rows import HardwareDetails, describe_accelerator, describe_hardware
 from planner.catalog.models import list_models, load_model, load_model_details
 from planner.layers.parameters import count_active_parameters, count_parameters
+from planner.limits import MAX_GPUS
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 from planner.units import GB, GIB, US, format_count
@@ -165,4 +165,4 @@ def print_hardware(name: str, console: Console) -> None:
     if details.kind == "clusters":
         print_levels(load_cluster(details.name), console, whole=True)
     elif details.kind == "nodes":
-        print_levels(load_cluster(f"{MAX_COUNT}x{details.name}"), console, whole=False)
+        print_levels(load_cluster(f"{MAX_GPUS}x{details.name}"), console, whole=False)

@@ -2,7 +2,6 @@
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from planner.catalog.detect.merge import Machine
@@ -20,13 +19,13 @@ def print_detected(machine: Machine, console: Console) -> None:
     )
     table = _table("seen", "value", "where")
     for seen in machine.seen:
-        table.add_row(escape(seen.what), escape(seen.value), escape(seen.where))
+        table.add_row(seen.what, seen.value, seen.where)
     console.print(table)
     if machine.overrides:
         changed = _table("override", "value", "catalog", "seen in")
         for override in machine.overrides:
             known = "-" if override.catalog is None else f"{override.catalog:g}"
-            changed.add_row(override.key, f"{override.value:.6g}", known, escape(override.where))
+            changed.add_row(override.key, f"{override.value:.6g}", known, override.where)
         console.print(changed)
     if machine.fabric:
         console.print(f"fabric: {machine.fabric}, by kind and rate of the ports")

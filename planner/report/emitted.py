@@ -1,5 +1,6 @@
 """A plan as a folder: configuration, launch files, the plan itself, and a README of why."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from planner.frameworks.format import Emitted, Format, OutputFile
 from planner.launchers.allocation import allocation_of
 from planner.launchers.launcher import Launcher
 from planner.launchers.shell import SCRIPT, user_variables
+from planner.limits import printable
 from planner.report.evidence import range_line
 from planner.report.placement import placement_line
 from planner.spec.strategy import Strategy
@@ -65,6 +67,26 @@ def output_files(
     )
 
 
+def _code(text: str) -> str:
+    """A Markdown code span that holds any text, on one line."""
+    text = printable(text).replace("\n", "\\n").replace("\t", "\\t")
+    ticks = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    blank = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{ticks}{blank}{text}{blank}{ticks}"
+
+
+def _fenced(command: str) -> str:
+    """A Markdown block of shell that no line of the command ends."""
+    ticks = "`" * (1 + max(map(len, re.findall("`{2,}", command)), default=2))
+    return f"{ticks}sh\n{command}\n{ticks}"
+
+
+def _words(text: str) -> str:
+    """A text of one line in which nothing is Markdown or HTML."""
+    text = " ".join(printable(text).split())
+    return re.sub(r"[\\`\[\]<>&!]", lambda match: f"\\{match[0]}", text)
+
+
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A Markdown table; bars and line ends in cells are kept from breaking it."""
     lines = [head, ("---",) * len(head), *rows]
@@ -82,8 +104,8 @@ def _figures(context: Context, strategy: Strategy, result: Estimate) -> str:
         f"ZeRO {strategy.zero_stage}"
     )
     rows = [
-        ("model", context.model.name),
-        ("cluster", f"{context.cluster.name}: {strategy.num_gpus} GPUs used"),
+        ("model", _words(context.model.name)),
+        ("cluster", f"{_words(context.cluster.name)}: {strategy.num_gpus} GPUs used"),
         ("batch", f"{job.global_batch} sequences of {job.seq_len} tokens, {job.precision}"),
         ("degrees", degrees),
         (
@@ -127,7 +149,7 @@ def _ranks(context: Context, strategy: Strategy) -> str:
     return (
         f"Node k runs ranks {nodes.gpus_per_node}·k to {nodes.gpus_per_node}·k + "
         f"{nodes.gpus_per_node - 1}, for k from 0 to {nodes.num_nodes - 1}. Ranks count along "
-        f"{order}.{inside} On the network: {placement_line(context, strategy)}.\n\n"
+        f"{order}.{inside} On the network: {_words(placement_line(context, strategy))}.\n\n"
         + _table(("axis", "degree", "neighbours are ranks apart"), rows)
     )
 
@@ -136,7 +158,7 @@ def _variables(emitted: Emitted) -> str:
     variables = user_variables(emitted.variables)
     if not variables:
         return ""
-    rows = [(f"`{name}`", what) for name, what in variables.items()]
+    rows = [(_code(name), what) for name, what in variables.items()]
     table = _table(("variable", "what it is"), rows)
     return f"\nSet these first; the scripts stop where one is empty.\n\n{table}"
 
@@ -144,7 +166,7 @@ def _variables(emitted: Emitted) -> str:
 def _left_open(emitted: Emitted) -> str:
     if not emitted.left_open:
         return ""
-    rows = [(what, f"`{keys}`") for what, keys in emitted.left_open.items()]
+    rows = [(what, _code(keys)) for what, keys in emitted.left_open.items()]
     table = _table(("what", "keys"), rows)
     return (
         "\n## Left to you\n\nThe framework's defaults hold for these, whatever the model's own "
@@ -172,9 +194,9 @@ def _readme(
     )
     decided = _table(
         ("key", "value", "why"),
-        [(f"`{each.key}`", f"`{each.value}`", each.why) for each in emitted.decided],
+        [(_code(each.key), _code(each.value), _words(each.why)) for each in emitted.decided],
     )
-    title = f"{context.model.name} on {context.cluster.name} with {made.title}"
+    title = f"{_words(context.model.name)} on {_words(context.cluster.name)} with {made.title}"
     checked = f" Checked against {made.versions}." if made.versions else ""
     warning = mismatch(made, context)
     return f"""\
@@ -201,7 +223,5 @@ Written by planner {__version__}.{checked}
 
 After a change, this says whether the configuration still starts and fits:
 
-```sh
-{check}
-```
+{_fenced(check)}
 """

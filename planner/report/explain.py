@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 from rich.tree import Tree
 
 from planner.catalog.names import did_you_mean
@@ -58,7 +58,7 @@ class _Style:
 
 def _leaf_note(path: str, style: _Style) -> str:
     term = term_of(path) if style.with_formulas else None
-    return f"  [dim]{escape(summary_of(term))}[/dim]" if term else ""
+    return f"  {summary_of(term)}" if term else ""
 
 
 def _grow(tree: Tree, items: Mapping[str, float], prefix: str, style: _Style) -> None:
@@ -71,7 +71,8 @@ def _grow(tree: Tree, items: Mapping[str, float], prefix: str, style: _Style) ->
         value, path = sum(inner.values()), f"{prefix}.{head}"
         is_leaf = set(inner) == {""}
         note = _leaf_note(path, style) if is_leaf else ""
-        branch = tree.add(f"{head}  {style.formatter(value)}  {value / style.total:.1%}{note}")
+        line = f"{head}  {style.formatter(value)}  {value / style.total:.1%}"
+        branch = tree.add(Text(line).append(note, style="dim"))
         if not is_leaf:
             _grow(branch, inner, path, style)
 

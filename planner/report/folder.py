@@ -7,12 +7,17 @@ from pathlib import Path, PurePosixPath
 
 from planner.errors import InputError, Problem
 from planner.frameworks.format import OutputFile
+from planner.report.files import WRITE_ERRORS
 
 OPTION = "--out"
 
 
 def check_folder(folder: Path) -> None:
     """Raise InputError when ``folder`` cannot be one to write into, before any long work."""
+    try:
+        folder.resolve()
+    except WRITE_ERRORS as error:
+        raise InputError.single(str(folder), OPTION, f"cannot be written: {error}") from None
     if folder.exists() and not folder.is_dir():
         raise InputError.single(str(folder), OPTION, "is no folder; a folder is needed")
 
@@ -110,7 +115,7 @@ def write_folder(folder: Path, files: Sequence[OutputFile], *, force: bool) -> N
             _move(work / "new", work / "old", folder, files)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    except OSError as error:
+    except WRITE_ERRORS as error:
         for path in made:
             shutil.rmtree(path, ignore_errors=True)
         raise InputError.single(str(folder), OPTION, f"cannot be written: {error}") from error

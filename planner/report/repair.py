@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from planner.cost.estimate import Estimate
@@ -89,7 +88,7 @@ def _print_changes(changes: tuple[Change, ...], console: Console) -> None:
         name = change.decision if change.counts else f"  {change.decision} (follows)"
         style = "" if change.counts else "dim"
         cells = (name, shown(change.before), shown(change.after))
-        table.add_row(*map(escape, cells), style=style)
+        table.add_row(*cells, style=style)
     console.print(table)
     if any(" x " in shown(value) for change in changes for value in (change.before, change.after)):
         console.print("n x k: n stages in a row with k layers each", style="dim")
@@ -148,7 +147,7 @@ def print_others(answer: RepairAnswer, console: Console) -> None:
         estimate = other.estimate
         table.add_row(
             str(number),
-            escape(_edit_text(other.changes)),
+            _edit_text(other.changes),
             other.strategy.recompute,
             format_seconds(estimate.iter_time_s),
             format_bytes(estimate.memory.peak_bytes),

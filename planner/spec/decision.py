@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import get_type_hints
 
-MAX_DEGREE = 10**7
+from planner.limits import MAX_GPUS
+
 KINDS_OF_DIFFERENCE = (
     "degrees",
     "virtual stages",
@@ -33,7 +34,7 @@ class Decision:
     title: str = ""
     """What people read in place of the field's name."""
     least: int = 1
-    most: int = MAX_DEGREE
+    most: int = MAX_GPUS
     words: tuple[str, ...] = ()
     """The values by their codes; empty where they are numbers."""
     is_flag: bool = False

@@ -11,12 +11,13 @@ import pytest
 import planner
 
 ROOT = Path(planner.__file__).parent
-BASE = {"units", "errors"}
+BASE = {"units", "errors", "limits"}
 SPEC = BASE | {"spec", "spelling", "text_file"}
 MODEL = SPEC | {"collectives", "layers", "schedules", "cost"}
 INPUTS = {"catalog", "frameworks"}
 ALLOWED: dict[str, set[str]] = {
-    "units": set(),
+    "limits": set(),
+    "units": {"limits"},
     "errors": set(),
     "spelling": set(),
     "text_file": {"errors"},

@@ -15,6 +15,7 @@ from planner.catalog.hf.parts import Part, find_part
 from planner.catalog.model_file import ModelFile, Provenance
 from planner.catalog.model_rules import broken_rules
 from planner.errors import InputError, Problem
+from planner.limits import name_of
 
 _LABELS = {"id2label", "num_labels"}
 """Of heads for classes, which files of any family may have."""
@@ -102,7 +103,8 @@ def read_config(path: Path) -> HfModel:
 
 def _name(path: Path) -> str:
     """The file's name, or its folder's where the file has the usual one."""
-    return (path.resolve().parent.name if path.name == NAME else "") or path.stem
+    folder = path.resolve().parent.name if path.name == NAME else ""
+    return name_of(folder or path.stem)
 
 
 def _given(data: Mapping[str, Any], where: str) -> _Given:

@@ -138,21 +138,23 @@ def _written(context: Context) -> Chosen:
     words = re.sub(r"\W+", "_", model.name.lower(), flags=re.ASCII).strip("_") or "model"
     name = f"{'m_' if words[0].isdigit() else ''}{words}_{model.num_layers}_layers"
     template = resources.files(__package__).joinpath("planner_config.py.txt")
+    literals: dict[str, object] = {
+        "flavor": name,
+        "num_layers": model.num_layers,
+        "hidden_size": model.hidden_size,
+        "num_heads": model.num_heads,
+        "num_kv_heads": model.num_kv_heads,
+        "head_dim": model.head_dim,
+        "ffn_size": model.ffn_size,
+        "vocab_size": model.vocab_size,
+        "max_seq_len": max(model.max_seq_len, context.job.seq_len),
+        "is_tied": model.tied_embeddings,
+        "has_qk_norm": model.qk_norm == "head",
+        "num_experts": moe.num_experts if moe else 0,
+        "top_k": moe.top_k if moe else 0,
+        "expert_ffn_size": moe.expert_ffn_size if moe else 0,
+    }
     text = Template(template.read_text(encoding="utf-8")).substitute(
-        name=name,
-        title=model.name,
-        num_layers=model.num_layers,
-        hidden_size=model.hidden_size,
-        num_heads=model.num_heads,
-        num_kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
-        ffn_size=model.ffn_size,
-        vocab_size=model.vocab_size,
-        max_seq_len=max(model.max_seq_len, context.job.seq_len),
-        is_tied=model.tied_embeddings,
-        has_qk_norm=model.qk_norm == "head",
-        num_experts=moe.num_experts if moe else 0,
-        top_k=moe.top_k if moe else 0,
-        expert_ffn_size=moe.expert_ffn_size if moe else 0,
+        {key: ascii(value) for key, value in literals.items()}, name=name
     )
     return Chosen(module=OWN_MODULE, config=name, text=text)

@@ -9,6 +9,7 @@ from rich.text import Text
 from planner.check.result import FileResult
 from planner.frameworks.finding import Finding, Severity
 from planner.report.findings.summary import counts, summary
+from planner.report.screen import Screen
 from planner.units import format_bytes, format_seconds
 
 STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
@@ -31,7 +32,7 @@ def print_findings(results: Sequence[FileResult], console: Console) -> None:
 
 def render_text(results: Sequence[FileResult]) -> str:
     """The same without colours, for a file."""
-    console = Console(file=StringIO(), width=WIDTH, highlight=False, emoji=False)
+    console = Screen(file=StringIO(), width=WIDTH, highlight=False, emoji=False)
     with console.capture() as captured:
         print_findings(results, console)
     return captured.get().removesuffix("\n")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from planner.cost.context import Context
+from planner.errors import InputError
 from planner.search.space.narrow import Narrowing
 from planner.search.space.rules import RULES, WHOLE_CLUSTER, Rule
 from planner.spec.strategy import (
@@ -24,6 +25,8 @@ from planner.spec.strategy import (
 )
 from planner.units import Array, Index, Rows
 
+MAX_SHAPES = 2 * 10**7
+"""Four times those of the largest mixture of the catalog on 16,384 accelerators; 2 GB."""
 LIFTED = {"tp_within_scale_up_domain": "cross-domain-tp"}
 """Pruning rules that a user can lift, and the name of what they keep out."""
 EVERYTHING = Narrowing()
@@ -92,6 +95,13 @@ class Enumeration:
         return columns
 
     def _crossed(self, columns: Columns, name: str) -> Columns:
+        num_rows = len(next(iter(columns.values()), ()))
+        if name in SHAPE and num_rows * len(self.values[name]) > MAX_SHAPES:
+            message = (
+                f"{num_rows:,} shapes with {len(self.values[name]):,} values of {name} are too "
+                f"many to look at; allowed are {MAX_SHAPES:,}; --fix {name}=1|2|4 leaves fewer"
+            )
+            raise InputError.single("command line", "--fix", message)
         if name == "etp" and name not in self.narrowing.values:
             return chosen(columns, name, expert_splits(self.context, columns))
         return crossed(columns, name, self.values[name])

@@ -1,0 +1,66 @@
+"""How large a count may be, what a name may hold, and how a text of a file is shown.
+
+One table for every reader. What is larger than a limit is a mistake, or was written to do harm.
+"""
+
+import re
+
+MAX_DIGITS = 40
+"""Of a number given as text, point included."""
+MAX_GPUS = 10**7
+"""Accelerators, nodes, and the degree of any axis."""
+MAX_LAYERS = 1000
+"""Eight times the deepest model of the catalog."""
+MAX_BLOCKS = 2 * MAX_LAYERS
+"""Layers of an encoder and a decoder together."""
+MAX_WIDTH = 10**7
+"""Of a hidden layer, heads, vocabulary and windows: rows or columns of one matrix."""
+MAX_EXPERTS = 10**4
+MAX_PARAMETERS = 10**15
+"""Of one tensor outside the repeated shape, or of a whole model."""
+MAX_SEQ_LEN = 10**8
+MAX_BATCH = 10**9
+"""Sequences of one iteration."""
+MAX_TOKENS = 10**18
+MAX_USD = 10**15
+MAX_DURATION_S = 10**10
+"""Three hundred years."""
+MAX_BYTES = 2**60
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:/@(),=-]{0,99}")
+NAME_RULE = "1 to 100 ASCII letters, digits, blanks and ._+:/@(),=- behind a letter or digit"
+_SHOWN = 60
+
+
+def name_of(stem: str) -> str:
+    """The name of what a file without one holds: its own, without what no name may have."""
+    cleaned = re.sub(r"[^A-Za-z0-9 ._+-]", "-", stem)[:100].lstrip(" ._+-")
+    return cleaned or "unnamed"
+
+
+def brief(value: object) -> str:
+    """A value as a message shows it: quoted, of one line, and short."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return short(text)
+
+
+def short(text: str) -> str:
+    """The text, its end left out where it is long."""
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def printable(text: str) -> str:
+    """The text with all that moves a cursor, hides or turns what follows written as an escape."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(
+        char if char in "\n\t" or char.isprintable() or char == "\xa0" else _escape(char)
+        for char in text
+    )
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode()

@@ -1,0 +1,241 @@
+"""Names and paths of files, however hostile, are words of what is written and never run.
+
+Models and clusters are made directly, past the reader that refuses such names. What is written is
+run by bash with programs that note their words in place of torchrun, srun and accelerate.
+"""
+
+import ast
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.cost.context import Context
+from planner.cost.estimate import estimate
+from planner.frameworks.format import Emitted, OutputFile
+from planner.frameworks.formats import format_names, load_format
+from planner.launchers.registry import LAUNCHERS, load_launcher
+from planner.launchers.torchrun import TORCHRUN
+from planner.plans.plan import Plan
+from planner.plans.plan_file import plan_text
+from planner.report.emitted import PlanText, output_files
+from planner.report.folder import write_folder
+from planner.spec.model import Biases
+from planner.spec.strategy import Strategy
+from tests.conftest import make_context, make_model
+
+HOSTILE = (
+    '"""\nimport os; os.system("touch PWNED")\n"""',
+    "\\N{x} \\x \\u12",
+    "$(touch PWNED) `touch PWNED` ${HOME} $HOME $$(X)",
+    "'; touch PWNED; '",
+    "\"; touch PWNED; #\n#SBATCH --wrap='touch PWNED'",
+    "END_OF_FILE\ntouch PWNED",
+    "```\n<script>alert(1)</script> | [x](javascript:1) `",
+    "a: !!python/object/apply:os.system ['touch PWNED']\n- *b & c",
+    "../../PWNED\\..\x1b]0;PWNED\x07\x00\u202e",
+    "-rf --help",
+)
+TOOLS = ("bash", "dirname", "mktemp", "mkdir", "cat", "chmod")
+STUBS = ("torchrun", "accelerate", "deepspeed", "python", "python3", "touch", "curl", "sh")
+NOTE = """#!/bin/bash
+printf '%s\\0' "${0##*/}" "$@" END >> "$NOTES"
+"""
+SRUN = """#!/bin/bash
+while [[ "$1" == --* ]]; do shift; done
+SLURM_NODEID=0 exec "$@"
+"""
+STRATEGY = Strategy(
+    dp=8,
+    tp=1,
+    pp=1,
+    vpp=1,
+    cp=1,
+    ep=1,
+    etp=1,
+    zero_stage=3,
+    micro_batch=1,
+    num_micro_batches=2,
+    sequence_parallel=False,
+    offload="none",
+    layers_per_stage=(4,),
+    selective_layers_per_stage=(0,),
+    recompute_layers_per_stage=(0,),
+)
+
+
+def case_of(format_name: str, name: str) -> tuple[Context, Strategy]:
+    """A plan that the format expresses, on a cluster and of a model of that name."""
+    made = load_format(format_name)
+    model = make_model(
+        name=name,
+        family="llama",
+        gated_mlp=True,
+        activation="silu",
+        norm="rmsnorm",
+        biases=Biases(),
+        max_seq_len=4096,
+    )
+    context = make_context(model=model, framework=made.framework)
+    cluster = context.cluster
+    levels = [replace(level, name=name) for level in (cluster.node.scale_up, cluster.fabric)]
+    node = replace(cluster.node, name=name, scale_up=levels[0])
+    cluster = replace(cluster, name=name, node=node, fabric=levels[1])
+    strategy = STRATEGY
+    if format_name in ("megatron", "bridge"):
+        strategy = replace(STRATEGY, zero_stage=1)
+    return replace(context, model=model, cluster=cluster), strategy
+
+
+def written(format_name: str, launcher: str, name: str) -> tuple[Emitted, tuple[OutputFile, ...]]:
+    context, strategy = case_of(format_name, name)
+    made = load_format(format_name)
+    result = estimate(context, strategy)
+    plan = Plan(context=context, strategy=strategy, estimate=result, is_optimal=True)
+    text = PlanText(text=plan_text(plan, model=name, cluster=name), model=name, cluster=name)
+    files = output_files(made, load_launcher(launcher), context, strategy, text)
+    return made.emit(context, strategy), files
+
+
+@pytest.fixture
+def stubs(tmp_path: Path) -> Path:
+    """A folder with the tools that scripts use, and programs that note their words."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in TOOLS:
+        (folder / tool).symlink_to(shutil.which(tool) or tool)
+    bodies = dict.fromkeys(STUBS, NOTE)
+    bodies |= {"srun": SRUN, "scontrol": "#!/bin/bash\necho node0\n"}
+    for name, body in bodies.items():
+        (folder / name).write_text(body)
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def values_of(emitted: Emitted) -> dict[str, str]:
+    """What a user gives for every variable, hostile too."""
+    return {name: f"$(touch PWNED) 'x' \"{name}\" \\n" for name in emitted.variables} | {
+        "NODE_RANK": "0",
+        "MASTER_ADDR": "node0",
+        "MASTER_PORT": "29500",
+    }
+
+
+def expected(emitted: Emitted, values: dict[str, str]) -> list[str]:
+    known = {"NNODES": "1", "NPROC_PER_NODE": "8", **values}
+    words = (*(emitted.own_launcher or TORCHRUN), *emitted.command)
+    return [re.sub(r"\$\{(\w+)\}", lambda found: known[found[1]], word) for word in words]
+
+
+def script_of(launcher: str, folder: Path) -> list[str]:
+    """How a launcher starts what lies in a folder."""
+    if launcher == "torchrun":
+        return ["bash", "launch.sh"]
+    if launcher == "slurm":
+        return ["bash", "launch.sbatch"]
+    if launcher == "skypilot":
+        return ["bash", "-c", yaml.safe_load((folder / "task.yaml").read_text())["run"]]
+    trainer = yaml.safe_load((folder / "trainjob.yaml").read_text())["spec"]["trainer"]
+    script: str = trainer["args"][0]
+    assert trainer["command"] == ["bash", "-c"]
+    return ["bash", "-c", re.sub(r"\$\$", "$", script)]
+
+
+def run(launcher: str, folder: Path, stubs: Path, values: dict[str, str]) -> list[list[str]]:
+    """The words of every program that a script started."""
+    notes = folder.parent / "notes"
+    notes.write_bytes(b"")
+    given = {"SLURM_JOB_NODELIST": "node0", "SKYPILOT_NODE_RANK": "0", "SKYPILOT_NODE_IPS": "node0"}
+    done = subprocess.run(
+        script_of(launcher, folder),
+        env={"PATH": str(stubs), "NOTES": str(notes), "TMPDIR": str(folder.parent)}
+        | {"PET_MASTER_ADDR": "node0", **given, **values},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    words = notes.read_bytes().decode().split("\0")
+    return list(_calls(words))
+
+
+def _calls(words: list[str]) -> Iterator[list[str]]:
+    call: list[str] = []
+    for word in words:
+        if word == "END":
+            yield call
+            call = []
+        else:
+            call.append(word)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("format_name", format_names())
+def test_only_the_launcher_runs_with_its_own_words(
+    format_name: str, launcher: str, stubs: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out $(touch PWNED) put"
+    for number, name in enumerate(HOSTILE[::3]):
+        emitted, files = written(format_name, launcher, name)
+        write_folder(folder, files, force=number > 0)
+        assert {path.name for path in folder.iterdir()} == {file.name for file in files}
+        values = values_of(emitted)
+        assert run(launcher, folder, stubs, values) == [expected(emitted, values)]
+        assert not list(tmp_path.rglob("PWNED"))
+
+
+@pytest.mark.parametrize("format_name", format_names())
+@given(name=st.one_of(st.sampled_from(HOSTILE), st.text(max_size=60)))
+@settings(max_examples=12)
+def test_documents_hold_the_name_as_a_text(format_name: str, name: str) -> None:
+    _, files = written(format_name, "slurm", name)
+    texts = {file.name: file.text for file in files}
+    inputs = yaml.safe_load(texts["plan.yaml"])["inputs"]
+    assert (inputs["model"], inputs["cluster"]) == (name, name)
+    readme = texts["README.md"]
+    readme.encode()
+    check = re.search(r"\n(`{3,})sh\n(planner check .*)\n\1\n$", readme, re.DOTALL)
+    assert check is not None
+    assert shlex.split(check[2])[4::2][:2] == [name, name]
+    head = readme[: check.start()]
+    assert re.search(r"(?<!\\)<script>", head) is None
+    for line in head.splitlines():
+        assert line.isprintable()
+    directives = [line for line in texts["launch.sbatch"].splitlines() if "#SBATCH" in line]
+    assert all(re.fullmatch(r"#SBATCH --[a-z-]+(=[a-z0-9-]+)?", line) for line in directives)
+
+
+@given(name=st.one_of(st.sampled_from(HOSTILE), st.text(max_size=60)))
+@settings(max_examples=40)
+def test_python_files_differ_by_a_literal_and_an_identifier(name: str) -> None:
+    def tree(of: str) -> tuple[str, str]:
+        context, strategy = case_of("torchtitan", of)
+        emitted = load_format("torchtitan").emit(context, strategy)
+        config = emitted.command[emitted.command.index("--config") + 1]
+        (text,) = (file.text for file in emitted.files if file.name.endswith(".py"))
+        assert re.fullmatch(r"[a-z0-9_]+", config)
+        parsed = ast.parse(text)
+        (flavor,) = (
+            word.value
+            for node in ast.walk(parsed)
+            if isinstance(node, ast.Call)
+            for word in node.keywords
+            if word.arg == "flavor"
+        )
+        assert isinstance(flavor, ast.Constant)
+        assert flavor.value == config
+        flavor.value = "flavor"
+        parsed.body[-1].name = "config"  # type: ignore[attr-defined]
+        return ast.dump(parsed), text
+
+    assert tree(name)[0] == tree("plain")[0]
