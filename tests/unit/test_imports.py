@@ -12,7 +12,7 @@ import planner
 
 ROOT = Path(planner.__file__).parent
 BASE = {"units", "errors", "limits"}
-SPEC = BASE | {"spec", "spelling", "text_file"}
+SPEC = BASE | {"spec", "spelling", "documents"}
 MODEL = SPEC | {"collectives", "layers", "schedules", "cost"}
 INPUTS = {"catalog", "frameworks"}
 ALLOWED: dict[str, set[str]] = {
@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "units": {"limits"},
     "errors": set(),
     "spelling": set(),
-    "text_file": {"errors"},
+    "documents": {"errors"},
     "spec": BASE,
     "collectives": SPEC,
     "layers": SPEC,

@@ -6,7 +6,7 @@ from importlib import resources
 from math import isfinite
 from typing import Any
 
-from planner.frameworks.json_text import Plain
+from planner.documents.json_text import Plain
 
 AUTO = "auto"
 """What Trainer and Accelerate fill in."""

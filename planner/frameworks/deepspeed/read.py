@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
+from planner.documents.json_text import Member, Node, Path, Plain, duplicates, parse_json, walk
 from planner.errors import InputError
 from planner.frameworks.deepspeed.decisions import decide
 from planner.frameworks.deepspeed.known import AUTO, known_keys, removed_keys, wrong
 from planner.frameworks.deepspeed.unknown import is_comment, is_foreign, why_foreign, why_unknown
 from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Reading, SourceText, Value
-from planner.frameworks.json_text import Member, Node, Path, Plain, duplicates, parse_json, walk
 
 TELLING = (
     "train_micro_batch_size_per_gpu",
