@@ -39,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
 """What each package of planner may import besides itself."""
 BUDGET: dict[str, tuple[int, int]] = {
     ".": (350, 6),
+    "documents": (1150, 8),
     "spec": (1450, 11),
     "collectives": (1450, 15),
     "layers": (1600, 11),
@@ -56,6 +57,7 @@ BUDGET: dict[str, tuple[int, int]] = {
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
 HEAVY = (
+    "jsonschema",
     "ortools",
     "pandas",
     "planner.search.stages.cp_sat",

@@ -11,7 +11,6 @@ PACKAGE = ROOT / "planner"
 FOUND_BY_NAME = {"planner.frameworks.*.format": "FORMAT", "planner.launchers.*": "LAUNCHER"}
 """What the program imports by a name that it puts together."""
 KEPT = {
-    "planner.documents.yaml_text:_Loader.construct_mapping": "PyYAML calls it",
     "planner.frameworks.format:DECISIONS": "the words of every reader; tests hold them to it",
 }
 """Definitions that nothing names, and why they stay."""

@@ -78,4 +78,4 @@ def _places() -> Mapping[str, tuple[str, ...]]:
 def _walk(above: Path, known: Mapping[str, Any]) -> Iterator[Path]:
     for name, entry in known.items():
         yield (*above, name)
-        yield from _walk((*above, name), entry.get("keys", {}))
+        yield from _walk((*above, name), entry.get("properties", {}))
