@@ -240,8 +240,9 @@ class _Parser:
         found = _NUMBER.match(self.text, self.at)
         if found is None:
             self.fail("a value must follow")
-        if len(found[0]) > MAX_DIGITS:
-            self.fail(f"a number of {len(found[0]):,} characters; at most {MAX_DIGITS} are read")
+        num_digits = len(found[0].lstrip("-"))
+        if num_digits > MAX_DIGITS:
+            self.fail(f"a number of {num_digits:,} digits; at most {MAX_DIGITS} are read")
         number = float(found[0]) if found[1] or found[2] else int(found[0])
         self.at = found.end()
         return number

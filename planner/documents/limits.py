@@ -6,5 +6,5 @@ MAX_DEPTH = 64
 """Mappings and lists inside each other, aliases and merge keys written out."""
 MAX_VALUES = 50_000
 """Keys and values in the text; values with aliases and merge keys written out."""
-MAX_DIGITS = 250
-"""Characters of a number, date or boolean; a float holds what fewer hexadecimal digits say."""
+MAX_DIGITS = 301
+"""Of a number; a float holds every whole number of so many."""

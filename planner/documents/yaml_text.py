@@ -25,6 +25,7 @@ Event: TypeAlias = Any
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WRONG = (ValueError, OverflowError, TypeError, KeyError, IndexError, AttributeError)
 """What PyYAML's constructors raise where a scalar is not what its tag says."""
+_TOO_LARGE = 10**MAX_DIGITS
 _STRING = "tag:yaml.org,2002:str"
 _NOT_SPECIFIC = ("", "!", None)
 _PLAIN_COLLECTIONS = (*_NOT_SPECIFIC, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
@@ -180,15 +181,18 @@ class _Composer:
             tag = self.loader.resolve(yaml.ScalarNode, event.value, event.implicit)
         if tag in (_STRING, "tag:yaml.org,2002:merge"):
             return event.value
-        if len(event.value) > MAX_DIGITS:
-            message = f"a number or other plain value of {len(event.value):,} characters"
-            raise self.refuse(event, f"{message}; at most {MAX_DIGITS} are read")
+        num_digits = len(event.value.lstrip("-"))
         try:
-            node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark)
-            return self.loader.construct_object(node, deep=True)
+            if num_digits <= MAX_DIGITS:
+                node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark)
+                value: object = self.loader.construct_object(node, deep=True)
+                if not isinstance(value, int) or abs(value) < _TOO_LARGE:
+                    return value
         except (yaml.YAMLError, *_WRONG) as error:
             reason = getattr(error, "problem", None) or str(error)
             raise self.refuse(event, f"{event.value!r} cannot be read: {reason}") from None
+        message = f"a number of {num_digits:,} digits; at most {MAX_DIGITS} are read"
+        raise self.refuse(event, message)
 
     def _alias(self, event: Event) -> Node:
         if any(start.anchor == event.anchor for start, _ in self.open):

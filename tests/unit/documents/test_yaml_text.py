@@ -119,7 +119,7 @@ REFUSED = {
     "a: 1\n<<: 3\n": "merge key takes",
     BOMB: "aliases written out",
     CHAIN: "nested deeper",
-    "a: " + "9" * 5000: "5,000 characters; at most 250",
+    "a: " + "9" * 5000: "5,000 digits; at most 301",
     "- a\n" * 60_000: "more than 50,000",
 }
 
