@@ -1,4 +1,4 @@
-"""Writes planner/frameworks/deepspeed/keys.json: the keys that DeepSpeed's own code knows.
+"""Writes planner/frameworks/deepspeed/schema.json: the keys that DeepSpeed's own code knows.
 
 A recording dictionary is given to the real DeepSpeedConfig, which says what it asks for; fields of
 pydantic models come with their kinds. Run with DeepSpeed 0.19.8: `scripts/deepspeed_keys.py`.
@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-TARGET = Path(__file__).parents[1] / "planner" / "frameworks" / "deepspeed" / "keys.json"
+TARGET = Path(__file__).parents[1] / "planner" / "frameworks" / "deepspeed" / "schema.json"
 READ_ELSEWHERE = {
     "data_parallel_size": "deepspeed/__init__.py",
     "sequence_parallel_size": "deepspeed/__init__.py",
@@ -25,13 +25,28 @@ READ_ELSEWHERE = {
 """Top-level keys that a start without GPUs and with an mpu does not ask for."""
 FREE = ("optimizer", "scheduler", "data_efficiency", "autotuning", "datastates_ckpt")
 """Sections whose keys depend on the user's choices or are not asked for while they are off."""
-KINDS = {bool: "boolean", int: "integer", float: "number", str: "text", Path: "text"}
-SIZE = {"kind": "integer", "least": 1}
-SWITCH = {"kind": "boolean"}
+KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", Path: "string"}
+SIZE = {"type": "integer", "minimum": 1}
+SWITCH = {"type": "boolean"}
+
+
+def or_null(entry: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a value that may be left out by null; one without a type takes anything."""
+    if "type" not in entry:
+        return entry
+    choices = {"enum": [*entry["enum"], None]} if "enum" in entry else {}
+    return {**entry, "type": [entry["type"], "null"], **choices}
+
+
+def section(keys: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an object that has these keys and no others."""
+    return {"type": "object", "properties": keys, "additionalProperties": False}
+
+
 OWN_KINDS: dict[str, dict[str, Any]] = {
     "activation_checkpointing.contiguous_memory_optimization": SWITCH,
     "activation_checkpointing.cpu_checkpointing": SWITCH,
-    "activation_checkpointing.number_checkpoints": {**SIZE, "optional": True},
+    "activation_checkpointing.number_checkpoints": or_null(SIZE),
     "activation_checkpointing.partition_activations": SWITCH,
     "activation_checkpointing.profile": SWITCH,
     "activation_checkpointing.synchronize_checkpoint_boundary": SWITCH,
@@ -39,18 +54,18 @@ OWN_KINDS: dict[str, dict[str, Any]] = {
     "expert_parallel.autoep_size": SIZE,
     "expert_parallel.enabled": SWITCH,
     "gradient_accumulation_steps": SIZE,
-    "gradient_clipping": {"kind": "number", "least": 0},
-    "gradient_predivide_factor": {"kind": "number", "above": 0},
+    "gradient_clipping": {"type": "number", "minimum": 0},
+    "gradient_predivide_factor": {"type": "number", "exclusiveMinimum": 0},
     "managed_gradient_accumulation": SWITCH,
-    "optimizer.type": {"kind": "text"},
-    "pipeline.activation_checkpoint_interval": {"kind": "integer", "least": 0},
+    "optimizer.type": {"type": "string"},
+    "pipeline.activation_checkpoint_interval": {"type": "integer", "minimum": 0},
     "pipeline.grad_partitioned": SWITCH,
     "pipeline.pipe_partitioned": SWITCH,
-    "pipeline.use_reentrant": {**SWITCH, "optional": True},
+    "pipeline.use_reentrant": or_null(SWITCH),
     "prescale_gradients": SWITCH,
-    "scheduler.type": {"kind": "text"},
+    "scheduler.type": {"type": "string"},
     "sequence_parallel_size": SIZE,
-    "steps_per_print": {"kind": "integer", "optional": True},
+    "steps_per_print": or_null({"type": "integer"}),
     "train_batch_size": SIZE,
     "train_micro_batch_size_per_gpu": SIZE,
     "wall_clock_breakdown": SWITCH,
@@ -117,28 +132,28 @@ def asked_keys() -> tuple[set[str], dict[str, set[str]]]:
 
 
 def kind(annotation: object) -> dict[str, Any]:
-    """The kinds of value that a pydantic field takes."""
+    """The schema of the values that a pydantic field takes."""
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         parts = [kind(part) for part in typing.get_args(annotation) if part is not type(None)]
         merged = parts[0] if len(parts) == 1 else {}
-        return {**merged, "optional": True} if type(None) in typing.get_args(annotation) else merged
+        return or_null(merged) if type(None) in typing.get_args(annotation) else merged
     if origin is typing.Literal:
-        return {"kind": "text", "allowed": list(typing.get_args(annotation))}
+        return {"type": "string", "enum": list(typing.get_args(annotation))}
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return {"kind": "object", "keys": fields(annotation), "closed": True}
+        return section(fields(annotation))
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         values = sorted({member.value for member in annotation}, key=str)
-        name = "integer" if issubclass(annotation, int) else "text"
-        return {"kind": name, "allowed": values}
+        name = "integer" if issubclass(annotation, int) else "string"
+        return {"type": name, "enum": values}
     if origin in (list, dict) or annotation in (list, dict):
-        return {"kind": "array" if (origin or annotation) is list else "object"}
-    return {"kind": KINDS[annotation]} if annotation in KINDS else {}
+        return {"type": "array" if (origin or annotation) is list else "object"}
+    return {"type": KINDS[annotation]} if annotation in KINDS else {}
 
 
 def limits(metadata: list[Any]) -> Iterator[tuple[str, float]]:
     for item in metadata:
-        for name, word in (("ge", "least"), ("le", "most"), ("gt", "above")):
+        for name, word in (("ge", "minimum"), ("le", "maximum"), ("gt", "exclusiveMinimum")):
             if hasattr(item, name):
                 yield word, getattr(item, name)
 
@@ -150,7 +165,7 @@ def fields(model: "type[BaseModel]") -> dict[str, Any]:
         extra: Any = info.json_schema_extra or {}
         entry = {**kind(info.annotation), **dict(limits(info.metadata))}
         if extra.get("deprecated"):
-            entry["instead"] = extra["new_param"]
+            entry["deprecated"] = True
         found[name] = entry
         if info.alias:
             found[info.alias] = entry
@@ -183,8 +198,9 @@ def models() -> dict[str, Any]:
     monitors = monitor.DeepSpeedMonitorConfig.model_fields
     found |= {name: info.annotation for name, info in monitors.items() if name != "enabled"}
     timer = kind(type(get_timers_config({})))
-    timers = {"kind": "object", "keys": {"throughput": timer}, "closed": False}
-    return {name: kind(model) for name, model in found.items()} | {"timers": timers}
+    made = {name: kind(model) for name, model in found.items()}
+    made["zero_optimization"]["type"] = ["object", "boolean"]  # true still means stage 1
+    return made | {"timers": section({"throughput": timer})}
 
 
 def types_in_code() -> dict[str, list[str]]:
@@ -214,31 +230,31 @@ def subclasses(module: types.ModuleType, base: type) -> list[str]:
 
 
 def keys() -> dict[str, Any]:
-    """The whole file: removed keys, types that code knows, and the tree of known keys."""
+    """The whole schema; removed keys and types that code knows are definitions beside it."""
     import deepspeed
     import deepspeed.runtime.config as runtime
 
     top, sections = asked_keys()
     known: dict[str, Any] = {name: {} for name in top if name not in FREE} | models()
     for name, names in sections.items():
-        entries = {key: {} for key in sorted(names)}
-        known[name] = {"kind": "object", "keys": entries, "closed": False}
+        known[name] = section({key: {} for key in sorted(names)})
     for name in FREE:
-        known.setdefault(name, {"kind": "object"})
-    known["optimizer"]["keys"]["params"] = {"kind": "object"}
-    known["scheduler"]["keys"]["params"] = {"kind": "object"}
+        known.setdefault(name, {"type": "object"})
+    known["optimizer"]["properties"]["params"] = {"type": "object"}
+    known["scheduler"]["properties"]["params"] = {"type": "object"}
     for path, entry in OWN_KINDS.items():
-        section, _, key = path.rpartition(".")
-        place = known[section]["keys"] if section else known
+        above, _, key = path.rpartition(".")
+        place = known[above]["properties"] if above else known
         assert key in place, path
         place[key] = entry
     removed = {*runtime._REMOVED_TOP_LEVEL_CONFIG_KEYS}
     removed |= {f"zero_optimization.{name}" for name in runtime._REMOVED_ZERO_CONFIG_KEYS}
     return {
-        "deepspeed": deepspeed.__version__,
-        "removed": sorted(removed),
-        **types_in_code(),
-        "keys": {name: known[name] for name in sorted(known) if name not in removed},
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"DeepSpeed {deepspeed.__version__}",
+        "$defs": {"removed": {"enum": sorted(removed)}}
+        | {name: {"enum": names} for name, names in types_in_code().items()},
+        **section({name: known[name] for name in sorted(known) if name not in removed}),
     }
 
 

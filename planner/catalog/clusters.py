@@ -29,7 +29,7 @@ from planner.catalog.names import (
     EXAMPLE_NODE,
     unknown_name,
 )
-from planner.catalog.yaml_file import load_yaml
+from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import MAX_DIGITS, MAX_GPUS, brief, name_of, short
 from planner.spec.cluster import ClusterSpec, NodeSpec

@@ -25,11 +25,11 @@ from planner.catalog.hardware_file import (
 from planner.catalog.level_rules import level_problems, scale_up_problems
 from planner.catalog.names import unknown_name
 from planner.catalog.paths import hwdb_dir
-from planner.catalog.yaml_file import load_yaml
+from planner.documents.file import is_file
+from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import name_of
 from planner.spec.cluster import AcceleratorSpec, NodeSpec
-from planner.text_file import is_file
 
 Kind = Literal["accelerators", "nodes", "fabrics", "clusters"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -21,7 +21,7 @@ from planner.catalog.hardware import (
 from planner.catalog.hardware_convert import figures_of
 from planner.catalog.hardware_file import HardwareFile
 from planner.catalog.names import unknown_name
-from planner.catalog.yaml_file import load_yaml
+from planner.documents.yaml_text import load_yaml
 
 _CHECKS: Mapping[Kind, Callable[..., HardwareFile]] = {
     "accelerators": check_accelerator,

@@ -15,7 +15,7 @@ from planner.catalog.figures import (
     validate,
 )
 from planner.catalog.paths import hwdb_dir
-from planner.catalog.yaml_file import load_yaml
+from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError
 from planner.spec.library import (
     ByNodes,

@@ -25,11 +25,11 @@ from planner.catalog.model_file import ModelFile, MoeSection
 from planner.catalog.model_rules import broken_rules
 from planner.catalog.names import did_you_mean
 from planner.catalog.paths import models_dir
-from planner.catalog.yaml_file import load_yaml
+from planner.documents.file import is_file
+from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import name_of
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
-from planner.text_file import is_file
 
 _YAML_SUFFIXES = (".yaml", ".yml")
 _CONFIG_SUFFIX = ".json"

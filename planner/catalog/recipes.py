@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from planner.catalog.names import did_you_mean, unknown_name
 from planner.catalog.paths import hwdb_dir
-from planner.catalog.yaml_file import load_yaml
+from planner.documents.file import read_text
+from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 from planner.spec.job import Precision
-from planner.text_file import read_text
 
 Task = Literal["pretrain", "sft", "peft"]
 Sharding = Literal["optimizer", "megatron-fsdp", "torch-fsdp2"]

@@ -25,15 +25,15 @@ from planner.check.result import (
     printable,
 )
 from planner.cost.estimate import Estimate, estimate
+from planner.documents.file import is_file
+from planner.documents.json_text import parse_json
+from planner.documents.yaml_text import compose
 from planner.errors import InputError, Problem
 from planner.frameworks import formats
 from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Format, Reading, SourceText, World
-from planner.frameworks.json_text import parse_json
 from planner.frameworks.source import read_source
-from planner.frameworks.yaml_nodes import compose
 from planner.spelling import did_you_mean
-from planner.text_file import is_file
 
 AUTO = "auto"
 YAML_ENDS = (".yaml", ".yml")

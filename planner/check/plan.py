@@ -1,25 +1,21 @@
 """A plan file under check: recognised, read, every key with its line."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import yaml
-
 from planner.check.layout import Layout, Place, Places
 from planner.check.result import finding_of
+from planner.documents.yaml_text import parsed
 from planner.errors import InputError
 from planner.frameworks.finding import Finding
 from planner.frameworks.format import SourceText
 from planner.plans.plan_file import InputsPart, StrategyPart, read_plan
 
 NAME = "plan"
-MAX_DEPTH = 16
 _KEYS = tuple(
     re.compile(rf"^{key}\s*:", re.MULTILINE) for key in ("schema_version", "inputs", "strategy")
 )
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def is_plan(source: SourceText) -> bool:
@@ -65,48 +61,9 @@ def _placed(finding: Finding, lines: dict[str, int]) -> Finding:
 
 
 def key_lines(source: SourceText) -> dict[str, int]:
-    """The line of every key by its dotted path.
-
-    Raises InputError where the text is no YAML, is nested deeply, or refers to itself.
-    """
-    try:
-        return dict(_lines(source))
-    except yaml.MarkedYAMLError as error:
-        last = source.text.count("\n") + 1
-        line = min(error.problem_mark.line + 1, last) if error.problem_mark else 1
-        raise InputError.single(source.path, f"line {line}", f"not YAML: {error.problem}") from None
-    except yaml.YAMLError as error:
-        raise InputError.single(source.path, "file", f"not YAML: {error}") from None
-
-
-def _lines(source: SourceText) -> Iterator[tuple[str, int]]:
-    """Walk the events: nothing is built, so that aliases cannot multiply."""
-    path: list[str | None] = []
-    is_key: list[bool] = []
-    for event in yaml.parse(source.text, Loader=_Loader):
-        line = event.start_mark.line + 1 if event.start_mark else 0
-        if isinstance(event, yaml.AliasEvent):
-            message = "a plan file has no aliases; given one"
-            raise InputError.single(source.path, f"line {line}", message)
-        if isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            if len(path) == MAX_DEPTH:
-                message = f"a plan file has at most {MAX_DEPTH} levels"
-                raise InputError.single(source.path, f"line {line}", message)
-            path.append(None)
-            is_key.append(isinstance(event, yaml.MappingStartEvent))
-        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            path.pop()
-            is_key.pop()
-            _value_ends(path, is_key)
-        elif isinstance(event, yaml.ScalarEvent) and path:
-            if is_key[-1] and path[-1] is None:
-                path[-1] = event.value
-                yield ".".join(key for key in path if key is not None), line
-            else:
-                _value_ends(path, is_key)
-
-
-def _value_ends(path: list[str | None], is_key: list[bool]) -> None:
-    """After a value the next scalar of a mapping is a key again."""
-    if path and is_key[-1]:
-        path[-1] = None
+    """The line of every key by its dotted path; raises InputError where the text is no YAML."""
+    lines: dict[str, int] = {}
+    for path, entry in parsed(source.path, source.text).entries.items():
+        if isinstance(path[-1], str):
+            lines[".".join(name for name in path if isinstance(name, str))] = entry.line
+    return lines

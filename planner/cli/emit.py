@@ -29,6 +29,7 @@ def emit(
     force: options.Force = False,
 ) -> None:
     """Write a plan as the configuration and launch script of a framework."""
+    from planner.documents.file import read_text
     from planner.plans.plan_file import load_plan
     from planner.report.emitted import PlanText
     from planner.report.folder import check_folder
@@ -41,7 +42,7 @@ def emit(
         _print_config(made, context, strategy)
         return
     text = PlanText(
-        text=plan.read_text(encoding="utf-8-sig"),
+        text=read_text(plan),
         model=file.inputs.model,
         cluster=file.inputs.cluster,
     )

@@ -2,11 +2,9 @@
 
 from dataclasses import fields
 from functools import cache
-from importlib import resources
 from typing import Any, get_args
 
-import yaml
-
+from planner.documents.yaml_text import load_data
 from planner.errors import InputError
 from planner.spec.optimizer import OptimizerSpec, TensorKind, TensorStates
 
@@ -18,9 +16,7 @@ _OPTION = "--optimizer"
 
 @cache
 def _read_optimizers() -> dict[str, dict[str, Any]]:
-    path = resources.files("planner.frameworks").joinpath("optimizers.yaml")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    optimizers: dict[str, dict[str, Any]] = yaml.load(path.read_text(), Loader=loader)
+    optimizers: dict[str, dict[str, Any]] = load_data(__package__, "optimizers.yaml")
     return optimizers
 
 

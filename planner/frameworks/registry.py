@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib import resources
 from typing import Any, get_type_hints
 
-import yaml
-
+from planner.documents.yaml_text import load_data
 from planner.errors import InputError
 from planner.frameworks.optimizers import ADAM, load_optimizer
 from planner.frameworks.saved_tables import load_saved_tables
@@ -42,9 +40,7 @@ _SECTIONS: dict[str, type[Any]] = {
 
 @cache
 def _read(*path: str) -> dict[str, dict[str, Any]]:
-    file = resources.files("planner.frameworks").joinpath(*path)
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    figures: dict[str, dict[str, Any]] = yaml.load(file.read_text(), Loader=loader)
+    figures: dict[str, dict[str, Any]] = load_data(__package__, *path)
     return figures
 
 
@@ -146,8 +142,7 @@ def _values(section: str, figures: dict[str, Any]) -> dict[str, Any]:
 @cache
 def memory_uncertainty_fraction(framework: str) -> float:
     """How far peaks were off on published runs, from uncertainty.yaml."""
-    path = resources.files("planner.frameworks").joinpath("uncertainty.yaml")
-    figures: dict[str, Any] = yaml.safe_load(path.read_text())
+    figures: dict[str, Any] = load_data(__package__, "uncertainty.yaml")
     return float(figures[framework]["memory_percent"]) / 100.0
 
 
@@ -158,8 +153,7 @@ def time_ranges(framework: str) -> dict[tuple[str, str], TimeRange]:
     By kind of model and accelerator; without an accelerator: all others. Where a framework has
     too few runs of a kind, the range of all frameworks.
     """
-    path = resources.files("planner.frameworks").joinpath("time_uncertainty.yaml")
-    regimes: list[dict[str, Any]] = yaml.safe_load(path.read_text())
+    regimes: list[dict[str, Any]] = load_data(__package__, "time_uncertainty.yaml")
     return {
         (regime["kind"], regime.get("accelerator", "")): TimeRange(
             low=1.0 + regime["low_percent"] / 100.0,
@@ -175,8 +169,7 @@ def time_ranges(framework: str) -> dict[tuple[str, str], TimeRange]:
 @cache
 def ratio_figures() -> Mapping[str, Mapping[str, float]]:
     """How far ratios of times were off on pairs of published runs, by what they differ in."""
-    path = resources.files("planner.frameworks").joinpath("ratio_errors.yaml")
-    pairs: dict[str, dict[str, float]] = yaml.safe_load(path.read_text())["pairs"]
+    pairs: dict[str, dict[str, float]] = load_data(__package__, "ratio_errors.yaml")["pairs"]
     return pairs
 
 

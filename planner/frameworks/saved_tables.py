@@ -5,8 +5,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-import yaml
-
+from planner.documents.yaml_text import load_data
 from planner.spec.saved import CONDITIONS, WIDTHS, SavedEntry, SavedTables
 
 LOSS = "loss"
@@ -28,9 +27,7 @@ def loss_names() -> list[str]:
 @cache
 def saved_figures(name: str) -> dict[str, Any]:
     """Return a table file as it stands, sources included."""
-    path = resources.files("planner.frameworks").joinpath("saved", f"{name}.yaml")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    figures: dict[str, Any] = yaml.load(path.read_text(), Loader=loader)
+    figures: dict[str, Any] = load_data(__package__, "saved", f"{name}.yaml")
     return figures
 
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from planner.documents.file import read_text
 from planner.frameworks.format import SourceText
-from planner.text_file import read_text
 
 
 def read_source(path: Path | str) -> SourceText:

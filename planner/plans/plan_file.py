@@ -11,9 +11,9 @@ from planner import __version__
 from planner.catalog.clusters import load_cluster
 from planner.catalog.figures import Strict, validate
 from planner.catalog.models import load_model
-from planner.catalog.yaml_file import load_yaml
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
+from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import FRAMEWORKS, load_traits

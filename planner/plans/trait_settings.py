@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
-import yaml
-
 from planner.catalog.names import did_you_mean, nearest
+from planner.documents.yaml_text import parsed
 from planner.errors import InputError, Problem
 from planner.frameworks.registry import profile_names, trait_types
 from planner.frameworks.saved_tables import loss_names, table_names
@@ -176,8 +175,8 @@ def _parsed(text: str) -> tuple[str, str, object]:
         hint = f"; did you mean {ROOT}.{text}?" if root in trait_types() else ""
         raise ValueError(f"must be {ROOT}.SECTION.KEY=VALUE; given {text!r}{hint}")
     try:
-        return section, name, yaml.safe_load(value)
-    except yaml.YAMLError:
+        return section, name, parsed(COMMAND_LINE, value).value
+    except InputError:
         raise ValueError(f"the value is not YAML; given {value!r}") from None
 
 

@@ -8,12 +8,10 @@ believed before the fit (prior and plausible range) and why. ``planner validate
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, reduce
-from importlib import resources
 from typing import TypeVar
 
-import yaml
-
 from planner.cost.context import Context
+from planner.documents.yaml_text import load_data
 
 T = TypeVar("T")
 
@@ -69,7 +67,6 @@ def _put(record: T, path: list[str], value: float) -> T:
 @cache
 def load_constants() -> tuple[Constant, ...]:
     """Return the list of constants.yaml."""
-    text = resources.files("planner.validation").joinpath("constants.yaml").read_text()
     return tuple(
         Constant(
             name=name,
@@ -80,5 +77,5 @@ def load_constants() -> tuple[Constant, ...]:
             high=float(entry["range"][1]),
             source=entry["source"],
         )
-        for name, entry in yaml.safe_load(text).items()
+        for name, entry in load_data(__package__, "constants.yaml").items()
     )

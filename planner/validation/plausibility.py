@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner.catalog.clusters import load_cluster, load_cluster_of
@@ -19,6 +18,8 @@ from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.module_sets import module_sets
+from planner.documents.file import read_text
+from planner.documents.yaml_text import parsed
 from planner.errors import InputError, Problem
 from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import CURRENT, load_traits
@@ -82,7 +83,7 @@ def read_set_ups(path: Path) -> list[SetUp]:
     """Rows of the file; InputError carries the problems of all."""
     problems: list[Problem] = []
     found: list[SetUp] = []
-    for number, raw in enumerate(yaml.safe_load(path.read_text(encoding="utf-8")), start=1):
+    for number, raw in enumerate(parsed(str(path), read_text(path)).value, start=1):
         try:
             row = SetUp.model_validate(raw)
         except ValidationError as error:

@@ -336,7 +336,7 @@ def test_known_keys_are_those_of_the_installed_deepspeed() -> None:
 
 def test_our_own_block_is_none_of_deepspeeds_keys() -> None:
     known = set(known_keys())
-    names = json.loads(load_keys_script().TARGET.read_text())["keys"]
+    names = json.loads(load_keys_script().TARGET.read_text())["properties"]
     assert known - set(names) == {"training_script"}
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.documents.json_edit import REMOVED, edited
+from planner.documents.json_text import duplicates, parse_json, walk
 from planner.errors import InputError
-from planner.frameworks.json_edit import REMOVED, edited
-from planner.frameworks.json_text import duplicates, parse_json, walk
 
 KEYS = st.sampled_from(["a", "b", "stage", "zero optimization", "ä", 'q"uote', "//"])
 SCALARS = (

@@ -7,8 +7,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.documents.yaml_edit import REMOVED, edited
+from planner.documents.yaml_text import parsed
 from planner.errors import InputError
-from planner.frameworks.yaml_text import REMOVED, edited, parsed
 
 NAMES = st.sampled_from(["alpha", "beta", "gamma", "no", "8", "a b", "delta: x"])
 SCALARS = st.one_of(

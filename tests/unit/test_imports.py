@@ -12,7 +12,7 @@ import planner
 
 ROOT = Path(planner.__file__).parent
 BASE = {"units", "errors", "limits"}
-SPEC = BASE | {"spec", "spelling", "text_file"}
+SPEC = BASE | {"spec", "spelling", "documents"}
 MODEL = SPEC | {"collectives", "layers", "schedules", "cost"}
 INPUTS = {"catalog", "frameworks"}
 ALLOWED: dict[str, set[str]] = {
@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "units": {"limits"},
     "errors": set(),
     "spelling": set(),
-    "text_file": {"errors"},
+    "documents": {"errors"},
     "spec": BASE,
     "collectives": SPEC,
     "layers": SPEC,
@@ -39,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
 """What each package of planner may import besides itself."""
 BUDGET: dict[str, tuple[int, int]] = {
     ".": (430, 6),
+    "documents": (1150, 8),
     "spec": (1450, 11),
     "collectives": (1450, 15),
     "layers": (1600, 11),
@@ -56,6 +57,7 @@ BUDGET: dict[str, tuple[int, int]] = {
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
 HEAVY = (
+    "jsonschema",
     "ortools",
     "pandas",
     "planner.search.stages.cp_sat",

@@ -11,7 +11,6 @@ PACKAGE = ROOT / "planner"
 FOUND_BY_NAME = {"planner.frameworks.*.format": "FORMAT", "planner.launchers.*": "LAUNCHER"}
 """What the program imports by a name that it puts together."""
 KEPT = {
-    "planner.catalog.yaml_file:_Loader.construct_mapping": "PyYAML calls it",
     "planner.report.screen:Screen.render": "rich calls it",
     "planner.frameworks.shell.word:Word.quoting": "repairs will edit where a value is made",
     "planner.frameworks.shell.word:Quoting": "of the same",

@@ -12,7 +12,7 @@ from planner.catalog.hardware import (
     resolve_alias,
 )
 from planner.catalog.names import nearest
-from planner.catalog.yaml_file import load_yaml
+from planner.documents.yaml_text import load_yaml
 
 
 def accelerator_of(gpu: str) -> str | None:

@@ -14,7 +14,7 @@ from planner.catalog.detect.recognise import Source
 from planner.catalog.detect.slurm import choose_group
 from planner.catalog.hardware import check_accelerator, find_file
 from planner.catalog.hardware_file import AcceleratorFile, NodeFile
-from planner.catalog.yaml_file import load_yaml
+from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 
 Value = TypeVar("Value")

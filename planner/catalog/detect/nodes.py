@@ -16,7 +16,7 @@ from planner.catalog.hardware import (
     list_names,
 )
 from planner.catalog.hardware_file import FabricFile, NodeFile, SlotSection
-from planner.catalog.yaml_file import load_yaml
+from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError
 
 SAME = 0.03

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from planner.catalog.detect import nccl_xml, sinfo, smi, topo
 from planner.catalog.detect.observation import Observation
+from planner.documents.file import read_bytes
 from planner.errors import InputError
-from planner.text_file import read_bytes
 
 MAX_BYTES = 8 * 2**20
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\[\d[\d;]*m")

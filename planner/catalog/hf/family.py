@@ -30,7 +30,7 @@ from planner.catalog.model_file import (
 )
 from planner.catalog.model_rules import Finding
 from planner.catalog.names import did_you_mean
-from planner.catalog.yaml_file import load_yaml
+from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 
 Raw: TypeAlias = dict[str, Any]

@@ -10,13 +10,15 @@ from pydantic import ValidationError
 
 from planner.catalog.figures import Source, validation_problems
 from planner.catalog.hf.family import Family, Raw, families
-from planner.catalog.hf.json_file import NAME, config_path, load_json
 from planner.catalog.hf.parts import Part, find_part
 from planner.catalog.model_file import ModelFile, Provenance
 from planner.catalog.model_rules import broken_rules
+from planner.documents.file import is_file
+from planner.documents.json_text import load_json
 from planner.errors import InputError, Problem
 from planner.limits import name_of
 
+NAME = "config.json"
 _LABELS = {"id2label", "num_labels"}
 """Of heads for classes, which files of any family may have."""
 
@@ -71,12 +73,23 @@ class _Given:
         return self.problem(Problem(where=self.where, key=key, message=message))
 
 
+def config_path(path: Path) -> Path:
+    """Return the file meant: of a folder, the config.json in it."""
+    try:
+        return path / NAME if path.is_dir() else path
+    except (OSError, ValueError):
+        return path
+
+
 def read_config(path: Path) -> HfModel:
     """Return the model of a ``config.json`` or of a folder that holds one.
 
     Raises InputError with every problem of the file.
     """
     source = config_path(path)
+    if source != path and not is_file(source) and not source.is_symlink():
+        message = f"no such file; the folder {path} holds no {NAME}"
+        raise InputError.single(str(source), "file", message)
     data = load_json(source)
     given = _given(data, str(source))
     problems = [*_clashes(given), *_refused(given)]

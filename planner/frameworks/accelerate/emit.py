@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from planner.cost.context import Context
+from planner.documents.yaml_edit import REMOVED, edited
+from planner.documents.yaml_text import Path
 from planner.errors import ExpressError
 from planner.frameworks.accelerate import deepspeed, fsdp, megatron, parallelism, script
 from planner.frameworks.accelerate.fsdp import FSDP1, RESHARD, STRATEGY
@@ -11,7 +13,6 @@ from planner.frameworks.accelerate.read import read, section_of
 from planner.frameworks.accelerate.section import Line, Section, recomputes_all
 from planner.frameworks.accelerate.sections import SECTIONS, carrier
 from planner.frameworks.format import Decided, Emitted, OutputFile, Reading, SourceText
-from planner.frameworks.yaml_text import REMOVED, Path, edited
 from planner.spec.strategy import Strategy
 
 FILE = "accelerate.yaml"

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
-import yaml
+from planner.documents.yaml_text import load_data
 
 TRUE = ("y", "yes", "t", "true", "on", "1")
 FALSE = ("n", "no", "f", "false", "off", "0")
@@ -41,8 +40,7 @@ class KnownKeys:
 @cache
 def known_keys() -> KnownKeys:
     """Read keys.yaml."""
-    path = resources.files("planner.frameworks.accelerate").joinpath("keys.yaml")
-    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    data = load_data(__package__, "keys.yaml")
     return KnownKeys(
         source=data["source"],
         distributed_types=tuple(data["distributed_types"]),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
+from planner.documents.yaml_text import YamlText, parsed
 from planner.errors import InputError
 from planner.frameworks.accelerate import script
 from planner.frameworks.accelerate.fsdp import FSDP1, is_first
@@ -13,7 +14,6 @@ from planner.frameworks.deepspeed.known import known_keys as of_deepspeed
 from planner.frameworks.deepspeed.known import zero_keys
 from planner.frameworks.finding import Finding
 from planner.frameworks.format import Reading, SourceText, Value
-from planner.frameworks.yaml_text import YamlText, parsed
 from planner.spelling import did_you_mean
 
 NAME = "accelerate"

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from planner.cost.context import Context
+from planner.documents.json_edit import REMOVED, edited, json_text
+from planner.documents.json_text import Path, Plain
 from planner.errors import ExpressError
 from planner.frameworks.deepspeed.decisions import decide, device, given, stage
 from planner.frameworks.deepspeed.express import (
@@ -16,8 +18,6 @@ from planner.frameworks.deepspeed.hostfile import HOSTFILE, write_hostfile
 from planner.frameworks.deepspeed.known import AUTO, SCRIPT, is_optimizer_type
 from planner.frameworks.deepspeed.read import read
 from planner.frameworks.format import Decided, Emitted, OutputFile, Reading, SourceText
-from planner.frameworks.json_edit import REMOVED, edited, json_text
-from planner.frameworks.json_text import Path, Plain
 from planner.spec.strategy import Strategy
 
 FILE = "ds_config.json"

@@ -1,4 +1,4 @@
-"""Keys that DeepSpeed knows, from keys.json, and those of our own block for the training script."""
+"""Keys that DeepSpeed knows, by schema.json, and those of our own block for the training script."""
 
 import json
 from functools import cache
@@ -6,67 +6,65 @@ from importlib import resources
 from math import isfinite
 from typing import Any
 
-from planner.frameworks.json_text import Plain
+from planner.documents.json_text import Plain
 
 AUTO = "auto"
 """What Trainer and Accelerate fill in."""
 SCRIPT = "training_script"
 """Top-level block that DeepSpeed ignores: what the user's code must do itself."""
-_COUNTS = {"kind": "array", "of": "integer"}
+_COUNTS = {"type": "array", "items": {"type": "integer"}}
 _SCRIPT_KEYS: dict[str, Any] = {
-    "sequence_length": {"kind": "integer", "least": 1},
-    "tensor_parallel_size": {"kind": "integer", "least": 1},
+    "sequence_length": {"type": "integer", "minimum": 1},
+    "tensor_parallel_size": {"type": "integer", "minimum": 1},
     "layers_per_stage": _COUNTS,
     "selective_layers_per_stage": _COUNTS,
     "recompute_layers_per_stage": _COUNTS,
-    "recompute_modules": {"kind": "array", "of": "text"},
-}
-_NAMES = {
-    "boolean": "true or false",
-    "integer": "a whole number",
-    "number": "a number",
-    "text": "a text in quotes",
-    "array": "a list in brackets",
-    "object": "an object in braces",
+    "recompute_modules": {"type": "array", "items": {"type": "string"}},
 }
 
 
 @cache
-def _data() -> dict[str, Any]:
-    path = resources.files(__package__).joinpath("keys.json")
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a file, the block for the script included."""
+    path = resources.files(__package__).joinpath("schema.json")
     data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return data
+    block = {"type": "object", "properties": _SCRIPT_KEYS, "additionalProperties": False}
+    return {**data, "properties": {**data["properties"], SCRIPT: block}}
 
 
-@cache
+def _listed(name: str) -> tuple[str, ...]:
+    return tuple(schema()["$defs"][name]["enum"])
+
+
 def known_keys() -> dict[str, Any]:
-    """The tree of known keys: kind, limits, and the keys of objects."""
-    return {**_data()["keys"], SCRIPT: {"kind": "object", "keys": _SCRIPT_KEYS}}
+    """Schemas of the keys at the top."""
+    found: dict[str, Any] = schema()["properties"]
+    return found
 
 
 def zero_keys() -> tuple[str, ...]:
     """Keys of ``zero_optimization``."""
-    return tuple(known_keys()["zero_optimization"]["keys"])
+    return tuple(known_keys()["zero_optimization"]["properties"])
 
 
 def removed_keys() -> tuple[str, ...]:
     """Keys that DeepSpeed refuses because what they switched on is gone."""
-    return tuple(_data()["removed"])
+    return _listed("removed")
 
 
 def optimizer_types() -> tuple[str, ...]:
     """Types that DeepSpeed makes itself, in any case, and PyTorch's, as they are spelled."""
-    return (*_data()["optimizers"], *_data()["torch_optimizers"])
+    return (*_listed("optimizers"), *_listed("torch_optimizers"))
 
 
 def is_optimizer_type(name: str) -> bool:
     """Whether the engine can make an optimizer of this type."""
-    return name.lower() in _data()["optimizers"] or name in _data()["torch_optimizers"]
+    return name.lower() in _listed("optimizers") or name in _listed("torch_optimizers")
 
 
 def scheduler_types() -> tuple[str, ...]:
     """Types of learning-rate schedules: DeepSpeed's and PyTorch's."""
-    return tuple(_data()["schedulers"])
+    return _listed("schedulers")
 
 
 def whole(value: Plain) -> int | None:
@@ -84,38 +82,3 @@ def number(value: Plain) -> float | None:
         return float(value)
     except OverflowError:
         return None
-
-
-def _has_kind(entry: dict[str, Any], value: Plain) -> bool:
-    tests = {
-        "boolean": lambda: isinstance(value, bool),
-        "integer": lambda: whole(value) is not None,
-        "number": lambda: number(value) is not None,
-        "text": lambda: isinstance(value, str),
-        "array": lambda: isinstance(value, list),
-        "object": lambda: isinstance(value, dict),
-    }
-    return tests[entry["kind"]]() if "kind" in entry else True
-
-
-def wrong(entry: dict[str, Any], value: Plain) -> str | None:
-    """What is allowed, where the value is not; None where it is."""
-    if value is None and ("kind" not in entry or entry.get("optional")):
-        return None
-    if not _has_kind(entry, value):
-        return f"{_NAMES[entry['kind']]} is allowed"
-    if (
-        "allowed" in entry
-        and (whole(value) if entry["kind"] == "integer" else value) not in (entry["allowed"])
-    ):
-        return f"allowed are {', '.join(map(str, entry['allowed']))}"
-    if "of" in entry and not all(_has_kind({"kind": entry["of"]}, item) for item in value):
-        return f"{_NAMES[entry['of']]} is allowed in every place"
-    size = number(value)
-    if size is None:
-        return None
-    if "least" in entry and size < entry["least"]:
-        return f"at least {entry['least']} is allowed"
-    if "most" in entry and size > entry["most"]:
-        return f"at most {entry['most']} is allowed"
-    return f"more than {entry['above']} is allowed" if size <= entry.get("above", -1e308) else None

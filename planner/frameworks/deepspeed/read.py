@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
+from planner.documents.json_text import Node, Path, Plain, duplicates, parse_json, walk
+from planner.documents.schema import entry_of, wrongs
 from planner.errors import InputError
 from planner.frameworks.deepspeed.decisions import decide
-from planner.frameworks.deepspeed.known import AUTO, known_keys, removed_keys, wrong
+from planner.frameworks.deepspeed.known import AUTO, removed_keys, schema
 from planner.frameworks.deepspeed.unknown import is_comment, is_foreign, why_foreign, why_unknown
 from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import Reading, SourceText, Value
-from planner.frameworks.json_text import Member, Node, Path, Plain, duplicates, parse_json, walk
 
 TELLING = (
     "train_micro_batch_size_per_gpu",
@@ -74,36 +75,34 @@ def _duplicates(source: SourceText, root: Node) -> Iterator[Finding]:
 
 
 def _members(source: SourceText, root: Node, fills_auto: bool) -> Iterator[Finding]:
-    """Unknown keys, and values of the wrong kind; nothing below them is looked at."""
-    stack: list[tuple[Path, Node, dict[str, Any]]] = [((), root, known_keys())]
-    foreign: list[Member] = []
-    left_open: list[tuple[Path, int]] = []
-    while stack:
-        above, node, known = stack.pop()
-        for member in node.members or ():
-            path = (*above, member.key)
-            value = member.node.value
-            if member.key not in known:
-                foreign += [member] if _is_the_scripts(path) else []
-                yield from _unknown(source, path, member.line, known)
-                continue
-            entry = known[member.key]
-            if value == AUTO and "allowed" not in entry:
-                left_open.append((path, member.line))
-                continue
-            allowed = None if _is_old_switch(path, value) else wrong(entry, value)
-            if allowed:
-                given = _shown(value)
-                message = f"a value that DeepSpeed cannot use; given {given}, {allowed}"
-                yield _finding(source, "bad_value", path, member.line, message)
-            elif "keys" in entry and member.node.members is not None:
-                stack.append((path, member.node, entry["keys"]))
+    """Unknown keys, values of the wrong kind, and what is left open."""
+    lines = {path: member.line for path, member in walk(root)}
+    foreign: list[Path] = []
+    for wrong in wrongs(schema(), root.value):
+        path, line = wrong.path, lines[wrong.path]
+        if not wrong.allowed:
+            foreign += [path] if _is_the_scripts(path) else []
+            yield from _unknown(source, path, line, wrong.schema["properties"])
+        elif wrong.value != AUTO or "enum" in wrong.schema:
+            message = f"a value that DeepSpeed cannot use; given {_shown(wrong.value)}"
+            yield _finding(source, "bad_value", path, line, f"{message}, {wrong.allowed}")
     if foreign:
-        message = why_foreign([member.key for member in foreign])
+        message = why_foreign([path[0] for path in foreign])
         first = foreign[0]
-        yield _finding(source, "unknown_key", (first.key,), first.line, message, "warning")
+        yield _finding(source, "unknown_key", first, lines[first], message, "warning")
+    left_open = [
+        (path, member.line)
+        for path, member in walk(root)
+        if member.node.scalar == AUTO and _may_be_open(path)
+    ]
     if left_open and not fills_auto:
         yield _auto(source, left_open)
+
+
+def _may_be_open(path: Path) -> bool:
+    """Whether Trainer and Accelerate fill in a key: a known one without a choice of words."""
+    entry = entry_of(schema(), path)
+    return entry is not None and "enum" not in entry
 
 
 def _auto(source: SourceText, places: list[tuple[Path, int]]) -> Finding:
@@ -112,11 +111,6 @@ def _auto(source: SourceText, places: list[tuple[Path, int]]) -> Finding:
     others = "" if len(places) == 1 else f", here and at {len(places) - 1} other key(s),"
     message = f'"auto"{others} is filled in by Trainer or Accelerate only'
     return _finding(source, "auto_value", path, line, message, "warning")
-
-
-def _is_old_switch(path: Path, value: Plain) -> bool:
-    """``"zero_optimization": true``, which still means stage 1."""
-    return path == ("zero_optimization",) and isinstance(value, bool)
 
 
 def _is_the_scripts(path: Path) -> bool:

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from planner.documents.json_text import Path
 from planner.frameworks.deepspeed.known import SCRIPT, known_keys
 from planner.frameworks.finding import listed
-from planner.frameworks.json_text import Path
 from planner.spelling import alike, did_you_mean
 
 _COMPILE = "engine.compile() in the script"
@@ -78,4 +78,4 @@ def _places() -> Mapping[str, tuple[str, ...]]:
 def _walk(above: Path, known: Mapping[str, Any]) -> Iterator[Path]:
     for name, entry in known.items():
         yield (*above, name)
-        yield from _walk((*above, name), entry.get("keys", {}))
+        yield from _walk((*above, name), entry.get("properties", {}))

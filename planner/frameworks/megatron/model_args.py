@@ -7,10 +7,10 @@ command line of them: ``true`` is an option alone, ``false`` is none, a list is 
 import re
 from collections.abc import Iterator
 
+from planner.documents.yaml_text import Node, compose
 from planner.frameworks.format import SourceText
 from planner.frameworks.megatron.options import load_options
 from planner.frameworks.shell.word import Word
-from planner.frameworks.yaml_nodes import Node, compose
 
 OPTIONS = "MODEL_ARGS"
 ENVIRONMENT = "ENV_VARS"

@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import cache
 from importlib import resources
 
-import yaml
-
+from planner.documents.yaml_text import Node, compose
 from planner.errors import InputError
 from planner.frameworks.finding import Finding, Severity
 from planner.frameworks.format import SourceText, Value
@@ -17,7 +16,6 @@ from planner.frameworks.megatron.options import Option, SettingValue, options_by
 from planner.spelling import did_you_mean
 
 SECTIONS = ("language_model", "model_parallel")
-MAX_LENGTH = 1_000_000
 ALIASES = {
     "num_moe_experts": "num_experts",
     "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
@@ -73,33 +71,27 @@ def _group_queries(settings: dict[str, Value]) -> None:
         settings["--group-query-attention"] = replace(groups, value=True)
 
 
-def _root(source: SourceText) -> yaml.MappingNode:
-    if len(source.text) > MAX_LENGTH:
-        raise InputError.single(source.path, "", f"longer than {MAX_LENGTH} characters")
-    try:
-        node = yaml.compose(source.text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError.single(source.path, "", f"not a YAML file: {first}") from None
-    if not isinstance(node, yaml.MappingNode):
-        raise InputError.single(source.path, "", "must be a mapping")
+def _root(source: SourceText) -> Node:
+    node = compose(source.path, source.text)
+    if node is None or node.kind != "mapping":
+        raise InputError.single(source.path, "line 1", "must be a mapping")
     return node
 
 
-def _pairs(node: yaml.MappingNode, depth: int) -> Iterator[tuple[str, yaml.Node, int]]:
-    for key, value in node.value:
-        name = str(key.value) if isinstance(key, yaml.ScalarNode) else "?"
-        line = key.start_mark.line + 1
-        if depth == 0 and name in SECTIONS and isinstance(value, yaml.MappingNode):
+def _pairs(node: Node, depth: int) -> Iterator[tuple[str, Node, int]]:
+    for key, item in node.pairs:
+        name = key.resolved.text if key.resolved.kind == "scalar" else "?"
+        value = item.resolved
+        if depth == 0 and name in SECTIONS and value.kind == "mapping":
             yield from ((f"{name}.{k}", v, at) for k, v, at in _pairs(value, depth=1))
         else:
-            yield name, value, line
+            yield name, value, key.line
 
 
-def _value(option: Option, node: yaml.Node) -> SettingValue | None:
+def _value(option: Option, node: Node) -> SettingValue | None:
     """None where the file leaves the option as it is."""
-    if isinstance(node, yaml.SequenceNode):
-        words = [_text(item) for item in node.value]
+    if node.kind == "sequence":
+        words = [_text(item.resolved) for item in node.items]
         return typed(option, words) if option.nargs else typed(option, [str(words)])
     text = _text(node)
     if text.lower() in ("null", "none", "~", ""):
@@ -112,10 +104,10 @@ def _value(option: Option, node: yaml.Node) -> SettingValue | None:
     return True if is_true == (option.kind != "off") else None
 
 
-def _text(node: yaml.Node) -> str:
-    if not isinstance(node, yaml.ScalarNode):
+def _text(node: Node) -> str:
+    if node.kind != "scalar":
         raise ValueError("must be one value")
-    return str(node.value)
+    return node.text
 
 
 def _finding(

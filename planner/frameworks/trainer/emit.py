@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from planner.cost.context import Context
+from planner.documents.json_edit import REMOVED, edited, json_text
+from planner.documents.json_text import Path, Plain
 from planner.errors import ExpressError
 from planner.frameworks.accelerate.section import Line, Section, word
 from planner.frameworks.accelerate.sections import carrier
 from planner.frameworks.format import Decided, Emitted, OutputFile, Reading, SourceText
-from planner.frameworks.json_edit import REMOVED, edited, json_text
-from planner.frameworks.json_text import Path, Plain
 from planner.frameworks.trainer import sections
 from planner.frameworks.trainer.keys import known_keys
 from planner.frameworks.trainer.read import BATCH, OLD_CHECKPOINTING, STEPS, read, section_of

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
-import yaml
+from planner.documents.yaml_text import load_data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +22,7 @@ class TrainerKeys:
 @cache
 def known_keys() -> TrainerKeys:
     """Read keys.yaml."""
-    path = resources.files("planner.frameworks.trainer").joinpath("keys.yaml")
-    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    data = load_data(__package__, "keys.yaml")
     return TrainerKeys(
         source=data["source"],
         top=data["top"],
@@ -37,6 +35,5 @@ def known_keys() -> TrainerKeys:
 @cache
 def old_keys() -> Mapping[str, str]:
     """Keys that TrainingArguments had once, each with what stands in for it, if anything does."""
-    path = resources.files("planner.frameworks.trainer").joinpath("old_keys.yaml")
-    found: dict[str, str] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    found: dict[str, str] = load_data(__package__, "old_keys.yaml")
     return found

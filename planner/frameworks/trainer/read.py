@@ -1,15 +1,14 @@
 """Reads TrainingArguments in JSON: every key with its line, and what they decide."""
 
-import json
 from collections.abc import Iterator, Mapping
 
+from planner.documents.json_text import Node, duplicates, parse_json, walk
 from planner.errors import InputError
 from planner.frameworks.accelerate import deepspeed
 from planner.frameworks.accelerate.keys import as_flag, wrong_kind
 from planner.frameworks.accelerate.section import Section, Settings, decided, flag, whole, word
 from planner.frameworks.finding import Finding, Severity, listed
 from planner.frameworks.format import ALL, Reading, SourceText, Value
-from planner.frameworks.json_text import Node, duplicates, parse_json, walk
 from planner.frameworks.trainer import sections
 from planner.frameworks.trainer.keys import known_keys, old_keys
 from planner.spelling import alike, did_you_mean
@@ -78,13 +77,13 @@ def _texts(source: SourceText, root: Node) -> Iterator[Finding]:
         message = f"given twice, first in line {each.first_line}; the last one counts"
         yield _finding("duplicate_key", message, source.path, place)
     try:
-        json.loads(source.text)
-    except json.JSONDecodeError as error:
-        place = Value(value=None, key="", line=error.lineno)
-        message = f"no plain JSON, which parse_json_file reads: {error.msg}; no comments allowed"
+        parse_json(source.text, source.path, is_plain=True)
+    except InputError as error:
+        (problem,) = error.problems
+        place = Value(value=None, key="", line=int(problem.key.removeprefix("line ")))
+        reason = problem.message.removeprefix("not JSON: ")
+        message = f"no plain JSON, which parse_json_file reads: {reason}; no comments allowed"
         yield _finding("bad_value", message, source.path, place)
-    except (ValueError, RecursionError):
-        return
 
 
 def _wrong(path: str, settings: Mapping[str, Value]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ import pytest
 
 from planner.catalog.figures import Figure, Source, Strict, implausible, validate
 from planner.catalog.names import nearest
-from planner.catalog.yaml_file import load_yaml
+from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError
 
 

@@ -21,7 +21,7 @@ from planner.catalog.hardware import (
 from planner.catalog.hardware_convert import FabricSpec, to_fabric
 from planner.catalog.hardware_rows import describe_accelerator, describe_hardware
 from planner.catalog.paths import hwdb_dir
-from planner.catalog.yaml_file import load_yaml
+from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError
 from planner.spec.cluster import AcceleratorSpec
 

@@ -5,8 +5,8 @@ import pytest
 from planner.catalog.figures import validate
 from planner.catalog.libraries import LibraryFile, list_libraries, load_library, usual_library
 from planner.catalog.paths import hwdb_dir
-from planner.catalog.yaml_file import load_yaml
 from planner.collectives.algorithms import BY_NAME
+from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError
 
 

@@ -223,7 +223,7 @@ def test_broken_yaml_is_named_with_its_line(tmp_path: Path) -> None:
     path.write_text("distributed_type: FSDP\nfsdp_config:\n  fsdp_version: [2\nnum_processes: 8\n")
     (finding,) = check_file(str(path), Request()).findings
     assert (finding.rule, finding.line) == ("file.unreadable", 4)
-    assert "no YAML" in finding.message
+    assert "not YAML" in finding.message
 
 
 def test_broken_json_is_named_with_its_line(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from planner.catalog.detect.nvlink import Joined, joined, link_gb_per_s, most_li
 from planner.catalog.detect.observation import Links
 from planner.catalog.hardware import check_accelerator, find_file
 from planner.catalog.hardware_file import AcceleratorFile
-from planner.catalog.yaml_file import load_yaml
+from planner.documents.yaml_text import load_yaml
 
 
 def accelerator(name: str) -> AcceleratorFile:

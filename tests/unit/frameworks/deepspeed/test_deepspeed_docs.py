@@ -39,14 +39,14 @@ def test_every_rule_says_what_must_hold_and_where_that_is_known_from() -> None:
 
 def test_every_key_of_the_block_for_the_script_is_explained() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert all(f"`{key}`" in text for key in known_keys()[SCRIPT]["keys"])
+    assert all(f"`{key}`" in text for key in known_keys()[SCRIPT]["properties"])
 
 
 def test_every_decision_that_can_be_switched_off_is_a_known_key() -> None:
     for name in _OFF:
-        known = {"keys": known_keys()}
+        known = {"properties": known_keys()}
         for key in name.split("."):
-            known = known["keys"][key]
+            known = known["properties"][key]
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from planner.documents.json_text import Member, Node, Path, Plain, parse_json
 from planner.errors import InputError
-from planner.frameworks.json_text import Member, Node, Path, Plain, parse_json
 
 REMOVED: Final = object()
 """In the place of a value: the key goes."""

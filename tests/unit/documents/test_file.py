@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from planner.documents.limits import MAX_BYTES
 from planner.errors import InputError
 from planner.frameworks.source import read_source
-from planner.text_file import MAX_BYTES
 
 
 def problem_of(path: Path | str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
-"""JSON with comments, read with the place of every value and edited in place.
+"""JSON, plain or with comments, with the place of every value.
 
-Beside JSON, comments (``//``, ``#``, ``/* */``) and commas after the last member are read, as
+Beside plain JSON, comments (``//``, ``#``, ``/* */``) and commas after the last member are read, as
 DeepSpeed's own loader does; the further liberties of Hjson (no quotes, no commas) are not.
 """
 
@@ -9,18 +9,28 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from json import JSONDecodeError, JSONDecoder
+from pathlib import Path as FilePath
 from typing import Any, NoReturn, TypeAlias
 
-from planner.errors import InputError
+from planner.documents.file import read_text
+from planner.documents.limits import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
+from planner.errors import InputError, Problem
 
-MAX_DEPTH = 64
 Path = tuple[str, ...]
 Plain: TypeAlias = Any
 """What Python's json makes of a value."""
 _SPACE = re.compile(r"(?:[ \t\r\n]+|(?://|#)[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
+_PLAIN_SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _DECODER = JSONDecoder()
 _WORDS = {"true": True, "false": False, "null": None}
+_PLAIN_WORDS = {
+    **_WORDS,
+    "NaN": float("nan"),
+    "Infinity": float("inf"),
+    "-Infinity": float("-inf"),
+}
+"""Python's json has these as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,20 +101,45 @@ def duplicates(node: Node, path: Path = ()) -> Iterator[Duplicate]:
         yield from duplicates(item, (*path, str(index)))
 
 
-def parse_json(text: str, where: str) -> Node:
-    """Read a text; InputError with file and line where it is no JSON with comments.
+def parse_json(text: str, where: str, *, is_plain: bool = False) -> Node:
+    """Read a text; InputError with file and line where it is no JSON, or beyond the limits.
 
-    Nothing may be nested deeper than MAX_DEPTH.
+    ``is_plain``: as Python's json reads it, without comments.
     """
-    return _Parser(text, where).document()
+    return _Parser(text, where, is_plain=is_plain).document()
+
+
+def load_json(path: str | FilePath) -> dict[str, Any]:
+    """Return the object in a plain JSON file; what cannot be read raises ``file::line N: ...``."""
+    where = str(path)
+    root = parse_json(read_text(path), where, is_plain=True)
+    if root.members is None:
+        kind = type(root.value).__name__
+        raise InputError.single(where, "line 1", f"must be an object of keys, is a {kind}")
+    problems = [
+        Problem(
+            where=where,
+            key=f"line {each.line}",
+            message=f"key {each.path[-1][:60]!r} is given twice in one object",
+        )
+        for each in duplicates(root)
+    ]
+    if problems:
+        raise InputError(problems)
+    value: dict[str, Any] = root.value
+    return value
 
 
 class _Parser:
     """Recursive descent; ``at`` is the next character to be read."""
 
-    def __init__(self, text: str, where: str) -> None:
+    def __init__(self, text: str, where: str, *, is_plain: bool) -> None:
         self.text, self.where, self.at = text, where, 0
         self.line_ends = [found.start() for found in re.finditer("\n", text)]
+        self.is_plain = is_plain
+        self.space = _PLAIN_SPACE if is_plain else _SPACE
+        self.words = _PLAIN_WORDS if is_plain else _WORDS
+        self.num_values = 0
 
     def document(self) -> Node:
         self.skip()
@@ -124,9 +159,9 @@ class _Parser:
 
     def skip(self) -> None:
         """Pass over white space and comments."""
-        found = _SPACE.match(self.text, self.at)
+        found = self.space.match(self.text, self.at)
         self.at = found.end() if found else self.at
-        if self.text.startswith("/*", self.at):
+        if not self.is_plain and self.text.startswith("/*", self.at):
             self.fail("a comment has no end")
 
     def takes(self, word: str) -> bool:
@@ -137,7 +172,10 @@ class _Parser:
 
     def value(self, depth: int) -> Node:
         if depth > MAX_DEPTH:
-            self.fail(f"nested deeper than {MAX_DEPTH}")
+            self.fail(f"nested deeper than {MAX_DEPTH} levels")
+        self.num_values += 1
+        if self.num_values > MAX_VALUES:
+            self.fail(f"more than {MAX_VALUES:,} values")
         start, line = self.at, self.line(self.at)
         if self.takes("{"):
             members = tuple(self.object_members(depth))
@@ -176,6 +214,8 @@ class _Parser:
         position = self.at
         if self.takes(","):
             self.skip()
+            if self.is_plain and self.text.startswith(closing, self.at):
+                self.fail("a value must follow the comma")
             return position
         if not self.text.startswith(closing, self.at):
             self.fail(f'"," or "{closing}" must follow')
@@ -194,15 +234,15 @@ class _Parser:
     def scalar(self) -> Plain:
         if self.text.startswith('"', self.at):
             return self.string()
-        for word, value in _WORDS.items():
+        for word, value in self.words.items():
             if self.takes(word):
                 return value
         found = _NUMBER.match(self.text, self.at)
         if found is None:
             self.fail("a value must follow")
-        try:
-            number = float(found[0]) if found[1] or found[2] else int(found[0])
-        except ValueError:
-            self.fail("a number has too many digits")
+        num_digits = len(found[0].lstrip("-"))
+        if num_digits > MAX_DIGITS:
+            self.fail(f"a number of {num_digits:,} digits; at most {MAX_DIGITS} are read")
+        number = float(found[0]) if found[1] or found[2] else int(found[0])
         self.at = found.end()
         return number

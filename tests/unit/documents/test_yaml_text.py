@@ -3,8 +3,9 @@
 import pytest
 import yaml
 
+from planner.documents.yaml_edit import REMOVED, edited
+from planner.documents.yaml_text import parsed
 from planner.errors import InputError
-from planner.frameworks.yaml_text import REMOVED, edited, parsed
 
 TEXT = """\
 # who wrote this
@@ -105,19 +106,21 @@ BOMB = "a0: &a0 [x, x]\n" + "".join(
 )
 CHAIN = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{<<: *a{i - 1}}}\n" for i in range(1, 2000))
 REFUSED = {
-    "a: [1": "no YAML",
+    "a: [1": "not YAML",
     "a: 1\n---\nb: 2\n": "second document",
     "[" * 1000: "nested deeper",
-    "a: \0": "no YAML",
+    "a: \0": "not YAML",
     "a: !!python/object/apply:os.system [ls]": "asks for an object",
     "a: !!python/name:os.system": "cannot be read",
     "a: 2001-99-99": "cannot be read",
     "{[1]: 2}": "as key",
-    "a: &a [*a]": "stands for nothing",
+    "a: &a [*a]": "refers to itself",
+    "a: *a": "stands for nothing",
     "a: 1\n<<: 3\n": "merge key takes",
     BOMB: "aliases written out",
     CHAIN: "nested deeper",
-    "a" * 300_000: "characters",
+    "a: " + "9" * 5000: "5,000 digits; at most 301",
+    "- a\n" * 60_000: "more than 50,000",
 }
 
 

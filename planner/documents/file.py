@@ -4,10 +4,9 @@ import os
 import stat
 from pathlib import Path
 
+from planner.documents.limits import MAX_BYTES
 from planner.errors import InputError
 
-MAX_BYTES = 2**18
-"""Thirty times the longest launch script seen."""
 _BOM = "\ufeff"
 
 

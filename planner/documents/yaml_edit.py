@@ -1,24 +1,12 @@
-"""YAML as text: every value with its line, and changes that leave the rest as it was written.
+"""Changes of a YAML text that leave the rest as it was written."""
 
-The parser is PyYAML's, with whose ``safe_load`` the frameworks themselves read their files: what
-``no``, ``1e-3`` and merge keys mean there, they mean here. Nothing is constructed but plain values.
-"""
-
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
 
+from planner.documents.yaml_text import BREAK, Node, Path, YamlText, parsed
 from planner.errors import InputError
-from planner.frameworks.yaml_nodes import Node, compose
-
-Path = tuple[str | int, ...]
-MAX_VALUES = 20_000
-"""Values with aliases and merge keys written out; a bomb of aliases has more."""
-MAX_DEPTH = 60
-_BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 
 
 class Removed:
@@ -26,122 +14,6 @@ class Removed:
 
 
 REMOVED: Final = Removed()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """A value with its line; of a value under a key, the key's."""
-
-    value: Any
-    line: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Duplicate:
-    """A key given twice in one mapping; the last one counts."""
-
-    path: Path
-    line: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class YamlText:
-    """A YAML text that was read."""
-
-    value: Any
-    """As ``safe_load`` returns it, with every key a string; None of an empty text."""
-    entries: Mapping[Path, Entry]
-    """Every value by its path; mappings and sequences beside what they hold."""
-    duplicates: tuple[Duplicate, ...]
-    root: Node | None
-
-
-@dataclass(kw_only=True)
-class _Walk:
-    """Collects entries while the nodes are visited."""
-
-    where: str
-    entries: dict[Path, Entry] = field(default_factory=dict)
-    duplicates: list[Duplicate] = field(default_factory=list)
-    num_values: int = 0
-    num_merging: int = 0
-    """Merge keys at work, one inside the other."""
-
-    def refuse(self, node: Node, message: str) -> InputError:
-        return InputError.single(self.where, f"line {node.line}", message)
-
-    def visit(self, node: Node, path: Path, line: int) -> object:
-        """Return a node's plain value; it and everything in it becomes an entry."""
-        self.num_values += 1
-        if self.num_values > MAX_VALUES:
-            raise self.refuse(node, f"more than {MAX_VALUES} values, aliases written out")
-        if len(path) + self.num_merging > MAX_DEPTH:
-            raise self.refuse(node, f"nested deeper than {MAX_DEPTH} levels, aliases written out")
-        self._forget(path)
-        self.entries[path] = Entry(value=None, line=line)
-        found: Any = node.resolved.value
-        if node.resolved.kind == "mapping":
-            found = self._mapping(node.resolved, path)
-        elif node.resolved.kind == "sequence":
-            items = enumerate(node.resolved.items)
-            found = [self.visit(item, (*path, i), item.line) for i, item in items]
-        self.entries[path] = Entry(value=found, line=line)
-        return found
-
-    def _mapping(self, node: Node, path: Path) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, item in reversed(node.pairs):
-            if _is_merge(key):
-                found |= self._merged(item, path)
-        own: set[str] = set()
-        for key, item in node.pairs:
-            if _is_merge(key):
-                continue
-            name = self._name(key)
-            if name in own:
-                self.duplicates.append(Duplicate(path=(*path, name), line=key.line))
-            own.add(name)
-            found.pop(name, None)
-            found[name] = self.visit(item, (*path, name), key.line)
-        return found
-
-    def _merged(self, node: Node, path: Path) -> dict[str, Any]:
-        """What a merge key brings in; of several mappings the first one counts."""
-        self.num_values += 1
-        self.num_merging += 1
-        if self.num_merging > MAX_DEPTH or self.num_values > MAX_VALUES:
-            raise self.refuse(node, f"more than {MAX_DEPTH} merge keys inside each other")
-        target = node.resolved
-        found: dict[str, Any] = {}
-        for source in reversed(target.items if target.kind == "sequence" else (target,)):
-            if source.resolved.kind != "mapping":
-                raise self.refuse(node, "a merge key takes a mapping or a list of mappings")
-            found |= self._mapping(source.resolved, path)
-        self.num_merging -= 1
-        return found
-
-    def _name(self, key: Node) -> str:
-        if key.resolved.kind != "scalar":
-            raise self.refuse(key, "a mapping or a list as key; allowed are plain words")
-        return key.resolved.text
-
-    def _forget(self, path: Path) -> None:
-        if path in self.entries:
-            for known in [each for each in self.entries if each[: len(path)] == path]:
-                del self.entries[known]
-
-
-def _is_merge(key: Node) -> bool:
-    return key.is_plain and key.text == "<<"
-
-
-def parsed(where: str, text: str) -> YamlText:
-    """Read a text; InputError, with the line, where it is no YAML, too large or a bomb."""
-    root = compose(where, text)
-    walk = _Walk(where=where)
-    value = walk.visit(root, (), root.line) if root else None
-    entries = {path: entry for path, entry in walk.entries.items() if path}
-    return YamlText(value=value, entries=entries, duplicates=tuple(walk.duplicates), root=root)
 
 
 def edited(where: str, text: str, changes: Mapping[Path, Any]) -> str:
@@ -208,7 +80,7 @@ def _with(where: str, text: str, root: Node | None, path: Path, value: object) -
 def _find(mapping: Node, name: str) -> tuple[Node, Node] | None:
     """The pair that counts: the last of its name."""
     for key, item in reversed(mapping.pairs):
-        if key.resolved.text == name and not _is_merge(key):
+        if key.resolved.text == name and not key.is_merge:
             return key, item
     return None
 
@@ -233,7 +105,7 @@ def _block_lines(path: Path, value: object, column: int) -> list[str]:
 
 
 def _newline(text: str) -> str:
-    found = _BREAK.search(text)
+    found = BREAK.search(text)
     return found.group() if found and found.group() in ("\r\n", "\n", "\r") else "\n"
 
 
@@ -262,9 +134,9 @@ def _end(node: Node) -> int:
 
 def _line_end(text: str, position: int) -> int:
     """Where the line after the one with ``position`` starts; the text's end where there is none."""
-    if position and _BREAK.match(text[position - 1]):
+    if position and BREAK.match(text[position - 1]):
         return position
-    found = _BREAK.search(text, position)
+    found = BREAK.search(text, position)
     return found.end() if found else len(text)
 
 
@@ -272,9 +144,9 @@ def _inserted(text: str, position: int, lines: list[str]) -> str:
     """Put lines in, ``position`` being the start of a line or the end of the text."""
     newline = _newline(text)
     before, after = text[:position], text[position:]
-    if before and not _BREAK.match(before[-1]):
+    if before and not BREAK.match(before[-1]):
         before += newline
-    ends_open = not after and bool(text) and not _BREAK.match(text[-1])
+    ends_open = not after and bool(text) and not BREAK.match(text[-1])
     block = newline.join(lines) + ("" if ends_open else newline)
     return before + block + after
 

@@ -1,0 +1,128 @@
+"""No file takes long or much memory to refuse; each refusal names its place."""
+
+import os
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from planner.documents.json_text import load_json
+from planner.documents.limits import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_VALUES
+from planner.documents.yaml_text import load_yaml
+from planner.errors import InputError
+
+READERS = {"yaml": load_yaml, "json": load_json}
+MAX_SECONDS = 1.0
+MAX_MEMORY = 2**26
+DIGITS = "9" * (MAX_DIGITS + 1)
+BOMB = "a0: &a0 [x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
+)
+MERGES = "m: &m {}\nl: &l [" + "*m, " * 9000 + "*m]\n" + "a: {<<: *l}\n" * 9000
+CHAIN = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{<<: *a{i - 1}}}\n" for i in range(1, 2000))
+REPEATED = "".join(f"k{i}: 1\n" for i in range(9000)) * 2
+TEXTS = {
+    "yaml": {
+        "deep lists": (
+            "a:\n  " + "[" * (MAX_BYTES - 20),
+            f"line 2: nested deeper than {MAX_DEPTH}",
+        ),
+        "deep mappings": ("{a: " * 60_000, f"line 1: nested deeper than {MAX_DEPTH}"),
+        "number": (f"a: 1\nb: {DIGITS}\n", "line 2: a number of 302 digits"),
+        "many numbers": (f"a: {'9' * 200_000}\n", "line 1: a number of 200,000 digits"),
+        "hexadecimal": (f"a: 0x{'f' * 299}\n", "line 1: a number of 301 digits"),
+        "values": ("- a\n" * 60_000, f"more than {MAX_VALUES:,} keys and values"),
+        "bomb": (BOMB, "aliases written out"),
+        "merges": (MERGES, "aliases written out"),
+        "merges in a chain": (CHAIN, "nested deeper"),
+        "itself": ("a: &a [*a]", "line 1: refers to itself through an alias"),
+        "repeated": (REPEATED, "line 9001: key 'k0' is given twice"),
+        "not closed": ("a: [\n" + "1,\n" * 40_000, "not YAML"),
+        "quoted": ("a: '" + "x\n\n" * 80_000, "not YAML"),
+    },
+    "json": {
+        "deep lists": (
+            "\n" + "[" * (MAX_BYTES - 1),
+            "line 2: not JSON: nested deeper",
+        ),
+        "deep objects": ('{"a":' * 50_000, f"nested deeper than {MAX_DEPTH}"),
+        "number": (f'{{\n"a": {DIGITS}}}', "line 2: not JSON: a number of 302 digits"),
+        "fraction": (f'{{"a": 0.{DIGITS}}}', "line 1: not JSON: a number of 304 digits"),
+        "values": ("[" + "1," * 60_000 + "1]", f"more than {MAX_VALUES:,} values"),
+        "repeated": (
+            "{" + ",\n".join(f'"k{i % 9000}": 1' for i in range(18_000)) + "}",
+            "line 9001: key 'k0' is given twice",
+        ),
+        "not closed": ("[" + "1,\n" * 40_000, "not JSON"),
+        "spaces": (" " * 200_000 + "!", "not JSON"),
+    },
+}
+
+
+def refusal(read: Callable[[Path], object], path: Path) -> str:
+    """The first problem of a file, found in time."""
+    start = time.process_time()
+    with pytest.raises(InputError) as caught:
+        read(path)
+    assert time.process_time() - start < MAX_SECONDS
+    problem = caught.value.problems[0]
+    assert problem.where == str(path)
+    return f"{problem.key}: {problem.message}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, texts in TEXTS.items() for name in texts]
+)
+def test_a_hostile_text_is_refused_with_its_line_at_once(
+    tmp_path: Path, kind: str, name: str
+) -> None:
+    text, said = TEXTS[kind][name]
+    path = tmp_path / f"file.{kind}"
+    path.write_text(text)
+    assert path.stat().st_size <= MAX_BYTES
+    assert said in refusal(READERS[kind], path)
+
+
+@pytest.mark.parametrize("name", ["bomb", "deep lists"])
+def test_memory_does_not_grow(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(TEXTS["yaml"][name][0])
+    tracemalloc.start()
+    with pytest.raises(InputError):
+        load_yaml(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < MAX_MEMORY
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+class TestFiles:
+    """What is no regular file of a sound size is never read."""
+
+    def test_a_named_pipe(self, read: Callable[[Path], object], tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        assert "file: cannot be read: a named pipe" in refusal(read, tmp_path / "pipe")
+
+    @pytest.mark.parametrize("name", ["zero", "urandom", "full"])
+    def test_a_device(self, read: Callable[[Path], object], name: str) -> None:
+        assert "file: cannot be read: a device" in refusal(read, Path("/dev") / name)
+
+    def test_a_large_file(self, read: Callable[[Path], object], tmp_path: Path) -> None:
+        path = tmp_path / "large"
+        with path.open("wb") as file:
+            file.truncate(100 * 2**20)
+        assert "file: cannot be read: 104,857,600 bytes are too many" in refusal(read, path)
+
+    def test_a_loop_of_links(self, read: Callable[[Path], object], tmp_path: Path) -> None:
+        (tmp_path / "a").symlink_to(tmp_path / "b")
+        (tmp_path / "b").symlink_to(tmp_path / "a")
+        assert "file: cannot be read: " in refusal(read, tmp_path / "a")
+
+    def test_a_folder_and_a_name_that_cannot_be(
+        self, read: Callable[[Path], object], tmp_path: Path
+    ) -> None:
+        assert "a folder" in refusal(read, tmp_path)
+        assert "cannot be read" in refusal(read, Path("a\0b"))
+        assert "cannot be read" in refusal(read, Path("a" * 5000))
