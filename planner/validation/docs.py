@@ -104,8 +104,7 @@ _MEMORY_NOTE = """
 `nvidia_smi` figures are taken as GiB, the unit the tool prints; if their authors meant 10^9
 bytes, the signed errors of that line rise by 7 points. Reserved leaves out the CUDA context and
 communicator buffers, which the caching allocator does not hold. Readings of nvidia-smi are
-compared on the nodes they were taken on: the first and last stage where the notes say so, else
-the first.
+compared on the nodes they were taken on: the first stage, or the first and the last.
 
 Rows that are not met, and what is missing:
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.frameworks.registry import FRAMEWORKS
 from planner.validation.compare import Comparison
-from planner.validation.profiles import profile_of
+from planner.validation.profiles import software_of
 from planner.validation.statistics import weighted_quantile
 
 KINDS = ("reserved", "nvidia_smi")
@@ -37,7 +37,7 @@ def shortfalls(rows: Sequence[Comparison]) -> dict[str, Shortfalls]:
     for row in rows:
         if row.predicted is None or not row.record.is_scored or row.record.model.moe:
             continue
-        found = by_framework[profile_of(row.record)[0]]
+        found = by_framework[software_of(row.record).framework]
         for kind in KINDS:
             error = row.memory_error(kind)
             if error is not None:

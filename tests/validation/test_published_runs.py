@@ -13,7 +13,7 @@ from planner.validation.compare import Comparison, compare_all
 from planner.validation.constants import load_constants
 from planner.validation.evidence import evidence_text
 from planner.validation.fit import cross_validate, samples_of
-from planner.validation.profiles import profile_of
+from planner.validation.profiles import software_of
 from planner.validation.ratios import ratio_errors_text
 from planner.validation.records import read_records
 from planner.validation.report import Summary, summary, to_json
@@ -168,9 +168,9 @@ def test_ranges_of_iteration_time_hold_four_of_five_published_runs(
     inside = []
     for row in comparisons:
         if row.in_headline and row.time_error is not None:
-            framework, profile = profile_of(row.record)
+            software = software_of(row.record)
             kind, _, accelerator = key_of(row)
-            span = load_traits(framework, profile).time_range(kind, accelerator)
+            span = load_traits(software.framework, software.profile).time_range(kind, accelerator)
             inside.append(span.low <= 1.0 / (1.0 + row.time_error) <= span.high)
     assert len(inside) > 300
     assert 0.75 <= sum(inside) / len(inside) <= 0.90
