@@ -294,7 +294,7 @@ HEADER = """\
 # more over less), in %, groups weighted equally. Drift: how measured over predicted moves per
 # doubling of a degree within groups, in %, its standard error over groups, and both times
 # b^2 / (b^2 + s^2).
-# Written by scripts/accuracy.py; do not edit.
+# Written by tools/accuracy.py; do not edit.
 """
 
 

@@ -5,7 +5,7 @@ import yaml
 
 from planner.validation.compare import Comparison, Figures
 from planner.validation.records import Record
-from planner.validation.uncertainty import quantile, uncertainty_text
+from tools.uncertainty import quantile, uncertainty_text
 
 
 def row(framework: str, model: str, shortfall: float, **of_model: object) -> Comparison:

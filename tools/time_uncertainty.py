@@ -17,7 +17,7 @@ MIN_RUNS = 20
 HEADER = """\
 # Where 80 % of published runs lay around the predicted iteration time, by regime: 10th and 90th
 # percentile of measured over predicted, minus one, in %; the prediction itself always inside.
-# Written by scripts/accuracy.py; do not edit. Later lines go before earlier ones.
+# Written by tools/accuracy.py; do not edit. Later lines go before earlier ones.
 """
 Key = tuple[str, str, str]
 """Kind of model, framework, accelerator; empty where a regime holds all of them."""

@@ -22,7 +22,7 @@ HEADER = """\
 # By how much peaks of dense models exceeded the modelled ones on published runs, in %: 90th
 # percentile of measured over predicted, minus one, runs of one source and model weighing as one;
 # at least the 80th percentile over all frameworks. `planner plan` leaves as much of HBM free.
-# Written by scripts/accuracy.py; do not edit.
+# Written by tools/accuracy.py; do not edit.
 """
 Shortfalls = dict[tuple[str, str, str], list[float]]
 """Measured over predicted, minus one, by source, model and kind of peak."""
