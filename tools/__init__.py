@@ -1,1 +1,1 @@
-"""What scripts/ use and the program does not: generated parts of the documentation."""
+"""What maintains this repository: documentation, fits, tables of measurements; not installed."""

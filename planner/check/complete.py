@@ -58,7 +58,7 @@ def complete(reading: Reading, job: Job, framework: str) -> Completed:
     if gpus.dp is not None and batch is not None:
         strategy = _strategy(values, job, traits.support, gpus, batch)
     world = _world(reading, job, gpus, batch, seq_len, strategy)
-    has_bad_value = any(finding.rule.endswith(".bad_value") for finding in reading.findings)
+    has_bad_value = any(finding.kind == "bad_value" for finding in reading.findings)
     layout = None
     if strategy is not None and batch is not None and precision and not has_bad_value:
         context = Context(

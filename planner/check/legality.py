@@ -1,22 +1,17 @@
 """The search's own rules, asked of a layout that no search produced."""
 
-import re
 from collections.abc import Iterator, Sequence
 
 from planner.check.layout import Layout
 from planner.check.rules import LEGALITY
 from planner.frameworks.finding import SEVERITIES, Finding
 from planner.search.space.legality import violations
-from planner.search.space.rules import RULES
 
 BATCH, STAGES = "batch.arithmetic", "legality.stages"
 NOT_MODELLED = "Plans do not model it: {}. Memory, network and time are not checked."
-_OFFERS = ("_supported", "_offered")
 _IMPLIED = {"optimizer_runs_under_zero": "zero_stage_offered"}
 """Rules that say nothing more where another is broken."""
 _NEUTRAL = (0, 1, "none", "1f1b")
-_NAMED = re.compile(r"(\w+): (.*)", re.DOTALL)
-_NEEDS = {rule.name: rule.needs for rule in RULES}
 
 
 def legality_findings(layout: Layout, *, is_plan: bool) -> Iterator[Finding]:
@@ -26,20 +21,19 @@ def legality_findings(layout: Layout, *, is_plan: bool) -> Iterator[Finding]:
     than a plan uses what they lack, that is a warning.
     """
     broken = list(violations(layout.context, layout.strategy))
-    names = {message.partition(":")[0] for _, message in broken}
-    for decision, message in broken:
-        named = _NAMED.fullmatch(message)
-        if named is None:
-            rule = BATCH if decision == "num_micro_batches" else STAGES
-            yield layout.places.finding(rule, message, decision)
+    names = {one.rule for one in broken}
+    for one in broken:
+        if not one.rule:
+            rule = BATCH if one.key == "num_micro_batches" else STAGES
+            yield layout.places.finding(rule, one.text, one.key)
             continue
-        if _IMPLIED.get(named[1]) in names:
+        if _IMPLIED.get(one.rule) in names:
             continue
-        needs = _chosen_first(layout, _NEEDS.get(named[1], (decision,)))
-        text, severity = " ".join(named[2].split()), SEVERITIES[0]
-        if named[1].endswith(_OFFERS) and not is_plan:
+        needs = _chosen_first(layout, one.needs)
+        text, severity = " ".join(one.text.split()), SEVERITIES[0]
+        if one.offered_by == "framework" and not is_plan:
             text, severity = NOT_MODELLED.format(text), "warning"
-        yield layout.places.finding(f"{LEGALITY}.{named[1]}", text, *needs, severity=severity)
+        yield layout.places.finding(f"{LEGALITY}.{one.rule}", text, *needs, severity=severity)
 
 
 def _chosen_first(layout: Layout, needs: tuple[str, ...]) -> list[str]:

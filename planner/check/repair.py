@@ -228,7 +228,7 @@ def _mended(
 def _refuse_misspelt(reading: Reading, added: AbstractSet[str]) -> None:
     """InputError where a key that is not known is nearly one that the repair adds."""
     parts = {part for key in added for part in key.split(".")}
-    unknown = [one for one in reading.findings if one.rule.endswith(".unknown_key")]
+    unknown = [one for one in reading.findings if one.kind == "unknown_key"]
     near = [(one, alike(one.key.rpartition(".")[2], parts, 0.8)) for one in unknown]
     problems = [
         Problem(

@@ -49,7 +49,7 @@ def start_of(reading: Reading, job: Job, framework: str) -> Start:
 
 
 def _is_final(finding: Finding) -> bool:
-    return finding.rule in FINAL or finding.rule.endswith(".bad_value")
+    return finding.rule in FINAL or finding.kind == "bad_value"
 
 
 def _refuse(findings: Iterable[Finding]) -> None:

@@ -32,7 +32,11 @@ def expressible(question: Question, made: "Format | None") -> Question:
     ]
     kept = [context for context, found in zip(contexts, reasons, strict=True) if not found]
     if not kept and made is not None:
-        lines = [line for found in reasons for line in found]
+        lines = [
+            f"  {context.traits.name}: {reason}"
+            for context, found in zip(contexts, reasons, strict=True)
+            for reason in found
+        ]
         raise ExpressError("\n".join([f"{made.title} cannot express any plan of it:", *lines]))
     notes = [
         _note(context, made or load_format(context.traits.name), found, is_left_out=bool(kept))
@@ -44,18 +48,17 @@ def expressible(question: Question, made: "Format | None") -> Question:
 
 def _reasons(context: "Context", made: "Format", *, is_one_of_several: bool) -> list[str]:
     """Why no plan of a context can be written, whatever its layout."""
-    name = context.traits.name
-    found = [f"  {name}: {reason}" for reason in made.problems(context)]
-    if is_one_of_several and not made.carries(name):
-        found.append(f"  {name}: framework of other files")
+    found = list(made.problems(context))
+    if is_one_of_several and not made.carries(context.traits.name):
+        found.append("framework of other files")
     if not context.schedules:
         offered = ", ".join(context.traits.support.schedules)
-        found.append(f"  {name}: none of the schedules of --schedule; allowed are {offered}")
+        found.append(f"none of the schedules of --schedule; allowed are {offered}")
     return found
 
 
 def _note(context: "Context", made: "Format", reasons: Sequence[str], *, is_left_out: bool) -> str:
-    said = "; ".join(reason.partition(": ")[2] for reason in reasons)
+    said = "; ".join(reasons)
     if is_left_out:
         return f"left out, not in {made.title}: {context.traits.name} ({said})"
     return f"plans for {context.traits.name} need code of your own, --emit refuses them: {said}"

@@ -26,6 +26,11 @@ class Finding:
     line: int = 0
     """From 1; 0: the file as a whole."""
 
+    @property
+    def kind(self) -> str:
+        """The rule's name without the format it is of: ``unknown_key``, ``bad_value``."""
+        return self.rule.rpartition(".")[2]
+
     def __str__(self) -> str:
         """Render as ``file:line::key: message``."""
         place = f"{self.path}:{self.line}" if self.line else self.path

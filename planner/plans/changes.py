@@ -77,10 +77,9 @@ def makers(contexts: Sequence[Context], narrowing: Narrowing) -> list[Maker | Sc
     def dropping(text: str) -> Maker:
         return lambda question: _without(question, text)
 
-    texts = [text for text in narrowing.texts if not text.startswith("--allow ")]
     asked = {context.traits.name for context in contexts}
     return [
-        *map(dropping, texts),
+        *map(dropping, narrowing.limiting),
         _allowed,
         _switches,
         _smaller_states,

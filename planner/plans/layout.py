@@ -197,12 +197,12 @@ def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy
     if request.global_batch is None:
         context = with_batch(context, strategy)
     broken = list(violations(context, strategy))
-    has_layers = all(key != LAYERS for key, _ in broken)
+    has_layers = all(one.key != LAYERS for one in broken)
     _raise(
         [
-            (f"--{OPTIONS.get(key, key).replace('_', '-')}", text)
-            for key, text in broken
-            if has_layers or key not in DERIVED
+            (f"--{OPTIONS.get(one.key, one.key).replace('_', '-')}", one.message)
+            for one in broken
+            if has_layers or one.key not in DERIVED
         ]
     )
     return context, strategy

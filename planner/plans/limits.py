@@ -93,7 +93,7 @@ class Limits:
     """What each user option narrows by itself."""
 
     def __post_init__(self) -> None:
-        texts = [text for text in self.narrowing.texts if not text.startswith("--allow ")]
+        texts = self.narrowing.limiting
         object.__setattr__(self, "parts", {text: narrowing_of((text,)) for text in texts})
 
     @property

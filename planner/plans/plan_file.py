@@ -212,8 +212,8 @@ def load_plan(path: Path) -> tuple[Context, Strategy, PlanFile]:
     """Read a plan file back into a context and a strategy; raises InputError."""
     context, strategy, file = read_plan(path)
     problems = [
-        Problem(where=str(path), key=f"strategy.{key}", message=message)
-        for key, message in violations(context, strategy)
+        Problem(where=str(path), key=f"strategy.{one.key}", message=one.message)
+        for one in violations(context, strategy)
     ]
     if problems:
         raise InputError(problems)

@@ -263,7 +263,7 @@ def place(context: Context, recipe: Recipe, plans: Sequence[Plan] = ()) -> Place
         return Placed(recipe=recipe, context=context, problem=str(error))
     broken = next(violations(context, strategy), None)
     if broken:
-        return Placed(recipe=recipe, context=context, strategy=strategy, problem=broken[1])
+        return Placed(recipe=recipe, context=context, strategy=strategy, problem=broken.message)
     made = estimate(context, strategy)
     own = estimate(replace(context, traits=recipe_traits(recipe)), strategy)
     rows = (n for n, p in enumerate(plans, start=1) if _is_layout_of(p, context, strategy))

@@ -127,8 +127,7 @@ def _saving(change: Change, before: Estimate) -> Saving:
     context = with_batch(context, strategy)
     broken = next(iter(violations(context, strategy)), None)
     if broken is not None:
-        rule, _, text = broken[1].partition(": ")
-        return Saving(change=name, refused=rule, why=text)
+        return Saving(change=name, refused=broken.rule, why=broken.text)
     after = estimate(context, strategy)
     return Saving(
         change=name,

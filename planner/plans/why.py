@@ -137,9 +137,9 @@ class WhyAnswer:
         return all(self.error.may_tie(ratio) for ratio in ratios)
 
     @property
-    def options(self) -> list[str]:
+    def options(self) -> tuple[str, ...]:
         """The options that narrow the space."""
-        return _options(self.narrowing)
+        return self.narrowing.limiting
 
     def items(self) -> list[ItemDifference]:
         """Items of both whole pipelines, by what the asked one takes more; sum to the difference.
@@ -212,7 +212,7 @@ def why(
     progress: Progress = lambda _message, _fraction: None,
 ) -> WhyAnswer:
     """Compare the best plan under the options with the best plan without them."""
-    allowed = narrowing_of(tuple(t for t in narrowing.texts if t.startswith("--allow ")))
+    allowed = narrowing_of(narrowing.widening)
     found = _best_plan(contexts, narrowing, time_limit_s, progress)
     of_all = _best_plan(contexts, allowed, time_limit_s, progress)
     best = of_all.plan
@@ -230,7 +230,7 @@ def why(
 
 def _nothing(contexts: Sequence[Context], narrowing: Narrowing, best: Plan | None) -> NothingFits:
     """Why nothing fits; where there is one option only, the best plan without it is known."""
-    texts = _options(narrowing)
+    texts = narrowing.limiting
     known = [
         Relaxation(
             words=f"without {text}",
@@ -243,11 +243,6 @@ def _nothing(contexts: Sequence[Context], narrowing: Narrowing, best: Plan | Non
         if best is not None and len(texts) == len(contexts) == 1
     ]
     return explain_nothing(contexts, narrowing, known=known)
-
-
-def _options(narrowing: Narrowing) -> list[str]:
-    """Options that narrow the space."""
-    return [text for text in narrowing.texts if not text.startswith("--allow ")]
 
 
 @dataclass(frozen=True, kw_only=True)

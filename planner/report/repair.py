@@ -70,8 +70,8 @@ def shortage_line(shortage: Shortage) -> str:
 
 def _print_wrong(answer: RepairAnswer, console: Console) -> None:
     console.print("\nWhat is wrong", style="bold")
-    for key, message in answer.violations:
-        console.print(f"  {key}: {message}", markup=False)
+    for one in answer.violations:
+        console.print(f"  {one.key}: {one.message}", markup=False)
     for shortage in answer.shortages:
         console.print(f"  {shortage_line(shortage)}", markup=False)
     if answer.violations and answer.before_cluster != answer.context.cluster.name:
@@ -263,7 +263,7 @@ def repair_document(answer: RepairAnswer, *, plan: str, command: str) -> dict[st
         "profile": context.traits.profile,
         "margin_fraction": context.margin_fraction,
         "is_sound": answer.is_sound,
-        "violations": [{"key": key, "message": message} for key, message in answer.violations],
+        "violations": [{"key": one.key, "message": one.message} for one in answer.violations],
         "shortages": [
             asdict(one) | {"missing_bytes": one.missing_bytes} for one in answer.shortages
         ],

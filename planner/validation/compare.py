@@ -72,13 +72,11 @@ def _relative(predicted: float | None, measured: float | None) -> float | None:
 def measured_figures(record: Record) -> Figures:
     """Return the published figures in the planner's units.
 
-    ``nvidia_smi_gb`` is taken as GiB, the unit nvidia-smi prints; torchtitan's ``reported_gb`` is
-    the reserved GiB its metrics log. Other reported memory is of unstated kind and not compared.
+    ``nvidia_smi_gb`` is taken as GiB, the unit nvidia-smi prints. Memory of unstated kind
+    (``reported_gb``) is not compared.
     """
     memory = record.memory
     reserved = memory.reserved_gib if memory else None
-    if memory and reserved is None and record.framework.startswith("torchtitan"):
-        reserved = memory.reported_gb
     allocated = memory.allocated_gib if memory else None
     smi = memory.nvidia_smi_gb if memory else None
     ran = any(value is not None for value in (record.iter_time_s, allocated, reserved, smi))
@@ -91,15 +89,10 @@ def measured_figures(record: Record) -> Figures:
     )
 
 
-def read_stages(record: Record, pp: int) -> list[int]:
-    """Stages on whose devices nvidia-smi was read.
-
-    ``first/last nodes`` where the notes say so; else, for Megatron-DeepSpeed, the first node,
-    where its launcher and rank 0 run; else all.
-    """
-    if "first/last nodes" in record.notes:
-        return [0, pp - 1]
-    return [0] if record.framework == "megatron-deepspeed" else list(range(pp))
+def read_stages(record: Record, pp: int) -> tuple[int, ...]:
+    """Stages on whose devices nvidia-smi was read."""
+    stated = record.memory.nvidia_smi_stages if record.memory else None
+    return {"first": (0,), "first and last": (0, pp - 1), None: tuple(range(pp))}[stated]
 
 
 def predicted_figures(result: Estimate, ledgers: Sequence[StageLedger], record: Record) -> Figures:

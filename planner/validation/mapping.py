@@ -1,6 +1,5 @@
 """A published run as the planner's inputs: model, job, cluster, traits and strategy."""
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,24 +7,13 @@ from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
 from planner.frameworks.megatron.layout import per_stage
 from planner.plans.splits import default_chunks, layout_layers
-from planner.spec.job import JobSpec, Precision
+from planner.spec.job import JobSpec
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
 from planner.spec.strategy import Strategy, split_values
 from planner.spec.traits import SupportTraits
 from planner.validation.hardware import CannotEstimateError, to_cluster
 from planner.validation.profiles import to_setup
 from planner.validation.records import Model, Parallel, Record
-
-PRECISIONS: dict[str, Precision] = {
-    "bf16": "bf16",
-    "fp16": "fp16",
-    "fp8": "fp8",
-    "mxfp8": "mxfp8",
-    "nvfp4": "fp4",
-}
-OFFLOADED_LAYERS = "cpu_offloading_num_layers"
-"""Megatron's option, among the settings of a recipe."""
-ALTERNATING_WINDOW = re.compile(r"alternating sliding-window\((\d+)\)/full")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,15 +31,14 @@ def _known(value: int | None, what: str) -> int:
     return value
 
 
-def to_model(model: Model, notes: str = "") -> ModelSpec:
+def to_model(model: Model) -> ModelSpec:
     """Return the ModelSpec of a published architecture.
 
     Gated models are taken as Llama-like (RMS norm, no biases), others as GPT-like (layer norm
     and biases); learned positions are left out. MTP layers are not modelled.
     """
-    if model.attention and "linear" in model.attention:
+    if model.linear_attention:
         raise CannotEstimateError("linear attention is not modelled")
-    window = ALTERNATING_WINDOW.search(model.attention or "")
     gated = bool(model.gated_mlp)
     mla = model.mla
     heads = _known(model.heads, "number of heads")
@@ -71,9 +58,9 @@ def to_model(model: Model, notes: str = "") -> ModelSpec:
         tied_embeddings=bool(model.tied_embeddings),
         biases=Biases() if gated else Biases(qkv=True, attention_output=True, mlp=True),
         norm="rmsnorm" if gated else "layernorm",
-        embedding_norm="layer norm after embedding" in notes,
-        sliding_window=int(window[1]) if window else 0,
-        full_attention_step=2 if window else 0,
+        embedding_norm=model.embedding_norm,
+        sliding_window=model.sliding_window or 0,
+        full_attention_step=model.full_attention_step or 0,
         moe=_moe(model),
         mla=None
         if mla is None
@@ -128,39 +115,6 @@ def expert_mesh(record: Record, support: SupportTraits) -> tuple[int, int]:
     return ep, etp
 
 
-def zero_stage(record: Record) -> int:
-    """ZeRO stage; Megatron's distributed optimizer is 1, FSDP is 3.
-
-    Under pipelining torchtitan's FSDP keeps the gathered weights, as stage 2 does: the default of
-    fsdp_reshard_after_forward.
-
-    Unstated is plain data parallelism (0), but for Megatron-DeepSpeed stage 1, which its launch
-    scripts set and without which several published runs exceed their GPUs.
-    """
-    stage = record.parallel.zero
-    unstated = 1 if record.framework == "megatron-deepspeed" else 0
-    piped = record.framework.startswith("torchtitan") and (record.parallel.pp or 1) > 1
-    names = {"dist-opt": 1, "fsdp": 2 if piped else 3, None: unstated}
-    return names[stage] if not isinstance(stage, int) else stage
-
-
-def offloaded_layers(record: Record) -> int:
-    """Layers whose saved activations a record keeps in host memory, under one stage."""
-    count = record.runtime.get(OFFLOADED_LAYERS)
-    is_one_stage = (record.parallel.pp or 1) == 1
-    return count if isinstance(count, int) and is_one_stage else 0
-
-
-def _offload(record: Record) -> str:
-    offload = record.parallel.offload
-    if offload in ("none", None) or offloaded_layers(record):
-        return "none"
-    if offload == "cpu" and "deepspeed" in record.framework:
-        both = "param" in record.notes and "optimizer + param" in record.notes
-        return "optimizer+parameters:host" if both else "optimizer:host"
-    raise CannotEstimateError("this offload is not modelled")
-
-
 def _check_runnable(record: Record) -> None:
     if not record.complete:
         raise CannotEstimateError("configuration not published in full")
@@ -170,34 +124,15 @@ def _check_runnable(record: Record) -> None:
         raise CannotEstimateError("recomputation not published")
 
 
-def recomputes_every_second_layer(record: Record) -> bool:
-    """Whether ``selective`` means every second block in full: fms-fsdp, or where it says layer."""
-    if record.parallel.recompute != "selective":
-        return False
-    by_layer = record.framework.startswith("torchtitan") and "selectivelayer" in record.id
-    return by_layer or record.framework.startswith("fms-fsdp")
-
-
 def recomputed_layers(
     record: Record, layers: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Layers per stage under the framework's selective policy and under full recomputation."""
-    none = (0,) * len(layers)
-    if recomputes_every_second_layer(record):
-        return none, tuple(number // 2 for number in layers)
-    if record.parallel.recompute == "selective":
-        return layers, none
-    return none, layers if record.parallel.recompute == "full" else none
-
-
-def virtual_stages(record: Record) -> int:
-    """Chunks per stage; where torchtitan interleaves without stating them, its default of two.
-
-    Source: torchtitan/distributed/pipeline_parallel.py, two stages per rank for schedules of
-    several stages.
-    """
-    interleaves = record.framework == "torchtitan" and "interleaved" in record.id
-    return record.parallel.vpp or (2 if interleaves else 1)
+    none, parallel = (0,) * len(layers), record.parallel
+    if parallel.recompute == "selective":
+        step = parallel.recompute_step
+        return (none, tuple(number // step for number in layers)) if step else (layers, none)
+    return none, layers if parallel.recompute == "full" else none
 
 
 def _degrees(record: Record, support: SupportTraits) -> dict[str, int]:
@@ -221,28 +156,31 @@ def to_strategy(record: Record, support: SupportTraits) -> Strategy:
     num, rest = divmod(global_batch, degrees["dp"] * micro_batch)
     if rest or num == 0:
         raise CannotEstimateError("batch does not divide into micro-batches")
-    offloaded = (offloaded_layers(record),) * degrees["pp"]
+    if parallel.offload == "activations:host":
+        raise CannotEstimateError("this offload is not modelled")
+    zero = parallel.zero if parallel.zero is not None else record.assumed.zero
+    offloaded = (parallel.offloaded_layers or 0,) * degrees["pp"]
     values: dict[str, Any] = degrees | split_values(
         layers, (*recomputed_layers(record, layers), offloaded)
     )
     return Strategy(
         **values,
         dp_replicate=parallel.dp_replicate or 1,
-        vpp=virtual_stages(record),
-        zero_stage=zero_stage(record),
+        vpp=parallel.vpp or record.assumed.vpp or 1,
+        zero_stage=_known(zero, "ZeRO stage"),
         micro_batch=micro_batch,
         num_micro_batches=num,
         sequence_parallel=bool(parallel.sp) and degrees["tp"] > 1,
-        offload=_offload(record),
+        offload=parallel.offload or "none",
     )
 
 
 def _assumptions(record: Record) -> list[str]:
     notes = []
-    if recomputes_every_second_layer(record):
+    if record.parallel.recompute_step:
         notes.append("selective recomputation estimated as full in every second layer")
-    if record.parallel.zero is None:
-        notes.append(f"ZeRO stage not published; {zero_stage(record)} assumed")
+    if record.assumed.zero is not None:
+        notes.append(f"ZeRO stage not published; {record.assumed.zero} assumed")
     return notes
 
 
@@ -255,19 +193,18 @@ def to_run(record: Record) -> Run:
     _check_runnable(record)
     setup = to_setup(record)
     cluster = to_cluster(record.hardware)
-    model = to_model(record.model, record.notes)
+    model = to_model(record.model)
     strategy = to_strategy(record, setup.traits.support)
     if strategy.zero_stage == 3 and 3 not in setup.traits.support.zero_stages:
         raise CannotEstimateError(f"fully sharded {setup.traits.name} is not modelled")
-    precision = PRECISIONS[record.precision]
     try:
-        peak_flops_per_s(cluster.accelerator, precision)
+        peak_flops_per_s(cluster.accelerator, record.precision)
     except ValueError as error:
         raise CannotEstimateError(str(error)) from None
     job = JobSpec(
         global_batch=_known(record.parallel.global_batch, "global batch"),
         seq_len=model.max_seq_len,
-        precision=precision,
+        precision=record.precision,
     )
     return Run(
         context=Context(model=model, job=job, cluster=cluster, traits=setup.traits),

@@ -2,16 +2,20 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from planner.errors import InputError, Problem
+from planner.spec.job import Precision
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+ZeroStage = Literal[0, 1, 2, 3]
 Quality = Literal["A", "B", "C", "analytic"]
 TimeBasis = Literal["published", "from tokens/s/GPU", "from TFLOPs or MFU"]
+Captured = Literal["full_iteration", "attn", "mlp", "moe_router", "moe_preprocess"]
+Module = Literal["layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
 
 
 class _Part(BaseModel):
@@ -26,6 +30,15 @@ class Source(_Part):
     title: str
     where: str = ""
     table: str | None = None
+
+
+class Software(_Part):
+    """The generation of a framework that a run is estimated as, and what it states against it."""
+
+    framework: str
+    profile: str
+    gradient_reduce_bytes: Literal[2, 4] | None = None
+    """Bytes of a gradient element on the wire."""
 
 
 class Moe(_Part):
@@ -68,17 +81,26 @@ class Model(_Part):
     tied_embeddings: bool | None = None
     moe: Moe | None = None
     mla: Mla | None = None
-    attention: str | None = None
+    sliding_window: PositiveInt | None = None
+    full_attention_step: PositiveInt | None = None
+    """Of this many layers the last attends beyond the window."""
+    linear_attention: bool = False
+    embedding_norm: bool = False
+    """A layer norm follows the embedding."""
 
 
 class Hardware(_Part):
-    """Hardware as published; spellings vary."""
+    """Hardware as published, in its publisher's words, and the node of the catalog that it is."""
 
     gpu: str
     gpus: PositiveInt | None = None
     gpus_per_node: PositiveInt | None = None
     intra: str | None = None
     inter: str | None = None
+    node: str | None = None
+    """None where the catalog has none, or the accelerator is not stated."""
+    node_gbit_per_s: PositiveFloat | None = None
+    """Published network rate of a node that the catalog has with another one."""
 
 
 class Parallel(_Part):
@@ -92,14 +114,39 @@ class Parallel(_Part):
     etp: PositiveInt | None = None
     dp: PositiveInt | None = None
     sp: bool | None = None
-    zero: Literal[0, 1, 2, 3, "dist-opt", "fsdp"] | None = None
+    zero: ZeroStage | None = None
     dp_replicate: PositiveInt | None = None
     micro_batch: PositiveInt | None = None
     global_batch: PositiveInt | None = None
     recompute: Literal["full", "selective", "none"] | None = None
-    recompute_modules: str | list[str] | None = None
+    recompute_step: PositiveInt | None = None
+    """Selective recomputation repeats one in so many layers whole; None: the framework's own."""
+    recompute_modules: tuple[Module, ...] = ()
     pp_layout: str | None = None
-    offload: str | None = None
+    offload: (
+        Literal["none", "optimizer:host", "optimizer+parameters:host", "activations:host"] | None
+    ) = None
+    offloaded_layers: PositiveInt | None = None
+    """Layers of the only stage whose saved activations lie in host memory."""
+
+
+class Assumed(_Part):
+    """What the framework takes where a layout was not published in full."""
+
+    zero: ZeroStage | None = None
+    vpp: PositiveInt | None = None
+
+
+class Runtime(_Part):
+    """Settings that decide the time, as stated; None is left to the profile.
+
+    Named as the columns of hwdb/recipes.
+    """
+
+    cuda_graph: tuple[Captured, ...] | None = None
+    dispatcher: Literal["alltoall", "deepep", "hybridep", "flex"] | None = None
+    expert_overlap: bool | None = None
+    tp_overlap: bool | None = None
 
 
 class Memory(_Part):
@@ -110,29 +157,45 @@ class Memory(_Part):
     reserved_gib: PositiveFloat | None = None
     reported_gb: PositiveFloat | None = None
     nvidia_smi_gb: PositiveFloat | None = None
+    nvidia_smi_stages: Literal["first", "first and last"] | None = None
+    """Stages on whose devices nvidia-smi was read; None: all."""
 
 
-class Record(BaseModel):
-    """One published run. Unknown top-level keys are ignored."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
+class Record(_Part):
+    """One published run; fields as in tests/validation/README.md, None is not published."""
 
     id: Annotated[str, Field(min_length=1)]
     source: Source
     quality: Quality
+    basis: Literal["read", "recalled"] | None = None
     framework: str
-    task: str = "pretrain"
+    software: Software | None = None
+    """None where no trait profile is of that framework."""
+    task: Literal["pretrain", "sft", "lora"] = "pretrain"
     model: Model
     hardware: Hardware
     parallel: Parallel
-    runtime: dict[str, Any] = Field(default_factory=dict)
-    precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
+    assumed: Assumed = Assumed()
+    runtime: Runtime = Runtime()
+    precision: Precision
     iter_time_s: PositiveFloat | None = None
     iter_time_basis: TimeBasis | None = None
+    tokens_per_s_per_gpu: PositiveFloat | None = None
+    tflops_per_gpu: PositiveFloat | None = None
+    mfu: PositiveFloat | None = None
+    hfu: PositiveFloat | None = None
+    flops_convention: str | None = None
     memory: Memory | None = None
     out_of_memory: bool | None = None
     complete: bool
     notes: str = ""
+
+    @model_validator(mode="after")
+    def _assumes_only_what_is_not_published(self) -> Self:
+        for name in self.assumed.model_fields_set:
+            if getattr(self.parallel, name) is not None:
+                raise ValueError(f"{name} is assumed, but parallel states it")
+        return self
 
     @property
     def is_scored(self) -> bool:

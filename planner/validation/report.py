@@ -13,7 +13,15 @@ SCHEMA_VERSION = 1
 SIZES = ((8, "1-8 GPUs"), (64, "9-64 GPUs"), (256, "65-256 GPUs"), (1024, "257-1024 GPUs"))
 LARGEST = "more than 1024 GPUs"
 MIN_GROUP = 3
-_BESIDE = {"dp_replicate", "global_batch", "recompute_modules", "pp_layout", "offload"}
+MEMORY_TITLES = {
+    "allocated": "allocated by tensors, fullest rank",
+    "reserved": "reserved by the caching allocator",
+    "nvidia_smi": "whole device (nvidia-smi)",
+}
+_BESIDE = {
+    *("dp_replicate", "global_batch", "recompute_step", "recompute_modules", "pp_layout"),
+    *("offload", "offloaded_layers"),
+}
 """Fields of a record's layout in which runs of one layout may differ."""
 _LAYOUT = [name for name in Parallel.model_fields if name not in _BESIDE]
 

@@ -60,3 +60,21 @@ def weighted_quantile(values: Array, weights: Array, share: float) -> float:
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weights[order]) >= share * weights.sum() * (1.0 - 1e-12)
     return float(values[order][np.argmax(reached)])
+
+
+def percent(value: float | None, *, signed: bool = False) -> str:
+    """Format a fraction as percent with one decimal; a dash when unknown."""
+    if value is None:
+        return "-"
+    return f"{100.0 * value:+.1f}" if signed else f"{100.0 * value:.1f}"
+
+
+def error_cells(errors: Errors) -> list[str]:
+    """Count, mean, median, 90th percentile and bias as text."""
+    return [
+        str(errors.n),
+        percent(errors.mape),
+        percent(errors.median_ape),
+        percent(errors.p90_ape),
+        percent(errors.bias, signed=True),
+    ]

@@ -7,10 +7,8 @@ from rich.console import Console
 from rich.table import Table
 
 from planner.validation.compare import Comparison
-from planner.validation.docs import MEMORY_TITLES, error_cells
-from planner.validation.markdown import percent
-from planner.validation.report import Summary, summary, worst_rows
-from planner.validation.statistics import Errors
+from planner.validation.report import MEMORY_TITLES, Summary, summary, worst_rows
+from planner.validation.statistics import Errors, error_cells, percent
 
 NUM_WORST = 10
 ERROR_TITLES = ("runs", "mean %", "median %", "p90 %", "bias %")

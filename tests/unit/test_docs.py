@@ -1,13 +1,11 @@
 """The documentation: generated parts are current, commands run, links lead somewhere."""
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from tools import docs
 from tools.formulas import trait_meanings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,19 +13,6 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 HEADING = re.compile(r"^#{1,6} +(.*)$", re.MULTILINE)
-
-
-def load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_script", ROOT / "scripts" / "docs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["docs_script"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-docs = load_script()
 
 
 def page_name(path: Path) -> str:
@@ -47,13 +32,7 @@ def anchors(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", list(docs.generated()), ids=page_name)
 def test_generated_part_is_up_to_date(path: Path) -> None:
-    assert path.read_text() == docs.generated()[path], "run `python scripts/docs.py`"
-
-
-@pytest.mark.parametrize("name", docs.MARKERS)
-def test_every_generated_table_has_its_place(name: str) -> None:
-    found = [match[2] for match in docs.MARKED.finditer((ROOT / "docs" / name).read_text())]
-    assert found == list(docs.MARKERS[name])
+    assert path.read_text() == docs.generated()[path], "run `python -m tools.docs`"
 
 
 def test_every_trait_has_a_meaning() -> None:

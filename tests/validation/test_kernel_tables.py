@@ -11,7 +11,7 @@ from planner.catalog.clusters import load_cluster
 from planner.cost.kernels import element_wise_s, product_s
 from planner.layers.op import Gemm
 from planner.spec.job import Precision
-from planner.validation.kernel_tables import Errors, Scores, read_rows, shipped_errors
+from tools.kernel_tables import Errors, Scores, read_rows, shipped_errors
 
 TABLES = Path(__file__).parent / "kernels"
 LIMITS = {"products": 18.0, "training_products": 19.0, "training_attention": 10.0, "experts": 46.0}
@@ -47,7 +47,7 @@ def test_the_results_file_states_the_errors_of_the_shipped_constants(
         assert set(stated[part]) == set(classes)
         for key, errors in classes.items():
             assert asdict(errors) == pytest.approx(stated[part][key], abs=0.11), (
-                f"{key}: run `python scripts/kernel_fits.py --score` and `python scripts/docs.py`"
+                f"{key}: run `python -m tools.kernel_fits --score` and `python -m tools.docs`"
             )
 
 

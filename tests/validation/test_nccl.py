@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from planner.units import MIB
-from planner.validation.nccl import measured_points
-from planner.validation.nccl_docs import (
+from tools.nccl import measured_points
+from tools.nccl_docs import (
     LIMIT,
     TABLE_ACCELERATORS,
     curves,

@@ -65,7 +65,7 @@ def pruned_by(context: Context, strategy: Strategy) -> tuple[str, ...]:
 
 
 def finding(context: Context, strategy: Strategy) -> Finding:
-    broken = [message.partition(":")[0] for _, message in violations(context, strategy)]
+    broken = [one.rule for one in violations(context, strategy)]
     peak_bytes = estimate(context, strategy).memory.peak_bytes
     return Finding(
         breaks=tuple(broken),

@@ -11,15 +11,15 @@ import yaml
 from planner.frameworks.registry import load_traits
 from planner.validation.compare import Comparison, compare_all
 from planner.validation.constants import load_constants
-from planner.validation.evidence import evidence_text
 from planner.validation.fit import cross_validate, samples_of
-from planner.validation.profiles import profile_of
-from planner.validation.ratios import ratio_errors_text
+from planner.validation.profiles import software_of
 from planner.validation.records import read_records
 from planner.validation.report import Summary, summary, to_json
 from planner.validation.statistics import Errors
-from planner.validation.time_uncertainty import key_of, time_uncertainty_text
-from planner.validation.uncertainty import uncertainty_text
+from tools.evidence import evidence_text
+from tools.ratios import ratio_errors_text
+from tools.time_uncertainty import key_of, time_uncertainty_text
+from tools.uncertainty import uncertainty_text
 
 HERE = Path(__file__).parent
 FRAMEWORKS = HERE.parents[1] / "planner" / "frameworks"
@@ -63,7 +63,7 @@ def documented(title: str) -> tuple[int, float]:
     """Runs and mean error in percent that docs/accuracy.md states for a line."""
     pattern = rf"^\| {re.escape(title)} \| (\d+) \| ([\d.]+) \|"
     match = re.search(pattern, ACCURACY.read_text(encoding="utf-8"), re.MULTILINE)
-    assert match, f"{title!r} is not in {ACCURACY}; run python scripts/accuracy.py"
+    assert match, f"{title!r} is not in {ACCURACY}; run python -m tools.accuracy"
     return int(match.group(1)), float(match.group(2))
 
 
@@ -140,7 +140,7 @@ def test_runs_held_out_of_the_fit_are_met_as_documented() -> None:
     samples = samples_of(read_records(HERE / "published_runs.jsonl"))
     found = 100.0 * cross_validate(samples, load_constants()).test_mean
     match = re.search(r"^Dense runs held out: mean error ([\d.]+) %", ACCURACY.read_text(), re.M)
-    assert match, f"{ACCURACY} has no held-out error; run python scripts/accuracy.py"
+    assert match, f"{ACCURACY} has no held-out error; run python -m tools.accuracy"
     assert found == pytest.approx(float(match.group(1)), abs=TOLERANCE_POINTS)
     assert found <= HELD_OUT_PERCENT
 
@@ -168,9 +168,9 @@ def test_ranges_of_iteration_time_hold_four_of_five_published_runs(
     inside = []
     for row in comparisons:
         if row.in_headline and row.time_error is not None:
-            framework, profile = profile_of(row.record)
+            software = software_of(row.record)
             kind, _, accelerator = key_of(row)
-            span = load_traits(framework, profile).time_range(kind, accelerator)
+            span = load_traits(software.framework, software.profile).time_range(kind, accelerator)
             inside.append(span.low <= 1.0 / (1.0 + row.time_error) <= span.high)
     assert len(inside) > 300
     assert 0.75 <= sum(inside) / len(inside) <= 0.90

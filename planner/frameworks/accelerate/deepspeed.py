@@ -69,8 +69,13 @@ def problems(context: Context) -> Iterator[str]:
 def refusals(context: Context, strategy: Strategy) -> Iterator[str]:
     """Why the section cannot carry a strategy."""
     yield from problems(context)
-    yield from beyond(strategy, CANNOT)
     yield from wrong_precision(context, ("bf16", "fp16"))
+    yield from layout_refusals(strategy)
+
+
+def layout_refusals(strategy: Strategy) -> Iterator[str]:
+    """Why the section cannot carry a layout, whatever the job."""
+    yield from beyond(strategy, CANNOT)
     yield from unlike_layers(strategy)
     optimizer, parameters = DEVICES[strategy.offload]
     if parameters != "none" and strategy.zero_stage < 3:

@@ -43,8 +43,13 @@ _FSDP1_STAGES |= {"HYBRID_SHARD_ZERO2": 2, "1": 3, "2": 2, "3": 0, "4": 3, "5": 
 
 def refusals(context: Context, strategy: Strategy) -> Iterator[str]:
     """Why FSDP2 cannot carry a strategy."""
-    yield from beyond(strategy, CANNOT)
     yield from wrong_precision(context, ("bf16", "fp16", "fp8"))
+    yield from layout_refusals(strategy)
+
+
+def layout_refusals(strategy: Strategy) -> Iterator[str]:
+    """Why FSDP2 cannot carry a layout, whatever the job."""
+    yield from beyond(strategy, CANNOT)
     yield from unlike_layers(strategy)
     if strategy.zero_stage not in (2, 3):
         given = strategy.zero_stage

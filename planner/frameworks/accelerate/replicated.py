@@ -29,8 +29,13 @@ CANNOT = {
 
 def refusals(context: Context, strategy: Strategy) -> Iterator[str]:
     """Why plain replicas, or tensor parallelism alone, cannot carry a strategy."""
-    yield from beyond(strategy, CANNOT)
     yield from wrong_precision(context, ("bf16", "fp16", "fp8"))
+    yield from layout_refusals(strategy)
+
+
+def layout_refusals(strategy: Strategy) -> Iterator[str]:
+    """Why they cannot carry a layout, whatever the job."""
+    yield from beyond(strategy, CANNOT)
     yield from unlike_layers(strategy)
     if strategy.dp_replicate not in (1, strategy.dp):
         yield f"dp_replicate {strategy.dp_replicate}: without a section nothing is sharded"

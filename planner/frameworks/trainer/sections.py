@@ -62,19 +62,20 @@ def problems(context: Context) -> Iterator[str]:
 
 
 def _fsdp_refusals(context: Context, strategy: Strategy) -> Iterator[str]:
-    found = [*fsdp.refusals(context, strategy), *problems(context)]
-    yield from dict.fromkeys(reason for reason in found if not reason.endswith("fp8"))
+    yield from fsdp.layout_refusals(strategy)
+    yield from problems(context)
 
 
 def _replicated_refusals(context: Context, strategy: Strategy) -> Iterator[str]:
-    found = [*replicated.refusals(context, strategy), *problems(context)]
+    yield from replicated.layout_refusals(strategy)
+    yield from problems(context)
     if strategy.tp > 1:
-        found.append(f"tp {strategy.tp}: the arguments shard over every rank, or over none")
-    yield from dict.fromkeys(reason for reason in found if not reason.endswith("fp8"))
+        yield f"tp {strategy.tp}: the arguments shard over every rank, or over none"
 
 
 def _deepspeed_refusals(context: Context, strategy: Strategy) -> Iterator[str]:
-    yield from dict.fromkeys([*deepspeed.refusals(context, strategy), *problems(context)])
+    yield from deepspeed.layout_refusals(strategy)
+    yield from problems(context)
     if "nvme" in strategy.offload:
         yield f"offload {strategy.offload}: the path is not the plan's to know"
 

@@ -13,7 +13,7 @@ Three kinds of evidence (``Handicap.basis``):
 - ``prior``: a stated assumption, where nothing was published.
 
 Figures of the first two are those of ``planner/frameworks/ratio_errors.yaml``, rounded, which
-``scripts/accuracy.py`` writes; a test holds both together.
+``tools/accuracy.py`` writes; a test holds both together.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,13 +1,14 @@
 """What is wrong with one complete strategy that no search produced."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
 from planner.search.space.interleaving import chunk_size, fits_chunks, has_equal_chunks
-from planner.search.space.rules import RULES
+from planner.search.space.rules import RULES, Offerer
 from planner.spec.strategy import Strategy
 
 LAYERS = "layers_per_stage"
@@ -18,8 +19,25 @@ COUNTS = (
     "recompute_layers_per_stage",
     "offloaded_layers_per_stage",
 )
-Violation = tuple[str, str]
-"""The strategy's key, and what is wrong with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Violation:
+    """What is wrong with one key of a strategy."""
+
+    key: str
+    text: str
+    rule: str = ""
+    """Its name; empty where the strategy's own numbers do not add up."""
+    needs: tuple[str, ...] = ()
+    """What the rule is about."""
+    offered_by: Offerer | None = None
+    """Who does not offer it, where that is what is wrong."""
+
+    @property
+    def message(self) -> str:
+        """The text, behind the rule's name where it has one."""
+        return f"{self.rule}: {self.text}" if self.rule else self.text
 
 
 def violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
@@ -29,7 +47,7 @@ def violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
     expected = context.job.global_batch
     if batch != expected:
         message = f"dp x micro_batch x num_micro_batches must be {expected}; given {batch}"
-        yield "num_micro_batches", message
+        yield Violation(key="num_micro_batches", text=message)
     yield from _stage_violations(context, strategy)
 
 
@@ -40,24 +58,39 @@ def _broken_rules(context: Context, strategy: Strategy) -> Iterator[Violation]:
         if rule.only_prunes or rule.is_legal(context, values)[0]:
             continue
         row = {name: int(getattr(columns, name)[0]) for name in rule.needs}
-        yield rule.needs[-1], f"{rule.name}: {rule.words(context, row)}"
+        yield Violation(
+            key=rule.needs[-1],
+            text=rule.words(context, row),
+            rule=rule.name,
+            needs=rule.needs,
+            offered_by=rule.offered_by,
+        )
 
 
 def _stage_violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
     layers, counts = strategy.layers_per_stage, strategy.policy_counts
     for name, values in zip((LAYERS, *COUNTS), (layers, *counts), strict=True):
         if len(values) != strategy.pp:
-            yield name, f"needs one number per stage: {strategy.pp}; given {len(values)}"
+            text = f"needs one number per stage: {strategy.pp}; given {len(values)}"
+            yield Violation(key=name, text=text)
     num_layers = context.model.num_blocks
     if min(layers) < 1:
-        yield "layers_per_stage", f"every stage needs a layer; given {min(layers)}"
+        yield Violation(key=LAYERS, text=f"every stage needs a layer; given {min(layers)}")
     if sum(layers) != num_layers:
-        yield "layers_per_stage", f"must add up to {num_layers} layers; given {sum(layers)}"
+        text = f"must add up to {num_layers} layers; given {sum(layers)}"
+        yield Violation(key=LAYERS, text=text)
     if any(sum(chosen) > n for n, *chosen in zip(layers, *counts, strict=False)):
-        yield COUNTS[1], "a stage recomputes and offloads more layers than it holds"
+        text = "a stage recomputes and offloads more layers than it holds"
+        yield Violation(key=COUNTS[1], text=text)
     offered = bool(offers_activation_offload(context, strategy.columns())[0])
     if any(counts[-1]) and not offered:
-        yield COUNTS[-1], f"activation_offload_offered: {_why_no_activation_offload(context)}"
+        yield Violation(
+            key=COUNTS[-1],
+            text=_why_no_activation_offload(context),
+            rule="activation_offload_offered",
+            needs=COUNTS[-1:],
+            offered_by="framework",
+        )
     if len(layers) == strategy.pp > 1 and strategy.vpp > 1:
         yield from _chunk_violations(context, strategy)
 
@@ -76,7 +109,7 @@ def _chunk_violations(context: Context, strategy: Strategy) -> Iterator[Violatio
     uneven = context.traits.support.uneven_stages
     if has_equal_chunks(columns, uneven_stages=uneven)[0]:
         if len(set(strategy.layers_per_stage)) > 1 or strategy.layers_per_stage[0] % strategy.vpp:
-            yield LAYERS, f"{CHUNKS}: this schedule needs equal chunks on all stages"
+            yield _uneven_chunks("this schedule needs equal chunks on all stages")
     elif not fits_chunks(layers, columns.vpp)[0]:
         given = ", ".join(map(str, strategy.layers_per_stage))
         size = int(chunk_size(sum(strategy.layers_per_stage), columns.pp, columns.vpp)[0])
@@ -84,4 +117,8 @@ def _chunk_violations(context: Context, strategy: Strategy) -> Iterator[Violatio
             f"chunks of {size} layers: some stage needs {strategy.vpp} full ones, the first and "
             "the last stage may lack one, and every chunk between needs a layer"
         )
-        yield LAYERS, f"{CHUNKS}: {text}; given {given}"
+        yield _uneven_chunks(f"{text}; given {given}")
+
+
+def _uneven_chunks(text: str) -> Violation:
+    return Violation(key=LAYERS, text=text, rule=CHUNKS, needs=(LAYERS,), offered_by="framework")

@@ -53,6 +53,16 @@ class Narrowing:
     texts: tuple[str, ...] = ()
     """Every option as given, comma lists taken apart: ``--fix tp=8``."""
 
+    @property
+    def widening(self) -> tuple[str, ...]:
+        """Of ``texts`` those that let more be searched."""
+        return tuple(text for text in self.texts if text.partition(" ")[0] == "--allow")
+
+    @property
+    def limiting(self) -> tuple[str, ...]:
+        """Of ``texts`` those that leave something out."""
+        return tuple(text for text in self.texts if text not in self.widening)
+
     def without(self, text: str) -> "Narrowing":
         """Return the same with one of ``texts`` dropped; raises ValueError where it is none."""
         if text not in self.texts:

@@ -6,9 +6,6 @@ from planner.search.space.rules import RULES, Rule
 from planner.search.space.space import Columns, crossed, dimension_values, narrowed
 from planner.search.space.vocabulary import DIMENSIONS, RECOMPUTE
 
-OFFERS = ("_supported", "_offered", "_under_zero")
-"""How the names of rules end that say what a framework offers."""
-
 
 def not_offered(context: Context, narrowing: Narrowing) -> tuple[str, str] | None:
     """The first option whose fixed values a framework does not offer, and why; None if none is.
@@ -24,7 +21,7 @@ def not_offered(context: Context, narrowing: Narrowing) -> tuple[str, str] | Non
     values = dimension_values(context, narrowing)
     for rule in RULES:
         fixed = [name for name in rule.needs if name in narrowing.values]
-        if not rule.name.endswith(OFFERS) or not fixed:
+        if rule.offered_by is None or not fixed:
             continue
         columns: Columns = {}
         for name in rule.needs:

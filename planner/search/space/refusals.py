@@ -4,13 +4,13 @@ The rules are those of what a framework, its profile or its optimizer offers.
 """
 
 from planner.cost.context import Context
-from planner.search.space.wording import Row, Violation, gpus, micro_batches, schedule, software
+from planner.search.space.wording import Row, Wording, gpus, micro_batches, schedule, software
 from planner.spec.model import has_sinks
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES
 from planner.spec.traits import ANY_FAMILY
 
 
-def lacks(name: str, what: str) -> Violation:
+def lacks(name: str, what: str) -> Wording:
     """The words where a framework has no such axis."""
     return lambda context, row: f"{name} {row[name]}: {software(context)} has no {what}"
 

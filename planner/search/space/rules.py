@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -21,11 +22,12 @@ from planner.search.space.software import (
     tp_splits_experts,
 )
 from planner.search.space.violations import VIOLATIONS
-from planner.search.space.wording import Violation
+from planner.search.space.wording import Wording
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, V_SHAPED
 from planner.units import Array, Mask
 
 Check = Callable[[Context, Columns], Mask]
+Offerer = Literal["framework", "optimizer"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +40,12 @@ class Rule:
     is_legal: Check
     allowed: Callable[[Context], str] | None = None
     """What is allowed here, in words with numbers."""
-    violation: Violation | None = None
+    violation: Wording | None = None
     """What one layout that breaks it does, in words with its numbers."""
     only_prunes: bool = False
     """Legal, but never worth searching."""
+    offered_by: Offerer | None = None
+    """Whose choice it is, where the rule says what is offered at all."""
 
     def words(self, context: Context, row: Mapping[str, int]) -> str:
         """What is wrong with one layout that breaks the rule."""
@@ -359,6 +363,7 @@ def _rule(
     *needs: str,
     allowed: Callable[[Context], str] | None = None,
     only_prunes: bool = False,
+    offered_by: Offerer | None = None,
 ) -> Rule:
     message = (check.__doc__ or "").strip()
     name: str = check.__name__
@@ -370,51 +375,64 @@ def _rule(
         allowed=allowed,
         violation=VIOLATIONS.get(name),
         only_prunes=only_prunes,
+        offered_by=offered_by,
     )
 
 
 GPUS = ("tp", "cp", "pp", "dp")
 """Their product is the number of GPUs."""
 RULES: tuple[Rule, ...] = (
-    _rule(tp_supported, "tp"),
+    _rule(tp_supported, "tp", offered_by="framework"),
     _rule(tp_divides_heads, "tp", allowed=limits.heads),
     _rule(tp_divides_kv_heads, "tp", allowed=limits.heads),
     _rule(tp_divides_ffn, "tp", allowed=limits.widths),
     _rule(tp_fits_model, "tp", allowed=limits.splits),
     _rule(tp_within_scale_up_domain, "tp", only_prunes=True),
-    _rule(cp_supported, "cp"),
+    _rule(cp_supported, "cp", offered_by="framework"),
     _rule(cp_fits_attention, "cp", allowed=limits.attention),
-    _rule(pp_supported, "pp"),
+    _rule(pp_supported, "pp", offered_by="framework"),
     _rule(pp_at_most_layers, "pp", allowed=limits.layers),
     _rule(pp_ties_embeddings, "pp"),
-    _rule(schedule_offered, "schedule", allowed=limits.schedules),
+    _rule(schedule_offered, "schedule", allowed=limits.schedules, offered_by="framework"),
     _rule(schedule_needs_stages, "pp", "schedule"),
     _rule(schedule_pays, "schedule", only_prunes=True),
-    _rule(vpp_supported, "vpp"),
+    _rule(vpp_supported, "vpp", offered_by="framework"),
     _rule(schedule_fits_chunks, "schedule", "vpp"),
     _rule(layers_fill_chunks, "pp", "schedule", "vpp", allowed=limits.layers),
     _rule(chunks_hide_transfers, "pp", "vpp"),
     _rule(batch_divisible, "dp", allowed=limits.batch),
     _rule(within_cluster, *GPUS, allowed=limits.gpus),
     _rule(whole_nodes, *GPUS, only_prunes=True),
-    _rule(ep_supported, "ep"),
+    _rule(ep_supported, "ep", offered_by="framework"),
     _rule(ep_divides_experts, "ep", allowed=limits.experts),
     _rule(etp_divides_expert_ffn, "etp", allowed=limits.expert_width),
     _rule(expert_mesh_fits, "tp", "cp", "dp", "ep", "etp"),
-    _rule(expert_mesh_offered, "tp", "dp", "ep", "etp", allowed=limits.expert_mesh),
+    _rule(
+        expert_mesh_offered,
+        "tp",
+        "dp",
+        "ep",
+        "etp",
+        allowed=limits.expert_mesh,
+        offered_by="framework",
+    ),
     _rule(exchange_overlap_has_chunks, "pp", "vpp", "ep"),
     _rule(micro_batch_divisible, "dp", "micro_batch", allowed=limits.batch),
     _rule(vpp_micro_batches, "pp", "schedule", "vpp", "dp", "micro_batch"),
     _rule(schedule_fills, "pp", "dp", "micro_batch", "schedule"),
     _rule(micro_batches_fill_stages, "pp", "schedule", "vpp", "dp", "micro_batch"),
     _rule(tp_splits_experts, "tp", "etp", "sequence_parallel"),
-    _rule(sequence_parallel_offered, "tp", "sequence_parallel"),
+    _rule(sequence_parallel_offered, "tp", "sequence_parallel", offered_by="framework"),
     _rule(sequence_divisible, "tp", "cp", "sequence_parallel"),
     _rule(folded_experts_need_slices, "tp", "etp", "sequence_parallel"),
     _rule(replicas_divide_dp, "tp", "cp", "dp", "ep", "etp", "dp_replicate"),
-    _rule(zero_stage_offered, "pp", "zero_stage", allowed=limits.zero_stages),
-    _rule(optimizer_runs_under_zero, "zero_stage", allowed=limits.optimizer),
-    _rule(hybrid_sharding_offered, "zero_stage", "dp_replicate"),
+    _rule(
+        zero_stage_offered, "pp", "zero_stage", allowed=limits.zero_stages, offered_by="framework"
+    ),
+    _rule(
+        optimizer_runs_under_zero, "zero_stage", allowed=limits.optimizer, offered_by="optimizer"
+    ),
+    _rule(hybrid_sharding_offered, "zero_stage", "dp_replicate", offered_by="framework"),
     _rule(secondary_partition_fits, *GPUS, "zero_stage"),
     _rule(states_have_ranks, "tp", "cp", "dp", "dp_replicate", "offload"),
     _rule(replicas_are_shared_out, "dp", "zero_stage", "dp_replicate", only_prunes=True),
@@ -423,11 +441,23 @@ RULES: tuple[Rule, ...] = (
         *(*GPUS, "ep", "etp", "zero_stage", "offload"),
         only_prunes=True,
     ),
-    _rule(offload_offered, "zero_stage", "pp", "offload", allowed=limits.offloads),
-    _rule(offload_percent_offered, "zero_stage", "offload", "offload_percent"),
+    _rule(
+        offload_offered,
+        "zero_stage",
+        "pp",
+        "offload",
+        allowed=limits.offloads,
+        offered_by="framework",
+    ),
+    _rule(
+        offload_percent_offered, "zero_stage", "offload", "offload_percent", offered_by="framework"
+    ),
     _rule(offload_has_room, "offload", allowed=limits.room),
     _rule(
-        placement_offered, *("tp", "cp", "pp", "ep", "etp", "placement"), allowed=limits.placements
+        placement_offered,
+        *("tp", "cp", "pp", "ep", "etp", "placement"),
+        allowed=limits.placements,
+        offered_by="framework",
     ),
     _rule(placement_matters, "tp", "cp", "dp", "pp", "placement", only_prunes=True),
 )

@@ -10,7 +10,7 @@ from planner.search.space import refusals
 from planner.search.space.interleaving import chunk_size
 from planner.search.space.wording import (
     Row,
-    Violation,
+    Wording,
     gpus,
     micro_batches,
     product,
@@ -198,7 +198,7 @@ def placement_matters(_: Context, row: Row) -> str:
     return f"placement {name} with dp {row['dp']} and pp {row['pp']} costs what the first one does"
 
 
-VIOLATIONS: Mapping[str, Violation] = MappingProxyType(
+VIOLATIONS: Mapping[str, Wording] = MappingProxyType(
     {
         "tp_supported": refusals.lacks("tp", "tensor parallelism"),
         "cp_supported": refusals.lacks("cp", "context parallelism"),

@@ -9,7 +9,8 @@ from planner.spec.strategy import SCHEDULES
 
 Row = Mapping[str, int]
 """The dimensions of one layout, names as their codes."""
-Violation = Callable[[Context, Row], str]
+Wording = Callable[[Context, Row], str]
+"""What one layout that breaks a rule does."""
 
 
 def software(context: Context) -> str:

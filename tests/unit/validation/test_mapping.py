@@ -10,7 +10,7 @@ from planner.errors import InputError
 from planner.validation.compare import measured_figures
 from planner.validation.hardware import CannotEstimateError
 from planner.validation.mapping import Run, layers_per_stage, layout_layers, to_run
-from planner.validation.profiles import profile_of
+from planner.validation.profiles import software_of
 from planner.validation.records import Parallel, Record, read_records
 
 LINES = Path(__file__).parents[2] / "validation" / "published_runs.jsonl"
@@ -50,6 +50,11 @@ def test_bloom_counts_embedding_and_head_as_layers(records: dict[str, Record]) -
     assert run.strategy.zero_stage == 1
     assert run.context.cluster.node.name == "jean-zay-a100"
     assert run.context.cluster.num_accelerators == 384
+
+
+def profile_of(record: Record) -> tuple[str, str]:
+    software = software_of(record)
+    return software.framework, software.profile
 
 
 def test_bloom_optimizer_follows_precision(records: dict[str, Record]) -> None:
@@ -176,11 +181,25 @@ def test_every_malformed_line_is_reported(tmp_path: Path) -> None:
     ]
 
 
-def test_unknown_top_level_keys_are_ignored(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"extra": 1}, "extra"),
+        ({"task": "distillation"}, "task"),
+        ({"runtime": {"cuda_graph": ["all"]}}, "runtime.cuda_graph.0"),
+        ({"assumed": {"vpp": 2}}, "record"),
+    ],
+    ids=str,
+)
+def test_what_the_reader_does_not_know_is_refused(
+    changes: dict[str, Any], key: str, tmp_path: Path
+) -> None:
     good = json.loads(LINES.read_text(encoding="utf-8").splitlines()[0])
     file = tmp_path / "runs.jsonl"
-    file.write_text(json.dumps({**good, "extra": 1}), encoding="utf-8")
-    assert len(read_records(file)) == 1
+    file.write_text(json.dumps({**good, **changes}), encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        read_records(file)
+    assert [problem.key for problem in caught.value.problems] == [key]
 
 
 def test_missing_file_is_an_input_error(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Regenerate what in docs/ comes from the program.
 
-``python scripts/docs.py`` writes docs/formulas.md and the tables between ``generated`` markers.
-``python scripts/docs.py --outputs`` also runs the commands of the console examples in docs/ and
+``python -m tools.docs`` writes docs/formulas.md and the tables between ``generated`` markers.
+``python -m tools.docs --outputs`` also runs the commands of the console examples in docs/ and
 puts their present output in place; an example with a line ``...`` is an excerpt and left alone.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from unittest import mock
 
 from planner.cli.app import main, main_plan
-from planner.validation import kernel_docs, nccl_docs
+from tools import kernel_docs, nccl_docs
 from tools.bucket_table import bucket_table
 from tools.collective_docs import (
     algorithms_table,
@@ -35,14 +35,13 @@ from tools.formulas import (
     sources_tables,
     traits_table,
 )
+from tools.pages import DATA, DOCS, ROOT, filled
 from tools.picture import memory_picture
 from tools.schedules import schedule_pictures, schedules_table
 from tools.time_docs import time_formulas
 
-ROOT = Path(__file__).resolve().parent.parent
-DOCS = ROOT / "docs"
-MEASURED = ROOT / "tests" / "validation" / "nccl"
-FITS = ROOT / "tests" / "validation" / "kernels" / "fits.json"
+MEASURED = DATA / "nccl"
+FITS = DATA / "kernels" / "fits.json"
 MARKERS: dict[str, dict[str, Callable[[], str]]] = {
     "schedules.md": {"pictures": schedule_pictures, "table": schedules_table},
     "communication.md": {
@@ -66,7 +65,6 @@ MARKERS: dict[str, dict[str, Callable[[], str]]] = {
         "attention": partial(kernel_docs.attention_table, FITS),
     },
 }
-MARKED = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FENCE = re.compile(r"^```(\w+)(?: +(\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PROGRAMS = {"planner": main, "plan": main_plan}
 PROMPT = "$ "
@@ -79,12 +77,8 @@ COLUMNS = "80"
 def generated() -> dict[Path, str]:
     """Every page with a generated part, as it should be."""
     pages = {DOCS / "formulas.md": formulas_page(), DOCS / "memory.svg": memory_picture()}
-    for name, tables in MARKERS.items():
-        path = DOCS / name
-        pages[path] = MARKED.sub(
-            lambda match, tables=tables: f"{match[1]}{tables[match[2]]()}\n{match[3]}",
-            path.read_text(encoding="utf-8"),
-        )
+    for name, parts in MARKERS.items():
+        pages[DOCS / name] = filled(DOCS / name, parts)
     return pages
 
 
@@ -197,7 +191,8 @@ def with_outputs(page: str) -> str:
         return FENCE.sub(fresh, page)
 
 
-if __name__ == "__main__":
+def refresh() -> None:
+    """Write every page anew, the console examples on demand."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--outputs", action="store_true", help="refresh console examples too")
     if parser.parse_args().outputs:
@@ -209,3 +204,7 @@ if __name__ == "__main__":
                 print(path.name)
     for path, text in generated().items():
         path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    refresh()

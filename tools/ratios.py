@@ -35,7 +35,7 @@ FIELD_KINDS = dict(
 )
 """What a difference in a field of a record's layout is called, in the order of pairs' kinds."""
 RUNTIME = "runtime"
-"""Differences of CUDA graphs, dispatcher and overlap."""
+"""Differences of CUDA graphs and dispatcher; runs that differ in overlaps alone are averaged."""
 MIN_GROUPS = 3
 COVERED = 0.8
 """Share of pairs inside the interval stated."""
@@ -122,16 +122,16 @@ def _sortable(name: str, value: object) -> float | str:
 
 
 def layout_of(row: Comparison) -> Layout:
-    """Values of FIELD_KINDS of a record, and its runtime settings, comparable within a field.
+    """Values of FIELD_KINDS of a record, its graphs and dispatcher, comparable within a field.
 
     Degrees that are not stated are 1.
     """
-    parallel = row.record.parallel
+    parallel, runtime = row.record.parallel, row.record.runtime
     values = [
         _sortable(name, getattr(parallel, name) or (1 if name in _DEGREES else None))
         for name in FIELD_KINDS
     ]
-    return (*values, repr(sorted(row.record.runtime.items())))
+    return (*values, repr((runtime.cuda_graph, runtime.dispatcher)))
 
 
 def layout_groups(rows: Iterable[Comparison]) -> Groups:
@@ -294,7 +294,7 @@ HEADER = """\
 # more over less), in %, groups weighted equally. Drift: how measured over predicted moves per
 # doubling of a degree within groups, in %, its standard error over groups, and both times
 # b^2 / (b^2 + s^2).
-# Written by scripts/accuracy.py; do not edit.
+# Written by tools/accuracy.py; do not edit.
 """
 
 

@@ -8,7 +8,8 @@ import yaml
 
 from planner.search.ranking.handicaps import HANDICAPS
 from planner.validation.compare import Comparison, Figures
-from planner.validation.ratios import (
+from planner.validation.records import Record
+from tools.ratios import (
     Drift,
     RatioPair,
     drifts,
@@ -19,7 +20,6 @@ from planner.validation.ratios import (
     ratio_errors_text,
     ratio_pairs,
 )
-from planner.validation.records import Record
 
 RATIO_ERRORS = Path("planner/frameworks/ratio_errors.yaml")
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import yaml
 
-from planner.validation import time_uncertainty
 from planner.validation.compare import Comparison
-from planner.validation.time_uncertainty import (
+from tools import time_uncertainty
+from tools.time_uncertainty import (
     MIN_RUNS,
     Key,
     Regime,

@@ -1,6 +1,6 @@
 """Fit the ``collectives:`` section of hwdb/accelerators/ to published measurements.
 
-``python scripts/fit_nccl.py`` reads tests/validation/nccl/ (its README names the sources) and
+``python -m tools.fit_nccl`` reads tests/validation/nccl/ (its README names the sources) and
 rewrites the section of every accelerator that was measured, or that another stands in for. The
 form is that of planner.collectives.fitted: a line per regime, as few regimes as hold every point
 from 1 MiB within GOAL and the mean within MEAN_GOAL. For given switch points the best lines solve
@@ -22,7 +22,7 @@ from ortools.linear_solver import pywraplp
 
 from planner.spec.cluster import Collective, CollectiveFit
 from planner.units import GB, KIB, US
-from planner.validation.nccl import Point, measured_points, published_points, relative_errors
+from tools.nccl import Point, measured_points, published_points, relative_errors
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "validation" / "nccl"
@@ -127,9 +127,9 @@ def best_fit(points: Sequence[Point]) -> Fit:
             fit = lines_of(points, [float(between[cut]) for cut in cuts])
             if fit is not None and (best is None or fit.cost < best.cost - 1e-9):
                 best = fit
-        assert best is not None
-        if best.worst <= GOAL + 0.002 and best.mean <= MEAN_GOAL:
+        if best is not None and best.worst <= GOAL + 0.002 and best.mean <= MEAN_GOAL:
             break
+    assert best is not None
     return best
 
 
@@ -182,6 +182,7 @@ def write(name: str, text: str) -> None:
 
 
 def main() -> None:
+    """Fit the tables and rewrite their sections."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tables", nargs="*", help="tables to fit [all]")
     for table in parser.parse_args().tables or sorted(MEASURED):

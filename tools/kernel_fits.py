@@ -1,9 +1,9 @@
 """Fit the kernel forms to the published tables in tests/validation/kernels, cross-validated.
 
-Run: python scripts/kernel_fits.py (two minutes; with ``--score`` seconds, and the fits are kept).
+Run: python -m tools.kernel_fits (two minutes; with ``--score`` seconds, and the fits are kept).
 Writes tests/validation/kernels/fits.json: errors of each form on shapes left out of its fit, the
 constants fitted on all shapes, and the errors of the constants that hwdb ships. docs/kernels.md
-shows that file (``python scripts/docs.py``).
+shows that file (``python -m tools.docs``).
 """
 
 import argparse
@@ -28,7 +28,7 @@ from planner.layers.op import ATTENTION_BLOCK
 from planner.spec.cluster import AcceleratorSpec, GemmEfficiency
 from planner.spec.job import Precision
 from planner.units import US, Array
-from planner.validation.kernel_tables import (
+from tools.kernel_tables import (
     ACCELERATORS,
     DTYPES,
     TABLE_CAST_BYTES,
@@ -256,6 +256,7 @@ def attention_fits() -> dict[str, dict[str, dict[str, object]]]:
 
 
 def main() -> None:
+    """Fit, or score anew, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--score", action="store_true", help="keep the fits, score hwdb anew")
     path = TABLES / "fits.json"

@@ -3,10 +3,9 @@
 import pytest
 import yaml
 
-from planner.validation import uncertainty
 from planner.validation.compare import Comparison, Figures
 from planner.validation.records import Record
-from planner.validation.uncertainty import quantile, uncertainty_text
+from tools.uncertainty import quantile, uncertainty_text
 
 
 def row(framework: str, model: str, shortfall: float, **of_model: object) -> Comparison:
@@ -19,6 +18,7 @@ def row(framework: str, model: str, shortfall: float, **of_model: object) -> Com
             "model": {"name": model, **of_model},
             "hardware": {"gpu": "h100", "gpus": 8},
             "parallel": {},
+            "software": {"framework": framework, "profile": "current"},
             "precision": "bf16",
             "complete": True,
         }
@@ -31,8 +31,7 @@ def row(framework: str, model: str, shortfall: float, **of_model: object) -> Com
 
 
 @pytest.fixture
-def rows(monkeypatch: pytest.MonkeyPatch) -> list[Comparison]:
-    monkeypatch.setattr(uncertainty, "profile_of", lambda record: (record.framework, "current"))
+def rows() -> list[Comparison]:
     return [
         *(row("megatron", "a", 0.01) for _ in range(9)),
         row("deepspeed", "b", 0.06),

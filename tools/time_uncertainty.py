@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.validation.compare import Comparison
 from planner.validation.hardware import to_cluster
-from planner.validation.profiles import profile_of
+from planner.validation.profiles import software_of
 
 COVERED = 0.8
 """Share of a regime's runs between the two ends; the rest is halved."""
@@ -17,7 +17,7 @@ MIN_RUNS = 20
 HEADER = """\
 # Where 80 % of published runs lay around the predicted iteration time, by regime: 10th and 90th
 # percentile of measured over predicted, minus one, in %; the prediction itself always inside.
-# Written by scripts/accuracy.py; do not edit. Later lines go before earlier ones.
+# Written by tools/accuracy.py; do not edit. Later lines go before earlier ones.
 """
 Key = tuple[str, str, str]
 """Kind of model, framework, accelerator; empty where a regime holds all of them."""
@@ -56,7 +56,7 @@ class Regime:
 
 def key_of(row: Comparison) -> Key:
     """The narrowest regime of a run."""
-    framework, _ = profile_of(row.record)
+    framework = software_of(row.record).framework
     accelerator = to_cluster(row.record.hardware).accelerator.name
     return ("mixture" if row.record.model.moe else "dense", framework, accelerator)
 

@@ -1,4 +1,4 @@
-"""Tables of docs/kernels.md, from the results file of scripts/kernel_fits.py."""
+"""Tables of docs/kernels.md, from the results file of tools/kernel_fits.py."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ import numpy as np
 from planner.catalog.clusters import load_cluster
 from planner.cost.kernels import HARD_WAVES, gemm_s, peak_flops_per_s
 from planner.layers.op import Gemm
-from planner.validation.kernel_tables import ACCELERATORS
+from tools.kernel_tables import ACCELERATORS
 
 EDGES = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 WIDE = 8192

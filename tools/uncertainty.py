@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.frameworks.registry import FRAMEWORKS
 from planner.validation.compare import Comparison
-from planner.validation.profiles import profile_of
+from planner.validation.profiles import software_of
 from planner.validation.statistics import weighted_quantile
 
 KINDS = ("reserved", "nvidia_smi")
@@ -22,7 +22,7 @@ HEADER = """\
 # By how much peaks of dense models exceeded the modelled ones on published runs, in %: 90th
 # percentile of measured over predicted, minus one, runs of one source and model weighing as one;
 # at least the 80th percentile over all frameworks. `planner plan` leaves as much of HBM free.
-# Written by scripts/accuracy.py; do not edit.
+# Written by tools/accuracy.py; do not edit.
 """
 Shortfalls = dict[tuple[str, str, str], list[float]]
 """Measured over predicted, minus one, by source, model and kind of peak."""
@@ -37,7 +37,7 @@ def shortfalls(rows: Sequence[Comparison]) -> dict[str, Shortfalls]:
     for row in rows:
         if row.predicted is None or not row.record.is_scored or row.record.model.moe:
             continue
-        found = by_framework[profile_of(row.record)[0]]
+        found = by_framework[software_of(row.record).framework]
         for kind in KINDS:
             error = row.memory_error(kind)
             if error is not None:

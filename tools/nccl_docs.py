@@ -13,7 +13,7 @@ from planner.cost.collectives import collective_s
 from planner.cost.topology import Group
 from planner.spec.cluster import ClusterSpec
 from planner.units import GB, MIB, US, format_bytes
-from planner.validation.nccl import Point, measured_points, published_points, relative_errors
+from tools.nccl import Point, measured_points, published_points, relative_errors
 
 TABLE_ACCELERATORS = {
     "a100_sxm": "a100-sxm-80",

@@ -5,22 +5,22 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.validation.plausibility import (
+from planner.validation.records import Record, read_records
+from tools.pages import DATA
+from tools.plausibility import (
+    PAGE,
+    TITLES,
     SetUp,
     agrees,
     asked,
     compared,
     is_same,
-    page,
     read_set_ups,
     row_line,
+    section,
     summary_line,
 )
-from planner.validation.records import Record, read_records
 
-ROOT = Path(__file__).resolve().parents[3]
-DATA = ROOT / "tests" / "validation"
-PAGE = ROOT / "docs" / "plausibility.md"
 ROWS = read_set_ups(DATA / "plausibility.yaml")
 CHEAP = [row for row in ROWS if row.cheap]
 LEAST_SET_UPS = 40
@@ -50,7 +50,7 @@ def test_every_published_run_can_be_asked_about(records: dict[str, Record]) -> N
 @pytest.mark.parametrize("row", CHEAP, ids=[row.name for row in CHEAP])
 def test_the_page_is_what_the_code_writes(row: SetUp, records: dict[str, Record]) -> None:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
-    assert row_line(compared(row, records)) in lines, "run `python scripts/plausibility.py`"
+    assert row_line(compared(row, records)) in lines, "run `python -m tools.plausibility`"
 
 
 def test_a_set_up_needs_a_question_or_a_run(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_lines_say_what_was_found(records: dict[str, Record]) -> None:
     assert line.startswith(f"| {row.name} | ")
     assert line.count(" | ") == 5
     assert "GiB free" in line
-    assert line in page([line])
+    assert line in section(TITLES, [line])
     assert agrees(line) is (found.place is not None or (found.gain or 0.0) <= 0.05)
 
 

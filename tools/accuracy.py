@@ -1,0 +1,221 @@
+"""Writes the tables of docs/accuracy.md, and what plans know of the model's errors.
+
+``python -m tools.accuracy`` estimates the published runs; same input, same text.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from planner.frameworks.registry import regime_name
+from planner.validation.compare import MEMORY_KINDS, Comparison, compare_all
+from planner.validation.constants import load_constants
+from planner.validation.fit import CrossValidation, cross_validate, samples_of
+from planner.validation.fit_report import (
+    CONSTANT_TITLES,
+    ERROR_TITLES,
+    constant_rows,
+    error_rows,
+    sentence,
+)
+from planner.validation.records import read_records
+from planner.validation.report import MEMORY_TITLES, Summary, summary, worst_rows
+from planner.validation.statistics import Errors, error_cells, percent, summarize
+from tools.evidence import evidence_text
+from tools.pages import DATA, DOCS, ROOT, filled, table
+from tools.ratios import drifts, layout_groups, ratio_errors, ratio_errors_text, ratio_pairs
+from tools.time_uncertainty import coverage, regimes, time_uncertainty_text
+from tools.uncertainty import uncertainty_text
+
+NUM_WORST = 20
+PAGE = DOCS / "accuracy.md"
+FRAMEWORKS = ROOT / "planner" / "frameworks"
+
+
+def _errors(title: str, rows: Iterable[tuple[str, Errors]]) -> str:
+    titles = [title, "runs", "mean %", "median %", "p90 %", "bias %"]
+    return table(titles, ([name, *error_cells(errors)] for name, errors in rows))
+
+
+def _time(found: Summary) -> str:
+    whole = [
+        ("all", found.time),
+        ("dense models", found.time_dense),
+        ("mixture-of-experts models", found.time_moe),
+        ("time derived from TFLOPs or MFU (not in the others)", found.time_from_flops),
+    ]
+    pairs = ((f"{f}, {gpu}", errors) for (f, gpu), errors in found.by_framework_and_gpu.items())
+    return "\n\n".join(
+        (
+            _errors("runs", whole),
+            _errors("framework, GPU", pairs),
+            _errors("size", found.by_size.items()),
+        )
+    )
+
+
+def _ranges(comparisons: Sequence[Comparison]) -> str:
+    found = regimes(comparisons)
+    shares = coverage(comparisons, found)
+    rows = (
+        [
+            regime_name(regime.as_dict()),
+            str(len(regime.ratios)),
+            percent(regime.low - 1.0, signed=True),
+            percent(regime.high - 1.0, signed=True),
+            str(shares[regime.key][0]),
+            percent(shares[regime.key][1]),
+        ]
+        for regime in found.values()
+        if regime.key in shares
+    )
+    total = sum(number for number, _ in shares.values())
+    inside = sum(number * share for number, share in shares.values()) / total
+    titles = ["regime", "runs", "from %", "to %", "runs it is asked for", "inside %"]
+    said = f"All {total} runs: {percent(inside)} % inside the range of their regime."
+    return f"{table(titles, rows)}\n\n{said}"
+
+
+def _memory_by_framework(rows: Sequence[Comparison]) -> list[tuple[str, Errors]]:
+    """Memory errors of scored rows by framework and kind of peak."""
+    errors: dict[str, list[float]] = {}
+    for kind in MEMORY_KINDS:
+        for row in rows:
+            error = row.memory_error(kind)
+            if error is not None and row.record.is_scored:
+                errors.setdefault(f"{row.record.framework}, {kind}", []).append(error)
+    return [(name, summarize(values)) for name, values in errors.items()]
+
+
+def _memory(comparisons: Sequence[Comparison], found: Summary) -> str:
+    peaks = ((MEMORY_TITLES[kind], errors) for kind, errors in found.memory.items())
+    said = (
+        f"Runs reported out of memory: {found.out_of_memory_right} of {found.out_of_memory} "
+        f"predicted not to fit. Runs that ran: {found.ran_predicted_to_fit} of {found.ran} "
+        "predicted to fit."
+    )
+    by_framework = _errors("framework, peak", _memory_by_framework(comparisons))
+    return "\n\n".join((_errors("peak", peaks), by_framework, said))
+
+
+def _ranking(found: Summary) -> str:
+    rows = [
+        [
+            group.source,
+            group.model,
+            str(group.gpus),
+            str(group.layouts),
+            f"{group.tau:.2f}",
+            percent(group.regret),
+        ]
+        for group in found.ranking
+    ]
+    tau = "-" if found.mean_tau is None else f"{found.mean_tau:.2f}"
+    regret = percent(found.mean_regret)
+    said = f"Mean over {len(rows)} groups: τ {tau}, regret {regret} %."
+    titles = ["source", "model", "GPUs", "layouts", "τ", "regret %"]
+    return f"{table(titles, rows)}\n\n{said}"
+
+
+def _pairs(comparisons: Sequence[Comparison]) -> str:
+    rows = (
+        [
+            error.kind,
+            str(error.num_pairs),
+            str(error.num_groups),
+            str(error.num_runs),
+            percent(math.expm1(error.median)),
+            percent(math.expm1(error.covered)),
+            *(percent(math.expm1(one), signed=True) for one in (error.low, error.high, error.bias)),
+        ]
+        for error in ratio_errors(ratio_pairs(layout_groups(comparisons)))
+    )
+    counts = ["differ in", "pairs", "groups", "runs"]
+    return table([*counts, "median %", "80 % below", "low %", "high %", "bias %"], rows)
+
+
+def _drift(comparisons: Sequence[Comparison]) -> str:
+    rows = (
+        [
+            drift.degree,
+            str(drift.num_groups),
+            str(drift.num_runs),
+            percent(math.expm1(drift.per_doubling), signed=True),
+            percent(math.expm1(drift.standard_error)),
+            percent(math.expm1(drift.shrunk), signed=True),
+        ]
+        for drift in drifts(layout_groups(comparisons))
+    )
+    return table(["per doubling of", "groups", "runs", "drift %", "± %", "count on %"], rows)
+
+
+def _worst(comparisons: Sequence[Comparison]) -> str:
+    rows = (
+        [
+            row.record.id,
+            f"{row.measured.iter_time_s:.2f}",
+            f"{row.predicted.iter_time_s if row.predicted else 0.0:.2f}",
+            percent(row.time_error, signed=True),
+        ]
+        for row in worst_rows(comparisons, NUM_WORST)
+    )
+    return table(["run", "measured s", "predicted s", "error %"], rows)
+
+
+def _skipped(comparisons: Sequence[Comparison], found: Summary) -> str:
+    rows = ([reason, str(number)] for reason, number in found.skipped.items())
+    said = f"{sum(found.skipped.values())} of {len(comparisons)} records:"
+    return f"{said}\n\n{table(['reason', 'records'], rows)}"
+
+
+def _held_out(found: CrossValidation) -> str:
+    return f"{sentence(found)}\n\n{table(ERROR_TITLES, error_rows(found))}"
+
+
+def _constants(found: CrossValidation) -> str:
+    sources = ([one.constant.name, one.constant.source] for one in found.constants)
+    values = table(CONSTANT_TITLES, constant_rows(found))
+    return f"{values}\n\n{table(['constant', 'prior and range from'], sources)}"
+
+
+def accuracy_page(comparisons: Sequence[Comparison], held_out: CrossValidation) -> str:
+    """Return docs/accuracy.md with its tables anew."""
+    found = summary(comparisons)
+    return filled(
+        PAGE,
+        {
+            "time": lambda: _time(found),
+            "held_out": lambda: _held_out(held_out),
+            "constants": lambda: _constants(held_out),
+            "ranges": lambda: _ranges(comparisons),
+            "memory": lambda: _memory(comparisons, found),
+            "ranking": lambda: _ranking(found),
+            "pairs": lambda: _pairs(comparisons),
+            "drift": lambda: _drift(comparisons),
+            "worst": lambda: _worst(comparisons),
+            "skipped": lambda: _skipped(comparisons, found),
+        },
+    )
+
+
+def data_files(rows: Sequence[Comparison]) -> dict[str, str]:
+    """Files beside the frameworks that are taken from the comparison: name and text."""
+    return {
+        "uncertainty.yaml": uncertainty_text(rows),
+        "time_uncertainty.yaml": time_uncertainty_text(rows),
+        "ratio_errors.yaml": ratio_errors_text(rows),
+        "evidence.csv": evidence_text(rows),
+    }
+
+
+def main() -> None:
+    """Estimate the runs; write the page, and what plans know of its errors."""
+    records = read_records(DATA / "published_runs.jsonl")
+    rows = compare_all(records)
+    held_out = cross_validate(samples_of(records), load_constants())
+    for name, text in data_files(rows).items():
+        (FRAMEWORKS / name).write_text(text, encoding="utf-8")
+    PAGE.write_text(accuracy_page(rows, held_out), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
