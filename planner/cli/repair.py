@@ -116,12 +116,12 @@ def _target(
     file: Path, *, apply: bool, out: Path | None, save: Path | None, force: bool
 ) -> Path | None:
     """Where the repair is to be written; None: nowhere."""
-    from planner.report.files import check_writable
+    from planner.report.files import check_replaceable, check_writable
 
     if sum((apply, out is not None, save is not None)) > 1:
         _refuse("--apply", "only one of --apply, --out and --save can be given")
     if apply:
-        check_writable(file, force=True, option="--apply")
+        check_replaceable(file, option="--apply")
         return file
     if out is not None:
         check_writable(out, force=force, option="--out")

@@ -1,5 +1,6 @@
 """``planner repair`` of a configuration file: read as ``planner check`` does, edited in place."""
 
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,8 +81,14 @@ def _search_command(made: "RepairedFile", model: str, cluster: str) -> str:
     return shlex.join([*words, "--margin", f"{100.0 * context.margin_fraction:g}"])
 
 
+def with_line_ends(text: str, *, like: str) -> str:
+    """The text with CRLF throughout, where the other one has nothing else."""
+    is_crlf = like.count("\r\n") == like.count("\n") > 0
+    return re.sub(r"(?<!\r)\n", "\r\n", text) if is_crlf else text
+
+
 def _write(made: "RepairedFile", target: Path) -> None:
-    """The repaired file, with the mark and the permissions of the one it comes from."""
+    """The repaired file, with mark, line ends, permissions and owner of the one it comes from."""
     from planner.report.files import write_atomically
 
     source = Path(made.source.path)
@@ -92,5 +99,6 @@ def _write(made: "RepairedFile", target: Path) -> None:
     text = made.written.text if made.written else made.source.text
     mark = BOM if source.read_bytes().startswith(BOM.encode()) else ""
     option = "--apply" if is_own else "--out"
-    write_atomically(target, mark + text, option=option, mode=source.stat().st_mode & 0o777)
+    text = mark + with_line_ends(text, like=made.source.text)
+    write_atomically(target, text, option=option, like=source)
     say(f"wrote the repair to {target}")

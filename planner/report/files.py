@@ -1,7 +1,9 @@
 """Files that appear whole or not at all, and replace others only where that was asked for."""
 
 import os
+import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from planner.errors import InputError
@@ -27,10 +29,24 @@ def check_writable(path: Path, *, force: bool, option: str = "--save") -> None:
         )
 
 
+def check_replaceable(path: Path, *, option: str) -> None:
+    """Raise InputError for a file that is not to be edited, or that replacing would part."""
+    check_writable(path, force=True, option=option)
+    status = path.stat()
+    if not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+        raise InputError.single(str(path), option, "is read-only; allowed are files to write to")
+    if status.st_nlink > 1:
+        message = f"has {status.st_nlink} names (hard links), of which replacing it changes one"
+        raise InputError.single(str(path), option, f"{message}; write beside it with --out")
+
+
 def write_atomically(
-    path: Path, content: str | bytes, *, option: str = "--save", mode: int = 0o644
+    path: Path, content: str | bytes, *, option: str = "--save", like: Path | None = None
 ) -> None:
-    """Write to a temporary file beside ``path``, then rename it into place; links are followed."""
+    """Write to a temporary file beside ``path``, then rename it into place; links are followed.
+
+    With permissions, and as far as allowed the owner, of the file that it is to be ``like``.
+    """
     temporary = None
     try:
         path = path.resolve()
@@ -38,7 +54,11 @@ def write_atomically(
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".planner-")
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-        Path(temporary).chmod(mode)
+        status = like.stat() if like else None
+        if status is not None:
+            with suppress(PermissionError):
+                os.chown(temporary, status.st_uid, status.st_gid)
+        Path(temporary).chmod(stat.S_IMODE(status.st_mode) if status else 0o644)
         Path(temporary).replace(path)
     except WRITE_ERRORS as error:
         raise InputError.single(str(path), option, f"cannot be written: {error}") from error

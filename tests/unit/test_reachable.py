@@ -12,8 +12,6 @@ FOUND_BY_NAME = {"planner.frameworks.*.format": "FORMAT", "planner.launchers.*":
 """What the program imports by a name that it puts together."""
 KEPT = {
     "planner.report.screen:Screen.render": "rich calls it",
-    "planner.frameworks.shell.word:Word.quoting": "repairs will edit where a value is made",
-    "planner.frameworks.shell.word:Quoting": "of the same",
     "planner.frameworks.format:DECISIONS": "the words of every reader; tests hold them to it",
 }
 """Definitions that nothing names, and why they stay."""

@@ -10,6 +10,7 @@ from planner.frameworks.bridge.read import overrides_in
 from planner.frameworks.format import SourceText
 from planner.frameworks.megatron.table import FSDP_CHECKPOINTS
 from planner.frameworks.shell.launched import KEPT, processes_edit
+from planner.frameworks.shell.word import respelled
 from planner.spec.strategy import Strategy
 
 
@@ -27,18 +28,24 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     for each in found:
         if each.key not in wanted or each.word.text == wanted[each.key]:
             continue
-        if each.word.place is None:
-            raise ExpressError(f"{source.path}: {each.key} is put together from variables")
-        edits.append((*each.word.place, shlex.quote(wanted[each.key])))
-    last = found[-1].word.place
+        edit = respelled(each.word, wanted[each.key])
+        if edit is None:
+            raise ExpressError(_by_hand(source, [wanted[each.key]]))
+        edits.append(edit)
     missing = [text for key, text in wanted.items() if key not in {each.key for each in found}]
-    if missing and last is None:
-        raise ExpressError(f"{source.path}: {found[-1].key} is put together from variables")
-    if missing and last is not None:
-        gap = " " if launcher else "\n"
-        added = "".join(f"{gap}{shlex.quote(text)}" for text in missing)
-        edits.append((last[1], last[1], added))
+    if missing:
+        last, gap = found[-1].word, " " if launcher else "\n"
+        is_held = last.quoting in ("inside", "mixed") and any(shlex.quote(m) != m for m in missing)
+        if last.place is None or is_held:
+            raise ExpressError(_by_hand(source, missing))
+        edits.append((last.end, last.end, "".join(f"{gap}{shlex.quote(m)}" for m in missing)))
     text, at = "", 0
     for start, end, new in sorted(edits):
         text, at = f"{text}{source.text[at:start]}{new}", end
     return text + source.text[at:]
+
+
+def _by_hand(source: SourceText, texts: list[str]) -> str:
+    """What to say where no edit is safe: the words, as a shell takes them."""
+    words = " ".join(map(shlex.quote, texts))
+    return f"{source.path}: overrides stand inside quotes or are put together; write there: {words}"

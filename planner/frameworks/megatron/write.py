@@ -1,7 +1,7 @@
 """Puts a plan's decisions into an existing script or args file, everything else as it was."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from planner.cost.context import Context
 from planner.errors import ExpressError
@@ -17,11 +17,14 @@ from planner.frameworks.megatron.reasons import layout_reasons, refuse
 from planner.frameworks.megatron.table import decision_choices
 from planner.frameworks.megatron.yaml_config import is_yaml_config
 from planner.frameworks.shell.launched import KEPT, processes_edit
-from planner.frameworks.shell.word import Word
+from planner.frameworks.shell.syntax import Span, branches_in
+from planner.frameworks.shell.word import Word, respelled
 from planner.spec.strategy import Strategy
 
 Edit = tuple[int, int, str]
 Quote = Callable[[str], str]
+Where = Callable[[Word, str], Edit | None]
+"""Another place than that of the word to make it another text."""
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
@@ -37,20 +40,62 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     if arguments.is_kept:
         raise ExpressError(f"{source.path}: {KEPT}")
     wanted = {choice.option: choice for choice in decision_choices(context, strategy)}
-    for quote in (shlex.quote, str):
-        edits = [
-            *_kept_and_dropped(source, entries, wanted, quote),
-            *processes_edit(source, arguments.launcher, strategy.num_gpus),
-            *_added(source, entries, wanted, quote),
-        ]
-        text = _edited(source.text, edits)
-        if _holds(SourceText(path=source.path, text=text), wanted, strategy):
-            return text
-    raise ExpressError(f"{source.path}: its decisions are computed; write them as plain words")
+    others = _others(entries, wanted)
+    for where in (_where_made(source), _where_used):
+        for quote in (shlex.quote, str):
+            edits = [
+                *_kept_and_dropped(source, entries, wanted, quote, where),
+                *processes_edit(source, arguments.launcher, strategy.num_gpus),
+                *_added(source, entries, wanted, quote),
+            ]
+            text = _edited(source.text, edits)
+            written = SourceText(path=source.path, text=text)
+            if (
+                _holds(written, wanted, strategy)
+                and _others(entries_in(written)[1], wanted) == others
+            ):
+                return text
+    added = " ".join(line for choice in wanted.values() for line in _words_of(choice, shlex.quote))
+    raise ExpressError(
+        f"{source.path}: its decisions are computed; write them as plain words: {added}"
+    )
+
+
+def _others(entries: Entries, wanted: Mapping[str, Choice]) -> list[tuple[str, list[str]]]:
+    """Options that are no decision of a plan; an edit leaves them as they are."""
+    return [
+        (entry.name, entry.texts)
+        for entry in entries.options
+        if entry.name not in wanted and not is_owned(entry.name, entry.texts)
+    ]
+
+
+def _where_made(source: SourceText) -> Where:
+    """Where the value of a word is made, unless a branch may pass that by."""
+    spans = branches_in(source.text)
+
+    def where(word: Word, text: str) -> Edit | None:
+        edit = respelled(word, text)
+        return edit if edit and _depth(spans, edit[0]) <= _depth(spans, word.start) else None
+
+    return where
+
+
+def _where_used(_word: Word, _text: str) -> Edit | None:
+    return None
+
+
+def _depth(spans: Sequence[Span], at: int) -> int:
+    """In how many branches a place lies."""
+    return sum(start <= at < end for start, end in spans)
 
 
 def _kept_and_dropped(
-    source: SourceText, entries: Entries, wanted: Mapping[str, Choice], quote: Quote
+    source: SourceText,
+    entries: Entries,
+    wanted: Mapping[str, Choice],
+    quote: Quote,
+    where: Where,
 ) -> Iterator[Edit]:
     seen: set[str] = set()
     for entry in entries.options:
@@ -61,7 +106,7 @@ def _kept_and_dropped(
         if choice is None or entry.name in seen:
             yield from _removal(source, entry)
         elif entry.texts != list(choice.words) or entry.unknown:
-            yield from _change(source, entry, choice, quote)
+            yield from _change(source, entry, choice, quote, where)
         seen.add(entry.name)
 
 
@@ -101,7 +146,14 @@ def _with_blanks(text: str, start: int, end: int) -> tuple[int, int]:
     return (first, end) if not begins and text[first - 1] not in "(\"'" else (start, end)
 
 
-def _change(source: SourceText, entry: Entry, choice: Choice, quote: Quote) -> Iterator[Edit]:
+def _change(
+    source: SourceText, entry: Entry, choice: Choice, quote: Quote, where: Where
+) -> Iterator[Edit]:
+    if len(entry.values) == len(choice.words) == 1 and entry.joined is None:
+        made = where(entry.values[0], choice.words[0])
+        if made is not None:
+            yield made
+            return
     value = " ".join(map(quote, choice.words))
     if entry.joined is not None:
         start, end = _place(source, entry.word)
@@ -122,19 +174,33 @@ def _change(source: SourceText, entry: Entry, choice: Choice, quote: Quote) -> I
 def _added(
     source: SourceText, entries: Entries, wanted: Mapping[str, Choice], quote: Quote
 ) -> Iterator[Edit]:
-    """New options go behind the last option that is there."""
+    """New options go behind the last option that is there, of those in the fewest branches."""
     present = {entry.name for entry in entries.options}
-    missing = [choice for name, choice in wanted.items() if name not in present]
+    missing = [
+        choice for name, choice in wanted.items() if name not in present and not _is_default(choice)
+    ]
     if not missing or not entries.options:
         return
-    last = entries.options[-1]
-    _, end = _place(source, last.values[-1] if last.values else last.word)
-    lines = [" ".join([c.option, *map(quote, c.words)]) for c in missing]
+    spans = branches_in(source.text)
+    ends = [entry.values[-1].end if entry.values else entry.word.end for entry in entries.options]
+    depths = [_depth(spans, entry.word.start) for entry in entries.options]
+    end = next(e for e, d in zip(ends[::-1], depths[::-1], strict=True) if d == min(depths))
     starts_line = source.text.rfind("\n", 0, end) + 1
     if source.text[starts_line:end].lstrip().startswith("--") and _is_plain(source.text):
         yield end, end, "".join(f"\n{line_of(choice)}" for choice in missing)
     else:
+        lines = [" ".join(_words_of(choice, quote)) for choice in missing]
         yield end, end, "".join(f" {line}" for line in lines)
+
+
+def _words_of(choice: Choice, quote: Quote) -> list[str]:
+    return [choice.option, *map(quote, choice.words)]
+
+
+def _is_default(choice: Choice) -> bool:
+    """Whether Megatron does the same without it."""
+    option = load_options().get(choice.option)
+    return option is not None and option.takes_values and list(choice.words) == [option.default]
 
 
 def _is_plain(text: str) -> bool:
@@ -160,4 +226,9 @@ def _holds(source: SourceText, wanted: Mapping[str, Choice], strategy: Strategy)
     }
     num_gpus = read(source).decisions.get("num_gpus")
     launched = num_gpus is None or num_gpus.value == strategy.num_gpus
-    return launched and found == {name: list(choice.words) for name, choice in wanted.items()}
+    asked = {
+        name: list(choice.words)
+        for name, choice in wanted.items()
+        if name in found or not _is_default(choice)
+    }
+    return launched and found == asked

@@ -64,7 +64,7 @@ def expand(state: State, token: Token) -> Iterator[Word]:
             else:
                 fields.append([part])
         is_open = bool(parts) or is_open
-    words = [_glued(parts) for parts in fields]
+    words = [parts[0] if len(parts) == 1 else _glued(parts) for parts in fields]
     if len(words) == 1 and not any(piece.subscript for piece in token.pieces):
         words = [_at_site(words[0], token)]
     yield from words

@@ -145,6 +145,25 @@ def _is_open(node: "Node") -> bool:
     return node.type == "ERROR" or node.children[-1].is_missing
 
 
+_BRANCHES = ("if_statement", "case_statement", "while_statement", "for_statement")
+
+
+def branches_in(text: str) -> tuple[Span, ...]:
+    """What need not run, or not once: branches, loops, and what stands behind ``&&`` and ``||``.
+
+    Raises what :func:`parsed` does.
+    """
+    found, stack = [], [parsed(text)]
+    while stack:
+        node = stack.pop()
+        stack += node.children
+        if node.type in _BRANCHES:
+            found.append((node.start_byte, node.end_byte))
+        elif node.type == "list":
+            found.append((node.children[-1].start_byte, node.children[-1].end_byte))
+    return tuple(found)
+
+
 def words_in(text: str) -> tuple[Token, ...]:
     """All words of a list of arguments: line ends only separate them; raises UnclosedError."""
     head, tail = "A=(", "\n\n)"
@@ -278,7 +297,9 @@ class Tokens:
         written, is_quoted = self.text[start:end], quote is not None
         if node.type == "arithmetic_expansion" and written.startswith("$(("):
             inner = written[3:-2]
-            return Piece(kind="arithmetic", text=inner, span=(start, end), is_quoted=is_quoted)
+            return Piece(
+                kind="arithmetic", text=inner, span=(start, end), quote=quote, is_quoted=is_quoted
+            )
         if node.type == "simple_expansion":
             known = _NAME.match(written, 1)
             found = known or _SPECIAL.match(written, 1)
@@ -287,6 +308,7 @@ class Tokens:
                 kind="variable" if known else "unknown",
                 text=name if known else f"${{{name}}}",
                 span=(start, start + 1 + len(name)),
+                quote=quote,
                 is_quoted=is_quoted,
             )
         found = _VARIABLE.match(written)
@@ -300,6 +322,7 @@ class Tokens:
             kind="variable",
             text=name,
             span=(start, end),
+            quote=quote,
             is_quoted=is_quoted,
             subscript=subscript or "",
             sign=sign or "",
@@ -308,4 +331,5 @@ class Tokens:
 
     def _unknown(self, start: int, end: int, quote: Quote | None) -> Piece:
         text = self.text[start:end]
-        return Piece(kind="unknown", text=text, span=(start, end), is_quoted=quote is not None)
+        is_quoted = quote is not None
+        return Piece(kind="unknown", text=text, span=(start, end), quote=quote, is_quoted=is_quoted)

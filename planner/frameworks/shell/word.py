@@ -1,6 +1,7 @@
 """A word of shell text with the places of its characters."""
 
 import re
+import shlex
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
@@ -60,6 +61,16 @@ class Word:
         return _in_one_piece(set(self.spans))
 
     @property
+    def end(self) -> int:
+        """Behind it in the file, its quotes included; of what words are split from, inside them."""
+        if self.site is not None:
+            return self.site[1]
+        first, last = (f(self.spans, default=(0, 0)) for f in (min, max))
+        quote = self.origins[-1].quote if self.origins else None
+        is_whole = quote is not None and first[0] <= quote.start and last[1] == quote.end
+        return last[1] + is_whole
+
+    @property
     def start(self) -> int:
         """Where it begins in the file."""
         return self.site[0] if self.site else min(self.spans, default=(0, 0))[0]
@@ -69,6 +80,26 @@ def _in_one_piece(spans: set[Span]) -> Span | None:
     found = sorted(spans)
     joined = all(left[1] == right[0] for left, right in pairwise(found))
     return (found[0][0], found[-1][1]) if found and joined else None
+
+
+def respelled(word: Word, text: str) -> tuple[int, int, str] | None:
+    """What to write where the word's text is made, so that it becomes another text.
+
+    None where it is not made in one piece, or where the quotes around it cannot hold the text: what
+    stands in a part of a quoted text is split into words, or read by another shell.
+    """
+    if word.origin is None:
+        return None
+    quoted = shlex.quote(text)
+    if quoted == text:
+        return (*word.origin, text)
+    if word.quoting == "bare":
+        return (*word.origin, quoted)
+    if word.quoting == "single" and "'" not in text:
+        return (*word.origin, text)
+    if word.quoting == "double":
+        return (*word.origin, re.sub(r'(["\\$`])', r"\\\1", text))
+    return None
 
 
 def split_words(word: Word) -> tuple[Word, ...]:
