@@ -53,6 +53,7 @@ class Request:
     num_gpus: int | None = None
     seq_len: int | None = None
     global_batch: int | None = None
+    recompute: str | None = None
     fail_on: Severity = "error"
     ignore: tuple[str, ...] = ()
     with_advice: bool = True
@@ -152,6 +153,7 @@ def job_of(request: Request) -> Job | None:
         num_gpus=request.num_gpus,
         seq_len=request.seq_len,
         global_batch=request.global_batch,
+        recompute=request.recompute,
     )
 
 
@@ -232,7 +234,7 @@ def _check_config(source: SourceText, request: Request, job: Job | None) -> _Che
     job = needed_job(job, request, source.path, kind)
     reading = kind.read(source)
     framework = kind.framework_of(reading)
-    completed = complete(reading, job, framework)
+    completed = complete(reading, job, framework, script_recomputes=kind.script_recomputes)
     findings = file_findings(kind, reading, completed)
     figures = None
     if completed.layout is not None:

@@ -21,6 +21,8 @@ from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec, Precision
 from planner.spec.strategy import COLUMNS, COUNTS, NEUTRAL, Strategy, split_values
 from planner.spec.traits import ExpertOverlap, FrameworkTraits, SupportTraits
 
+OF_ALL = {"selective": "selective_layers_per_stage", "full": "recompute_layers_per_stage"}
+"""Layers of every stage under what ``--assume recompute=`` names; none under ``none``."""
 CUTS = (*DEGREES, "ep", "etp")
 """Decisions without which nothing can be priced."""
 NOT_KNOWN = "not known from the file; memory, network and time are not checked here"
@@ -42,7 +44,9 @@ class Completed:
     """What neither file nor job say, in words."""
 
 
-def complete(reading: Reading, job: Job, framework: str) -> Completed:
+def complete(
+    reading: Reading, job: Job, framework: str, *, script_recomputes: bool = False
+) -> Completed:
     """Fill in what the file leaves to the job, the model, the cluster and the framework."""
     values = Values(reading)
     check_model(values, job)
@@ -59,6 +63,9 @@ def complete(reading: Reading, job: Job, framework: str) -> Completed:
         strategy = _strategy(values, job, traits.support, gpus, batch)
     world = _world(reading, job, gpus, batch, seq_len, strategy)
     has_bad_value = any(finding.kind == "bad_value" for finding in reading.findings)
+    is_open = script_recomputes and job.recompute is None and not _states_recompute(values)
+    if is_open:
+        values.assumed.append("nothing recomputed")
     layout = None
     if strategy is not None and batch is not None and precision and not has_bad_value:
         context = Context(
@@ -80,6 +87,7 @@ def complete(reading: Reading, job: Job, framework: str) -> Completed:
                 strategy=strategy,
                 places=values.places,
                 assumes_seq_len=job.seq_len is None and values.given("seq_len") is None,
+                assumes_no_recompute=is_open,
             )
     return Completed(
         world=world,
@@ -195,6 +203,8 @@ def _strategy(
     layers = values.counts("layers_per_stage") or default_layers(num_layers, gpus.pp, vpp)
     none = (0,) * len(layers)
     counts = [values.counts(name, layers, vpp) or none for name in COUNTS]
+    if job.recompute is not None and not _states_recompute(values):
+        counts = [layers if name == OF_ALL.get(job.recompute) else none for name in COUNTS]
     if values.given("zero_stage") is None and (
         "zero_stage" in values.reading.decisions or min(support.zero_stages) > 0
     ):
@@ -219,6 +229,10 @@ def _strategy(
         **split_values(layers, counts),
         recompute_modules=values.words("recompute_modules"),
     )
+
+
+def _states_recompute(values: Values) -> bool:
+    return any(values.given(name) is not None for name in COUNTS)
 
 
 def _expert_tensor_parallel(

@@ -54,6 +54,8 @@ class Layout:
     places: Places
     assumes_seq_len: bool = False
     """Neither the file nor the job says how long the sequences are."""
+    assumes_no_recompute: bool = False
+    """The training script says what is recomputed, and nobody has said what that is."""
 
     @property
     def num_gpus(self) -> int:

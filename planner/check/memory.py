@@ -1,11 +1,12 @@
 """Whether every stage fits, by how much it does not, and the smallest change that makes it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from planner.check.holds import Ask, GaveUpError
 from planner.check.layout import Layout
 from planner.cost.context import Context
-from planner.cost.estimate import Estimate
+from planner.cost.estimate import Estimate, estimate
 from planner.frameworks.finding import Finding
 from planner.plans.differences import differences
 from planner.plans.repair import RepairAnswer, Shortage, repair, shortages
@@ -17,6 +18,8 @@ DECISIONS = ("micro_batch", "zero_stage", "tp", "pp", "recompute_layers_per_stag
 
 def memory_findings(layout: Layout, made: Estimate, *, ask: Ask | None = None) -> Iterator[Finding]:
     """An error per stage that does not fit, with one way out; a warning where it is tight.
+
+    A note where that hangs on what is assumed of the training script.
 
     With ``ask`` the way out is one that the file can hold, where there is one.
     """
@@ -32,10 +35,26 @@ def memory_findings(layout: Layout, made: Estimate, *, ask: Ask | None = None) -
         return
     length = layout.context.job.seq_len
     assumed = f" with sequences of {length} tokens, which is assumed: --seq-len says how many"
+    if layout.assumes_no_recompute and (all_bytes := _with_all_recomputed(layout)) is not None:
+        text = (
+            f"{_shortage(next(shortages(layout.context, layout.strategy)))}, where nothing is "
+            f"recomputed, which is assumed; {format_bytes(all_bytes)} where all layers are: "
+            "--assume recompute=full, or none, says what the training script does"
+        )
+        yield layout.places.finding("memory.fits", text, *DECISIONS, severity="note")
+        return
     fix = _fix(layout, ask=ask)
     for number, shortage in enumerate(shortages(layout.context, layout.strategy)):
         text = _shortage(shortage) + (assumed if layout.assumes_seq_len else "")
         yield layout.places.finding("memory.fits", text if number else f"{text}; {fix}", *DECISIONS)
+
+
+def _with_all_recomputed(layout: Layout) -> float | None:
+    """The peak where every layer is recomputed; None where that does not fit either."""
+    strategy = layout.strategy
+    whole = replace(strategy, recompute_layers_per_stage=strategy.layers_per_stage)
+    memory = estimate(layout.context, whole).memory
+    return memory.peak_bytes if memory.fits else None
 
 
 def _shortage(shortage: Shortage) -> str:

@@ -44,6 +44,7 @@ class _Given:
     gpus: int | None
     seq_len: int | None
     global_batch: int | None
+    recompute: str | None
     host_memory: str | None
     fail_on: FailOn | None
     with_advice: bool
@@ -65,6 +66,13 @@ def check(
     host_memory: options.HostMemory = None,
     fail_on: Annotated[
         FailOn | None, typer.Option(help="Least severity that makes the exit code 1 [error].")
+    ] = None,
+    assume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="recompute=none|selective|full",
+            help="What the training script recomputes, where the file does not say.",
+        ),
     ] = None,
     advice: Annotated[
         bool, typer.Option("--advice/--no-advice", help="Search for a faster plan.")
@@ -99,6 +107,7 @@ def check(
         gpus=gpus,
         seq_len=seq_len,
         global_batch=global_batch,
+        recompute=_recompute(assume),
         host_memory=host_memory,
         fail_on=fail_on,
         with_advice=advice,
@@ -118,6 +127,21 @@ def check(
     raise typer.Exit(exit_code(results))
 
 
+def _recompute(assume: str | None) -> str | None:
+    """What ``--assume`` says of recomputation."""
+    from planner.check.job import RECOMPUTE
+    from planner.errors import InputError
+
+    if assume is None:
+        return None
+    name, _, value = assume.partition("=")
+    if name != "recompute" or value not in RECOMPUTE:
+        allowed = ", ".join(f"recompute={each}" for each in RECOMPUTE)
+        message = f"nothing that can be assumed; given {assume!r}, allowed are {allowed}"
+        raise InputError.single("command line", "--assume", message)
+    return value
+
+
 def _request(name: str, given: _Given) -> "Request":
     """Options first, then the settings nearest to the file."""
     from planner.check.check import AUTO, Request
@@ -133,6 +157,7 @@ def _request(name: str, given: _Given) -> "Request":
         num_gpus=given.gpus or settings.gpus,
         seq_len=given.seq_len or settings.seq_len,
         global_batch=given.global_batch or settings.global_batch,
+        recompute=given.recompute,
         fail_on=fail_on or "error",
         ignore=settings.ignore,
         with_advice=given.with_advice,

@@ -218,6 +218,8 @@ class Format:
     """The framework whose traits hold for a file of these settings, where it is another's."""
     problems: Callable[[Context], Iterable[str]] = lambda _context: ()
     """What no file can say whatever the layout: the model, precision, optimizer or profile."""
+    script_recomputes: bool = False
+    """What of recomputation a file does not state is the training script's to decide."""
     support: Mapping[str, Mapping[str, TraitValue]] = field(default_factory=dict)
     """By framework the traits of ``support`` of which the format can say no more than this."""
 

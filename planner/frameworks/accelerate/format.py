@@ -18,5 +18,6 @@ FORMAT = Format(
     part=part,
     engine=engine,
     problems=problems,
+    script_recomputes=True,
     support=SUPPORT,
 )

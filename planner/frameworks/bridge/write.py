@@ -29,13 +29,15 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         if each.key not in wanted or each.word.text == wanted[each.key]:
             continue
         edit = respelled(each.word, wanted[each.key])
+        if edit is None and each.word.site is not None:
+            edit = (*each.word.site, shlex.quote(wanted[each.key]))
         if edit is None:
             raise ExpressError(_by_hand(source, [wanted[each.key]]))
         edits.append(edit)
     missing = [text for key, text in wanted.items() if key not in {each.key for each in found}]
     if missing:
         last, gap = found[-1].word, " " if launcher else "\n"
-        is_held = last.quoting in ("inside", "mixed") and any(shlex.quote(m) != m for m in missing)
+        is_held = last.site is None and any(shlex.quote(text) != text for text in missing)
         if last.place is None or is_held:
             raise ExpressError(_by_hand(source, missing))
         edits.append((last.end, last.end, "".join(f"{gap}{shlex.quote(m)}" for m in missing)))

@@ -18,4 +18,5 @@ FORMAT = Format(
     write_into=write_into,
     beside=(HOSTFILE,),
     problems=problems,
+    script_recomputes=True,
 )

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -241,12 +242,34 @@ def test_the_way_out_is_one_that_the_file_has_keys_for(tmp_path: Path) -> None:
         model="llama3-8b",
         cluster="1xdgx-h100",
         seq_len=8192,
+        recompute="none",
         ignore=("accelerate",),
         with_advice=False,
     )
     (found,) = check_file(str(path), request).findings
-    assert found.rule == "memory.fits"
+    assert (found.rule, found.severity) == ("memory.fits", "error")
     assert found.message.endswith("recompute none to full")
+    assert check_file(str(path), replace(request, recompute="full")).findings == ()
+
+
+def test_what_hangs_on_an_assumption_is_no_error(tmp_path: Path) -> None:
+    """Nothing recomputed does not fit, everything does, and the file leaves it to the script."""
+    path = tmp_path / "accelerate.yaml"
+    path.write_text("distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\n")
+    request = Request(
+        model="llama3-8b",
+        cluster="1xdgx-h100",
+        seq_len=8192,
+        ignore=("accelerate",),
+        with_advice=False,
+    )
+    result = check_file(str(path), request)
+    (found,) = result.findings
+    assert (found.rule, found.severity) == ("memory.fits", "note")
+    assert "--assume recompute=full" in found.message
+    assert "nothing recomputed" in result.assumed
+    (never,) = check_file(str(path), replace(request, model="llama3.1-70b")).findings
+    assert (never.rule, never.severity) == ("memory.fits", "error")
 
 
 def test_a_way_out_that_the_file_has_no_keys_for_is_called_so(

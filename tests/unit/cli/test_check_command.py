@@ -187,3 +187,10 @@ def test_what_is_no_file_is_never_passed_over(planner: Planner, folder: Path, na
 
 def test_a_file_that_lacks_its_model_is_never_passed_over(planner: Planner, folder: Path) -> None:
     assert planner("check", "sound", "--skip-unknown", "--no-advice").code == 2
+
+
+@pytest.mark.parametrize("given", ["recompute", "recompute=some", "tp=8", ""])
+def test_what_cannot_be_assumed_is_refused(planner: Callable[..., Any], given: str) -> None:
+    run = planner("check", "x.json", "--assume", given)
+    assert run.code == 2
+    assert "recompute=none, recompute=selective, recompute=full" in run.err
