@@ -16,6 +16,14 @@ from planner.errors import InputError
 from planner.frameworks import formats
 
 Check = Callable[..., FileResult]
+OPEN = Request(
+    model="llama3-8b",
+    cluster="1xdgx-h100",
+    seq_len=8192,
+    ignore=("accelerate",),
+    with_advice=False,
+)
+"""A job whose training script decides what is recomputed."""
 
 
 def said(result: FileResult) -> list[tuple[str, str, str, int]]:
@@ -238,14 +246,7 @@ def test_broken_json_is_named_with_its_line(tmp_path: Path) -> None:
 def test_the_way_out_is_one_that_the_file_has_keys_for(tmp_path: Path) -> None:
     path = tmp_path / "accelerate.yaml"
     path.write_text("distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\n")
-    request = Request(
-        model="llama3-8b",
-        cluster="1xdgx-h100",
-        seq_len=8192,
-        recompute="none",
-        ignore=("accelerate",),
-        with_advice=False,
-    )
+    request = replace(OPEN, recompute="none")
     (found,) = check_file(str(path), request).findings
     assert (found.rule, found.severity) == ("memory.fits", "error")
     assert found.message.endswith("recompute none to full")
@@ -256,19 +257,12 @@ def test_what_hangs_on_an_assumption_is_no_error(tmp_path: Path) -> None:
     """Nothing recomputed does not fit, everything does, and the file leaves it to the script."""
     path = tmp_path / "accelerate.yaml"
     path.write_text("distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\n")
-    request = Request(
-        model="llama3-8b",
-        cluster="1xdgx-h100",
-        seq_len=8192,
-        ignore=("accelerate",),
-        with_advice=False,
-    )
-    result = check_file(str(path), request)
+    result = check_file(str(path), OPEN)
     (found,) = result.findings
     assert (found.rule, found.severity) == ("memory.fits", "note")
     assert "--assume recompute=full" in found.message
     assert "nothing recomputed" in result.assumed
-    (never,) = check_file(str(path), replace(request, model="llama3.1-70b")).findings
+    (never,) = check_file(str(path), replace(OPEN, model="llama3.1-70b")).findings
     assert (never.rule, never.severity) == ("memory.fits", "error")
 
 
