@@ -20,6 +20,7 @@ from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
 from planner.cost.module_sets import module_sets
 from planner.errors import InputError
+from planner.frameworks.formats import format_names, load_format
 from planner.frameworks.optimizers import ADAM, optimizer_names
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
 from planner.frameworks.settings import with_optimizer, with_recompute_modules
@@ -53,10 +54,13 @@ def _frameworks(collector: Collector, name: str) -> tuple[str, ...]:
     if name in FRAMEWORKS:
         return (name,)
     known = (*FRAMEWORKS, ANY_FRAMEWORK)
-    collector.add(
-        "--framework",
-        f"unknown framework {name!r}; allowed are {', '.join(known)}. {did_you_mean(name, known)}",
-    )
+    hint = did_you_mean(name, known)
+    if name in format_names():
+        hint = (
+            f"{name} is a format of files: --framework {load_format(name).framework} --emit {name}"
+        )
+    message = f"unknown framework {name!r}; allowed are {', '.join(known)}. {hint}"
+    collector.add("--framework", message.rstrip())
     return ()
 
 
