@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.frameworks.format import SourceText
+from planner.frameworks.megatron.arguments import is_args_file
 from planner.frameworks.megatron.choice import Choice
 from planner.frameworks.megatron.emit import TITLE, line_of
 from planner.frameworks.megatron.entries import Entries, Entry
@@ -41,20 +42,18 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         raise ExpressError(f"{source.path}: {KEPT}")
     wanted = {choice.option: choice for choice in decision_choices(context, strategy)}
     others = _others(entries, wanted)
-    for where in (_where_made(source), _where_used):
+    branches = () if is_args_file(source.text) else branches_in(source.text)
+    for where in (_where_made(branches), _where_used):
         for quote in (shlex.quote, str):
             edits = [
                 *_kept_and_dropped(source, entries, wanted, quote, where),
                 *processes_edit(source, arguments.launcher, strategy.num_gpus),
-                *_added(source, entries, wanted, quote),
+                *_added(source, entries, wanted, quote, branches),
             ]
-            text = _edited(source.text, edits)
-            written = SourceText(path=source.path, text=text)
-            if (
-                _holds(written, wanted, strategy)
-                and _others(entries_in(written)[1], wanted) == others
-            ):
-                return text
+            written = SourceText(path=source.path, text=_edited(source.text, edits))
+            _, after = entries_in(written)
+            if _others(after, wanted) == others and _holds(written, after, wanted, strategy):
+                return written.text
     added = " ".join(line for choice in wanted.values() for line in _words_of(choice, shlex.quote))
     raise ExpressError(
         f"{source.path}: its decisions are computed; write them as plain words: {added}"
@@ -70,13 +69,12 @@ def _others(entries: Entries, wanted: Mapping[str, Choice]) -> list[tuple[str, l
     ]
 
 
-def _where_made(source: SourceText) -> Where:
+def _where_made(branches: Sequence[Span]) -> Where:
     """Where the value of a word is made, unless a branch may pass that by."""
-    spans = branches_in(source.text)
 
     def where(word: Word, text: str) -> Edit | None:
         edit = respelled(word, text)
-        return edit if edit and _depth(spans, edit[0]) <= _depth(spans, word.start) else None
+        return edit if edit and _depth(branches, edit[0]) <= _depth(branches, word.start) else None
 
     return where
 
@@ -172,7 +170,11 @@ def _change(
 
 
 def _added(
-    source: SourceText, entries: Entries, wanted: Mapping[str, Choice], quote: Quote
+    source: SourceText,
+    entries: Entries,
+    wanted: Mapping[str, Choice],
+    quote: Quote,
+    branches: Sequence[Span],
 ) -> Iterator[Edit]:
     """New options go behind the last option that is there, of those in the fewest branches."""
     present = {entry.name for entry in entries.options}
@@ -181,9 +183,8 @@ def _added(
     ]
     if not missing or not entries.options:
         return
-    spans = branches_in(source.text)
     ends = [entry.values[-1].end if entry.values else entry.word.end for entry in entries.options]
-    depths = [_depth(spans, entry.word.start) for entry in entries.options]
+    depths = [_depth(branches, entry.word.start) for entry in entries.options]
     end = next(e for e, d in zip(ends[::-1], depths[::-1], strict=True) if d == min(depths))
     starts_line = source.text.rfind("\n", 0, end) + 1
     if source.text[starts_line:end].lstrip().startswith("--") and _is_plain(source.text):
@@ -216,9 +217,10 @@ def _edited(text: str, edits: list[Edit]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _holds(source: SourceText, wanted: Mapping[str, Choice], strategy: Strategy) -> bool:
-    """Whether the file, read again, holds just these decisions."""
-    _, entries = entries_in(source)
+def _holds(
+    source: SourceText, entries: Entries, wanted: Mapping[str, Choice], strategy: Strategy
+) -> bool:
+    """Whether the file, read again with these entries, holds just these decisions."""
     found = {
         entry.name: entry.texts
         for entry in entries.options

@@ -365,15 +365,15 @@ class Candidates:
                 layers, counts = found.layers[place], found.counts[:, place]
                 self._keep(int(rows[index[place]]), variant, layers, counts, upper, uneven)
         if uneven > 1.0:
-            lower = np.minimum(lower, self._regular(rows, bound or model, None, uneven))
-            self._regular(rows, model, variants, uneven)
+            regular_s = self._regular_s(model, uneven)
+            self._keep_regular(rows, variants, regular_s)
+            bound_s = regular_s if bound is None else self._regular_s(bound, uneven)
+            lower = np.minimum(lower, bound_s)
         return lower
 
-    def _regular(
-        self, rows: Index, model: StageModel, variants: list[Variant] | None, uneven: float
-    ) -> Array:
-        """Time of every row with regular stages, infinite where they do not fit; may be kept."""
-        seconds = np.full(len(rows), np.inf)
+    def _regular_s(self, model: StageModel, uneven: float) -> Array:
+        """Time of every row with regular stages, infinite where they do not fit."""
+        seconds = np.full(len(model), np.inf)
         shapes = np.stack([model.strategy.pp, model.strategy.vpp])
         for pp, vpp in np.unique(shapes, axis=1).T.tolist():
             layers = regular_layers(self.context.model.num_blocks, pp, vpp)
@@ -384,15 +384,16 @@ class Candidates:
             legal = fits(part, split) & (split.min() >= part.least_chunk_layers * vpp)
             part_s = iteration_s(part, split) / uneven
             seconds[index] = np.where(legal, part_s, np.inf)
-        if variants is None:
-            return seconds
+        return seconds
+
+    def _keep_regular(self, rows: Index, variants: list[Variant], seconds: Array) -> None:
+        """Note the regular splits that fit."""
         for place in np.flatnonzero(np.isfinite(seconds)).tolist():
             row = int(rows[place])
             pp, vpp = int(self.strategy.pp[row]), int(self.strategy.vpp[row])
             regular = regular_layers(self.context.model.num_blocks, pp, vpp)
             counts, split_s = np.zeros((len(POLICIES), pp)), float(seconds[place])
             self._keep(row, variants[place], np.array(regular, dtype=float), counts, split_s, 1.0)
-        return seconds
 
     def _keep(
         self,
