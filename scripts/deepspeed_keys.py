@@ -1,4 +1,4 @@
-"""Writes planner/frameworks/deepspeed/schema.json: the keys that DeepSpeed's own code knows.
+"""Writes planner/formats/deepspeed/schema.json: the keys that DeepSpeed's own code knows.
 
 A recording dictionary is given to the real DeepSpeedConfig, which says what it asks for; fields of
 pydantic models come with their kinds. Run with DeepSpeed 0.19.8: `scripts/deepspeed_keys.py`.
@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-TARGET = Path(__file__).parents[1] / "planner" / "frameworks" / "deepspeed" / "schema.json"
+TARGET = Path(__file__).parents[1] / "planner" / "formats" / "deepspeed" / "schema.json"
 READ_ELSEWHERE = {
     "data_parallel_size": "deepspeed/__init__.py",
     "sequence_parallel_size": "deepspeed/__init__.py",

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[1] / "planner" / "frameworks"
+ROOT = Path(__file__).resolve().parents[1] / "planner" / "formats"
 SECTIONS = {
     "fsdp_config": "fsdp_",
     "deepspeed_config": "",

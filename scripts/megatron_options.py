@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes options.csv and config_fields.txt: what Megatron-LM's own parser and config know.
 
-The data files are those of planner/frameworks/megatron. Needs the [oracles] extra and
+The data files are those of planner/formats/megatron. Needs the [oracles] extra and
 scripts/oracles. With --check it only says whether they are up to date.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "planner" / "frameworks" / "megatron"
+FOLDER = ROOT / "planner" / "formats" / "megatron"
 COLUMNS = ("option", "kind", "nargs", "choices", "dest", "default")
 KINDS = {"_StoreTrueAction": "flag", "_StoreFalseAction": "off", "BooleanOptionalAction": "bool"}
 

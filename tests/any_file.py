@@ -18,8 +18,8 @@ from planner.check.result import exit_code
 from planner.check.settings import settings_for
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
-from planner.frameworks import formats
-from planner.frameworks.source import read_source
+from planner.formats import registry as formats
+from planner.formats.source import read_source
 from planner.plans.plan_file import load_plan
 from planner.report.findings.github import render_github
 from planner.report.findings.json import render_json

@@ -14,8 +14,8 @@ from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.errors import ExpressError
-from planner.frameworks import formats
-from planner.frameworks.format import Decided, Emitted, Format, OutputFile, Reading, SourceText
+from planner.formats import registry as formats
+from planner.formats.format import Decided, Emitted, Format, OutputFile, Reading, SourceText
 from planner.frameworks.registry import load_traits
 from planner.layers.op import LayerShape
 from planner.spec.cluster import ClusterSpec

@@ -9,8 +9,8 @@ from typing import Any
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
-from planner.frameworks.deepspeed.express import reasons
-from planner.frameworks.format import Value
+from planner.formats.deepspeed.express import reasons
+from planner.formats.format import Value
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer
 from planner.search.space.interleaving import default_layers

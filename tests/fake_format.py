@@ -5,8 +5,8 @@ from typing import Any, NoReturn
 
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
-from planner.frameworks.finding import Finding
-from planner.frameworks.format import (
+from planner.formats.finding import Finding
+from planner.formats.format import (
     Broken,
     Emitted,
     Format,

@@ -7,8 +7,8 @@ from math import prod
 from planner.check.layout import Layout
 from planner.check.memory import in_words
 from planner.cost.context import Context
-from planner.frameworks.finding import Finding
-from planner.frameworks.format import Format
+from planner.formats.finding import Finding
+from planner.formats.format import Format
 from planner.plans.differences import differences
 from planner.search.ranking.handicaps import used
 from planner.search.search import Found, search

@@ -29,10 +29,10 @@ from planner.documents.file import is_file
 from planner.documents.json_text import parse_json
 from planner.documents.yaml_text import compose
 from planner.errors import InputError, Problem
-from planner.frameworks import formats
-from planner.frameworks.finding import Finding, Severity
-from planner.frameworks.format import Format, Reading, SourceText, World
-from planner.frameworks.source import read_source
+from planner.formats import registry as formats
+from planner.formats.finding import Finding, Severity
+from planner.formats.format import Format, Reading, SourceText, World
+from planner.formats.source import read_source
 from planner.spelling import did_you_mean
 
 AUTO = "auto"

@@ -10,8 +10,8 @@ from planner.check.values import Values
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
 from planner.errors import InputError
-from planner.frameworks.finding import Finding
-from planner.frameworks.format import Reading, World
+from planner.formats.finding import Finding
+from planner.formats.format import Reading, World
 from planner.frameworks.optimizers import optimizer_names
 from planner.frameworks.registry import CURRENT, load_traits, profile_names
 from planner.frameworks.settings import with_optimizer, with_recompute_modules

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from planner.check.layout import Layout
 from planner.errors import ExpressError, InputError
-from planner.frameworks.format import Format, SourceText
+from planner.formats.format import Format, SourceText
 from planner.plans.repair import repaired_strategy
 from planner.search.edits import Edit
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from planner.check.layout import Layout
 from planner.check.rules import LEGALITY
-from planner.frameworks.finding import SEVERITIES, Finding
+from planner.formats.finding import SEVERITIES, Finding
 from planner.search.space.legality import violations
 
 BATCH, STAGES = "batch.arithmetic", "legality.stages"

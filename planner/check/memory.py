@@ -7,7 +7,7 @@ from planner.check.holds import Ask, GaveUpError
 from planner.check.layout import Layout
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
-from planner.frameworks.finding import Finding
+from planner.formats.finding import Finding
 from planner.plans.differences import differences
 from planner.plans.repair import RepairAnswer, Shortage, repair, shortages
 from planner.units import format_bytes

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from planner.check.layout import Layout
-from planner.frameworks.finding import Finding
+from planner.formats.finding import Finding
 from planner.units import format_count
 
 

@@ -8,8 +8,8 @@ from planner.check.layout import Layout, Place, Places
 from planner.check.result import finding_of
 from planner.documents.yaml_text import parsed
 from planner.errors import InputError
-from planner.frameworks.finding import Finding
-from planner.frameworks.format import SourceText
+from planner.formats.finding import Finding
+from planner.formats.format import SourceText
 from planner.plans.plan_file import InputsPart, StrategyPart, read_plan
 
 NAME = "plan"

@@ -18,8 +18,8 @@ from planner.check.legality import legality_findings, not_said_yet
 from planner.check.start import Start, start_of
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError, Problem
-from planner.frameworks.finding import Finding
-from planner.frameworks.format import Format, Reading, SourceText
+from planner.formats.finding import Finding
+from planner.formats.format import Format, Reading, SourceText
 from planner.plans.repair import RepairAnswer, diagnosis, repair, repaired_strategy
 from planner.search.edits import Edit
 from planner.search.repair import Progress

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.errors import Problem
-from planner.frameworks.finding import SEVERITIES, Finding, Severity
+from planner.formats.finding import SEVERITIES, Finding, Severity
 
 UNREADABLE = "file.unreadable"
 _LINE = re.compile(r"line (\d{1,12})")

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from planner.frameworks import formats
-from planner.frameworks.finding import Severity
+from planner.formats import registry as formats
+from planner.formats.finding import Severity
 from planner.search.space.rules import RULES
 
 LEGALITY = "legality"

@@ -9,8 +9,8 @@ from planner.check.job import Job
 from planner.check.layout import Layout
 from planner.check.values import Values
 from planner.errors import InputError, Problem
-from planner.frameworks.finding import Finding
-from planner.frameworks.format import Reading
+from planner.formats.finding import Finding
+from planner.formats.format import Reading
 from planner.spec.strategy import Strategy
 
 FINAL = ("job.value", "job.model", "job.precision", "job.optimizer")

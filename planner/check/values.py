@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from planner.check.layout import Place, Places
-from planner.frameworks.finding import Finding
-from planner.frameworks.format import ALL, PerChunk, Reading
+from planner.formats.finding import Finding
+from planner.formats.format import ALL, PerChunk, Reading
 from planner.limits import MAX_GPUS
 from planner.spec.decision import Decision
 

@@ -10,7 +10,7 @@ from planner.cli.output import say
 
 if TYPE_CHECKING:
     from planner.cost.context import Context
-    from planner.frameworks.format import Format
+    from planner.formats.format import Format
     from planner.launchers.launcher import Launcher
     from planner.report.emitted import PlanText
     from planner.spec.strategy import Strategy
@@ -54,7 +54,7 @@ def read_target(
 ) -> tuple["Format", "Launcher"]:
     """Return format and launcher by name; raises one InputError with all that is wrong."""
     from planner.cli.collector import Collector
-    from planner.frameworks.formats import format_names, load_format
+    from planner.formats.registry import format_names, load_format
     from planner.launchers.registry import load_launcher
     from planner.spelling import did_you_mean
 

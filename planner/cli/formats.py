@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from planner.cli.inputs import Question
 from planner.errors import ExpressError
-from planner.frameworks.formats import load_format
+from planner.formats.registry import load_format
 
 if TYPE_CHECKING:
     from planner.cost.context import Context
-    from planner.frameworks.format import Format
+    from planner.formats.format import Format
 
 
 def expressible(question: Question, made: "Format | None") -> Question:

@@ -20,7 +20,7 @@ from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
 from planner.cost.module_sets import module_sets
 from planner.errors import InputError
-from planner.frameworks.formats import format_names, load_format
+from planner.formats.registry import format_names, load_format
 from planner.frameworks.optimizers import ADAM, optimizer_names
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
 from planner.frameworks.settings import with_optimizer, with_recompute_modules

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from planner.cost.context import Context
     from planner.errors import NothingFitsError
-    from planner.frameworks.format import Format as FileFormat
+    from planner.formats.format import Format as FileFormat
     from planner.launchers.launcher import Launcher
     from planner.plans.plan import Answer, Plan
     from planner.search.space.narrow import Narrowing

@@ -70,7 +70,7 @@ def repair(
     from planner.check.settings import settings_for
     from planner.cli.inputs import place_of
     from planner.cli.repair_file import Given, repair_configuration
-    from planner.frameworks.source import read_source
+    from planner.formats.source import read_source
 
     target = _target(file, apply=apply, out=out, save=save, force=force)
     settings = settings_for(file)

@@ -12,7 +12,7 @@ from planner.cli.output import say
 
 if TYPE_CHECKING:
     from planner.check.repair import RepairedFile
-    from planner.frameworks.format import SourceText
+    from planner.formats.format import SourceText
 
 BOM = "\ufeff"
 

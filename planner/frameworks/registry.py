@@ -46,12 +46,12 @@ def _read(*path: str) -> dict[str, dict[str, Any]]:
 
 def common_figures() -> dict[str, dict[str, Any]]:
     """Return the traits that are the same in every framework, by section."""
-    return _read("common_traits.yaml")
+    return _read("traits", "common.yaml")
 
 
 def stated_figures(framework: str) -> dict[str, dict[str, Any]]:
     """Return what a framework's traits file states, profile by profile, nothing inherited."""
-    return _read(framework, "traits.yaml")
+    return _read("traits", f"{framework}.yaml")
 
 
 def profile_names(framework: str) -> list[str]:

@@ -8,7 +8,7 @@ import re
 
 from planner.cost.context import Context
 from planner.errors import ExpressError
-from planner.frameworks.format import Emitted, OutputFile
+from planner.formats.format import Emitted, OutputFile
 from planner.launchers.allocation import allocation_of, host_problems, job_name
 from planner.launchers.launcher import Launcher
 from planner.launchers.shell import SCRIPT, quoted, user_variables

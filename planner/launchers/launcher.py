@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.cost.context import Context
-from planner.frameworks.format import Emitted, OutputFile
+from planner.formats.format import Emitted, OutputFile
 from planner.spec.strategy import Strategy
 
 

@@ -7,7 +7,7 @@ hwdb are those of docs/source/compute/show-gpus-all.txt.
 from typing import Any
 
 from planner.cost.context import Context
-from planner.frameworks.format import Emitted, OutputFile
+from planner.formats.format import Emitted, OutputFile
 from planner.launchers.allocation import allocation_of, host_problems, job_name
 from planner.launchers.launcher import Launcher
 from planner.launchers.shell import SCRIPT, user_variables

@@ -4,7 +4,7 @@ Source: the manual pages of sbatch, srun and scontrol.
 """
 
 from planner.cost.context import Context
-from planner.frameworks.format import Emitted, OutputFile
+from planner.formats.format import Emitted, OutputFile
 from planner.launchers.allocation import allocation_of, host_problems, job_name
 from planner.launchers.launcher import Launcher
 from planner.launchers.shell import SCRIPT, check_lines, user_variables

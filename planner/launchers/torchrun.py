@@ -5,7 +5,7 @@ gives it, which the c10d rendezvous leaves to the order in which nodes arrive.
 """
 
 from planner.cost.context import Context
-from planner.frameworks.format import Emitted, OutputFile
+from planner.formats.format import Emitted, OutputFile
 from planner.launchers.allocation import allocation_of, host_problems
 from planner.launchers.launcher import Launcher
 from planner.launchers.shell import (

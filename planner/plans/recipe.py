@@ -12,7 +12,7 @@ from planner.catalog.models import load_model
 from planner.catalog.recipes import Recipe, load_recipes
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
-from planner.frameworks.megatron.layout import per_stage
+from planner.formats.megatron.layout import per_stage
 from planner.frameworks.registry import load_traits
 from planner.frameworks.runtime import runtime_settings
 from planner.frameworks.settings import with_optimizer, with_recompute_modules

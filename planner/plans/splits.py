@@ -1,6 +1,6 @@
 """Layers per chunk and stage where a configuration leaves the split to its framework."""
 
-from planner.frameworks.megatron.layout import (
+from planner.formats.megatron.layout import (
     chunks_of,
     even_chunks,
     parse_layout,

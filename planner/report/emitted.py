@@ -9,7 +9,7 @@ from planner import __version__
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.errors import ExpressError
-from planner.frameworks.format import Emitted, Format, OutputFile
+from planner.formats.format import Emitted, Format, OutputFile
 from planner.launchers.allocation import allocation_of
 from planner.launchers.launcher import Launcher
 from planner.launchers.shell import SCRIPT, user_variables

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from planner.errors import InputError, Problem
-from planner.frameworks.format import OutputFile
+from planner.formats.format import OutputFile
 from planner.report.files import WRITE_ERRORS
 
 OPTION = "--out"

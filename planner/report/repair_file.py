@@ -13,7 +13,7 @@ from rich.table import Table
 from planner.check.layout import NOWHERE, Place
 from planner.check.repair import RepairedFile
 from planner.check.result import printable
-from planner.frameworks.finding import Finding
+from planner.formats.finding import Finding
 from planner.plans.repair import RECOMPUTE, Change
 from planner.report.assumptions import assumptions_line
 from planner.report.repair import (

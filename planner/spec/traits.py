@@ -1,7 +1,7 @@
 """FrameworkTraits: what a training framework does that costs bytes or seconds.
 
-The values live in ``planner/frameworks/NAME/traits.yaml`` and, where all frameworks share them, in
-``planner/frameworks/common_traits.yaml``, each with its source.
+The values live in ``planner/frameworks/traits/NAME.yaml`` and, where all frameworks share them, in
+``planner/frameworks/traits/common.yaml``, each with its source.
 """
 
 from collections.abc import Mapping

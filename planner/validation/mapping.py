@@ -5,7 +5,7 @@ from typing import Any
 
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
-from planner.frameworks.megatron.layout import per_stage
+from planner.formats.megatron.layout import per_stage
 from planner.plans.splits import default_chunks, layout_layers
 from planner.spec.job import JobSpec
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from planner.frameworks.format import Broken, Format, FormatRule, Reading, World
-from planner.frameworks.source import read_source
+from planner.formats.format import Broken, Format, FormatRule, Reading, World
+from planner.formats.source import read_source
 
 FORMATS = Path(__file__).parent / "formats"
 

@@ -5,8 +5,8 @@ import re
 import pytest
 from rule_examples import load_example, rule_names
 
-from planner.frameworks.format import DECISIONS, Format, FormatRule
-from planner.frameworks.formats import format_names, load_format
+from planner.formats.format import DECISIONS, Format, FormatRule
+from planner.formats.registry import format_names, load_format
 
 RULES = [
     pytest.param(load_format(name), rule, id=f"{name}-{rule.name}")

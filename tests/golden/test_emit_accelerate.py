@@ -7,7 +7,7 @@ import pytest
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
-from planner.frameworks.formats import load_format
+from planner.formats.registry import load_format
 from planner.frameworks.registry import load_traits
 from planner.spec.job import JobSpec
 from planner.spec.strategy import Strategy

@@ -11,8 +11,8 @@ from accelerate_consumer import Started, start
 from accelerate_plans import Case, cases
 
 from planner.errors import ExpressError
-from planner.frameworks.accelerate.format import FORMAT
-from planner.frameworks.accelerate.rules import RULES
+from planner.formats.accelerate.format import FORMAT
+from planner.formats.accelerate.rules import RULES
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "formats" / "accelerate"
 NUM_PLANS = 100

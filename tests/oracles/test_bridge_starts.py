@@ -9,11 +9,11 @@ from megatron_start import MegatronStarts, Start
 from rule_examples import load_example
 
 from planner.errors import ExpressError
-from planner.frameworks.bridge.keys import as_options
-from planner.frameworks.format import FormatRule, SourceText, Value
-from planner.frameworks.formats import load_format
-from planner.frameworks.megatron.emit import words_of
-from planner.frameworks.megatron.shape import shape_choices, shape_reasons
+from planner.formats.bridge.keys import as_options
+from planner.formats.format import FormatRule, SourceText, Value
+from planner.formats.megatron.emit import words_of
+from planner.formats.megatron.shape import shape_choices, shape_reasons
+from planner.formats.registry import load_format
 
 ROOT = Path(__file__).resolve().parents[2]
 

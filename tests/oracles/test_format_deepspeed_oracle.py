@@ -23,11 +23,11 @@ from deepspeed.runtime.sequence_parallel import parallel_state_sp
 from deepspeed.utils import groups
 from drawn_deepspeed import expressible, spaces
 
-from planner.frameworks.deepspeed.hostfile import read_hostfile, write_hostfile
-from planner.frameworks.deepspeed.known import known_keys
-from planner.frameworks.deepspeed.read import read
-from planner.frameworks.format import Format, FormatRule, SourceText
-from planner.frameworks.formats import load_format
+from planner.formats.deepspeed.hostfile import read_hostfile, write_hostfile
+from planner.formats.deepspeed.known import known_keys
+from planner.formats.deepspeed.read import read
+from planner.formats.format import Format, FormatRule, SourceText
+from planner.formats.registry import load_format
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "tests" / "examples" / "formats" / "deepspeed"

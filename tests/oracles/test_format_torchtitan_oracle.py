@@ -20,8 +20,8 @@ import yaml
 from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.errors import ExpressError
-from planner.frameworks.format import Emitted
-from planner.frameworks.torchtitan.format import FORMAT
+from planner.formats.format import Emitted
+from planner.formats.torchtitan.format import FORMAT
 from planner.layers.parameters import count_parameters
 from planner.search.space.interleaving import default_layers
 from planner.search.space.space import enumerate_space

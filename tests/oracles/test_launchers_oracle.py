@@ -20,8 +20,8 @@ from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import config_from_args, get_args_parser, parse_args
 
 from planner.cost.context import Context
-from planner.frameworks.format import Emitted, OutputFile
-from planner.frameworks.shell.torchrun import SWITCHES, WITH_VALUE
+from planner.formats.format import Emitted, OutputFile
+from planner.formats.shell.torchrun import SWITCHES, WITH_VALUE
 from planner.launchers.registry import load_launcher
 from planner.launchers.skypilot import RUN
 from planner.spec.strategy import Strategy

@@ -14,9 +14,9 @@ from megatron_start import MegatronStarts, Start
 from rule_examples import load_example, rule_names
 
 from planner.errors import ExpressError
-from planner.frameworks.format import Emitted
-from planner.frameworks.formats import load_format
-from planner.frameworks.megatron.table import chunks_of_strategy
+from planner.formats.format import Emitted
+from planner.formats.megatron.table import chunks_of_strategy
+from planner.formats.registry import load_format
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -166,5 +166,5 @@ def test_the_list_of_options_is_that_of_the_real_parser(megatron_path: Path) -> 
         check=False,
     )
     assert check.returncode == 0, check.stderr[-500:]
-    with (ROOT / "planner/frameworks/megatron/options.csv").open(encoding="utf-8") as file:
+    with (ROOT / "planner/formats/megatron/options.csv").open(encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) > 800

@@ -21,9 +21,9 @@ from accelerate_plans import Case, cases
 from transformers import HfArgumentParser, TrainingArguments
 
 from planner.errors import ExpressError
-from planner.frameworks.trainer.format import FORMAT
-from planner.frameworks.trainer.keys import old_keys
-from planner.frameworks.trainer.rules import RULES
+from planner.formats.trainer.format import FORMAT
+from planner.formats.trainer.keys import old_keys
+from planner.formats.trainer.rules import RULES
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "formats" / "trainer"
 NUM_PLANS = 80

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from planner.documents.yaml_text import parsed
 from planner.errors import ExpressError, InputError
-from planner.frameworks.accelerate.format import FORMAT
-from planner.frameworks.format import SourceText, World
+from planner.formats.accelerate.format import FORMAT
+from planner.formats.format import SourceText, World
 
 NEUTRAL = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "dp_replicate": 1, "offload": "none"}
 NEUTRAL |= {"sequence_parallel": False}

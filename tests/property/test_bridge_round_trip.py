@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from megatron_plans import CASES, draw, planned, understood
 
 from planner.errors import ExpressError, InputError
-from planner.frameworks.format import SourceText
-from planner.frameworks.formats import load_format
+from planner.formats.format import SourceText
+from planner.formats.registry import load_format
 
 BRIDGE = load_format("bridge")
 QUICK = settings(max_examples=60)

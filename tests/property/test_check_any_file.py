@@ -14,8 +14,8 @@ from planner.check.check import Request, check_file
 from planner.check.result import exit_code
 from planner.documents.limits import MAX_DIGITS
 from planner.errors import InputError
-from planner.frameworks.format import Format
-from planner.frameworks.source import read_source
+from planner.formats.format import Format
+from planner.formats.source import read_source
 from planner.report.findings.github import render_github
 from planner.report.findings.json import render_json
 from planner.report.findings.junit import render_junit

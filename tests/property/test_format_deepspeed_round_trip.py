@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from planner.documents.json_text import parse_json, walk
 from planner.errors import ExpressError, InputError
-from planner.frameworks.deepspeed.emit import emit, write_into
-from planner.frameworks.deepspeed.read import read, recognise
-from planner.frameworks.deepspeed.rules import RULES
-from planner.frameworks.format import Format, SourceText, World
-from planner.frameworks.formats import load_format
+from planner.formats.deepspeed.emit import emit, write_into
+from planner.formats.deepspeed.read import read, recognise
+from planner.formats.deepspeed.rules import RULES
+from planner.formats.format import Format, SourceText, World
+from planner.formats.registry import load_format
 
 FORMAT: Format = load_format("deepspeed")
 SEEDS = st.integers(0, 10**6)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
-from planner.frameworks.format import SourceText, World
-from planner.frameworks.torchtitan.format import FORMAT
+from planner.formats.format import SourceText, World
+from planner.formats.torchtitan.format import FORMAT
 from planner.search.space.interleaving import default_layers
 from planner.search.space.space import enumerate_space
 from planner.spec.strategy import (

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.frameworks.format import Emitted, OutputFile
-from planner.frameworks.formats import format_names, load_format
+from planner.formats.format import Emitted, OutputFile
+from planner.formats.registry import format_names, load_format
 from planner.launchers.registry import LAUNCHERS, load_launcher
 from planner.launchers.torchrun import TORCHRUN
 from planner.plans.plan import Plan

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from megatron_plans import CASES, SHARDED_CASES, draw, draw_sharded, planned, understood
 
 from planner.errors import ExpressError, InputError
-from planner.frameworks.format import SourceText
-from planner.frameworks.formats import load_format
+from planner.formats.format import SourceText
+from planner.formats.registry import load_format
 
 MEGATRON = load_format("megatron")
 SCRIPT = """#!/bin/bash

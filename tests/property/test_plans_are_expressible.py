@@ -21,8 +21,8 @@ from planner.cli.inputs import read_question
 from planner.cli.narrowing import offering
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
-from planner.frameworks.format import Format, SourceText
-from planner.frameworks.formats import load_format
+from planner.formats.format import Format, SourceText
+from planner.formats.registry import load_format
 from planner.plans.plan import Answer, Plan, answer
 from planner.search.space.narrow import Narrowing, read_narrowing
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planner.check.check import Request, check_file
 from planner.check.repair import RepairedFile, repair_file
 from planner.errors import PlannerError
-from planner.frameworks.format import SourceText
+from planner.formats.format import SourceText
 
 NUMBER = re.compile(r"(?<=[=: ])\d+(?=[,}\s]|$)")
 VALUES = st.one_of(

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import ExpressError, InputError
-from planner.frameworks.format import SourceText, World
-from planner.frameworks.trainer.format import FORMAT
+from planner.formats.format import SourceText, World
+from planner.formats.trainer.format import FORMAT
 
 FOREIGN = """{
   "output_dir": "runs/1",

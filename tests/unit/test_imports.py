@@ -14,7 +14,7 @@ ROOT = Path(planner.__file__).parent
 BASE = {"units", "errors", "limits"}
 SPEC = BASE | {"spec", "spelling", "documents"}
 MODEL = SPEC | {"collectives", "layers", "schedules", "cost"}
-INPUTS = {"catalog", "frameworks"}
+INPUTS = {"catalog", "frameworks", "formats"}
 ALLOWED: dict[str, set[str]] = {
     "limits": set(),
     "units": {"limits"},
@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "search": MODEL,
     "catalog": SPEC,
     "frameworks": MODEL,
+    "formats": MODEL | {"frameworks"},
     "plans": MODEL | INPUTS | {"search"},
     "validation": MODEL | INPUTS | {"search", "plans"},
     "check": MODEL | INPUTS | {"search", "plans"},
@@ -47,7 +48,8 @@ BUDGET: dict[str, tuple[int, int]] = {
     "cost": (4900, 31),
     "search": (8100, 49),
     "catalog": (5650, 40),
-    "frameworks": (13350, 108),
+    "frameworks": (650, 8),
+    "formats": (12700, 102),
     "plans": (5100, 31),
     "validation": (3900, 26),
     "check": (2150, 19),

@@ -8,11 +8,11 @@ from reachable import Source, read_package, unreached
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "planner"
-FOUND_BY_NAME = {"planner.frameworks.*.format": "FORMAT", "planner.launchers.*": "LAUNCHER"}
+FOUND_BY_NAME = {"planner.formats.*.format": "FORMAT", "planner.launchers.*": "LAUNCHER"}
 """What the program imports by a name that it puts together."""
 KEPT = {
     "planner.report.screen:Screen.render": "rich calls it",
-    "planner.frameworks.format:DECISIONS": "the words of every reader; tests hold them to it",
+    "planner.formats.format:DECISIONS": "the words of every reader; tests hold them to it",
 }
 """Definitions that nothing names, and why they stay."""
 

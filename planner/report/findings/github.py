@@ -6,7 +6,7 @@ Source: actions/toolkit, packages/core/src/command.ts (which characters are esca
 from collections.abc import Mapping, Sequence
 
 from planner.check.result import FileResult
-from planner.frameworks.finding import Finding, Severity
+from planner.formats.finding import Finding, Severity
 from planner.report.findings.summary import all_findings
 
 COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "notice"}

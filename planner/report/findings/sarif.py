@@ -13,7 +13,7 @@ from urllib.parse import quote
 from planner import __version__
 from planner.check.result import UNREADABLE, FileResult
 from planner.check.rules import RuleInfo, describe
-from planner.frameworks.finding import Finding
+from planner.formats.finding import Finding
 from planner.report.findings.summary import all_findings
 
 VERSION = "2.1.0"

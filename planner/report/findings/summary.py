@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from planner.check.result import FileResult
-from planner.frameworks.finding import SEVERITIES, Finding
+from planner.formats.finding import SEVERITIES, Finding
 
 
 def all_findings(results: Iterable[FileResult]) -> list[Finding]:

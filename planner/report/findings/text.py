@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from planner.check.result import FileResult
-from planner.frameworks.finding import Finding, Severity
+from planner.formats.finding import Finding, Severity
 from planner.report.findings.summary import counts, summary
 from planner.report.screen import Screen
 from planner.units import format_bytes, format_seconds

@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1] / "property"))
 from megatron_plans import CASES, draw  # noqa: E402
 
-from planner.frameworks.formats import load_format  # noqa: E402
+from planner.formats.registry import load_format  # noqa: E402
 
 PLANS = {"megatron": ((1, 0), (6, 3), (0, 6)), "bridge": ((1, 0), (0, 4))}
 """Seeds and numbers of CASES."""

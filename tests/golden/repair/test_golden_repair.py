@@ -13,7 +13,7 @@ from rich.console import Console
 
 from planner.check.check import Request
 from planner.check.repair import repair_file
-from planner.frameworks.format import SourceText
+from planner.formats.format import SourceText
 from planner.report.repair_file import print_repaired_file
 
 GOLDEN = Path(__file__).parent / "deepspeed_memory.txt"

@@ -8,7 +8,7 @@ import pytest
 
 from planner.check.check import Request, check_file
 from planner.check.result import FileResult
-from planner.frameworks.format import Format
+from planner.formats.format import Format
 
 SOUND = {"tp": 2, "zero": 1, "micro": 1, "batch": 128, "sequence_parallel": "true"}
 

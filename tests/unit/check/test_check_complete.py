@@ -10,8 +10,8 @@ from planner.catalog.models import load_model
 from planner.check.complete import Completed, complete
 from planner.check.job import Job
 from planner.check.legality import legality_findings
-from planner.frameworks.format import SourceText
-from planner.frameworks.formats import load_format
+from planner.formats.format import SourceText
+from planner.formats.registry import load_format
 from planner.spec.strategy import Strategy
 
 Text = Callable[..., str]

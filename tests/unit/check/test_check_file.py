@@ -13,7 +13,7 @@ from fake_format import FORMAT
 from planner.check.check import Request, check_file
 from planner.check.result import FileResult, exit_code
 from planner.errors import InputError
-from planner.frameworks import formats
+from planner.formats import registry as formats
 
 Check = Callable[..., FileResult]
 OPEN = Request(

@@ -12,7 +12,7 @@ from planner.check.result import (
     printable,
 )
 from planner.errors import Problem
-from planner.frameworks.finding import SEVERITIES, Finding, Severity
+from planner.formats.finding import SEVERITIES, Finding, Severity
 
 
 def finding(rule: str = "a.b", severity: Severity = "error", line: int = 0) -> Finding:

@@ -6,8 +6,8 @@ import pytest
 
 from planner.check.result import UNREADABLE
 from planner.check.rules import OWN, describe
-from planner.frameworks.finding import SEVERITIES
-from planner.frameworks.format import Format
+from planner.formats.finding import SEVERITIES
+from planner.formats.format import Format
 from planner.search.space.rules import RULES
 
 

@@ -10,7 +10,7 @@ from planner.catalog.models import load_model
 from planner.check.job import Job
 from planner.check.start import Start, start_of
 from planner.errors import InputError
-from planner.frameworks.format import SourceText
+from planner.formats.format import SourceText
 
 Begin = Callable[..., Start]
 

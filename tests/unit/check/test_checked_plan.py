@@ -13,7 +13,7 @@ from planner.check.plan import is_plan, key_lines
 from planner.check.result import FileResult
 from planner.documents.limits import MAX_DEPTH
 from planner.errors import InputError
-from planner.frameworks.format import SourceText
+from planner.formats.format import SourceText
 
 PLAN = plan_document()
 TP_LINE = 13

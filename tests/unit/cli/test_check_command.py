@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planner.frameworks.format import Format
+from planner.formats.format import Format
 
 SOUND = "# demo\ntp 2\nzero 1\nmicro 1\nbatch 128\nsequence_parallel true\n"
 WARNED = SOUND + "log_every 0\n"

@@ -10,7 +10,7 @@ from planner.cli.inputs import Question, read_question
 from planner.cli.narrowing import offering
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
-from planner.frameworks.formats import load_format
+from planner.formats.registry import load_format
 from planner.frameworks.settings import with_optimizer
 from planner.search.space.narrow import read_narrowing
 

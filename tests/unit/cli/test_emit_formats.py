@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planner.frameworks.formats import format_names, load_format
+from planner.formats.registry import format_names, load_format
 from planner.launchers.registry import LAUNCHERS
 from planner.launchers.shell import LAUNCH_VARIABLES, user_variables, variables_in
 from planner.plans.plan_file import load_plan

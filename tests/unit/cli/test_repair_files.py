@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from broken_files import BROKEN, CLUSTER, MODEL, BrokenFile
 
-from planner.frameworks.format import Format
+from planner.formats.format import Format
 
 Planner = Callable[..., Any]
 CASES = pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)

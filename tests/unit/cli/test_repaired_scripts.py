@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from planner.frameworks.format import SourceText
-from planner.frameworks.megatron.owned import is_owned
-from planner.frameworks.megatron.read import entries_in
+from planner.formats.format import SourceText
+from planner.formats.megatron.owned import is_owned
+from planner.formats.megatron.read import entries_in
 
 MODEL, CLUSTER = "llama3-8b", "1xdgx-h100"
 SHAPE = (

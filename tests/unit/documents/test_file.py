@@ -7,7 +7,7 @@ import pytest
 
 from planner.documents.limits import MAX_BYTES
 from planner.errors import InputError
-from planner.frameworks.source import read_source
+from planner.formats.source import read_source
 
 
 def problem_of(path: Path | str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.frameworks.format import OutputFile
+from planner.formats.format import OutputFile
 
 VARIABLES = {"SCRIPT": "my train.py", "DATA": "/data"}
 

@@ -10,8 +10,8 @@ import yaml
 from planner.catalog.models import load_model
 from planner.check.check import Request, check_file
 from planner.errors import ExpressError, InputError
-from planner.frameworks.format import Emitted
-from planner.frameworks.formats import load_format
+from planner.formats.format import Emitted
+from planner.formats.registry import load_format
 from planner.launchers import kubernetes
 from planner.launchers.registry import LAUNCHERS, load_launcher
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from planner.cost.topology import group_of
-from planner.frameworks.format import Format
+from planner.formats.format import Format
 from planner.launchers.registry import load_launcher
 from planner.report.emitted import PlanText, output_files
 from planner.spec.strategy import PLACEMENT_NAMES

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.frameworks.format import OutputFile
+from planner.formats.format import OutputFile
 from planner.report import folder as module
 from planner.report.folder import check_folder, write_folder
 

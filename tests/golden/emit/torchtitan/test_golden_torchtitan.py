@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.frameworks.torchtitan.format import FORMAT
+from planner.formats.torchtitan.format import FORMAT
 from planner.spec.strategy import Strategy
 from tests.conftest import make_context
 

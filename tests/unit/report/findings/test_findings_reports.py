@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.check.result import UNREADABLE, FileResult
-from planner.frameworks.finding import SEVERITIES, Finding
-from planner.frameworks.format import Format
+from planner.formats.finding import SEVERITIES, Finding
+from planner.formats.format import Format
 from planner.report.findings.github import render_github
 from planner.report.findings.json import render_json
 from planner.report.findings.junit import render_junit

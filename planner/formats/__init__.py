@@ -1,0 +1,1 @@
+"""Formats of configuration files: written, read, judged and edited."""

@@ -1,0 +1,21 @@
+"""The format ``bridge``: recipe overrides of Megatron-Bridge."""
+
+from planner.formats.bridge.emit import TITLE, emit, problems
+from planner.formats.bridge.read import NAME, read, recognise
+from planner.formats.bridge.rules import RULES
+from planner.formats.bridge.write import write_into
+from planner.formats.format import Format
+from planner.formats.megatron.reasons import SCHEDULE
+
+FORMAT = Format(
+    name=NAME,
+    title=TITLE,
+    framework="megatron",
+    emit=emit,
+    recognise=recognise,
+    read=read,
+    rules=RULES,
+    write_into=write_into,
+    problems=problems,
+    support={"megatron": {"schedules": (SCHEDULE,)}},
+)

@@ -1,0 +1,152 @@
+"""Keys of Megatron-Bridge's configuration and the Megatron options that say the same.
+
+Sources: Megatron-Bridge docs/megatron-lm-to-megatron-bridge.md, training/mixed_precision.py;
+ConfigContainer with ``model`` a TransformerConfig of Megatron-Core.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from planner.formats.format import Value
+from planner.formats.megatron.options import load_options, options_by_dest, typed
+from planner.formats.megatron.table import PRECISIONS as WORDS
+from planner.formats.megatron.yaml_config import field_names
+
+VIRTUAL = "model.virtual_pipeline_model_parallel_size"
+LAYOUT = "model.pipeline_model_parallel_layout"
+PRECISION = "mixed_precision"
+CHECKPOINTS = "checkpoint.ckpt_format"
+EXCHANGE = "comm_overlap.overlap_moe_expert_parallel_comm"
+DELAYED = "comm_overlap.delay_wgrad_compute"
+OPTIONS: Mapping[str, str] = {
+    "model.tensor_model_parallel_size": "--tensor-model-parallel-size",
+    "model.sequence_parallel": "--sequence-parallel",
+    "model.context_parallel_size": "--context-parallel-size",
+    "model.expert_model_parallel_size": "--expert-model-parallel-size",
+    "model.expert_tensor_parallel_size": "--expert-tensor-parallel-size",
+    "dist.use_tp_pp_dp_mapping": "--use-tp-pp-dp-mapping",
+    "model.pipeline_model_parallel_size": "--pipeline-model-parallel-size",
+    VIRTUAL: "--num-virtual-stages-per-pipeline-rank",
+    LAYOUT: "--pipeline-model-parallel-layout",
+    "model.num_layers_in_first_pipeline_stage": "--decoder-first-pipeline-num-layers",
+    "model.num_layers_in_last_pipeline_stage": "--decoder-last-pipeline-num-layers",
+    "model.account_for_embedding_in_pipeline_split": "--account-for-embedding-in-pipeline-split",
+    "model.account_for_loss_in_pipeline_split": "--account-for-loss-in-pipeline-split",
+    "train.micro_batch_size": "--micro-batch-size",
+    "train.global_batch_size": "--global-batch-size",
+    "model.seq_length": "--seq-length",
+    "dataset.seq_length": "--seq-length",
+    "model.recompute_granularity": "--recompute-granularity",
+    "model.recompute_method": "--recompute-method",
+    "model.recompute_num_layers": "--recompute-num-layers",
+    "model.recompute_modules": "--recompute-modules",
+    "model.cpu_offloading_num_layers": "--cpu-offloading-num-layers",
+    "optimizer.optimizer": "--optimizer",
+    "optimizer.sgd_momentum": "--sgd-momentum",
+    "optimizer.use_distributed_optimizer": "--use-distributed-optimizer",
+    "ddp.use_distributed_optimizer": "--use-distributed-optimizer",
+    "dist.use_megatron_fsdp": "--use-megatron-fsdp",
+    "ddp.use_megatron_fsdp": "--use-megatron-fsdp",
+    "ddp.data_parallel_sharding_strategy": "--data-parallel-sharding-strategy",
+    CHECKPOINTS: "--ckpt-format",
+    "model.init_model_with_meta_device": "--init-model-with-meta-device",
+    "ddp.num_distributed_optimizer_instances": "--num-distributed-optimizer-instances",
+    "optimizer.optimizer_cpu_offload": "--optimizer-cpu-offload",
+    "optimizer.optimizer_offload_fraction": "--optimizer-offload-fraction",
+    "optimizer.use_precision_aware_optimizer": "--use-precision-aware-optimizer",
+    EXCHANGE: "--overlap-moe-expert-parallel-comm",
+    DELAYED: "--delay-wgrad-compute",
+    "model.num_layers": "--num-layers",
+    "model.hidden_size": "--hidden-size",
+    "model.ffn_hidden_size": "--ffn-hidden-size",
+    "model.num_attention_heads": "--num-attention-heads",
+    "model.num_moe_experts": "--num-experts",
+}
+"""Where several keys say the same, the last one in a file counts."""
+_KEYS = {option: key for key, option in reversed(list(OPTIONS.items()))}
+PRECISIONS: Mapping[str, str] = {
+    "bf16": "bf16_mixed",
+    "fp16": "fp16_mixed",
+    "fp8": "bf16_with_fp8_current_scaling_mixed",
+    "fp8_block": "bf16_with_fp8_subchannel_scaling_mixed",
+    "mxfp8": "bf16_with_mxfp8_mixed",
+}
+"""Names of mixed precision by precision; training/mixed_precision.py has none for fp4."""
+GROUPS = (
+    "rng rerun_state_machine train validation model optimizer ddp scheduler dataset logger "
+    "tokenizer checkpoint dist ft straggler nvrx_straggler profiling peft comm_overlap "
+    "mixed_precision inprocess_restart tensor_inspect"
+)
+_MODEL_ONLY = frozenset(
+    [
+        "seq_length",
+        "vocab_size",
+        "share_embeddings_and_output_weights",
+        "seq_len_interpolation_factor",
+        "should_pad_vocab",
+        "scatter_embedding_sequence_parallel",
+        "parallel_output",
+        "rope_scaling",
+        "num_moe_experts",
+        "make_vocab_size_divisible_by",
+        "transformer_layer_spec",
+        "hf_model_id",
+    ]
+)
+
+
+def is_known(key: str) -> bool:
+    """Whether a key may stand in Bridge's configuration, as far as it can be known."""
+    group, _, attribute = key.partition(".")
+    if group not in GROUPS.split():
+        return False
+    if key in OPTIONS or group != "model" or not attribute:
+        return True
+    name = attribute.partition(".")[0]
+    return name in field_names() or name in options_by_dest() or name in _MODEL_ONLY
+
+
+def spelled(text: str) -> str:
+    """A text about Megatron's options in Bridge's keys, where it has one."""
+    return re.sub(r"--[a-z0-9-]+", lambda found: _KEYS.get(found[0], found[0]), text)
+
+
+def option_value(key: str, text: str) -> object:
+    """The value of the Megatron option a key stands for; None: as without it."""
+    option = load_options()[OPTIONS[key]]
+    text = text.strip("'\"")
+    if text.lower() in ("null", "none", ""):
+        return None
+    if not option.takes_values:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f"must be true or false; given {text[:60]!r}")
+        return True if text.lower() == "true" else None
+    words = text.strip("[]").replace(" ", "").split(",") if option.nargs else [text]
+    return typed(option, words)
+
+
+def as_options(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """The settings of a file by Megatron's options, each with the file's own key."""
+    found = {
+        OPTIONS[key]: value
+        for key, value in settings.items()
+        if key in OPTIONS and value.value is not None
+    }
+    if "--pipeline-model-parallel-layout" in found:
+        found.pop(OPTIONS[VIRTUAL], None)
+    found.update(_precision(settings))
+    if "model.num_query_groups" in settings:
+        groups = settings["model.num_query_groups"]
+        found |= {"--num-query-groups": groups}
+        found |= {"--group-query-attention": Value(value=True, key=groups.key, line=groups.line)}
+    return found
+
+
+def _precision(settings: Mapping[str, Value]) -> Iterator[tuple[str, Value]]:
+    given = settings.get(PRECISION)
+    by_name = {name: precision for precision, name in PRECISIONS.items()}
+    if given is None or given.value not in by_name:
+        return
+    for option, *words in WORDS[by_name[given.value]]:
+        value = words[0] if words else True
+        yield option, Value(value=value, key=PRECISION, line=given.line)

@@ -1,0 +1,48 @@
+"""Rules of Megatron-Bridge: those of Megatron that its overrides can break."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from planner.formats.bridge.keys import as_options, spelled
+from planner.formats.format import Broken, FormatRule, Value, World
+from planner.formats.megatron.rules import RULES as MEGATRON_RULES
+
+SHARED = (
+    "degrees_divide_processes",
+    "expert_degrees_divide_processes",
+    "tp_divides_heads",
+    "tp_fits_kv_heads",
+    "pp_divides_layers",
+    "chunks_divide_stage",
+    "layout_fits",
+    "layout_stands_alone",
+    "ends_or_accounted",
+    "ends_leave_even_middle",
+    "chunks_need_stages",
+    "micro_batches_fill_chunks",
+    "batch_divides",
+    "cp_divides_sequence",
+    "ep_divides_experts",
+    "instances_divide_dp",
+    "full_recompute_is_complete",
+    "selective_recompute_takes_modules",
+    "host_layers_stand_alone",
+    "optimizer_offload_setup",
+    "precision_aware_needs_sharded_adam",
+    "megatron_fsdp_takes_all_processes",
+    "delayed_gradients_need_exchange",
+)
+Check = Callable[[Mapping[str, Value], World], Iterable[Broken]]
+
+
+def _translated(check: Check) -> Check:
+    def checked(settings: Mapping[str, Value], world: World) -> Iterable[Broken]:
+        for broken in check(as_options(settings), world):
+            yield Broken(key=spelled(broken.key), message=spelled(broken.message))
+
+    return checked
+
+
+RULES: tuple[FormatRule, ...] = tuple(
+    replace(rule, check=_translated(rule.check)) for rule in MEGATRON_RULES if rule.name in SHARED
+)

@@ -1,0 +1,256 @@
+"""What a format of configuration files offers: writing a plan, reading a file, its rules.
+
+A format is a folder ``planner/formats/NAME/`` with a module ``format.py`` that defines
+``FORMAT``. Nothing outside the folder knows its keys.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from planner.cost.context import Context
+from planner.formats.finding import Finding, Severity
+from planner.spec.strategy import FIELDS, Strategy
+from planner.spec.traits import TraitValue
+
+DECISIONS: Mapping[str, str] = {
+    "num_gpus": "processes in all",
+    **{name: decision.about for name, decision in FIELDS.items()},
+    "global_batch": "sequences per iteration",
+    "seq_len": "tokens per sequence",
+    "precision": "as in JobSpec",
+    "gradient_bytes": "of a gradient, as it is held and reduced",
+    "expert_exchange": "what expert exchange runs beside: none, shared_expert or batches",
+    "optimizer": "as in optimizers.yaml",
+    "profile": "profile of the framework whose behaviour it asks for",
+    "model.num_layers": "transformer blocks",
+    "model.hidden_size": "width",
+    "model.num_heads": "query heads",
+    "model.num_kv_heads": "key and value heads",
+    "model.ffn_size": "width of the MLP",
+    "model.vocab_size": "vocabulary",
+    "model.num_experts": "experts of a mixture",
+}
+"""What a file can decide, by the names of Strategy, JobSpec and ModelSpec."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceText:
+    """A file as it was read: UTF-8 without a byte-order mark, line ends as they are."""
+
+    path: str
+    text: str
+
+
+ALL = "all"
+"""Of a count of layers per stage: every layer of every stage, however many."""
+
+
+class PerChunk(NamedTuple):
+    """So many layers of every model chunk, in a file that leaves the number of layers open."""
+
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """A value of a file with its place."""
+
+    value: Any
+    key: str
+    """As the file spells it."""
+    line: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A file that was understood: its own settings, what they decide, and what is wrong."""
+
+    format: str
+    path: str
+    settings: Mapping[str, Value]
+    """Every key of the file, as the format spells it in full."""
+    decisions: Mapping[str, Value]
+    """By the names of DECISIONS. What the file leaves to a default of the framework stands here
+    with line 0 where that default is not the neutral one (1, 0, none). A value of None: another
+    file, which the key names, decides it."""
+    findings: tuple[Finding, ...] = ()
+    """Unknown keys (with the nearest known one), values of the wrong kind, duplicates."""
+    left_open: Mapping[str, Value] = field(default_factory=dict)
+    """Decisions that the file states by a variable that nobody knows."""
+
+    def line_of(self, key: str) -> int:
+        """The line of a key, in full or as the file spells it; 0 where the file has none."""
+        if key in self.settings:
+            return self.settings[key].line
+        spelled = (value.line for value in self.settings.values() if value.key == key)
+        return next(spelled, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What rules need beside the file."""
+
+    num_gpus: int
+    decisions: Mapping[str, Any]
+    """Of DECISIONS, all that are known: from the file, its defaults, the model, the cluster."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the launch script sets, where the file is one."""
+    compute_capability: float = 0.0
+    """Of the accelerator; 0: none, or not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken:
+    """How a rule is broken, and by which key."""
+
+    key: str
+    message: str
+    """What is wrong, what was given, what is allowed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormatRule:
+    """A rule of the framework's own code, or one it misses until a job fails."""
+
+    name: str
+    """Without the format's name, in words joined by underscores: what must hold."""
+    source: str
+    """File of the framework that enforces it, or why it fails without being enforced."""
+    check: Callable[[Mapping[str, Value], World], Iterable[Broken]]
+    """Takes the settings of a reading."""
+    severity: Severity = "error"
+    enforced: bool = True
+    """The framework's own start refuses it; False: it starts and fails later, or ignores it."""
+
+
+def rule(
+    check: Callable[[Mapping[str, Value], World], Iterable[Broken]],
+    source: str,
+    *,
+    enforced: bool = True,
+    severity: Severity = "error",
+) -> FormatRule:
+    """The rule of a check, under the check's name."""
+    name: str = getattr(check, "__name__", "")
+    return FormatRule(name=name, source=source, check=check, severity=severity, enforced=enforced)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputFile:
+    """A file to be written, named relative to the output folder."""
+
+    name: str
+    text: str
+    is_executable: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """A line of the README that goes with a configuration."""
+
+    key: str
+    """As the file spells it."""
+    value: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emitted:
+    """What a format makes of a plan."""
+
+    files: tuple[OutputFile, ...]
+    """The configuration itself; ``launch.sh`` and README.md are written by launchers."""
+    command: tuple[str, ...]
+    """What every process runs behind the launcher's own words: script and arguments. A word that
+    the user must fill in is an environment variable in braces, ``${TRAIN_SCRIPT}``."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that every process needs."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the user fills in, with what each is for; those that launchers set (see
+    ``own_launcher``) are none of the user's, whether they stand here or not."""
+    decided: tuple[Decided, ...] = ()
+    left_open: Mapping[str, str] = field(default_factory=dict)
+    """What of the model the configuration does not say, and the keys that say it: neither memory
+    nor time depend on it, and only the user knows it."""
+    own_launcher: tuple[str, ...] = ()
+    """Words that start one node's processes in place of torchrun, such as ``accelerate launch``.
+    They are run on every node and may use ``${NNODES}``, ``${NPROC_PER_NODE}``, ``${NODE_RANK}``,
+    ``${MASTER_ADDR}`` and ``${MASTER_PORT}``, which launchers set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A file that a framework's launcher takes beside the configuration; it decides no plan."""
+
+    name: str
+    recognise: Callable[[SourceText], bool]
+    read: Callable[[SourceText], tuple[int, tuple[Finding, ...]]]
+    """The accelerators it names, and what is wrong with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A format of configuration files."""
+
+    name: str
+    title: str
+    framework: str
+    """Whose traits and rules of the search hold: a name of FRAMEWORKS."""
+    emit: Callable[[Context, Strategy], Emitted]
+    """Raises ExpressError with every reason when the format cannot express the strategy. The
+    same plan gives the same bytes."""
+    recognise: Callable[[SourceText], bool]
+    """Whether a file is of this format, from its content."""
+    read: Callable[[SourceText], Reading]
+    """Raises InputError where the file cannot be parsed at all."""
+    rules: tuple[FormatRule, ...]
+    write_into: Callable[[SourceText, Context, Strategy], str]
+    """The file with the strategy's decisions in it: keys that are none stay, in place and
+    as they were written, comments too. Raises ExpressError."""
+    beside: tuple[Beside, ...] = ()
+    """Files of its launcher."""
+    versions: str = ""
+    """Releases of the framework that the format was checked against."""
+    part: Callable[[Mapping[str, Value]], str | None] = lambda _settings: None
+    """Which of several engines a file of these settings starts; a repair does not change it."""
+    engine: Callable[[Mapping[str, Value]], str | None] = lambda _settings: None
+    """The framework whose traits hold for a file of these settings, where it is another's."""
+    problems: Callable[[Context], Iterable[str]] = lambda _context: ()
+    """What no file can say whatever the layout: the model, precision, optimizer or profile."""
+    script_recomputes: bool = False
+    """What of recomputation a file does not state is the training script's to decide."""
+    support: Mapping[str, Mapping[str, TraitValue]] = field(default_factory=dict)
+    """By framework the traits of ``support`` of which the format can say no more than this."""
+
+    def framework_of(self, reading: Reading) -> str:
+        """Whose traits and rules of the search hold for a file."""
+        return self.engine(reading.settings) or self.framework
+
+    def carries(self, framework: str) -> bool:
+        """Whether files of the format start the framework."""
+        return framework == self.framework or framework in self.support
+
+    def narrowed(self, context: Context) -> Context:
+        """The context in which a search finds only what the format can say."""
+        own = self.support.get(context.traits.name)
+        if own is None:
+            return context
+        support = context.traits.support
+        kept: dict[str, Any] = {
+            name: _both(getattr(support, name), value) for name, value in own.items()
+        }
+        support = replace(support, **kept)
+        return replace(
+            context,
+            traits=replace(context.traits, support=support),
+            schedules=tuple(name for name in context.schedules if name in support.schedules),
+            placements=tuple(name for name in context.placements if name in support.placements),
+        )
+
+
+def _both(offered: TraitValue, limit: TraitValue) -> TraitValue:
+    """What a framework offers and a format can say: of several values those of both."""
+    if isinstance(offered, tuple) and isinstance(limit, tuple):
+        return tuple(value for value in offered if value in limit)  # type: ignore[return-value]
+    return offered and limit

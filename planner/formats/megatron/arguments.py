@@ -1,0 +1,88 @@
+"""Finds Megatron's own words, and the launcher's, in a launch script or an args file."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from planner.errors import InputError
+from planner.formats.format import SourceText
+from planner.formats.megatron.model_args import is_model_args, model_args
+from planner.formats.megatron.options import load_options
+from planner.formats.shell.word import Word, split_words
+from planner.formats.shell.words import Command, command_lines, read_script, read_words
+
+SCRIPT_ENDS = (".py", "}/pretrain_gpt", "TRAIN_SCRIPT}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """What a file hands to Megatron."""
+
+    words: tuple[Word, ...]
+    """Behind the training script."""
+    launcher: tuple[Word, ...] = ()
+    """Before it: torchrun and its own words."""
+    script: Word | None = None
+    """The training script; None in an args file."""
+    environment: dict[str, Word] = field(default_factory=dict)
+    is_kept: bool = False
+    """Whether they are those of a command line that a variable holds and nothing seems to run."""
+
+
+def find_arguments(source: SourceText) -> Arguments:
+    """Megatron's words of a file; InputError where it cannot be read or runs no training script."""
+    if is_args_file(source.text):
+        return Arguments(words=read_words(source))
+    if is_model_args(source.text):
+        words, environment = model_args(source)
+        return Arguments(words=words, environment=environment)
+    script = read_script(source)
+    found = [arguments for each in script.commands for arguments in _of_command(each)]
+    is_kept = not found
+    if is_kept:
+        found = list(_of_lines(script.lines_in_variables(), {}))
+    if not found:
+        message = "no command runs a training script with Megatron options"
+        raise InputError.single(source.path, "", message)
+    best = max(found, key=lambda arguments: num_known(word.text for word in arguments.words))
+    return Arguments(
+        words=best.words,
+        launcher=best.launcher,
+        script=best.script,
+        environment=script.environment | best.environment,
+        is_kept=is_kept,
+    )
+
+
+def is_args_file(text: str) -> bool:
+    """Whether the first word of a file is an option."""
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped and not stripped.startswith("#"):
+            return stripped.startswith("--")
+    return False
+
+
+def num_known(words: Iterable[str]) -> int:
+    """How many words are options of Megatron."""
+    options = load_options()
+    return sum(word.partition("=")[0] in options for word in words)
+
+
+def _of_command(command: Command) -> Iterator[Arguments]:
+    return _of_lines(command_lines(command), command.environment)
+
+
+def _of_lines(lines: Iterable[Sequence[Word]], environment: dict[str, Word]) -> Iterator[Arguments]:
+    for words in lines:
+        at = next((i for i, word in enumerate(words) if _is_script(word)), None)
+        if at is not None and num_known(word.text for word in words[at + 1 :]):
+            yield Arguments(
+                words=tuple(words[at + 1 :]),
+                launcher=tuple(words[:at]),
+                script=words[at],
+                environment=environment,
+            )
+
+
+def _is_script(word: Word) -> bool:
+    return word.text.endswith(SCRIPT_ENDS) and len(split_words(word)) == 1

@@ -1,0 +1,126 @@
+"""Options and environment that make Megatron run as its traits say: overlap, kernels, dispatch."""
+
+from collections.abc import Iterator
+
+from planner.cost.context import Context
+from planner.formats.megatron.choice import Choice, chosen
+from planner.formats.megatron.interpret import FP32_GRADIENTS, FSDP_GRADIENTS
+from planner.spec.strategy import Strategy
+
+ORDERED_FROM = 10.0
+"""Compute capability (Blackwell's) from which kernels keep their order over several queues.
+
+Source: get_device_arch_version in megatron/training/arguments.py.
+"""
+CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
+MANY_QUEUES = "32"
+"""Megatron-FSDP refuses 1: as recipes of Megatron-Bridge, perf_recipes/llama/gb200/llama3.py."""
+
+
+def runtime_choices(context: Context, strategy: Strategy) -> Iterator[Choice]:
+    """What the plan's time and memory rest on, beside its decisions."""
+    yield from _data_parallel(context, strategy)
+    yield from _tensor_parallel(context, strategy)
+    if context.model.moe:
+        yield from _mixture(context, strategy)
+    yield from _kernels(context)
+
+
+def _data_parallel(context: Context, strategy: Strategy) -> Iterator[Choice]:
+    overlap = context.traits.overlap
+    if overlap.overlaps_gradient_reduction:
+        why = "gradients are reduced while backward runs"
+        yield chosen("--overlap-grad-reduce", why=why)
+        if overlap.overlaps_parameter_gather and strategy.zero_stage:
+            why = "updated weights are gathered during the next forward"
+            yield chosen("--overlap-param-gather", why=why)
+    if strategy.zero_stage > 1:
+        yield from _fully_sharded(context, strategy)
+        return
+    reduced_bytes, is_fp16 = (
+        context.traits.states.gradient_reduce_bytes,
+        context.job.precision == "fp16",
+    )
+    if reduced_bytes == 2 and not is_fp16:
+        yield chosen("--grad-reduce-in-bf16", why="gradients are reduced in 16 bits")
+    elif reduced_bytes == 4 and is_fp16:
+        yield chosen(FP32_GRADIENTS, why="gradients are held and reduced in fp32")
+
+
+def _fully_sharded(context: Context, strategy: Strategy) -> Iterator[Choice]:
+    """What Megatron-FSDP's buffers and gradients are priced with."""
+    states = context.traits.states
+    yield chosen("--no-gradient-accumulation-fusion", why="gradients are sharded as they are made")
+    if (states.zero2_gradient_bytes or states.gradient_bytes) == 4:
+        yield chosen(FSDP_GRADIENTS, "fp32", why="gradients are held and reduced in fp32")
+    if strategy.zero_stage == 3 and not exchanges_beside_batches(context, strategy):
+        why = "two layers' weights and gradients are whole at a time"
+        yield chosen("--fsdp-double-buffer", why=why)
+
+
+def exchanges_beside_batches(context: Context, strategy: Strategy) -> bool:
+    """Whether expert exchange runs beside another micro-batch."""
+    return context.traits.overlap.expert_all_to_all_overlap == "batches" and strategy.ep > 1
+
+
+def _tensor_parallel(context: Context, strategy: Strategy) -> Iterator[Choice]:
+    overlap = context.traits.overlap
+    if overlap.tensor_parallel_overlap != "none" and strategy.sequence_parallel:
+        why = "gathers and scatters of tensor parallelism run beside products"
+        yield chosen("--tp-comm-overlap", why=why)
+    if overlap.pipeline_p2p_overlap == "none" and strategy.vpp > 1:
+        yield chosen("--no-overlap-p2p-communication", why="planned without overlap")
+    if context.traits.kernels.exchanges_context and strategy.cp > 1:
+        yield chosen("--cp-comm-type", "a2a", why="context parallelism exchanges heads")
+
+
+def _mixture(context: Context, strategy: Strategy) -> Iterator[Choice]:
+    if context.traits.kernels.deduplicated_dispatch:
+        yield chosen("--moe-token-dispatcher-type", "flex", why="tokens are sent once per domain")
+        yield chosen("--moe-flex-dispatcher-backend", "deepep")
+    else:
+        why = "every expert's copy of a token is sent"
+        yield chosen("--moe-token-dispatcher-type", "alltoall", why=why)
+    overlap = context.traits.overlap.expert_all_to_all_overlap
+    moe = context.model.moe
+    if overlap == "shared_expert" and moe and moe.shared_ffn_size:
+        why = "expert exchange runs beside the shared expert"
+        yield chosen("--moe-shared-expert-overlap", why=why)
+    yield from exchange_choices(context, strategy)
+
+
+def exchange_choices(context: Context, strategy: Strategy) -> Iterator[Choice]:
+    """Expert exchange beside another micro-batch, with the weight gradients it runs beside."""
+    if exchanges_beside_batches(context, strategy):
+        why = "expert exchange runs beside another micro-batch"
+        yield chosen("--overlap-moe-expert-parallel-comm", why=why)
+        why = "weight gradients are left for what the exchange runs beside"
+        yield chosen("--delay-wgrad-compute", why=why)
+
+
+def _kernels(context: Context) -> Iterator[Choice]:
+    kernels = context.traits.kernels
+    if kernels.attention != "fused":
+        backend = {"flash2": "flash", "unfused": "unfused"}[kernels.attention]
+        yield chosen("--attention-backend", backend, why="planned with this kernel")
+    if kernels.loss == "fused":
+        why = "the loss keeps 16-bit logits only"
+        yield chosen("--cross-entropy-loss-fusion", why=why)
+    if not kernels.dropout:
+        yield chosen("--attention-dropout", 0, why="planned without dropout")
+        yield chosen("--hidden-dropout", 0, why="planned without dropout")
+
+
+def keeps_order(compute_capability: float) -> bool:
+    """Whether an accelerator runs kernels in order without CUDA_DEVICE_MAX_CONNECTIONS."""
+    return compute_capability >= ORDERED_FROM
+
+
+def environment(context: Context, strategy: Strategy) -> dict[str, str]:
+    """Variables every process needs."""
+    if strategy.zero_stage > 1:
+        return {CONNECTIONS: MANY_QUEUES}
+    needs_order = strategy.tp > 1 or strategy.cp > 1
+    if not needs_order or keeps_order(context.cluster.accelerator.compute_capability):
+        return {}
+    return {CONNECTIONS: "1"}

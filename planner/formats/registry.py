@@ -1,0 +1,37 @@
+"""Finds the formats of configuration files: one per folder with a module ``format.py``."""
+
+from functools import cache
+from importlib import import_module, resources
+
+from planner.errors import InputError
+from planner.formats.format import Beside, Format, SourceText
+
+
+@cache
+def format_names() -> tuple[str, ...]:
+    """Names of all formats, sorted; none is imported."""
+    folder = resources.files("planner.formats")
+    return tuple(
+        sorted(entry.name for entry in folder.iterdir() if entry.joinpath("format.py").is_file())
+    )
+
+
+@cache
+def load_format(name: str) -> Format:
+    """Return a format by name; InputError where there is none."""
+    if name not in format_names():
+        allowed = ", ".join(format_names())
+        raise InputError.single("command line", name, f"unknown format; allowed are {allowed}")
+    found: Format = import_module(f"planner.formats.{name}.format").FORMAT
+    return found
+
+
+def recognised(source: SourceText) -> list[Format]:
+    """All formats that take the file for theirs."""
+    return [each for each in map(load_format, format_names()) if each.recognise(source)]
+
+
+def recognised_beside(source: SourceText) -> tuple[Format, Beside] | None:
+    """The file that a launcher takes beside a configuration, and whose it is."""
+    found = ((kind, each) for kind in map(load_format, format_names()) for each in kind.beside)
+    return next(((kind, each) for kind, each in found if each.recognise(source)), None)

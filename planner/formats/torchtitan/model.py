@@ -1,0 +1,160 @@
+"""Which of torchtitan's configs has a model's shape, or the module that builds such a model."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from string import Template
+from typing import Any
+
+from planner.cost.context import Context
+from planner.formats.torchtitan.known import OWN_MODULE, Config, config_named, modules
+from planner.spec.model import Biases, MlaSpec, ModelSpec
+
+PRECISIONS = ("bf16", "mxfp8")
+_KINDS = {"llama3": "plain", "qwen3": "qk_norm", "deepseek_v3": "mla", "gpt_oss": "sinks"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """Where the model's sizes come from."""
+
+    module: str
+    config: str
+    text: str = ""
+    """Of the module, where torchtitan has no config."""
+
+
+def chosen_config(context: Context) -> Chosen | None:
+    """Return torchtitan's own config of the model, else a module for it; None: there is none."""
+    found = _own_config(context)
+    if found:
+        return found
+    if context.job.precision != "bf16" or list(_foreign_parts(context.model)):
+        return None
+    return _written(context)
+
+
+def unlike_configs(context: Context) -> Iterator[str]:
+    """Why no config can be chosen."""
+    model, precision = context.model, context.job.precision
+    if precision not in PRECISIONS:
+        yield f"precision {precision}: torchtitan trains in bf16, in mxfp8 by its own config"
+    elif precision != "bf16":
+        yield f"precision {precision}: torchtitan has no such config of {model.name}"
+    named = _named(context)
+    if named and context.job.seq_len > named.max_seq_len:
+        yield (
+            f"seq_len {context.job.seq_len}: torchtitan's config {named.name} allows "
+            f"{named.max_seq_len}"
+        )
+    elif precision == "bf16":
+        for part in _foreign_parts(model):
+            yield f"model {model.name}: {part}; no config of torchtitan has its shape either"
+
+
+def _own_config(context: Context) -> Chosen | None:
+    named = _named(context)
+    if named is None or context.job.seq_len > named.max_seq_len:
+        return None
+    module = next(name for name, own in modules().items() if named.name in own)
+    return Chosen(module=module, config=named.name)
+
+
+def _named(context: Context) -> Config | None:
+    """The plainest config of the model and precision: the one with the shortest name."""
+    fitting = [
+        config_named(module, name)
+        for module, own in modules().items()
+        for name in own
+        if _KINDS[module] == _kind(context.model) and not name.startswith("sft_")
+    ]
+    shape = _shape(context.model)
+    fitting = [
+        each
+        for each in fitting
+        if each.precision == context.job.precision
+        and all(shape.get(key) == value for key, value in each.model.items())
+    ]
+    return min(fitting, key=lambda each: (len(each.name), each.name), default=None)
+
+
+def _kind(model: ModelSpec) -> str:
+    if model.mla:
+        return "mla"
+    if model.family == "gpt-oss":
+        return "sinks"
+    if list(_foreign_parts(model)):
+        return "foreign"
+    return "qk_norm" if model.qk_norm == "head" else "plain" if not model.moe else "foreign"
+
+
+def _shape(model: ModelSpec) -> dict[str, Any]:
+    """By the names in keys.json; those of the model's parts with a dot."""
+    shape: dict[str, Any] = dict(vars(model))
+    for part in ("moe", "mla"):
+        shape |= {f"{part}.{name}": value for name, value in vars(shape[part] or _NONE).items()}
+    return shape
+
+
+class _Nothing:
+    """Stands for a part that a model lacks."""
+
+
+_NONE = _Nothing()
+
+
+def _foreign_parts(model: ModelSpec) -> Iterator[str]:
+    """What the written module cannot build: it makes Llama- and Qwen-like decoders."""
+    if model.architecture != "decoder":
+        yield f"{model.architecture} architecture, only decoders can be written"
+    if model.norm != "rmsnorm" or model.norms_per_layer != 2 or not model.final_norm:
+        yield "its norms, only two rmsnorms per layer and a final one can be written"
+    if not model.gated_mlp or model.activation not in ("silu", "swiglu"):
+        yield "its MLP, only gated ones with silu can be written"
+    if any(getattr(model.biases, name) for name in vars(Biases()) if name != "norm"):
+        yield "biases of linear layers"
+    if model.qk_norm == "full":
+        yield "norms over all query heads at once"
+    if isinstance(model.mla, MlaSpec):
+        yield "latent attention"
+    if model.parallel_block or model.sliding_window or model.num_learned_positions:
+        yield "parallel blocks, windowed attention or learned positions"
+    if model.embedding_norm or model.extra_params or model.extra_params_per_layer:
+        yield "parameters outside the usual layers"
+    yield from _foreign_mixture(model)
+
+
+def _foreign_mixture(model: ModelSpec) -> Iterator[str]:
+    moe = model.moe
+    if moe and (moe.shared_ffn_size or moe.num_leading_dense_layers or moe.moe_layer_step > 1):
+        yield "shared experts or dense layers beside mixtures"
+    if moe and (moe.router_bias or moe.expert_bias):
+        yield "biases of router or experts"
+
+
+def _written(context: Context) -> Chosen:
+    model, moe = context.model, context.model.moe
+    words = re.sub(r"\W+", "_", model.name.lower(), flags=re.ASCII).strip("_") or "model"
+    name = f"{'m_' if words[0].isdigit() else ''}{words}_{model.num_layers}_layers"
+    template = resources.files(__package__).joinpath("planner_config.py.txt")
+    literals: dict[str, object] = {
+        "flavor": name,
+        "num_layers": model.num_layers,
+        "hidden_size": model.hidden_size,
+        "num_heads": model.num_heads,
+        "num_kv_heads": model.num_kv_heads,
+        "head_dim": model.head_dim,
+        "ffn_size": model.ffn_size,
+        "vocab_size": model.vocab_size,
+        "max_seq_len": max(model.max_seq_len, context.job.seq_len),
+        "is_tied": model.tied_embeddings,
+        "has_qk_norm": model.qk_norm == "head",
+        "num_experts": moe.num_experts if moe else 0,
+        "top_k": moe.top_k if moe else 0,
+        "expert_ffn_size": moe.expert_ffn_size if moe else 0,
+    }
+    text = Template(template.read_text(encoding="utf-8")).substitute(
+        {key: ascii(value) for key, value in literals.items()}, name=name
+    )
+    return Chosen(module=OWN_MODULE, config=name, text=text)

@@ -1,5 +1,0 @@
-"""Legality rules of Megatron-LM 0.19.2."""
-
-from planner.frameworks.megatron import rules_layout, rules_model, rules_states
-
-RULES = rules_layout.RULES + rules_model.RULES + rules_states.RULES

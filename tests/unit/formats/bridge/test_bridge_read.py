@@ -1,0 +1,103 @@
+"""Overrides of Megatron-Bridge's recipes: recognised, and spoken of in their own keys."""
+
+import pytest
+
+from planner.formats.bridge.format import FORMAT
+from planner.formats.bridge.read import read
+from planner.formats.format import PerChunk, SourceText, World
+from planner.formats.registry import recognised
+
+RUN = "torchrun --nproc-per-node 8 run_recipe.py --recipe llama3_8b_pretrain_config"
+
+
+def source(overrides: str) -> SourceText:
+    return SourceText(path="run.sh", text=f"{RUN} {overrides}\n")
+
+
+def test_a_recipe_with_nothing_but_a_mistyped_key_is_recognised() -> None:
+    given = source("model.tensor_model_paralel_size=2")
+    assert recognised(given) == [FORMAT]
+    (finding,) = FORMAT.read(given).findings
+    assert finding.rule == "bridge.unknown_key"
+    assert "did you mean model.tensor_model_parallel_size" in finding.message
+
+
+def test_a_key_that_only_the_model_of_a_recipe_can_have_is_a_warning() -> None:
+    given = source("model.freeze_vision_model=true model.pipeline_model_parallel_siz=2")
+    found = [(each.key, each.severity) for each in FORMAT.read(given).findings]
+    assert found == [
+        ("model.freeze_vision_model", "warning"),
+        ("model.pipeline_model_parallel_siz", "error"),
+    ]
+
+
+def test_overrides_of_earlier_nemo_are_not_of_bridge() -> None:
+    text = "python pretrain.py trainer.devices=8 model.tensor_model_parallel_size=2\n"
+    assert recognised(SourceText(path="run.sh", text=text)) == []
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        'C="$C $(echo "$O" | tr "\\n" " ")"\nsrun bash -c "$C"',
+        'CMD="python run_recipe.py $O"\nsrun bash -c "cd a && $CMD"',
+        "O=\nsh -c 'r.py train.micro_batch_size=2 model.tensor_model_parallel_size=$TP'",
+    ],
+)
+def test_overrides_in_a_variable_are_found_however_they_are_handed_on(run: str) -> None:
+    overrides = "train.micro_batch_size=2\n model.tensor_model_parallel_size=$TP"
+    reading = FORMAT.read(SourceText(path="run.sh", text=f'O="{overrides}"\n{run}\n'))
+    assert reading.decisions["micro_batch"].value == 2
+    assert list(reading.left_open) == ["tp"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "keys"),
+    [
+        ("model.context_parallel_size=3", {"model.context_parallel_size"}),
+        ("model.recompute_granularity=full", {"model.recompute_granularity"}),
+    ],
+)
+def test_rules_speak_of_keys_the_file_could_hold(overrides: str, keys: set[str]) -> None:
+    reading = FORMAT.read(source(overrides))
+    world = World(num_gpus=8, decisions={})
+    broken = [each for rule in FORMAT.rules for each in rule.check(reading.settings, world)]
+    assert {each.key for each in broken} == keys
+    assert not [each for each in broken if "--" in each.message]
+
+
+def test_a_decision_has_the_key_of_the_file() -> None:
+    key = "model.virtual_pipeline_model_parallel_size"
+    reading = FORMAT.read(source(f"model.pipeline_model_parallel_size=2 {key}=4"))
+    assert reading.decisions["vpp"].key == key
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            "model.recompute_granularity=full model.recompute_method=uniform",
+            {"recompute_layers_per_stage": "all"},
+        ),
+        (
+            (
+                "model.recompute_granularity=full model.recompute_method=block "
+                "model.recompute_num_layers=3"
+            ),
+            {"recompute_layers_per_stage": PerChunk(3)},
+        ),
+        (
+            "model.recompute_granularity=selective model.recompute_modules=[core_attn]",
+            {"selective_layers_per_stage": "all", "recompute_modules": ("core_attn",)},
+        ),
+    ],
+)
+def test_recomputation_of_layers_whose_number_is_the_recipes(
+    words: str, expected: dict[str, object]
+) -> None:
+    even = "model.pipeline_model_parallel_size=4 model.virtual_pipeline_model_parallel_size=2"
+    found = read(SourceText(path="run", text=f"{even} {words}")).decisions
+    kept = {name: found[name].value for name in expected}
+    assert kept == expected
+    uneven = f"{even} model.account_for_loss_in_pipeline_split=true {words}"
+    assert not set(expected) & set(read(SourceText(path="run", text=uneven)).decisions)

@@ -1,0 +1,53 @@
+"""The page of the format: its table of rules is the table of rules.
+
+`python tests/unit/formats/deepspeed/test_deepspeed_docs.py` writes it anew.
+"""
+
+from pathlib import Path
+
+from planner.formats.deepspeed.emit import _OFF
+from planner.formats.deepspeed.known import SCRIPT, known_keys
+from planner.formats.deepspeed.rules import RULES
+
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "formats" / "deepspeed.md"
+START, END = "<!-- rules -->\n", "<!-- end -->\n"
+
+
+def rules_table() -> str:
+    lines = ["| rule | what must hold | refused by | severity |", "|---|---|---|---|"]
+    for rule in RULES:
+        what = (rule.check.__doc__ or "").strip().rstrip(".")
+        by = f"config: {rule.source}" if rule.enforced else rule.source
+        lines.append(f"| `{rule.name}` | {what} | {by} | {rule.severity} |")
+    return "\n".join(lines) + "\n"
+
+
+def page_with_table(text: str) -> str:
+    before, _, rest = text.partition(START)
+    return f"{before}{START}{rules_table()}{END}{rest.partition(END)[2]}"
+
+
+def test_the_table_of_rules_is_current() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == page_with_table(text)
+
+
+def test_every_rule_says_what_must_hold_and_where_that_is_known_from() -> None:
+    assert all(rule.check.__doc__ and rule.source for rule in RULES)
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+def test_every_key_of_the_block_for_the_script_is_explained() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert all(f"`{key}`" in text for key in known_keys()[SCRIPT]["properties"])
+
+
+def test_every_decision_that_can_be_switched_off_is_a_known_key() -> None:
+    for name in _OFF:
+        known = {"properties": known_keys()}
+        for key in name.split("."):
+            known = known["properties"][key]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

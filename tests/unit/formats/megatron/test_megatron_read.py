@@ -1,0 +1,200 @@
+"""Reading scripts, args files and YAML of Megatron-LM."""
+
+import pytest
+
+from planner.errors import InputError
+from planner.formats.format import Reading, SourceText
+from planner.formats.registry import load_format
+
+MEGATRON = load_format("megatron")
+
+
+def read(text: str) -> Reading:
+    return MEGATRON.read(SourceText(path="run.sh", text=text))
+
+
+def rules(reading: Reading) -> list[tuple[str, int]]:
+    return [(finding.rule, finding.line) for finding in reading.findings]
+
+
+def test_variables_arrays_and_sums_are_filled_in() -> None:
+    reading = read(
+        "TP=${TP:-8}\nN=$((8*4))\nARGS=( --num-layers 32 # width\n --hidden-size ${H:=4096} )\n"
+        'torchrun --nproc_per_node=8 --nnodes 4 pretrain_gpt.py "${ARGS[@]}" \\\n'
+        " --tensor-model-parallel-size $TP --global-batch-size=$N --micro-batch-size 1\n"
+    )
+    values = {name: value.value for name, value in reading.decisions.items()}
+    assert not reading.findings
+    assert (values["tp"], values["global_batch"], values["model.hidden_size"]) == (8, 32, 4096)
+    assert (values["num_gpus"], values["dp"], values["num_micro_batches"]) == (32, 4, 8)
+    assert reading.decisions["model.hidden_size"].line == 4
+    assert reading.decisions["tp"].line == 6
+
+
+def test_a_command_line_in_quotes_is_taken_apart() -> None:
+    text = 'O=\' --num-layers 2 \n --bf16\'\nC="python pretrain_gpt.py $O"\nsrun sh -c "$C"\n'
+    assert read(text).decisions["model.num_layers"].value == 2
+
+
+@pytest.mark.parametrize(
+    "handed_on",
+    ["srun bash -c '$LAUNCHER $CMD'", 'sbatch <<EOF\nsrun bash -c "$CMD"\nEOF'],
+)
+def test_a_command_line_in_a_variable_is_found_however_it_is_handed_on(handed_on: str) -> None:
+    text = f'CMD="pretrain_gpt.py --num-layers 2 \\\n --bf16"\n{handed_on}\n'
+    reading = read(text)
+    assert reading.decisions["model.num_layers"].value == 2
+    assert not reading.findings
+
+
+def test_a_here_document_is_no_command() -> None:
+    text = "cat <<EOF\ntorchrun pretrain_gpt.py --num-layers 9 --bf16\nEOF\n"
+    with pytest.raises(InputError, match="no command"):
+        read(text)
+
+
+def test_an_unknown_option_is_answered_with_the_nearest() -> None:
+    reading = read("--num-layers 2\n--tensor-model-parallel-siz 4\n")
+    assert rules(reading) == [("megatron.unknown_key", 2)]
+    assert "--tensor-model-parallel-size" in reading.findings[0].message
+
+
+FOREIGN = " ".join(f"--foreign-{name} {name}" for name in "abcdef")
+
+
+@pytest.mark.parametrize(
+    ("text", "severities", "said"),
+    [
+        (f"python pretrain_gpt.py --bf16 --num-layers 2 {FOREIGN}", ["error"], "6 options"),
+        (f"python my.py --bf16 --num-layers 2 {FOREIGN}", ["warning"], "my.py may add them"),
+        ("python my.py --bf16 --num-layers 2 --own 1", ["warning"], "my.py may add it"),
+        (
+            f"python my.py --bf16 --num-layers 2 {FOREIGN} --tensor-model-parallel-siz 2",
+            ["warning", "warning"],
+            "did you mean --tensor-model-parallel-size",
+        ),
+        ("--bf16 --data-impl mmap", ["error"], "take it out"),
+        ("--bf16 --fp8-hybrid", ["error"], "use --fp8-format hybrid"),
+        ("python pretrain_gpt.py --bf16 --export-te-mcore-model --num-layers 2", [], ""),
+        ("python pretrain_gpt.py --num-layers 2 --seed 1 --${DTYPE}", ["note"], "not set"),
+    ],
+)
+def test_options_that_megatron_lacks_are_wrong_as_far_as_the_script_does_not_add_them(
+    text: str, severities: list[str], said: str
+) -> None:
+    findings = read(text).findings
+    assert [each.severity for each in findings] == severities
+    assert said in " ".join(each.message for each in findings)
+
+
+def test_a_command_line_over_several_lines_is_taken_apart() -> None:
+    text = "eval 'python pretrain_gpt.py \\\n --num-layers 2 \\\n --bf16; rm -rf x'\n"
+    assert not read(text).findings
+    text = "C='python pretrain_gpt.py --num-layers 2 --bf16 ; rm -rf x'\neval $C\n"
+    assert not read(text).findings
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("--num-layers two", "bad_value"),
+        ("--num-layers 1 --bf16=yes", "bad_value"),
+        ("--num-layers", "bad_value"),
+        ("--fp8-format e3", "bad_value"),
+        ("--num-layers 1 --num-layers 2", "duplicate_key"),
+        ("--num-layers $N", "unresolved"),
+        ("--num-layers 2 $EXTRA", "unresolved"),
+        ("--bf16 stray", "unknown_key"),
+    ],
+)
+def test_wrong_words_are_findings(text: str, rule: str) -> None:
+    assert rules(read(text)) == [(f"megatron.{rule}", 1)]
+
+
+def test_a_script_in_a_folder_that_is_looked_up_is_found() -> None:
+    reading = read("D=$(cd `dirname $0`; pwd)\npython $D/pretrain_gpt.py --num-layers 2 --bf16\n")
+    assert reading.decisions["model.num_layers"].value == 2
+
+
+def test_words_left_of_one_text_are_one_finding() -> None:
+    reading = read(
+        'DIR="my own folder"\npython pretrain_gpt.py --save $DIR --bf16 --num-layers 2\n'
+    )
+    assert rules(reading) == [("megatron.unknown_key", 1)]
+    assert "own folder" in reading.findings[0].message
+
+
+def test_options_added_in_two_branches_are_a_note() -> None:
+    text = """if [[ $BIG == 1 ]]; then
+  ARGS+=" --num-layers 80 --tensor-model-parallel-size 8"
+else
+  ARGS="$ARGS --num-layers 32"
+fi
+python pretrain_gpt.py $ARGS --bf16
+"""
+    (finding,) = read(text).findings
+    assert (finding.rule, finding.severity) == ("megatron.duplicate_key", "note")
+    assert read(text).decisions["model.num_layers"].value == 32
+
+
+def test_a_number_on_which_branches_differ_is_not_known() -> None:
+    text = """if [ $SIZE = 7B ]; then
+  LAYERS=32
+elif [ $SIZE = 70B ]; then
+  LAYERS=80
+fi
+python pretrain_gpt.py --num-layers $LAYERS --hidden-size 8192 --bf16
+"""
+    reading = read(text)
+    assert rules(reading) == [("megatron.unresolved", 6)]
+    assert "model.num_layers" not in reading.decisions
+
+
+def test_a_variable_of_what_decides_nothing_is_no_finding() -> None:
+    reading = read('--num-layers 2 --lr $RATE --data-path "$DATA" --save=$OUT')
+    assert rules(reading) == []
+    assert reading.settings["--lr"].value is None
+
+
+def test_exported_variables_are_settings() -> None:
+    text = "export CUDA_DEVICE_MAX_CONNECTIONS=1\npython pretrain_gpt.py --num-layers 2\n"
+    settings = read(text).settings
+    assert settings["CUDA_DEVICE_MAX_CONNECTIONS"].value == "1"
+    assert settings["script"].value == "pretrain_gpt.py"
+
+
+def test_yaml_is_read_by_attribute() -> None:
+    reading = read(
+        "micro_batch_size: 2\nmodel_parallel:\n  tensor_model_parallel_size: 4\n"
+        "  bf16: True\n  overlap_p2p_comm: False\nlanguage_model:\n  num_layers: 24\n"
+        "  num_layer: 3\n"
+    )
+    values = {name: value.value for name, value in reading.decisions.items()}
+    assert (values["tp"], values["model.num_layers"], values["precision"]) == (4, 24, "bf16")
+    assert "--no-overlap-p2p-communication" in reading.settings
+    assert rules(reading) == [("megatron.unknown_key", 8)]
+
+
+@pytest.mark.parametrize("flag", ["", "group_query_attention: False\n"])
+def test_the_number_of_groups_alone_groups_queries_in_yaml(flag: str) -> None:
+    reading = read(
+        f"{flag}model_parallel:\n  bf16: True\nlanguage_model:\n  num_attention_heads: 32\n"
+        "  num_query_groups: 8\n"
+    )
+    assert reading.decisions["model.num_kv_heads"].value == 8
+
+
+def test_the_flag_alone_groups_no_queries_in_yaml() -> None:
+    reading = read(
+        "group_query_attention: True\nmodel_parallel:\n  bf16: True\n"
+        "language_model:\n  num_attention_heads: 32\n"
+    )
+    assert "--group-query-attention" not in reading.settings
+
+
+def test_another_trainers_script_is_not_taken_for_a_few_names() -> None:
+    shared = "accelerate launch finetune.py --seed 1 --bf16"
+    few = f"{shared} {' '.join(f'--trainer_option_{n} {n}' for n in range(4))}\n"
+    many = f"{shared} {' '.join(f'--trainer_option_{n} {n}' for n in range(8))}\n"
+    assert MEGATRON.recognise(SourceText(path="run.sh", text=few))
+    assert not MEGATRON.recognise(SourceText(path="run.sh", text=many))

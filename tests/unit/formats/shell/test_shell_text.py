@@ -1,0 +1,194 @@
+"""Shell text is read as bash reads it, as far as launch scripts go, and refused where bash does."""
+
+import subprocess
+from contextlib import suppress
+
+import pytest
+
+from planner.errors import ExpressError, InputError
+from planner.formats.format import SourceText
+from planner.formats.shell.launched import processes_edit
+from planner.formats.shell.words import command_lines, read_script, read_words
+
+
+def source(text: str) -> SourceText:
+    return SourceText(path="run.sh", text=text)
+
+
+def last_words(text: str) -> list[str]:
+    return [word.text for word in read_script(source(text)).commands[-1].words]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "printf '%s\\n' a \"b c\" d\\ e 'f g'",
+        'A=1; B=${A}2; printf \'%s\\n\' $B "$A b" ${C:-c} ${C:-"d"}',
+        'ARGS=(--x 1 # one\n "--y z"\n); ARGS+=(--w)\nprintf "%s\\n" "${ARGS[@]}"',
+        'ARGS="--x 1\n --y 2"\nprintf "%s\\n" $ARGS',
+        'A=("--x 1" --y)\nprintf "%s\\n" a${A[@]}b\n',
+        'A=("--x 1" --y)\nprintf "%s\\n" ${A[*]} "${A[@]}"\n',
+        'printf "%s\\n" a\\\n b # c\n',
+        "printf '%s\\n' $'it is' \"it's\" $((2 * 3 + 1))",
+        "cat > /dev/null <<END\nit's\nEND\nprintf '%s\\n' a 2>&1",
+        "printf '%s\\n' a 2> /dev/null b c",
+        "A=\"a b\"; printf '%s\\n' X=$A",
+    ],
+)
+def test_words_are_those_that_bash_hands_to_the_command(text: str) -> None:
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
+    assert last_words(text)[2:] == done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("written", ["$(cat a | wc -l)", "$(( ${1} / 2 ))", "`bc <<< $A`"])
+def test_an_expansion_that_is_not_resolved_is_one_word_whatever_stands_in_it(written: str) -> None:
+    text = f'ARGS="--x {written} --y"\nrun $ARGS\n'
+    assert last_words(text) == ["run", "--x", written, "--y"]
+    assert [bool(word.unknown) for word in read_script(source(text)).commands[-1].words] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_a_handed_on_command_line_ends_where_the_next_command_begins() -> None:
+    command = read_script(source('sh -c "cd a && run --x 1; echo done"')).commands[-1]
+    lines = [[word.text for word in words] for words in command_lines(command)]
+    assert lines[1:] == [["cd", "a"], ["run", "--x", "1"], ["echo", "done"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("a\nb 'c\nd", 2), ('a\n\nb "c\nd', 3), ('a "b"\n"', 2), ("a $'b\\'", 1)]
+)
+def test_a_quote_that_nothing_closes_is_refused_with_its_line_as_by_bash(
+    text: str, line: int
+) -> None:
+    assert subprocess.run(["bash", "-nc", text], capture_output=True, check=False).returncode
+    with pytest.raises(InputError, match=f"line {line}: a quote is not closed"):
+        read_script(source(text))
+    with pytest.raises(InputError, match=f"line {line}: a quote is not closed"):
+        read_words(source(text))
+
+
+def edited(text: str, num_gpus: int) -> str:
+    given = source(text)
+    words = read_script(given).commands[-1].words
+    for start, end, new in processes_edit(given, words, num_gpus):
+        text = text[:start] + new + text[end:]
+    return text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("torchrun --nnodes 2 --nproc-per-node 8 t", "torchrun --nnodes 4 --nproc-per-node 8 t"),
+        ("torchrun --nnodes=2 --nproc_per_node=8 t", "torchrun --nnodes=4 --nproc_per_node=8 t"),
+        (
+            "N=2\ntorchrun --nnodes $N --nproc-per-node 8",
+            "N=2\ntorchrun --nnodes 4 --nproc-per-node 8",
+        ),
+        ("torchrun --nnodes 4 --nproc-per-node 8 t", "torchrun --nnodes 4 --nproc-per-node 8 t"),
+        ("torchrun --nnodes $N --nproc-per-node 8 t", "torchrun --nnodes $N --nproc-per-node 8 t"),
+        ("python t", "python t"),
+    ],
+)
+def test_a_launcher_gets_as_many_nodes_as_the_processes_need(before: str, after: str) -> None:
+    assert edited(before, 32) == after
+
+
+@pytest.mark.parametrize(
+    "text", ["torchrun --nproc-per-node 8 t", "torchrun --nnodes 2 --nproc-per-node 12 t"]
+)
+def test_processes_that_make_no_whole_nodes_are_refused(text: str) -> None:
+    with pytest.raises(ExpressError, match="32 processes do not make up whole nodes of"):
+        edited(text, 32)
+
+
+def test_every_word_of_a_line_names_what_is_left_open_in_it() -> None:
+    found = read_script(source('A="--a ${X} --b $(c d)-${X}"\nrun $A')).commands[-1].words
+    assert [(word.text, word.unknown) for word in found][1:] == [
+        ("--a", ()),
+        ("${X}", ("${X}",)),
+        ("--b", ()),
+        ("$(c d)-${X}", ("$(c d)", "${X}")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "made", "quoting"),
+    [
+        ("tp=12; run --tp $tp", "12", "bare"),
+        ("tp='12'; run --tp $tp", "12", "single"),
+        ('tp="12"; run --tp "$tp"', "12", "double"),
+        ("tp=${TP:-12}; run --tp $tp", "12", "bare"),
+        ('A=(--tp "12"); run "${A[@]}"', "12", "double"),
+        ('A="--tp 12"; run $A', "12", "inside"),
+        ('n=12; A="--tp $n --x"; run $A', "12", "bare"),
+        ('run "--tp" 1"2"', None, "mixed"),
+        ("run --tp $((6 * 2))", "$((6 * 2))", "bare"),
+    ],
+)
+def test_a_word_says_where_its_text_is_made_and_how_it_is_quoted_there(
+    text: str, made: str | None, quoting: str
+) -> None:
+    word = read_script(source(text)).commands[-1].words[2]
+    assert (word.text, word.quoting) == ("12", quoting)
+    assert made == (word.origin and text[slice(*word.origin)])
+
+
+def test_a_word_keeps_where_it_stands_and_where_it_is_made() -> None:
+    text = "tp=1\nrun --tp $tp"
+    word = read_script(source(text)).commands[-1].words[2]
+    assert word.place == (14, 17)
+    assert word.origin == (3, 4)
+
+
+def test_the_variable_of_a_loop_is_not_known() -> None:
+    text = "N=1\nfor N in 2 4; do run --n $N; done"
+    assert last_words(text) == ["run", "--n", "${N}"]
+
+
+def test_a_program_in_a_here_document_is_no_command() -> None:
+    text = "cat <<E | tee a\nrun --x 1 'it\nE\nrun --y"
+    commands = [[word.text for word in each.words] for each in read_script(source(text)).commands]
+    assert commands == [["cat"], ["tee", "a"], ["run", "--y"]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "time ( run --x ) > log",
+        "{ run --x; } 2>&1 | tee log",
+        "! run --x",
+        "echo ok && ( run --x )",
+    ],
+)
+def test_a_command_within_another_is_one_of_its_own(text: str) -> None:
+    commands = [[word.text for word in each.words] for each in read_script(source(text)).commands]
+    assert ["run", "--x"] in commands
+
+
+def test_places_count_characters_whatever_their_bytes() -> None:
+    text = "# \u00e4\U0001f600\r\nrun '\u00e9' --x 1\r\n"
+    words = read_script(source(text)).commands[-1].words
+    assert [word.text for word in words] == ["run", "\u00e9", "--x", "1"]
+    assert [text[slice(*word.place)] for word in words if word.place] == [
+        *("run", "'\u00e9'", "--x", "1")
+    ]
+
+
+HOSTILE = ("''\"\"", "(", "$((", "$(", "${", "${A:-", "`", "if a; then ", "<", "a=(", "{ ", '"$(')
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_texts_that_nest_or_repeat_without_end_are_read_or_refused(part: str) -> None:
+    text = part * (60_000 // len(part))
+    for read in (read_script, read_words):
+        with suppress(InputError):
+            read(source(text))
+
+
+def test_a_text_that_is_read_again_and_again_is_refused() -> None:
+    with pytest.raises(InputError, match="takes too long to read"):
+        read_script(source("a=(" * 60_000))

@@ -1,0 +1,56 @@
+"""Options of torchrun in front of the script."""
+
+import pytest
+
+from planner.formats.format import SourceText
+from planner.formats.registry import load_format
+from planner.formats.shell.torchrun import torchrun_findings
+from planner.formats.shell.words import line_numbers, read_script
+
+TAIL = {
+    "megatron": "pretrain_gpt.py --num-layers 2 --seq-length 8",
+    "torchtitan": "-m torchtitan.train --module llama3 --config llama3_8b",
+    "bridge": "run_recipe.py --recipe x model.tensor_model_parallel_size=2",
+}
+
+
+def unknown(text: str) -> list[tuple[str, int]]:
+    source = SourceText(path="run.sh", text=text)
+    words = read_script(source).commands[-1].words
+    found = torchrun_findings(words, line_numbers(text), source.path, "megatron")
+    return [(each.key, each.line) for each in found]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--nnodes 2 --nproc_per_node=8 --rdzv-backend c10d",
+        "--nproc-per-nod 8 --standalone",
+        "-r 3 -t3 --max-restarts 0 -m",
+        "--rdzv-id --odd",
+        "${EXTRA} --odd",
+        "train.py --odd",
+    ],
+)
+def test_what_torchrun_takes_is_no_finding(options: str) -> None:
+    assert unknown(f"torchrun {options} train.py --odd 1") == []
+
+
+def test_an_unknown_option_is_found_behind_a_joined_value() -> None:
+    assert unknown("torchrun -t3 --odd 1 --nnodes=2 train.py") == [("--odd", 1)]
+
+
+@pytest.mark.parametrize(
+    "program", ["torchrun", "/opt/bin/torchrun", "python -m torch.distributed.run"]
+)
+def test_an_unknown_option_is_found_with_its_line(program: str) -> None:
+    text = f"srun --odd {program} --nnodes 2 \\\n  --rdzv-bakend c10d train.py"
+    assert unknown(text) == [("--rdzv-bakend", 2)]
+
+
+@pytest.mark.parametrize("name", sorted(TAIL))
+def test_every_format_with_a_launcher_says_it(name: str) -> None:
+    text = f"torchrun --nproc-per-node 8 --rdzv-bakend c10d {TAIL[name]}\n"
+    (found,) = load_format(name).read(SourceText(path="run.sh", text=text)).findings
+    assert (found.rule, found.key, found.line) == (f"{name}.unknown_key", "--rdzv-bakend", 1)
+    assert "--rdzv-backend" in found.message

@@ -1,0 +1,236 @@
+"""torchtitan's words as people write them: scripts, files of arguments, lists of words."""
+
+import pytest
+
+from planner.errors import InputError
+from planner.formats.format import Reading, SourceText, World
+from planner.formats.torchtitan.format import FORMAT
+
+HEAD = "--module llama3 --config llama3_8b "
+
+
+def read(text: str) -> Reading:
+    return FORMAT.read(SourceText(path="run.sh", text=text))
+
+
+def decided(text: str) -> dict[str, object]:
+    return {name: value.value for name, value in read(text).decisions.items()}
+
+
+def rules(text: str) -> list[tuple[str, int]]:
+    return [(each.rule.partition(".")[2], each.line) for each in read(text).findings]
+
+
+def test_a_script_is_read_behind_its_program_with_continued_lines() -> None:
+    text = """#!/bin/bash
+set -euo pipefail  # it's strict
+TP=${TP:-4}
+torchrun --nproc_per_node=8 \\
+  -m torchtitan.train --module llama3 --config llama3_8b \\
+  --parallelism.tensor_parallel_degree ${TP} \\
+  --parallelism.pipeline-parallel-degree=${PP:-2} activation-checkpoint:full
+echo --training.seq_len 7
+"""
+    reading = read(text)
+    assert not reading.findings
+    assert (reading.decisions["tp"].value, reading.decisions["tp"].line) == (4, 6)
+    assert (reading.decisions["pp"].value, reading.decisions["pp"].line) == (2, 7)
+    assert reading.decisions["recompute_layers_per_stage"].value == (16, 16)
+    assert reading.decisions["seq_len"].value == 8192
+
+
+def test_defaults_of_variables_are_taken_without_their_quotes() -> None:
+    text = """#!/usr/bin/bash
+set -ex
+NGPU=${NGPU:-"8"}
+MODULE=${MODULE:-'llama3'}
+CONFIG=${CONFIG:-"llama3_8b"}
+TRAIN_FILE=${TRAIN_FILE:-"torchtitan.train"}
+torchrun --nproc_per_node=${NGPU} --rdzv_backend c10d --role rank --tee 3 \\
+  -m ${TRAIN_FILE} --module ${MODULE} --config ${CONFIG} --training.seq_len 4096 "$@"
+"""
+    reading = read(text)
+    assert not reading.findings
+    assert reading.settings["config"].value == "llama3_8b"
+    assert reading.decisions["seq_len"].value == 4096
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        (
+            "ARGS=(\n  --module llama3 # mine\n  --config llama3_8b\n  --training.seq_len 4096\n)\n"
+            'torchrun -m torchtitan.train "${ARGS[@]}" "$@"\n'
+        ),
+        (
+            'ARGS="--module llama3 --config llama3_8b\n  --training.seq_len 4096"\n'
+            "torchrun -m torchtitan.train $ARGS\n"
+        ),
+        "MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.seq_len 4096\n",
+        "--module=llama3 --config=llama3_8b --training.seq-len=4096",
+    ],
+)
+def test_words_of_arrays_strings_and_environment_are_found(text: str) -> None:
+    reading = read(text)
+    assert not reading.findings
+    assert reading.decisions["seq_len"].value == 4096
+    assert reading.decisions["model.hidden_size"].value == 4096
+
+
+def test_defaults_of_the_config_are_decisions_without_a_line() -> None:
+    found = read("--module llama3 --config llama3_70b").decisions
+    assert (found["tp"].value, found["tp"].line) == (8, 0)
+    assert found["recompute_layers_per_stage"].value == (80,)
+    assert found["zero_stage"].value == 3
+    assert "num_gpus" not in found
+
+
+def test_a_variable_that_nobody_sets_is_a_note() -> None:
+    assert rules(HEAD + "\n--training.seq_len ${LENGTH}") == [("open_variable", 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("--training.seq_length 4096", "unknown_key"),
+        ("--training.seq_len 4k", "bad_value"),
+        ("--training.seq_len", "bad_value"),
+        ("--training.dtype float16", "bad_value"),
+        ("--compile.enable True", "bad_value"),
+        ("--compile.enable=True", "bad_value"),
+        ("activation-checkpoint:some", "bad_value"),
+        ("stray", "bad_value"),
+        ("--training.seq_len 4096 --training.seq_len 2048", "duplicate_key"),
+        ("activation-checkpoint:full --training.seq_len 4096", "misplaced_option"),
+        ("--parallelism.pipeline_parallel_schedule LoopedBFS", "schedule_not_modelled"),
+    ],
+)
+def test_what_is_wrong_is_found_with_its_line(text: str, rule: str) -> None:
+    assert rules(f"{HEAD}\n{text}") == [(rule, 2)]
+
+
+def test_a_mistyped_key_and_config_get_the_nearest() -> None:
+    (finding,) = read(HEAD + "--training.sequence_len 1").findings
+    assert "--training.seq_len" in finding.message
+    (finding,) = read("--module llama3 --config llama3_7b").findings
+    assert "llama3_8b" in finding.message
+
+
+def test_a_mistyped_module_gets_the_nearest() -> None:
+    (mistyped,) = read("--module lama3 --config llama3_8b").findings
+    (own,) = read("--module my.job --config tiny").findings
+    assert mistyped.message.endswith("did you mean llama3?")
+    assert "did you mean" not in own.message
+
+
+def test_a_quote_that_is_not_closed_is_refused_with_its_line() -> None:
+    with pytest.raises(InputError, match="line 2"):
+        read("--module llama3\n--config 'llama3_8b")
+
+
+def test_processes_are_those_that_torchrun_starts() -> None:
+    script = "torchrun --nnodes=2 --nproc_per_node=8 -m torchtitan.train " + HEAD
+    found = read(script).decisions["num_gpus"]
+    assert (found.value, found.key, found.line) == (16, "--nproc-per-node", 1)
+    unset = "torchrun --nproc_per_node=${NGPU} -m torchtitan.train " + HEAD
+    assert "num_gpus" not in read(unset).decisions
+
+
+def test_layers_follow_from_weights_where_parts_are_not_listed() -> None:
+    pipeline = "--parallelism.pipeline_parallel_degree 4 --training.disable_cuda_graphs "
+    assert decided(HEAD + pipeline)["layers_per_stage"] == (8, 9, 8, 7)
+    weights = "--parallelism.pipeline_parallel_first_stage_less_layers 0 "
+    weights += "--parallelism.pipeline_parallel_last_stage_less_layers 0"
+    assert decided(HEAD + pipeline + weights)["layers_per_stage"] == (8, 8, 8, 8)
+    interleaved = "--parallelism.pipeline_parallel_schedule interleaved1f1b"
+    found = decided(HEAD + pipeline + interleaved)
+    assert (found["vpp"], found["schedule"]) == (2, "1f1b")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_ours"),
+    [
+        ("torchrun -m torchtitan.train --module a --config b", True),
+        ("--parallelism.tensor_parallel_degree 2", True),
+        ("activation-checkpoint:none", True),
+        ('{"train_batch_size": 8}', False),
+        ("torchrun pretrain_gpt.py --tensor-model-parallel-size 2", False),
+        ("deepspeed train.py --config ds.json", False),
+        ("", False),
+    ],
+)
+def test_only_torchtitan_words_are_recognised(text: str, *, is_ours: bool) -> None:
+    assert FORMAT.recognise(SourceText(path="x", text=text)) is is_ours
+
+
+def test_of_several_starts_the_one_with_a_launcher_is_read() -> None:
+    text = """if [ -n "$MODE" ]; then
+  python3 -m torchtitan.train --module llama3 --config llama3_8b --comm.mode=${MODE:-}
+else
+  torchrun --nproc_per_node=4 -m torchtitan.train --module llama3 --config llama3_8b
+fi
+"""
+    reading = read(text)
+    assert not reading.findings
+    assert reading.decisions["num_gpus"].value == 4
+
+
+def test_the_wrapper_takes_its_processes_from_a_variable() -> None:
+    reading = read("NGPU=4 MODULE=llama3 CONFIG=llama3_8b ./run_train.sh\n")
+    assert (reading.decisions["num_gpus"].value, reading.decisions["num_gpus"].key) == (4, "NGPU")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["./run_train.sh --debug.seed 42\n", "torchrun -m torchtitan.train --module $M --config $C\n"],
+)
+def test_a_config_that_is_chosen_elsewhere_is_not_missing(text: str) -> None:
+    reading = read(text)
+    assert [each.rule for each in reading.findings] == ["torchtitan.open_variable"] * 2
+    world = World(num_gpus=8, decisions={})
+    broken = [each for rule in FORMAT.rules for each in rule.check(reading.settings, world)]
+    assert broken == []
+
+
+def test_a_module_and_a_config_that_are_missing_are_one_finding() -> None:
+    rule = next(rule for rule in FORMAT.rules if rule.name == "config_is_named")
+    reading = read("torchrun -m torchtitan.train --training.seq_len 4096\n")
+    found = list(rule.check(reading.settings, World(num_gpus=8, decisions={})))
+    assert [each.message for each in found] == [
+        "missing, as is --config; torchtitan needs --module and --config"
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[job]\nfolder = "out"\n\n[model]  # sizes\nname = "llama3"\n\n[training]\nsteps = 10\n',
+        "torchrun -m torchtitan.train --job.config_file a.toml --training.steps 10\n",
+        "CONFIG_FILE=a.toml ./run_train.sh --model.flavor 8B\n",
+    ],
+)
+def test_what_is_for_an_older_torchtitan_is_refused_as_such(text: str) -> None:
+    assert FORMAT.recognise(SourceText(path="a", text=text))
+    with pytest.raises(InputError, match=r"before 0\.3.*--module and --config"):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("infer.sh", "# see run_train.sh\ntorchrun --role rank infer.py --checkpoint.enable\n"),
+        ("ci.yaml", "run: ./run_train.sh --parallelism.tensor_parallel_degree 2\n"),
+    ],
+)
+def test_a_file_that_only_names_torchtitans_script_is_not_its(path: str, text: str) -> None:
+    assert not FORMAT.recognise(SourceText(path=path, text=text))
+
+
+@pytest.mark.parametrize(("stated", "is_judged"), [("data_parallel_shard", False), ("all", True)])
+def test_degrees_of_a_config_that_is_not_known_make_no_world(stated: str, is_judged: bool) -> None:
+    others = ("data_parallel_replicate", "context_parallel", "tensor_parallel", "pipeline_parallel")
+    names = ("data_parallel_shard", *(others if stated == "all" else ()))
+    words = [f"--parallelism.{name}_degree {4 if name == names[0] else 1}" for name in names]
+    reading = read(f"--module mine --config own {' '.join(words)}")
+    (rule,) = [each for each in FORMAT.rules if each.name == "degrees_make_world"]
+    assert bool(list(rule.check(reading.settings, World(num_gpus=8, decisions={})))) is is_judged

@@ -1,0 +1,138 @@
+"""What TrainingArguments decide, and what is said about their keys."""
+
+import json
+from typing import Any
+
+import pytest
+
+from planner.formats.format import Reading, SourceText, World
+from planner.formats.trainer.format import FORMAT
+from planner.formats.trainer.keys import known_keys, old_keys
+
+
+def read(**arguments: Any) -> Reading:
+    return FORMAT.read(SourceText(path="t.json", text=json.dumps(arguments, indent=1)))
+
+
+def decisions(**arguments: Any) -> dict[str, object]:
+    return {name: each.value for name, each in read(**arguments).decisions.items()}
+
+
+def test_defaults_are_those_of_transformers() -> None:
+    assert decisions() == {"micro_batch": 8, "optimizer": "adam", "zero_stage": 0}
+
+
+@pytest.mark.parametrize(
+    ("fsdp", "stage", "offload"),
+    [
+        (True, 3, "none"),
+        ("full_shard", 3, "none"),
+        ("shard_grad_op offload", 2, "optimizer+parameters:host"),
+        (["full_shard", "offload"], 3, "optimizer+parameters:host"),
+    ],
+)
+def test_old_and_new_forms_of_fsdp_decide_the_stage(fsdp: object, stage: int, offload: str) -> None:
+    found = decisions(fsdp=fsdp)
+    assert (found["zero_stage"], found.get("offload", "none")) == (stage, offload)
+
+
+def test_deepspeed_in_the_file_decides() -> None:
+    zero = {"stage": 3, "offload_optimizer": {"device": "cpu"}}
+    found = decisions(deepspeed={"zero_optimization": zero}, gradient_accumulation_steps=4)
+    assert found["zero_stage"] == 3
+    assert found["offload"] == "optimizer:host"
+    assert found["num_micro_batches"] == 4
+
+
+def test_deepspeed_in_another_file_is_not_guessed() -> None:
+    assert decisions(deepspeed="zero3.json")["zero_stage"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "optimizer"),
+    [
+        ({"optim": "sgd"}, "sgd"),
+        ({"optim": "sgd", "optim_args": "momentum=0.9"}, "sgd-momentum"),
+        ({"optim": "adamw_torch"}, "adam"),
+        ({"optim": "adamw_8bit"}, "adam-8bit-bitsandbytes"),
+        ({"optim": "lomo"}, None),
+    ],
+)
+def test_optimizers_have_the_planner_s_names(
+    arguments: dict[str, Any], optimizer: str | None
+) -> None:
+    assert decisions(**arguments).get("optimizer") == optimizer
+
+
+def test_findings_name_key_line_and_the_nearest_known_one() -> None:
+    reading = read(per_device_train_batchsize=2, bf16="yes", fsdp_config={"reshard": True})
+    found = [(each.rule, each.key, each.line) for each in reading.findings]
+    assert found == [
+        ("trainer.unknown_key", "per_device_train_batchsize", 2),
+        ("trainer.bad_value", "bf16", 3),
+        ("trainer.unknown_key", "fsdp_config.reshard", 5),
+    ]
+    assert "per_device_train_batch_size" in reading.findings[0].message
+
+
+@pytest.mark.parametrize("name", ["model_name_or_path", "dataset_name", "max_seq_length"])
+def test_arguments_of_the_script_itself_block_nothing(name: str) -> None:
+    found = [(each.rule, each.severity) for each in read(bf16=True, **{name: "own"}).findings]
+    assert found == [("trainer.unknown_key", "warning")]
+
+
+def test_arguments_of_the_script_are_one_finding() -> None:
+    own = {f"own_{number}": {"inner": 1} for number in range(10)}
+    (finding,) = read(bf16=True, lora_rank=8, push_to_hf=False, **own).findings
+    assert (finding.severity, finding.line) == ("warning", 3)
+    assert finding.message.startswith("lora_rank, push_to_hf, own_0,")
+    assert " and 4 more: no keys of TrainingArguments" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("warmup_ratio", "; warmup_steps, which takes a share below 1 in its place"),
+        ("evaluation_strategy", "; eval_strategy in its place"),
+        ("overwrite_output_dir", "; leave it out"),
+    ],
+)
+def test_a_key_of_an_older_release_is_an_error_with_what_replaced_it(
+    key: str, instead: str
+) -> None:
+    (finding,) = read(bf16=True, **{key: 1}).findings
+    assert (finding.severity, finding.line) == ("error", 3)
+    assert finding.message == f"transformers removed it{instead}"
+
+
+def test_no_old_key_is_known_and_what_replaces_one_is() -> None:
+    known = known_keys()
+    assert not set(old_keys()) & set(known.top)
+    named = {words.split()[0].strip(",") for words in old_keys().values() if words}
+    for name in named - {"variable"}:
+        assert name.partition(".")[0] in known.top
+
+
+def test_the_best_model_is_not_refused_for_an_old_name_of_the_strategy() -> None:
+    given = {"load_best_model_at_end": True, "evaluation_strategy": "steps"}
+    settings, world = read(**given).settings, World(num_gpus=8, decisions={})
+    assert not [each for rule in FORMAT.rules for each in rule.check(settings, world)]
+
+
+def test_comments_are_found_because_transformers_reads_plain_json() -> None:
+    source = SourceText(path="t.json", text='{\n"bf16": true // fast\n}')
+    assert [each.rule for each in FORMAT.read(source).findings] == ["trainer.bad_value"]
+
+
+def test_numbers_in_quotes_are_findings() -> None:
+    """transformers keeps the text, and fails in the first step."""
+    (finding,) = read(gradient_accumulation_steps="8").findings
+    assert finding.rule == "trainer.bad_value"
+    assert finding.message == "given '8'; allowed is a number, without quotes"
+
+
+def test_a_mistyped_optimizer_gets_the_nearest() -> None:
+    settings, world = read(optim="adamw_torchh").settings, World(num_gpus=8, decisions={})
+    (broken,) = [each for rule in FORMAT.rules for each in rule.check(settings, world)]
+    assert "did you mean adamw_torch" in broken.message
+    assert "galore" not in broken.message
