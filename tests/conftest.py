@@ -206,7 +206,7 @@ FAKE_FORMAT = Format(
 @pytest.fixture
 def fake_format(monkeypatch: pytest.MonkeyPatch) -> Iterator[Format]:
     """A format named ``fake`` that the program finds beside the real ones."""
-    module = ModuleType("planner.frameworks.fake.format")
+    module = ModuleType("planner.formats.fake.format")
     module.FORMAT = FAKE_FORMAT  # type: ignore[attr-defined]
     known = (*formats.format_names(), "fake")
     monkeypatch.setitem(sys.modules, module.__name__, module)
