@@ -249,9 +249,7 @@ def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
         name=f"{num_accelerators}/{node.num_accelerators} {node.name}",
         num_accelerators=num_accelerators,
         package=node.package and node.package.within(num_accelerators),
-        scale_up=replace(
-            node.scale_up, num_accelerators=min(node.scale_up.num_accelerators, num_accelerators)
-        ),
+        scale_up=node.scale_up.within(num_accelerators),
         nic_bytes_per_s=node.nic_bytes_per_s * share,
         host_memory_bytes=part(node.host_memory_bytes),
         nvme_bytes=part(node.nvme_bytes),

@@ -31,13 +31,18 @@ class GroupLevel:
     """What one rank achieves through this level, one direction; along one dimension of a grid."""
     topology: Topology = "switch"
     dims: tuple[int, ...] = ()
-    wraps: bool = False
-    """Its dimensions close into rings: a whole torus, not a mesh or a part of a torus."""
     closes: tuple[bool, ...] = ()
     """Which of its dimensions are rings rather than lines; none where nothing is given."""
     reduces_in_network: bool = False
     issue_s: float = 0.0
     """Between the starts of two messages of one rank."""
+
+    @property
+    def wraps(self) -> bool:
+        """All its dimensions are rings: no mesh, no part of a torus."""
+        return bool(self.closes) and all(
+            closed for d, closed in zip(self.dims, self.closes, strict=True) if d > 1
+        )
 
     @property
     def link(self) -> Link:

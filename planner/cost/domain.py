@@ -22,7 +22,7 @@ def link_share(level: LevelSpec, num_ranks: Array) -> Array | float:
     """
     n = np.asarray(num_ranks, dtype=float)
     if level.topology == "fully_connected":
-        peers = max(level.num_accelerators - 1, 1)
+        peers = max(level.num_wired - 1, 1)
         return np.where(n > 1, (n - 1.0) / peers, 1.0)
     if level.topology == "hybrid_cube_mesh":
         in_quad = 2.0 / 3.0 * (n - 1.0) / 3.0

@@ -103,7 +103,7 @@ def most_whole_ranks(cluster: ClusterSpec) -> int:
 
 
 def _group_level(part: LevelSpec, whole: LevelSpec, members: int, inside: int) -> GroupLevel:
-    share = float(np.asarray(link_share(whole, np.asarray(inside))))
+    share = float(np.asarray(link_share(part, np.asarray(inside))))
     return GroupLevel(
         name=part.name,
         members=members,
@@ -111,7 +111,6 @@ def _group_level(part: LevelSpec, whole: LevelSpec, members: int, inside: int) -
         bytes_per_s=part.achieved_bytes_per_s * share,
         topology=part.topology,
         dims=part.dims,
-        wraps=part.topology.startswith("torus") and part.dims == whole.dims,
         closes=tuple(
             part.topology.startswith("torus") and d == length >= SHORTEST_CLOSED_DIMENSION
             for d, length in zip(part.dims, whole.dims, strict=True)

@@ -148,6 +148,13 @@ class LevelSpec:
     """Its switches add vectors on the way (SHARP, NVLink SHARP)."""
     dims: tuple[int, ...] = ()
     """Members along each dimension of a torus or mesh; empty otherwise."""
+    wired_accelerators: int = 0
+    """Members that its links were laid for, where this is a part of them; 0: no others."""
+
+    @property
+    def num_wired(self) -> int:
+        """Members that share the links of one: those of the whole, where this is a part of it."""
+        return self.wired_accelerators or self.num_accelerators
 
     @property
     def achieved_bytes_per_s(self) -> float:
@@ -159,7 +166,12 @@ class LevelSpec:
         if num_accelerators >= self.num_accelerators:
             return self
         dims = slice_dims(num_accelerators, self.dims)
-        return replace(self, num_accelerators=num_accelerators, dims=dims)
+        return replace(
+            self,
+            num_accelerators=num_accelerators,
+            dims=dims,
+            wired_accelerators=self.num_wired,
+        )
 
 
 def slice_dims(num_members: int, largest: tuple[int, ...]) -> tuple[int, ...]:

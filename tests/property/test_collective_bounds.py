@@ -153,7 +153,6 @@ def test_an_exchange_on_a_torus_waits_for_the_links_across_its_middle(
         topology="torus_3d",
         dims=tuple(dims),
         closes=tuple(True for _ in dims),
-        wraps=True,
     )
     crossing = n / 2 * num_bytes / 2
     links = 2 * n / longest

@@ -13,6 +13,7 @@ from planner.catalog.clusters import load_cluster, load_cluster_of
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.errors import InputError
+from planner.plans.collective import group_levels
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import Strategy
 
@@ -76,3 +77,15 @@ def test_a_part_of_a_node_costs_what_it_does_in_the_node(
     assert alone.iter_time_s == pytest.approx(inside.iter_time_s, rel=1e-9)
     assert alone.memory.peak_bytes == pytest.approx(inside.memory.peak_bytes, rel=1e-9)
     assert alone.memory.host_limit_bytes == pytest.approx(inside.memory.host_limit_bytes, rel=1e-9)
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_links_of_a_part_are_those_of_the_node(node: str) -> None:
+    whole = load_cluster(f"1x{node}")
+    for number in (each for each in DEGREES[1:] if each < whole.num_accelerators):
+        try:
+            part = load_cluster_of(f"1x{node}", number)
+            inside = group_levels(whole, number)
+        except InputError:
+            continue
+        assert group_levels(part, number) == inside

@@ -82,7 +82,7 @@ def test_multi_dimensional_takes_what_suits_each_topology() -> None:
         for level in place("multi-dimensional", "all_reduce", 1e9, (full, ring)).levels
     ]
     assert rounds == [2, 6]
-    torus = replace(NODE, topology="torus_2d", dims=(4, 2), wraps=True)
+    torus = replace(NODE, topology="torus_2d", dims=(4, 2), closes=(True, True))
     (level,) = place("multi-dimensional", "all_reduce", 1e9, (torus,)).levels
     assert level.rounds == 8
 
@@ -98,7 +98,7 @@ def test_partners_are_messaged_one_after_the_other() -> None:
 def test_an_exchange_on_a_torus_by_hand() -> None:
     # 4 x 8 closed: a byte travels 8/4 = 2 links of 400 GB/s; the farthest is 3 + 7 hops away.
     dims, closes = (4, 8), (True, True)
-    torus = replace(NODE, members=32, topology="torus_2d", dims=dims, closes=closes, wraps=True)
+    torus = replace(NODE, members=32, topology="torus_2d", dims=dims, closes=closes)
     cost = place("direct", "all_to_all", 1e9, (torus,))
     assert cost.total.time_s == pytest.approx(10 * 2e-6 + 2 * 1e9 / 400e9)
     mesh = replace(torus, closes=(False, False))
