@@ -1,56 +1,34 @@
 """Finds Megatron's own words, and the launcher's, in a launch script or an args file."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from planner.errors import InputError
 from planner.formats.format import SourceText
 from planner.formats.megatron.model_args import is_model_args, model_args
 from planner.formats.megatron.options import load_options
+from planner.formats.shell.edit import Arguments
 from planner.formats.shell.word import Word, split_words
 from planner.formats.shell.words import Command, command_lines, read_script, read_words
 
 SCRIPT_ENDS = (".py", "}/pretrain_gpt", "TRAIN_SCRIPT}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """What a file hands to Megatron."""
-
-    words: tuple[Word, ...]
-    """Behind the training script."""
-    launcher: tuple[Word, ...] = ()
-    """Before it: torchrun and its own words."""
-    script: Word | None = None
-    """The training script; None in an args file."""
-    environment: dict[str, Word] = field(default_factory=dict)
-    is_kept: bool = False
-    """Whether they are those of a command line that a variable holds and nothing seems to run."""
-
-
 def find_arguments(source: SourceText) -> Arguments:
     """Megatron's words of a file; InputError where it cannot be read or runs no training script."""
     if is_args_file(source.text):
-        return Arguments(words=read_words(source))
+        return Arguments(words=read_words(source), is_list=True)
     if is_model_args(source.text):
         words, environment = model_args(source)
         return Arguments(words=words, environment=environment)
     script = read_script(source)
-    found = [arguments for each in script.commands for arguments in _of_command(each)]
-    is_kept = not found
-    if is_kept:
-        found = list(_of_lines(script.lines_in_variables(), {}))
+    found = [each for command in script.commands for each in _of_command(command)]
+    found = found or list(_of_lines(script.lines_in_variables(), is_kept=True))
     if not found:
         message = "no command runs a training script with Megatron options"
         raise InputError.single(source.path, "", message)
     best = max(found, key=lambda arguments: num_known(word.text for word in arguments.words))
-    return Arguments(
-        words=best.words,
-        launcher=best.launcher,
-        script=best.script,
-        environment=script.environment | best.environment,
-        is_kept=is_kept,
-    )
+    return replace(best, environment={**script.environment, **best.environment})
 
 
 def is_args_file(text: str) -> bool:
@@ -69,18 +47,24 @@ def num_known(words: Iterable[str]) -> int:
 
 
 def _of_command(command: Command) -> Iterator[Arguments]:
-    return _of_lines(command_lines(command), command.environment)
+    for words in command_lines(command):
+        is_read_twice = words is not command.words
+        for each in _of_lines([words], is_read_twice=is_read_twice):
+            yield replace(each, environment=command.environment)
 
 
-def _of_lines(lines: Iterable[Sequence[Word]], environment: dict[str, Word]) -> Iterator[Arguments]:
+def _of_lines(
+    lines: Iterable[Sequence[Word]], *, is_kept: bool = False, is_read_twice: bool = False
+) -> Iterator[Arguments]:
     for words in lines:
         at = next((i for i, word in enumerate(words) if _is_script(word)), None)
         if at is not None and num_known(word.text for word in words[at + 1 :]):
             yield Arguments(
                 words=tuple(words[at + 1 :]),
                 launcher=tuple(words[:at]),
-                script=words[at],
-                environment=environment,
+                program=words[at],
+                is_kept=is_kept,
+                is_read_twice=is_read_twice,
             )
 
 

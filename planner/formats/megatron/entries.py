@@ -12,39 +12,12 @@ from planner.formats.megatron.options import (
     typed,
 )
 from planner.formats.megatron.owned import MODEL, OWNED
+from planner.formats.shell.edit import Entry
 from planner.formats.shell.word import Word
 
 FORMAT = "megatron"
 SHOWN = 12
 """Options that a note lists."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """An option of a file with the words of its value."""
-
-    word: Word
-    values: tuple[Word, ...]
-    name: str
-    joined: str | None = None
-    """The value where it is written behind an equals sign."""
-    line: int
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """What in the value could not be resolved."""
-        own = self.word.unknown if self.joined is not None else ()
-        return (*own, *(name for value in self.values for name in value.unknown))
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it is an option of Megatron, or nobody knows."""
-        return self.name in load_options() or bool(self.word.unknown)
-
-    @property
-    def texts(self) -> list[str]:
-        """Words of the value."""
-        return [self.joined] if self.joined is not None else [word.text for word in self.values]
 
 
 @dataclass(frozen=True, kw_only=True)

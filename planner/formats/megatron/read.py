@@ -4,16 +4,13 @@ from collections.abc import Callable
 
 from planner.errors import InputError
 from planner.formats.format import Reading, SourceText, Value
-from planner.formats.megatron.arguments import (
-    Arguments,
-    find_arguments,
-    is_args_file,
-    num_known,
-)
+from planner.formats.megatron.arguments import find_arguments, is_args_file, num_known
 from planner.formats.megatron.entries import FORMAT, Entries, entries_of, settings_of
 from planner.formats.megatron.interpret import decisions_of, left_open
+from planner.formats.megatron.options import load_options
 from planner.formats.megatron.unknown import unknown_findings
 from planner.formats.megatron.yaml_config import is_yaml_config, read_yaml
+from planner.formats.shell.edit import Arguments
 from planner.formats.shell.launched import launcher_settings, processes
 from planner.formats.shell.torchrun import torchrun_findings
 from planner.formats.shell.words import branch_places, line_numbers
@@ -57,8 +54,9 @@ def read(source: SourceText) -> Reading:
         lines = line_numbers(source.text)
         arguments, entries = entries_in(source)
         settings, findings = settings_of(entries, source.path, branch_places(source.text))
-        foreign = [entry for entry in entries.options if not entry.is_known]
-        script = arguments.script.text if arguments.script else ""
+        known = load_options()
+        foreign = [e for e in entries.options if e.name not in known and not e.word.unknown]
+        script = arguments.program.text if arguments.program else ""
         findings += unknown_findings(source.path, foreign, script)
         launched = launcher_settings(arguments.launcher, lines)
         num_gpus = processes(launched)
@@ -81,7 +79,7 @@ def _environment(arguments: Arguments, line_at: Callable[[int], int]) -> dict[st
         name: Value(value=word.text, key=name, line=line_at(word.start))
         for name, word in values.items()
     }
-    script = arguments.script
+    script = arguments.program
     if script is None:
         return found
     return found | {SCRIPT: Value(value=script.text, key=SCRIPT, line=line_at(script.start))}

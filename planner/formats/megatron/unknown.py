@@ -7,8 +7,9 @@ options of megatron/post_training/arguments.py where ModelOpt is installed.
 from collections.abc import Mapping, Sequence
 
 from planner.formats.finding import Finding, Severity
-from planner.formats.megatron.entries import Entry, finding
+from planner.formats.megatron.entries import finding
 from planner.formats.megatron.options import is_own_script, load_options, unknown_option
+from planner.formats.shell.edit import Entry
 from planner.spelling import alike
 
 OPTIMIZED = ("--export-", "--finetune-hf-dataset", "--finetune-data-split")
