@@ -73,6 +73,18 @@ OWN_KINDS: dict[str, dict[str, Any]] = {
     "zero_force_ds_cpu_optimizer": SWITCH,
 }
 """What DeepSpeed takes as it is, and what its code then needs it to be."""
+COUNTS = {"type": "array", "items": {"type": "integer"}}
+TRAINING_SCRIPT = section(
+    {
+        "sequence_length": SIZE,
+        "tensor_parallel_size": SIZE,
+        "layers_per_stage": COUNTS,
+        "selective_layers_per_stage": COUNTS,
+        "recompute_layers_per_stage": COUNTS,
+        "recompute_modules": {"type": "array", "items": {"type": "string"}},
+    }
+)
+"""Our own block, which DeepSpeed ignores: what the user's code must do itself."""
 PIPELINE_READ_LATER = ("use_reentrant",)
 """Read by deepspeed/runtime/pipe/engine.py."""
 
@@ -242,6 +254,7 @@ def keys() -> dict[str, Any]:
         known.setdefault(name, {"type": "object"})
     known["optimizer"]["properties"]["params"] = {"type": "object"}
     known["scheduler"]["properties"]["params"] = {"type": "object"}
+    known["training_script"] = TRAINING_SCRIPT
     for path, entry in OWN_KINDS.items():
         above, _, key = path.rpartition(".")
         place = known[above]["properties"] if above else known

@@ -9,7 +9,8 @@ from typing import Any
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
-from planner.formats.deepspeed.express import reasons
+from planner.formats.decision import reasons
+from planner.formats.deepspeed.decisions import TABLE
 from planner.formats.format import Value
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer
@@ -96,7 +97,7 @@ def expressible(seed: int) -> Iterator[tuple[Context, Strategy]]:
     pick = random.Random(seed)
     while True:
         context, strategy = draw(pick)
-        if not reasons(context, strategy):
+        if not reasons(TABLE, context, strategy):
             yield context, strategy
 
 

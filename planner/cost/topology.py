@@ -103,22 +103,21 @@ def _spans(size: Array, stride: Array, dims: tuple[int, ...]) -> tuple[Array, ..
     return tuple(spans)
 
 
-def _inside(size: Array, stride: Array, ranks: Array, number: int, cluster: ClusterSpec) -> Array:
+def _inside(size: Array, stride: Array, number: int, cluster: ClusterSpec) -> Array:
     """Members inside one group of ``number`` accelerators of the cluster, where that has fewest.
 
     ``min(size, max(1, number // stride))`` where groups start where those of accelerators do: one
     extent, ``stride · size``, divides the other. Else some group lies across a border, and the
     smallest piece is ``gcd(extent, number)`` accelerators: with 5 on nodes of 8, one stands alone,
     and all traffic between nodes goes through its port. Only nodes are filled by the launcher; of
-    larger groups (racks of 72) jobs take as many nodes as fit their own. ``ranks`` that fit into
-    one node have one.
+    larger groups (racks of 72) jobs take as many nodes as fit their own. Excludes layouts that fit
+    into one node and leave others idle.
     """
     usual: Array = np.minimum(size, np.maximum(1, number // stride))
     if cluster.num_nodes == 1 or number > cluster.node.num_accelerators:
         return usual
     extent = stride * size
-    is_uneven = (number % extent != 0) & (extent % number != 0)
-    across = is_uneven & (stride < number) & (ranks > number)
+    across = (number % extent != 0) & (extent % number != 0) & (stride < number)
     if not across.any():
         return usual
     return np.where(
@@ -135,7 +134,7 @@ def group_of(axis: str, strategy: StrategyColumns, cluster: ClusterSpec) -> Grou
     size, stride = _size(axis, strategy), _stride(axis, strategy)
     inside: tuple[Array, ...] = ()
     for level in cluster.levels[:-1]:
-        own = _inside(size, stride, strategy.num_gpus, level.num_accelerators, cluster)
+        own = _inside(size, stride, level.num_accelerators, cluster)
         inside += (np.maximum(own, inside[-1]) if inside else own,)
     dims = cluster.domain.dims
     return Group(

@@ -3,11 +3,14 @@
 import os
 import stat
 from pathlib import Path
+from typing import Final
 
 from planner.documents.limits import MAX_BYTES
 from planner.errors import InputError
 
 _BOM = "\ufeff"
+REMOVED: Final = object()
+"""Among changes of a document, in the place of a value: the key goes."""
 
 
 def is_file(path: Path | str) -> bool:

@@ -3,13 +3,10 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Final
 
-from planner.documents.json_text import Member, Node, Path, Plain, parse_json
-from planner.errors import InputError
+from planner.documents.file import REMOVED
+from planner.documents.json_text import Member, Node, Path, Plain, parse_json, parse_object
 
-REMOVED: Final = object()
-"""In the place of a value: the key goes."""
 _REST_OF_LINE = re.compile(r"[ \t]*(?:(?://|#)[^\r\n]*|(?:/\*[^\r\n]*?\*/[ \t]*)?)(?=\r?\n)")
 STEP = "  "
 
@@ -23,6 +20,18 @@ def json_text(value: Plain, indent: str = "", newline: str = "\n") -> str:
     return "{" + newline + f",{newline}".join(lines) + newline + indent + "}"
 
 
+def written(values: Mapping[str, Plain]) -> str:
+    """A new text that holds values by their keys, of which those with dots are in objects."""
+    root: dict[str, Plain] = {}
+    for key, value in values.items():
+        *above, name = key.split(".")
+        place = root
+        for each in above:
+            place = place.setdefault(each, {})
+        place[name] = value
+    return json_text(root) + "\n"
+
+
 def edited(text: str, changes: Mapping[Path, Plain], where: str) -> str:
     """Return the text with values at paths of keys replaced, inserted or REMOVED.
 
@@ -31,9 +40,7 @@ def edited(text: str, changes: Mapping[Path, Plain], where: str) -> str:
     replaced, and all are removed. Raises InputError where the text is not an object.
     """
     for path, value in changes.items():
-        root = parse_json(text, where)
-        if root.members is None:
-            raise InputError.single(where, "line 1", "an object in braces is needed")
+        root = parse_object(text, where)
         text = _removed(text, path, where) if value is REMOVED else _set(text, root, path, value)
     return text
 

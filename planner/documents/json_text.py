@@ -109,6 +109,22 @@ def parse_json(text: str, where: str, *, is_plain: bool = False) -> Node:
     return _Parser(text, where, is_plain=is_plain).document()
 
 
+def parse_object(text: str, where: str) -> Node:
+    """Read a text that must be an object of keys; InputError where it is none."""
+    root = parse_json(text, where)
+    if root.members is None:
+        raise InputError.single(where, "line 1", "an object in braces is needed")
+    return root
+
+
+def keys_at_top(text: str, where: str) -> set[str]:
+    """The keys of an object; none where the text is no object."""
+    try:
+        return {member.key for member in parse_json(text, where).members or ()}
+    except InputError:
+        return set()
+
+
 def load_json(path: str | FilePath) -> dict[str, Any]:
     """Return the object in a plain JSON file; what cannot be read raises ``file::line N: ...``."""
     where = str(path)

@@ -1,7 +1,10 @@
 """Values against a JSON Schema (draft 2020-12): all that is wrong, in our own words."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from itertools import takewhile
 from typing import Any, TypeAlias
 
@@ -30,6 +33,14 @@ class Wrong:
     """Of the value; of an unknown key: of the mapping it stands in."""
     allowed: str = ""
     """What is allowed, in words; empty of an unknown key."""
+
+
+@cache
+def load_schema(package: str) -> Schema:
+    """The schema of a package's configuration files, from its schema.json."""
+    text = resources.files(package).joinpath("schema.json").read_text(encoding="utf-8")
+    found: Schema = json.loads(text)
+    return found
 
 
 def wrongs(schema: Schema, value: object) -> list[Wrong]:

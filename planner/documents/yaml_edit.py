@@ -1,19 +1,13 @@
 """Changes of a YAML text that leave the rest as it was written."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import yaml
 
+from planner.documents.file import REMOVED
 from planner.documents.yaml_text import BREAK, Node, Path, YamlText, parsed
 from planner.errors import InputError
-
-
-class Removed:
-    """Stands for the absence of a value among changes."""
-
-
-REMOVED: Final = Removed()
 
 
 def edited(where: str, text: str, changes: Mapping[Path, Any]) -> str:

@@ -45,7 +45,7 @@ class Weight:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorGrouping:
+class Layout:
     """How a model's code groups its matrices into tensors."""
 
     fused_qkv: bool = False
@@ -58,13 +58,11 @@ class TensorGrouping:
     """All routed experts in one tensor of three dimensions; gate and up are fused there."""
 
 
-TENSOR_GROUPINGS: dict[LayoutName, TensorGrouping] = {
-    "transformers": TensorGrouping(stacked_experts=True),
-    "gpt2": TensorGrouping(
-        fused_qkv=True, transposed=True, norms_between=True, stacked_experts=True
-    ),
-    "megatron": TensorGrouping(fused_qkv=True, fused_gate_up=True, norms_between=True),
-    "torchtitan": TensorGrouping(fused_qkv=True, stacked_experts=True),
+LAYOUTS: dict[LayoutName, Layout] = {
+    "transformers": Layout(stacked_experts=True),
+    "gpt2": Layout(fused_qkv=True, transposed=True, norms_between=True, stacked_experts=True),
+    "megatron": Layout(fused_qkv=True, fused_gate_up=True, norms_between=True),
+    "torchtitan": Layout(fused_qkv=True, stacked_experts=True),
 }
 """Sources: transformers/models/llama/modeling_llama.py and mixtral/modeling_mixtral.py (5.23);
 transformers/models/gpt2/modeling_gpt2.py with Conv1D of transformers/pytorch_utils.py;
@@ -86,17 +84,17 @@ def _matrix_shape(model: ModelSpec, name: str, weights: int) -> tuple[int, int]:
     return weights // width, width
 
 
-def _pieces(model: ModelSpec, name: str, rows: int, grouping: TensorGrouping) -> dict[str, int]:
+def _pieces(model: ModelSpec, name: str, rows: int, layout: Layout) -> dict[str, int]:
     """Names and rows of the tensors that together are this matrix."""
-    if name.endswith("qkv") and not grouping.fused_qkv:
+    if name.endswith("qkv") and not layout.fused_qkv:
         stem = name.removesuffix("qkv")
         return {
             f"{stem}q": model.query_size,
             f"{stem}k": model.kv_size,
             f"{stem}v": model.kv_size,
         }
-    stacked = grouping.stacked_experts and name.startswith("routed")
-    if name.endswith("_up") and _is_gated(model, name) and not (grouping.fused_gate_up or stacked):
+    stacked = layout.stacked_experts and name.startswith("routed")
+    if name.endswith("_up") and _is_gated(model, name) and not (layout.fused_gate_up or stacked):
         return {f"{name.removesuffix('_up')}_gate": rows // 2, name: rows // 2}
     return {name: rows}
 
@@ -105,26 +103,22 @@ def _is_gated(model: ModelSpec, name: str) -> bool:
     return model.gated_mlp and name.startswith(("mlp", "routed", "shared"))
 
 
-def _linear(
-    model: ModelSpec, name: str, part: ParamCount, grouping: TensorGrouping
-) -> list[Weight]:
+def _linear(model: ModelSpec, name: str, part: ParamCount, layout: Layout) -> list[Weight]:
     """Weight and bias tensors of one entry of :mod:`planner.layers.parameters`."""
     if not int(part.weights):
         return [Weight(f"{name}.bias", (int(part.biases),))] if int(part.biases) else []
     rows, columns = _matrix_shape(model, name, int(part.weights))
     tensors = []
-    for piece, height in _pieces(model, name, rows, grouping).items():
-        shape = (columns, height) if grouping.transposed else (height, columns)
+    for piece, height in _pieces(model, name, rows, layout).items():
+        shape = (columns, height) if layout.transposed else (height, columns)
         tensors.append(Weight(f"{piece}.weight", shape))
         if int(part.biases):
             tensors.append(Weight(f"{piece}.bias", (height * int(part.biases) // rows,)))
     return tensors
 
 
-def _linears(
-    model: ModelSpec, parts: dict[str, ParamCount], grouping: TensorGrouping
-) -> list[Weight]:
-    return [t for name, part in parts.items() for t in _linear(model, name, part, grouping)]
+def _linears(model: ModelSpec, parts: dict[str, ParamCount], layout: Layout) -> list[Weight]:
+    return [t for name, part in parts.items() for t in _linear(model, name, part, layout)]
 
 
 def _vector(name: str, size: int, *, biased: bool = False) -> list[Weight]:
@@ -137,7 +131,7 @@ def _block_norm(model: ModelSpec, name: str) -> list[Weight]:
     return _vector(name, model.hidden_size, biased=shifted)
 
 
-def _attention(model: ModelSpec, grouping: TensorGrouping) -> list[Weight]:
+def _attention(model: ModelSpec, layout: Layout) -> list[Weight]:
     """Projections of self-attention; a latent norm follows its down-projection, others the end."""
     query, key = {
         "none": (0, 0),
@@ -149,35 +143,35 @@ def _attention(model: ModelSpec, grouping: TensorGrouping) -> list[Weight]:
         latent = {"query_down": model.mla.q_lora_rank, "kv_down": model.mla.kv_lora_rank}
     tensors = []
     for name, part in attention_params(model).items():
-        tensors += _linear(model, name, part, grouping)
+        tensors += _linear(model, name, part, layout)
         tensors += _vector(f"{name}_norm", latent.get(name, 0))
     return [*tensors, *_vector("q_norm", query), *_vector("k_norm", key)]
 
 
-def _moe(model: ModelSpec, grouping: TensorGrouping) -> list[Weight]:
+def _moe(model: ModelSpec, layout: Layout) -> list[Weight]:
     """Router, routed experts (stacked, or one tensor each) and the shared expert."""
     num_experts = model.moe.num_experts if model.moe else 0
     tensors = []
-    for weight in _linears(model, moe_params(model), grouping):
+    for weight in _linears(model, moe_params(model), layout):
         if not weight.name.startswith("routed"):
             tensors.append(weight)
-        elif grouping.stacked_experts:
+        elif layout.stacked_experts:
             tensors.append(replace(weight, shape=(num_experts, *weight.shape), is_expert=True))
         else:
             tensors.append(replace(weight, count=num_experts, is_expert=True))
     return tensors
 
 
-def _layer(model: ModelSpec, kind: LayerKind, grouping: TensorGrouping) -> list[Weight]:
+def _layer(model: ModelSpec, kind: LayerKind, layout: Layout) -> list[Weight]:
     """One layer in the order in which its module registers its tensors."""
-    halves = [_attention(model, grouping)]
+    halves = [_attention(model, layout)]
     if kind == "cross":
-        cross = _linears(model, cross_attention_params(model), grouping)
+        cross = _linears(model, cross_attention_params(model), layout)
         halves.append([*_block_norm(model, "cross_norm"), *cross])
-    mlp = _linears(model, mlp_params(model), grouping)
-    halves.append(_moe(model, grouping) if kind == "moe" else mlp)
+    mlp = _linears(model, mlp_params(model), layout)
+    halves.append(_moe(model, layout) if kind == "moe" else mlp)
     norms = [_block_norm(model, f"norm_{index}") for index in range(model.norms_per_layer)]
-    if grouping.norms_between and len(norms) >= 2:
+    if layout.norms_between and len(norms) >= 2:
         halves = [norms[0], *halves[:-1], norms[1], halves[-1], *norms[2:]]
     else:
         halves += norms
@@ -186,15 +180,15 @@ def _layer(model: ModelSpec, kind: LayerKind, grouping: TensorGrouping) -> list[
 
 
 def weight_shapes(
-    model: ModelSpec, part: Part, grouping: LayoutName = "transformers"
+    model: ModelSpec, part: Part, layout: LayoutName = "transformers"
 ) -> tuple[Weight, ...]:
     """Every tensor of one layer of a kind, of the embedding, the final norm or the head.
 
     Element counts add up to :func:`planner.layers.parameters.count_parameters`. Extras have
     no shape in a model file; each sum of extras is one vector. Padding the vocabulary is left
-    to the framework. Sources: see :data:`TENSOR_GROUPINGS`.
+    to the framework. Sources: see :data:`LAYOUTS`.
     """
-    whole = TensorGrouping()
+    whole = Layout()
     if part == "embedding":
         return tuple(_linears(model, embedding_params(model), whole))
     if part == "final_norm":
@@ -205,7 +199,7 @@ def weight_shapes(
         return tuple(_linears(model, head_params(model), whole))
     if part == "extra":
         return tuple(_vector("extra", model.extra_params))
-    return tuple(_layer(model, part, TENSOR_GROUPINGS[grouping]))
+    return tuple(_layer(model, part, LAYOUTS[layout]))
 
 
 def layer_kinds(model: ModelSpec) -> list[LayerKind]:

@@ -239,16 +239,16 @@ def _changes(
     context: Context, before: Strategy, after: Strategy, edit: Edit, *, dp_counts: bool
 ) -> Iterator[Change]:
     """Decisions first, then what follows from them."""
-    open_lists = edit.open_lists
+    freedom = edit.freedom
     every: list[tuple[str, Value, Value, bool]] = [
         (name, getattr(before, name), getattr(after, name), name != "dp" or dp_counts)
         for name in DECIDED
         if name != "etp" or not _follow(context, before, after)
     ]
     every += [
-        (LAYERS, before.layers_per_stage, after.layers_per_stage, open_lists.layers),
-        (RECOMPUTE, _policies(before), _policies(after), open_lists.policies),
-        (MODULES, _modules(context, before), _modules(context, after), open_lists.modules),
+        (LAYERS, before.layers_per_stage, after.layers_per_stage, freedom.layers),
+        (RECOMPUTE, _policies(before), _policies(after), freedom.policies),
+        (MODULES, _modules(context, before), _modules(context, after), freedom.modules),
     ]
     name = "num_micro_batches"
     every.append((name, before.num_micro_batches, after.num_micro_batches, False))

@@ -30,7 +30,7 @@ ELSEWHERE = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenLists:
+class Freedom:
     """Decisions beside the columns that may change."""
 
     layers: bool = False
@@ -43,8 +43,8 @@ class OpenLists:
         return self.layers + self.policies + self.modules
 
 
-OPEN_LISTS = tuple(
-    OpenLists(**dict.fromkeys(names, True))
+FREEDOMS = tuple(
+    Freedom(**dict.fromkeys(names, True))
     for size in range(4)
     for names in combinations(("layers", "policies", "modules"), size)
 )
@@ -57,7 +57,7 @@ class Edit:
     columns: StrategyColumns
     """Of length one."""
     split: Split
-    open_lists: OpenLists
+    freedom: Freedom
 
     @property
     def iteration_s(self) -> float:
@@ -69,7 +69,7 @@ class Edit:
         """Alike in edits that differ in ``offload_percent`` or the split only: one is enough."""
         names = [name for name in DECIDED if name != "offload_percent"]
         values = [int(getattr(self.columns, name)[0]) for name in names]
-        return (*values, self.open_lists, self.split.modules)
+        return (*values, self.freedom, self.split.modules)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ class TooManyError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Base:
+class Origin:
     """The strategy that edits start from, column by column."""
 
     values: Mapping[str, int]
@@ -122,7 +122,7 @@ class Base:
         return value
 
 
-def base_of(context: Context, strategy: Strategy, num_gpus: int | None = None) -> Base:
+def origin_of(context: Context, strategy: Strategy, num_gpus: int | None = None) -> Origin:
     """Where edits of ``strategy`` start, and where they may lead.
 
     Every value that some legal strategy can have: one outside is broken by some rule whatever
@@ -136,7 +136,7 @@ def base_of(context: Context, strategy: Strategy, num_gpus: int | None = None) -
         values["etp"] = USUAL
     if num_gpus is not None:
         del values["dp"]
-    return Base(values=values, support=support, domain=domain, num_gpus=num_gpus)
+    return Origin(values=values, support=support, domain=domain, num_gpus=num_gpus)
 
 
 def _domain(context: Context) -> dict[str, tuple[int, ...]]:
@@ -159,22 +159,22 @@ def _domain(context: Context) -> dict[str, tuple[int, ...]]:
 class Edits(Enumeration):
     """Enumerates strategies with at most so many columns changed; no rule only prunes."""
 
-    base: Base
+    origin: Origin
     most: int
     most_rows: int
     narrowing: Narrowing = field(init=False)
 
     def __post_init__(self) -> None:
-        self.narrowing = Narrowing(values=self.base.domain)
+        self.narrowing = Narrowing(values=self.origin.domain)
         super().__post_init__()
 
     def _crossed(self, columns: Columns, name: str) -> Columns:
         """Rows that may change once more take every value, the others the plan's own."""
-        if name == "dp" and self.base.num_gpus is not None:
-            return _filled(columns, self.base.num_gpus)
+        if name == "dp" and self.origin.num_gpus is not None:
+            return _filled(columns, self.origin.num_gpus)
         if name == "etp":
             return self._with_expert_splits(columns)
-        changes, own = self.base.num_changes(columns), self.base.values[name]
+        changes, own = self.origin.num_changes(columns), self.origin.values[name]
         if not columns:
             wide = Crossed.of(super()._crossed(columns, name)).whole()
             return wide if self.most else take(wide, wide[name] == own)
@@ -191,10 +191,10 @@ class Edits(Enumeration):
     def _with_expert_splits(self, columns: Columns) -> Columns:
         """Rows with the degrees of etp worth a look, and the plan's own."""
         rows = len(columns["tp"])
-        own = np.broadcast_to(self.base.own(columns, "etp"), rows)
+        own = np.broadcast_to(self.origin.own(columns, "etp"), rows)
         choices = [own, *expert_splits(self.context, columns)]
         wide = chosen(columns, "etp", choices)
-        return take(wide, self.base.num_changes(wide) <= self.most)
+        return take(wide, self.origin.num_changes(wide) <= self.most)
 
 
 def _filled(columns: Columns, num_gpus: int) -> Columns:
@@ -204,9 +204,9 @@ def _filled(columns: Columns, num_gpus: int) -> Columns:
     return rows | {"dp": num_gpus // (rows["tp"] * rows["cp"] * rows["pp"])}
 
 
-def edited(context: Context, base: Base, num_changes: int, most_rows: int) -> StrategyColumns:
+def edited(context: Context, origin: Origin, num_changes: int, most_rows: int) -> StrategyColumns:
     """Every legal strategy with exactly ``num_changes`` columns changed."""
-    edits = Edits(context=context, base=base, most=num_changes, most_rows=most_rows)
+    edits = Edits(context=context, origin=origin, most=num_changes, most_rows=most_rows)
     strategy = edits.strategies(edits.shapes())
     columns = {name: getattr(strategy, name) for name in DECIDED}
-    return strategy.take(np.flatnonzero(base.num_changes(columns) == num_changes))
+    return strategy.take(np.flatnonzero(origin.num_changes(columns) == num_changes))

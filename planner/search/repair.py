@@ -20,14 +20,14 @@ from planner.cost.module_sets import relaxed_options
 from planner.cost.policies import offers_activation_offload, with_selective
 from planner.cost.stage import OFFLOADED, StageModel, all_stages
 from planner.search.edits import (
-    OPEN_LISTS,
-    Base,
+    FREEDOMS,
     Edit,
-    OpenLists,
+    Freedom,
+    Origin,
     Repairs,
     TooManyError,
-    base_of,
     edited,
+    origin_of,
 )
 from planner.search.ranking.candidates import by_pipeline
 from planner.search.space.policies import (
@@ -41,17 +41,17 @@ from planner.search.space.policies import (
 from planner.search.space.space import EVERYTHING
 from planner.search.stages.bounds import free_bound_s, refine
 from planner.search.stages.capacity import layer_ranges
-from planner.search.stages.own_split import (
+from planner.search.stages.kept import (
     best_policies,
     bound_with_layers_s,
     can_hold_split,
+    kept_of,
     may_keep_counts,
-    own_split_of,
     table_as_kept,
     times_as_kept,
 )
-from planner.search.stages.row_variants import Variant
 from planner.search.stages.solver import Split, solve_split, solve_table
+from planner.search.stages.ways import Variant
 from planner.spec.strategy import Strategy, StrategyColumns
 from planner.units import Array, Index, Mask
 
@@ -72,7 +72,7 @@ class _Rows:
     model: StageModel
     modules: tuple[str, ...] | None
     """None: the plan's."""
-    open_lists: OpenLists
+    freedom: Freedom
     moved: bool
     """Another pp or vpp than the plan's: layers are free at no price."""
     variants: list[Variant] = field(default_factory=list)
@@ -80,7 +80,7 @@ class _Rows:
 
     @property
     def layers_free(self) -> bool:
-        return self.open_lists.layers or self.moved
+        return self.freedom.layers or self.moved
 
     def take(self, index: Index) -> "_Rows":
         variants = [self.variants[row] for row in index.tolist()] if self.variants else []
@@ -107,8 +107,8 @@ class Repairer:
         self.context = with_modules(self.context, self.strategy.recompute_modules)
         self.layers = LayerTable(context=self.context)
         self.num_layers = self.context.model.num_blocks
-        self.base: Base = base_of(self.context, self.strategy, self.num_gpus)
-        self.kept = own_split_of(self.strategy, self.num_layers)
+        self.origin: Origin = origin_of(self.context, self.strategy, self.num_gpus)
+        self.kept = kept_of(self.strategy, self.num_layers)
         selected = self.context.traits.recompute.selected
         self.other_sets = tuple(s for s in self.context.module_sets if s != selected)
         self.policies = policies_of(self.context, EVERYTHING)
@@ -120,17 +120,17 @@ class Repairer:
 
     def look(self, num_changes: int) -> None:
         """Look at all edits with so many changes; raises TooManyError."""
-        for open_lists in OPEN_LISTS:
-            if open_lists.num_changes <= num_changes:
-                strategy = self._alive_at(num_changes - open_lists.num_changes)
+        for freedom in FREEDOMS:
+            if freedom.num_changes <= num_changes:
+                strategy = self._alive_at(num_changes - freedom.num_changes)
                 for start in range(0, len(strategy), CHUNK_ROWS):
                     rows = np.arange(start, min(start + CHUNK_ROWS, len(strategy)))
-                    self._look_under(strategy.take(rows), open_lists)
+                    self._look_under(strategy.take(rows), freedom)
 
     def _alive_at(self, num_columns: int) -> StrategyColumns:
         """Legal strategies so many columns away, but those that no split or policies make fit."""
         if num_columns not in self._alive:
-            strategy = edited(self.context, self.base, num_columns, MOST_ROWS)
+            strategy = edited(self.context, self.origin, num_columns, MOST_ROWS)
             self.num_strategies += len(strategy)
             parts = [strategy.take(np.zeros(0, dtype=int))]
             for start in range(0, len(strategy), CHUNK_ROWS):
@@ -158,33 +158,31 @@ class Repairer:
             lower[index] = refine(model.take(index), num_stages, self.num_layers).lower_s
         return lower
 
-    def _look_under(self, strategy: StrategyColumns, open_lists: OpenLists) -> None:
+    def _look_under(self, strategy: StrategyColumns, freedom: Freedom) -> None:
         own = self.strategy
         moved = (strategy.pp != own.pp) | (strategy.vpp != own.vpp)
-        for modules, context in self._contexts(open_lists):
+        for modules, context in self._contexts(freedom):
             for is_moved in (False, True):
-                if is_moved and open_lists.layers:
+                if is_moved and freedom.layers:
                     continue
                 part = strategy.take(moved == is_moved)
                 if len(part):
                     model = stage_model(context, part)
-                    rows = _Rows(
-                        model=model, modules=modules, open_lists=open_lists, moved=is_moved
-                    )
+                    rows = _Rows(model=model, modules=modules, freedom=freedom, moved=is_moved)
                     self._look_at(rows)
 
-    def _contexts(self, open_lists: OpenLists) -> Iterator[tuple[tuple[str, ...] | None, Context]]:
+    def _contexts(self, freedom: Freedom) -> Iterator[tuple[tuple[str, ...] | None, Context]]:
         """Sets of modules to look at; others matter only where some layer is selective."""
-        if not open_lists.modules:
+        if not freedom.modules:
             yield None, self.context
-        elif open_lists.policies or self.kept.uses_selective:
+        elif freedom.policies or self.kept.uses_selective:
             for modules in self.other_sets:
                 yield modules, with_modules(self.context, modules)
 
     def _look_at(self, rows: _Rows) -> None:
         if not rows.layers_free:
             self._look_with_layers(rows)
-        elif rows.open_lists.policies:
+        elif rows.freedom.policies:
             for part in self._under_any(rows):
                 self._solve(part)
         elif self.kept.uniform not in (None, "offloaded"):
@@ -227,7 +225,7 @@ class Repairer:
         legal = can_hold_split(rows.model.strategy, self.kept.layers, uneven_stages=uneven)
         rows = rows.take(np.flatnonzero(legal))
         layers = np.array(self.kept.layers, dtype=float)
-        if rows.open_lists.policies:
+        if rows.freedom.policies:
             for part in self._under_any(rows):
                 self._look_with_policies(part, layers)
             return
@@ -301,7 +299,7 @@ class Repairer:
     def _add(self, rows: _Rows, row: int, split: Split) -> None:
         columns = rows.model.strategy.take(np.array([row]))
         split = replace(split, modules=rows.modules)
-        edit = Edit(columns=columns, split=split, open_lists=rows.open_lists)
+        edit = Edit(columns=columns, split=split, freedom=rows.freedom)
         if not self.accepts(edit):
             return
         alike = next((one for one in self.edits if one.family == edit.family), None)

@@ -51,7 +51,7 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoldErrors:
+class Half:
     """One split: error on the groups fitted and on those held out."""
 
     train: Errors
@@ -80,7 +80,7 @@ class CrossValidation:
     fitted: Errors
     """All samples under constants fitted to all of them."""
     constants: tuple[FittedConstant, ...]
-    halves: tuple[FoldErrors, ...]
+    halves: tuple[Half, ...]
 
     @property
     def test_mean(self) -> float:
@@ -214,7 +214,7 @@ def cross_validate(samples: Sequence[Sample], constants: Sequence[Constant]) -> 
             train = [sample for sample, inside in zip(samples, mask, strict=True) if inside]
             offsets = fit(train, constants, base[mask], slopes[mask])
             errors = _log_errors(samples, constants, offsets)
-            halves.append(FoldErrors(train=_summary(errors[mask]), test=_summary(errors[~mask])))
+            halves.append(Half(train=_summary(errors[mask]), test=_summary(errors[~mask])))
     return CrossValidation(
         prior=_summary(base),
         fitted=_summary(_log_errors(samples, constants, theta)),

@@ -86,7 +86,7 @@ DEEPSEEK = replace(
         num_leading_dense_layers=1,
     ),
 )
-TENSOR_GROUPINGS: dict[str, LayoutName] = {"gpt2": "gpt2"}
+LAYOUTS: dict[str, LayoutName] = {"gpt2": "gpt2"}
 MODELS = {"llama": LLAMA, "gpt2": GPT2}
 """Models that are trained; of the other two only the shapes are compared."""
 ALL_MODELS = {**MODELS, "mixtral": MIXTRAL, "deepseek": DEEPSEEK}
@@ -191,7 +191,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def weights_of(name: str) -> tuple[Weight, ...]:
-    return model_weights(ALL_MODELS[name], TENSOR_GROUPINGS.get(name, "transformers"))
+    return model_weights(ALL_MODELS[name], LAYOUTS.get(name, "transformers"))
 
 
 def groups_of(name: str) -> list[list[Weight]]:

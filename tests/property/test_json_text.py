@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.documents.json_edit import REMOVED, edited
+from planner.documents.file import REMOVED
+from planner.documents.json_edit import edited
 from planner.documents.json_text import duplicates, parse_json, walk
 from planner.errors import InputError
 

@@ -89,23 +89,3 @@ def test_links_of_a_part_are_those_of_the_node(node: str) -> None:
         except InputError:
             continue
         assert group_levels(part, number) == inside
-
-
-@pytest.mark.parametrize("number", [3, 5, 6, 7])
-def test_a_job_that_fits_into_a_node_costs_what_it_does_there_on_a_larger_cluster(
-    number: int, context_of: Callable[..., Context], small_model: Callable[..., ModelSpec]
-) -> None:
-    strategy = replace(strategy_of(1, 1, 1, 1, 0, "none"), num_micro_batches=16)
-    piped = replace(
-        strategy,
-        pp=number,
-        layers_per_stage=(2,) * number,
-        selective_layers_per_stage=(0,) * number,
-        recompute_layers_per_stage=(0,) * number,
-    )
-    context = context_of(model=small_model(num_layers=2 * number))
-    times = [
-        estimate(replace(context, cluster=load_cluster(name)), piped).iter_time_s
-        for name in ("1xdgx-h100", "64xdgx-h100")
-    ]
-    assert times[0] == times[1]

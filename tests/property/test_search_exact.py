@@ -52,9 +52,9 @@ from planner.search.space.shapes import shape_bounds
 from planner.search.space.space import EVERYTHING, Enumeration, enumerate_space
 from planner.search.stages import cp_sat, deal, solver
 from planner.search.stages.bounds import Refined, feasible, free_bound_s, may_keep, refine
-from planner.search.stages.row_variants import Variant
 from planner.search.stages.solver import Split, solve_split
 from planner.search.stages.stage_table import stage_table
+from planner.search.stages.ways import Variant
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import OFFLOAD_CODES, SHAPE, Strategy, StrategyColumns
 
@@ -592,7 +592,7 @@ def test_where_cp_sat_gives_up_nothing_is_claimed_that_is_not_proved(
     context = case.context(context_of, small_model)
     whole = search(context, narrowing=case.scope)
 
-    def unproved(*arguments: object) -> deal.DealtSplit | None:
+    def unproved(*arguments: object) -> deal.Dealt | None:
         dealt = deal.deal(*arguments)  # type: ignore[arg-type]
         return dealt and replace(dealt, is_optimal=False)
 

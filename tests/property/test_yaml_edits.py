@@ -7,7 +7,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.documents.yaml_edit import REMOVED, edited
+from planner.documents.file import REMOVED
+from planner.documents.yaml_edit import edited
 from planner.documents.yaml_text import parsed
 from planner.errors import InputError
 

@@ -8,7 +8,7 @@ from planner.catalog.cluster_file import override_problems
 from planner.catalog.detect.accelerator import accelerator_of, nearest_accelerators
 from planner.catalog.detect.compare import Override, fabric_of, overrides_of
 from planner.catalog.detect.nodes import Wanted, fits, is_pcie, nearest_node, new_node, nodes_with
-from planner.catalog.detect.nvlink import NvlinkGroups, joined, link_gb_per_s, most_links
+from planner.catalog.detect.nvlink import Joined, joined, link_gb_per_s, most_links
 from planner.catalog.detect.observation import Links, Observation, Slot
 from planner.catalog.detect.recognise import Source
 from planner.catalog.detect.slurm import choose_group
@@ -29,7 +29,7 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Statement:
+class Seen:
     """One thing that a source told."""
 
     what: str
@@ -50,7 +50,7 @@ class Machine:
     overrides: tuple[Override, ...]
     new_node: dict[str, Any] | None
     """Raw data of a node that the catalog does not have; ``node`` is then what it is made from."""
-    seen: tuple[Statement, ...]
+    seen: tuple[Seen, ...]
     kept: tuple[str, ...]
     """What nothing told, from the catalog."""
     notes: tuple[str, ...]
@@ -164,7 +164,7 @@ def _wanted(
     nodes: dict[str, NodeFile],
 ) -> tuple[Wanted, list[str]]:
     """What the node should have, and why links that were seen were not taken."""
-    shape: NvlinkGroups | None = None
+    shape: Joined | None = None
     notes = []
     rate = link_gb_per_s(file)
     for item in observations:
@@ -198,7 +198,7 @@ def _value(observations: Sequence[Observation], name: str, kind: type[Value]) ->
     return next((value for value in values if isinstance(value, kind)), None)
 
 
-def _seen(observations: Sequence[Observation], accelerator: str) -> Iterator[Statement]:
+def _seen(observations: Sequence[Observation], accelerator: str) -> Iterator[Seen]:
     """Everything told; sources that tell the same share a line."""
     rows: dict[tuple[str, str], list[str]] = {}
     for item in observations:
@@ -207,7 +207,7 @@ def _seen(observations: Sequence[Observation], accelerator: str) -> Iterator[Sta
             if value:
                 rows.setdefault((what, value), []).append(item.name)
     for (what, value), names in rows.items():
-        yield Statement(what=what, value=value, where=", ".join(names))
+        yield Seen(what=what, value=value, where=", ".join(names))
 
 
 def _told(item: Observation) -> Iterator[tuple[str, str]]:

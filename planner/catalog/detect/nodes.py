@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from planner.catalog.detect.nvlink import NvlinkGroups
+from planner.catalog.detect.nvlink import Joined
 from planner.catalog.detect.observation import Nics, Slot
 from planner.catalog.hardware import (
     check_fabric,
@@ -31,7 +31,7 @@ class Wanted:
     accelerator: str
     usual_node: str | None
     num_gpus: int | None
-    joined: NvlinkGroups | None
+    joined: Joined | None
     gb_per_s: float | None
     """Of the NVLinks of one GPU."""
     nics: Nics | None
@@ -164,7 +164,7 @@ def _borrow(raw: dict[str, Any], model: str) -> dict[str, Any]:
 
 
 def _links(
-    raw: dict[str, Any], shape: NvlinkGroups, gb_per_s: float | None, size: int, kind: str
+    raw: dict[str, Any], shape: Joined, gb_per_s: float | None, size: int, kind: str
 ) -> dict[str, Any]:
     own: dict[str, Any] = raw["scale_up"]
     section = _borrow(raw, detection_rules().mesh_node) if own["kind"].startswith("pcie") else own

@@ -8,7 +8,7 @@ from planner.spec.cluster import Topology
 
 
 @dataclass(frozen=True, kw_only=True)
-class NvlinkGroups:
+class Joined:
     """Groups of GPUs that NVLink joins, all of one size and shape."""
 
     group: int
@@ -29,7 +29,7 @@ def most_links(accelerator: AcceleratorFile) -> int:
     return accelerator.nvlinks.value if accelerator.nvlinks else 0
 
 
-def joined(links: Links, most: int) -> NvlinkGroups | None:
+def joined(links: Links, most: int) -> Joined | None:
     """Return how GPUs with at most so many links are joined; None: no shape this program knows.
 
     More links in a row than a GPU has are paths through a switch.
@@ -38,20 +38,20 @@ def joined(links: Links, most: int) -> NvlinkGroups | None:
     size = len(pairs)
     rows = [sum(row) for row in pairs]
     if links.to_switch:
-        return NvlinkGroups(group=size, links=links.to_switch, topology="switch")
+        return Joined(group=size, links=links.to_switch, topology="switch")
     if not any(rows):
-        return NvlinkGroups(group=1, links=0, topology="switch")
+        return Joined(group=1, links=0, topology="switch")
     if max(rows) > most and links.to_switch is None:
         widths = {pairs[i][j] for i in range(size) for j in range(size) if i != j}
         whole = len(widths) == 1
-        return NvlinkGroups(group=size, links=widths.pop(), topology="switch") if whole else None
+        return Joined(group=size, links=widths.pop(), topology="switch") if whole else None
     groups = _groups(pairs)
     group = len(groups[0])
     shapes = {_shape(pairs, members) for members in groups}
     if len({len(members) for members in groups}) > 1 or len(set(rows)) > 1 or len(shapes) > 1:
         return None
     shape = shapes.pop()
-    return NvlinkGroups(group=group, links=rows[0], topology=shape) if shape else None
+    return Joined(group=group, links=rows[0], topology=shape) if shape else None
 
 
 def _groups(pairs: tuple[tuple[int, ...], ...]) -> list[list[int]]:

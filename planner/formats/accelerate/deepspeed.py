@@ -4,18 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from planner.cost.context import Context
 from planner.formats.accelerate import parallelism
-from planner.formats.accelerate.section import (
-    Line,
-    Section,
-    Settings,
-    beyond,
-    decided,
-    unlike_layers,
-    whole,
-    word,
-    wrong_precision,
-)
+from planner.formats.accelerate.section import Line, Section
 from planner.formats.format import Value
+from planner.formats.refusals import beyond, unlike_layers, wrong_precision
+from planner.formats.settings import Settings, decided, whole, word
 from planner.spec.strategy import OFFLOAD_CODES, Strategy
 from planner.spec.traits import TraitValue
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from planner.cost.context import Context
-from planner.documents.yaml_edit import REMOVED, edited
+from planner.documents.file import REMOVED
+from planner.documents.yaml_edit import edited
 from planner.documents.yaml_text import Path
 from planner.errors import ExpressError
 from planner.formats.accelerate import deepspeed, fsdp, megatron, parallelism, script

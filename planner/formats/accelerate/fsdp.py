@@ -5,20 +5,10 @@ from dataclasses import replace
 
 from planner.cost.context import Context
 from planner.formats.accelerate import parallelism
-from planner.formats.accelerate.section import (
-    Line,
-    Section,
-    Settings,
-    beyond,
-    decided,
-    flag,
-    recomputes_all,
-    unlike_layers,
-    whole,
-    word,
-    wrong_precision,
-)
+from planner.formats.accelerate.section import Line, Section, recomputes_all
 from planner.formats.format import ALL, Value
+from planner.formats.refusals import beyond, unlike_layers, wrong_precision
+from planner.formats.settings import Settings, decided, flag, whole, word
 from planner.spec.strategy import Strategy
 
 VERSION = "fsdp_config.fsdp_version"

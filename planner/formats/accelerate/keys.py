@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from planner.documents.yaml_text import load_data
+from planner.formats.settings import as_flag, as_whole
 
-TRUE = ("y", "yes", "t", "true", "on", "1")
-FALSE = ("n", "no", "f", "false", "off", "0")
-"""Words for a flag: accelerate/utils/environment.py str_to_bool."""
 _ALLOWED = {"flag": "true or false", "whole": "a whole number", "number": "a number"}
 
 
@@ -64,22 +62,6 @@ def wrong_kind(kind: str, value: object) -> str | None:
     if kind == "number" and (isinstance(value, bool) or not _is_number(value)):
         return _ALLOWED[kind]
     return None
-
-
-def as_flag(value: object) -> bool | None:
-    """True or false as Accelerate takes it; None where it is neither."""
-    word = str(value).lower()
-    return True if word in TRUE else False if word in FALSE else None
-
-
-def as_whole(value: object) -> int | None:
-    """A whole number of at most 18 digits, or None."""
-    if isinstance(value, bool) or len(str(value)) > 18:
-        return None
-    try:
-        return int(str(value))
-    except ValueError:
-        return None
 
 
 def _is_number(value: object) -> bool:

@@ -7,20 +7,10 @@ key context parallelism is 2, and every layer is recomputed in full. Both keys a
 from collections.abc import Iterator, Mapping
 
 from planner.cost.context import Context
-from planner.formats.accelerate.section import (
-    Line,
-    Section,
-    Settings,
-    beyond,
-    decided,
-    flag,
-    recomputes_all,
-    whole,
-    word,
-    words,
-    wrong_precision,
-)
+from planner.formats.accelerate.section import Line, Section, recomputes_all
 from planner.formats.format import ALL, Value
+from planner.formats.refusals import beyond, words, wrong_precision
+from planner.formats.settings import Settings, decided, flag, whole, word
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 from planner.spec.traits import TraitValue
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from planner.formats.accelerate.section import Line, Settings, decided, whole
+from planner.formats.accelerate.section import Line
 from planner.formats.format import Value
+from planner.formats.settings import Settings, decided, whole
 from planner.spec.strategy import Strategy
 
 PREFIX = "parallelism_config.parallelism_config_"

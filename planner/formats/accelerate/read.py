@@ -8,12 +8,12 @@ from planner.errors import InputError
 from planner.formats.accelerate import script
 from planner.formats.accelerate.fsdp import FSDP1, is_first
 from planner.formats.accelerate.keys import known_keys, wrong_kind
-from planner.formats.accelerate.section import Section, Settings, decided, num_started, word
+from planner.formats.accelerate.section import Section, num_started
 from planner.formats.accelerate.sections import BY_TYPE, OF_FRAMEWORK
-from planner.formats.deepspeed.known import known_keys as of_deepspeed
-from planner.formats.deepspeed.known import zero_keys
+from planner.formats.deepspeed.keys import schema as of_deepspeed
 from planner.formats.finding import Finding
 from planner.formats.format import Reading, SourceText, Value
+from planner.formats.settings import Settings, decided, word
 from planner.spelling import did_you_mean
 
 NAME = "accelerate"
@@ -102,7 +102,10 @@ def _wrong(path: str, settings: Mapping[str, Value]) -> Iterator[Finding]:
 
 def _hint(section: str, name: str) -> str:
     """Where an unknown key may belong."""
-    if section == "deepspeed_config" and (name in of_deepspeed() or name in zero_keys()):
+    deepspeed = of_deepspeed()["properties"]
+    if section == "deepspeed_config" and (
+        name in deepspeed or name in deepspeed["zero_optimization"]["properties"]
+    ):
         return "DeepSpeed's own keys go into the file that deepspeed_config_file names"
     known = known_keys()
     kinds = known.sections[section].keys if section else known.top

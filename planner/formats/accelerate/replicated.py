@@ -4,17 +4,10 @@ from collections.abc import Iterator
 
 from planner.cost.context import Context
 from planner.formats.accelerate import fsdp, parallelism
-from planner.formats.accelerate.section import (
-    Line,
-    Section,
-    Settings,
-    beyond,
-    decided,
-    num_started,
-    unlike_layers,
-    wrong_precision,
-)
+from planner.formats.accelerate.section import Line, Section, num_started
 from planner.formats.format import Value
+from planner.formats.refusals import beyond, unlike_layers, wrong_precision
+from planner.formats.settings import Settings, decided
 from planner.spec.strategy import Strategy
 
 SPLIT_STAGE = 2

@@ -1,16 +1,14 @@
 """Rules of Accelerate's file: the top level and the mesh; those of sections stand beside."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from planner.formats.accelerate import fsdp, parallelism
-from planner.formats.accelerate.keys import as_flag, known_keys
+from planner.formats.accelerate.keys import known_keys
 from planner.formats.accelerate.parallelism import SIZES, size_key, sizes
-from planner.formats.accelerate.rule import broken, one_of
 from planner.formats.accelerate.rules_sections import RULES as SECTION_RULES
-from planner.formats.accelerate.section import flag, whole, word
-from planner.formats.format import Broken, FormatRule, Value, World, rule
+from planner.formats.format import Broken, FormatRule, World, rule
+from planner.formats.settings import Settings, as_flag, broken, flag, one_of, whole, word
 
-Settings = Mapping[str, Value]
 PRECISIONS = ("no", "fp16", "bf16", "fp8")
 CONFIG_ARGS = "accelerate/commands/config/config_args.py"
 LAUNCH = "accelerate/commands/launch.py"

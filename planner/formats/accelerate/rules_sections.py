@@ -1,14 +1,11 @@
 """Rules of the sections ``fsdp_config``, ``deepspeed_config`` and ``megatron_lm_config``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from planner.formats.accelerate import deepspeed, fsdp, megatron
-from planner.formats.accelerate.keys import as_flag
-from planner.formats.accelerate.rule import broken, one_of
-from planner.formats.accelerate.section import flag, whole, word
-from planner.formats.format import Broken, FormatRule, Value, World, rule
+from planner.formats.format import Broken, FormatRule, World, rule
+from planner.formats.settings import Settings, as_flag, broken, flag, one_of, whole, word
 
-Settings = Mapping[str, Value]
 FSDP_KEY = "fsdp_config.fsdp_"
 PLUGIN = "accelerate/utils/dataclasses.py FullyShardedDataParallelPlugin"
 DEEPSPEED_PLUGIN = "accelerate/utils/dataclasses.py DeepSpeedPlugin"

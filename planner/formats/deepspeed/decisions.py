@@ -1,198 +1,400 @@
-"""What the keys of a DeepSpeed file decide, by the names of DECISIONS."""
+"""How a plan's decisions stand in a DeepSpeed file, row by row, and what no key can say."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from planner.formats.deepspeed.known import AUTO, SCRIPT, number, whole
+from planner.cost.context import Context
+from planner.formats.decision import KEPT, Decision, Line, Table, line, of_key, stated
+from planner.formats.deepspeed import keys
 from planner.formats.format import Value
+from planner.formats.refusals import beyond
+from planner.formats.settings import Settings, as_number, as_whole, decided, given
+from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
-Settings = Mapping[str, Value]
-OPTIMIZERS = {
-    "adam": "adam",
-    "adamw": "adam",
-    "sgd": "sgd",
-    "lion": "lion",
-    "adafactor": "adafactor",
-    "muon": "muon",
+_SIXTEEN_BITS = "products in 16 bits, master weights in fp32"
+_DEVICES, _PATHS = (
+    [f"{keys.ZERO}.{section}.{name}" for section in keys.OLD_SWITCHES]
+    for name in ("device", "nvme_path")
+)
+_SWITCHES = [f"{keys.ZERO}.{switch}" for switch in keys.OLD_SWITCHES.values()]
+_NO_KEY = {
+    "vpp": "DeepSpeed's pipeline engine runs one chunk per stage",
+    "schedule": "DeepSpeed's pipeline engine runs 1f1b",
+    "placement": f"DeepSpeed's grid is {PLACEMENT_NAMES[0]}",
+    "sequence_parallel": "AutoTP does not split norms and residuals",
+    "dp_replicate": "DeepSpeed shards over all of dp",
 }
-"""By the type in lower case."""
-_OFFLOADS = {
-    ("none", "none"): "none",
-    ("cpu", "none"): "optimizer:host",
-    ("cpu", "cpu"): "optimizer+parameters:host",
-    ("nvme", "none"): "optimizer:nvme",
-    ("nvme", "nvme"): "optimizer+parameters:nvme",
-}
-"""By the devices of optimizer and parameters; other pairs are not modelled."""
-_SCRIPT_DECISIONS = {
-    "sequence_length": "seq_len",
-    "layers_per_stage": "layers_per_stage",
-    "selective_layers_per_stage": "selective_layers_per_stage",
-    "recompute_layers_per_stage": "recompute_layers_per_stage",
-    "recompute_modules": "recompute_modules",
-}
-OLD_SWITCHES = {"offload_optimizer": "cpu_offload", "offload_param": "cpu_offload_param"}
 
 
-def given(settings: Settings, key: str) -> Any:  # noqa: ANN401 - whatever the file holds
-    """The value of a key, None where it is not there."""
-    found = settings.get(key)
-    return None if found is None else found.value
+def secondary_ranks(context: Context, strategy: Strategy) -> int:
+    """Ranks that share a secondary copy of the weights (ZeRO++); 1: none."""
+    if strategy.zero_stage != 3 or not context.traits.states.zero3_secondary_weight_bytes:
+        return 1
+    return min(context.cluster.node.num_accelerators, strategy.num_gpus)
 
 
-def size(settings: Settings, key: str) -> int | None:
-    """A whole number from 1; None where there is none."""
-    value = whole(given(settings, key))
-    return value if value is not None and value >= 1 else None
+def problems(context: Context) -> Iterator[str]:
+    """What no file can hold whatever the layout: precision and optimizer."""
+    precision, optimizer = context.job.precision, context.traits.optimizer.name
+    if precision not in ("bf16", "fp16"):
+        yield f"precision {precision}: DeepSpeed's file knows bf16 and fp16"
+    if optimizer not in keys.TYPES:
+        yield f"optimizer {optimizer}: allowed are {', '.join(keys.TYPES)}"
+    if optimizer == "adam-bf16" and precision != "bf16":
+        yield f"optimizer adam-bf16 with precision {precision}: it needs bf16"
 
 
-def stage(settings: Settings) -> int:
-    """The ZeRO stage, 0 where nothing states it."""
-    switch = given(settings, "zero_optimization")
-    if isinstance(switch, bool):
-        return int(switch)
-    return whole(given(settings, "zero_optimization.stage")) or 0
+def _no_key(_: Context, strategy: Strategy) -> Iterator[str]:
+    yield from beyond(strategy, _NO_KEY)
+    if strategy.etp != strategy.tp:
+        yield f"etp {strategy.etp} with tp {strategy.tp}: AutoTP splits experts like other layers"
+    if any(strategy.offloaded_layers_per_stage):
+        yield "offloaded_layers_per_stage: no key sends saved activations of layers to the host"
 
 
-def device(settings: Settings, section: str) -> str:
-    """Where ``offload_optimizer`` or ``offload_param`` puts what it names: none, cpu, nvme."""
-    value = given(settings, f"zero_optimization.{section}.device")
-    if isinstance(value, str):
-        return value
-    is_on = given(settings, f"zero_optimization.{OLD_SWITCHES[section]}") is True
-    return "cpu" if is_on else "none"
+def _to_batch(_: Context, strategy: Strategy) -> Iterator[Line]:
+    dp, micro, steps = strategy.dp, strategy.micro_batch, strategy.num_micro_batches
+    total, is_autotp = dp * micro * steps, strategy.tp > 1 and strategy.pp == 1
+    why = f"sequences per iteration, over {dp} replicas"
+    yield from line(keys.TOTAL, total, why, when=not is_autotp)
+    yield Line(key=keys.MICRO, value=micro, why="sequences per micro-batch")
+    why = f"micro-batches per iteration: {total} sequences over {dp} replicas"
+    yield Line(key=keys.STEPS, value=steps, why=why)
+    why = "with sequence_parallel_size the mesh of the ranks"
+    if is_autotp:
+        why = "stands for train_batch_size, which AutoTP would count over all ranks"
+    yield from line(keys.REPLICAS, dp, f"replicas; {why}", when=is_autotp or strategy.cp > 1)
 
 
-def autotp(settings: Settings) -> int:
-    """Ranks of AutoTP, 1 where it is off."""
-    return size(settings, "tensor_parallel.autotp_size") or 1
-
-
-def stages(settings: Settings) -> int:
-    """Pipeline stages, 1 where none are stated."""
-    return size(settings, "pipeline.stages") or 1
-
-
-def decide(settings: Settings) -> dict[str, Value]:
-    """Everything the file decides; what it leaves to another place is not there."""
-    found = {name: value for name, value in _plain(settings) if value is not None}
-    found |= _offload(settings)
-    found |= _batch(settings, found)
-    return found
-
-
-def _at(settings: Settings, key: str, value: object) -> Value | None:
-    """A decision with the place of its key."""
-    if value is None:
-        return None
-    place = settings.get(key)
-    return Value(value=value, key=key, line=place.line if place else 0)
-
-
-def _plain(settings: Settings) -> Iterator[tuple[str, Value | None]]:
-    """Decisions of one key each."""
-    has_stage = "zero_optimization.stage" in settings
-    key = "zero_optimization.stage" if has_stage else "zero_optimization"
-    yield "zero_stage", _at(settings, key, stage(settings))
-    script_tp = f"{SCRIPT}.tensor_parallel_size"
-    key = "tensor_parallel.autotp_size" if autotp(settings) > 1 else script_tp
-    yield "tp", _at(settings, key, size(settings, key))
-    for name, key in (("pp", "pipeline.stages"), ("cp", "sequence_parallel_size")):
-        yield name, _at(settings, key, size(settings, key))
-    if given(settings, "expert_parallel.enabled") is True:
-        key = "expert_parallel.autoep_size"
-        yield "ep", _at(settings, key, size(settings, key))
-    for key, name in _SCRIPT_DECISIONS.items():
-        path = f"{SCRIPT}.{key}"
-        yield name, _at(settings, path, _listed(given(settings, path)))
-    yield "precision", _precision(settings)
-    yield "optimizer", _optimizer(settings)
-
-
-def _listed(value: object) -> object:
-    """Lists as tuples, numbers as they are; None where anything else stands in them."""
-    if isinstance(value, list):
-        is_plain = all(isinstance(item, str) or whole(item) is not None for item in value)
-        return (
-            tuple(item if isinstance(item, str) else whole(item) for item in value)
-            if (is_plain)
-            else None
-        )
-    return whole(value)
-
-
-def _precision(settings: Settings) -> Value | None:
-    for name, section in (("bf16", "bf16"), ("bf16", "bfloat16"), ("fp16", "fp16")):
-        if given(settings, f"{section}.enabled") is True:
-            return _at(settings, f"{section}.enabled", name)
-    return None
-
-
-def _optimizer(settings: Settings) -> Value | None:
-    kind = given(settings, "optimizer.type")
-    name = OPTIMIZERS.get(kind.lower()) if isinstance(kind, str) else None
-    if name == "adam" and given(settings, "bf16.bf16_optimizer_states") is True:
-        return _at(settings, "bf16.bf16_optimizer_states", "adam-bf16")
-    if name == "sgd" and number(given(settings, "optimizer.params.momentum")):
-        name = "sgd-momentum"
-    return _at(settings, "optimizer.type", name)
-
-
-def _offload(settings: Settings) -> dict[str, Value]:
-    """Where states live; absent for pairs of devices that are not modelled.
-
-    Below stage 3 DeepSpeed keeps weights in HBM, whatever is said of them.
-    """
-    section = "zero_optimization.offload_optimizer"
-    optimizer = device(settings, "offload_optimizer")
-    weights = device(settings, "offload_param") if stage(settings) == 3 else "none"
-    code = _OFFLOADS.get((optimizer, weights))
-    key = next(
-        (k for k in (f"{section}.device", "zero_optimization.cpu_offload") if k in settings), ""
-    )
-    found = {} if code is None or not key else {"offload": _at(settings, key, code)}
-    ratio = number(given(settings, f"{section}.ratio"))
-    if optimizer != "none" and ratio is not None and 0.0 < ratio <= 1.0:
-        percent = max(1, round(100 * ratio))
-        found["offload_percent"] = _at(settings, f"{section}.ratio", percent)
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _batch(settings: Settings, found: Mapping[str, Value]) -> dict[str, Value]:
+def _of_batch(settings: Settings) -> Iterator[tuple[str, Value]]:
     """The batch triple as far as it determines itself, and the ranks where it states them."""
-    total_key, micro_key = "train_batch_size", "train_micro_batch_size_per_gpu"
-    steps_key, replicas_key = "gradient_accumulation_steps", "data_parallel_size"
-    total, micro = size(settings, total_key), size(settings, micro_key)
-    steps, dp = size(settings, steps_key), size(settings, replicas_key)
-    is_counted_in_ranks = counts_all_ranks(settings)
+    total, micro, steps, dp = (
+        keys.size(settings, key) for key in (keys.TOTAL, keys.MICRO, keys.STEPS, keys.REPLICAS)
+    )
+    total_key, micro_key, steps_key, dp_key = keys.TOTAL, keys.MICRO, keys.STEPS, keys.REPLICAS
+    is_counted_in_ranks = keys.counts_all_ranks(settings)
     if total and micro and steps and not dp and not is_counted_in_ranks:
-        dp = total // (micro * steps) if total % (micro * steps) == 0 else None
-        replicas_key = total_key
-    is_open = AUTO in (given(settings, micro_key), given(settings, steps_key))
+        dp, dp_key = total // (micro * steps) if total % (micro * steps) == 0 else None, keys.TOTAL
+    is_open = keys.AUTO in (given(settings, keys.MICRO), given(settings, keys.STEPS))
     if bool(micro) != bool(total) and not steps and not is_open:
-        steps, steps_key = 1, micro_key if micro else total_key
+        steps, steps_key = 1, keys.MICRO if micro else keys.TOTAL
     if micro and steps and dp and (not total or is_counted_in_ranks):
-        total, total_key = micro * steps * dp, micro_key
+        total, total_key = micro * steps * dp, keys.MICRO
     elif is_counted_in_ranks:
         total = None
     if total and micro and dp and not steps and total % (micro * dp) == 0:
-        steps, steps_key = total // (micro * dp), total_key
+        steps, steps_key = total // (micro * dp), keys.TOTAL
     if total and steps and dp and not micro and total % (steps * dp) == 0:
-        micro, micro_key = total // (steps * dp), total_key
-    values = {
-        "global_batch": _at(settings, total_key, total),
-        "micro_batch": _at(settings, micro_key, micro),
-        "num_micro_batches": _at(settings, steps_key, steps),
-        "dp": _at(settings, replicas_key, dp),
-    }
-    if dp:
-        ranks = dp
-        for name in ("tp", "pp", "cp"):
-            ranks *= found[name].value if name in found else 1
-        values["num_gpus"] = _at(settings, replicas_key, ranks)
-    return {name: value for name, value in values.items() if value is not None}
+        micro, micro_key = total // (steps * dp), keys.TOTAL
+    tp = keys.size(settings, keys.TP if keys.autotp(settings) > 1 else keys.SCRIPT_TP) or 1
+    ranks = dp and dp * tp * keys.stages(settings) * (keys.size(settings, keys.SP) or 1)
+    for name, key, value in (
+        ("global_batch", total_key, total),
+        ("micro_batch", micro_key, micro),
+        ("num_micro_batches", steps_key, steps),
+        ("dp", dp_key, dp),
+        ("num_gpus", dp_key, ranks),
+    ):
+        if value:
+            yield name, decided(settings, key, value)
 
 
-def counts_all_ranks(settings: Settings) -> bool:
-    """AutoTP alone: its groups are made after the batch is checked, against all ranks."""
-    return autotp(settings) > 1 and stages(settings) == 1
+def _of_precision(settings: Settings) -> Iterator[tuple[str, Value]]:
+    for key in [each for each in keys.ENABLED if given(settings, each) is True][:1]:
+        yield "precision", decided(settings, key, key.removesuffix(".enabled"))
+
+
+def _to_optimizer(context: Context, strategy: Strategy) -> Iterator[Line]:
+    name = context.traits.optimizer.name
+    is_bf16, why = name == "adam-bf16", "master weights, gradients and moments in bf16"
+    yield from (
+        *line(keys.MASTER, True, why, when=is_bf16),
+        *line(keys.STATES, True, why, when=is_bf16),
+    )
+    why = "its learning rate and betas are yours to set under optimizer.params"
+    yield Line(key=keys.TYPE, value=keys.TYPES[name], why=why)
+    is_fused = is_bf16 and strategy.offload == "none"
+    yield from line(keys.TORCH_ADAM, True, "the fused Adam keeps moments in fp32", when=is_fused)
+    why = "keeps the momentum the plan counts"
+    yield from line(keys.MOMENTUM, 0.9, why, when=name == "sgd-momentum")
+    is_untested = name in ("sgd", "sgd-momentum", "adafactor") and strategy.zero_stage > 0
+    yield from line(keys.UNTESTED, True, "ZeRO asks for it with this optimizer", when=is_untested)
+
+
+def _of_optimizer(settings: Settings) -> Iterator[tuple[str, Value]]:
+    kind, key = given(settings, keys.TYPE), keys.TYPE
+    name = keys.NAMES.get(kind.lower()) if isinstance(kind, str) else None
+    if name == "adam" and given(settings, keys.STATES) is True:
+        name, key = "adam-bf16", keys.STATES
+    if name == "sgd" and as_number(given(settings, keys.MOMENTUM)):
+        name = "sgd-momentum"
+    if name:
+        yield "optimizer", decided(settings, key, name)
+
+
+def _to_stage(context: Context, strategy: Strategy) -> Iterator[Line]:
+    shared = ("nothing is", "optimizer states are", "states and gradients are")
+    what = (*shared, "states, gradients and weights are")[strategy.zero_stage]
+    why = f"{what} sharded over {strategy.dp * strategy.cp} ranks"
+    yield Line(key=keys.STAGE, value=strategy.zero_stage, why=why)
+    traits = context.traits
+    overlaps, elements = (
+        traits.overlap.overlaps_gradient_reduction,
+        traits.overheads.bucket_elements,
+    )
+    assumed: dict[str, tuple[object, str]] = {}
+    if strategy.pp == 1:
+        assumed["overlap_comm"] = (overlaps, "gradients are reduced beside the backward pass, as")
+    if int(elements):
+        buckets = ("reduce_bucket_size", "allgather_bucket_size")
+        assumed |= dict.fromkeys(buckets, (int(elements), "elements per message, as"))
+    for name, (value, what) in assumed.items() if strategy.zero_stage else ():
+        why = f"{what} the plan assumes"
+        yield Line(key=f"{keys.ZERO}.{name}", value=value, why=why, is_assumed=True)
+
+
+def _of_stage(settings: Settings) -> Iterator[tuple[str, Value]]:
+    yield (
+        "zero_stage",
+        decided(
+            settings, keys.STAGE if keys.STAGE in settings else keys.ZERO, keys.stage(settings)
+        ),
+    )
+
+
+def _with_pipeline(_: Context, strategy: Strategy) -> Iterator[str]:
+    if strategy.pp > 1 and strategy.zero_stage > 1:
+        yield f"zero_stage {strategy.zero_stage} with pp {strategy.pp}: allowed are 0 and 1"
+    if strategy.pp > 1 and strategy.cp > 1:
+        yield f"cp {strategy.cp} with pp {strategy.pp}: its pipeline knows no sequence groups"
+
+
+def _no_groups(context: Context, strategy: Strategy) -> Iterator[str]:
+    ranks = secondary_ranks(context, strategy)
+    if ranks > 1 and strategy.tp * strategy.cp > 1:
+        yield f"zero_hpz_partition_size {ranks} with tp or cp: its groups are neighbouring ranks"
+    if ranks > 1 and strategy.num_gpus % ranks:
+        yield f"zero_hpz_partition_size {ranks}: must divide {strategy.num_gpus} GPUs"
+
+
+def _to_offload(_: Context, strategy: Strategy) -> Iterator[Line]:
+    states = ("optimizer", "parameters")
+    for state, section, where in zip(
+        states, keys.OLD_SWITCHES, keys.DEVICES[strategy.offload], strict=True
+    ):
+        if where == "none":
+            continue
+        key = f"{keys.ZERO}.{section}"
+        yield Line(key=f"{key}.device", value=where, why=f"{state} do not fit into HBM beside")
+        if where == "nvme":
+            why = "change it to where the nodes mount their NVMe drives"
+            yield Line(key=f"{key}.nvme_path", value="/local_nvme", why=why, is_default=True)
+        why = "transfers at the link's rate"
+        yield Line(key=f"{key}.pin_memory", value=True, why=why, is_assumed=True)
+        is_part = state == "optimizer" and strategy.offload_percent < 100
+        why = "share of the states that goes, the rest stays in HBM"
+        yield from line(f"{key}.ratio", strategy.offload_percent / 100, why, when=is_part)
+
+
+def _of_offload(settings: Settings) -> Iterator[tuple[str, Value]]:
+    """Where states live; nothing for pairs of devices that are not modelled.
+
+    Below stage 3 DeepSpeed keeps weights in HBM, whatever is said of them.
+    """
+    optimizer, section = (
+        keys.device(settings, "offload_optimizer"),
+        f"{keys.ZERO}.offload_optimizer",
+    )
+    weights = keys.device(settings, "offload_param") if keys.stage(settings) == 3 else "none"
+    code, names = (
+        keys.CODES.get((optimizer, weights)),
+        (f"{section}.device", f"{keys.ZERO}.cpu_offload"),
+    )
+    key = next((each for each in names if each in settings), "")
+    if code and key:
+        yield "offload", decided(settings, key, code)
+    ratio = as_number(given(settings, f"{section}.ratio"))
+    if optimizer != "none" and ratio is not None and 0.0 < ratio <= 1.0:
+        percent = max(1, round(100 * ratio))
+        yield "offload_percent", decided(settings, f"{section}.ratio", percent)
+
+
+def _no_offload(context: Context, strategy: Strategy) -> Iterator[str]:
+    stage, offload, percent = strategy.zero_stage, strategy.offload, strategy.offload_percent
+    if offload == "none":
+        return
+    given = f"offload {offload} with zero_stage {stage}"
+    if stage == 0:
+        yield f"{given}: offload needs a sharded optimizer"
+    if "parameters" in offload and stage != 3:
+        yield f"{given}: offload_param needs stage 3"
+    if "nvme" in offload and stage != 3:
+        yield f"{given}: below 3, NVMe silently means host memory"
+    if percent < 100 and stage != 3:
+        yield f"offload_percent {percent} with zero_stage {stage}: needs 3"
+    if percent < 100 and keys.TYPES.get(context.traits.optimizer.name) != "AdamW":
+        yield f"offload_percent {percent}: a ratio needs Adam"
+
+
+def _split_heads(context: Context, strategy: Strategy) -> Iterator[str]:
+    heads, shared = context.model.num_heads, context.model.num_kv_heads
+    if strategy.tp > 1 and strategy.cp > 1:
+        yield f"cp {strategy.cp} with tp {strategy.tp}: Ulysses and AutoTP exclude each other"
+    if strategy.pp == 1 and shared % strategy.tp:
+        yield f"tp {strategy.tp}: AutoTP splits attention along the {shared} key-value heads"
+    if heads % strategy.cp:
+        yield f"cp {strategy.cp}: Ulysses splits the {heads} heads"
+
+
+def _no_experts(_: Context, strategy: Strategy) -> Iterator[str]:
+    if strategy.ep > 1 and strategy.pp * strategy.tp * strategy.cp > 1:
+        yield f"ep {strategy.ep} with tp, pp or cp: AutoEP is written alone only"
+
+
+def _modules(context: Context, strategy: Strategy) -> list[str] | None:
+    modules = strategy.recompute_modules
+    names = context.traits.recompute.selected if modules is None else modules
+    return list(names) if any(strategy.selective_layers_per_stage) else None
+
+
+def _some(counts: tuple[int, ...]) -> list[int] | None:
+    return list(counts) if any(counts) else None
+
+
+def _counts(value: object) -> tuple[int | None, ...] | None:
+    counts = tuple(map(as_whole, value)) if isinstance(value, list) else (None,)
+    return None if None in counts else counts
+
+
+def _texts(value: object) -> tuple[str, ...] | None:
+    texts = tuple(value) if isinstance(value, list) else (None,)
+    return texts if all(isinstance(each, str) for each in texts) else None
+
+
+def _above_1(degree: int) -> int | None:
+    return degree if degree > 1 else None
+
+
+def _scatters(context: Context, strategy: Strategy) -> bool | None:
+    is_muon = context.traits.optimizer.name == "muon" and strategy.zero_stage == 3
+    return False if is_muon else None
+
+
+TABLE: Table = (
+    Decision(names=("vpp", "schedule", "placement"), keys=(), cannot=_no_key),
+    Decision(
+        names=("global_batch", "micro_batch", "num_micro_batches", "dp", "num_gpus"),
+        keys=(keys.TOTAL, keys.MICRO, keys.STEPS, keys.REPLICAS),
+        to=_to_batch,
+        of=_of_batch,
+    ),
+    Decision(
+        names=("precision",),
+        keys=keys.ENABLED,
+        to=lambda context, _: line(f"{context.job.precision}.enabled", True, _SIXTEEN_BITS),
+        of=_of_precision,
+        cannot=lambda context, _: problems(context),
+        off=dict.fromkeys(keys.ENABLED, False),
+    ),
+    Decision(
+        names=("optimizer",),
+        keys=(keys.MASTER, keys.STATES, keys.TYPE, keys.TORCH_ADAM, keys.MOMENTUM, keys.UNTESTED),
+        to=_to_optimizer,
+        of=_of_optimizer,
+        off={keys.MASTER: False, keys.STATES: False, keys.UNTESTED: KEPT},
+    ),
+    Decision(
+        names=("zero_stage",), keys=(keys.STAGE,), to=_to_stage, of=_of_stage, cannot=_with_pipeline
+    ),
+    of_key(
+        "",
+        f"{keys.ZERO}.reduce_scatter",
+        _scatters,
+        "Muon under stage 3 needs whole gradients",
+        off=KEPT,
+    ),
+    of_key(
+        "",
+        keys.HPZ,
+        lambda c, s: _above_1(secondary_ranks(c, s)),
+        "backward gathers weights inside the node, from a second copy there",
+        off=1,
+        cannot=_no_groups,
+    ),
+    Decision(
+        names=("offload", "offload_percent"),
+        keys=(*_DEVICES, *_PATHS, *_SWITCHES, f"{keys.ZERO}.offload_optimizer.ratio"),
+        to=_to_offload,
+        of=_of_offload,
+        cannot=_no_offload,
+        off=dict.fromkeys(_DEVICES, "none") | dict.fromkeys(_PATHS, KEPT),
+    ),
+    of_key(
+        "tp",
+        keys.TP,
+        lambda _, s: _above_1(s.tp) if s.pp == 1 else None,
+        "ranks that split every layer (AutoTP, neighbouring ranks)",
+        of=lambda settings: stated("tp", keys.TP)(settings) if keys.autotp(settings) > 1 else (),
+        off=0,
+        cannot=_split_heads,
+    ),
+    of_key(
+        "cp", keys.SP, lambda _, s: _above_1(s.cp), "ranks that split the sequence (Ulysses)", off=1
+    ),
+    of_key(
+        "",
+        keys.EP_ON,
+        lambda _, s: True if s.ep > 1 else None,
+        "experts are split over ranks (AutoEP)",
+        off=False,
+        cannot=_no_experts,
+    ),
+    of_key(
+        "ep",
+        keys.EP,
+        lambda _, s: _above_1(s.ep),
+        "ranks that split the experts",
+        of=lambda settings: (
+            stated("ep", keys.EP)(settings) if given(settings, keys.EP_ON) is True else ()
+        ),
+        off=KEPT,
+    ),
+    of_key(
+        "pp",
+        keys.PP,
+        lambda _, s: _above_1(s.pp),
+        "your script gives it to PipelineModule(num_stages=...); DeepSpeed does not",
+        off=1,
+    ),
+    of_key("seq_len", keys.LENGTH, lambda c, _: c.job.seq_len, "tokens per sequence of your data"),
+    of_key(
+        "tp",
+        keys.SCRIPT_TP,
+        lambda _, s: _above_1(s.tp) if s.pp > 1 else None,
+        "num_mp of your PipeModelDataParallelTopology; the layers must split themselves",
+        of=lambda settings: (
+            stated("tp", keys.SCRIPT_TP)(settings) if keys.autotp(settings) == 1 else ()
+        ),
+    ),
+    of_key(
+        "layers_per_stage",
+        keys.LAYERS,
+        lambda _, s: list(s.layers_per_stage) if s.pp > 1 else None,
+        "transformer blocks of every stage, for your PipelineModule",
+        read=_counts,
+    ),
+    of_key(
+        "selective_layers_per_stage",
+        keys.SELECTIVE,
+        lambda _, s: _some(s.selective_layers_per_stage),
+        "of those, the first ones recompute the modules below",
+        read=_counts,
+    ),
+    of_key("recompute_modules", keys.MODULES, _modules, "what those recompute", read=_texts),
+    of_key(
+        "recompute_layers_per_stage",
+        keys.FULL,
+        lambda _, s: _some(s.recompute_layers_per_stage),
+        "of those, how many run under activation checkpointing",
+        read=_counts,
+    ),
+)

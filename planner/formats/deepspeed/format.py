@@ -1,7 +1,7 @@
 """The format ``deepspeed``: a JSON file for deepspeed.initialize, and its launcher's hostfile."""
 
+from planner.formats.deepspeed.decisions import problems
 from planner.formats.deepspeed.emit import emit, write_into
-from planner.formats.deepspeed.express import problems
 from planner.formats.deepspeed.hostfile import HOSTFILE
 from planner.formats.deepspeed.read import read, recognise
 from planner.formats.deepspeed.rules import RULES

@@ -1,24 +1,50 @@
 """Reads a DeepSpeed JSON file: every key with its line, what it decides, what is wrong."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
-from planner.documents.json_text import Node, Path, Plain, duplicates, parse_json, walk
+from planner.documents.json_text import Node, Path, duplicates, keys_at_top, parse_object, walk
 from planner.documents.schema import entry_of, wrongs
-from planner.errors import InputError
-from planner.formats.deepspeed.decisions import decide
-from planner.formats.deepspeed.known import AUTO, removed_keys, schema
-from planner.formats.deepspeed.unknown import is_comment, is_foreign, why_foreign, why_unknown
-from planner.formats.finding import Finding, Severity
+from planner.formats.decision import decided_in
+from planner.formats.deepspeed.decisions import TABLE
+from planner.formats.deepspeed.keys import AUTO, SCRIPT, listed_in, schema
+from planner.formats.finding import Finding, listed
 from planner.formats.format import Reading, SourceText, Value
+from planner.formats.settings import finding_at
+from planner.spelling import alike, did_you_mean
 
-TELLING = (
+_TELLING = {
     "train_micro_batch_size_per_gpu",
     "train_batch_size",
     "zero_optimization",
     "zero_allow_untested_optimizer",
-)
+}
 """Keys that no other file has at its top."""
+_COMPILE = "engine.compile() in the script"
+_REPLACED = {
+    "aio.thread_count": "intra_op_parallelism",
+    "compile.backend": _COMPILE,
+    "compile.disable": _COMPILE,
+    "compile.enabled": _COMPILE,
+    "compile.kwargs": _COMPILE,
+    "fp32_allreduce": "communication_data_type fp32",
+    "gradient_accumulation_dtype": "data_types.grad_accum_dtype",
+    "max_grad_norm": "gradient_clipping",
+    "pipeline.pipeline_parallel_size": "stages",
+    "zero3_save_16bit_model": "zero_optimization.gather_16bit_weights_on_model_save",
+}
+"""Keys of older releases, and keys that other programs have, with what stands for them."""
+_NUMBERS = ("zero_optimization", "fp16", "bf16", "activation_checkpointing")
+"""Sections whose keys, one level too high, are no script's own."""
+_MISSPELT = 0.83
+"""How alike a key at the top is to the one that was meant."""
+
+
+def recognise(source: SourceText) -> bool:
+    """Whether the text is a JSON object with a key that only DeepSpeed's files have."""
+    is_json = source.text.lstrip()[:1] in ("{", "/", "#")
+    return is_json and bool(_TELLING & keys_at_top(source.text, source.path))
 
 
 def read(source: SourceText, *, fills_auto: bool = False) -> Reading:
@@ -26,104 +52,116 @@ def read(source: SourceText, *, fills_auto: bool = False) -> Reading:
 
     Raises InputError where the text is no JSON object.
     """
-    root = parse_json(source.text, source.path)
-    if root.members is None:
-        raise InputError.single(source.path, "line 1", "an object in braces is needed")
-    settings = {
-        ".".join(path): Value(value=member.node.value, key=".".join(path), line=member.line)
-        for path, member in walk(root)
-    }
-    findings = [*_duplicates(source, root), *_members(source, root, fills_auto)]
+    root = parse_object(source.text, source.path)
+    places = {path: _place(path, member.line, member.node.value) for path, member in walk(root)}
+    settings = {".".join(_new_name(root, path)): place for path, place in places.items()}
+    findings = [*_duplicates(source.path, root), *_wrong(source.path, root.value, places)]
+    findings += [] if fills_auto else _left_open(source.path, places)
     findings.sort(key=lambda finding: finding.line)
     return Reading(
         format="deepspeed",
         path=source.path,
         settings=settings,
-        decisions=decide(settings),
+        decisions=decided_in(TABLE, settings),
         findings=tuple(findings),
     )
 
 
-def recognise(source: SourceText) -> bool:
-    """Whether the text is a JSON object with a key that only DeepSpeed's files have."""
-    if source.text.lstrip()[:1] not in ("{", "/", "#"):
-        return False
-    try:
-        root = parse_json(source.text, source.path)
-    except InputError:
-        return False
-    return any(root.find(key) for key in TELLING)
+def _place(path: Path, line: int, value: object = None) -> Value:
+    return Value(value=value, key=".".join(path), line=line)
 
 
-def _finding(
-    source: SourceText, rule: str, path: Path, line: int, message: str, severity: Severity = "error"
-) -> Finding:
-    return Finding(
-        rule=f"deepspeed.{rule}",
-        severity=severity,
-        message=message,
-        path=source.path,
-        key=".".join(path),
-        line=line,
-    )
+def _new_name(root: Node, path: Path) -> Path:
+    """DeepSpeed reads ``bfloat16`` where there is no ``bf16``."""
+    is_old = path[0] == "bfloat16" and root.find("bf16") is None
+    return ("bf16", *path[1:]) if is_old else path
 
 
-def _duplicates(source: SourceText, root: Node) -> Iterator[Finding]:
+def _duplicates(where: str, root: Node) -> Iterator[Finding]:
     for found in duplicates(root):
         message = f"stands twice, first on line {found.first_line}; DeepSpeed refuses that"
-        yield _finding(source, "duplicate_key", found.path, found.line, message)
+        yield finding_at("deepspeed.duplicate_key", where, _place(found.path, found.line), message)
 
 
-def _members(source: SourceText, root: Node, fills_auto: bool) -> Iterator[Finding]:
-    """Unknown keys, values of the wrong kind, and what is left open."""
-    lines = {path: member.line for path, member in walk(root)}
+def _wrong(where: str, value: object, places: Mapping[Path, Value]) -> Iterator[Finding]:
+    """Unknown keys, and values of the wrong kind."""
     foreign: list[Path] = []
-    for wrong in wrongs(schema(), root.value):
-        path, line = wrong.path, lines[wrong.path]
+    for wrong in wrongs(schema(), value):
+        path, place = wrong.path, places[wrong.path]
         if not wrong.allowed:
-            foreign += [path] if _is_the_scripts(path) else []
-            yield from _unknown(source, path, line, wrong.schema["properties"])
+            if not _is_ignored(path):
+                message = _why_unknown(path, wrong.schema["properties"])
+                yield finding_at("deepspeed.unknown_key", where, place, message)
+            elif len(path) == 1 and not _is_comment(path) and path[0] not in listed_in("removed"):
+                foreign.append(path)
         elif wrong.value != AUTO or "enum" in wrong.schema:
-            message = f"a value that DeepSpeed cannot use; given {_shown(wrong.value)}"
-            yield _finding(source, "bad_value", path, line, f"{message}, {wrong.allowed}")
+            text = repr(wrong.value)
+            shown = text if len(text) <= 40 else f"{text[:37]}..."
+            message = f"a value that DeepSpeed cannot use; given {shown}, {wrong.allowed}"
+            yield finding_at("deepspeed.bad_value", where, place, message)
     if foreign:
-        message = why_foreign([path[0] for path in foreign])
-        first = foreign[0]
-        yield _finding(source, "unknown_key", first, lines[first], message, "warning")
-    left_open = [
-        (path, member.line)
-        for path, member in walk(root)
-        if member.node.scalar == AUTO and _may_be_open(path)
+        them = "it" if len(foreign) == 1 else "them"
+        names = listed([path[0] for path in foreign])
+        message = f"{names}: DeepSpeed ignores {them}; sound where the script reads {them}"
+        yield finding_at("deepspeed.unknown_key", where, places[foreign[0]], message, "warning")
+
+
+def _left_open(where: str, places: Mapping[Path, Value]) -> Iterator[Finding]:
+    """One finding for all values that Trainer and Accelerate fill in: known, and no choice."""
+    entries = {path: entry_of(schema(), path) for path in places if places[path].value == AUTO}
+    found = [
+        places[path] for path, entry in entries.items() if entry is not None and "enum" not in entry
     ]
-    if left_open and not fills_auto:
-        yield _auto(source, left_open)
+    if found:
+        place = min(found, key=lambda place: place.line)
+        others = "" if len(found) == 1 else f", here and at {len(found) - 1} other key(s),"
+        message = f'"auto"{others} is filled in by Trainer or Accelerate only'
+        yield finding_at("deepspeed.auto_value", where, place, message, "warning")
 
 
-def _may_be_open(path: Path) -> bool:
-    """Whether Trainer and Accelerate fill in a key: a known one without a choice of words."""
-    entry = entry_of(schema(), path)
-    return entry is not None and "enum" not in entry
+def _is_comment(path: Path) -> bool:
+    """A key at the top that says it is none; DeepSpeed ignores what it does not know there."""
+    return len(path) == 1 and path[0].lstrip("_/# ").lower()[:7] in ("", "comment")
 
 
-def _auto(source: SourceText, places: list[tuple[Path, int]]) -> Finding:
-    """One finding for all values that are left open."""
-    path, line = min(places, key=lambda place: place[1])
-    others = "" if len(places) == 1 else f", here and at {len(places) - 1} other key(s),"
-    message = f'"auto"{others} is filled in by Trainer or Accelerate only'
-    return _finding(source, "auto_value", path, line, message, "warning")
+def _is_ignored(path: Path) -> bool:
+    """A removed key, which a rule is about, a comment, or what nobody meant for DeepSpeed."""
+    if ".".join(path) in listed_in("removed") or _is_comment(path):
+        return True
+    if len(path) > 1 or path[0] in _REPLACED:
+        return False
+    is_near = alike(path[0].lower(), schema()["properties"], _MISSPELT)
+    return not is_near and _other_place(path) not in _NUMBERS
 
 
-def _is_the_scripts(path: Path) -> bool:
-    """A key for another reader of the file, one that says something."""
-    return is_foreign(path) and not is_comment(path) and path[0] not in removed_keys()
+def _why_unknown(path: Path, known: Mapping[str, Any]) -> str:
+    """What is wrong with a key, and what may have been meant."""
+    where = f"in {'.'.join(path[:-1])}" if path[:-1] else "at the top"
+    replaced, place = _REPLACED.get(".".join(path)), _other_place(path)
+    if replaced:
+        hint = f"{replaced} in its place"
+    else:
+        hint = f"it is a key of {place}" if place else did_you_mean(path[-1], known)
+    return f"DeepSpeed knows no key {path[-1]!r} {where}" + (f"; {hint}" if hint else "")
 
 
-def _unknown(source: SourceText, path: Path, line: int, known: dict[str, Any]) -> Iterator[Finding]:
-    if ".".join(path) in removed_keys() or is_foreign(path) or is_comment(path):
-        return
-    yield _finding(source, "unknown_key", path, line, why_unknown(path, known))
+def _other_place(path: Path) -> str:
+    """The one section that has a key of this name; empty where none has, or several have."""
+    found = _places().get(path[-1], ())
+    return found[0] if len(found) == 1 else ""
 
 
-def _shown(value: Plain) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+@cache
+def _places() -> Mapping[str, tuple[str, ...]]:
+    """Sections by the names of their keys."""
+    found: dict[str, tuple[str, ...]] = {}
+    for path in _walk((), schema()["properties"]):
+        if len(path) > 1 and path[0] != SCRIPT:
+            found[path[-1]] = (*found.get(path[-1], ()), ".".join(path[:-1]))
+    return found
+
+
+def _walk(above: Path, known: Mapping[str, Any]) -> Iterator[Path]:
+    for name, entry in known.items():
+        yield (*above, name)
+        yield from _walk((*above, name), entry.get("properties", {}))

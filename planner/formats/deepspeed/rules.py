@@ -4,9 +4,7 @@
 nothing does, is not. Rules look at values of the right kind only: others are findings already.
 """
 
-from planner.formats.deepspeed.rules_axes import AXIS_RULES
-from planner.formats.deepspeed.rules_batch import BATCH_RULES
-from planner.formats.deepspeed.rules_zero import ZERO_RULES
+from planner.formats.deepspeed import rules_axes, rules_batch, rules_zero
 from planner.formats.format import FormatRule
 
-RULES: tuple[FormatRule, ...] = (*BATCH_RULES, *ZERO_RULES, *AXIS_RULES)
+RULES: tuple[FormatRule, ...] = (*rules_batch.rule, *rules_zero.rule, *rules_axes.rule)

@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 
 from planner.cost.context import Context
-from planner.documents.json_edit import REMOVED, edited, json_text
+from planner.documents.file import REMOVED
+from planner.documents.json_edit import edited, json_text
 from planner.documents.json_text import Path, Plain
 from planner.errors import ExpressError
-from planner.formats.accelerate.section import Line, Section, word
+from planner.formats.accelerate.section import Line, Section
 from planner.formats.accelerate.sections import carrier
 from planner.formats.format import Decided, Emitted, OutputFile, Reading, SourceText
+from planner.formats.settings import word
 from planner.formats.trainer import sections
 from planner.formats.trainer.keys import known_keys
 from planner.formats.trainer.read import BATCH, OLD_CHECKPOINTING, STEPS, read, section_of

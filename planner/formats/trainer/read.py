@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 from planner.documents.json_text import Node, duplicates, parse_json, walk
 from planner.errors import InputError
 from planner.formats.accelerate import deepspeed
-from planner.formats.accelerate.keys import as_flag, wrong_kind
-from planner.formats.accelerate.section import Section, Settings, decided, flag, whole, word
+from planner.formats.accelerate.keys import wrong_kind
+from planner.formats.accelerate.section import Section
 from planner.formats.finding import Finding, Severity, listed
 from planner.formats.format import ALL, Reading, SourceText, Value
+from planner.formats.settings import Settings, as_flag, decided, flag, whole, word
 from planner.formats.trainer import sections
 from planner.formats.trainer.keys import known_keys, old_keys
 from planner.spelling import alike, did_you_mean

@@ -1,17 +1,14 @@
 """Rules of TrainingArguments and Trainer."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from planner.formats.accelerate.keys import as_whole
-from planner.formats.accelerate.rule import broken, one_of
-from planner.formats.accelerate.section import flag, whole, word
-from planner.formats.format import Broken, FormatRule, Value, World, rule
+from planner.formats.format import Broken, FormatRule, World, rule
+from planner.formats.settings import Settings, as_whole, broken, flag, one_of, whole, word
 from planner.formats.trainer import sections
 from planner.formats.trainer.keys import known_keys
 from planner.formats.trainer.read import BATCH, MESH, OLD_CHECKPOINTING, STEPS, is_on, options
 from planner.spelling import did_you_mean
 
-Settings = Mapping[str, Value]
 ARGUMENTS = "transformers/training_args.py"
 TRAINER = "transformers/trainer.py"
 DEEPSPEED = "transformers/integrations/deepspeed.py trainer_config_finalize"

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from planner.cost.context import Context
 from planner.formats.accelerate import deepspeed, fsdp, parallelism, replicated
-from planner.formats.accelerate.section import Line, Section, recomputes_all, wrong_precision
+from planner.formats.accelerate.section import Line, Section, recomputes_all
+from planner.formats.refusals import wrong_precision
 from planner.spec.strategy import OFFLOAD_CODES, Strategy
 from planner.spec.traits import TraitValue
 

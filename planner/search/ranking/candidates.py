@@ -18,8 +18,8 @@ from planner.search.space.shapes import Footprint, shape_bounds
 from planner.search.space.space import Columns, Enumeration, take
 from planner.search.stages.bounds import free_bound_s, may_keep, refine, within
 from planner.search.stages.capacity import capacity_of, stage_limits
-from planner.search.stages.row_variants import RowVariant, RowVariants, Variant, below
 from planner.search.stages.solver import CLOSED, Effort, Split
+from planner.search.stages.ways import Variant, Way, Ways, below
 from planner.spec.strategy import COLUMNS, POLICIES, StrategyColumns
 from planner.units import Array, Index, Mask
 
@@ -87,7 +87,7 @@ class Candidates:
     group: Index = field(init=False)
     splits: dict[int, Split] = field(init=False, default_factory=dict)
     """Best split known per row."""
-    _ways: dict[int, RowVariants] = field(init=False, default_factory=dict)
+    _ways: dict[int, Ways] = field(init=False, default_factory=dict)
     most_weight: Array = field(init=False)
     """Of every policy: by how much more its variants and splits are multiplied at most."""
     _is_limited: Mask = field(init=False)
@@ -442,7 +442,7 @@ class Candidates:
         self._start(strategy.take(rows), codes, np.concatenate([np.zeros(0), *weights]))
         self.gpus, self.longest_s = np.zeros(1, dtype=int), np.full(1, np.inf)
 
-    def ways(self, row: int) -> list[RowVariant]:
+    def ways(self, row: int) -> list[Way]:
         """Every variant of a row's policy worth trying; empty where it was proved already."""
         if not self.is_prepared(row, np.inf):
             self.prepare(np.array([row]), np.full(len(self.gpus), np.inf))
@@ -468,7 +468,7 @@ class Candidates:
     def _prepare(self, rows: Index, policy: Policy, limit_s: Array) -> None:
         limits = np.minimum(limit_s[self.group[rows]], self.limits_s(rows))
         for row, below_s in zip(rows.tolist(), limits.tolist(), strict=True):
-            self._ways[row] = RowVariants(below_s=below_s, ways=[])
+            self._ways[row] = Ways(below_s=below_s, ways=[])
         model, weight = self.pricing.model(self.strategy.take(rows)), self.weight[rows]
         if self.pricing.num_variants(policy) > 1:
             alive = self._may_beat(self.pricing.price(model, policy, weight).bound, limits)
@@ -511,7 +511,7 @@ class Candidates:
             for place, pair in enumerate(index.tolist()):
                 row, variant = int(rows[pair]), variants[pair]
                 weight = float(self.weight[row]) * self.pricing.variant_weight(variant)
-                way = RowVariant(
+                way = Way(
                     lower_s=float(lower[pair]),
                     variant=variant,
                     weight=weight * self.pricing.uneven_weight(variant.policy),

@@ -14,7 +14,7 @@ from planner.cost.policies import with_selective
 from planner.cost.stage import StageModel, weighed
 from planner.search.ranking.handicaps import factor_of, handicap, policy_handicap
 from planner.search.space.policies import Policy, of_policy, part_numbers, with_part
-from planner.search.stages.row_variants import Variant, undominated
+from planner.search.stages.ways import Variant, undominated
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array, Index, Mask
 

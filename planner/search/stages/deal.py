@@ -35,7 +35,7 @@ class Pipeline:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DealtSplit:
+class Dealt:
     """A split as columns of the table, and whether no other one is faster."""
 
     columns: Array
@@ -50,7 +50,7 @@ def deal(
     least_work_s: float,
     limit_s: float,
     seconds: float | None = None,
-) -> DealtSplit | None:
+) -> Dealt | None:
     """The best split; None where stages cannot hold the layers, or none is within the limit.
 
     ``least_work_s`` is a bound on the sum of stage times. After ``seconds`` the best split seen is
@@ -82,10 +82,10 @@ class _Sweep:
         self.table, self.programme, self.deadline = table, programme, deadline
         self.pipeline, self.tails_s = pipeline, tails_s
         self.possible = np.isfinite(table.seconds)
-        self.best: DealtSplit | None = None
+        self.best: Dealt | None = None
         self.left = MOST_PROGRAMMES
 
-    def run(self, slowest_s: list[float], least_work_s: float) -> DealtSplit | None:
+    def run(self, slowest_s: list[float], least_work_s: float) -> Dealt | None:
         """The best split; proved where every other pair of limits was tried or is too slow."""
         least_s, is_exact = least_work_s, False
         for slowest in slowest_s:
@@ -96,7 +96,7 @@ class _Sweep:
             if not self._try(slowest, least_s):
                 return self.best
         best = self.best
-        return best and DealtSplit(columns=best.columns, seconds=best.seconds, is_optimal=True)
+        return best and Dealt(columns=best.columns, seconds=best.seconds, is_optimal=True)
 
     def _is_beaten(self, slowest_s: float, total_s: float, tail_s: float | None = None) -> bool:
         if self.best is None:
@@ -118,7 +118,7 @@ class _Sweep:
             total_s, columns = self.programme.least_total(fast & (self.table.tail_s <= tail))
             seconds = self.pipeline.seconds(slowest_s, total_s, tail)
             if columns is not None and (self.best is None or seconds < self.best.seconds):
-                self.best = DealtSplit(columns=columns, seconds=seconds, is_optimal=False)
+                self.best = Dealt(columns=columns, seconds=seconds, is_optimal=False)
             if total_s <= least_s * (1.0 + EQUAL):
                 return True
             if not is_exact and tail < tails[-1]:

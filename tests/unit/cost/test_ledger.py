@@ -59,7 +59,7 @@ def layouts() -> Iterator[tuple[str, str, dict[str, object]]]:
             yield "megatron", model, {**some, "offloaded_layers": 4}
 
 
-TENSOR_GROUPINGS = list(layouts())
+LAYOUTS = list(layouts())
 
 
 def under(software: str, model: str, context_of: Contexts) -> Context:
@@ -68,7 +68,7 @@ def under(software: str, model: str, context_of: Contexts) -> Context:
     return context_of(model=model, cluster="128xdgx-h100", global_batch=512, seq_len=2048, **names)
 
 
-@pytest.mark.parametrize(("software", "model", "request_"), TENSOR_GROUPINGS)
+@pytest.mark.parametrize(("software", "model", "request_"), LAYOUTS)
 def test_items_add_up_to_the_modelled_peak_of_every_stage(
     software: str, model: str, request_: dict[str, object], context_of: Contexts
 ) -> None:
@@ -82,7 +82,7 @@ def test_items_add_up_to_the_modelled_peak_of_every_stage(
         assert sizes == sorted(sizes, reverse=True)
 
 
-@pytest.mark.parametrize(("software", "model", "request_"), TENSOR_GROUPINGS)
+@pytest.mark.parametrize(("software", "model", "request_"), LAYOUTS)
 def test_a_shape_times_element_bytes_times_copies_is_what_the_item_takes(
     software: str, model: str, request_: dict[str, object], context_of: Contexts
 ) -> None:

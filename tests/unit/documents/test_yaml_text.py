@@ -3,7 +3,8 @@
 import pytest
 import yaml
 
-from planner.documents.yaml_edit import REMOVED, edited
+from planner.documents.file import REMOVED
+from planner.documents.yaml_edit import edited
 from planner.documents.yaml_text import parsed
 from planner.errors import InputError
 

@@ -6,7 +6,7 @@ from shards import model_weights
 from planner.catalog.models import list_models, load_model
 from planner.layers.parameters import count_parameters, layer_counts
 from planner.layers.weights import (
-    TENSOR_GROUPINGS,
+    LAYOUTS,
     LayoutName,
     Weight,
     layer_kinds,
@@ -18,7 +18,7 @@ def shapes(weights: tuple[Weight, ...]) -> dict[str, tuple[int, ...]]:
     return {weight.name: weight.shape for weight in weights}
 
 
-@pytest.mark.parametrize("layout", TENSOR_GROUPINGS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", list_models())
 def test_elements_add_up_to_the_parameter_count(name: str, layout: LayoutName) -> None:
     model = load_model(name)

@@ -28,7 +28,7 @@ from planner.plans.trait_settings import (
 from planner.search.space.vocabulary import KINDS
 
 PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
-TENSOR_GROUPINGS: dict[str, dict[str, Any]] = {
+LAYOUTS: dict[str, dict[str, Any]] = {
     "megatron": {"tp": 2, "pp": 2},
     "deepspeed": {"zero_stage": 2},
     "torchtitan": {"tp": 2, "cp": 2, "zero_stage": 3},
@@ -236,7 +236,7 @@ def extremes() -> Iterator[tuple[str, str, object]]:
                 yield from ((section, name, low), (section, name, high))
 
 
-@pytest.mark.parametrize("framework", TENSOR_GROUPINGS)
+@pytest.mark.parametrize("framework", LAYOUTS)
 def test_allowed_extremes_give_finite_estimates_between_their_bounds(
     framework: str, context_of: Callable[..., Context]
 ) -> None:
@@ -244,7 +244,7 @@ def test_allowed_extremes_give_finite_estimates_between_their_bounds(
     for section, name, value in extremes():
         settings = settings_of({section: {name: value}}, where="file", key="traits")
         changed = replace(context, traits=load_traits(framework, "current", settings))
-        layout = TENSOR_GROUPINGS[framework] | UNSPLIT.get(name, {})
+        layout = LAYOUTS[framework] | UNSPLIT.get(name, {})
         result = estimate(*resolve(changed, requested(**layout)))
         where = f"{section}.{name}={value}"
         assert np.isfinite(result.memory.peak_bytes), where

@@ -1,6 +1,6 @@
 import pytest
 
-from planner.catalog.detect.nvlink import NvlinkGroups, joined, link_gb_per_s, most_links
+from planner.catalog.detect.nvlink import Joined, joined, link_gb_per_s, most_links
 from planner.catalog.detect.observation import Links
 from planner.catalog.hardware import check_accelerator, find_file
 from planner.catalog.hardware_file import AcceleratorFile
@@ -50,25 +50,23 @@ def test_accelerators_without_nvlink_have_no_link_rate(name: str) -> None:
 
 
 def test_more_links_than_a_gpu_has_are_paths_through_a_switch() -> None:
-    assert joined(every_pair(8, 12), 12) == NvlinkGroups(group=8, links=12, topology="switch")
-    assert joined(every_pair(4, 4), 12) == NvlinkGroups(
-        group=4, links=12, topology="fully_connected"
-    )
+    assert joined(every_pair(8, 12), 12) == Joined(group=8, links=12, topology="switch")
+    assert joined(every_pair(4, 4), 12) == Joined(group=4, links=12, topology="fully_connected")
 
 
 def test_switches_a_file_names_need_no_guess() -> None:
     links = Links(pairs=((0, 0), (0, 0)), to_switch=18)
-    assert joined(links, 18) == NvlinkGroups(group=2, links=18, topology="switch")
+    assert joined(links, 18) == Joined(group=2, links=18, topology="switch")
 
 
 def test_pairs_are_groups() -> None:
     links = matrix(4, {(0, 1): 12, (2, 3): 12})
-    assert joined(links, 12) == NvlinkGroups(group=2, links=12, topology="fully_connected")
+    assert joined(links, 12) == Joined(group=2, links=12, topology="fully_connected")
 
 
 def test_a_ring_is_a_ring() -> None:
     links = matrix(4, {(0, 1): 2, (1, 2): 2, (2, 3): 2, (3, 0): 2})
-    assert joined(links, 6) == NvlinkGroups(group=4, links=4, topology="ring")
+    assert joined(links, 6) == Joined(group=4, links=4, topology="ring")
 
 
 def test_no_links_are_groups_of_one() -> None:

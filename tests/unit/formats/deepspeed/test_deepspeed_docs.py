@@ -5,8 +5,9 @@
 
 from pathlib import Path
 
-from planner.formats.deepspeed.emit import _OFF
-from planner.formats.deepspeed.known import SCRIPT, known_keys
+from planner.documents.schema import entry_of
+from planner.formats.deepspeed.decisions import TABLE
+from planner.formats.deepspeed.keys import SCRIPT, schema
 from planner.formats.deepspeed.rules import RULES
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "formats" / "deepspeed.md"
@@ -39,14 +40,13 @@ def test_every_rule_says_what_must_hold_and_where_that_is_known_from() -> None:
 
 def test_every_key_of_the_block_for_the_script_is_explained() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert all(f"`{key}`" in text for key in known_keys()[SCRIPT]["properties"])
+    assert all(f"`{key}`" in text for key in schema()["properties"][SCRIPT]["properties"])
 
 
-def test_every_decision_that_can_be_switched_off_is_a_known_key() -> None:
-    for name in _OFF:
-        known = {"properties": known_keys()}
-        for key in name.split("."):
-            known = known["properties"][key]
+def test_every_key_of_a_decision_is_known() -> None:
+    keys = [key for row in TABLE for key in row.keys if "params" not in key]
+    assert keys
+    assert all(entry_of(schema(), tuple(key.split("."))) is not None for key in keys)
 
 
 if __name__ == "__main__":

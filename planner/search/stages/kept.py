@@ -31,7 +31,7 @@ from planner.units import Array, Mask
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnSplit:
+class Kept:
     """The plan's own split and policies."""
 
     layers: tuple[int, ...] | None
@@ -62,7 +62,7 @@ def uniform_counts(policy: str, layers: Array) -> Array:
     return np.stack([layers * (policy == name) for name in POLICIES])
 
 
-def own_split_of(strategy: Strategy, num_layers: int) -> OwnSplit:
+def kept_of(strategy: Strategy, num_layers: int) -> Kept:
     """What can be kept of a strategy, whose lists may be of any length."""
     layers = strategy.layers_per_stage
     lists = [strategy.selective_layers_per_stage, strategy.recompute_layers_per_stage]
@@ -73,7 +73,7 @@ def own_split_of(strategy: Strategy, num_layers: int) -> OwnSplit:
         uniform = POLICIES[used[0]]
     is_split = sum(layers) == num_layers and min(layers) >= 1
     alike = len({len(counts) for counts in lists}) == 1
-    return OwnSplit(
+    return Kept(
         layers=layers if is_split else None,
         counts=np.array(lists, dtype=float) if alike else None,
         uniform=uniform,
@@ -162,7 +162,7 @@ def may_keep_counts(model: StageModel, counts: Array, num_layers: int) -> Mask:
     return np.asarray(possible & ((fewest + more).sum(axis=1) >= num_layers))
 
 
-def table_as_kept(model: StageModel, kept: OwnSplit, num_layers: int) -> StageTable:
+def table_as_kept(model: StageModel, kept: Kept, num_layers: int) -> StageTable:
     """What stages of the one strategy in ``model`` take under the plan's own policies."""
     num_stages = int(model.strategy.pp[0])
     fewest, most = layer_range(

@@ -35,7 +35,7 @@ class Variant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowVariant:
+class Way:
     """One variant of a row's policy, ready to be solved."""
 
     lower_s: float
@@ -60,17 +60,17 @@ class RowVariant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowVariants:
+class Ways:
     """Those of one row that may take less than ``below_s``, of the least bound first.
 
     They share their models and limits.
     """
 
     below_s: float
-    ways: list[RowVariant]
+    ways: list[Way]
 
 
-def below(ways: list[RowVariant], limit_s: float, num_layers: int) -> list[RowVariant]:
+def below(ways: list[Way], limit_s: float, num_layers: int) -> list[Way]:
     """Of one row's ways those that may take less than ``limit_s``."""
     models, limits = ways[0].models, ways[0].limits
     places = np.array([way.place for way in ways])

@@ -1,0 +1,190 @@
+"""One engine for all formats: a table says how the decisions of a plan stand in a file.
+
+What is written of a plan, what a file decides, why a plan cannot be said, and what an edit changes
+all follow from the same rows.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from planner.cost.context import Context
+from planner.documents.file import REMOVED
+from planner.errors import ExpressError
+from planner.formats.format import Decided, Value
+from planner.formats.settings import Settings as Settings
+from planner.formats.settings import as_whole, decided, given
+from planner.spec.strategy import NEUTRAL, Strategy
+
+Of: TypeAlias = Callable[[Settings], Iterable[tuple[str, Value]]]
+Cannot: TypeAlias = Callable[[Context, Strategy], Iterable[str]]
+KEPT: Final = object()
+"""In the place of a value: the key stays as it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A key of a file, what it is set to, and why."""
+
+    key: str
+    """In full, as the format spells it."""
+    value: Any
+    """As a reading of the file would hold it."""
+    why: str = ""
+    """Empty: no line of the README."""
+    is_assumed: bool = False
+    """No decision, but what the plan's time or memory assumes: not written into a user's file."""
+    is_default: bool = False
+    """No decision, but needed beside one: what a user's file has there stays."""
+
+
+def line(key: str, value: object, why: str = "", *, when: bool = True) -> tuple[Line, ...]:
+    """One line, where there is one."""
+    return (Line(key=key, value=value, why=why),) if when else ()
+
+
+def stated(name: str, key: str, read: Callable[[Any], object] = as_whole) -> Of:
+    """A decision that a key states by a value of a kind; no other value states it."""
+
+    def of(settings: Settings) -> Iterator[tuple[str, Value]]:
+        value = read(given(settings, key))
+        if value is not None:
+            yield name, decided(settings, key, value)
+
+    return of
+
+
+def _nothing(*_: object) -> Iterator[Any]:
+    return iter(())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """A decision of a plan, or some that share their keys, in a format's words."""
+
+    names: tuple[str, ...]
+    """Of DECISIONS; none: its keys are compared one by one."""
+    keys: tuple[str, ...]
+    """Every key that carries it, in whatever file."""
+    to: Callable[[Context, Strategy], Iterable[Line]] = _nothing
+    """What a file says of a plan; called for plans that can be said."""
+    of: Of = _nothing
+    """What settings decide, by name."""
+    cannot: Cannot = _nothing
+    """Why no key says it: name, what was given, what is allowed."""
+    off: Mapping[str, Any] = field(default_factory=dict)
+    """What keys become that a plan has no line for, where they do not just go; KEPT: they stay."""
+
+
+Table = Sequence[Decision]
+
+
+def of_key(
+    name: str,
+    key: str,
+    value: Callable[[Context, Strategy], object],
+    why: str,
+    *,
+    read: Callable[[Any], object] = as_whole,
+    of: Of | None = None,
+    off: object = REMOVED,
+    cannot: Cannot = _nothing,
+) -> Decision:
+    """The row of a decision that one key carries; where its value is None it is not written.
+
+    Without a name the key is needed beside a decision, and is none.
+    """
+
+    def to(context: Context, strategy: Strategy) -> Iterator[Line]:
+        said = value(context, strategy)
+        yield from line(key, said, why, when=said is not None)
+
+    return Decision(
+        names=(name,) if name else (),
+        keys=(key,),
+        to=to,
+        of=(of or stated(name, key, read)) if name else _nothing,
+        off={key: off},
+        cannot=cannot,
+    )
+
+
+def lines_of(table: Table, context: Context, strategy: Strategy) -> list[Line]:
+    """Everything a file says of a plan that it can say, in the order of the table."""
+    return [line for row in table for line in row.to(context, strategy)]
+
+
+def decided_in(table: Table, settings: Settings) -> dict[str, Value]:
+    """What settings decide, by the names of DECISIONS."""
+    return dict(found for row in table for found in row.of(settings))
+
+
+def reasons(table: Table, context: Context, strategy: Strategy) -> list[str]:
+    """Every reason why a format cannot say a plan; empty where it can."""
+    return [reason for row in table for reason in row.cannot(context, strategy)]
+
+
+def refuse(title: str, found: Sequence[str]) -> None:
+    """Raise ExpressError with every reason; nothing where there is none."""
+    if found:
+        raise ExpressError("\n".join([f"{title} cannot express this plan:", *found]))
+
+
+def changes(table: Table, settings: Settings, lines: Iterable[Line]) -> dict[str, Any]:
+    """What to set (REMOVED: to take out) so that a file says what the lines say, key by key.
+
+    A decision that the file states already, by whatever keys or by a default, is left as it is;
+    where it follows from keys that change, it is stated too. Keys are taken out last.
+    """
+    wanted = {line.key: line for line in lines}
+    after = {key: Value(value=line.value, key=key) for key, line in wanted.items()}
+    found: dict[str, Any] = {}
+    while True:
+        now = _with(settings, found)
+        rows = (row for row in table if not row.names or _values(row, now) != _values(row, after))
+        more = {key: value for row in rows for key, value in _edits(row, settings, wanted)}
+        if more.keys() <= found.keys():
+            return dict(sorted(found.items(), key=lambda change: change[1] is REMOVED))
+        found |= more
+
+
+def _with(settings: Settings, found: Mapping[str, Any]) -> Settings:
+    """The settings after some changes."""
+    gone = tuple(key for key, value in found.items() if value is REMOVED)
+    kept = {
+        key: value
+        for key, value in settings.items()
+        if not any(key == name or key.startswith(f"{name}.") for name in gone)
+    }
+    changed = {k: Value(value=value, key=k) for k, value in found.items() if value is not REMOVED}
+    return kept | changed
+
+
+def _edits(
+    row: Decision, settings: Settings, wanted: Mapping[str, Line]
+) -> Iterator[tuple[str, Any]]:
+    """What a row's keys become, where they are not so already."""
+    for key in row.keys:
+        line, there = wanted.get(key), settings.get(key)
+        value = row.off.get(key, REMOVED) if line is None else line.value
+        is_left = there is None if line is None else line.is_assumed or (line.is_default and there)
+        if not (is_left or value is KEPT or (there and _is_same(there.value, value))):
+            yield key, value
+
+
+def _values(row: Decision, settings: Settings) -> dict[str, Any]:
+    """What a row decides but for neutral values, which need no key."""
+    values = {name: value.value for name, value in row.of(settings)}
+    return {k: value for k, value in values.items() if k not in NEUTRAL or value != NEUTRAL[k]}
+
+
+def _is_same(there: object, value: object) -> bool:
+    """The file has that value already; true is not 1."""
+    return type(there) is type(value) and there == value
+
+
+def explained(lines: Iterable[Line], text: Callable[[Any], str] = str) -> tuple[Decided, ...]:
+    """The lines of a README that go with the lines of a file."""
+    return tuple(
+        Decided(key=line.key, value=text(line.value), why=line.why) for line in lines if line.why
+    )

@@ -1,0 +1,100 @@
+"""What settings of a file hold: values of a kind, decisions with their place, what is wrong."""
+
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from typing import Any
+
+from planner.formats.finding import Finding, Severity
+from planner.formats.format import Broken, Value
+
+Settings = Mapping[str, Value]
+_TRUE = ("y", "yes", "t", "true", "on", "1")
+_FALSE = ("n", "no", "f", "false", "off", "0")
+"""Words for a flag: accelerate/utils/environment.py str_to_bool."""
+_MAX_DIGITS = 18
+
+
+def as_flag(value: object) -> bool | None:
+    """True or false, by any word for it; None where it is neither."""
+    word = str(value).lower()
+    return True if word in _TRUE else False if word in _FALSE else None
+
+
+def as_whole(value: object) -> int | None:
+    """A whole number of at most 18 digits, as such, as ``5e8`` or in quotes; None for others."""
+    if isinstance(value, bool) or len(str(value)) > _MAX_DIGITS:
+        return None
+    if isinstance(value, float) and isfinite(value):
+        return int(value) if value == int(value) else None
+    try:
+        return int(str(value))
+    except ValueError:
+        return None
+
+
+def as_number(value: object) -> float | None:
+    """A number; None for anything else, a number in quotes too."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def given(settings: Settings, key: str) -> Any:  # noqa: ANN401 - whatever the file holds
+    """The value of a key, None where it is not there."""
+    found = settings.get(key)
+    return None if found is None else found.value
+
+
+def whole(settings: Settings, key: str, default: int) -> int:
+    """A whole number of the file, its default where it is missing or none."""
+    found = as_whole(given(settings, key))
+    return default if found is None else found
+
+
+def flag(settings: Settings, key: str, *, default: bool = False) -> bool:
+    """A flag of the file, its default where it is missing or neither true nor false."""
+    found = as_flag(given(settings, key))
+    return default if found is None else found
+
+
+def word(settings: Settings, key: str, default: str = "") -> str:
+    """A word of the file, its default where it is missing or null."""
+    value = given(settings, key)
+    return default if value is None else str(value)
+
+
+def decided(settings: Settings, key: str, value: object) -> Value:
+    """A decision with the place of the key it comes from, line 0 where that is missing."""
+    found = settings.get(key)
+    return Value(value=value, key=found.key if found else key, line=found.line if found else 0)
+
+
+def path_of(settings: Settings, key: str) -> tuple[str, ...]:
+    """Where a key stands or would stand in the file, as that spells what there is of it."""
+    head, rest = key, tuple[str, ...]()
+    while head and head not in settings:
+        head, _, name = head.rpartition(".")
+        rest = (name, *rest)
+    return (*(settings[head].key.split(".") if head else ()), *rest)
+
+
+def broken(settings: Settings, key: str, message: str) -> Broken:
+    """A broken rule at a key, as the file spells it where it is there."""
+    return Broken(key=settings[key].key if key in settings else key, message=message)
+
+
+def one_of(words: Iterable[str]) -> str:
+    """The words a message allows."""
+    return f"allowed are {', '.join(words)}"
+
+
+def finding_at(
+    rule: str, path: str, place: Value, message: str, severity: Severity = "error"
+) -> Finding:
+    """A finding about a key, by the name of its rule with the format before it."""
+    return Finding(
+        rule=rule, severity=severity, message=message, path=path, key=place.key, line=place.line
+    )
