@@ -11,7 +11,7 @@ from rule_examples import load_example
 from planner.errors import ExpressError
 from planner.formats.bridge.keys import as_options
 from planner.formats.format import FormatRule, SourceText, Value
-from planner.formats.megatron.emit import words_of
+from planner.formats.megatron.rows import all_words
 from planner.formats.megatron.shape import shape_choices, shape_reasons
 from planner.formats.registry import load_format
 
@@ -60,7 +60,7 @@ def test_megatron_starts_every_emitted_plan_as_planned(megatron: MegatronStarts,
         except ExpressError:
             continue
         settings = BRIDGE.read(SourceText(path="file", text=text)).settings
-        words = words_of(shape_choices(context)) + megatron_words(settings)
+        words = all_words(shape_choices(context)) + megatron_words(settings)
         if context.model.moe:
             words += ["--moe-token-dispatcher-type", "alltoall"]
         start = Start(words=words, num_gpus=strategy.num_gpus, environment=queues(words))

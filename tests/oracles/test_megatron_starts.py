@@ -15,7 +15,7 @@ from rule_examples import load_example, rule_names
 
 from planner.errors import ExpressError
 from planner.formats.format import Emitted
-from planner.formats.megatron.table import chunks_of_strategy
+from planner.formats.megatron.decisions_layout import chunks_of_strategy
 from planner.formats.registry import load_format
 
 ROOT = Path(__file__).resolve().parents[2]

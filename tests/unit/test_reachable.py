@@ -12,7 +12,6 @@ FOUND_BY_NAME = {"planner.formats.*.format": "FORMAT", "planner.launchers.*": "L
 """What the program imports by a name that it puts together."""
 KEPT = {
     "planner.report.screen:Screen.render": "rich calls it",
-    "planner.formats.format:DECISIONS": "the words of every reader; tests hold them to it",
 }
 """Definitions that nothing names, and why they stay."""
 

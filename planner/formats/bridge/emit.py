@@ -1,19 +1,29 @@
-"""Writes a plan as recipe overrides, one a line; what a recipe may set is always stated."""
+"""Writes a plan as recipe overrides: all that a recipe may set, or into a file what changes.
+
+The decisions are those of Megatron's table; here stands how Bridge says them otherwise.
+"""
 
 import shlex
 from collections.abc import Iterator
 
 from planner.cost.context import Context
-from planner.formats.bridge.keys import LAYOUT, OPTIONS, PRECISION, PRECISIONS, VIRTUAL
-from planner.formats.format import Decided, Emitted, OutputFile
-from planner.formats.megatron.choice import Choice
-from planner.formats.megatron.reasons import layout_reasons, optimizer_reasons, refuse
+from planner.documents.file import REMOVED
+from planner.formats.bridge.keys import LAYOUT, OPTIONS, PRECISION, PRECISIONS, translated
+from planner.formats.bridge.read import overrides_in, read
+from planner.formats.decision import Decision, Line, Table, lines_of, refuse
+from planner.formats.format import Decided, Emitted, OutputFile, SourceText
+from planner.formats.megatron import decisions, settings
+from planner.formats.megatron.decisions_layout import ETP, HOST_LAYERS
+from planner.formats.megatron.decisions_states import FSDP_STAGES, SHARDING, optimizer_problems
+from planner.formats.megatron.options import load_options
+from planner.formats.megatron.rows import words_of
 from planner.formats.megatron.runtime import (
     environment,
     exchange_choices,
     exchanges_beside_batches,
+    of_exchange,
 )
-from planner.formats.megatron.table import FSDP_STRATEGIES, decision_choices
+from planner.formats.shell.edit import edited
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
 TITLE = "Megatron-Bridge"
@@ -22,34 +32,25 @@ VARIABLES = {
     "TRAIN_SCRIPT": "Megatron-Bridge's scripts/training/run_recipe.py",
     "RECIPE": "the recipe of the model, such as llama3_8b_pretrain_config",
 }
-_NEUTRAL = {
-    "--context-parallel-size": "1",
-    "--expert-model-parallel-size": "1",
-    "--num-distributed-optimizer-instances": "1",
-    "--data-parallel-sharding-strategy": FSDP_STRATEGIES[0],
-    "--cpu-offloading-num-layers": "0",
-    "--optimizer-offload-fraction": "1",
-    "--sgd-momentum": "0.9",
-}
-_FLAGS = (
-    "--sequence-parallel",
-    "--use-tp-pp-dp-mapping",
-    "--account-for-embedding-in-pipeline-split",
-    "--account-for-loss-in-pipeline-split",
-    "--use-distributed-optimizer",
-    "--use-megatron-fsdp",
-    "--init-model-with-meta-device",
-    "--optimizer-cpu-offload",
-    "--use-precision-aware-optimizer",
-    "--overlap-moe-expert-parallel-comm",
-    "--delay-wgrad-compute",
+_EXCHANGE = Decision(
+    names=("expert_exchange",),
+    keys=("--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute"),
+    to=exchange_choices,
+    of=of_exchange,
 )
+TABLE: Table = (*decisions.TABLE, _EXCHANGE)
+_BESIDE = ("--ckpt-format", *_EXCHANGE.keys)
+"""Options that are stated only where a plan needs them."""
+_UNSAID = (*decisions.SIZES.values(), settings.FIRST, settings.LAST)
+"""Options that no plan sets."""
+_OF_JOB = {"global_batch", "seq_len", "precision", "optimizer", "expert_exchange"}
+"""What no repair changes: where a file says nothing of it, it is the recipe's."""
 
 
 def reasons(context: Context, strategy: Strategy) -> Iterator[str]:
     """Every decision that no override expresses."""
-    yield from layout_reasons(context, strategy)
-    yield from problems(context)
+    yield from decisions.reasons(TABLE, context, strategy)
+    yield from _unnamed(context)
     states = context.traits.states
     if strategy.zero_stage > 1 and (states.zero2_gradient_bytes or states.gradient_bytes) != 2:
         yield "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types"
@@ -59,8 +60,13 @@ def reasons(context: Context, strategy: Strategy) -> Iterator[str]:
 
 def problems(context: Context) -> Iterator[str]:
     """What no override expresses whatever the layout: precision and optimizer."""
+    yield from optimizer_problems(context)
+    yield from _unnamed(context)
+
+
+def _unnamed(context: Context) -> Iterator[str]:
+    """What Megatron has an option for, and Bridge no name."""
     precision, states = context.job.precision, context.traits.states
-    yield from optimizer_reasons(context)
     if precision not in PRECISIONS:
         yield f"precision: {precision}; allowed are {', '.join(PRECISIONS)}"
     if precision == "fp16" and (states.gradient_bytes, states.gradient_reduce_bytes) != (2, 2):
@@ -73,69 +79,29 @@ def problems(context: Context) -> Iterator[str]:
         yield "optimizer: adam-bf16; overrides cannot name the data types of its states"
 
 
-def overrides(context: Context, strategy: Strategy) -> list[tuple[str, str, str]]:
-    """Key, value and reason of every override; raises ExpressError with every reason."""
-    refuse(TITLE, reasons(context, strategy))
-    stated = [*decision_choices(context, strategy), *exchange_choices(context, strategy)]
-    choices = {choice.option: choice for choice in stated}
-    found = [
-        (key, *_stated(choices.get(option), option, key, strategy))
-        for key, option in OPTIONS.items()
-        if not key.startswith(_MODEL_SHAPE) and (option not in _BESIDE or option in choices)
-    ]
-    why = f"planned in {context.job.precision}"
-    found.append((PRECISION, PRECISIONS[context.job.precision], why))
-    if strategy.zero_stage > 1:
-        beside = exchanges_beside_batches(context, strategy)
-        found += [(*each, "") for each in _fully_sharded(strategy, is_double=not beside)]
-    if any(strategy.offloaded_layers_per_stage):
-        why = "saved activations go to the host, weights do not"
-        found += [("model.cpu_offloading", "true", why)]
-        found += [("model.cpu_offloading_weights", "false", why)]
-    return found
-
-
-_BESIDE = ("--ckpt-format", "--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute")
-"""Options that are stated only where a plan needs them."""
-
-
-def _fully_sharded(strategy: Strategy, *, is_double: bool) -> Iterator[tuple[str, str]]:
-    """What recipes set beside Megatron-FSDP: megatron/bridge/perf_recipes/llama/gb200/llama3.py."""
-    yield "ddp.fsdp_double_buffer", str(strategy.zero_stage == 3 and is_double).lower()
-    yield "ddp.average_in_collective", "false"
-    yield "ddp.keep_fp8_transpose_cache", "false"
-    yield "model.gradient_accumulation_fusion", "false"
-
-
-_MODEL_SHAPE = (
-    "model.num_layers",
-    "model.hidden_size",
-    "model.ffn_hidden_size",
-    "model.num_attention_heads",
-    "model.num_moe_experts",
-)
-
-
-def _stated(choice: Choice | None, option: str, key: str, strategy: Strategy) -> tuple[str, str]:
-    if key == VIRTUAL:
-        is_one = strategy.vpp == 1
-        return "null" if is_one else str(strategy.vpp), "" if is_one else "chunks per stage"
-    if key == "model.expert_tensor_parallel_size":
-        why = choice.why if choice else "experts are split as the other layers are"
-        return str(strategy.etp), why
-    if option in _FLAGS:
-        return "true" if choice else "false", choice.why if choice else ""
-    if choice is None:
-        return _NEUTRAL.get(option, "null"), ""
-    if key == "model.recompute_modules":
-        return f"[{','.join(choice.words)}]", choice.why
-    value = choice.words[0]
-    return f"'{value}'" if key == LAYOUT else value, choice.why
+def _lines(context: Context, strategy: Strategy) -> dict[str, Line]:
+    """What Megatron's options say of a plan; chunks of a stage are given by number."""
+    lines = {line.key: line for line in lines_of(TABLE, context, strategy)}
+    lines.pop(settings.CHUNK, None)
+    if strategy.vpp > 1:
+        line = Line(key=settings.CHUNKS, value=strategy.vpp, why="chunks per stage")
+        lines[settings.CHUNKS] = line
+    return lines
 
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """The overrides of a plan; raises ExpressError with every reason."""
-    found = overrides(context, strategy)
+    refuse(TITLE, list(reasons(context, strategy)))
+    lines = _lines(context, strategy)
+    found = [
+        (key, _text(key, option, lines.get(option), strategy), _why(option, lines.get(option)))
+        for key, option in OPTIONS.items()
+        if option not in _UNSAID and (option not in _BESIDE or option in lines)
+    ]
+    why = f"planned in {context.job.precision}"
+    found.append((PRECISION, PRECISIONS[context.job.precision], why))
+    found += _beside_sharding(context, strategy)
+    found += _beside_offload(strategy)
     words = [f"{key}={value}" for key, value, _ in found]
     return Emitted(
         files=(OutputFile(name=FILE_NAME, text="".join(f"{shlex.quote(w)}\n" for w in words)),),
@@ -144,3 +110,68 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         variables=VARIABLES,
         decided=tuple(Decided(key=key, value=value, why=why) for key, value, why in found if why),
     )
+
+
+def _text(key: str, option: str, line: Line | None, strategy: Strategy) -> str:
+    """The value of an override; without a line what leaves it to none of the recipe's."""
+    known = load_options()[option]
+    if not known.takes_values:
+        return "true" if line else "false"
+    if line is None:
+        own = {ETP: f"{strategy.etp}", SHARDING: next(iter(FSDP_STAGES)), settings.CHUNKS: "null"}
+        return own.get(option, known.default.removesuffix(".0") or "null")
+    _, *words = words_of(option, line.value)
+    if known.nargs:
+        return f"[{','.join(words)}]"
+    return f"'{words[0]}'" if key == LAYOUT else words[0]
+
+
+def _why(option: str, line: Line | None) -> str:
+    if line is None and option == ETP:
+        return "experts are split as the other layers are"
+    return line.why if line else ""
+
+
+def _beside_sharding(context: Context, strategy: Strategy) -> Iterator[tuple[str, str, str]]:
+    """What recipes set beside Megatron-FSDP: megatron/bridge/perf_recipes/llama/gb200/llama3.py."""
+    if strategy.zero_stage > 1:
+        beside = exchanges_beside_batches(context, strategy)
+        is_double = strategy.zero_stage == 3 and not beside
+        yield "ddp.fsdp_double_buffer", str(is_double).lower(), ""
+        yield "ddp.average_in_collective", "false", ""
+        yield "ddp.keep_fp8_transpose_cache", "false", ""
+        yield "model.gradient_accumulation_fusion", "false", ""
+
+
+def _beside_offload(strategy: Strategy) -> Iterator[tuple[str, str, str]]:
+    if any(strategy.offloaded_layers_per_stage):
+        why = "saved activations go to the host, weights do not"
+        yield "model.cpu_offloading", "true", why
+        yield "model.cpu_offloading_weights", "false", why
+
+
+def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
+    """A file of overrides with the decisions that change; raises ExpressError, InputError."""
+    refuse(TITLE, list(reasons(context, strategy)))
+    given, lines = read(source).settings, _lines(context, strategy)
+    stated = translated(given)
+    rows = [
+        row
+        for row in TABLE
+        if not _OF_JOB.issuperset(row.names) or any(key in stated for key in row.keys)
+    ]
+    found = decisions.edits(rows, stated, lines.values())
+    texts = {
+        key: _text(key, option, lines.get(option), strategy)
+        for key, option in OPTIONS.items()
+        if option in found and (found[option] is not REMOVED or key in given)
+    }
+    if any(option not in OPTIONS.values() for option in found):
+        texts[PRECISION] = PRECISIONS[context.job.precision]
+    beside = [
+        *(_beside_sharding(context, strategy) if SHARDING in found else ()),
+        *(_beside_offload(strategy) if HOST_LAYERS in found else ()),
+    ]
+    texts |= {key: text for key, text, _ in beside}
+    wanted = {key: [f"{key}={text}"] for key, text in texts.items()}
+    return edited(source, overrides_in, wanted, strategy.num_gpus)

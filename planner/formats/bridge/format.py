@@ -1,11 +1,10 @@
 """The format ``bridge``: recipe overrides of Megatron-Bridge."""
 
-from planner.formats.bridge.emit import TITLE, emit, problems
+from planner.formats.bridge.emit import TITLE, emit, problems, write_into
 from planner.formats.bridge.read import NAME, read, recognise
 from planner.formats.bridge.rules import RULES
-from planner.formats.bridge.write import write_into
 from planner.formats.format import Format
-from planner.formats.megatron.reasons import SCHEDULE
+from planner.formats.megatron.decisions_layout import SCHEDULE
 
 FORMAT = Format(
     name=NAME,

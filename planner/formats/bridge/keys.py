@@ -8,16 +8,13 @@ import re
 from collections.abc import Iterator, Mapping
 
 from planner.formats.format import Value
+from planner.formats.megatron.decisions_states import PRECISIONS as WORDS
 from planner.formats.megatron.options import load_options, options_by_dest, typed
-from planner.formats.megatron.table import PRECISIONS as WORDS
 from planner.formats.megatron.yaml_config import field_names
 
 VIRTUAL = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"
 PRECISION = "mixed_precision"
-CHECKPOINTS = "checkpoint.ckpt_format"
-EXCHANGE = "comm_overlap.overlap_moe_expert_parallel_comm"
-DELAYED = "comm_overlap.delay_wgrad_compute"
 OPTIONS: Mapping[str, str] = {
     "model.tensor_model_parallel_size": "--tensor-model-parallel-size",
     "model.sequence_parallel": "--sequence-parallel",
@@ -48,14 +45,14 @@ OPTIONS: Mapping[str, str] = {
     "dist.use_megatron_fsdp": "--use-megatron-fsdp",
     "ddp.use_megatron_fsdp": "--use-megatron-fsdp",
     "ddp.data_parallel_sharding_strategy": "--data-parallel-sharding-strategy",
-    CHECKPOINTS: "--ckpt-format",
+    "checkpoint.ckpt_format": "--ckpt-format",
     "model.init_model_with_meta_device": "--init-model-with-meta-device",
     "ddp.num_distributed_optimizer_instances": "--num-distributed-optimizer-instances",
     "optimizer.optimizer_cpu_offload": "--optimizer-cpu-offload",
     "optimizer.optimizer_offload_fraction": "--optimizer-offload-fraction",
     "optimizer.use_precision_aware_optimizer": "--use-precision-aware-optimizer",
-    EXCHANGE: "--overlap-moe-expert-parallel-comm",
-    DELAYED: "--delay-wgrad-compute",
+    "comm_overlap.overlap_moe_expert_parallel_comm": "--overlap-moe-expert-parallel-comm",
+    "comm_overlap.delay_wgrad_compute": "--delay-wgrad-compute",
     "model.num_layers": "--num-layers",
     "model.hidden_size": "--hidden-size",
     "model.ffn_hidden_size": "--ffn-hidden-size",
@@ -126,14 +123,20 @@ def option_value(key: str, text: str) -> object:
 
 
 def as_options(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """The settings of a file by Megatron's options, which take a layout or a number of chunks."""
+    found = translated(settings)
+    if OPTIONS[LAYOUT] in found:
+        found.pop(OPTIONS[VIRTUAL], None)
+    return found
+
+
+def translated(settings: Mapping[str, Value]) -> dict[str, Value]:
     """The settings of a file by Megatron's options, each with the file's own key."""
     found = {
         OPTIONS[key]: value
         for key, value in settings.items()
         if key in OPTIONS and value.value is not None
     }
-    if "--pipeline-model-parallel-layout" in found:
-        found.pop(OPTIONS[VIRTUAL], None)
     found.update(_precision(settings))
     if "model.num_query_groups" in settings:
         groups = settings["model.num_query_groups"]

@@ -1,8 +1,7 @@
 """Reads recipe overrides: a file of them, or a launch script that hands them on."""
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from planner.errors import InputError
 from planner.formats.bridge.keys import (
@@ -13,11 +12,12 @@ from planner.formats.bridge.keys import (
     is_known,
     option_value,
 )
-from planner.formats.finding import Finding, Severity
-from planner.formats.format import Reading, SourceText, Value
-from planner.formats.megatron.interpret import DIRECT, decisions_of
-from planner.formats.shell.launched import launcher_settings, processes
-from planner.formats.shell.torchrun import torchrun_findings
+from planner.formats.finding import Severity
+from planner.formats.format import Reading, SourceText
+from planner.formats.megatron.decisions import decisions_of, left_open
+from planner.formats.shell.edit import Arguments, Entry
+from planner.formats.shell.launched import processes
+from planner.formats.shell.reading import WordsReader
 from planner.formats.shell.word import Word
 from planner.formats.shell.words import (
     Lines,
@@ -38,16 +38,6 @@ RECIPE = "run_recipe.py"
 _TELLING = tuple(key for key in OPTIONS if key.startswith(("model.", "train.")))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Override:
-    """A word ``key=value``."""
-
-    word: Word
-    key: str
-    text: str
-    line: int
-
-
 def recognise(source: SourceText) -> bool:
     """Whether a file holds overrides of decisions, or runs a recipe with any."""
     text = source.text
@@ -57,39 +47,33 @@ def recognise(source: SourceText) -> bool:
     return (runs_recipe or any(f"{key}=" in text for key in _TELLING)) and "\x00" not in text
 
 
-@dataclass(frozen=True, kw_only=True)
-class Overrides:
-    """The overrides of a file."""
-
-    found: list[Override]
-    launcher: tuple[Word, ...] = ()
-    """All words of the command, where one hands them on."""
-    is_kept: bool = False
-    """Whether a variable holds them and no command seems to take them."""
-
-
-def overrides_in(source: SourceText) -> Overrides:
-    """The overrides of a file; raises InputError."""
+def overrides_in(source: SourceText) -> tuple[Arguments, Sequence[Entry]]:
+    """What a file hands on, and its overrides; raises InputError."""
     lines = line_numbers(source.text)
     first = _FIRST.match(source.text)
     if first and is_known(first[1]):
-        return Overrides(found=_overrides(read_words(source), lines))
+        arguments = Arguments(words=read_words(source), is_list=True)
+        return arguments, _overrides(arguments.words, lines)
     script = read_script(source)
-    commands = [words for command in script.commands for words in command_lines(command)]
-    is_kept = not any(_overrides(words, lines) for words in commands)
-    if is_kept:
-        commands = list(script.lines_in_variables())
-    best = max(commands, key=lambda words: len(_overrides(words, lines)), default=())
-    found = _overrides(best, lines)
-    if not found:
+    found = [
+        Arguments(words=words, launcher=words, is_read_twice=words is not command.words)
+        for command in script.commands
+        for words in command_lines(command)
+    ]
+    if not any(_overrides(each.words, lines) for each in found):
+        kept = script.lines_in_variables()
+        found = [Arguments(words=words, launcher=words, is_kept=True) for words in kept]
+    best = max(found, key=lambda each: len(_overrides(each.words, lines)), default=None)
+    overrides = _overrides(best.words, lines) if best else []
+    if best is None or not overrides:
         raise InputError.single(source.path, "", "no command has overrides such as model.KEY=VALUE")
-    return Overrides(found=found, launcher=tuple(best), is_kept=is_kept)
+    return best, overrides
 
 
-def _overrides(words: Sequence[Word], lines: Lines) -> list[Override]:
+def _overrides(words: Sequence[Word], lines: Lines) -> list[Entry]:
     found = [(word, _OVERRIDE.fullmatch(word.text)) for word in words]
     return [
-        Override(word=word, key=match[2], text=match[3], line=lines.at(word.start))
+        Entry(word=word, name=match[2], joined=match[3], line=lines.at(word.start))
         for word, match in found
         if match and not word.text.startswith("-") and ("." in match[2] or match[2] == PRECISION)
     ]
@@ -97,62 +81,26 @@ def _overrides(words: Sequence[Word], lines: Lines) -> list[Override]:
 
 def read(source: SourceText) -> Reading:
     """Understand a file; raises InputError where it holds no override."""
-    overrides = overrides_in(source)
-    found, launcher = overrides.found, overrides.launcher
-    settings: dict[str, Value] = {}
-    findings: list[Finding] = []
-
+    arguments, found = overrides_in(source)
+    reader, lines = WordsReader(format=NAME, path=source.path), line_numbers(source.text)
+    reader.take(found, _value)
     for each in found:
-        findings += _findings(source.path, each, settings.get(each.key))
-        settings[each.key] = Value(value=_value(each), key=each.key, line=each.line)
-    lines = line_numbers(source.text)
-    launched = launcher_settings(launcher, lines)
-    findings += torchrun_findings(launcher, lines, source.path, NAME)
-    decisions = decisions_of(as_options(settings), processes(launched))
-    if "optimizer.optimizer" not in settings:
+        if not is_known(each.name):
+            reader.report(each, "unknown_key", *_unknown(each.name))
+    open_ones = [each for each in found if each.unknown and each.name in OPTIONS]
+    reader.note_open(open_ones)
+    launched = reader.take_launcher(arguments, lines)
+    decisions = decisions_of(as_options(reader.settings), processes(launched))
+    if "optimizer.optimizer" not in reader.settings:
         decisions.pop("optimizer", None)
     return Reading(
         format=NAME,
         path=source.path,
-        settings=settings | launched,
+        settings=reader.settings | launched,
         decisions=decisions,
-        findings=tuple(findings),
-        left_open={
-            DIRECT[OPTIONS[each.key]]: settings[each.key]
-            for each in found
-            if each.word.unknown and OPTIONS.get(each.key) in DIRECT
-        },
+        findings=tuple(reader.findings),
+        left_open=left_open({OPTIONS[e.name]: reader.settings[e.name] for e in open_ones}),
     )
-
-
-def _findings(path: str, each: Override, before: Value | None) -> Iterator[Finding]:
-    """What is wrong with an override; ``before`` gave the same key."""
-
-    def say(rule: str, message: str, severity: Severity = "error") -> Finding:
-        return Finding(
-            rule=f"{NAME}.{rule}",
-            severity=severity,
-            message=message,
-            path=path,
-            key=each.key[:120],
-            line=each.line,
-        )
-
-    if not is_known(each.key):
-        yield say("unknown_key", *_unknown(each.key))
-    if before is not None:
-        message = f"given again; the last counts, another is in line {before.line}"
-        yield say("duplicate_key", message, "warning")
-    if each.key not in OPTIONS:
-        return
-    if each.word.unknown:
-        message = f"{', '.join(each.word.unknown)[:80]} is not set in the file"
-        yield say("unresolved", message, "note")
-        return
-    try:
-        option_value(each.key, each.text)
-    except ValueError as error:
-        yield say("bad_value", str(error))
 
 
 def _unknown(key: str) -> tuple[str, Severity]:
@@ -165,16 +113,12 @@ def _unknown(key: str) -> tuple[str, Severity]:
     return f"unknown key; {hint or f'groups are {groups}, ...'}", "error"
 
 
-def _value(each: Override) -> object:
-    """What an override sets; None where that cannot be known."""
-    if each.word.unknown:
-        return None
-    if each.key in OPTIONS:
-        try:
-            return option_value(each.key, each.text)
-        except ValueError:
-            return None
-    if each.key == "model.num_query_groups":
-        is_small = each.text.isascii() and each.text.isdigit() and len(each.text) < 9
-        return int(each.text) if is_small else None
-    return each.text
+def _value(each: Entry) -> object:
+    """What an override sets; ValueError says what is wrong with it."""
+    text = each.joined or ""
+    if each.name in OPTIONS:
+        return option_value(each.name, text)
+    if each.name == "model.num_query_groups":
+        is_small = text.isascii() and text.isdigit() and len(text) < 9
+        return int(text) if is_small else None
+    return text

@@ -1,13 +1,13 @@
-"""Finds Megatron's own words, and the launcher's, in a launch script or an args file."""
+"""Finds Megatron's own words in a launch script or an args file, and groups them as options."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.errors import InputError
 from planner.formats.format import SourceText
 from planner.formats.megatron.model_args import is_model_args, model_args
-from planner.formats.megatron.options import load_options
-from planner.formats.shell.edit import Arguments
+from planner.formats.megatron.options import is_option, load_options
+from planner.formats.shell.edit import Arguments, Entry
 from planner.formats.shell.word import Word, split_words
 from planner.formats.shell.words import Command, command_lines, read_script, read_words
 
@@ -70,3 +70,30 @@ def _of_lines(
 
 def _is_script(word: Word) -> bool:
     return word.text.endswith(SCRIPT_ENDS) and len(split_words(word)) == 1
+
+
+def grouped(
+    words: Sequence[Word], line_at: Callable[[int], int]
+) -> tuple[list[Entry], list[Entry]]:
+    """Options as Megatron's parser makes them, and words that belong to none."""
+    options: list[Entry] = []
+    strays: list[Entry] = []
+    known, at = load_options(), 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        name, sign, joined = word.text.partition("=")
+        line = line_at(word.start)
+        if not is_option(word.text):
+            strays.append(Entry(word=word, name=word.text, line=line))
+            continue
+        end, option = at, known.get(name)
+        if not sign and (option is None or option.takes_values):
+            most = 1 if option and not option.nargs else len(words)
+            while end < len(words) and end - at < most and not is_option(words[end].text):
+                end += 1
+        values, at = tuple(words[at:end]), end
+        options.append(
+            Entry(word=word, values=values, name=name, joined=joined if sign else None, line=line)
+        )
+    return options, strays

@@ -1,15 +1,20 @@
-"""Writes a plan as ``megatron.args``: one option per line, readable by xargs."""
+"""Writes a plan as ``megatron.args``, one option per line, or into a script or args file."""
 
 import shlex
-from collections.abc import Iterable
 
 from planner.cost.context import Context
-from planner.formats.format import Decided, Emitted, OutputFile
-from planner.formats.megatron.choice import Choice
-from planner.formats.megatron.reasons import reasons, refuse
-from planner.formats.megatron.runtime import environment, runtime_choices
-from planner.formats.megatron.shape import shape_choices
-from planner.formats.megatron.table import decision_choices
+from planner.documents.file import REMOVED
+from planner.errors import ExpressError
+from planner.formats.decision import lines_of, refuse
+from planner.formats.format import Decided, Emitted, OutputFile, SourceText
+from planner.formats.megatron.decisions import FILE, TABLE, edits, reasons
+from planner.formats.megatron.decisions_layout import MICRO
+from planner.formats.megatron.model_args import is_model_args
+from planner.formats.megatron.read import options_in, read
+from planner.formats.megatron.rows import all_words, words_of
+from planner.formats.megatron.runtime import environment
+from planner.formats.megatron.yaml_config import is_yaml_config
+from planner.formats.shell.edit import edited
 from planner.spec.strategy import Strategy
 from planner.units import ceil_div
 
@@ -41,39 +46,11 @@ LEFT_OPEN_MIXTURE = {
 }
 
 
-def choices_of(context: Context, strategy: Strategy) -> list[Choice]:
-    """Every option of a plan in order; raises ExpressError with every reason."""
-    refuse(TITLE, reasons(context, strategy))
-    return [
-        *shape_choices(context),
-        *decision_choices(context, strategy),
-        *runtime_choices(context, strategy),
-    ]
-
-
-def words_of(choices: Iterable[Choice]) -> list[str]:
-    """Options and values as the words of a command."""
-    return [word for choice in choices for word in (choice.option, *choice.words)]
-
-
-def line_of(choice: Choice) -> str:
-    """An option and its values, quoted for a shell and for xargs."""
-    return shlex.join((choice.option, *choice.words))
-
-
-def decided_by(choices: Iterable[Choice]) -> tuple[Decided, ...]:
-    """The options that carry a decision, with their reasons."""
-    return tuple(
-        Decided(key=choice.option, value=" ".join(choice.words) or "on", why=choice.why)
-        for choice in choices
-        if choice.why
-    )
-
-
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """The args file of a plan; raises ExpressError with every reason."""
-    choices = choices_of(context, strategy)
-    text = "".join(f"{line_of(choice)}\n" for choice in choices)
+    refuse(TITLE, reasons(FILE, context, strategy))
+    lines = lines_of(FILE, context, strategy)
+    text = "".join(f"{shlex.join(words_of(line.key, line.value))}\n" for line in lines)
     tokens = context.job.total_tokens
     iterations = str(ceil_div(tokens, context.job.tokens_per_iteration)) if tokens else ""
     own = ["--train-iters", iterations or "${TRAIN_ITERS}", "--lr", "${LEARNING_RATE}"]
@@ -83,13 +60,38 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     own += ["--rotary-base", "${ROTARY_BASE}"] if is_rotary else []
     return Emitted(
         files=(OutputFile(name=FILE_NAME, text=text),),
-        command=("${TRAIN_SCRIPT}", *words_of(choices), *own),
+        command=("${TRAIN_SCRIPT}", *all_words(lines), *own),
         environment=environment(context, strategy),
         variables=VARIABLES | ({} if iterations else ITERATIONS) | (ROTARY if is_rotary else {}),
-        decided=decided_by(choices),
+        decided=tuple(
+            Decided(
+                key=each.key,
+                value=" ".join(words_of(each.key, each.value)[1:]) or "on",
+                why=each.why,
+            )
+            for each in lines
+            if each.why
+        ),
         left_open={
             **LEFT_OPEN,
             **(LEFT_OPEN_ROTARY if is_rotary else {}),
             **(LEFT_OPEN_MIXTURE if context.model.moe else {}),
         },
     )
+
+
+def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
+    """A script or args file with the decisions that change in it, everything else as it was.
+
+    Raises ExpressError where the strategy cannot be expressed or where a decision is computed in
+    a way that cannot be edited, InputError where the file cannot be read.
+    """
+    refuse(TITLE, reasons(TABLE, context, strategy))
+    if is_yaml_config(source.text) or is_model_args(source.text):
+        raise ExpressError(f"{source.path}: {TITLE}'s YAML files are read, not written")
+    settings = read(source).settings
+    found = edits(TABLE, settings, lines_of(TABLE, context, strategy))
+    if MICRO not in settings:
+        found[MICRO] = strategy.micro_batch  # Megatron has no default for it
+    wanted = {key: [] if value is REMOVED else words_of(key, value) for key, value in found.items()}
+    return edited(source, options_in, wanted, strategy.num_gpus)

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 
 from planner.formats.finding import Severity
 from planner.formats.format import Broken, FormatRule, Value, World
-from planner.formats.megatron.interpret import is_on, known, names, number, text, whole
+from planner.formats.megatron.decisions import SIZES
 from planner.formats.megatron.runtime import keeps_order
+from planner.formats.megatron.settings import is_on, names, number, whole
+from planner.formats.settings import given, word
 
 ETP = "--expert-tensor-parallel-size"
 Breach = tuple[str, str]
@@ -34,7 +36,7 @@ class Facts:
 
     def given(self, option: str) -> bool:
         """Whether an option is given with a known value."""
-        return known(self.settings, option) is not None
+        return given(self.settings, option) is not None
 
     def number(self, option: str) -> int | None:
         """A whole number, or None."""
@@ -42,7 +44,7 @@ class Facts:
 
     def word(self, option: str, default: str = "") -> str:
         """A word, or the default."""
-        return text(self._asked(option), option, default)
+        return word(self._asked(option), option, default)
 
     def words(self, option: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Several words, or the default."""
@@ -53,7 +55,7 @@ class Facts:
         value = self.world.decisions.get(decision)
         if type(value) is int and value >= 1:
             default = value
-            if decision.startswith("model."):
+            if decision in SIZES:
                 return whole(self.settings, option, default)
         return whole(self._asked(option), option, default)
 
@@ -137,7 +139,7 @@ class Facts:
 
     def variable(self, name: str) -> str | None:
         """A variable of the environment; None: not set."""
-        found = known(self.settings, name)
+        found = given(self.settings, name)
         return str(found) if found is not None else self.world.environment.get(name)
 
     @property

@@ -1,20 +1,21 @@
 """Reads launch scripts, args files and YAML files of Megatron-LM."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
 
 from planner.errors import InputError
 from planner.formats.format import Reading, SourceText, Value
-from planner.formats.megatron.arguments import find_arguments, is_args_file, num_known
-from planner.formats.megatron.entries import FORMAT, Entries, entries_of, settings_of
-from planner.formats.megatron.interpret import decisions_of, left_open
-from planner.formats.megatron.options import load_options
-from planner.formats.megatron.unknown import unknown_findings
+from planner.formats.megatron.arguments import find_arguments, grouped, is_args_file, num_known
+from planner.formats.megatron.decisions import OWNED, decisions_of, left_open
+from planner.formats.megatron.options import load_options, typed
+from planner.formats.megatron.unknown import report_unknown
 from planner.formats.megatron.yaml_config import is_yaml_config, read_yaml
-from planner.formats.shell.edit import Arguments
-from planner.formats.shell.launched import launcher_settings, processes
-from planner.formats.shell.torchrun import torchrun_findings
+from planner.formats.shell.edit import Arguments, Entry
+from planner.formats.shell.launched import processes
+from planner.formats.shell.reading import WordsReader
 from planner.formats.shell.words import branch_places, line_numbers
 
+FORMAT = "megatron"
 SCRIPT = "script"
 """Key of the training script among the settings of a launch script."""
 ENOUGH = 2
@@ -38,38 +39,57 @@ def recognise(source: SourceText) -> bool:
     return num_known(words) >= max(ENOUGH, LEAST_SHARE * num_options)
 
 
-def entries_in(source: SourceText) -> tuple[Arguments, Entries]:
-    """The file's options; raises InputError."""
+def options_in(source: SourceText) -> tuple[Arguments, Sequence[Entry]]:
+    """What a file hands to Megatron, and its options; raises InputError."""
     arguments = find_arguments(source)
-    lines = line_numbers(source.text)
-    return arguments, entries_of(arguments.words, lines.at)
+    return arguments, grouped(arguments.words, line_numbers(source.text).at)[0]
 
 
 def read(source: SourceText) -> Reading:
     """Understand a file; raises InputError where it runs no training script."""
+    reader, num_gpus = WordsReader(format=FORMAT, path=source.path), None
     if not is_args_file(source.text) and is_yaml_config(source.text):
-        settings, findings = read_yaml(source)
-        num_gpus = None
+        reader.settings, reader.findings = read_yaml(source)
     else:
         lines = line_numbers(source.text)
-        arguments, entries = entries_in(source)
-        settings, findings = settings_of(entries, source.path, branch_places(source.text))
-        known = load_options()
-        foreign = [e for e in entries.options if e.name not in known and not e.word.unknown]
+        arguments = find_arguments(source)
+        options, strays = grouped(arguments.words, lines.at)
+        _take(reader, options, strays, branch_places(source.text))
         script = arguments.program.text if arguments.program else ""
-        findings += unknown_findings(source.path, foreign, script)
-        launched = launcher_settings(arguments.launcher, lines)
+        report_unknown(reader, [each for each in options if not _is_known(each)], script)
+        launched = reader.take_launcher(arguments, lines)
         num_gpus = processes(launched)
-        findings += torchrun_findings(arguments.launcher, lines, source.path, FORMAT)
-        settings |= launched | _environment(arguments, lines.at)
+        reader.settings |= launched | _environment(arguments, lines.at)
     return Reading(
         format=FORMAT,
         path=source.path,
-        settings=settings,
-        decisions=decisions_of(settings, num_gpus),
-        findings=tuple(findings),
-        left_open=left_open(settings),
+        settings=reader.settings,
+        decisions=decisions_of(reader.settings, num_gpus),
+        findings=tuple(reader.findings),
+        left_open=left_open(reader.settings),
     )
+
+
+def _is_known(entry: Entry) -> bool:
+    """Whether it is an option of Megatron, or nobody knows."""
+    return entry.name in load_options() or bool(entry.word.unknown)
+
+
+def _take(
+    reader: WordsReader, options: Sequence[Entry], strays: Sequence[Entry], branches: Sequence[int]
+) -> None:
+    """Settings of the options, and what is wrong with them and with words of none."""
+    known = load_options()
+    own = [each for each in options if each.name in known]
+    reader.take(own, lambda each: typed(known[each.name], each.texts), branches)
+    words = (each for each in strays if not each.word.unknown)
+    for _, found in groupby(words, key=lambda each: each.line):
+        first, *more = found
+        shown = " ".join(each.name for each in (first, *more))[:80]
+        text = f"words that belong to no option: {shown}" if more else ""
+        reader.report(first, "unknown_key", text or "a word that belongs to no option")
+    hidden = [each for each in (*options, *strays) if each.word.unknown and each.name not in known]
+    reader.note_open([each for each in own if each.unknown and each.name in OWNED] + hidden)
 
 
 def _environment(arguments: Arguments, line_at: Callable[[int], int]) -> dict[str, Value]:

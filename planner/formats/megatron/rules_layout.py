@@ -2,22 +2,25 @@
 
 from collections.abc import Iterator
 
+from planner.formats.megatron.decisions_layout import BATCH
 from planner.formats.megatron.facts import Breach, Facts, rule
-from planner.formats.megatron.interpret import accounted, names
 from planner.formats.megatron.layout import layout_problem, parse_layout
+from planner.formats.megatron.settings import (
+    CHUNK,
+    CHUNKS,
+    EMBEDDING,
+    FIRST,
+    LAST,
+    LAYOUT,
+    LOSS,
+    PP,
+    TP,
+    accounted,
+    names,
+)
 
-TP = "--tensor-model-parallel-size"
-PP = "--pipeline-model-parallel-size"
 CP = "--context-parallel-size"
 EP = "--expert-model-parallel-size"
-BATCH = "--global-batch-size"
-CHUNK = "--num-layers-per-virtual-pipeline-stage"
-CHUNKS = "--num-virtual-stages-per-pipeline-rank"
-LAYOUT = "--pipeline-model-parallel-layout"
-FIRST = "--decoder-first-pipeline-num-layers"
-LAST = "--decoder-last-pipeline-num-layers"
-EMBEDDING = "--account-for-embedding-in-pipeline-split"
-LOSS = "--account-for-loss-in-pipeline-split"
 CP_TYPE = "--cp-comm-type"
 CP_TYPES = ("p2p", "all_gather", "a2a", "a2a+p2p")
 INSTANCES = "--num-distributed-optimizer-instances"

@@ -2,19 +2,18 @@
 
 from collections.abc import Iterator
 
+from planner.formats.megatron.decisions_layout import HOST_LAYERS
+from planner.formats.megatron.decisions_states import AWARE, LAYER_WISE
 from planner.formats.megatron.facts import Breach, Facts, rule
 from planner.formats.megatron.rules_model import dispatcher
 from planner.formats.megatron.runtime import CONNECTIONS
-from planner.formats.megatron.table import LAYER_WISE
 
 SP = "--sequence-parallel"
 GRANULARITY = "--recompute-granularity"
 METHOD = "--recompute-method"
 UNIT = "--recompute-num-layers"
 MODULES = "--recompute-modules"
-HOST_LAYERS = "--cpu-offloading-num-layers"
 OFFLOAD = "--optimizer-cpu-offload"
-AWARE = "--use-precision-aware-optimizer"
 SHARDED = "--use-distributed-optimizer"
 FSDP = "--use-megatron-fsdp"
 FSDP2 = "--use-torch-fsdp2"

@@ -3,10 +3,22 @@
 from collections.abc import Iterator
 
 from planner.cost.context import Context
-from planner.formats.megatron.choice import Choice, chosen
-from planner.formats.megatron.interpret import FP32_GRADIENTS, FSDP_GRADIENTS
+from planner.formats.decision import Line
+from planner.formats.format import Value
+from planner.formats.megatron.rows import chosen
+from planner.formats.megatron.settings import is_on
+from planner.formats.settings import Settings, decided, word
 from planner.spec.strategy import Strategy
 
+FP32_GRADIENTS = "--accumulate-allreduce-grads-in-fp32"
+"""Megatron sets it for bf16 by itself, not for fp16."""
+FSDP_GRADIENTS = "--megatron-fsdp-main-grads-dtype"
+"""The weights' dtype where it is left out; gradients travel in it too."""
+EXCHANGES = {
+    "--moe-shared-expert-overlap": "shared_expert",
+    "--overlap-moe-expert-parallel-comm": "batches",
+}
+"""What expert exchange runs beside."""
 ORDERED_FROM = 10.0
 """Compute capability (Blackwell's) from which kernels keep their order over several queues.
 
@@ -17,7 +29,7 @@ MANY_QUEUES = "32"
 """Megatron-FSDP refuses 1: as recipes of Megatron-Bridge, perf_recipes/llama/gb200/llama3.py."""
 
 
-def runtime_choices(context: Context, strategy: Strategy) -> Iterator[Choice]:
+def runtime_choices(context: Context, strategy: Strategy) -> Iterator[Line]:
     """What the plan's time and memory rest on, beside its decisions."""
     yield from _data_parallel(context, strategy)
     yield from _tensor_parallel(context, strategy)
@@ -26,7 +38,25 @@ def runtime_choices(context: Context, strategy: Strategy) -> Iterator[Choice]:
     yield from _kernels(context)
 
 
-def _data_parallel(context: Context, strategy: Strategy) -> Iterator[Choice]:
+def of_runtime(settings: Settings) -> Iterator[tuple[str, Value]]:
+    """What of it a file decides: the bytes of gradients, what expert exchange runs beside."""
+    yield from of_exchange(settings)
+    if is_on(settings, "--use-megatron-fsdp") and word(settings, FSDP_GRADIENTS) == "fp32":
+        yield "gradient_bytes", decided(settings, FSDP_GRADIENTS, 4)
+    elif is_on(settings, "--grad-reduce-in-bf16"):
+        yield "gradient_bytes", decided(settings, "--grad-reduce-in-bf16", 2)
+    elif is_on(settings, "--fp16") and not is_on(settings, FP32_GRADIENTS):
+        yield "gradient_bytes", decided(settings, FP32_GRADIENTS, 2)
+
+
+def of_exchange(settings: Settings) -> Iterator[tuple[str, Value]]:
+    """What expert exchange runs beside."""
+    for option, beside in EXCHANGES.items():
+        if is_on(settings, option):
+            yield "expert_exchange", decided(settings, option, beside)
+
+
+def _data_parallel(context: Context, strategy: Strategy) -> Iterator[Line]:
     overlap = context.traits.overlap
     if overlap.overlaps_gradient_reduction:
         why = "gradients are reduced while backward runs"
@@ -47,7 +77,7 @@ def _data_parallel(context: Context, strategy: Strategy) -> Iterator[Choice]:
         yield chosen(FP32_GRADIENTS, why="gradients are held and reduced in fp32")
 
 
-def _fully_sharded(context: Context, strategy: Strategy) -> Iterator[Choice]:
+def _fully_sharded(context: Context, strategy: Strategy) -> Iterator[Line]:
     """What Megatron-FSDP's buffers and gradients are priced with."""
     states = context.traits.states
     yield chosen("--no-gradient-accumulation-fusion", why="gradients are sharded as they are made")
@@ -63,7 +93,7 @@ def exchanges_beside_batches(context: Context, strategy: Strategy) -> bool:
     return context.traits.overlap.expert_all_to_all_overlap == "batches" and strategy.ep > 1
 
 
-def _tensor_parallel(context: Context, strategy: Strategy) -> Iterator[Choice]:
+def _tensor_parallel(context: Context, strategy: Strategy) -> Iterator[Line]:
     overlap = context.traits.overlap
     if overlap.tensor_parallel_overlap != "none" and strategy.sequence_parallel:
         why = "gathers and scatters of tensor parallelism run beside products"
@@ -74,7 +104,7 @@ def _tensor_parallel(context: Context, strategy: Strategy) -> Iterator[Choice]:
         yield chosen("--cp-comm-type", "a2a", why="context parallelism exchanges heads")
 
 
-def _mixture(context: Context, strategy: Strategy) -> Iterator[Choice]:
+def _mixture(context: Context, strategy: Strategy) -> Iterator[Line]:
     if context.traits.kernels.deduplicated_dispatch:
         yield chosen("--moe-token-dispatcher-type", "flex", why="tokens are sent once per domain")
         yield chosen("--moe-flex-dispatcher-backend", "deepep")
@@ -89,7 +119,7 @@ def _mixture(context: Context, strategy: Strategy) -> Iterator[Choice]:
     yield from exchange_choices(context, strategy)
 
 
-def exchange_choices(context: Context, strategy: Strategy) -> Iterator[Choice]:
+def exchange_choices(context: Context, strategy: Strategy) -> Iterator[Line]:
     """Expert exchange beside another micro-batch, with the weight gradients it runs beside."""
     if exchanges_beside_batches(context, strategy):
         why = "expert exchange runs beside another micro-batch"
@@ -98,7 +128,7 @@ def exchange_choices(context: Context, strategy: Strategy) -> Iterator[Choice]:
         yield chosen("--delay-wgrad-compute", why=why)
 
 
-def _kernels(context: Context) -> Iterator[Choice]:
+def _kernels(context: Context) -> Iterator[Line]:
     kernels = context.traits.kernels
     if kernels.attention != "fused":
         backend = {"flash2": "flash", "unfused": "unfused"}[kernels.attention]

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from planner.cost.context import Context
-from planner.formats.megatron.choice import Choice, chosen
+from planner.formats.decision import Line
 from planner.formats.megatron.layout import pattern_text
+from planner.formats.megatron.rows import chosen
 from planner.spec.model import ModelSpec, MoeSpec, has_sinks
 
 _ACTIVATIONS = {
@@ -55,7 +56,7 @@ def shape_reasons(context: Context) -> Iterator[str]:
     yield from (f"model {model.name}: {what}" for what, is_so in refused.items() if is_so)
 
 
-def shape_choices(context: Context) -> Iterator[Choice]:
+def shape_choices(context: Context) -> Iterator[Line]:
     """The options that build the model."""
     model = context.model
     yield chosen("--num-layers", model.num_layers)
@@ -77,7 +78,7 @@ def shape_choices(context: Context) -> Iterator[Choice]:
     yield chosen("--make-vocab-size-divisible-by", context.traits.support.vocab_padding)
 
 
-def _attention(model: ModelSpec) -> Iterator[Choice]:
+def _attention(model: ModelSpec) -> Iterator[Line]:
     if model.mla:
         yield chosen("--multi-latent-attention")
         if model.mla.q_lora_rank:
@@ -102,7 +103,7 @@ def _attention(model: ModelSpec) -> Iterator[Choice]:
             yield chosen("--window-attn-skip-freq", model.full_attention_step)
 
 
-def _mixture(model: ModelSpec, moe: MoeSpec) -> Iterator[Choice]:
+def _mixture(model: ModelSpec, moe: MoeSpec) -> Iterator[Line]:
     yield chosen("--num-experts", moe.num_experts)
     yield chosen("--moe-router-topk", moe.top_k)
     yield chosen("--moe-ffn-hidden-size", moe.expert_ffn_size)

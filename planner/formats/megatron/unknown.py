@@ -6,10 +6,10 @@ options of megatron/post_training/arguments.py where ModelOpt is installed.
 
 from collections.abc import Mapping, Sequence
 
-from planner.formats.finding import Finding, Severity
-from planner.formats.megatron.entries import finding
+from planner.formats.finding import Severity
 from planner.formats.megatron.options import is_own_script, load_options, unknown_option
 from planner.formats.shell.edit import Entry
+from planner.formats.shell.reading import WordsReader
 from planner.spelling import alike
 
 OPTIMIZED = ("--export-", "--finetune-hf-dataset", "--finetune-data-split")
@@ -38,22 +38,20 @@ GONE: Mapping[str, str] = {
 """Options of earlier releases and what says the same today; empty where nothing does."""
 
 
-def unknown_findings(path: str, entries: Sequence[Entry], script: str) -> list[Finding]:
+def report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) -> None:
     """Options that are not known, each once; ``script`` may add some that are not Megatron's."""
     name, is_own = script.rpartition("/")[2][-60:], is_own_script(script)
     severity: Severity = "error" if is_own else "warning"
     adds = "" if is_own else f"; {name} may add it"
-    found: list[Finding] = []
     others: list[Entry] = []
     by_name: dict[str, Entry] = {}
     for entry in entries:
         by_name.setdefault(entry.name, entry)
     for at, entry in enumerate(by_name.values()):
         if entry.name in GONE:
-            found.append(finding(path, entry, "unknown_key", _successor(entry.name)))
+            reader.report(entry, "unknown_key", _successor(entry.name))
         elif at < MAX_COMPARED and alike(entry.name, load_options(), 0.9):
-            message = unknown_option(entry.name) + adds
-            found.append(finding(path, entry, "unknown_key", message, severity))
+            reader.report(entry, "unknown_key", unknown_option(entry.name) + adds, severity)
         elif not is_own or not entry.name.startswith(OPTIMIZED):
             others.append(entry)
     if len(others) > (FEW if is_own else 1):
@@ -63,11 +61,10 @@ def unknown_findings(path: str, entries: Sequence[Entry], script: str) -> list[F
             f"{', ...' if len(others) > FEW else ''}; "
             + ("the file is for a fork or another release" if is_own else f"{name} may add them")
         )
-        return [*found, finding(path, others[0], "unknown_key", message, severity)]
+        reader.report(others[0], "unknown_key", message, severity)
+        return
     for entry in others:
-        message = unknown_option(entry.name) + adds
-        found.append(finding(path, entry, "unknown_key", message, severity))
-    return found
+        reader.report(entry, "unknown_key", unknown_option(entry.name) + adds, severity)
 
 
 def _successor(name: str) -> str:

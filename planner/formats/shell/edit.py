@@ -19,7 +19,7 @@ from planner.formats.shell.words import line_numbers
 _LINE_END = re.compile(r"[ \t]*\\?\r?\n")
 Edit = tuple[int, int, str]
 Wanted = Mapping[str, Sequence[str]]
-"""By the name of an option its words, none where it goes."""
+"""By the name of an option all its words, none where it goes."""
 
 
 @dataclass(frozen=True, kw_only=True)

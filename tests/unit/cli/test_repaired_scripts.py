@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from planner.formats.format import SourceText
-from planner.formats.megatron.owned import is_owned
-from planner.formats.megatron.read import entries_in
+from planner.formats.megatron.decisions import OWNED
+from planner.formats.megatron.read import options_in
 
 MODEL, CLUSTER = "llama3-8b", "1xdgx-h100"
 SHAPE = (
@@ -93,9 +93,11 @@ def words_of(script: Path, environment: dict[str, str]) -> list[str]:
 def others_of(words: list[str]) -> list[tuple[str, list[str]]]:
     """Options that are no decision of a plan, with their values, in order."""
     text = "\n".join(map(shlex.quote, words[5:]))
-    _, entries = entries_in(SourceText(path="words.args", text=text))
-    found = [(entry.name, entry.texts) for entry in entries.options]
-    return [(name, values) for name, values in found if not is_owned(name, values)]
+    _, entries = options_in(SourceText(path="words.args", text=text))
+    found = [(entry.name, entry.texts) for entry in entries]
+    return [
+        (name, values) for name, values in found if name not in OWNED and values != ["fsdp_dtensor"]
+    ]
 
 
 @pytest.mark.parametrize("text", SCRIPTS.values(), ids=SCRIPTS)

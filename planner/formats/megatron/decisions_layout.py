@@ -1,0 +1,293 @@
+"""How degrees, stages, batch and policies of layers stand in Megatron-LM's options, row by row.
+
+Sources: megatron/training/arguments.py, megatron/core/transformer/transformer_config.py.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from planner.cost.context import Context
+from planner.formats.decision import Line, Table, stated
+from planner.formats.format import ALL, PerChunk, Value
+from planner.formats.megatron.layout import even_chunks, layout_text, per_stage, uniform_block
+from planner.formats.megatron.rows import chosen, degree, row
+from planner.formats.megatron.runtime import exchanges_beside_batches
+from planner.formats.megatron.settings import (
+    CHUNK,
+    CHUNKS,
+    EMBEDDING,
+    FIRST,
+    LAST,
+    LAYOUT,
+    LOSS,
+    PP,
+    TP,
+    chunks_in,
+    is_even,
+    is_on,
+    names,
+    whole,
+)
+from planner.formats.settings import Settings, decided, word
+from planner.schedules.interleaved import chunk_layers
+from planner.spec.strategy import PLACEMENT_NAMES, Strategy
+
+SCHEDULE = "1f1b"
+ETP = "--expert-tensor-parallel-size"
+MICRO = "--micro-batch-size"
+BATCH = "--global-batch-size"
+HOST_LAYERS = "--cpu-offloading-num-layers"
+SPLITS = (LAYOUT, CHUNK, CHUNKS, FIRST, LAST, EMBEDDING, LOSS)
+"""Options that cut layers into stages and chunks."""
+_MANY = 10_000
+"""Layers of a chunk that stand for however many it has."""
+
+
+def chunks_of_strategy(strategy: Strategy) -> tuple[int, ...]:
+    """Layers of every model chunk from embedding to head."""
+    if strategy.vpp == 1:
+        return strategy.layers_per_stage
+    return chunk_layers(strategy.layers_per_stage, strategy.vpp)
+
+
+def _to_sequence_parallel(_: Context, strategy: Strategy) -> Iterator[Line]:
+    if strategy.sequence_parallel:
+        why = "norms and residuals are split over the tensor-parallel ranks too"
+        yield chosen("--sequence-parallel", why=why)
+
+
+def _of_sequence_parallel(settings: Settings) -> Iterator[tuple[str, Value]]:
+    if is_on(settings, "--sequence-parallel") and whole(settings, TP) > 1:
+        yield "sequence_parallel", settings["--sequence-parallel"]
+
+
+def _no_sequence_parallel(context: Context, strategy: Strategy) -> Iterator[str]:
+    if context.model.moe and strategy.tp > 1 and not strategy.sequence_parallel:
+        yield "sequence_parallel: off; a mixture with tensor parallelism needs it in training"
+
+
+def _to_etp(_: Context, strategy: Strategy) -> Iterator[Line]:
+    if strategy.etp != strategy.tp:
+        why = "experts are whole" if strategy.etp == 1 else f"experts are split {strategy.etp} ways"
+        yield chosen(ETP, strategy.etp, why=why)
+
+
+def _of_etp(settings: Settings) -> Iterator[tuple[str, Value]]:
+    """As stated, and what holds: experts are split as other layers are where nothing is."""
+    yield from stated("etp", ETP)(settings)
+    yield ETP, decided(settings, ETP, whole(settings, ETP, whole(settings, TP)))
+
+
+def _no_etp(context: Context, strategy: Strategy) -> Iterator[str]:
+    if context.model.moe and context.model.moe.expert_bias and strategy.etp > 1:
+        yield f"etp: {strategy.etp} with biases in experts, which are not split"
+
+
+def _to_placement(_: Context, strategy: Strategy) -> Iterator[Line]:
+    if strategy.placement != PLACEMENT_NAMES[0]:
+        why = "neighbouring ranks hold pipeline stages, data-parallel ranks are further apart"
+        yield chosen("--use-tp-pp-dp-mapping", why=why)
+
+
+def _of_placement(settings: Settings) -> Iterator[tuple[str, Value]]:
+    if is_on(settings, "--use-tp-pp-dp-mapping"):
+        yield "placement", decided(settings, "--use-tp-pp-dp-mapping", PLACEMENT_NAMES[1])
+
+
+def _to_stages(_: Context, strategy: Strategy) -> Iterator[Line]:
+    yield chosen(PP, strategy.pp, why=f"layers are split into {strategy.pp} pipeline stages")
+
+
+def _of_stages(settings: Settings) -> Iterator[tuple[str, Value]]:
+    yield from stated("pp", PP)(settings)
+    if whole(settings, PP) > 1:
+        yield "schedule", decided(settings, PP, SCHEDULE)
+
+
+def _no_stages(context: Context, strategy: Strategy) -> Iterator[str]:
+    if strategy.schedule != SCHEDULE:
+        yield f"schedule: {strategy.schedule}; Megatron-LM runs {SCHEDULE}, with and without chunks"
+    overlap = context.traits.overlap.pipeline_p2p_overlap
+    if overlap == "none" and strategy.vpp > 1 and strategy.pp == 2:
+        yield "pp: 2 with chunks; without overlapped transfers interleaving needs 3 stages"
+    if exchanges_beside_batches(context, strategy) and strategy.pp > 1 and strategy.vpp == 1:
+        yield "vpp: 1 with stages and overlapped expert exchange, which needs chunks"
+
+
+def _to_chunks(_: Context, strategy: Strategy) -> Iterator[Line]:
+    chunks = chunks_of_strategy(strategy)
+    if strategy.pp > 1 and chunks != even_chunks(sum(chunks), strategy.pp, strategy.vpp):
+        layers = ", ".join(map(str, strategy.layers_per_stage))
+        why = f"layers per stage, from embedding (E) to loss (L): {layers}"
+        yield chosen(LAYOUT, layout_text(chunks), why=why)
+    elif strategy.pp > 1 and strategy.vpp > 1:
+        why = f"interleaved 1F1B: each stage holds {strategy.vpp} chunks of {chunks[0]} layers"
+        yield chosen(CHUNK, chunks[0], why=why)
+
+
+def _of_chunks(settings: Settings) -> Iterator[tuple[str, Value]]:
+    pp, chunks = whole(settings, PP), chunks_in(settings)
+    if chunks is None:
+        vpp, key = whole(settings, CHUNKS), CHUNKS
+    else:
+        vpp, key = len(chunks) // pp, next((each for each in (*SPLITS, PP) if each in settings), PP)
+    if vpp > 1:
+        yield "vpp", decided(settings, key, vpp)
+    if chunks is not None:
+        yield "layers_per_stage", decided(settings, key, per_stage(chunks, pp))
+
+
+def _to_micro_batch(_: Context, strategy: Strategy) -> Iterator[Line]:
+    why = f"{strategy.num_micro_batches} micro-batches per iteration and replica"
+    yield chosen(MICRO, strategy.micro_batch, why=why)
+
+
+def _to_batch(context: Context, strategy: Strategy) -> Iterator[Line]:
+    why = f"shared out over {strategy.dp} data-parallel replicas"
+    yield chosen(BATCH, context.job.global_batch, why=why)
+
+
+def _to_sequence(context: Context, _: Strategy) -> Iterator[Line]:
+    yield chosen("--seq-length", context.job.seq_len, why="tokens per sequence, as planned")
+
+
+def _of_sequence(settings: Settings) -> Iterator[tuple[str, Value]]:
+    key = "--seq-length" if "--seq-length" in settings else "--encoder-seq-length"
+    yield from stated("seq_len", key)(settings)
+
+
+def selected_modules(context: Context, strategy: Strategy) -> tuple[str, ...]:
+    """What selective recomputation repeats."""
+    named = strategy.recompute_modules
+    return context.traits.recompute.selected if named is None else named
+
+
+def _to_policies(context: Context, strategy: Strategy) -> Iterator[Line]:
+    selective, full, offloaded = strategy.policy_counts
+    if any(selective):
+        why = "the cheap, large activations are recomputed in backward"
+        yield chosen("--recompute-granularity", "selective", why=why)
+        yield chosen("--recompute-modules", *selected_modules(context, strategy), why=why)
+    if any(full):
+        is_all = full == strategy.layers_per_stage
+        size = 1 if is_all else uniform_block(chunks_of_strategy(strategy), full)
+        why = f"layers recomputed in full, per stage: {', '.join(map(str, full))}"
+        yield chosen("--recompute-granularity", "full", why=why)
+        yield chosen("--recompute-method", "uniform" if is_all else "block", why=why)
+        why = "layers per recomputed unit" if is_all else "of every model chunk, as many layers"
+        yield chosen("--recompute-num-layers", size, why=why)
+    if any(offloaded):
+        why = "layers whose saved activations go to the host"
+        yield chosen(HOST_LAYERS, offloaded[0], why=why)
+
+
+def _of_policies(settings: Settings) -> Iterator[tuple[str, Value]]:
+    """What happens in the chunks; in equal ones whose number is the recipe's, in each of them."""
+    chunks, pp = chunks_in(settings), whole(settings, PP)
+    if chunks is not None:
+        yield from _policies(settings, chunks, per_stage(chunks, pp))
+    elif "--num-layers" not in settings and is_even(settings):
+        for name, value in _policies(settings, (_MANY,), (_MANY,) * min(pp, 2)):
+            if name == "recompute_modules":
+                yield name, value
+            else:
+                number = value.value[0]
+                yield name, replace(value, value=ALL if number == _MANY else PerChunk(number))
+
+
+def _policies(
+    settings: Settings, chunks: Sequence[int], layers: tuple[int, ...]
+) -> Iterator[tuple[str, Value]]:
+    key, modules, unit = "--recompute-granularity", "--recompute-modules", "--recompute-num-layers"
+    granularity = word(settings, key)
+    if is_on(settings, "--recompute-activations") or granularity == "selective":
+        yield "selective_layers_per_stage", decided(settings, key, layers)
+        selected = names(settings, modules, ("core_attn",))
+        yield "recompute_modules", decided(settings, modules, selected)
+    elif granularity == "full":
+        full = layers
+        if word(settings, "--recompute-method") == "block":
+            most = whole(settings, unit, 0)
+            full = per_stage([min(n, most) for n in chunks], len(layers))
+        yield "recompute_layers_per_stage", decided(settings, unit, full)
+    offloaded = whole(settings, HOST_LAYERS, 0)
+    if offloaded > 0 and len(layers) == 1:
+        counts = (min(offloaded, layers[0]),)
+        yield "offloaded_layers_per_stage", decided(settings, HOST_LAYERS, counts)
+
+
+def _no_policies(context: Context, strategy: Strategy) -> Iterator[str]:
+    layers, (selective, full, _) = strategy.layers_per_stage, strategy.policy_counts
+    modules = selected_modules(context, strategy)
+    if any(selective) and any(full):
+        yield "recomputation: some layers in full, others selectively; one policy holds everywhere"
+    elif any(selective) and selective != layers:
+        yield (
+            f"selective_layers_per_stage: {list(selective)} of {list(layers)}; "
+            "selective recomputation takes all layers"
+        )
+    elif any(full) and full != layers:
+        chunks = chunks_of_strategy(strategy)
+        if uniform_block(chunks, full) is None:
+            yield (
+                f"recompute_layers_per_stage: {list(full)}; --recompute-num-layers is one number "
+                f"for every chunk, and chunks hold {list(chunks)}"
+            )
+    if any(selective) and not modules:
+        yield "recompute_modules: none; selective recomputation needs at least one"
+    yield from _no_activations(strategy)
+    if exchanges_beside_batches(context, strategy):
+        yield from _not_beside_exchange(strategy, modules)
+
+
+def _no_activations(strategy: Strategy) -> Iterator[str]:
+    layers, (selective, full, offloaded) = strategy.layers_per_stage, strategy.policy_counts
+    if any(offloaded) and (any(selective) or any(full)):
+        yield "offloaded_layers_per_stage: beside recomputation; Megatron-LM does one or the other"
+    if any(offloaded) and strategy.pp > 1:
+        yield "offloaded_layers_per_stage: with pipeline stages; only without"
+    if any(offloaded) and offloaded == layers:
+        yield f"offloaded_layers_per_stage: all {sum(offloaded)} layers; one must stay"
+
+
+def _not_beside_exchange(strategy: Strategy, modules: tuple[str, ...]) -> Iterator[str]:
+    selective, full, _ = strategy.policy_counts
+    if any(full):
+        yield "recompute_layers_per_stage: beside overlapped expert exchange, which forbids it"
+    if any(selective) and "moe" in modules:
+        yield "recompute_modules: moe, beside overlapped expert exchange, which forbids it"
+
+
+ROWS: Table = (
+    degree("tp", "--tensor-model-parallel-size", "every layer is split over {} ranks", least=1),
+    row(
+        "sequence_parallel",
+        "--sequence-parallel",
+        _to_sequence_parallel,
+        _of_sequence_parallel,
+        _no_sequence_parallel,
+    ),
+    degree("cp", "--context-parallel-size", "every sequence is split over {} ranks"),
+    degree("ep", "--expert-model-parallel-size", "experts are shared out over {} ranks"),
+    row("etp", ETP, _to_etp, _of_etp, _no_etp),
+    row("placement", "--use-tp-pp-dp-mapping", _to_placement, _of_placement),
+    row("pp schedule", PP, _to_stages, _of_stages, _no_stages),
+    row(
+        "layers_per_stage vpp",
+        " ".join(SPLITS),
+        _to_chunks,
+        _of_chunks,
+    ),
+    row("micro_batch", MICRO, _to_micro_batch, stated("micro_batch", MICRO)),
+    row("global_batch", BATCH, _to_batch, stated("global_batch", BATCH)),
+    row("seq_len", "--seq-length --encoder-seq-length", _to_sequence, _of_sequence),
+    row(
+        "selective_layers_per_stage recompute_layers_per_stage offloaded_layers_per_stage "
+        "recompute_modules",
+        "--recompute-granularity --recompute-modules --recompute-method --recompute-num-layers "
+        "--recompute-activations --cpu-offloading-num-layers",
+        _to_policies,
+        _of_policies,
+        _no_policies,
+    ),
+)
