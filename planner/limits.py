@@ -1,14 +1,36 @@
-"""How large a count may be, what a name may hold, and how a text of a file is shown.
+"""How large counts, texts and files may be, what a name may hold, and how a text is shown.
 
 One table for every reader. What is larger than a limit is a mistake, or was written to do harm.
 """
 
 import re
 
-MAX_DIGITS = 40
-"""Of a number given as text, point included."""
+MAX_FILE_BYTES = 2**18
+"""Thirty times the longest launch script seen, six times a config.json with a label per class."""
+MAX_LOG_BYTES = 2**23
+"""Of what tools print, and of tables of runs: nine times the published ones."""
+MAX_DEPTH = 64
+"""Mappings and lists inside each other, aliases and merge keys written out."""
+MAX_VALUES = 50_000
+"""Keys and values in the text of a file; values with aliases and merge keys written out."""
+MAX_DIGITS = 301
+"""Of a number in a file; a float holds every whole number of so many."""
+MAX_COUNT_DIGITS = 40
+"""Of a number on the command line, point included."""
+MAX_CONDITION_CHARACTERS = 1000
+MAX_CONDITION_DEPTH = 40
+MAX_LITERAL = 10**9
+"""Number in a condition."""
+MAX_OPTIONS = 100
+"""That narrow a search, each member of a comma list counted."""
+MAX_SIZES = 64
+"""Sizes of one curve."""
+MAX_TIME_LIMIT_S = 1e7
+MAX_MESSAGE = 1000
+"""Characters of a message, a path or a key shown; what a file holds may be longer."""
 MAX_GPUS = 10**7
 """Accelerators, nodes, and the degree of any axis."""
+MAX_GPUS_PER_NODE = 1024
 MAX_LAYERS = 1000
 """Eight times the deepest model of the catalog."""
 MAX_BLOCKS = 2 * MAX_LAYERS
@@ -50,6 +72,13 @@ def brief(value: object) -> str:
 def short(text: str) -> str:
     """The text, its end left out where it is long."""
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def one_line(text: str) -> str:
+    """The text on one line: what cannot be printed (lone surrogates too) escaped, cut short."""
+    if len(text) > MAX_MESSAGE:
+        text = f"{text[: MAX_MESSAGE - 3]}..."
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
 def printable(text: str) -> str:

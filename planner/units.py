@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from planner.limits import (
     MAX_BYTES,
-    MAX_DIGITS,
+    MAX_COUNT_DIGITS,
     MAX_DURATION_S,
     MAX_TOKENS,
     MAX_USD,
@@ -55,7 +55,7 @@ def parse_count(text: str) -> int:
 
 
 def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    return pattern.match(text) if len(text) <= MAX_DIGITS else None
+    return pattern.match(text) if len(text) <= MAX_COUNT_DIGITS else None
 
 
 def _at_most(most: int, value: Decimal, text: str) -> Decimal:
@@ -95,7 +95,7 @@ def parse_duration(text: str) -> float:
 
     Raises ValueError when the text is not a positive span, its units from large to small.
     """
-    parts = re.findall(_DURATION_PART, text[:MAX_DIGITS], re.IGNORECASE)
+    parts = re.findall(_DURATION_PART, text[:MAX_COUNT_DIGITS], re.IGNORECASE)
     sizes = [_DURATION_S[unit.lower()] for _, unit in parts]
     if _matched(_DURATION, text) is None or sizes != sorted(set(sizes), reverse=True):
         raise ValueError(

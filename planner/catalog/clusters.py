@@ -31,7 +31,7 @@ from planner.catalog.names import (
 )
 from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
-from planner.limits import MAX_DIGITS, MAX_GPUS, brief, name_of, short
+from planner.limits import MAX_COUNT_DIGITS, MAX_GPUS, brief, name_of, short
 from planner.spec.cluster import ClusterSpec, NodeSpec
 from planner.units import GIB, format_bytes, parse_bytes
 
@@ -190,7 +190,7 @@ def _count_and_name(argument: str) -> tuple[int, str]:
         message = f"not a cluster; given {argument!r}, allowed {_SHAPE}"
         raise InputError.single("cluster", argument or "''", message)
     text, name = match.groups()
-    if len(text) > MAX_DIGITS or not text.isdecimal() or not 1 <= int(text) <= MAX_GPUS:
+    if len(text) > MAX_COUNT_DIGITS or not text.isdecimal() or not 1 <= int(text) <= MAX_GPUS:
         message = f"the count must be a whole number of 1 to {MAX_GPUS:,}; given {brief(text)}"
         raise InputError.single("cluster", short(argument), message)
     return int(text), name

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from planner.catalog.names import did_you_mean
 from planner.errors import InputError, Problem
-from planner.limits import NAME, NAME_RULE, brief
+from planner.limits import MAX_GPUS, MAX_GPUS_PER_NODE, NAME, NAME_RULE, brief
 
 Basis = Literal["read", "recalled", "derived", "assumed", "measured", "given"]
 """How a value is known; ``given``: the user's cluster file states it."""
@@ -37,14 +37,14 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
     "compute_capability": (1, 100),
     "min_compute_capability": (1, 100),
     "usd_per_hour": (0.01, 100_000),
-    "accelerators_per_node": (1, 1024),
+    "accelerators_per_node": (1, MAX_GPUS_PER_NODE),
     "domain_accelerators": (1, 100_000),
     "nics": (1, 1024),
     "nvlinks": (1, 1024),
     "num_multiprocessors": (1, 4096),
     "nic_gbit_per_s": (1, 10_000),
     "port_gbit_per_s": (1, 10_000),
-    "num_nodes": (1, 10_000_000),
+    "num_nodes": (1, MAX_GPUS),
     "oversubscription": (1, 100),
 }
 _SUFFIX_LIMITS: Mapping[str, tuple[float, float]] = {

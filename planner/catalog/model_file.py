@@ -15,6 +15,7 @@ from planner.limits import (
 from planner.spec.model import Architecture, Norm, Position
 
 Layers = Annotated[int, Field(gt=0, le=MAX_LAYERS)]
+LayersOrNone = Annotated[int, Field(ge=0, le=MAX_LAYERS)]
 Width = Annotated[int, Field(gt=0, le=MAX_WIDTH)]
 WidthOrNone = Annotated[int, Field(ge=0, le=MAX_WIDTH)]
 Experts = Annotated[int, Field(gt=0, le=MAX_EXPERTS)]
@@ -42,7 +43,7 @@ class MoeSection(Strict):
     expert_ffn_size: Width
     num_shared_experts: Annotated[int, Field(ge=0, le=MAX_EXPERTS)] = 0
     shared_ffn_size: Width | None = None
-    num_leading_dense_layers: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
+    num_leading_dense_layers: LayersOrNone = 0
     moe_layer_step: Layers = 1
     router_bias: bool = False
     expert_bias: bool = False
@@ -101,7 +102,7 @@ class ModelFile(Strict):
     position: Position = "rope"
     num_learned_positions: Tokens | None = None
     sliding_window: TokensOrNone = 0
-    full_attention_step: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
+    full_attention_step: LayersOrNone = 0
     moe: MoeSection | None = None
     mla: MlaSection | None = None
     embedding_norm: bool = False

@@ -22,7 +22,6 @@ from planner.check.result import (
     finding_of,
     in_order,
     is_ignored,
-    printable,
 )
 from planner.cost.estimate import Estimate, estimate
 from planner.documents.file import is_file
@@ -33,6 +32,7 @@ from planner.formats import registry as formats
 from planner.formats.finding import Finding, Severity
 from planner.formats.format import Format, Reading, SourceText, World
 from planner.formats.source import read_source
+from planner.limits import one_line
 from planner.spelling import did_you_mean
 
 AUTO = "auto"
@@ -96,7 +96,7 @@ def check_file(path: str, request: Request) -> FileResult:
         is_recognised = not isinstance(error, UnrecognisedError)
     kept = [one for one in checked.findings if not is_ignored(one, request.ignore)]
     return FileResult(
-        path=printable(path),
+        path=one_line(path),
         format=checked.format,
         framework=checked.framework,
         model=checked.model,

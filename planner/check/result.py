@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 
 from planner.errors import Problem
 from planner.formats.finding import SEVERITIES, Finding, Severity
+from planner.limits import one_line
 
 UNREADABLE = "file.unreadable"
 _LINE = re.compile(r"line (\d{1,12})")
-_LONGEST = 1000
-"""Characters of a message or a key; what a file holds may be longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,23 +87,14 @@ def is_ignored(finding: Finding, ignore: Sequence[str]) -> bool:
 
 def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Without repeats, by line, then the worst first; texts made fit to print."""
-    made = dict.fromkeys(_printable(finding) for finding in findings)
+    made = dict.fromkeys(_shown(finding) for finding in findings)
     return tuple(sorted(made, key=lambda one: (one.line, SEVERITIES.index(one.severity), one.rule)))
 
 
-def printable(text: str) -> str:
-    """The text in one line, unprintable characters (and lone surrogates) escaped, cut short."""
-    if len(text) > _LONGEST:
-        text = f"{text[: _LONGEST - 3]}..."
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def _printable(finding: Finding) -> Finding:
+def _shown(finding: Finding) -> Finding:
     return replace(
         finding,
-        message=printable(finding.message),
-        path=printable(finding.path),
-        key=printable(finding.key),
+        message=one_line(finding.message),
+        path=one_line(finding.path),
+        key=one_line(finding.key),
     )

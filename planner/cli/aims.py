@@ -3,13 +3,13 @@
 from planner.cli.collector import Collector
 from planner.cli.limits import check_price
 from planner.errors import InputError
+from planner.limits import MAX_TIME_LIMIT_S, brief
 from planner.plans.objectives import WORDS, Aim, JobLimits, Objective, check_known
 from planner.spec.cluster import ClusterSpec
 from planner.spelling import did_you_mean
 from planner.units import parse_duration, parse_usd
 
 MAX_TRADED = 3
-MAX_TIME_LIMIT_S = 1e7
 
 
 def _objective(collector: Collector, option: str, word: str) -> Objective | None:
@@ -69,7 +69,7 @@ def read_time_limit(collector: Collector, text: str | None) -> float | None:
     except ValueError:
         seconds = float("nan")
     if not 0.0 < seconds <= MAX_TIME_LIMIT_S:
-        message = f"must be seconds above 0, at most {MAX_TIME_LIMIT_S:,.0f}; given {text!r}"
+        message = f"must be seconds above 0, at most {MAX_TIME_LIMIT_S:,.0f}; given {brief(text)}"
         collector.add("--time-limit", message)
         return None
     return seconds

@@ -26,6 +26,7 @@ from planner.cli import (
 )
 from planner.cli.output import say
 from planner.errors import InputError, PlannerError
+from planner.limits import one_line
 
 READER_GONE = 141
 """As shells report a program that wrote into a closed pipe; 1 would mean findings."""
@@ -80,7 +81,7 @@ def _run(entry: Callable[[], object]) -> None:
         entry()
     except InputError as error:
         for problem in error.problems:
-            say(str(problem).replace("\n", "\\n"))
+            say(one_line(str(problem)))
         sys.exit(error.exit_code)
     except PlannerError as error:
         say(str(error))

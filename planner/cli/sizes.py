@@ -9,12 +9,11 @@ from planner.cli.batch import DEFAULT_BATCH_TOKENS, batch_of_tokens
 from planner.cli.collector import Collector
 from planner.cli.inputs import Question
 from planner.errors import InputError
-from planner.limits import MAX_DIGITS, MAX_GPUS, brief
+from planner.limits import MAX_COUNT_DIGITS, MAX_GPUS, MAX_SIZES, brief
 from planner.plans.scaling import batch_at
 from planner.spec.cluster import ClusterSpec
 from planner.units import format_count
 
-MAX_SIZES = 64
 WEAK_TOKENS_PER_ACCELERATOR = 65536
 """Of the default batch of weak scaling: the usual 4M tokens on 64 accelerators."""
 ALLOWED = "a range such as 8..1024 (doubling) or numbers such as 8,24,64"
@@ -42,7 +41,7 @@ def read_sizes(text: str, option: str = "--gpus") -> tuple[int, ...]:
 
 def _count(part: str, text: str, option: str) -> int:
     part = part.strip()
-    if len(part) <= MAX_DIGITS and part.isdecimal() and 1 <= int(part) <= MAX_GPUS:
+    if len(part) <= MAX_COUNT_DIGITS and part.isdecimal() and 1 <= int(part) <= MAX_GPUS:
         return int(part)
     message = f"needs {ALLOWED}, of 1 to {MAX_GPUS:,}; given {brief(text)}"
     raise InputError.single("command line", option, message)

@@ -5,8 +5,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from planner.documents.limits import MAX_BYTES
 from planner.errors import InputError
+from planner.limits import MAX_FILE_BYTES
 
 _BOM = "\ufeff"
 REMOVED: Final = object()
@@ -21,16 +21,16 @@ def is_file(path: Path | str) -> bool:
         return False
 
 
-def read_text(path: Path | str) -> str:
+def read_text(path: Path | str, max_bytes: int = MAX_FILE_BYTES) -> str:
     """Return the file's text without a byte-order mark, line ends as they are.
 
     Raises InputError where there is no such file, it is no regular file or too large, its links
     lead in a circle, or it is not UTF-8 text; what has a line names it.
     """
-    return _text_of(read_bytes(path), str(path)).removeprefix(_BOM)
+    return _text_of(read_bytes(path, max_bytes), str(path)).removeprefix(_BOM)
 
 
-def read_bytes(path: Path | str, max_bytes: int = MAX_BYTES) -> bytes:
+def read_bytes(path: Path | str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """Return what a regular file holds.
 
     Raises InputError where there is no such file, it is no regular file or too large, or its links

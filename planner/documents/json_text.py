@@ -13,8 +13,8 @@ from pathlib import Path as FilePath
 from typing import Any, NoReturn, TypeAlias
 
 from planner.documents.file import read_text
-from planner.documents.limits import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
 from planner.errors import InputError, Problem
+from planner.limits import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
 
 Path = tuple[str, ...]
 Plain: TypeAlias = Any

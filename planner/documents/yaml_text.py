@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeAlias
 import yaml
 
 from planner.documents.file import read_text
-from planner.documents.limits import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
 from planner.errors import InputError, Problem
+from planner.limits import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
 
 Path = tuple[str | int, ...]
 BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from planner.check.layout import NOWHERE, Place
 from planner.check.repair import RepairedFile
-from planner.check.result import printable
 from planner.formats.finding import Finding
+from planner.limits import one_line
 from planner.plans.repair import RECOMPUTE, Change
 from planner.report.assumptions import assumptions_line
 from planner.report.repair import (
@@ -37,7 +37,7 @@ NOT_STATED = "not stated"
 def print_repaired_file(made: RepairedFile, console: Console, *, command: str) -> None:
     """Everything ``planner repair`` says of a configuration file."""
     answer = made.answer
-    console.print(title(answer, printable(made.source.path)), style="bold", markup=False)
+    console.print(title(answer, one_line(made.source.path)), style="bold", markup=False)
     if made.is_sound:
         said = "Plans do not model this layout: memory is not checked."
         text = "Nothing is wrong: no error, every stage fits." if not answer.violations else said
@@ -67,12 +67,12 @@ def print_repaired_file(made: RepairedFile, console: Console, *, command: str) -
 
 
 def _place(place: Place) -> str:
-    return f"{printable(place.key)}:{place.line}" if place.line else printable(place.key)
+    return f"{one_line(place.key)}:{place.line}" if place.line else one_line(place.key)
 
 
 def _finding_line(finding: Finding) -> str:
     place = _place(Place(key=finding.key, line=finding.line))
-    text = f"{finding.rule}: {printable(finding.message)}"
+    text = f"{finding.rule}: {one_line(finding.message)}"
     return f"{place}: {text}" if place else text
 
 
@@ -115,7 +115,7 @@ def _print_changes(made: RepairedFile, console: Console) -> None:
         is_stated = change.counts or place.line
         before = shown(change.before) if is_stated else NOT_STATED
         line = str(place.line or "new" if place.key else "")
-        cells = (name, printable(place.key), line, before, shown(change.after))
+        cells = (name, one_line(place.key), line, before, shown(change.after))
         table.add_row(*map(escape, cells), style="" if change.counts else "dim")
     console.print(table)
 
@@ -133,7 +133,7 @@ def _print_diff(made: RepairedFile, console: Console) -> None:
     console.print("What --apply changes", style="bold")
     for line in lines[:MOST_DIFF_LINES]:
         style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-        console.print(f"  {printable(line)}", style=style, markup=False, soft_wrap=True)
+        console.print(f"  {one_line(line)}", style=style, markup=False, soft_wrap=True)
     if len(lines) > MOST_DIFF_LINES:
         console.print(f"  ... {len(lines) - MOST_DIFF_LINES:,} more lines")
 

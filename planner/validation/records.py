@@ -1,16 +1,22 @@
 """Records of published training runs: one JSON object a line (see tests/validation/README.md)."""
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from planner.catalog.figures import Positive, validation_problems
+from planner.catalog.model_file import Experts, Layers, LayersOrNone, Tokens, Width, WidthOrNone
+from planner.documents.file import read_text
+from planner.documents.json_text import parse_json
 from planner.errors import InputError, Problem
+from planner.limits import MAX_BATCH, MAX_EXPERTS, MAX_GPUS, MAX_LOG_BYTES
 from planner.spec.job import Precision
 
-PositiveInt = Annotated[int, Field(gt=0)]
-PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Degree = Annotated[int, Field(gt=0, le=MAX_GPUS)]
+"""Or another number of accelerators."""
+Sequences = Annotated[int, Field(gt=0, le=MAX_BATCH)]
 ZeroStage = Literal[0, 1, 2, 3]
 Quality = Literal["A", "B", "C", "analytic"]
 TimeBasis = Literal["published", "from tokens/s/GPU", "from TFLOPs or MFU"]
@@ -44,45 +50,45 @@ class Software(_Part):
 class Moe(_Part):
     """Mixture-of-experts layers as published."""
 
-    experts: PositiveInt
-    top_k: PositiveInt
-    expert_ffn: PositiveInt
-    shared_experts: Annotated[int, Field(ge=0)] = 0
-    first_dense_layers: Annotated[int, Field(ge=0)] = 0
-    shared_expert_ffn: PositiveInt | None = None
+    experts: Experts
+    top_k: Experts
+    expert_ffn: Width
+    shared_experts: Annotated[int, Field(ge=0, le=MAX_EXPERTS)] = 0
+    first_dense_layers: LayersOrNone = 0
+    shared_expert_ffn: Width | None = None
     """Width of all shared experts together, where it is not shared_experts · expert_ffn."""
 
 
 class Mla(_Part):
     """Multi-head latent attention as published."""
 
-    q_lora: Annotated[int, Field(ge=0)]
-    kv_lora: PositiveInt
-    qk_nope: PositiveInt
-    qk_rope: PositiveInt
-    v_head: PositiveInt
+    q_lora: WidthOrNone
+    kv_lora: Width
+    qk_nope: Width
+    qk_rope: Width
+    v_head: Width
 
 
 class Model(_Part):
     """Architecture as run; None is not published."""
 
     name: str
-    params_b: PositiveFloat | None = None
-    active_params_b: PositiveFloat | None = None
-    layers: PositiveInt | None = None
-    hidden: PositiveInt | None = None
-    heads: PositiveInt | None = None
-    kv_heads: PositiveInt | None = None
-    head_dim: PositiveInt | None = None
-    ffn: PositiveInt | None = None
+    params_b: Positive | None = None
+    active_params_b: Positive | None = None
+    layers: Layers | None = None
+    hidden: Width | None = None
+    heads: Width | None = None
+    kv_heads: Width | None = None
+    head_dim: Width | None = None
+    ffn: Width | None = None
     gated_mlp: bool | None = None
-    vocab: PositiveInt | None = None
-    seq_len: PositiveInt | None = None
+    vocab: Width | None = None
+    seq_len: Tokens | None = None
     tied_embeddings: bool | None = None
     moe: Moe | None = None
     mla: Mla | None = None
-    sliding_window: PositiveInt | None = None
-    full_attention_step: PositiveInt | None = None
+    sliding_window: Tokens | None = None
+    full_attention_step: Layers | None = None
     """Of this many layers the last attends beyond the window."""
     linear_attention: bool = False
     embedding_norm: bool = False
@@ -93,40 +99,40 @@ class Hardware(_Part):
     """Hardware as published, in its publisher's words, and the node of the catalog that it is."""
 
     gpu: str
-    gpus: PositiveInt | None = None
-    gpus_per_node: PositiveInt | None = None
+    gpus: Degree | None = None
+    gpus_per_node: Degree | None = None
     intra: str | None = None
     inter: str | None = None
     node: str | None = None
     """None where the catalog has none, or the accelerator is not stated."""
-    node_gbit_per_s: PositiveFloat | None = None
+    node_gbit_per_s: Positive | None = None
     """Published network rate of a node that the catalog has with another one."""
 
 
 class Parallel(_Part):
     """The parallel layout; batches in sequences."""
 
-    tp: PositiveInt | None = None
-    pp: PositiveInt | None = None
-    vpp: PositiveInt | None = None
-    cp: PositiveInt | None = None
-    ep: PositiveInt | None = None
-    etp: PositiveInt | None = None
-    dp: PositiveInt | None = None
+    tp: Degree | None = None
+    pp: Degree | None = None
+    vpp: Layers | None = None
+    cp: Degree | None = None
+    ep: Degree | None = None
+    etp: Degree | None = None
+    dp: Degree | None = None
     sp: bool | None = None
     zero: ZeroStage | None = None
-    dp_replicate: PositiveInt | None = None
-    micro_batch: PositiveInt | None = None
-    global_batch: PositiveInt | None = None
+    dp_replicate: Degree | None = None
+    micro_batch: Sequences | None = None
+    global_batch: Sequences | None = None
     recompute: Literal["full", "selective", "none"] | None = None
-    recompute_step: PositiveInt | None = None
+    recompute_step: Layers | None = None
     """Selective recomputation repeats one in so many layers whole; None: the framework's own."""
     recompute_modules: tuple[Module, ...] = ()
     pp_layout: str | None = None
     offload: (
         Literal["none", "optimizer:host", "optimizer+parameters:host", "activations:host"] | None
     ) = None
-    offloaded_layers: PositiveInt | None = None
+    offloaded_layers: Layers | None = None
     """Layers of the only stage whose saved activations lie in host memory."""
 
 
@@ -134,7 +140,7 @@ class Assumed(_Part):
     """What the framework takes where a layout was not published in full."""
 
     zero: ZeroStage | None = None
-    vpp: PositiveInt | None = None
+    vpp: Layers | None = None
 
 
 class Runtime(_Part):
@@ -152,11 +158,11 @@ class Runtime(_Part):
 class Memory(_Part):
     """Published peaks; ``reported_gb`` is of an unstated kind and ``nvidia_smi_gb`` in GiB."""
 
-    allocated_gib: PositiveFloat | None = None
-    allocated_gib_by_rank: list[PositiveFloat] | None = None
-    reserved_gib: PositiveFloat | None = None
-    reported_gb: PositiveFloat | None = None
-    nvidia_smi_gb: PositiveFloat | None = None
+    allocated_gib: Positive | None = None
+    allocated_gib_by_rank: list[Positive] | None = None
+    reserved_gib: Positive | None = None
+    reported_gb: Positive | None = None
+    nvidia_smi_gb: Positive | None = None
     nvidia_smi_stages: Literal["first", "first and last"] | None = None
     """Stages on whose devices nvidia-smi was read; None: all."""
 
@@ -178,12 +184,12 @@ class Record(_Part):
     assumed: Assumed = Assumed()
     runtime: Runtime = Runtime()
     precision: Precision
-    iter_time_s: PositiveFloat | None = None
+    iter_time_s: Positive | None = None
     iter_time_basis: TimeBasis | None = None
-    tokens_per_s_per_gpu: PositiveFloat | None = None
-    tflops_per_gpu: PositiveFloat | None = None
-    mfu: PositiveFloat | None = None
-    hfu: PositiveFloat | None = None
+    tokens_per_s_per_gpu: Positive | None = None
+    tflops_per_gpu: Positive | None = None
+    mfu: Positive | None = None
+    hfu: Positive | None = None
     flops_convention: str | None = None
     memory: Memory | None = None
     out_of_memory: bool | None = None
@@ -209,45 +215,26 @@ class Record(_Part):
         return direct and self.iter_time_s is not None
 
 
-def _key(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location) or "record"
-
-
-def _line_problems(error: ValidationError, where: str) -> list[Problem]:
-    return [
-        Problem(
-            where=where,
-            key=_key(detail["loc"]),
-            message=f"{detail['msg']}; given {detail['input']!r}"[:200],
-        )
-        for detail in error.errors()
-    ]
+_WHOLE = {"": "record", "line 1": "record"}
+"""What is said of a record as a whole."""
 
 
 def _parse(line: str, where: str) -> Record | list[Problem]:
     try:
-        raw = json.loads(line)
-    except json.JSONDecodeError as error:
-        return [Problem(where=where, key="record", message=f"not JSON: {error}")]
-    try:
-        return Record.model_validate(raw)
+        return Record.model_validate(parse_json(line, where, is_plain=True).value)
+    except InputError as error:
+        problems = error.problems
     except ValidationError as error:
-        return _line_problems(error, where)
+        problems = tuple(validation_problems(error, Record, where))
+    return [replace(each, key=_WHOLE.get(each.key, each.key)) for each in problems]
 
 
 def read_records(path: Path) -> list[Record]:
     """Return the records of a JSONL file; InputError carries the problems of all its lines."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        message = f"cannot be read: {error.strerror or error}"
-        raise InputError.single(str(path), "file", message) from None
-    except UnicodeDecodeError as error:
-        raise InputError.single(str(path), "file", f"not UTF-8 text: {error}") from None
     records: list[Record] = []
     problems: list[Problem] = []
     first_line: dict[str, int] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(read_text(path, MAX_LOG_BYTES).splitlines(), start=1):
         if not line.strip():
             continue
         parsed = _parse(line, f"{path}:{number}")

@@ -12,10 +12,10 @@ from plan_document import plan_document
 
 from planner.check.check import Request, check_file
 from planner.check.result import exit_code
-from planner.documents.limits import MAX_DIGITS
 from planner.errors import InputError
 from planner.formats.format import Format
 from planner.formats.source import read_source
+from planner.limits import MAX_DIGITS
 from planner.report.findings.github import render_github
 from planner.report.findings.json import render_json
 from planner.report.findings.junit import render_junit

@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "units": {"limits"},
     "errors": set(),
     "spelling": set(),
-    "documents": {"errors"},
+    "documents": {"errors", "limits"},
     "spec": BASE,
     "collectives": SPEC,
     "layers": SPEC,

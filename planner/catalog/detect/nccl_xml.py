@@ -12,14 +12,13 @@ from io import StringIO
 from xml.etree import ElementTree
 
 from planner.catalog.detect.observation import (
-    MAX_GPUS,
     Links,
     Nics,
     Observation,
     Problems,
     Slot,
-    shown,
 )
+from planner.limits import MAX_DEPTH, MAX_GPUS_PER_NODE, MAX_VALUES, brief
 
 COMMAND = "NCCL_TOPO_DUMP_FILE=nccl.xml with any NCCL job on one node"
 _DISPLAY = "0x03"
@@ -31,8 +30,6 @@ _CRAY = "0x17db"
 _GIGATRANSFERS = re.compile(r"(\d{1,3}(?:\.\d)?) ?GT/s.*", re.ASCII)
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 _MOST_LINKS = 72
-_MAX_DEPTH = 100
-_MAX_ELEMENTS = 50_000
 _MAX_MBIT_PER_S = 10_000_000
 _ASSUMED_MBIT_PER_S = 10_000
 """What NCCL takes for bridges, tunnels and containers' interfaces, which tell no speed."""
@@ -52,12 +49,12 @@ def parse_nccl_xml(text: str, where: str) -> Observation:
     gpus = gpus or [(element, pci) for element, pci in found if _is_bare_gpu(element)]
     if not gpus:
         problems.add("gpu", f"no GPU in the file; make one by {COMMAND}")
-    if len(gpus) > MAX_GPUS:
-        problems.add("gpu", f"{len(gpus):,} GPUs, at most {MAX_GPUS:,} are a node")
+    if len(gpus) > MAX_GPUS_PER_NODE:
+        problems.add("gpu", f"{len(gpus):,} GPUs, at most {MAX_GPUS_PER_NODE:,} are a node")
     problems.stop()
     ids = {_pci_id(pci) for _, pci in gpus}
     if len(ids) > 1:
-        kinds = ", ".join(sorted(shown(name) for name in ids))
+        kinds = ", ".join(sorted(brief(name) for name in ids))
         problems.add("pci.device", f"one host with several kinds of GPU ({kinds})")
     links = _links(gpus, problems)
     nics, notes = _nics([(e, pci) for e, pci in found if e.tag == "net"], problems)
@@ -86,17 +83,17 @@ def _root(text: str, problems: Problems) -> Element:
             root = element if root is None else root
             depth += 1 if event == "start" else -1
             count += 1
-            if depth > _MAX_DEPTH:
-                problems.add("file", f"nested deeper than {_MAX_DEPTH} elements; refused")
-            if count > 2 * _MAX_ELEMENTS:
-                problems.add("file", f"more than {_MAX_ELEMENTS:,} elements; refused")
+            if depth > MAX_DEPTH:
+                problems.add("file", f"nested deeper than {MAX_DEPTH} elements; refused")
+            if count > 2 * MAX_VALUES:
+                problems.add("file", f"more than {MAX_VALUES:,} elements; refused")
             problems.stop()
     except ElementTree.ParseError as error:
         line = error.position[0]
         message = f"not XML ({error.msg.split(':')[0]}); is the file cut off?"
         problems.add(f"line {line}", message)
     if root is not None and root.tag != "system":
-        problems.add("system", f"the outermost element must be system; given {shown(root.tag)}")
+        problems.add("system", f"the outermost element must be system; given {brief(root.tag)}")
     problems.stop()
     return root if root is not None else Element("system")
 
@@ -126,7 +123,7 @@ def _number(element: Element, name: str, most: int, problems: Problems) -> int:
     text = element.get(name, "0").strip() or "0"
     if not re.fullmatch(r"-?\d{1,12}", text, re.ASCII) or int(text) > most:
         key = f"{element.tag}.{name}"
-        problems.add(key, f"must be a whole number up to {most:,}; given {shown(text)}")
+        problems.add(key, f"must be a whole number up to {most:,}; given {brief(text)}")
         return 0
     return int(text)
 

@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.errors import InputError, Problem
+from planner.limits import one_line
 
-MAX_GPUS = 1024
-"""More per node are refused; the catalog's limit."""
-MAX_NODES = 10**6
 MAX_PROBLEMS = 20
 """Of one source; a file of another format can have one in every line."""
 
@@ -60,7 +58,7 @@ class Observation:
     @property
     def name(self) -> str:
         """The source without its folder, fit for one line."""
-        return printable(Path(self.where).name or self.where)
+        return one_line(Path(self.where).name or self.where)
 
 
 class Problems:
@@ -82,14 +80,3 @@ class Problems:
             found[MAX_PROBLEMS:] = [Problem(where=self.where, key="file", message=more)]
         if found:
             raise InputError(found)
-
-
-def printable(text: str) -> str:
-    """Return a text with a question mark for every character that is none to print."""
-    return "".join(char if char.isprintable() else "?" for char in text)
-
-
-def shown(text: str) -> str:
-    """Return a text of a file for a message: quoted, short."""
-    quoted = repr(text)
-    return quoted if len(quoted) <= 60 else f"{quoted[:57]}..."

@@ -7,8 +7,8 @@ from planner.catalog.detect import nccl_xml, sinfo, smi, topo
 from planner.catalog.detect.observation import Observation
 from planner.documents.file import read_bytes
 from planner.errors import InputError
+from planner.limits import MAX_LOG_BYTES
 
-MAX_BYTES = 8 * 2**20
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\[\d[\d;]*m")
 """Colours; pages that show a terminal's output drop the escape character before them."""
 _FAILED = ("NVIDIA-SMI has failed", "No devices were found", "Failed to initialize NVML")
@@ -25,7 +25,7 @@ Source = Observation | sinfo.SlurmNodes
 def read_source(path: Path) -> Source:
     """Return what a file tells; raises InputError for a file that no known tool wrote."""
     where = str(path)
-    data = read_bytes(path, MAX_BYTES)
+    data = read_bytes(path, MAX_LOG_BYTES)
     return parse(clean(data, where), where)
 
 

@@ -9,7 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.catalog.detect.observation import MAX_GPUS, MAX_NODES, Problems, shown
+from planner.catalog.detect.observation import Problems
+from planner.limits import MAX_GPUS, MAX_GPUS_PER_NODE, brief
 
 COMMAND = 'sinfo -N -o "%N|%c|%m|%G|%P"'
 ARGUMENTS = ("sinfo", "-N", "-o", "%N|%c|%m|%G|%P")
@@ -88,10 +89,10 @@ def parse_sinfo(text: str, where: str) -> SlurmNodes:
         row = dict(zip(header, cells, strict=True))
         node, found = row["NODELIST"], _gpus(row["GRES"], number, problems)
         if "[" in node or not node:
-            message = f"must be one node a row; given {shown(node)}, run sinfo with -N"
+            message = f"must be one node a row; given {brief(node)}, run sinfo with -N"
             problems.add(f"line {number}: NODELIST", message)
         if why := _unused(found):
-            unused[node] = f"{why}: {shown(row['GRES'])}"
+            unused[node] = f"{why}: {brief(row['GRES'])}"
         elif found:
             kinds[node] = next(iter(found.items()))
             _add_memory(row.get("MEMORY", ""), node, memory, number, problems)
@@ -100,8 +101,8 @@ def parse_sinfo(text: str, where: str) -> SlurmNodes:
     if not kinds and not problems.found:
         none = "no node has GPUs that plans use" if notes else "no node has GPUs"
         problems.add("GRES", "; ".join((none, *notes, f"{len(rows)} rows read")))
-    if len(kinds) > MAX_NODES:
-        problems.add("file", f"lists {len(kinds):,} nodes, at most {MAX_NODES:,} are read")
+    if len(kinds) > MAX_GPUS:
+        problems.add("file", f"lists {len(kinds):,} nodes, at most {MAX_GPUS:,} are read")
     problems.stop()
     return SlurmNodes(where=where, groups=_groups(kinds, memory, partitions), notes=notes)
 
@@ -114,11 +115,11 @@ def _gpus(gres: str, number: int, problems: Problems) -> dict[str, int]:
     for part in entries:
         match = _GPU.fullmatch(part)
         if match is None:
-            problems.add(key, f"must be gpu:KIND:COUNT; given {shown(gres)}")
+            problems.add(key, f"must be gpu:KIND:COUNT; given {brief(gres)}")
             return {}
         found[match[1] or ""] += int(match[2])
-    if found.total() > MAX_GPUS:
-        problems.add(key, f"{found.total()} GPUs, at most {MAX_GPUS:,} are a node")
+    if found.total() > MAX_GPUS_PER_NODE:
+        problems.add(key, f"{found.total()} GPUs, at most {MAX_GPUS_PER_NODE:,} are a node")
         return {}
     return dict(+found)
 
@@ -150,7 +151,7 @@ def _add_memory(
         return
     match = _MEMORY.fullmatch(text)
     if match is None:
-        problems.add(f"line {number}: MEMORY", f"must be a number of MB; given {shown(text)}")
+        problems.add(f"line {number}: MEMORY", f"must be a number of MB; given {brief(text)}")
         return
     memory[node] = float(match[1])
 

@@ -7,7 +7,8 @@ import csv
 import re
 from collections.abc import Mapping, Sequence
 
-from planner.catalog.detect.observation import MAX_GPUS, Observation, Problems, Slot, shown
+from planner.catalog.detect.observation import Observation, Problems, Slot
+from planner.limits import MAX_GPUS_PER_NODE, brief
 
 COLUMNS = (
     "name",
@@ -39,7 +40,7 @@ def parse_smi(text: str, where: str) -> Observation:
     problems.stop()
     names = {str(row["name"]) for row in rows}
     if len(names) > 1:
-        kinds = ", ".join(shown(name) for name in sorted(names))
+        kinds = ", ".join(brief(name) for name in sorted(names))
         message = f"one host with several kinds of GPU ({kinds}); give the rows of one kind"
         problems.add("name", message)
     problems.stop()
@@ -70,10 +71,12 @@ def _rows(text: str, problems: Problems) -> list[dict[str, str | float]]:
     header = _columns(lines[0]) if lines else []
     if "name" not in header:
         columns = ", ".join(header) or "nothing"
-        problems.add("line 1", f"has no column name; given {shown(columns)}. Run `{COMMAND}`")
+        problems.add("line 1", f"has no column name; given {brief(columns)}. Run `{COMMAND}`")
         return []
-    if len(lines) - 1 > MAX_GPUS:
-        problems.add("file", f"lists {len(lines) - 1:,} GPUs, at most {MAX_GPUS:,} are a node")
+    if len(lines) - 1 > MAX_GPUS_PER_NODE:
+        problems.add(
+            "file", f"lists {len(lines) - 1:,} GPUs, at most {MAX_GPUS_PER_NODE:,} are a node"
+        )
         return []
     rows = []
     for number, cells in enumerate(lines[1:], start=start + 2):
@@ -93,10 +96,10 @@ def _row(row: Mapping[str, str], number: int, problems: Problems) -> dict[str, s
     name = row["name"]
     read: dict[str, str | float] = {"name": name}
     if _MIG.search(name) or row.get("mig.mode.current", "").lower() == "enabled":
-        message = f"{shown(name)} is cut into MIG instances, which plans do not use; disable MIG"
+        message = f"{brief(name)} is cut into MIG instances, which plans do not use; disable MIG"
         problems.add(f"line {number}: name", message)
     elif _UNKNOWN.fullmatch(name):
-        problems.add(f"line {number}: name", f"is {shown(name)}; a GPU's name is needed")
+        problems.add(f"line {number}: name", f"is {brief(name)}; a GPU's name is needed")
     for column, most in (
         ("memory.total", MAX_MEMORY_MIB),
         ("memory.reserved", MAX_MEMORY_MIB),
@@ -108,7 +111,7 @@ def _row(row: Mapping[str, str], number: int, problems: Problems) -> dict[str, s
             continue
         match = _NUMBER.fullmatch(text)
         if match is None or not 0 <= float(match[1]) <= most:
-            message = f"must be a number up to {most:,}; given {shown(text)}"
+            message = f"must be a number up to {most:,}; given {brief(text)}"
             problems.add(f"line {number}: {column}", message)
         else:
             read[column] = float(match[1])

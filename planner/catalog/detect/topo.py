@@ -6,7 +6,8 @@ A matrix of GPUs (``GPU0`` ...) and NICs; ``NV4`` is a bond of four NVLinks, ``P
 
 import re
 
-from planner.catalog.detect.observation import MAX_GPUS, Links, Observation, Problems, shown
+from planner.catalog.detect.observation import Links, Observation, Problems
+from planner.limits import MAX_GPUS_PER_NODE, brief
 
 COMMAND = "nvidia-smi topo -m"
 _GPU = re.compile(r"GPU\d{1,4}", re.ASCII)
@@ -39,8 +40,8 @@ def parse_topo(text: str, where: str) -> Observation:
     if len(set(gpus)) < len(gpus):
         problems.add("line 1", "names a GPU twice")
         problems.stop()
-    if len(gpus) > MAX_GPUS:
-        problems.add("file", f"has {len(gpus):,} GPUs, at most {MAX_GPUS:,} are a node")
+    if len(gpus) > MAX_GPUS_PER_NODE:
+        problems.add("file", f"has {len(gpus):,} GPUs, at most {MAX_GPUS_PER_NODE:,} are a node")
         problems.stop()
     rows: dict[str, list[int]] = {}
     known = set(gpus)
@@ -73,7 +74,7 @@ def _counts(cells: list[str], num_gpus: int, key: str, problems: Problems) -> li
     for cell in cells:
         match = _CELL.fullmatch(cell)
         if match is None or int(match[1] or 0) > _MOST_LINKS:
-            message = f"unknown path; given {shown(cell)}, allowed NV#, PIX, PXB, PHB, NODE, SYS, X"
+            message = f"unknown path; given {brief(cell)}, allowed NV#, PIX, PXB, PHB, NODE, SYS, X"
             problems.add(key, message)
             return []
         counts.append(int(match[1] or 0))

@@ -5,7 +5,7 @@ import json
 import yaml
 
 from planner.catalog.detect.merge import Machine
-from planner.catalog.detect.observation import printable
+from planner.limits import one_line
 
 
 def cluster_text(machine: Machine, node_file: str | None, command: str) -> str:
@@ -13,11 +13,11 @@ def cluster_text(machine: Machine, node_file: str | None, command: str) -> str:
 
     ``node_file`` is the name beside it of the node file, None for a node of the catalog.
     """
-    lines = [f"# Written by `{printable(command)}`; edit what is wrong.", "# Seen:"]
-    lines += [f"#   {printable(f'{s.what}: {s.value} ({s.where})')}" for s in machine.seen]
+    lines = [f"# Written by `{one_line(command)}`; edit what is wrong.", "# Seen:"]
+    lines += [f"#   {one_line(f'{s.what}: {s.value} ({s.where})')}" for s in machine.seen]
     lines += ["# From the catalog, told by nothing:"]
-    lines += [f"#   {printable(text)}" for text in machine.kept]
-    lines += [f"# Note: {printable(note)}" for note in machine.notes]
+    lines += [f"#   {one_line(text)}" for text in machine.kept]
+    lines += [f"# Note: {one_line(note)}" for note in machine.notes]
     node = json.dumps(node_file) if node_file else machine.node
     lines += [f"node: {node}", f"count: {machine.num_nodes}"]
     if machine.fabric:
@@ -26,7 +26,7 @@ def cluster_text(machine: Machine, node_file: str | None, command: str) -> str:
         lines.append("overrides:")
     for override in machine.overrides:
         known = "none" if override.catalog is None else f"{override.catalog:g}"
-        comment = printable(f"{override.where}; catalog: {known}")
+        comment = one_line(f"{override.where}; catalog: {known}")
         lines.append(f"  {override.key}: {override.value:.6g}  # {comment}")
     return "\n".join(lines) + "\n"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from planner.cost.context import Context
+from planner.limits import MAX_CONDITION_CHARACTERS, MAX_CONDITION_DEPTH, MAX_LITERAL
 from planner.search.space.formulas import (
     ARITHMETIC,
     COMPARISONS,
@@ -33,9 +34,6 @@ from planner.search.space.vocabulary import (
 )
 from planner.units import Mask
 
-MAX_CHARACTERS = 1000
-MAX_DEPTH = 40
-MAX_LITERAL = 10**9
 _ALONE = (
     "recompute may be compared only by itself or joined with `and`, such as "
     "recompute in (none, selective)"
@@ -99,8 +97,10 @@ def parse_expression(text: str, *, single: bool = False) -> Parsed:
 
 
 def _tree(text: str) -> ast.expr:
-    if len(text) > MAX_CHARACTERS:
-        raise ValueError(f"must be at most {MAX_CHARACTERS} characters; given {len(text)}")
+    if len(text) > MAX_CONDITION_CHARACTERS:
+        raise ValueError(
+            f"must be at most {MAX_CONDITION_CHARACTERS} characters; given {len(text)}"
+        )
     source = _TOKEN.sub(_quoted, text.strip().lower())
     if _SINGLE_EQUALS.search(source):
         raise ValueError("compare with ==; a single = is for --fix")
@@ -118,11 +118,11 @@ def _quoted(match: re.Match[str]) -> str:
 
 def _check_depth(tree: ast.expr) -> None:
     level: list[ast.AST] = [tree]
-    for _ in range(MAX_DEPTH):
+    for _ in range(MAX_CONDITION_DEPTH):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
         if not level:
             return
-    raise ValueError(f"is nested too deeply; at most {MAX_DEPTH} levels are allowed")
+    raise ValueError(f"is nested too deeply; at most {MAX_CONDITION_DEPTH} levels are allowed")
 
 
 def _check_nodes(tree: ast.expr) -> None:

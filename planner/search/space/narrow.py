@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.errors import InputError, Problem
+from planner.limits import MAX_CONDITION_CHARACTERS, MAX_LITERAL, MAX_OPTIONS
 from planner.search.space.contradictions import Fixed, contradictions
 from planner.search.space.expressions import (
-    MAX_CHARACTERS,
-    MAX_LITERAL,
     Condition,
     parse_expression,
 )
@@ -30,8 +29,6 @@ from planner.search.space.vocabulary import (
 __all__ = ["KINDS", "Narrowing", "read_narrowing"]
 
 COMMAND_LINE = "command line"
-MAX_OPTIONS = 100
-"""Options in all, each member of a comma list counted."""
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _OFFLOAD = "offload"
 _OFFLOADED = "offloaded"
@@ -117,8 +114,8 @@ class _Reader:
 
     def read(self, option: str, given: str) -> None:
         """Read one option, or note what is wrong with it."""
-        if len(given) > MAX_CHARACTERS:
-            self.add(option, f"at most {MAX_CHARACTERS} characters; given {len(given)}")
+        if len(given) > MAX_CONDITION_CHARACTERS:
+            self.add(option, f"at most {MAX_CONDITION_CHARACTERS} characters; given {len(given)}")
             return
         given = " ".join(given.split())
         for item in [given] if option == "--where" else _members(given):

@@ -9,10 +9,10 @@ from planner.check.result import (
     finding_of,
     in_order,
     is_ignored,
-    printable,
 )
 from planner.errors import Problem
 from planner.formats.finding import SEVERITIES, Finding, Severity
+from planner.limits import one_line
 
 
 def finding(rule: str = "a.b", severity: Severity = "error", line: int = 0) -> Finding:
@@ -58,6 +58,6 @@ def test_rules_and_families_are_ignored_but_not_parts_of_names() -> None:
 
 
 def test_what_cannot_be_printed_is_escaped_and_cut_short() -> None:
-    assert printable("a\nb\x1b[0m\ud800é") == "a\\nb\\x1b[0m\\ud800é"
-    assert printable("x" * 5000).endswith("...")
-    assert len(printable("x" * 5000)) == 1000
+    assert one_line("a\nb\x1b[0m\ud800é") == "a\\nb\\x1b[0m\\ud800é"
+    assert one_line("x" * 5000).endswith("...")
+    assert len(one_line("x" * 5000)) == 1000

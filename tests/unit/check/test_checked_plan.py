@@ -11,9 +11,9 @@ from plan_document import plan_document
 from planner.check.check import Request, check_file
 from planner.check.plan import is_plan, key_lines
 from planner.check.result import FileResult
-from planner.documents.limits import MAX_DEPTH
 from planner.errors import InputError
 from planner.formats.format import SourceText
+from planner.limits import MAX_DEPTH
 
 PLAN = plan_document()
 TP_LINE = 13

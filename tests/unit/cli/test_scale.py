@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from planner.cli.sizes import MAX_SIZES, read_sizes
+from planner.cli.sizes import read_sizes
 from planner.errors import InputError
+from planner.limits import MAX_SIZES
 
 QUESTION = ("scale", "llama3-8b", "dgx-h100", "--gpus", "8..64", "--global-batch", "64")
 PIPELINED = (

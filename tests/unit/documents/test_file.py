@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.documents.limits import MAX_BYTES
 from planner.errors import InputError
 from planner.formats.source import read_source
+from planner.limits import MAX_FILE_BYTES
 
 
 def problem_of(path: Path | str) -> tuple[str, str]:
@@ -63,10 +63,10 @@ def test_a_path_no_file_can_have_is_refused() -> None:
 
 def test_the_largest_file_is_read_and_one_byte_more_is_not(tmp_path: Path) -> None:
     path = tmp_path / "large"
-    path.write_bytes(b"x" * MAX_BYTES)
-    assert len(read_source(path).text) == MAX_BYTES
-    path.write_bytes(b"x" * (MAX_BYTES + 1))
-    assert f"{MAX_BYTES + 1:,} bytes are too many" in problem_of(path)[1]
+    path.write_bytes(b"x" * MAX_FILE_BYTES)
+    assert len(read_source(path).text) == MAX_FILE_BYTES
+    path.write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    assert f"{MAX_FILE_BYTES + 1:,} bytes are too many" in problem_of(path)[1]
 
 
 def test_a_byte_that_is_no_utf8_is_named_with_its_line(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from planner.documents.json_text import load_json
-from planner.documents.limits import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_VALUES
 from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError
+from planner.limits import MAX_DEPTH, MAX_DIGITS, MAX_FILE_BYTES, MAX_VALUES
 
 READERS = {"yaml": load_yaml, "json": load_json}
 MAX_SECONDS = 20.0
@@ -27,7 +27,7 @@ REPEATED = "".join(f"k{i}: 1\n" for i in range(9000)) * 2
 TEXTS = {
     "yaml": {
         "deep lists": (
-            "a:\n  " + "[" * (MAX_BYTES - 20),
+            "a:\n  " + "[" * (MAX_FILE_BYTES - 20),
             f"line 2: nested deeper than {MAX_DEPTH}",
         ),
         "deep mappings": ("{a: " * 60_000, f"line 1: nested deeper than {MAX_DEPTH}"),
@@ -45,7 +45,7 @@ TEXTS = {
     },
     "json": {
         "deep lists": (
-            "\n" + "[" * (MAX_BYTES - 1),
+            "\n" + "[" * (MAX_FILE_BYTES - 1),
             "line 2: not JSON: nested deeper",
         ),
         "deep objects": ('{"a":' * 50_000, f"nested deeper than {MAX_DEPTH}"),
@@ -82,7 +82,7 @@ def test_a_hostile_text_is_refused_with_its_line_at_once(
     text, said = TEXTS[kind][name]
     path = tmp_path / f"file.{kind}"
     path.write_text(text)
-    assert path.stat().st_size <= MAX_BYTES
+    assert path.stat().st_size <= MAX_FILE_BYTES
     assert said in refusal(READERS[kind], path)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from planner.catalog.hf.reader import config_path, read_config
 from planner.documents.json_text import load_json
-from planner.documents.limits import MAX_DEPTH
 from planner.errors import InputError
+from planner.limits import MAX_DEPTH
 
 
 def message_of(path: Path) -> str:

@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 
 from planner.catalog.detect.observation import Observation
-from planner.catalog.detect.recognise import MAX_BYTES, clean, parse, read_source
+from planner.catalog.detect.recognise import clean, parse, read_source
 from planner.errors import InputError
+from planner.limits import MAX_LOG_BYTES
 
 SAMPLES = Path(__file__).parents[3] / "examples" / "hardware" / "positive"
 
@@ -45,7 +46,7 @@ def test_a_huge_file_is_refused_without_being_read_whole(tmp_path: Path) -> None
     with path.open("wb") as file:
         file.truncate(100 * 2**20)
     with pytest.raises(
-        InputError, match=f"104,857,600 bytes are too many; allowed are {MAX_BYTES:,}"
+        InputError, match=f"104,857,600 bytes are too many; allowed are {MAX_LOG_BYTES:,}"
     ):
         read_source(path)
 

@@ -16,7 +16,7 @@ def test_names_of_files_cannot_leave_their_comment() -> None:
     seen = Observation(where="smi\nnode: other", gpu="NVIDIA H100 80GB HBM3", num_gpus=8)
     text = cluster_text(merge([seen], Choice()), None, "planner\nhardware")
     assert "\nnode: other" not in text
-    assert "# Written by `planner?hardware`" in text
+    assert "# Written by `planner\\nhardware`" in text
 
 
 def test_a_node_of_the_catalog_needs_no_file() -> None:
