@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from planner.errors import NothingFitsError
     from planner.formats.format import Format as FileFormat
     from planner.launchers.launcher import Launcher
+    from planner.plans.clock import Clock
     from planner.plans.plan import Answer, Plan
     from planner.search.space.narrow import Narrowing
 
@@ -109,6 +110,7 @@ def plan(
     from planner.cli.inputs import margin_notes, read_question, with_host_memory, with_placement
     from planner.cli.narrowing import narrowing_of, offering
     from planner.cli.progress import delayed_progress
+    from planner.plans.clock import Clock
     from planner.plans.plan import answer
     from planner.plans.tight import with_room
     from planner.report.files import check_writable
@@ -175,6 +177,7 @@ def plan(
     if space:
         _print_space(contexts, narrowing, notes, output_format)
         return
+    clock = Clock(time_limit_s)
     with delayed_progress() as progress:
         ask = partial(
             answer,
@@ -182,11 +185,11 @@ def plan(
             notes=notes,
             narrowing=narrowing,
             aim=aim,
-            time_limit_s=time_limit_s,
+            clock=clock,
             progress=progress,
         )
         result = with_room(ask, contexts, is_given=margin is not None)
-    _check_found(result, narrowing, time_limit_s)
+    _check_found(result, narrowing, clock)
     if save is not None and result.plans:
         _save(result.plans[0], save, model=model, cluster=cluster)
     _print(result, output_format, show_all=show_all)
@@ -218,19 +221,19 @@ def _print_space(
         print_spaces(spaces, notes, console())
 
 
-def _check_found(result: "Answer", narrowing: "Narrowing", time_limit_s: float | None) -> None:
+def _check_found(result: "Answer", narrowing: "Narrowing", clock: "Clock") -> None:
     """Raise where there is nothing to show: nothing fits, or nothing was found in time."""
     if result.plans or result.frontier:
         return
-    if time_limit_s is not None and not result.is_complete:
+    if clock.limit_s is not None and not result.is_complete:
         from planner.errors import NothingFitsError
 
         raise NothingFitsError(
-            f"no plan found within --time-limit {time_limit_s:g}; that does not say that none fits"
+            f"no plan found within --time-limit {clock.limit_s:g}; that does not say that none fits"
         )
     from planner.plans.whynot import nothing_fits
 
-    raise nothing_fits(result.contexts, narrowing, result)
+    raise nothing_fits(result.contexts, narrowing, result, clock)
 
 
 def _unmet(result: "Answer") -> "NothingFitsError":

@@ -10,6 +10,7 @@ class Clock:
     """Shares what is left of a time limit equally over the searches still planned."""
 
     def __init__(self, limit_s: float | None) -> None:
+        self.limit_s = limit_s
         self.deadline_s = None if limit_s is None else time.monotonic() + limit_s
         self.num_left = 1
 
@@ -17,11 +18,16 @@ class Clock:
         """Say how many searches are to come."""
         self.num_left = num_searches
 
+    def left_s(self) -> float:
+        """Seconds left; infinite without a limit."""
+        if self.deadline_s is None:
+            return float("inf")
+        return max(self.deadline_s - time.monotonic(), LEAST_S)
+
     def share_s(self) -> float | None:
         """Seconds the next search may take; None without a limit."""
         if self.deadline_s is None:
             return None
-        left_s = max(self.deadline_s - time.monotonic(), 0.0)
-        share_s = left_s / max(self.num_left, 1)
+        share_s = self.left_s() / max(self.num_left, 1)
         self.num_left -= 1
         return max(share_s, LEAST_S)

@@ -274,11 +274,11 @@ def answer(
     notes: Sequence[str] = (),
     narrowing: Narrowing = EVERYTHING,
     aim: Aim = FASTEST,
-    time_limit_s: float | None = None,
+    clock: Clock | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> Answer:
     """Search every context (one per framework) and rank the plans across them."""
-    clock = Clock(time_limit_s)
+    clock = clock or Clock(None)
     asked = _Asked(top=top, aim=aim, narrowing=narrowing, clock=clock, progress=progress)
     by_headroom = aim.objective == "headroom_bytes"
     searches: list[SearchResult] = []

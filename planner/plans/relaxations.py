@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 from planner.cost.context import Context
 from planner.plans.changes import Change, Maker, Question, Scale, ScaleMaker, makers
+from planner.plans.clock import LEAST_S
 from planner.plans.limits import more_nodes, with_nodes, without_memory_limits
 from planner.plans.machines import argument_of, resized
 from planner.search.explaining.feasible import Fit, OutOfTimeError, first_fit, smallest_fit
@@ -63,22 +65,28 @@ def _gpu_seconds_per_token(context: Context, strategy: Strategy, iteration_s: fl
     return iteration_s * strategy.num_gpus / context.job.tokens_per_iteration
 
 
-def ideal_of(context: Context, narrowing: Narrowing) -> Ideal | None:
+def ideal_of(context: Context, narrowing: Narrowing, deadline: float) -> Ideal | None:
     """The best plan without memory limits; None where no layout is legal."""
-    found = best_of(without_memory_limits(context), narrowing)
+    found = best_of(without_memory_limits(context), narrowing, deadline)
     if found is None:
         return None
     return Ideal(context=context, strategy=found[0].strategy, iteration_s=found[0].iteration_s)
 
 
-def best_of(context: Context, narrowing: Narrowing) -> tuple[Fit, bool] | None:
-    """The fastest plan, and whether that is proved; None where nothing fits."""
-    result = search(context, top=1, narrowing=narrowing, with_frontier=False, time_limit_s=PLAN_S)
+def best_of(context: Context, narrowing: Narrowing, deadline: float) -> tuple[Fit, bool] | None:
+    """The fastest plan, and whether that is proved; None where nothing fits, or was found in time.
+
+    PLAN_S, or until the deadline.
+    """
+    seconds = min(PLAN_S, max(deadline - time.monotonic(), LEAST_S))
+    result = search(context, top=1, narrowing=narrowing, with_frontier=False, time_limit_s=seconds)
     if not result.plans:
         if result.is_complete:
             return None
-        fit = first_fit(context, narrowing, deadline=time.monotonic() + PLAN_S)
-        return None if fit is None else (fit, False)
+        with suppress(OutOfTimeError):
+            fit = first_fit(context, narrowing, deadline=min(deadline, time.monotonic() + PLAN_S))
+            return None if fit is None else (fit, False)
+        return None
     best = result.plans[0]
     return Fit(strategy=best.strategy, iteration_s=best.iteration_s), result.proved_optimal
 
@@ -166,7 +174,7 @@ def _least_step(scale: Scale, ideal: Ideal | None, deadline: float) -> list[Rela
         if high == scale.num_steps:
             return []
     change = scale.at(high)
-    best = best_of(*change.question)
+    best = best_of(*change.question, deadline)
     return [] if best is None else [_relaxation(change, best, ideal)]
 
 
@@ -181,7 +189,7 @@ def _first(changes: Iterable[Change], ideal: Ideal | None, deadline: float) -> l
         try:
             if first_fit(*change.question, deadline=deadline) is None:
                 continue
-            best = best_of(*change.question)
+            best = best_of(*change.question, deadline)
         except OutOfTimeError:
             return []
         return [] if best is None else [_relaxation(change, best, ideal)]
@@ -216,7 +224,7 @@ def _filled_node(question: Question, ideal: Ideal | None, deadline: float) -> li
             return []
         for num_gpus in sorted({found[0].strategy.num_gpus, whole.num_accelerators}):
             larger = _of_size(context, num_gpus)
-            best = best_of(larger, narrowing) if num_gpus > own else None
+            best = best_of(larger, narrowing, deadline) if num_gpus > own else None
             if best is not None:
                 more = num_gpus - own
                 words = f"{more} more GPU{'s' * (more > 1)} of the node"
@@ -262,7 +270,7 @@ def _fewest_nodes(question: Question, ideal: Ideal | None, deadline: float) -> l
             larger = _of_size(context, num_nodes * per_node)
             more = larger.cluster.num_accelerators - context.cluster.num_accelerators
             words = f"{'' if is_smallest else 'at most '}{more:,} more GPUs"
-            best = best_of(larger, narrowing) or (fit, False)
+            best = best_of(larger, narrowing, deadline) or (fit, False)
             return [_on(larger, narrowing, words, best, ideal)]
     except OutOfTimeError:
         pass

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from planner.cost.context import Context
 from planner.errors import NothingFitsError
+from planner.plans.clock import Clock
 from planner.plans.differences import short_layout
 from planner.plans.frozen import frozen_words
 from planner.plans.limits import GPUS, HOST, Limits, more_nodes
@@ -21,7 +22,7 @@ from planner.units import format_bytes, format_seconds
 
 CONFLICT_S, SHORTFALL_S, CHANGES_S = 10.0, 5.0, 20.0
 """Seconds after which looking for an explanation gives up and says what it has."""
-
+ALL_S = CONFLICT_S + SHORTFALL_S + CHANGES_S
 
 LARGEST_ITEMS = 3
 MOST_SAID = 3
@@ -58,19 +59,21 @@ def explain_nothing(
     narrowing: Narrowing = EVERYTHING,
     *,
     known: Sequence[Relaxation] = (),
+    limit_s: float = ALL_S,
 ) -> NothingFits:
     """Find out why nothing fits; nothing must, in any of the contexts.
 
     ``known`` are best plans of changed questions that need no search any more.
     """
-    until = time.monotonic() + SHORTFALL_S
+    share = min(limit_s / ALL_S, 1.0)
+    until = time.monotonic() + share * SHORTFALL_S
     by_context = [(context, shortfall(context, narrowing, deadline=until)) for context in contexts]
     context, short = min(
         by_context, key=lambda pair: pair[1].missing_bytes if pair[1] else float("inf")
     )
     others = [other for other in contexts if other is not context]
-    ideal = ideal_of(context, narrowing) if short else None
-    until = time.monotonic() + CHANGES_S
+    until = time.monotonic() + share * CHANGES_S
+    ideal = ideal_of(context, narrowing, until) if short else None
     found = relaxations(
         [context, *others],
         narrowing,
@@ -84,7 +87,7 @@ def explain_nothing(
         context=context,
         narrowing=narrowing,
         forbidding=None if short else forbidding(context, narrowing),
-        conflict=_conflict(context, narrowing),
+        conflict=_conflict(context, narrowing, share * CONFLICT_S),
         shortfall=short,
         ideal=ideal,
         relaxations=tuple(found),
@@ -92,8 +95,8 @@ def explain_nothing(
     )
 
 
-def _conflict(context: Context, narrowing: Narrowing) -> tuple[str, ...]:
-    deadline = time.monotonic() + CONFLICT_S
+def _conflict(context: Context, narrowing: Narrowing, limit_s: float) -> tuple[str, ...]:
+    deadline = time.monotonic() + limit_s
     try:
         found = Limits(context=context, narrowing=narrowing, deadline=deadline).conflict()
     except OutOfTimeError:
@@ -102,13 +105,18 @@ def _conflict(context: Context, narrowing: Narrowing) -> tuple[str, ...]:
 
 
 def nothing_fits(
-    contexts: Sequence[Context], narrowing: Narrowing, result: Answer | None = None
+    contexts: Sequence[Context],
+    narrowing: Narrowing,
+    result: Answer | None = None,
+    clock: Clock | None = None,
 ) -> NothingFitsError:
     """Explain an empty answer: what is in conflict, what is missing, and what would fit."""
     if result is not None and not all(one.is_complete for one in result.searches):
         text = "nothing that fits was found in the time given; more time may find something"
         return NothingFitsError(text)
-    return NothingFitsError("\n".join(explanation(explain_nothing(contexts, narrowing))))
+    left_s = clock.left_s() if clock else ALL_S
+    found = explain_nothing(contexts, narrowing, limit_s=left_s)
+    return NothingFitsError("\n".join(explanation(found)))
 
 
 def explanation(nothing: NothingFits) -> list[str]:

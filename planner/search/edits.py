@@ -19,7 +19,7 @@ from planner.search.space.space import (
 )
 from planner.search.space.vocabulary import LEFT_OUT
 from planner.search.stages.solver import Split
-from planner.spec.strategy import DECIDED, SCHEDULES, Strategy, StrategyColumns
+from planner.spec.strategy import DECIDED, SCHEDULES, SHAPE, Strategy, StrategyColumns
 from planner.spec.traits import SupportTraits
 from planner.units import Array, Index
 
@@ -167,6 +167,10 @@ class Edits(Enumeration):
     def __post_init__(self) -> None:
         self.narrowing = Narrowing(values=self.origin.domain)
         super().__post_init__()
+
+    def shapes(self) -> Columns:
+        """All shapes, those that change most first; TooManyError where they are too many."""
+        return self._decide({}, SHAPE)
 
     def _crossed(self, columns: Columns, name: str) -> Columns:
         """Rows that may change once more take every value, the others the plan's own."""

@@ -168,8 +168,8 @@ def headroom_frontier(
         num_priced=steps.candidates.num_priced,
         num_fitting=steps.candidates.num_fitting,
         num_solved=steps.candidates.num_solved,
-        bound_s=steps.bound_s,
+        bound_s=0.0 if enumeration.is_cut else steps.bound_s,
         dropped=dropped,
         seconds=time.perf_counter() - started,
-        is_complete=not steps.candidates.is_late,
+        is_complete=not (steps.candidates.is_late or enumeration.is_cut),
     )

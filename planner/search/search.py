@@ -141,10 +141,10 @@ def search(
         num_priced=candidates.num_priced,
         num_fitting=candidates.num_fitting,
         num_solved=candidates.num_solved,
-        bound_s=best.bound_s,
+        bound_s=0.0 if enumeration.is_cut else best.bound_s,
         dropped=dropped,
         seconds=time.perf_counter() - started,
-        is_complete=not (candidates.is_late or candidates.is_unsure),
+        is_complete=not (candidates.is_late or candidates.is_unsure or enumeration.is_cut),
     )
 
 

@@ -13,8 +13,8 @@ from planner.search.ranking.candidates import Candidates, candidates_of
 from planner.search.ranking.rank import Ranked
 from planner.search.search import to_strategy
 from planner.search.space.narrow import Narrowing
-from planner.search.space.space import EVERYTHING, Enumeration, take
-from planner.spec.strategy import Strategy, StrategyColumns
+from planner.search.space.space import EVERYTHING, Enumeration
+from planner.spec.strategy import SHAPE, Strategy, StrategyColumns
 from planner.units import Index
 
 FIRST_SHAPES, MOST_SHAPES = 16, 128
@@ -40,7 +40,7 @@ def first_fit(
 
     Raises OutOfTimeError after ``deadline``, of time.monotonic().
     """
-    candidates = _candidates(context, narrowing)
+    candidates = _candidates(context, narrowing, deadline)
     gpus = candidates.gpus[candidates.shape_group]
     shapes = candidates.shapes
     order = np.lexsort((-shapes["tp"] * shapes["pp"], shapes["micro_batch"], -gpus))
@@ -55,7 +55,7 @@ def smallest_fit(
     And whether none is smaller: after the deadline, smaller ones that bounds leave open are not
     decided any more. Raises OutOfTimeError where nothing was found by then.
     """
-    candidates = _candidates(context, narrowing)
+    candidates = _candidates(context, narrowing, deadline)
     unsure: list[int] = []
     for group in range(len(candidates.gpus)):
         shapes = np.flatnonzero(candidates.shape_group == group)
@@ -71,8 +71,12 @@ def smallest_fit(
     return None if decided is None else (decided, True)
 
 
-def _candidates(context: Context, narrowing: Narrowing) -> Candidates:
-    return candidates_of(Enumeration(context=context, narrowing=narrowing))[0]
+def _candidates(context: Context, narrowing: Narrowing, deadline: float | None) -> Candidates:
+    enumeration = Enumeration(context=context, narrowing=narrowing)
+    candidates, _ = candidates_of(enumeration, deadline=deadline)
+    if enumeration.is_cut:
+        raise OutOfTimeError
+    return candidates
 
 
 def first_of(
@@ -88,7 +92,7 @@ def first_of(
     Without ``solves`` only a layout that bounds come upon.
     """
     enumeration = Enumeration(context=context, narrowing=narrowing)
-    no_shapes = take(enumeration.shapes(), np.zeros(0, dtype=int))
+    no_shapes = {name: np.zeros(0, dtype=int) for name in SHAPE}
     candidates = Candidates(enumeration=enumeration, shapes=no_shapes, shape_lower_s=np.zeros(0))
     candidates.take_strategies(strategy)
     found = _refined(candidates, np.arange(len(candidates.strategy)), deadline)

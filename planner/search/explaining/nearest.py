@@ -19,7 +19,7 @@ from planner.search.ranking.pricing import Pricing
 from planner.search.space.narrow import Narrowing
 from planner.search.space.policies import loosest, policies_of
 from planner.search.space.shapes import shape_bounds
-from planner.search.space.space import Enumeration, take
+from planner.search.space.space import Enumeration, joined, take
 from planner.search.stages.bounds import feasible
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array, Index, Mask
@@ -58,7 +58,7 @@ def nearest(
     enumeration = Enumeration(context=widened(1.0), narrowing=narrowing)
     if not policies_of(enumeration.context, narrowing):
         return None
-    shapes = enumeration.shapes()
+    shapes = joined(list(enumeration.listed(deadline)))
     degrees = -shapes["tp"] * shapes["pp"] * shapes["cp"]
     order = np.lexsort((degrees, shapes["micro_batch"]))
 

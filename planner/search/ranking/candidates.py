@@ -14,8 +14,8 @@ from planner.search.ranking.handicaps import degree_handicap
 from planner.search.ranking.pricing import Pricing
 from planner.search.space.interleaving import regular_layers
 from planner.search.space.policies import Policy, offered, policies_of
-from planner.search.space.shapes import Footprint, shape_bounds
-from planner.search.space.space import Columns, Enumeration, take
+from planner.search.space.shapes import Footprint, ShapeBounds, shape_bounds
+from planner.search.space.space import Columns, Enumeration, joined, take
 from planner.search.stages.bounds import free_bound_s, may_keep, refine, within
 from planner.search.stages.capacity import capacity_of, stage_limits
 from planner.search.stages.solver import CLOSED, Effort, Split
@@ -617,23 +617,31 @@ def unweighed(candidates: Candidates) -> Candidates:
 def candidates_of(
     enumeration: Enumeration, *, deadline: float | None = None, one_per_layout: bool = False
 ) -> tuple[Candidates, int]:
-    """Shapes that can fit, with their bounds; and how many shapes were legal."""
-    shapes = enumeration.shapes()
+    """Shapes that can fit, with their bounds; and how many shapes were legal.
+
+    Listing and bounding take half of the time to the deadline; what is not listed by then is left
+    out, which ``enumeration.is_cut`` says.
+    """
+    until = None if deadline is None else 0.5 * (time.monotonic() + deadline)
     states = {name: list(enumeration.values[name]) for name in ("zero_stage", "offload")}
     context = enumeration.context
     layers = LayerTable(context=context)
     weigh = {"weight_of": partial(degree_handicap, context)} if context.weighs_evidence else {}
     kinds = enumeration.narrowing.kinds
-    bounds = shape_bounds(context, shapes, kinds, states, layers, **weigh)
-    index = np.flatnonzero(bounds.can_fit)
+    num_shapes, parts, bounds = 0, list[Columns](), list[ShapeBounds]()
+    for shapes in enumeration.listed(until):
+        num_shapes += len(shapes["tp"])
+        bound = shape_bounds(context, shapes, kinds, states, layers, **weigh)
+        parts.append(take(shapes, bound.can_fit))
+        bounds.append(bound.take(bound.can_fit))
     found = Candidates(
         enumeration=enumeration,
-        shapes=take(shapes, index),
-        shape_lower_s=bounds.lower_s[index],
-        shape_weight=bounds.weight[index],
+        shapes=joined(parts),
+        shape_lower_s=np.concatenate([each.lower_s for each in bounds]),
+        shape_weight=np.concatenate([each.weight for each in bounds]),
         one_per_layout=one_per_layout,
-        footprint=bounds.footprint.take(index),
+        footprint=Footprint.joined([each.footprint for each in bounds]),
         layers=layers,
         deadline=deadline,
     )
-    return found, len(bounds.can_fit)
+    return found, num_shapes

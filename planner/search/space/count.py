@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
 from planner.search.space.narrow import Narrowing
 from planner.search.space.policies import Policy, policies_of
-from planner.search.space.space import Enumeration, take
+from planner.search.space.space import Columns, Enumeration, take
 from planner.search.space.vocabulary import DIMENSIONS
 
 CHUNK_SHAPES = 4096
@@ -69,16 +70,21 @@ def splits_under(
     return splits_of(num_layers, num_stages, len(kinds)) * num_sets if kinds else 0
 
 
+def _chunks(enumeration: Enumeration) -> Iterator[Columns]:
+    for part in enumeration.listed():
+        for start in range(0, len(part["tp"]), CHUNK_SHAPES):
+            yield take(part, slice(start, start + CHUNK_SHAPES))
+
+
 def count_space(context: Context, narrowing: Narrowing) -> SpaceCount:
     """Count everything legal; strategies are listed shape by shape and forgotten."""
     enumeration = Enumeration(context=context, narrowing=narrowing)
-    shapes = enumeration.shapes()
-    num_shapes = len(shapes["tp"])
+    num_shapes = 0
     seen: dict[str, set[int]] = {name: set() for name in DIMENSIONS}
     by_stages: Counter[tuple[int, int, bool]] = Counter()
-    for start in range(0, num_shapes, CHUNK_SHAPES):
-        chunk = np.arange(start, min(start + CHUNK_SHAPES, num_shapes))
-        strategy = enumeration.strategies(take(shapes, chunk))
+    for shapes in _chunks(enumeration):
+        num_shapes += len(shapes["tp"])
+        strategy = enumeration.strategies(shapes)
         for name, values in seen.items():
             values.update(np.unique(getattr(strategy, name)).tolist())
         offers = offers_activation_offload(context, strategy)

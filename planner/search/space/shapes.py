@@ -20,7 +20,7 @@ from planner.layers.optimizer_states import mean_states
 from planner.search.space.interleaving import chunk_size, tallest
 from planner.search.space.space import Columns, take
 from planner.spec.strategy import COLUMNS, STATES, StrategyColumns
-from planner.units import Array, Index, Mask
+from planner.units import Array, Index, Mask, Rows
 
 CHUNK_ROWS = 2**17
 
@@ -47,7 +47,17 @@ class Footprint:
     kept_bytes: Array
     """The least a layer keeps of one micro-batch."""
 
-    def take(self, index: Index) -> "Footprint":
+    @classmethod
+    def joined(cls, parts: Sequence["Footprint"]) -> "Footprint":
+        """Those of all parts, of which there is one at least."""
+        return cls(
+            context=parts[0].context,
+            dense_params=np.concatenate([part.dense_params for part in parts]),
+            expert_params=np.concatenate([part.expert_params for part in parts]),
+            kept_bytes=np.concatenate([part.kept_bytes for part in parts]),
+        )
+
+    def take(self, index: Rows) -> "Footprint":
         """Those of the shapes at ``index``."""
         return Footprint(
             context=self.context,
@@ -73,6 +83,15 @@ class ShapeBounds:
     """Weighed."""
     weight: Array
     footprint: Footprint
+
+    def take(self, index: Rows) -> "ShapeBounds":
+        """Those of the shapes at ``index``."""
+        return ShapeBounds(
+            can_fit=self.can_fit[index],
+            lower_s=self.lower_s[index],
+            weight=self.weight[index],
+            footprint=self.footprint.take(index),
+        )
 
 
 def shape_bounds(

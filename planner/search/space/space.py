@@ -4,7 +4,8 @@ In two steps: shapes first, which decide computation and communication inside a 
 then for the shapes that are worth it how states are sharded, offloaded and placed.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,8 +26,10 @@ from planner.spec.strategy import (
 )
 from planner.units import Array, Index, Rows
 
-MAX_SHAPES = 2 * 10**7
-"""Four times those of the largest mixture of the catalog on 16,384 accelerators; 2 GB."""
+PART_ROWS = 2**20
+"""Looked at together: what rules drop of more never lies in memory at once."""
+MAX_SHAPES = 5 * 10**6
+"""Three times those of the largest mixture of the catalog on 16,384 accelerators; 1.4 GB."""
 LIFTED = {"tp_within_scale_up_domain": "cross-domain-tp"}
 """Pruning rules that a user can lift, and the name of what they keep out."""
 EVERYTHING = Narrowing()
@@ -52,6 +55,8 @@ class Enumeration:
     narrowing: Narrowing = EVERYTHING
     uses_all: bool = False
     dropped: dict[str, int] = field(default_factory=dict)
+    is_cut: bool = False
+    """Not all shapes were listed in time."""
 
     def __post_init__(self) -> None:
         self.context = narrowed(self.context, self.narrowing)
@@ -67,7 +72,44 @@ class Enumeration:
 
     def shapes(self) -> Columns:
         """All shapes that may be legal, as columns."""
-        return self._decide({}, SHAPE)
+        return joined(list(self.listed()))
+
+    def listed(self, until: float | None = None) -> Iterator[Columns]:
+        """All shapes that may be legal, in one part or more; those found until then, where given.
+
+        Raises InputError where there are more than any search may hold.
+        """
+        num_shapes = 0
+        for part in self._listed({}, SHAPE, until):
+            num_shapes += len(part["tp"])
+            if num_shapes > MAX_SHAPES:
+                message = (
+                    f"more than {MAX_SHAPES:,} shapes, which a search would hold in memory; "
+                    f"--fix {self._widest()}=1|2|4 leaves fewer"
+                )
+                raise InputError.single("command line", "--fix", message)
+            yield part
+
+    def _widest(self) -> str:
+        """The dimension of shapes with the most values."""
+        return max(SHAPE, key=lambda name: len(self.values[name]))
+
+    def _listed(
+        self, columns: Columns, names: Sequence[str], until: float | None
+    ) -> Iterator[Columns]:
+        if not names:
+            yield columns
+            return
+        name, *rest = names
+        most = max(PART_ROWS // max(len(self.values[name]), 1), 1)
+        num_rows = len(next(iter(columns.values()), (0,)))
+        for start in range(0, max(num_rows, 1), most):
+            is_late = until is not None and time.monotonic() > until
+            self.is_cut |= is_late
+            part = take(columns, slice(start, start if is_late else start + most))
+            yield from self._listed(self._decide(part, [name]), rest, until)
+            if is_late:
+                return
 
     def strategies(self, shapes: Columns) -> StrategyColumns:
         """All legal strategies of the given shapes."""
@@ -95,13 +137,6 @@ class Enumeration:
         return columns
 
     def _crossed(self, columns: Columns, name: str) -> Columns:
-        num_rows = len(next(iter(columns.values()), ()))
-        if name in SHAPE and num_rows * len(self.values[name]) > MAX_SHAPES:
-            message = (
-                f"{num_rows:,} shapes with {len(self.values[name]):,} values of {name} are too "
-                f"many to look at; allowed are {MAX_SHAPES:,}; --fix {name}=1|2|4 leaves fewer"
-            )
-            raise InputError.single("command line", "--fix", message)
         if name == "etp" and name not in self.narrowing.values:
             return chosen(columns, name, expert_splits(self.context, columns))
         return crossed(columns, name, self.values[name])
@@ -263,6 +298,11 @@ def chosen(columns: Columns, name: str, choices: Sequence[Array]) -> Columns:
 def take(columns: Columns, index: Rows) -> Columns:
     """The rows at ``index``."""
     return {name: column[index] for name, column in columns.items()}
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """The rows of all parts."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def enumerate_space(

@@ -1,5 +1,6 @@
 """The space of legal strategies: complete, counted, and nothing twice."""
 
+import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from itertools import product
@@ -8,11 +9,19 @@ import numpy as np
 import pytest
 
 from planner.cost.context import Context
+from planner.errors import InputError
+from planner.search.space import space as listing
 from planner.search.space.narrow import Narrowing
 from planner.search.space.rules import RULES
-from planner.search.space.space import dimension_values, divisors, enumerate_space
+from planner.search.space.space import (
+    Enumeration,
+    dimension_values,
+    divisors,
+    enumerate_space,
+    joined,
+)
 from planner.spec.model import ModelSpec
-from planner.spec.strategy import DECIDED, StrategyColumns
+from planner.spec.strategy import DECIDED, SHAPE, StrategyColumns
 
 Contexts = Callable[..., Context]
 SITUATIONS = (
@@ -75,6 +84,39 @@ def test_dropping_branches_early_loses_no_legal_strategy(
     found = as_rows(enumerate_space(context, Narrowing(values=fixed)).strategy)
     assert len(found) == len(set(found))
     assert set(found) == expected
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_shapes_listed_in_parts_are_those_listed_at_once(
+    situation: dict[str, object], context_of: Contexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Enumeration(context=context_of(**situation))
+    (at_once,) = whole.listed()
+    monkeypatch.setattr(listing, "PART_ROWS", 20)
+    in_parts = Enumeration(context=whole.context)
+    parts = list(in_parts.listed())
+    assert len(parts) > 1
+    assert {name: column.tolist() for name, column in joined(parts).items()} == {
+        name: column.tolist() for name, column in at_once.items()
+    }
+    assert in_parts.dropped == whole.dropped
+    assert not in_parts.is_cut
+
+
+def test_listing_ends_with_its_time_and_says_so(context_of: Contexts) -> None:
+    enumeration = Enumeration(context=context_of())
+    (nothing,) = enumeration.listed(time.monotonic() - 1.0)
+    assert enumeration.is_cut
+    assert set(nothing) == set(SHAPE)
+    assert all(len(column) == 0 for column in nothing.values())
+
+
+def test_more_shapes_than_memory_holds_are_refused(
+    context_of: Contexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "MAX_SHAPES", 100)
+    with pytest.raises(InputError, match=r"more than 100 shapes.*leaves fewer"):
+        Enumeration(context=context_of()).shapes()
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
