@@ -9,6 +9,8 @@ from functools import cache, partial
 from pathlib import Path
 from xml.etree import ElementTree
 
+from command_lines import run_line
+
 from planner.catalog.clusters import load_cluster
 from planner.catalog.detect.recognise import read_source as read_observation
 from planner.catalog.models import load_model
@@ -27,6 +29,9 @@ from planner.report.findings.junit import render_junit
 from planner.report.findings.sarif import render_sarif
 from planner.report.findings.text import render_text
 from planner.spec.strategy import Strategy
+from planner.validation.compare import compare_all
+from planner.validation.records import read_records
+from planner.validation.report import to_json
 
 TESTS = Path(__file__).parent
 EXAMPLES = TESTS / "examples"
@@ -79,6 +84,11 @@ def check_format(path: Path, name: str) -> None:
     formats.load_format(name).write_into(source, context, strategy)
 
 
+def validate(path: Path) -> None:
+    """Estimate the runs of a file, and write what comes of it."""
+    json.dumps(to_json(compare_all(read_records(path))), allow_nan=False)
+
+
 @cache
 def _plan() -> tuple[Context, Strategy]:
     context, strategy, _ = load_plan(PLANS / "llama3-8b.yaml")
@@ -116,6 +126,8 @@ def kinds() -> Mapping[str, Kind]:
         Kind(name="config", use=load_model, seeds=_of(models, ".json")),
         Kind(name="model", use=load_model, seeds=_of(models, ".yaml")),
         Kind(name="cluster", use=load_cluster, seeds=_of(clusters, ".yaml")),
+        Kind(name="runs", use=validate, seeds=_under(EXAMPLES / "runs")),
+        Kind(name="command", use=run_line, seeds=_under(EXAMPLES / "commands")),
         Kind(name="hardware", use=read_observation, seeds=_under(EXAMPLES / "hardware")),
     )
     return {kind.name: kind for kind in found}
