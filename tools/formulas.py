@@ -10,16 +10,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from planner.cost.estimate import ITEMS
 from planner.frameworks.registry import (
     FRAMEWORKS,
     common_figures,
     stated_figures,
     trait_figures,
 )
-from planner.report.terms import TERMS, Term
 from planner.search.ranking.handicaps import HANDICAPS
 from planner.search.space.rules import RULES
 from planner.spec import traits as traits_module
+from planner.spec.items import Item
 
 SECTIONS: Mapping[str, str] = {
     "StateTraits": "states",
@@ -97,34 +98,34 @@ def docstring_markdown(docstring: str) -> str:
     return text.replace("``", "`")
 
 
-def _computed_by(term: Term) -> str:
-    links = ", ".join(f"[{short_name(f)}](#{_anchor(f)})" for f in term.functions)
-    return " ".join(text for text in (term.text, links) if text)
+def _computed_by(item: Item) -> str:
+    links = ", ".join(f"[{short_name(f)}](#{_anchor(f)})" for f in item.functions)
+    return " ".join(text for text in (item.text, links) if text)
 
 
 def _terms_table(section: str) -> str:
-    terms = [term for term in TERMS if term.prefix.startswith(f"{section}.")]
+    items = [item for item in ITEMS if item.address.startswith(f"{section}.")]
     return table(
         ("item", "computed by", "reads"),
         (
             (
-                f"`{term.prefix.removeprefix(f'{section}.')}`",
-                _computed_by(term),
-                ", ".join(f"`{path}`" for path in dict.fromkeys(term.inputs)),
+                f"`{item.address.removeprefix(f'{section}.')}`",
+                _computed_by(item),
+                ", ".join(f"`{path}`" for path in dict.fromkeys(item.inputs)),
             )
-            for term in terms
+            for item in items
         ),
     )
 
 
 def _functions() -> list[Callable[..., Any]]:
     """Every function a term names, once, in the order of the terms."""
-    return list(dict.fromkeys(function for term in TERMS for function in term.functions))
+    return list(dict.fromkeys(function for item in ITEMS for function in item.functions))
 
 
 def _function_text(function: Callable[..., Any]) -> str:
     doc = docstring_markdown(inspect.getdoc(function) or "")
-    used = ", ".join(f"`{t.prefix}`" for t in TERMS if function in t.functions)
+    used = ", ".join(f"`{t.address}`" for t in ITEMS if function in t.functions)
     return f"### {short_name(function)}\n\n`{function.__module__}`, for {used}\n\n{doc}\n"
 
 

@@ -1,6 +1,6 @@
 """The formulas of docs/time.md: docstrings of every function that prices time."""
 
-from planner.report.terms import TERMS
+from planner.cost.estimate import ITEMS
 from tools.formulas import docstrings
 
 
@@ -8,8 +8,8 @@ def time_formulas() -> str:
     """Docstring of every function behind an item of time, once, in the order of the items."""
     return docstrings(
         function
-        for term in TERMS
-        if term.prefix.partition(".")[0] == "time"
-        for function in term.functions
+        for item in ITEMS
+        if item.address.partition(".")[0] == "time"
+        for function in item.functions
         if not function.__module__.startswith("planner.collectives")
     )

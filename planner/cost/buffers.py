@@ -7,10 +7,18 @@ from planner.cost.data_parallel import GATHERED_WEIGHT_BYTES, gathered_weight_by
 from planner.cost.memory import kept_whole, reduced_gradient_bytes
 from planner.cost.parts import Parts
 from planner.layers.op import ZERO
+from planner.spec.items import item
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array, Mask
 
 
+@item(
+    "memory.workspaces",
+    inputs=(
+        "traits.overheads.workspace_bytes",
+        "traits.overheads.grouped_gemm_workspace_bytes",
+    ),
+)
 def workspace_bytes(context: Context) -> float:
     """Bytes of the matrix libraries' workspaces, allocated once and kept."""
     overheads = context.traits.overheads
@@ -23,6 +31,10 @@ def context_bytes(context: Context) -> float:
     return context.cluster.accelerator.context_bytes or context.traits.overheads.context_bytes
 
 
+@item(
+    "memory.overhead",
+    inputs=("traits.overheads.context_bytes", "traits.overheads.communicator_bytes"),
+)
 def overhead_bytes(context: Context, strategy: StrategyColumns) -> Array:
     """Bytes outside the allocator: context, and one buffer set per communicator.
 
@@ -46,6 +58,10 @@ def _rank_params(context: Context, strategy: StrategyColumns, parts: Parts) -> A
     return held
 
 
+@item(
+    "memory.dummy_weight_gradients",
+    inputs=("traits.kernels.dummy_weight_gradient_bytes", "model.hidden_size", "strategy.tp"),
+)
 def dummy_gradient_bytes(context: Context, strategy: StrategyColumns, params: Array) -> Array:
     """Bytes kept beside fused weight-gradient accumulation, below stage 2: ``d · params``.
 
@@ -55,6 +71,10 @@ def dummy_gradient_bytes(context: Context, strategy: StrategyColumns, params: Ar
     return np.where(fused, params * context.traits.kernels.dummy_weight_gradient_bytes, 0.0)
 
 
+@item(
+    "memory.buckets",
+    inputs=("traits.overheads.bucket_elements", "traits.overheads.num_buckets"),
+)
 def bucket_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
     """Bytes of communication buckets: ``num_buckets · 2 · min(bucket_elements, params)``.
 
@@ -67,6 +87,10 @@ def bucket_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> A
     return overheads.num_buckets * 2.0 * np.minimum(overheads.bucket_elements, held)
 
 
+@item(
+    "memory.largest_gradient",
+    inputs=("model.vocab_size", "traits.states.whole_tensor_gradient_bytes"),
+)
 def largest_gradient_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
     """Bytes kept for the largest tensor's gradient beside its share: that of the vocabulary.
 
@@ -83,6 +107,10 @@ def largest_gradient_bytes(context: Context, strategy: StrategyColumns, parts: P
     return total
 
 
+@item(
+    "memory.largest_gradient.embedding",
+    inputs=("model.vocab_size", "traits.states.embedding_gradient_is_whole"),
+)
 def embedding_gradient_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
     """Bytes of the embedding's gradient beyond a rank's share: ``vocab_params · (tp - 1) · g``.
 
@@ -139,6 +167,10 @@ def gathered_head_bytes(context: Context, strategy: StrategyColumns, parts: Part
     return total
 
 
+@item(
+    "memory.gather_buffers",
+    inputs=("traits.states.gathers_in_own_stream", "strategy.zero_stage"),
+)
 def gather_pool_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
     """Bytes of other streams' buffers, which nothing else may use.
 
@@ -159,6 +191,7 @@ def gather_pool_bytes(context: Context, strategy: StrategyColumns, parts: Parts)
     return np.where(gathers, pool, 0.0)
 
 
+@item("memory.dead_blocks", inputs=("traits.kernels.saved.name",))
 def dead_block_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
     """Bytes of freed blocks that fit nothing else and stay reserved.
 
@@ -243,6 +276,10 @@ def sent_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Arr
     return np.where(strategy.pp > 1, _boundary(parts) / share, 0.0)
 
 
+@item(
+    "memory.kept_logits",
+    inputs=("traits.states.keeps_stage_outputs", "strategy.num_micro_batches"),
+)
 def kept_logits_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
     """Bytes of all logits that a pipeline keeps to the end of the iteration, and of their join.
 
@@ -255,6 +292,10 @@ def kept_logits_bytes(context: Context, strategy: StrategyColumns, parts: Parts)
     return np.where(strategy.pp > 1, 2.0 * logits, 0.0)
 
 
+@item(
+    "memory.receive_buffers",
+    inputs=("traits.states.receives_into_own_buffers", "strategy.num_micro_batches"),
+)
 def receive_buffer_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
     """Bytes of one receive buffer: the boundary activation of a micro-batch."""
     if not context.traits.states.receives_into_own_buffers:

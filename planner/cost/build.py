@@ -17,8 +17,9 @@ from planner.cost.buffers import (
     transient_layer_bytes,
     workspace_bytes,
 )
-from planner.cost.collectives import collective_s, point_to_point_s
+from planner.cost.collectives import COLLECTIVE_FORMULAS, collective_s, point_to_point_s
 from planner.cost.context import Context
+from planner.cost.data_parallel import bucket_elements, data_parallel_costs
 from planner.cost.kernels import memory_bound_s
 from planner.cost.layer_times import LayerTimes, interference_of, layer_times
 from planner.cost.memory import (
@@ -29,17 +30,20 @@ from planner.cost.memory import (
 )
 from planner.cost.offload import (
     exposed_gradient_offload_s,
+    host_adam_s,
     host_optimizer_s,
     host_transfer_s,
     nvme_optimizer_s,
 )
-from planner.cost.overlap import bucket_pieces, exposed_beside_s
+from planner.cost.overlap import bucket_pieces, exposed_beside_s, interference_fraction
 from planner.cost.parts import Parts, build_parts
 from planner.cost.pipeline import bubble_filled_s
 from planner.cost.policies import policy_costs
 from planner.cost.stage import StageModel
 from planner.cost.stalls import gradient_pass_s, synchronisation_factor
 from planner.cost.topology import Group, group_of
+from planner.layers.op import ZERO
+from planner.spec.items import FABRIC, HBM, item
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
 
@@ -47,6 +51,18 @@ HOST_USABLE_FRACTION = 0.9
 """Of host memory; the rest is left to the operating system and data loading."""
 
 
+@item(
+    "time.optimizer_step",
+    inputs=(
+        "strategy.offload",
+        "strategy.offload_percent",
+        "traits.offload.host_optimizer_params_per_s",
+        "traits.offload.host_optimizer_shares_node",
+        "traits.optimizer.step_traffic_bytes",
+        *HBM,
+    ),
+    also=(host_optimizer_s, host_adam_s, nvme_optimizer_s),
+)
 def optimizer_s_per_param(context: Context, strategy: StrategyColumns, owned: Array) -> Array:
     """Seconds of the optimizer step per parameter of the rank, of which it owns a fraction.
 
@@ -116,6 +132,7 @@ def exposed_link_s(
     return np.where(runs_beside, beside, link_s)
 
 
+@item("time.tied_embedding", inputs=("model.tied_embeddings", "model.vocab_size", "strategy.pp"))
 def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
     """All-reduce of the shared vocabulary gradient between first and last stage."""
     if not context.model.tied_embeddings:
@@ -131,6 +148,46 @@ def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) 
     return collective_s("all_reduce", num_bytes, group, context.cluster)
 
 
+@item("time.step_overhead", inputs=("traits.overheads.step_overhead_s",))
+def _step_overhead_s(context: Context, strategy: StrategyColumns, _parts: Parts) -> Array:
+    """Seconds per iteration that belong to no other item.
+
+    A constant of the framework profile: gradient norm and loss-scale checks, data loading,
+    logging.
+    """
+    return np.full(len(strategy), context.traits.overheads.step_overhead_s)
+
+
+PER_PARAMETER = {
+    "gradient_passes": gradient_pass_s_per_param,
+    "optimizer_step": optimizer_s_per_param,
+}
+"""Items of the tail that are so much per parameter of the rank."""
+PER_ITERATION = {"tied_embedding": tied_embedding_s, "step_overhead": _step_overhead_s}
+"""Items of an iteration that are the same however layers are split."""
+
+
+@item(
+    "time.data_parallel",
+    inputs=(
+        "strategy.dp",
+        "strategy.zero_stage",
+        "traits.states.gradient_reduce_bytes",
+        "traits.overlap.overlaps_gradient_reduction",
+        "traits.overlap.overlaps_parameter_gather",
+        "traits.overlap.gradient_bucket_elements",
+        "traits.overlap.gradient_bucket_elements_per_rank",
+        "traits.overlap.communication_multiprocessors",
+        *FABRIC,
+    ),
+    also=(
+        bucket_pieces,
+        interference_fraction,
+        bucket_elements,
+        data_parallel_costs,
+        *COLLECTIVE_FORMULAS,
+    ),
+)
 def reduction_pieces(
     context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes
 ) -> tuple[Array, Array, Array]:
@@ -178,6 +235,16 @@ def reduction_pieces(
     return layers, np.stack([first, first]), last + head_gather
 
 
+@item(
+    "time.offload.gradients",
+    inputs=(
+        "strategy.offload",
+        "strategy.offload_percent",
+        "traits.offload.gradient_passes_per_micro_batch",
+        "node.host_link_bytes_per_s",
+    ),
+    also=(exposed_gradient_offload_s, host_transfer_s),
+)
 def gradient_offload_s(
     context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes
 ) -> tuple[Array, Array, Array]:
@@ -207,10 +274,9 @@ def tail_pieces(
     layer, first, last = reduction_pieces(context, strategy, parts, times)
     _, layer_offload, end_offload = gradient_offload_s(context, strategy, parts, times)
     owned, end_owned = parts.owned_fraction, 1.0 / parts.num_shards
-    layer_step = optimizer_s_per_param(context, strategy, owned)
-    layer_step = layer_step + gradient_pass_s_per_param(context, strategy, owned)
-    end_step = optimizer_s_per_param(context, strategy, end_owned)
-    end_step = end_step + gradient_pass_s_per_param(context, strategy, end_owned) + end_offload
+    layer_step = ZERO + sum(price(context, strategy, owned) for price in PER_PARAMETER.values())
+    end_step = ZERO + sum(price(context, strategy, end_owned) for price in PER_PARAMETER.values())
+    end_step = end_step + end_offload
     return (
         layer + parts.params * layer_step + layer_offload,
         first + parts.first_params * end_step,
@@ -251,8 +317,7 @@ def stage_model(
         tail_layer_s=tail_layer,
         tail_first_s=tail_first,
         tail_last_s=tail_last,
-        constant_s=tied_embedding_s(context, strategy, parts)
-        + context.traits.overheads.step_overhead_s,
+        constant_s=ZERO + sum(price(context, strategy, parts) for price in PER_ITERATION.values()),
         stage_static_bytes=dummy_gradient_bytes(context, strategy, costs.at(costs.linear_params))
         + workspace_bytes(context)
         + bucket_bytes(context, strategy, parts)

@@ -7,6 +7,7 @@ reduce-scatter, the input vector; all-to-all, one rank's send buffer.
 import numpy as np
 
 from planner.collectives.cost import busbw_factor
+from planner.collectives.fitted import fitted_s
 from planner.collectives.ring import ring_s
 from planner.collectives.tree import tree_all_reduce_s
 from planner.cost.domain import domain_bytes_per_s, domain_hops_s, domain_s
@@ -149,6 +150,10 @@ def collective_s(
         outside = _across_s(collective, num_bytes, group, cluster)
     seconds = np.where(group.local >= group.size, inside, np.maximum(inside, outside))
     return np.where((num_bytes > 0) & (group.size > 1), seconds, 0.0)
+
+
+COLLECTIVE_FORMULAS = (collective_s, domain_s, fitted_s, ring_s, busbw_factor)
+"""What prices the collectives of any axis."""
 
 
 def point_to_point_s(num_bytes: Array, group: Group, cluster: ClusterSpec) -> Array:

@@ -11,8 +11,11 @@ from planner.cost.layer_time import TimeItems
 from planner.cost.memory_items import MemoryEstimate, memory_estimate
 from planner.cost.subject import Subject, iteration_of, subjects_of
 from planner.cost.time_items import pipeline_items, stage_items, time_items
+from planner.spec.items import declared_items
 from planner.spec.strategy import Strategy
 
+ITEMS = declared_items()
+"""What an estimate can have, each declared where it is computed."""
 NEGLIGIBLE_FRACTION = 1e-11
 """Items below this share of an iteration are rounding, not time."""
 

@@ -12,6 +12,7 @@ from planner.spec.cluster import (
     GemmEfficiency,
     LowPrecisionGemm,
 )
+from planner.spec.items import HBM, SHAPE, item
 from planner.spec.job import Precision
 from planner.units import Array
 
@@ -241,6 +242,11 @@ def cast_s(num_elements: Array, accelerator: AcceleratorSpec, precision: Precisi
     return np.asarray(num_elements) * (CAST_BYTES.get(precision, 0.0) / bandwidth)
 
 
+@item(
+    "time.compute.gemm",
+    inputs=(*SHAPE, "accelerator.gemm.sustained_fraction", "accelerator.peak_flops_per_s"),
+    also=(product_s, cast_s, aligned_fraction, tiled_gemm_flops_s, smooth_gemm_flops_s),
+)
 def gemm_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Array:
     """Forward seconds of a product: the input is cast, then multiplied."""
     seconds = product_s(gemm, accelerator, precision, rate_fraction=aligned_fraction(gemm))
@@ -338,6 +344,11 @@ def memory_bound_s(num_bytes: Array, accelerator: AcceleratorSpec) -> Array:
     return np.asarray(num_bytes) / bandwidth
 
 
+@item(
+    "time.compute.memory_bound",
+    inputs=(*HBM, "traits.kernels.memory_bound_multiplier"),
+    also=(memory_bound_s,),
+)
 def element_wise_s(num_bytes: Array, accelerator: AcceleratorSpec) -> Array:
     """Seconds of one fused element-wise kernel: a launch and its traffic; none without traffic.
 

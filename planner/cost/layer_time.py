@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from planner.cost.collectives import collective_s
+from planner.cost.collectives import COLLECTIVE_FORMULAS, collective_s
 from planner.cost.kernels import (
     element_wise_s,
     flash_attention_backward_s,
@@ -20,9 +20,12 @@ from planner.cost.overlap import (
     interference_fraction,
 )
 from planner.cost.topology import group_of
+from planner.layers.attention import core_op, tp_entry_comms, tp_exit_comms
 from planner.layers.block import LayerGroup
+from planner.layers.mlp import exchange_op, expert_split_comms
 from planner.layers.op import ELEMENT_BYTES, ZERO, Comm, FlashAttention, Gemm, Op
 from planner.spec.cluster import AcceleratorSpec, ClusterSpec
+from planner.spec.items import FABRIC, SCALE_UP, SHAPE, item
 from planner.spec.job import JobSpec, Precision
 from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import FrameworkTraits
@@ -91,6 +94,27 @@ class Setting:
     strategy: StrategyColumns
 
 
+@item(
+    "time.tensor_parallel",
+    inputs=(
+        "strategy.tp",
+        "strategy.etp",
+        *SCALE_UP,
+        "traits.overlap.tensor_parallel_overlap",
+    ),
+    also=(
+        tp_entry_comms,
+        tp_exit_comms,
+        expert_split_comms,
+        exposed_tensor_parallel_s,
+        *COLLECTIVE_FORMULAS,
+    ),
+)
+@item(
+    "time.context_parallel",
+    inputs=("strategy.cp", *SCALE_UP, *FABRIC),
+    also=(core_op, *COLLECTIVE_FORMULAS),
+)
 def _comm_items(
     comms: tuple[Comm, ...], setting: Setting, gemm_time: Array, chunk_time: Array
 ) -> TimeItems:
@@ -163,6 +187,11 @@ def op_backward(op: Op, setting: Setting) -> TimeItems:
     return _op_items(op, setting, gemms_s, flash_attention_backward_s, traffic, op.backward_comms)
 
 
+@item(
+    "time.compute.attention",
+    inputs=("traits.kernels.attention", *SHAPE, "accelerator.attention"),
+    also=(flash_attention_forward_s, flash_attention_backward_s),
+)
 def _op_items(
     op: Op,
     setting: Setting,
@@ -203,6 +232,17 @@ def _shared_expert_s(group: LayerGroup, setting: Setting, price: OpPrice) -> Arr
     return exposed_s(_all_ops(ops, setting, price))
 
 
+@item(
+    "time.expert_parallel",
+    inputs=(
+        "strategy.ep",
+        *SCALE_UP,
+        *FABRIC,
+        "traits.overlap.expert_all_to_all_overlap",
+        "traits.kernels.deduplicated_dispatch",
+    ),
+    also=(exchange_op, exposed_all_to_all_s, *COLLECTIVE_FORMULAS),
+)
 def _with_expert_overlap(
     group: LayerGroup, forward: TimeItems, backward: TimeItems, setting: Setting
 ) -> tuple[TimeItems, TimeItems]:
@@ -225,8 +265,15 @@ def _with_expert_overlap(
     return hidden[0], hidden[1]
 
 
+@item(
+    "time.compute.launch",
+    inputs=("traits.kernels.moe_launch_forward_s", "traits.kernels.moe_launch_backward_s"),
+)
 def _with_launch_floor(group: LayerGroup, items: TimeItems, floor_s: float) -> TimeItems:
-    """Add the time by which launching a mixture's kernels from the CPU exceeds running them."""
+    """What launching a mixture layer's kernels takes beyond running them.
+
+    max(0, launch seconds - kernel seconds), per layer and pass.
+    """
     if group.name != "moe":
         return items
     missing = np.maximum(floor_s - exposed_s(items), 0.0)

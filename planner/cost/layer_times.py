@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.data_parallel import GATHERED_WEIGHT_BYTES
+from planner.cost.data_parallel import GATHERED_WEIGHT_BYTES, data_parallel_costs
 from planner.cost.memory import offloads
 from planner.cost.offload import parameter_fetch_s
 from planner.cost.overlap import exposed_beside_s, interference_fraction, prefetch_fill_s
 from planner.cost.parts import Parts
+from planner.spec.items import FABRIC, item
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
 
@@ -41,6 +42,11 @@ class LayerTimes:
     """The same, of transfers between host and accelerator."""
 
 
+@item(
+    "time.sharding",
+    inputs=("strategy.dp", "traits.overlap.communication_multiprocessors", *FABRIC),
+    also=(exposed_beside_s, prefetch_fill_s, interference_fraction, data_parallel_costs),
+)
 def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> LayerTimes:
     """Overlap a layer's compute with its stage-3 gathers, then with traffic to the host.
 

@@ -16,11 +16,13 @@ from planner.cost.stage import (
     in_flight_matrix,
     leading_by_policy,
     stage_held_bytes,
+    transient_bytes,
 )
 from planner.cost.subject import Subject
 from planner.layers.block import LayerGroup, embedding_op, head_op, layer_groups
 from planner.layers.op import SavedTensor
 from planner.layers.optimizer_states import mean_states
+from planner.spec.items import SHAPE, item
 from planner.spec.traits import FrameworkTraits, under_precision
 from planner.units import Array
 
@@ -292,6 +294,16 @@ def _workspaces(by_policy: Array) -> tuple[float, float]:
     return (rebuilt, 0.0) if rebuilt >= moved else (0.0, moved)
 
 
+@item(
+    "memory.transient",
+    inputs=("model.vocab_size", "traits.kernels.loss"),
+    also=(transient_bytes, head_op, buffers.transient_layer_bytes),
+)
+@item(
+    "memory.transient.offload_buffers",
+    inputs=(*SHAPE, "strategy.offloaded_layers_per_stage"),
+    also=(buffers.offload_buffer_bytes, transient_bytes),
+)
 def _backward_items(subject: Subject, stage: int) -> list[LedgerItem]:
     """What lives beside kept activations while a layer runs backward."""
     model = subject.model

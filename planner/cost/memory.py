@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.spec.items import item
 from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns
 from planner.spec.traits import StateTraits
 from planner.units import Array, Mask
@@ -73,6 +74,25 @@ def kept_whole(strategy: StrategyColumns, traits: StateTraits) -> Mask:
     return np.asarray((strategy.pp > 1) & (not traits.zero3_reshards_under_pp))
 
 
+@item(
+    "memory.weights",
+    inputs=("strategy.zero_stage", "strategy.dp", "traits.states.weight_bytes"),
+)
+@item(
+    "memory.gradients",
+    inputs=("strategy.zero_stage", "strategy.dp", "traits.states.gradient_bytes"),
+)
+@item(
+    "memory.optimizer",
+    inputs=(
+        "strategy.zero_stage",
+        "strategy.dp",
+        "strategy.offload",
+        "strategy.offload_percent",
+        "traits.states.master_weight_bytes",
+        "traits.optimizer.name",
+    ),
+)
 def state_bytes(
     strategy: StrategyColumns,
     traits: StateTraits,

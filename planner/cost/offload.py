@@ -6,6 +6,7 @@ Sections of papers are recalled.
 import numpy as np
 
 from planner.spec.cluster import ClusterSpec
+from planner.spec.items import item
 from planner.spec.traits import OffloadTraits
 from planner.units import Array
 
@@ -24,6 +25,11 @@ def host_transfer_s(num_bytes: Array, cluster: ClusterSpec) -> Array:
     return num_bytes / cluster.node.host_link_bytes_per_s
 
 
+@item(
+    "time.offload",
+    inputs=("strategy.offload", "node.host_link_bytes_per_s"),
+    also=(host_transfer_s,),
+)
 def parameter_fetch_s(num_bytes: Array, on_nvme: Array, cluster: ClusterSpec) -> Array:
     """One pass of parameters to the accelerator: the slower of host link and, on NVMe, its disks.
 

@@ -103,3 +103,10 @@ FORMULAS: Mapping[str, tuple[Callable[..., Any], ...]] = {
     "dualpipe-v": (dualpipe.bubble_s, dualpipe.in_flight, *_SPLIT),
 }
 """What prices every schedule, and no other."""
+IN_FLIGHT = (
+    one_f_one_b.in_flight,
+    interleaved.in_flight,
+    gpipe.in_flight,
+    zero_bubble.in_flight,
+    dualpipe.in_flight,
+)

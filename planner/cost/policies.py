@@ -11,6 +11,7 @@ from planner.cost.module_sets import SelectiveCosts
 from planner.cost.offload import host_transfer_s
 from planner.cost.parts import Parts
 from planner.cost.stage import PolicyCosts
+from planner.spec.items import item
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array, Mask
 
@@ -57,6 +58,15 @@ def activation_transfer_s(context: Context, parts: Parts) -> Array:
     return host_transfer_s(saved, context.cluster)
 
 
+@item(
+    "time.offload.activations",
+    inputs=(
+        "strategy.offloaded_layers_per_stage",
+        "traits.support.activation_offload",
+        "node.host_link_bytes_per_s",
+    ),
+    also=(activation_transfer_s, host_transfer_s),
+)
 def policy_costs(
     context: Context,
     strategy: StrategyColumns,

@@ -11,7 +11,8 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from planner.cost.pipeline import in_flight, makespan_s
+from planner.cost.pipeline import IN_FLIGHT, in_flight, makespan_s
+from planner.spec.items import item
 from planner.spec.strategy import POLICIES, StrategyColumns
 from planner.units import Array, Mask, Rows
 
@@ -244,6 +245,17 @@ def _by_policy(counts: Array, per_layer: Array) -> Array:
     return total
 
 
+@item(
+    "time.compute",
+    text="Kernels of the slowest stage. Sum over its items: seconds per layer and "
+    "micro-batch, forward and backward, times layers and micro-batches; embedding and head "
+    "once per micro-batch on the stages that have them. Excludes what is recomputed.",
+    inputs=("strategy.layers_per_stage", "strategy.num_micro_batches"),
+)
+@item(
+    "time.recompute",
+    inputs=("strategy.recompute_layers_per_stage", "strategy.selective_layers_per_stage"),
+)
 def stage_time_s(
     model: StageModel, layers: Array, counts: Array | None = None, stages: Array | None = None
 ) -> Array:
@@ -303,6 +315,11 @@ def kept_bytes(model: StageModel, layers: Array, counts: Array | None, stages: A
     return kept
 
 
+@item(
+    "memory.activations",
+    inputs=("strategy.schedule", "strategy.pp", "strategy.vpp", "strategy.layers_per_stage"),
+    also=IN_FLIGHT,
+)
 def stage_held_bytes(
     model: StageModel, layers: Array, counts: Array | None = None, stages: Array | None = None
 ) -> Array:
@@ -323,6 +340,7 @@ def stage_held_bytes(
     )
 
 
+@item("memory.overhead.fragmentation", inputs=("traits.overheads.fragmentation_fraction",))
 def stage_peak_bytes(
     model: StageModel, layers: Array, counts: Array | None = None, stages: Array | None = None
 ) -> Array:

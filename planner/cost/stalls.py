@@ -7,6 +7,7 @@ import numpy as np
 
 from planner.cost.kernels import memory_bound_s
 from planner.spec.cluster import AcceleratorSpec
+from planner.spec.items import item
 from planner.units import Array
 
 
@@ -27,6 +28,7 @@ def gradient_pass_s(
     return memory_bound_s(held * held_bytes + owned * owned_bytes, accelerator)
 
 
+@item("time.synchronisation", inputs=("traits.overheads.speed_variation_fraction",))
 def synchronisation_factor(num_ranks: Array, variation_fraction: float) -> Array:
     """``1 + σ √(2 ln N)``: the slowest of N accelerators sets the pace.
 

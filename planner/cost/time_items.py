@@ -5,21 +5,28 @@ from collections.abc import Callable
 import numpy as np
 
 from planner.cost.build import (
+    PER_ITERATION,
+    PER_PARAMETER,
     exposed_link_s,
     gradient_offload_s,
     gradient_pass_s_per_param,
     link_seconds,
-    optimizer_s_per_param,
     slowest_pace,
-    tied_embedding_s,
 )
+from planner.cost.collectives import point_to_point_s
 from planner.cost.context import Context
+from planner.cost.kernels import gemm_s, memory_bound_s
 from planner.cost.layer_time import COMM_ITEMS, Duration, TimeItems, add_items, scale_items
 from planner.cost.layer_times import layer_times
-from planner.cost.pipeline import makespan_s
+from planner.cost.pipeline import bubble_filled_s, makespan_s
 from planner.cost.policies import activation_transfer_s
 from planner.cost.stage import OFFLOADED, stage_tail_s, stage_time_s
+from planner.cost.stalls import gradient_pass_s
 from planner.cost.subject import Subject
+from planner.cost.weight_gradient import layer_weight_gradient_s
+from planner.layers.block import embedding_op, head_op
+from planner.schedules import dualpipe, gpipe, interleaved, one_f_one_b, zero_bubble
+from planner.spec.items import FABRIC, HBM, SHAPE, item
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
 
@@ -56,6 +63,17 @@ def _layer_items(subject: Subject, stage: int) -> TimeItems:
     return items | _named("recompute", redo)
 
 
+@item(
+    "time.pipeline.p2p",
+    inputs=("strategy.pp", "strategy.vpp", "traits.overlap.pipeline_p2p_overlap", *FABRIC),
+    also=(link_seconds, exposed_link_s, point_to_point_s),
+)
+@item("time.compute.embedding", inputs=(*SHAPE, *HBM), also=(embedding_op, memory_bound_s))
+@item(
+    "time.compute.head_and_loss",
+    inputs=(*SHAPE, "model.vocab_size", "traits.kernels.loss_traffic_bytes"),
+    also=(head_op, gemm_s),
+)
 def _stage_items(subject: Subject, stage: int) -> TimeItems:
     """Seconds per micro-batch of one stage, by item; exposed parts sum to the stage's time."""
     context, parts = subject.context, subject.parts
@@ -88,6 +106,15 @@ def _stage_items(subject: Subject, stage: int) -> TimeItems:
     return items
 
 
+@item(
+    "time.gradient_passes",
+    inputs=(
+        "traits.overheads.held_gradient_pass_bytes",
+        "traits.overheads.owned_gradient_pass_bytes",
+        *HBM,
+    ),
+    also=(gradient_pass_s, gradient_pass_s_per_param),
+)
 def _tail_items(subject: Subject, stage: int) -> TimeItems:
     """Gradient reduction, passes over gradients and optimizer step of one stage's tail."""
     context, columns, parts = subject.context, subject.columns, subject.parts
@@ -99,32 +126,58 @@ def _tail_items(subject: Subject, stage: int) -> TimeItems:
         total: Array = params * per_param(context, columns, parts.owned_fraction)
         return total + ends * per_param(context, columns, end_owned)
 
-    optimizer, passes = of_owned(optimizer_s_per_param), of_owned(gradient_pass_s_per_param)
+    steps = {name: of_owned(price) for name, price in PER_PARAMETER.items()}
     times = layer_times(context, columns, parts)
     busy, exposed, end = gradient_offload_s(context, columns, parts, times)
     gradients = Duration(busy_s=layers * busy + ends * end, exposed_s=layers * exposed + ends * end)
     network = params * (parts.layer_dp.reduce + parts.layer_dp.gather)
     network = network + ends * (parts.dp.reduce + parts.dp.gather)
-    rest = optimizer + passes + gradients.exposed_s
+    rest = sum(steps.values()) + gradients.exposed_s
     return {
         "data_parallel": Duration(busy_s=network, exposed_s=tails[stage] - rest),
         "offload.gradients": gradients,
-        "gradient_passes": _all_exposed(passes),
-        "optimizer_step": _all_exposed(optimizer),
-    }
+    } | {name: _all_exposed(seconds) for name, seconds in steps.items()}
 
 
+@item(
+    "time.pipeline",
+    text="What pipelining costs the slowest stage. bubble + p2p: waiting for other stages, and "
+    "transfers between stages that are not hidden.",
+    inputs=("strategy.pp", "strategy.vpp", "strategy.num_micro_batches"),
+    also=(one_f_one_b.makespan_s, interleaved.makespan_s, link_seconds),
+)
+@item(
+    "time.pipeline.bubble",
+    inputs=(
+        "strategy.schedule",
+        "strategy.pp",
+        "strategy.vpp",
+        "strategy.num_micro_batches",
+        "traits.overlap.optimizer_waits_for_all_stages",
+    ),
+    also=(
+        makespan_s,
+        one_f_one_b.makespan_s,
+        interleaved.makespan_s,
+        gpipe.makespan_s,
+        zero_bubble.bubble_h_s,
+        zero_bubble.bubble_v_s,
+        dualpipe.bubble_s,
+        bubble_filled_s,
+        layer_weight_gradient_s,
+    ),
+)
 def _common_items(subject: Subject, makespan: Array, computing: Array) -> TimeItems:
     """What no stage has for itself; ``computing``: seconds of the makespan in which one works."""
     columns = subject.columns
     pace = slowest_pace(subject.context, columns)
     bubble, waiting = (makespan - computing) / pace, makespan * (1.0 - 1.0 / pace)
-    overhead_s = subject.context.traits.overheads.step_overhead_s
     return {
         "pipeline.bubble": Duration(busy_s=0.0 * bubble, exposed_s=bubble),
         "synchronisation": Duration(busy_s=0.0 * waiting, exposed_s=waiting),
-        "tied_embedding": _all_exposed(tied_embedding_s(subject.context, columns, subject.parts)),
-        "step_overhead": _all_exposed(np.array([overhead_s])),
+    } | {
+        name: _all_exposed(price(subject.context, columns, subject.parts))
+        for name, price in PER_ITERATION.items()
     }
 
 

@@ -12,6 +12,7 @@ from planner.layers.op import (
 )
 from planner.layers.parameters import attention_params, cross_norm_params, norm_params
 from planner.layers.saved import local_kv_heads, saved_by
+from planner.spec.items import SHAPE, item
 from planner.spec.model import ModelSpec
 from planner.spec.traits import KernelTraits
 from planner.units import Array
@@ -28,6 +29,14 @@ SCORE_FORWARD_BYTES = 9.0
 SCORE_BACKWARD_BYTES = 11.0
 
 
+@item(
+    "memory.activations.attention_norm",
+    inputs=(*SHAPE, "traits.kernels.saved.name", "strategy.sequence_parallel"),
+)
+@item(
+    "memory.activations.mlp_norm",
+    inputs=(*SHAPE, "traits.kernels.saved.name", "strategy.sequence_parallel"),
+)
 def norm_op(name: str, model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     """Half of a block's norms, residual additions and dropouts.
 
@@ -96,6 +105,10 @@ def local_kv_size(model: ModelSpec, tp: Array) -> Array:
     return local_kv_heads(model, tp) * model.head_dim
 
 
+@item(
+    "memory.activations.qkv",
+    inputs=(*SHAPE, "model.num_heads", "model.num_kv_heads", "model.head_dim"),
+)
 def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[Op, ...]:
     """Query, key and value projection, fused into one matmul.
 
@@ -175,6 +188,10 @@ def mla_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
     )
 
 
+@item(
+    "memory.activations.attention_core",
+    inputs=(*SHAPE, "traits.kernels.attention", "traits.kernels.dropout"),
+)
 def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     """Scores, softmax and weighted values.
 
@@ -226,6 +243,7 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     )
 
 
+@item("memory.activations.attention_output", inputs=SHAPE)
 def output_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     """Row-parallel output projection; keeps the table's ``attention_output`` section."""
     width = model.value_size / shape.tp

@@ -7,6 +7,7 @@ from planner.layers.op import ELEMENT_BYTES, ZERO, Comm, Gemm, LayerShape, Op
 from planner.layers.parameters import Parts, moe_params
 from planner.layers.saved import saved_by
 from planner.spec.cluster import Collective
+from planner.spec.items import SHAPE, item
 from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.traits import KernelTraits
 from planner.units import Array
@@ -23,6 +24,7 @@ def _kind(model: ModelSpec) -> str:
     return "gated" if model.gated_mlp else "plain"
 
 
+@item("memory.activations.mlp", inputs=(*SHAPE, "model.ffn_size", "traits.kernels.saved.name"))
 def dense_ops(
     model: ModelSpec,
     shape: LayerShape,
@@ -155,6 +157,7 @@ def exchange_op(
     )
 
 
+@item("memory.activations.expert_activation", inputs=(*SHAPE, "model.moe"))
 def expert_ops(
     model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits
 ) -> tuple[Op, ...]:

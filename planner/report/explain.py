@@ -10,20 +10,19 @@ from rich.tree import Tree
 
 from planner.catalog.names import did_you_mean
 from planner.cost.context import Context
-from planner.cost.estimate import Estimate
+from planner.cost.estimate import ITEMS, Estimate
 from planner.cost.memory_items import MemoryEstimate
 from planner.errors import InputError
 from planner.frameworks.registry import trait_figures
-from planner.report.terms import (
-    TERMS,
-    Term,
+from planner.report.formulas import (
     formula_of,
     functions_for,
     input_value,
+    item_of,
     summary_of,
-    term_of,
     trait_source,
 )
+from planner.spec.items import Item
 from planner.spec.strategy import Strategy
 from planner.units import format_bytes, format_seconds
 
@@ -57,8 +56,8 @@ class _Style:
 
 
 def _leaf_note(path: str, style: _Style) -> str:
-    term = term_of(path) if style.with_formulas else None
-    return f"  {summary_of(term)}" if term else ""
+    item = item_of(path) if style.with_formulas else None
+    return f"  {summary_of(item)}" if item else ""
 
 
 def _grow(tree: Tree, items: Mapping[str, float], prefix: str, style: _Style) -> None:
@@ -164,20 +163,20 @@ def _shown(value: object) -> str:
     return str(value)
 
 
-def _print_term(term: Term, context: Context, strategy: Strategy, console: Console) -> None:
-    if term.inputs:
+def _print_formulas(item: Item, context: Context, strategy: Strategy, console: Console) -> None:
+    if item.inputs:
         table = Table("input", "value", "source", box=None, pad_edge=False)
         table.columns[0].overflow = "fold"
         figures = trait_figures(
             context.traits.name, context.traits.profile, context.traits.settings
         )
-        for path in term.inputs:
+        for path in item.inputs:
             value = input_value(path, context, strategy)
             table.add_row(path, _shown(value), trait_source(path, figures))
         console.print(table)
-    if term.text:
-        console.print(f"\n{term.text}", markup=False)
-    for function in functions_for(term, strategy):
+    if item.text:
+        console.print(f"\n{item.text}", markup=False)
+    for function in functions_for(item, strategy):
         console.print(f"\n{function.__module__}.{function.__name__}", style="bold")
         console.print(formula_of(function), markup=False)
 
@@ -202,9 +201,9 @@ def print_item(
     total = estimate.memory.peak_bytes if in_memory else estimate.iter_time_s
     for leaf, value in leaves.items():
         console.print(f"{leaf}: {_value(leaf, value)} ({value / total:.1%})", style="bold")
-    term = term_of(full)
-    if term is not None:
-        _print_term(term, context, strategy, console)
+    item = item_of(full)
+    if item is not None:
+        _print_formulas(item, context, strategy, console)
 
 
 def _full_name(name: str, items: Mapping[str, float]) -> str | None:
@@ -212,7 +211,7 @@ def _full_name(name: str, items: Mapping[str, float]) -> str | None:
 
     Items with a formula are known even where a plan spends nothing on them.
     """
-    known = dict.fromkeys((*items, *(term.prefix for term in TERMS)))
+    known = dict.fromkeys((*items, *(item.address for item in ITEMS)))
     for candidate in (name, *(f"{section}.{name}" for section in SECTIONS)):
         if any(_is_in(leaf, candidate) for leaf in known):
             return candidate

@@ -31,11 +31,11 @@ def test_every_item_of_a_plan_has_a_term(planner: Any, plan_file: Path) -> None:
     from planner.cost.estimate import estimate
     from planner.plans.plan_file import load_plan
     from planner.report.explain import all_items
-    from planner.report.terms import term_of
+    from planner.report.formulas import item_of
 
     context, strategy, _ = load_plan(plan_file)
     for name in all_items(estimate(context, strategy)):
-        assert term_of(name) is not None, name
+        assert item_of(name) is not None, name
 
 
 def test_plan_file_of_another_version_is_refused(planner: Any, plan_file: Path) -> None:

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from planner.cost.context import Context
-from planner.cost.estimate import estimate
+from planner.cost.estimate import ITEMS, estimate
 from planner.plans.layout import requested, resolve
 from planner.report.explain import all_items, print_item
-from planner.report.terms import TERMS, formula_of, summary_of, term_of
+from planner.report.formulas import formula_of, item_of, summary_of
 
 CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"tp": 2, "pp": 2, "recompute": "full", "recompute_layers": 1}),
@@ -33,17 +33,17 @@ def test_every_item_and_every_group_has_words_or_a_formula(
     question: dict[str, Any], layout: dict[str, Any], context_of: Callable[..., Context]
 ) -> None:
     context, strategy = resolve(context_of(**question), requested(**layout))
-    for item in all_items(estimate(context, strategy)):
-        for name in groups(item):
-            term = term_of(name)
-            assert term is not None, name
-            assert term.text or term.functions, name
+    for leaf in all_items(estimate(context, strategy)):
+        for name in groups(leaf):
+            item = item_of(name)
+            assert item is not None, name
+            assert item.text or item.functions, name
 
 
 def test_every_term_has_a_summary_in_one_line() -> None:
-    for term in TERMS:
-        summary = summary_of(term)
-        assert summary, term.prefix
+    for item in ITEMS:
+        summary = summary_of(item)
+        assert summary, item.address
         assert "\n" not in summary
 
 
@@ -78,7 +78,7 @@ def test_an_item_the_plan_spends_nothing_on_is_still_explained(
 
 def test_offloaded_activations_have_formulas_of_their_own() -> None:
     time, memory = (
-        term_of(name) for name in ("time.offload.activations", "memory.transient.offload_buffers")
+        item_of(name) for name in ("time.offload.activations", "memory.transient.offload_buffers")
     )
     assert time is not None
     assert memory is not None

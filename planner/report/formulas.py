@@ -1,0 +1,69 @@
+"""Items of an estimate in words: what declares one, its formulas, the values of its inputs."""
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+from planner.cost.context import Context
+from planner.cost.estimate import ITEMS
+from planner.cost.pipeline import FORMULAS
+from planner.spec.items import Item
+from planner.spec.strategy import Strategy
+
+
+def item_of(name: str) -> Item | None:
+    """The item with the longest prefix of ``name``."""
+    matching = [item for item in ITEMS if name.startswith(item.address)]
+    return max(matching, key=lambda item: len(item.address), default=None)
+
+
+def functions_for(item: Item, strategy: Strategy) -> list[Callable[..., Any]]:
+    """The functions of an item that price this strategy: those of other schedules left out."""
+    own = FORMULAS[strategy.schedule]
+    of_schedules = {function for formulas in FORMULAS.values() for function in formulas}
+    return [
+        function for function in item.functions if function in own or function not in of_schedules
+    ]
+
+
+def formula_of(function: Callable[..., Any]) -> str:
+    """A function's docstring, one line per paragraph."""
+    paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+    text = "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    return re.sub(r":\w+:`([\w.]+)`", r"\1", text).replace("``", "")
+
+
+def summary_of(item: Item) -> str:
+    """First sentence of what an item is or of its main formula."""
+    if item.text:
+        return item.text.partition(". ")[0]
+    return formula_of(item.functions[0]).split("\n")[0]
+
+
+def input_value(path: str, context: Context, strategy: Strategy) -> object:
+    """Look a dotted input path up."""
+    roots: dict[str, Any] = {
+        "strategy": strategy,
+        "model": context.model,
+        "job": context.job,
+        "cluster": context.cluster,
+        "node": context.cluster.node,
+        "accelerator": context.cluster.accelerator,
+        "traits": context.traits,
+    }
+    root, *names = path.split(".")
+    value = roots[root]
+    for name in names:
+        value = getattr(value, name)
+    return value
+
+
+def trait_source(path: str, figures: dict[str, dict[str, Any]]) -> str:
+    """Where a trait's value comes from; empty for other inputs."""
+    parts = path.split(".")
+    if parts[0] != "traits":
+        return ""
+    if parts[1] == "optimizer":
+        return "planner/frameworks/optimizers.yaml"
+    return str(figures[parts[1]][parts[2]]["source"])
