@@ -168,3 +168,11 @@ def format_count(count: float) -> str:
         if abs(rounded) >= size:
             return f"{_three_digits(rounded / size):g}{suffix}"
     return f"{_three_digits(rounded / 1e3):g}k"
+
+
+def format_energy(kwh: float) -> str:
+    """Format energy: ``381 MWh``."""
+    for unit, size in (("GWh", 1e6), ("MWh", 1e3)):
+        if kwh >= 10.0 * size:
+            return f"{kwh / size:,.0f} {unit}"
+    return f"{kwh:,.0f} kWh"

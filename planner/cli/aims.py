@@ -4,7 +4,7 @@ from planner.cli.collector import Collector
 from planner.cli.limits import check_price
 from planner.errors import InputError
 from planner.limits import MAX_TIME_LIMIT_S, brief
-from planner.plans.objectives import WORDS, Aim, JobLimits, Objective, check_known
+from planner.plans.objectives import OBJECTIVES, WORDS, Aim, JobLimits, check_known
 from planner.spec.cluster import ClusterSpec
 from planner.spelling import did_you_mean
 from planner.units import parse_duration, parse_usd
@@ -12,7 +12,7 @@ from planner.units import parse_duration, parse_usd
 MAX_TRADED = 3
 
 
-def _objective(collector: Collector, option: str, word: str) -> Objective | None:
+def _objective(collector: Collector, option: str, word: str) -> str | None:
     name = word.strip().lower()
     if name not in WORDS:
         hint = did_you_mean(name, tuple(WORDS))
@@ -44,8 +44,10 @@ def read_aim(
         budget_usd=collector.parsed("--budget", budget, parse_usd),
     )
     name = _objective(collector, "--objective", objective) or "iteration_s"
-    if name == "gpus" and deadline is min_tokens_per_s is budget is None:
-        message = "gpus needs a limit: --deadline, --min-tokens-per-s or --budget"
+    if OBJECTIVES[name].needs_limit and deadline is min_tokens_per_s is budget is None:
+        message = (
+            f"{OBJECTIVES[name].word} needs a limit: --deadline, --min-tokens-per-s or --budget"
+        )
         collector.add("--objective", message)
     words = [word for word in pareto.split(",") if word.strip()]
     traded = [_objective(collector, "--pareto", word) for word in words]

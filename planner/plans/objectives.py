@@ -5,26 +5,21 @@ whole job, or of NUM_SAMPLE_ITERATIONS iterations where its tokens are not given
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
 from planner.errors import InputError
 from planner.spec.cluster import AcceleratorSpec, ClusterSpec, NodeSpec
 from planner.spec.job import JobSpec
-from planner.units import HOUR_S, Array
+from planner.units import HOUR_S, Array, format_energy
 
 if TYPE_CHECKING:
     from planner.plans.plan import Plan
+    from planner.search.ranking.goals import Order
 
-Objective = Literal["iteration_s", "gpus", "cost_usd", "energy_kwh", "headroom_bytes"]
-OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
-WORDS: dict[str, Objective] = dict(
-    zip(("time", "gpus", "cost", "energy", "headroom"), OBJECTIVES, strict=True)
-)
-"""How a user names them."""
 NUM_SAMPLE_ITERATIONS = 1000.0
 W_PER_KW = 1000.0
 ENERGY_INCLUDES = (
@@ -66,63 +61,183 @@ def cost_usd(hours: Column, node: NodeSpec) -> Column | None:
     return hours / node.num_accelerators * node.usd_per_hour
 
 
-def energy_kwh(hours: Column, accelerator: AcceleratorSpec) -> Column:
+def energy_kwh(hours: Column, accelerator: AcceleratorSpec) -> Column | None:
     """kWh: ``gpu_hours · tdp_w / 1000``, an upper bound for the accelerators alone.
 
     Power is the board's rated power of hwdb (``tdp_w``; of a few TPUs the published mean), which
-    training does not always draw; see ENERGY_INCLUDES for what is left out. Raises InputError
-    where the accelerator has no such figure.
+    training does not always draw; see ENERGY_INCLUDES for what is left out. None where the
+    accelerator has no such figure.
     """
-    if accelerator.tdp_w is None:
-        message = (
-            "no power figure, so no energy; give one in the accelerator's file, or as tdp_w under "
-            "overrides of a cluster file"
-        )
-        raise InputError.single(accelerator.name, "tdp_w", message)
-    return hours * accelerator.tdp_w / W_PER_KW
+    return None if accelerator.tdp_w is None else hours * accelerator.tdp_w / W_PER_KW
 
 
-def objective(plan: "Plan", name: Objective) -> float:
-    """One objective of a plan, in the unit of its name.
+@dataclass(frozen=True, kw_only=True)
+class Amount:
+    """What GPU-hours come to."""
 
-    ``headroom_bytes`` is what is left of the usable HBM, the margin taken off, on the stage that
-    is fullest at its peak. Raises InputError where hwdb lacks the price or the power.
-    """
-    if name == "iteration_s":
-        return plan.estimate.iter_time_s
-    if name == "gpus":
-        return float(plan.strategy.num_gpus)
-    if name == "headroom_bytes":
-        return plan.headroom_bytes
-    cluster = plan.context.cluster
-    if name == "energy_kwh":
-        return energy_kwh(plan.gpu_hours(), cluster.accelerator)
-    cost = plan.cost_usd()
-    if cost is None:
-        raise _no_price(cluster.node)
-    return cost
+    of_hours: Callable[[float, ClusterSpec], float | None]
+    """None where hwdb lacks the figure it is made of."""
+    lacks: Callable[[ClusterSpec], tuple[str, str, str]]
+    """Whose file that figure is missing from, its key there, and what to do about it."""
+    column: str
+    is_always_shown: bool = False
+    """In tables of plans, not only where it is traded off."""
+    text: Callable[[float], str] | None = None
+    """With its unit; None for a count in the unit of the column."""
+    includes: str
+    basis: Callable[[ClusterSpec], str]
+    """What stands behind it, in a sentence."""
 
 
-def check_known(cluster: ClusterSpec, names: Sequence[Objective]) -> None:
-    """Raise InputError where hwdb lacks the price or the power that an objective needs."""
-    if "energy_kwh" in names:
-        energy_kwh(1.0, cluster.accelerator)
-    if "cost_usd" in names and cluster.node.usd_per_hour is None:
-        raise _no_price(cluster.node)
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """One thing that plans are ranked by or that a frontier trades off."""
+
+    word: str
+    """How a user names it."""
+    title: str
+    """In the title of a frontier."""
+    plans: str
+    """What its best plans are; of the first one's GPUs, or of the headroom they leave."""
+    beaten: str
+    """By what plans may exist that were not proved worse, by a gap."""
+    order: "Order"
+    """How the search ranks."""
+    value: Callable[["Plan"], float]
+    """Raises InputError where hwdb lacks a figure."""
+    sign: float = 1.0
+    """-1 where more is better."""
+    needs_limit: bool = False
+    """Without one the answer is known before a search."""
+    amount: Amount | None = None
 
 
-def _no_price(node: NodeSpec) -> InputError:
+def _known(amount: Amount, hours: float, cluster: ClusterSpec) -> float:
+    value = amount.of_hours(hours, cluster)
+    if value is None:
+        raise InputError.single(*amount.lacks(cluster))
+    return value
+
+
+def _no_price(cluster: ClusterSpec) -> tuple[str, str, str]:
     message = (
         "no price, so no cost; give one in the node's file, or as usd_per_hour under "
         "overrides of a cluster file"
     )
-    return InputError.single(node.name, "price.usd_per_hour", message)
+    return cluster.node.name, "price.usd_per_hour", message
 
 
-def objective_matrix(plans: Sequence["Plan"], names: Sequence[Objective] = OBJECTIVES) -> Array:
+def _no_power(cluster: ClusterSpec) -> tuple[str, str, str]:
+    message = (
+        "no power figure, so no energy; give one in the accelerator's file, or as tdp_w under "
+        "overrides of a cluster file"
+    )
+    return cluster.accelerator.name, "tdp_w", message
+
+
+def _price_basis(cluster: ClusterSpec) -> str:
+    node = cluster.node
+    if node.usd_per_hour is None:
+        return f"USD: no price of {node.name} is known."
+    return f"USD: {COST_INCLUDES}; {node.usd_per_hour:g} per node-hour ({node.price_note})."
+
+
+def _power_basis(cluster: ClusterSpec) -> str:
+    accelerator = cluster.accelerator
+    if accelerator.tdp_w is None:
+        return f"energy: no power figure of {accelerator.name} is known (tdp_w)."
+    return f"energy: {ENERGY_INCLUDES}; {accelerator.tdp_w:g} W each."
+
+
+_COST = Amount(
+    of_hours=lambda hours, cluster: cost_usd(hours, cluster.node),
+    lacks=_no_price,
+    column="USD",
+    is_always_shown=True,
+    includes=COST_INCLUDES,
+    basis=_price_basis,
+)
+_ENERGY = Amount(
+    of_hours=lambda hours, cluster: energy_kwh(hours, cluster.accelerator),
+    lacks=_no_power,
+    column="energy",
+    text=format_energy,
+    includes=ENERGY_INCLUDES,
+    basis=_power_basis,
+)
+OBJECTIVES: Mapping[str, Objective] = {
+    "iteration_s": Objective(
+        word="time",
+        title="time",
+        plans="Best layouts on {gpus:,} GPUs",
+        beaten="a plan up to {gap} faster may exist",
+        order="at_most",
+        value=lambda plan: plan.estimate.iter_time_s,
+    ),
+    "gpus": Objective(
+        word="gpus",
+        title="GPUs",
+        plans="Plans on the fewest GPUs",
+        beaten="plans on fewer GPUs, or up to {gap} faster, may exist",
+        order="fewest_gpus",
+        value=lambda plan: float(plan.strategy.num_gpus),
+        needs_limit=True,
+    ),
+    "cost_usd": Objective(
+        word="cost",
+        title="cost",
+        plans="Cheapest plans",
+        beaten="a plan up to {gap} cheaper may exist",
+        order="gpu_seconds",
+        value=lambda plan: _known(_COST, plan.gpu_hours(), plan.context.cluster),
+        amount=_COST,
+    ),
+    "energy_kwh": Objective(
+        word="energy",
+        title="energy",
+        plans="Plans of least energy",
+        beaten="a plan up to {gap} less may exist",
+        order="gpu_seconds",
+        value=lambda plan: _known(_ENERGY, plan.gpu_hours(), plan.context.cluster),
+        amount=_ENERGY,
+    ),
+    "headroom_bytes": Objective(
+        word="headroom",
+        title="headroom (whole GiB)",
+        plans="Fastest plans that leave {headroom_gib} GiB of HBM, the most that can be left",
+        beaten="better plans may exist",
+        order="fastest",
+        value=lambda plan: plan.headroom_bytes,
+        sign=-1.0,
+    ),
+}
+"""By the name in files. Amounts are GPU seconds times a constant of the cluster and the job;
+headroom is what is left of the usable HBM, the margin taken off, on the stage that is fullest at
+its peak, and the fastest plans that leave the most of it are found by bisection."""
+WORDS = {one.word: name for name, one in OBJECTIVES.items()}
+AMOUNTS = {name: one.amount for name, one in OBJECTIVES.items() if one.amount}
+
+
+def amounts(hours: float, cluster: ClusterSpec) -> dict[str, float | None]:
+    """What GPU-hours come to, by name; None where hwdb lacks the figure."""
+    return {name: amount.of_hours(hours, cluster) for name, amount in AMOUNTS.items()}
+
+
+def objective(plan: "Plan", name: str) -> float:
+    """One objective of a plan, in the unit of its name; InputError where hwdb lacks a figure."""
+    return OBJECTIVES[name].value(plan)
+
+
+def check_known(cluster: ClusterSpec, names: Sequence[str]) -> None:
+    """Raise InputError where hwdb lacks the price or the power that an objective needs."""
+    for amount in (AMOUNTS[name] for name in names if name in AMOUNTS):
+        _known(amount, 1.0, cluster)
+
+
+def objective_matrix(plans: Sequence["Plan"], names: Sequence[str] = tuple(OBJECTIVES)) -> Array:
     """Plans x objectives, all to be minimised (headroom negated), for ``non_dominated``."""
-    signs = [-1.0 if name == "headroom_bytes" else 1.0 for name in names]
     rows = [[objective(plan, name) for name in names] for plan in plans]
+    signs = [OBJECTIVES[name].sign for name in names]
     matrix: Array = np.array(rows, dtype=np.float64).reshape(len(plans), len(names)) * signs
     return matrix
 
@@ -202,9 +317,9 @@ class JobLimits:
 class Aim:
     """What the best plans are, which limits they keep, and what the second table trades off."""
 
-    objective: Objective = "iteration_s"
+    objective: str = "iteration_s"
     limits: JobLimits = JobLimits()
-    pareto: tuple[Objective, ...] = ()
+    pareto: tuple[str, ...] = ()
     """Empty: a ladder of GPU counts instead."""
 
 

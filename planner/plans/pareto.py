@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.plans.objectives import Objective, objective_matrix
+from planner.plans.objectives import objective_matrix
 from planner.search.headroom import headroom_gib
 from planner.search.ranking.pareto import non_dominated
 from planner.units import Array
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from planner.plans.plan import Plan
 
 
-def points_of(plans: Sequence["Plan"], names: Sequence[Objective]) -> Array:
+def points_of(plans: Sequence["Plan"], names: Sequence[str]) -> Array:
     """Plans x objectives, all to be minimised; headroom in whole GiB, negated."""
     points = objective_matrix(plans, names)
     for column, name in enumerate(names):
@@ -33,7 +33,7 @@ def points_of(plans: Sequence["Plan"], names: Sequence[Objective]) -> Array:
     return points
 
 
-def merged(plans: Sequence["Plan"], names: Sequence[Objective]) -> tuple["Plan", ...]:
+def merged(plans: Sequence["Plan"], names: Sequence[str]) -> tuple["Plan", ...]:
     """What no plan dominates, in the order of GPUs, then time, then most headroom."""
     if not plans:
         return ()

@@ -8,30 +8,20 @@ from planner.cost.estimate import Estimate, estimates
 from planner.plans.clock import Clock
 from planner.plans.objectives import (
     FASTEST,
+    OBJECTIVES,
     Aim,
-    Objective,
-    cost_usd,
-    energy_kwh,
+    amounts,
     gpu_hours,
     objective,
     span_s,
 )
 from planner.plans.pareto import merged
 from planner.search.headroom import headroom_frontier, most_headroom_gib, with_headroom
-from planner.search.ranking.goals import Goal, Order
+from planner.search.ranking.goals import Goal
 from planner.search.search import Found, Progress, SearchResult, search
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import Strategy
-
-ORDERS: dict[Objective, Order] = {
-    "iteration_s": "at_most",
-    "gpus": "fewest_gpus",
-    "cost_usd": "gpu_seconds",
-    "energy_kwh": "gpu_seconds",
-    "headroom_bytes": "fastest",
-}
-"""Cost and energy are GPU seconds times a constant of the cluster and the job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +65,13 @@ class Plan:
         seconds = span_s(self.estimate.iter_time_s, self.context.job)
         return gpu_hours(float(self.strategy.num_gpus), seconds)
 
+    def amounts(self) -> dict[str, float | None]:
+        """Money and energy of the same span; None where hwdb lacks a figure."""
+        return amounts(self.gpu_hours(), self.context.cluster)
+
     def cost_usd(self) -> float | None:
         """Price of the same span; None where hwdb has no price for the node."""
-        return cost_usd(self.gpu_hours(), self.context.cluster.node)
-
-    def energy_kwh(self) -> float | None:
-        """Energy of the accelerators for it; None where hwdb has no power figure."""
-        accelerator = self.context.cluster.accelerator
-        return None if accelerator.tdp_w is None else energy_kwh(self.gpu_hours(), accelerator)
+        return self.amounts()["cost_usd"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +154,7 @@ class _Asked:
         """The best plans of one framework that leave so much memory."""
         job, node = context.job, context.cluster.node
         goal = Goal(
-            order=ORDERS[self.aim.objective],
+            order=OBJECTIVES[self.aim.objective].order,
             longest_s=lambda gpus: self.aim.limits.longest_on(gpus, job, node),
         )
         return search(
@@ -247,7 +236,7 @@ def _score(plan: Plan) -> float:
 def _ranked(plans: Sequence[Plan], aim: Aim, top: int) -> tuple[Plan, ...]:
     """The best plans over all frameworks that keep the limits, the best of each first."""
     plans = [plan for plan in plans if aim.limits.meets(plan)]
-    by_time = aim.objective in ("iteration_s", "headroom_bytes")
+    by_time = OBJECTIVES[aim.objective].order in ("at_most", "fastest")
 
     def key(plan: Plan) -> tuple[float, float]:
         return (0.0 if by_time else objective(plan, aim.objective), _score(plan))

@@ -10,7 +10,7 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.errors import NothingFitsError
-from planner.plans.objectives import JobLimits, Limit, cost_usd, energy_kwh, gpu_hours, span_s
+from planner.plans.objectives import JobLimits, Limit, amounts, gpu_hours, span_s
 from planner.plans.plan import Answer, Plan
 from planner.plans.scaling import fastest_on_all
 from planner.plans.whynot import nothing_fits
@@ -69,13 +69,12 @@ class Size:
     @property
     def cost_usd(self) -> float | None:
         """Price of the whole job; None where hwdb has no price for the node."""
-        return cost_usd(self.gpu_hours, self.context.cluster.node)
+        return self.amounts["cost_usd"]
 
     @property
-    def energy_kwh(self) -> float | None:
-        """Energy of the accelerators for the whole job; None where hwdb has no power figure."""
-        accelerator = self.context.cluster.accelerator
-        return None if accelerator.tdp_w is None else energy_kwh(self.gpu_hours, accelerator)
+    def amounts(self) -> dict[str, float | None]:
+        """What the whole job takes of money and energy; None where hwdb lacks a figure."""
+        return amounts(self.gpu_hours, self.context.cluster)
 
     def missed(self, limits: JobLimits) -> tuple[Limit, ...]:
         """The limits this size does not keep."""

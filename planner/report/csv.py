@@ -4,6 +4,7 @@ import csv
 import io
 from typing import Any
 
+from planner.plans.objectives import AMOUNTS
 from planner.plans.plan import Answer, Plan
 from planner.spec.strategy import FIELDS
 
@@ -30,8 +31,7 @@ COLUMNS = (
     "usable_bytes",
     "gpu_hours",
     "days",
-    "cost_usd",
-    "energy_kwh",
+    *AMOUNTS,
     "headroom_bytes",
 )
 
@@ -62,8 +62,7 @@ def _row(table: str, rank: int, plan: Plan) -> dict[str, Any]:
         "usable_bytes": estimate.memory.usable_bytes,
         "gpu_hours": plan.gpu_hours(),
         "days": "" if total_s is None else total_s / 86400.0,
-        "cost_usd": "" if plan.cost_usd() is None else plan.cost_usd(),
-        "energy_kwh": "" if plan.energy_kwh() is None else plan.energy_kwh(),
+        **{name: "" if value is None else value for name, value in plan.amounts().items()},
         "headroom_bytes": plan.headroom_bytes,
     }
 

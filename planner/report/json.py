@@ -7,7 +7,7 @@ from typing import Any
 from planner import __version__
 from planner.cost.flops import FLOPS_CONVENTION
 from planner.plans.evidence import evidence
-from planner.plans.objectives import WORDS
+from planner.plans.objectives import OBJECTIVES
 from planner.plans.plan import Answer, Plan
 from planner.plans.recipe import placed
 from planner.plans.variants import variants
@@ -64,8 +64,7 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
         "gpu_hours": plan.gpu_hours(),
         "gpu_hours_span": "job" if plan.context.job.total_tokens else "1000 iterations",
         "days": None if plan.total_s() is None else (plan.total_s() or 0.0) / 86400.0,
-        "cost_usd": plan.cost_usd(),
-        "energy_kwh": plan.energy_kwh(),
+        **plan.amounts(),
         "proved_optimal": plan.is_optimal,
         "evidence": evidence_dict(evidence(plan.context, plan.strategy)),
     }
@@ -86,11 +85,10 @@ def _layout_dict(plan: Plan, answer: Answer) -> dict[str, Any]:
 
 def _aim_dict(answer: Answer) -> dict[str, Any]:
     aim = answer.aim
-    words = {name: word for word, name in WORDS.items()}
     return {
-        "objective": words[aim.objective],
+        "objective": OBJECTIVES[aim.objective].word,
         "limits": None if aim.limits.is_empty else asdict(aim.limits),
-        "pareto": [words[name] for name in aim.pareto],
+        "pareto": [OBJECTIVES[name].word for name in aim.pareto],
         "headroom_gib": answer.headroom_gib,
     }
 

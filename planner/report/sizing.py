@@ -11,7 +11,7 @@ from rich.table import Table
 
 from planner import __version__
 from planner.plans.differences import short_layout
-from planner.plans.objectives import COST_INCLUDES, ENERGY_INCLUDES
+from planner.plans.objectives import AMOUNTS
 from planner.plans.sizing import Size, Sizing
 from planner.report.assumptions import assumptions_line
 from planner.report.catalog import describe_size
@@ -21,7 +21,6 @@ from planner.report.json import plan_dict
 from planner.report.placement import placement_line
 from planner.report.sizing_words import (
     count_text,
-    energy_text,
     job_text,
     limits_text,
     missed_text,
@@ -64,17 +63,23 @@ def _marked(sizing: Sizing) -> tuple[Size, ...]:
     return (sizing.chosen,) if sizing.chosen else sizing.nearest
 
 
+def _amount_text(size: Size, name: str) -> str:
+    value = size.amounts[name]
+    return "-" if value is None else (AMOUNTS[name].text or count_text)(value)
+
+
 def sizes_table(sizing: Sizing, *, wide: bool) -> Table:
     """The sizes around the answer, which is marked, and what each misses."""
     shown = shown_sizes(sizing)
     marked = {size.num_gpus for size in _marked(sizing)}
     axes = layout_axes(shown)
     several = len(sizing.contexts) > 1
-    priced = any(size.cost_usd is not None for size in shown)
-    powered = any(size.energy_kwh is not None for size in shown)
+    known_amounts = [
+        name for name in AMOUNTS if any(size.amounts[name] is not None for size in shown)
+    ]
     known = sizing.contexts[0].job.total_tokens is not None
     per = "" if known else "/1k it"
-    amounts = ["GPU-h", *(["USD"] if priced else []), *(["energy"] if powered else [])]
+    amounts = ["GPU-h", *(AMOUNTS[name].column for name in known_amounts)]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
     titles = {
         "": "left",
@@ -100,12 +105,7 @@ def sizes_table(sizing: Sizing, *, wide: bool) -> Table:
             count_text(size.tokens_per_s),
             *([time_text(size.total_s)] if known else []),
             count_text(size.gpu_hours),
-            *(["-" if size.cost_usd is None else count_text(size.cost_usd)] if priced else []),
-            *(
-                ["-" if size.energy_kwh is None else energy_text(size.energy_kwh)]
-                if powered
-                else []
-            ),
+            *(_amount_text(size, name) for name in known_amounts),
             *([] if sizing.limits.is_empty else [missed_text(size, sizing, bare=True) or "-"]),
         )
     return table
@@ -150,16 +150,9 @@ def _slow_end_line(sizing: Sizing, chosen: Size) -> str:
 
 def _basis_lines(sizing: Sizing) -> list[str]:
     """What stands behind time, cost and energy."""
-    node = sizing.contexts[0].cluster.node
-    accelerator = node.accelerator
     time = "time: without start-up, checkpoints, evaluation, failures and restarts."
-    cost = f"USD: no price of {node.name} is known."
-    if node.usd_per_hour is not None:
-        cost = f"USD: {COST_INCLUDES}; {node.usd_per_hour:g} per node-hour ({node.price_note})."
-    energy = f"energy: no power figure of {accelerator.name} is known (tdp_w)."
-    if accelerator.tdp_w is not None:
-        energy = f"energy: {ENERGY_INCLUDES}; {accelerator.tdp_w:g} W each."
-    return [time, cost, energy]
+    cluster = sizing.contexts[0].cluster
+    return [time, *(amount.basis(cluster) for amount in AMOUNTS.values())]
 
 
 def search_line(sizing: Sizing) -> str:
@@ -226,8 +219,7 @@ def _size_dict(size: Size, sizing: Sizing) -> dict[str, Any]:
         "tokens_per_s": size.tokens_per_s,
         "total_s": size.total_s,
         "gpu_hours": size.gpu_hours,
-        "cost_usd": size.cost_usd,
-        "energy_kwh": size.energy_kwh,
+        **size.amounts,
         "misses": list(size.missed(sizing.limits)),
         "proved_optimal": size.is_optimal,
     }
@@ -260,7 +252,7 @@ def render_sizing_json(sizing: Sizing, notes: Sequence[str]) -> str:
             "assumed": list(notes),
         },
         "limits": asdict(sizing.limits),
-        "includes": {"cost_usd": COST_INCLUDES, "energy_kwh": ENERGY_INCLUDES},
+        "includes": {name: amount.includes for name, amount in AMOUNTS.items()},
         "usd_per_node_hour": cluster.node.usd_per_hour,
         "price_source": cluster.node.price_note,
         "power_w_per_gpu": cluster.accelerator.tdp_w,

@@ -4,26 +4,17 @@ import math
 from typing import TYPE_CHECKING
 
 from planner.errors import NothingFitsError
-from planner.plans.objectives import JobLimits, Limit
+from planner.plans.objectives import AMOUNTS, JobLimits, Limit
 from planner.units import DAY_S, HOUR_S, format_count, format_seconds
 
 if TYPE_CHECKING:
     from planner.plans.sizing import Size, Sizing
 
-ENERGY_UNITS = (("GWh", 1e6), ("MWh", 1e3))
 OPTIONS: dict[Limit, str] = {
     "deadline": "--deadline",
     "rate": "--min-tokens-per-s",
     "budget": "--budget",
 }
-
-
-def energy_text(kwh: float) -> str:
-    """Energy with a unit: ``381 MWh``."""
-    for unit, size in ENERGY_UNITS:
-        if kwh >= 10.0 * size:
-            return f"{kwh / size:,.0f} {unit}"
-    return f"{kwh:,.0f} kWh"
 
 
 def time_text(seconds: float) -> str:
@@ -92,10 +83,10 @@ def job_text(size: "Size") -> str:
         rate = f"{count_text(size.tokens_per_s)} tokens/s"
         return f"{format_seconds(size.iteration_s)} per iteration, {rate}"
     parts = [time_text(size.total_s), f"{count_text(size.gpu_hours)} GPU-hours"]
-    if size.cost_usd is not None:
-        parts.append(f"{count_text(size.cost_usd)} USD")
-    if size.energy_kwh is not None:
-        parts.append(energy_text(size.energy_kwh))
+    for name, value in size.amounts.items():
+        if value is not None:
+            text, column = AMOUNTS[name].text, AMOUNTS[name].column
+            parts.append(text(value) if text else f"{count_text(value)} {column}")
     return ", ".join(parts)
 
 

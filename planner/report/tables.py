@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from planner.plans.objectives import JobLimits, Objective
+from planner.plans.objectives import AMOUNTS, JobLimits
 from planner.plans.plan import Plan
 from planner.report.columns import (
     FRAMEWORK_SHORT,
@@ -22,7 +22,6 @@ from planner.report.columns import (
     table_of,
 )
 from planner.report.evidence import range_text
-from planner.report.sizing_words import energy_text
 from planner.units import GIB, format_count, format_seconds
 
 WIDE_COLUMNS = 140
@@ -174,23 +173,33 @@ def _count(number: float | None) -> str:
     return "-" if number is None else format_count(round(number))
 
 
-def _energy(plan: Plan) -> str:
-    energy = plan.energy_kwh()
-    return "-" if energy is None else energy_text(energy)
+def _amount_column(name: str, span: str) -> Column:
+    text = AMOUNTS[name].text
+
+    def cell(plan: Plan) -> str:
+        value = plan.amounts()[name]
+        return text(value) if text and value is not None else _count(value)
+
+    return Column(title=f"{AMOUNTS[name].column}{span}", text=cell)
 
 
-def _amounts(plans: Sequence[Plan], traded: Sequence[Objective], *, wide: bool) -> list[Column]:
+def _amounts(plans: Sequence[Plan], traded: Sequence[str], *, wide: bool) -> list[Column]:
     """What the job takes, and the headroom where it is traded off."""
     has_budget = any(plan.total_s() is not None for plan in plans)
-    has_price = any(plan.cost_usd() is not None for plan in plans)
     span = "" if has_budget else " per 1,000 iterations" if wide else "\n/1k it"
     per_span = "" if wide else span
     hours = f"GPU-hours{span}" if wide else f"GPU-h{span}"
     every = [
         (True, Column(title=hours, text=lambda p: _count(p.gpu_hours()), spare=4)),
         (has_budget, Column(title="days", text=lambda p: _days(p.total_s() or 0.0))),
-        (has_price, Column(title=f"USD{per_span}", text=lambda p: _count(p.cost_usd()))),
-        ("energy_kwh" in traded, Column(title=f"energy{per_span}", text=_energy)),
+        *(
+            (
+                name in traded
+                or (amount.is_always_shown and any(p.amounts()[name] is not None for p in plans)),
+                _amount_column(name, per_span),
+            )
+            for name, amount in AMOUNTS.items()
+        ),
         (
             "headroom_bytes" in traded,
             Column(
@@ -204,7 +213,7 @@ def _amounts(plans: Sequence[Plan], traded: Sequence[Objective], *, wide: bool) 
 
 def _frontier_columns(
     plans: Sequence[Plan],
-    traded: Sequence[Objective],
+    traded: Sequence[str],
     limits: JobLimits | None,
     *,
     wide: bool,
@@ -240,7 +249,7 @@ def frontier_table(
     *,
     wide: bool,
     with_framework: bool,
-    traded: Sequence[Objective] = (),
+    traded: Sequence[str] = (),
     limits: JobLimits | None = None,
     width: int | None = None,
 ) -> Table:

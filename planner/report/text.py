@@ -8,7 +8,7 @@ from rich.table import Table
 
 from planner.frameworks.registry import CURRENT
 from planner.plans.differences import short_layout
-from planner.plans.objectives import Objective
+from planner.plans.objectives import OBJECTIVES
 from planner.plans.plan import Answer, Plan
 from planner.plans.recipe import placed
 from planner.plans.tight import is_tight
@@ -37,13 +37,6 @@ MAX_KNOBS = 3
 MAX_RELIED_ON = 3
 WORTH_A_WORD = 0.001
 MAX_LISTED_RULES = 6
-OBJECTIVE_TITLES: dict[Objective, str] = {
-    "iteration_s": "time",
-    "gpus": "GPUs",
-    "cost_usd": "cost",
-    "energy_kwh": "energy",
-    "headroom_bytes": "headroom (whole GiB)",
-}
 ITEM_TITLES = {
     "compute.gemm": "matrix products",
     "compute.attention": "attention",
@@ -114,16 +107,12 @@ def search_line(answer: Answer) -> str:
 
 def gap_text(answer: Answer) -> str:
     """By how much the best plan may be beaten at most, rounded up, where nothing is proved."""
-    name = answer.aim.objective
-    if not answer.plans or name == "headroom_bytes":
+    if not answer.plans:
         return "better plans may exist"
-    if name == "iteration_s" and not answer.gap:
+    if answer.aim.objective == "iteration_s" and not answer.gap:
         return "plan 1 is the fastest, the others may be beaten"
     gap = f"{math.ceil(answer.gap * 1e4) / 1e4:.2%}"
-    if name == "gpus":
-        return f"plans on fewer GPUs, or up to {gap} faster, may exist"
-    better = "faster" if name == "iteration_s" else "cheaper" if name == "cost_usd" else "less"
-    return f"a plan up to {gap} {better} may exist"
+    return OBJECTIVES[answer.aim.objective].beaten.format(gap=gap)
 
 
 def _software(traits: FrameworkTraits) -> str:
@@ -197,17 +186,8 @@ def tight_lines(plans: Sequence[Plan]) -> list[str]:
 def plans_title(answer: Answer) -> str:
     """What the first table ranks, and which limits its plans keep."""
     aim, gpus = answer.aim, answer.plans[0].strategy.num_gpus
-    titles = {
-        "iteration_s": f"Best layouts on {gpus:,} GPUs",
-        "gpus": "Plans on the fewest GPUs",
-        "cost_usd": "Cheapest plans",
-        "energy_kwh": "Plans of least energy",
-        "headroom_bytes": f"Fastest plans that leave {answer.headroom_gib} GiB of HBM, the most "
-        "that can be left",
-    }
-    if aim.limits.is_empty:
-        return titles[aim.objective]
-    return f"{titles[aim.objective]} within the limits: {limits_text(aim.limits)}"
+    title = OBJECTIVES[aim.objective].plans.format(gpus=gpus, headroom_gib=answer.headroom_gib)
+    return title if aim.limits.is_empty else f"{title} within the limits: {limits_text(aim.limits)}"
 
 
 def frontier_title(answer: Answer, num_shown: int) -> str:
@@ -215,7 +195,7 @@ def frontier_title(answer: Answer, num_shown: int) -> str:
     traded = answer.aim.pareto
     title = "Fastest plan for each useful number of GPUs"
     if set(traded) != {"iteration_s", "gpus"}:
-        *first, last = (OBJECTIVE_TITLES[name] for name in traded)
+        *first, last = (OBJECTIVES[name].title for name in traded)
         title = f"Plans that none beats in {', '.join(first)} and {last}"
     num = len(answer.pareto)
     shown = f", {num_shown} of {num} points" if num_shown < num else ""

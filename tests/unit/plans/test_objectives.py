@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.cli.options import ObjectiveOption
 from planner.cost.context import Context
 from planner.errors import InputError
 from planner.plans.objectives import (
@@ -14,6 +15,7 @@ from planner.plans.objectives import (
     OBJECTIVES,
     Aim,
     JobLimits,
+    check_known,
     cost_usd,
     energy_kwh,
     gpu_hours,
@@ -63,13 +65,16 @@ def test_columns_give_what_numbers_do(context_of: Contexts) -> None:
     one = gpu_hours(64.0, span_s(2.0, JOB))
     assert hours[1] == one
     assert np.asarray(cost_usd(hours, cluster.node))[1] == cost_usd(one, cluster.node)
-    assert energy_kwh(hours, cluster.accelerator)[1] == energy_kwh(one, cluster.accelerator)
+    assert np.asarray(energy_kwh(hours, cluster.accelerator))[1] == energy_kwh(
+        one, cluster.accelerator
+    )
 
 
 def test_no_power_is_refused_with_its_key(context_of: Contexts) -> None:
-    accelerator = replace(context_of().cluster.accelerator, tdp_w=None)
+    cluster = context_of().cluster
+    node = replace(cluster.node, accelerator=replace(cluster.accelerator, tdp_w=None))
     with pytest.raises(InputError, match=r"^h100-sxm::tdp_w: no power figure"):
-        energy_kwh(1.0, accelerator)
+        check_known(replace(cluster, node=node), ["energy_kwh"])
 
 
 def test_no_price_is_refused_with_its_key(plans: tuple[Plan, ...]) -> None:
@@ -90,6 +95,11 @@ def test_objectives_of_a_plan_are_its_own_figures(plans: tuple[Plan, ...]) -> No
         memory = plan.estimate.memory
         left = memory.usable_bytes - max(memory.stage_peak_bytes)
         assert objective(plan, "headroom_bytes") == pytest.approx(left)
+
+
+def test_the_option_offers_every_objective() -> None:
+    (option,) = ObjectiveOption.__metadata__
+    assert all(f" {one.word}" in option.help for one in OBJECTIVES.values())
 
 
 def test_the_matrix_is_minimised_in_all_columns(plans: tuple[Plan, ...]) -> None:
