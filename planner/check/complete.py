@@ -18,11 +18,17 @@ from planner.frameworks.settings import with_optimizer, with_recompute_modules
 from planner.limits import MAX_SEQ_LEN
 from planner.search.space.interleaving import default_layers
 from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec, Precision
-from planner.spec.strategy import COLUMNS, COUNTS, NEUTRAL, Strategy, split_values
+from planner.spec.strategy import (
+    COLUMNS,
+    COUNTS,
+    NEUTRAL,
+    POLICIES,
+    Strategy,
+    counts_under,
+    split_values,
+)
 from planner.spec.traits import ExpertOverlap, FrameworkTraits, SupportTraits
 
-OF_ALL = {"selective": "selective_layers_per_stage", "full": "recompute_layers_per_stage"}
-"""Layers of every stage under what ``--assume recompute=`` names; none under ``none``."""
 CUTS = (*DEGREES, "ep", "etp")
 """Decisions without which nothing can be priced."""
 NOT_KNOWN = "not known from the file; memory, network and time are not checked here"
@@ -201,10 +207,11 @@ def _strategy(
         values.add("legality.pp_at_most_layers", text, "pp")
         return None
     layers = values.counts("layers_per_stage") or default_layers(num_layers, gpus.pp, vpp)
-    none = (0,) * len(layers)
-    counts = [values.counts(name, layers, vpp) or none for name in COUNTS]
+    stated = zip(POLICIES, COUNTS, strict=True)
+    under = {policy: values.counts(name, layers, vpp) for policy, name in stated}
     if job.recompute is not None and not _states_recompute(values):
-        counts = [layers if name == OF_ALL.get(job.recompute) else none for name in COUNTS]
+        under = {job.recompute: layers}
+    counts = counts_under(layers, {name: each for name, each in under.items() if each})
     if values.given("zero_stage") is None and (
         "zero_stage" in values.reading.decisions or min(support.zero_stages) > 0
     ):

@@ -6,7 +6,6 @@ from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 
 USUAL_SEQ_LEN = 8192
-RECOMPUTE = ("none", "selective", "full")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +18,7 @@ class Job:
     seq_len: int | None = None
     global_batch: int | None = None
     recompute: str | None = None
-    """Of all layers, where the file leaves it to the training script: one of RECOMPUTE."""
+    """Of all layers, where the file leaves it to the training script: one of RECOMPUTE_WORDS."""
 
     @property
     def usual_seq_len(self) -> int:

@@ -1,7 +1,6 @@
 """Whether every stage fits, by how much it does not, and the smallest change that makes it."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from planner.check.holds import Ask, GaveUpError
 from planner.check.layout import Layout
@@ -10,6 +9,7 @@ from planner.cost.estimate import Estimate, estimate
 from planner.formats.finding import Finding
 from planner.plans.differences import differences
 from planner.plans.repair import RepairAnswer, Shortage, repair, shortages
+from planner.spec.strategy import with_all_under
 from planner.units import format_bytes
 
 DECISIONS = ("micro_batch", "zero_stage", "tp", "pp", "recompute_layers_per_stage", "num_gpus")
@@ -52,7 +52,7 @@ def memory_findings(layout: Layout, made: Estimate, *, ask: Ask | None = None) -
 def _with_all_recomputed(layout: Layout) -> float | None:
     """The peak where every layer is recomputed; None where that does not fit either."""
     strategy = layout.strategy
-    whole = replace(strategy, recompute_layers_per_stage=strategy.layers_per_stage)
+    whole = with_all_under(strategy, "full")
     memory = estimate(layout.context, whole).memory
     return memory.peak_bytes if memory.fits else None
 

@@ -23,7 +23,7 @@ from planner.formats.format import Format, Reading, SourceText
 from planner.plans.repair import RepairAnswer, diagnosis, repair, repaired_strategy
 from planner.search.edits import Edit
 from planner.search.repair import Progress
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import COUNTS, Strategy
 from planner.spelling import alike
 
 MOST_REFUSED = 200
@@ -255,10 +255,9 @@ def _plain(context: Context, strategy: Strategy) -> dict[str, object]:
     """Every decision by name, without what has no effect."""
     job = context.job
     values = {**vars(strategy), "global_batch": job.global_batch, "seq_len": job.seq_len}
-    selective, _, offloaded = strategy.policy_counts
-    values["offloaded_layers_per_stage"] = offloaded
+    values |= zip(COUNTS, strategy.policy_counts, strict=True)
     selected = strategy.recompute_modules or context.traits.recompute.selected
-    values["recompute_modules"] = selected if any(selective) else None
+    values["recompute_modules"] = selected if strategy.layers_under["selective"] else None
     if strategy.offload == "none":
         values["offload_percent"] = 100
     return values

@@ -129,14 +129,14 @@ def check(
 
 def _recompute(assume: str | None) -> str | None:
     """What ``--assume`` says of recomputation."""
-    from planner.check.job import RECOMPUTE
     from planner.errors import InputError
+    from planner.spec.strategy import RECOMPUTE_WORDS
 
     if assume is None:
         return None
     name, _, value = assume.partition("=")
-    if name != "recompute" or value not in RECOMPUTE:
-        allowed = ", ".join(f"recompute={each}" for each in RECOMPUTE)
+    if name != "recompute" or value not in RECOMPUTE_WORDS:
+        allowed = ", ".join(f"recompute={each}" for each in RECOMPUTE_WORDS)
         message = f"nothing that can be assumed; given {assume!r}, allowed are {allowed}"
         raise InputError.single("command line", "--assume", message)
     return value

@@ -13,10 +13,10 @@ import numpy as np
 
 from planner.cost.pipeline import IN_FLIGHT, in_flight, makespan_s
 from planner.spec.items import item
-from planner.spec.strategy import POLICIES, StrategyColumns
+from planner.spec.strategy import IN_STAGE, POLICIES, StrategyColumns
 from planner.units import Array, Mask, Rows
 
-SELECTIVE, FULL, OFFLOADED = range(len(POLICIES))
+SELECTIVE, FULL, OFFLOADED = (POLICIES.index(name) for name in ("selective", "full", "offloaded"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,12 +287,12 @@ def leading_by_policy(
 ) -> tuple[Array, Array]:
     """Leading layers per stage under no policy, and under each.
 
-    Full recomputation takes the first layers of a
-    stage (Megatron-LM's ``block`` method), selective recomputation the next ones, then offloading.
+    Full recomputation takes the first layers of a stage (Megatron-LM's ``block`` method), then the
+    others in the order of IN_STAGE.
     """
     left = leading_layers(model, layers, stages)
     taken = np.zeros_like(counts)
-    for policy in (FULL, SELECTIVE, OFFLOADED):
+    for policy in map(POLICIES.index, IN_STAGE):
         taken[policy] = np.minimum(counts[policy], left)
         left = left - taken[policy]
     return left, taken

@@ -1,6 +1,6 @@
 """What differs between two layouts, and a layout in one line."""
 
-from planner.spec.strategy import COLUMNS, Strategy
+from planner.spec.strategy import COLUMNS, MOVED, Strategy
 
 _DEGREES = ("dp", "tp", "pp", "vpp", "cp", "ep")
 _TITLES = {
@@ -24,16 +24,20 @@ def _offload(strategy: Strategy) -> str:
     return f"{strategy.offload} {percent} %" if percent < 100 else strategy.offload
 
 
-def _offloaded_activations(strategy: Strategy) -> str:
-    layers = sum(strategy.offloaded_layers_per_stage)
-    return f"{layers}/{sum(strategy.layers_per_stage)}" if layers else "none"
+def _moved(strategy: Strategy) -> dict[str, str]:
+    """What else than recomputation layers are under, and how many."""
+    under, num_layers = strategy.layers_under, sum(strategy.layers_per_stage)
+    return {
+        policy.title: f"{under[name]}/{num_layers}" if under[name] else "none"
+        for name, policy in MOVED.items()
+    }
 
 
 def values(strategy: Strategy) -> dict[str, str]:
     """What tells layouts apart, by what it is called."""
     named = {title: _word(strategy, name) for name, title in _TITLES.items()}
     named["recompute"] = strategy.recompute
-    named["activations offloaded"] = _offloaded_activations(strategy)
+    named |= _moved(strategy)
     layers = strategy.layers_per_stage
     named["layers per stage"] = (
         ", ".join(map(str, layers)) if len(layers) <= 16 else (f"{min(layers)} to {max(layers)}")
@@ -60,7 +64,6 @@ def differences(before: Strategy, after: Strategy) -> dict[str, tuple[str, str]]
 def short_layout(strategy: Strategy) -> str:
     """Degrees above one and what is not usual, in one line."""
     degrees = [f"{n}={getattr(strategy, n)}" for n in _DEGREES if getattr(strategy, n) > 1]
-    offloaded = _offloaded_activations(strategy)
     if strategy.etp != strategy.tp:
         degrees.append(f"etp={strategy.etp}")
     extras = [
@@ -69,6 +72,6 @@ def short_layout(strategy: Strategy) -> str:
         *([strategy.schedule] if strategy.schedule != "1f1b" else []),
         *([f"recompute {strategy.recompute}"] if strategy.recompute != "none" else []),
         *([f"offload {_offload(strategy)}"] if strategy.offload != "none" else []),
-        *([f"activations offloaded {offloaded}"] if offloaded != "none" else []),
+        *(f"{title} {layers}" for title, layers in _moved(strategy).items() if layers != "none"),
     ]
     return ", ".join([" ".join(degrees) or "one GPU", *extras])

@@ -11,25 +11,25 @@ from planner.search.space.legality import violations
 from planner.spec.strategy import (
     COLUMNS,
     DECIDED,
+    LAYER_POLICIES,
     NEUTRAL,
     OFFLOAD_CODES,
+    RECOMPUTE_WORDS,
+    RECOMPUTED,
     V_SHAPED,
     Strategy,
+    counts_under,
     split_values,
 )
 
 LAYERS = "layers_per_stage"
 DERIVED = {
-    "selective_layers_per_stage": "recompute_layers",
-    "recompute_layers_per_stage": "recompute_layers",
-    "offloaded_layers_per_stage": "offload_activations",
+    policy.counts: "recompute_layers" if policy.is_recomputed else "offload_activations"
+    for policy in LAYER_POLICIES.values()
 }
 """Follow from layers per stage and an option; left out where the layers are wrong already."""
 OPTIONS = {"num_micro_batches": "global_batch", **DERIVED}
 """Options that decide what has no option of its own."""
-RECOMPUTE_KINDS = ("none", "selective", "full")
-
-
 Option = int | str | tuple[int, ...] | None
 
 
@@ -79,9 +79,9 @@ def option_problems(request: LayoutRequest) -> list[tuple[str, str]]:
         if (text := _value_problem(name, value))
     ]
     if request.recompute == "none" and request.recompute_layers is not None:
-        problems.append(("--recompute-layers", "needs --recompute selective or full"))
-    if request.recompute not in RECOMPUTE_KINDS:
-        allowed = ", ".join(RECOMPUTE_KINDS)
+        problems.append(("--recompute-layers", f"needs --recompute {' or '.join(RECOMPUTED)}"))
+    if request.recompute not in RECOMPUTE_WORDS:
+        allowed = ", ".join(RECOMPUTE_WORDS)
         problems.append(
             ("--recompute", f"unknown policy {request.recompute!r}; allowed are {allowed}")
         )
@@ -171,13 +171,11 @@ def _fill(context: Context, request: LayoutRequest) -> Strategy:
     def at_most(limit: int | Literal["all"]) -> tuple[int, ...]:
         return layers if limit == "all" else tuple(min(number, limit) for number in layers)
 
-    none, chosen = at_most(0), at_most(request.recompute_layers or "all")
-    counts = (
-        chosen if request.recompute == "selective" else none,
-        chosen if request.recompute == "full" else none,
-        at_most(request.offloaded_layers or 0),
-    )
-    return Strategy(**values, **split_values(layers, counts))
+    under = {
+        request.recompute: at_most(request.recompute_layers or "all"),
+        "offloaded": at_most(request.offloaded_layers or 0),
+    }
+    return Strategy(**values, **split_values(layers, counts_under(layers, under)))
 
 
 def with_batch(context: Context, strategy: Strategy) -> Context:

@@ -13,8 +13,7 @@ from planner.search.explaining.feasible import Fit, first_fit
 from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.rules import Rule
 from planner.search.space.space import dimension_values
-from planner.search.space.vocabulary import KINDS
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import KINDS, Strategy
 from planner.units import format_bytes
 
 HBM, HOST, GPUS = "HBM", "host memory", "GPUs"

@@ -23,7 +23,7 @@ from planner.search.space.legality import violations
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
-from planner.spec.strategy import COLUMNS, Strategy, split_values
+from planner.spec.strategy import COLUMNS, Strategy, counts_under, split_values
 from planner.spec.traits import FrameworkTraits, Setting
 
 ZERO_STAGES = {"optimizer": 1, "megatron-fsdp": 3, "torch-fsdp2": 3}
@@ -149,14 +149,13 @@ def recipe_strategy(recipe: Recipe, model: ModelSpec, num_gpus: int, global_batc
         raise ValueError(f"batch {global_batch} does not divide by {each}")
     chunks = recipe_chunks(recipe, model.num_blocks)
     layers = per_stage(chunks, recipe.pp)
-    none = (0,) * recipe.pp
-    counts = (
-        layers if recipe.recompute == "selective" else none,
-        per_stage(_repeated(recipe, chunks), recipe.pp),
-        tuple(min(n, recipe.offloaded_layers or 0) for n in layers),
-    )
+    under = {
+        recipe.recompute: layers,
+        "full": per_stage(_repeated(recipe, chunks), recipe.pp),
+        "offloaded": [min(n, recipe.offloaded_layers or 0) for n in layers],
+    }
     stated = {name: COLUMNS[name].value(code) for name, code in stated_degrees(recipe).items()}
-    values: dict[str, Any] = {**stated, **split_values(layers, counts)}
+    values: dict[str, Any] = {**stated, **split_values(layers, counts_under(layers, under))}
     return Strategy(
         **values,
         dp=dp,

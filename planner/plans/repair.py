@@ -17,8 +17,8 @@ from planner.search.edits import Edit
 from planner.search.ranking.rank import Ranked
 from planner.search.repair import Accepts, Progress, repairs
 from planner.search.search import to_strategy
-from planner.search.space.legality import COUNTS, LAYERS, Violation, violations
-from planner.spec.strategy import DECIDED, Strategy
+from planner.search.space.legality import LAYERS, Violation, violations
+from planner.spec.strategy import COUNTS, DECIDED, Strategy
 
 RECOMPUTE, MODULES = "recompute", "recompute_modules"
 Value = int | str | bool | tuple[int, ...] | tuple[str, ...] | dict[str, tuple[int, ...]]

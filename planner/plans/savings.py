@@ -8,7 +8,16 @@ from planner.cost.estimate import Estimate, estimate
 from planner.plans.layout import with_batch
 from planner.search.space.interleaving import default_layers
 from planner.search.space.legality import violations
-from planner.spec.strategy import OFFLOAD_CODES, Strategy
+from planner.spec.strategy import (
+    MOVED,
+    OFFLOAD_CODES,
+    POLICIES,
+    RECOMPUTED,
+    Strategy,
+    counts_under,
+    split_values,
+    with_all_under,
+)
 
 NOTHING = 1e-6
 """Relative changes below this are none."""
@@ -32,17 +41,6 @@ class Saving:
 Change = tuple[str, Context, Strategy]
 
 
-def _all_layers(strategy: Strategy, policy: str) -> Strategy:
-    layers = strategy.layers_per_stage
-    none = (0,) * len(layers)
-    return replace(
-        strategy,
-        selective_layers_per_stage=layers if policy == "selective" else none,
-        recompute_layers_per_stage=layers if policy == "full" else none,
-        offloaded_layers_per_stage=layers if policy == "offloaded" else (),
-    )
-
-
 def _state_changes(context: Context, strategy: Strategy) -> Iterator[Change]:
     """Sharding and offload of weights, gradients and optimizer states."""
     for stage in range(strategy.zero_stage + 1, 4):
@@ -58,12 +56,13 @@ def _activation_changes(context: Context, strategy: Strategy) -> Iterator[Change
     """Recomputation, micro-batch, sequence."""
     if not strategy.sequence_parallel and strategy.tp > 1:
         yield "sequence parallelism", context, replace(strategy, sequence_parallel=True)
-    for policy in ("selective", "full"):
-        changed = _all_layers(strategy, policy)
+    for policy in RECOMPUTED:
+        changed = with_all_under(strategy, policy)
         if changed != strategy:
             yield f"recompute {policy} in all layers", context, changed
-    if not strategy.offloaded_layers_per_stage:
-        yield "offload all activations", context, _all_layers(strategy, "offloaded")
+    for name, moved in MOVED.items():
+        if not strategy.layers_under[name]:
+            yield moved.saving, context, with_all_under(strategy, name)
     if strategy.micro_batch > 1:
         half = strategy.micro_batch // 2
         number = strategy.num_micro_batches * strategy.micro_batch // half
@@ -109,17 +108,9 @@ def _degree_changes(context: Context, strategy: Strategy) -> Iterator[Change]:
 def _with_stages(context: Context, strategy: Strategy, pp: int) -> Strategy:
     layers = default_layers(context.model.num_blocks, pp, strategy.vpp)
 
-    def policy(counts: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(min(max(counts), number) for number in layers)
-
-    return replace(
-        strategy,
-        pp=pp,
-        layers_per_stage=layers,
-        selective_layers_per_stage=policy(strategy.selective_layers_per_stage),
-        recompute_layers_per_stage=policy(strategy.recompute_layers_per_stage),
-        offloaded_layers_per_stage=(),
-    )
+    by_policy = dict(zip(POLICIES, strategy.policy_counts, strict=True))
+    under = {name: [min(max(by_policy[name]), number) for number in layers] for name in RECOMPUTED}
+    return replace(strategy, pp=pp, **split_values(layers, counts_under(layers, under)))
 
 
 def _saving(change: Change, before: Estimate) -> Saving:

@@ -19,7 +19,7 @@ from planner.search.search import Progress, SearchResult, search
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
 from planner.spec.cluster import ClusterSpec
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import MOVED, Strategy
 
 SAME_TIME = 1e-6
 """Relative difference up to which a count is priced alike in the large cluster and its own."""
@@ -283,7 +283,7 @@ def fewest(
 def is_offloaded(size: Size) -> bool:
     """Whether a size's plan keeps anything in host memory or on disks."""
     strategy = size.strategy
-    return strategy.offload != "none" or any(strategy.offloaded_layers_per_stage)
+    return strategy.offload != "none" or any(strategy.layers_under[name] for name in MOVED)
 
 
 def unmet(result: Answer) -> Sizing:

@@ -8,8 +8,7 @@ from planner.documents.yaml_text import parsed
 from planner.errors import InputError, Problem
 from planner.frameworks.registry import profile_names, trait_types
 from planner.frameworks.saved_tables import loss_names, table_names
-from planner.search.space.vocabulary import KINDS
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
+from planner.spec.strategy import KINDS, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 from planner.spec.traits import Setting, TraitValue
 
 COMMAND_LINE = "command line"

@@ -10,7 +10,7 @@ from planner.search.ranking.candidates import LAYOUT
 from planner.search.search import search
 from planner.search.space.narrow import Narrowing
 from planner.search.space.vocabulary import DIMENSIONS, MIXED_LAYERS
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import MOVED, Strategy
 
 SEARCHED = 12
 """Variants that are looked at."""
@@ -100,10 +100,12 @@ def _differences(context: Context, own: Strategy, other: Strategy) -> Sequence[s
         words.append(offload_words(other))
     if other.recompute != own.recompute or _modules(context, other) != _modules(context, own):
         words.append(recompute_words(context, other))
-    offloaded = sum(other.offloaded_layers_per_stage)
-    if offloaded != sum(own.offloaded_layers_per_stage):
-        words.append(f"activations of {offloaded} layers offloaded")
-    return words
+    was, under = own.layers_under, other.layers_under
+    return words + [
+        policy.words.format(under[name])
+        for name, policy in MOVED.items()
+        if under[name] != was[name]
+    ]
 
 
 def _modules(context: Context, strategy: Strategy) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from rich.console import JustifyMethod
 from rich.table import Table
 
 from planner.plans.plan import Plan
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import LAYER_POLICIES, MOVED, RECOMPUTED, Strategy
 
 REPLICATED = "dp/rep"
 """The axis dp with the replicas of its sharding groups, where some plan has several."""
@@ -56,7 +56,10 @@ def recomputed(strategy: Strategy, *, wide: bool) -> str:
     """How many layers are recomputed, and how."""
     if strategy.recompute == "none":
         return "-"
-    return strategy.recompute if wide else strategy.recompute.replace("selective", "sel")
+    words = strategy.recompute
+    for name in () if wide else RECOMPUTED:
+        words = words.replace(name, LAYER_POLICIES[name].short)
+    return words
 
 
 def offloaded(strategy: Strategy) -> str:
@@ -65,9 +68,9 @@ def offloaded(strategy: Strategy) -> str:
     if strategy.offload != "none":
         share = f" {strategy.offload_percent}%" if strategy.offload_percent < 100 else ""
         parts.append(f"{OFFLOAD_SHORT[strategy.offload]}{share}")
-    if any(strategy.offloaded_layers_per_stage):
-        layers = sum(strategy.offloaded_layers_per_stage)
-        parts.append(f"act {layers}/{sum(strategy.layers_per_stage)}")
+    for name, policy in MOVED.items():
+        if layers := strategy.layers_under[name]:
+            parts.append(f"{policy.short} {layers}/{sum(strategy.layers_per_stage)}")
     return " + ".join(parts) or "-"
 
 

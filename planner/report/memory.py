@@ -12,7 +12,7 @@ from planner.plans.memory import MemoryAnswer
 from planner.plans.savings import Saving
 from planner.report.assumptions import assumptions_dict, assumptions_line
 from planner.report.explain import print_memory
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import MOVED, Strategy
 from planner.units import format_bytes
 
 SHOWN_ITEMS = 12
@@ -122,9 +122,7 @@ def _layout(strategy: Strategy) -> str:
     names = ("dp", "dp_replicate", "tp", "pp", "vpp", "cp", "ep")
     degrees = [f"{name}={getattr(strategy, name)}" for name in names if getattr(strategy, name) > 1]
     degrees += [f"etp={strategy.etp}"] if strategy.etp != strategy.tp else []
-    offloaded, num_layers = (
-        sum(counts) for counts in (strategy.offloaded_layers_per_stage, strategy.layers_per_stage)
-    )
+    num_layers, under = sum(strategy.layers_per_stage), strategy.layers_under
     policies = [
         f"ZeRO-{strategy.zero_stage}",
         f"micro-batch {strategy.micro_batch} x {strategy.num_micro_batches}",
@@ -133,7 +131,11 @@ def _layout(strategy: Strategy) -> str:
         f"recompute {strategy.recompute}",
         f"offload {strategy.offload}",
         *([f"{strategy.offload_percent} % of it"] if strategy.offload_percent < 100 else []),
-        *([f"activations of {offloaded}/{num_layers} layers offloaded"] if offloaded else []),
+        *(
+            policy.words.format(f"{under[name]}/{num_layers}")
+            for name, policy in MOVED.items()
+            if under[name]
+        ),
         f"placed {strategy.placement}",
     ]
     return ", ".join([" ".join(degrees) or "one GPU", *policies])

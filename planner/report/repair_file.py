@@ -27,7 +27,7 @@ from planner.report.repair import (
     title,
     verdict,
 )
-from planner.search.space.legality import COUNTS
+from planner.spec.strategy import COUNTS
 
 MOST_DIFF_LINES = 60
 """Longer differences are cut short on a terminal."""

@@ -4,7 +4,7 @@ Every field is stated once, in LayoutFields or in Strategy, with what else is kn
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
@@ -19,15 +19,63 @@ OFFLOAD_CODES = (
     "optimizer:nvme",
     "optimizer+parameters:nvme",
 )
-POLICIES = ("selective", "full", "offloaded")
-"""What may happen to a layer's saved activations: the cheap, large ones recomputed, all of them
-recomputed, or all sent to the host until its backward."""
-COUNTS = (
-    "selective_layers_per_stage",
-    "recompute_layers_per_stage",
-    "offloaded_layers_per_stage",
-)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerPolicy:
+    """What may happen to a layer's saved activations in place of keeping them."""
+
+    counts: str
+    """The field that counts the layers of every stage under it."""
+    place: int
+    """Layers under a policy of lower place come first in a stage."""
+    is_recomputed: bool = False
+    """``recompute`` names it; else it is a choice of its own, in these words:"""
+    title: str = ""
+    words: str = ""
+    """Of so many layers."""
+    saving: str = ""
+    """What putting every layer under it does."""
+    short: str
+    """In narrow tables."""
+    by_chunk: bool = False
+    """Frameworks say it of the first layers of every chunk, the others under nothing."""
+
+
+LAYER_POLICIES: Mapping[str, LayerPolicy] = {
+    "selective": LayerPolicy(
+        counts="selective_layers_per_stage", place=1, is_recomputed=True, short="sel"
+    ),
+    "full": LayerPolicy(
+        counts="recompute_layers_per_stage",
+        place=0,
+        is_recomputed=True,
+        short="full",
+        by_chunk=True,
+    ),
+    "offloaded": LayerPolicy(
+        counts="offloaded_layers_per_stage",
+        place=2,
+        title="activations offloaded",
+        words="activations of {} layers offloaded",
+        saving="offload all activations",
+        short="act",
+        by_chunk=True,
+    ),
+}
+"""The cheap, large activations of a layer recomputed, all of them recomputed, or all sent to the
+host until its backward."""
+POLICIES = tuple(LAYER_POLICIES)
+KINDS = ("none", *POLICIES)
+"""What a layer is under."""
+COUNTS = tuple(policy.counts for policy in LAYER_POLICIES.values())
 """Fields that count the layers of every stage under each of POLICIES."""
+IN_STAGE = tuple(sorted(POLICIES, key=lambda name: LAYER_POLICIES[name].place))
+"""In the order in which a stage's layers are under them."""
+RECOMPUTED = tuple(name for name, policy in LAYER_POLICIES.items() if policy.is_recomputed)
+MOVED = {name: policy for name, policy in LAYER_POLICIES.items() if not policy.is_recomputed}
+RECOMPUTE_WORDS = ("none", *RECOMPUTED)
+"""What ``recompute`` may say; it does not tell of MOVED."""
 PLACEMENTS = (("tp", "cp", "ep", "dp", "pp"), ("tp", "cp", "ep", "pp", "dp"))
 """Orders in which the axes are placed on the cluster, innermost first."""
 PLACEMENT_NAMES = tuple("-".join(order) for order in PLACEMENTS)
@@ -190,8 +238,12 @@ class Strategy(LayoutFields[int, bool, str]):
     def policy_counts(self) -> tuple[tuple[int, ...], ...]:
         """Layers of each stage under each of POLICIES."""
         none = (0,) * len(self.layers_per_stage)
-        selective, full, offloaded = (getattr(self, name) or none for name in COUNTS)
-        return selective, full, offloaded
+        return tuple(getattr(self, name) or none for name in COUNTS)
+
+    @property
+    def layers_under(self) -> dict[str, int]:
+        """How many layers are under each of POLICIES."""
+        return dict(zip(POLICIES, map(sum, self.policy_counts), strict=True))
 
     @property
     def mixes_policies(self) -> bool:
@@ -212,21 +264,13 @@ class Strategy(LayoutFields[int, bool, str]):
     @property
     def recompute(self) -> str:
         """``none``, ``selective``, ``full``, or the share of layers under a mixed policy."""
-        num_layers = sum(self.layers_per_stage)
-        num_full = sum(self.recompute_layers_per_stage)
-        num_selective = sum(self.selective_layers_per_stage)
-        if num_full + num_selective == 0:
-            return "none"
-        if num_full == num_layers:
-            return "full"
-        if num_selective == num_layers:
-            return "selective"
+        num_layers, under = sum(self.layers_per_stage), self.layers_under
+        used = {name: under[name] for name in IN_STAGE if name in RECOMPUTED and under[name]}
         parts = [
-            f"{name} {count}/{num_layers}"
-            for name, count in (("full", num_full), ("selective", num_selective))
-            if count
+            name if count == num_layers else f"{name} {count}/{num_layers}"
+            for name, count in used.items()
         ]
-        return " + ".join(parts)
+        return " + ".join(parts) or "none"
 
     @property
     def selects(self) -> str:
@@ -244,11 +288,25 @@ FIELDS: Mapping[str, Decision] = decided_by(Strategy)
 """What is known of every field of a strategy."""
 
 
+def counts_under(
+    layers: Sequence[int], under: Mapping[str, Sequence[int]]
+) -> tuple[tuple[int, ...], ...]:
+    """Layers of each stage under each of POLICIES, none under those that are not named."""
+    none = (0,) * len(layers)
+    return tuple(tuple(under.get(name, none)) for name in POLICIES)
+
+
+def with_all_under(strategy: "Strategy", policy: str) -> "Strategy":
+    """The strategy with every layer under one policy."""
+    layers = strategy.layers_per_stage
+    return replace(strategy, **split_values(layers, counts_under(layers, {policy: layers})))
+
+
 def split_values(
     layers: Sequence[int] | Array, counts: Sequence[Sequence[int]] | Array
 ) -> dict[str, Any]:
     """Fields of a strategy: layers per stage, and of those how many under each of POLICIES."""
     fields = dict(zip(COUNTS, (tuple(int(n) for n in each) for each in counts), strict=True))
-    if not any(fields["offloaded_layers_per_stage"]):
-        fields["offloaded_layers_per_stage"] = ()
+    for policy in MOVED.values():
+        fields[policy.counts] = fields[policy.counts] if any(fields[policy.counts]) else ()
     return {"layers_per_stage": tuple(int(n) for n in layers), **fields}

@@ -9,7 +9,7 @@ from planner.formats.megatron.layout import per_stage
 from planner.plans.splits import default_chunks, layout_layers
 from planner.spec.job import JobSpec
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
-from planner.spec.strategy import Strategy, split_values
+from planner.spec.strategy import Strategy, counts_under, split_values
 from planner.spec.traits import SupportTraits
 from planner.validation.hardware import CannotEstimateError, to_cluster
 from planner.validation.profiles import to_setup
@@ -124,15 +124,12 @@ def _check_runnable(record: Record) -> None:
         raise CannotEstimateError("recomputation not published")
 
 
-def recomputed_layers(
-    record: Record, layers: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Layers per stage under the framework's selective policy and under full recomputation."""
-    none, parallel = (0,) * len(layers), record.parallel
-    if parallel.recompute == "selective":
-        step = parallel.recompute_step
-        return (none, tuple(number // step for number in layers)) if step else (layers, none)
-    return none, layers if parallel.recompute == "full" else none
+def recomputed_layers(record: Record, layers: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Layers per stage under a policy of recomputation; every n-th in full is a step."""
+    parallel = record.parallel
+    if parallel.recompute == "selective" and (step := parallel.recompute_step):
+        return {"full": tuple(number // step for number in layers)}
+    return {parallel.recompute or "none": layers}
 
 
 def _degrees(record: Record, support: SupportTraits) -> dict[str, int]:
@@ -160,9 +157,8 @@ def to_strategy(record: Record, support: SupportTraits) -> Strategy:
         raise CannotEstimateError("this offload is not modelled")
     zero = parallel.zero if parallel.zero is not None else record.assumed.zero
     offloaded = (parallel.offloaded_layers or 0,) * degrees["pp"]
-    values: dict[str, Any] = degrees | split_values(
-        layers, (*recomputed_layers(record, layers), offloaded)
-    )
+    under = {**recomputed_layers(record, layers), "offloaded": offloaded}
+    values: dict[str, Any] = degrees | split_values(layers, counts_under(layers, under))
     return Strategy(
         **values,
         dp_replicate=parallel.dp_replicate or 1,

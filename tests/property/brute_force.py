@@ -21,11 +21,11 @@ from planner.cost.stage import StageModel, fits, iteration_s, stage_peak_bytes
 from planner.schedules.interleaved import chunk_layers
 from planner.search.ranking.handicaps import factor_of, handicap, policy_handicap
 from planner.search.space.interleaving import fits_chunks
-from planner.search.space.narrow import KINDS, Narrowing
+from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, dimension_values, enumerate_space
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec, MoeSpec
-from planner.spec.strategy import SCHEDULES, StrategyColumns
+from planner.spec.strategy import KINDS, SCHEDULES, StrategyColumns
 
 AT_ONCE = 8_000
 """Splits of rows priced at once."""

@@ -17,10 +17,9 @@ from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import StageModel, fits, iteration_s
 from planner.search.repair import MOST_CHANGES
 from planner.search.space.interleaving import fits_chunks, has_equal_chunks
-from planner.search.space.narrow import KINDS
 from planner.search.space.rules import RULES
 from planner.search.space.space import EVERYTHING
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Strategy
+from planner.spec.strategy import KINDS, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Strategy
 from planner.spec.strategy import StrategyColumns as Columns
 
 DECIDED = tuple(name for name in Columns.__dataclass_fields__ if name != "num_micro_batches")

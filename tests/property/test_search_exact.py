@@ -46,7 +46,7 @@ from planner.search.ranking.pricing import Pricing
 from planner.search.search import SearchResult, search
 from planner.search.space.interleaving import fits_chunks
 from planner.search.space.legality import violations
-from planner.search.space.narrow import KINDS, Narrowing, read_narrowing
+from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.policies import filled_counts, offered, policies_of
 from planner.search.space.shapes import shape_bounds
 from planner.search.space.space import EVERYTHING, Enumeration, enumerate_space
@@ -56,7 +56,7 @@ from planner.search.stages.solver import Split, solve_split
 from planner.search.stages.stage_table import stage_table
 from planner.search.stages.ways import Variant
 from planner.spec.model import ModelSpec
-from planner.spec.strategy import OFFLOAD_CODES, SHAPE, Strategy, StrategyColumns
+from planner.spec.strategy import KINDS, OFFLOAD_CODES, SHAPE, Strategy, StrategyColumns
 
 TIME_TOLERANCE = 1e-4
 """CP-SAT rounds times to 2**-16 of a layer's."""

@@ -26,8 +26,10 @@ import numpy as np
 from planner.cost.context import Context
 from planner.search.space.interleaving import regular_layers
 from planner.spec.strategy import (
+    KINDS,
     OFFLOAD_CODES,
     PLACEMENT_NAMES,
+    POLICIES,
     SCHEDULES,
     Strategy,
     StrategyColumns,
@@ -53,7 +55,6 @@ PAIRED_SHARDING_RANKS = 192
 """Ranks that share the weights under ZeRO stage 3, up to which published pairs show no loss."""
 MOST_SHARDING_RANKS = 512
 """The most under FSDP in a published run, which the model meets (torchtitan, Composer)."""
-POLICY_KINDS = ("none", "selective", "full", "offloaded")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -379,22 +380,22 @@ def handicap(context: Context, columns: StrategyColumns) -> Array:
 def policy_handicap(
     kind: str, modules: Sequence[str] | None, context: Context, *, partial: bool = False
 ) -> float:
-    """Factor of a policy for saved activations, one of POLICY_KINDS.
+    """Factor of a policy for saved activations, one of KINDS.
 
     ``modules`` are those that selective recomputation repeats; None is the profile's own set.
     ``partial``: only some of the layers are under it. Source: HANDICAPS.
     """
-    if kind not in POLICY_KINDS:
-        raise ValueError(f"unknown policy {kind!r}; allowed are {', '.join(POLICY_KINDS)}")
+    if kind not in KINDS:
+        raise ValueError(f"unknown policy {kind!r}; allowed are {', '.join(KINDS)}")
     if kind == "none":
         return 1.0
     factor = factor_of("part_of_the_layers") if partial else 1.0
-    if kind == "full":
-        return factor * factor_of("full")
     if kind == "offloaded":
         is_fast = context.cluster.node.host_link_bytes_per_s >= FAST_HOST_LINK_BYTES_PER_S
         name = "activation_offload_fast_link" if is_fast else "activation_offload"
         return factor * factor_of(name)
+    if kind != "selective":
+        return factor * factor_of(kind)
     selected = context.traits.recompute.selected
     chosen = selected if modules is None else tuple(modules)
     factor *= factor_of("selective") * factor_of("further_module") ** max(len(chosen) - 1, 0)
@@ -418,7 +419,7 @@ def used(context: Context, strategy: Strategy) -> dict[str, float]:
         *_offload_exponents(columns),
     )
     found = {name: factor_of(name) ** float(np.asarray(times)[0]) for name, times in exponents}
-    for kind, counts in zip(POLICY_KINDS[1:], strategy.policy_counts, strict=True):
+    for kind, counts in zip(POLICIES, strategy.policy_counts, strict=True):
         if any(counts):
             partial = counts != strategy.layers_per_stage
             modules = strategy.recompute_modules

@@ -7,7 +7,8 @@ from math import prod
 import numpy as np
 
 from planner.search.space.expressions import Condition
-from planner.search.space.vocabulary import DIMENSIONS, KINDS, Dimension
+from planner.search.space.vocabulary import DIMENSIONS, Dimension
+from planner.spec.strategy import KINDS
 from planner.units import Array, Mask
 
 _MAX_COMBINATIONS = 100_000

@@ -9,16 +9,11 @@ from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
 from planner.search.space.interleaving import chunk_size, fits_chunks, has_equal_chunks
 from planner.search.space.rules import RULES, Offerer
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import COUNTS, Strategy
 
 LAYERS = "layers_per_stage"
 CHUNKS = "chunks_offered"
 """What plans model of uneven chunks; a framework may take more."""
-COUNTS = (
-    "selective_layers_per_stage",
-    "recompute_layers_per_stage",
-    "offloaded_layers_per_stage",
-)
 
 
 @dataclass(frozen=True, kw_only=True)

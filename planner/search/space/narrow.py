@@ -19,19 +19,16 @@ from planner.search.space.vocabulary import (
     DERIVED,
     DIMENSIONS,
     FEATURES,
-    KINDS,
     LEFT_OUT,
     RECOMPUTE,
     RECOMPUTE_KINDS,
     Dimension,
 )
-
-__all__ = ["KINDS", "Narrowing", "read_narrowing"]
+from planner.spec.strategy import KINDS, MOVED
 
 COMMAND_LINE = "command line"
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _OFFLOAD = "offload"
-_OFFLOADED = "offloaded"
 _OPENING, _CLOSING = "([{", ")]}"
 
 
@@ -177,7 +174,7 @@ class _Reader:
         self.hold(text, FEATURES[name])
         self.messages[text] = f"The command line forbids {name}."
         if name == _OFFLOAD:
-            self.kinds[text] = frozenset(KINDS) - {_OFFLOADED}
+            self.kinds[text] = frozenset(KINDS) - {*MOVED}
 
     def allow(self, _: str, item: str) -> None:
         """Read the name of a feature that may be used."""

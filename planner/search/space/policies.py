@@ -15,8 +15,8 @@ from planner.cost.context import Context
 from planner.cost.stage import StageModel
 from planner.search.space.kinds import all_counts, of_kinds
 from planner.search.space.narrow import Narrowing
-from planner.search.space.vocabulary import KINDS, MIXED_LAYERS, PART_KINDS
-from planner.spec.strategy import POLICIES
+from planner.search.space.vocabulary import MIXED_LAYERS, PART_KINDS
+from planner.spec.strategy import KINDS, POLICIES
 from planner.units import Array, Index
 
 

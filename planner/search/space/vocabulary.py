@@ -5,16 +5,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.spec.strategy import COLUMNS, DECIDED
+from planner.spec.strategy import COLUMNS, DECIDED, LAYER_POLICIES, MOVED, RECOMPUTED
 from planner.units import Array
 
-KINDS = ("none", "selective", "full", "offloaded")
-"""What may happen to the saved activations of one layer."""
 RECOMPUTE = "recompute"
 RECOMPUTE_KINDS: Mapping[str, tuple[str, ...]] = {
-    "none": ("none", "offloaded"),
-    "selective": ("selective",),
-    "full": ("full",),
+    "none": ("none", *MOVED),
+    **{name: (name,) for name in RECOMPUTED},
 }
 """Words of ``recompute``, and the kinds they leave: it says nothing of where activations lie."""
 LARGEST = 2**20
@@ -87,7 +84,7 @@ FEATURES: Mapping[str, str] = {
     "hybrid-sharding": "dp_replicate == 1",
 }
 """What can be forbidden, and what holds then."""
-PART_KINDS = ("full", "offloaded")
+PART_KINDS = tuple(name for name, policy in LAYER_POLICIES.items() if policy.by_chunk)
 """What the first layers of every chunk may be under while the others are under nothing."""
 MIXED_LAYERS = "mixed-layers"
 """Layers of one stage under different policies, whatever the framework can say."""

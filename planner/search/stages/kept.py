@@ -12,6 +12,7 @@ from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import (
     OFFLOADED,
+    SELECTIVE,
     StageModel,
     all_stages,
     fits,
@@ -65,8 +66,7 @@ def uniform_counts(policy: str, layers: Array) -> Array:
 def kept_of(strategy: Strategy, num_layers: int) -> Kept:
     """What can be kept of a strategy, whose lists may be of any length."""
     layers = strategy.layers_per_stage
-    lists = [strategy.selective_layers_per_stage, strategy.recompute_layers_per_stage]
-    lists.append(strategy.offloaded_layers_per_stage or (0,) * len(lists[1]))
+    lists = strategy.policy_counts
     used = [k for k, counts in enumerate(lists) if any(counts)]
     uniform = None if used else "none"
     if len(used) == 1 and lists[used[0]] == layers:
@@ -77,7 +77,7 @@ def kept_of(strategy: Strategy, num_layers: int) -> Kept:
         layers=layers if is_split else None,
         counts=np.array(lists, dtype=float) if alike else None,
         uniform=uniform,
-        uses_selective=any(lists[0]),
+        uses_selective=any(lists[SELECTIVE]),
     )
 
 

@@ -25,7 +25,7 @@ from planner.plans.trait_settings import (
     settings_mapping,
     settings_of,
 )
-from planner.search.space.vocabulary import KINDS
+from planner.spec.strategy import KINDS
 
 PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
 LAYOUTS: dict[str, dict[str, Any]] = {

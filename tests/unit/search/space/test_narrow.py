@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from planner.cost.context import Context
 from planner.errors import InputError
-from planner.search.space.narrow import KINDS, Narrowing, read_narrowing
+from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.rules import Rule
 from planner.search.space.space import dimension_values
 from planner.search.space.vocabulary import DIMENSIONS
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
+from planner.spec.strategy import KINDS, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 
 Contexts = Callable[..., Context]
 
