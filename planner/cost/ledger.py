@@ -10,7 +10,7 @@ from planner.cost.layer import layer_shape
 from planner.cost.memory import kept_whole
 from planner.cost.stage import (
     FULL,
-    OFFLOADED,
+    OTHERS,
     SELECTIVE,
     all_stages,
     in_flight_matrix,
@@ -290,7 +290,7 @@ def _loss_items(subject: Subject) -> list[LedgerItem]:
 
 def _workspaces(by_policy: Array) -> tuple[float, float]:
     """The larger of rebuilt activations and offload buffers; the other is 0."""
-    rebuilt, moved = float(by_policy[[SELECTIVE, FULL]].max()), float(by_policy[OFFLOADED])
+    rebuilt, moved = float(by_policy[[SELECTIVE, FULL]].max()), float(by_policy[OTHERS].max())
     return (rebuilt, 0.0) if rebuilt >= moved else (0.0, moved)
 
 

@@ -12,7 +12,7 @@ from planner.cost.offload import host_transfer_s
 from planner.cost.parts import Parts
 from planner.cost.stage import PolicyCosts
 from planner.spec.items import item
-from planner.spec.strategy import StrategyColumns
+from planner.spec.strategy import POLICIES, StrategyColumns
 from planner.units import Array, Mask
 
 
@@ -58,6 +58,28 @@ def activation_transfer_s(context: Context, parts: Parts) -> Array:
     return host_transfer_s(saved, context.cluster)
 
 
+def _selective(parts: Parts, pace: Array) -> PolicyCosts:
+    """The forward of the selected modules is repeated, and what they rebuild is not kept."""
+    costs = selected_costs(parts, pace)
+    none = 0.0 * costs.saved_bytes
+    return PolicyCosts(**vars(costs), fill_s=none, host_bytes=none)
+
+
+def _full(parts: Parts, pace: Array) -> PolicyCosts:
+    """The whole forward is repeated, and the layer's input is kept."""
+    costs = parts.costs
+    boundary = costs.at(costs.boundary_bytes)
+    none = 0.0 * boundary
+    return PolicyCosts(
+        added_s=pace * costs.exposed_at(costs.forward),
+        fill_s=none,
+        saved_bytes=boundary,
+        lead_saved_bytes=none,
+        workspace_bytes=costs.at(costs.largest_saved_bytes) - boundary,
+        host_bytes=none,
+    )
+
+
 @item(
     "time.offload.activations",
     inputs=(
@@ -67,28 +89,21 @@ def activation_transfer_s(context: Context, parts: Parts) -> Array:
     ),
     also=(activation_transfer_s, host_transfer_s),
 )
-def policy_costs(
-    context: Context,
-    strategy: StrategyColumns,
-    parts: Parts,
-    times: LayerTimes,
-    pace: Array,
+def offloaded_costs(
+    context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes, pace: Array
 ) -> PolicyCosts:
-    """Costs under selective recomputation, full recomputation and offloading; each 3 x C.
+    """Costs of a layer whose saved activations are offloaded: none of them is kept.
 
-    Selective: the forward of the selected modules is repeated and what they rebuild is not kept.
-    Full: the whole forward is repeated, the layer's input is kept. Both rebuild, for one layer at
-    a time, what they did not keep. Offloaded: everything kept goes to the host in forward and
-    comes back in backward; per pass ``max(compute, fetch + transfer) - max(compute, fetch)`` shows,
+    Everything goes to the host in forward and comes back in backward; per pass
+    ``max(compute, fetch + transfer) - max(compute, fetch)`` shows,
     behind the parameters' own fetch over the same link, and the first layer's way there and back
     (:func:`overlap.prefetch_fill_s`); two layers' buffers
-    (:func:`buffers.offload_buffer_bytes`). Source: arXiv 2205.05198, section 5;
-    transformer_engine/pytorch/cpu_offload.py, which spreads the transfers of some layers over all
-    of a pass: what that hides beyond a layer's own pass is left out.
+    (:func:`buffers.offload_buffer_bytes`). Source: transformer_engine/pytorch/cpu_offload.py, which
+    spreads the transfers of some layers over all of a pass: what that hides beyond a layer's own
+    pass is left out.
     """
     costs = parts.costs
     saved, lead = costs.at(costs.body.saved_bytes), costs.at(costs.lead.saved_bytes)
-    largest, boundary = costs.at(costs.largest_saved_bytes), costs.at(costs.boundary_bytes)
     offered = offers_activation_offload(context, strategy)
     transfer = activation_transfer_s(context, parts)
     shown, fill = 0.0 * saved, 0.0 * saved
@@ -96,16 +111,27 @@ def policy_costs(
         both = times.fetch + transfer
         shown = shown + np.maximum(compute, both) - np.maximum(compute, times.fetch)
         fill = fill + np.minimum(both, compute) - np.minimum(times.fetch, compute)
-    none, selective = 0.0 * saved, selected_costs(parts, pace)
-    buffers = np.where(offered, offload_buffer_bytes(parts), 0.0)
-    full_s, shown = pace * costs.exposed_at(costs.forward), pace * np.where(offered, shown, 0.0)
     return PolicyCosts(
-        added_s=np.stack([selective.added_s, full_s, shown]),
-        fill_s=np.stack([none, none, pace * np.where(offered, fill, 0.0)]),
-        saved_bytes=np.stack([selective.saved_bytes, boundary, np.where(offered, 0.0, saved)]),
-        lead_saved_bytes=np.stack(
-            [selective.lead_saved_bytes, none, np.where(offered, 0.0, lead - saved)]
-        ),
-        workspace_bytes=np.stack([selective.workspace_bytes, largest - boundary, buffers]),
-        host_bytes=np.stack([none, none, np.where(offered, saved, 0.0)]),
+        added_s=pace * np.where(offered, shown, 0.0),
+        fill_s=pace * np.where(offered, fill, 0.0),
+        saved_bytes=np.where(offered, 0.0, saved),
+        lead_saved_bytes=np.where(offered, 0.0, lead - saved),
+        workspace_bytes=np.where(offered, offload_buffer_bytes(parts), 0.0),
+        host_bytes=np.where(offered, saved, 0.0),
     )
+
+
+def policy_costs(
+    context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes, pace: Array
+) -> PolicyCosts:
+    """Costs under each of POLICIES; K x C.
+
+    Recomputation rebuilds, a layer at a time, what was not kept (arXiv 2205.05198, section 5).
+    """
+    by_name = {
+        "selective": _selective(parts, pace),
+        "full": _full(parts, pace),
+        "offloaded": offloaded_costs(context, strategy, parts, times, pace),
+    }
+    rows = [vars(by_name[name]) for name in POLICIES]
+    return PolicyCosts(**{name: np.stack([row[name] for row in rows]) for name in rows[0]})

@@ -17,6 +17,8 @@ from planner.spec.strategy import IN_STAGE, POLICIES, StrategyColumns
 from planner.units import Array, Mask, Rows
 
 SELECTIVE, FULL, OFFLOADED = (POLICIES.index(name) for name in ("selective", "full", "offloaded"))
+OTHERS = [policy for policy in range(len(POLICIES)) if policy not in (SELECTIVE, FULL)]
+"""Policies that recompute nothing: the exact rules for whole layers do not hold for them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from planner.cost.layer_time import COMM_ITEMS, Duration, TimeItems, add_items, 
 from planner.cost.layer_times import layer_times
 from planner.cost.pipeline import bubble_filled_s, makespan_s
 from planner.cost.policies import activation_transfer_s
-from planner.cost.stage import OFFLOADED, stage_tail_s, stage_time_s
+from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, stage_tail_s, stage_time_s
 from planner.cost.stalls import gradient_pass_s
 from planner.cost.subject import Subject
 from planner.cost.weight_gradient import layer_weight_gradient_s
@@ -58,7 +58,7 @@ def _layer_items(subject: Subject, stage: int) -> TimeItems:
         (name if name in COMM_ITEMS else f"compute.{name}"): duration
         for name, duration in work.items()
     }
-    selective, full, _ = subject.counts[:, 0, stage]
+    selective, full = subject.counts[[SELECTIVE, FULL], 0, stage]
     redo = add_items(scale_items(forward, full), scale_items(again, selective))
     return items | _named("recompute", redo)
 

@@ -11,7 +11,6 @@ import numpy as np
 from planner.cost.pipeline import makespan_s
 from planner.cost.stage import (
     FULL,
-    OFFLOADED,
     SELECTIVE,
     StageModel,
     fits,
@@ -289,7 +288,7 @@ def _counts(model: StageModel, limits: Limits, layers: Array) -> Array:
     wanted = layers * limits.layer_bytes
     best, best_s = np.zeros((len(POLICIES), *layers.shape)), np.full(layers.shape, np.inf)
     options = [(best, limits.room_bytes)]
-    for k in (SELECTIVE, FULL, OFFLOADED):
+    for k in range(len(POLICIES)):
         saved = limits.layer_bytes - limits.policy_bytes[k]
         if (saved > 0).any():
             counts = np.zeros_like(best)

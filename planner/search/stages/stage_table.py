@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.cost.stage import (
     FULL,
-    OFFLOADED,
+    OTHERS,
     SELECTIVE,
     StageModel,
     stage_held_bytes,
@@ -67,7 +67,7 @@ def stage_table(
     cells = _linear_cells(model, limits, numbers, fewest, most)
     if model.num_leading:
         most_first = np.where(np.arange(num_stages) == 0, most, -1.0)
-        first = (_all_cells if _offers(model, OFFLOADED) else _leading_cells)(
+        first = (_all_cells if any(_offers(model, k) for k in OTHERS) else _leading_cells)(
             model, numbers, fewest, most_first
         )
         cells = _joined(_where(cells, cells.stage > 0), first)
@@ -114,11 +114,12 @@ def _linear_cells(
     ``ceil(excess / saved)`` are, the workspace of recomputation counted to the excess.
     """
     saves = (model.policies.saved_bytes[:, 0] < model.saved_bytes[0]).tolist()
-    free = (False, saves[FULL], saves[OFFLOADED])
+    exact = [policy for policy in range(len(POLICIES)) if policy != SELECTIVE]
+    free = tuple(policy in exact and saves[policy] for policy in range(len(POLICIES)))
     stage, layers, counts = _grid(numbers, fewest, most, free)
     saved = (limits.layer_bytes - limits.policy_bytes)[:, 0, stage]
     room = limits.room_bytes[0, stage]
-    for policy in (FULL, OFFLOADED):
+    for policy in exact:
         less = np.minimum(room, limits.policy_room_bytes[policy, 0, stage])
         room = np.where(counts[policy] > 0, less, room)
     used = layers * limits.layer_bytes[0, stage] - (counts * saved).sum(axis=0)
@@ -144,7 +145,7 @@ def _linear_cells(
 
 def _leading_cells(model: StageModel, numbers: Array, fewest: Array, most: Array) -> _Cells:
     """All counts of full layers on a first stage with leading layers, as few selective as fit."""
-    free = (False, _offers(model, FULL), False)
+    free = tuple(k == FULL and _offers(model, k) for k in range(len(POLICIES)))
     stage, layers, counts = _grid(numbers, fewest, most, free)
     number = leading_selective(model, layers[None, :], counts[FULL][None, :])[0]
     legal = np.isfinite(number)

@@ -4,7 +4,7 @@ import numpy as np
 
 from planner.cost.stage import (
     FULL,
-    OFFLOADED,
+    OTHERS,
     SELECTIVE,
     StageModel,
     in_flight_matrix,
@@ -27,8 +27,8 @@ def whole_layers(model: StageModel, limits: Limits, most: Array, slowest_s: Arra
     Never underestimates: it stops lowering after a few layers, and where activations may be
     offloaded it leaves ``most`` as it is.
     """
-    is_offloaded = limits.layer_bytes > limits.policy_bytes[OFFLOADED]
-    rows = np.flatnonzero(~is_offloaded.any(axis=1))
+    is_other = limits.layer_bytes > limits.policy_bytes[OTHERS]
+    rows = np.flatnonzero(~is_other.any(axis=(0, 2)))
     most = most.copy()
     for _ in range(MOST_LOWERED):
         if not len(rows):
