@@ -1,12 +1,13 @@
-"""The fields of a strategy are stated in planner/spec and listed nowhere else."""
+"""Fields of a strategy, policies of layers and objectives are each listed in one place."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 
-from planner.spec.strategy import FIELDS
+from planner.plans.objectives import OBJECTIVES
+from planner.spec.strategy import COUNTS, FIELDS
 
 PACKAGE = Path(__file__).parents[2] / "planner"
 MOST = 7
@@ -54,15 +55,20 @@ def _names(node: ast.AST) -> Iterator[str]:
             yield from _named(node)
 
 
-def listed(source: str) -> list[tuple[str, int, list[str]]]:
-    """Definitions that list more than MOST fields: class or kind, line and names."""
-    found = []
+def listed(
+    source: str, names: Collection[str] = FIELDS, most: int = MOST
+) -> list[tuple[str, int, list[str]]]:
+    """Definitions that list more than ``most`` of the names: class or kind, line and names."""
+    known = {name for name in names if name in source}
+    found: list[tuple[str, int, list[str]]] = []
+    if len(known) <= most:
+        return found
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.expr | ast.ClassDef):
             continue
-        names = sorted(FIELDS.keys() & set(_names(node)))
-        if len(names) > MOST:
-            found.append((getattr(node, "name", type(node).__name__), node.lineno, names))
+        used = sorted(known & set(_names(node)))
+        if len(used) > most:
+            found.append((getattr(node, "name", type(node).__name__), node.lineno, used))
     return found
 
 
@@ -80,6 +86,21 @@ def test_fields_of_a_strategy_are_listed_in_the_spec_only() -> None:
 
 def test_the_spec_itself_lists_them() -> None:
     assert listed((PACKAGE / "spec/strategy.py").read_text())
+
+
+@pytest.mark.parametrize(
+    ("names", "most", "home"),
+    [(COUNTS, 1, "spec/strategy.py"), (OBJECTIVES, 3, "plans/objectives.py")],
+)
+def test_policies_and_objectives_are_listed_in_one_module(
+    names: Collection[str], most: int, home: str
+) -> None:
+    found = [
+        path.relative_to(PACKAGE).as_posix()
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] != "formats" and listed(path.read_text(), names, most)
+    ]
+    assert found == [home]
 
 
 @pytest.mark.parametrize(
