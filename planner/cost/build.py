@@ -53,6 +53,7 @@ HOST_USABLE_FRACTION = 0.9
 
 @item(
     "time.optimizer_step",
+    title="optimizer step",
     inputs=(
         "strategy.offload",
         "strategy.offload_percent",
@@ -132,7 +133,11 @@ def exposed_link_s(
     return np.where(runs_beside, beside, link_s)
 
 
-@item("time.tied_embedding", inputs=("model.tied_embeddings", "model.vocab_size", "strategy.pp"))
+@item(
+    "time.tied_embedding",
+    title="tied-embedding reduction",
+    inputs=("model.tied_embeddings", "model.vocab_size", "strategy.pp"),
+)
 def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
     """All-reduce of the shared vocabulary gradient between first and last stage."""
     if not context.model.tied_embeddings:
@@ -148,7 +153,7 @@ def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) 
     return collective_s("all_reduce", num_bytes, group, context.cluster)
 
 
-@item("time.step_overhead", inputs=("traits.overheads.step_overhead_s",))
+@item("time.step_overhead", title="per-step overhead", inputs=("traits.overheads.step_overhead_s",))
 def _step_overhead_s(context: Context, strategy: StrategyColumns, _parts: Parts) -> Array:
     """Seconds per iteration that belong to no other item.
 
@@ -169,6 +174,7 @@ PER_ITERATION = {"tied_embedding": tied_embedding_s, "step_overhead": _step_over
 
 @item(
     "time.data_parallel",
+    title="gradient reduction and weight gather",
     inputs=(
         "strategy.dp",
         "strategy.zero_stage",
@@ -237,6 +243,7 @@ def reduction_pieces(
 
 @item(
     "time.offload.gradients",
+    title="gradient offload",
     inputs=(
         "strategy.offload",
         "strategy.offload_percent",

@@ -244,6 +244,7 @@ def cast_s(num_elements: Array, accelerator: AcceleratorSpec, precision: Precisi
 
 @item(
     "time.compute.gemm",
+    title="matrix products",
     inputs=(*SHAPE, "accelerator.gemm.sustained_fraction", "accelerator.peak_flops_per_s"),
     also=(product_s, cast_s, aligned_fraction, tiled_gemm_flops_s, smooth_gemm_flops_s),
 )
@@ -346,6 +347,7 @@ def memory_bound_s(num_bytes: Array, accelerator: AcceleratorSpec) -> Array:
 
 @item(
     "time.compute.memory_bound",
+    title="element-wise kernels",
     inputs=(*HBM, "traits.kernels.memory_bound_multiplier"),
     also=(memory_bound_s,),
 )

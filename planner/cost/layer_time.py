@@ -96,6 +96,7 @@ class Setting:
 
 @item(
     "time.tensor_parallel",
+    title="tensor-parallel communication",
     inputs=(
         "strategy.tp",
         "strategy.etp",
@@ -112,6 +113,7 @@ class Setting:
 )
 @item(
     "time.context_parallel",
+    title="context-parallel communication",
     inputs=("strategy.cp", *SCALE_UP, *FABRIC),
     also=(core_op, *COLLECTIVE_FORMULAS),
 )
@@ -189,6 +191,7 @@ def op_backward(op: Op, setting: Setting) -> TimeItems:
 
 @item(
     "time.compute.attention",
+    title="attention",
     inputs=("traits.kernels.attention", *SHAPE, "accelerator.attention"),
     also=(flash_attention_forward_s, flash_attention_backward_s),
 )
@@ -234,6 +237,7 @@ def _shared_expert_s(group: LayerGroup, setting: Setting, price: OpPrice) -> Arr
 
 @item(
     "time.expert_parallel",
+    title="expert all-to-all",
     inputs=(
         "strategy.ep",
         *SCALE_UP,
@@ -267,6 +271,7 @@ def _with_expert_overlap(
 
 @item(
     "time.compute.launch",
+    title="kernel launches",
     inputs=("traits.kernels.moe_launch_forward_s", "traits.kernels.moe_launch_backward_s"),
 )
 def _with_launch_floor(group: LayerGroup, items: TimeItems, floor_s: float) -> TimeItems:

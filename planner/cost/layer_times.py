@@ -44,6 +44,7 @@ class LayerTimes:
 
 @item(
     "time.sharding",
+    title="ZeRO-3 gathers",
     inputs=("strategy.dp", "traits.overlap.communication_multiprocessors", *FABRIC),
     also=(exposed_beside_s, prefetch_fill_s, interference_fraction, data_parallel_costs),
 )

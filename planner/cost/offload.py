@@ -27,6 +27,7 @@ def host_transfer_s(num_bytes: Array, cluster: ClusterSpec) -> Array:
 
 @item(
     "time.offload",
+    title="parameter offload",
     inputs=("strategy.offload", "node.host_link_bytes_per_s"),
     also=(host_transfer_s,),
 )

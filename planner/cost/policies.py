@@ -82,6 +82,7 @@ def _full(parts: Parts, pace: Array) -> PolicyCosts:
 
 @item(
     "time.offload.activations",
+    title="activation offload",
     inputs=(
         "strategy.offloaded_layers_per_stage",
         "traits.support.activation_offload",

@@ -256,6 +256,7 @@ def _by_policy(counts: Array, per_layer: Array) -> Array:
 )
 @item(
     "time.recompute",
+    title="recomputation",
     inputs=("strategy.recompute_layers_per_stage", "strategy.selective_layers_per_stage"),
 )
 def stage_time_s(

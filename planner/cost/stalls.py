@@ -28,7 +28,11 @@ def gradient_pass_s(
     return memory_bound_s(held * held_bytes + owned * owned_bytes, accelerator)
 
 
-@item("time.synchronisation", inputs=("traits.overheads.speed_variation_fraction",))
+@item(
+    "time.synchronisation",
+    title="waiting for the slowest accelerator",
+    inputs=("traits.overheads.speed_variation_fraction",),
+)
 def synchronisation_factor(num_ranks: Array, variation_fraction: float) -> Array:
     """``1 + σ √(2 ln N)``: the slowest of N accelerators sets the pace.
 

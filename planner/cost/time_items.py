@@ -65,12 +65,19 @@ def _layer_items(subject: Subject, stage: int) -> TimeItems:
 
 @item(
     "time.pipeline.p2p",
+    title="pipeline transfers",
     inputs=("strategy.pp", "strategy.vpp", "traits.overlap.pipeline_p2p_overlap", *FABRIC),
     also=(link_seconds, exposed_link_s, point_to_point_s),
 )
-@item("time.compute.embedding", inputs=(*SHAPE, *HBM), also=(embedding_op, memory_bound_s))
+@item(
+    "time.compute.embedding",
+    title="embedding",
+    inputs=(*SHAPE, *HBM),
+    also=(embedding_op, memory_bound_s),
+)
 @item(
     "time.compute.head_and_loss",
+    title="vocabulary head and loss",
     inputs=(*SHAPE, "model.vocab_size", "traits.kernels.loss_traffic_bytes"),
     also=(head_op, gemm_s),
 )
@@ -108,6 +115,7 @@ def _stage_items(subject: Subject, stage: int) -> TimeItems:
 
 @item(
     "time.gradient_passes",
+    title="passes over gradients",
     inputs=(
         "traits.overheads.held_gradient_pass_bytes",
         "traits.overheads.owned_gradient_pass_bytes",
@@ -148,6 +156,7 @@ def _tail_items(subject: Subject, stage: int) -> TimeItems:
 )
 @item(
     "time.pipeline.bubble",
+    title="pipeline bubble",
     inputs=(
         "strategy.schedule",
         "strategy.pp",
@@ -209,6 +218,7 @@ def stage_items(subject: Subject, stage: int) -> TimeItems:
     return scale_items(_stage_items(subject, stage), num) | _tail_items(subject, stage)
 
 
+@item("time.pipeline.imbalance", title="waiting for the slowest stage")
 def pipeline_items(subject: Subject) -> TimeItems:
     """Items of the mean stage, whose exposed seconds sum to the iteration with what waiting adds.
 

@@ -41,6 +41,12 @@ def summary_of(item: Item) -> str:
     return formula_of(item.functions[0]).split("\n")[0]
 
 
+def item_title(name: str) -> str:
+    """A time item in a sentence."""
+    item = item_of(f"time.{name}")
+    return item.title if item and item.title else name
+
+
 def input_value(path: str, context: Context, strategy: Strategy) -> object:
     """Look a dotted input path up."""
     roots: dict[str, Any] = {

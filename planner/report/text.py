@@ -16,6 +16,7 @@ from planner.plans.variants import mixed_gain, variants
 from planner.report.assumptions import assumptions_line
 from planner.report.catalog import describe_size
 from planner.report.evidence import evidence_line, range_line
+from planner.report.formulas import item_title
 from planner.report.mfu import mfu_line
 from planner.report.placement import placement_line
 from planner.report.recipes import placed_line
@@ -37,37 +38,6 @@ MAX_KNOBS = 3
 MAX_RELIED_ON = 3
 WORTH_A_WORD = 0.001
 MAX_LISTED_RULES = 6
-ITEM_TITLES = {
-    "compute.gemm": "matrix products",
-    "compute.attention": "attention",
-    "compute.memory_bound": "element-wise kernels",
-    "compute.launch": "kernel launches",
-    "compute.embedding": "embedding",
-    "compute.head_and_loss": "vocabulary head and loss",
-    "tensor_parallel": "tensor-parallel communication",
-    "context_parallel": "context-parallel communication",
-    "expert_parallel": "expert all-to-all",
-    "pipeline.bubble": "pipeline bubble",
-    "pipeline.p2p": "pipeline transfers",
-    "pipeline.imbalance": "waiting for the slowest stage",
-    "data_parallel": "gradient reduction and weight gather",
-    "sharding.gather_and_reduce": "ZeRO-3 gathers",
-    "optimizer_step": "optimizer step",
-    "offload.parameters": "parameter offload",
-    "offload.gradients": "gradient offload",
-    "offload.activations": "activation offload",
-    "gradient_passes": "passes over gradients",
-    "synchronisation": "waiting for the slowest accelerator",
-    "tied_embedding": "tied-embedding reduction",
-    "step_overhead": "per-step overhead",
-}
-
-
-def item_title(name: str) -> str:
-    """A time item in words."""
-    if name.startswith("recompute."):
-        return "recomputation"
-    return ITEM_TITLES.get(name, name)
 
 
 def costs_line(plan: Plan) -> str:

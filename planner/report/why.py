@@ -16,8 +16,8 @@ from planner.plans.ratio_error import MIXED
 from planner.plans.shortfall import Shortfall
 from planner.plans.why import ROUNDING, ItemDifference, WhyAnswer, reason_of
 from planner.plans.whynot import NothingFits, explanation
+from planner.report.formulas import item_title
 from planner.report.json import SCHEMA_VERSION, plan_dict
-from planner.report.text import item_title
 from planner.units import format_bytes, format_seconds
 
 NOTHING_S = 1e-7

@@ -17,6 +17,8 @@ class Item:
 
     address: str
     """``time.`` or ``memory.`` and the name in the ledger."""
+    title: str
+    """In a sentence."""
     functions: tuple[Callable[..., Any], ...]
     """The main formula first."""
     inputs: tuple[str, ...]
@@ -35,6 +37,7 @@ SHAPE = ("strategy.micro_batch", "job.seq_len", "model.hidden_size", "strategy.t
 def item(
     address: str,
     *,
+    title: str = "",
     inputs: tuple[str, ...] = (),
     also: tuple[Callable[..., Any], ...] = (),
     text: str = "",
@@ -48,7 +51,9 @@ def item(
         own = () if function.__name__.startswith("_") else (function,)
         functions: tuple[Callable[..., Any], ...] = (*own, *also)
         words = text if text or functions else " ".join((function.__doc__ or "").split())
-        _DECLARED[address] = Item(address=address, functions=functions, inputs=inputs, text=words)
+        _DECLARED[address] = Item(
+            address=address, title=title, functions=functions, inputs=inputs, text=words
+        )
         return function
 
     return declare

@@ -9,7 +9,7 @@ from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
 from planner.search.space.interleaving import chunk_size, fits_chunks, has_equal_chunks
 from planner.search.space.rules import RULES, Offerer
-from planner.spec.strategy import COUNTS, Strategy
+from planner.spec.strategy import COUNTS, LAYER_POLICIES, Strategy
 
 LAYERS = "layers_per_stage"
 CHUNKS = "chunks_offered"
@@ -76,14 +76,14 @@ def _stage_violations(context: Context, strategy: Strategy) -> Iterator[Violatio
         yield Violation(key=LAYERS, text=text)
     if any(sum(chosen) > n for n, *chosen in zip(layers, *counts, strict=False)):
         text = "a stage recomputes and offloads more layers than it holds"
-        yield Violation(key=COUNTS[1], text=text)
+        yield Violation(key=LAYER_POLICIES["full"].counts, text=text)
     offered = bool(offers_activation_offload(context, strategy.columns())[0])
-    if any(counts[-1]) and not offered:
+    if strategy.layers_under["offloaded"] and not offered:
         yield Violation(
-            key=COUNTS[-1],
+            key=LAYER_POLICIES["offloaded"].counts,
             text=_why_no_activation_offload(context),
             rule="activation_offload_offered",
-            needs=COUNTS[-1:],
+            needs=(LAYER_POLICIES["offloaded"].counts,),
             offered_by="framework",
         )
     if len(layers) == strategy.pp > 1 and strategy.vpp > 1:

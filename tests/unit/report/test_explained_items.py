@@ -38,6 +38,7 @@ def test_every_item_and_every_group_has_words_or_a_formula(
             item = item_of(name)
             assert item is not None, name
             assert item.text or item.functions, name
+            assert item.title or name != leaf or not name.startswith("time."), name
 
 
 def test_every_term_has_a_summary_in_one_line() -> None:
