@@ -247,18 +247,6 @@ def _by_policy(counts: Array, per_layer: Array) -> Array:
     return total
 
 
-@item(
-    "time.compute",
-    text="Kernels of the slowest stage. Sum over its items: seconds per layer and "
-    "micro-batch, forward and backward, times layers and micro-batches; embedding and head "
-    "once per micro-batch on the stages that have them. Excludes what is recomputed.",
-    inputs=("strategy.layers_per_stage", "strategy.num_micro_batches"),
-)
-@item(
-    "time.recompute",
-    title="recomputation",
-    inputs=("strategy.recompute_layers_per_stage", "strategy.selective_layers_per_stage"),
-)
 def stage_time_s(
     model: StageModel, layers: Array, counts: Array | None = None, stages: Array | None = None
 ) -> Array:

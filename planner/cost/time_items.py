@@ -47,6 +47,20 @@ def _all_exposed(seconds: Array) -> Duration:
     return Duration(busy_s=seconds, exposed_s=seconds)
 
 
+@item(
+    "time.compute",
+    text="Kernels of the slowest stage. Sum over its items: seconds per layer and "
+    "micro-batch, forward and backward, times layers and micro-batches; embedding and head "
+    "once per micro-batch on the stages that have them. Excludes what is recomputed.",
+    inputs=("strategy.layers_per_stage", "strategy.num_micro_batches"),
+    also=(stage_time_s,),
+)
+@item(
+    "time.recompute",
+    title="recomputation",
+    inputs=("strategy.recompute_layers_per_stage", "strategy.selective_layers_per_stage"),
+    also=(stage_time_s,),
+)
 def _layer_items(subject: Subject, stage: int) -> TimeItems:
     """Work and recomputation of a stage's layers."""
     costs = subject.parts.costs

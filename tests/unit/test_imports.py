@@ -41,11 +41,11 @@ ALLOWED: dict[str, set[str]] = {
 BUDGET: dict[str, tuple[int, int]] = {
     ".": (430, 6),
     "documents": (1150, 8),
-    "spec": (1480, 11),
+    "spec": (1550, 11),
     "collectives": (1450, 15),
     "layers": (1600, 11),
     "schedules": (700, 10),
-    "cost": (5030, 31),
+    "cost": (5090, 31),
     "search": (8100, 49),
     "catalog": (5650, 40),
     "frameworks": (650, 8),
@@ -54,7 +54,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "validation": (3900, 26),
     "check": (2150, 19),
     "launchers": (550, 11),
-    "report": (5100, 37),
+    "report": (5060, 37),
     "cli": (3350, 32),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
