@@ -1,6 +1,7 @@
 """Changes of a YAML text that leave the rest as it was written."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import yaml
@@ -8,6 +9,10 @@ import yaml
 from planner.documents.file import REMOVED
 from planner.documents.yaml_text import BREAK, Node, Path, YamlText, parsed
 from planner.errors import InputError
+
+Splice = tuple[int, int, str]
+"""Where a piece of a text begins and ends, and what stands there instead."""
+_NOTHING: Splice = (0, 0, "")
 
 
 def edited(where: str, text: str, changes: Mapping[Path, Any]) -> str:
@@ -18,11 +23,43 @@ def edited(where: str, text: str, changes: Mapping[Path, Any]) -> str:
     be read, or a change cannot be made without touching what it does not name.
     """
     now = parsed(where, text)
+    at_once = _at_once(where, text, now, changes)
+    if at_once is not None:
+        return at_once
     for path, value in changes.items():
-        while path in now.entries if value is REMOVED else not _is(now, path, value):
-            text = _with(where, text, now.root, path, value)
+        while not _is_done(now, path, value):
+            text = _spliced(text, _with(where, text, now.root, path, value))
             now = _checked(where, now, text, path, value)
     return text
+
+
+def _at_once(where: str, text: str, now: YamlText, changes: Mapping[Path, Any]) -> str | None:
+    """All changes in one reading; None where one of them stands in the way of another."""
+    open_ones = {path: value for path, value in changes.items() if not _is_done(now, path, value)}
+    try:
+        found = [_with(where, text, now.root, path, value) for path, value in open_ones.items()]
+        found.sort(key=lambda splice: splice[:2])
+        if any(left[1] > right[0] for left, right in pairwise(found)):
+            return None
+        made = _spliced(text, *found)
+        after = parsed(where, made)
+    except InputError:
+        return None
+    is_done = all(_is_done(after, path, value) for path, value in changes.items())
+    return made if is_done and _others(now, *open_ones) == _others(after, *open_ones) else None
+
+
+def _is_done(text: YamlText, path: Path, value: object) -> bool:
+    return path not in text.entries if value is REMOVED else _is(text, path, value)
+
+
+def _spliced(text: str, *splices: Splice) -> str:
+    """The text with pieces replaced that follow each other."""
+    parts, at = [], 0
+    for start, end, new in splices:
+        parts += [text[at:start], new]
+        at = end
+    return "".join([*parts, text[at:]])
 
 
 def _is(text: YamlText, path: Path, value: object) -> bool:
@@ -34,7 +71,7 @@ def _checked(where: str, before: YamlText, text: str, path: Path, value: object)
     """Read the changed text; InputError where more than the path changed, or nothing did."""
     now = parsed(where, text)
     again = value is REMOVED and len(now.duplicates) < len(before.duplicates)
-    is_done = again or (path not in now.entries if value is REMOVED else _is(now, path, value))
+    is_done = again or _is_done(now, path, value)
     if not is_done or _others(before, path) != _others(now, path):
         key = ".".join(map(str, path))
         given = "be taken out" if value is REMOVED else f"be set to {value!r}"
@@ -43,32 +80,37 @@ def _checked(where: str, before: YamlText, text: str, path: Path, value: object)
     return now
 
 
-def _others(text: YamlText, path: Path) -> dict[Path, str]:
-    """Everything but a path, what it holds and what holds it."""
+def _others(text: YamlText, *paths: Path) -> dict[Path, str]:
+    """Everything but some paths, what they hold and what holds them."""
+    above = {path[:size] for path in paths for size in range(len(path) + 1)}
+    named = set(paths)
     return {
         other: repr(entry.value)
         for other, entry in text.entries.items()
-        if other[: len(path)] != path and path[: len(other)] != other
+        if other not in above
+        and not any(other[:size] in named for size in range(1, len(other) + 1))
     }
 
 
-def _with(where: str, text: str, root: Node | None, path: Path, value: object) -> str:
-    """Make one change to the text, wherever that leads."""
+def _with(where: str, text: str, root: Node | None, path: Path, value: object) -> Splice:
+    """One change to the text, wherever that leads."""
     parent = root
     for depth, name in enumerate(path):
         if parent is None or _is_empty(parent):
-            return text if value is REMOVED else _filled(text, parent, path[depth:], value, depth)
+            return (
+                _NOTHING if value is REMOVED else _filled(text, parent, path[depth:], value, depth)
+            )
         if parent.kind != "mapping":
             raise InputError.single(
                 f"{where}:{parent.line}", ".".join(map(str, path[:depth])), "is no mapping"
             )
         pair = _find(parent, str(name))
         if pair is None:
-            return text if value is REMOVED else _added(text, parent, path[depth:], value)
+            return _NOTHING if value is REMOVED else _added(text, parent, path[depth:], value)
         if depth == len(path) - 1:
             return _without(text, parent, pair) if value is REMOVED else _set(text, pair, value)
         parent = pair[1]
-    return text
+    return _NOTHING
 
 
 def _find(mapping: Node, name: str) -> tuple[Node, Node] | None:
@@ -103,18 +145,18 @@ def _newline(text: str) -> str:
     return found.group() if found and found.group() in ("\r\n", "\n", "\r") else "\n"
 
 
-def _set(text: str, pair: tuple[Node, Node], value: object) -> str:
+def _set(text: str, pair: tuple[Node, Node], value: object) -> Splice:
     """Put a value where another stands."""
     key, item = pair
     end = _end(item)
     if item.is_block and item.kind != "scalar":
         place = text.index(":", key.end) + 1
-        return f"{text[:place]} {_flow(value)}{text[end:]}"
+        return place, end, f" {_flow(value)}"
     new = _flow(value) if item.start != item.end else f" {_flow(value)}"
     if item.kind == "scalar" and item.is_block:
         new += _newline(text)
         end = item.end
-    return text[: item.start] + new + text[end:]
+    return item.start, end, new
 
 
 def _end(node: Node) -> int:
@@ -134,18 +176,16 @@ def _line_end(text: str, position: int) -> int:
     return found.end() if found else len(text)
 
 
-def _inserted(text: str, position: int, lines: list[str]) -> str:
+def _inserted(text: str, position: int, lines: list[str]) -> Splice:
     """Put lines in, ``position`` being the start of a line or the end of the text."""
     newline = _newline(text)
-    before, after = text[:position], text[position:]
-    if before and not BREAK.match(before[-1]):
-        before += newline
-    ends_open = not after and bool(text) and not BREAK.match(text[-1])
+    begins_open = position > 0 and not BREAK.match(text[position - 1])
+    ends_open = position == len(text) and bool(text) and not BREAK.match(text[-1])
     block = newline.join(lines) + ("" if ends_open else newline)
-    return before + block + after
+    return position, position, newline * begins_open + block
 
 
-def _added(text: str, mapping: Node, path: Path, value: object) -> str:
+def _added(text: str, mapping: Node, path: Path, value: object) -> Splice:
     """Put a new key behind the last one of a mapping."""
     if mapping.is_block:
         lines = _block_lines(path, value, mapping.pairs[0][0].column)
@@ -153,32 +193,32 @@ def _added(text: str, mapping: Node, path: Path, value: object) -> str:
     if not mapping.pairs:
         inside = text[mapping.start : mapping.end]
         place = mapping.start + inside.rindex("}")
-        return text[:place] + _flow_pair(path, value) + text[place:]
+        return place, place, _flow_pair(path, value)
     place = _end(mapping.pairs[-1][1])
-    return f"{text[:place]}, {_flow_pair(path, value)}{text[place:]}"
+    return place, place, f", {_flow_pair(path, value)}"
 
 
-def _filled(text: str, empty: Node | None, path: Path, value: object, depth: int) -> str:
+def _filled(text: str, empty: Node | None, path: Path, value: object, depth: int) -> Splice:
     """Make a mapping where there is nothing or null."""
     if depth == 0:
         if empty is not None and empty.start != empty.end:
-            return text[: empty.start] + f"{{{_flow_pair(path, value)}}}" + text[empty.end :]
+            return empty.start, empty.end, f"{{{_flow_pair(path, value)}}}"
         return _inserted(text, len(text), _block_lines(path, value, 0))
     assert empty is not None
     space = " " if empty.start == empty.end else ""
-    return f"{text[: empty.start]}{space}{{{_flow_pair(path, value)}}}{text[empty.end :]}"
+    return empty.start, empty.end, f"{space}{{{_flow_pair(path, value)}}}"
 
 
-def _without(text: str, mapping: Node, pair: tuple[Node, Node]) -> str:
+def _without(text: str, mapping: Node, pair: tuple[Node, Node]) -> Splice:
     """Take a pair out."""
     key, item = pair
     if mapping.is_block:
         start = key.start - key.column
         if text[start : key.start].strip():
             start = key.start
-        return text[:start] + text[_line_end(text, max(_end(item), key.end)) :]
+        return start, _line_end(text, max(_end(item), key.end)), ""
     position = mapping.pairs.index(pair)
     if position:
-        return text[: _end(mapping.pairs[position - 1][1])] + text[_end(item) :]
+        return _end(mapping.pairs[position - 1][1]), _end(item), ""
     stop = mapping.pairs[1][0].start if len(mapping.pairs) > 1 else _end(item)
-    return text[: key.start] + text[stop:]
+    return key.start, stop, ""
