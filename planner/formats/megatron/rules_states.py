@@ -1,6 +1,6 @@
 """Rules about recomputation, optimizer, precision, overlap and the environment."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from planner.formats.megatron.decisions_layout import HOST_LAYERS
 from planner.formats.megatron.decisions_states import AWARE, LAYER_WISE
@@ -210,6 +210,12 @@ def double_buffer_excludes_batches(facts: Facts) -> Iterator[Breach]:
         yield option, f"cannot stand beside {EXCHANGE}"
 
 
+def _needs(option: str, missing: Mapping[str, bool]) -> Iterator[Breach]:
+    """What an option needs, of all that may be missing."""
+    if any(missing.values()):
+        yield option, f"needs {', '.join(name for name, is_so in missing.items() if is_so)}"
+
+
 def torch_fsdp_setup(facts: Facts) -> Iterator[Breach]:
     """PyTorch's FSDP takes the place of stages, expert parallelism and sharded states."""
     if not facts.on(FSDP2):
@@ -224,9 +230,7 @@ def torch_fsdp_setup(facts: Facts) -> Iterator[Breach]:
             "--untie-embeddings-and-output-weights"
         ),
     }
-    needed = [name for name, is_missing in refused.items() if is_missing]
-    if needed:
-        yield FSDP2, f"needs {', '.join(needed)}"
+    yield from _needs(FSDP2, refused)
 
 
 def _needs_one_queue(facts: Facts) -> bool:
@@ -267,9 +271,7 @@ def expert_overlap_setup(facts: Facts) -> Iterator[Breach]:
         "--bf16 or --fp16": not (facts.on("--bf16") or facts.on("--fp16")),
         "no --moe-shared-expert-overlap": facts.on("--moe-shared-expert-overlap"),
     }
-    needed = [name for name, is_missing in refused.items() if is_missing]
-    if needed:
-        yield EXCHANGE, f"needs {', '.join(needed)}"
+    yield from _needs(EXCHANGE, refused)
 
 
 def delayed_gradients_need_exchange(facts: Facts) -> Iterator[Breach]:

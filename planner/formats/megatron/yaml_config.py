@@ -13,6 +13,7 @@ from planner.errors import InputError
 from planner.formats.finding import Finding, Severity
 from planner.formats.format import SourceText, Value
 from planner.formats.megatron.options import Option, SettingValue, options_by_dest, typed
+from planner.formats.settings import finding_at
 from planner.spelling import did_you_mean
 
 SECTIONS = ("language_model", "model_parallel")
@@ -113,11 +114,5 @@ def _text(node: Node) -> str:
 def _finding(
     source: SourceText, key: str, line: int, rule: str, message: str, severity: Severity = "error"
 ) -> Finding:
-    return Finding(
-        rule=f"megatron.{rule}",
-        severity=severity,
-        message=message,
-        path=source.path,
-        key=key[:120],
-        line=line,
-    )
+    place = Value(value=None, key=key[:120], line=line)
+    return finding_at(f"megatron.{rule}", source.path, place, message, severity)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from planner.formats.finding import Finding, Severity
 from planner.formats.format import Value
+from planner.formats.settings import finding_at
 from planner.formats.shell.edit import Arguments, Entry
 from planner.formats.shell.launched import launcher_settings
 from planner.formats.shell.torchrun import torchrun_findings
@@ -25,15 +26,9 @@ class WordsReader:
 
     def report(self, entry: Entry, rule: str, message: str, severity: Severity = "error") -> None:
         """Note what is wrong with an option."""
+        place = Value(value=None, key=entry.name[:120], line=entry.line)
         self.findings.append(
-            Finding(
-                rule=f"{self.format}.{rule}",
-                severity=severity,
-                message=message,
-                path=self.path,
-                key=entry.name[:120],
-                line=entry.line,
-            )
+            finding_at(f"{self.format}.{rule}", self.path, place, message, severity)
         )
 
     def take(
