@@ -106,6 +106,7 @@ class ModelFile(Strict):
     moe: MoeSection | None = None
     mla: MlaSection | None = None
     embedding_norm: bool = False
+    special_blocks: Name | Literal[""] = ""
     extra_params: tuple[ExtraParams, ...] = Field(default=(), strict=False)
     extra_params_per_layer: tuple[ExtraParams, ...] = Field(default=(), strict=False)
     params_expected: Parameters | None = None

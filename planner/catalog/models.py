@@ -181,6 +181,7 @@ def _to_spec(file: ModelFile, name: str) -> ModelSpec:
         moe=moe,
         mla=mla,
         embedding_norm=file.embedding_norm,
+        special_blocks=file.special_blocks,
         extra_params=sum(extra.count for extra in file.extra_params),
         extra_params_per_layer=sum(extra.count for extra in file.extra_params_per_layer),
     )

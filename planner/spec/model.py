@@ -92,6 +92,9 @@ class ModelSpec:
     mla: MlaSpec | None = None
     embedding_norm: bool = False
     """A norm after the embedding (BLOOM); its parameters are among the extra ones."""
+    special_blocks: str = ""
+    """In words: how blocks differ from usual ones of these sizes, where neither memory nor time
+    depends on it; a framework that builds them by their sizes trains another model."""
     extra_params: int = 0
     """Parameters outside the repeated shape (patch embeddings, pooler, embedding norm, ...)."""
     extra_params_per_layer: int = 0

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from planner.catalog.models import load_model
+from planner.catalog.models import list_models, load_model
 from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.formats.format import Emitted
@@ -51,14 +51,29 @@ CASES = (
     ("mixtral-8x7b", 8, "4xdgx-h100", "current", 64, 4096),
     ("qwen3-8b", 9, "4xdgx-h100", "eager", 64, 4096),
 )
-WHOLE = (
-    ("llama3-8b", "2xdgx-h100", 64, 8192),
-    ("qwen3-30b-a3b", "2xdgx-h100", 64, 4096),
-    ("qwen3-8b", "1xdgx-h100", 64, 4096),
-    ("llama3.2-1b", "1xdgx-h100", 64, 4096),
-    ("mixtral-8x7b", "2xdgx-h100", 64, 4096),
-    ("deepseek-v2-lite", "2xdgx-h100", 64, 4096),
+PLAIN = Strategy(
+    **dict.fromkeys(("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "micro_batch"), 1),
+    dp=8,
+    zero_stage=3,
+    num_micro_batches=1,
+    sequence_parallel=False,
+    offload="none",
+    layers_per_stage=(1,),
+    selective_layers_per_stage=(0,),
+    recompute_layers_per_stage=(0,),
 )
+FILLED = {
+    "HF_ASSETS_PATH": "./assets",
+    "DATASET": "c4",
+    "STEPS": "10",
+    "ROPE_THETA": "1e6",
+    "ROPE_SCALING_FACTOR": "8",
+    "NORM_EPS": "1e-6",
+    "LEARNING_RATE": "3e-4",
+}
+"""What the user says."""
+RELEASED = ("--parallelism.spmd_backend", "partial_dtensor")
+"""Without it the torch that the profiles name starts no several processes."""
 Start = Callable[..., dict[str, Any]]
 
 
@@ -73,7 +88,8 @@ def start() -> Iterator[Start]:
         requests, replies = process.stdin, process.stdout
 
         def ask(words: list[str], world: int, path: str = "") -> dict[str, Any]:
-            requests.write(json.dumps({"words": words, "world": world, "path": path}) + "\n")
+            case = {"words": words, "world": world, "path": path, "environment": FILLED}
+            requests.write(json.dumps(case) + "\n")
             requests.flush()
             reply: dict[str, Any] = json.loads(replies.readline())
             return reply
@@ -147,9 +163,9 @@ def strategy_at(context: Context, columns: Any, row: int) -> Strategy:
 
 def filled(emitted: Emitted) -> list[str]:
     """torchtitan's words with the user's variables filled in."""
-    values = {"${HF_ASSETS_PATH}": "./assets", "${DATASET}": "c4", "${STEPS}": "10"}
-    assert set(emitted.variables) == {name[2:-1] for name in values}
+    assert set(emitted.variables) <= set(FILLED)
     assert emitted.command[:2] == ("-m", "torchtitan.train")
+    values = {f"${{{name}}}": value for name, value in FILLED.items()}
     return [values.get(word, word) for word in emitted.command[2:]]
 
 
@@ -197,24 +213,56 @@ def test_the_trainer_starts_every_plan_with_the_degrees_planned(
         assert_planned(strategy, reply)
 
 
-@pytest.mark.parametrize(("model", "cluster", "batch", "seq_len"), WHOLE)
-def test_the_model_started_has_the_parameters_of_the_catalog(
-    start: Start, tmp_path: Path, model: str, cluster: str, batch: int, seq_len: int
+def test_the_default_backend_does_not_start_on_the_torch_of_the_profiles(
+    start: Start, tmp_path: Path
 ) -> None:
+    found = chosen("llama3-8b")
+    assert found
+    emitted, words = found[1], filled(found[1])
+    at = words.index(RELEASED[0])
+    assert words[at + 1] == RELEASED[1]
+    reply = start([*words[:at], *words[at + 2 :]], PLAIN.num_gpus, written(emitted, tmp_path))
+    assert "DTensors on the full SPMD mesh" in reply["error"]
+
+
+def chosen(name: str) -> tuple[Context, Emitted] | None:
+    """A model of the catalogue with what is written for it; None where it is refused."""
+    model = load_model(name)
     context = make_context(
-        model=model, cluster=cluster, framework="torchtitan", global_batch=batch, seq_len=seq_len
+        model=model,
+        cluster="1xdgx-h100",
+        framework="torchtitan",
+        global_batch=8,
+        seq_len=min(model.max_seq_len, 8192),
     )
-    strategy, emitted = next(each for each in expressible(context) if each[0].pp == 1)
-    reply = start(filled(emitted), strategy.num_gpus, written(emitted, tmp_path))
-    assert_planned(strategy, reply)
-    assert reply["parameters"] == count_parameters(context.model)
+    if list(FORMAT.problems(context)):
+        return None
+    layers = (model.num_blocks,)
+    return context, FORMAT.emit(context, replace(PLAIN, layers_per_stage=layers))
+
+
+def test_every_model_of_the_catalogue_that_is_written_is_built_as_it_is(
+    start: Start, tmp_path: Path
+) -> None:
+    found = {name: each for name in list_models() if (each := chosen(name))}
+    assert len(found) >= 30
+    for name, (context, emitted) in found.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        reply, model = start(filled(emitted), 0, written(emitted, folder)), context.model
+        assert count_parameters(model) - reply["parameters"] in (0, reply["balancing"]), name
+        assert reply["is_tied"] == model.tied_embeddings, name
+        assert reply["max_seq_len"] >= context.job.seq_len, name
+        if len(emitted.files) > 1:
+            assert (reply["theta"], reply["eps"]) == (1e6, 1e-6), name
+            assert reply["scaling"] == ["llama", 8.0], name
 
 
 def example(start: Start, rule: str, kind: str) -> dict[str, Any]:
     folder = EXAMPLES / rule
     world = folder / "world.yaml"
     given = yaml.safe_load(world.read_text()) if world.exists() else {}
-    words = shlex.split((folder / f"{kind}.args").read_text())
+    words = [*RELEASED, *shlex.split((folder / f"{kind}.args").read_text())]
     return start(words, given.get(kind, given).get("num_gpus", 8))
 
 
@@ -238,4 +286,4 @@ def test_the_known_keys_are_those_of_the_installed_torchtitan() -> None:
     done = subprocess.run(
         [sys.executable, str(script), "--check"], capture_output=True, check=False
     )
-    assert done.returncode == 0, "keys.json is old: run scripts/torchtitan_keys"
+    assert done.returncode == 0, "schema.json or configs.json is old: run scripts/torchtitan_keys"

@@ -21,9 +21,6 @@ import torch.distributed as dist
 
 DEGREES = ("dp_replicate", "dp_shard", "cp", "tp", "pp", "ep")
 
-SPMD_BACKEND = "partial_dtensor"
-"""The released torch cannot shard what the default backend makes."""
-
 
 class NoMetrics:
     """Stands in for metrics, which ask the GPU for its name."""
@@ -75,7 +72,6 @@ def start(words: list[str], world: int) -> dict[str, Any]:
             config: Any = ConfigManager().parse_args(words)
             config.comm.mode = "fake_backend"
             config.metrics = NoMetrics()
-            config.parallelism.spmd_backend = SPMD_BACKEND
             seen["policy"] = type(config.activation_checkpoint).__qualname__.partition(".")[0]
             seen["schedule"] = config.parallelism.pipeline_parallel_schedule
             trainer = object.__new__(Trainer)
@@ -118,6 +114,29 @@ def answer(seen: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def build(words: list[str]) -> dict[str, Any]:
+    """The model of a configuration on the meta device: parameters, and what its size leaves open.
+
+    The bias by which experts are balanced is a buffer of torchtitan's.
+    """
+    from torchtitan.config import ConfigManager
+
+    config: Any = ConfigManager().parse_args(words)
+    spec = config.model_spec.model
+    with torch.device("meta"):
+        model = spec.build()
+    biases = [each for name, each in model.named_buffers() if name.endswith("expert_bias_E")]
+    return {
+        "parameters": sum(each.numel() for each in model.parameters()),
+        "balancing": sum(each.numel() for each in biases),
+        "is_tied": model.tok_embeddings.weight is model.lm_head.weight,
+        "theta": spec.first_attention.rope.theta,
+        "scaling": [spec.first_attention.rope.scaling, spec.first_attention.rope.scaling_factor],
+        "eps": spec.norm.eps,
+        "max_seq_len": spec.max_seq_len,
+    }
+
+
 def main() -> None:
     """Answer the cases on standard input."""
     replies, sys.stdout = sys.stdout, sys.stderr
@@ -128,7 +147,8 @@ def main() -> None:
         case = json.loads(line)
         if case.get("path"):
             sys.path.insert(0, case["path"])
-        reply = start(case["words"], case["world"])
+        os.environ.update(case.get("environment", {}))
+        reply = start(case["words"], case["world"]) if case["world"] else build(case["words"])
         if case.get("path"):
             sys.path.remove(case["path"])
             sys.modules.pop("planner_config", None)

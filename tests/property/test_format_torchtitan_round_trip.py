@@ -16,6 +16,7 @@ from planner.formats.torchtitan.format import FORMAT
 from planner.search.space.interleaving import default_layers
 from planner.search.space.space import enumerate_space
 from planner.spec.strategy import (
+    NEUTRAL,
     OFFLOAD_CODES,
     PLACEMENT_NAMES,
     SCHEDULES,
@@ -45,7 +46,6 @@ DECIDED = (
     "recompute_layers_per_stage",
     "offload",
 )
-NEUTRAL = {"vpp": 1, "schedule": "1f1b", "offload": "none", "sequence_parallel": False}
 
 
 @cache

@@ -1,184 +1,347 @@
-"""What torchtitan's settings decide, by the names of DECISIONS."""
+"""How the decisions of a plan stand in torchtitan's words: a row each, with keys and refusals."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from planner.formats.format import Value
-from planner.formats.torchtitan.known import POLICY, Setting, config_of, effective
-from planner.formats.torchtitan.layout import (
-    MAX_PARTS,
-    default_counts,
-    layers_in,
-    num_parts,
-    per_rank,
-    schedule_named,
-)
+from planner.cost.context import Context
+from planner.formats.decision import Cannot, Decision, Line, Table, decided_in, line
+from planner.formats.format import DECISIONS, Value
+from planner.formats.settings import Settings, decided, given, whole, word
+from planner.formats.torchtitan import keys as option
+from planner.formats.torchtitan.keys import NAME, POLICY, SELECTORS, config_of, filled
+from planner.formats.torchtitan.layout import PIPELINE, of_pipeline, splits_backward
+from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
-DEGREES = {
-    "tp": "parallelism.tensor_parallel_degree",
-    "pp": "parallelism.pipeline_parallel_degree",
-    "cp": "parallelism.context_parallel_degree",
-    "ep": "parallelism.expert_parallel_degree",
-    "dp_replicate": "parallelism.data_parallel_replicate_degree",
+OFFLOADS = ("none", "optimizer+parameters:host")
+IMPLEMENTATIONS = {"adam": "fused", "adam-bf16": "fused_opt_states_bf16"}
+MODULE_SETS = {
+    "current": "every_second_matmul_fused_qkv_compiled",
+    "eager": "every_second_matmul_fused_qkv",
 }
-SHARD = "parallelism.data_parallel_shard_degree"
-RESHARD = "parallelism.fsdp_reshard_after_forward"
-SEQUENCE_PARALLEL = "parallelism.enable_sequence_parallel"
-SCHEDULE = "parallelism.pipeline_parallel_schedule"
-MICRO_BATCH = "parallelism.pipeline_parallel_microbatch_size"
-PARTS = "parallelism.module_fqns_per_model_part"
-LAYERS = "parallelism.pipeline_parallel_layers_per_stage"
-FIRST_LESS = "parallelism.pipeline_parallel_first_stage_less_layers"
-LAST_LESS = "parallelism.pipeline_parallel_last_stage_less_layers"
-LOCAL_BATCH = "training.local_batch_size"
-GLOBAL_BATCH = "training.global_batch_size"
-SEQ_LEN = "training.seq_len"
-OFFLOAD = "training.enable_cpu_offload"
-PRECISION = "training.mixed_precision_param"
-OPTIMIZER = "optimizer.implementation"
-BF16_STATES = "fused_opt_states_bf16"
-
-DECIDING = {
-    *(*DEGREES.values(), SHARD, RESHARD, SEQUENCE_PARALLEL, SCHEDULE, MICRO_BATCH, PARTS),
-    *(LAYERS, FIRST_LESS, LAST_LESS, LOCAL_BATCH, GLOBAL_BATCH, SEQ_LEN, OFFLOAD, PRECISION),
-    *(OPTIMIZER, POLICY, "module", "config", "compile.enable"),
-}
-"""Options whose value must be known for what the file decides to be known."""
-
-Settings = Mapping[str, Value]
-MODEL_NAMES = {
-    "num_layers": "num_layers",
-    "hidden_size": "hidden_size",
-    "num_heads": "num_heads",
-    "num_kv_heads": "num_kv_heads",
-    "ffn_size": "ffn_size",
-    "vocab_size": "vocab_size",
-    "moe.num_experts": "num_experts",
-}
+"""What selective checkpointing repeats, compiled and not, by the profiles of the release."""
+POLICIES = {"selective": "selective_layers_per_stage", "full": "recompute_layers_per_stage"}
+Found = Iterator[tuple[str, Value]]
 
 
-def decisions_of(settings: Settings, num_gpus: Value | None = None) -> dict[str, Value]:
-    """Everything that a file, or a default that is not neutral, decides.
+def _when(wrong: Callable[[Context, Strategy], object], text: str) -> Cannot:
+    """One reason, in words with what was given."""
 
-    ``num_gpus`` are the processes that the launcher's words start.
+    def cannot(context: Context, strategy: Strategy) -> Iterator[str]:
+        if wrong(context, strategy):
+            yield text.format(c=context, s=strategy)
+
+    return cannot
+
+
+def _key(
+    name: str,
+    key: str,
+    say: Callable[[Context, Strategy], tuple[object, str] | None],
+    read: Callable[[Settings], object],
+    cannot: Cannot = lambda *_: (),
+    *more: str,
+) -> Decision:
+    """The row of a decision that one key carries; more keys follow it.
+
+    ``say`` gives value and reason, ``read`` what settings decide; None: nothing.
     """
-    decisions: dict[str, Value] = {}
-    for part in (_degrees, _batch, _states, _pipeline, _policies, _model):
-        decisions.update(part(settings))
-    return decisions if num_gpus is None else decisions | {"num_gpus": num_gpus}
+
+    def to(context: Context, strategy: Strategy) -> tuple[Line, ...]:
+        said = say(context, strategy)
+        return line(key, *said) if said else ()
+
+    def of(settings: Settings) -> Found:
+        value = read(settings)
+        if value is not None:
+            yield name, decided(settings, key, value)
+
+    return Decision(names=(name,), keys=(key, *more), to=to, of=of, cannot=cannot)
 
 
-def _place(settings: Settings, key: str, value: Setting) -> Value:
-    """A decision with the place of the key that carries it; line 0 for a default."""
-    given = settings.get(key)
-    spelled = given.key if given else f"--{key}"
-    return Value(value=value, key=spelled, line=given.line if given else 0)
+def _degree(name: str, why: str, cannot: Cannot = lambda *_: (), *more: str) -> Decision:
+    def read(settings: Settings) -> int | None:
+        degree = whole(settings, key, 0)
+        return degree if degree > 1 or (degree == 1 and settings[key].line) else None
+
+    key = option.DEGREES[name]
+    return _key(name, key, lambda _, s: (getattr(s, name), why), read, cannot, *more)
 
 
-def _whole(settings: Settings, key: str) -> int:
-    value = effective(settings, key)
-    return value if isinstance(value, int) else 0
+def _batch_lines(_: Context, strategy: Strategy) -> Iterator[Line]:
+    local, number = strategy.micro_batch, strategy.num_micro_batches
+    why = "sequences per micro-batch"
+    if strategy.pp > 1:
+        local, why = local * number, f"{number} micro-batches for the pipeline"
+    yield from line(option.LOCAL_BATCH, local, why)
+    total = strategy.dp * strategy.micro_batch * number
+    yield from line(option.GLOBAL_BATCH, total, "sequences per iteration")
 
 
-def _degrees(settings: Settings) -> Iterator[tuple[str, Value]]:
-    product = 1
-    for name, key in DEGREES.items():
-        degree = _whole(settings, key)
-        product *= 1 if name == "ep" else degree
-        if degree > 1 or (degree == 1 and key in settings):
-            yield name, _place(settings, key, degree)
-    if _whole(settings, DEGREES["ep"]) > 1 and _whole(settings, DEGREES["tp"]) > 1:
-        yield "etp", _place(settings, DEGREES["ep"], 1)
-    shard, replicas = _whole(settings, SHARD), _whole(settings, DEGREES["dp_replicate"])
-    if shard > 0 and product > 0:
-        yield "dp", _place(settings, SHARD, shard * replicas)
-        yield "num_gpus", _place(settings, SHARD, shard * product)
-
-
-def _batch(settings: Settings) -> Iterator[tuple[str, Value]]:
-    local, total = _whole(settings, LOCAL_BATCH), _whole(settings, GLOBAL_BATCH)
-    pp, shard = _whole(settings, DEGREES["pp"]), _whole(settings, SHARD)
-    dp = shard * _whole(settings, DEGREES["dp_replicate"]) if shard > 0 else 0
-    key = MICRO_BATCH if pp > 1 else LOCAL_BATCH
-    micro = _whole(settings, key)
+def _of_batch(settings: Settings) -> Found:
+    local, total = whole(settings, option.LOCAL_BATCH, 0), whole(settings, option.GLOBAL_BATCH, 0)
+    dp = max(0, whole(settings, option.SHARD, 0)) * option.degree(settings, "dp_replicate")
+    key = option.MICRO_BATCH if option.degree(settings, "pp") > 1 else option.LOCAL_BATCH
+    micro = whole(settings, key, 0)
     if micro < 1 or local < 1:
         return
-    yield "micro_batch", _place(settings, key, micro)
+    yield "micro_batch", decided(settings, key, micro)
     if total < 0 and local % micro == 0:
-        yield "num_micro_batches", _place(settings, LOCAL_BATCH, local // micro)
+        yield "num_micro_batches", decided(settings, option.LOCAL_BATCH, local // micro)
     if total > 0 and dp > 0 and total % (dp * micro) == 0:
-        number = total // (dp * micro)
-        yield "num_micro_batches", _place(settings, GLOBAL_BATCH, number)
+        yield "num_micro_batches", decided(settings, option.GLOBAL_BATCH, total // (dp * micro))
     if total > 0 or dp > 0:
-        yield "global_batch", _place(settings, GLOBAL_BATCH, total if total > 0 else local * dp)
+        yield (
+            "global_batch",
+            decided(settings, option.GLOBAL_BATCH, total if total > 0 else local * dp),
+        )
 
 
-def _states(settings: Settings) -> Iterator[tuple[str, Value]]:
-    is_piped = _whole(settings, DEGREES["pp"]) > 1
-    stages = {"always": 3, "never": 2, "default": 2 if is_piped else 3}
-    yield "zero_stage", _place(settings, RESHARD, stages[str(effective(settings, RESHARD))])
-    yield "seq_len", _place(settings, SEQ_LEN, _whole(settings, SEQ_LEN))
-    splits = bool(effective(settings, SEQUENCE_PARALLEL)) and _whole(settings, DEGREES["tp"]) > 1
-    yield "sequence_parallel", _place(settings, SEQUENCE_PARALLEL, splits)
-    if effective(settings, OFFLOAD):
-        yield "offload", _place(settings, OFFLOAD, "optimizer+parameters:host")
+def _unlike_heads(context: Context, strategy: Strategy) -> Iterator[str]:
+    model = context.model
+    kv_heads = model.num_heads if model.mla else model.num_kv_heads
+    if kv_heads % strategy.tp:
+        yield f"tp {strategy.tp}: torchtitan splits the {kv_heads} key and value heads whole"
+
+
+def _unlike_experts(_: Context, strategy: Strategy) -> Iterator[str]:
+    usual = 1 if strategy.ep > 1 else strategy.tp
+    if strategy.etp != usual:
+        yield (
+            f"etp {strategy.etp} with ep {strategy.ep} and tp {strategy.tp}: torchtitan's experts "
+            f"are whole under expert parallelism, else split as other layers are; needs {usual}"
+        )
+
+
+def _of_experts(settings: Settings) -> Found:
+    if option.degree(settings, "ep") > 1 and option.degree(settings, "tp") > 1:
+        yield "etp", decided(settings, option.DEGREES["ep"], 1)
+
+
+def _shard_lines(_: Context, strategy: Strategy) -> tuple[Line, ...]:
+    why = "states are sharded over them, and over context parallelism"
+    return line(option.SHARD, strategy.dp // strategy.dp_replicate, why)
+
+
+def _of_shards(settings: Settings) -> Found:
+    shards, replicas = whole(settings, option.SHARD, 0), option.degree(settings, "dp_replicate")
+    product = replicas
+    for name in ("tp", "pp", "cp"):
+        product *= option.degree(settings, name)
+    if shards > 0 and product > 0:
+        yield "dp", decided(settings, option.SHARD, shards * replicas)
+        yield "num_gpus", decided(settings, option.SHARD, shards * product)
+
+
+def _sequence(settings: Settings) -> bool:
+    return bool(given(settings, option.SEQUENCE_PARALLEL)) and option.degree(settings, "tp") > 1
+
+
+def _stage(settings: Settings) -> int:
+    policy, is_piped = word(settings, option.RESHARD), option.degree(settings, "pp") > 1
+    return 2 if policy == "never" or (policy == "default" and is_piped) else 3
+
+
+def _unlike_offload(_: Context, strategy: Strategy) -> Iterator[str]:
+    if strategy.offload not in OFFLOADS:
+        yield f"offload {strategy.offload}: torchtitan offloads all states to the host, or none"
+    elif strategy.offload != "none" and strategy.offload_percent != 100:
+        yield f"offload of {strategy.offload_percent} %: torchtitan offloads all states"
+
+
+def _of_precision(settings: Settings) -> Found:
     precision = config_of(settings).precision
-    if effective(settings, PRECISION) == "bfloat16" and precision in ("bf16", "mxfp8"):
-        key = PRECISION if precision == "bf16" else "config"
-        yield "precision", _place(settings, key, precision)
-    states = "adam-bf16" if effective(settings, OPTIMIZER) == BF16_STATES else "adam"
-    yield "optimizer", _place(settings, OPTIMIZER, states)
+    if word(settings, option.PRECISION) == "bfloat16" and precision in ("bf16", "mxfp8"):
+        yield (
+            "precision",
+            decided(settings, option.PRECISION if precision == "bf16" else "config", precision),
+        )
 
 
-def _pipeline(settings: Settings) -> Iterator[tuple[str, Value]]:
-    pp, num_layers = _whole(settings, DEGREES["pp"]), config_of(settings).model.get("num_layers", 0)
-    if pp == 1 and num_layers:
-        yield "layers_per_stage", _place(settings, "config", (num_layers,))
-    if pp < 2:
-        return
-    schedule = schedule_named(str(effective(settings, SCHEDULE)))
-    if schedule in ("", "other"):
-        return
-    ours = "1f1b" if schedule == "interleaved" else schedule
-    yield "schedule", _place(settings, SCHEDULE, ours)
-    counts, key = part_counts(settings)
-    if counts is None or len(counts) % pp:
-        return
-    if len(counts) > pp:
-        yield "vpp", _place(settings, key, len(counts) // pp)
-    yield "layers_per_stage", _place(settings, key, per_rank(counts, pp, ours))
+def _optimizer(settings: Settings) -> str:
+    names = {implementation: name for name, implementation in IMPLEMENTATIONS.items()}
+    return names.get(word(settings, option.OPTIMIZER), "adam")
 
 
-def part_counts(settings: Settings) -> tuple[list[int] | None, str]:
-    """Layers of every model part, None where they are not known, and the key that says so."""
-    parts = effective(settings, PARTS)
-    if parts is not None:
-        return [len(layers_in(part)) for part in parts], PARTS
-    num_layers = config_of(settings).model.get("num_layers", 0)
-    pp = _whole(settings, DEGREES["pp"])
-    schedule = schedule_named(str(effective(settings, SCHEDULE)))
-    first, last = _whole(settings, FIRST_LESS), _whole(settings, LAST_LESS)
-    per_part = effective(settings, LAYERS)
-    if not num_layers or not 1 <= pp <= MAX_PARTS or (per_part or 1) < 1:
-        return None, LAYERS
-    count = num_parts(num_layers, pp, schedule, per_part, first, last)
-    return default_counts(num_layers, count, first, last), LAYERS
+def unlike_software(context: Context, _: Strategy | None = None) -> Iterator[str]:
+    """Why the words are not for a plan's profile, or cannot choose its optimizer."""
+    traits = context.traits
+    if traits.name != NAME or traits.profile not in MODULE_SETS:
+        allowed = " and ".join(MODULE_SETS)
+        yield f"profile {traits.name} {traits.profile}: release 0.3 is {allowed} of torchtitan"
+    if traits.optimizer.name not in IMPLEMENTATIONS:
+        allowed = ", ".join(IMPLEMENTATIONS)
+        yield f"optimizer {traits.optimizer.name}: words can choose {allowed}"
 
 
-def _policies(settings: Settings) -> Iterator[tuple[str, Value]]:
-    layers = dict(_pipeline(settings)).get("layers_per_stage")
-    if layers is None:
-        return
-    policy = effective(settings, POLICY)
-    none = (0,) * len(layers.value)
-    chosen = {"selective": "selective_layers_per_stage", "full": "recompute_layers_per_stage"}
-    for name, decision in chosen.items():
-        if policy in ("none", *chosen):
-            counts = layers.value if policy == name else none
-            yield decision, _place(settings, POLICY, counts)
+def _software_lines(context: Context, strategy: Strategy) -> Iterator[Line]:
+    is_on, profile = context.traits.profile == "current", f"profile {context.traits.profile}"
+    is_ring = context.traits.overlap.tensor_parallel_overlap == "ring"
+    overlaps = is_on and is_ring and strategy.tp > 1
+    values = {
+        option.COMPILE: (is_on, profile),
+        option.COMPONENTS: (["model", "loss"], f"{profile}: blocks and loss"),
+        option.ASYNC_TP: (
+            overlaps,
+            "products in chunks beside the transfers of tensor parallelism",
+        ),
+        option.SPMD_BACKEND: (
+            "partial_dtensor",
+            "torch 2.13 cannot shard what the default backend makes",
+        ),
+    }
+    for key, (value, why) in values.items():
+        needs = key in (option.COMPILE, option.ASYNC_TP) and splits_backward(strategy.schedule)
+        if is_on or key != option.COMPONENTS:
+            yield Line(key=key, value=value, why=why, is_assumed=not needs)
 
 
-def _model(settings: Settings) -> Iterator[tuple[str, Value]]:
-    for theirs, ours in MODEL_NAMES.items():
-        value = config_of(settings).model.get(theirs)
-        if value:
-            yield f"model.{ours}", _place(settings, "config", value)
+def policy_of(strategy: Strategy) -> str:
+    """The one policy of all layers; empty where layers differ."""
+    found = {name: getattr(strategy, counts) for name, counts in POLICIES.items()}
+    none = "none" if not any(map(sum, strategy.policy_counts)) else ""
+    whole_model = strategy.layers_per_stage
+    return next((name for name, counts in found.items() if counts == whole_model), none)
+
+
+def _of_policy(settings: Settings) -> Found:
+    layers, policy = dict(of_pipeline(settings)).get("layers_per_stage"), word(settings, POLICY)
+    if layers is not None and policy in ("none", *POLICIES):
+        none = (0,) * len(layers.value)
+        for name, decision in POLICIES.items():
+            yield decision, decided(settings, POLICY, layers.value if policy == name else none)
+
+
+def _unlike_policy(context: Context, strategy: Strategy) -> Iterator[str]:
+    if any(strategy.offloaded_layers_per_stage):
+        yield "activations on the host: torchtitan 0.3 has no such policy"
+    elif not policy_of(strategy):
+        yield (
+            f"recomputation {strategy.recompute}: torchtitan has one policy for all layers, "
+            "none, selective or full"
+        )
+    if any(strategy.selective_layers_per_stage):
+        yield from unlike_modules(context, strategy.recompute_modules)
+
+
+def unlike_modules(context: Context, modules: tuple[str, ...] | None = None) -> Iterator[str]:
+    """Why the selective policy does not repeat what the plan repeats."""
+    repeated = modules or context.traits.recompute.selected
+    allowed = MODULE_SETS.get(context.traits.profile, "")
+    if allowed and repeated != (allowed,):
+        names = ", ".join(repeated) or "nothing"
+        yield f"recomputation of {names}: its selective policy repeats {allowed}"
+
+
+TABLE: Table = (
+    Decision(
+        names=("micro_batch", "num_micro_batches", "global_batch"),
+        keys=(option.LOCAL_BATCH, option.GLOBAL_BATCH, option.MICRO_BATCH),
+        to=_batch_lines,
+        of=_of_batch,
+    ),
+    _key(
+        "seq_len",
+        option.SEQ_LEN,
+        lambda context, _: (context.job.seq_len, "tokens per sequence"),
+        lambda settings: whole(settings, option.SEQ_LEN, 0),
+    ),
+    _degree("tp", "tensor parallelism", _unlike_heads),
+    _degree("pp", "pipeline stages"),
+    _degree("cp", "context parallelism"),
+    _degree(
+        "ep",
+        "expert parallelism, over the ranks of tp, cp and the shards",
+        _unlike_experts,
+        option.CUDA_GRAPHS,
+    ),
+    Decision(names=("etp",), keys=(), of=_of_experts),
+    _degree("dp_replicate", "replicas of the sharding group"),
+    Decision(names=("dp", "num_gpus"), keys=(option.SHARD,), to=_shard_lines, of=_of_shards),
+    _key(
+        "sequence_parallel",
+        option.SEQUENCE_PARALLEL,
+        lambda _, s: (
+            (s.sequence_parallel, "norms split over tensor parallelism") if s.tp > 1 else None
+        ),
+        _sequence,
+    ),
+    _key(
+        "zero_stage",
+        option.RESHARD,
+        lambda _, s: ("always" if s.zero_stage == 3 else "never", f"ZeRO stage {s.zero_stage}"),
+        _stage,
+        _when(
+            lambda _, s: s.zero_stage not in (2, 3),
+            "ZeRO stage {s.zero_stage}: torchtitan shards gradients (2) and weights (3)",
+        ),
+    ),
+    _key(
+        "offload",
+        option.OFFLOAD,
+        lambda _, s: (s.offload != "none", f"offload: {s.offload}"),
+        lambda settings: OFFLOADS[1] if given(settings, option.OFFLOAD) else None,
+        _unlike_offload,
+    ),
+    Decision(
+        names=("precision",),
+        keys=(option.PRECISION,),
+        to=lambda context, _: line(
+            option.PRECISION, "bfloat16", f"precision {context.job.precision}"
+        ),
+        of=_of_precision,
+    ),
+    _key(
+        "optimizer",
+        option.OPTIMIZER,
+        lambda c, _: (
+            IMPLEMENTATIONS[c.traits.optimizer.name],
+            f"optimizer {c.traits.optimizer.name}",
+        ),
+        _optimizer,
+        unlike_software,
+    ),
+    Decision(
+        names=("placement",),
+        keys=(),
+        cannot=_when(
+            lambda _, s: s.placement != PLACEMENT_NAMES[0],
+            "placement {s.placement}: torchtitan's mesh is " + PLACEMENT_NAMES[0],
+        ),
+    ),
+    PIPELINE,
+    Decision(
+        names=(),
+        keys=(option.COMPILE, option.COMPONENTS, option.ASYNC_TP, option.SPMD_BACKEND),
+        to=_software_lines,
+    ),
+    Decision(
+        names=tuple(POLICIES.values()),
+        keys=(POLICY,),
+        to=lambda _, s: line(POLICY, policy_of(s), f"activations of every layer: {s.recompute}"),
+        of=_of_policy,
+        cannot=_unlike_policy,
+    ),
+)
+"""In the order of the lines: the policy's word ends torchtitan's own options."""
+DECIDING = {*SELECTORS, *(key for row in TABLE for key in row.keys)}
+"""Options whose value must be known for what the file decides to be known."""
+
+
+def decisions_of(
+    settings: Settings,
+    num_gpus: Value | None = None,
+    shape: Mapping[str, Any] | None = None,
+) -> dict[str, Value]:
+    """Everything that a file, or a default that is not neutral, decides.
+
+    ``num_gpus`` are the processes that the launcher's words start, ``shape`` the model's where
+    it is not that of the config.
+    """
+    model = config_of(settings).model if shape is None else shape
+    sizes = {f"model.{name.removeprefix('moe.')}": value for name, value in model.items()}
+    found = decided_in(TABLE, filled(settings)) | {
+        name: decided(settings, "config", value)
+        for name, value in sizes.items()
+        if value and name in DECISIONS
+    }
+    return found if num_gpus is None else found | {"num_gpus": num_gpus}

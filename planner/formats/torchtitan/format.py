@@ -1,10 +1,11 @@
-"""The format ``torchtitan``: command-line words of release 0.3."""
+"""The format ``torchtitan``: command-line words of release 0.3; older TOML files are read."""
 
 from planner.formats.format import Format
-from planner.formats.torchtitan.emit import emit, problems
-from planner.formats.torchtitan.read import NAME, read, recognise
+from planner.formats.torchtitan.emit import emit, problems, write_into
+from planner.formats.torchtitan.keys import NAME
+from planner.formats.torchtitan.read import read, recognise
 from planner.formats.torchtitan.rules import RULES
-from planner.formats.torchtitan.write_into import write_into
+from planner.formats.torchtitan.rules_pipeline import PIPELINE_RULES
 
 FORMAT = Format(
     name=NAME,
@@ -13,7 +14,7 @@ FORMAT = Format(
     emit=emit,
     recognise=recognise,
     read=read,
-    rules=RULES,
+    rules=(*RULES, *PIPELINE_RULES),
     write_into=write_into,
     problems=problems,
 )

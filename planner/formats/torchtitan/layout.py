@@ -1,11 +1,17 @@
-"""Which layers a pipeline stage holds, and the names of schedules.
+"""How a pipeline stands in the words: schedules, model parts, which layers a stage holds.
 
 Sources: torchtitan/distributed/pipeline_parallel.py, torch/distributed/pipelining/schedules.py.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from planner.cost.context import Context
+from planner.formats.decision import Decision, Line, line
+from planner.formats.format import Value
+from planner.formats.settings import Settings, decided, given, whole, word
+from planner.formats.torchtitan import keys as option
+from planner.formats.torchtitan.keys import config_of
 from planner.schedules.interleaved import chunk_layers
 from planner.spec.strategy import V_SHAPED, Strategy
 
@@ -99,3 +105,96 @@ def default_counts(num_layers: int, parts: int, first: int, last: int) -> list[i
     weights = [first, *([0] * (parts - 2)), last]
     wanted = [base + (i < extra) - weight for i, weight in enumerate(weights)]
     return wanted if sum(wanted) == num_layers and min(wanted) >= 0 else None
+
+
+def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[Line]:
+    why = "the plan's time holds without them; refused with pipelining and most expert parallelism"
+    is_free = strategy.pp == 1 and strategy.ep == 1
+    yield Line(key=option.CUDA_GRAPHS, value=True, why=why, is_assumed=is_free)
+    if strategy.pp == 1:
+        return
+    yield from line(option.SCHEDULE, schedule_of(strategy), f"schedule {strategy.schedule}")
+    yield from line(option.MICRO_BATCH, strategy.micro_batch, "sequences per micro-batch")
+    layers = ", ".join(map(str, strategy.layers_per_stage))
+    yield from line(option.PARTS, parts_of(strategy), f"layers per stage: {layers}")
+
+
+def of_pipeline(settings: Settings) -> Iterator[tuple[str, Value]]:
+    """What settings decide of schedule, chunks and layers."""
+    pp, num_layers = option.degree(settings, "pp"), config_of(settings).model.get("num_layers", 0)
+    if pp == 1 and num_layers:
+        yield "layers_per_stage", decided(settings, "config", (num_layers,))
+    schedule = schedule_named(word(settings, option.SCHEDULE))
+    if pp < 2 or schedule in ("", "other"):
+        return
+    ours = "1f1b" if schedule == "interleaved" else schedule
+    yield "schedule", decided(settings, option.SCHEDULE, ours)
+    counts, key = _part_counts(settings, pp, schedule)
+    if counts is None or len(counts) % pp:
+        return
+    if len(counts) > pp:
+        yield "vpp", decided(settings, key, len(counts) // pp)
+    yield "layers_per_stage", decided(settings, key, per_rank(counts, pp, ours))
+
+
+def _part_counts(settings: Settings, pp: int, schedule: str) -> tuple[list[int] | None, str]:
+    """Layers of every model part, None where they are not known, and the key that says so."""
+    parts = given(settings, option.PARTS)
+    if parts is not None:
+        return [len(layers_in(part)) for part in parts], option.PARTS
+    num_layers, per_part = (
+        config_of(settings).model.get("num_layers", 0),
+        given(settings, option.LAYERS),
+    )
+    if not num_layers or pp > MAX_PARTS or (per_part or 1) < 1:
+        return None, option.LAYERS
+    less = whole(settings, option.FIRST_LESS, 0), whole(settings, option.LAST_LESS, 0)
+    count = num_parts(num_layers, pp, schedule, per_part, *less)
+    return default_counts(num_layers, count, *less), option.LAYERS
+
+
+def splits_backward(schedule: str) -> bool:
+    """Whether torch runs a schedule without compiled blocks only."""
+    return schedule.startswith(("zb", "dualpipe"))
+
+
+def _unlike_pipeline(context: Context, strategy: Strategy) -> Iterator[str]:
+    schedule, number = strategy.schedule, strategy.num_micro_batches
+    if strategy.pp == 1:
+        if schedule != "1f1b" or strategy.vpp > 1:
+            yield f"schedule {schedule} with {strategy.vpp} chunks on one stage"
+        return
+    if context.model.tied_embeddings:
+        yield f"pp {strategy.pp}: torchtitan does not pipeline models with tied embeddings"
+    if schedule not in SCHEDULE_NAMES:
+        allowed = ", ".join(name for name in SCHEDULE_NAMES if name != "interleaved")
+        yield f"schedule {schedule}: torchtitan has {allowed}"
+    elif splits_backward(schedule) and context.traits.profile == "current":
+        yield f"schedule {schedule}: torch runs it without compiled blocks (profile eager)"
+    stages = strategy.pp * strategy.vpp
+    least = {"1f1b": strategy.pp if strategy.vpp == 1 else 1, "dualpipe-v": stages}
+    if number < least.get(schedule, 1):
+        yield f"{number} micro-batches: torch runs {schedule} with {stages} at least"
+    rounds = max(1, number // strategy.pp)
+    if (strategy.vpp > 1 and schedule in ("1f1b", "zb-interleaved")) and number % rounds:
+        yield f"{number} micro-batches: torch runs interleaved ones in {rounds} equal rounds"
+
+
+PIPELINE = Decision(
+    names=("schedule", "vpp", "layers_per_stage"),
+    keys=(
+        *(
+            option.SCHEDULE,
+            option.SCHEDULE_CSV,
+            option.MICRO_BATCH,
+            option.PARTS,
+            option.LAYERS,
+            option.FIRST_LESS,
+            option.LAST_LESS,
+        ),
+        option.CUDA_GRAPHS,
+    ),
+    to=_pipeline_lines,
+    of=of_pipeline,
+    cannot=_unlike_pipeline,
+)

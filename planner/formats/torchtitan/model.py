@@ -1,17 +1,31 @@
 """Which of torchtitan's configs has a model's shape, or the module that builds such a model."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib import resources
 from string import Template
 from typing import Any
 
 from planner.cost.context import Context
-from planner.formats.torchtitan.known import OWN_MODULE, Config, config_named, modules
+from planner.formats.torchtitan.keys import OWN_MODULE, Config, config_named, modules
 from planner.spec.model import Biases, MlaSpec, ModelSpec
 
 PRECISIONS = ("bf16", "mxfp8")
+VARIABLES = {
+    "ROPE_THETA": "base of the rotary positions, rope_theta of the model's config.json",
+    "ROPE_SCALING_FACTOR": "factor of its rope_scaling of type llama3; 1 where it has none",
+    "NORM_EPS": "epsilon of its norms, rms_norm_eps",
+    "LEARNING_RATE": "highest learning rate",
+}
+"""Of a written module, whose model's sizes do not say them."""
+LEFT_OPEN = {
+    "learning rate and its schedule": "--optimizer.param_groups.0.optimizer_kwargs.lr "
+    "--lr_scheduler.warmup_steps --lr_scheduler.decay_type",
+    "clipping of gradients": "--training.max_norm",
+    "checkpoints": "--checkpoint.enable --checkpoint.interval",
+    "evaluation": "--validator.enable --validator.freq",
+}
 _KINDS = {"llama3": "plain", "qwen3": "qk_norm", "deepseek_v3": "mla", "gpt_oss": "sinks"}
 
 
@@ -23,6 +37,10 @@ class Chosen:
     config: str
     text: str = ""
     """Of the module, where torchtitan has no config."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """What the user fills in for it."""
+    left_open: Mapping[str, str] = field(default_factory=lambda: LEFT_OPEN)
+    """What neither it nor the words of a plan say of a training."""
 
 
 def chosen_config(context: Context) -> Chosen | None:
@@ -58,7 +76,9 @@ def _own_config(context: Context) -> Chosen | None:
     if named is None or context.job.seq_len > named.max_seq_len:
         return None
     module = next(name for name, own in modules().items() if named.name in own)
-    return Chosen(module=module, config=named.name)
+    positions = f"rotary positions of {named.rotary}, norms with an epsilon of {named.norm_eps:g}"
+    left_open = LEFT_OPEN | {f"{positions}, as the config has them": "--config"}
+    return Chosen(module=module, config=named.name, left_open=left_open)
 
 
 def _named(context: Context) -> Config | None:
@@ -90,18 +110,12 @@ def _kind(model: ModelSpec) -> str:
 
 
 def _shape(model: ModelSpec) -> dict[str, Any]:
-    """By the names in keys.json; those of the model's parts with a dot."""
-    shape: dict[str, Any] = dict(vars(model))
-    for part in ("moe", "mla"):
-        shape |= {f"{part}.{name}": value for name, value in vars(shape[part] or _NONE).items()}
-    return shape
-
-
-class _Nothing:
-    """Stands for a part that a model lacks."""
-
-
-_NONE = _Nothing()
+    """By the names in configs.json; those of the model's parts with a dot."""
+    parts = {"moe": model.moe, "mla": model.mla}
+    own = ((name, vars(part)) for name, part in parts.items() if part)
+    return vars(model) | {
+        f"{part}.{key}": value for part, values in own for key, value in values.items()
+    }
 
 
 def _foreign_parts(model: ModelSpec) -> Iterator[str]:
@@ -118,8 +132,10 @@ def _foreign_parts(model: ModelSpec) -> Iterator[str]:
         yield "norms over all query heads at once"
     if isinstance(model.mla, MlaSpec):
         yield "latent attention"
-    if model.parallel_block or model.sliding_window or model.num_learned_positions:
-        yield "parallel blocks, windowed attention or learned positions"
+    if model.parallel_block or model.sliding_window or model.position != "rope":
+        yield "parallel blocks, windowed attention or positions that are not rotary"
+    if model.special_blocks:
+        yield model.special_blocks
     if model.embedding_norm or model.extra_params or model.extra_params_per_layer:
         yield "parameters outside the usual layers"
     yield from _foreign_mixture(model)
@@ -157,4 +173,4 @@ def _written(context: Context) -> Chosen:
     text = Template(template.read_text(encoding="utf-8")).substitute(
         {key: ascii(value) for key, value in literals.items()}, name=name
     )
-    return Chosen(module=OWN_MODULE, config=name, text=text)
+    return Chosen(module=OWN_MODULE, config=name, text=text, variables=VARIABLES)

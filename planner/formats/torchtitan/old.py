@@ -1,25 +1,143 @@
-"""Files for torchtitan before 0.3, which took its settings from TOML."""
+"""TOML files of torchtitan before 0.3: what they decide is read, by no rule of the newer release.
+
+Source: torchtitan/config/job_config.py of v0.1 to v0.2.2, torchtitan/config_manager.py of 2024.
+"""
 
 import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
+from planner.documents.schema import wrongs
 from planner.errors import InputError
-from planner.formats.torchtitan.words import Words
+from planner.formats.finding import Finding
+from planner.formats.format import Reading, SourceText, Value
+from planner.formats.settings import Settings, finding_at
+from planner.formats.shell.word import Word
+from planner.formats.torchtitan.decisions import DECIDING, decisions_of
+from planner.formats.torchtitan.keys import (
+    NAME,
+    OWN_MODULE,
+    POLICY,
+    config_named,
+    option_of,
+)
+from planner.limits import brief
 
 OLD = (
     "is for torchtitan before 0.3, which took its settings from a TOML file; "
     "0.3 takes --module and --config, and options for what differs"
 )
-_SECTIONS = ("job", "model", "training")
+RELEASE = "release"
+"""A setting that only such a file has: the profile of its release."""
+SECTIONS = ("parallelism", "training", "experimental")
+ALIASES = {
+    "activation_checkpoint.mode": POLICY,
+    "training.batch_size": "training.local_batch_size",
+    "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
+}
+"""What the present release calls otherwise; other names moved between sections only."""
+_MODEL = ("model.name", "model.flavor")
 _OPTION = re.compile(r"--job\.config[-_]file(=|$)")
 
 
 def is_old(text: str) -> bool:
-    """Whether a file is such a TOML file, by the sections all of them have."""
-    return all(re.search(rf"(?m)^\[{name}\]\s*(#.*)?$", text) for name in _SECTIONS)
+    """Whether a file is such a TOML file, by sections that all of them have."""
+    names = {match[1] for match in re.finditer(r"(?m)^\[(\w+)\]\s*(?:#.*)?$", text)}
+    return names >= {"model", "training"} and bool(names & {"job", "parallelism"})
 
 
-def refuse_old(path: str, found: Words) -> None:
+def refuse_old(path: str, words: Sequence[Word], environment: Mapping[str, Word]) -> None:
     """Raise InputError where words, or a variable of torchtitan's script, name such a file."""
-    named = any(_OPTION.match(word.text) for word in found.words)
-    if named or (found.is_wrapped and "CONFIG_FILE" in found.environment):
+    if any(_OPTION.match(word.text) for word in words) or "CONFIG_FILE" in environment:
         raise InputError.single(path, "file", OLD)
+
+
+def read_old(source: SourceText) -> Reading:
+    """Read what such a file decides; keys that say nothing of a plan are not looked at."""
+    try:
+        data = tomllib.loads(source.text)
+    except (ValueError, RecursionError) as error:
+        raise InputError.single(source.path, "file", f"is no TOML: {error}") from None
+    given = dict(_given(data, source.text))
+    settings: dict[str, Value] = {}
+    findings: list[Finding] = []
+    for key, value in given.items():
+        name = _renamed(key)
+        for wrong in wrongs(option_of(name) or {}, value.value) if name else ():
+            message = f"{brief(value.value)} given; {wrong.allowed}"
+            findings.append(finding_at(f"{NAME}.bad_value", source.path, value, message))
+            break
+        else:
+            settings |= {name: value} if name else {}
+    settings |= _policy(given) | _release(given)
+    shape = _shape(given)
+    settings |= _config(given, shape)
+    decisions = decisions_of(settings, shape=shape) | {"profile": settings[RELEASE]}
+    if "parallelism.expert_tensor_parallel_degree" in given:
+        decisions["etp"] = given["parallelism.expert_tensor_parallel_degree"]
+    if "model.converters" in given and given["model.converters"].value:
+        del decisions["precision"]
+    return Reading(
+        format=NAME,
+        path=source.path,
+        settings=settings,
+        decisions=decisions,
+        findings=tuple(findings),
+    )
+
+
+def _given(data: Mapping[str, Any], text: str) -> Iterator[tuple[str, Value]]:
+    """Every key of a section, by ``section.key``, with its line."""
+    lines, section = dict[str, int](), ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if opened := re.match(r"\s*\[([\w.]+)\]", line):
+            section = opened[1]
+        elif assigned := re.match(r"\s*(\w+)\s*=", line):
+            lines[f"{section}.{assigned[1]}"] = number
+    for section, values in data.items():
+        for name, value in values.items() if isinstance(values, Mapping) else ():
+            key = f"{section}.{name}"
+            yield key, Value(value=value, key=key, line=lines.get(key, 0))
+
+
+def _renamed(key: str) -> str:
+    """The present name of a key that decides; empty where it has none."""
+    section, _, name = key.partition(".")
+    moved = (f"{new}.{name}" for new in ("parallelism", "training") if section in SECTIONS)
+    return next((each for each in (ALIASES.get(key, ""), *moved) if each in DECIDING), "")
+
+
+def _policy(given: Settings) -> dict[str, Value]:
+    """Selective checkpointing of every n-th layer, its default then, is none that is known now."""
+    mode, option = (
+        given.get("activation_checkpoint.mode"),
+        "activation_checkpoint.selective_ac_option",
+    )
+    chosen = given.get(option, Value(value="2", key=option))
+    is_selective = mode is None or mode.value == "selective"
+    return {POLICY: chosen} if is_selective and chosen.value != "op" else {}
+
+
+def _release(given: Settings) -> dict[str, Value]:
+    """The profile: degrees stand in a section of their own since 2025."""
+    is_new = any(key.startswith("parallelism.") for key in given)
+    compiled = (given.get(key) for key in ("compile.enable", "training.compile"))
+    is_eager = not is_new and not any(value and value.value for value in compiled)
+    year = "2025" if is_new else "2024-eager" if is_eager else "2024"
+    return {RELEASE: Value(value=year, key=RELEASE)}
+
+
+def _shape(given: Settings) -> Mapping[str, Any]:
+    """The model's shape, where the present release has a config of its name and flavour."""
+    name, flavor = (str(given[key].value) if key in given else "" for key in _MODEL)
+    config = f"{name}_{re.sub(r'[^a-z0-9]+', '_', flavor.lower())}"
+    return config_named(name, config).model
+
+
+def _config(given: Settings, shape: Mapping[str, Any]) -> dict[str, Value]:
+    """A config without defaults of its own: those of the present release's are not the file's."""
+    flavor = given.get(_MODEL[1], Value(value="", key=_MODEL[1]))
+    name = f"{NAME}_{shape.get('num_layers', 0)}_layers"
+    return {"module": replace(flavor, value=OWN_MODULE), "config": replace(flavor, value=name)}

@@ -1,126 +1,137 @@
 """Reads torchtitan's command-line words: settings with their lines, and what is wrong."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import dropwhile, islice, pairwise
+from typing import NamedTuple
 
 from planner.errors import InputError
-from planner.formats.finding import Finding, Severity
+from planner.formats.finding import Severity
 from planner.formats.format import Reading, SourceText, Value
+from planner.formats.settings import Settings, finding_at, word
+from planner.formats.shell.edit import Arguments, Entry
 from planner.formats.shell.launched import (
     PER_NODE,
     launcher_settings,
+    launcher_values,
     number_of,
     processes,
 )
 from planner.formats.shell.torchrun import torchrun_findings
 from planner.formats.shell.word import Word
-from planner.formats.shell.words import Lines, line_numbers
+from planner.formats.shell.words import Lines, command_lines, line_numbers, read_script, read_words
 from planner.formats.torchtitan.decisions import DECIDING, decisions_of
-from planner.formats.torchtitan.known import (
+from planner.formats.torchtitan.keys import (
+    NAME,
     OWN_MODULE,
     POLICY,
-    Setting,
+    SCHEDULE,
+    SCHEDULE_CSV,
+    SELECTORS,
     config_named,
     modules,
     option_of,
     options,
-    policies,
+    takes_several,
+    value_of,
 )
 from planner.formats.torchtitan.layout import SCHEDULE_NAMES, schedule_named
-from planner.formats.torchtitan.old import OLD, is_old, refuse_old
-from planner.formats.torchtitan.words import POLICY_WORD, Words, is_option, words_of
+from planner.formats.torchtitan.old import is_old, read_old, refuse_old
 from planner.spelling import did_you_mean
 
-NAME = "torchtitan"
-SELECTORS = ("module", "config")
-POLICY_WORDS = "activation-checkpoint:full"
 OTHER_KINDS = (".yaml", ".yml", ".json", ".toml", ".md")
 """Files that may hold a command of torchtitan among other things."""
+_ENTRY = re.compile(r"(^|[/.])(torchtitan\.train|train\.py|run_train\.sh)$")
+"""Behind this word of a command stand torchtitan's own."""
+_POLICY_WORD = re.compile(r"activation[-_]checkpoint:(.*)", re.DOTALL)
 _SCRIPT_VARIABLES = {"MODULE": "module", "CONFIG": "config"}
 """What torchtitan's own run_train.sh takes from the environment."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Option:
-    """An option with its values, or the word that chooses a policy, as the file has it."""
+def arguments_in(source: SourceText) -> Arguments:
+    """Return torchtitan's words of a file.
 
-    key: str
-    """As torchtitan spells it in Python: ``training.seq_len``."""
-    word: Word
-    inline: str | None
-    """What stands behind ``=`` in the same word."""
-    values: tuple[Word, ...]
-    is_negated: bool = False
-    follows_policy: bool = False
+    In a script they stand behind the program, at the first place where a launcher starts it if
+    there is one, or are those of the command that has most options; any other file holds nothing
+    else. Raises InputError where the file cannot be read as words.
+    """
+    stripped = (line.strip() for line in source.text.splitlines())
+    first = next((line for line in stripped if line and line[0] != "#"), "")
+    if _is_option(first.split(" ")[0]):
+        return Arguments(words=read_words(source), is_list=True)
+    script = read_script(source)
+    lines = [(each, line) for each in script.commands for line in command_lines(each)]
+    starts = [
+        Arguments(
+            words=line[at + 1 :],
+            launcher=line[:at],
+            environment={**script.environment, **command.environment},
+            program=line[at],
+            is_read_twice=line is not command.words,
+        )
+        for command, line in lines
+        for at in islice((i for i, word in enumerate(line) if _ENTRY.search(word.text)), 1)
+    ]
+    if starts:
+        return next((each for each in starts if any(launcher_values(each.launcher))), starts[0])
+    most = max((line for _, line in lines), key=_num_options, default=())
+    at = next((i for i, word in enumerate(most) if _is_option(word.text)), 0)
+    return Arguments(words=most[at:], launcher=most[:at])
 
-    @property
-    def spelled(self) -> str:
-        """The option as the file spells it."""
-        return self.word.text.partition("=")[0]
 
-    @property
-    def texts(self) -> list[str]:
-        """All its values."""
-        inline = [] if self.inline is None else [self.inline]
-        return inline + [word.text for word in self.values]
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a value holds a variable that the file does not set."""
-        return any(word.unknown for word in (self.word, *self.values))
+def _is_option(text: str) -> bool:
+    """Whether a word is an option, or the one that chooses a policy."""
+    return text.startswith("--") or _POLICY_WORD.fullmatch(text) is not None
 
 
-def options_in(words: Sequence[Word]) -> tuple[list[Option], list[Word]]:
-    """Group words into options; and the words that belong to none."""
-    found: list[Option] = []
-    strays: list[Word] = []
-    position, follows = 0, False
-    while position < len(words):
-        word = words[position]
-        position += 1
-        policy = POLICY_WORD.fullmatch(word.text)
-        if policy:
-            name = policy[1].replace("-", "_")
-            found.append(Option(key=POLICY, word=word, inline=name, values=()))
-            follows = True
-        elif word.text.startswith("--"):
-            end = _end_of_values(words, position)
-            option, rest = _option(word, words[position:end], follows=follows)
-            found.append(option)
-            strays += rest
-            position = end
-        else:
-            strays.append(word)
+def _num_options(words: Iterable[Word]) -> int:
+    return sum(_is_option(word.text) for word in words)
+
+
+def _is_wrapped(found: Arguments) -> bool:
+    """Whether the program is torchtitan's script, which takes variables."""
+    return found.program is not None and found.program.text.endswith("run_train.sh")
+
+
+def entries_in(source: SourceText) -> tuple[Arguments, list[Entry]]:
+    """What a file hands on, and the options in it, by torchtitan's names; raises InputError."""
+    found = arguments_in(source)
+    return found, _grouped(found.words, line_numbers(source.text))[0]
+
+
+def misplaced(entries: Sequence[Entry]) -> list[Entry]:
+    """Options behind the policy's word, which takes them for its own."""
+    behind = list(dropwhile(lambda each: each.name != POLICY, entries))
+    return [each for each in behind if not each.name.startswith(POLICY)]
+
+
+def _grouped(words: Sequence[Word], lines: Lines) -> tuple[list[Entry], list[Word]]:
+    """Options with their values; and the words that belong to none."""
+    starts = [at for at, word in enumerate(words) if _is_option(word.text)]
+    found, strays = list[Entry](), [*words[: starts[0] if starts else None]]
+    for at, end in pairwise([*starts, len(words)]):
+        word, rest = words[at], words[at + 1 : end]
+        policy = _POLICY_WORD.fullmatch(word.text)
+        name, equals, joined = word.text.partition("=")
+        key = POLICY if policy else _key(name)[0]
+        entry = option_of(key)
+        count = 1 if entry is not None and not (equals or policy) else 0
+        count = 0 if entry and entry.get("type") == "boolean" else count
+        count = len(rest) if not policy and (entry is None or takes_several(entry)) else count
+        value = policy[1] if policy else joined if equals else None
+        line, values = lines.at(word.start), tuple(rest[:count])
+        found.append(Entry(name=key, word=word, values=values, joined=value, line=line))
+        strays += rest[count:]
     return found, strays
 
 
-def _end_of_values(words: Sequence[Word], start: int) -> int:
-    end = start
-    while end < len(words) and not is_option(words[end].text):
-        end += 1
-    return end
-
-
-def _option(word: Word, rest: Sequence[Word], *, follows: bool) -> tuple[Option, Sequence[Word]]:
-    name, equals, inline = word.text[2:].partition("=")
-    key = name.replace("-", "_")
+def _key(name: str) -> tuple[str, bool]:
+    """An option as torchtitan spells it in Python, and whether it is switched off."""
+    key = name[2:].replace("-", "_")
     section, _, last = key.rpartition(".")
     positive = f"{section}.{last.removeprefix('no_')}"
-    is_negated = last.startswith("no_") and (option_of(positive) or {}).get("kind") == "flag"
-    key = positive if is_negated else key
-    kind = "str" if key in SELECTORS else (option_of(key) or {"kind": "words"})["kind"]
-    count = len(rest) if kind == "words" else 0 if kind == "flag" or equals else 1
-    option = Option(
-        key=key,
-        word=word,
-        inline=inline if equals else None,
-        values=tuple(rest[:count]),
-        is_negated=is_negated,
-        follows_policy=follows,
-    )
-    return option, rest[count:]
+    is_off = last.startswith("no_") and (option_of(positive) or {}).get("type") == "boolean"
+    return positive if is_off else key, is_off
 
 
 def recognise(source: SourceText) -> bool:
@@ -142,166 +153,147 @@ def recognise(source: SourceText) -> bool:
 def _starts_torchtitan(source: SourceText) -> bool:
     """Whether a script starts torchtitan, not only names it; one that is broken may."""
     try:
-        program = words_of(source).program
+        return arguments_in(source).program is not None
     except InputError:
         return True
-    return program is not None
 
 
 def read(source: SourceText) -> Reading:
     """Read words in a script, a file of arguments or a list; raises InputError."""
     if is_old(source.text):
-        raise InputError.single(source.path, "file", OLD)
-    found, lines = words_of(source), line_numbers(source.text)
-    refuse_old(source.path, found)
-    reader = _Reader(path=source.path, lines=lines)
-    given, strays = options_in(found.words)
-    for option in given:
-        reader.take(option)
-    for word in strays:
-        if not word.unknown:
-            line = lines.at(word.start)
-            reader.report("bad_value", "error", word.text, line, "belongs to no option")
-    reader.take_variables(found)
-    if given or found.program:
-        reader.check_config()
-    reader.check_schedule()
+        return read_old(source)
+    found, lines = arguments_in(source), line_numbers(source.text)
+    is_wrapped = _is_wrapped(found)
+    refuse_old(source.path, found.words, found.environment if is_wrapped else {})
+    entries, strays = _grouped(found.words, lines)
     launched = launcher_settings(found.launcher, lines)
-    if found.is_wrapped and "NGPU" in found.environment:
+    if is_wrapped and "NGPU" in found.environment:
         number = found.environment["NGPU"]
-        line = lines.at(number.start)
-        launched[PER_NODE] = Value(value=number_of(number.text), key="NGPU", line=line)
-    reader.findings += torchrun_findings(found.launcher, lines, source.path, NAME)
+        value, line = number_of(number.text), lines.at(number.start)
+        launched[PER_NODE] = Value(value=value, key="NGPU", line=line)
+    settings: dict[str, Value] = {}
+    said = [each for entry in entries for each in _take(settings, entry)]
+    message = "stands behind the activation-checkpoint word; all options stand before it"
+    said += [
+        _Said("misplaced_option", "error", _spelled(entry), entry.line, message)
+        for entry in misplaced(entries)
+        if option_of(entry.name) and not entry.unknown
+    ]
+    said += [
+        _Said("bad_value", "error", word.text, lines.at(word.start), "belongs to no option")
+        for word in strays
+        if not word.unknown
+    ]
+    said += _take_variables(settings, found, lines)
+    said += _config_findings(settings) if entries or found.program else ()
+    said += _schedule_findings(settings)
+    findings = (
+        finding_at(
+            f"{NAME}.{each.rule}",
+            source.path,
+            Value(value=None, key=each.key, line=each.line),
+            each.message,
+            each.severity,
+        )
+        for each in said
+    )
     return Reading(
         format=NAME,
         path=source.path,
-        settings=reader.settings | launched,
-        decisions=decisions_of(reader.settings, processes(launched)),
-        findings=tuple(reader.findings),
+        settings=settings | launched,
+        decisions=decisions_of(settings, processes(launched)),
+        findings=(*findings, *torchrun_findings(found.launcher, lines, source.path, NAME)),
     )
 
 
-class _Reader:
-    """Settings and findings, as they come."""
+class _Said(NamedTuple):
+    """A finding of the reader."""
 
-    def __init__(self, *, path: str, lines: Lines) -> None:
-        self.path, self.lines = path, lines
-        self.settings: dict[str, Value] = {}
-        self.findings: list[Finding] = []
+    rule: str
+    severity: Severity
+    key: str
+    line: int
+    message: str
 
-    def report(self, rule: str, severity: Severity, key: str, line: int, message: str) -> None:
-        finding = Finding(
-            rule=f"{NAME}.{rule}",
-            severity=severity,
-            message=message,
-            path=self.path,
-            key=key,
-            line=line,
-        )
-        self.findings.append(finding)
 
-    def take(self, option: Option) -> None:
-        key, spelled, line = option.key, option.spelled, self.lines.at(option.word.start)
-        facts = {"kind": "str"} if key in SELECTORS else option_of(key)
-        if key == POLICY:
-            facts = {"kind": "choice", "choices": list(policies())}
-        if facts is None:
-            known = [f"--{name}" for name in (*SELECTORS, *options())]
-            hint = did_you_mean(f"--{key}", known) or "torchtitan 0.3 has no such option"
-            if key == f"{POLICY}.mode":
-                hint = f"the policy is a word of its own, such as {POLICY_WORDS}"
-            return self.report("unknown_key", "error", spelled, line, f"unknown option; {hint}")
-        if option.is_open:
-            if key not in DECIDING:
-                return None
+def _spelled(entry: Entry) -> str:
+    return entry.word.text.partition("=")[0]
+
+
+def _take(settings: dict[str, Value], option: Entry) -> Iterator[_Said]:
+    """Take an option's value into the settings; and what is wrong with it."""
+    key, spelled, line = option.name, _spelled(option), option.line
+    entry = option_of(key)
+    if entry is None:
+        yield _Said("unknown_key", "error", spelled, line, f"unknown option; {_hint(key)}")
+        return
+    if option.unknown:
+        if key in SELECTORS:
+            settings[key] = Value(value="", key=spelled, line=line)
+        if key in DECIDING:
             message = f"{' '.join(option.texts)}: the variable is not set in this file"
-            if key in SELECTORS:
-                self.settings[key] = Value(value="", key=spelled, line=line)
-            return self.report("open_variable", "note", spelled, line, message)
-        if option.follows_policy and not key.startswith(POLICY):
-            message = "stands behind the activation-checkpoint word; all options stand before it"
-            self.report("misplaced_option", "error", spelled, line, message)
-        try:
-            value = _value(facts, option)
-        except ValueError as error:
-            return self.report("bad_value", "error", spelled, line, str(error))
-        if key in self.settings:
-            before = self.settings[key].line
-            message = f"given twice, first in line {before}; torchtitan takes the last"
-            self.report("duplicate_key", "warning", spelled, line, message)
-        self.settings[key] = Value(value=value, key=spelled, line=line)
-        return None
-
-    def take_variables(self, found: Words) -> None:
-        """Take what torchtitan's script reads from the environment."""
-        for name, key in _SCRIPT_VARIABLES.items():
-            variable = found.environment.get(name)
-            if key in self.settings or (variable is None and not found.is_wrapped):
-                continue
-            place = variable or found.program
-            assert place is not None
-            line = self.lines.at(place.start)
-            if variable is None or variable.unknown:
-                message = f"{name} is not set in this file, nor is --{key}"
-                self.report("open_variable", "note", name, line, message)
-            text = variable.text if variable and not variable.unknown else ""
-            self.settings[key] = Value(value=text, key=name, line=line)
-
-    def check_config(self) -> None:
-        """A config that torchtitan does not have; one of the user's own is not looked into."""
-        names = [str(self.settings[key].value) for key in SELECTORS if key in self.settings]
-        if len(names) < len(SELECTORS) or not all(names) or config_named(*names).is_known:
-            return
-        module, name = names
-        value = self.settings["config"]
-        own = modules().get(module.removeprefix("torchtitan.models."))
-        if own is not None:
-            hint = did_you_mean(name, own) or f"it has {', '.join(own)}"
-            message = f"torchtitan {module} has no config {name} that is known here; {hint}"
-            self.report("unknown_config", "warning", value.key, value.line, message)
-        elif module != OWN_MODULE:
-            message = f"{module}.{name} is not looked into: torchtitan's general defaults are taken"
-            if hint := did_you_mean(module, modules()):
-                message += f"; {hint}"
-            self.report("own_config", "note", value.key, value.line, message)
-
-    def check_schedule(self) -> None:
-        """Schedules that torch has and the planner does not model."""
-        value = self.settings.get("parallelism.pipeline_parallel_schedule")
-        csv = self.settings.get("parallelism.pipeline_parallel_schedule_csv")
-        for each in (value, csv):
-            known = each is value and (each is None or schedule_named(str(each.value)) != "other")
-            if each is not None and each.value and not known:
-                names = ", ".join(SCHEDULE_NAMES.values())
-                message = f"{each.value} is not modelled; modelled are {names}"
-                self.report("schedule_not_modelled", "note", each.key, each.line, message)
-
-
-def _value(facts: Mapping[str, Any], option: Option) -> Setting:
-    """The value of an option; ValueError says what is wrong with it."""
-    texts, kind = option.texts, facts["kind"]
-    if kind == "flag":
-        if texts:
-            raise ValueError(f"{texts[0]!r} given; a switch takes no value, --no-... turns it off")
-        return not option.is_negated
-    if not texts:
-        raise ValueError("needs a value; none given")
-    if facts.get("optional") and texts == ["None"]:
-        return None
-    if kind == "words":
-        return [text.split(",") for text in texts]
-    return _converted(kind, texts[0], facts.get("choices", ()))
-
-
-def _converted(kind: str, text: str, choices: Iterable[str]) -> Setting:
-    if kind == "choice" and text not in choices:
-        raise ValueError(f"{text!r} given; allowed are {', '.join(choices)}")
-    if kind == "list":
-        return text.split(",")
-    if kind not in ("int", "float"):
-        return text
+            yield _Said("open_variable", "note", spelled, line, message)
+        return
+    texts = option.texts
+    if key == POLICY:
+        texts = [text.replace("-", "_") for text in texts]
     try:
-        return int(text) if kind == "int" else float(text)
-    except ValueError:
-        words = "a whole number" if kind == "int" else "a number"
-        raise ValueError(f"{text[:80]!r} given; needs {words}") from None
+        value = value_of(entry, texts, is_negated=_key(spelled)[1])
+    except ValueError as error:
+        yield _Said("bad_value", "error", spelled, line, str(error))
+        return
+    if key in settings:
+        message = f"given twice, first in line {settings[key].line}; torchtitan takes the last"
+        yield _Said("duplicate_key", "warning", spelled, line, message)
+    settings[key] = Value(value=value, key=spelled, line=line)
+
+
+def _hint(key: str) -> str:
+    if key == f"{POLICY}.mode":
+        return "the policy is a word of its own, such as activation-checkpoint:full"
+    known = [f"--{name}" for name in options() if name != POLICY]
+    return did_you_mean(f"--{key}", known) or "torchtitan 0.3 has no such option"
+
+
+def _take_variables(settings: dict[str, Value], found: Arguments, lines: Lines) -> Iterator[_Said]:
+    """Take what torchtitan's script reads from the environment."""
+    for name, key in _SCRIPT_VARIABLES.items():
+        variable = found.environment.get(name)
+        place = variable or (found.program if _is_wrapped(found) else None)
+        if key in settings or place is None:
+            continue
+        line, text = lines.at(place.start), ""
+        if variable is None or variable.unknown:
+            message = f"{name} is not set in this file, nor is --{key}"
+            yield _Said("open_variable", "note", name, line, message)
+        else:
+            text = variable.text
+        settings[key] = Value(value=text, key=name, line=line)
+
+
+def _config_findings(settings: Settings) -> Iterator[_Said]:
+    """A config that torchtitan does not have; one of the user's own is not looked into."""
+    module, name = (word(settings, key) for key in SELECTORS)
+    if not module or not name or config_named(module, name).is_known:
+        return
+    value, own = settings["config"], modules().get(module.removeprefix("torchtitan.models."))
+    if own is not None:
+        hint = did_you_mean(name, own) or f"it has {', '.join(own)}"
+        message = f"torchtitan {module} has no config {name} that is known here; {hint}"
+        yield _Said("unknown_config", "warning", value.key, value.line, message)
+    elif module != OWN_MODULE:
+        message = f"{module}.{name} is not looked into: torchtitan's general defaults are taken"
+        hint = did_you_mean(module, modules())
+        message += f"; {hint}" if hint else ""
+        yield _Said("own_config", "note", value.key, value.line, message)
+
+
+def _schedule_findings(settings: Settings) -> Iterator[_Said]:
+    """Schedules that torch has and the planner does not model."""
+    for key in (SCHEDULE, SCHEDULE_CSV):
+        value = settings.get(key)
+        is_other = key == SCHEDULE_CSV or (value and schedule_named(str(value.value)) == "other")
+        if value and value.value and is_other:
+            names = ", ".join(SCHEDULE_NAMES.values())
+            message = f"{value.value} is not modelled; modelled are {names}"
+            yield _Said("schedule_not_modelled", "note", value.key, value.line, message)

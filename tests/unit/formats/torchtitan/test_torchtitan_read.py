@@ -201,10 +201,63 @@ def test_a_module_and_a_config_that_are_missing_are_one_finding() -> None:
     ]
 
 
+OLDER = """[job]
+description = "of 2025"
+[model]  # sizes
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 2
+seq_len = 8192
+compile = true
+[parallelism]
+data_parallel_shard_degree = 8
+tensor_parallel_degree = 2
+unheard_of = 3
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "op"
+"""
+
+
+def test_a_toml_file_of_an_older_release_is_read_and_not_judged() -> None:
+    source = SourceText(path="llama3_8b.toml", text=OLDER)
+    assert FORMAT.recognise(source)
+    reading = FORMAT.read(source)
+    assert not reading.findings
+    found = {name: value.value for name, value in reading.decisions.items()}
+    assert (found["tp"], found["dp"], found["num_gpus"], found["seq_len"]) == (2, 8, 16, 8192)
+    assert (found["model.num_layers"], found["profile"]) == (32, "2025")
+    assert found["selective_layers_per_stage"] == (32,)
+    tp = reading.decisions["tp"]
+    assert (tp.key, tp.line) == ("parallelism.tensor_parallel_degree", 12)
+    world = World(num_gpus=3, decisions={})
+    assert not [each for rule in FORMAT.rules for each in rule.check(reading.settings, world)]
+
+
+def test_names_of_2024_and_every_nth_layer_are_understood() -> None:
+    text = OLDER.replace("[parallelism]\n", "").replace("local_batch_size", "batch_size")
+    reading = FORMAT.read(SourceText(path="a.toml", text=text.replace('"op"', '"2"')))
+    assert (reading.decisions["tp"].value, reading.decisions["profile"].value) == (2, "2024")
+    assert reading.decisions["micro_batch"].value == 2
+    assert "selective_layers_per_stage" not in reading.decisions
+
+
+def test_a_value_of_the_wrong_kind_in_a_toml_file_is_found_with_its_line() -> None:
+    text = OLDER.replace("tensor_parallel_degree = 2", 'tensor_parallel_degree = "two"')
+    (finding,) = FORMAT.read(SourceText(path="a.toml", text=text)).findings
+    assert (finding.rule, finding.line) == ("torchtitan.bad_value", 12)
+
+
+@pytest.mark.parametrize("text", [OLDER + "[job\n", OLDER + f"a = {'[' * 9000}\n"])
+def test_what_is_no_toml_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="no TOML"):
+        FORMAT.read(SourceText(path="a.toml", text=text))
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        '[job]\nfolder = "out"\n\n[model]  # sizes\nname = "llama3"\n\n[training]\nsteps = 10\n',
         "torchrun -m torchtitan.train --job.config_file a.toml --training.steps 10\n",
         "CONFIG_FILE=a.toml ./run_train.sh --model.flavor 8B\n",
     ],

@@ -1,0 +1,176 @@
+"""What torchtitan knows: its options with their types, its configs with models and defaults.
+
+``schema.json`` and ``configs.json`` are made from torchtitan's own classes by
+``scripts/torchtitan_keys``.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from planner.documents.schema import Schema, wrongs
+from planner.formats.format import Value
+from planner.formats.settings import Settings, whole, word
+
+NAME = "torchtitan"
+POLICY = "activation_checkpoint"
+SELECTORS = ("module", "config")
+OWN_MODULE = "planner_config"
+"""The Python module that is written for models torchtitan has no config of."""
+
+DEGREES = {
+    "tp": "parallelism.tensor_parallel_degree",
+    "pp": "parallelism.pipeline_parallel_degree",
+    "cp": "parallelism.context_parallel_degree",
+    "ep": "parallelism.expert_parallel_degree",
+    "dp_replicate": "parallelism.data_parallel_replicate_degree",
+}
+SHARD = "parallelism.data_parallel_shard_degree"
+RESHARD = "parallelism.fsdp_reshard_after_forward"
+SEQUENCE_PARALLEL = "parallelism.enable_sequence_parallel"
+SCHEDULE = "parallelism.pipeline_parallel_schedule"
+SCHEDULE_CSV = "parallelism.pipeline_parallel_schedule_csv"
+MICRO_BATCH = "parallelism.pipeline_parallel_microbatch_size"
+PARTS = "parallelism.module_fqns_per_model_part"
+LAYERS = "parallelism.pipeline_parallel_layers_per_stage"
+FIRST_LESS = "parallelism.pipeline_parallel_first_stage_less_layers"
+LAST_LESS = "parallelism.pipeline_parallel_last_stage_less_layers"
+SPMD_BACKEND = "parallelism.spmd_backend"
+LOCAL_BATCH = "training.local_batch_size"
+GLOBAL_BATCH = "training.global_batch_size"
+SEQ_LEN = "training.seq_len"
+OFFLOAD = "training.enable_cpu_offload"
+PRECISION = "training.mixed_precision_param"
+CUDA_GRAPHS = "training.disable_cuda_graphs"
+OPTIMIZER = "optimizer.implementation"
+COMPILE = "compile.enable"
+COMPONENTS = "compile.components"
+ASYNC_TP = "compile.enable_async_tensor_parallel"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A config function, or what is assumed of one that is not known."""
+
+    name: str
+    is_known: bool
+    defaults: Mapping[str, Any]
+    """Of every deciding key."""
+    precision: str = "bf16"
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """Shape by the names of ModelSpec; empty: not known."""
+    max_seq_len: int = 0
+    attention: str = ""
+    dispatcher: str = ""
+    rotary: str = ""
+    norm_eps: float = 0.0
+
+
+@cache
+def _data(name: str) -> dict[str, Any]:
+    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
+
+
+def options() -> Mapping[str, Schema]:
+    """Schemas of all options by key."""
+    found: dict[str, Schema] = _data("schema.json")["properties"]
+    return found
+
+
+def option_of(key: str) -> Schema | None:
+    """What is known of a key; numbered groups count as one."""
+    return options().get(re.sub(r"\.\d+\.", ".N.", key))
+
+
+def policies() -> Mapping[str, list[str]]:
+    """Policies of activation checkpointing, with the options of each."""
+    found: dict[str, list[str]] = _data("configs.json")["policies"]
+    return found
+
+
+def modules() -> Mapping[str, Mapping[str, Any]]:
+    """Config functions by module."""
+    found: dict[str, Mapping[str, Any]] = _data("configs.json")["configs"]
+    return found
+
+
+@cache
+def config_named(module: str, name: str) -> Config:
+    """Return a config; one that is not known has torchtitan's general defaults."""
+    general = {key: entry["default"] for key, entry in options().items() if "default" in entry}
+    facts = modules().get(module.removeprefix("torchtitan.models."), {}).get(name)
+    if facts is None:
+        layers = re.search(r"_(\d{1,6})_layers$", name) if module == OWN_MODULE else None
+        model = {"num_layers": int(layers[1])} if layers else {}
+        return Config(name=name, is_known=False, defaults=general, model=model)
+    return Config(**facts | {"defaults": general | facts["defaults"]}, name=name, is_known=True)
+
+
+def config_of(settings: Settings) -> Config:
+    """The config that a file's settings name."""
+    return config_named(*(word(settings, key) for key in SELECTORS))
+
+
+def filled(settings: Settings) -> Settings:
+    """Settings with the config's defaults beneath, which have no line."""
+    defaults = config_of(settings).defaults
+    return {k: Value(value=value, key=f"--{k}") for k, value in defaults.items()} | {**settings}
+
+
+def degree(settings: Settings, name: str) -> int:
+    """A degree by the name in Strategy."""
+    return whole(settings, DEGREES[name], 0)
+
+
+def value_of(entry: Schema, texts: list[str], *, is_negated: bool) -> Any:  # noqa: ANN401
+    """The value of an option's words; ValueError says what is wrong with them."""
+    kinds = entry.get("type", ())
+    if kinds == "boolean":
+        if texts:
+            raise ValueError(f"{texts[0]!r} given; a switch takes no value, --no-... turns it off")
+        return not is_negated
+    if not texts:
+        raise ValueError("needs a value; none given")
+    if "null" in kinds and texts == ["None"]:
+        return None
+    value = _converted(entry, texts)
+    for wrong in wrongs(entry, value):
+        raise ValueError(f"{texts[0][:80]!r} given; {wrong.allowed}")
+    return value
+
+
+def takes_several(entry: Schema) -> bool:
+    """Whether an option takes all words up to the next one."""
+    return "array" in entry.get("type", ()) and "items" in entry["items"]
+
+
+def _converted(entry: Schema, texts: list[str]) -> Any:  # noqa: ANN401
+    if takes_several(entry):
+        return [text.split(",") for text in texts]
+    kinds, text = entry.get("type", ()), texts[0]
+    if "array" in kinds:
+        return text.split(",")
+    number = int if "integer" in kinds else float if "number" in kinds else str
+    try:
+        return number(text)
+    except ValueError:
+        return text
+
+
+def words_of(key: str, value: Any) -> tuple[str, ...]:  # noqa: ANN401
+    """The words that set an option, as torchtitan's parser takes them."""
+    if key == POLICY:
+        return (f"activation-checkpoint:{value}",)
+    section, _, last = key.rpartition(".")
+    if isinstance(value, bool):
+        return (f"--{section}.{'' if value else 'no_'}{last}",)
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        several = takes_several(options()[key])
+        return (f"--{key}", *([",".join(each) for each in value] if several else [",".join(value)]))
+    return (f"--{key}", str(value))
