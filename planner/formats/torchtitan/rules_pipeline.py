@@ -1,11 +1,8 @@
 """Rules of pipelining: schedules, stages, micro-batches, and where the layers are."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from functools import wraps
-from typing import Any
 
-from planner.formats.format import Broken, FormatRule
+from planner.formats.rules import Said
 from planner.formats.torchtitan import keys as key
 from planner.formats.torchtitan.layout import (
     OTHER_SCHEDULES,
@@ -17,11 +14,15 @@ from planner.formats.torchtitan.layout import (
     schedule_named,
     splits_backward,
 )
-from planner.formats.torchtitan.rules import Check, Judged, rule
+from planner.formats.torchtitan.rules import RULES as RULES
+from planner.formats.torchtitan.rules import Judged, rule
 from planner.spec.strategy import V_SHAPED
 
 ROUNDS = ("interleaved", "zb-interleaved")
 PP = key.DEGREES["pp"]
+_TRAINER = "torchtitan/trainer.py"
+_PIPELINE = "torchtitan/distributed/pipeline_parallel.py"
+_SCHEDULES = "torch/distributed/pipelining/schedules.py"
 
 
 def _schedule(file: Judged) -> str:
@@ -54,45 +55,48 @@ def _micro_batches(file: Judged) -> int:
     return int(local // size) if size > 0 and local % size == 0 else 0
 
 
-def micro_batch_is_positive(file: Judged) -> Iterator[Broken]:
+@rule(_TRAINER)
+def micro_batch_is_positive(file: Judged) -> Said:
     """A micro-batch of the pipeline holds a sequence at least."""
     size = file[key.MICRO_BATCH]
     if size < 1:
-        yield file.broken(key.MICRO_BATCH, f"{size} given; needs 1 or more")
+        yield key.MICRO_BATCH, f"{size} given; needs 1 or more"
 
 
-def micro_batch_divides_local(file: Judged) -> Iterator[Broken]:
+@rule(_TRAINER, piped=True)
+def micro_batch_divides_local(file: Judged) -> Said:
     """Micro-batches of the pipeline make up the local batch."""
     size, local = file[key.MICRO_BATCH], file[key.LOCAL_BATCH]
     if size > 0 and local % size:
-        message = f"{size} given; needs a divisor of the local batch {local}"
-        yield file.broken(key.MICRO_BATCH, message)
+        yield key.MICRO_BATCH, f"{size} given; needs a divisor of the local batch {local}"
 
 
-def schedule_is_known(file: Judged) -> Iterator[Broken]:
+@rule(_SCHEDULES, piped=True)
+def schedule_is_known(file: Judged) -> Said:
     """The schedule is one of torch's."""
     if not _schedule(file):
         names = ", ".join((*SCHEDULE_NAMES.values(), *OTHER_SCHEDULES))
-        message = f"{file[key.SCHEDULE]!r} given; allowed are {names}"
-        yield file.broken(key.SCHEDULE, message)
+        yield key.SCHEDULE, f"{file[key.SCHEDULE]!r} given; allowed are {names}"
 
 
-def tied_model_has_one_stage(file: Judged) -> Iterator[Broken]:
+@rule("torchtitan/models/common/decoder.py", piped=True)
+def tied_model_has_one_stage(file: Judged) -> Said:
     """Models with tied embeddings are not pipelined."""
     if file.config.model.get("tied_embeddings"):
         message = "given; the config ties embedding and head, which allows 1"
-        yield file.broken(PP, f"{file.degree('pp')} {message}")
+        yield PP, f"{file.degree('pp')} {message}"
 
 
-def stages_fill_ranks(file: Judged) -> Iterator[Broken]:
+@rule(_PIPELINE, piped=True)
+def stages_fill_ranks(file: Judged) -> Said:
     """Model parts are dealt out evenly over the pipeline's ranks."""
     pp, parts = file.degree("pp"), _parts(file)
     if parts % pp:
-        message = f"{parts} model parts; needs a multiple of {pp} stages"
-        yield file.broken(_decides_parts(file), message)
+        yield _decides_parts(file), f"{parts} model parts; needs a multiple of {pp} stages"
 
 
-def stages_fit_schedule(file: Judged) -> Iterator[Broken]:
+@rule(_PIPELINE, piped=True)
+def stages_fit_schedule(file: Judged) -> Said:
     """1F1B and GPipe take one part per rank where the number follows from layers per stage.
 
     Interleaved schedules then take two at least.
@@ -103,64 +107,81 @@ def stages_fit_schedule(file: Judged) -> Iterator[Broken]:
         return
     each = parts // pp
     if schedule in SINGLE and each != 1:
-        message = f"{each} model parts per rank; the schedule takes 1"
-        yield file.broken(key.LAYERS, message)
+        yield key.LAYERS, f"{each} model parts per rank; the schedule takes 1"
     if schedule not in SINGLE and schedule != "other" and each < 2:
-        yield file.broken(key.LAYERS, f"{each} model part per rank; the schedule needs 2")
+        yield key.LAYERS, f"{each} model part per rank; the schedule needs 2"
 
 
-def listed_parts_fit_schedule(file: Judged) -> Iterator[Broken]:
+@rule(
+    "not checked: torchtitan/distributed/pipeline_parallel.py hands on the first part only",
+    enforced=False,
+    piped=True,
+)
+def listed_parts_fit_schedule(file: Judged) -> Said:
     """1F1B and GPipe run the first listed part of every rank, and forget the others."""
     pp, listed = file.degree("pp"), file[key.PARTS]
     if listed is not None and _schedule(file) in SINGLE and len(listed) > pp:
-        message = f"{len(listed)} model parts; the schedule takes one per rank, {pp}"
-        yield file.broken(key.PARTS, message)
+        yield key.PARTS, f"{len(listed)} model parts; the schedule takes one per rank, {pp}"
 
 
-def v_schedule_has_two_parts(file: Judged) -> Iterator[Broken]:
+@rule(_PIPELINE, piped=True)
+def v_schedule_has_two_parts(file: Judged) -> Said:
     """V-shaped schedules take two model parts per rank."""
     pp, parts = file.degree("pp"), _parts(file)
     if _schedule(file) in V_SHAPED and parts and parts % pp == 0 and parts != 2 * pp:
-        message = f"{parts} model parts; the schedule takes {2 * pp}"
-        yield file.broken(_decides_parts(file), message)
+        yield _decides_parts(file), f"{parts} model parts; the schedule takes {2 * pp}"
 
 
-def micro_batches_fill_pipeline(file: Judged) -> Iterator[Broken]:
+@rule(_SCHEDULES, piped=True)
+def micro_batches_fill_pipeline(file: Judged) -> Said:
     """1F1B needs as many micro-batches as stages, DualPipeV as many as model parts."""
     least = {"1f1b": file.degree("pp"), "dualpipe-v": _parts(file)}.get(_schedule(file), 0)
     number = _micro_batches(file)
     if number and number < least:
         given = f"{file[key.LOCAL_BATCH]} given, {number} micro-batches"
-        yield file.broken(key.LOCAL_BATCH, f"{given}; the schedule needs {least}")
+        yield key.LOCAL_BATCH, f"{given}; the schedule needs {least}"
 
 
-def micro_batches_make_rounds(file: Judged) -> Iterator[Broken]:
+@rule(_SCHEDULES, piped=True)
+def micro_batches_make_rounds(file: Judged) -> Said:
     """Interleaved schedules run micro-batches in equal rounds of at least one per stage."""
     number = _micro_batches(file)
     rounds = max(1, number // file.degree("pp"))
     if number and _schedule(file) in ROUNDS and number % rounds:
         message = f"{number} micro-batches; interleaving needs a multiple of {rounds} rounds"
-        yield file.broken(key.LOCAL_BATCH, message)
+        yield key.LOCAL_BATCH, message
 
 
-def split_backward_is_eager(file: Judged) -> Iterator[Broken]:
+@rule(
+    f"not checked: {_SCHEDULES} looks for wrapped modules, blocks are compiled in place",
+    enforced=False,
+    severity="warning",
+    piped=True,
+)
+def split_backward_is_eager(file: Judged) -> Said:
     """Schedules that split the backward do not run compiled blocks."""
     if file.compiles_blocks and splits_backward(_schedule(file)):
         message = f"{file[key.SCHEDULE]} given with compiled blocks; needs --compile.no-enable"
-        yield file.broken(key.SCHEDULE, message)
+        yield key.SCHEDULE, message
 
 
-def stage_weights_fit(file: Judged) -> Iterator[Broken]:
+@rule(_PIPELINE, piped=True)
+def stage_weights_fit(file: Judged) -> Said:
     """Embedding and head weigh no more layers than a model part has, and every part has some."""
     layers, parts, (first, last) = file.model("num_layers"), _parts(file), _weights(file)
     if not layers or not parts or file[key.PARTS] is not None:
         return
     if default_counts(layers, parts, first, last) is None:
         given = f"{parts} model parts of {layers} layers, embedding {first} and head {last}"
-        yield file.broken(key.FIRST_LESS, f"{given}; a part needs a layer and its weight")
+        yield key.FIRST_LESS, f"{given}; a part needs a layer and its weight"
 
 
-def parts_hold_all_layers(file: Judged) -> Iterator[Broken]:
+@rule(
+    "not checked: torchtitan/distributed/pipeline_parallel.py keeps the layers it is told",
+    enforced=False,
+    piped=True,
+)
+def parts_hold_all_layers(file: Judged) -> Said:
     """Every layer stands in one model part; torchtitan drops those that are missing."""
     listed, layers = file[key.PARTS], file.model("num_layers")
     if listed is None or not layers:
@@ -172,61 +193,18 @@ def parts_hold_all_layers(file: Judged) -> Iterator[Broken]:
         some = ", ".join(f"layers.{layer}" for layer in wrong[:4])
         more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
         message = f"{some}{more} not in exactly one part; the model has layers.0 to {layers - 1}"
-        yield file.broken(key.PARTS, message)
+        yield key.PARTS, message
 
 
-def parts_hold_both_ends(file: Judged) -> Iterator[Broken]:
+@rule(
+    "not checked: torchtitan/distributed/pipeline_parallel.py, fails in the first step",
+    enforced=False,
+    piped=True,
+)
+def parts_hold_both_ends(file: Judged) -> Said:
     """The first model part holds the embedding, the last one the norm and the head."""
     listed = file[key.PARTS] or ()
     ends = (("tok_embeddings", 0, "first"), ("norm", -1, "last"), ("lm_head", -1, "last"))
     for name, at, where in ends if listed else ():
         if name not in listed[at]:
-            yield file.broken(key.PARTS, f"{name} is not in the {where} part; it must be")
-
-
-def _rule(check: Check, source: str, **others: Any) -> FormatRule:  # noqa: ANN401
-    """A rule of files with a pipeline only."""
-
-    @wraps(check)
-    def piped(file: Judged) -> Iterable[Broken]:
-        return check(file) if file.degree("pp") > 1 else ()
-
-    return rule(piped, source, **others)
-
-
-_TRAINER = "torchtitan/trainer.py"
-_PIPELINE = "torchtitan/distributed/pipeline_parallel.py"
-_SCHEDULES = "torch/distributed/pipelining/schedules.py"
-PIPELINE_RULES: tuple[FormatRule, ...] = (
-    rule(micro_batch_is_positive, _TRAINER),
-    _rule(micro_batch_divides_local, _TRAINER),
-    _rule(schedule_is_known, _SCHEDULES),
-    _rule(tied_model_has_one_stage, "torchtitan/models/common/decoder.py"),
-    _rule(stages_fill_ranks, _PIPELINE),
-    _rule(stages_fit_schedule, _PIPELINE),
-    _rule(
-        listed_parts_fit_schedule,
-        "not checked: torchtitan/distributed/pipeline_parallel.py hands on the first part only",
-        enforced=False,
-    ),
-    _rule(v_schedule_has_two_parts, _PIPELINE),
-    _rule(micro_batches_fill_pipeline, _SCHEDULES),
-    _rule(micro_batches_make_rounds, _SCHEDULES),
-    _rule(
-        split_backward_is_eager,
-        f"not checked: {_SCHEDULES} looks for wrapped modules, blocks are compiled in place",
-        enforced=False,
-        severity="warning",
-    ),
-    _rule(stage_weights_fit, _PIPELINE),
-    _rule(
-        parts_hold_all_layers,
-        "not checked: torchtitan/distributed/pipeline_parallel.py keeps the layers it is told",
-        enforced=False,
-    ),
-    _rule(
-        parts_hold_both_ends,
-        "not checked: torchtitan/distributed/pipeline_parallel.py, fails in the first step",
-        enforced=False,
-    ),
-)
+            yield key.PARTS, f"{name} is not in the {where} part; it must be"
