@@ -87,7 +87,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     there = {each.name for each in entries}
     wanted = {
         key: () if value is REMOVED else words_of(key, value)
-        for key, value in found.items()
+        for key, value in sorted(found.items(), key=lambda change: change[0] == POLICY)
         if value is not REMOVED or key in there
     }
     return edited(source, entries_in, wanted, strategy.num_gpus, last=POLICY)
