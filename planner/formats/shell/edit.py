@@ -113,7 +113,7 @@ def edited(
 def _applied(text: str, edits: Sequence[Edit]) -> str:
     """The text with all edits; where they overlap the result is read as something else."""
     parts, at = [], 0
-    for start, end, new in sorted(edits):
+    for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
         parts += [text[at : max(start, at)], new]
         at = max(at, end)
     return "".join([*parts, text[at:]])
