@@ -13,7 +13,7 @@ from planner.documents.file import REMOVED
 from planner.errors import ExpressError
 from planner.formats.format import Decided, Value
 from planner.formats.settings import Settings as Settings
-from planner.formats.settings import as_whole, decided, given
+from planner.formats.settings import as_whole, decided, flag, given
 from planner.spec.strategy import NEUTRAL, Strategy
 
 Of: TypeAlias = Callable[[Settings], Iterable[tuple[str, Value]]]
@@ -54,6 +54,16 @@ def stated(name: str, key: str, read: Callable[[Any], object] = as_whole) -> Of:
     return of
 
 
+def switched(name: str, key: str, value: object) -> Of:
+    """A decision that a flag makes where it is on."""
+
+    def of(settings: Settings) -> Iterator[tuple[str, Value]]:
+        if flag(settings, key):
+            yield name, decided(settings, key, value)
+
+    return of
+
+
 def _nothing(*_: object) -> Iterator[Any]:
     return iter(())
 
@@ -63,7 +73,8 @@ class Decision:
     """A decision of a plan, or some that share their keys, in a format's words."""
 
     names: tuple[str, ...]
-    """Of DECISIONS; none: its keys are compared one by one."""
+    """Of DECISIONS; with an underscore before it: told apart, but decided by no plan; none: its
+    keys are compared one by one."""
     keys: tuple[str, ...]
     """Every key that carries it, in whatever file."""
     to: Callable[[Context, Strategy], Iterable[Line]] = _nothing
@@ -89,6 +100,7 @@ def of_key(
     of: Of | None = None,
     off: object = REMOVED,
     cannot: Cannot = _nothing,
+    is_default: bool = False,
 ) -> Decision:
     """The row of a decision that one key carries; where its value is None it is not written.
 
@@ -97,14 +109,15 @@ def of_key(
 
     def to(context: Context, strategy: Strategy) -> Iterator[Line]:
         said = value(context, strategy)
-        yield from line(key, said, why, when=said is not None)
+        if said is not None:
+            yield Line(key=key, value=said, why=why, is_default=is_default)
 
     return Decision(
         names=(name,) if name else (),
         keys=(key,),
         to=to,
         of=(of or stated(name, key, read)) if name else _nothing,
-        off={key: off},
+        off={key: KEPT if is_default else off},
         cannot=cannot,
     )
 
@@ -116,7 +129,8 @@ def lines_of(table: Table, context: Context, strategy: Strategy) -> list[Line]:
 
 def decided_in(table: Table, settings: Settings) -> dict[str, Value]:
     """What settings decide, by the names of DECISIONS."""
-    return dict(found for row in table for found in row.of(settings))
+    found = (each for row in table for each in row.of(settings))
+    return {name: value for name, value in found if not name.startswith("_")}
 
 
 def reasons(table: Table, context: Context, strategy: Strategy) -> list[str]:
@@ -134,18 +148,31 @@ def changes(table: Table, settings: Settings, lines: Iterable[Line]) -> dict[str
     """What to set (REMOVED: to take out) so that a file says what the lines say, key by key.
 
     A decision that the file states already, by whatever keys or by a default, is left as it is;
-    where it follows from keys that change, it is stated too. Keys are taken out last.
+    where it follows from keys that change, it is stated too. A key that is off, and that would mean
+    the same if it were missing, is not added. Keys are taken out last.
     """
     wanted = {line.key: line for line in lines}
     after = {key: Value(value=line.value, key=key) for key, line in wanted.items()}
     found: dict[str, Any] = {}
-    while True:
-        now = _with(settings, found)
-        rows = (row for row in table if not row.names or _values(row, now) != _values(row, after))
-        more = {key: value for row in rows for key, value in _edits(row, settings, wanted)}
-        if more.keys() <= found.keys():
-            return dict(sorted(found.items(), key=lambda change: change[1] is REMOVED))
-        found |= more
+    before: dict[str, Any] | None = None
+    while before != found:
+        before = dict(found)
+        for row in table:
+            if not row.names or _values(row, _with(settings, found)) != _values(row, after):
+                found |= _edits(row, settings, wanted)
+    for key in [key for key in found if key not in settings and _is_off(found[key])]:
+        without = {other: value for other, value in found.items() if other != key}
+        if any(row.names and key in row.keys for row in table) and all(
+            _values(row, _with(settings, without)) == _values(row, _with(settings, found))
+            for row in table
+        ):
+            found = without
+    return dict(sorted(found.items(), key=lambda change: change[1] is REMOVED))
+
+
+def _is_off(value: object) -> bool:
+    """A value that a key may have when it is left out."""
+    return value is False or (value is not True and value in (0, 1, "none"))
 
 
 def _with(settings: Settings, found: Mapping[str, Any]) -> Settings:
@@ -160,16 +187,16 @@ def _with(settings: Settings, found: Mapping[str, Any]) -> Settings:
     return kept | changed
 
 
-def _edits(
-    row: Decision, settings: Settings, wanted: Mapping[str, Line]
-) -> Iterator[tuple[str, Any]]:
+def _edits(row: Decision, settings: Settings, wanted: Mapping[str, Line]) -> dict[str, Any]:
     """What a row's keys become, where they are not so already."""
+    found: dict[str, Any] = {}
     for key in row.keys:
         line, there = wanted.get(key), settings.get(key)
         value = row.off.get(key, REMOVED) if line is None else line.value
         is_left = there is None if line is None else line.is_assumed or (line.is_default and there)
         if not (is_left or value is KEPT or (there and _is_same(there.value, value))):
-            yield key, value
+            found[key] = value
+    return found
 
 
 def _values(row: Decision, settings: Settings) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from transformers import HfArgumentParser, TrainingArguments
 
 from planner.errors import ExpressError
 from planner.formats.trainer.format import FORMAT
-from planner.formats.trainer.keys import old_keys
+from planner.formats.trainer.keys import replaced
 from planner.formats.trainer.rules import RULES
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "formats" / "trainer"
@@ -116,7 +116,7 @@ def test_transformers_takes_the_accepted_file(rule: str, tmp_path: Path) -> None
     arguments(example(rule, "accepted"), tmp_path)
 
 
-@pytest.mark.parametrize("key", sorted(old_keys()))
+@pytest.mark.parametrize("key", sorted(replaced()))
 def test_transformers_refuses_keys_of_older_releases(key: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not used by the HfArgumentParser"):
         arguments(json.dumps({"output_dir": "out", "use_cpu": True, key: None}), tmp_path)

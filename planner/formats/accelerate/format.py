@@ -1,13 +1,13 @@
 """The format ``accelerate``."""
 
+from planner.formats.accelerate.decisions import SUPPORT, engine, part, problems
 from planner.formats.accelerate.emit import emit, write_into
-from planner.formats.accelerate.read import NAME, engine, part, read, recognise
+from planner.formats.accelerate.read import read, recognise
 from planner.formats.accelerate.rules import RULES
-from planner.formats.accelerate.sections import SUPPORT, problems
 from planner.formats.format import Format
 
 FORMAT = Format(
-    name=NAME,
+    name="accelerate",
     title="Hugging Face Accelerate, configuration file in YAML",
     framework="accelerate",
     emit=emit,

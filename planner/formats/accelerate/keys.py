@@ -1,72 +1,81 @@
-"""The keys Accelerate knows, from keys.yaml, and what their values may be."""
+"""The keys of Accelerate's file, by schema.json, and what settings say of them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from planner.documents.schema import Schema, load_schema
+from planner.formats.settings import Settings, whole, word
 
-from planner.documents.yaml_text import load_data
-from planner.formats.settings import as_flag, as_whole
-
-_ALLOWED = {"flag": "true or false", "whole": "a whole number", "number": "a number"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class SectionKeys:
-    """The keys of a section, and what all of them may be written without."""
-
-    prefix: str
-    keys: Mapping[str, str]
-    """Kind by key: flag, whole, number, text, any."""
-
-    def full(self, key: str) -> str:
-        """A key as ``accelerate launch`` spells it: its prefix put before where it lacks."""
-        is_optional = self.prefix in ("fsdp_", "fp8_", "dynamo_")
-        stem = self.prefix.rstrip("_")
-        return key if not is_optional or key.startswith(stem) else self.prefix + key
-
-
-@dataclass(frozen=True, kw_only=True)
-class KnownKeys:
-    """All keys of a configuration file."""
-
-    source: str
-    distributed_types: tuple[str, ...]
-    top: Mapping[str, str]
-    sections: Mapping[str, SectionKeys]
+TYPE, PRECISION = "distributed_type", "mixed_precision"
+PROCESSES, MACHINES = "num_processes", "num_machines"
+FSDP = "fsdp_config.fsdp_"
+VERSION, RESHARD = f"{FSDP}version", f"{FSDP}reshard_after_forward"
+STRATEGY, OFFLOAD = f"{FSDP}sharding_strategy", f"{FSDP}offload_params"
+WRAP, CHECKPOINTING = f"{FSDP}auto_wrap_policy", f"{FSDP}activation_checkpointing"
+DEEPSPEED = "deepspeed_config."
+STAGE, STEPS = f"{DEEPSPEED}zero_stage", f"{DEEPSPEED}gradient_accumulation_steps"
+OPTIMIZER_DEVICE = f"{DEEPSPEED}offload_optimizer_device"
+PARAM_DEVICE = f"{DEEPSPEED}offload_param_device"
+FILE, MULTINODE = f"{DEEPSPEED}deepspeed_config_file", f"{DEEPSPEED}deepspeed_multinode_launcher"
+CLIPPING, INIT = f"{DEEPSPEED}gradient_clipping", f"{DEEPSPEED}zero3_init_flag"
+NVME_PATH = "ACCELERATE_DEEPSPEED_OFFLOAD_{}_NVME_PATH"
+MEGATRON = "megatron_lm_config.megatron_lm_"
+TP, PP, CP = f"{MEGATRON}tp_degree", f"{MEGATRON}pp_degree", f"{MEGATRON}context_parallel_size"
+EP, ETP = f"{MEGATRON}expert_model_parallel_size", f"{MEGATRON}expert_tensor_parallel_size"
+MICRO_BATCHES, SEQUENCE = f"{MEGATRON}num_micro_batches", f"{MEGATRON}sequence_parallelism"
+ZERO, LAST = (
+    f"{MEGATRON}use_distributed_optimizer",
+    f"{MEGATRON}decoder_last_pipeline_num_layers",
+)
+GRANULARITY, METHOD = f"{MEGATRON}recompute_granularity", f"{MEGATRON}recompute_method"
+LAYERS, PRECISE = f"{MEGATRON}recompute_num_layers", f"{MEGATRON}use_precision_aware_optimizer"
+CPU_OFFLOAD = f"{MEGATRON}optimizer_cpu_offload"
+MESH = "parallelism_config.parallelism_config_"
+SIZES = ("dp_replicate", "dp_shard", "tp", "cp", "sp")
 
 
-@cache
-def known_keys() -> KnownKeys:
-    """Read keys.yaml."""
-    data = load_data(__package__, "keys.yaml")
-    return KnownKeys(
-        source=data["source"],
-        distributed_types=tuple(data["distributed_types"]),
-        top=data["top"],
-        sections={name: SectionKeys(**keys) for name, keys in data["sections"].items()},
-    )
+def schema() -> Schema:
+    """Of a file; a section's ``prefix`` is what its keys may be written without."""
+    return load_schema(__package__)
 
 
-def wrong_kind(kind: str, value: object) -> str | None:
-    """What a value should be, where it is not of its kind; null always is."""
-    if value is None or kind == "any":
-        return None
-    if kind == "section":
-        return None if isinstance(value, dict) else "a mapping"
-    if isinstance(value, dict | list):
-        return _ALLOWED.get(kind, "one word")
-    if kind == "flag":
-        return None if as_flag(value) is not None else _ALLOWED[kind]
-    if kind == "whole":
-        return None if as_whole(value) is not None else _ALLOWED[kind]
-    if kind == "number" and (isinstance(value, bool) or not _is_number(value)):
-        return _ALLOWED[kind]
-    return None
+def sections() -> dict[str, Schema]:
+    """Schemas of the sections by their names."""
+    properties: dict[str, Schema] = schema()["properties"]
+    return {name: entry for name, entry in properties.items() if "properties" in entry}
 
 
-def _is_number(value: object) -> bool:
-    try:
-        float(str(value))
-    except (ValueError, OverflowError):
-        return False
-    return True
+def in_full(section: str, key: str) -> str:
+    """A key as ``accelerate launch`` spells it: its prefix put before where it lacks."""
+    prefix = sections()[section].get("prefix", "")
+    return key if key.startswith(prefix.rstrip("_")) else prefix + key
+
+
+def size_key(name: str) -> str:
+    """The key of one size of the mesh."""
+    return f"{MESH}{name}_size"
+
+
+def sizes(settings: Settings) -> dict[str, int]:
+    """All sizes of the mesh, 1 where the file gives none."""
+    return {name: whole(settings, size_key(name), 1) for name in SIZES}
+
+
+def has_mesh(settings: Settings) -> bool:
+    """The file has a mesh at all."""
+    return any(key.startswith("parallelism_config.") for key in settings)
+
+
+def type_of(settings: Settings) -> str:
+    """How processes work together; of whole replicas on whatever hardware MULTI_GPU."""
+    kind = word(settings, TYPE, "NO").upper()
+    kind = "NO" if kind == "FALSE" else kind
+    return "MULTI_GPU" if kind.startswith("MULTI_") else kind
+
+
+def num_started(settings: Settings) -> int:
+    """Processes that the launcher starts; -1 where the file leaves them open."""
+    is_single = TYPE in settings and type_of(settings) == "NO"
+    return 1 if is_single else whole(settings, PROCESSES, -1)
+
+
+def is_fsdp1(settings: Settings) -> bool:
+    """Whether a file is FSDP1's, which Accelerate takes where no version is named."""
+    return type_of(settings) == "FSDP" and whole(settings, VERSION, 1) == 1

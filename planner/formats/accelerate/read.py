@@ -1,26 +1,23 @@
 """Reads an Accelerate configuration file: every key with its line, and what they decide."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from planner.documents.schema import Schema, wrongs
 from planner.documents.yaml_text import YamlText, parsed
 from planner.errors import InputError
-from planner.formats.accelerate import script
-from planner.formats.accelerate.fsdp import FSDP1, is_first
-from planner.formats.accelerate.keys import known_keys, wrong_kind
-from planner.formats.accelerate.section import Section, num_started
-from planner.formats.accelerate.sections import BY_TYPE, OF_FRAMEWORK
+from planner.formats.accelerate import keys, script
+from planner.formats.accelerate.decisions import section_of
+from planner.formats.accelerate.section import top
+from planner.formats.decision import decided_in
 from planner.formats.deepspeed.keys import schema as of_deepspeed
 from planner.formats.finding import Finding
 from planner.formats.format import Reading, SourceText, Value
-from planner.formats.settings import Settings, decided, word
+from planner.formats.settings import as_flag, as_whole, finding_at
 from planner.spelling import did_you_mean
 
-NAME = "accelerate"
-PRECISIONS = ("bf16", "fp16", "fp8")
 SAGEMAKER = "AMAZON_SAGEMAKER"
 _TELLING = re.compile(r"""^[{\s"']*(distributed_type|compute_environment)["']?\s*:""", re.MULTILINE)
-_REPLICATED = re.compile(r"NO|MULTI_\w+")
 
 
 def recognise(source: SourceText) -> bool:
@@ -47,105 +44,91 @@ def read(source: SourceText) -> Reading:
     findings = list(_duplicates(source.path, text))
     for path, entry in text.entries.items():
         key = ".".join(map(str, path))
-        if len(path) > 2 or (len(path) == 2 and path[0] not in known_keys().sections):
+        if len(path) > 2 or (len(path) == 2 and path[0] not in keys.sections()):
             continue
-        full = _full(str(path[0]), str(path[1])) if len(path) == 2 else key
+        section = str(path[0])
+        full = f"{section}.{keys.in_full(section, str(path[1]))}" if len(path) == 2 else key
+        place = Value(value=entry.value, key=key, line=entry.line)
         if full in settings and len(path) == 2:
             message = f"given twice, also as {settings[full].key}; the last one counts"
-            findings.append(_finding("duplicate_key", message, source.path, key, entry.line))
-        settings[full] = Value(value=entry.value, key=key, line=entry.line)
+            findings.append(finding_at("accelerate.duplicate_key", source.path, place, message))
+        settings[full] = place
     findings += _wrong(source.path, settings)
-    settings = {k: v for k, v in settings.items() if k not in known_keys().sections}
+    settings = {key: value for key, value in settings.items() if key not in keys.sections()}
+    own = section_of(settings)
+    table = own.table if own else top("", "")
     return Reading(
-        format=NAME,
+        format="accelerate",
         path=source.path,
         settings=settings,
-        decisions=script.decisions(source.text) | decisions(settings),
+        decisions=script.decisions(source.text) | decided_in(table, settings),
         findings=tuple(sorted(findings, key=lambda each: each.line)),
-    )
-
-
-def _full(section: str, key: str) -> str:
-    return f"{section}.{known_keys().sections[section].full(key)}"
-
-
-def _finding(rule: str, message: str, path: str, key: str, line: int) -> Finding:
-    return Finding(
-        rule=f"{NAME}.{rule}", severity="error", message=message, path=path, key=key, line=line
     )
 
 
 def _duplicates(path: str, text: YamlText) -> Iterator[Finding]:
     for each in text.duplicates:
-        key = ".".join(map(str, each.path))
-        yield _finding("duplicate_key", "given twice; the last one counts", path, key, each.line)
+        place = Value(value=None, key=".".join(map(str, each.path)), line=each.line)
+        message = "given twice; the last one counts"
+        yield finding_at("accelerate.duplicate_key", path, place, message)
 
 
 def _wrong(path: str, settings: Mapping[str, Value]) -> Iterator[Finding]:
     """Unknown keys, which Accelerate misses inside a section, and values of the wrong kind."""
-    known = known_keys()
+    whole = keys.schema()
+    found: dict[str, object] = {}
     for full, value in settings.items():
         section, _, name = full.partition(".")
-        if section not in known.sections or not name:
-            section, name = "", full
-        kinds = known.sections[section].keys if section else known.top
-        if name not in kinds:
-            hint = _hint(section, name)
+        if section in keys.sections() and not name:
+            found[section] = {} if isinstance(value.value, dict) else value.value
+        elif section in keys.sections():
+            inner = found[section]
+            entry = keys.sections()[section]["properties"].get(name, {})
+            assert isinstance(inner, dict)
+            inner[name] = _as_kind(value.value, entry)
+        else:
+            found[full] = _as_kind(value.value, whole["properties"].get(full, {}))
+    for wrong in wrongs(whole, found):
+        place = settings[".".join(wrong.path)]
+        section, name = ".".join(wrong.path[:-1]), wrong.path[-1]
+        if not wrong.allowed:
+            hint = _hint(section, name, wrong.schema["properties"])
             message = f"unknown key of {section or 'the file'}; {hint}"
-            yield _finding("unknown_key", message, path, value.key, value.line)
-        elif allowed := wrong_kind(kinds[name], value.value):
-            given = repr(value.value)
+            yield finding_at("accelerate.unknown_key", path, place, message)
+        else:
+            given = repr(place.value)
             given = given if len(given) < 60 else f"{given[:57]}..."
-            message = f"given {given}; allowed is {allowed}"
-            yield _finding("bad_value", message, path, value.key, value.line)
+            message = f"given {given}; {wrong.allowed}"
+            yield finding_at("accelerate.bad_value", path, place, message)
 
 
-def _hint(section: str, name: str) -> str:
+def _number(text: object) -> float | None:
+    try:
+        return float(str(text))
+    except (ValueError, OverflowError):
+        return None
+
+
+_KINDS: Mapping[str, Callable[[object], object]] = {
+    "boolean": as_flag,
+    "integer": as_whole,
+    "number": _number,
+    "string": str,
+}
+
+
+def _as_kind(value: object, entry: Schema) -> object:
+    """A word of the file as Accelerate reads it: true for yes, 8 for "8"."""
+    if value is None or isinstance(value, dict | list) or "type" not in entry:
+        return value
+    found = _KINDS[entry["type"][0]](str(value)) if entry["type"][0] in _KINDS else value
+    return str(value) if found is None else found
+
+
+def _hint(section: str, name: str, known: Mapping[str, object]) -> str:
     """Where an unknown key may belong."""
     deepspeed = of_deepspeed()["properties"]
-    if section == "deepspeed_config" and (
-        name in deepspeed or name in deepspeed["zero_optimization"]["properties"]
-    ):
+    is_its = name in deepspeed or name in deepspeed["zero_optimization"]["properties"]
+    if section == "deepspeed_config" and is_its:
         return "DeepSpeed's own keys go into the file that deepspeed_config_file names"
-    known = known_keys()
-    kinds = known.sections[section].keys if section else known.top
-    return did_you_mean(name, list(kinds)) or f"{len(kinds)} keys are known"
-
-
-def section_of(settings: Settings) -> Section | None:
-    """The part of the file that holds, by its ``distributed_type``."""
-    kind = word(settings, "distributed_type", "NO").upper()
-    kind = "NO" if kind == "FALSE" else kind
-    if kind == FSDP1.distributed_type and is_first(settings):
-        return FSDP1
-    return (
-        BY_TYPE["MULTI_GPU" if _REPLICATED.fullmatch(kind) else kind]
-        if (_REPLICATED.fullmatch(kind) or kind in BY_TYPE)
-        else None
-    )
-
-
-def part(settings: Settings) -> str | None:
-    """Title of the section that shards; None where none does."""
-    section = section_of(settings)
-    return None if section is None or section is BY_TYPE["MULTI_GPU"] else section.title
-
-
-def engine(settings: Settings) -> str | None:
-    """The framework that trains, where it is not PyTorch's own."""
-    section = section_of(settings)
-    own = (name for name, kind in OF_FRAMEWORK.items() if section is BY_TYPE[kind])
-    return next(own, None)
-
-
-def decisions(settings: Settings) -> dict[str, Value]:
-    """What the file decides, by the names of DECISIONS."""
-    section = section_of(settings)
-    found = section.decisions(settings) if section else {}
-    processes = num_started(settings)
-    if processes > 0:
-        found["num_gpus"] = decided(settings, "num_processes", processes)
-    precision = word(settings, "mixed_precision", "no").lower()
-    if precision in PRECISIONS:
-        found["precision"] = decided(settings, "mixed_precision", precision)
-    return found
+    return did_you_mean(name, list(known)) or f"{len(known)} keys are known"

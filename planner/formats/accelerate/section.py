@@ -1,22 +1,18 @@
 """What the parts of an Accelerate file have in common: how one carries a strategy."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from planner.cost.context import Context
+from planner.formats.accelerate import keys
+from planner.formats.decision import KEPT, Decision, Line, Table, line
 from planner.formats.format import Value
-from planner.formats.settings import Settings, whole, word
+from planner.formats.refusals import wrong_precision
+from planner.formats.settings import Settings, decided, whole, word
 from planner.spec.strategy import Strategy
 
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """A key of the file, what it is set to, and why."""
-
-    key: str
-    """In full, with its section: ``fsdp_config.fsdp_version``."""
-    value: object
-    why: str
+PRECISIONS = ("bf16", "fp16", "fp8")
+_FP8 = "fp8_config.fp8_backend"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -25,12 +21,7 @@ class Section:
 
     title: str
     distributed_type: str
-    owned: tuple[str, ...]
-    """Keys that carry decisions of a strategy."""
-    refusals: Callable[[Context, Strategy], Iterator[str]]
-    """Why it cannot carry a strategy; nothing where it can."""
-    lines: Callable[[Context, Strategy], Iterator[Line]]
-    decisions: Callable[[Settings], dict[str, Value]]
+    table: Table
     environment: Callable[[Context, Strategy], dict[str, str]]
     variables: Mapping[str, str] = field(default_factory=dict)
 
@@ -40,7 +31,139 @@ def recomputes_all(strategy: Strategy) -> bool:
     return strategy.recompute == "full"
 
 
-def num_started(settings: Settings) -> int:
-    """Processes that the launcher starts; -1 where the file leaves them open."""
-    is_single = word(settings, "distributed_type", "").upper() in ("NO", "FALSE")
-    return 1 if is_single else whole(settings, "num_processes", -1)
+def num_machines(context: Context, strategy: Strategy) -> int:
+    """Nodes of a plan."""
+    return -(-strategy.num_gpus // context.cluster.node.num_accelerators)
+
+
+def accumulation(_: Context, strategy: Strategy) -> dict[str, str]:
+    """Accumulation, which the file has no key for: Accelerator reads it from here."""
+    return {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": str(strategy.num_micro_batches)}
+
+
+def others(sections: Iterable[Section], lines: Iterable[Line]) -> Decision:
+    """Keys that carry decisions in some section, and that the lines do not have: they go."""
+    rows = [row for section in sections for row in section.table]
+    found = [key for row in rows for key in row.keys if row.off.get(key) is not KEPT]
+    said = {line.key for line in lines}
+    return Decision(names=(), keys=tuple(dict.fromkeys(key for key in found if key not in said)))
+
+
+def top(title: str, kind: str, precisions: tuple[str, ...] = PRECISIONS) -> Table:
+    """The rows of the top level, where a section of a type carries the plan."""
+
+    def to_type(_: Context, strategy: Strategy) -> Iterator[Line]:
+        is_plain = kind == "MULTI_GPU" and strategy.tp == 1
+        why = "whole replicas, no section" if is_plain else f"{title} carries the plan"
+        value, is_alone = "LOCAL_MACHINE", kind == "MULTI_GPU" and strategy.num_gpus == 1
+        yield Line(key="compute_environment", value=value, why="no SageMaker", is_default=True)
+        yield Line(key=keys.TYPE, value="NO" if is_alone else kind, why=why)
+
+    def to_precision(context: Context, _: Strategy) -> Iterator[Line]:
+        precision, why = context.job.precision, "torchao, one scale per tensor"
+        yield Line(key=keys.PRECISION, value=precision, why=f"products in {precision}")
+        if precision == "fp8":
+            yield Line(key=_FP8, value="AO", why=why, is_default=True)
+
+    def to_network(context: Context, strategy: Strategy) -> Iterator[Line]:
+        if num_machines(context, strategy) > 1:
+            why = "ranks meet at the first node's address"
+            yield Line(key="same_network", value=True, why=why, is_default=True)
+        if num_machines(context, strategy) > 1 and kind == "DEEPSPEED":
+            why = "every node starts its own processes"
+            yield Line(key=keys.MULTINODE, value="standard", why=why, is_default=True)
+
+    return (
+        Decision(
+            names=("_type",),
+            keys=("compute_environment", keys.TYPE),
+            to=to_type,
+            of=_of_type,
+            off={"compute_environment": KEPT},
+        ),
+        Decision(
+            names=("num_gpus", "_machines"),
+            keys=(keys.MACHINES, keys.PROCESSES),
+            to=_to_processes,
+            of=_of_processes,
+        ),
+        Decision(
+            names=("precision",),
+            keys=(keys.PRECISION, _FP8),
+            to=to_precision,
+            of=_of_precision,
+            cannot=lambda context, _: wrong_precision(context, precisions),
+            off={_FP8: KEPT},
+        ),
+        Decision(
+            names=(),
+            keys=("same_network", keys.MULTINODE),
+            to=to_network,
+            off={"same_network": KEPT, keys.MULTINODE: KEPT},
+        ),
+    )
+
+
+def _of_type(settings: Settings) -> Iterator[tuple[str, Value]]:
+    if keys.TYPE in settings:
+        yield "_type", decided(settings, keys.TYPE, keys.type_of(settings))
+
+
+def _to_processes(context: Context, strategy: Strategy) -> Iterator[Line]:
+    machines, gpus = num_machines(context, strategy), strategy.num_gpus
+    yield Line(key=keys.MACHINES, value=machines, why=f"{machines} node(s)")
+    why = f"{gpus} accelerators in all, one process each"
+    yield Line(key=keys.PROCESSES, value=gpus, why=why)
+
+
+def _of_processes(settings: Settings) -> Iterator[tuple[str, Value]]:
+    yield "_machines", decided(settings, keys.MACHINES, whole(settings, keys.MACHINES, 1))
+    if (processes := keys.num_started(settings)) > 0:
+        yield "num_gpus", decided(settings, keys.PROCESSES, processes)
+
+
+def _of_precision(settings: Settings) -> Iterator[tuple[str, Value]]:
+    precision = word(settings, keys.PRECISION, "no").lower()
+    if precision in PRECISIONS:
+        yield "precision", decided(settings, keys.PRECISION, precision)
+
+
+def to_mesh(_: Context, strategy: Strategy) -> Iterator[Line]:
+    """The mesh of a strategy; none for a single process."""
+    replicas, shard = strategy.dp_replicate, strategy.dp // strategy.dp_replicate
+    sizes = {
+        "dp_replicate": (replicas, f"{replicas} replica(s) of the sharding group"),
+        "dp_shard": (shard, f"states are split over {shard} data-parallel ranks"),
+        "tp": (strategy.tp, f"weights split over {strategy.tp} rank(s), innermost in the mesh"),
+        "cp": (strategy.cp, f"sequence split over {strategy.cp} rank(s)"),
+    }
+    for name, (size, why) in sizes.items():
+        yield from line(keys.size_key(name), size, why, when=strategy.num_gpus > 1)
+
+
+def of_mesh(settings: Settings) -> Iterator[tuple[str, Value]]:
+    """Degrees the mesh decides; dp takes every process where none, or DeepSpeed, divides them."""
+    sizes, processes = keys.sizes(settings), keys.num_started(settings)
+    split = "sp" if sizes["sp"] > 1 else "cp"
+    for name, key in (("tp", "tp"), ("dp_replicate", "dp_replicate"), ("cp", split)):
+        if sizes[key] != 1:
+            yield name, decided(settings, keys.size_key(key), sizes[key])
+    if sizes["sp"] > 1:
+        yield "_ulysses", decided(settings, keys.size_key("sp"), sizes["sp"])
+    outside = sizes["sp"] * sizes["tp"]
+    is_sharded = keys.has_mesh(settings) and keys.type_of(settings) != "DEEPSPEED"
+    if sizes["sp"] > 1 and processes > 0 and processes % outside == 0:
+        yield "dp", decided(settings, keys.PROCESSES, processes // outside)
+    elif is_sharded or sizes["sp"] > 1:
+        dp = sizes["dp_replicate"] * sizes["dp_shard"]
+        yield "dp", decided(settings, keys.size_key("dp_shard"), dp)
+    elif processes > 0:
+        yield "dp", decided(settings, keys.PROCESSES, processes)
+
+
+MESH = Decision(
+    names=("tp", "cp", "dp_replicate", "dp"),
+    keys=(*map(keys.size_key, keys.SIZES), f"{keys.MESH}cp_backend"),
+    to=to_mesh,
+    of=of_mesh,
+)

@@ -1,13 +1,13 @@
 """The format ``trainer``."""
 
 from planner.formats.format import Format
+from planner.formats.trainer.decisions import SUPPORT, engine, part, problems
 from planner.formats.trainer.emit import emit, write_into
-from planner.formats.trainer.read import NAME, engine, part, read, recognise
+from planner.formats.trainer.read import read, recognise
 from planner.formats.trainer.rules import RULES
-from planner.formats.trainer.sections import SUPPORT, problems
 
 FORMAT = Format(
-    name=NAME,
+    name="trainer",
     title="Hugging Face TrainingArguments in JSON",
     framework="accelerate",
     emit=emit,

@@ -1,39 +1,67 @@
-"""The keys TrainingArguments knows, from keys.yaml."""
+"""The keys of TrainingArguments, by schema.json, and what settings say of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from typing import Any
 
-from planner.documents.yaml_text import load_data
+from planner.documents.schema import Schema, load_schema
+from planner.formats.settings import Settings, given
 
-
-@dataclass(frozen=True, kw_only=True)
-class TrainerKeys:
-    """All keys of TrainingArguments, and those of the mappings in it."""
-
-    source: str
-    top: Mapping[str, str]
-    """Kind by key, as for Accelerate's file."""
-    optim: tuple[str, ...]
-    fsdp_config: tuple[str, ...]
-    parallelism_config: tuple[str, ...]
-
-
-@cache
-def known_keys() -> TrainerKeys:
-    """Read keys.yaml."""
-    data = load_data(__package__, "keys.yaml")
-    return TrainerKeys(
-        source=data["source"],
-        top=data["top"],
-        optim=tuple(data["optim"]),
-        fsdp_config=tuple(data["fsdp_config"]),
-        parallelism_config=tuple(data["parallelism_config"]),
+BATCH, STEPS = "per_device_train_batch_size", "gradient_accumulation_steps"
+OPTIM, ARGUMENTS = "optim", "optim_args"
+CHECKPOINTING, OLD_CHECKPOINTING = "activation_checkpointing", "gradient_checkpointing"
+SYNC_EACH_BATCH = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
+MESH = "parallelism_config"
+FSDP, DEEPSPEED = "fsdp", "deepspeed"
+FSDP1_OPTIONS = ("hybrid_shard", "hybrid_shard_zero2", "no_shard")
+FSDP2_OPTIONS = ("full_shard", "shard_grad_op", "offload", "auto_wrap")
+VERSION, RESHARD = "fsdp_config.version", "fsdp_config.reshard_after_forward"
+OFFLOAD, BLOCKS = "fsdp_config.cpu_offload", "fsdp_config.activation_checkpointing"
+WRAP = "fsdp_config.auto_wrap_policy"
+STAGE = "deepspeed.zero_optimization.stage"
+OPTIMIZER_DEVICE = "deepspeed.zero_optimization.offload_optimizer.device"
+PARAM_DEVICE = "deepspeed.zero_optimization.offload_param.device"
+AUTO = tuple(
+    f"deepspeed.{name}"
+    for name in (
+        "train_micro_batch_size_per_gpu",
+        "gradient_accumulation_steps",
+        "train_batch_size",
+        "bf16.enabled",
+        "fp16.enabled",
     )
+)
 
 
-@cache
-def old_keys() -> Mapping[str, str]:
-    """Keys that TrainingArguments had once, each with what stands in for it, if anything does."""
-    found: dict[str, str] = load_data(__package__, "old_keys.yaml")
+def schema() -> Schema:
+    """Of a file; ``prefix`` is what the keys of fsdp_config may be written with."""
+    return load_schema(__package__)
+
+
+def known() -> Mapping[str, Schema]:
+    """Schemas of the keys at the top."""
+    found: Mapping[str, Schema] = schema()["properties"]
     return found
+
+
+def optimizers() -> tuple[str, ...]:
+    """What ``optim`` may be."""
+    return tuple(schema()["$defs"]["optim"]["enum"])
+
+
+def replaced() -> Mapping[str, str]:
+    """Keys that TrainingArguments had once, each with what stands in for it, if anything does."""
+    found: Mapping[str, Any] = schema()["$defs"]["replaced"]["const"]
+    return found
+
+
+def is_on(settings: Settings, key: str) -> bool:
+    """A key with a value that Python takes for true."""
+    return bool(given(settings, key))
+
+
+def options(settings: Settings) -> list[str]:
+    """Words of the old form of ``fsdp``: ``full_shard auto_wrap offload``."""
+    value = given(settings, FSDP)
+    if isinstance(value, str):
+        return [] if value.lower() in ("true", "false") else value.lower().split()
+    return [str(each).lower() for each in value] if isinstance(value, list) else []

@@ -7,7 +7,7 @@ import pytest
 
 from planner.formats.format import Reading, SourceText, World
 from planner.formats.trainer.format import FORMAT
-from planner.formats.trainer.keys import known_keys, old_keys
+from planner.formats.trainer.keys import known, replaced
 
 
 def read(**arguments: Any) -> Reading:
@@ -106,11 +106,10 @@ def test_a_key_of_an_older_release_is_an_error_with_what_replaced_it(
 
 
 def test_no_old_key_is_known_and_what_replaces_one_is() -> None:
-    known = known_keys()
-    assert not set(old_keys()) & set(known.top)
-    named = {words.split()[0].strip(",") for words in old_keys().values() if words}
+    assert not set(replaced()) & set(known())
+    named = {words.split()[0].strip(",") for words in replaced().values() if words}
     for name in named - {"variable"}:
-        assert name.partition(".")[0] in known.top
+        assert name.partition(".")[0] in known()
 
 
 def test_the_best_model_is_not_refused_for_an_old_name_of_the_strategy() -> None:

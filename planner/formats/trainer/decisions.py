@@ -1,0 +1,356 @@
+"""How a plan's decisions stand in TrainingArguments: FSDP2, whole replicas, or DeepSpeed."""
+
+from collections.abc import Iterator, Mapping
+
+from planner.cost.context import Context
+from planner.formats.accelerate.decisions import OFFLOADED, no_fsdp, no_replicas, resharding
+from planner.formats.accelerate.decisions_engines import (
+    DEEPSPEED_SUPPORT,
+    no_deepspeed,
+    no_profile,
+)
+from planner.formats.accelerate.section import Section, recomputes_all, to_mesh
+from planner.formats.decision import KEPT, Decision, Line, Table, line, of_key, switched
+from planner.formats.deepspeed.keys import CODES, DEVICES
+from planner.formats.format import ALL, Value
+from planner.formats.refusals import wrong_precision
+from planner.formats.settings import Settings, as_flag, decided, flag, given, whole, word
+from planner.formats.trainer import keys
+from planner.spec.strategy import OFFLOAD_CODES, Strategy
+from planner.spec.traits import TraitValue
+
+OPTIMIZERS: dict[str, tuple[str, str | None]] = {
+    "adam": ("adamw_torch_fused", None),
+    "adam-8bit": ("adamw_torch_8bit", None),
+    "adam-8bit-bitsandbytes": ("adamw_8bit", None),
+    "sgd": ("sgd", None),
+    "sgd-momentum": ("sgd", "momentum=0.9"),
+    "lion": ("lion_32bit", None),
+    "lion-8bit": ("lion_8bit", None),
+    "adafactor": ("adafactor", None),
+}
+"""``optim`` and ``optim_args`` by the names of optimizers.yaml."""
+_NAMES = {optim: name for name, (optim, _) in OPTIMIZERS.items()} | {
+    "adamw_torch": "adam",
+    "adamw_bnb_8bit": "adam-8bit-bitsandbytes",
+}
+SUPPORT: Mapping[str, Mapping[str, TraitValue]] = {
+    "accelerate": {"tp": False, "cp": False, "hybrid_sharding": False},
+    "deepspeed": {
+        **DEEPSPEED_SUPPORT,
+        "offload": tuple(code for code in OFFLOAD_CODES if "nvme" not in code),
+    },
+}
+"""By framework what the arguments can say of it: a mesh reaches it in the environment only."""
+
+
+def problems(context: Context) -> Iterator[str]:
+    """What the arguments cannot say whatever the layout: precision, optimizer, profile."""
+    yield from no_profile(context)
+    yield from wrong_precision(context, ("bf16", "fp16"))
+    if context.traits.optimizer.name not in OPTIMIZERS:
+        yield f"optimizer {context.traits.optimizer.name}: optim has no name for it"
+
+
+def mesh(context: Context, strategy: Strategy) -> dict[str, str]:
+    """Variables that ParallelismConfig reads; none where every rank shards alike."""
+    if max(strategy.tp, strategy.cp, strategy.dp_replicate) == 1:
+        return {}
+    sizes = {each.key.rpartition(".")[2].upper(): each for each in to_mesh(context, strategy)}
+    named = {name: str(each.value) for name, each in sizes.items()}
+    return {"ACCELERATE_USE_PARALLELISM_CONFIG": "true", **named}
+
+
+def _of_batch(settings: Settings) -> Iterator[tuple[str, Value]]:
+    yield "micro_batch", decided(settings, keys.BATCH, whole(settings, keys.BATCH, 8))
+
+
+def _of_steps(settings: Settings) -> Iterator[tuple[str, Value]]:
+    """Where it is missing the job's batch says it: one step is stated too."""
+    yield "_steps", decided(settings, keys.STEPS, given(settings, keys.STEPS))
+    if keys.STEPS in settings:
+        yield "num_micro_batches", decided(settings, keys.STEPS, whole(settings, keys.STEPS, 1))
+
+
+def _to_precision(context: Context, _: Strategy) -> Iterator[Line]:
+    precision = context.job.precision
+    for name in ("bf16", "fp16"):
+        yield Line(key=name, value=name == precision, why=f"products in {precision}")
+
+
+def _of_precision(settings: Settings) -> Iterator[tuple[str, Value]]:
+    for name in ("bf16", "fp16"):
+        if flag(settings, name):
+            yield "precision", decided(settings, name, name)
+
+
+def _to_optimizer(context: Context, _: Strategy) -> Iterator[Line]:
+    name = context.traits.optimizer.name
+    optim, arguments = OPTIMIZERS[name]
+    yield Line(key=keys.OPTIM, value=optim, why=f"optimizer {name}")
+    yield from line(keys.ARGUMENTS, arguments, "the rest of the optimizer", when=bool(arguments))
+
+
+def _of_optimizer(settings: Settings) -> Iterator[tuple[str, Value]]:
+    name = _NAMES.get(word(settings, keys.OPTIM, "adamw_torch_fused"))
+    if name in ("sgd", "sgd-momentum"):
+        has_momentum = "momentum" in word(settings, keys.ARGUMENTS)
+        name = "sgd-momentum" if has_momentum else "sgd"
+    if name:
+        yield "optimizer", decided(settings, keys.OPTIM, name)
+
+
+def _to_sync(context: Context, strategy: Strategy) -> bool | None:
+    """Whether the plan counts on it; transformers does not by itself."""
+    counts = context.traits.states.reduces_every_micro_batch
+    return True if counts and strategy.num_micro_batches > 1 else None
+
+
+def _of_mesh(settings: Settings) -> Iterator[tuple[str, Value]]:
+    if not isinstance(given(settings, keys.MESH), dict):
+        return
+    key = {name: f"{keys.MESH}.{name}_size" for name in ("dp_replicate", "dp_shard", "tp", "cp")}
+    sizes = {name: whole(settings, each, 1) for name, each in key.items()}
+    sizes["cp"] = max(sizes["cp"], whole(settings, f"{keys.MESH}.sp_size", 1))
+    for name in ("tp", "dp_replicate", "cp"):
+        yield name, decided(settings, key[name], sizes[name])
+    dp = sizes["dp_replicate"] * sizes["dp_shard"]
+    yield "dp", decided(settings, key["dp_shard"], dp)
+
+
+def _checkpoints(key: str, beside: tuple[str, ...] = ()) -> Decision:
+    """Every block is recomputed, or none; FSDP and the model have a key each."""
+    names = (key, *beside, keys.OLD_CHECKPOINTING)
+
+    def of(settings: Settings) -> Iterator[tuple[str, Value]]:
+        for name in reversed(names):
+            yield from switched("recompute_layers_per_stage", name, ALL)(settings)
+
+    def to(_: Context, strategy: Strategy) -> tuple[Line, ...]:
+        return line(key, recomputes_all(strategy), f"recomputation: {strategy.recompute}")
+
+    return Decision(names=("recompute_layers_per_stage",), keys=names, to=to, of=of)
+
+
+def _of_fsdp(settings: Settings) -> Iterator[tuple[str, Value]]:
+    """Options of the old form that FSDP2 does not have are none of a plan's."""
+    strange = [each for each in keys.options(settings) if each not in keys.FSDP2_OPTIONS]
+    on = keys.is_on(settings, keys.FSDP)
+    yield "_part", decided(settings, keys.FSDP, tuple(strange) or on)
+
+
+def _off(key: str) -> Decision:
+    """What would shard otherwise."""
+    return Decision(
+        names=("_other",),
+        keys=(key,),
+        of=lambda settings: [("_other", decided(settings, key, keys.is_on(settings, key)))],
+    )
+
+
+def _of_reshard(settings: Settings) -> Iterator[tuple[str, Value]]:
+    named = given(settings, keys.RESHARD)
+    keeps = "shard_grad_op" in keys.options(settings)
+    reshards = not keeps if named is None else as_flag(named)
+    yield "zero_stage", decided(settings, keys.RESHARD, 2 if reshards is False else 3)
+
+
+def _of_offload(settings: Settings) -> Iterator[tuple[str, Value]]:
+    if flag(settings, keys.OFFLOAD, default="offload" in keys.options(settings)):
+        yield "offload", decided(settings, keys.OFFLOAD, OFFLOADED)
+
+
+def _of_version(settings: Settings) -> Iterator[tuple[str, Value]]:
+    yield "_version", decided(settings, keys.VERSION, whole(settings, keys.VERSION, 2))
+
+
+def _of_stage(settings: Settings) -> Iterator[tuple[str, Value]]:
+    """Of a mapping; a file named here is read by itself."""
+    if isinstance(given(settings, keys.DEEPSPEED), dict) or keys.STAGE in settings:
+        yield "zero_stage", decided(settings, keys.STAGE, whole(settings, keys.STAGE, 0))
+    else:
+        yield "zero_stage", decided(settings, keys.DEEPSPEED, None)
+
+
+def _to_devices(_: Context, strategy: Strategy) -> Iterator[Line]:
+    names = (keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE)
+    for key, device in zip(names, DEVICES[strategy.offload], strict=True):
+        yield Line(key=key, value=device, why=f"offload {strategy.offload}")
+
+
+def _of_devices(settings: Settings) -> Iterator[tuple[str, Value]]:
+    names = (keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE)
+    optimizer, weights = (word(settings, key, "none").lower() for key in names)
+    code = CODES.get((optimizer, weights))
+    if code is None:
+        yield "_unknown", decided(settings, names[0], (optimizer, weights))
+    elif code != "none":
+        yield "offload", decided(settings, names[0], code)
+
+
+def _of_autotp(settings: Settings) -> Iterator[tuple[str, Value]]:
+    key = "deepspeed.tensor_parallel.autotp_size"
+    if (size := whole(settings, key, 0)) > 1:
+        yield "tp", decided(settings, key, size)
+
+
+def _no_path(_: Context, strategy: Strategy) -> Iterator[str]:
+    if "nvme" in strategy.offload:
+        yield f"offload {strategy.offload}: the path is not the plan's to know"
+
+
+def _no_split(_: Context, strategy: Strategy) -> Iterator[str]:
+    if strategy.tp > 1:
+        yield f"tp {strategy.tp}: the arguments shard over every rank, or over none"
+
+
+COMMON: Table = (
+    Decision(
+        names=("micro_batch",),
+        keys=(keys.BATCH,),
+        to=lambda _, s: line(
+            keys.BATCH, s.micro_batch, f"{s.micro_batch} sequence(s) per micro-batch"
+        ),
+        of=_of_batch,
+        cannot=lambda context, _: problems(context),
+    ),
+    Decision(
+        names=("num_micro_batches",),
+        keys=(keys.STEPS,),
+        to=lambda _, s: line(
+            keys.STEPS, s.num_micro_batches, f"{s.num_micro_batches} micro-batches per iteration"
+        ),
+        of=_of_steps,
+    ),
+    Decision(names=("precision",), keys=("bf16", "fp16"), to=_to_precision, of=_of_precision),
+    Decision(
+        names=("optimizer",),
+        keys=(keys.OPTIM, keys.ARGUMENTS),
+        to=_to_optimizer,
+        of=_of_optimizer,
+    ),
+)
+"""What stands in a file whatever shards."""
+_MESH = Decision(names=("tp", "cp", "dp_replicate", "dp"), keys=(keys.MESH,), of=_of_mesh)
+FSDP = Section(
+    title="fsdp_config",
+    distributed_type="FSDP",
+    table=(
+        *COMMON,
+        of_key(
+            "profile",
+            keys.SYNC_EACH_BATCH,
+            _to_sync,
+            "gradients are reduced in every micro-batch, and not kept whole",
+            of=switched("profile", keys.SYNC_EACH_BATCH, "sync-each-batch"),
+            off=KEPT,
+            cannot=no_fsdp,
+        ),
+        of_key("_part", keys.FSDP, lambda *_: True, "fsdp_config carries the plan", of=_of_fsdp),
+        of_key(
+            "_version",
+            keys.VERSION,
+            lambda *_: 2,
+            "FSDP2 shards parameter by parameter",
+            of=_of_version,
+        ),
+        Decision(
+            names=("zero_stage",),
+            keys=(keys.RESHARD,),
+            to=lambda _, s: line(keys.RESHARD, s.zero_stage == 3, resharding(s)),
+            of=_of_reshard,
+        ),
+        Decision(
+            names=("offload",),
+            keys=(keys.OFFLOAD,),
+            to=lambda _, s: line(keys.OFFLOAD, s.offload != "none", f"offload {s.offload}"),
+            of=_of_offload,
+        ),
+        _checkpoints(keys.BLOCKS, (keys.CHECKPOINTING,)),
+        of_key(
+            "",
+            keys.WRAP,
+            lambda *_: "TRANSFORMER_BASED_WRAP",
+            "one unit per transformer block",
+            is_default=True,
+        ),
+        _off(keys.DEEPSPEED),
+        _MESH,
+    ),
+    environment=mesh,
+)
+REPLICATED = Section(
+    title="no section",
+    distributed_type="MULTI_GPU",
+    table=(
+        *COMMON,
+        Decision(
+            names=("zero_stage",),
+            keys=(),
+            of=lambda settings: [("zero_stage", decided(settings, keys.FSDP, 0))],
+            cannot=lambda context, s: (*no_replicas(context, s), *_no_split(context, s)),
+        ),
+        _checkpoints(keys.CHECKPOINTING),
+        _off(keys.DEEPSPEED),
+        _off(keys.FSDP),
+        _MESH,
+    ),
+    environment=mesh,
+)
+DEEPSPEED = Section(
+    title="deepspeed",
+    distributed_type="DEEPSPEED",
+    table=(
+        *COMMON,
+        _checkpoints(keys.CHECKPOINTING),
+        *(
+            of_key("", key, lambda *_: "auto", "Trainer fills it in from its own arguments")
+            for key in keys.AUTO
+        ),
+        of_key(
+            "",
+            "deepspeed.gradient_clipping",
+            lambda *_: "auto",
+            "Trainer fills it in from its own arguments",
+            is_default=True,
+        ),
+        Decision(
+            names=("zero_stage",),
+            keys=(keys.STAGE,),
+            to=lambda _, s: line(keys.STAGE, s.zero_stage, f"zero_stage {s.zero_stage}"),
+            of=_of_stage,
+            cannot=lambda context, s: (*no_deepspeed(context, s), *_no_path(context, s)),
+        ),
+        Decision(
+            names=("offload",),
+            keys=(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE),
+            to=_to_devices,
+            of=_of_devices,
+        ),
+        Decision(names=("tp",), keys=(), of=_of_autotp),
+        _off(keys.FSDP),
+        _MESH,
+    ),
+    environment=mesh,
+)
+SECTIONS = (FSDP, REPLICATED, DEEPSPEED)
+
+
+def section_of(settings: Settings) -> Section:
+    """What shards: DeepSpeed where both are given."""
+    if keys.is_on(settings, keys.DEEPSPEED):
+        return DEEPSPEED
+    return FSDP if keys.is_on(settings, keys.FSDP) else REPLICATED
+
+
+def part(settings: Settings) -> str | None:
+    """Title of what shards; None where nothing does."""
+    section = section_of(settings)
+    if section is FSDP and whole(settings, keys.VERSION, 2) == 1:
+        return "FSDP1"
+    return None if section is REPLICATED else section.title
+
+
+def engine(settings: Settings) -> str | None:
+    """The framework that trains, where it is not PyTorch's own."""
+    return "deepspeed" if section_of(settings) is DEEPSPEED else None
