@@ -5,7 +5,7 @@ from math import isfinite
 from typing import Any
 
 from planner.formats.finding import Finding, Severity
-from planner.formats.format import Broken, Value
+from planner.formats.format import Value
 
 Settings = Mapping[str, Value]
 _TRUE = ("y", "yes", "t", "true", "on", "1")
@@ -79,11 +79,6 @@ def path_of(settings: Settings, key: str) -> tuple[str, ...]:
         head, _, name = head.rpartition(".")
         rest = (name, *rest)
     return (*(settings[head].key.split(".") if head else ()), *rest)
-
-
-def broken(settings: Settings, key: str, message: str) -> Broken:
-    """A broken rule at a key, as the file spells it where it is there."""
-    return Broken(key=settings[key].key if key in settings else key, message=message)
 
 
 def one_of(words: Iterable[str]) -> str:

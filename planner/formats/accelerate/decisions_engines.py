@@ -20,8 +20,9 @@ from planner.spec.traits import TraitValue
 assert tuple(DEVICES) == OFFLOAD_CODES
 _SIXTEEN_BITS = ("bf16", "fp16")
 _NO_REPLICAS = "the section has no key for hierarchical partitions"
+_NO_PIPELINE = dict.fromkeys(("pp", "vpp", "schedule"), "the section has no pipeline")
 _NOT_DEEPSPEED = {
-    **dict.fromkeys(("pp", "vpp", "schedule"), "the section has no pipeline"),
+    **_NO_PIPELINE,
     "tp": "the section has no key for AutoTP",
     "cp": "the section runs no context parallelism",
     "ep": "the section has no expert parallelism",

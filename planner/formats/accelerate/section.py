@@ -1,6 +1,6 @@
 """What the parts of an Accelerate file have in common: how one carries a strategy."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.cost.context import Context
@@ -41,12 +41,17 @@ def accumulation(_: Context, strategy: Strategy) -> dict[str, str]:
     return {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": str(strategy.num_micro_batches)}
 
 
-def others(sections: Iterable[Section], lines: Iterable[Line]) -> Decision:
-    """Keys that carry decisions in some section, and that the lines do not have: they go."""
-    rows = [row for section in sections for row in section.table]
-    found = [key for row in rows for key in row.keys if row.off.get(key) is not KEPT]
-    said = {line.key for line in lines}
-    return Decision(names=(), keys=tuple(dict.fromkeys(key for key in found if key not in said)))
+def others(sections: Sequence[Section], lines: Iterable[Line]) -> Decision:
+    """Keys that carry decisions in some sections, not all, and that the lines do not have: they go.
+
+    What stands in every section is its own rows' to change.
+    """
+    tables = [{key for row in each.table for key in row.keys} for each in sections]
+    kept = {
+        key for each in sections for row in each.table for key in row.off if row.off[key] is KEPT
+    }
+    kept |= set.intersection(*tables) | {line.key for line in lines}
+    return Decision(names=(), keys=tuple(sorted(set.union(*tables) - kept)))
 
 
 def top(title: str, kind: str, precisions: tuple[str, ...] = PRECISIONS) -> Table:

@@ -127,7 +127,7 @@ def test_numbers_in_quotes_are_findings() -> None:
     """transformers keeps the text, and fails in the first step."""
     (finding,) = read(gradient_accumulation_steps="8").findings
     assert finding.rule == "trainer.bad_value"
-    assert finding.message == "given '8'; allowed is a number, without quotes"
+    assert finding.message == "given '8'; a whole number is allowed"
 
 
 def test_a_mistyped_optimizer_gets_the_nearest() -> None:
