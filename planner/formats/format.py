@@ -124,18 +124,6 @@ class FormatRule:
     """The framework's own start refuses it; False: it starts and fails later, or ignores it."""
 
 
-def rule(
-    check: Callable[[Mapping[str, Value], World], Iterable[Broken]],
-    source: str,
-    *,
-    enforced: bool = True,
-    severity: Severity = "error",
-) -> FormatRule:
-    """The rule of a check, under the check's name."""
-    name: str = getattr(check, "__name__", "")
-    return FormatRule(name=name, source=source, check=check, severity=severity, enforced=enforced)
-
-
 @dataclass(frozen=True, kw_only=True)
 class OutputFile:
     """A file to be written, named relative to the output folder."""
