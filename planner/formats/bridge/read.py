@@ -1,7 +1,8 @@
 """Reads recipe overrides: a file of them, or a launch script that hands them on."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from planner.errors import InputError
 from planner.formats.bridge.keys import (
@@ -15,13 +16,13 @@ from planner.formats.bridge.keys import (
 from planner.formats.finding import Severity
 from planner.formats.format import Reading, SourceText
 from planner.formats.megatron.decisions import decisions_of, left_open
+from planner.formats.shell.commands import Command
 from planner.formats.shell.edit import Arguments, Entry
-from planner.formats.shell.launched import processes
+from planner.formats.shell.launched import open_processes, processes
 from planner.formats.shell.reading import WordsReader
 from planner.formats.shell.word import Word
 from planner.formats.shell.words import (
     Lines,
-    command_lines,
     line_numbers,
     read_script,
     read_words,
@@ -55,19 +56,20 @@ def overrides_in(source: SourceText) -> tuple[Arguments, Sequence[Entry]]:
         arguments = Arguments(words=read_words(source), is_list=True)
         return arguments, _overrides(arguments.words, lines)
     script = read_script(source)
-    found = [
-        Arguments(words=words, launcher=words, is_read_twice=words is not command.words)
-        for command in script.commands
-        for words in command_lines(command)
-    ]
+    found = list(_of(script.commands))
     if not any(_overrides(each.words, lines) for each in found):
-        kept = script.lines_in_variables()
-        found = [Arguments(words=words, launcher=words, is_kept=True) for words in kept]
+        found = [replace(each, is_kept=True) for each in _of(script.kept())]
     best = max(found, key=lambda each: len(_overrides(each.words, lines)), default=None)
     overrides = _overrides(best.words, lines) if best else []
     if best is None or not overrides:
         raise InputError.single(source.path, "", "no command has overrides such as model.KEY=VALUE")
     return best, overrides
+
+
+def _of(commands: Sequence[Command]) -> Iterator[Arguments]:
+    for each in commands:
+        launcher, is_read_twice = (*each.outer, *each.words), each.is_read_twice
+        yield Arguments(words=each.words, launcher=launcher, is_read_twice=is_read_twice)
 
 
 def _overrides(words: Sequence[Word], lines: Lines) -> list[Entry]:
@@ -99,7 +101,8 @@ def read(source: SourceText) -> Reading:
         settings=reader.settings | launched,
         decisions=decisions,
         findings=tuple(reader.findings),
-        left_open=left_open({OPTIONS[e.name]: reader.settings[e.name] for e in open_ones}),
+        left_open=left_open({OPTIONS[e.name]: reader.settings[e.name] for e in open_ones})
+        | open_processes(launched),
     )
 
 

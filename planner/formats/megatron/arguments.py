@@ -7,9 +7,10 @@ from planner.errors import InputError
 from planner.formats.format import SourceText
 from planner.formats.megatron.model_args import is_model_args, model_args
 from planner.formats.megatron.options import is_option, load_options
+from planner.formats.shell.commands import Command
 from planner.formats.shell.edit import Arguments, Entry
 from planner.formats.shell.word import Word, split_words
-from planner.formats.shell.words import Command, command_lines, read_script, read_words
+from planner.formats.shell.words import read_script, read_words
 
 SCRIPT_ENDS = (".py", "}/pretrain_gpt", "TRAIN_SCRIPT}")
 
@@ -22,8 +23,8 @@ def find_arguments(source: SourceText) -> Arguments:
         words, environment = model_args(source)
         return Arguments(words=words, environment=environment)
     script = read_script(source)
-    found = [each for command in script.commands for each in _of_command(command)]
-    found = found or list(_of_lines(script.lines_in_variables(), is_kept=True))
+    found = list(_of(script.commands))
+    found = found or [replace(each, is_kept=True) for each in _of(script.kept())]
     if not found:
         message = "no command runs a training script with Megatron options"
         raise InputError.single(source.path, "", message)
@@ -46,25 +47,17 @@ def num_known(words: Iterable[str]) -> int:
     return sum(word.partition("=")[0] in options for word in words)
 
 
-def _of_command(command: Command) -> Iterator[Arguments]:
-    for words in command_lines(command):
-        is_read_twice = words is not command.words
-        for each in _of_lines([words], is_read_twice=is_read_twice):
-            yield replace(each, environment=command.environment)
-
-
-def _of_lines(
-    lines: Iterable[Sequence[Word]], *, is_kept: bool = False, is_read_twice: bool = False
-) -> Iterator[Arguments]:
-    for words in lines:
+def _of(commands: Iterable[Command]) -> Iterator[Arguments]:
+    for command in commands:
+        words = command.words
         at = next((i for i, word in enumerate(words) if _is_script(word)), None)
         if at is not None and num_known(word.text for word in words[at + 1 :]):
             yield Arguments(
-                words=tuple(words[at + 1 :]),
-                launcher=tuple(words[:at]),
+                words=words[at + 1 :],
+                launcher=(*command.outer, *words[:at]),
                 program=words[at],
-                is_kept=is_kept,
-                is_read_twice=is_read_twice,
+                environment=command.environment,
+                is_read_twice=command.is_read_twice,
             )
 
 

@@ -15,7 +15,6 @@ from planner.formats.shell.word import Word
 OPTIONS = "MODEL_ARGS"
 ENVIRONMENT = "ENV_VARS"
 _RECOGNISED = re.compile(rf"(?m)^{OPTIONS}:[^\n]*$(?=(?:\n[ \t]*(?:#[^\n]*)?$)*\n[ \t]+['\"]?--)")
-_VARIABLE = re.compile(r"\$\{\w+\}|\$\w+")
 
 
 def is_model_args(text: str) -> bool:
@@ -60,5 +59,4 @@ def _words(key: Node, value: Node) -> Iterator[Word]:
 
 
 def _word(node: Node, text: str) -> Word:
-    place = (node.start, node.end)
-    return Word(text=text, spans=(place,) * len(text), unknown=tuple(_VARIABLE.findall(text)))
+    return Word.at(text, (node.start, node.end))

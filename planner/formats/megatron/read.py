@@ -11,9 +11,10 @@ from planner.formats.megatron.options import load_options, typed
 from planner.formats.megatron.unknown import report_unknown
 from planner.formats.megatron.yaml_config import is_yaml_config, read_yaml
 from planner.formats.shell.edit import Arguments, Entry
-from planner.formats.shell.launched import processes
+from planner.formats.shell.launched import open_processes, processes
 from planner.formats.shell.reading import WordsReader
-from planner.formats.shell.words import branch_places, line_numbers
+from planner.formats.shell.syntax import branch_places
+from planner.formats.shell.words import line_numbers
 
 FORMAT = "megatron"
 SCRIPT = "script"
@@ -66,7 +67,7 @@ def read(source: SourceText) -> Reading:
         settings=reader.settings,
         decisions=decisions_of(reader.settings, num_gpus),
         findings=tuple(reader.findings),
-        left_open=left_open(reader.settings),
+        left_open=left_open(reader.settings) | open_processes(reader.settings),
     )
 
 

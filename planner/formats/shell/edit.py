@@ -12,8 +12,8 @@ from functools import cached_property
 from planner.errors import ExpressError
 from planner.formats.format import SourceText
 from planner.formats.shell.launched import KEPT, launcher_settings, processes, processes_edit
-from planner.formats.shell.syntax import Span, branches_in
-from planner.formats.shell.word import Word, respelled
+from planner.formats.shell.syntax import branches_in
+from planner.formats.shell.word import Span, Word, respelled
 from planner.formats.shell.words import line_numbers
 
 _LINE_END = re.compile(r"[ \t]*\\?\r?\n")
@@ -201,11 +201,12 @@ class _Splice:
 
     def _quoted(self, word: Word, text: str) -> str:
         """A text as it is written in place of a word, or behind it."""
-        quoted = shlex.quote(text)
-        if quoted != text and self.arguments.is_read_twice:
-            raise _StuckError
-        is_inside = word.site is None and bool(word.origins) and word.origins[-1].quote is not None
-        return text if is_inside else quoted
+        quoted, sign = shlex.quote(text), word.quote.sign if word.quote else ""
+        if not self.arguments.is_read_twice:
+            return text if sign and word.written is None else quoted
+        if sign == '"':
+            return re.sub(r'(["\\$`])', r"\\\1", quoted)
+        return f'"{text}"' if sign == "'" and quoted != text else quoted
 
     def _removal(self, words: Sequence[Word]) -> Iterator[Edit]:
         places = [_place(word) for word in words]

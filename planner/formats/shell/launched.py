@@ -1,9 +1,10 @@
-"""The words of torchrun, torch.distributed and srun that say how many processes there are."""
+"""The words of torchrun, torch.distributed and Slurm that say how many processes there are."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from planner.errors import ExpressError
 from planner.formats.format import SourceText, Value
+from planner.formats.shell import slurm
 from planner.formats.shell.word import Word
 from planner.formats.shell.words import Lines
 
@@ -11,7 +12,8 @@ NODES = "--nnodes"
 PER_NODE = "--nproc-per-node"
 KEPT = "the command line stands in a variable, and how it is run is not understood; edit it by hand"
 """Why a script is read, not written."""
-MAX_PROCESSES = 10**7
+MAX = 10**7
+"""Processes."""
 
 
 def launcher_values(words: Sequence[Word]) -> Iterator[tuple[str, Word, str]]:
@@ -26,6 +28,8 @@ def launcher_values(words: Sequence[Word]) -> Iterator[tuple[str, Word, str]]:
             yield name, word, joined
         elif at + 1 < len(words):
             yield name, words[at + 1], words[at + 1].text
+    for name, word in slurm.slurm_values(words):
+        yield name, word, word.text
 
 
 def launcher_settings(words: Sequence[Word], lines: Lines) -> dict[str, Value]:
@@ -42,16 +46,37 @@ def number_of(text: str) -> int | None:
     return int(text) if is_small and int(text) > 0 else None
 
 
-def processes(settings: dict[str, Value]) -> Value | None:
-    """Nodes times processes per node; one node where a launcher names none."""
-    per_node = settings.get(PER_NODE)
-    if per_node is None or per_node.value is None:
+def processes(settings: Mapping[str, Value]) -> Value | None:
+    """Nodes times processes per node; one node where a launcher names none.
+
+    What torchrun leaves open, or where Slurm starts the processes, is what Slurm gives the job.
+    """
+
+    def first(*names: str) -> Value | None:
+        return next((settings[name] for name in names if _number(settings, name)), None)
+
+    is_slurm = PER_NODE not in settings
+    per_node = first(PER_NODE, slurm.GPUS_PER_NODE, slurm.RESOURCES, slurm.TASKS_PER_NODE)
+    names_nodes = NODES in settings or (is_slurm and slurm.NODES in settings)
+    nodes = first(NODES, slurm.NODES)
+    total = first(slurm.GPUS, slurm.TASKS) if is_slurm else None
+    if total and (per_node is None or not names_nodes):
+        return total if total.value > 1 else None
+    if per_node is None or (is_slurm and per_node.value == 1) or (names_nodes and nodes is None):
         return None
-    nodes = settings.get(NODES)
-    count = 1 if nodes is None else nodes.value
-    if count is None or count * per_node.value > MAX_PROCESSES:
-        return None
-    return Value(value=count * per_node.value, key=per_node.key, line=per_node.line)
+    count = per_node.value * (nodes.value if nodes and names_nodes else 1)
+    return Value(value=count, key=per_node.key, line=per_node.line) if count <= MAX else None
+
+
+def _number(settings: Mapping[str, Value], name: str) -> int | None:
+    return settings[name].value if name in settings else None
+
+
+def open_processes(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """The processes, where a launcher says them by a variable that nobody knows."""
+    stated = [settings[name] for name in (NODES, PER_NODE) if name in settings]
+    is_open = any(each.value is None for each in stated) and processes(settings) is None
+    return {"num_gpus": stated[-1]} if is_open else {}
 
 
 def processes_edit(

@@ -2,48 +2,95 @@
 
 import re
 import shlex
-from bisect import bisect_left
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple
 
-from planner.formats.shell.syntax import Quote, Span
-
+Span = tuple[int, int]
 Quoting = Literal["bare", "single", "double", "inside", "mixed"]
 """No quotes, a whole quoted text, a part of one, or something of several kinds."""
+_VARIABLE = re.compile(r"(\$\{\w+\}|\$\w+)")
 
 
-class Origin(NamedTuple):
-    """Where the file holds a character, and the quotes that it stands in."""
+class Quote(NamedTuple):
+    """A quoted text: its sign, and where what stands between the signs begins and ends."""
 
+    sign: str
     start: int
     end: int
-    quote: Quote | None
+
+
+class Part(NamedTuple):
+    """Characters that are made in one place."""
+
+    text: str
+    place: Span
+    """Where they stand in the file; of a variable's value without blanks, the variable."""
+    origin: Span
+    """Where they are made: of a variable's value, in the word that assigns it."""
+    quote: Quote | None = None
+    """What they stand in where they are made."""
+    is_known: bool = True
+    """False for what could not be resolved, as written; it is never split."""
+
+    def cut(self, start: int, end: int) -> "Part":
+        """Some of its characters; those that stand for others share their place."""
+        first, last = self.origin
+        if last - first != len(self.text):
+            return self._replace(text=self.text[start:end])
+        origin = (first + start, first + end)
+        place = origin if self.place == self.origin else self.place
+        return self._replace(text=self.text[start:end], place=place, origin=origin)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Word:
     """A word as a command gets it."""
 
-    text: str
-    spans: tuple[Span, ...]
-    """Place of every character; those of a variable's value share the place of the variable."""
-    unknown: tuple[str, ...] = ()
-    """What in it could not be resolved, as written."""
-    site: Span | None = None
-    """The written word, where it stands for this word alone."""
-    origins: tuple[Origin, ...] = ()
-    """Where every character is made: for a variable's value, in the word that assigns it."""
+    parts: tuple[Part, ...]
+    written: Span | None = None
+    """The written word that it comes from, quotes included; None where that is one of several."""
+    is_whole: bool = False
+    """Whether all of what is written stands for this word alone."""
+
+    @classmethod
+    def at(cls, text: str, place: Span) -> "Word":
+        """A text of another language whose variables nobody knows."""
+        parts = enumerate(_VARIABLE.split(text))
+        return cls(parts=tuple(Part(t, place, place, is_known=i % 2 == 0) for i, t in parts if t))
+
+    @cached_property
+    def text(self) -> str:
+        """Its characters."""
+        return "".join(part.text for part in self.parts)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What in it could not be resolved, as written."""
+        return tuple(part.text for part in self.parts if not part.is_known)
+
+    @property
+    def site(self) -> Span | None:
+        """The written word, where it stands for this word alone."""
+        return self.written if self.is_whole else None
 
     @property
     def origin(self) -> Span | None:
         """Where the text is made, without its quotes; None where it is not in one piece."""
-        return _in_one_piece({(each.start, each.end) for each in self.origins})
+        return in_one_piece(part.origin for part in self.parts)
+
+    @property
+    def quote(self) -> Quote | None:
+        """What its last character stands in where it is made."""
+        return self.parts[-1].quote if self.parts else None
 
     @property
     def quoting(self) -> Quoting:
         """How the text is quoted where it is made."""
-        quotes = {each.quote for each in self.origins}
+        quotes = {part.quote for part in self.parts}
         if quotes <= {None}:
             return "bare"
         quote = quotes.pop()
@@ -56,28 +103,41 @@ class Word:
     @property
     def place(self) -> Span | None:
         """What to replace in the file to change this word; None where it is not in one piece."""
-        if self.site is not None:
-            return self.site
-        return _in_one_piece(set(self.spans))
-
-    @property
-    def end(self) -> int:
-        """Behind it in the file, its quotes included; of what words are split from, inside them."""
-        if self.site is not None:
-            return self.site[1]
-        first, last = (f(self.spans, default=(0, 0)) for f in (min, max))
-        quote = self.origins[-1].quote if self.origins else None
-        is_whole = quote is not None and first[0] <= quote.start and last[1] == quote.end
-        return last[1] + is_whole
+        return self.site or in_one_piece(part.place for part in self.parts)
 
     @property
     def start(self) -> int:
         """Where it begins in the file."""
-        return self.site[0] if self.site else min(self.spans, default=(0, 0))[0]
+        return self.written[0] if self.written else min((p.place[0] for p in self.parts), default=0)
+
+    @property
+    def end(self) -> int:
+        """Behind it in the file, its quotes included; of what words are split from, inside them."""
+        if self.written is not None:
+            return self.written[1]
+        last = max((part.place[1] for part in self.parts), default=0)
+        is_all = (
+            self.quote is not None and self.start <= self.quote.start and last == self.quote.end
+        )
+        return last + is_all
+
+    def cut(self, start: int, end: int) -> Iterator[Part]:
+        """Some of its characters."""
+        at = bisect_right(self._starts, start) - 1
+        while at < len(self.parts) and self._starts[at] < end:
+            part, first = self.parts[at], self._starts[at]
+            first, last = max(start - first, 0), min(end - first, len(part.text))
+            yield part if last - first == len(part.text) else part.cut(first, last)
+            at += 1
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *accumulate(len(part.text) for part in self.parts)]
 
 
-def _in_one_piece(spans: set[Span]) -> Span | None:
-    found = sorted(spans)
+def in_one_piece(spans: Iterable[Span]) -> Span | None:
+    """All of a file that places take up; None where there is something between them."""
+    found = sorted(set(spans))
     joined = all(left[1] == right[0] for left, right in pairwise(found))
     return (found[0][0], found[-1][1]) if found and joined else None
 
@@ -102,42 +162,29 @@ def respelled(word: Word, text: str) -> tuple[int, int, str] | None:
     return None
 
 
+def split(parts: Iterable[Part]) -> Iterator[Part | None]:
+    """The parts without their blanks, None in place of these."""
+    for part in parts:
+        if not part.is_known:
+            yield part
+            continue
+        for found in re.finditer(r"(\s+)|\S+", part.text):
+            yield None if found[1] else part.cut(*found.span())
+
+
+def gathered(parts: Iterable[Part | None]) -> Iterator[tuple[Part, ...]]:
+    """The parts of each word of those that None separates."""
+    word: list[Part] = []
+    for part in parts:
+        if part is not None:
+            word.append(part)
+        elif word:
+            yield tuple(word)
+            word = []
+    if word:
+        yield tuple(word)
+
+
 def split_words(word: Word) -> tuple[Word, ...]:
-    """A word that holds a whole command line, as its words."""
-    found = [m.span() for m in re.finditer(r"\S+", _masked(word))]
-    unknown = _unknown_at(word)
-    return tuple(
-        Word(
-            text=word.text[start:end],
-            spans=word.spans[start:end],
-            origins=word.origins[start:end],
-            unknown=tuple(name for _, name in unknown[_from(unknown, start) : _from(unknown, end)]),
-        )
-        for start, end in found
-    )
-
-
-def _unknown_at(word: Word) -> list[tuple[int, str]]:
-    """Where in the text what is not resolved stands; it is named in this order."""
-    found, at = [], 0
-    for name in word.unknown:
-        place = word.text.find(name, at)
-        if place >= 0:
-            found.append((place, name))
-            at = place + len(name)
-    return found
-
-
-def _from(unknown: list[tuple[int, str]], place: int) -> int:
-    return bisect_left(unknown, (place, ""))
-
-
-def _masked(word: Word) -> str:
-    """The text without the blanks inside an expansion that is not resolved."""
-    if not any(re.search(r"\s", name) for name in word.unknown):
-        return word.text
-    spans = [(-1, -1), *word.spans, (-1, -1)]
-    return "".join(
-        "x" if char.isspace() and span[1] - span[0] > 1 and span in (before, after) else char
-        for char, before, span, after in zip(word.text, spans, spans[1:], spans[2:], strict=False)
-    )
+    """A word that stands without quotes, as its words."""
+    return tuple(Word(parts=parts) for parts in gathered(split(word.parts)))

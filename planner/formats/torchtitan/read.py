@@ -15,11 +15,12 @@ from planner.formats.shell.launched import (
     launcher_settings,
     launcher_values,
     number_of,
+    open_processes,
     processes,
 )
 from planner.formats.shell.torchrun import torchrun_findings
 from planner.formats.shell.word import Word
-from planner.formats.shell.words import Lines, command_lines, line_numbers, read_script, read_words
+from planner.formats.shell.words import Lines, line_numbers, read_script, read_words
 from planner.formats.torchtitan.decisions import DECIDING, decisions_of
 from planner.formats.torchtitan.keys import (
     NAME,
@@ -60,21 +61,20 @@ def arguments_in(source: SourceText) -> Arguments:
     if _is_option(first.split(" ")[0]):
         return Arguments(words=read_words(source), is_list=True)
     script = read_script(source)
-    lines = [(each, line) for each in script.commands for line in command_lines(each)]
     starts = [
         Arguments(
-            words=line[at + 1 :],
-            launcher=line[:at],
-            environment={**script.environment, **command.environment},
-            program=line[at],
-            is_read_twice=line is not command.words,
+            words=each.words[at + 1 :],
+            launcher=(*each.outer, *each.words[:at]),
+            environment={**script.environment, **each.environment},
+            program=each.words[at],
+            is_read_twice=each.is_read_twice,
         )
-        for command, line in lines
-        for at in islice((i for i, word in enumerate(line) if _ENTRY.search(word.text)), 1)
+        for each in script.commands
+        for at in islice((i for i, word in enumerate(each.words) if _ENTRY.search(word.text)), 1)
     ]
     if starts:
         return next((each for each in starts if any(launcher_values(each.launcher))), starts[0])
-    most = max((line for _, line in lines), key=_num_options, default=())
+    most = max((each.words for each in script.commands), key=_num_options, default=())
     at = next((i for i, word in enumerate(most) if _is_option(word.text)), 0)
     return Arguments(words=most[at:], launcher=most[:at])
 
@@ -203,6 +203,7 @@ def read(source: SourceText) -> Reading:
         settings=settings | launched,
         decisions=decisions_of(settings, processes(launched)),
         findings=(*findings, *torchrun_findings(found.launcher, lines, source.path, NAME)),
+        left_open=open_processes(launched),
     )
 
 

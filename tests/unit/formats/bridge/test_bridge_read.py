@@ -45,7 +45,7 @@ def test_overrides_of_earlier_nemo_are_not_of_bridge() -> None:
     ],
 )
 def test_overrides_in_a_variable_are_found_however_they_are_handed_on(run: str) -> None:
-    overrides = "train.micro_batch_size=2\n model.tensor_model_parallel_size=$TP"
+    overrides = "train.micro_batch_size=2 \\\n model.tensor_model_parallel_size=$TP"
     reading = FORMAT.read(SourceText(path="run.sh", text=f'O="{overrides}"\n{run}\n'))
     assert reading.decisions["micro_batch"].value == 2
     assert list(reading.left_open) == ["tp"]

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from planner.cost.context import Context
-from planner.errors import ExpressError
 from planner.formats.format import SourceText
 from planner.formats.registry import load_format
+from planner.formats.shell.words import read_script
 from planner.spec.strategy import Strategy
 
 BRIDGE = load_format("bridge")
@@ -53,14 +53,16 @@ def test_a_sign_before_a_key_stays(written: Callable[..., str]) -> None:
     assert "++train.global_batch_size=16\n" in after
 
 
-def test_overrides_that_another_shell_reads_again_get_no_quotes(
+def test_overrides_that_another_shell_reads_again_are_quoted_for_it(
     written: Callable[..., str],
 ) -> None:
     words = STATED.replace("\n", " ")
     script = f'{LAUNCH} "python run_recipe.py --recipe r {words}"\n'
     assert "model.tensor_model_parallel_size=2 " in written(script)
-    with pytest.raises(ExpressError, match=r"write them as plain words: .*layout='"):
-        written(script, dp=2, pp=2, num_micro_batches=8, layers_per_stage=(3, 1), **NONE)
+    layout = {"dp": 2, "pp": 2, "num_micro_batches": 8, "layers_per_stage": (3, 1), **NONE}
+    read = read_script(SourceText(path="run.sh", text=written(script, **layout))).commands
+    words = [word.text for each in read if each.is_read_twice for word in each.words]
+    assert "model.pipeline_model_parallel_layout='Et*3|tL'" in words
 
 
 NONE = {"selective_layers_per_stage": (0, 0), "recompute_layers_per_stage": (0, 0)}

@@ -4,8 +4,9 @@ import subprocess
 
 import pytest
 
+from planner.errors import InputError
 from planner.formats.format import SourceText
-from planner.formats.shell.branches import MAX_DEPTH
+from planner.formats.shell.commands import MAX_DEPTH
 from planner.formats.shell.words import read_script
 
 DECIDED = [
@@ -21,7 +22,9 @@ DECIDED = [
 
 def words(text: str) -> list[tuple[str, bool]]:
     """The words of the last command, and whether each is known."""
-    found = read_script(SourceText(path="run.sh", text=text)).commands[-1].words
+    found = (
+        read_script(SourceText(path="run.sh", text=text.replace("echo", "run"))).commands[-1].words
+    )
     return [(word.text, not word.unknown) for word in found]
 
 
@@ -29,7 +32,7 @@ def words(text: str) -> list[tuple[str, bool]]:
 def test_a_test_of_known_values_chooses_the_branch_as_bash_does(text: str) -> None:
     script = f"{text}\necho $N\n"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-    assert words(script) == [("echo", True), (done.stdout.strip(), True)]
+    assert words(script) == [("run", True), (done.stdout.strip(), True)]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +47,7 @@ def test_a_test_of_known_values_chooses_the_branch_as_bash_does(text: str) -> No
     ],
 )
 def test_what_all_branches_that_set_it_agree_on_is_known(text: str) -> None:
-    assert words(f"{text}\necho $N") == [("echo", True), ("8", True)]
+    assert words(f"{text}\necho $N") == [("run", True), ("8", True)]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,7 @@ def test_what_all_branches_that_set_it_agree_on_is_known(text: str) -> None:
     ],
 )
 def test_what_branches_differ_on_is_not_known(text: str) -> None:
-    assert words(f"{text}\necho $N") == [("echo", True), ("${N}", False)]
+    assert words(f"{text}\necho $N") == [("run", True), ("${N}", False)]
 
 
 def test_what_branches_add_stays_in_all_of_them() -> None:
@@ -72,11 +75,14 @@ def test_what_branches_add_stays_in_all_of_them() -> None:
 def test_a_command_in_a_branch_that_is_passed_over_is_left_out() -> None:
     text = "D=0\nif [ $D -eq 1 ]; then run --debug; else run --x; fi"
     found = read_script(SourceText(path="run.sh", text=text)).commands
-    assert [[word.text for word in each.words] for each in found][-1] == ["run", "--x"]
-    assert len(found) == 2
+    assert [[word.text for word in each.words] for each in found] == [["run", "--x"]]
 
 
-def test_statements_in_each_other_without_end_are_read() -> None:
-    deep = MAX_DEPTH + 10
-    text = "if a; then N=1\n" * deep + "fi\n" * deep + "echo $N"
-    assert words(text) == [("echo", True), ("1", True)]
+def nested(depth: int) -> str:
+    return "if a; then N=1\n" * depth + "fi\n" * depth + "echo $N"
+
+
+def test_statements_in_each_other_are_read_and_without_end_refused() -> None:
+    assert words(nested(MAX_DEPTH - 10)) == [("run", True), ("1", True)]
+    with pytest.raises(InputError, match="nested"):
+        words(nested(MAX_DEPTH + 10))

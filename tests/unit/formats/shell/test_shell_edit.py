@@ -13,7 +13,7 @@ from planner.formats.shell.words import read_script, read_words
 def options(source: SourceText) -> tuple[Arguments, Sequence[Entry]]:
     """Options with at most one value, in a list or behind ``run``."""
     is_list = source.text.startswith("--")
-    words = read_words(source) if is_list else read_script(source).commands[-1].words
+    words = read_words(source) if is_list else read_script(source).commands[0].words
     entries: list[Entry] = []
     for word in words:
         name, sign, joined = word.text.partition("=")

@@ -8,15 +8,22 @@ import pytest
 from planner.errors import ExpressError, InputError
 from planner.formats.format import SourceText
 from planner.formats.shell.launched import processes_edit
-from planner.formats.shell.words import command_lines, read_script, read_words
+from planner.formats.shell.word import Word
+from planner.formats.shell.words import read_script, read_words
 
 
 def source(text: str) -> SourceText:
     return SourceText(path="run.sh", text=text)
 
 
+def last_command(text: str) -> tuple[Word, ...]:
+    """The words of the script's own last command, not of one within its words."""
+    commands = read_script(source(text)).commands
+    return [each for each in commands if not each.outer][-1].words
+
+
 def last_words(text: str) -> list[str]:
-    return [word.text for word in read_script(source(text)).commands[-1].words]
+    return [word.text for word in last_command(text)]
 
 
 @pytest.mark.parametrize(
@@ -37,14 +44,14 @@ def last_words(text: str) -> list[str]:
 )
 def test_words_are_those_that_bash_hands_to_the_command(text: str) -> None:
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
-    assert last_words(text)[2:] == done.stdout.splitlines()
+    assert last_words(text.replace("printf", "run"))[2:] == done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("written", ["$(cat a | wc -l)", "$(( ${1} / 2 ))", "`bc <<< $A`"])
 def test_an_expansion_that_is_not_resolved_is_one_word_whatever_stands_in_it(written: str) -> None:
     text = f'ARGS="--x {written} --y"\nrun $ARGS\n'
     assert last_words(text) == ["run", "--x", written, "--y"]
-    assert [bool(word.unknown) for word in read_script(source(text)).commands[-1].words] == [
+    assert [bool(word.unknown) for word in last_command(text)] == [
         False,
         False,
         True,
@@ -53,9 +60,9 @@ def test_an_expansion_that_is_not_resolved_is_one_word_whatever_stands_in_it(wri
 
 
 def test_a_handed_on_command_line_ends_where_the_next_command_begins() -> None:
-    command = read_script(source('sh -c "cd a && run --x 1; echo done"')).commands[-1]
-    lines = [[word.text for word in words] for words in command_lines(command)]
-    assert lines[1:] == [["cd", "a"], ["run", "--x", "1"], ["echo", "done"]]
+    commands = read_script(source('sh -c "cd a && run --x 1; cd b"')).commands
+    lines = [[word.text for word in each.words] for each in commands]
+    assert lines[1:] == [["cd", "a"], ["run", "--x", "1"], ["cd", "b"]]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +80,7 @@ def test_a_quote_that_nothing_closes_is_refused_with_its_line_as_by_bash(
 
 def edited(text: str, num_gpus: int) -> str:
     given = source(text)
-    words = read_script(given).commands[-1].words
+    words = last_command(text)
     for start, end, new in processes_edit(given, words, num_gpus):
         text = text[:start] + new + text[end:]
     return text
@@ -106,7 +113,7 @@ def test_processes_that_make_no_whole_nodes_are_refused(text: str) -> None:
 
 
 def test_every_word_of_a_line_names_what_is_left_open_in_it() -> None:
-    found = read_script(source('A="--a ${X} --b $(c d)-${X}"\nrun $A')).commands[-1].words
+    found = last_command('A="--a ${X} --b $(c d)-${X}"\nrun $A')
     assert [(word.text, word.unknown) for word in found][1:] == [
         ("--a", ()),
         ("${X}", ("${X}",)),
@@ -132,14 +139,14 @@ def test_every_word_of_a_line_names_what_is_left_open_in_it() -> None:
 def test_a_word_says_where_its_text_is_made_and_how_it_is_quoted_there(
     text: str, made: str | None, quoting: str
 ) -> None:
-    word = read_script(source(text)).commands[-1].words[2]
+    word = last_command(text)[2]
     assert (word.text, word.quoting) == ("12", quoting)
     assert made == (word.origin and text[slice(*word.origin)])
 
 
 def test_a_word_keeps_where_it_stands_and_where_it_is_made() -> None:
     text = "tp=1\nrun --tp $tp"
-    word = read_script(source(text)).commands[-1].words[2]
+    word = last_command(text)[2]
     assert word.place == (14, 17)
     assert word.origin == (3, 4)
 
@@ -171,7 +178,7 @@ def test_a_command_within_another_is_one_of_its_own(text: str) -> None:
 
 def test_places_count_characters_whatever_their_bytes() -> None:
     text = "# \u00e4\U0001f600\r\nrun '\u00e9' --x 1\r\n"
-    words = read_script(source(text)).commands[-1].words
+    words = last_command(text)
     assert [word.text for word in words] == ["run", "\u00e9", "--x", "1"]
     assert [text[slice(*word.place)] for word in words if word.place] == [
         *("run", "'\u00e9'", "--x", "1")
@@ -191,4 +198,52 @@ def test_texts_that_nest_or_repeat_without_end_are_read_or_refused(part: str) ->
 
 def test_a_text_that_is_read_again_and_again_is_refused() -> None:
     with pytest.raises(InputError, match="takes too long to read"):
-        read_script(source("a=(" * 60_000))
+        read_script(source("a=(" * 9_000))
+
+
+@pytest.mark.parametrize("part", ["''\"\"", "a b\n"])
+def test_a_script_of_more_words_or_signs_than_any_is_refused(part: str) -> None:
+    with pytest.raises(InputError, match=r"more than [12]0,000 "):
+        read_script(source(part * 50_000))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('f() { run --x "$@" $1; }\nf a "b c"', ["run", "--x", "a", "b c", "a"]),
+        ("f() { local n=$1; shift; run $n $@; }\nf 1 2 3", ["run", "1", "2", "3"]),
+        ("f() { run $1; }", ["run", "${1}"]),
+        ("f() { f; run a; }\nf", ["run", "a"]),
+        ('A=(a b)\nrun ${A[@]+"${A[@]}"} ${B:+c} ${A:+d}', ["run", "a", "b", "${B}", "d"]),
+        ("A=1 run $A", ["run", "${A}"]),
+        ('A=""\nrun $A "$A" b', ["run", "", "b"]),
+        ("unset A; A=1; read A; run $A", ["run", "${A}"]),
+        ("case x3 in y*) A=1 ;; x?) A=2 ;; *) A=3 ;; esac\nrun $A", ["run", "2"]),
+        ('A=1; [ -n "$B" ] && A=2; run $A', ["run", "${A}"]),
+        ("A=1; false || A=1; run $A", ["run", "1"]),
+        ("run --data <path to data> --x", ["run", "--data", "<path to data>", "--x"]),
+        ("run --nodes ${SLURM_NNODES:-1} ${N:-1}", ["run", "--nodes", "${SLURM_NNODES}", "1"]),
+    ],
+)
+def test_a_command_gets_what_the_script_did_before_it(text: str, words: list[str]) -> None:
+    assert last_words(text) == words
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bash -c 'run --x \"1 2\" && echo'",
+        "export X='1 2'; srun sh -c \"run --x '$X'\"",
+        "C=\"run --x '1 2'\"\neval $C",
+        "sbatch <<'E'\nrun --x \"1 2\"\nE",
+        "cat > job.sbatch <<E\nrun --x '1 2'\nE\nsbatch job.sbatch",
+    ],
+)
+def test_what_another_shell_reads_is_a_script_whose_words_know_their_places(text: str) -> None:
+    commands = read_script(source(text)).commands
+    run = next(each for each in commands if each.words[0].text == "run")
+    assert [word.text for word in run.words] == ["run", "--x", "1 2"]
+    assert run.is_read_twice
+    place = run.words[2].place
+    assert place is not None
+    assert text[slice(*place)] == "1 2"

@@ -1,0 +1,5 @@
+#!/bin/bash
+GPUS=8
+MBS=1
+GBS=$((GPUS * MBS * 4))
+torchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py --num-layers 4 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024 --micro-batch-size $MBS --global-batch-size $GBS --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1

@@ -1,0 +1,7 @@
+#!/bin/bash
+run="
+  export OMP_NUM_THREADS=1
+  python -u pretrain_gpt.py --num-layers 4 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024 \
+    --micro-batch-size 2 --global-batch-size 32 --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1
+"
+srun --nodes=1 --ntasks-per-node=8 sh -c "$run"
