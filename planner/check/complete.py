@@ -8,7 +8,7 @@ from planner.check.job import Job, shape_of
 from planner.check.layout import Layout, Place
 from planner.check.values import Values
 from planner.cost.context import Context
-from planner.cost.kernels import peak_flops_per_s
+from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.errors import InputError
 from planner.formats.finding import Finding
 from planner.formats.format import Reading, World
@@ -144,8 +144,9 @@ def _seq_len(values: Values, job: Job) -> int:
 
 def _precision(values: Values, job: Job) -> Precision | None:
     if values.given("precision") is None:
-        values.assumed.append("bf16")
-        return "bf16"
+        usual = usual_precision(job.cluster.accelerator)
+        values.assumed.append(usual)
+        return usual
     word = values.word("precision", get_args(Precision), rule="job.precision")
     precision: Precision | None = word  # type: ignore[assignment]
     if precision is not None:

@@ -17,7 +17,7 @@ from planner.catalog.names import did_you_mean
 from planner.cli.batch import read_global_batch
 from planner.cli.collector import Collector
 from planner.cost.context import Context
-from planner.cost.kernels import peak_flops_per_s
+from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.cost.module_sets import module_sets
 from planner.errors import InputError
 from planner.formats.registry import format_names, load_format
@@ -78,8 +78,16 @@ def _having(
     return having
 
 
-def _precision(collector: Collector, text: str, cluster: ClusterSpec | None) -> Precision:
+def _precision(
+    collector: Collector, text: str | None, cluster: ClusterSpec | None, notes: list[str]
+) -> Precision:
+    """The precision given, or the usual one of the accelerator."""
     known = get_args(Precision)
+    if text is None:
+        usual = usual_precision(cluster.accelerator) if cluster else "bf16"
+        if cluster and usual != "bf16":
+            notes.append(f"{usual} (default: {cluster.accelerator.name} does not compute in bf16)")
+        return usual
     if text not in known:
         collector.add("--precision", f"unknown precision {text!r}; allowed are {', '.join(known)}")
         return "bf16"
@@ -150,7 +158,7 @@ def _imbalance(
     return USUAL_IMBALANCE_FRACTION
 
 
-def _assumptions(cluster: ClusterSpec, precision: Precision) -> list[str]:
+def _assumptions(cluster: ClusterSpec) -> list[str]:
     """What was filled in about the hardware."""
     accelerator = cluster.accelerator
     notes = list(cluster.assumptions)
@@ -160,8 +168,6 @@ def _assumptions(cluster: ClusterSpec, precision: Precision) -> list[str]:
             f"{format_bytes(node.host_memory_bytes)} of host memory per node: "
             f"{node.host_memory_note}; --host-memory replaces it"
         )
-    if precision == "bf16" and not accelerator.peak_flops_per_s.get("bf16"):
-        notes.append(f"{accelerator.name} has no bf16 rate; planned at its fp16 rate")
     guessed = len(accelerator.assumptions) + len(cluster.node.assumptions)
     if guessed:
         notes.append(
@@ -282,7 +288,7 @@ def read_question(
     model: str,
     cluster: str,
     framework: str,
-    precision: str,
+    precision: str | None,
     global_batch: int | None,
     global_batch_tokens: str | None,
     seq_len: int | None,
@@ -327,7 +333,7 @@ def read_question(
         )
         for name in names
     ]
-    kind = _precision(collector, precision, cluster_spec)
+    kind = _precision(collector, precision, cluster_spec, notes)
     chosen = _training_in(collector, chosen, kind, notes)
     allowed_schedules = _schedules(collector, schedules, chosen)
     length = _seq_len(collector, seq_len, model_spec, notes)
@@ -350,7 +356,7 @@ def read_question(
         total_tokens=total,
         imbalance_fraction=imbalance,
     )
-    notes += _assumptions(cluster_spec, kind)
+    notes += _assumptions(cluster_spec)
     notes += _unsupported_hardware(chosen, cluster_spec)
     if recompute_modules is not None:
         notes += _idle_modules(chosen, model_spec)

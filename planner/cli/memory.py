@@ -70,7 +70,7 @@ def memory(
         str, typer.Option(help="Order of the axes on the cluster, innermost first.")
     ] = "tp-cp-ep-dp-pp",
     optimizer: options.Optimizer = "adam",
-    precision: options.Precision = "bf16",
+    precision: options.Precision = None,
     margin: Annotated[
         float | None,
         typer.Option(help="Percent of HBM held uncertain [error on published runs]."),

@@ -65,7 +65,12 @@ RecomputeModules = Annotated[
     str | None,
     typer.Option(help="What selective recomputation repeats, such as layernorm,mlp."),
 ]
-Precision = Annotated[str, typer.Option(help="bf16, fp16, fp8, fp8_block, mxfp8 or fp4.")]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        help="bf16, fp16, fp8, fp8_block, mxfp8 or fp4 [bf16; fp16 where the accelerator has none]."
+    ),
+]
 Margin = Annotated[
     float | None, typer.Option(help="Percent of HBM to leave free [the error on published runs].")
 ]

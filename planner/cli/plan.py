@@ -63,7 +63,7 @@ def plan(
     optimizer: options.Optimizer = "adam",
     recompute_modules: options.RecomputeModules = None,
     placement: options.Placement = None,
-    precision: options.Precision = "bf16",
+    precision: options.Precision = None,
     schedule: options.Schedule = None,
     fix: options.Fix = None,
     limit: options.LimitOption = None,

@@ -33,7 +33,7 @@ def scale(
     ] = None,
     optimizer: options.Optimizer = "adam",
     recompute_modules: options.RecomputeModules = None,
-    precision: options.Precision = "bf16",
+    precision: options.Precision = None,
     host_memory: options.HostMemory = None,
     margin: options.Margin = None,
     imbalance: options.Imbalance = None,

@@ -36,7 +36,7 @@ def size(
     optimizer: options.Optimizer = "adam",
     recompute_modules: options.RecomputeModules = None,
     placement: options.Placement = None,
-    precision: options.Precision = "bf16",
+    precision: options.Precision = None,
     schedule: options.Schedule = None,
     fix: options.Fix = None,
     limit: options.LimitOption = None,

@@ -28,7 +28,7 @@ def why(
     optimizer: options.Optimizer = "adam",
     recompute_modules: options.RecomputeModules = None,
     placement: options.Placement = None,
-    precision: options.Precision = "bf16",
+    precision: options.Precision = None,
     schedule: options.Schedule = None,
     host_memory: options.HostMemory = None,
     margin: options.Margin = None,

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.kernels import peak_flops_per_s
+from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
 from planner.spec.cluster import AcceleratorSpec
-from planner.spec.job import JobSpec, Precision
+from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits
 
@@ -19,8 +19,6 @@ FLOPS_CONVENTION = (
     "excluded; mfu_full_square counts the whole square, 12 L s h (arXiv 2204.02311, appendix B); "
     "both divide by the dense bf16 peak (fp16 where there is none), whatever the job's precision"
 )
-PEAK_PRECISION: Precision = "bf16"
-"""Of the peak that MFU divides by, also for jobs in 8 and 4 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +98,12 @@ def model_flops_per_iteration(
 
 
 def mfu(flops: float, iteration_s: float, num_gpus: int, accelerator: AcceleratorSpec) -> float:
-    """``FLOPs / (iteration · GPUs · bf16 peak)``, the dense matrix rate.
+    """``FLOPs / (iteration · GPUs · 16-bit peak)``, the dense matrix rate.
 
     Published figures of runs in 8 bits are TFLOP/s; where they are utilisations, some divide by the
     8-bit peak. One denominator keeps plans of all precisions comparable: an 8-bit plan is faster
     by as much as its MFU is higher, and can exceed what bf16 reaches. Source: arXiv 2204.02311,
     appendix B; torchtitan, components/metrics.py (tools/utils.py: bf16 peaks).
     """
-    return flops / (iteration_s * num_gpus * peak_flops_per_s(accelerator, PEAK_PRECISION))
+    precision = usual_precision(accelerator)
+    return flops / (iteration_s * num_gpus * peak_flops_per_s(accelerator, precision))

@@ -20,7 +20,7 @@ GEMM_HBM_FRACTION = 0.9
 """Share of HBM bandwidth a matrix product streams at (measured tables, 0.85-0.95)."""
 LARGE_TILES = ((128.0, 256.0), (256.0, 128.0))
 FALLBACKS: dict[Precision, tuple[Dtype, ...]] = {
-    "bf16": ("bf16", "fp16"),
+    "bf16": ("bf16",),
     "fp16": ("fp16", "bf16"),
     "fp8": ("fp8",),
     "fp8_block": ("fp8",),
@@ -106,8 +106,13 @@ def offered_precisions(accelerator: AcceleratorSpec) -> list[Precision]:
     ]
 
 
+def usual_precision(accelerator: AcceleratorSpec) -> Precision:
+    """bf16; fp16 on accelerators that do not compute in it (NVIDIA's before Ampere)."""
+    return "bf16" if "bf16" in accelerator.peak_flops_per_s else "fp16"
+
+
 def peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:
-    """Dense matrix rate of the precision; bf16 falls back to fp16 and the other way round.
+    """Dense matrix rate of the precision; fp16 falls back to bf16.
 
     Raises ValueError when the accelerator has no rate for the precision; scales per 32 elements
     need hardware for them, which hwdb names (``gemm.low_precision.mxfp8``).
@@ -319,7 +324,7 @@ def flash_attention_forward_s(work: FlashAttention, accelerator: AcceleratorSpec
     fit = _attention_fit(work, accelerator)
     head = float(np.interp(work.head_dim, fit.head_dims, fit.forward_head_factors))
     fraction = fit.forward_fraction * fit.sustained_fraction * head
-    rate = peak_flops_per_s(accelerator, "bf16") * fraction
+    rate = peak_flops_per_s(accelerator, usual_precision(accelerator)) * fraction
     return fit.launch_s + _attention_s(work, rate, fit.forward_s0, fit.forward_tiles0)
 
 
@@ -331,7 +336,7 @@ def flash_attention_backward_s(work: FlashAttention, accelerator: AcceleratorSpe
     fit = _attention_fit(work, accelerator)
     head = float(np.interp(work.head_dim, fit.head_dims, fit.backward_head_factors))
     fraction = fit.backward_fraction * fit.sustained_fraction * head
-    rate = peak_flops_per_s(accelerator, "bf16") * fraction / 2.5
+    rate = peak_flops_per_s(accelerator, usual_precision(accelerator)) * fraction / 2.5
     return fit.launch_s + _attention_s(work, rate, fit.backward_s0, fit.backward_tiles0)
 
 

@@ -157,7 +157,7 @@ def _compute(name: str, seconds: Array) -> TimeItems:
 def op_precision(op: Op, job: JobSpec) -> Precision:
     """fp8 only where weights meet activations and the recipe does not keep 16 bits."""
     in_fp8 = all(gemm.has_weight for gemm in op.gemms) and not op.runs_in_16_bit
-    return job.precision if in_fp8 else "bf16"
+    return job.precision if in_fp8 or job.precision == "fp16" else "bf16"
 
 
 def op_forward(op: Op, setting: Setting) -> TimeItems:

@@ -1,14 +1,14 @@
 """What the MFU on screen counts, in a line."""
 
-from planner.cost.flops import PEAK_PRECISION
-from planner.cost.kernels import peak_flops_per_s
+from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.plans.plan import Plan
 
 
 def mfu_line(plan: Plan) -> str:
     """The convention of numerator and denominator, and what the other one would give."""
     model, estimate = plan.context.model, plan.estimate
-    peak = peak_flops_per_s(plan.context.cluster.accelerator, PEAK_PRECISION) / 1e12
+    accelerator = plan.context.cluster.accelerator
+    peak = peak_flops_per_s(accelerator, usual_precision(accelerator)) / 1e12
     over = f"over the dense 16-bit peak ({peak:,.0f} TFLOP/s)"
     if plan.context.job.precision not in ("bf16", "fp16"):
         over += f", also in {plan.context.job.precision}"
