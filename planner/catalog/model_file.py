@@ -22,7 +22,7 @@ Experts = Annotated[int, Field(gt=0, le=MAX_EXPERTS)]
 Tokens = Annotated[int, Field(gt=0, le=MAX_SEQ_LEN)]
 TokensOrNone = Annotated[int, Field(ge=0, le=MAX_SEQ_LEN)]
 Parameters = Annotated[int, Field(gt=0, le=MAX_PARAMETERS)]
-Activation = Literal["gelu", "gelu-tanh", "silu", "relu", "squared-relu"]
+Activation = Literal["gelu", "gelu-tanh", "silu", "relu", "squared-relu", "quick-gelu-clamped"]
 
 
 class BiasesSection(Strict):
@@ -33,6 +33,16 @@ class BiasesSection(Strict):
     mlp: bool = False
     lm_head: bool = False
     norm: bool = True
+
+
+class RouterSection(Strict):
+    """How experts are scored and chosen."""
+
+    score: Literal["softmax", "sigmoid"] = "softmax"
+    normalises: bool = True
+    num_groups: Experts = 1
+    top_groups: Experts = 1
+    scaling: Annotated[float, Field(gt=0)] = 1.0
 
 
 class MoeSection(Strict):
@@ -47,6 +57,7 @@ class MoeSection(Strict):
     moe_layer_step: Layers = 1
     router_bias: bool = False
     expert_bias: bool = False
+    router: RouterSection = RouterSection()
 
 
 class MlaSection(Strict):
@@ -107,6 +118,7 @@ class ModelFile(Strict):
     mla: MlaSection | None = None
     embedding_norm: bool = False
     special_blocks: Name | Literal[""] = ""
+    num_mtp_layers: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
     extra_params: tuple[ExtraParams, ...] = Field(default=(), strict=False)
     extra_params_per_layer: tuple[ExtraParams, ...] = Field(default=(), strict=False)
     params_expected: Parameters | None = None

@@ -29,7 +29,7 @@ from planner.documents.file import is_file
 from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import name_of
-from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
+from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, RouterSpec
 
 _YAML_SUFFIXES = (".yaml", ".yml")
 _CONFIG_SUFFIX = ".json"
@@ -182,6 +182,7 @@ def _to_spec(file: ModelFile, name: str) -> ModelSpec:
         mla=mla,
         embedding_norm=file.embedding_norm,
         special_blocks=file.special_blocks,
+        num_mtp_layers=file.num_mtp_layers,
         extra_params=sum(extra.count for extra in file.extra_params),
         extra_params_per_layer=sum(extra.count for extra in file.extra_params_per_layer),
     )
@@ -194,7 +195,9 @@ def _default_head_dim(file: ModelFile) -> int:
 
 
 def _to_moe(section: MoeSection) -> MoeSpec:
-    given = section.model_dump()
+    given: dict[str, Any] = section.model_dump() | {
+        "router": RouterSpec(**section.router.model_dump())
+    }
     if section.shared_ffn_size is None:
         given["shared_ffn_size"] = section.num_shared_experts * section.expert_ffn_size
     return MoeSpec(**given)

@@ -21,6 +21,20 @@ class Biases:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RouterSpec:
+    """How a mixture scores and chooses experts; neither memory nor time depends on it."""
+
+    score: Literal["softmax", "sigmoid"] = "softmax"
+    normalises: bool = True
+    """The scores of a token's experts are made to add up to 1."""
+    num_groups: int = 1
+    """Groups of experts, of which a token chooses ``top_groups`` first."""
+    top_groups: int = 1
+    scaling: float = 1.0
+    """What the scores are multiplied by."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MoeSpec:
     """Mixture-of-experts layers: routed and shared experts, and which layers stay dense."""
 
@@ -35,6 +49,7 @@ class MoeSpec:
     """2 when every second layer is a mixture, 1 when every layer after the leading ones is."""
     router_bias: bool = False
     expert_bias: bool = False
+    router: RouterSpec = field(default_factory=RouterSpec)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +110,8 @@ class ModelSpec:
     special_blocks: str = ""
     """In words: how blocks differ from usual ones of these sizes, where neither memory nor time
     depends on it; a framework that builds them by their sizes trains another model."""
+    num_mtp_layers: int = 0
+    """Layers that predict further tokens in training (DeepSeek-V3); no plan counts them."""
     extra_params: int = 0
     """Parameters outside the repeated shape (patch embeddings, pooler, embedding norm, ...)."""
     extra_params_per_layer: int = 0

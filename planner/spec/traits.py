@@ -299,8 +299,8 @@ class SupportTraits:
     """Key and value heads can be fewer than the ranks they are split over."""
     mixtures_need_sequence_parallel: bool
     """A mixture is split by tensor parallelism only together with sequence parallelism."""
-    splits_expert_biases: bool
-    """Experts with biases can be split over ranks."""
+    splits_experts: Literal["any", "unbiased", "no"]
+    """Which experts tensor parallelism can split over ranks."""
     cp_attention: Literal["any", "causal"]
     """``causal``: context parallelism runs plain causal attention only, with no biases, windows
     or sinks."""

@@ -42,6 +42,8 @@ class Start:
     num_gpus: int
     environment: dict[str, str] = field(default_factory=dict)
     generation: str = "hopper"
+    counts: bool = False
+    """Build the model on the meta device, and say its parameters and what its layers do."""
 
 
 class MegatronStarts:
@@ -250,6 +252,10 @@ def stages(case: Start, report: dict[str, Any], enter: Callable[[str], None]) ->
             ep=groups.get_expert_model_parallel_world_size(),
             etp=groups.get_expert_tensor_parallel_world_size(),
         )
+        if case.counts:
+            enter("model")
+            report.update(model_of(args, config))
+            return
         if args.use_megatron_fsdp:
             enter("fully_sharded_mesh")
             fully_sharded_mesh(groups, args)
@@ -270,6 +276,48 @@ def stages(case: Start, report: dict[str, Any], enter: Callable[[str], None]) ->
         dp_replicate=args.num_distributed_optimizer_instances,
         layers=layers,
     )
+
+
+def model_of(args: Any, config: Any) -> dict[str, Any]:
+    """Parameters of the whole GPTModel, its vocabulary as given, and what its layers do."""
+    import torch
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+    from megatron_model import counted_tensors, use_engine_stand_ins
+
+    config.perform_initialization = config.gradient_accumulation_fusion = False
+    config.use_cpu_initialization, config.persist_layer_norm = True, False
+    spec = get_gpt_decoder_block_spec(
+        config, use_transformer_engine=False, normalization=config.normalization
+    )
+    if args.multi_latent_attention:
+        use_engine_stand_ins(spec)
+    with torch.device("meta"):
+        model = GPTModel(
+            config=config,
+            transformer_layer_spec=spec,
+            vocab_size=args.vocab_size,
+            max_sequence_length=args.max_position_embeddings,
+            share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
+            position_embedding_type=args.position_embedding_type,
+        )
+    return {
+        "params": sum(tensor.numel() for _, tensor in counted_tensors(model)),
+        "layer_params": [
+            sum(tensor.numel() for _, tensor in counted_tensors(layer))
+            for layer in model.decoder.layers
+        ],
+        "activation": config.activation_func.__name__,
+        **{name: getattr(config, name) for name in LAYER_FIELDS},
+    }
+
+
+LAYER_FIELDS = (
+    "gated_linear_unit glu_linear_offset activation_func_clamp_value normalization qk_layernorm "
+    "softmax_type window_size moe_router_score_function moe_router_pre_softmax "
+    "moe_router_enable_expert_bias moe_router_num_groups moe_router_group_topk "
+    "moe_router_topk_scaling_factor"
+).split()
 
 
 def zero_stage(args: Any) -> int:

@@ -39,7 +39,7 @@ CASES: tuple[tuple[str, str, int, int, Precision, str, str], ...] = (
     ("gpt2-xl", "1xdgx-h100", 64, 1024, "bf16", "current", "adam"),
     ("gpt-oss-20b", "2xdgx-h100", 64, 4096, "bf16", "current", "adam"),
     ("glm-4.5-air", "8xdgx-h100", 128, 8192, "fp4", "current", "adam"),
-    ("llama4-scout-17b-16e", "8xdgx-h100", 128, 8192, "bf16", "no-overlap", "adam"),
+    ("kimi-k2", "32xdgx-h100", 512, 8192, "bf16", "no-overlap", "adam"),
 )
 """Model, cluster, global batch, sequence length, precision, profile, optimizer."""
 

@@ -59,6 +59,7 @@ KINDS: Mapping[str, Any] = {
     "activation": Activation,
     "bool": bool,
     "count": Count,
+    "factor": Annotated[float, Field(gt=0, le=1e6)],
     "fraction": Annotated[float, Field(ge=0, le=1)],
     "indices": Annotated[tuple[Count, ...], Field(strict=False, max_length=10_000)],
     "integer": int,

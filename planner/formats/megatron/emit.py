@@ -39,9 +39,15 @@ LEFT_OPEN_ROTARY = {
     "scaling of rotary positions, such as Llama 3.1's": "--use-rope-scaling --rotary-percent"
 }
 LEFT_OPEN_MIXTURE = {
-    "how the router scores and balances": (
-        "--moe-router-score-function --moe-router-pre-softmax --moe-router-load-balancing-type "
-        "--moe-aux-loss-coeff"
+    "how experts are balanced": (
+        "--moe-router-load-balancing-type --moe-aux-loss-coeff --moe-router-bias-update-rate"
+    )
+}
+
+
+LEFT_OPEN_FURTHER = {
+    "layers that predict further tokens, which the plan leaves out: memory and time grow by them": (
+        "--mtp-num-layers"
     )
 }
 
@@ -76,6 +82,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             **LEFT_OPEN,
             **(LEFT_OPEN_ROTARY if is_rotary else {}),
             **(LEFT_OPEN_MIXTURE if context.model.moe else {}),
+            **(LEFT_OPEN_FURTHER if context.model.num_mtp_layers else {}),
         },
     )
 

@@ -8,12 +8,18 @@ from planner.formats.megatron.layout import pattern_text
 from planner.formats.megatron.rows import chosen
 from planner.spec.model import ModelSpec, MoeSpec, has_sinks
 
-_ACTIVATIONS = {
-    (True, "silu"): ("--swiglu",),
+_ACTIVATIONS: dict[tuple[bool, str], tuple[tuple[str, ...], ...]] = {
+    (True, "silu"): (("--swiglu",),),
+    (True, "quick-gelu-clamped"): (
+        ("--quick-geglu",),
+        ("--glu-linear-offset", "1.0"),
+        ("--activation-func-clamp-value", "7.0"),
+    ),
     (False, "gelu"): (),
     (False, "gelu-tanh"): (),
-    (False, "squared-relu"): ("--squared-relu", "--no-bias-gelu-fusion"),
+    (False, "squared-relu"): (("--squared-relu",), ("--no-bias-gelu-fusion",)),
 }
+"""gpt-oss clamps its gate: gpt_oss/torch/model.py of openai/gpt-oss."""
 _BIASES: dict[tuple[bool, bool, bool], tuple[str, ...]] = {
     (True, True, True): (),
     (True, False, False): ("--disable-bias-linear", "--add-qkv-bias"),
@@ -26,6 +32,17 @@ _POSITIONS = {"learned": "learned_absolute", "rope": "rope", "none": "none"}
 def _biases(model: ModelSpec) -> tuple[bool, bool, bool]:
     mlp = model.moe.expert_bias if model.moe else model.biases.mlp
     return model.biases.qkv, model.biases.attention_output, mlp
+
+
+def _sums_sigmoids(model: ModelSpec) -> bool:
+    """Megatron lets sigmoid scores of several experts add up to 1 (moe_utils.py)."""
+    moe = model.moe
+    return (
+        moe is not None
+        and moe.top_k > 1
+        and moe.router.score == "sigmoid"
+        and not moe.router.normalises
+    )
 
 
 def shape_reasons(context: Context) -> Iterator[str]:
@@ -44,11 +61,18 @@ def shape_reasons(context: Context) -> Iterator[str]:
         "no final norm": not model.final_norm,
         "attention and MLP side by side": model.parallel_block,
         "a norm over all query heads": model.qk_norm == "full",
+        "a norm of latent keys and values, none of queries": (
+            model.mla is not None and not model.mla.q_lora_rank
+        ),
         "a norm after the embedding": model.embedding_norm,
         "further parameters outside the layers": model.extra_params > 0
         and not model.embedding_norm,
         "further parameters in every layer": model.extra_params_per_layer > 0
         and not has_sinks(model),
+        "scores of several experts that are sigmoids and do not add up to 1": (
+            _sums_sigmoids(model)
+        ),
+        model.special_blocks: bool(model.special_blocks),
         f"learned positions for {model.num_learned_positions} tokens, sequences of {seq_len}": (
             0 < model.num_learned_positions < seq_len
         ),
@@ -65,7 +89,8 @@ def shape_choices(context: Context) -> Iterator[Line]:
     yield chosen("--num-attention-heads", model.num_heads)
     yield from _attention(model)
     yield chosen("--normalization", _NORMS[model.norm])
-    yield from map(chosen, _ACTIVATIONS[model.gated_mlp, model.activation])
+    for words in _ACTIVATIONS[model.gated_mlp, model.activation]:
+        yield chosen(*words)
     yield from map(chosen, _BIASES[_biases(model)])
     if model.moe:
         yield from _mixture(model, model.moe)
@@ -114,9 +139,21 @@ def _mixture(model: ModelSpec, moe: MoeSpec) -> Iterator[Line]:
         layers = [0] * moe.num_leading_dense_layers
         layers += [int(n % moe.moe_layer_step == 0) for n in after]
         yield chosen("--moe-layer-freq", pattern_text(layers))
+    yield from _router(moe)
+    yield chosen("--moe-grouped-gemm")
+
+
+def _router(moe: MoeSpec) -> Iterator[Choice]:
+    """How experts are scored and chosen: megatron/core/transformer/moe/moe_utils.py."""
+    router = moe.router
+    if router.score == "sigmoid":
+        yield chosen("--moe-router-score-function", "sigmoid")
+    elif not router.normalises or moe.top_k == 1:
+        yield chosen("--moe-router-pre-softmax")
     if moe.router_bias and not moe.expert_bias:
         yield chosen("--moe-router-enable-expert-bias")
-        yield chosen("--moe-router-score-function", "sigmoid")
-    if moe.top_k == 1:
-        yield chosen("--moe-router-pre-softmax")
-    yield chosen("--moe-grouped-gemm")
+    if router.num_groups > 1:
+        yield chosen("--moe-router-num-groups", router.num_groups)
+        yield chosen("--moe-router-group-topk", router.top_groups)
+    if router.scaling != 1.0:
+        yield chosen("--moe-router-topk-scaling-factor", router.scaling)

@@ -29,9 +29,11 @@ def tp_fits_model(context: Context, row: Row) -> str:
 def cp_fits_attention(context: Context, row: Row) -> str:
     """What is not plain about the model's attention."""
     model = context.model
+    if model.position in ("alibi", "relative"):
+        runs = f"{software(context)} runs no biased attention"
+        return f"cp {row['cp']}: {runs}, and {model.name} has {model.position} positions"
     what = {
         f"is an {model.architecture}": model.architecture != "decoder",
-        f"has {model.position} positions": model.position in ("alibi", "relative"),
         f"has a window of {model.sliding_window} tokens": bool(model.sliding_window),
         "has attention sinks": has_sinks(model),
     }
@@ -86,6 +88,8 @@ def tp_splits_experts(context: Context, row: Row) -> str:
     if needs_both and row["tp"] > 1 and not row["sequence_parallel"]:
         given = f"tp {row['tp']} without sequence parallelism"
         return f"{given}: {software(context)} splits mixtures only with it"
+    if context.traits.support.splits_experts == "no":
+        return f"etp {row['etp']}: {software(context)} splits no experts"
     biased = f"the experts of {context.model.name} have biases"
     return f"etp {row['etp']}: {biased}, which {software(context)} does not split"
 

@@ -34,18 +34,20 @@ def tp_splits_experts(context: Context, columns: Columns) -> Mask:
     if moe is None:
         return np.ones(len(columns["tp"]), dtype=bool)
     has_both = (columns["sequence_parallel"] == 1) | (not support.mixtures_need_sequence_parallel)
-    splits = (columns["etp"] == 1) | support.splits_expert_biases | (not moe.expert_bias)
+    can = support.splits_experts == "any" or (
+        support.splits_experts == "unbiased" and not moe.expert_bias
+    )
+    splits = (columns["etp"] == 1) | can
     return np.asarray(((columns["tp"] == 1) | has_both) & splits)
 
 
 def cp_fits_attention(context: Context, columns: Columns) -> Mask:
-    """Context parallelism runs the model's attention; some frameworks': plain causal alone."""
+    """Context parallelism runs attention without biases; some frameworks': plain causal alone."""
     model = context.model
-    is_plain = model.architecture == "decoder" and model.position not in ("alibi", "relative")
-    is_plain &= not (model.sliding_window or has_sinks(model))
-    return np.asarray(
-        (columns["cp"] == 1) | is_plain | (context.traits.support.cp_attention == "any")
-    )
+    is_biased = model.position in ("alibi", "relative")
+    is_plain = model.architecture == "decoder" and not (model.sliding_window or has_sinks(model))
+    runs = not is_biased and (is_plain or context.traits.support.cp_attention == "any")
+    return np.asarray((columns["cp"] == 1) | runs)
 
 
 def pp_ties_embeddings(context: Context, columns: Columns) -> Mask:

@@ -430,14 +430,15 @@ def test_tp_fits_model(context_of: Contexts, small_model: Callable[..., object])
 def test_tp_splits_experts(context_of: Contexts, small_model: Callable[..., object]) -> None:
     columns = {"tp": [1, 2, 2, 2], "etp": [1, 2, 2, 1], "sequence_parallel": [0, 0, 1, 1]}
     moe = MoeSpec(num_experts=8, top_k=2, expert_ffn_size=512)
-    needing = {"mixtures_need_sequence_parallel": True, "splits_expert_biases": False}
-    free = {"mixtures_need_sequence_parallel": False, "splits_expert_biases": True}
+    needing = {"mixtures_need_sequence_parallel": True, "splits_experts": "unbiased"}
+    free = {"mixtures_need_sequence_parallel": False, "splits_experts": "any"}
     for mixture, support, expected in (
         (None, needing, [True, True, True, True]),
         (moe, needing, [True, False, True, True]),
         (moe, free, [True, True, True, True]),
         (replace(moe, expert_bias=True), needing, [True, False, False, True]),
         (replace(moe, expert_bias=True), free, [True, True, True, True]),
+        (moe, {**free, "splits_experts": "no"}, [True, False, False, True]),
     ):
         context = supporting(context_of(model=small_model(moe=mixture)), **support)
         assert verdicts("tp_splits_experts", context, **columns) == expected
@@ -455,7 +456,8 @@ def test_cp_fits_attention(context_of: Contexts, small_model: Callable[..., obje
         causal = supporting(context, cp_attention="causal")
         assert verdicts("cp_fits_attention", causal, cp=[1, 2]) == [True, is_plain]
         free = supporting(context, cp_attention="any")
-        assert verdicts("cp_fits_attention", free, cp=[1, 2]) == [True, True]
+        is_biased = changes.get("position") == "alibi"
+        assert verdicts("cp_fits_attention", free, cp=[1, 2]) == [True, not is_biased]
 
 
 def test_pp_ties_embeddings(context_of: Contexts, small_model: Callable[..., object]) -> None:

@@ -71,7 +71,7 @@ def test_where_a_framework_has_its_experts(context_of: Contexts, small_model: Co
 
 
 def test_what_splits_experts_or_does_not(context_of: Contexts, small_model: Contexts) -> None:
-    needs = {"mixtures_need_sequence_parallel": True, "splits_expert_biases": False}
+    needs = {"mixtures_need_sequence_parallel": True, "splits_experts": "unbiased"}
     plain = under(context_of(model=small_model(moe=MOE)), {}, **needs)
     row = {"tp": 2, "etp": 2}
     text = "tp 2 without sequence parallelism: megatron splits mixtures only with it"
@@ -80,6 +80,9 @@ def test_what_splits_experts_or_does_not(context_of: Contexts, small_model: Cont
     biased = under(context_of(model=small_model(moe=moe)), {}, **needs)
     text = "etp 2: the experts of small have biases, which megatron does not split"
     assert said("tp_splits_experts", biased, **row, sequence_parallel=1) == text
+    whole = under(context_of(model=small_model(moe=MOE)), {}, **{**needs, "splits_experts": "no"})
+    text = "etp 2: megatron splits no experts"
+    assert said("tp_splits_experts", whole, **row, sequence_parallel=1) == text
 
 
 def test_families_and_heads_that_are_not_split(context_of: Contexts, small_model: Contexts) -> None:
@@ -94,7 +97,6 @@ def test_families_and_heads_that_are_not_split(context_of: Contexts, small_model
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"position": "alibi"}, "has alibi positions"),
         ({"sliding_window": 512}, "has a window of 512 tokens"),
         ({"architecture": "encoder"}, "is an encoder"),
         ({"num_heads": 8, "num_kv_heads": 8, "extra_params_per_layer": 8}, "has attention sinks"),
@@ -105,6 +107,12 @@ def test_attention_that_is_not_plain(
 ) -> None:
     context = under(context_of(model=small_model(**changes)), {}, cp_attention="causal")
     text = f"cp 2: megatron runs plain causal attention alone, and small {why}"
+    assert said("cp_fits_attention", context, cp=2) == text
+
+
+def test_biased_attention_is_not_split(context_of: Contexts, small_model: Contexts) -> None:
+    context = under(context_of(model=small_model(position="alibi")), {}, cp_attention="any")
+    text = "cp 2: megatron runs no biased attention, and small has alibi positions"
     assert said("cp_fits_attention", context, cp=2) == text
 
 

@@ -1,0 +1,105 @@
+"""Every model that Megatron's format accepts, built by Megatron from the words that are written."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from megatron_start import MegatronStarts, Start
+
+from planner.catalog.models import list_models, load_model, load_model_details
+from planner.cost.context import Context
+from planner.formats.megatron.emit import words_of
+from planner.formats.megatron.shape import shape_choices, shape_reasons
+from planner.spec.model import ModelSpec, has_sinks
+
+RUN = "--micro-batch-size 1 --train-iters 1 --bf16 --lr 1e-4"
+NORMS = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}
+FUNCTIONS = {
+    "silu": ("silu", None, 0.0),
+    "quick-gelu-clamped": ("quick_gelu", 7.0, 1.0),
+    "gelu": ("gelu", None, 0.0),
+    "squared-relu": ("squared_relu", None, 0.0),
+}
+LEAST_ACCEPTED = 60
+
+
+@pytest.fixture(scope="module")
+def megatron(
+    megatron_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MegatronStarts]:
+    with (tmp_path_factory.mktemp("megatron") / "log.txt").open("w+", encoding="utf-8") as log:
+        starts = MegatronStarts(megatron_path, log)
+        yield starts
+        starts.close()
+
+
+def is_accepted(name: str, context_of: Any) -> bool:
+    return not list(shape_reasons(context_of(model=name, seq_len=1024)))
+
+
+def layers_of(model: ModelSpec) -> dict[str, Any]:
+    """What the layers do, as Megatron's configuration says it."""
+    function, clamp, offset = FUNCTIONS[model.activation]
+    found = {
+        "activation": function,
+        "gated_linear_unit": model.gated_mlp,
+        "glu_linear_offset": offset,
+        "activation_func_clamp_value": clamp,
+        "normalization": NORMS[model.norm],
+        "qk_layernorm": model.qk_norm == "head" or model.mla is not None,
+        "softmax_type": "learnable" if has_sinks(model) else "vanilla",
+        "window_size": [model.sliding_window - 1, 0] if model.sliding_window else None,
+    }
+    if model.moe:
+        router = model.moe.router
+        grouped = router.num_groups > 1
+        found |= {
+            "moe_router_score_function": router.score,
+            "moe_router_enable_expert_bias": model.moe.router_bias and not model.moe.expert_bias,
+            "moe_router_num_groups": router.num_groups if grouped else None,
+            "moe_router_group_topk": router.top_groups if grouped else None,
+            "moe_router_topk_scaling_factor": None if router.scaling == 1.0 else router.scaling,
+        }
+        if router.score == "softmax":
+            found["moe_router_pre_softmax"] = not router.normalises
+    return found
+
+
+def built(megatron: MegatronStarts, context_of: Any, model: ModelSpec) -> dict[str, Any]:
+    """What Megatron says of a model."""
+    context: Context = context_of(model=model, seq_len=1024)
+    words = [*words_of(shape_choices(context)), *RUN.split(), "--seq-length", "1024"]
+    report = megatron.start(Start(words=words, num_gpus=1, counts=True))
+    assert "error" not in report, report
+    return report
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_megatron_builds_the_model_that_the_words_name(
+    megatron: MegatronStarts, context_of: Any, name: str
+) -> None:
+    """One of its repeating layers is built, and counted as often as it is there."""
+    if not is_accepted(name, context_of):
+        return
+    model = load_model(name)
+    lead = model.moe.num_leading_dense_layers if model.moe else 0
+    step = model.moe.moe_layer_step if model.moe else 1
+    report = built(megatron, context_of, replace(model, num_layers=lead + step))
+    repeats = (model.num_layers - lead) // step - 1
+    params = report["params"] + repeats * sum(report["layer_params"][-step:])
+    assert params == load_model_details(name).file.params_expected
+    expected = layers_of(model)
+    assert {key: report[key] for key in expected} == expected
+
+
+def test_most_decoders_are_accepted(context_of: Any) -> None:
+    accepted = [name for name in list_models() if is_accepted(name, context_of)]
+    assert len(accepted) >= LEAST_ACCEPTED, len(accepted)
+
+
+def test_a_model_that_does_more_is_refused_by_name(context_of: Any) -> None:
+    reasons = list(shape_reasons(context_of(model="llama4-scout-17b-16e")))
+    particular = load_model("llama4-scout-17b-16e").special_blocks
+    assert f"model llama4-scout-17b-16e: {particular}" in reasons

@@ -1,0 +1,140 @@
+"""Which models transformers and DeepSpeed can split, against the libraries' own plans."""
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from deepspeed.module_inject.auto_tp import AutoTP
+from deepspeed.module_inject.autotp_config import AutoTPConfig, PartitionType
+from deepspeed.module_inject.tp_plan_converter import TPPlanConverter
+from deepspeed.runtime.tensor_parallel.config import _get_hf_tp_plan
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from planner.catalog.hf.family import families
+from planner.frameworks.registry import load_traits
+
+TYPES = {
+    "bert": "bert",
+    "bloom": "bloom",
+    "deepseek-v2": "deepseek_v2",
+    "deepseek-v3": "deepseek_v3",
+    "falcon": "falcon",
+    "gemma": "gemma",
+    "gemma2": "gemma2",
+    "gemma3": "gemma3_text",
+    "glm-4.5": "glm4_moe",
+    "gpt-j": "gptj",
+    "gpt-neox": "gpt_neox",
+    "gpt-oss": "gpt_oss",
+    "gpt2": "gpt2",
+    "kimi-k2": "deepseek_v3",
+    "llama-like": "llama",
+    "llama1": "llama",
+    "llama2": "llama",
+    "llama3": "llama",
+    "llama3.1": "llama",
+    "llama3.2": "llama",
+    "llama3.3": "llama",
+    "llama4": "llama4_text",
+    "mistral": "mistral",
+    "mixtral": "mixtral",
+    "mpt": "mpt",
+    "nemotron-4": "nemotron",
+    "olmo2": "olmo2",
+    "opt": "opt",
+    "phi": "phi",
+    "phi3": "phi3",
+    "phi4": "phi3",
+    "pythia": "gpt_neox",
+    "qwen2.5": "qwen2",
+    "qwen3": "qwen3",
+    "t5": "t5",
+    "vit": "vit",
+}
+"""Transformers' type of the families of models/; what is not here it has no code for."""
+CLASSES = {"llama4_text": "Llama4ForCausalLM", "nemotron": "NemotronForCausalLM"}
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+ATTENTION = ("self_attn.o_proj", "self_attn.dense", "attention.dense")
+MLP = ("mlp.down_proj", "mlp.fc2", "mlp.c_proj", "mlp.dense_4h_to_h", "experts.down_proj")
+BY_NAME = ("output.dense", "mlp.", "fc2", "fc_out", "ffn.", "DenseReluDense")
+"""Last products of MLPs, by which AutoTP's search is judged where there is no plan."""
+WHOLE_MODELS = {"gemma3"}
+"""Types whose text part is another type here."""
+
+
+def all_types() -> dict[str, str]:
+    """Every family name and its type."""
+    own = {name: name for name in families() if name not in WHOLE_MODELS}
+    return own | TYPES
+
+
+def plan_of(kind: str) -> dict[str, str]:
+    plan: dict[str, str] = getattr(CONFIG_MAPPING[kind], "base_model_tp_plan", None) or {}
+    return plan
+
+
+def transformers_splits(kind: str) -> bool:
+    """Whether the plan holds both halves of a layer, so that a rank keeps a share of each."""
+    split = plan_of(kind)
+    return all(any(name in key for key in split for name in half) for half in (ATTENTION, MLP))
+
+
+@functools.cache
+def small(kind: str) -> Any:
+    config = CONFIG_MAPPING[kind]()
+    for name in LAYERS:
+        if hasattr(config, name):
+            setattr(config, name, 4)
+    if getattr(config, "num_key_value_heads", 1) is None:
+        config.num_key_value_heads = config.num_attention_heads
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:4]
+    name = CLASSES.get(kind) or families()[kind].class_name
+    with torch.device("meta"):
+        return getattr(transformers, name)(config)
+
+
+def deepspeed_splits(kind: str) -> bool:
+    """Whether AutoTP splits every matrix of the layers: by transformers' plan, else by names."""
+    model = small(kind)
+    plan = _get_hf_tp_plan(model)
+    try:
+        specs = TPPlanConverter.convert(plan) if plan else None
+        if specs is None:
+            names = [name for _, found in AutoTP.tp_parser(model) for name in found]
+            return any(part in name for name in names for part in BY_NAME)
+    except (ValueError, AssertionError):
+        return False
+    split = AutoTPConfig(tp_size=2, layer_specs=specs)
+    for name, weight in model.named_parameters():
+        if ".layers." in name and weight.dim() > 1:
+            spec = split.find_matching_spec(name, model.config.model_type)
+            if weight.dim() > 2 or spec is None or spec.partition_type == PartitionType.SKIP:
+                return False
+    return True
+
+
+@pytest.mark.parametrize("name", sorted(all_types()))
+def test_accelerate_splits_what_transformers_has_a_plan_for(name: str) -> None:
+    listed = load_traits("accelerate").support.tp_families
+    assert (name in listed) == transformers_splits(all_types()[name])
+
+
+@pytest.mark.parametrize("name", sorted(all_types()))
+def test_deepspeed_splits_what_auto_tp_splits(name: str) -> None:
+    listed = load_traits("deepspeed").support.tp_families
+    assert (name in listed) == deepspeed_splits(all_types()[name])
+
+
+def test_families_without_code_in_transformers_are_not_split() -> None:
+    known = set(all_types()) | WHOLE_MODELS
+    for name in ("accelerate", "deepspeed"):
+        assert set(load_traits(name).support.tp_families) <= known
+
+
+def test_auto_tp_refuses_every_plan_of_experts() -> None:
+    assert load_traits("deepspeed").support.splits_experts == "no"
+    for kind in ("mixtral", "qwen3_moe", "deepseek_v2", "glm4_moe"):
+        assert not deepspeed_splits(kind)
