@@ -54,6 +54,7 @@ class FabricSpec:
     latency_s: float
     efficiency_fraction: float
     port_bytes_per_s: float | None = None
+    kubernetes_resource: str = ""
     levels: tuple[FabricLevelSection, ...] = ()
     """Smallest first; empty: one switch for all."""
 
@@ -252,6 +253,7 @@ def fabric_levels(
         bytes_per_s=port_bytes_per_s,
         latency_s=fabric.latency_s,
         efficiency_fraction=fabric.efficiency_fraction,
+        kubernetes_resource=fabric.kubernetes_resource,
     )
     levels: list[LevelSpec] = []
     for section in fabric.levels:
@@ -291,6 +293,7 @@ def to_fabric(file: FabricFile, name: str) -> FabricSpec:
         latency_s=file.latency_us.value * US,
         efficiency_fraction=file.efficiency_fraction.value,
         port_bytes_per_s=_scaled(file.port_gbit_per_s, GBIT_PER_S),
+        kubernetes_resource=file.kubernetes_resource,
         levels=file.levels,
     )
 

@@ -227,6 +227,7 @@ class FabricFile(HardwareFile):
     latency_us: Figure
     efficiency_fraction: Figure
     port_gbit_per_s: Figure | None = None
+    kubernetes_resource: str = ""
     levels: Annotated[tuple[FabricLevelSection, ...], Field(strict=False)] = ()
 
 

@@ -5,6 +5,7 @@ PET_NODE_RANK and PET_MASTER_ADDR in every container.
 """
 
 import re
+from typing import Any
 
 from planner.cost.context import Context
 from planner.errors import ExpressError
@@ -17,6 +18,8 @@ from planner.launchers.yaml_text import yaml_text
 from planner.spec.strategy import Strategy
 
 RUNTIME = "torch-distributed"
+_NODE = "node"
+"""Of that runtime, its job and its container."""
 MAX_SCRIPT_BYTES = 65536
 """MaxLength of one argument in the type of a trainer."""
 END = "END_OF_FILE"
@@ -62,6 +65,23 @@ exec bash {SCRIPT}
 """
 
 
+def _patch(*, locks_memory: bool) -> dict[str, Any]:
+    """Shared memory for collectives and data loaders; for RDMA the right to pin memory."""
+    container: dict[str, Any] = {
+        "name": _NODE,
+        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
+    }
+    if locks_memory:
+        container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
+    pod = {
+        "containers": [container],
+        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
+    }
+    job = {"name": _NODE, "template": {"spec": {"template": {"spec": pod}}}}
+    template = {"spec": {"replicatedJobs": [job]}}
+    return {"manager": "planner", "trainingRuntimeSpec": {"template": template}}
+
+
 def files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[OutputFile, ...]:
     """Return ``trainjob.yaml`` and the ``launch.sh`` that stands inside it."""
     nodes = allocation_of(context, strategy)
@@ -73,10 +93,15 @@ def files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[Outpu
             "kubernetes: the files stand inside the TrainJob, in one argument of at most "
             f"{MAX_SCRIPT_BYTES} bytes; given {len(script.encode())}"
         )
+    limits: dict[str, int] = {resource: nodes.gpus_per_node}
+    fabric = context.cluster.fabric.kubernetes_resource
+    is_remote = bool(fabric) and nodes.num_nodes > 1
+    if is_remote:
+        limits[fabric] = 1
     trainer = {
         "numNodes": nodes.num_nodes,
         "numProcPerNode": nodes.gpus_per_node,
-        "resourcesPerNode": {"limits": {resource: nodes.gpus_per_node}},
+        "resourcesPerNode": {"limits": limits},
         "command": ["bash", "-c"],
         "args": [script],
     }
@@ -87,7 +112,11 @@ def files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[Outpu
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
         "metadata": {"name": job_name(context)},
-        "spec": {"runtimeRef": {"name": RUNTIME}, "trainer": trainer},
+        "spec": {
+            "runtimeRef": {"name": RUNTIME},
+            "trainer": trainer,
+            "runtimePatches": [_patch(locks_memory=is_remote)],
+        },
     }
     return (OutputFile(name="trainjob.yaml", text=yaml_text(content)), launch)
 
@@ -101,6 +130,7 @@ LAUNCHER = Launcher(
         "fill in the empty values under `spec.trainer.env`, and add `spec.trainer.image` where the "
         f"image of the runtime `{RUNTIME}` lacks the framework. The TrainJob holds the files of "
         "this folder and writes them in every container, so paths in variables must be absolute "
-        "ones in the image."
+        "ones in the image. It asks for shared memory, and for RDMA by the name that NVIDIA's "
+        "Network Operator gives; your device plugin may give another."
     ),
 )

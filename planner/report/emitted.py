@@ -10,6 +10,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.errors import ExpressError
 from planner.formats.format import Emitted, Format, OutputFile
+from planner.formats.left_open import left_open
 from planner.launchers.allocation import allocation_of
 from planner.launchers.launcher import Launcher
 from planner.launchers.shell import SCRIPT, user_variables
@@ -163,10 +164,11 @@ def _variables(emitted: Emitted) -> str:
     return f"\nSet these first; the scripts stop where one is empty.\n\n{table}"
 
 
-def _left_open(emitted: Emitted) -> str:
-    if not emitted.left_open:
+def _left_open(made: Format, emitted: Emitted) -> str:
+    left = {**left_open(made.name), **emitted.left_open}
+    if not left:
         return ""
-    rows = [(what, _code(keys)) for what, keys in emitted.left_open.items()]
+    rows = [(what, _code(keys)) for what, keys in left.items()]
     table = _table(("what", "keys"), rows)
     return (
         "\n## Left to you\n\nThe framework's defaults hold for these, whatever the model's own "
@@ -215,7 +217,7 @@ Written by planner {__version__}.{checked}
 
 ## What was decided
 
-{decided}{_left_open(emitted)}
+{decided}{_left_open(made, emitted)}
 ## Ranks
 
 {_ranks(context, strategy)}

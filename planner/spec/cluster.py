@@ -148,6 +148,8 @@ class LevelSpec:
     """Its switches add vectors on the way (SHARP, NVLink SHARP)."""
     dims: tuple[int, ...] = ()
     """Members along each dimension of a torus or mesh; empty otherwise."""
+    kubernetes_resource: str = ""
+    """What pods ask for to reach its ports past the kernel (RDMA); empty: nothing."""
     wired_accelerators: int = 0
     """Members that its links were laid for, where this is a part of them; 0: no others."""
 

@@ -313,11 +313,20 @@ def model_of(args: Any, config: Any) -> dict[str, Any]:
 
 
 LAYER_FIELDS = (
-    "gated_linear_unit glu_linear_offset activation_func_clamp_value normalization qk_layernorm "
-    "softmax_type window_size moe_router_score_function moe_router_pre_softmax "
-    "moe_router_enable_expert_bias moe_router_num_groups moe_router_group_topk "
-    "moe_router_topk_scaling_factor"
-).split()
+    "gated_linear_unit",
+    "glu_linear_offset",
+    "activation_func_clamp_value",
+    "normalization",
+    "qk_layernorm",
+    "softmax_type",
+    "window_size",
+    "moe_router_score_function",
+    "moe_router_pre_softmax",
+    "moe_router_enable_expert_bias",
+    "moe_router_num_groups",
+    "moe_router_group_topk",
+    "moe_router_topk_scaling_factor",
+)
 
 
 def zero_stage(args: Any) -> int:

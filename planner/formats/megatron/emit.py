@@ -33,7 +33,6 @@ ROTARY = {"ROTARY_BASE": "base of rotary positions: 500000 for Llama 3, 10000 wh
 
 LEFT_OPEN = {
     "epsilon of norms, initial weights": "--norm-epsilon --init-method-std",
-    "learning-rate schedule, checkpoints": "--lr-decay-style --lr-warmup-iters --save --load",
 }
 LEFT_OPEN_ROTARY = {
     "scaling of rotary positions, such as Llama 3.1's": "--use-rope-scaling --rotary-percent"

@@ -1,0 +1,13 @@
+"""What no plan decides: the same questions for every format, each with its own keys."""
+
+from collections.abc import Mapping
+from functools import cache
+
+from planner.documents.yaml_text import load_data
+
+
+@cache
+def left_open(name: str) -> Mapping[str, str]:
+    """What is left to the user of a format, and the keys that say it."""
+    by_format: dict[str, dict[str, str]] = load_data(__package__, "left_open.yaml")
+    return by_format.get(name, {})
