@@ -10,7 +10,7 @@ from megatron_start import MegatronStarts, Start
 
 from planner.catalog.models import list_models, load_model, load_model_details
 from planner.cost.context import Context
-from planner.formats.megatron.emit import words_of
+from planner.formats.megatron.rows import all_words
 from planner.formats.megatron.shape import shape_choices, shape_reasons
 from planner.spec.model import ModelSpec, has_sinks
 
@@ -70,7 +70,7 @@ def layers_of(model: ModelSpec) -> dict[str, Any]:
 def built(megatron: MegatronStarts, context_of: Any, model: ModelSpec) -> dict[str, Any]:
     """What Megatron says of a model."""
     context: Context = context_of(model=model, seq_len=1024)
-    words = [*words_of(shape_choices(context)), *RUN.split(), "--seq-length", "1024"]
+    words = [*all_words(shape_choices(context)), *RUN.split(), "--seq-length", "1024"]
     report = megatron.start(Start(words=words, num_gpus=1, counts=True))
     assert "error" not in report, report
     return report

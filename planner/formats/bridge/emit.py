@@ -4,7 +4,7 @@ The decisions are those of Megatron's table; here stands how Bridge says them ot
 """
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
@@ -31,6 +31,7 @@ FILE_NAME = "bridge.overrides"
 VARIABLES = {
     "TRAIN_SCRIPT": "Megatron-Bridge's scripts/training/run_recipe.py",
     "RECIPE": "the recipe of the model, such as llama3_8b_pretrain_config",
+    "LEARNING_RATE": "peak learning rate",
 }
 _EXCHANGE = Decision(
     names=("expert_exchange",),
@@ -39,7 +40,7 @@ _EXCHANGE = Decision(
     of=of_exchange,
 )
 TABLE: Table = (*decisions.TABLE, _EXCHANGE)
-_BESIDE = ("--ckpt-format", *_EXCHANGE.keys)
+_BESIDE = ("--ckpt-format", "--use-precision-aware-optimizer", *_EXCHANGE.keys)
 """Options that are stated only where a plan needs them."""
 _UNSAID = (*decisions.SIZES.values(), settings.FIRST, settings.LAST)
 """Options that no plan sets."""
@@ -102,14 +103,31 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     found.append((PRECISION, PRECISIONS[context.job.precision], why))
     found += _beside_sharding(context, strategy)
     found += _beside_offload(strategy)
+    found += _beside_recipe(context, lines)
     words = [f"{key}={value}" for key, value, _ in found]
     return Emitted(
         files=(OutputFile(name=FILE_NAME, text="".join(f"{shlex.quote(w)}\n" for w in words)),),
-        command=("${TRAIN_SCRIPT}", "--recipe", "${RECIPE}", *words),
+        command=(
+            "${TRAIN_SCRIPT}",
+            "--recipe",
+            "${RECIPE}",
+            *words,
+            "optimizer.lr=${LEARNING_RATE}",
+        ),
         environment=environment(context, strategy),
         variables=VARIABLES,
         decided=tuple(Decided(key=key, value=value, why=why) for key, value, why in found if why),
     )
+
+
+def _beside_recipe(context: Context, lines: Mapping[str, Line]) -> Iterator[tuple[str, str, str]]:
+    """What recipes set that a plan's decisions contradict."""
+    if context.model.num_mtp_layers:
+        why = "planned without the layers that predict further tokens"
+        yield "model.mtp_num_layers", "null", why
+    modules = lines.get("--recompute-modules")
+    if modules and "shared_experts" in modules.value:
+        yield "model.moe_shared_expert_overlap", "false", "the shared expert is recomputed"
 
 
 def _text(key: str, option: str, line: Line | None, strategy: Strategy) -> str:

@@ -143,7 +143,7 @@ def _mixture(model: ModelSpec, moe: MoeSpec) -> Iterator[Line]:
     yield chosen("--moe-grouped-gemm")
 
 
-def _router(moe: MoeSpec) -> Iterator[Choice]:
+def _router(moe: MoeSpec) -> Iterator[Line]:
     """How experts are scored and chosen: megatron/core/transformer/moe/moe_utils.py."""
     router = moe.router
     if router.score == "sigmoid":
