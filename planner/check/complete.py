@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from planner.check.degrees import DEGREES, Batch, Gpus, batch_of, gpus_of
+from planner.check.degrees import Batch, Gpus, batch_of, gpus_of
 from planner.check.job import Job, shape_of
 from planner.check.layout import Layout, Place
 from planner.check.values import Values
@@ -23,13 +23,14 @@ from planner.spec.strategy import (
     COUNTS,
     NEUTRAL,
     POLICIES,
+    REPLICA_DEGREES,
     Strategy,
     counts_under,
     split_values,
 )
 from planner.spec.traits import ExpertOverlap, FrameworkTraits, SupportTraits
 
-CUTS = (*DEGREES, "ep", "etp")
+CUTS = (*REPLICA_DEGREES, "ep", "etp")
 """Decisions without which nothing can be priced."""
 NOT_KNOWN = "not known from the file; memory, network and time are not checked here"
 NO_STAGE = (
@@ -167,7 +168,8 @@ def _traits(values: Values, framework: str, gpus: Gpus) -> FrameworkTraits:
     offering = (
         traits
         for traits in profiles
-        if schedule in (None, *traits.support.schedules) and (gpus.pp == 1 or traits.support.pp)
+        if schedule in (None, *traits.support.schedules)
+        and (gpus.degrees["pp"] == 1 or traits.support.pp)
     )
     traits = next(offering, load_traits(framework, names[0]))
     optimizer = values.word("optimizer", optimizer_names(framework), rule="job.optimizer")
@@ -203,11 +205,12 @@ def _strategy(
 ) -> Strategy | None:
     """The strategy; None with more stages than layers, or where nothing says how states split."""
     num_layers, vpp = job.model.num_blocks, values.whole("vpp") or 1
-    if gpus.pp > num_layers:
-        text = f"every stage needs a layer: {job.model.name} has {num_layers}; given {gpus.pp}"
+    pp = gpus.degrees["pp"]
+    if pp > num_layers:
+        text = f"every stage needs a layer: {job.model.name} has {num_layers}; given {pp}"
         values.add("legality.pp_at_most_layers", text, "pp")
         return None
-    layers = values.counts("layers_per_stage") or default_layers(num_layers, gpus.pp, vpp)
+    layers = values.counts("layers_per_stage") or default_layers(num_layers, pp, vpp)
     stated = zip(POLICIES, COUNTS, strict=True)
     under = {policy: values.counts(name, layers, vpp) for policy, name in stated}
     if job.recompute is not None and not _states_recompute(values):
@@ -220,12 +223,12 @@ def _strategy(
         return None
     ep = values.whole("ep") or 1
     known = {**vars(gpus), **vars(batch), "vpp": vpp, "ep": ep}
-    known["etp"] = _expert_tensor_parallel(values, job, support, gpus.tp, ep)
+    known["etp"] = _expert_tensor_parallel(values, job, support, gpus.degrees["tp"], ep)
     must_shard = support.sequence_parallel and support.sequence_parallel_required
     usual = {
         **NEUTRAL,
         "zero_stage": min(support.zero_stages),
-        "sequence_parallel": gpus.tp > 1 and must_shard,
+        "sequence_parallel": gpus.degrees["tp"] > 1 and must_shard,
         "placement": support.placements[0],
     }
     columns: dict[str, Any] = {
@@ -261,7 +264,7 @@ def _world(
 ) -> World:
     """All that is known: the model's shape, what follows, and, first, what the file says."""
     known: dict[str, Any] = {**shape_of(job.model), "num_gpus": gpus.num_gpus, "seq_len": seq_len}
-    known |= {"tp": gpus.tp, "pp": gpus.pp, "cp": gpus.cp}
+    known |= gpus.degrees
     if gpus.dp is not None:
         known["dp"] = gpus.dp
     if batch is not None:

@@ -1,11 +1,11 @@
 """The degrees of a layout and its batch, each from what the file and the job say."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.check.values import Values
 from planner.limits import MAX_BATCH
-
-DEGREES = ("tp", "pp", "cp")
+from planner.spec.strategy import REPLICA_DEGREES, gpus_of_replica
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,11 +13,10 @@ class Gpus:
     """How the GPUs are cut up."""
 
     num_gpus: int
-    tp: int
-    pp: int
-    cp: int
+    degrees: Mapping[str, int]
+    """Of REPLICA_DEGREES."""
     dp: int | None
-    """None where tp, pp and cp do not divide the GPUs."""
+    """None where those do not divide the GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,29 +33,26 @@ def gpus_of(values: Values, *, asked: int | None, of_cluster: int) -> Gpus:
 
     Contradictions become findings.
     """
-    tp, pp, cp = (values.whole(name) or 1 for name in DEGREES)
-    inner = tp * pp * cp
+    degrees = {name: values.whole(name) or 1 for name in REPLICA_DEGREES}
+    inner = gpus_of_replica(degrees)
+    names, given = (" x ".join(map(str, each)) for each in (degrees, degrees.values()))
     dp, stated = values.whole("dp"), values.whole("num_gpus")
     product = None if dp is None else dp * inner
     if product is not None and stated is not None and product != stated:
-        text = f"dp x tp x pp x cp must be the {stated} GPUs of the file; given {dp} x {tp} x {pp}"
-        values.add("gpus.divide", f"{text} x {cp} = {product}", "dp", "num_gpus")
+        text = f"dp x {names} must be the {stated} GPUs of the file"
+        values.add("gpus.divide", f"{text}; given {dp} x {given} = {product}", "dp", "num_gpus")
     named = stated if stated is not None else product
     if asked is not None and named is not None and asked != named:
         text = f"the file is for {named} GPUs; the job has {asked}"
-        values.add("job.gpus", text, "num_gpus", "dp", *DEGREES)
+        values.add("job.gpus", text, "num_gpus", "dp", *REPLICA_DEGREES)
     num_gpus = named or asked or of_cluster
     if num_gpus % inner:
-        text = f"tp x pp x cp must divide the {num_gpus} GPUs; given {tp} x {pp} x {cp} = {inner}"
-        values.add("gpus.divide", text, *_largest_first(tp, pp, cp), "num_gpus")
-        return Gpus(num_gpus=num_gpus, tp=tp, pp=pp, cp=cp, dp=None)
+        text = f"{names} must divide the {num_gpus} GPUs; given {given} = {inner}"
+        largest_first = sorted(degrees, key=lambda name: -degrees[name])
+        values.add("gpus.divide", text, *largest_first, "num_gpus")
+        return Gpus(num_gpus=num_gpus, degrees=degrees, dp=None)
     rest = num_gpus // inner
-    return Gpus(num_gpus=num_gpus, tp=tp, pp=pp, cp=cp, dp=rest if dp in (None, rest) else None)
-
-
-def _largest_first(*degrees: int) -> list[str]:
-    pairs = zip(DEGREES, degrees, strict=True)
-    return [name for name, _ in sorted(pairs, key=lambda pair: -pair[1])]
+    return Gpus(num_gpus=num_gpus, degrees=degrees, dp=rest if dp in (None, rest) else None)
 
 
 def batch_of(values: Values, dp: int, *, asked: int | None) -> Batch | None:

@@ -11,7 +11,7 @@ from planner.check.values import Values
 from planner.errors import InputError, Problem
 from planner.formats.finding import Finding
 from planner.formats.format import Reading
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import Strategy, gpus_of_replica
 
 FINAL = ("job.value", "job.model", "job.precision", "job.optimizer")
 """Rules that no other layout mends."""
@@ -72,7 +72,7 @@ def _loosened(
     """The layout without what follows from the job, which is filled in as it may be."""
     known = completed.world.decisions
     pp = int(known["pp"])
-    inner = int(known["tp"]) * pp * int(known["cp"])
+    inner = int(gpus_of_replica(known))
     dp = max(1, num_gpus // inner)
     dropped = {"dp", "num_gpus", "global_batch", "seq_len" if job.seq_len else "dp"}
     if pp > job.model.num_blocks:

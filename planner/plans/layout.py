@@ -19,6 +19,7 @@ from planner.spec.strategy import (
     V_SHAPED,
     Strategy,
     counts_under,
+    gpus_of_replica,
     split_values,
 )
 
@@ -158,7 +159,7 @@ def _fill(context: Context, request: LayoutRequest) -> Strategy:
     tp, pp = asked["tp"], asked["pp"]
     follows = {
         "vpp": 2 if asked["schedule"] in V_SHAPED else 1,
-        "dp": max(context.cluster.num_accelerators // (tp * pp * asked["cp"]), 1),
+        "dp": max(context.cluster.num_accelerators // gpus_of_replica(asked), 1),
         "etp": int(support.usual_etp(tp, asked["ep"])),
         "zero_stage": _zero_stage(context, pp),
         "sequence_parallel": tp > 1 and support.sequence_parallel,

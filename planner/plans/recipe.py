@@ -23,7 +23,14 @@ from planner.search.space.legality import violations
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
-from planner.spec.strategy import COLUMNS, Strategy, counts_under, split_values
+from planner.spec.strategy import (
+    COLUMNS,
+    REPLICA_DEGREES,
+    Strategy,
+    counts_under,
+    gpus_of_replica,
+    split_values,
+)
 from planner.spec.traits import FrameworkTraits, Setting
 
 ZERO_STAGES = {"optimizer": 1, "megatron-fsdp": 3, "torch-fsdp2": 3}
@@ -139,9 +146,10 @@ def recipe_strategy(recipe: Recipe, model: ModelSpec, num_gpus: int, global_batc
 
     Raises ValueError with the reason where they do not divide.
     """
-    inner = recipe.tp * recipe.pp * recipe.cp
+    inner = gpus_of_replica(vars(recipe))
     if num_gpus % inner:
-        raise ValueError(f"{num_gpus} GPUs do not divide by tp x pp x cp = {inner}")
+        names = " x ".join(REPLICA_DEGREES)
+        raise ValueError(f"{num_gpus} GPUs do not divide by {names} = {inner}")
     dp = num_gpus // inner
     num, rest = divmod(global_batch, dp * recipe.micro_batch)
     if rest or not num:

@@ -19,7 +19,14 @@ from planner.search.space.space import (
 )
 from planner.search.space.vocabulary import LEFT_OUT
 from planner.search.stages.solver import Split
-from planner.spec.strategy import DECIDED, SCHEDULES, SHAPE, Strategy, StrategyColumns
+from planner.spec.strategy import (
+    DECIDED,
+    SCHEDULES,
+    SHAPE,
+    Strategy,
+    StrategyColumns,
+    gpus_of_replica,
+)
 from planner.spec.traits import SupportTraits
 from planner.units import Array, Index
 
@@ -203,9 +210,9 @@ class Edits(Enumeration):
 
 def _filled(columns: Columns, num_gpus: int) -> Columns:
     """Rows that divide the GPUs, with the dp that uses all of them."""
-    whole = num_gpus % (columns["tp"] * columns["cp"] * columns["pp"]) == 0
+    whole = num_gpus % gpus_of_replica(columns) == 0
     rows = take(columns, whole)
-    return rows | {"dp": num_gpus // (rows["tp"] * rows["cp"] * rows["pp"])}
+    return rows | {"dp": num_gpus // gpus_of_replica(rows)}
 
 
 def edited(context: Context, origin: Origin, num_changes: int, most_rows: int) -> StrategyColumns:

@@ -5,6 +5,7 @@ Every field is stated once, in LayoutFields or in Strategy, with what else is kn
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
@@ -162,6 +163,22 @@ NEUTRAL: Mapping[str, Any] = {name: each.value(each.neutral) for name, each in C
 """The layout of one GPU and one micro-batch, nothing sharded and nothing offloaded."""
 
 
+REPLICA_DEGREES = ("tp", "pp", "cp")
+"""Degrees that cut up one replica of the model; ep and etp lie over the same ranks."""
+GPU_DEGREES = ("dp", *REPLICA_DEGREES)
+"""Degrees whose product is the number of GPUs."""
+
+
+def gpus_of_replica(degrees: Mapping[str, Any]) -> Any:  # noqa: ANN401 - numbers or columns
+    """GPUs of one replica: tp · pp · cp."""
+    return prod(degrees[name] for name in REPLICA_DEGREES)
+
+
+def gpus_of(degrees: Mapping[str, Any]) -> Any:  # noqa: ANN401 - numbers or columns
+    """GPUs of a layout: dp · tp · pp · cp."""
+    return prod(degrees[name] for name in GPU_DEGREES)
+
+
 class StrategyColumns(LayoutFields[Array, Array, Array]):
     """Columns of strategies: every field is an integer array of one common length.
 
@@ -178,7 +195,7 @@ class StrategyColumns(LayoutFields[Array, Array, Array]):
     @property
     def num_gpus(self) -> Array:
         """GPUs of each layout: dp · tp · pp · cp (the expert mesh takes the same ranks)."""
-        gpus: Array = self.dp * self.tp * self.pp * self.cp
+        gpus: Array = gpus_of(vars(self))
         return gpus
 
     @property
@@ -259,7 +276,7 @@ class Strategy(LayoutFields[int, bool, str]):
     @property
     def num_gpus(self) -> int:
         """GPUs of the layout."""
-        return self.dp * self.tp * self.pp * self.cp
+        return int(gpus_of(vars(self)))
 
     @property
     def recompute(self) -> str:

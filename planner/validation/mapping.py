@@ -9,7 +9,7 @@ from planner.formats.megatron.layout import per_stage
 from planner.plans.splits import default_chunks, layout_layers
 from planner.spec.job import JobSpec
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
-from planner.spec.strategy import Strategy, counts_under, split_values
+from planner.spec.strategy import Strategy, counts_under, gpus_of, split_values
 from planner.spec.traits import SupportTraits
 from planner.validation.hardware import CannotEstimateError, to_cluster
 from planner.validation.profiles import to_setup
@@ -137,10 +137,11 @@ def _degrees(record: Record, support: SupportTraits) -> dict[str, int]:
     parallel = record.parallel
     dp = _known(parallel.dp, "data-parallel degree")
     tp, pp, cp = parallel.tp or 1, parallel.pp or 1, parallel.cp or 1
-    if dp * tp * pp * cp != record.hardware.gpus:
+    degrees = {"dp": dp, "tp": tp, "pp": pp, "cp": cp}
+    if gpus_of(degrees) != record.hardware.gpus:
         raise CannotEstimateError("degrees do not multiply to the number of GPUs")
     ep, etp = expert_mesh(record, support)
-    return {"dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "etp": etp}
+    return {**degrees, "ep": ep, "etp": etp}
 
 
 def to_strategy(record: Record, support: SupportTraits) -> Strategy:

@@ -20,7 +20,7 @@ from planner.search.stages.bounds import free_bound_s, may_keep, refine, within
 from planner.search.stages.capacity import capacity_of, stage_limits
 from planner.search.stages.solver import CLOSED, Effort, Split
 from planner.search.stages.ways import Variant, Way, Ways, below
-from planner.spec.strategy import COLUMNS, POLICIES, StrategyColumns
+from planner.spec.strategy import COLUMNS, POLICIES, StrategyColumns, gpus_of
 from planner.units import Array, Index, Mask
 
 CHUNK_ROWS = 2**16
@@ -97,7 +97,7 @@ class Candidates:
 
     def __post_init__(self) -> None:
         shapes = self.shapes
-        gpus = shapes["dp"] * shapes["tp"] * shapes["pp"] * shapes["cp"]
+        gpus = gpus_of(shapes)
         self.gpus, self.shape_group = np.unique(gpus, return_inverse=True)
         self.is_closed = np.ones(len(gpus), dtype=bool)
         self.shape_bound_s = self.shape_lower_s.copy()

@@ -23,8 +23,8 @@ from planner.search.space.software import (
 )
 from planner.search.space.violations import VIOLATIONS
 from planner.search.space.wording import Wording
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, V_SHAPED
-from planner.units import Array, Mask
+from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, V_SHAPED, gpus_of
+from planner.units import Mask
 
 Check = Callable[[Context, Columns], Mask]
 Offerer = Literal["framework", "optimizer"]
@@ -55,10 +55,6 @@ class Rule:
         return f"{self.message.splitlines()[0].rstrip('.')}; given {given}"
 
 
-def _num_gpus(columns: Columns) -> Array:
-    return columns["dp"] * columns["tp"] * columns["pp"] * columns["cp"]
-
-
 def _code_has(columns: Columns, word: str) -> Mask:
     table = np.array([word in code for code in OFFLOAD_CODES])
     mask: Mask = table[columns["offload"].astype(int)]
@@ -67,17 +63,17 @@ def _code_has(columns: Columns, word: str) -> Mask:
 
 def within_cluster(context: Context, columns: Columns) -> Mask:
     """The layout uses no more GPUs than the cluster has."""
-    return _num_gpus(columns) <= context.cluster.num_accelerators
+    return np.asarray(gpus_of(columns) <= context.cluster.num_accelerators)
 
 
 def whole_cluster(context: Context, columns: Columns) -> Mask:
     """The layout uses all GPUs of the cluster."""
-    return np.asarray(_num_gpus(columns) == context.cluster.num_accelerators)
+    return np.asarray(gpus_of(columns) == context.cluster.num_accelerators)
 
 
 def whole_nodes(context: Context, columns: Columns) -> Mask:
     """Beyond one node only whole nodes are used."""
-    gpus = _num_gpus(columns)
+    gpus = gpus_of(columns)
     per_node = context.cluster.node.num_accelerators
     return np.asarray((gpus % per_node == 0) | (gpus < per_node))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.spec.model import has_sinks
-from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES
+from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES, gpus_of
 from planner.spec.traits import ANY_FAMILY
 from planner.units import Array, Mask
 
@@ -91,7 +91,7 @@ def secondary_partition_fits(context: Context, columns: Columns) -> Mask:
     """A second copy of the weights inside the node: neighbouring ranks, all in equal groups."""
     if not context.traits.states.zero3_secondary_weight_bytes:
         return np.ones(len(columns["tp"]), dtype=bool)
-    gpus = columns["dp"] * columns["tp"] * columns["pp"] * columns["cp"]
+    gpus = gpus_of(columns)
     group = np.minimum(gpus, context.cluster.node.num_accelerators)
     fits = (columns["tp"] * columns["cp"] == 1) & (gpus % group == 0)
     return np.asarray(fits | (columns["zero_stage"] != 3))

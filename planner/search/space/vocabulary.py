@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.spec.strategy import COLUMNS, DECIDED, LAYER_POLICIES, MOVED, RECOMPUTED
+from planner.spec.strategy import COLUMNS, DECIDED, GPU_DEGREES, LAYER_POLICIES, MOVED, RECOMPUTED
 from planner.units import Array
 
 RECOMPUTE = "recompute"
@@ -67,7 +67,7 @@ def _dimension(name: str) -> Dimension:
 DIMENSIONS: Mapping[str, Dimension] = {name: _dimension(name) for name in DECIDED}
 ALIASES: Mapping[str, str] = {"sp": "sequence_parallel", "zero": "zero_stage"}
 DERIVED: Mapping[str, tuple[str, ...]] = {
-    "gpus": ("dp", "tp", "pp", "cp"),
+    "gpus": GPU_DEGREES,
     "dp_shard": ("dp", "dp_replicate"),
     "num_micro_batches": ("dp", "micro_batch"),
 }

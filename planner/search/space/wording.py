@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from planner.cost.context import Context
-from planner.spec.strategy import SCHEDULES
+from planner.spec.strategy import GPU_DEGREES, SCHEDULES
 
 Row = Mapping[str, int]
 """The dimensions of one layout, names as their codes."""
@@ -34,7 +34,7 @@ def product(row: Row, names: Sequence[str], unit: str) -> tuple[str, int]:
 
 def gpus(row: Row) -> tuple[str, int]:
     """The degrees above one as a product, and the GPUs they make."""
-    return product(row, ("tp", "cp", "pp", "dp"), "GPU")
+    return product(row, GPU_DEGREES, "GPU")
 
 
 def micro_batches(context: Context, row: Row) -> str:
