@@ -222,7 +222,7 @@ def _strategy(
         values.add("job.zero_stage", NO_STAGE, "zero_stage")
         return None
     ep = values.whole("ep") or 1
-    known = {**vars(gpus), **vars(batch), "vpp": vpp, "ep": ep}
+    known = {"dp": gpus.dp, **gpus.degrees, **vars(batch), "vpp": vpp, "ep": ep}
     known["etp"] = _expert_tensor_parallel(values, job, support, gpus.degrees["tp"], ep)
     must_shard = support.sequence_parallel and support.sequence_parallel_required
     usual = {

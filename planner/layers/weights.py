@@ -8,7 +8,6 @@ Shapes are written (out, in) as in ``torch.nn.Linear``; letters as in that modul
 """
 
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Literal, TypeAlias
 
 from planner.layers.parameters import (
@@ -37,11 +36,6 @@ class Weight:
     shape: tuple[int, ...]
     is_expert: bool = False
     count: int = 1
-
-    @property
-    def elements(self) -> int:
-        """Elements of one tensor."""
-        return prod(self.shape)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,7 @@ class RankBytes:
 
 
 def _sizes(weights: Sequence[Weight]) -> list[int]:
-    return [weight.elements for weight in weights for _ in range(weight.count)]
+    return [prod(weight.shape) for weight in weights for _ in range(weight.count)]
 
 
 # --- FSDP2 -------------------------------------------------------------------------------------
@@ -241,9 +241,9 @@ def zero3_bytes(
     partition: Array = np.zeros(())
     gathered: Array = np.zeros(())
     for weight in weights:
-        part = weight.count * zero3_partition_elements(weight.elements, shards)
+        part = weight.count * zero3_partition_elements(prod(weight.shape), shards)
         partition = partition + part
-        gathered = gathered + part * shards * (weight.elements <= persistence_threshold)
+        gathered = gathered + part * shards * (prod(weight.shape) <= persistence_threshold)
     gradients = (FP32 if fp32_accumulation else BF16) * partition
     return RankBytes(
         parameters=BF16 * (partition + gathered),

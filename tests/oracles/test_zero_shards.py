@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +220,7 @@ def kept_after_step(name: str, scheme: str, ours: RankBytes) -> Array:
     if scheme == "fsdp":
         return ours.gradients
     if scheme == "zero1-fp32":
-        return ours.gradients - BF16 * sum(weight.elements for weight in weights_of(name))
+        return ours.gradients - BF16 * sum(prod(weight.shape) for weight in weights_of(name))
     if SCHEMES[scheme]["stage"] == 3:
         return ours.gradients + BF16 * BUCKET_ELEMENTS
     return np.zeros(())
@@ -231,7 +232,7 @@ def sub_groups(name: str, world_size: int) -> list[int]:
         elements
         for group in groups_of(name)
         for elements in zero3_sub_groups(
-            [weight.elements for weight in group], world_size, SUB_GROUP_ELEMENTS
+            [prod(weight.shape) for weight in group], world_size, SUB_GROUP_ELEMENTS
         )
     ]
 
