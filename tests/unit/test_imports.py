@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
 BUDGET: dict[str, tuple[int, int]] = {
     ".": (430, 6),
     "documents": (1150, 8),
-    "spec": (1550, 11),
+    "spec": (1600, 11),
     "collectives": (1450, 15),
     "layers": (1600, 11),
     "schedules": (700, 10),
