@@ -42,6 +42,8 @@ export CUDA_DEVICE_MAX_CONNECTIONS=1
 torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py \\
     --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 \\
     --group-query-attention --num-query-groups 8 --swiglu --max-position-embeddings 8192 \\
+    --normalization RMSNorm --disable-bias-linear --position-embedding-type rope \\
+    --untie-embeddings-and-output-weights \\
     --seq-length 8192 --tensor-model-parallel-size TP \\
     --micro-batch-size MICRO --global-batch-size 128 \\
     --use-distributed-optimizer --bf16 --lr 1e-4 \\

@@ -1,19 +1,23 @@
 """Checks configuration files one by one; each gives a result, whatever is wrong with it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.check.advice import advice_findings
+from planner.check.assume import assuming
 from planner.check.complete import Completed, complete
 from planner.check.holds import Ask, Holds
-from planner.check.job import Job
+from planner.check.job import Job, shape_of
 from planner.check.layout import Layout
-from planner.check.legality import legality_findings, not_said_yet
+from planner.check.legality import NO_SHARDS, legality_findings, not_said_yet
+from planner.check.lint import lints
 from planner.check.memory import memory_findings
 from planner.check.network import network_findings
+from planner.check.own_model import with_model
 from planner.check.plan import NAME as PLAN
 from planner.check.plan import is_plan, read_plan_layout
 from planner.check.result import (
@@ -30,9 +34,12 @@ from planner.documents.yaml_text import compose
 from planner.errors import InputError, Problem
 from planner.formats import registry as formats
 from planner.formats.finding import Finding, Severity
-from planner.formats.format import Format, Reading, SourceText, World
+from planner.formats.foreign import program_of
+from planner.formats.format import Format, Reading, SourceText, Value, World
 from planner.formats.source import read_source
 from planner.limits import one_line
+from planner.spec.cluster import ClusterSpec
+from planner.spec.model import ModelSpec
 from planner.spelling import did_you_mean
 
 AUTO = "auto"
@@ -53,7 +60,10 @@ class Request:
     num_gpus: int | None = None
     seq_len: int | None = None
     global_batch: int | None = None
-    recompute: str | None = None
+    assumed: Mapping[str, object] = field(default_factory=dict)
+    """Decisions that the file leaves to a script or a recipe."""
+    environment: Mapping[str, Value] = field(default_factory=dict)
+    """Variables of a launch script beside the file."""
     fail_on: Severity = "error"
     ignore: tuple[str, ...] = ()
     with_advice: bool = True
@@ -80,7 +90,7 @@ def check_file(path: str, request: Request) -> FileResult:
 
     Raises InputError where the request itself cannot be used: an unknown model, cluster or format.
     """
-    job = job_of(request)
+    named(request)
     check_format_name(request.framework)
     is_recognised = True
     try:
@@ -88,7 +98,7 @@ def check_file(path: str, request: Request) -> FileResult:
         checked = (
             _check_plan(source, request)
             if is_plan_file(source, request.framework)
-            else _check_beside(source, request) or _check_config(source, request, job)
+            else _check_beside(source, request) or _check_config(source, request)
         )
     except InputError as error:
         found = tuple(finding_of(problem, path) for problem in error.problems)
@@ -128,8 +138,8 @@ def check_format_name(name: str) -> None:
         raise InputError.single("command line", "--framework", message)
 
 
-def job_of(request: Request) -> Job | None:
-    """The job; None where model or cluster are not given: only a plan file has its own.
+def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:
+    """The model and the cluster that a request names; None where it does not.
 
     Raises InputError with what is wrong with both.
     """
@@ -145,6 +155,13 @@ def job_of(request: Request) -> Job | None:
         problems += error.problems
     if problems:
         raise InputError(problems)
+    return model, cluster
+
+
+def job_of(request: Request, reading: Reading) -> Job | None:
+    """The job, its model the file's own where none is named; None without model or cluster."""
+    model, cluster = named(request)
+    model = model or (reading.own_model.spec if reading.own_model else None)
     if model is None or cluster is None:
         return None
     return Job(
@@ -153,7 +170,6 @@ def job_of(request: Request) -> Job | None:
         num_gpus=request.num_gpus,
         seq_len=request.seq_len,
         global_batch=request.global_batch,
-        recompute=request.recompute,
     )
 
 
@@ -169,7 +185,7 @@ def format_of(source: SourceText, name: str) -> Format:
     """
     if name != AUTO:
         return formats.load_format(name)
-    found = formats.recognised(source)
+    found = [] if program_of(source) else formats.recognised(source)
     if not found:
         raise UnrecognisedError(_why_unknown(source))
     if len(found) > 1:
@@ -181,6 +197,9 @@ def format_of(source: SourceText, name: str) -> Format:
 
 def _why_unknown(source: SourceText) -> tuple[Problem, ...]:
     """What is wrong with a file of no format: broken JSON or YAML comes first."""
+    if program := program_of(source):
+        message = f"is a configuration of {program}, which is not checked"
+        return InputError.single(source.path, "file", message).problems
     try:
         if source.text.lstrip().startswith("{"):
             parse_json(source.text, source.path)
@@ -229,11 +248,23 @@ def _unlike_job(layout: Layout, request: Request) -> list[Finding]:
     ]
 
 
-def _check_config(source: SourceText, request: Request, job: Job | None) -> _Checked:
+def _check_config(source: SourceText, request: Request) -> _Checked:
     kind = format_of(source, request.framework)
-    job = needed_job(job, request, source.path, kind)
-    reading = kind.read(source)
+    reading = kind.launched(with_model(kind.read(source)), request.environment)
+    reading = assuming(reading, request.assumed)
     framework = kind.framework_of(reading)
+    job = job_of(request, reading)
+    checked = _Checked(
+        format=kind.name,
+        framework=framework,
+        model=job.model.name if job and not request.model else request.model or "",
+        cluster=request.cluster or "",
+        findings=reading.findings,
+    )
+    if reading.made_for:
+        return checked
+    if job is None:
+        return replace(checked, **_linted(kind, reading, request))
     completed = complete(reading, job, framework, script_recomputes=kind.script_recomputes)
     findings = file_findings(kind, reading, completed)
     figures = None
@@ -247,15 +278,52 @@ def _check_config(source: SourceText, request: Request, job: Job | None) -> _Che
         )
         more, figures = _layout_findings(completed.layout, request, findings, ask, kind)
         findings += more
-    return _Checked(
-        format=kind.name,
-        framework=framework,
-        model=request.model or "",
-        cluster=request.cluster or "",
+    return replace(
+        checked,
         num_gpus=completed.world.num_gpus,
-        findings=tuple(findings),
+        findings=_as_likely(findings, reading),
         assumed=completed.assumed,
         figures=figures,
+    )
+
+
+def _linted(kind: Format, reading: Reading, request: Request) -> dict[str, Any]:
+    """Findings that hold whatever the model, and on how many GPUs if that is known."""
+    model, cluster = named(request)
+    shape = shape_of(model) if model else {}
+    found: list[Finding] | None = None
+    for completed in lints(
+        reading,
+        num_gpus=request.num_gpus,
+        of_cluster=cluster.num_accelerators if cluster else None,
+        global_batch=request.global_batch,
+        shape=shape,
+    ):
+        num_gpus = completed.world.num_gpus if found is None else 0
+        rules = file_findings(kind, reading, completed)
+        kept = {(one.rule, one.key) for one in rules}
+        found = rules if found is None else [one for one in found if (one.rule, one.key) in kept]
+        if all(one in reading.findings for one in found):
+            break
+    missing = [f"--{name}" for name in ("model", "cluster") if getattr(request, name) is None]
+    message = (
+        "keys, types and contradictions are checked; memory, network and time are not: "
+        f"{' and '.join(missing)} {'say' if missing[1:] else 'says'} for what job"
+    )
+    note = Finding(rule="job.unknown", severity="note", message=message, path=reading.path)
+    return {"num_gpus": num_gpus, "findings": (*_as_likely(found or [], reading), note)}
+
+
+def _as_likely(findings: Sequence[Finding], reading: Reading) -> tuple[Finding, ...]:
+    """Errors are warnings where nobody knows that the training script keeps to the rules."""
+    if not reading.run_by:
+        return tuple(findings)
+    why = f"; {reading.run_by[-60:]} is not {reading.format}'s own, and may do otherwise"
+    return tuple(
+        replace(one, severity="warning", message=one.message + why)
+        if one.severity == "error"
+        else one
+        for one in findings
     )
 
 
@@ -283,15 +351,6 @@ def _check_beside(source: SourceText, request: Request) -> _Checked | None:
 
 def _unlike_gpus(source: SourceText, message: str) -> Finding:
     return Finding(rule="job.gpus", severity="error", message=message, path=source.path)
-
-
-def needed_job(job: Job | None, request: Request, path: str, kind: Format) -> Job:
-    """The job; InputError where none is known."""
-    if job is not None:
-        return job
-    missing = [f"--{name}" for name in ("model", "cluster") if getattr(request, name) is None]
-    message = f"{' and '.join(missing)} needed, here or in planner.toml, to check {kind.title}"
-    raise InputError.single(path, "file", message)
 
 
 def file_findings(kind: Format, reading: Reading, completed: Completed) -> list[Finding]:
@@ -329,7 +388,11 @@ def _layout_findings(
     """
     illegal = list(legality_findings(layout, is_plan=ask is None))
     if illegal:
-        return not_said_yet(illegal, said), None
+        found = not_said_yet(illegal, said)
+        if {one.rule for one in illegal} == {NO_SHARDS} and layout.strategy.zero_stage == 0:
+            made = estimate(layout.context, layout.strategy)
+            found += memory_findings(layout, made, ask=ask)
+        return found, None
     made = estimate(layout.context, layout.strategy)
     network = not_said_yet(list(network_findings(layout)), said)
     found = [*network, *memory_findings(layout, made, ask=ask)]

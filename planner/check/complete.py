@@ -6,6 +6,7 @@ from typing import Any, get_args
 from planner.check.degrees import Batch, Gpus, batch_of, gpus_of
 from planner.check.job import Job, shape_of
 from planner.check.layout import Layout, Place
+from planner.check.own_model import unlike
 from planner.check.values import Values
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s, usual_precision
@@ -70,9 +71,11 @@ def complete(
         strategy = _strategy(values, job, traits.support, gpus, batch)
     world = _world(reading, job, gpus, batch, seq_len, strategy)
     has_bad_value = any(finding.kind == "bad_value" for finding in reading.findings)
-    is_open = script_recomputes and job.recompute is None and not _states_recompute(values)
-    if is_open:
-        values.assumed.append("nothing recomputed")
+    assumes = (*reading.assumes, *(_left_to_script(values) if script_recomputes else ()))
+    if reading.unpriced:
+        values.add("job.unpriced", f"{reading.unpriced}; memory and time are not checked")
+        strategy = None
+    values.assumed += [_SCRIPTS[name] for name in assumes if name in _SCRIPTS]
     layout = None
     if strategy is not None and batch is not None and precision and not has_bad_value:
         context = Context(
@@ -88,13 +91,12 @@ def complete(
             placements=traits.support.placements,
             schedules=traits.support.schedules,
         )
-        if not any(finding.rule == "job.value" for finding in values.findings):
+        if not any(finding.rule in ("job.value", "job.model") for finding in values.findings):
             layout = Layout(
                 context=context,
                 strategy=strategy,
                 places=values.places,
-                assumes_seq_len=job.seq_len is None and values.given("seq_len") is None,
-                assumes_no_recompute=is_open,
+                assumes=(*assumes, *(("seq_len",) if _is_length_open(values, job) else ())),
             )
     return Completed(
         world=world,
@@ -106,6 +108,11 @@ def complete(
 
 def check_model(values: Values, job: Job) -> None:
     """Note every size that is not the model's, those that one word of the file chooses at once."""
+    stated = values.reading.own_model
+    if stated is not None:
+        values.findings += unlike(stated, job.model, values.reading.path)
+        values.assumed += stated.assumed if stated.spec is job.model else ()
+        return
     wrong: dict[Place, list[str]] = {}
     shape = shape_of(job.model)
     for name, own in shape.items():
@@ -213,8 +220,6 @@ def _strategy(
     layers = values.counts("layers_per_stage") or default_layers(num_layers, pp, vpp)
     stated = zip(POLICIES, COUNTS, strict=True)
     under = {policy: values.counts(name, layers, vpp) for policy, name in stated}
-    if job.recompute is not None and not _states_recompute(values):
-        under = {job.recompute: layers}
     counts = counts_under(layers, {name: each for name, each in under.items() if each})
     if values.given("zero_stage") is None and (
         "zero_stage" in values.reading.decisions or min(support.zero_stages) > 0
@@ -242,8 +247,24 @@ def _strategy(
     )
 
 
-def _states_recompute(values: Values) -> bool:
-    return any(values.given(name) is not None for name in COUNTS)
+_SCRIPTS = {
+    "recompute": "nothing recomputed",
+    "optimizer": "the optimizer adam",
+    "zero_stage": "nothing sharded by the launcher",
+}
+
+
+def _left_to_script(values: Values) -> tuple[str, ...]:
+    """What decides memory and is the training script's where the file does not say it."""
+    is_stated = {
+        "recompute": any(values.given(name) is not None for name in COUNTS),
+        "optimizer": values.given("optimizer") is not None,
+    }
+    return tuple(name for name, stated in is_stated.items() if not stated)
+
+
+def _is_length_open(values: Values, job: Job) -> bool:
+    return job.seq_len is None and values.given("seq_len") is None
 
 
 def _expert_tensor_parallel(
@@ -264,7 +285,7 @@ def _world(
 ) -> World:
     """All that is known: the model's shape, what follows, and, first, what the file says."""
     known: dict[str, Any] = {**shape_of(job.model), "num_gpus": gpus.num_gpus, "seq_len": seq_len}
-    known |= gpus.degrees
+    known |= {**gpus.degrees, "model.family": job.model.family}
     if gpus.dp is not None:
         known["dp"] = gpus.dp
     if batch is not None:

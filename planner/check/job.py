@@ -17,8 +17,6 @@ class Job:
     num_gpus: int | None = None
     seq_len: int | None = None
     global_batch: int | None = None
-    recompute: str | None = None
-    """Of all layers, where the file leaves it to the training script: one of RECOMPUTE_WORDS."""
 
     @property
     def usual_seq_len(self) -> int:

@@ -52,10 +52,8 @@ class Layout:
     context: Context
     strategy: Strategy
     places: Places
-    assumes_seq_len: bool = False
-    """Neither the file nor the job says how long the sequences are."""
-    assumes_no_recompute: bool = False
-    """The training script says what is recomputed, and nobody has said what that is."""
+    assumes: tuple[str, ...] = ()
+    """What decides memory and nobody has said: of ``recompute``, ``optimizer``, ``seq_len``."""
 
     @property
     def num_gpus(self) -> int:

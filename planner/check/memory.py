@@ -1,12 +1,14 @@
 """Whether every stage fits, by how much it does not, and the smallest change that makes it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from planner.check.holds import Ask, GaveUpError
 from planner.check.layout import Layout
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.formats.finding import Finding
+from planner.frameworks.settings import with_optimizer
 from planner.plans.differences import differences
 from planner.plans.repair import RepairAnswer, Shortage, repair, shortages
 from planner.spec.strategy import with_all_under
@@ -19,7 +21,7 @@ DECISIONS = ("micro_batch", "zero_stage", "tp", "pp", "recompute_layers_per_stag
 def memory_findings(layout: Layout, made: Estimate, *, ask: Ask | None = None) -> Iterator[Finding]:
     """An error per stage that does not fit, with one way out; a warning where it is tight.
 
-    A note where that hangs on what is assumed of the training script.
+    A note where it may fit, depending on what is assumed of the training script.
 
     With ``ask`` the way out is one that the file can hold, where there is one.
     """
@@ -33,28 +35,63 @@ def memory_findings(layout: Layout, made: Estimate, *, ask: Ask | None = None) -
         yield layout.places.finding("memory.tight", text, *DECISIONS)
     if memory.verdict != "does not fit":
         return
-    length = layout.context.job.seq_len
-    assumed = f" with sequences of {length} tokens, which is assumed: --seq-len says how many"
-    if layout.assumes_no_recompute and (all_bytes := _with_all_recomputed(layout)) is not None:
+    least = _at_least(layout)
+    found = list(shortages(layout.context, layout.strategy))
+    if layout.assumes and estimate(least.context, least.strategy).memory.fits:
+        words = [_ASSUMED[name].format(layout.context.job.seq_len) for name in layout.assumes]
+        asked = [_DECIDES[name] for name in layout.assumes]
         text = (
-            f"{_shortage(next(shortages(layout.context, layout.strategy)))}, where nothing is "
-            f"recomputed, which is assumed; {format_bytes(all_bytes)} where all layers are: "
-            "--assume recompute=full, or none, says what the training script does"
+            f"{_shortage(found[0])}, where {_and(words)}, which is assumed: {_and(asked)} "
+            f"{'says' if len(asked) == 1 else 'say'} what is so"
         )
         yield layout.places.finding("memory.fits", text, *DECISIONS, severity="note")
         return
-    fix = _fix(layout, ask=ask)
-    for number, shortage in enumerate(shortages(layout.context, layout.strategy)):
-        text = _shortage(shortage) + (assumed if layout.assumes_seq_len else "")
+    fix = _fix(least, ask=ask)
+    even = f" even where {_and([_LEAST[name] for name in layout.assumes])}" * bool(layout.assumes)
+    for number, shortage in enumerate(shortages(least.context, least.strategy)):
+        text = _shortage(shortage) + even
         yield layout.places.finding("memory.fits", text if number else f"{text}; {fix}", *DECISIONS)
 
 
-def _with_all_recomputed(layout: Layout) -> float | None:
-    """The peak where every layer is recomputed; None where that does not fit either."""
-    strategy = layout.strategy
-    whole = with_all_under(strategy, "full")
-    memory = estimate(layout.context, whole).memory
-    return memory.peak_bytes if memory.fits else None
+LEAST_SEQ_LEN = 512
+"""Nobody trains on less."""
+_ASSUMED = {
+    "zero_stage": "no launcher shards the states",
+    "recompute": "nothing is recomputed",
+    "optimizer": "the optimizer is adam",
+    "seq_len": "sequences have {} tokens",
+}
+_LEAST = {
+    "zero_stage": "the launcher shards all states",
+    "recompute": "all layers are recomputed",
+    "optimizer": "the optimizer is sgd",
+    "seq_len": f"sequences have {LEAST_SEQ_LEN} tokens",
+}
+_DECIDES = {
+    "zero_stage": "the launcher's own configuration",
+    "recompute": "--assume recompute=full or none",
+    "optimizer": "--assume optimizer=NAME",
+    "seq_len": "--seq-len",
+}
+
+
+def _at_least(layout: Layout) -> Layout:
+    """The layout where what is assumed takes the least memory."""
+    context, strategy = layout.context, layout.strategy
+    if "zero_stage" in layout.assumes:
+        strategy = replace(strategy, zero_stage=3)
+    if "recompute" in layout.assumes:
+        strategy = with_all_under(strategy, "full")
+    if "optimizer" in layout.assumes:
+        context = replace(context, traits=with_optimizer(context.traits, "sgd"))
+    if "seq_len" in layout.assumes:
+        length = min(LEAST_SEQ_LEN, context.job.seq_len)
+        context = replace(context, job=replace(context.job, seq_len=length))
+    return replace(layout, context=context, strategy=strategy)
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(words)
 
 
 def _shortage(shortage: Shortage) -> str:

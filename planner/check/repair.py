@@ -9,12 +9,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from difflib import unified_diff
 
-from planner.check.check import Request, file_findings, format_of, job_of, needed_job
+from planner.check.check import Request, file_findings, format_of, job_of
 from planner.check.complete import complete
 from planner.check.holds import GaveUpError, Patience
 from planner.check.job import Job
 from planner.check.layout import Layout, Place
 from planner.check.legality import legality_findings, not_said_yet
+from planner.check.own_model import with_model
 from planner.check.start import Start, start_of
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError, Problem
@@ -134,8 +135,8 @@ def repair_file(
     be used, ExpressError where something fits and the format cannot say it.
     """
     kind = format_of(source, request.framework)
-    job = needed_job(job_of(request), request, source.path, kind)
-    reading = kind.read(source)
+    reading = with_model(kind.read(source))
+    job = _needed_job(request, reading, kind)
     start = start_of(reading, job, kind.framework_of(reading))
     errors = _errors(kind, reading, start)
     context = replace(start.layout.context, margin_fraction=margin_fraction or 0.0)
@@ -152,6 +153,19 @@ def repair_file(
     if margin_fraction is not None:
         margins = [margin_fraction]
     return _mended(made, reading, job, margins, progress)
+
+
+def _needed_job(request: Request, reading: Reading, kind: Format) -> Job:
+    """The job; InputError where none is known, or the file is another program's."""
+    if reading.made_for:
+        message = f"is for {reading.made_for}, whose rules are not known"
+        raise InputError.single(reading.path, "file", message)
+    job = job_of(request, reading)
+    if job is not None:
+        return job
+    missing = [f"--{name}" for name in ("model", "cluster") if getattr(request, name) is None]
+    message = f"{' and '.join(missing)} needed, here or in planner.toml, to repair {kind.title}"
+    raise InputError.single(reading.path, "file", message)
 
 
 def write(

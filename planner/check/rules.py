@@ -23,6 +23,11 @@ class RuleInfo:
 _OWN: tuple[RuleInfo, ...] = (
     RuleInfo(name="file.unreadable", description="The file is text of a known format."),
     RuleInfo(name="plan.valid", description="A plan file keeps to its schema."),
+    RuleInfo(
+        name="job.unknown",
+        description="A model and a cluster are given, or the file states its model.",
+        severity="note",
+    ),
     RuleInfo(name="job.value", description="Degrees and sizes are whole numbers in their range."),
     RuleInfo(name="job.model", description="The file's model is the one it is checked for."),
     RuleInfo(name="job.gpus", description="The file's GPUs are those it is checked for."),
@@ -39,6 +44,11 @@ _OWN: tuple[RuleInfo, ...] = (
         name="job.left_open",
         description="The file itself says how the job is cut up.",
         severity="warning",
+    ),
+    RuleInfo(
+        name="job.unpriced",
+        description="The job trains all parameters of the model.",
+        severity="note",
     ),
     RuleInfo(name="gpus.divide", description="tp, pp and cp divide the GPUs; dp is the rest."),
     RuleInfo(

@@ -1,5 +1,6 @@
 """``planner check``: what is wrong with configuration files, for people and for CI."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -44,7 +45,7 @@ class _Given:
     gpus: int | None
     seq_len: int | None
     global_batch: int | None
-    recompute: str | None
+    assumed: Mapping[str, object]
     host_memory: str | None
     fail_on: FailOn | None
     with_advice: bool
@@ -53,7 +54,8 @@ class _Given:
 
 def check(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Configuration and plan files.")
+        list[str],
+        typer.Argument(metavar="FILE...", help="Configuration and plan files, or folders of them."),
     ],
     model: Annotated[str | None, typer.Option(help="Model name, YAML file or config.json.")] = None,
     cluster: Annotated[
@@ -68,10 +70,11 @@ def check(
         FailOn | None, typer.Option(help="Least severity that makes the exit code 1 [error].")
     ] = None,
     assume: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            metavar="recompute=none|selective|full",
-            help="What the training script recomputes, where the file does not say.",
+            metavar="NAME=VALUE",
+            help="What a script or recipe decides: recompute=none|selective|full, optimizer, "
+            "precision, micro_batch, tp, pp, cp, ep; repeatable.",
         ),
     ] = None,
     advice: Annotated[
@@ -88,7 +91,9 @@ def check(
     force: options.Force = False,
 ) -> None:
     """Find what is wrong with configuration files; what is not given stands in planner.toml."""
+    from planner.check.assume import read_assumed
     from planner.check.check import check_file
+    from planner.check.folder import check_folder
     from planner.check.result import exit_code
     from planner.cli.aims import read_time_limit
     from planner.cli.collector import Collector
@@ -107,7 +112,7 @@ def check(
         gpus=gpus,
         seq_len=seq_len,
         global_batch=global_batch,
-        recompute=_recompute(assume),
+        assumed=read_assumed(assume or ()),
         host_memory=host_memory,
         fail_on=fail_on,
         with_advice=advice,
@@ -117,7 +122,10 @@ def check(
     with delayed_progress() as progress:
         for number, name in enumerate(files):
             progress(f"checking {name}", number / len(files))
-            results.append(check_file(name, _request(name, given)))
+            if Path(name).is_dir():
+                results += check_folder(name, _request(f"{name}/plan.yaml", given))
+            else:
+                results.append(check_file(name, _request(name, given)))
     if skip_unknown:
         results = [result for result in results if result.is_recognised]
     if out is None:
@@ -125,21 +133,6 @@ def check(
     else:
         write_atomically(out, _text(results, output_format), option="--out")
     raise typer.Exit(exit_code(results))
-
-
-def _recompute(assume: str | None) -> str | None:
-    """What ``--assume`` says of recomputation."""
-    from planner.errors import InputError
-    from planner.spec.strategy import RECOMPUTE_WORDS
-
-    if assume is None:
-        return None
-    name, _, value = assume.partition("=")
-    if name != "recompute" or value not in RECOMPUTE_WORDS:
-        allowed = ", ".join(f"recompute={each}" for each in RECOMPUTE_WORDS)
-        message = f"nothing that can be assumed; given {assume!r}, allowed are {allowed}"
-        raise InputError.single("command line", "--assume", message)
-    return value
 
 
 def _request(name: str, given: _Given) -> "Request":
@@ -157,7 +150,7 @@ def _request(name: str, given: _Given) -> "Request":
         num_gpus=given.gpus or settings.gpus,
         seq_len=given.seq_len or settings.seq_len,
         global_batch=given.global_batch or settings.global_batch,
-        recompute=given.recompute,
+        assumed=given.assumed,
         fail_on=fail_on or "error",
         ignore=settings.ignore,
         with_advice=given.with_advice,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from planner.cost.context import Context
 from planner.formats.finding import Finding, Severity
+from planner.spec.model import ModelSpec
 from planner.spec.strategy import FIELDS, Strategy
 from planner.spec.traits import TraitValue
 
@@ -63,6 +64,18 @@ class Value:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OwnModel:
+    """A model as a file describes or names it."""
+
+    spec: ModelSpec
+    places: Mapping[str, Value]
+    """Where the file says a field of ModelSpec (of its parts with a dot, ``moe.top_k``), the value
+    as it is spelled; under an empty name where it names the model as a whole."""
+    assumed: tuple[str, ...] = ()
+    """What of it the file does not say, in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reading:
     """A file that was understood: its own settings, what they decide, and what is wrong."""
 
@@ -77,7 +90,19 @@ class Reading:
     findings: tuple[Finding, ...] = ()
     """Unknown keys (with the nearest known one), values of the wrong kind, duplicates."""
     left_open: Mapping[str, Value] = field(default_factory=dict)
-    """Decisions that the file states by a variable that nobody knows."""
+    """Decisions that the file states by a variable that nobody knows, or a recipe that it names."""
+    made_for: str = ""
+    """The program that the file is for where it is another's: no rule of the format holds."""
+    run_by: str = ""
+    """The training script where it is not the framework's own: what rules say of it is likely."""
+    assumes: tuple[str, ...] = ()
+    """What decides memory, and another file or the script may decide against what stands here."""
+    unpriced: str = ""
+    """Why plans say nothing of the memory and time of what the file starts."""
+    named_model: Value | None = None
+    """The model by a name on the Hugging Face Hub, or by its folder."""
+    own_model: OwnModel | None = None
+    """The model that the file describes."""
 
     def line_of(self, key: str) -> int:
         """The line of a key, in full or as the file spells it; 0 where the file has none."""
@@ -206,6 +231,8 @@ class Format:
     """The framework whose traits hold for a file of these settings, where it is another's."""
     problems: Callable[[Context], Iterable[str]] = lambda _context: ()
     """What no file can say whatever the layout: the model, precision, optimizer or profile."""
+    launched: Callable[[Reading, Mapping[str, Value]], Reading] = lambda reading, _: reading
+    """The reading of a file that is started with these variables."""
     script_recomputes: bool = False
     """What of recomputation a file does not state is the training script's to decide."""
     support: Mapping[str, Mapping[str, TraitValue]] = field(default_factory=dict)

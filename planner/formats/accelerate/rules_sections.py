@@ -1,6 +1,7 @@
 """Rules of the sections ``fsdp_config``, ``deepspeed_config`` and ``megatron_lm_config``."""
 
 from planner.formats.accelerate import keys
+from planner.formats.accelerate.wrapped import of_another_model
 from planner.formats.format import World
 from planner.formats.rules import Rules, Said
 from planner.formats.settings import Settings, as_flag, flag, one_of, whole, word
@@ -229,3 +230,12 @@ def megatron_offload_needs_precise_states(settings: Settings, _: World) -> Said:
     if _is(settings, "MEGATRON_LM") and offloads and not precise:
         message = "given true; megatron_lm_use_precision_aware_optimizer true as well"
         yield keys.CPU_OFFLOAD, message
+
+
+@rule(f"{PLUGIN} set_auto_wrap_policy raises", enforced=False)
+def wrapped_class_is_the_models(settings: Settings, world: World) -> Said:
+    """FSDP wraps layers by the name of their class."""
+    key = "fsdp_config.fsdp_transformer_layer_cls_to_wrap"
+    message = of_another_model(settings, key, world.decisions.get("model.family"))
+    if _is(settings, "FSDP") and message:
+        yield key, message

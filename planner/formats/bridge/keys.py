@@ -15,6 +15,8 @@ from planner.formats.megatron.yaml_config import field_names
 VIRTUAL = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"
 PRECISION = "mixed_precision"
+NAMED = "--recipe"
+"""Stands among the settings where the command names a recipe, which sets what nothing overrides."""
 OPTIONS: Mapping[str, str] = {
     "model.tensor_model_parallel_size": "--tensor-model-parallel-size",
     "model.sequence_parallel": "--sequence-parallel",
@@ -123,8 +125,12 @@ def option_value(key: str, text: str) -> object:
 
 
 def as_options(settings: Mapping[str, Value]) -> dict[str, Value]:
-    """The settings of a file by Megatron's options, which take a layout or a number of chunks."""
-    found = translated(settings)
+    """The settings of a file by Megatron's options, which take a layout or a number of chunks.
+
+    Those without a value are a recipe's, or a variable's, and not known.
+    """
+    found = {OPTIONS[key]: each for key, each in settings.items() if key in OPTIONS}
+    found |= translated(settings)
     if OPTIONS[LAYOUT] in found:
         found.pop(OPTIONS[VIRTUAL], None)
     return found

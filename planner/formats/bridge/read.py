@@ -1,12 +1,13 @@
 """Reads recipe overrides: a file of them, or a launch script that hands them on."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from planner.errors import InputError
 from planner.formats.bridge.keys import (
     GROUPS,
+    NAMED,
     OPTIONS,
     PRECISION,
     as_options,
@@ -14,7 +15,7 @@ from planner.formats.bridge.keys import (
     option_value,
 )
 from planner.formats.finding import Severity
-from planner.formats.format import Reading, SourceText
+from planner.formats.format import Reading, SourceText, Value
 from planner.formats.megatron.decisions import decisions_of, left_open
 from planner.formats.shell.commands import Command
 from planner.formats.shell.edit import Arguments, Entry
@@ -36,6 +37,10 @@ _MISTYPED = re.compile(r"\s\+{0,2}(?:model|train)\.\w+=")
 _OTHER = re.compile(r"\s\+{0,2}(?:trainer|exp_manager)\.\w+=")
 """Overrides of NeMo before Megatron-Bridge."""
 RECIPE = "run_recipe.py"
+DEGREES = tuple(
+    f"model.{name}_parallel_size"
+    for name in ("tensor_model", "pipeline_model", "context", "expert_model")
+)
 _TELLING = tuple(key for key in OPTIONS if key.startswith(("model.", "train.")))
 
 
@@ -91,6 +96,8 @@ def read(source: SourceText) -> Reading:
             reader.report(each, "unknown_key", *_unknown(each.name))
     open_ones = [each for each in found if each.unknown and each.name in OPTIONS]
     reader.note_open(open_ones)
+    of_recipe = _of_recipe(arguments.launcher, reader.settings)
+    reader.settings |= of_recipe
     launched = reader.take_launcher(arguments, lines)
     decisions = decisions_of(as_options(reader.settings), processes(launched))
     if "optimizer.optimizer" not in reader.settings:
@@ -101,9 +108,20 @@ def read(source: SourceText) -> Reading:
         settings=reader.settings | launched,
         decisions=decisions,
         findings=tuple(reader.findings),
-        left_open=left_open({OPTIONS[e.name]: reader.settings[e.name] for e in open_ones})
+        left_open=left_open(
+            {OPTIONS[e.name]: reader.settings[e.name] for e in open_ones}
+            | {OPTIONS[key]: each for key, each in of_recipe.items() if key in OPTIONS}
+        )
         | open_processes(launched),
     )
+
+
+def _of_recipe(words: Sequence[Word], settings: Mapping[str, Value]) -> dict[str, Value]:
+    """That the command names a recipe, and the degrees that it sets and nothing overrides."""
+    if not any(word.text.startswith(NAMED) for word in words):
+        return {}
+    recipe = {NAMED: Value(value=True, key=NAMED)}
+    return recipe | {key: Value(value=None, key=key) for key in DEGREES if key not in settings}
 
 
 def _unknown(key: str) -> tuple[str, Severity]:

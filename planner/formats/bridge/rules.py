@@ -1,9 +1,10 @@
 """Rules of Megatron-Bridge: those of Megatron that its overrides can break."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from planner.formats.bridge.keys import as_options, spelled
+from planner.formats.bridge.keys import NAMED, as_options, spelled
 from planner.formats.format import Broken, FormatRule, Value, World
 from planner.formats.megatron.rules import RULES as MEGATRON_RULES
 
@@ -25,6 +26,7 @@ SHARED = (
     "ep_divides_experts",
     "instances_divide_dp",
     "full_recompute_is_complete",
+    "recompute_has_a_granularity",
     "selective_recompute_takes_modules",
     "host_layers_stand_alone",
     "optimizer_offload_setup",
@@ -32,12 +34,17 @@ SHARED = (
     "megatron_fsdp_takes_all_processes",
     "delayed_gradients_need_exchange",
 )
+_OPTION = re.compile(r"--[a-z0-9-]+")
 Check = Callable[[Mapping[str, Value], World], Iterable[Broken]]
 
 
 def _translated(check: Check) -> Check:
     def checked(settings: Mapping[str, Value], world: World) -> Iterable[Broken]:
-        for broken in check(as_options(settings), world):
+        options = as_options(settings)
+        for broken in check(options, world):
+            asked = set(_OPTION.findall(broken.message))
+            if NAMED in settings and asked - options.keys():
+                continue  # the recipe may have it
             yield Broken(key=spelled(broken.key), message=spelled(broken.message))
 
     return checked

@@ -118,6 +118,11 @@ class Facts:
         return self.whole("--num-experts", "model.num_experts", 0)
 
     @property
+    def knows_model(self) -> bool:
+        """Whether anybody has said which model it is; without, it may have experts."""
+        return self.given("--num-layers") or "model.num_experts" in self.world.decisions
+
+    @property
     def num_heads(self) -> int:
         """Query heads; 0: not known."""
         return self.whole("--num-attention-heads", "model.num_heads", 0)

@@ -7,9 +7,11 @@ from planner.errors import InputError
 from planner.formats.format import Reading, SourceText, Value
 from planner.formats.megatron.arguments import find_arguments, grouped, is_args_file, num_known
 from planner.formats.megatron.decisions import OWNED, decisions_of, left_open
-from planner.formats.megatron.options import load_options, typed
-from planner.formats.megatron.unknown import report_unknown
+from planner.formats.megatron.described import described
+from planner.formats.megatron.options import is_own_script, load_options, typed
+from planner.formats.megatron.unknown import made_for, report_unknown
 from planner.formats.megatron.yaml_config import is_yaml_config, read_yaml
+from planner.formats.settings import word
 from planner.formats.shell.edit import Arguments, Entry
 from planner.formats.shell.launched import open_processes, processes
 from planner.formats.shell.reading import WordsReader
@@ -57,10 +59,15 @@ def read(source: SourceText) -> Reading:
         options, strays = grouped(arguments.words, lines.at)
         _take(reader, options, strays, branch_places(source.text))
         script = arguments.program.text if arguments.program else ""
-        report_unknown(reader, [each for each in options if not _is_known(each)], script)
+        foreign = [each for each in options if not _is_known(each)]
+        report_unknown(reader, foreign, script)
+        if fork := made_for(foreign):
+            return _of_fork(reader, fork)
         launched = reader.take_launcher(arguments, lines)
         num_gpus = processes(launched)
         reader.settings |= launched | _environment(arguments, lines.at)
+    run_by = word(reader.settings, SCRIPT, "")
+    is_own = is_own_script(run_by)
     return Reading(
         format=FORMAT,
         path=source.path,
@@ -68,6 +75,16 @@ def read(source: SourceText) -> Reading:
         decisions=decisions_of(reader.settings, num_gpus),
         findings=tuple(reader.findings),
         left_open=left_open(reader.settings) | open_processes(reader.settings),
+        run_by="" if is_own else run_by.rpartition("/")[2],
+        own_model=described(reader.settings) if is_own else None,
+    )
+
+
+def _of_fork(reader: WordsReader, program: str) -> Reading:
+    """A file for another Megatron, of which nothing is said but that."""
+    said = tuple(one for one in reader.findings if one.kind == "made_for")
+    return Reading(
+        format=FORMAT, path=reader.path, settings={}, decisions={}, findings=said, made_for=program
     )
 
 

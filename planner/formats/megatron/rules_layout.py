@@ -277,7 +277,8 @@ def exchange_fits_layers(facts: Facts) -> Iterator[Breach]:
 def ep_divides_experts(facts: Facts) -> Iterator[Breach]:
     """Experts are shared out evenly."""
     if facts.ep > 1 and not facts.num_experts:
-        yield EP, f"needs experts, and the model has none; given {facts.ep}"
+        if facts.knows_model:
+            yield EP, f"needs experts, and the model has none; given {facts.ep}"
     elif facts.ep > 1 and facts.num_experts % facts.ep:
         yield EP, f"must divide the {facts.num_experts} experts; given {facts.ep}"
 

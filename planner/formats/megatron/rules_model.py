@@ -48,6 +48,13 @@ def removed_options(facts: Facts) -> Iterator[Breach]:
             yield option, f"is no longer taken; allowed is {successor}"
 
 
+def train_length_given_once(facts: Facts) -> Iterator[Breach]:
+    """Training lasts for iterations or for samples."""
+    iterations, samples = "--train-iters", "--train-samples"
+    if facts.given(iterations) and facts.given(samples):
+        yield samples, f"cannot stand beside {iterations}; allowed is one of them"
+
+
 def sequence_parallel_needs_tp(facts: Facts) -> Iterator[Breach]:
     """With one tensor-parallel rank there is nothing to split."""
     if facts.on(SP) and facts.tp == 1:
@@ -126,6 +133,7 @@ def squared_relu_excludes_fusion(facts: Facts) -> Iterator[Breach]:
 RULES = (
     rule(required_options, _ARGUMENTS),
     rule(removed_options, _ARGUMENTS),
+    rule(train_length_given_once, _ARGUMENTS),
     rule(
         sequence_parallel_needs_tp,
         f"{_ARGUMENTS} switches it off with a warning",

@@ -51,6 +51,14 @@ def full_recompute_is_complete(facts: Facts) -> Iterator[Breach]:
         yield GRANULARITY, f"full needs {' and '.join(missing)}"
 
 
+def recompute_has_a_granularity(facts: Facts) -> Iterator[Breach]:
+    """Without one nothing is recomputed, whatever method and layers say."""
+    found = [option for option in (METHOD, UNIT, MODULES) if option in facts.settings]
+    is_open = GRANULARITY in facts.settings or facts.on("--recompute-activations")
+    if found and not is_open:
+        yield found[0], f"nothing is recomputed without {GRANULARITY} full or selective"
+
+
 def selective_recompute_takes_modules(facts: Facts) -> Iterator[Breach]:
     """Selective recomputation holds for all layers."""
     found = [option for option in (METHOD, UNIT) if facts.given(option)]
@@ -291,6 +299,11 @@ def one_precision(facts: Facts) -> Iterator[Breach]:
 _PARALLEL = "megatron/core/distributed/distributed_data_parallel.py and layer_wise_optimizer.py, "
 RULES = (
     rule(full_recompute_is_complete, _CONFIG),
+    rule(
+        recompute_has_a_granularity,
+        f"{_CONFIG}: the layers ask for recompute_granularity alone",
+        enforced=False,
+    ),
     rule(selective_recompute_takes_modules, f"{_ARGUMENTS}, {_CONFIG}"),
     rule(recompute_modules_exist, _CONFIG),
     rule(distributed_activations_need_full, f"{_ARGUMENTS}, {_CONFIG}"),

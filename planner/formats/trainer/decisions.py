@@ -106,7 +106,8 @@ def _to_sync(context: Context, strategy: Strategy) -> bool | None:
     return True if counts and strategy.num_micro_batches > 1 else None
 
 
-def _of_mesh(settings: Settings) -> Iterator[tuple[str, Value]]:
+def of_mesh(settings: Settings) -> Iterator[tuple[str, Value]]:
+    """Degrees of the sizes under ``parallelism_config``."""
     if not isinstance(given(settings, keys.MESH), dict):
         return
     key = {name: f"{keys.MESH}.{name}_size" for name in ("dp_replicate", "dp_shard", "tp", "cp")}
@@ -231,7 +232,7 @@ COMMON: Table = (
     ),
 )
 """What stands in a file whatever shards."""
-_MESH = Decision(names=("tp", "cp", "dp_replicate", "dp"), keys=(keys.MESH,), of=_of_mesh)
+_MESH = Decision(names=("tp", "cp", "dp_replicate", "dp"), keys=(keys.MESH,), of=of_mesh)
 FSDP = Section(
     title="fsdp_config",
     distributed_type="FSDP",

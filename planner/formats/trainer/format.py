@@ -3,12 +3,12 @@
 from planner.formats.format import Format
 from planner.formats.trainer.decisions import SUPPORT, engine, part, problems
 from planner.formats.trainer.emit import emit, write_into
-from planner.formats.trainer.read import read, recognise
+from planner.formats.trainer.read import launched, read, recognise
 from planner.formats.trainer.rules import RULES
 
 FORMAT = Format(
     name="trainer",
-    title="Hugging Face TrainingArguments in JSON",
+    title="Hugging Face TrainingArguments in JSON or YAML",
     framework="accelerate",
     emit=emit,
     recognise=recognise,
@@ -17,6 +17,7 @@ FORMAT = Format(
     write_into=write_into,
     part=part,
     engine=engine,
+    launched=launched,
     problems=problems,
     support=SUPPORT,
 )

@@ -1,5 +1,6 @@
 """Rules of TrainingArguments and Trainer."""
 
+from planner.formats.accelerate.wrapped import of_another_model
 from planner.formats.format import FormatRule, World
 from planner.formats.rules import Rules, Said
 from planner.formats.settings import Settings, as_whole, flag, one_of, whole, word
@@ -185,6 +186,18 @@ def best_model_is_saved(settings: Settings, _: World) -> Said:
     if loads and save not in ("best", evaluate):
         message = f"given true with eval_strategy {evaluate}, save_strategy {save}; both alike"
         yield "load_best_model_at_end", message
+
+
+@rule(
+    "accelerate/utils/dataclasses.py FullyShardedDataParallelPlugin set_auto_wrap_policy",
+    enforced=False,
+)
+def wrapped_class_is_the_models(settings: Settings, world: World) -> Said:
+    """FSDP wraps layers by the name of their class."""
+    key = "fsdp_config.transformer_layer_cls_to_wrap"
+    message = of_another_model(settings, key, world.decisions.get("model.family"))
+    if keys.is_on(settings, "fsdp") and message:
+        yield key, message
 
 
 RULES: tuple[FormatRule, ...] = tuple(rule)

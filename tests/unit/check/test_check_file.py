@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fake_format import FORMAT
 
+from planner.check.assume import read_assumed
 from planner.check.check import Request, check_file
 from planner.check.result import FileResult, exit_code
 from planner.errors import InputError
@@ -101,9 +102,10 @@ def test_the_way_out_uses_as_many_gpus(check_demo: Check) -> None:
 
 def test_what_does_not_fit_at_an_assumed_length_says_so(check_demo: Check) -> None:
     result = check_demo(micro=8, pp=2)
-    assert said(result) == [("memory.fits", "error", "micro", 4)] * 2
-    for finding in result.findings:
-        assert "with sequences of 8192 tokens, which is assumed" in finding.message
+    assert said(result) == [("memory.fits", "note", "micro", 4)]
+    assert "where sequences have 8192 tokens, which is assumed" in result.findings[0].message
+    found = said(check_demo({"seq_len": 8192}, micro=8, pp=2))
+    assert found == [("memory.fits", "error", "micro", 4)] * 2
 
 
 def test_where_no_small_change_helps_that_is_said(check_demo: Check) -> None:
@@ -199,10 +201,10 @@ def test_a_file_of_several_formats_asks_for_one(
     assert said(check_demo({"framework": "demo"})) == []
 
 
-def test_a_file_without_model_or_cluster_asks_for_them(check_demo: Check) -> None:
+def test_a_file_without_model_or_cluster_is_linted_and_asks_for_them(check_demo: Check) -> None:
     result = check_demo({"model": None, "cluster": None})
-    assert "--model and --cluster needed" in result.findings[0].message
-    assert exit_code([result]) == 2
+    assert "--model and --cluster say for what job" in result.findings[-1].message
+    assert exit_code([result]) == 0
 
 
 @pytest.mark.parametrize(
@@ -246,11 +248,13 @@ def test_broken_json_is_named_with_its_line(tmp_path: Path) -> None:
 def test_the_way_out_is_one_that_the_file_has_keys_for(tmp_path: Path) -> None:
     path = tmp_path / "accelerate.yaml"
     path.write_text("distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\n")
-    request = replace(OPEN, recompute="none")
+    assumed = {**read_assumed(["recompute=none"]), "optimizer": "adam"}
+    request = replace(OPEN, assumed=assumed, seq_len=8192)
     (found,) = check_file(str(path), request).findings
     assert (found.rule, found.severity) == ("memory.fits", "error")
     assert found.message.endswith("recompute none to full")
-    assert check_file(str(path), replace(request, recompute="full")).findings == ()
+    assumed = read_assumed(["recompute=full"])
+    assert check_file(str(path), replace(request, assumed=assumed)).findings == ()
 
 
 def test_what_hangs_on_an_assumption_is_no_error(tmp_path: Path) -> None:
@@ -269,5 +273,5 @@ def test_what_hangs_on_an_assumption_is_no_error(tmp_path: Path) -> None:
 def test_a_way_out_that_the_file_has_no_keys_for_is_called_so(
     check_demo: Check,
 ) -> None:
-    result = check_demo(micro=16)
+    result = check_demo({"seq_len": 8192}, micro=16)
     assert "(this file has no keys for it)" in result.findings[0].message

@@ -42,7 +42,7 @@ def test_a_file_with_a_degree_that_is_not_known_is_not_priced(text: str, tmp_pat
     result = check_file(str(path), Request(model="llama3-8b", cluster="2xdgx-h100"))
     (found,) = [each for each in result.findings if each.rule == "job.left_open"]
     assert (found.line, found.severity) == (1, "warning")
-    assert "tp: not known from the file" in found.message
+    assert "not known from the file" in found.message
     assert result.figures is None
 
 

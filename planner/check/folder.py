@@ -1,0 +1,96 @@
+"""Checks a folder as a whole: its configurations, with what its launch script and plan say."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from planner.check.check import Request, check_file
+from planner.check.plan import is_plan, read_plan_layout
+from planner.check.result import UNREADABLE, FileResult
+from planner.documents.file import is_file
+from planner.errors import InputError
+from planner.formats.finding import Finding
+from planner.formats.format import SourceText, Value
+from planner.formats.shell.launched import launcher_settings, processes
+from planner.formats.shell.words import Script, line_numbers, read_script
+from planner.formats.source import read_source
+
+SCRIPTS = (".sh", ".slurm", ".sbatch")
+
+
+def check_folder(path: str, request: Request) -> list[FileResult]:
+    """Check every file of a folder that a format takes for its own; one finding where none does.
+
+    GPUs and variables are those of the launch script, model and cluster those of the plan, where
+    the request names none.
+    """
+    sources = list(_sources(Path(path)))
+    scripts = [each for each in sources if each.path.endswith(SCRIPTS)]
+    for source in scripts:
+        request = _launched(source, request)
+    for source in (each for each in sources if is_plan(each)):
+        request = _planned(source, request)
+    results = [check_file(each.path, request) for each in sources]
+    known = [each for each in results if each.is_recognised]
+    if known:
+        return known
+    message = "no file of the folder is of a known format"
+    nothing = Finding(rule=UNREADABLE, severity="error", message=message, path=path)
+    return [FileResult(path=path, findings=(nothing,), is_recognised=False)]
+
+
+def _sources(folder: Path) -> Iterator[SourceText]:
+    """The text files that stand in it, by name; none of those that are hidden."""
+    for path in sorted(folder.iterdir()):
+        if is_file(path) and not path.name.startswith("."):
+            try:
+                yield read_source(path)
+            except InputError:
+                continue
+
+
+def _launched(source: SourceText, request: Request) -> Request:
+    """The request with the variables and processes of a launch script, where it can be read."""
+    try:
+        script = read_script(source)
+    except InputError:
+        return request
+    lines = line_numbers(source.text)
+    environment = {
+        name: Value(value=word.text, key=name, line=lines.at(word.start))
+        for name, word in script.environment.items()
+        if not word.unknown
+    }
+    return replace(
+        request,
+        environment={**request.environment, **environment},
+        num_gpus=request.num_gpus or _processes(script, source),
+    )
+
+
+def _processes(script: Script, source: SourceText) -> int | None:
+    lines = line_numbers(source.text)
+    started = (
+        processes(launcher_settings((*command.outer, *command.words), lines))
+        for command in script.commands
+    )
+    return next((each.value for each in started if each is not None), None)
+
+
+def _planned(source: SourceText, request: Request) -> Request:
+    """The request with the plan's model and cluster where it names none."""
+    try:
+        _, _, model, cluster = read_plan_layout(source, request.cluster)
+    except InputError:
+        return request
+    beside = Path(source.path).parent
+    return replace(
+        request,
+        model=request.model or _near(model, beside),
+        cluster=request.cluster or _near(cluster, beside),
+    )
+
+
+def _near(name: str, folder: Path) -> str | None:
+    """A file beside the plan, or a name of the catalog."""
+    return str(folder / name) if name and is_file(folder / name) else name or None

@@ -1,0 +1,30 @@
+"""Configurations of other programs, so that they are named and not taken for something else."""
+
+import re
+
+from planner.formats.format import SourceText
+
+_NEOX = (
+    "pipe.parallel.size|model.parallel.size|pos.emb|attention.config|data.impl|lr.decay.iters|"
+    "text.gen.type|mock.run"
+)
+_NEMO = "micro_batch_size|tensor_model_parallel_size|model_parallel_size|trainer_configs|num_nodes"
+_AXOLOTL = "micro_batch_size|sequence_len|adapter|datasets|val_set_size"
+_YAML = (".yaml", ".yml")
+_PROGRAMS = (
+    ("GPT-NeoX", rf"""^\s*["']({_NEOX})["']\s*:""", (*_YAML, ".json")),
+    ("NeMo", rf"^(trainer|exp_manager|run|defaults|model):(?=[\s\S]*^\s+({_NEMO}):)", _YAML),
+    ("axolotl", rf"^base_model:(?=[\s\S]*^({_AXOLOTL}):)", _YAML),
+)
+"""A program, what its files alone hold, and how their names end."""
+_FOUND = tuple((name, re.compile(text, re.MULTILINE), ends) for name, text, ends in _PROGRAMS)
+
+
+def program_of(source: SourceText) -> str:
+    """The program whose configuration a file is; empty where that is not known."""
+    found = (
+        name
+        for name, pattern, ends in _FOUND
+        if source.path.lower().endswith(ends) and pattern.search(source.text)
+    )
+    return next(found, "")

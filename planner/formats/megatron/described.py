@@ -1,0 +1,182 @@
+"""The model that Megatron's words describe, as pretrain_gpt.py builds it.
+
+Defaults: megatron/training/arguments.py (validate_args for widths), options.csv.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
+
+from planner.formats.format import OwnModel, Value
+from planner.formats.megatron.options import load_options
+from planner.formats.megatron.settings import is_on, number
+from planner.formats.settings import given, word
+from planner.limits import MAX_LAYERS
+from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
+
+Settings = Mapping[str, Value]
+SIZES = ("--num-layers", "--hidden-size", "--num-attention-heads")
+VOCABULARY = 32_000
+"""Where neither the words nor a tokenizer of known size say it."""
+TOKENIZERS = {"GPT2BPETokenizer": 50_257, "Llama2Tokenizer": 32_000}
+OTHERS = (
+    "--hybrid-layer-pattern",
+    "--hybrid-override-pattern",
+    "--heterogeneous-layers-config-path",
+)
+_NORMS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}
+_POSITIONS = {"learned_absolute": "learned", "none": "none"}
+_PLACES: Mapping[str, str] = {
+    "num_layers": "--num-layers",
+    "hidden_size": "--hidden-size",
+    "num_heads": "--num-attention-heads",
+    "ffn_size": "--ffn-hidden-size",
+    "head_dim": "--kv-channels",
+    "vocab_size": "--vocab-size",
+    "moe.num_experts": "--num-experts",
+    "moe.top_k": "--moe-router-topk",
+    "moe.expert_ffn_size": "--moe-ffn-hidden-size",
+    "moe.shared_ffn_size": "--moe-shared-expert-intermediate-size",
+}
+"""Fields that are compared where the words say them."""
+_ALWAYS: Mapping[str, str] = {
+    "num_kv_heads": "--group-query-attention",
+    "gated_mlp": "--swiglu",
+    "norm": "--normalization",
+    "position": "--position-embedding-type",
+    "tied_embeddings": "--untie-embeddings-and-output-weights",
+    "qk_norm": "--qk-layernorm",
+    "biases.qkv": "--add-qkv-bias",
+    "biases.mlp": "--disable-bias-linear",
+}
+"""Fields that leaving a word out decides as well."""
+
+
+def described(settings: Settings) -> OwnModel | None:
+    """The model, or None where the words do not describe one that pretrain_gpt.py builds."""
+    sizes = [number(settings, option) for option in SIZES]
+    if not all(sizes) or any(option in settings for option in OTHERS):
+        return None
+    num_layers, hidden_size, num_heads = (size or 0 for size in sizes)
+    if min(num_layers, hidden_size, num_heads) < 1 or num_layers > MAX_LAYERS:
+        return None
+    if hidden_size % num_heads and number(settings, "--kv-channels") is None:
+        return None
+    vocab_size = number(settings, "--vocab-size") or number(settings, "--padded-vocab-size")
+    vocab_size = vocab_size or TOKENIZERS.get(word(settings, "--tokenizer-type"))
+    positions = _number(settings, "--max-position-embeddings", 0)
+    position = _position(settings)
+    spec = ModelSpec(
+        name=f"the script's model ({num_layers} layers of {hidden_size})",
+        num_layers=num_layers,
+        hidden_size=hidden_size,
+        num_heads=num_heads,
+        num_kv_heads=_kv_heads(settings, num_heads),
+        head_dim=_number(settings, "--kv-channels", hidden_size // num_heads),
+        ffn_size=_ffn_size(settings, hidden_size),
+        gated_mlp=is_on(settings, "--swiglu"),
+        activation=_activation(settings),
+        vocab_size=vocab_size or VOCABULARY,
+        max_seq_len=max(positions, _number(settings, "--seq-length", 1)),
+        tied_embeddings=not is_on(settings, "--untie-embeddings-and-output-weights"),
+        biases=_biases(settings),
+        norm=_NORMS[word(settings, "--normalization", "LayerNorm")],  # type: ignore[arg-type]
+        qk_norm="head" if is_on(settings, "--qk-layernorm") else "none",
+        position=position,  # type: ignore[arg-type]
+        num_learned_positions=positions if position == "learned" else 0,
+        moe=_mixture(settings, num_layers, hidden_size),
+        mla=_latent(settings),
+    )
+    assumed = () if vocab_size else (f"a vocabulary of {VOCABULARY:,}",)
+    return OwnModel(spec=spec, places=dict(_places(settings, spec)), assumed=assumed)
+
+
+def _places(settings: Settings, spec: ModelSpec) -> Iterator[tuple[str, Value]]:
+    for field, option in _PLACES.items():
+        if given(settings, option) is not None and (spec.moe or "." not in field):
+            yield field, settings[option]
+    for field, option in _ALWAYS.items():
+        yield field, settings.get(option, Value(value=None, key=option))
+
+
+def _default(option: str) -> int:
+    return int(load_options()[option].default)
+
+
+def _number(settings: Settings, option: str, default: int) -> int:
+    return number(settings, option) or default
+
+
+def _kv_heads(settings: Settings, num_heads: int) -> int:
+    if not is_on(settings, "--group-query-attention"):
+        return num_heads
+    return _number(settings, "--num-query-groups", 1)
+
+
+def _ffn_size(settings: Settings, hidden_size: int) -> int:
+    usual = hidden_size * 4
+    if is_on(settings, "--swiglu"):
+        usual = int((4 * hidden_size * 2 / 3) / 64) * 64
+    return _number(settings, "--ffn-hidden-size", usual)
+
+
+def _activation(settings: Settings) -> str:
+    if is_on(settings, "--swiglu"):
+        return "silu"
+    return "squared-relu" if is_on(settings, "--squared-relu") else "gelu"
+
+
+def _position(settings: Settings) -> str:
+    kind = word(settings, "--position-embedding-type", "learned_absolute")
+    if is_on(settings, "--use-rotary-position-embeddings"):
+        kind = "rope"
+    return _POSITIONS.get(kind, "rope")
+
+
+def _biases(settings: Settings) -> Biases:
+    has = not is_on(settings, "--disable-bias-linear")
+    is_shifted = word(settings, "--normalization", "LayerNorm") == "LayerNorm"
+    qkv = has or is_on(settings, "--add-qkv-bias")
+    return Biases(qkv=qkv, attention_output=has, mlp=has, norm=is_shifted)
+
+
+def _mixture(settings: Settings, num_layers: int, hidden_size: int) -> MoeSpec | None:
+    num_experts = number(settings, "--num-experts")
+    if not num_experts or num_experts < 2:
+        return None
+    ffn_size = _ffn_size(settings, hidden_size)
+    leading, step = _frequency(settings, num_layers)
+    return MoeSpec(
+        num_experts=num_experts,
+        top_k=_number(settings, "--moe-router-topk", _default("--moe-router-topk")),
+        expert_ffn_size=_number(settings, "--moe-ffn-hidden-size", ffn_size),
+        shared_ffn_size=_number(settings, "--moe-shared-expert-intermediate-size", 0),
+        num_leading_dense_layers=leading,
+        moe_layer_step=step,
+        router_bias=is_on(settings, "--moe-router-enable-expert-bias"),
+        expert_bias=not is_on(settings, "--disable-bias-linear"),
+    )
+
+
+def _frequency(settings: Settings, num_layers: int) -> tuple[int, int]:
+    """Leading dense layers and the step of mixtures: of ``2``, or of ``([0]*3+[1]*58)``."""
+    pattern = word(settings, "--moe-layer-freq", "1")
+    if pattern.isdigit():
+        return 0, max(1, int(pattern[:4]))
+    runs = re.findall(r"\[([01])\](?:\*(\d{1,4}))?", pattern.replace(" ", ""))
+    layers = [int(kind) for kind, count in runs for _ in range(int(count or 1))]
+    leading = len(list(takewhile(lambda kind: not kind, layers)))
+    return (leading, 1) if leading < num_layers else (0, 1)
+
+
+def _latent(settings: Settings) -> MlaSpec | None:
+    if not is_on(settings, "--multi-latent-attention"):
+        return None
+    sizes = {
+        "kv_lora_rank": "--kv-lora-rank",
+        "qk_nope_head_dim": "--qk-head-dim",
+        "qk_rope_head_dim": "--qk-pos-emb-head-dim",
+        "v_head_dim": "--v-head-dim",
+    }
+    found = {name: _number(settings, option, _default(option)) for name, option in sizes.items()}
+    return MlaSpec(q_lora_rank=_number(settings, "--q-lora-rank", 0), **found)

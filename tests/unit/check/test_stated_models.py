@@ -1,0 +1,205 @@
+"""Models that files state: built from their words, compared with --model word by word."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from planner.catalog.models import list_models, load_model
+from planner.check.check import Request, check_file
+from planner.check.own_model import catalog_name, unlike
+from planner.check.result import FileResult
+from planner.formats.format import SourceText
+from planner.formats.megatron.described import described
+from planner.formats.megatron.read import read
+
+LLAMA = (
+    "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+    "--group-query-attention --num-query-groups 8 --normalization RMSNorm --swiglu "
+    "--disable-bias-linear --position-embedding-type rope --max-position-embeddings 8192 "
+    "--untie-embeddings-and-output-weights --vocab-size 128256 --seq-length 8192 "
+    "--micro-batch-size 1 --global-batch-size 64 --bf16 --use-distributed-optimizer "
+    "--recompute-granularity full --recompute-method uniform "
+    "--recompute-num-layers 1"
+)
+Check = Callable[..., FileResult]
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Check:
+    """Check a script on one node of eight GPUs."""
+
+    def of(words: str, name: str = "train.sh", **asked: str) -> FileResult:
+        path = tmp_path / name
+        is_script = name.endswith(".sh")
+        path.write_text(f"torchrun --nproc_per_node 8 {words}\n" if is_script else words)
+        request = Request(**({"cluster": "1xdgx-h100", "with_advice": False} | asked))  # type: ignore[arg-type]
+        return check_file(str(path), request)
+
+    return of
+
+
+def errors(result: FileResult) -> list[tuple[str, str]]:
+    return [(one.rule, one.key) for one in result.findings if one.severity == "error"]
+
+
+def test_a_script_that_describes_its_model_needs_none(check: Check) -> None:
+    stated, named = (
+        check(f"pretrain_gpt.py {LLAMA}"),
+        check(f"pretrain_gpt.py {LLAMA}", model="llama3-8b"),
+    )
+    assert stated.figures == named.figures is not None
+    assert not errors(stated)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        (" --swiglu", "", "--swiglu"),
+        ("type rope", "type learned_absolute", "--position-embedding-type"),
+        (" --untie-embeddings-and-output-weights", "", "--untie-embeddings-and-output-weights"),
+        ("--hidden-size 4096", "--hidden-size 5120", "--hidden-size"),
+        ("RMSNorm", "LayerNorm", "--normalization"),
+        (" --disable-bias-linear", "", "--disable-bias-linear"),
+    ],
+)
+def test_every_word_of_another_model_is_found(check: Check, old: str, new: str, key: str) -> None:
+    found = errors(check(f"pretrain_gpt.py {LLAMA.replace(old, new)}", model="llama3-8b"))
+    assert ("job.model", key) in found
+
+
+def test_another_top_k_is_found() -> None:
+    mixtral = load_model("mixtral-8x7b")
+    words = (
+        f"--num-layers {mixtral.num_layers} --hidden-size {mixtral.hidden_size} "
+        f"--num-attention-heads {mixtral.num_heads} --num-experts 8 --moe-router-topk 3"
+    )
+    own = read(SourceText(path="a.args", text=words)).own_model
+    assert own is not None
+    assert "--moe-router-topk" in [each.key for each in unlike(own, mixtral, "a.args")]
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in list_models() if n.startswith(("llama3", "qwen", "mi"))]
+)
+def test_what_is_emitted_describes_the_model(name: str) -> None:
+    from planner.formats.megatron import shape
+
+    model = load_model(name)
+    context = type("C", (), {})()
+    context.model, context.job = model, type("J", (), {"seq_len": 1024})()
+    context.traits = type("T", (), {"support": type("S", (), {"vocab_padding": 128})()})()
+    if list(shape.shape_reasons(context)):
+        pytest.skip("Megatron's GPT model is none of this shape")
+    lines = [(each.key, each.value) for each in shape.shape_choices(context)]
+    words = " ".join(key if value is True else f"{key} {value}" for key, value in lines)
+    own = read(SourceText(path="a.args", text=words)).own_model
+    assert own is not None
+    assert list(unlike(own, model, "a.args")) == []
+
+
+def test_a_fork_is_one_note(check: Check) -> None:
+    words = f"pretrain_gpt.py {LLAMA} --deepspeed --zero-stage 1 --no-pipeline-parallel --sqd"
+    found = check(words).findings
+    assert [(one.rule, one.severity) for one in found] == [("megatron.made_for", "note")]
+    assert "Megatron-DeepSpeed" in found[0].message
+
+
+def test_options_of_modelopt_are_no_fork(check: Check) -> None:
+    result = check(f"pretrain_gpt.py {LLAMA} --enable-gpt-oss")
+    assert not errors(result)
+    assert result.figures is not None
+
+
+def test_in_another_trainer_rules_are_warnings(check: Check) -> None:
+    result = check(f"train_vlm.py {LLAMA} --tensor-model-parallel-size 3", model="llama3-8b")
+    assert not errors(result)
+    assert any("train_vlm.py is not" in one.message for one in result.findings)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("meta-llama/Meta-Llama-3-8B-Instruct", "llama3-8b"),
+        ("meta-llama/Llama-3.1-8B", "llama3.1-8b"),
+        ("Qwen/Qwen2.5-1.5B-Instruct", "qwen2.5-1.5b"),
+        ("./my-model", None),
+    ],
+)
+def test_names_of_the_hub_are_models_of_the_catalog(name: str, model: str | None) -> None:
+    assert catalog_name(name) == model
+
+
+TRAINER = """\
+model_name_or_path: meta-llama/Meta-Llama-3-8B
+per_device_train_batch_size: 1
+bf16: true
+learning_rate: 1e-4
+warmup_ratio: 0.1
+{more}
+"""
+
+
+def test_arguments_in_yaml_name_their_model(check: Check) -> None:
+    result = check(TRAINER.format(more="fsdp: true"), name="sft.yaml")
+    assert result.model == "llama3-8b"
+    assert result.figures is not None
+    assert not errors(result)
+    other = check(TRAINER.format(more="fsdp: true"), name="sft.yaml", model="llama3-70b")
+    assert errors(other) == [("job.model", "model_name_or_path")]
+
+
+def test_adapters_are_not_priced(check: Check) -> None:
+    result = check(TRAINER.format(more="finetuning_type: lora"), name="sft.yaml")
+    assert result.figures is None
+    assert "job.unpriced" in [one.rule for one in result.findings]
+
+
+def test_replicas_that_cannot_fit_are_an_error(check: Check) -> None:
+    text = "distributed_type: MULTI_GPU\nnum_processes: 8\nmixed_precision: bf16\n"
+    assert errors(check(text, name="a.yaml", model="llama3-70b")) == [
+        ("memory.fits", "distributed_type")
+    ]
+    assert not errors(check(text, name="a.yaml", model="llama3.2-1b"))
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_common_deepspeed_files_are_no_error_for_what_is_assumed(check: Check, stage: int) -> None:
+    text = f"""{{
+      "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+      "train_batch_size": "auto", "bf16": {{"enabled": "auto"}},
+      "zero_optimization": {{"stage": {stage}}}
+    }}"""
+    assert not errors(check(text, name="ds.json", model="llama3-8b"))
+
+
+def test_without_a_model_contradictions_are_found_and_memory_is_not_looked_at(check: Check) -> None:
+    text = '{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 3, "zero_optimization": {}}'
+    path = check(text, name="ds.json", cluster=None)  # type: ignore[arg-type]
+    assert errors(path)
+    assert "job.unknown" in [one.rule for one in path.findings]
+    sound = check(text.replace("3,", "2,"), name="ds.json", cluster=None)  # type: ignore[arg-type]
+    assert not errors(sound)
+
+
+@pytest.mark.parametrize(
+    ("text", "program"),
+    [
+        ('{"pipe-parallel-size": 1, "train_micro_batch_size_per_gpu": 4}', "GPT-NeoX"),
+        ("trainer:\n  num_nodes: 1\nmodel:\n  micro_batch_size: 4\n", "NeMo"),
+        ("base_model: a/b\nmicro_batch_size: 1\n", "axolotl"),
+    ],
+)
+def test_other_programs_are_named(check: Check, text: str, program: str) -> None:
+    result = check(text.replace(", ", ",\n").replace("{", "{\n"), name="a.yml")
+    assert program in result.findings[0].message
+    assert not result.is_recognised
+
+
+def test_hybrid_models_are_not_described() -> None:
+    settings = dict(read(SourceText(path="a.args", text=LLAMA)).settings)
+    assert described(settings) is not None
+    some = next(iter(settings.values()))
+    settings["--hybrid-layer-pattern"] = replace(some, value="M-M-")
+    assert described(settings) is None
