@@ -38,7 +38,13 @@ SITUATIONS: tuple[dict[str, object], ...] = (
     {"model": "deepseek-v2-lite", "cluster": "2xdgx-h100", "seq_len": 32768},
     {"model": "gpt2-xl", "framework": "deepspeed", "cluster": "2xdgx-a100-640"},
     {"model": "korthikanti-22b", "profile": "classic", "cluster": "1xdgx-a100-640"},
-    {"model": "bert-large", "framework": "accelerate", "cluster": "2xdgx-1-v100", "seq_len": 512},
+    {
+        "model": "bert-large",
+        "framework": "accelerate",
+        "cluster": "2xdgx-1-v100",
+        "seq_len": 512,
+        "precision": "fp16",
+    },
     {"model": "t5-11b", "framework": "deepspeed", "profile": "megatron", "seq_len": 512},
     {"model": "gpt3-13b", "profile": "bridge", "cluster": "4xdgx-h100", "seq_len": 2048},
 )

@@ -20,6 +20,7 @@ from planner.cost.kernels import (
     smooth_gemm_flops_s,
     sustained_flops_per_s,
     tiled_gemm_flops_s,
+    usual_precision,
 )
 from planner.layers.op import FlashAttention, Gemm
 from planner.spec.cluster import (
@@ -94,15 +95,17 @@ def test_fp8_runs_at_its_own_peak_and_factor() -> None:
     assert sustained_flops_per_s(DEVICE, "bf16") == pytest.approx(200e12)
 
 
-def test_a_device_without_bf16_uses_fp16_and_the_other_way_round() -> None:
+def test_a_device_without_bf16_is_used_in_fp16() -> None:
     old = replace(DEVICE, peak_flops_per_s={"fp16": 125e12})
-    assert peak_flops_per_s(old, "bf16") == 125e12
+    assert (usual_precision(old), usual_precision(DEVICE)) == ("fp16", "bf16")
+    with pytest.raises(ValueError, match=r"no bf16 matrix rate; allowed here: fp16$"):
+        peak_flops_per_s(old, "bf16")
     assert peak_flops_per_s(DEVICE, "fp16") == 400e12
 
 
 def test_a_device_without_fp8_says_which_precisions_it_has() -> None:
     old = replace(DEVICE, peak_flops_per_s={"fp16": 125e12, "fp32": 15e12})
-    with pytest.raises(ValueError, match=r"no fp8 matrix rate; allowed here: bf16, fp16$"):
+    with pytest.raises(ValueError, match=r"no fp8 matrix rate; allowed here: fp16$"):
         peak_flops_per_s(old, "fp8")
 
 
@@ -266,12 +269,13 @@ def test_no_gemm_beats_the_roofline(name: str) -> None:
     edges = np.array([1, 64, 100, 127, 128, 129, 1000, 4096, 5120, 12288, 50257], dtype=float)
     m, n, k = (axis.ravel() for axis in np.meshgrid(edges, edges, edges))
     work = Gemm(m=m, n=n, k=k)
-    peak = peak_flops_per_s(accelerator, "bf16")
+    precision = usual_precision(accelerator)
+    peak = peak_flops_per_s(accelerator, precision)
     compute_s = work.flops / peak
     traffic_s = 2 * (m * k + k * n + m * n) / accelerator.hbm_bytes_per_s
     for seconds, factor in (
-        (gemm_s(work, accelerator, "bf16"), 1.0),
-        (gemm_backward_s(work, accelerator, "bf16"), 2.0),
+        (gemm_s(work, accelerator, precision), 1.0),
+        (gemm_backward_s(work, accelerator, precision), 2.0),
     ):
         assert (seconds >= factor * compute_s).all()
         assert (seconds >= factor * traffic_s).all()
@@ -284,7 +288,8 @@ def test_attention_never_beats_the_peak(name: str) -> None:
         work = FlashAttention(
             kernel="fused", square_flops=np.array([1e15]), causal_fraction=0.5, seq_len=seq_len
         )
-        least = 0.5e15 / peak_flops_per_s(accelerator, "bf16")
+        peak = peak_flops_per_s(accelerator, usual_precision(accelerator))
+        least = 0.5e15 / peak
         assert flash_attention_forward_s(work, accelerator) >= least
         assert flash_attention_backward_s(work, accelerator) >= 2.5 * least
 
