@@ -45,12 +45,6 @@ SITUATIONS: tuple[dict[str, object], ...] = (
         "seq_len": 512,
         "precision": "fp16",
     },
-        "model": "bert-large",
-        "framework": "accelerate",
-        "cluster": "2xdgx-1-v100",
-        "seq_len": 512,
-        "precision": "fp16",
-    },
     {"model": "t5-11b", "framework": "deepspeed", "profile": "megatron", "seq_len": 512},
     {"model": "gpt3-13b", "profile": "bridge", "cluster": "4xdgx-h100", "seq_len": 2048},
 )
