@@ -228,7 +228,8 @@ def _mended(
             if answer.repaired:
                 best = answer.repaired[0].strategy
                 written = write(made.kind, made.source, job, context, best)
-                _refuse_misspelt(reading, written.keys - set(reading.settings))
+                added = written.keys - set(reading.settings)
+                _refuse_misspelt(reading, added | _deciding(made.kind, context, best))
                 return replace(made, answer=answer, written=written)
             made = replace(made, answer=answer)
         if not reasons:
@@ -239,16 +240,24 @@ def _mended(
     )
 
 
-def _refuse_misspelt(reading: Reading, added: AbstractSet[str]) -> None:
-    """InputError where a key that is not known is nearly one that the repair adds."""
-    parts = {part for key in added for part in key.split(".")}
+def _deciding(kind: Format, context: Context, strategy: Strategy) -> AbstractSet[str]:
+    """Keys that state a plan's decisions in a new file; none where no new file can be written."""
+    try:
+        return {each.key for each in kind.emit(context, strategy).decided}
+    except ExpressError:
+        return frozenset()
+
+
+def _refuse_misspelt(reading: Reading, deciding: AbstractSet[str]) -> None:
+    """InputError where a key that is not known is nearly one that states a decision."""
+    parts = {part for key in deciding for part in key.split(".")}
     unknown = [one for one in reading.findings if one.kind == "unknown_key"]
     near = [(one, alike(one.key.rpartition(".")[2], parts, 0.8)) for one in unknown]
     problems = [
         Problem(
             where=f"{one.path}:{one.line}",
             key=one.key,
-            message=f"unknown, but nearly {close}, which the repair would add; mend it first",
+            message=f"unknown, but nearly {close}, which states a decision; mend it first",
         )
         for one, close in near
         if close

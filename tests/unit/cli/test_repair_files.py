@@ -191,7 +191,7 @@ def test_a_misspelt_decision_is_mended_by_hand_first(planner: Planner) -> None:
     Path(broken.name).write_text(text)
     run = repair(planner, broken, "--apply")
     assert run.code == 2
-    assert "nearly zero_optimization, which the repair would add" in run.err
+    assert "nearly zero_optimization, which states a decision" in run.err
     assert Path(broken.name).read_text() == text
 
 
