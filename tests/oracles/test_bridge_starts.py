@@ -41,6 +41,8 @@ def megatron_words(settings: Mapping[str, Value]) -> list[str]:
     words: list[str] = []
     for option, value in as_options(settings).items():
         given = value.value
+        if given is None:
+            continue
         values = given if isinstance(given, tuple) else () if given is True else (given,)
         words += [option, *map(str, values)]
     return words

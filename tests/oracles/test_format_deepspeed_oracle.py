@@ -286,7 +286,7 @@ def test_the_engine_makes_no_schedule_of_an_unknown_type() -> None:
         engine_of(refused_config("scheduler_is_known"))._scheduler_from_config(optimizer)
     for name in ("WarmupLR", "LinearLR"):
         config = accepted_config("scheduler_is_known")
-        config.scheduler_name = name
+        config.scheduler_name, config.scheduler_params = name, {}
         assert engine_of(config)._scheduler_from_config(optimizer) is not None
 
 

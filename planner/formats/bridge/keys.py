@@ -131,7 +131,7 @@ def as_options(settings: Mapping[str, Value]) -> dict[str, Value]:
     """
     found = {OPTIONS[key]: each for key, each in settings.items() if key in OPTIONS}
     found |= translated(settings)
-    if OPTIONS[LAYOUT] in found:
+    if LAYOUT in settings and settings[LAYOUT].value is not None:
         found.pop(OPTIONS[VIRTUAL], None)
     return found
 
