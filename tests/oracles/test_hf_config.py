@@ -192,6 +192,7 @@ OF_NO_CONFIG_CLASS = {
     "n_positions": "T5 has no limit; old files have it",
     "num_nextn_predict_layers": "not of DeepSeek-V2",
     "num_labels": "of every config; two",
+    "partial_rotary_factor": "Phi-3 has it in rope_parameters; files before have it at the top",
     "remove_final_layer_norm": "spelled with an underscore",
     "seq_length": "BLOOM has no limit; old files have it",
     "sliding_window_pattern": "of old Gemma 3 files",
