@@ -17,12 +17,15 @@ def layout_chunks(layout: str, num_layers: int) -> tuple[int, ...]:
     """Layers per chunk of a Megatron layout such as ``Et*4|(t*4|)*14tmL``.
 
     Embedding (E), MTP layers (m) and loss (L) are not counted. One that ends in ``...`` goes on
-    with chunks as large as the last one known, while there are layers.
+    with chunks as large as the last one known, while there are layers. ValueError says what is
+    wrong with it.
     """
     chunks = chunks_of(parse_layout(layout.removesuffix(CUT).removesuffix("|")))
     if not layout.endswith(CUT):
         return chunks
     rest, size = num_layers - sum(chunks), chunks[-1]
+    if not size:
+        raise ValueError(f"{CUT} after a chunk of no layers")
     whole, last = divmod(rest, size)
     return (*chunks, *([size] * whole), *([last] if last else []))
 

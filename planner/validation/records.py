@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from planner.catalog.figures import Positive, validation_problems
 from planner.catalog.model_file import Experts, Layers, LayersOrNone, Tokens, Width, WidthOrNone
@@ -12,6 +12,7 @@ from planner.documents.file import read_text
 from planner.documents.json_text import parse_json
 from planner.errors import InputError, Problem
 from planner.limits import MAX_BATCH, MAX_EXPERTS, MAX_GPUS, MAX_LOG_BYTES
+from planner.plans.splits import layout_chunks
 from planner.spec.job import Precision
 
 Degree = Annotated[int, Field(gt=0, le=MAX_GPUS)]
@@ -22,6 +23,14 @@ Quality = Literal["A", "B", "C", "analytic"]
 TimeBasis = Literal["published", "from tokens/s/GPU", "from TFLOPs or MFU"]
 Captured = Literal["full_iteration", "attn", "mlp", "moe_router", "moe_preprocess"]
 Module = Literal["layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
+
+
+def _layout(text: str) -> str:
+    try:
+        layout_chunks(text, 0)
+    except ValueError as error:
+        raise ValueError(f"a pipeline layout, but has {error}") from None
+    return text
 
 
 class _Part(BaseModel):
@@ -128,7 +137,7 @@ class Parallel(_Part):
     recompute_step: Layers | None = None
     """Selective recomputation repeats one in so many layers whole; None: the framework's own."""
     recompute_modules: tuple[Module, ...] = ()
-    pp_layout: str | None = None
+    pp_layout: Annotated[str, AfterValidator(_layout)] | None = None
     offload: (
         Literal["none", "optimizer:host", "optimizer+parameters:host", "activations:host"] | None
     ) = None

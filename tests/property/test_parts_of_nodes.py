@@ -12,6 +12,7 @@ import planner
 from planner.catalog.clusters import load_cluster, load_cluster_of
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
+from planner.cost.kernels import usual_precision
 from planner.errors import InputError
 from planner.plans.collective import group_levels
 from planner.spec.model import ModelSpec
@@ -69,7 +70,8 @@ def test_a_part_of_a_node_costs_what_it_does_in_the_node(
         part = load_cluster_of(f"1x{node}", number)
     except InputError:
         return
-    context = context_of(framework=framework, model=small_model(num_layers=8))
+    precision = usual_precision(part.accelerator)
+    context = context_of(framework=framework, model=small_model(num_layers=8), precision=precision)
     strategy = strategy_of(dp, tp, pp, cp, zero_stage, offload)
     alone, inside = (
         estimate(replace(context, cluster=cluster), strategy) for cluster in (part, whole)

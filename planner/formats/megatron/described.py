@@ -26,6 +26,8 @@ OTHERS = (
 )
 _NORMS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}
 _POSITIONS = {"learned_absolute": "learned", "none": "none"}
+_GATES = {"--swiglu": "silu", "--quick-geglu": "quick-gelu-clamped"}
+"""Options that gate the MLP, and the activation of each."""
 _PLACES: Mapping[str, str] = {
     "num_layers": "--num-layers",
     "hidden_size": "--hidden-size",
@@ -41,7 +43,6 @@ _PLACES: Mapping[str, str] = {
 """Fields that are compared where the words say them."""
 _ALWAYS: Mapping[str, str] = {
     "num_kv_heads": "--group-query-attention",
-    "gated_mlp": "--swiglu",
     "norm": "--normalization",
     "position": "--position-embedding-type",
     "tied_embeddings": "--untie-embeddings-and-output-weights",
@@ -74,7 +75,7 @@ def described(settings: Settings) -> OwnModel | None:
         num_kv_heads=_kv_heads(settings, num_heads),
         head_dim=_number(settings, "--kv-channels", hidden_size // num_heads),
         ffn_size=_ffn_size(settings, hidden_size),
-        gated_mlp=is_on(settings, "--swiglu"),
+        gated_mlp=any(is_on(settings, option) for option in _GATES),
         activation=_activation(settings),
         vocab_size=vocab_size or VOCABULARY,
         max_seq_len=max(positions, _number(settings, "--seq-length", 1)),
@@ -95,7 +96,8 @@ def _places(settings: Settings, spec: ModelSpec) -> Iterator[tuple[str, Value]]:
     for field, option in _PLACES.items():
         if given(settings, option) is not None and (spec.moe or "." not in field):
             yield field, settings[option]
-    for field, option in _ALWAYS.items():
+    gate = next((option for option in _GATES if is_on(settings, option)), "--swiglu")
+    for field, option in {"gated_mlp": gate, **_ALWAYS}.items():
         yield field, settings.get(option, Value(value=None, key=option))
 
 
@@ -121,8 +123,9 @@ def _ffn_size(settings: Settings, hidden_size: int) -> int:
 
 
 def _activation(settings: Settings) -> str:
-    if is_on(settings, "--swiglu"):
-        return "silu"
+    for option, activation in _GATES.items():
+        if is_on(settings, option):
+            return activation
     return "squared-relu" if is_on(settings, "--squared-relu") else "gelu"
 
 
