@@ -27,6 +27,7 @@ BY_HAND = "# by hand: "
 ENVIRONMENTS: tuple[dict[str, str], ...] = (
     {},
     {"WANDB_API_KEY": "x", "SLURM_NNODES": "1", "SLURM_NODEID": "0", "SLURM_JOB_ID": "7"},
+    {"SLURM_JOB_ID": "7", "SLURM_NODEID": "1"},
 )
 PLANS: tuple[dict[str, object], ...] = (
     {"dp": 4, "tp": 2, "num_micro_batches": 4},
@@ -91,6 +92,9 @@ def test_a_script_hands_on_the_plan_and_all_else_unchanged(
         for old, new in zip(own, after, strict=True):
             launcher, others, reading = read(new)
             assert (launcher, others) == read(old)[:2]
+            if launcher[-1].startswith("tools/"):
+                assert new == old
+                continue
             assert not [each for each in reading.findings if each.severity == "error"]
             found = {name: each.value for name, each in reading.decisions.items()}
             for name in wanted.keys() - NOT_DECIDED:

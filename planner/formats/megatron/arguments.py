@@ -15,13 +15,16 @@ from planner.formats.shell.words import read_script, read_words
 SCRIPT_ENDS = (".py", "}/pretrain_gpt", "TRAIN_SCRIPT}")
 
 
-def find_arguments(source: SourceText) -> Arguments:
-    """Megatron's words of a file; InputError where it cannot be read or runs no training script."""
+def find_arguments(source: SourceText) -> tuple[Arguments, Sequence[Arguments]]:
+    """Megatron's words of a file, and those of all its commands.
+
+    Raises InputError where it cannot be read or runs no training script.
+    """
     if is_args_file(source.text):
-        return Arguments(words=read_words(source), is_list=True)
+        return Arguments(words=read_words(source), is_list=True), ()
     if is_model_args(source.text):
         words, environment = model_args(source)
-        return Arguments(words=words, environment=environment)
+        return Arguments(words=words, environment=environment), ()
     script = read_script(source)
     found = list(_of(script.commands))
     found = found or [replace(each, is_kept=True) for each in _of(script.kept())]
@@ -29,7 +32,7 @@ def find_arguments(source: SourceText) -> Arguments:
         message = "no command runs a training script with Megatron options"
         raise InputError.single(source.path, "", message)
     best = max(found, key=lambda arguments: num_known(word.text for word in arguments.words))
-    return replace(best, environment={**script.environment, **best.environment})
+    return replace(best, environment={**script.environment, **best.environment}), found
 
 
 def is_args_file(text: str) -> bool:

@@ -12,7 +12,7 @@ from planner.formats.megatron.options import is_own_script, load_options, typed
 from planner.formats.megatron.unknown import made_for, report_unknown
 from planner.formats.megatron.yaml_config import is_yaml_config, read_yaml
 from planner.formats.settings import word
-from planner.formats.shell.edit import Arguments, Entry
+from planner.formats.shell.edit import Arguments, Entry, Launch, among
 from planner.formats.shell.launched import open_processes, processes
 from planner.formats.shell.reading import WordsReader
 from planner.formats.shell.syntax import branch_places
@@ -35,17 +35,21 @@ def recognise(source: SourceText) -> bool:
     if "--" not in text or "\x00" in text:
         return False
     try:
-        words = [word.text for word in find_arguments(source).words]
+        words = [word.text for word in find_arguments(source)[0].words]
     except InputError:
         words = text.split() if ".py" in text or is_args_file(text) else []
     num_options = sum(word.startswith("--") for word in words)
     return num_known(words) >= max(ENOUGH, LEAST_SHARE * num_options)
 
 
-def options_in(source: SourceText) -> tuple[Arguments, Sequence[Entry]]:
+def options_in(source: SourceText) -> Launch:
     """What a file hands to Megatron, and its options; raises InputError."""
-    arguments = find_arguments(source)
-    return arguments, grouped(arguments.words, line_numbers(source.text).at)[0]
+    (chosen, found), lines = find_arguments(source), line_numbers(source.text)
+
+    def launch(each: Arguments) -> Launch:
+        return each, grouped(each.words, lines.at)[0]
+
+    return among(launch(chosen), map(launch, found), OWNED, lines)
 
 
 def read(source: SourceText) -> Reading:
@@ -55,7 +59,7 @@ def read(source: SourceText) -> Reading:
         reader.settings, reader.findings = read_yaml(source)
     else:
         lines = line_numbers(source.text)
-        arguments = find_arguments(source)
+        arguments, _ = find_arguments(source)
         options, strays = grouped(arguments.words, lines.at)
         _take(reader, options, strays, branch_places(source.text))
         script = arguments.program.text if arguments.program else ""

@@ -5,16 +5,17 @@ What is written is read again: an edit that would change another word is not mad
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 
 from planner.errors import ExpressError
 from planner.formats.format import SourceText
 from planner.formats.shell.launched import KEPT, launcher_settings, processes, processes_edit
 from planner.formats.shell.syntax import branches_in
 from planner.formats.shell.word import Span, Word, respelled
-from planner.formats.shell.words import line_numbers
+from planner.formats.shell.words import Lines, line_numbers
 
 _LINE_END = re.compile(r"[ \t]*\\?\r?\n")
 Edit = tuple[int, int, str]
@@ -65,9 +66,19 @@ class Arguments:
     """Whether they are those of a command line that a variable holds and nothing seems to run."""
     is_read_twice: bool = False
     """Whether another shell reads them again: ``eval``, ``bash -c``."""
+    launches: "tuple[Launch, ...]" = ()
+    """All that start the program, this one among them, where several do: in branches, in turn."""
+    unlike: tuple[int, ...] = ()
+    """Lines of those with other decisions or numbers of processes."""
+
+    @property
+    def start(self) -> int:
+        """Where the program stands in the file, or its words."""
+        return min(word.start for word in (*filter(None, [self.program]), *self.words))
 
 
-Options = Callable[[SourceText], tuple[Arguments, Sequence[Entry]]]
+Launch = tuple[Arguments, Sequence[Entry]]
+Options = Callable[[SourceText], Launch]
 """Finds what a file hands on, and the options in it; raises InputError."""
 
 
@@ -75,39 +86,101 @@ class _StuckError(Exception):
     """No edit of a word is safe."""
 
 
+def among(
+    chosen: Launch, found: Iterable[Launch], deciding: Container[str], lines: Lines
+) -> Launch:
+    """A launch with all that start its program; options and variables that decide should agree."""
+    arguments, entries = chosen
+    name = arguments.program and arguments.program.text
+    same = [each for each in found if each[0].program and each[0].program.text == name]
+    if len(same) < 2:
+        return chosen
+    unlike = {lines.at(each[0].start) for each in same if _differ(each, chosen, deciding, lines)}
+    return replace(arguments, launches=tuple(same), unlike=tuple(sorted(unlike))), entries
+
+
+def _differ(left: Launch, right: Launch, deciding: Container[str], lines: Lines) -> bool:
+    """Whether two launches decide otherwise, or start other numbers of processes."""
+    both = (left, right)
+    decided = [{e.name: e.texts for e in own if e.name in deciding} for _, own in both]
+    variables = [
+        {name: word.text for name, word in each.environment.items() if name in deciding}
+        for each, _ in both
+    ]
+    found = [processes(launcher_settings(each.launcher, lines)) for each, _ in both]
+    return (
+        decided[0] != decided[1]
+        or variables[0] != variables[1]
+        or len({each.value for each in found if each}) > 1
+    )
+
+
 def edited(
     source: SourceText, options: Options, wanted: Wanted, num_gpus: int, *, last: str = ""
 ) -> str:
-    """The file with options as they are wanted, and a launcher that starts so many processes.
+    """The file with options as they are wanted, and launchers that start so many processes.
 
     ``last`` is the option that ends the list: others count before it only. Raises ExpressError
     with the words to write by hand where no edit is safe, and InputError.
     """
-    arguments, entries = options(source)
-    if arguments.is_kept:
-        raise ExpressError(f"{source.path}: {KEPT}")
-    launched = list(processes_edit(source, arguments.launcher, num_gpus))
-    for uses_origin in (True, False):
-        splice = _Splice(
-            text=source.text,
-            arguments=arguments,
-            entries=entries,
-            wanted=wanted,
-            last=last,
-            uses_origin=uses_origin,
-        )
+    launch = options(source)
+    before = _usable(source, launch, wanted)
+    order = range(len(before))
+    for uses_origin, places in product((True, False), dict.fromkeys((order, order[::-1]))):
+        made = source
         try:
-            text = _applied(source.text, [*launched, *splice.edits()])
+            for at in places:
+                arguments, entries = _launch_at(at, options(made))
+                splice = _Splice(
+                    text=made.text,
+                    arguments=arguments,
+                    entries=entries,
+                    wanted=wanted,
+                    last=last,
+                    uses_origin=uses_origin,
+                )
+                launched = processes_edit(made, arguments.launcher, num_gpus)
+                made = replace(made, text=_applied(made.text, [*launched, *splice.edits()]))
         except _StuckError:
             continue
-        if _holds(SourceText(path=source.path, text=text), options, entries, wanted, num_gpus):
-            return text
-    words = " ".join(shlex.join(each) for each in wanted.values() if each)
-    gone = " ".join(name for name, each in wanted.items() if not each)
+        if _hold(made, options, before, wanted, num_gpus):
+            return made.text
     raise ExpressError(
         f"{source.path}: its options stand inside quotes or are computed; "
-        f"write them as plain words: {words}{f'; without {gone}' if gone else ''}"
+        f"write them as plain words: {_by_hand(wanted)}"
     )
+
+
+def _usable(source: SourceText, launch: Launch, wanted: Wanted) -> Sequence[Launch]:
+    """The launches to edit; raises ExpressError where it is not known which are meant."""
+    arguments, lines = launch[0], line_numbers(source.text)
+    if arguments.is_kept:
+        raise ExpressError(f"{source.path}: {KEPT}")
+    if arguments.unlike:
+        here, others = lines.at(arguments.start), ", ".join(map(str, arguments.unlike))
+        raise ExpressError(
+            f"{source.path}: line {others} starts the program of line {here} too, with other "
+            f"decisions or processes; to repair line {here}, write there {_by_hand(wanted)}"
+        )
+    return _launches(launch)
+
+
+def _launches(launch: Launch) -> Sequence[Launch]:
+    return launch[0].launches or (launch,)
+
+
+def _launch_at(at: int, launch: Launch) -> Launch:
+    """One of the launches; raises _StuckError where an edit has lost it."""
+    found = _launches(launch)
+    if at >= len(found):
+        raise _StuckError
+    return found[at]
+
+
+def _by_hand(wanted: Wanted) -> str:
+    words = " ".join(shlex.join(each) for each in wanted.values() if each)
+    gone = " ".join(name for name, each in wanted.items() if not each)
+    return f"{words}{f'; without {gone}' if gone else ''}"
 
 
 def _applied(text: str, edits: Sequence[Edit]) -> str:
@@ -119,13 +192,26 @@ def _applied(text: str, edits: Sequence[Edit]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _holds(
-    source: SourceText, options: Options, before: Sequence[Entry], wanted: Wanted, num_gpus: int
+def _hold(
+    source: SourceText,
+    options: Options,
+    before: Sequence[Launch],
+    wanted: Wanted,
+    num_gpus: int,
 ) -> bool:
-    """Whether a file, read again, has what is wanted once, and all else as it was."""
-    arguments, after = options(source)
+    """Whether a file, read again, has what is wanted once in each launch, all else as it was."""
+    after, lines = _launches(options(source)), line_numbers(source.text)
+    return len(before) == len(after) and all(
+        _has(new, old[1], wanted, num_gpus, lines) for old, new in zip(before, after, strict=True)
+    )
+
+
+def _has(
+    launch: Launch, before: Sequence[Entry], wanted: Wanted, num_gpus: int, lines: Lines
+) -> bool:
+    arguments, after = launch
     found = [each for each in after if each.name in wanted]
-    count = processes(launcher_settings(arguments.launcher, line_numbers(source.text)))
+    count = processes(launcher_settings(arguments.launcher, lines))
     return (
         _others(after, wanted) == _others(before, wanted)
         and sorted(each.name for each in found) == sorted(name for name, ws in wanted.items() if ws)

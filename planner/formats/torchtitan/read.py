@@ -9,7 +9,7 @@ from planner.errors import InputError
 from planner.formats.finding import Severity
 from planner.formats.format import Reading, SourceText, Value
 from planner.formats.settings import Settings, finding_at, word
-from planner.formats.shell.edit import Arguments, Entry
+from planner.formats.shell.edit import Arguments, Entry, Launch, among
 from planner.formats.shell.launched import (
     PER_NODE,
     launcher_settings,
@@ -47,10 +47,12 @@ _ENTRY = re.compile(r"(^|[/.])(torchtitan\.train|train\.py|run_train\.sh)$")
 _POLICY_WORD = re.compile(r"activation[-_]checkpoint:(.*)", re.DOTALL)
 _SCRIPT_VARIABLES = {"MODULE": "module", "CONFIG": "config"}
 """What torchtitan's own run_train.sh takes from the environment."""
+_PROCESSES = "NGPU"
+"""So does it the number of processes of a node."""
 
 
-def arguments_in(source: SourceText) -> Arguments:
-    """Return torchtitan's words of a file.
+def arguments_in(source: SourceText) -> tuple[Arguments, Sequence[Arguments]]:
+    """Return torchtitan's words of a file, and those of all commands that start it.
 
     In a script they stand behind the program, at the first place where a launcher starts it if
     there is one, or are those of the command that has most options; any other file holds nothing
@@ -59,7 +61,7 @@ def arguments_in(source: SourceText) -> Arguments:
     stripped = (line.strip() for line in source.text.splitlines())
     first = next((line for line in stripped if line and line[0] != "#"), "")
     if _is_option(first.split(" ")[0]):
-        return Arguments(words=read_words(source), is_list=True)
+        return Arguments(words=read_words(source), is_list=True), ()
     script = read_script(source)
     starts = [
         Arguments(
@@ -73,10 +75,11 @@ def arguments_in(source: SourceText) -> Arguments:
         for at in islice((i for i, word in enumerate(each.words) if _ENTRY.search(word.text)), 1)
     ]
     if starts:
-        return next((each for each in starts if any(launcher_values(each.launcher))), starts[0])
+        launched = (each for each in starts if any(launcher_values(each.launcher)))
+        return next(launched, starts[0]), starts
     most = max((each.words for each in script.commands), key=_num_options, default=())
     at = next((i for i, word in enumerate(most) if _is_option(word.text)), 0)
-    return Arguments(words=most[at:], launcher=most[:at])
+    return Arguments(words=most[at:], launcher=most[:at]), ()
 
 
 def _is_option(text: str) -> bool:
@@ -93,10 +96,19 @@ def _is_wrapped(found: Arguments) -> bool:
     return found.program is not None and found.program.text.endswith("run_train.sh")
 
 
-def entries_in(source: SourceText) -> tuple[Arguments, list[Entry]]:
+def entries_in(source: SourceText) -> Launch:
     """What a file hands on, and the options in it, by torchtitan's names; raises InputError."""
-    found = arguments_in(source)
-    return found, _grouped(found.words, line_numbers(source.text))[0]
+    (chosen, found), lines = arguments_in(source), line_numbers(source.text)
+
+    def launch(each: Arguments) -> Launch:
+        return each, _grouped(each.words, lines)[0]
+
+    return among(
+        launch(chosen),
+        map(launch, found),
+        DECIDING | _SCRIPT_VARIABLES.keys() | {_PROCESSES},
+        lines,
+    )
 
 
 def misplaced(entries: Sequence[Entry]) -> list[Entry]:
@@ -153,7 +165,7 @@ def recognise(source: SourceText) -> bool:
 def _starts_torchtitan(source: SourceText) -> bool:
     """Whether a script starts torchtitan, not only names it; one that is broken may."""
     try:
-        return arguments_in(source).program is not None
+        return arguments_in(source)[0].program is not None
     except InputError:
         return True
 
@@ -162,15 +174,15 @@ def read(source: SourceText) -> Reading:
     """Read words in a script, a file of arguments or a list; raises InputError."""
     if is_old(source.text):
         return read_old(source)
-    found, lines = arguments_in(source), line_numbers(source.text)
+    (found, _), lines = arguments_in(source), line_numbers(source.text)
     is_wrapped = _is_wrapped(found)
     refuse_old(source.path, found.words, found.environment if is_wrapped else {})
     entries, strays = _grouped(found.words, lines)
     launched = launcher_settings(found.launcher, lines)
-    if is_wrapped and "NGPU" in found.environment:
-        number = found.environment["NGPU"]
+    if is_wrapped and _PROCESSES in found.environment:
+        number = found.environment[_PROCESSES]
         value, line = number_of(number.text), lines.at(number.start)
-        launched[PER_NODE] = Value(value=value, key="NGPU", line=line)
+        launched[PER_NODE] = Value(value=value, key=_PROCESSES, line=line)
     settings: dict[str, Value] = {}
     said = [each for entry in entries for each in _take(settings, entry)]
     message = "stands behind the activation-checkpoint word; all options stand before it"

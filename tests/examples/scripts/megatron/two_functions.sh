@@ -1,0 +1,5 @@
+#!/bin/bash
+ARGS="--num-layers 4 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 2 --global-batch-size 32"
+here() { torchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py $ARGS --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1; }
+there() { srun torchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py $ARGS --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --log-interval 5; }
+if [ -n "$SLURM_JOB_ID" ]; then there; else here; fi

@@ -1,0 +1,8 @@
+#!/bin/bash
+TP=1
+ARGS=(--num-layers 4 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 2 --global-batch-size 32 --tensor-model-parallel-size $TP)
+if [ -n "$WANDB_API_KEY" ]; then
+    torchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py "${ARGS[@]}" --wandb-project p
+else
+    torchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py "${ARGS[@]}"
+fi

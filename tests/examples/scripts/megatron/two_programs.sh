@@ -1,0 +1,3 @@
+#!/bin/bash
+torchrun --nproc-per-node 1 --nnodes 1 tools/checkpoint.py --load x --save y --tensor-model-parallel-size 1
+torchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py --num-layers 4 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 2 --global-batch-size 32 --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1
