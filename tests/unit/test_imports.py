@@ -49,7 +49,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "search": (8100, 49),
     "catalog": (5650, 40),
     "frameworks": (650, 8),
-    "formats": (12640, 98),
+    "formats": (12760, 98),
     "plans": (5100, 31),
     "validation": (3900, 26),
     "check": (2500, 23),

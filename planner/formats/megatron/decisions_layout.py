@@ -188,11 +188,15 @@ def _of_policies(settings: Settings) -> Iterator[tuple[str, Value]]:
         yield from _policies(settings, chunks, per_stage(chunks, pp))
     elif "--num-layers" not in settings and is_even(settings):
         for name, value in _policies(settings, (_MANY,), (_MANY,) * min(pp, 2)):
-            if name == "recompute_modules":
+            if name in ("recompute_modules", _UNIT_STATED):
                 yield name, value
             else:
                 number = value.value[0]
                 yield name, replace(value, value=ALL if number == _MANY else PerChunk(number))
+
+
+_UNIT_STATED = "_recompute_unit"
+"""Whether a unit of recomputation is given: Megatron has no default."""
 
 
 def _policies(
@@ -210,6 +214,7 @@ def _policies(
             most = whole(settings, unit, 0)
             full = per_stage([min(n, most) for n in chunks], len(layers))
         yield "recompute_layers_per_stage", decided(settings, unit, full)
+        yield _UNIT_STATED, decided(settings, unit, unit in settings)
     offloaded = whole(settings, HOST_LAYERS, 0)
     if offloaded > 0 and len(layers) == 1:
         counts = (min(offloaded, layers[0]),)

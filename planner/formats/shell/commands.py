@@ -49,6 +49,8 @@ class Command:
     """Words of what starts the shell that it runs in: commands, and sbatch's in comments."""
     is_read_twice: bool = False
     """Whether another shell hands it on: ``eval``, ``bash -c``, a here-document."""
+    end: int | None = None
+    """Behind its last written word; None where that stands for the words of several commands."""
 
 
 @dataclass(kw_only=True)
@@ -277,9 +279,10 @@ class Shell(Words):
         elif words:
             found = {name: value for name, value, _ in map(self._assigned, assigned)}
             own = {name: value for name, value in found.items() if isinstance(value, Word)}
-            self._started(words, own)
+            is_once = self.arguments is None and not self.num_shells
+            self._started(words, own, self._span(nodes[-1])[1] if is_once else None)
 
-    def _started(self, words: tuple[Word, ...], own: dict[str, Word]) -> None:
+    def _started(self, words: tuple[Word, ...], own: dict[str, Word], end: int | None) -> None:
         name = words[0].text
         if name in ("exit", "return") and self.branch:
             self.branch.leaves = True
@@ -301,6 +304,7 @@ class Shell(Words):
                 environment=own,
                 outer=self.outer,
                 is_read_twice=self.num_shells > 0,
+                end=end,
             )
             self.commands.append(command)
             for word in words:

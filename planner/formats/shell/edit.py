@@ -8,15 +8,17 @@ import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import dropwhile, islice, product
 
-from planner.errors import ExpressError
+from planner.errors import ExpressError, InputError
 from planner.formats.format import SourceText
 from planner.formats.shell.launched import KEPT, launcher_settings, processes, processes_edit
-from planner.formats.shell.syntax import branches_in
+from planner.formats.shell.syntax import branches_in, quote_at
 from planner.formats.shell.word import Span, Word, respelled
 from planner.formats.shell.words import Lines, line_numbers
 
+MAX_LAUNCHES = 8
+"""Of a program in one script; more are not edited."""
 _LINE_END = re.compile(r"[ \t]*\\?\r?\n")
 Edit = tuple[int, int, str]
 Wanted = Mapping[str, Sequence[str]]
@@ -66,6 +68,8 @@ class Arguments:
     """Whether they are those of a command line that a variable holds and nothing seems to run."""
     is_read_twice: bool = False
     """Whether another shell reads them again: ``eval``, ``bash -c``."""
+    end: int | None = None
+    """Behind the command, where what stands there is not shared with another."""
     launches: "tuple[Launch, ...]" = ()
     """All that start the program, this one among them, where several do: in branches, in turn."""
     unlike: tuple[int, ...] = ()
@@ -141,10 +145,10 @@ def edited(
                 )
                 launched = processes_edit(made, arguments.launcher, num_gpus)
                 made = replace(made, text=_applied(made.text, [*launched, *splice.edits()]))
-        except _StuckError:
+            if _hold(made, options, before, wanted, num_gpus):
+                return made.text
+        except (_StuckError, InputError):
             continue
-        if _hold(made, options, before, wanted, num_gpus):
-            return made.text
     raise ExpressError(
         f"{source.path}: its options stand inside quotes or are computed; "
         f"write them as plain words: {_by_hand(wanted)}"
@@ -162,7 +166,11 @@ def _usable(source: SourceText, launch: Launch, wanted: Wanted) -> Sequence[Laun
             f"{source.path}: line {others} starts the program of line {here} too, with other "
             f"decisions or processes; to repair line {here}, write there {_by_hand(wanted)}"
         )
-    return _launches(launch)
+    found = _launches(launch)
+    if len(found) > MAX_LAUNCHES:
+        message = f"starts the program {len(found)} times; edit it by hand: {_by_hand(wanted)}"
+        raise ExpressError(f"{source.path}: {message}")
+    return found
 
 
 def _launches(launch: Launch) -> Sequence[Launch]:
@@ -262,9 +270,9 @@ class _Splice:
             there.add(entry.name)
             if not _says(entry, words):
                 yield from self._change(entry, words)
-        added = [words for name, words in self.wanted.items() if words and name not in there]
+        added = {name: ws for name, ws in self.wanted.items() if ws and name not in there}
         if added:
-            yield self._addition(self.entries[:end], added)
+            yield from self._addition(self.entries[:end], added)
 
     def _change(self, entry: Entry, words: Sequence[str]) -> Iterator[Edit]:
         texts, places = list(words), (entry.word, *entry.values)
@@ -287,12 +295,21 @@ class _Splice:
 
     def _quoted(self, word: Word, text: str) -> str:
         """A text as it is written in place of a word, or behind it."""
-        quoted, sign = shlex.quote(text), word.quote.sign if word.quote else ""
+        quoted, sign = shlex.quote(text), self._sign(word)
         if not self.arguments.is_read_twice:
             return text if sign and word.written is None else quoted
         if sign == '"':
             return re.sub(r'(["\\$`])', r"\\\1", quoted)
+        if sign == "'" and "'" in text:
+            return quoted.replace("'", r"'\''")
         return f'"{text}"' if sign == "'" and quoted != text else quoted
+
+    def _sign(self, word: Word) -> str:
+        """What the place behind a word is quoted with."""
+        last = word.parts[-1] if word.parts else None
+        if last and last.place != last.origin:
+            return quote_at(self.text, last.place[0])
+        return word.quote.sign if word.quote else ""
 
     def _removal(self, words: Sequence[Word]) -> Iterator[Edit]:
         places = [_place(word) for word in words]
@@ -301,21 +318,38 @@ class _Splice:
         for start, end in places:
             yield (*_with_blanks(self.text, start, end), "")
 
-    def _addition(self, entries: Sequence[Entry], added: Sequence[Sequence[str]]) -> Edit:
+    def _addition(self, entries: Sequence[Entry], added: Wanted) -> Iterator[Edit]:
         """New options go behind the last option that stays, of those in the fewest branches."""
         gone = {self.last, *(name for name, words in self.wanted.items() if not words)}
         stay = [each for each in entries if each.name not in gone]
         if not stay:
-            return self._first(entries, added)
+            yield self._first(entries, added)
+            return
         depths = [self._depth(each.word.start) for each in stay]
         behind = stay[len(depths) - 1 - depths[::-1].index(min(depths))].last
         gap = "\n" if self.arguments.is_list and "\n" in self.text.rstrip() else " "
-        texts = (" ".join(self._quoted(behind, word) for word in words) for words in added)
-        return behind.end, behind.end, "".join(f"{gap}{text}" for text in texts)
+        is_end = self._is_end(behind, gone)
+        for name, words in added.items():
+            if name == self.last and not is_end:
+                at, text = self._behind_all(), shlex.join(words)
+            else:
+                at, text = behind.end, " ".join(self._quoted(behind, word) for word in words)
+            yield at, at, gap + text
 
-    def _first(self, entries: Sequence[Entry], added: Sequence[Sequence[str]]) -> Edit:
+    def _is_end(self, word: Word, gone: Container[str]) -> bool:
+        """Whether nothing that stays follows a word."""
+        going = {id(w) for e in self.entries if e.name in gone for w in (e.word, *e.values)}
+        rest = dropwhile(lambda each: each is not word, self.arguments.words)
+        return all(id(each) in going for each in islice(rest, 1, None))
+
+    def _behind_all(self) -> int:
+        if self.arguments.end is None:
+            raise _StuckError
+        return self.arguments.end
+
+    def _first(self, entries: Sequence[Entry], added: Wanted) -> Edit:
         """Before the first option there is, behind the program, or at the end of a list."""
-        text = " ".join(map(shlex.join, added))
+        text = " ".join(map(shlex.join, added.values()))
         if entries:
             start, _ = _place(entries[0].word)
             return start, start, f"{text} "

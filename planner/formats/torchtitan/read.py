@@ -70,6 +70,7 @@ def arguments_in(source: SourceText) -> tuple[Arguments, Sequence[Arguments]]:
             environment={**script.environment, **each.environment},
             program=each.words[at],
             is_read_twice=each.is_read_twice,
+            end=each.end,
         )
         for each in script.commands
         for at in islice((i for i, word in enumerate(each.words) if _ENTRY.search(word.text)), 1)

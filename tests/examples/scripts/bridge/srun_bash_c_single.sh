@@ -1,0 +1,5 @@
+#!/bin/bash
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=8
+#SBATCH --gpus-per-node=8
+srun bash -c 'cd . && python run_recipe.py --recipe tiny_pretrain_config train.global_batch_size=16 train.micro_batch_size=1 model.seq_length=1024 model.tensor_model_parallel_size=1 model.pipeline_model_parallel_size=1 optimizer.lr=1e-4 logger.log_interval=5'

@@ -1,0 +1,2 @@
+#!/bin/bash
+torchrun --nproc-per-node=8 --nnodes=1 run_recipe.py --recipe tiny_pretrain_config train.global_batch_size=16 train.micro_batch_size=1 model.seq_length=1024 model.tensor_model_parallel_size="1" 'optimizer.lr=1e-4' "model.recompute_modules=[core_attn]"

@@ -1,0 +1,3 @@
+#!/bin/bash
+export TP=${TP:-1} PP=1
+torchrun --nproc-per-node=8 --nnodes=1 run_recipe.py --recipe tiny_pretrain_config train.global_batch_size=16 train.micro_batch_size=1 model.seq_length=1024 model.tensor_model_parallel_size=$TP model.pipeline_model_parallel_size=${PP} optimizer.lr=1e-4
