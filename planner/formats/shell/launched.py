@@ -12,6 +12,8 @@ NODES = "--nnodes"
 PER_NODE = "--nproc-per-node"
 KEPT = "the command line stands in a variable, and how it is run is not understood; edit it by hand"
 """Why a script is read, not written."""
+_OF_JOB = (NODES, slurm.NODES, slurm.TASKS, slurm.GPUS)
+"""Options whose numbers are those of the whole job."""
 MAX = 10**7
 """Processes."""
 
@@ -84,20 +86,25 @@ def processes_edit(
 ) -> Iterator[tuple[int, int, str]]:
     """What to write where (start, end, text), so that the launcher starts ``num_gpus`` processes.
 
-    The nodes change, never what a node has; numbers that come from elsewhere stay. Raises
-    ExpressError where that makes no whole nodes or the number of nodes is not in one place.
+    Numbers of the whole job change, Slurm's too, never what a node has; numbers that come from
+    elsewhere stay. Raises ExpressError where that makes no whole nodes or a number is not in one
+    place.
     """
-    values = {name: (word, text) for name, word, text in launcher_values(words)}
-    if PER_NODE not in values or any(word.unknown for word, _ in values.values()):
+    values = list(launcher_values(words))
+    settings = {name: Value(value=number_of(text), key=name) for name, _, text in values}
+    count = processes(settings)
+    if count is None or count.value == num_gpus or any(word.unknown for _, word, _ in values):
         return
-    numbers = {name: number_of(text) or 0 for name, (_, text) in values.items()}
-    per_node = numbers[PER_NODE]
-    if per_node * numbers.get(NODES, 1) == num_gpus:
-        return
-    if not per_node or num_gpus % per_node or NODES not in values:
-        message = f"{num_gpus} processes do not make up whole nodes of {per_node or '?'}"
+    totals = [each for each in values if each[0] in _OF_JOB]
+    of_slurm = {word.origin for name, word, _ in totals if name != NODES}
+    wanted = [(number_of(text) or 0) * num_gpus for _, _, text in totals]
+    if not totals or any(number % count.value for number in wanted):
+        per_node = settings[PER_NODE].value if PER_NODE in settings else f"{count.value} or less"
+        message = f"{num_gpus} processes do not make up whole nodes of {per_node}"
         raise ExpressError(f"{source.path}: {message}; change the launcher's words first")
-    word, text = values[NODES]
-    if word.place is None:
-        raise ExpressError(f"{source.path}: {word.text[:60]!r} is put together from variables")
-    yield *word.place, word.text.removesuffix(text) + str(num_gpus // per_node)
+    for (name, word, text), number in zip(totals, wanted, strict=True):
+        if name == NODES and word.origin in of_slurm:
+            continue
+        if word.place is None:
+            raise ExpressError(f"{source.path}: {word.text[:60]!r} is put together from variables")
+        yield *word.place, word.text.removesuffix(text) + str(number // count.value)
