@@ -15,14 +15,21 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import torch
 from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils import FullyShardedDataParallelPlugin
 from accelerate_plans import Case, cases
-from transformers import HfArgumentParser, TrainingArguments
+from transformers import (
+    HfArgumentParser,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainingArguments,
+)
 
 from planner.errors import ExpressError
 from planner.formats.trainer.format import FORMAT
-from planner.formats.trainer.keys import replaced
+from planner.formats.trainer.keys import WHOLE, replaced
 from planner.formats.trainer.rules import RULES
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "formats" / "trainer"
@@ -120,3 +127,21 @@ def test_transformers_takes_the_accepted_file(rule: str, tmp_path: Path) -> None
 def test_transformers_refuses_keys_of_older_releases(key: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not used by the HfArgumentParser"):
         arguments(json.dumps({"output_dir": "out", "use_cpu": True, key: None}), tmp_path)
+
+
+@pytest.mark.parametrize("key", WHOLE)
+def test_a_whole_number_with_a_point_ends_a_training(key: str, tmp_path: Path) -> None:
+    quick = {"output_dir": str(tmp_path), "max_steps": 1, "save_strategy": "no", "report_to": []}
+    with pytest.raises((TypeError, ValueError, RuntimeError)):
+        train({**quick, key: 1.0}, tmp_path)
+    train({**quick, "num_train_epochs": 1.0}, tmp_path)
+
+
+def train(settings: dict[str, Any], folder: Path) -> None:
+    row = {"input_ids": torch.arange(8), "labels": torch.arange(8)}
+    sizes = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=2))
+    trainer = Trainer(
+        model=model, args=arguments(json.dumps(settings), folder), train_dataset=[row] * 8
+    )
+    trainer.train()

@@ -29,6 +29,13 @@ LAYERS, PRECISE = f"{MEGATRON}recompute_num_layers", f"{MEGATRON}use_precision_a
 CPU_OFFLOAD = f"{MEGATRON}optimizer_cpu_offload"
 MESH = "parallelism_config.parallelism_config_"
 SIZES = ("dp_replicate", "dp_shard", "tp", "cp", "sp")
+WHOLE = frozenset(
+    (
+        *(VERSION, f"{FSDP}min_num_params", STAGE, STEPS, TP, PP, MICRO_BATCHES, LAYERS),
+        *(CP, EP, ETP, *(f"{MESH}{name}_size" for name in SIZES)),
+    )
+)
+"""Keys of sections that Accelerate reads with ``int`` from their text, which ``2.0`` ends."""
 
 
 def schema() -> Schema:

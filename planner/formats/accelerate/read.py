@@ -88,6 +88,9 @@ def _wrong(path: str, settings: Mapping[str, Value]) -> Iterator[Finding]:
             inner[name] = _as_kind(value.value, entry)
         else:
             found[full] = _as_kind(value.value, whole["properties"].get(full, {}))
+        if full in keys.WHOLE and isinstance(value.value, float):
+            message = f"given {value.value!r}; a whole number is allowed"
+            yield finding_at("accelerate.bad_value", path, value, message)
     for wrong in wrongs(whole, found):
         place = settings[".".join(wrong.path)]
         section, name = ".".join(wrong.path[:-1]), wrong.path[-1]

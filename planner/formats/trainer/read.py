@@ -170,6 +170,10 @@ def _wrong(
         for key, value in content.items()
     }
     spelled = {_in_full(at): place for at, place in places.items()}
+    for key in keys.WHOLE:
+        if isinstance(value := content.get(key), float) and value.is_integer():
+            message = f"given {value!r}, which stays so; a whole number is allowed"
+            yield finding_at("trainer.bad_value", path, places[(key,)], message)
     for wrong in wrongs(keys.schema(), whole):
         place, name = spelled[wrong.path], wrong.path[-1]
         if wrong.allowed:

@@ -169,3 +169,10 @@ def test_a_key_with_a_dot_is_unknown() -> None:
 )
 def test_the_framework_is_that_of_the_engine(kind: str, framework: str) -> None:
     assert FORMAT.framework_of(read(f"distributed_type: {kind}\n")) == framework
+
+
+@pytest.mark.parametrize("value", ["2.0", "'2'", "2"])
+def test_a_whole_number_with_a_point_is_none(value: str) -> None:
+    text = f"distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_version: {value}\n"
+    found = [each.message for each in read(text).findings]
+    assert found == ["given 2.0; a whole number is allowed"] * (value == "2.0")

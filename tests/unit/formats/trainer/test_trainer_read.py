@@ -7,7 +7,7 @@ import pytest
 
 from planner.formats.format import Reading, SourceText, World
 from planner.formats.trainer.format import FORMAT
-from planner.formats.trainer.keys import known, replaced
+from planner.formats.trainer.keys import WHOLE, known, replaced
 
 
 def read(**arguments: Any) -> Reading:
@@ -133,3 +133,16 @@ def test_a_mistyped_optimizer_gets_the_nearest() -> None:
     (broken,) = [each for rule in FORMAT.rules for each in rule.check(settings, world)]
     assert "did you mean adamw_torch" in broken.message
     assert "galore" not in broken.message
+
+
+@pytest.mark.parametrize("key", WHOLE)
+def test_a_whole_number_with_a_point_ends_a_training(key: str) -> None:
+    assert [each.message for each in read(**{key: 2.0}).findings] == [
+        "given 2.0, which stays so; a whole number is allowed"
+    ]
+    assert not read(**{key: 2}).findings
+    assert read(**{key: 2.5}).findings
+
+
+def test_the_number_of_epochs_may_have_a_point() -> None:
+    assert not read(num_train_epochs=3.0, logging_steps=10.0).findings
