@@ -17,6 +17,8 @@ MAX_DIGITS = 301
 """Of a number in a file; a float holds every whole number of so many."""
 MAX_COUNT_DIGITS = 40
 """Of a number on the command line, point included."""
+MAX_WORD = 2000
+"""Characters of one word of the command line."""
 MAX_CONDITION_CHARACTERS = 1000
 MAX_CONDITION_DEPTH = 40
 MAX_LITERAL = 10**9

@@ -26,7 +26,7 @@ from planner.cli import (
 )
 from planner.cli.output import say
 from planner.errors import InputError, PlannerError
-from planner.limits import one_line
+from planner.limits import MAX_WORD, one_line, short
 
 READER_GONE = 141
 """As shells report a program that wrote into a closed pipe; 1 would mean findings."""
@@ -76,8 +76,17 @@ def _root(
     """Plan how a training job is cut up across a cluster."""
 
 
+def _check_words() -> None:
+    """Raise where a word is too long to be shown in a message."""
+    for word in sys.argv[1:]:
+        if len(word) > MAX_WORD:
+            message = f"has {len(word):,} characters; at most {MAX_WORD:,} are allowed"
+            raise InputError.single("command line", short(word), message)
+
+
 def _run(entry: Callable[[], object]) -> None:
     try:
+        _check_words()
         entry()
     except InputError as error:
         for problem in error.problems:

@@ -226,11 +226,7 @@ def _check_found(result: "Answer", narrowing: "Narrowing", clock: "Clock") -> No
     if result.plans or result.frontier:
         return
     if clock.limit_s is not None and not result.is_complete:
-        from planner.errors import NothingFitsError
-
-        raise NothingFitsError(
-            f"no plan found within --time-limit {clock.limit_s:g}; that does not say that none fits"
-        )
+        raise clock.nothing_found()
     from planner.plans.whynot import nothing_fits
 
     raise nothing_fits(result.contexts, narrowing, result, clock)

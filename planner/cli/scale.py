@@ -37,6 +37,7 @@ def scale(
     host_memory: options.HostMemory = None,
     margin: options.Margin = None,
     imbalance: options.Imbalance = None,
+    time_limit: options.TimeLimit = None,
     plot: options.Plot = False,
     plot_file: options.PlotFile = None,
     force: options.Force = False,
@@ -45,11 +46,13 @@ def scale(
     """Search the best plan at every size; show efficiency and what limits it."""
     from functools import partial
 
+    from planner.cli.aims import read_time_limit
     from planner.cli.collector import Collector
     from planner.cli.inputs import margin_notes, read_question, with_host_memory
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
     from planner.cli.sizes import read_clusters, with_base_batch
+    from planner.plans.clock import Clock
     from planner.plans.scaling import nothing_scales, scaling
     from planner.report.plot import check_chart
     from planner.report.scaling import plot_scaling, print_scaling, render_scaling_json
@@ -63,6 +66,7 @@ def scale(
         collector.read(partial(check_chart, None))
     if plot_file is not None:
         collector.read(partial(check_chart, plot_file, force=force))
+    limit_s = read_time_limit(collector, time_limit)
     question = read_question(
         collector=collector,
         model=model,
@@ -86,7 +90,8 @@ def scale(
         question = with_base_batch(question, clusters, given=given)
     notes = (*question.notes, *margin_notes(question.contexts, given=margin is not None))
     with delayed_progress() as progress:
-        result = scaling(question.contexts, clusters, is_weak=weak, progress=progress)
+        clock = Clock(limit_s)
+        result = scaling(question.contexts, clusters, is_weak=weak, clock=clock, progress=progress)
     if not result.fitting:
         raise nothing_scales(question.contexts[0], result)
     if output_format is options.TableOrJson.json:

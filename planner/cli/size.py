@@ -46,6 +46,7 @@ def size(
     host_memory: options.HostMemory = None,
     margin: options.Margin = None,
     imbalance: options.Imbalance = None,
+    time_limit: options.TimeLimit = None,
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Find the fewest GPUs that do a job in time, or just hold it, and the sizes around them."""
@@ -53,6 +54,7 @@ def size(
     from functools import partial
 
     from planner.catalog.clusters import load_cluster_of
+    from planner.cli.aims import read_time_limit
     from planner.cli.collector import Collector
     from planner.cli.inputs import margin_notes, read_question, with_host_memory, with_placement
     from planner.cli.limits import check_price, growing_clusters, read_largest, read_limits
@@ -60,6 +62,7 @@ def size(
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
     from planner.cli.sizes import with_fixed_batch
+    from planner.plans.clock import Clock
     from planner.plans.limits import narrowing_of as read_narrowing_of
     from planner.plans.sizing import fewest, is_offloaded, nothing_at_any_size, sizing
     from planner.report.sizing import print_sizing, render_sizing_json
@@ -86,6 +89,7 @@ def size(
     )
     most = max_gpus if max_gpus is not None else DEFAULT_MAX_GPUS
     largest = read_largest(collector, node, most)
+    limit_s = read_time_limit(collector, time_limit)
     question = read_question(
         collector=collector,
         model=model,
@@ -112,7 +116,8 @@ def size(
     contexts = with_placement(question.contexts, placement)
     notes = (*question.notes, *margin_notes(contexts, given=margin is not None))
     cluster_of = partial(load_cluster_of, node)
-    asked = partial(sizing, limits=limits, cluster_of=cluster_of, narrowing=narrowing)
+    clock = Clock(limit_s)
+    asked = partial(sizing, limits=limits, cluster_of=cluster_of, narrowing=narrowing, clock=clock)
     with delayed_progress() as progress:
         if limits.is_empty and max_gpus is None:
             clusters = partial(growing_clusters, collector, node, most)
@@ -124,6 +129,8 @@ def size(
         else:
             larger = read_largest(collector, node, max(most, DEFAULT_MAX_GPUS))
             result = asked(contexts, larger=larger, progress=progress)
+    if not result.sizes and not result.is_complete:
+        raise clock.nothing_found()
     if not result.sizes:
         raise nothing_at_any_size(result)
     if output_format is options.TableOrJson.json:

@@ -33,14 +33,17 @@ def why(
     host_memory: options.HostMemory = None,
     margin: options.Margin = None,
     imbalance: options.Imbalance = None,
+    time_limit: options.TimeLimit = None,
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Say why a layout is not chosen: illegal, too large, or slower, and by what."""
+    from planner.cli.aims import read_time_limit
     from planner.cli.collector import Collector
     from planner.cli.inputs import margin_notes, read_question, with_host_memory, with_placement
     from planner.cli.narrowing import narrowing_of
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
+    from planner.plans.clock import Clock
     from planner.plans.why import why as explain
     from planner.report.why import print_why, render_why_json
 
@@ -52,6 +55,7 @@ def why(
     if not (fix or limit or where or forbid):
         text = "needed: what the layout is, such as tp=4,pp=8; --limit, --where, --forbid will do"
         collector.add("--fix", text)
+    limit_s = read_time_limit(collector, time_limit)
     question = read_question(
         collector=collector,
         model=model,
@@ -73,7 +77,8 @@ def why(
     contexts = with_placement(question.contexts, placement)
     notes = (*question.notes, *margin_notes(contexts, given=margin is not None))
     with delayed_progress() as progress:
-        answer = explain(contexts, narrowing, notes=notes, progress=progress)
+        clock = Clock(limit_s)
+        answer = explain(contexts, narrowing, notes=notes, clock=clock, progress=progress)
     if output_format is options.TableOrJson.json:
         typer.echo(render_why_json(answer))
     else:

@@ -2,6 +2,8 @@
 
 import time
 
+from planner.errors import NothingFitsError
+
 LEAST_S = 0.01
 """A share is never less, so that a search that comes late still ends by itself."""
 
@@ -24,6 +26,11 @@ class Clock:
             return float("inf")
         return max(self.deadline_s - time.monotonic(), LEAST_S)
 
+    @property
+    def is_over(self) -> bool:
+        """Nothing is left."""
+        return self.deadline_s is not None and time.monotonic() >= self.deadline_s
+
     def share_s(self) -> float | None:
         """Seconds the next search may take; None without a limit."""
         if self.deadline_s is None:
@@ -31,3 +38,10 @@ class Clock:
         share_s = self.left_s() / max(self.num_left, 1)
         self.num_left -= 1
         return max(share_s, LEAST_S)
+
+    def nothing_found(self) -> NothingFitsError:
+        """What to raise where no search found anything before the time was over."""
+        return NothingFitsError(
+            f"no plan found within --time-limit {self.limit_s or 0:g}; "
+            "that does not say that none fits"
+        )

@@ -23,6 +23,9 @@ from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import Strategy
 
+BESIDE_S = 1.0
+"""Of a search beside the plans, such as for their knobs, where a limit of time struck."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -117,6 +120,11 @@ class Answer:
     def is_complete(self) -> bool:
         """No time limit struck."""
         return all(result.is_complete for result in self.searches)
+
+    @property
+    def beside_s(self) -> float | None:
+        """Seconds for each search beside the plans; no limit where none struck."""
+        return None if self.is_complete else BESIDE_S
 
     @property
     def seconds(self) -> float:

@@ -8,6 +8,7 @@ from itertools import takewhile
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.errors import NothingFitsError
+from planner.plans.clock import Clock
 from planner.plans.plan import Plan
 from planner.search.search import Found, Progress, search
 from planner.search.space.narrow import Narrowing
@@ -25,6 +26,7 @@ LIMITS = {
 }
 """Groups of time items by the beginnings of their names; the rest is OTHER."""
 OTHER = "other"
+TOO_LATE = "nothing found within the time limit"
 BITE_FRACTION = 0.05
 """A limit bites from the size on at which it costs this share of the GPU time."""
 NAMED_FRACTION = 0.005
@@ -98,6 +100,15 @@ class Scaling:
         return tuple((point, point.plan) for point in self.points if point.plan is not None)
 
     @property
+    def limit_struck_at(self) -> tuple[int, ...]:
+        """Sizes at which a faster plan may exist: a limit of time or of the solver struck."""
+        return tuple(
+            point.num_gpus
+            for point in self.points
+            if (point.plan and not point.plan.is_optimal) or point.why_none == TOO_LATE
+        )
+
+    @property
     def base(self) -> Plan:
         """The plan on the fewest GPUs."""
         return self.fitting[0][1]
@@ -156,13 +167,22 @@ def batch_at(num_gpus: int, base_gpus: int, base_batch: int, *, is_weak: bool) -
 
 
 def fastest_on_all(
-    contexts: Sequence[Context], narrowing: Narrowing = EVERYTHING
+    contexts: Sequence[Context], narrowing: Narrowing = EVERYTHING, clock: Clock | None = None
 ) -> tuple[Plan | None, str, float]:
     """The fastest plan on all GPUs over the frameworks, why there is none, and the seconds."""
+    clock = clock or Clock(None)
     best: tuple[Context, Found] | None = None
-    num_shapes, seconds = 0, 0.0
+    num_shapes, seconds, is_cut = 0, 0.0, False
     for context in contexts:
-        result = search(context, top=1, narrowing=narrowing, with_frontier=False, uses_all=True)
+        result = search(
+            context,
+            top=1,
+            narrowing=narrowing,
+            with_frontier=False,
+            uses_all=True,
+            time_limit_s=clock.share_s(),
+        )
+        is_cut |= not result.is_complete
         num_shapes += result.num_shapes
         seconds += result.seconds
         for found in result.plans:
@@ -170,13 +190,14 @@ def fastest_on_all(
                 best = context, found
     if best is None:
         why = "does not fit in memory" if num_shapes else "no legal layout uses all of them"
+        why = TOO_LATE if is_cut else why
         return None, why, seconds
     context, found = best
     plan = Plan(
         context=context,
         strategy=found.strategy,
         estimate=estimate(context, found.strategy),
-        is_optimal=found.is_optimal,
+        is_optimal=found.is_optimal and not is_cut,
     )
     return plan, "", seconds
 
@@ -186,6 +207,7 @@ def scaling(
     clusters: Sequence[ClusterSpec],
     *,
     is_weak: bool,
+    clock: Clock | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> Scaling:
     """Search the best plan on each cluster (ascending); the contexts' batch is that of the first.
@@ -193,6 +215,8 @@ def scaling(
     Exact at every size, as `planner plan`; plans that leave GPUs idle are not considered.
     """
     points, total_s = [], 0.0
+    clock = clock or Clock(None)
+    clock.plan_for(len(clusters) * len(contexts))
     base_gpus, base_batch = clusters[0].num_accelerators, contexts[0].job.global_batch
     for index, cluster in enumerate(clusters):
         num_gpus = cluster.num_accelerators
@@ -201,7 +225,7 @@ def scaling(
         sized = [
             replace(c, cluster=cluster, job=replace(c.job, global_batch=batch)) for c in contexts
         ]
-        plan, why, seconds = fastest_on_all(sized)
+        plan, why, seconds = fastest_on_all(sized, clock=clock)
         total_s += seconds
         points.append(Point(num_gpus=num_gpus, global_batch=batch, plan=plan, why_none=why))
     return Scaling(points=tuple(points), is_weak=is_weak, seconds=total_s)

@@ -10,6 +10,7 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.errors import NothingFitsError
+from planner.plans.clock import Clock
 from planner.plans.objectives import JobLimits, Limit, amounts, gpu_hours, span_s
 from planner.plans.plan import Answer, Plan
 from planner.plans.scaling import fastest_on_all
@@ -116,7 +117,9 @@ class Sizing:
     def is_complete(self) -> bool:
         """True when every time was proved best under the model."""
         sizes = (*self.sizes, *([self.chosen] if self.chosen else []))
-        return all(size.is_optimal for size in sizes)
+        return all(each.is_complete for each in self.searches) and all(
+            size.is_optimal for size in sizes
+        )
 
     @property
     def seconds(self) -> float:
@@ -157,11 +160,12 @@ def in_own_cluster(
     num_gpus: int,
     cluster_of: ClusterOf,
     narrowing: Narrowing = EVERYTHING,
+    clock: Clock | None = None,
 ) -> Size | None:
     """The fastest plan on all of a cluster of so many GPUs; None where it has none."""
     cluster = cluster_of(num_gpus)
     plan, _, _ = fastest_on_all(
-        [replace(context, cluster=cluster) for context in contexts], narrowing
+        [replace(context, cluster=cluster) for context in contexts], narrowing, clock
     )
     if plan is None:
         return None
@@ -174,11 +178,13 @@ def in_own_cluster(
 
 
 def _searched(
-    contexts: Sequence[Context], narrowing: Narrowing, progress: Progress
+    contexts: Sequence[Context], narrowing: Narrowing, clock: Clock, progress: Progress
 ) -> tuple[tuple[Size, ...], tuple[SearchResult, ...]]:
     """The useful sizes up to the contexts' cluster, over all frameworks."""
+    clock.plan_for(len(contexts) + 1)
     results = tuple(
-        search(context, top=1, narrowing=narrowing, progress=progress) for context in contexts
+        search(context, top=1, narrowing=narrowing, time_limit_s=clock.share_s(), progress=progress)
+        for context in contexts
     )
     sizes = [
         Size(
@@ -228,6 +234,7 @@ def sizing(
     *,
     narrowing: Narrowing = EVERYTHING,
     larger: ClusterSpec | None = None,
+    clock: Clock | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> Sizing:
     """Find the smallest cluster that keeps the limits; the contexts' cluster is the largest.
@@ -236,11 +243,13 @@ def sizing(
     global batch is the contexts', whatever the size. Where no size keeps the limits, one in a
     ``larger`` cluster is looked for.
     """
+    clock = clock or Clock(None)
 
     def own_size(num_gpus: int) -> Size | None:
-        return in_own_cluster(contexts, num_gpus, cluster_of, narrowing)
+        clock.plan_for(2 * len(contexts))
+        return in_own_cluster(contexts, num_gpus, cluster_of, narrowing, clock)
 
-    sizes, results = _searched(contexts, narrowing, progress)
+    sizes, results = _searched(contexts, narrowing, clock, progress)
     chosen = _smallest(sizes, limits, own_size)
     nearest: tuple[Size, ...] = ()
     enough = None
@@ -248,7 +257,7 @@ def sizing(
         nearest = tuple(own_size(size.num_gpus) or size for size in nearest_sizes(sizes, limits))
         if larger and larger.num_accelerators > contexts[0].cluster.num_accelerators:
             wider = [replace(context, cluster=larger) for context in contexts]
-            beyond, _ = _searched(wider, narrowing, progress)
+            beyond, _ = _searched(wider, narrowing, clock, progress)
             enough = _smallest(beyond, limits, own_size)
     return Sizing(
         contexts=tuple(contexts),

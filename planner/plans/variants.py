@@ -14,6 +14,8 @@ from planner.spec.strategy import MOVED, Strategy
 
 SEARCHED = 12
 """Variants that are looked at."""
+MOST_MIXED = 256
+"""Layers of a model of which mixed policies are looked at: the choices grow with the cube."""
 KNOBS = (
     ("micro_batch", "micro-batch {}"),
     ("vpp", "vpp {}"),
@@ -42,10 +44,12 @@ def _within(narrowing: Narrowing, plan: Plan) -> Narrowing:
     return replace(narrowing, values={**narrowing.values, **fixed})
 
 
-def _searched(plan: Plan, narrowing: Narrowing, top: int) -> list[Plan]:
+def _searched(plan: Plan, narrowing: Narrowing, top: int, limit_s: float | None) -> list[Plan]:
     """The fastest plans of a part of the space under the model, no mechanism weighed."""
     context = replace(plan.context, weighs_evidence=False)
-    found = search(context, top=top, narrowing=narrowing, with_frontier=False).plans
+    found = search(
+        context, top=top, narrowing=narrowing, with_frontier=False, time_limit_s=limit_s
+    ).plans
     made = estimates(context, [one.strategy for one in found]) if found else []
     return [
         Plan(context=plan.context, strategy=one.strategy, estimate=each, is_optimal=one.is_optimal)
@@ -53,29 +57,33 @@ def _searched(plan: Plan, narrowing: Narrowing, top: int) -> list[Plan]:
     ]
 
 
-def variants(plan: Plan, narrowing: Narrowing, top: int = SEARCHED) -> tuple[Knob, ...]:
+def variants(
+    plan: Plan, narrowing: Narrowing, top: int = SEARCHED, *, limit_s: float | None = None
+) -> tuple[Knob, ...]:
     """The fastest variants of a plan's layout under the model, the plan itself left out."""
-    found = _searched(plan, _within(narrowing, plan), top)
+    found = _searched(plan, _within(narrowing, plan), top, limit_s)
     return tuple(_knob(plan, other) for other in found if other.strategy != plan.strategy)
 
 
-def mixed_gain(plan: Plan, narrowing: Narrowing) -> Knob | None:
+def mixed_gain(plan: Plan, narrowing: Narrowing, *, limit_s: float | None = None) -> Knob | None:
     """What layers under different policies would gain; None where nothing, or where they may be.
 
     All else stays as the plan has it, what selective layers repeat too. The gain is that over the
     fastest policy that can be said, be it the plan's or not.
     """
-    if MIXED_LAYERS in narrowing.allowed or plan.context.traits.support.policy_scope == "layers":
+    is_said = plan.context.traits.support.policy_scope == "layers"
+    is_deep = plan.context.model.num_blocks > MOST_MIXED
+    if MIXED_LAYERS in narrowing.allowed or is_said or is_deep:
         return None
     columns = plan.strategy.columns()
     own = {name: (int(getattr(columns, name)[0]),) for name in DIMENSIONS}
     within = replace(narrowing, values={**narrowing.values, **own})
     context = with_modules(plan.context, plan.strategy.recompute_modules)
     asked = replace(plan, context=replace(context, module_sets=()))
-    mixed = _searched(asked, replace(within, allowed=frozenset({MIXED_LAYERS})), 1)
+    mixed = _searched(asked, replace(within, allowed=frozenset({MIXED_LAYERS})), 1, limit_s)
     if not mixed or not mixed[0].strategy.mixes_policies:
         return None
-    said = _searched(asked, within, 1)
+    said = _searched(asked, within, 1, limit_s)
     fastest = min((plan, *said), key=lambda one: one.estimate.iter_time_s)
     gain = _knob(fastest, mixed[0])
     return gain if gain.time_change < 0.0 else None

@@ -6,6 +6,7 @@ from typing import Literal
 
 from planner.cost.context import Context
 from planner.cost.estimate import TimeItem, estimate
+from planner.plans.clock import Clock
 from planner.plans.differences import differences
 from planner.plans.limits import narrowing_of
 from planner.plans.plan import Plan
@@ -208,13 +209,21 @@ def why(
     narrowing: Narrowing,
     *,
     notes: Sequence[str] = (),
-    time_limit_s: float | None = None,
+    clock: Clock | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> WhyAnswer:
-    """Compare the best plan under the options with the best plan without them."""
+    """Compare the best plan under the options with the best plan without them.
+
+    Raises NothingFitsError where the time was over before either was found.
+    """
+    clock = clock or Clock(None)
+    clock.plan_for(2 * len(contexts))
     allowed = narrowing_of(narrowing.widening)
-    found = _best_plan(contexts, narrowing, time_limit_s, progress)
-    of_all = _best_plan(contexts, allowed, time_limit_s, progress)
+    found = _best_plan(contexts, narrowing, clock, progress)
+    of_all = _best_plan(contexts, allowed, clock, progress)
+    for one in (found, of_all):
+        if one.plan is None and not one.is_complete:
+            raise clock.nothing_found()
     best = of_all.plan
     return WhyAnswer(
         contexts=tuple(contexts),
@@ -258,7 +267,7 @@ class _First:
 def _best_plan(
     contexts: Sequence[Context],
     narrowing: Narrowing,
-    time_limit_s: float | None,
+    clock: Clock,
     progress: Progress,
 ) -> _First:
     """The fastest plan on at most the cluster's GPUs, as evidence weighs its time."""
@@ -268,7 +277,7 @@ def _best_plan(
             top=1,
             narrowing=narrowing,
             with_frontier=False,
-            time_limit_s=time_limit_s,
+            time_limit_s=clock.share_s(),
             progress=progress,
         )
         for context in contexts

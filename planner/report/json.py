@@ -78,7 +78,7 @@ def _layout_dict(plan: Plan, answer: Answer) -> dict[str, Any]:
         "handicaps": used(plan.context, plan.strategy),
         "variants": [
             {"turned": knob.words, "time_change": knob.time_change, **plan_dict(knob.plan)}
-            for knob in variants(plan, answer.narrowing)
+            for knob in variants(plan, answer.narrowing, limit_s=answer.beside_s)
         ],
     }
 

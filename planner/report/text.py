@@ -218,12 +218,13 @@ def rank_lines(answer: Answer) -> list[str]:
             f"{reliance(other, first)}."
         )
     if answer.aim.objective == "iteration_s":
-        gaining = [knob for knob in variants(first, answer.narrowing) if knob.time_change < 0]
+        found = variants(first, answer.narrowing, limit_s=answer.beside_s)
+        gaining = [knob for knob in found if knob.time_change < 0]
         simplest = sorted(gaining, key=lambda knob: (knob.num_turned, knob.time_change))
         shown = [f"{knob.words} {knob.time_change:+.1%}" for knob in simplest[:MAX_KNOBS]]
         if shown:
             lines.append(f"Knobs of plan 1: {'; '.join(shown)}.")
-        mixed = mixed_gain(first, answer.narrowing)
+        mixed = mixed_gain(first, answer.narrowing, limit_s=answer.beside_s)
         if mixed is not None and mixed.time_change < -WORTH_A_WORD:
             lines.append(
                 f"Layers under different policies, which {first.framework} has no options for: "
@@ -280,7 +281,7 @@ def _print_variants(answer: Answer, console: Console) -> None:
     """Of every layout the fastest variants, with what they gain."""
     for rank, plan in enumerate(answer.plans, start=1):
         console.print(f"Variants of plan {rank}", style="bold")
-        for knob in variants(plan, answer.narrowing):
+        for knob in variants(plan, answer.narrowing, limit_s=answer.beside_s):
             console.print(f"  {knob.time_change:+6.1%}  {knob.words}", markup=False)
 
 

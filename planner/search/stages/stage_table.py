@@ -4,8 +4,9 @@ Which layers of a stage are recomputed or offloaded touches no other stage, so i
 for each stage and number of layers, before layers are dealt out.
 """
 
+import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 
@@ -25,6 +26,10 @@ from planner.spec.strategy import POLICIES
 from planner.units import Array, Index, Mask
 
 UNSURE = 1e-9
+MOST_CELLS = 2**20
+"""Looked at together: 200 MiB."""
+MOST_KEPT = 2**14
+"""Choices of one table that are kept for the next."""
 ROUNDING = 1e-14
 """Relative error of sums of bytes."""
 
@@ -62,9 +67,15 @@ def stage_table(
     num_stages = int(model.strategy.pp[0])
     limits = limits or stage_limits(model, num_stages, num_layers)
     by_time = np.floor((slowest_s - limits.fixed_s[0]) / model.layer_s[0] + UNSURE)
-    fewest, most = limits.fewest[0], np.minimum(limits.most[0], by_time)
+    most = np.minimum(limits.most[0], by_time)
+    others = np.maximum(most, 0.0).sum() - np.maximum(most, 0.0)
+    fewest = np.maximum(limits.fewest[0], num_layers - others)
     numbers = np.arange(fewest.min(), max(most.max(), fewest.min()) + 1.0)
-    cells = _linear_cells(model, limits, numbers, fewest, most)
+    parts = [
+        _fastest(_linear_cells(model, limits, part, fewest, most))
+        for part in _in_parts(numbers, num_stages, _linear_free(model))
+    ]
+    cells = reduce(_joined, parts)
     if model.num_leading:
         most_first = np.where(np.arange(num_stages) == 0, most, -1.0)
         first = (_all_cells if any(_offers(model, k) for k in OTHERS) else _leading_cells)(
@@ -83,9 +94,22 @@ def _offers(model: StageModel, policy: int) -> bool:
     return bool(keeps_less)
 
 
-@lru_cache(maxsize=256)
+def _in_parts(numbers: Array, num_stages: int, free: tuple[bool, ...]) -> list[Array]:
+    """Numbers of layers in runs whose choices, of ``C(n + k, k)`` each, are few enough at once."""
+    kinds = sum(free)
+    sizes = [math.comb(int(number) + kinds, kinds) * num_stages for number in numbers]
+    run = np.cumsum(sizes) // MOST_CELLS
+    return np.split(numbers, np.flatnonzero(np.diff(run)) + 1)
+
+
 def _choices(first: int, last: int, free: tuple[bool, ...]) -> Array:
     """Numbers of layers and all counts of the policies that are free, one column per choice."""
+    kinds = sum(free)
+    is_small = (last - first + 1) * math.comb(last + kinds, kinds) <= MOST_KEPT
+    return (_kept_choices if is_small else _made_choices)(first, last, free)
+
+
+def _made_choices(first: int, last: int, free: tuple[bool, ...]) -> Array:
     columns = []
     for number in range(first, last + 1):
         axes = [np.arange(number + 1 if is_free else 1) for is_free in free]
@@ -93,6 +117,9 @@ def _choices(first: int, last: int, free: tuple[bool, ...]) -> Array:
         grid = grid[:, grid.sum(axis=0) <= number]
         columns.append(np.concatenate([np.full((1, grid.shape[1]), number), grid]))
     return np.concatenate(columns, axis=1).astype(float)
+
+
+_kept_choices = lru_cache(maxsize=256)(_made_choices)
 
 
 def _grid(
@@ -105,6 +132,16 @@ def _grid(
     return stage, choices[0, column], choices[1:, column]
 
 
+def _saves(model: StageModel) -> list[bool]:
+    saves: list[bool] = (model.policies.saved_bytes[:, 0] < model.saved_bytes[0]).tolist()
+    return saves
+
+
+def _linear_free(model: StageModel) -> tuple[bool, ...]:
+    """Policies whose counts are all looked at."""
+    return tuple(saves and policy != SELECTIVE for policy, saves in enumerate(_saves(model)))
+
+
 def _linear_cells(
     model: StageModel, limits: Limits, numbers: Array, fewest: Array, most: Array
 ) -> _Cells:
@@ -113,10 +150,9 @@ def _linear_cells(
     Bytes fall evenly with each layer under a policy: none is selective where the rest fits, else
     ``ceil(excess / saved)`` are, the workspace of recomputation counted to the excess.
     """
-    saves = (model.policies.saved_bytes[:, 0] < model.saved_bytes[0]).tolist()
+    saves = _saves(model)
     exact = [policy for policy in range(len(POLICIES)) if policy != SELECTIVE]
-    free = tuple(policy in exact and saves[policy] for policy in range(len(POLICIES)))
-    stage, layers, counts = _grid(numbers, fewest, most, free)
+    stage, layers, counts = _grid(numbers, fewest, most, _linear_free(model))
     saved = (limits.layer_bytes - limits.policy_bytes)[:, 0, stage]
     room = limits.room_bytes[0, stage]
     for policy in exact:
@@ -167,7 +203,16 @@ def _all_cells(model: StageModel, numbers: Array, fewest: Array, most: Array) ->
     return _where(_Cells(stage=stage, layers=layers, counts=counts, seconds=seconds), legal)
 
 
-def _where(cells: _Cells, index: Mask) -> _Cells:
+def _fastest(cells: _Cells) -> _Cells:
+    """The fastest way for every stage and number of layers."""
+    layers = cells.layers.astype(int)
+    place = cells.stage * (layers.max(initial=0) + 1) + layers
+    order = np.lexsort((cells.seconds, place))
+    _, first = np.unique(place[order], return_index=True)
+    return _where(cells, order[first])
+
+
+def _where(cells: _Cells, index: Mask | Index) -> _Cells:
     return _Cells(
         stage=cells.stage[index],
         layers=cells.layers[index],
@@ -187,15 +232,12 @@ def _joined(first: _Cells, second: _Cells) -> _Cells:
 
 def _best(model: StageModel, cells: _Cells, numbers: Array, num_stages: int) -> StageTable:
     """The fastest cell for every stage and number of layers."""
+    cells = _fastest(cells)
     column = (cells.layers - numbers[0]).astype(int)
-    place = cells.stage * len(numbers) + column
-    order = np.lexsort((cells.seconds, place))
-    _, first = np.unique(place[order], return_index=True)
-    chosen = order[first]
     shape = (num_stages, len(numbers))
     table, found = np.full(shape, np.inf), np.zeros((len(POLICIES), *shape))
-    table[cells.stage[chosen], column[chosen]] = cells.seconds[chosen]
-    found[:, cells.stage[chosen], column[chosen]] = cells.counts[:, chosen]
+    table[cells.stage, column] = cells.seconds
+    found[:, cells.stage, column] = cells.counts
     every = np.repeat(np.arange(float(num_stages)), len(numbers))
     tails = stage_tail_s(model, np.tile(numbers, num_stages)[None, :], every[None, :])[0]
     return StageTable(layers=numbers, seconds=table, tail_s=tails.reshape(shape), counts=found)
