@@ -391,14 +391,15 @@ def _layout_findings(
         found = not_said_yet(illegal, said)
         if {one.rule for one in illegal} == {NO_SHARDS} and layout.strategy.zero_stage == 0:
             made = estimate(layout.context, layout.strategy)
-            found += memory_findings(layout, made, ask=ask)
+            found += memory_findings(layout, made, ask=ask, time_limit_s=request.time_limit_s)
         return found, None
     made = estimate(layout.context, layout.strategy)
     network = not_said_yet(list(network_findings(layout)), said)
-    found = [*network, *memory_findings(layout, made, ask=ask)]
+    limit_s = request.time_limit_s
+    found = [*network, *memory_findings(layout, made, ask=ask, time_limit_s=limit_s)]
     is_sound = not any(finding.severity == "error" for finding in (*said, *found))
     if request.with_advice and is_sound:
-        advice = list(advice_findings(layout, made.iter_time_s, request.time_limit_s, kind))
+        advice = list(advice_findings(layout, made.iter_time_s, limit_s, kind))
         found = [*found, *advice] if advice else [one for one in found if one.severity != "note"]
     return found, _figures(made)
 

@@ -9,6 +9,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.formats.finding import Finding
 from planner.frameworks.settings import with_optimizer
+from planner.plans.clock import Clock
 from planner.plans.differences import differences
 from planner.plans.repair import RepairAnswer, Shortage, repair, shortages
 from planner.spec.strategy import with_all_under
@@ -18,7 +19,9 @@ DECISIONS = ("micro_batch", "zero_stage", "tp", "pp", "recompute_layers_per_stag
 """Where a shortage is shown: the first of them that the file states."""
 
 
-def memory_findings(layout: Layout, made: Estimate, *, ask: Ask | None = None) -> Iterator[Finding]:
+def memory_findings(
+    layout: Layout, made: Estimate, *, ask: Ask | None = None, time_limit_s: float | None = None
+) -> Iterator[Finding]:
     """An error per stage that does not fit, with one way out; a warning where it is tight.
 
     A note where it may fit, depending on what is assumed of the training script.
@@ -46,7 +49,7 @@ def memory_findings(layout: Layout, made: Estimate, *, ask: Ask | None = None) -
         )
         yield layout.places.finding("memory.fits", text, *DECISIONS, severity="note")
         return
-    fix = _fix(least, ask=ask)
+    fix = _fix(least, ask=ask, clock=Clock(time_limit_s))
     even = f" even where {_and([_LEAST[name] for name in layout.assumes])}" * bool(layout.assumes)
     for number, shortage in enumerate(shortages(least.context, least.strategy)):
         text = _shortage(shortage) + even
@@ -102,12 +105,14 @@ def _shortage(shortage: Shortage) -> str:
     )
 
 
-def _fix(layout: Layout, *, ask: Ask | None) -> str:
+def _fix(layout: Layout, *, ask: Ask | None, clock: Clock) -> str:
     """The smallest edit in words, one that leaves a margin before one that does not."""
-    most = 0
+    most, is_complete = 0, True
+    clock.plan_for(4 if ask else 2)
     for accepts in (ask, None) if ask else (None,):
         for context in (layout.cautious, layout.context):
-            answer = _answer(context, layout, ask=accepts)
+            answer = _answer(context, layout, ask=accepts, limit_s=clock.share_s())
+            is_complete &= answer is None or answer.is_complete
             most = max(most, answer.num_changes if answer else 0)
             if answer and answer.repaired:
                 best = answer.repaired[0]
@@ -115,10 +120,14 @@ def _fix(layout: Layout, *, ask: Ask | None) -> str:
                 size = format_bytes(best.estimate.memory.peak_bytes)
                 limit = " (this file has no keys for it)" if ask and not accepts else ""
                 return f"nearest that fits, {size}: {made}{limit}"
+    if not is_complete:
+        return "no change that makes it fit was found within the time limit"
     return f"no change of at most {most} decisions makes it fit on these GPUs"
 
 
-def _answer(context: Context, layout: Layout, *, ask: Ask | None) -> RepairAnswer | None:
+def _answer(
+    context: Context, layout: Layout, *, ask: Ask | None, limit_s: float | None
+) -> RepairAnswer | None:
     """The smallest edit; None where too many in a row were none that the file can hold."""
     try:
         return repair(
@@ -127,6 +136,7 @@ def _answer(context: Context, layout: Layout, *, ask: Ask | None) -> RepairAnswe
             top=1,
             num_gpus=layout.num_gpus,
             accepts=ask() if ask else None,
+            time_limit_s=limit_s,
         )
     except GaveUpError:
         return None

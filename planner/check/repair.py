@@ -21,6 +21,7 @@ from planner.cost.context import Context
 from planner.errors import ExpressError, InputError, Problem
 from planner.formats.finding import Finding
 from planner.formats.format import Format, Reading, SourceText
+from planner.plans.clock import Clock
 from planner.plans.repair import RepairAnswer, diagnosis, repair, repaired_strategy
 from planner.search.edits import Edit
 from planner.search.repair import Progress
@@ -126,6 +127,7 @@ def repair_file(
     request: Request,
     *,
     margin_fraction: float | None = None,
+    time_limit_s: float | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> RepairedFile:
     """Find the smallest repair of a configuration file.
@@ -152,7 +154,7 @@ def repair_file(
     margins = [start.layout.cautious.margin_fraction, 0.0]
     if margin_fraction is not None:
         margins = [margin_fraction]
-    return _mended(made, reading, job, margins, progress)
+    return _mended(made, reading, job, margins, Clock(time_limit_s), progress)
 
 
 def _needed_job(request: Request, reading: Reading, kind: Format) -> Job:
@@ -194,12 +196,18 @@ def _errors(kind: Format, reading: Reading, start: Start) -> tuple[Finding, ...]
 
 
 def _mended(
-    made: RepairedFile, reading: Reading, job: Job, margins: list[float], progress: Progress
+    made: RepairedFile,
+    reading: Reading,
+    job: Job,
+    margins: list[float],
+    clock: Clock,
+    progress: Progress,
 ) -> RepairedFile:
     """The file with the smallest repair after which it is clean, else no worse than before."""
     strategy, num_gpus, wrong = made.start.layout.strategy, made.start.num_gpus, made.answer
     foreign = frozenset((one.rule, one.key) for one in reading.findings)
     reasons: list[str] = []
+    clock.plan_for(2 * len(set(margins)))
     for allowed in (foreign, foreign | {(one.rule, one.key) for one in made.errors}):
         for margin in dict.fromkeys(margins):
             context = replace(made.start.layout.context, margin_fraction=margin)
@@ -218,6 +226,7 @@ def _mended(
                     strategy,
                     num_gpus=num_gpus,
                     accepts=trial,
+                    time_limit_s=clock.share_s(),
                     progress=progress,
                 )
             except GaveUpError:

@@ -59,6 +59,7 @@ def repair(
     margin: Annotated[
         float | None, typer.Option(help="Percent of HBM to leave free [the plan's].")
     ] = None,
+    time_limit: options.TimeLimit = None,
     output_format: options.OutputFormat = options.TableOrJson.table,
     apply: Annotated[bool, typer.Option("--apply", help="Edit the file in place.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the edited copy to this file.")] = None,
@@ -68,10 +69,15 @@ def repair(
     """Find the fewest changes that make a plan or a configuration legal and fit on a cluster."""
     from planner.check.check import AUTO, check_format_name, is_plan_file
     from planner.check.settings import settings_for
+    from planner.cli.aims import read_time_limit
+    from planner.cli.collector import Collector
     from planner.cli.inputs import place_of
     from planner.cli.repair_file import Given, repair_configuration
     from planner.formats.source import read_source
 
+    collector = Collector()
+    limit_s = read_time_limit(collector, time_limit)
+    collector.finish()
     target = _target(file, apply=apply, out=out, save=save, force=force)
     settings = settings_for(file)
     name = framework or settings.framework or AUTO
@@ -82,7 +88,7 @@ def repair(
     if is_plan_file(source, name):
         _refuse_for_plans(model=model, gpus=gpus, seq_len=seq_len, global_batch=global_batch)
         place = place_of(cluster or settings.cluster, host_memory)
-        _repair_plan(file, place, margin_fraction, target=target, as_json=as_json)
+        _repair_plan(file, place, margin_fraction, limit_s, target=target, as_json=as_json)
         return
     if save is not None:
         _refuse("--save", "writes plan files; --out writes this one")
@@ -94,6 +100,7 @@ def repair(
         seq_len=seq_len,
         global_batch=global_batch,
         margin_fraction=margin_fraction,
+        time_limit_s=limit_s,
     )
     repair_configuration(source, given, target=target, as_json=as_json)
 
@@ -134,6 +141,7 @@ def _repair_plan(
     plan: Path,
     cluster: str | None,
     margin_fraction: float | None,
+    time_limit_s: float | None,
     *,
     target: Path | None,
     as_json: bool,
@@ -150,7 +158,13 @@ def _repair_plan(
 
     context, strategy, file = read_for_repair(plan, cluster, margin_fraction)
     with delayed_progress() as progress:
-        answer = find_repair(context, strategy, own=own_context(plan), progress=progress)
+        answer = find_repair(
+            context,
+            strategy,
+            own=own_context(plan),
+            time_limit_s=time_limit_s,
+            progress=progress,
+        )
     place = cluster or file.inputs.cluster
     command = _search_command(file, context, place)
     if as_json:

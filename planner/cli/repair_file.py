@@ -28,6 +28,7 @@ class Given:
     seq_len: int | None
     global_batch: int | None
     margin_fraction: float | None
+    time_limit_s: float | None
 
 
 def repair_configuration(
@@ -55,7 +56,11 @@ def repair_configuration(
     )
     with delayed_progress() as progress:
         made = repair_file(
-            source, request, margin_fraction=given.margin_fraction, progress=progress
+            source,
+            request,
+            margin_fraction=given.margin_fraction,
+            time_limit_s=given.time_limit_s,
+            progress=progress,
         )
     command = _search_command(made, request.model or "", request.cluster or "")
     if as_json:

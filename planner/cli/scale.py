@@ -92,6 +92,8 @@ def scale(
     with delayed_progress() as progress:
         clock = Clock(limit_s)
         result = scaling(question.contexts, clusters, is_weak=weak, clock=clock, progress=progress)
+    if not result.fitting and result.late_at:
+        raise clock.nothing_found()
     if not result.fitting:
         raise nothing_scales(question.contexts[0], result)
     if output_format is options.TableOrJson.json:

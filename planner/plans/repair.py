@@ -82,6 +82,8 @@ class RepairAnswer:
     num_strategies: int
     num_solved: int
     seconds: float
+    is_complete: bool = True
+    """No time limit struck."""
 
     @property
     def is_sound(self) -> bool:
@@ -108,6 +110,7 @@ def repair(
     top: int = 4,
     num_gpus: int | None = None,
     accepts: Accepts | None = None,
+    time_limit_s: float | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> RepairAnswer:
     """Find the edits with the fewest changed decisions, the fastest first.
@@ -126,10 +129,12 @@ def repair(
         top=top,
         num_gpus=num_gpus,
         accepts=accepts or (lambda _edit: True),
+        time_limit_s=time_limit_s,
         progress=progress,
     )
     return replace(
         wrong,
+        is_complete=found.is_complete,
         repaired=tuple(_repaired(context, strategy, found.edits, dp_counts=num_gpus is None)),
         num_changes=found.num_changes,
         num_strategies=found.num_strategies,

@@ -100,7 +100,7 @@ class Scaling:
         return tuple((point, point.plan) for point in self.points if point.plan is not None)
 
     @property
-    def limit_struck_at(self) -> tuple[int, ...]:
+    def late_at(self) -> tuple[int, ...]:
         """Sizes at which a faster plan may exist: a limit of time or of the solver struck."""
         return tuple(
             point.num_gpus

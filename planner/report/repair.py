@@ -167,6 +167,10 @@ def search_line(answer: RepairAnswer) -> str:
 def no_repair(answer: RepairAnswer, command: str) -> str:
     """What is said where nothing was found."""
     most = answer.num_changes
+    if not answer.is_complete:
+        fewer = f"; none with at most {_plural(most, 'changed decision')} exists" * (most >= 0)
+        head = f"No repair was found within the time limit{fewer}"
+        return f"{head}. This finds the best plan from scratch:\n  {command}"
     head = f"No repair with at most {_plural(most, 'changed decision')} exists"
     limit = (
         f"at most {MOST_CHANGES} are tried"
@@ -181,6 +185,11 @@ def verdict(answer: RepairAnswer) -> str:
     number = answer.num_changes
     if number == 0:
         return "0 decisions changed: what follows from them is filled in anew."
+    if not answer.is_complete:
+        return (
+            f"{_plural(number, 'decision')} changed; no repair with fewer exists. The time limit "
+            "struck: one with as few may be faster."
+        )
     fastest = "" if answer.repaired[0].is_optimal else " (a limit of the solver struck: not proved)"
     return (
         f"{_plural(number, 'decision')} changed; no repair with fewer exists. "
@@ -270,6 +279,7 @@ def repair_document(answer: RepairAnswer, *, plan: str, command: str) -> dict[st
         "before": _figures(answer.before),
         "before_cluster": answer.before_cluster,
         "num_changes": answer.num_changes if answer.repaired or answer.is_sound else None,
+        "is_complete": answer.is_complete,
         "none_with_at_most": None if answer.repaired or answer.is_sound else answer.num_changes,
         "repair": _repaired_dict(answer.repaired[0]) if answer.repaired else None,
         "alternatives": [_repaired_dict(one) for one in answer.repaired[1:]],

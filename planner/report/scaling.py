@@ -171,6 +171,9 @@ def print_scaling(
     )
     for line in bite_lines(result) or ["none does."]:
         console.print(f"- {line}")
+    if result.late_at:
+        sizes = ", ".join(f"{gpus:,}" for gpus in result.late_at)
+        console.print(f"On {sizes} GPUs a limit struck: faster plans may exist there.")
     if days is not None:
         console.print(deadline_line(result, days))
 
@@ -210,6 +213,7 @@ def render_scaling_json(result: Scaling, notes: Sequence[str]) -> str:
         },
         "base_gpus": result.base.strategy.num_gpus,
         "sizes": [_point_dict(result, point) for point in result.points],
+        "limit_struck_at_gpus": list(result.late_at),
         "batch_exhausted_from_gpus": result.exhausted_from(),
         "seconds": result.seconds,
     }

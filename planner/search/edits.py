@@ -89,15 +89,21 @@ class Repairs:
     num_strategies: int
     """Legal ones that were enumerated."""
     num_solved: int
+    is_complete: bool = True
+    """No time limit struck; else edits with as few changes may be faster."""
 
     @property
     def is_optimal(self) -> bool:
         """No other edit with so few changes is faster than the first."""
-        return bool(self.edits) and self.edits[0].split.is_optimal
+        return self.is_complete and bool(self.edits) and self.edits[0].split.is_optimal
 
 
 class TooManyError(Exception):
     """More strategies than can be looked at."""
+
+
+class LateError(Exception):
+    """The time is over."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ layers are left free to the stage problem. The first d at which something fits i
 Another pp or vpp takes other layers per stage, which then count as no decision of their own.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -23,6 +24,7 @@ from planner.search.edits import (
     FREEDOMS,
     Edit,
     Freedom,
+    LateError,
     Origin,
     Repairs,
     TooManyError,
@@ -98,6 +100,7 @@ class Repairer:
     num_gpus: int | None = None
     """Where given, every edit uses just these, and dp follows."""
     accepts: Accepts = lambda _edit: True
+    deadline: float = np.inf
     edits: list[Edit] = field(init=False, default_factory=list)
     num_strategies: int = field(init=False, default=0)
     num_solved: int = field(init=False, default=0)
@@ -119,13 +122,17 @@ class Repairer:
         return self.edits[-1].iteration_s if len(self.edits) >= self.top else np.inf
 
     def look(self, num_changes: int) -> None:
-        """Look at all edits with so many changes; raises TooManyError."""
+        """Look at all edits with so many changes; raises TooManyError and LateError."""
         for freedom in FREEDOMS:
             if freedom.num_changes <= num_changes:
                 strategy = self._alive_at(num_changes - freedom.num_changes)
                 for start in range(0, len(strategy), CHUNK_ROWS):
                     rows = np.arange(start, min(start + CHUNK_ROWS, len(strategy)))
                     self._look_under(strategy.take(rows), freedom)
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self.deadline:
+            raise LateError
 
     def _alive_at(self, num_columns: int) -> StrategyColumns:
         """Legal strategies so many columns away, but those that no split or policies make fit."""
@@ -153,6 +160,7 @@ class Repairer:
 
     def _refined_s(self, model: StageModel) -> Array:
         """Lower bounds with memory limits, infinite where nothing fits."""
+        self._check_time()
         lower = np.full(len(model), np.inf)
         for num_stages, index in by_pipeline(model.strategy):
             lower[index] = refine(model.take(index), num_stages, self.num_layers).lower_s
@@ -236,6 +244,7 @@ class Repairer:
         for row in np.argsort(seconds, kind="stable").tolist():
             if not seconds[row] < self.limit_s:
                 return
+            self._check_time()
             time_s = float(seconds[row])
             split = Split(layers=layers, counts=counts, iteration_s=time_s, is_optimal=True)
             self._add(rows, row, split)
@@ -281,6 +290,7 @@ class Repairer:
         for row in np.argsort(lower, kind="stable").tolist():
             if not lower[row] < self.limit_s:
                 return
+            self._check_time()
             self.num_solved += 1
             split = solve(rows.model.take(np.array([row])))
             if split is not None and split.iteration_s <= self.limit_s:
@@ -318,11 +328,13 @@ def repairs(
     top: int = 4,
     num_gpus: int | None = None,
     accepts: Accepts = lambda _edit: True,
+    time_limit_s: float | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> Repairs:
     """The ``top`` fastest edits of ``strategy`` among those with the fewest changes.
 
     Edits that are not accepted do not count; with ``num_gpus`` dp follows from the other degrees.
+    Where the time is over, those with the most changes looked at need not be the fastest.
     Policies that change become one that the framework can say.
     """
     repairer = Repairer(
@@ -331,13 +343,18 @@ def repairs(
         top=top,
         num_gpus=num_gpus,
         accepts=accepts,
+        deadline=np.inf if time_limit_s is None else time.monotonic() + time_limit_s,
     )
-    looked_at = -1
+    looked_at, is_complete = -1, True
     for num_changes in range(MOST_CHANGES + 1):
         progress(f"edits of {num_changes} decisions", num_changes / (MOST_CHANGES + 1))
         try:
             repairer.look(num_changes)
         except TooManyError:
+            break
+        except LateError:
+            is_complete = False
+            looked_at = num_changes if repairer.edits else looked_at
             break
         looked_at = num_changes
         if repairer.edits:
@@ -347,4 +364,5 @@ def repairs(
         num_changes=looked_at,
         num_strategies=repairer.num_strategies,
         num_solved=repairer.num_solved,
+        is_complete=is_complete,
     )

@@ -52,7 +52,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "formats": (12760, 98),
     "plans": (5100, 31),
     "validation": (3900, 26),
-    "check": (2500, 23),
+    "check": (2520, 23),
     "launchers": (550, 11),
     "report": (5060, 37),
     "cli": (3350, 32),

@@ -1,0 +1,74 @@
+"""``--time-limit`` holds on every command that searches, and what it cut is said."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SPARE_S = 60.0
+"""Beside the limit: start-up, the first search's enumeration, explanations, a slow machine."""
+MODEL, CLUSTER = "deepseek-v3", "256xdgx-h100"
+ARGS = (
+    "--num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 "
+    "--group-query-attention --num-query-groups 8 --swiglu --normalization RMSNorm "
+    "--position-embedding-type rope --disable-bias-linear --untie-embeddings-and-output-weights "
+    "--vocab-size 128256 --make-vocab-size-divisible-by 128 --seq-length 8192 "
+    "--max-position-embeddings 8192 --bf16 --tensor-model-parallel-size 1 "
+    "--pipeline-model-parallel-size 1 --micro-batch-size 8 --global-batch-size 16384"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("why", MODEL, CLUSTER, "--fix", "tp=4"), "limit"),
+        (("scale", MODEL, "dgx-h100", "--gpus", "2048,4096"), "limit"),
+        (("size", MODEL, "dgx-h100", "--max-gpus", "4096"), "NOT proved"),
+    ],
+    ids=["why", "scale", "size"],
+)
+def test_a_search_ends_in_time_and_says_that_it_was_cut(
+    planner: Callable[..., Any], words: tuple[str, ...], said: str
+) -> None:
+    start = time.monotonic()
+    run = planner(*words, "--time-limit", "0.5")
+    assert time.monotonic() - start < SPARE_S
+    assert said in run.out or "--time-limit" in run.err
+    assert run.code in (0, 3)
+
+
+def test_a_repair_ends_in_time_and_says_that_it_was_cut(
+    planner: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "planner.toml").write_text("")
+    (tmp_path / "train.args").write_text(ARGS)
+    job = ("--model", "llama3.1-70b", "--gpus", "2048")
+    run = planner("repair", "train.args", CLUSTER, *job, "--time-limit", "0.01")
+    assert run.code == 3
+    assert "No repair was found within the time limit" in run.out
+    checked = planner(
+        *("check", "train.args", "--cluster", CLUSTER, *job, "--no-advice"),
+        *("--time-limit", "0.01"),
+    )
+    assert checked.code == 1
+    assert "no change that makes it fit was found within the time limit" in checked.out
+    whole = planner("repair", "train.args", CLUSTER, *job)
+    assert whole.code == 0
+    assert "time limit" not in whole.out
+
+
+@pytest.mark.parametrize("command", ["why", "scale", "size"])
+def test_a_time_limit_is_seconds(planner: Callable[..., Any], command: str) -> None:
+    run = planner(command, "llama3-8b", "1xdgx-h100", "--time-limit", "-1")
+    assert run.code == 2
+    assert "--time-limit: must be seconds above 0" in run.err
+
+
+def test_a_word_that_no_message_could_show_is_refused(planner: Callable[..., Any]) -> None:
+    run = planner("plan", "llama3-8b", f"{'9' * 3000}xdgx-h100")
+    assert run.code == 2
+    assert "has 3,009 characters; at most 2,000 are allowed" in run.err
+    assert len(run.err) < 300
