@@ -84,6 +84,14 @@ def check_format(path: Path, name: str) -> None:
     formats.load_format(name).write_into(source, context, strategy)
 
 
+def read_format(path: Path, name: str) -> None:
+    """Recognise and read a file; nothing is priced."""
+    source = read_source(path)
+    for kind in map(formats.load_format, formats.format_names()):
+        if kind.name == name or kind.recognise(source):
+            kind.read(source)
+
+
 def validate(path: Path) -> None:
     """Estimate the runs of a file, and write what comes of it."""
     json.dumps(to_json(compare_all(read_records(path))), allow_nan=False)
@@ -107,7 +115,8 @@ def _under(*folders: Path) -> tuple[Path, ...]:
 
 
 def _format_kind(name: str) -> Kind:
-    folders = (EXAMPLES / "formats" / name, TESTS / "golden" / "emit" / name)
+    scripts = EXAMPLES / "scripts" / name
+    folders = (EXAMPLES / "formats" / name, TESTS / "golden" / "emit" / name, scripts)
     return Kind(name=name, use=partial(check_format, name=name), seeds=_under(*folders))
 
 
