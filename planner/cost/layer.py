@@ -52,6 +52,8 @@ class LayerCosts:
     num_shapes: int
     forward: TimeItems
     backward: TimeItems
+    repeated: TimeItems
+    """The forward as full recomputation repeats it."""
     selective: TimeItems
     """The part of the forward that selective recomputation repeats."""
     params: Array
@@ -167,6 +169,7 @@ def layer_costs(
         num_shapes=len(rows),
         forward=passes.forward,
         backward=passes.backward,
+        repeated=passes.repeated,
         selective=passes.selective,
         body=_body_memory(kinds),
         lead=_lead_memory(kinds),

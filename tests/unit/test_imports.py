@@ -45,7 +45,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "collectives": (1450, 15),
     "layers": (1600, 11),
     "schedules": (700, 10),
-    "cost": (5090, 31),
+    "cost": (5210, 32),
     "search": (8100, 49),
     "catalog": (5650, 40),
     "frameworks": (650, 8),
