@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from planner.cost.context import Context
 from planner.errors import InputError
 from planner.search.space.narrow import Narrowing, read_narrowing
-from planner.search.space.rules import Rule
+from planner.search.space.rule import Rule
 from planner.search.space.space import dimension_values
 from planner.search.space.vocabulary import DIMENSIONS
 from planner.spec.strategy import KINDS, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
