@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from planner.cost.context import Context
-from planner.spec.strategy import GPU_DEGREES, OFFLOAD_CODES, SCHEDULES, SHAPE
+from planner.spec.strategy import GPU_DEGREES, OFFLOAD_CODES, SCHEDULES, SHAPE, STAGE_DEGREES
 from planner.units import Array, Mask
 
 Columns = Mapping[str, Array]
@@ -120,9 +120,14 @@ def gpus(row: Row) -> tuple[str, int]:
 
 def off_the_mesh(row: Row) -> str:
     """Ranks of a stage that the expert mesh does not take."""
-    ranks, _number = product(row, ("tp", "cp", "dp"), "rank")
+    ranks, _number = product(row, STAGE_DEGREES, "rank")
     mesh, _number = product(row, ("etp", "ep"), "expert rank")
     return f"{ranks} of a stage: no multiple of {mesh}"
+
+
+def listed(row: Row, *names: str) -> str:
+    """Names with their values: ``dp 2 and cp 1``."""
+    return " and ".join(f"{name} {row[name]}" for name in names)
 
 
 def micro_batches(context: Context, row: Row) -> str:

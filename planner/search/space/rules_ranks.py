@@ -17,7 +17,7 @@ from planner.search.space.rule import (
     rule,
     software,
 )
-from planner.spec.strategy import gpus_of
+from planner.spec.strategy import STAGE_DEGREES, gpus_of, ranks_of_stage
 from planner.units import Mask, ceil_div
 
 
@@ -101,11 +101,10 @@ def etp_divides_expert_ffn(context: Context, columns: Columns) -> Mask:
     return np.asarray(width % columns["etp"] == 0)
 
 
-@rule("tp", "cp", "dp", "ep", "etp", says=lambda _, row: off_the_mesh(row))
+@rule(*STAGE_DEGREES, "ep", "etp", says=lambda _, row: off_the_mesh(row))
 def expert_mesh_fits(_: Context, columns: Columns) -> Mask:
     """The expert mesh etp x ep x edp takes the ranks of tp x cp x dp: etp·ep divides them."""
-    ranks = columns["tp"] * columns["cp"] * columns["dp"]
-    return np.asarray(ranks % (columns["etp"] * columns["ep"]) == 0)
+    return np.asarray(ranks_of_stage(columns) % (columns["etp"] * columns["ep"]) == 0)
 
 
 def _other_mesh(context: Context, row: Row) -> str:

@@ -8,12 +8,21 @@ from planner.search.space.rule import (
     Columns,
     Row,
     gpus,
+    listed,
     off_the_mesh,
     offloads,
     rule,
     software,
 )
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, gpus_of
+from planner.spec.strategy import (
+    OFFLOAD_CODES,
+    PLACEMENT_NAMES,
+    SEQUENCE_DEGREES,
+    STAGE_DEGREES,
+    gpus_of,
+    ranks_of_sequence,
+    ranks_of_stage,
+)
 from planner.units import Mask
 
 
@@ -26,12 +35,11 @@ def _uneven_groups(_: Context, row: Row) -> str:
     return f"dp {dp} / dp_replicate {replicas} leaves {left}"
 
 
-@rule("tp", "cp", "dp", "ep", "etp", "dp_replicate", says=_uneven_groups)
+@rule(*STAGE_DEGREES, "ep", "etp", "dp_replicate", says=_uneven_groups)
 def replicas_divide_dp(_: Context, columns: Columns) -> Mask:
     """Replicas of the sharding group divide data parallelism; the expert mesh fits inside each."""
     replicas = columns["dp_replicate"]
-    shard = columns["dp"] // replicas
-    ranks = columns["tp"] * columns["cp"] * shard
+    ranks = ranks_of_stage(columns) // columns["dp"] * (columns["dp"] // replicas)
     whole = ranks % (columns["etp"] * columns["ep"]) == 0
     return np.asarray((columns["dp"] % replicas == 0) & whole)
 
@@ -102,8 +110,8 @@ def hybrid_sharding_offered(context: Context, columns: Columns) -> Mask:
 def _no_neighbours(context: Context, row: Row) -> str:
     """Axes between the ranks that share a copy, or a group that is not full."""
     copy = f"{software(context)} keeps a second copy of the weights over each node"
-    if row["tp"] * row["cp"] > 1:
-        given = f"ZeRO {row['zero_stage']} with tp {row['tp']} and cp {row['cp']}"
+    if ranks_of_stage(row) > row["dp"]:
+        given = f"ZeRO {row['zero_stage']} with {listed(row, 'tp', *SEQUENCE_DEGREES)}"
         return f"{given}: {copy}, whose ranks must be neighbours: both 1"
     words, _ = gpus(row)
     per_node = context.cluster.node.num_accelerators
@@ -117,24 +125,26 @@ def secondary_partition_fits(context: Context, columns: Columns) -> Mask:
         return np.ones(len(columns["tp"]), dtype=bool)
     number = gpus_of(columns)
     group = np.minimum(number, context.cluster.node.num_accelerators)
-    fits = (columns["tp"] * columns["cp"] == 1) & (number % group == 0)
+    fits = (ranks_of_stage(columns) == columns["dp"]) & (number % group == 0)
     return np.asarray(fits | (columns["zero_stage"] != 3))
 
 
 def _single_rank(context: Context, row: Row) -> str:
     dp, replicas = row["dp"], row["dp_replicate"]
     over = f"dp {dp} / dp_replicate {replicas}" if replicas > 1 else f"dp {dp}"
-    given = f"tp {row['tp']} with {over} and cp {row['cp']}: one rank to shard states over"
+    cuts = listed(row, *SEQUENCE_DEGREES)
+    given = f"tp {row['tp']} with {over} and {cuts}: one rank to shard states over"
     if context.traits.support.tp_alone == "no":
         return f"{given}, and {software(context)} needs several beside tp"
     broken = "dp 1" if dp > 1 else f"nothing offloaded; given {OFFLOAD_CODES[row['offload']]}"
     return f"{given}, and {software(context)} runs that only with {broken}"
 
 
-@rule("tp", "cp", "dp", "dp_replicate", "offload", says=_single_rank)
+@rule(*STAGE_DEGREES, "dp_replicate", "offload", says=_single_rank)
 def states_have_ranks(context: Context, columns: Columns) -> Mask:
     """Tensor parallelism without ranks to shard over runs where the framework can, offload too."""
-    alone = (columns["dp"] // columns["dp_replicate"] * columns["cp"] == 1) & (columns["tp"] > 1)
+    shards = columns["dp"] // columns["dp_replicate"] * ranks_of_sequence(columns)
+    alone = (shards == 1) & (columns["tp"] > 1)
     kind = context.traits.support.tp_alone
     stays = (columns["offload"] == OFFLOAD_CODES.index("none")) & (columns["dp"] == 1)
     return np.asarray(~alone | (kind == "yes") | ((kind == "without offload") & stays))
@@ -152,7 +162,7 @@ def replicas_are_shared_out(_: Context, columns: Columns) -> Mask:
 
 
 def _nothing_to_share(_: Context, row: Row) -> str:
-    given = f"ZeRO {row['zero_stage']} with dp {row['dp']} and cp {row['cp']}"
+    given = f"ZeRO {row['zero_stage']} with {listed(row, 'dp', *SEQUENCE_DEGREES)}"
     return f"{given}: no two ranks have states to share"
 
 
@@ -163,7 +173,7 @@ def zero_needs_replicas(context: Context, columns: Columns) -> Mask:
     lowest = np.where(
         columns["pp"] > 1, min(support.zero_stages_with_pp, default=0), min(support.zero_stages)
     )
-    alone = columns["dp"] * columns["cp"] == 1
+    alone = columns["dp"] * ranks_of_sequence(columns) == 1
     alone &= columns["tp"] <= columns["etp"] * columns["ep"]
     return np.asarray(
         ~alone
@@ -270,13 +280,14 @@ def _other_order(context: Context, row: Row) -> str:
     name, offered = PLACEMENT_NAMES[row["placement"]], context.traits.support.placements
     if name not in offered:
         return f"placement {name}: {software(context)} offers {', '.join(offered)}"
-    if row["ep"] * row["cp"] > 1:
-        return f"placement {name} with ep {row['ep']} and cp {row['cp']}: both must be 1"
+    if row["ep"] * ranks_of_sequence(row) > 1:
+        cuts = listed(row, "ep", *SEQUENCE_DEGREES)
+        return f"placement {name} with {cuts}: both must be 1"
     return f"placement {name} with etp {row['etp']} and tp {row['tp']}: they must be the same"
 
 
 @rule(
-    *("tp", "cp", "pp", "ep", "etp", "placement"),
+    *("tp", *SEQUENCE_DEGREES, "pp", "ep", "etp", "placement"),
     says=_other_order,
     allowed=lambda context: (
         f"{context.traits.name} offers {', '.join(context.traits.support.placements)}"
@@ -287,7 +298,7 @@ def placement_offered(context: Context, columns: Columns) -> Mask:
     """The framework offers the placement; with pp inside dp, ep and cp are 1, and etp is tp."""
     names = context.traits.support.placements
     offered = np.array([name in names for name in PLACEMENT_NAMES])[columns["placement"]]
-    folded = (columns["ep"] * columns["cp"] > 1) | (columns["etp"] != columns["tp"])
+    folded = (columns["ep"] * ranks_of_sequence(columns) > 1) | (columns["etp"] != columns["tp"])
     mixed = (columns["pp"] > 1) & folded
     return np.asarray(offered & ~(mixed & (columns["placement"] != 0)))
 
@@ -297,11 +308,10 @@ def _same_cost(_: Context, row: Row) -> str:
     return f"placement {name} with dp {row['dp']} and pp {row['pp']} costs what the first one does"
 
 
-@rule("tp", "cp", "dp", "pp", "placement", says=_same_cost, only_prunes=True)
+@rule(*STAGE_DEGREES, "pp", "placement", says=_same_cost, only_prunes=True)
 def placement_matters(context: Context, columns: Columns) -> Mask:
     """Only the first placement searched where pp or dp is 1, or no network level divides them."""
-    inner = columns["tp"] * columns["cp"]
-    whole = inner * columns["dp"] * columns["pp"]
+    inner, whole = ranks_of_stage(columns) // columns["dp"], gpus_of(columns)
     sizes = [level.num_accelerators for level in context.cluster.levels[:-1]]
     divided = np.any([(inner < size) & (size < whole) for size in sizes], axis=0)
     searched = context.placements or context.traits.support.placements

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from planner.cost.context import Context
-from planner.search.space.rule import Rule
+from planner.search.space.rule import GPUS, Rule
 from planner.search.space.rules import RULES, THEMES, WHOLE_CLUSTER
 from planner.search.space.vocabulary import DIMENSIONS
 from planner.spec.model import MoeSpec
@@ -23,8 +23,11 @@ NONE, HOST, HOST_PARAMS, NVME, NVME_PARAMS = range(len(OFFLOAD_CODES))
 
 
 def verdicts(name: str, context: Context, **columns: list[int]) -> list[bool]:
-    """What the rule says row by row; every column it needs, and no other, is given."""
+    """What the rule says row by row; every column it needs is given, but for degrees of one."""
     rule = BY_NAME[name]
+    num_rows = max(map(np.size, columns.values()))
+    ones = {degree: [1] * num_rows for degree in GPUS if degree in rule.needs}
+    given, columns = columns, ones | columns
     assert set(columns) == set(rule.needs)
     legal = rule.is_legal(context, {key: np.array(value) for key, value in columns.items()})
     assert legal.dtype == bool
@@ -35,7 +38,7 @@ def verdicts(name: str, context: Context, **columns: list[int]) -> list[bool]:
         }
         said = rule.words(context, row)
         assert said.isprintable()
-        shown = {DIMENSIONS[key].shown(value) for key, value in row.items()} - {"off", "on"}
+        shown = {DIMENSIONS[key].shown(row[key]) for key in given} - {"off", "on"}
         assert any(re.search(rf"\b{re.escape(value)}\b", said) for value in shown), said
     return legal.tolist()
 
