@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
 BUDGET: dict[str, tuple[int, int]] = {
     ".": (430, 6),
     "documents": (1150, 8),
-    "spec": (1600, 11),
+    "spec": (1640, 11),
     "collectives": (1450, 15),
     "layers": (1600, 11),
     "schedules": (700, 10),
@@ -153,10 +153,15 @@ def test_only_cp_sat_imports_ortools() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["planner.cli.app", "planner.cost.estimate", "planner.catalog.models"]
+    ("module", "heavy"),
+    [
+        ("planner.cli.app", (*HEAVY, "numpy")),
+        ("planner.cost.estimate", HEAVY),
+        ("planner.catalog.models", HEAVY),
+    ],
 )
-def test_start_up_loads_nothing_heavy(module: str) -> None:
-    code = f"import sys, {module}\nprint([name for name in {HEAVY!r} if name in sys.modules])"
+def test_start_up_loads_nothing_heavy(module: str, heavy: tuple[str, ...]) -> None:
+    code = f"import sys, {module}\nprint([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
