@@ -13,7 +13,6 @@ from planner.spec.model import ModelSpec
 
 AUTO = "auto"
 """The format that a file shows itself to be of."""
-USUAL_SEQ_LEN = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +45,6 @@ class Job:
     num_gpus: int | None = None
     seq_len: int | None = None
     global_batch: int | None = None
-
-    @property
-    def usual_seq_len(self) -> int:
-        """Where neither file nor job say: the model's, at most USUAL_SEQ_LEN."""
-        return min(self.model.max_seq_len, USUAL_SEQ_LEN)
 
 
 def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:
