@@ -46,7 +46,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "layers": (1600, 11),
     "schedules": (700, 10),
     "cost": (5210, 32),
-    "search": (8100, 49),
+    "search": (8150, 52),
     "catalog": (5650, 40),
     "frameworks": (650, 8),
     "formats": (12520, 98),

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from planner.formats.format import Value
 from planner.formats.megatron.decisions_states import PRECISIONS as WORDS
-from planner.formats.megatron.options import load_options, options_by_dest, typed
-from planner.formats.megatron.yaml_config import field_names
+from planner.formats.megatron.options import field_names, load_options, options_by_dest, typed
 
 VIRTUAL = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"

@@ -14,13 +14,12 @@ from planner.cost.context import Context
 from planner.cost.layer_table import LayerTable
 from planner.cost.stage import StageModel
 from planner.search.explaining.feasible import Fit, OutOfTimeError, first_of
-from planner.search.ranking.candidates import by_pipeline
 from planner.search.ranking.pricing import Pricing
 from planner.search.space.narrow import Narrowing
 from planner.search.space.policies import loosest, policies_of
 from planner.search.space.shapes import shape_bounds
 from planner.search.space.space import Enumeration, joined, take
-from planner.search.stages.bounds import feasible
+from planner.search.stages.bounds import by_pipeline, feasible
 from planner.spec.strategy import StrategyColumns, gpus_of_replica
 from planner.units import Array, Index, Mask
 

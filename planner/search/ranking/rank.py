@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.search.ranking.candidates import Candidates
+from planner.search.ranking.exploration import Exploration
 from planner.search.stages.solver import CLOSED, Split
 from planner.units import Array, Index
 
@@ -45,49 +46,53 @@ def added(
     best[:] = [one for i, one in enumerate(best) if layouts[i] not in layouts[:i]][:k]
 
 
-def top_k(candidates: Candidates, group: int, k: int, limit_s: float = float("inf")) -> Best:
+def top_k(exploration: Exploration, group: int, k: int, limit_s: float = float("inf")) -> Best:
     """The k fastest strategies (of different layouts) of a group of one GPU count, below a limit.
 
     Best first: whichever has the least bound, a shape or a strategy, is opened or refined next,
     until that bound passes the k-th best split known. Ties are broken by the order of enumeration.
     """
+    candidates = exploration.candidates
     num_shapes, num_rows = FIRST_SHAPES, FIRST_ROWS
     limits, shapes = np.full(len(candidates.gpus), -np.inf), None
-    while not candidates.is_late:
+    while not exploration.is_late:
         limits[group] = min(candidates.kth_upper_s(candidates.group == group, k), limit_s)
-        shapes = candidates.shapes_below(limits, shapes)
-        rows = np.flatnonzero(candidates.rows_below(limits) & candidates.may_lead())
+        shapes = exploration.shapes_below(limits, shapes)
+        rows = np.flatnonzero(candidates.unrefined_below(limits) & candidates.may_lead())
         if not len(shapes) and not len(rows):
             break
         least = candidates.lower_s[rows].min(initial=np.inf)
         knows_none = len(rows) > 0 and not np.isfinite(limits[group])
-        bounds_s = candidates.shape_lower_s[shapes]
+        bounds_s = exploration.shapes.lower_s[shapes]
         nearest = bounds_s.min(initial=np.inf) <= least
         if len(shapes) and nearest and not knows_none:
-            candidates.open(least_first(bounds_s, shapes, num_shapes), limits)
+            exploration.open(least_first(bounds_s, shapes, num_shapes), limits)
             num_shapes *= 2
         else:
-            candidates.refine(least_first(candidates.lower_s[rows], rows, num_rows), limits)
+            chosen = least_first(candidates.lower_s[rows], rows, num_rows)
+            exploration.refining.refine(chosen, limits)
             num_rows *= 2
-    return _solve_in_order(candidates, group, k, limit_s=limit_s)
+    return _solve_in_order(exploration, group, k, limit_s=limit_s)
 
 
-def _bound_of_unseen_s(candidates: Candidates, group: int) -> float:
+def _bound_of_unseen_s(exploration: Exploration, group: int) -> float:
     """Least bound of the group's shapes that were not opened and rows that were not refined."""
-    closed = candidates.is_closed & (candidates.shape_group == group)
+    shapes, candidates = exploration.shapes, exploration.candidates
+    closed = shapes.is_closed & (shapes.group == group)
     unrefined = (candidates.group == group) & ~candidates.is_refined
     return min(
-        float(candidates.shape_lower_s[closed].min(initial=np.inf)),
+        float(shapes.lower_s[closed].min(initial=np.inf)),
         float(candidates.lower_s[unrefined].min(initial=np.inf)),
     )
 
 
-def _solve_in_order(candidates: Candidates, group: int, k: int, *, limit_s: float) -> Best:
+def _solve_in_order(exploration: Exploration, group: int, k: int, *, limit_s: float) -> Best:
     """Solve rows by ascending bound until no other can be among the k best below ``limit_s``."""
+    candidates, solving = exploration.candidates, exploration.solving
     rows = np.flatnonzero((candidates.group == group) & candidates.is_refined)
     order = rows[np.argsort(candidates.lower_s[rows], kind="stable")]
     best: list[tuple[float, Ranked]] = []
-    bound_s = _bound_of_unseen_s(candidates, group)
+    bound_s = _bound_of_unseen_s(exploration, group)
     known_s = candidates.kth_upper_s(candidates.group == group, k) * (1.0 + CLOSED)
     own_s: dict[int, float] = {}
     batch = FIRST_SOLVED
@@ -99,15 +104,15 @@ def _solve_in_order(candidates: Candidates, group: int, k: int, *, limit_s: floa
             kth = min(kth, best[k - 1][0])
         if candidates.lower_s[row] >= kth:
             continue
-        if not candidates.is_prepared(row, kth) and not candidates.is_late:
+        if not solving.is_prepared(row, kth) and not exploration.is_late:
             limits = np.full(len(candidates.gpus), min(known_s, limit_s))
             if len(best) >= k:
                 limits = np.minimum(limits, best[k - 1][0])
-            candidates.prepare(order[position : position + batch], limits)
+            solving.prepare(order[position : position + batch], limits)
             batch *= 2
             if candidates.lower_s[row] >= kth:
                 continue
-        split = candidates.splits.get(row) if candidates.is_late else candidates.solve(row, kth)
+        split = candidates.splits.get(row) if exploration.is_late else solving.solve(row, kth)
         if split is None or not split.is_optimal:
             bound_s = min(bound_s, float(candidates.lower_s[row]))
         if split is not None and split.iteration_s < kth:
@@ -116,31 +121,30 @@ def _solve_in_order(candidates: Candidates, group: int, k: int, *, limit_s: floa
     return Best(ranked=tuple(one for _, one in best), bound_s=bound_s)
 
 
-def frontier(candidates: Candidates) -> list[Best]:
+def frontier(exploration: Exploration) -> list[Best]:
     """Fastest strategy for every useful number of GPUs, ascending.
 
     A number is useful when its best time beats that of every smaller one. Bounds prune numbers,
     shapes and rows; survivors are solved exactly.
     """
+    candidates, all_shapes = exploration.candidates, exploration.shapes
     best_s = np.full(len(candidates.gpus), np.inf)
     np.minimum.at(best_s, candidates.group, candidates.upper_s)
     per_group, shapes = 1, None
-    while not candidates.is_late:
+    while not exploration.is_late:
         limit = _limits_s(best_s)
-        shapes, rows = candidates.shapes_below(limit, shapes), candidates.rows_below(limit)
-        if not len(shapes) and not rows.any():
+        shapes = exploration.shapes_below(limit, shapes)
+        if not len(shapes) and not candidates.unrefined_below(limit).any():
             break
-        chosen = _first_per_group(
-            candidates.shape_lower_s, shapes, candidates.shape_group, per_group
-        )
+        chosen = _first_per_group(all_shapes.lower_s, shapes, all_shapes.group, per_group)
         if len(chosen):
-            candidates.open(chosen, limit)
-        below = np.flatnonzero(candidates.rows_below(limit))
+            exploration.open(chosen, limit)
+        below = np.flatnonzero(candidates.unrefined_below(limit))
         chosen = _first_per_group(candidates.lower_s, below, candidates.group, 2 * per_group)
-        candidates.refine(chosen, limit)
+        exploration.refining.refine(chosen, limit)
         np.minimum.at(best_s, candidates.group, candidates.upper_s)
         per_group *= 2
-    return _solve_frontier(candidates, best_s)
+    return _solve_frontier(exploration, best_s)
 
 
 def _limits_s(best_s: Array) -> Array:
@@ -156,30 +160,32 @@ def _open_rows(candidates: Candidates, best_s: Array) -> Index:
     return rows[np.lexsort((candidates.lower_s[rows], candidates.group[rows]))]
 
 
-def _solve_first_rows(candidates: Candidates, best_s: Array) -> None:
+def _solve_first_rows(exploration: Exploration, best_s: Array) -> None:
     """Solve the most promising row of every group, so that limits of the others are tight."""
+    candidates, solving = exploration.candidates, exploration.solving
     rows = _open_rows(candidates, best_s)
     _, starts = np.unique(candidates.group[rows], return_index=True)
     rows, limit = rows[starts], _limits_s(best_s) * (1.0 + CLOSED)
-    if candidates.is_late:
+    if exploration.is_late:
         return
-    candidates.prepare(rows, limit)
+    solving.prepare(rows, limit)
     for row in rows.tolist():
         group = candidates.group[row]
-        if not candidates.is_late and candidates.lower_s[row] < limit[group]:
-            candidates.solve(row, float(limit[group]))
+        if not exploration.is_late and candidates.lower_s[row] < limit[group]:
+            solving.solve(row, float(limit[group]))
             best_s[group] = min(best_s[group], candidates.upper_s[row])
 
 
-def _solve_frontier(candidates: Candidates, best_s: Array) -> list[Best]:
-    _solve_first_rows(candidates, best_s)
+def _solve_frontier(exploration: Exploration, best_s: Array) -> list[Best]:
+    _solve_first_rows(exploration, best_s)
+    candidates = exploration.candidates
     rows = _open_rows(candidates, best_s)
-    if not candidates.is_late:
-        candidates.prepare(rows, _limits_s(best_s) * (1.0 + CLOSED))
+    if not exploration.is_late:
+        exploration.solving.prepare(rows, _limits_s(best_s) * (1.0 + CLOSED))
     kept: list[Best] = []
     fastest_s = float("inf")
     for group in np.unique(candidates.group[rows]).tolist():
-        found = _solve_in_order(candidates, group, 1, limit_s=fastest_s)
+        found = _solve_in_order(exploration, group, 1, limit_s=fastest_s)
         if found.ranked:
             kept.append(found)
             fastest_s = found.ranked[0].split.iteration_s

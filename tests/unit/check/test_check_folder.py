@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from planner.check.check import Request
 from planner.check.folder import check_folder
+from planner.check.job import Request
 
 ARGUMENTS = """{
   "per_device_train_batch_size": 1,
