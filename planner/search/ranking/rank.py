@@ -7,7 +7,7 @@ import numpy as np
 from planner.search.ranking.candidates import Candidates
 from planner.search.ranking.exploration import Exploration
 from planner.search.stages.solver import CLOSED, Split
-from planner.units import Array, Index
+from planner.units import Array, Index, Mask
 
 FIRST_SHAPES, FIRST_ROWS, FIRST_SOLVED = 256, 512, 32
 
@@ -49,76 +49,112 @@ def added(
 def top_k(exploration: Exploration, group: int, k: int, limit_s: float = float("inf")) -> Best:
     """The k fastest strategies (of different layouts) of a group of one GPU count, below a limit.
 
-    Best first: whichever has the least bound, a shape or a strategy, is opened or refined next,
-    until that bound passes the k-th best split known. Ties are broken by the order of enumeration.
+    Ties are broken by the order of enumeration.
     """
-    candidates = exploration.candidates
-    num_shapes, num_rows = FIRST_SHAPES, FIRST_ROWS
-    limits, shapes = np.full(len(candidates.gpus), -np.inf), None
+    every = np.arange(len(exploration.shapes.gpus))
+    field = Field(weight=np.ones(len(every)), within=every == group, limit_s=limit_s)
+    return least_value(exploration, k, field)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """Which groups of one GPU count are compared, and how: by ``weight · time``."""
+
+    weight: Array
+    """Per group."""
+    within: Mask
+    """Groups."""
+    limit_s: float = float("inf")
+    """Time from which on strategies are of no interest."""
+
+    def limits_s(self, value: float) -> Array:
+        """Per group, the time from which on nothing is below a value."""
+        return np.where(self.within, np.minimum(value / self.weight, self.limit_s), -np.inf)
+
+
+def least_value(exploration: Exploration, k: int, field: Field) -> Best:
+    """The k strategies (of different layouts) of least ``weight · time``.
+
+    Best first: whichever has the least ``weight · lower bound of its time``, a shape or a strategy,
+    is opened or refined next, until that bound passes the k-th best value known. No value can be
+    below its bound, so nothing better is left out.
+    """
+    candidates, all_shapes, weight = exploration.candidates, exploration.shapes, field.weight
+    num_shapes, num_rows, shapes = FIRST_SHAPES, FIRST_ROWS, None
     while not exploration.is_late:
-        limits[group] = min(candidates.kth_upper_s(candidates.group == group, k), limit_s)
+        limits = field.limits_s(_kth_value(candidates, k, field))
         shapes = exploration.shapes_below(limits, shapes)
         rows = np.flatnonzero(candidates.unrefined_below(limits) & candidates.may_lead())
         if not len(shapes) and not len(rows):
             break
-        least = candidates.lower_s[rows].min(initial=np.inf)
-        knows_none = len(rows) > 0 and not np.isfinite(limits[group])
-        bounds_s = exploration.shapes.lower_s[shapes]
-        nearest = bounds_s.min(initial=np.inf) <= least
+        of_shapes = weight[all_shapes.group[shapes]] * all_shapes.lower_s[shapes]
+        of_rows = weight[candidates.group[rows]] * candidates.lower_s[rows]
+        knows_none = len(rows) > 0 and not np.isfinite(limits).any()
+        nearest = of_shapes.min(initial=np.inf) <= of_rows.min(initial=np.inf)
         if len(shapes) and nearest and not knows_none:
-            exploration.open(least_first(bounds_s, shapes, num_shapes), limits)
+            exploration.open(least_first(of_shapes, shapes, num_shapes), limits)
             num_shapes *= 2
         else:
-            chosen = least_first(candidates.lower_s[rows], rows, num_rows)
-            exploration.refining.refine(chosen, limits)
+            exploration.refining.refine(least_first(of_rows, rows, num_rows), limits)
             num_rows *= 2
-    return _solve_in_order(exploration, group, k, limit_s=limit_s)
+    return _solved(exploration, k, field)
 
 
-def _bound_of_unseen_s(exploration: Exploration, group: int) -> float:
-    """Least bound of the group's shapes that were not opened and rows that were not refined."""
-    shapes, candidates = exploration.shapes, exploration.candidates
-    closed = shapes.is_closed & (shapes.group == group)
-    unrefined = (candidates.group == group) & ~candidates.is_refined
-    return min(
-        float(shapes.lower_s[closed].min(initial=np.inf)),
-        float(candidates.lower_s[unrefined].min(initial=np.inf)),
-    )
+def _kth_value(candidates: Candidates, k: int, field: Field) -> float:
+    """The k-th best value known."""
+    group = candidates.group
+    return candidates.kth_upper_s(field.within[group], k, field.weight[group])
 
 
-def _solve_in_order(exploration: Exploration, group: int, k: int, *, limit_s: float) -> Best:
-    """Solve rows by ascending bound until no other can be among the k best below ``limit_s``."""
+def _bound_of_unseen(exploration: Exploration, field: Field) -> float:
+    """Least bound of a value among shapes that were not opened and rows that were not refined."""
+    shapes, candidates, weight = exploration.shapes, exploration.candidates, field.weight
+    closed = shapes.is_closed & field.within[shapes.group]
+    unrefined = field.within[candidates.group] & ~candidates.is_refined
+    of_shapes = weight[shapes.group[closed]] * shapes.lower_s[closed]
+    of_rows = weight[candidates.group[unrefined]] * candidates.lower_s[unrefined]
+    return min(float(of_shapes.min(initial=np.inf)), float(of_rows.min(initial=np.inf)))
+
+
+def _solved(exploration: Exploration, k: int, field: Field) -> Best:
+    """Solve rows by ascending bound of their value until no other can be among the k best.
+
+    The bound is in seconds on the GPUs of the best one.
+    """
     candidates, solving = exploration.candidates, exploration.solving
-    rows = np.flatnonzero((candidates.group == group) & candidates.is_refined)
-    order = rows[np.argsort(candidates.lower_s[rows], kind="stable")]
+    rows = np.flatnonzero(field.within[candidates.group] & candidates.is_refined)
+    value = field.weight[candidates.group[rows]] * candidates.lower_s[rows]
+    order = np.argsort(value, kind="stable")
+    rows, value = rows[order], value[order]
     best: list[tuple[float, Ranked]] = []
-    bound_s = _bound_of_unseen_s(exploration, group)
-    known_s = candidates.kth_upper_s(candidates.group == group, k) * (1.0 + CLOSED)
+    bound = _bound_of_unseen(exploration, field)
+    known = _kth_value(candidates, k, field) * (1.0 + CLOSED)
     own_s: dict[int, float] = {}
     batch = FIRST_SOLVED
-    for position, row in enumerate(order.tolist()):
-        layout = int(candidates.layout[row])
-        kth = min(known_s, limit_s, own_s.get(layout, np.inf))
-        kth = min(kth, float(candidates.limits_s(np.array([row]))[0]))
-        if len(best) >= k:
-            kth = min(kth, best[k - 1][0])
-        if candidates.lower_s[row] >= kth:
+    for position, row in enumerate(rows.tolist()):
+        kth = min(known, best[k - 1][0]) if len(best) >= k else known
+        if value[position] >= kth:
+            break
+        limits = field.limits_s(kth)
+        weight, layout = float(field.weight[candidates.group[row]]), int(candidates.layout[row])
+        limit_s = float(candidates.below_s(np.array([row]), limits)[0])
+        limit_s = min(limit_s, own_s.get(layout, np.inf))
+        if candidates.lower_s[row] >= limit_s:
             continue
-        if not solving.is_prepared(row, kth) and not exploration.is_late:
-            limits = np.full(len(candidates.gpus), min(known_s, limit_s))
-            if len(best) >= k:
-                limits = np.minimum(limits, best[k - 1][0])
-            solving.prepare(order[position : position + batch], limits)
+        if not solving.is_prepared(row, limit_s) and not exploration.is_late:
+            solving.prepare(rows[position : position + batch], limits)
             batch *= 2
-            if candidates.lower_s[row] >= kth:
+            if candidates.lower_s[row] >= limit_s:
                 continue
-        split = candidates.splits.get(row) if exploration.is_late else solving.solve(row, kth)
+        split = candidates.splits.get(row) if exploration.is_late else solving.solve(row, limit_s)
         if split is None or not split.is_optimal:
-            bound_s = min(bound_s, float(candidates.lower_s[row]))
-        if split is not None and split.iteration_s < kth:
+            bound = min(bound, weight * float(candidates.lower_s[row]))
+        if split is not None and split.iteration_s < limit_s:
             own_s[layout] = split.iteration_s
-            added(best, (split.iteration_s, Ranked(row=row, split=split)), k, candidates)
-    return Best(ranked=tuple(one for _, one in best), bound_s=bound_s)
+            found = Ranked(row=row, split=split)
+            added(best, (weight * split.iteration_s, found), k, candidates)
+    first = float(field.weight[candidates.group[best[0][1].row]]) if best else 1.0
+    return Best(ranked=tuple(one for _, one in best), bound_s=bound / first)
 
 
 def frontier(exploration: Exploration) -> list[Best]:
@@ -183,9 +219,10 @@ def _solve_frontier(exploration: Exploration, best_s: Array) -> list[Best]:
     if not exploration.is_late:
         exploration.solving.prepare(rows, _limits_s(best_s) * (1.0 + CLOSED))
     kept: list[Best] = []
-    fastest_s = float("inf")
+    fastest_s, every, ones = float("inf"), np.arange(len(best_s)), np.ones(len(best_s))
     for group in np.unique(candidates.group[rows]).tolist():
-        found = _solve_in_order(exploration, group, 1, limit_s=fastest_s)
+        field = Field(weight=ones, within=every == group, limit_s=fastest_s)
+        found = _solved(exploration, 1, field)
         if found.ranked:
             kept.append(found)
             fastest_s = found.ranked[0].split.iteration_s

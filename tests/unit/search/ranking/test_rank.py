@@ -5,7 +5,7 @@ import pytest
 
 from planner.search.ranking.candidates import Candidates
 from planner.search.ranking.exploration import Exploration
-from planner.search.ranking.goals import Goal, best_of, ladder
+from planner.search.ranking.goals import Goal, Order, best_of, ladder
 from planner.search.ranking.rank import FIRST_ROWS, frontier, top_k
 from planner.search.ranking.shapes import Shapes
 from planner.search.stages.solver import Split
@@ -206,3 +206,12 @@ def test_a_ladder_goes_down_to_the_fewest_gpus_though_their_shapes_are_open_alre
         8,
         1,
     ]
+
+
+@pytest.mark.parametrize("order", ["at_most", "fewest_gpus", "fastest", "gpu_seconds"])
+def test_what_was_not_looked_at_in_time_bounds_what_may_exist(order: Order) -> None:
+    late = known([8.0, 6.0], [1, 4])
+    late.deadline = 0.0
+    best = best_of(late, Goal(order=order), 1)
+    assert best.ranked == ()
+    assert best.bound_s == (8.0 if order == "gpu_seconds" else 6.0) * 0.99
