@@ -55,7 +55,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "check": (2500, 23),
     "launchers": (550, 11),
     "report": (5060, 37),
-    "cli": (3350, 32),
+    "cli": (3350, 33),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
 HEAVY = (
