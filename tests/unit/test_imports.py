@@ -49,7 +49,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "search": (8150, 52),
     "catalog": (5650, 40),
     "frameworks": (650, 8),
-    "formats": (12520, 98),
+    "formats": (12560, 98),
     "plans": (5100, 31),
     "validation": (3900, 26),
     "check": (2500, 23),
