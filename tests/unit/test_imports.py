@@ -53,7 +53,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "plans": (5100, 31),
     "validation": (3900, 26),
     "check": (2500, 23),
-    "launchers": (550, 11),
+    "launchers": (560, 11),
     "report": (5060, 37),
     "cli": (3350, 32),
 }
