@@ -158,11 +158,12 @@ def _ranks(context: Context, strategy: Strategy) -> str:
 
 def _variables(emitted: Emitted) -> str:
     variables = user_variables(emitted.variables)
-    if not variables:
-        return ""
     rows = [(_code(name), what) for name, what in variables.items()]
+    rows += [(f"{_code(each.key)} in {_code(each.file)}", each.what) for each in emitted.open_keys]
+    if not rows:
+        return ""
     table = _table(("variable", "what it is"), rows)
-    return f"\nSet these first; the scripts stop where one is empty.\n\n{table}"
+    return f"\nSet these first; the scripts stop where one is missing.\n\n{table}"
 
 
 def _left_open(made: Format, emitted: Emitted) -> str:
