@@ -1,24 +1,31 @@
 #!/usr/bin/env python3
-"""Writes options.csv and config_fields.txt: what Megatron-LM's own parser and config know.
+"""Writes planner/formats/megatron/schema.json: what Megatron-LM's own parser and config know.
 
-The data files are those of planner/formats/megatron. Needs the [oracles] extra and
-scripts/oracles. With --check it only says whether they are up to date.
+The schema is that of a file for --yaml-cfg; with every key stand the options that set the same.
+Needs the [oracles] extra and scripts/oracles. With --check it only says whether it is up to date.
 """
 
 import argparse
-import csv
 import dataclasses
-import io
+import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "planner" / "formats" / "megatron"
-COLUMNS = ("option", "kind", "nargs", "choices", "dest", "default")
-KINDS = {"_StoreTrueAction": "flag", "_StoreFalseAction": "off", "BooleanOptionalAction": "bool"}
+TARGET = ROOT / "planner" / "formats" / "megatron" / "schema.json"
+SWITCHES = {
+    "_StoreTrueAction": (True,),
+    "_StoreFalseAction": (False,),
+    "BooleanOptionalAction": (True, False),
+}
+"""What the names of such an option set in turn; further names set what the last of these does."""
+TYPES: Mapping[object, str] = {int: "integer", float: "number", str: "string", None: "string"}
+"""By what the parser converts a word with; a function of its own may take anything."""
+SECTIONS = ("language_model", "model_parallel")
+REST = "#/$defs/settings"
 
 
 def real_parser(megatron: Path) -> argparse.ArgumentParser:
@@ -34,62 +41,78 @@ def real_parser(megatron: Path) -> argparse.ArgumentParser:
     return add_megatron_arguments(parser)
 
 
-def kind_of(action: argparse.Action) -> str:
-    name = type(action).__name__
-    if name in KINDS:
-        return KINDS[name]
-    return action.type.__name__ if action.type in (int, float) else "str"
+def entry_of(action: argparse.Action) -> dict[str, Any]:
+    """The schema of the attribute that an option sets; null leaves it as it is."""
+    if type(action).__name__ in SWITCHES:
+        return {"type": ["boolean", "null"]}
+    is_one = action.nargs in (None, 0)
+    has_default = isinstance(action.default, int | float | str)
+    kind = TYPES.get(action.type)
+    entry: dict[str, Any] = {}
+    if kind:
+        entry["type"] = [kind, "null"] if is_one else kind
+    if action.choices:
+        choices = [getattr(choice, "name", choice) for choice in action.choices]
+        entry["enum"] = [*choices, None] if is_one else choices
+    if not is_one:
+        alone = [kind] if kind and has_default else []
+        entry = {"type": ["array", *alone, "null"], "items": entry} | count_of(action.nargs)
+    return entry | ({"default": action.default} if has_default else {})
 
 
-def rows(parser: argparse.ArgumentParser) -> Iterator[dict[str, Any]]:
+def count_of(nargs: int | str | None) -> dict[str, int]:
+    """How many values an option takes."""
+    if isinstance(nargs, int):
+        return {"minItems": nargs, "maxItems": nargs}
+    return {"minItems": 1} if nargs == "+" else {}
+
+
+def options_of(action: argparse.Action) -> dict[str, Any]:
+    """The names of an option, each with what it sets; null: what is given after it."""
+    values = SWITCHES.get(type(action).__name__, (None,))
+    names = action.option_strings
+    return dict(zip(names, (*values, *values[-1:] * len(names)), strict=False))
+
+
+def settings(parser: argparse.ArgumentParser) -> dict[str, dict[str, Any]]:
+    """Schemas of all attributes that options set, by name, each with its options."""
+    found: dict[str, dict[str, Any]] = {}
     for action in parser._actions:
-        for option in action.option_strings:
-            if type(action).__name__ == "_HelpAction":
-                continue
-            kind = kind_of(action)
-            choices = [getattr(choice, "name", choice) for choice in action.choices or ()]
-            default = "" if kind in KINDS.values() else action.default
-            is_plain = isinstance(default, (int, float, str))
-            yield {
-                "option": option,
-                "kind": kind,
-                "nargs": "" if action.nargs in (None, 0) else action.nargs,
-                "choices": " ".join(map(str, choices)),
-                "dest": action.dest,
-                "default": default if is_plain else "",
-            }
+        if type(action).__name__ == "_HelpAction" or not action.option_strings:
+            continue
+        entry = found.setdefault(action.dest, entry_of(action) | {"options": {}})
+        assert entry.get("type") == entry_of(action).get("type"), action.dest
+        entry["options"] |= options_of(action)
+    return found
 
 
-def options_text(megatron: Path) -> str:
-    """The content of options.csv, in order of the options' names."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(sorted(rows(real_parser(megatron)), key=lambda row: str(row["option"])))
-    return text.getvalue()
-
-
-def fields_text(megatron: Path) -> str:
-    """Fields of the model's configuration that no option sets, one a line."""
-    dests = {action.dest for action in real_parser(megatron)._actions}
+def schema_text(megatron: Path) -> str:
+    """The content of schema.json: one attribute a line, in order of their names."""
+    known = settings(real_parser(megatron))
     from megatron.core.transformer import MLATransformerConfig
 
-    names = {field.name for field in dataclasses.fields(MLATransformerConfig)}
-    return "".join(f"{name}\n" for name in sorted(names - dests))
-
-
-def texts(megatron: Path) -> dict[str, str]:
-    """The data files by name."""
-    return {"options.csv": options_text(megatron), "config_fields.txt": fields_text(megatron)}
+    known |= {
+        one.name: {} for one in dataclasses.fields(MLATransformerConfig) if one.name not in known
+    }
+    lines = ",\n".join(f'   "{name}": {json.dumps(known[name])}' for name in sorted(known))
+    section = {"type": ["object", "null"], "$ref": REST, "unevaluatedProperties": False}
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Megatron-LM 0.19.2: a file for --yaml-cfg",
+        "type": "object",
+        "$ref": REST,
+        "properties": dict.fromkeys(SECTIONS, section),
+        "unevaluatedProperties": False,
+        "$defs": {"settings": {"properties": {}}},
+    }
+    return json.dumps(head, indent=1).replace("{}", f"{{\n{lines}\n   }}") + "\n"
 
 
 def main() -> int:
-    megatron = Path(os.environ.get("MEGATRON_PATH") or ROOT / ".oracles")
-    found = texts(megatron)
+    text = schema_text(Path(os.environ.get("MEGATRON_PATH") or ROOT / ".oracles"))
     if "--check" in sys.argv[1:]:
-        return int(any((FOLDER / name).read_text("utf-8") != text for name, text in found.items()))
-    for name, text in found.items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
+        return int(TARGET.read_text(encoding="utf-8") != text)
+    TARGET.write_text(text, encoding="utf-8")
     return 0
 
 

@@ -14,7 +14,8 @@ from command_lines import run_line
 from planner.catalog.clusters import load_cluster
 from planner.catalog.detect.recognise import read_source as read_observation
 from planner.catalog.models import load_model
-from planner.check.check import AUTO, Request, check_file
+from planner.check.check import check_file
+from planner.check.job import AUTO, Request
 from planner.check.plan import NAME as PLAN
 from planner.check.result import exit_code
 from planner.check.settings import settings_for

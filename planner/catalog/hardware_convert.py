@@ -53,7 +53,6 @@ class FabricSpec:
     name: str
     latency_s: float
     efficiency_fraction: float
-    port_bytes_per_s: float | None = None
     kubernetes_resource: str = ""
     levels: tuple[FabricLevelSection, ...] = ()
     """Smallest first; empty: one switch for all."""
@@ -292,7 +291,6 @@ def to_fabric(file: FabricFile, name: str) -> FabricSpec:
         name=name,
         latency_s=file.latency_us.value * US,
         efficiency_fraction=file.efficiency_fraction.value,
-        port_bytes_per_s=_scaled(file.port_gbit_per_s, GBIT_PER_S),
         kubernetes_resource=file.kubernetes_resource,
         levels=file.levels,
     )

@@ -1,17 +1,16 @@
 """Checks configuration files one by one; each gives a result, whatever is wrong with it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from planner.catalog.clusters import load_cluster
-from planner.catalog.models import load_model
 from planner.check.advice import advice_findings
 from planner.check.assume import assuming
 from planner.check.complete import Completed, complete
 from planner.check.holds import Ask, Holds
-from planner.check.job import Job, shape_of
+from planner.check.job import AUTO, Request, job_of, named, shape_of
 from planner.check.layout import Layout
 from planner.check.legality import NO_SHARDS, legality_findings, not_said_yet
 from planner.check.lint import lints
@@ -19,7 +18,14 @@ from planner.check.memory import memory_findings
 from planner.check.network import network_findings
 from planner.check.own_model import with_model
 from planner.check.plan import NAME as PLAN
-from planner.check.plan import is_plan, read_plan_layout
+from planner.check.plan import read_plan_layout
+from planner.check.recognise import (
+    UnrecognisedError,
+    check_format_name,
+    format_of,
+    is_plan_file,
+    source_of,
+)
 from planner.check.result import (
     Figures,
     FileResult,
@@ -28,47 +34,11 @@ from planner.check.result import (
     is_ignored,
 )
 from planner.cost.estimate import Estimate, estimate
-from planner.documents.file import is_file
-from planner.documents.json_text import parse_json
-from planner.documents.yaml_text import compose
-from planner.errors import InputError, Problem
+from planner.errors import InputError
 from planner.formats import registry as formats
-from planner.formats.finding import Finding, Severity
-from planner.formats.foreign import program_of
-from planner.formats.format import Format, Reading, SourceText, Value, World
-from planner.formats.source import read_source
+from planner.formats.finding import Finding
+from planner.formats.format import Format, Reading, SourceText, World
 from planner.limits import one_line
-from planner.spec.cluster import ClusterSpec
-from planner.spec.model import ModelSpec
-from planner.spelling import did_you_mean
-
-AUTO = "auto"
-YAML_ENDS = (".yaml", ".yml")
-
-
-class UnrecognisedError(InputError):
-    """A file that no format takes for its own."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """How to check a file; None: not said."""
-
-    model: str | None = None
-    cluster: str | None = None
-    framework: str = AUTO
-    num_gpus: int | None = None
-    seq_len: int | None = None
-    global_batch: int | None = None
-    assumed: Mapping[str, object] = field(default_factory=dict)
-    """Decisions that the file leaves to a script or a recipe."""
-    environment: Mapping[str, Value] = field(default_factory=dict)
-    """Variables of a launch script beside the file."""
-    fail_on: Severity = "error"
-    ignore: tuple[str, ...] = ()
-    with_advice: bool = True
-    time_limit_s: float | None = None
-    """Of the search for a better plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +64,7 @@ def check_file(path: str, request: Request) -> FileResult:
     check_format_name(request.framework)
     is_recognised = True
     try:
-        source = _source_of(path)
+        source = source_of(path)
         checked = (
             _check_plan(source, request)
             if is_plan_file(source, request.framework)
@@ -121,99 +91,6 @@ def check_file(path: str, request: Request) -> FileResult:
     )
 
 
-def _source_of(path: str) -> SourceText:
-    """The file's text; a file that is there and has none is no format's."""
-    try:
-        return read_source(path)
-    except InputError as error:
-        raise UnrecognisedError(error.problems) if is_file(path) else error from None
-
-
-def check_format_name(name: str) -> None:
-    """Raise InputError where there is no format of this name."""
-    known = (AUTO, PLAN, *formats.format_names())
-    if name not in known:
-        text = f"unknown format {name!r}; allowed are {', '.join(known)}. "
-        message = (text + did_you_mean(name, known)).strip()
-        raise InputError.single("command line", "--framework", message)
-
-
-def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:
-    """The model and the cluster that a request names; None where it does not.
-
-    Raises InputError with what is wrong with both.
-    """
-    problems: list[Problem] = []
-    model, cluster = None, None
-    try:
-        model = None if request.model is None else load_model(request.model)
-    except InputError as error:
-        problems += error.problems
-    try:
-        cluster = None if request.cluster is None else load_cluster(request.cluster)
-    except InputError as error:
-        problems += error.problems
-    if problems:
-        raise InputError(problems)
-    return model, cluster
-
-
-def job_of(request: Request, reading: Reading) -> Job | None:
-    """The job, its model the file's own where none is named; None without model or cluster."""
-    model, cluster = named(request)
-    model = model or (reading.own_model.spec if reading.own_model else None)
-    if model is None or cluster is None:
-        return None
-    return Job(
-        model=model,
-        cluster=cluster,
-        num_gpus=request.num_gpus,
-        seq_len=request.seq_len,
-        global_batch=request.global_batch,
-    )
-
-
-def is_plan_file(source: SourceText, framework: str) -> bool:
-    """Whether a file is a plan: the framework says so, or the file where that is auto."""
-    return framework == PLAN or (framework == AUTO and is_plan(source))
-
-
-def format_of(source: SourceText, name: str) -> Format:
-    """The format of a file.
-
-    Raises InputError where it is broken JSON or YAML, or of no format or several.
-    """
-    if name != AUTO:
-        return formats.load_format(name)
-    found = [] if program_of(source) else formats.recognised(source)
-    if not found:
-        raise UnrecognisedError(_why_unknown(source))
-    if len(found) > 1:
-        names = ", ".join(each.name for each in found)
-        message = f"could be of several formats: {names}; --framework says which"
-        raise InputError.single(source.path, "file", message)
-    return found[0]
-
-
-def _why_unknown(source: SourceText) -> tuple[Problem, ...]:
-    """What is wrong with a file of no format: broken JSON or YAML comes first."""
-    if program := program_of(source):
-        message = f"is a configuration of {program}, which is not checked"
-        return InputError.single(source.path, "file", message).problems
-    try:
-        if source.text.lstrip().startswith("{"):
-            parse_json(source.text, source.path)
-        elif source.path.endswith(YAML_ENDS):
-            compose(source.path, source.text)
-    except InputError as error:
-        return error.problems
-    known = "; ".join(
-        f"{name}: {formats.load_format(name).title}" for name in formats.format_names()
-    )
-    message = f"is of no known format; those are plan: a file written by --save; {known}"
-    return InputError.single(source.path, "file", message.removesuffix("; ")).problems
-
-
 def _check_plan(source: SourceText, request: Request) -> _Checked:
     layout, findings, model, cluster = read_plan_layout(source, request.cluster)
     if layout is None:
@@ -234,7 +111,7 @@ def _check_plan(source: SourceText, request: Request) -> _Checked:
 def _unlike_job(layout: Layout, request: Request) -> list[Finding]:
     """What a plan was made for that is not the job."""
     job, model = layout.context.job, layout.context.model
-    own = None if request.model is None else load_model(request.model)
+    own, _ = named(request)
     compared = (
         ("job.model", "model", own and own.name, model.name),
         ("job.gpus", "dp", request.num_gpus, layout.num_gpus),

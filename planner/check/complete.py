@@ -18,7 +18,7 @@ from planner.frameworks.registry import CURRENT, load_traits, profile_names
 from planner.frameworks.settings import with_optimizer, with_recompute_modules
 from planner.limits import MAX_SEQ_LEN
 from planner.search.space.interleaving import default_layers
-from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec, Precision
+from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec, Precision, usual_seq_len
 from planner.spec.strategy import (
     COLUMNS,
     COUNTS,
@@ -146,8 +146,8 @@ def _seq_len(values: Values, job: Job) -> int:
         text = f"the file's sequences have {given} tokens; the job's have {job.seq_len}"
         values.add("job.seq_len", text, "seq_len")
     if given is None and job.seq_len is None:
-        values.assumed.append(f"sequences of {job.usual_seq_len} tokens")
-    return given or job.seq_len or job.usual_seq_len
+        values.assumed.append(f"sequences of {usual_seq_len(job.model)} tokens")
+    return given or job.seq_len or usual_seq_len(job.model)
 
 
 def _precision(values: Values, job: Job) -> Precision | None:

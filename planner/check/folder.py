@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from planner.check.check import Request, check_file
+from planner.check.check import check_file
+from planner.check.job import Request
 from planner.check.plan import is_plan, read_plan_layout
 from planner.check.result import UNREADABLE, FileResult
 from planner.documents.file import is_file
@@ -21,8 +22,8 @@ SCRIPTS = (".sh", ".slurm", ".sbatch")
 def check_folder(path: str, request: Request) -> list[FileResult]:
     """Check every file of a folder that a format takes for its own; one finding where none does.
 
-    GPUs and variables are those of the launch script, model and cluster those of the plan, where
-    the request names none.
+    GPUs and variables are those of the launch script, model, cluster and batch those of the plan,
+    where the request names none.
     """
     sources = list(_sources(Path(path)))
     scripts = [each for each in sources if each.path.endswith(SCRIPTS)]
@@ -78,16 +79,24 @@ def _processes(script: Script, source: SourceText) -> int | None:
 
 
 def _planned(source: SourceText, request: Request) -> Request:
-    """The request with the plan's model and cluster where it names none."""
+    """The request with the plan's model, cluster and batch where it names none."""
     try:
-        _, _, model, cluster = read_plan_layout(source, request.cluster)
+        layout, _, model, cluster = read_plan_layout(source, request.cluster)
     except InputError:
         return request
     beside = Path(source.path).parent
-    return replace(
+    request = replace(
         request,
         model=request.model or _near(model, beside),
         cluster=request.cluster or _near(cluster, beside),
+    )
+    if layout is None:
+        return request
+    job = layout.context.job
+    return replace(
+        request,
+        seq_len=request.seq_len or job.seq_len,
+        global_batch=request.global_batch or job.global_batch,
     )
 
 

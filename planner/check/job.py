@@ -1,11 +1,39 @@
-"""What a file is checked for: the model, the cluster, and what else of the job is known."""
+"""What a file is checked for, and how: the request, and the job that follows from it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from planner.catalog.clusters import load_cluster
+from planner.catalog.models import load_model
+from planner.errors import InputError, Problem
+from planner.formats.finding import Severity
+from planner.formats.format import Reading, Value
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 
-USUAL_SEQ_LEN = 8192
+AUTO = "auto"
+"""The format that a file shows itself to be of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """How to check a file; None: not said."""
+
+    model: str | None = None
+    cluster: str | None = None
+    framework: str = AUTO
+    num_gpus: int | None = None
+    seq_len: int | None = None
+    global_batch: int | None = None
+    assumed: Mapping[str, object] = field(default_factory=dict)
+    """Decisions that the file leaves to a script or a recipe."""
+    environment: Mapping[str, Value] = field(default_factory=dict)
+    """Variables of a launch script beside the file."""
+    fail_on: Severity = "error"
+    ignore: tuple[str, ...] = ()
+    with_advice: bool = True
+    time_limit_s: float | None = None
+    """Of the search for a better plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,10 +46,40 @@ class Job:
     seq_len: int | None = None
     global_batch: int | None = None
 
-    @property
-    def usual_seq_len(self) -> int:
-        """Where neither file nor job say: the model's, at most USUAL_SEQ_LEN."""
-        return min(self.model.max_seq_len, USUAL_SEQ_LEN)
+
+def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:
+    """The model and the cluster that a request names; None where it does not.
+
+    Raises InputError with what is wrong with both.
+    """
+    problems: list[Problem] = []
+    model, cluster = None, None
+    try:
+        model = None if request.model is None else load_model(request.model)
+    except InputError as error:
+        problems += error.problems
+    try:
+        cluster = None if request.cluster is None else load_cluster(request.cluster)
+    except InputError as error:
+        problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return model, cluster
+
+
+def job_of(request: Request, reading: Reading) -> Job | None:
+    """The job, its model the file's own where none is named; None without model or cluster."""
+    model, cluster = named(request)
+    model = model or (reading.own_model.spec if reading.own_model else None)
+    if model is None or cluster is None:
+        return None
+    return Job(
+        model=model,
+        cluster=cluster,
+        num_gpus=request.num_gpus,
+        seq_len=request.seq_len,
+        global_batch=request.global_batch,
+    )
 
 
 def shape_of(model: ModelSpec) -> dict[str, int]:

@@ -9,13 +9,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from difflib import unified_diff
 
-from planner.check.check import Request, file_findings, format_of, job_of
+from planner.check.check import file_findings
 from planner.check.complete import complete
 from planner.check.holds import GaveUpError, Patience
-from planner.check.job import Job
+from planner.check.job import Job, Request, job_of
 from planner.check.layout import Layout, Place
 from planner.check.legality import legality_findings, not_said_yet
 from planner.check.own_model import with_model
+from planner.check.recognise import format_of
 from planner.check.start import Start, start_of
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError, Problem

@@ -11,7 +11,7 @@ import typer
 from planner.cli import options
 
 if TYPE_CHECKING:
-    from planner.check.check import Request
+    from planner.check.job import Request
     from planner.check.result import FileResult
 
 DEFAULT_TIME_LIMIT_S = 30.0
@@ -137,7 +137,7 @@ def check(
 
 def _request(name: str, given: _Given) -> "Request":
     """Options first, then the settings nearest to the file."""
-    from planner.check.check import AUTO, Request
+    from planner.check.job import AUTO, Request
     from planner.check.settings import settings_for
     from planner.cli.inputs import place_of
 

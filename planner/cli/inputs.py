@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -13,31 +12,36 @@ from planner.catalog.clusters import (
     split_host_memory,
 )
 from planner.catalog.models import is_model_file, load_model_details
-from planner.catalog.names import did_you_mean
 from planner.cli.batch import read_global_batch
 from planner.cli.collector import Collector
+from planner.cli.software import (
+    idle_notes,
+    read_frameworks,
+    read_schedules,
+    training_in,
+    unsupported_hardware,
+)
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.cost.module_sets import module_sets
 from planner.errors import InputError
-from planner.formats.registry import format_names, load_format
-from planner.frameworks.optimizers import ADAM, optimizer_names
-from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
-from planner.frameworks.settings import with_optimizer, with_recompute_modules
+from planner.frameworks.optimizers import ADAM
+from planner.frameworks.registry import CURRENT
 from planner.limits import MAX_SEQ_LEN, brief
-from planner.plans.recompute import idle_modules
-from planner.plans.trait_settings import profile_problem, read_settings
 from planner.spec.cluster import ClusterSpec
-from planner.spec.job import MAX_IMBALANCE, USUAL_IMBALANCE_FRACTION, JobSpec, Precision
+from planner.spec.job import (
+    MAX_IMBALANCE,
+    USUAL_IMBALANCE_FRACTION,
+    USUAL_SEQ_LEN,
+    JobSpec,
+    Precision,
+    usual_seq_len,
+)
 from planner.spec.model import ModelSpec
-from planner.spec.strategy import SCHEDULES
 from planner.spec.traits import FrameworkTraits
 from planner.units import GIB, format_bytes
 
-ANY_FRAMEWORK = "any"
 ANY_PLACEMENT = "any"
-ALL_SCHEDULES = "all"
-DEFAULT_SEQ_LEN = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,36 +50,6 @@ class Question:
 
     contexts: tuple[Context, ...]
     notes: tuple[str, ...]
-
-
-def _frameworks(collector: Collector, name: str) -> tuple[str, ...]:
-    if name == ANY_FRAMEWORK:
-        return FRAMEWORKS
-    if name in FRAMEWORKS:
-        return (name,)
-    known = (*FRAMEWORKS, ANY_FRAMEWORK)
-    hint = did_you_mean(name, known)
-    if name in format_names():
-        hint = (
-            f"{name} is a format of files: --framework {load_format(name).framework} --emit {name}"
-        )
-    message = f"unknown framework {name!r}; allowed are {', '.join(known)}. {hint}"
-    collector.add("--framework", message.rstrip())
-    return ()
-
-
-def _having(
-    collector: Collector, names: tuple[str, ...], profile: str, notes: list[str]
-) -> tuple[str, ...]:
-    """Frameworks that have the profile; notes those of several that do not."""
-    having = tuple(name for name in names if profile in profile_names(name))
-    left = [name for name in names if name not in having]
-    if having and left:
-        notes.append(f"left out, without profile {profile}: {', '.join(left)}")
-    if not having:
-        for name in left:
-            collector.add("--profile", profile_problem(name, profile))
-    return having
 
 
 def _precision(
@@ -100,21 +74,6 @@ def _precision(
     return precision
 
 
-def _training_in(
-    collector: Collector, chosen: list[FrameworkTraits], precision: Precision, notes: list[str]
-) -> list[FrameworkTraits]:
-    """Frameworks that train in the precision; those of several that do not are noted."""
-    kept = [traits for traits in chosen if precision in traits.support.precisions]
-    for traits in chosen:
-        allowed = ", ".join(traits.support.precisions)
-        text = f"{traits.name} ({traits.profile}) trains in {allowed}"
-        if not kept:
-            collector.add("--precision", f"{text}; given {precision}")
-        elif traits not in kept:
-            notes.append(f"left out for --precision {precision}: {text}")
-    return kept
-
-
 def _seq_len(
     collector: Collector, given: int | None, model: ModelSpec | None, notes: list[str]
 ) -> int | None:
@@ -127,8 +86,8 @@ def _seq_len(
     if model is None:
         return given
     if given is None:
-        seq_len = min(model.max_seq_len, DEFAULT_SEQ_LEN)
-        notes.append(f"sequence length {seq_len} (default: the model's, at most {DEFAULT_SEQ_LEN})")
+        seq_len = usual_seq_len(model)
+        notes.append(f"sequence length {seq_len} (default: the model's, at most {USUAL_SEQ_LEN})")
         return seq_len
     if given > model.max_seq_len:
         notes.append(
@@ -177,66 +136,6 @@ def _assumptions(cluster: ClusterSpec) -> list[str]:
     return notes
 
 
-TRANSFORMER_ENGINE_FROM = 8.0
-"""Compute capability that Transformer Engine asks for."""
-
-
-def _unsupported_hardware(chosen: list[FrameworkTraits], cluster: ClusterSpec) -> list[str]:
-    accelerator, vendor = cluster.accelerator, cluster.accelerator.vendor
-    old = [
-        f"{traits.name} {traits.profile} computes with Transformer Engine, which does not run on "
-        f"{accelerator.architecture}; --profile classic stands for kernels that do"
-        for traits in chosen
-        if 0 < accelerator.compute_capability < TRANSFORMER_ENGINE_FROM
-        and traits.kernels.saved.name == "transformer_engine"
-    ]
-    return old + [
-        f"{traits.name} runs on {vendor} hardware; it is made for "
-        f"{', '.join(traits.support.vendors)}"
-        for traits in chosen
-        if vendor not in traits.support.vendors
-    ]
-
-
-def _idle_modules(chosen: list[FrameworkTraits], model: ModelSpec) -> list[str]:
-    """Recompute modules that were asked for and save nothing."""
-    return [
-        f"recompute module {name} saves nothing: the layers of {model.name} keep no tensor "
-        f"that it would rebuild under {traits.name}"
-        for traits in chosen
-        for name in idle_modules(model, traits)
-    ]
-
-
-def _offering(names: tuple[str, ...], optimizer: str, notes: list[str]) -> tuple[str, ...]:
-    """Frameworks that offer the optimizer; all of them where none does, to say so."""
-    offering = tuple(name for name in names if optimizer in optimizer_names(name))
-    left = ", ".join(name for name in names if name not in offering)
-    if offering and left:
-        notes.append(f"left out, without {optimizer}: {left}")
-    return offering or names
-
-
-def _with_options(
-    collector: Collector,
-    traits: FrameworkTraits,
-    margin_percent: float | None,
-    recompute_modules: str | None,
-    optimizer: str,
-) -> FrameworkTraits:
-    """Traits with the uncertainty, the recompute modules and the optimizer a user gives."""
-    traits = collector.read(partial(with_optimizer, traits, optimizer)) or traits
-    if recompute_modules is not None:
-        names = [name.strip() for name in recompute_modules.split(",") if name.strip()]
-        traits = collector.read(partial(with_recompute_modules, traits, names)) or traits
-        if "selective" not in traits.support.policies:
-            offered = f"{traits.name} ({traits.profile}) has no selective recomputation"
-            collector.add("--recompute-modules", f"{offered}; given {recompute_modules}")
-    if margin_percent is not None:
-        traits = replace(traits, memory_uncertainty_fraction=margin_percent / 100.0)
-    return traits
-
-
 def read_layers(text: str | None) -> tuple[int, ...] | None:
     """Layers of every stage from ``10,11,11,10``."""
     if text is None:
@@ -257,30 +156,6 @@ def parse_offloaded_layers(text: str) -> int | Literal["all"]:
     except ValueError:
         message = f"must be all, or a whole number of layers per stage; given {brief(text)}"
         raise ValueError(message) from None
-
-
-def _schedules(
-    collector: Collector, given: Sequence[str] | None, chosen: Sequence[FrameworkTraits]
-) -> tuple[str, ...]:
-    """Names from options and comma lists; some framework must offer each."""
-    if given is None:
-        return SCHEDULES
-    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
-    if ALL_SCHEDULES in names:
-        return SCHEDULES
-    for name in names:
-        offering = [traits.name for traits in chosen if name in traits.support.schedules]
-        if name not in SCHEDULES:
-            known = (*SCHEDULES, ALL_SCHEDULES)
-            hint = did_you_mean(name, known)
-            text = f"unknown schedule {name!r}; allowed are {', '.join(known)}. {hint}"
-            collector.add("--schedule", text.strip())
-        elif not offering and chosen:
-            offered = {name for traits in chosen for name in traits.support.schedules}
-            allowed = ", ".join(name for name in SCHEDULES if name in offered)
-            profiles = ", ".join(f"{traits.name} ({traits.profile})" for traits in chosen)
-            collector.add("--schedule", f"{profiles} does not offer {name}; allowed are {allowed}")
-    return tuple(names) or ("1f1b",)
 
 
 def read_question(
@@ -319,23 +194,19 @@ def read_question(
             else load_cluster(cluster)
         )
     )
-    names = _having(collector, _frameworks(collector, framework), profile, notes)
-    given = collector.read(partial(read_settings, settings)) or ()
-    if framework == ANY_FRAMEWORK:
-        names = _offering(names, optimizer, notes)
-    chosen = [
-        _with_options(
-            collector,
-            load_traits(name, profile, given),
-            margin_percent,
-            recompute_modules,
-            optimizer,
-        )
-        for name in names
-    ]
+    chosen = read_frameworks(
+        collector,
+        notes,
+        framework=framework,
+        profile=profile,
+        settings=settings,
+        optimizer=optimizer,
+        recompute_modules=recompute_modules,
+        margin_percent=margin_percent,
+    )
     kind = _precision(collector, precision, cluster_spec, notes)
-    chosen = _training_in(collector, chosen, kind, notes)
-    allowed_schedules = _schedules(collector, schedules, chosen)
+    chosen = training_in(collector, chosen, kind, notes)
+    allowed_schedules = read_schedules(collector, schedules, chosen)
     length = _seq_len(collector, seq_len, model_spec, notes)
     batch = read_global_batch(
         collector, notes, global_batch, global_batch_tokens, seq_len=length, cluster=cluster_spec
@@ -357,25 +228,32 @@ def read_question(
         imbalance_fraction=imbalance,
     )
     notes += _assumptions(cluster_spec)
-    notes += _unsupported_hardware(chosen, cluster_spec)
+    notes += unsupported_hardware(chosen, cluster_spec)
     if recompute_modules is not None:
-        notes += _idle_modules(chosen, model_spec)
-    contexts = tuple(
-        Context(
-            model=model_spec,
-            job=job,
-            cluster=cluster_spec,
-            traits=traits,
-            margin_fraction=traits.memory_uncertainty_fraction,
-            schedules=tuple(name for name in allowed_schedules if name in traits.support.schedules),
-            placements=traits.support.placements,
-            weighs_evidence=True,
-        )
-        for traits in chosen
-    )
+        notes += idle_notes(chosen, model_spec)
+    contexts = [_context(model_spec, job, cluster_spec, one, allowed_schedules) for one in chosen]
     if recompute_modules is None:
-        contexts = tuple(replace(c, module_sets=module_sets(c)) for c in contexts)
-    return Question(contexts=contexts, notes=tuple(notes))
+        contexts = [replace(each, module_sets=module_sets(each)) for each in contexts]
+    return Question(contexts=tuple(contexts), notes=tuple(notes))
+
+
+def _context(
+    model: ModelSpec,
+    job: JobSpec,
+    cluster: ClusterSpec,
+    traits: FrameworkTraits,
+    schedules: Sequence[str],
+) -> Context:
+    return Context(
+        model=model,
+        job=job,
+        cluster=cluster,
+        traits=traits,
+        margin_fraction=traits.memory_uncertainty_fraction,
+        schedules=tuple(name for name in schedules if name in traits.support.schedules),
+        placements=traits.support.placements,
+        weighs_evidence=True,
+    )
 
 
 def with_placement(contexts: tuple[Context, ...], given: str | None) -> tuple[Context, ...]:

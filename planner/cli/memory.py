@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from planner.cli import options
+from planner.cli.layout import Layout, takes_layout
 
 
 class Format(StrEnum):
@@ -15,39 +16,21 @@ class Format(StrEnum):
     json = "json"
 
 
+@takes_layout
 def memory(
     model: options.Model,
     cluster: options.Cluster,
+    *,
     framework: Annotated[
         str, typer.Option(help="megatron, deepspeed, torchtitan or accelerate.")
     ] = "megatron",
     profile: options.Profile = "current",
     settings: options.Settings = None,
-    tp: Annotated[int, typer.Option(help="Tensor-parallel degree.")] = 1,
-    pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
-    vpp: Annotated[int | None, typer.Option(help="Chunks per stage (interleaving) [1].")] = None,
-    schedule: Annotated[
-        str, typer.Option(help="1f1b, gpipe, zb-h1, zb-v, ... (docs/schedules.md).")
-    ] = "1f1b",
-    cp: Annotated[int, typer.Option(help="Context-parallel degree.")] = 1,
-    ep: Annotated[int, typer.Option(help="Expert-parallel degree.")] = 1,
-    etp: Annotated[
-        int | None, typer.Option(help="Ranks that split an expert [the framework's: tp].")
-    ] = None,
-    dp: Annotated[int | None, typer.Option(help="Data-parallel degree [the rest].")] = None,
-    dp_replicate: Annotated[int, typer.Option(help="Replicas of the sharding group.")] = 1,
-    zero_stage: Annotated[
-        int | None, typer.Option(help="ZeRO stage 0-3 (FSDP: 3) [highest offered].")
-    ] = None,
-    micro_batch: Annotated[int, typer.Option(help="Sequences per micro-batch.")] = 1,
+    layout: Layout,
     global_batch: Annotated[
         int | None, typer.Option(help="Batch in sequences [as `plan`, in whole micro-batches].")
     ] = None,
     seq_len: options.SeqLen = None,
-    sequence_parallel: Annotated[
-        bool | None,
-        typer.Option("--sequence-parallel/--no-sequence-parallel", help="[with tp, if offered]"),
-    ] = None,
     recompute: Annotated[str, typer.Option(help="none, selective or full.")] = "none",
     recompute_layers: Annotated[
         int | None, typer.Option(help="Layers per stage under the policy [all].")
@@ -58,17 +41,10 @@ def memory(
     layers_per_stage: Annotated[
         str | None, typer.Option(help="Layers of every stage, such as 10,11,11,10 [even].")
     ] = None,
-    offload: Annotated[str, typer.Option(help="none, optimizer:host, ...")] = "none",
-    offload_percent: Annotated[
-        int, typer.Option(help="Percent of the optimizer's states that --offload moves.")
-    ] = 100,
     offload_activations: Annotated[
         str | None,
         typer.Option(help="Layers per stage, or all, whose activations go to the host [none]."),
     ] = None,
-    placement: Annotated[
-        str, typer.Option(help="Order of the axes on the cluster, innermost first.")
-    ] = "tp-cp-ep-dp-pp",
     optimizer: options.Optimizer = "adam",
     precision: options.Precision = None,
     margin: Annotated[
@@ -95,11 +71,9 @@ def memory(
     from planner.plans.layout import option_problems, requested, resolve
     from planner.plans.memory import memory_answer
     from planner.report.memory import print_memory_answer, render_memory_json
-    from planner.spec.strategy import DECIDED
 
     collector = Collector()
     cluster = with_host_memory(collector, cluster, host_memory)
-    layout = {name: value for name, value in locals().items() if name in DECIDED}
     request = requested(
         **layout,
         global_batch=global_batch,

@@ -67,7 +67,8 @@ def repair(
     force: options.Force = False,
 ) -> None:
     """Find the fewest changes that make a plan or a configuration legal and fit on a cluster."""
-    from planner.check.check import AUTO, check_format_name, is_plan_file
+    from planner.check.job import AUTO
+    from planner.check.recognise import check_format_name, is_plan_file
     from planner.check.settings import settings_for
     from planner.cli.aims import read_time_limit
     from planner.cli.collector import Collector

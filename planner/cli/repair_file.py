@@ -38,7 +38,7 @@ def repair_configuration(
 
     Exits with 1 where errors are left that no layout mends, 3 where nothing fits.
     """
-    from planner.check.check import Request
+    from planner.check.job import Request
     from planner.check.repair import repair_file
     from planner.check.settings import settings_for
     from planner.cli.output import console

@@ -8,7 +8,7 @@ from planner.cost.memory import kept_whole, reduced_gradient_bytes
 from planner.cost.parts import Parts
 from planner.layers.op import ZERO
 from planner.spec.items import item
-from planner.spec.strategy import StrategyColumns
+from planner.spec.strategy import GPU_DEGREES, StrategyColumns
 from planner.units import Array, Mask
 
 
@@ -38,14 +38,12 @@ def context_bytes(context: Context) -> float:
 def overhead_bytes(context: Context, strategy: StrategyColumns) -> Array:
     """Bytes outside the allocator: context, and one buffer set per communicator.
 
-    Communicators of more than one rank are counted for dp, tp, pp, cp, ep, and for etp where that
-    is another group than tp; excluded are the embedding's and the experts' own data-parallel
-    groups. Source: framework traits.
+    Communicators of more than one rank are counted for every degree of GPUs, for ep, and for etp
+    where that is another group than tp; excluded are the embedding's and the experts' own
+    data-parallel groups. Source: framework traits.
     """
     overheads = context.traits.overheads
-    groups = ZERO + sum(
-        1.0 * (getattr(strategy, axis) > 1) for axis in ("dp", "tp", "pp", "cp", "ep")
-    )
+    groups = ZERO + sum(1.0 * (getattr(strategy, axis) > 1) for axis in (*GPU_DEGREES, "ep"))
     groups = groups + 1.0 * ((strategy.etp > 1) & (strategy.etp != strategy.tp))
     total: Array = context_bytes(context) + groups * overheads.communicator_bytes
     return total

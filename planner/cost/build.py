@@ -153,14 +153,21 @@ def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) 
     return collective_s("all_reduce", num_bytes, group, context.cluster)
 
 
-@item("time.step_overhead", title="per-step overhead", inputs=("traits.overheads.step_overhead_s",))
+@item(
+    "time.step_overhead",
+    title="per-step overhead",
+    inputs=("traits.overheads.step_overhead_s", "traits.overheads.node_step_overhead_s"),
+)
 def _step_overhead_s(context: Context, strategy: StrategyColumns, _parts: Parts) -> Array:
     """Seconds per iteration that belong to no other item.
 
-    A constant of the framework profile: gradient norm and loss-scale checks, data loading,
-    logging.
+    Constants of the framework profile: gradient norm and loss-scale checks, data loading,
+    logging; and, on several nodes, their small collectives and waiting for the last one.
     """
-    return np.full(len(strategy), context.traits.overheads.step_overhead_s)
+    overheads = context.traits.overheads
+    beyond = strategy.num_gpus > context.cluster.node.num_accelerators
+    further: Array = np.where(beyond, overheads.node_step_overhead_s, 0.0)
+    return overheads.step_overhead_s + further
 
 
 PER_PARAMETER = {

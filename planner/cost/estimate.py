@@ -77,10 +77,9 @@ class Estimate:
     tokens_per_s_per_gpu: float
     model_flops: float
     """Per iteration, of the keys that a query may see (FLOPS_CONVENTION)."""
-    model_flops_full_square: float
-    """The same with the attention square counted whole."""
     mfu: float
     mfu_full_square: float
+    """The same with the attention square counted whole."""
     memory: MemoryEstimate
     _subject: Subject = field(repr=False, compare=False)
     _overlap: _Overlap = field(repr=False, compare=False)
@@ -163,7 +162,6 @@ def _estimate(
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_gpu=tokens_per_s / num_gpus,
         model_flops=flops.total,
-        model_flops_full_square=flops.full_square,
         mfu=mfu(flops.total, iter_time, num_gpus, accelerator),
         mfu_full_square=mfu(flops.full_square, iter_time, num_gpus, accelerator),
         memory=memory_estimate(subject),

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
@@ -69,16 +67,7 @@ def model_flops_per_iteration(
     and all of the one over the encoder. Padding of the vocabulary is not counted. Source: PaLM,
     arXiv 2204.02311, appendix B; arXiv 2205.05198, appendix A (both over the whole square).
     """
-    one = np.ones(1)
-    shape = LayerShape(
-        micro_batch=one,
-        seq_len=job.seq_len,
-        tp=one,
-        cp=one,
-        ep=one,
-        etp=one,
-        sequence_parallel=0 * one,
-    )
+    shape = LayerShape.all_of(1.0, job.seq_len)
     square = 2.0 * job.seq_len**2 * (model.query_size + model.value_size)
     products = 2.0 * job.seq_len * model.vocab_size * model.hidden_size
     seen = total = 0.0

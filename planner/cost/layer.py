@@ -1,6 +1,6 @@
 """What one layer, the embedding and the head cost per micro-batch, on distinct layer shapes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -21,11 +21,11 @@ from planner.layers.block import (
     layer_groups,
     padded_vocab_size,
 )
-from planner.layers.op import ELEMENT_BYTES, ZERO, LayerShape, Op, total_bytes
+from planner.layers.op import AXES, ELEMENT_BYTES, ZERO, LayerShape, Op, total_bytes
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
-from planner.spec.strategy import StrategyColumns
+from planner.spec.strategy import COLUMNS, StrategyColumns
 from planner.spec.traits import FrameworkTraits, under_precision
 from planner.units import Array, Index
 
@@ -52,6 +52,8 @@ class LayerCosts:
     num_shapes: int
     forward: TimeItems
     backward: TimeItems
+    repeated: TimeItems
+    """The forward as full recomputation repeats it."""
     selective: TimeItems
     """The part of the forward that selective recomputation repeats."""
     params: Array
@@ -113,7 +115,7 @@ def _mean(kinds: tuple[LayerGroup, ...], values: list[Array]) -> Array:
     )
 
 
-SHAPE_COLUMNS = ("micro_batch", "tp", "cp", "ep", "etp", "sequence_parallel")
+SHAPE_COLUMNS = tuple(each.name for each in fields(LayerShape) if each.name in COLUMNS)
 """What the costs of a layer depend on."""
 
 
@@ -132,12 +134,9 @@ def layer_shape(strategy: StrategyColumns, job: JobSpec) -> LayerShape:
     return LayerShape(
         micro_batch=strategy.micro_batch.astype(float),
         seq_len=job.seq_len,
-        tp=strategy.tp.astype(float),
-        cp=strategy.cp.astype(float),
-        ep=strategy.ep.astype(float),
-        etp=strategy.etp.astype(float),
         sequence_parallel=strategy.sequence_parallel,
         imbalance_fraction=job.imbalance_fraction,
+        **{axis: getattr(strategy, axis).astype(float) for axis in AXES},
     )
 
 
@@ -167,6 +166,7 @@ def layer_costs(
         num_shapes=len(rows),
         forward=passes.forward,
         backward=passes.backward,
+        repeated=passes.repeated,
         selective=passes.selective,
         body=_body_memory(kinds),
         lead=_lead_memory(kinds),

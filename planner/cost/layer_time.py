@@ -14,6 +14,12 @@ from planner.cost.kernels import (
     gemm_backward_s,
     gemm_s,
 )
+from planner.cost.launches import (
+    backward_launches,
+    forward_launches,
+    launch_floors_s,
+    launch_waits_s,
+)
 from planner.cost.overlap import (
     exposed_all_to_all_s,
     exposed_tensor_parallel_s,
@@ -272,17 +278,24 @@ def _with_expert_overlap(
 @item(
     "time.compute.launch",
     title="kernel launches",
-    inputs=("traits.kernels.moe_launch_forward_s", "traits.kernels.moe_launch_backward_s"),
+    inputs=(
+        "traits.kernels.launch_s",
+        "traits.kernels.memory_bound_kernels",
+        "traits.kernels.moe_launch_forward_s",
+        "traits.kernels.moe_launch_backward_s",
+        "traits.kernels.cuda_graph_fraction",
+    ),
+    also=(launch_waits_s, launch_floors_s, forward_launches, backward_launches),
 )
-def _with_launch_floor(group: LayerGroup, items: TimeItems, floor_s: float) -> TimeItems:
-    """What launching a mixture layer's kernels takes beyond running them.
-
-    max(0, launch seconds - kernel seconds), per layer and pass.
-    """
-    if group.name != "moe":
-        return items
-    missing = np.maximum(floor_s - exposed_s(items), 0.0)
-    return add_items(items, _compute("launch", missing))
+def _with_launches(
+    group: LayerGroup, forward: TimeItems, backward: TimeItems, setting: Setting
+) -> tuple[TimeItems, TimeItems, TimeItems]:
+    """Forward, backward and a repeated forward with what launching takes beyond their kernels."""
+    floors = launch_floors_s(group, setting.traits.kernels, setting.strategy)
+    waits = launch_waits_s(exposed_s(forward), exposed_s(backward), *floors)
+    passes = zip((forward, backward, forward), waits, strict=True)
+    found = [add_items(items, _compute("launch", wait)) for items, wait in passes]
+    return found[0], found[1], found[2]
 
 
 def _mean_items(kinds: tuple[LayerGroup, ...], items: list[TimeItems]) -> TimeItems:
@@ -297,24 +310,25 @@ def _mean_items(kinds: tuple[LayerGroup, ...], items: list[TimeItems]) -> TimeIt
 
 @dataclass(frozen=True, kw_only=True)
 class LayerPasses:
-    """A layer's forward, its backward, and what selective recomputation repeats."""
+    """A layer's forward, its backward, and what recomputation repeats: all of it, or a part."""
 
     forward: TimeItems
     backward: TimeItems
+    repeated: TimeItems
     selective: TimeItems
 
 
 def _passes(group: LayerGroup, setting: Setting) -> LayerPasses:
     """Passes of one layer of a kind: overlapped, then held up by their launches."""
-    kernels = setting.traits.kernels
     priced = [(op, op_forward(op, setting)) for op in group.ops]
     forward = add_items(*(items for _, items in priced))
     backward = _all_ops(group.ops, setting, op_backward)
     forward, backward = _with_expert_overlap(group, forward, backward, setting)
-    launched = 1.0 - kernels.cuda_graph_fraction
+    forward, backward, repeated = _with_launches(group, forward, backward, setting)
     return LayerPasses(
-        forward=_with_launch_floor(group, forward, kernels.moe_launch_forward_s * launched),
-        backward=_with_launch_floor(group, backward, kernels.moe_launch_backward_s * launched),
+        forward=forward,
+        backward=backward,
+        repeated=repeated,
         selective=add_items(
             *(
                 scale_items(items, op.selective_fraction)
@@ -331,5 +345,6 @@ def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses
     return LayerPasses(
         forward=_mean_items(kinds, [each.forward for each in passes]),
         backward=_mean_items(kinds, [each.backward for each in passes]),
+        repeated=_mean_items(kinds, [each.repeated for each in passes]),
         selective=_mean_items(kinds, [each.selective for each in passes]),
     )

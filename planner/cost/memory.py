@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.spec.items import item
-from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns
+from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns, ranks_of_sequence
 from planner.spec.traits import StateTraits
 from planner.units import Array, Mask
 
@@ -55,7 +55,7 @@ def offloaded_fraction(strategy: StrategyColumns) -> Array:
 
 def shard_degree(strategy: StrategyColumns, traits: StateTraits) -> Array:
     """Ranks over which ZeRO shards: dp / dp_replicate, times cp where the framework merges them."""
-    merged = np.where(traits.sharded_over_cp, strategy.cp, 1)
+    merged = np.where(traits.sharded_over_cp, ranks_of_sequence(vars(strategy)), 1)
     return strategy.dp / strategy.dp_replicate * merged
 
 

@@ -36,9 +36,6 @@ class SelectiveCosts:
         return SelectiveCosts(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
 
 
-ONE = np.ones(1)
-
-
 def _groups(context: Context, shape: LayerShape) -> tuple[LayerGroup, ...]:
     """Kinds of layers before any policy."""
     bare = with_modules(context, ())
@@ -93,16 +90,7 @@ def module_sets(context: Context) -> tuple[ModuleSet, ...]:
     recompute = context.traits.recompute
     if set(recompute.selected) & set(EVERY_SECOND_MATMUL):
         return (recompute.selected,)
-    any_shape = LayerShape(
-        micro_batch=ONE,
-        seq_len=context.job.seq_len,
-        tp=ONE,
-        cp=ONE,
-        ep=ONE,
-        etp=ONE,
-        sequence_parallel=ONE,
-    )
-    groups = _groups(context, any_shape)
+    groups = _groups(context, LayerShape.all_of(1.0, context.job.seq_len))
     sets = [(), *_subsets(recompute.modules)]
     effects = _effects(groups, sets)
     seen = {effects[0]}

@@ -42,7 +42,6 @@ class Parts:
     costs: LayerCosts
     params: Array
     """Parameters of one layer on one rank."""
-    expert_fraction: Array
     first_params: Array
     last_params: Array
     states: StateBytes
@@ -132,7 +131,6 @@ def build_parts(
     return Parts(
         costs=costs,
         params=params,
-        expert_fraction=fraction,
         first_params=costs.at(costs.first_params),
         last_params=last_params,
         states=layer_states,

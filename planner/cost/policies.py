@@ -71,7 +71,7 @@ def _full(parts: Parts, pace: Array) -> PolicyCosts:
     boundary = costs.at(costs.boundary_bytes)
     none = 0.0 * boundary
     return PolicyCosts(
-        added_s=pace * costs.exposed_at(costs.forward),
+        added_s=pace * costs.exposed_at(costs.repeated),
         fill_s=none,
         saved_bytes=boundary,
         lead_saved_bytes=none,

@@ -64,8 +64,9 @@ def _all_exposed(seconds: Array) -> Duration:
 def _layer_items(subject: Subject, stage: int) -> TimeItems:
     """Work and recomputation of a stage's layers."""
     costs = subject.parts.costs
-    forward, backward, again = (
-        costs.items_at(items) for items in (costs.forward, costs.backward, costs.selective)
+    forward, backward, repeated, again = (
+        costs.items_at(items)
+        for items in (costs.forward, costs.backward, costs.repeated, costs.selective)
     )
     work = scale_items(add_items(forward, backward), subject.layers[0, stage])
     items = {
@@ -73,7 +74,7 @@ def _layer_items(subject: Subject, stage: int) -> TimeItems:
         for name, duration in work.items()
     }
     selective, full = subject.counts[[SELECTIVE, FULL], 0, stage]
-    redo = add_items(scale_items(forward, full), scale_items(again, selective))
+    redo = add_items(scale_items(repeated, full), scale_items(again, selective))
     return items | _named("recompute", redo)
 
 

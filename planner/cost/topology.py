@@ -1,19 +1,24 @@
 """Where the ranks of a parallel group sit: how many of them share a group of each level.
 
 The order in which axes are placed is the strategy's ``placement``, innermost first; sharding lies
-inside replication. Experts have a mesh of their own over the ranks of tp x cp x dp: etp innermost,
+inside replication. Experts have a mesh of their own over the ranks of a stage: etp innermost,
 then ep, then their replicas (arXiv 2504.14960, section 3.2; megatron/core/parallel_state.py).
 """
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from planner.spec.cluster import ClusterSpec
-from planner.spec.strategy import PLACEMENTS, StrategyColumns
+from planner.spec.strategy import (
+    GPU_DEGREES,
+    PLACEMENTS,
+    StrategyColumns,
+    ranks_of_sequence,
+    ranks_of_stage,
+)
 from planner.units import Array
-
-_PP_IS_INSIDE_DP = np.array([order.index("pp") < order.index("dp") for order in PLACEMENTS])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,43 +53,46 @@ class Group:
         return Group(members=members, domain=self.domain, spans=self.spans)
 
 
+def _placed_inside(axis: str, strategy: StrategyColumns) -> Array:
+    """The product of the degrees that the strategy's placement has inside ``axis``."""
+    inside = [
+        prod(getattr(strategy, name) for name in order[: order.index(axis)] if name in GPU_DEGREES)
+        for order in PLACEMENTS.values()
+    ]
+    product: Array = np.choose(strategy.placement.astype(int), inside)
+    return product
+
+
 def _stride(axis: str, strategy: StrategyColumns) -> Array:
     """Distance between neighbours of ``axis``: the product of the degrees placed inside it."""
-    inner = strategy.tp * strategy.cp
-    if axis in ("tp", "etp"):
-        return np.ones_like(strategy.tp)
-    if axis == "cp":
-        return strategy.tp
-    pp_inside = _PP_IS_INSIDE_DP[strategy.placement]
-    if axis == "pp":
-        return inner * np.where(pp_inside, 1, strategy.dp)
-    between = np.where(pp_inside, strategy.pp, 1)
-    shard = strategy.dp // strategy.dp_replicate
-    without_cp = strategy.tp * between
-    return {
-        "ep": strategy.etp * between,
-        "dp_shard": inner * between,
-        "dp_shard_cp": without_cp,
-        "expert_dp_shard": strategy.etp * strategy.ep * strategy.cp * between,
-        "expert_dp_shard_cp": strategy.etp * strategy.ep * between,
-        "dp_replicate": inner * between * shard,
-    }[axis]
+    if axis in GPU_DEGREES:
+        return _placed_inside(axis, strategy)
+    if axis == "etp":
+        return np.ones_like(strategy.etp)
+    inside, cut = _placed_inside("dp", strategy), ranks_of_sequence(vars(strategy))
+    inner = ranks_of_stage(vars(strategy)) // strategy.dp
+    expert = strategy.etp * (inside // inner)
+    strides: dict[str, Array] = {
+        "ep": expert,
+        "dp_shard": inside,
+        "dp_shard_cp": inside // cut,
+        "expert_dp_shard": expert * strategy.ep * cut,
+        "expert_dp_shard_cp": expert * strategy.ep,
+        "dp_replicate": inside * (strategy.dp // strategy.dp_replicate),
+    }
+    return strides[axis]
 
 
 def _size(axis: str, strategy: StrategyColumns) -> Array:
-    shard = strategy.dp // strategy.dp_replicate
-    size: Array
-    if axis == "dp_shard":
-        size = shard
-    elif axis == "dp_shard_cp":
-        size = shard * strategy.cp
-    elif axis == "expert_dp_shard":
-        size = np.maximum(strategy.tp * shard // (strategy.etp * strategy.ep), 1)
-    elif axis == "expert_dp_shard_cp":
-        ranks = strategy.tp * strategy.cp * shard
-        size = np.maximum(ranks // (strategy.etp * strategy.ep), 1)
-    else:
-        size = getattr(strategy, axis)
+    shard, cut = strategy.dp // strategy.dp_replicate, ranks_of_sequence(vars(strategy))
+    stage, mesh = ranks_of_stage({**vars(strategy), "dp": shard}), strategy.etp * strategy.ep
+    sizes = {
+        "dp_shard": shard,
+        "dp_shard_cp": shard * cut,
+        "expert_dp_shard": np.maximum(stage // cut // mesh, 1),
+        "expert_dp_shard_cp": np.maximum(stage // mesh, 1),
+    }
+    size: Array = sizes[axis] if axis in sizes else getattr(strategy, axis)
     return size
 
 

@@ -169,6 +169,18 @@ class Decided:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OpenKey:
+    """A key that the user adds to a written file: it decides the training, and no plan knows it."""
+
+    file: str
+    key: str
+    """As it stands in the file's JSON."""
+    what: str
+    section: str = ""
+    """The key is asked for while the file has this one; empty: always."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Emitted:
     """What a format makes of a plan."""
 
@@ -182,6 +194,7 @@ class Emitted:
     variables: Mapping[str, str] = field(default_factory=dict)
     """Variables that the user fills in, with what each is for; those that launchers set (see
     ``own_launcher``) are none of the user's, whether they stand here or not."""
+    open_keys: tuple[OpenKey, ...] = ()
     decided: tuple[Decided, ...] = ()
     left_open: Mapping[str, str] = field(default_factory=dict)
     """What of the model the configuration does not say, and the keys that say it: neither memory

@@ -4,6 +4,8 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 
+from planner.formats.format import OpenKey
+
 LAUNCH_VARIABLES = ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What every script sets before it starts the processes; words may use them in braces."""
 SCRIPT = "launch.sh"
@@ -45,10 +47,29 @@ def command_lines(*parts: Iterable[str]) -> str:
     return " \\\n  ".join(lines)
 
 
+def key_lines(script: str, keys: Iterable[OpenKey]) -> str:
+    """Lines for ``check_lines`` that name keys which the user has not added to a file."""
+    return "".join(_key_lines(script, each) for each in keys)
+
+
+def _key_lines(script: str, open_key: OpenKey) -> str:
+    text = f'"$(< {quoted(open_key.file)})"'
+    tests = [f"""{text} != *'"{open_key.key}"'*"""]
+    if open_key.section:
+        tests.insert(0, f"""{text} == *'"{open_key.section}"'*""")
+    words = f"{script}: {open_key.key} is not set in {open_key.file}: {open_key.what}"
+    return f"""\
+if [[ {" && ".join(tests)} ]]; then
+  echo {shlex.quote(words)} >&2
+  missing=1
+fi
+"""
+
+
 def check_lines(script: str, variables: Mapping[str, str], extra: str = "") -> str:
     """Lines that end the script with exit code 2 and name all variables that are not set.
 
-    ``extra`` holds further calls of ``need``. Empty where there is nothing to check.
+    ``extra`` holds further checks. Empty where there is nothing to check.
     """
     if not variables and not extra:
         return ""

@@ -13,6 +13,7 @@ from planner.launchers.shell import (
     SCRIPT,
     check_lines,
     command_lines,
+    key_lines,
     quoted,
     user_variables,
     variables_in,
@@ -49,6 +50,7 @@ def launch_script(emitted: Emitted, context: Context, strategy: Strategy) -> Out
     _check_variables(emitted)
     nodes = allocation_of(context, strategy)
     where = "this machine" if nodes.num_nodes == 1 else "every node"
+    checks = key_lines(SCRIPT, emitted.open_keys) + SEVERAL_NODES
     exports = "".join(f"export {k}={quoted(v)}\n" for k, v in emitted.environment.items())
     starter, command = (emitted.own_launcher or TORCHRUN), emitted.command
     text = f"""\
@@ -61,7 +63,7 @@ cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")"
 export NNODES="${{NNODES:-{nodes.num_nodes}}}"
 export NPROC_PER_NODE="${{NPROC_PER_NODE:-{nodes.gpus_per_node}}}"
 
-{check_lines(SCRIPT, user_variables(emitted.variables), SEVERAL_NODES)}
+{check_lines(SCRIPT, user_variables(emitted.variables), checks)}
 export NODE_RANK="${{NODE_RANK:-0}}"
 export MASTER_ADDR="${{MASTER_ADDR:-127.0.0.1}}"
 export MASTER_PORT="${{MASTER_PORT:-{PORT}}}"

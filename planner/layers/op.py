@@ -5,7 +5,7 @@ Every quantity is per rank and per micro-batch, and may be a scalar or a column 
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -19,6 +19,8 @@ ELEMENT_BYTES = 2.0
 ATTENTION_BLOCK = 128.0
 """Queries that a block of a fused attention kernel holds."""
 Axis = Literal["tp", "cp", "ep", "etp"]
+AXES: tuple[Axis, ...] = get_args(Axis)
+"""Degrees inside a layer, each a field of LayerShape."""
 
 
 def _zero() -> Array:
@@ -42,6 +44,17 @@ class LayerShape:
     imbalance_fraction: float = 0.0
     """By how much more than the mean the busiest rank of experts keeps, where ep > 1."""
 
+    @staticmethod
+    def all_of(degree: float, seq_len: int) -> "LayerShape":
+        """One sequence on ranks where every axis has this degree."""
+        return LayerShape(
+            micro_batch=ONE,
+            seq_len=seq_len,
+            sequence_parallel=ONE,
+            imbalance_fraction=0.0,
+            **{axis: np.full(1, degree) for axis in AXES},
+        )
+
     @property
     def busiest(self) -> Array:
         """Tokens that the busiest rank of experts keeps, over the mean: 1 where ep is 1."""
@@ -63,8 +76,8 @@ class LayerShape:
     def expert_share(self) -> Array:
         """Of a rank's tokens times top-k, the token-expert pairs that its experts see: etp / tp.
 
-        The expert mesh etp x ep x edp takes the ranks of tp x cp x dp, and pairs are spread
-        evenly over ep x edp of them.
+        The expert mesh etp x ep x edp takes the ranks of a stage, and pairs are spread evenly
+        over ep x edp of them.
         """
         share: Array = self.etp / self.tp
         return share

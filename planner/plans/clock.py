@@ -26,11 +26,6 @@ class Clock:
             return float("inf")
         return max(self.deadline_s - time.monotonic(), LEAST_S)
 
-    @property
-    def is_over(self) -> bool:
-        """Nothing is left."""
-        return self.deadline_s is not None and time.monotonic() >= self.deadline_s
-
     def share_s(self) -> float | None:
         """Seconds the next search may take; None without a limit."""
         if self.deadline_s is None:

@@ -2,7 +2,6 @@
 
 from planner.spec.strategy import COLUMNS, MOVED, Strategy
 
-_DEGREES = ("dp", "tp", "pp", "vpp", "cp", "ep")
 _TITLES = {
     name: decision.title or name
     for name, decision in COLUMNS.items()
@@ -63,9 +62,7 @@ def differences(before: Strategy, after: Strategy) -> dict[str, tuple[str, str]]
 
 def short_layout(strategy: Strategy) -> str:
     """Degrees above one and what is not usual, in one line."""
-    degrees = [f"{n}={getattr(strategy, n)}" for n in _DEGREES if getattr(strategy, n) > 1]
-    if strategy.etp != strategy.tp:
-        degrees.append(f"etp={strategy.etp}")
+    degrees = [f"{name}={value}" for name, value in strategy.degrees.items()]
     extras = [
         f"ZeRO-{strategy.zero_stage}",
         f"micro-batch {strategy.micro_batch}",

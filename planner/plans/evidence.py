@@ -12,21 +12,14 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.layers.parameters import count_active_parameters, count_parameters
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import REPLICA_DEGREES, Strategy
 from planner.units import Array, Mask
 
 MAX_RUNS = 3
 NEAR_OCTAVES = 6.0
 """Runs farther away say nothing about a plan."""
-OCTAVE_WEIGHTS = {
-    "params": 0.5,
-    "active_params": 0.5,
-    "gpus": 0.5,
-    "tp": 0.5,
-    "pp": 0.5,
-    "cp": 0.5,
-    "ep": 0.5,
-}
+_DEGREES = (*REPLICA_DEGREES, "ep")
+OCTAVE_WEIGHTS = dict.fromkeys(("params", "active_params", "gpus", *_DEGREES), 0.5)
 """What a factor of two counts."""
 OTHER_OCTAVES = {"kind": 4.0, "framework": 2.0, "precision": 1.0, "profile": 0.5}
 """What another name counts: dense or mixture, framework, precision, generation."""
@@ -68,12 +61,13 @@ class PublishedRun:
 
 
 COLUMNS = tuple(field.name for field in fields(PublishedRun))
-_READERS: Mapping[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("params", "active_params", "gpus", "dp", "tp", "pp", "cp", "ep"), int),
-    "zero_stage": int,
-    **dict.fromkeys(("predicted_s", "measured_s"), float),
-    "memory_error": lambda text: float(text) if text else None,
+_READERS: Mapping[object, Callable[[str], Any]] = {
+    int: int,
+    float: float,
+    str: str,
+    float | None: lambda text: float(text) if text else None,
 }
+"""By the type of a field."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,14 +92,21 @@ def published_runs() -> tuple[PublishedRun, ...]:
     path = resources.files("planner.frameworks").joinpath("evidence.csv")
     rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
     return tuple(
-        PublishedRun(**{name: _READERS.get(name, str)(row[name]) for name in COLUMNS})
+        PublishedRun(
+            **{each.name: _READERS[each.type](row[each.name]) for each in fields(PublishedRun)}
+        )
         for row in rows
     )
 
 
+def _of(run: PublishedRun, name: str) -> Any:  # noqa: ANN401 - a number or a word
+    """What a run has under a name; 1 for a degree of which no run was published."""
+    return getattr(run, name, 1) if name in _DEGREES else getattr(run, name)
+
+
 @cache
 def _column(name: str) -> Array:
-    return np.array([getattr(run, name) for run in published_runs()])
+    return np.array([_of(run, name) for run in published_runs()])
 
 
 def distances(context: Context, strategy: Strategy) -> Array:
@@ -119,7 +120,7 @@ def distances(context: Context, strategy: Strategy) -> Array:
         "params": count_parameters(context.model),
         "active_params": count_active_parameters(context.model),
         "gpus": strategy.num_gpus,
-        **{name: getattr(strategy, name) for name in ("tp", "pp", "cp", "ep")},
+        **{name: getattr(strategy, name) for name in _DEGREES},
         "kind": context.model.kind,
         "framework": context.traits.name,
         "precision": context.job.precision,
@@ -135,8 +136,8 @@ def distances(context: Context, strategy: Strategy) -> Array:
 
 def _same_layout(run: PublishedRun) -> tuple[object, ...]:
     """What two runs share that would say the same twice."""
-    names = ("source", "model", "accelerator", "gpus", "framework", "tp", "pp", "cp", "ep")
-    return tuple(getattr(run, name) for name in names)
+    names = ("source", "model", "accelerator", "gpus", "framework", *_DEGREES)
+    return tuple(_of(run, name) for name in names)
 
 
 def _nearest(among: Mask, octaves: Array) -> tuple[Near, ...]:

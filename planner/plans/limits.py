@@ -11,7 +11,7 @@ from planner.plans.machines import resized
 from planner.search.explaining.conflict import Conflict, Pattern, Witness, minimal_conflict
 from planner.search.explaining.feasible import Fit, first_fit
 from planner.search.space.narrow import Narrowing, read_narrowing
-from planner.search.space.rules import Rule
+from planner.search.space.rule import Rule
 from planner.search.space.space import dimension_values
 from planner.spec.strategy import KINDS, Strategy
 from planner.units import format_bytes

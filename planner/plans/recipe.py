@@ -25,6 +25,7 @@ from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import (
     COLUMNS,
+    NEUTRAL,
     REPLICA_DEGREES,
     Strategy,
     counts_under,
@@ -146,7 +147,7 @@ def recipe_strategy(recipe: Recipe, model: ModelSpec, num_gpus: int, global_batc
 
     Raises ValueError with the reason where they do not divide.
     """
-    inner = gpus_of_replica(vars(recipe))
+    inner = gpus_of_replica({**NEUTRAL, **vars(recipe)})
     if num_gpus % inner:
         names = " x ".join(REPLICA_DEGREES)
         raise ValueError(f"{num_gpus} GPUs do not divide by {names} = {inner}")

@@ -2,22 +2,12 @@
 
 from dataclasses import replace
 
-import numpy as np
-
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
 from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits
 
-_SHARDED = LayerShape(
-    micro_batch=np.ones(1),
-    seq_len=8,
-    tp=np.full(1, 2.0),
-    cp=np.full(1, 2.0),
-    ep=np.full(1, 2.0),
-    etp=np.full(1, 2.0),
-    sequence_parallel=np.ones(1),
-)
+_SHARDED = LayerShape.all_of(2.0, seq_len=8)
 """Every axis in use, so that every tensor a layer can keep is there."""
 
 

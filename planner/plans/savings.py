@@ -13,6 +13,7 @@ from planner.spec.strategy import (
     OFFLOAD_CODES,
     POLICIES,
     RECOMPUTED,
+    REPLICA_DEGREES,
     Strategy,
     counts_under,
     split_values,
@@ -94,7 +95,10 @@ def _degree_changes(context: Context, strategy: Strategy) -> Iterator[Change]:
                 sequence_parallel=shards_sequence,
             ),
         )
-        yield f"cp {2 * strategy.cp}", context, replace(half, cp=2 * strategy.cp)
+        for name in REPLICA_DEGREES:
+            if name not in ("tp", "pp"):
+                twice = {name: 2 * getattr(strategy, name)}
+                yield f"{name} {twice[name]}", context, replace(half, **twice)
         if 2 * strategy.pp <= context.model.num_blocks:
             yield f"pp {2 * strategy.pp}", context, _with_stages(context, half, 2 * strategy.pp)
     if context.model.moe:

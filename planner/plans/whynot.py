@@ -16,7 +16,7 @@ from planner.plans.shortfall import Shortfall, shortfall
 from planner.search.explaining.feasible import OutOfTimeError
 from planner.search.explaining.forbidden import Forbidding, forbidding
 from planner.search.space.narrow import Narrowing
-from planner.search.space.rules import Rule
+from planner.search.space.rule import Rule
 from planner.search.space.space import EVERYTHING
 from planner.units import format_bytes, format_seconds
 

@@ -9,7 +9,7 @@ from rich.console import JustifyMethod
 from rich.table import Table
 
 from planner.plans.plan import Plan
-from planner.spec.strategy import LAYER_POLICIES, MOVED, RECOMPUTED, Strategy
+from planner.spec.strategy import LAYER_POLICIES, MOVED, RECOMPUTED, SHOWN_DEGREES, Strategy
 
 REPLICATED = "dp/rep"
 """The axis dp with the replicas of its sharding groups, where some plan has several."""
@@ -37,12 +37,10 @@ def layout_axes(plans: Sequence[Laid]) -> list[str]:
 
     etp is shown where it is another than tp.
     """
-    optional = ("vpp", "cp", "ep")
-    used = [axis for axis in optional if any(getattr(p.strategy, axis) > 1 for p in plans)]
-    if any(plan.strategy.etp != plan.strategy.tp for plan in plans):
-        used.append("etp")
+    used = {"tp", "pp", *(axis for plan in plans for axis in plan.strategy.degrees)} - {"dp"}
     replicated = any(plan.strategy.dp_replicate > 1 for plan in plans)
-    return [REPLICATED if replicated else "dp", "tp", "pp", *used]
+    others = [axis for axis in SHOWN_DEGREES if axis in used]
+    return [REPLICATED if replicated else "dp", *others]
 
 
 def layout(strategy: Strategy, axes: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from planner.launchers.shell import SCRIPT, user_variables
 from planner.limits import printable
 from planner.report.evidence import range_line
 from planner.report.placement import placement_line
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import GPU_DEGREES, PLACEMENTS, STAGE_DEGREES, Strategy
 from planner.units import format_bytes, format_count, format_seconds
 
 README = "README.md"
@@ -98,17 +98,17 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 def _figures(context: Context, strategy: Strategy, result: Estimate) -> str:
     """What the plan should reach, and with what degrees."""
     memory, job = result.memory, context.job
-    etp = f", etp {strategy.etp}" if strategy.etp != strategy.tp else ""
-    degrees = (
-        f"dp {strategy.dp} (replicas {strategy.dp_replicate}), tp {strategy.tp}, "
-        f"pp {strategy.pp} (chunks {strategy.vpp}), cp {strategy.cp}, ep {strategy.ep}{etp}, "
-        f"ZeRO {strategy.zero_stage}"
-    )
+    notes = {"dp": f" (replicas {strategy.dp_replicate})", "pp": f" (chunks {strategy.vpp})"}
+    degrees = [
+        f"{name} {getattr(strategy, name)}{notes.get(name, '')}"
+        for name in (*GPU_DEGREES, "ep", "etp")
+        if name != "etp" or strategy.etp != strategy.tp
+    ]
     rows = [
         ("model", _words(context.model.name)),
         ("cluster", f"{_words(context.cluster.name)}: {strategy.num_gpus} GPUs used"),
         ("batch", f"{job.global_batch} sequences of {job.seq_len} tokens, {job.precision}"),
-        ("degrees", degrees),
+        ("degrees", ", ".join([*degrees, f"ZeRO {strategy.zero_stage}"])),
         (
             "micro-batches",
             f"{strategy.num_micro_batches}, sequences in each: {strategy.micro_batch}",
@@ -136,7 +136,7 @@ def _expert_dp(strategy: Strategy) -> int:
 def _ranks(context: Context, strategy: Strategy) -> str:
     """How ranks lie: on the nodes, and along every axis."""
     nodes = allocation_of(context, strategy)
-    axes = [axis for axis in strategy.placement.split("-") if axis != "ep"]
+    axes = [axis for axis in PLACEMENTS[strategy.placement] if axis in GPU_DEGREES]
     rows, apart = list[tuple[str, ...]](), 1
     for axis in axes:
         degree = getattr(strategy, axis)
@@ -146,7 +146,8 @@ def _ranks(context: Context, strategy: Strategy) -> str:
     inside = ""
     if strategy.ep > 1:
         mesh = f"etp {strategy.etp}, then ep {strategy.ep}, then {_expert_dp(strategy)} replicas"
-        inside = f" Experts lie on the ranks of tp, cp and dp along {mesh}."
+        ranks = f"{', '.join(STAGE_DEGREES[:-1])} and {STAGE_DEGREES[-1]}"
+        inside = f" Experts lie on the ranks of {ranks} along {mesh}."
     return (
         f"Node k runs ranks {nodes.gpus_per_node}·k to {nodes.gpus_per_node}·k + "
         f"{nodes.gpus_per_node - 1}, for k from 0 to {nodes.num_nodes - 1}. Ranks count along "
@@ -157,11 +158,12 @@ def _ranks(context: Context, strategy: Strategy) -> str:
 
 def _variables(emitted: Emitted) -> str:
     variables = user_variables(emitted.variables)
-    if not variables:
-        return ""
     rows = [(_code(name), what) for name, what in variables.items()]
+    rows += [(f"{_code(each.key)} in {_code(each.file)}", each.what) for each in emitted.open_keys]
+    if not rows:
+        return ""
     table = _table(("variable", "what it is"), rows)
-    return f"\nSet these first; the scripts stop where one is empty.\n\n{table}"
+    return f"\nSet these first; the scripts stop where one is missing.\n\n{table}"
 
 
 def _left_open(made: Format, emitted: Emitted) -> str:

@@ -119,9 +119,9 @@ def _title(answer: MemoryAnswer) -> str:
 
 def _layout(strategy: Strategy) -> str:
     """Degrees and policies in one line; degrees of one are left out."""
-    names = ("dp", "dp_replicate", "tp", "pp", "vpp", "cp", "ep")
-    degrees = [f"{name}={getattr(strategy, name)}" for name in names if getattr(strategy, name) > 1]
-    degrees += [f"etp={strategy.etp}"] if strategy.etp != strategy.tp else []
+    replicas = {"dp": strategy.dp, "dp_replicate": strategy.dp_replicate}
+    outer = {name: number for name, number in replicas.items() if number > 1}
+    degrees = [f"{name}={number}" for name, number in (outer | strategy.degrees).items()]
     num_layers, under = sum(strategy.layers_per_stage), strategy.layers_under
     policies = [
         f"ZeRO-{strategy.zero_stage}",

@@ -10,7 +10,7 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.memory_items import memory_estimate
 from planner.cost.subject import subjects_of
-from planner.search.ranking.candidates import Candidates, candidates_of
+from planner.search.ranking.exploration import Exploration, explored
 from planner.search.ranking.rank import Ranked, frontier
 from planner.search.search import Found, Progress, SearchResult, to_strategy
 from planner.search.space.narrow import Narrowing
@@ -37,8 +37,8 @@ def headroom_gib(context: Context, peak_bytes: float) -> int:
     return math.floor((context.usable_bytes - peak_bytes) / GIB + ROUNDING_GIB)
 
 
-class _Keeping(Candidates):
-    """Candidates that keep every strategy that can fit: slow ones are needed with less memory."""
+class _Keeping(Exploration):
+    """One that keeps every strategy that can fit: slow ones are needed with less memory."""
 
     def open(self, shapes: Index, limit_s: Array) -> None:
         """Price all strategies of these shapes; keep what can fit, whatever the limit."""
@@ -59,14 +59,9 @@ class _Steps:
 
     def __init__(self, enumeration: Enumeration, deadline: float | None) -> None:
         self.context = enumeration.context
-        first, self.num_shapes = candidates_of(enumeration, deadline=deadline)
-        self.candidates: Candidates = _Keeping(
-            enumeration=enumeration,
-            shapes=first.shapes,
-            shape_lower_s=first.shape_lower_s,
-            shape_weight=first.shape_weight,
-            footprint=first.footprint,
-            deadline=deadline,
+        first, self.num_shapes = explored(enumeration, deadline=deadline)
+        self.exploration: Exploration = _Keeping(
+            enumeration=enumeration, shapes=first.shapes, deadline=deadline
         )
         self.line: list[_Point] = []
         self.bound_s = float("inf")
@@ -77,40 +72,36 @@ class _Steps:
         Lower bounds stay valid. So do splits that leave enough, and where they were the fastest
         with more memory they still are: only the other numbers of GPUs are searched again.
         """
-        self.candidates = self._tightened(step_gib)
-        found = frontier(self.candidates)
+        self.exploration = self._tightened(step_gib)
+        found = frontier(self.exploration)
         self.bound_s = min([self.bound_s, *(best.bound_s for best in found)])
         known = {point.ranked.row: point for point in self.line if point.headroom_gib >= step_gib}
         ranked = [one for best in found for one in best.ranked]
         new = self._points([one for one in ranked if one.row not in known])
         self.line = [known.get(one.row) or new[one.row] for one in ranked]
 
-    def _tightened(self, step_gib: int) -> Candidates:
-        old, context = self.candidates, with_headroom(self.context, step_gib)
+    def _tightened(self, step_gib: int) -> Exploration:
+        old, context = self.exploration, with_headroom(self.context, step_gib)
         tight = _Keeping(
             enumeration=replace(old.enumeration, context=context, dropped={}),
             shapes=old.shapes,
-            shape_lower_s=old.shape_lower_s,
-            shape_weight=old.shape_weight,
-            footprint=old.footprint,
             deadline=old.deadline,
             num_priced=old.num_priced,
             num_fitting=old.num_fitting,
-            num_solved=old.num_solved,
         )
-        tight.is_closed, tight.strategy, tight.group = old.is_closed, old.strategy, old.group
-        tight.policy, tight.weight, tight.layout = old.policy, old.weight, old.layout
-        tight.lower_s, tight.upper_s = old.lower_s, np.full(len(old.lower_s), np.inf)
-        tight.is_refined = np.isinf(old.lower_s)
+        tight.solving.num_solved = old.solving.num_solved
+        rows = tight.candidates
+        rows.add([old.candidates.bounded])
+        rows.is_refined = np.isinf(rows.lower_s)
         for point in self.line:
             if point.headroom_gib >= step_gib:
                 row, split = point.ranked.row, point.ranked.split
-                tight.splits[row], tight.upper_s[row] = split, split.iteration_s
-                tight.is_refined[row] = True
+                rows.splits[row], rows.upper_s[row] = split, split.iteration_s
+                rows.is_refined[row] = True
         return tight
 
     def _points(self, ranked: Sequence[Ranked]) -> dict[int, _Point]:
-        strategies = [to_strategy(self.candidates.strategy, one) for one in ranked]
+        strategies = [to_strategy(self.exploration.candidates.strategy, one) for one in ranked]
         subjects = subjects_of(self.context, strategies) if strategies else ()
         return {
             one.row: _Point(
@@ -130,7 +121,7 @@ class _Steps:
 def _walk(steps: _Steps, most_gib: int, progress: Progress) -> Iterator[Found]:
     """Raise the headroom to where the frontier changes next, until nothing fits."""
     step_gib = 0
-    while step_gib <= most_gib and not steps.candidates.is_late:
+    while step_gib <= most_gib and not steps.exploration.is_late:
         progress(f"frontier with {step_gib} GiB of headroom", step_gib / (most_gib + 1))
         steps.advance(step_gib)
         if not steps.line:
@@ -163,13 +154,13 @@ def headroom_frontier(
         num_gpus=max((one.strategy.num_gpus for one in found.values()), default=0),
         plans=(),
         frontier=tuple(found.values()),
-        num_configurations=steps.num_shapes + steps.candidates.num_priced + sum(dropped.values()),
+        num_configurations=steps.num_shapes + steps.exploration.num_priced + sum(dropped.values()),
         num_shapes=steps.num_shapes,
-        num_priced=steps.candidates.num_priced,
-        num_fitting=steps.candidates.num_fitting,
-        num_solved=steps.candidates.num_solved,
+        num_priced=steps.exploration.num_priced,
+        num_fitting=steps.exploration.num_fitting,
+        num_solved=steps.exploration.solving.num_solved,
         bound_s=0.0 if enumeration.is_cut else steps.bound_s,
         dropped=dropped,
         seconds=time.perf_counter() - started,
-        is_complete=not (steps.candidates.is_late or enumeration.is_cut),
+        is_complete=not (steps.exploration.is_late or enumeration.is_cut),
     )

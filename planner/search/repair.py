@@ -31,7 +31,6 @@ from planner.search.edits import (
     edited,
     origin_of,
 )
-from planner.search.ranking.candidates import by_pipeline
 from planner.search.space.policies import (
     Policy,
     of_policy,
@@ -41,7 +40,7 @@ from planner.search.space.policies import (
     with_part,
 )
 from planner.search.space.space import EVERYTHING
-from planner.search.stages.bounds import free_bound_s, refine
+from planner.search.stages.bounds import by_pipeline, free_bound_s, refine
 from planner.search.stages.capacity import layer_ranges
 from planner.search.stages.kept import (
     best_policies,

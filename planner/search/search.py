@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from planner.cost.context import Context
-from planner.search.ranking.candidates import Candidates, candidates_of, unweighed
+from planner.search.ranking.exploration import Exploration, explored, unweighed
 from planner.search.ranking.goals import FASTEST_AT_MOST, Goal, best_of, ladder, unlimited
 from planner.search.ranking.rank import Best, Ranked, frontier
 from planner.search.space.narrow import Narrowing
@@ -113,56 +113,59 @@ def search(
     deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
     progress("enumerating shapes", 0.0)
     enumeration = Enumeration(context=context, narrowing=narrowing, uses_all=uses_all)
-    candidates, num_shapes = candidates_of(
+    exploration, num_shapes = explored(
         enumeration, deadline=deadline, one_per_layout=one_per_layout
     )
     progress(f"searching {num_shapes:,} legal shapes", 0.2)
-    best = best_of(candidates, goal, top) if top else Best(ranked=(), bound_s=float("inf"))
-    num_gpus = int(candidates.strategy.num_gpus[best.ranked[0].row]) if best.ranked else 0
+    best = best_of(exploration, goal, top) if top else Best(ranked=(), bound_s=float("inf"))
+    gpus_of_rows = exploration.candidates.strategy.num_gpus
+    num_gpus = int(gpus_of_rows[best.ranked[0].row]) if best.ranked else 0
     progress("looking at fewer GPUs", 0.5)
-    rungs = ladder(candidates, num_gpus) if with_ladder and best.ranked else []
-    candidates.keep_to(unlimited(candidates.gpus))
-    fastest = _fastest(candidates, best.ranked[0]) if with_fastest and best.ranked else None
-    line = frontier(candidates) if with_frontier else []
+    rungs = ladder(exploration, num_gpus) if with_ladder and best.ranked else []
+    exploration.keep_to(unlimited(exploration.shapes.gpus))
+    fastest = _fastest(exploration, best.ranked[0]) if with_fastest and best.ranked else None
+    line = frontier(exploration) if with_frontier else []
     dropped = dict(enumeration.dropped)
-    num_too_big = num_shapes - len(candidates.shape_lower_s)
+    num_too_big = num_shapes - len(exploration.shapes.lower_s)
     if num_too_big:
         dropped["fits_in_memory"] = num_too_big
     return SearchResult(
         num_gpus=num_gpus,
-        plans=_found(candidates, best),
-        frontier=tuple(found for one in line for found in _found(candidates, one)),
-        ladder=tuple(found for one in rungs for found in _found(candidates, one)),
+        plans=_found(exploration, best),
+        frontier=tuple(found for one in line for found in _found(exploration, one)),
+        ladder=tuple(found for one in rungs for found in _found(exploration, one)),
         fastest=fastest,
         num_configurations=num_shapes
-        + candidates.num_configurations
+        + exploration.num_configurations
         + sum(enumeration.dropped.values()),
         num_shapes=num_shapes,
-        num_priced=candidates.num_priced,
-        num_fitting=candidates.num_fitting,
-        num_solved=candidates.num_solved,
+        num_priced=exploration.num_priced,
+        num_fitting=exploration.num_fitting,
+        num_solved=exploration.solving.num_solved,
         bound_s=0.0 if enumeration.is_cut else best.bound_s,
         dropped=dropped,
         seconds=time.perf_counter() - started,
-        is_complete=not (candidates.is_late or candidates.is_unsure or enumeration.is_cut),
+        is_complete=not (
+            exploration.is_late or exploration.solving.is_unsure or enumeration.is_cut
+        ),
     )
 
 
-def _fastest(candidates: Candidates, best: Ranked) -> Found | None:
+def _fastest(exploration: Exploration, best: Ranked) -> Found | None:
     """The fastest plan with no mechanism weighed, below the time of the best one as it is."""
-    if not candidates.context.weighs_evidence:
+    if not exploration.context.weighs_evidence:
         return None
     own_s = best.split.iteration_s / best.split.weight
     goal = Goal(order="fastest", longest_s=lambda gpus: np.full(len(gpus), own_s))
-    plain = unweighed(candidates)
+    plain = unweighed(exploration)
     found = _found(plain, best_of(plain, goal, 1))
     return found[0] if found and found[0].iteration_s < own_s else None
 
 
-def _found(candidates: Candidates, best: Best) -> tuple[Found, ...]:
+def _found(exploration: Exploration, best: Best) -> tuple[Found, ...]:
     return tuple(
         Found(
-            strategy=to_strategy(candidates.strategy, one),
+            strategy=to_strategy(exploration.candidates.strategy, one),
             iteration_s=one.split.iteration_s / one.split.weight,
             weighed_s=one.split.iteration_s,
             is_optimal=one.split.is_optimal,

@@ -28,7 +28,7 @@ class Decision:
     """A field of strategies: what it is, the values it can take, and what people read of it."""
 
     about: str
-    """In one line."""
+    """In one line, with a unit; what the help of its option says."""
     kind: str = ""
     """What a difference is called, one of KINDS_OF_DIFFERENCE; empty: it follows from others."""
     title: str = ""
@@ -40,6 +40,13 @@ class Decision:
     is_flag: bool = False
     usual: int | None = None
     """The value that changes nothing, where it is neither the least, the first word nor false."""
+    follows: str = ""
+    """What a layout is filled in with that does not say it, in a few words; empty: that value."""
+
+    @property
+    def value_type(self) -> type:
+        """Of its values: str of words, bool of flags, else int."""
+        return str if self.words else bool if self.is_flag else int
 
     @cached_property
     def neutral(self) -> int:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from planner.spec.model import ModelSpec
+
 Precision = Literal["bf16", "fp16", "fp8", "fp8_block", "mxfp8", "fp4"]
 """Of products with weights. ``fp8``: one scale per tensor; ``fp8_block``: per 128 elements;
 ``mxfp8``: per 32 elements, in hardware; ``fp4``: NVFP4, per 16 elements and tensor."""
@@ -10,6 +12,7 @@ Precision = Literal["bf16", "fp16", "fp8", "fp8_block", "mxfp8", "fp4"]
 
 MAX_IMBALANCE = 100.0
 """A busier rank would hold tokens of more than a hundred others."""
+USUAL_SEQ_LEN = 8192
 USUAL_IMBALANCE_FRACTION = 0.2
 """Tokens that the busiest rank of experts keeps beyond the mean, unless a user says otherwise.
 
@@ -37,3 +40,8 @@ class JobSpec:
     def tokens_per_iteration(self) -> int:
         """Tokens of one optimizer step."""
         return self.global_batch * self.seq_len
+
+
+def usual_seq_len(model: ModelSpec) -> int:
+    """Where nobody says: the model's, at most USUAL_SEQ_LEN."""
+    return min(model.max_seq_len, USUAL_SEQ_LEN)

@@ -46,8 +46,6 @@ class OptimizerSpec:
     min_quantised_elements: int = 0
     """Smaller tensors keep ``small_element_bytes`` instead of quantised states."""
     small_element_bytes: float = 0.0
-    newton_schulz_steps: int = 0
-    """Orthogonalisation steps on every matrix (Muon)."""
     master_bytes: float | None = None
     """Master weights where the setting shrinks them; None: the framework's usual ones."""
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)

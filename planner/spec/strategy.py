@@ -1,17 +1,18 @@
 """Strategy: one parallel layout, as a scalar record and as columns with the same field names.
 
-Every field is stated once, in LayoutFields or in Strategy, with what else is known of it.
+Every field is stated once, in LayoutFields or in Strategy, with what else is known of it. Commands
+take their options from the fields at start-up: NumPy is imported only where columns are made.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Annotated, Any, Generic, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from planner.spec.decision import Decision, decided_by
-from planner.units import Array, Rows
+
+if TYPE_CHECKING:
+    from planner.units import Array, Rows
 
 OFFLOAD_CODES = (
     "none",
@@ -77,15 +78,17 @@ RECOMPUTED = tuple(name for name, policy in LAYER_POLICIES.items() if policy.is_
 MOVED = {name: policy for name, policy in LAYER_POLICIES.items() if not policy.is_recomputed}
 RECOMPUTE_WORDS = ("none", *RECOMPUTED)
 """What ``recompute`` may say; it does not tell of MOVED."""
-PLACEMENTS = (("tp", "cp", "ep", "dp", "pp"), ("tp", "cp", "ep", "pp", "dp"))
-"""Orders in which the axes are placed on the cluster, innermost first."""
-PLACEMENT_NAMES = tuple("-".join(order) for order in PLACEMENTS)
+PLACEMENTS: Mapping[str, tuple[str, ...]] = {
+    "tp-cp-ep-dp-pp": ("tp", "cp", "ep", "dp", "pp"),
+    "tp-cp-ep-pp-dp": ("tp", "cp", "ep", "pp", "dp"),
+}
+"""Orders in which the axes are placed on the cluster, innermost first, by what files call them."""
+PLACEMENT_NAMES = tuple(PLACEMENTS)
 
 SCHEDULES = ("1f1b", "gpipe", "zb-h1", "zb-h2", "zb-interleaved", "zb-v", "dualpipe-v")
 """Pipeline schedules; 1f1b with several chunks per stage is interleaved 1F1B."""
 V_SHAPED = ("zb-v", "dualpipe-v")
 """Stage i holds chunks i and 2p - 1 - i: the first one the embedding and the head."""
-_IS_V_SHAPED = np.array([name in V_SHAPED for name in SCHEDULES])
 
 
 SHAPE = ("tp", "cp", "pp", "schedule", "vpp", "dp", "ep", "etp", "micro_batch", "sequence_parallel")
@@ -105,20 +108,41 @@ Word = TypeVar("Word")
 class LayoutFields(Generic[Number, Flag, Word]):
     """What a search decides of a layout before layers are put on stages, as values or columns."""
 
-    dp: Annotated[Number, Decision("data parallelism, replicas times shards", "degrees")]
-    tp: Annotated[Number, Decision("tensor parallelism", "degrees")]
+    dp: Annotated[
+        Number,
+        Decision("data-parallel degree, replicas times shards", "degrees", follows="the rest"),
+    ]
+    tp: Annotated[Number, Decision("tensor-parallel degree", "degrees")]
     pp: Annotated[Number, Decision("pipeline stages", "degrees")]
-    vpp: Annotated[Number, Decision("model chunks per pipeline stage", "virtual stages")]
+    vpp: Annotated[
+        Number,
+        Decision(
+            "model chunks per pipeline stage (interleaving)",
+            "virtual stages",
+            follows="1, of V-shaped schedules 2",
+        ),
+    ]
     schedule: Annotated[
-        Word, Decision("pipeline schedule, one of SCHEDULES", "schedule", words=SCHEDULES)
+        Word, Decision("pipeline schedule (docs/schedules.md)", "schedule", words=SCHEDULES)
     ] = "1f1b"  # type: ignore[assignment]
-    cp: Annotated[Number, Decision("context parallelism", "degrees")]
-    ep: Annotated[Number, Decision("expert parallelism", "expert layout")]
-    etp: Annotated[Number, Decision("tensor parallelism of experts", "expert layout")]
+    cp: Annotated[Number, Decision("context-parallel degree", "degrees")]
+    ep: Annotated[Number, Decision("expert-parallel degree", "expert layout")]
+    etp: Annotated[
+        Number,
+        Decision("ranks that split an expert", "expert layout", follows="the framework's: tp"),
+    ]
     """Ranks that split every routed expert; tp where experts are split as other layers are, and
-    in dense models. Expert mesh: etp x ep x edp ranks of tp x cp x dp."""
+    in dense models. Expert mesh: etp x ep x edp ranks of a stage."""
     zero_stage: Annotated[
-        Number, Decision("ZeRO stage, 0 to 3", "ZeRO stage", title="ZeRO", least=0, most=3)
+        Number,
+        Decision(
+            "ZeRO stage, 0 to 3 (FSDP: 3)",
+            "ZeRO stage",
+            title="ZeRO",
+            least=0,
+            most=3,
+            follows="highest offered",
+        ),
     ]
     micro_batch: Annotated[
         Number, Decision("sequences per micro-batch", "micro-batch", title="micro-batch")
@@ -131,6 +155,7 @@ class LayoutFields(Generic[Number, Flag, Word]):
             "sequence parallel",
             title="sequence parallel",
             is_flag=True,
+            follows="with tp, if offered",
         ),
     ]
     dp_replicate: Annotated[
@@ -138,17 +163,19 @@ class LayoutFields(Generic[Number, Flag, Word]):
         Decision("replicas of the sharding group", "ZeRO stage", title="shard groups"),
     ] = 1  # type: ignore[assignment]
     """Of dp, how many ranks hold whole replicas; states are sharded over dp / dp_replicate."""
-    offload: Annotated[Word, Decision("one of OFFLOAD_CODES", "offload", words=OFFLOAD_CODES)]
+    offload: Annotated[
+        Word, Decision("states that are offloaded, and where to", "offload", words=OFFLOAD_CODES)
+    ]
     offload_percent: Annotated[
         Number,
         Decision(
-            "of the optimizer's states, how many are offloaded", "offload", most=100, usual=100
+            "percent of the optimizer's states that are offloaded", "offload", most=100, usual=100
         ),
     ] = 100  # type: ignore[assignment]
     placement: Annotated[
         Word,
         Decision(
-            "order of the axes on the ranks, one of PLACEMENT_NAMES",
+            "order of the axes on the cluster, innermost first",
             "placement",
             title="placed",
             words=PLACEMENT_NAMES,
@@ -163,57 +190,80 @@ NEUTRAL: Mapping[str, Any] = {name: each.value(each.neutral) for name, each in C
 """The layout of one GPU and one micro-batch, nothing sharded and nothing offloaded."""
 
 
-REPLICA_DEGREES = ("tp", "pp", "cp")
-"""Degrees that cut up one replica of the model; ep and etp lie over the same ranks."""
-GPU_DEGREES = ("dp", *REPLICA_DEGREES)
-"""Degrees whose product is the number of GPUs."""
+GPU_DEGREES = tuple(name for name, each in COLUMNS.items() if each.kind == "degrees")
+"""Degrees whose product is the number of GPUs; ep and etp lie over the same ranks."""
+REPLICA_DEGREES = tuple(name for name in GPU_DEGREES if name != "dp")
+"""Those that cut up one replica of the model."""
+STAGE_DEGREES = tuple(name for name in SHAPE if name in GPU_DEGREES and name != "pp")
+"""Those whose product is the ranks of a pipeline stage, over which the expert mesh lies."""
+SEQUENCE_DEGREES = ("cp",)
+"""Those that cut the sequence: their ranks hold the same weights, and states may be sharded over
+them as over dp."""
+SHOWN_DEGREES = tuple(
+    name
+    for name, each in COLUMNS.items()
+    if each.kind in ("degrees", "virtual stages", "expert layout")
+)
+"""Numbers that a layout is known by."""
 
 
 def gpus_of_replica(degrees: Mapping[str, Any]) -> Any:  # noqa: ANN401 - numbers or columns
-    """GPUs of one replica: tp · pp · cp."""
+    """GPUs of one replica: the product of REPLICA_DEGREES."""
     return prod(degrees[name] for name in REPLICA_DEGREES)
 
 
 def gpus_of(degrees: Mapping[str, Any]) -> Any:  # noqa: ANN401 - numbers or columns
-    """GPUs of a layout: dp · tp · pp · cp."""
+    """GPUs of a layout: the product of GPU_DEGREES."""
     return prod(degrees[name] for name in GPU_DEGREES)
 
 
-class StrategyColumns(LayoutFields[Array, Array, Array]):
+def ranks_of_stage(degrees: Mapping[str, Any]) -> Any:  # noqa: ANN401 - numbers or columns
+    """Ranks of one pipeline stage: the product of STAGE_DEGREES."""
+    return prod(degrees[name] for name in STAGE_DEGREES)
+
+
+def ranks_of_sequence(degrees: Mapping[str, Any]) -> Any:  # noqa: ANN401 - numbers or columns
+    """Ranks that share a sequence: the product of SEQUENCE_DEGREES."""
+    return prod(degrees[name] for name in SEQUENCE_DEGREES)
+
+
+class StrategyColumns(LayoutFields["Array", "Array", "Array"]):
     """Columns of strategies: every field is an integer array of one common length.
 
     Words are their codes. Layers per stage and recomputation per layer are decided later, by the
     stage problem.
     """
 
-    def __init__(self, **columns: Array) -> None:
+    def __init__(self, **columns: "Array") -> None:
         if columns.keys() != COLUMNS.keys():
             wrong = ", ".join(sorted(columns.keys() ^ COLUMNS.keys()))
             raise TypeError(f"every column is needed and no other; missing or unknown: {wrong}")
         self.__dict__.update(columns)
 
     @property
-    def num_gpus(self) -> Array:
-        """GPUs of each layout: dp · tp · pp · cp (the expert mesh takes the same ranks)."""
+    def num_gpus(self) -> "Array":
+        """GPUs of each layout (the expert mesh takes the same ranks)."""
         gpus: Array = gpus_of(vars(self))
         return gpus
 
     @property
-    def expert_dp(self) -> Array:
-        """Ranks that hold the same part of the same experts: tp · cp · dp / (etp · ep)."""
-        replicas: Array = self.tp * self.cp * self.dp // (self.etp * self.ep)
+    def expert_dp(self) -> "Array":
+        """Ranks of a stage that hold the same part of the same experts."""
+        replicas: Array = ranks_of_stage(vars(self)) // (self.etp * self.ep)
         return replicas
 
     @property
-    def head_stage(self) -> Array:
+    def head_stage(self) -> "Array":
         """The stage with the head and the loss: the last one, the first of V-shaped schedules."""
-        last: Array = self.pp - 1
-        return np.where(_IS_V_SHAPED[self.schedule], 0, last) if self.schedule.any() else last
+        stage: Array = self.pp - 1
+        for name in V_SHAPED if self.schedule.any() else ():
+            stage = stage * (self.schedule != SCHEDULES.index(name))
+        return stage
 
     def __len__(self) -> int:
         return len(self.dp)
 
-    def take(self, index: Rows) -> "StrategyColumns":
+    def take(self, index: "Rows") -> "StrategyColumns":
         """Return the rows at ``index`` (integer positions or a mask)."""
         return StrategyColumns(**{name: getattr(self, name)[index] for name in COLUMNS})
 
@@ -224,6 +274,8 @@ class StrategyColumns(LayoutFields[Array, Array, Array]):
     @staticmethod
     def concatenate(parts: list["StrategyColumns"]) -> "StrategyColumns":
         """Stack columns of several spaces."""
+        import numpy as np
+
         return StrategyColumns(
             **{name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
         )
@@ -279,6 +331,13 @@ class Strategy(LayoutFields[int, bool, str]):
         return int(gpus_of(vars(self)))
 
     @property
+    def degrees(self) -> dict[str, int]:
+        """SHOWN_DEGREES above one, and etp where it is not tp."""
+        usual = {"etp": self.tp}
+        found = {name: getattr(self, name) for name in SHOWN_DEGREES}
+        return {name: value for name, value in found.items() if value != usual.get(name, 1)}
+
+    @property
     def recompute(self) -> str:
         """``none``, ``selective``, ``full``, or the share of layers under a mixed policy."""
         num_layers, under = sum(self.layers_per_stage), self.layers_under
@@ -296,6 +355,8 @@ class Strategy(LayoutFields[int, bool, str]):
 
     def columns(self) -> StrategyColumns:
         """Return this layout as columns of length one."""
+        import numpy as np
+
         return StrategyColumns(
             **{name: np.array([each.code(getattr(self, name))]) for name, each in COLUMNS.items()}
         )
@@ -320,7 +381,7 @@ def with_all_under(strategy: "Strategy", policy: str) -> "Strategy":
 
 
 def split_values(
-    layers: Sequence[int] | Array, counts: Sequence[Sequence[int]] | Array
+    layers: "Sequence[int] | Array", counts: "Sequence[Sequence[int]] | Array"
 ) -> dict[str, Any]:
     """Fields of a strategy: layers per stage, and of those how many under each of POLICIES."""
     fields = dict(zip(COUNTS, (tuple(int(n) for n in each) for each in counts), strict=True))

@@ -135,8 +135,14 @@ class KernelTraits:
     dummy_weight_gradient_bytes: float
     """Per element of one weight per distinct linear shape, kept for ever beside fused
     weight-gradient accumulation (Transformer Engine), which stages from 2 on do without."""
+    launch_s: float
+    """Host seconds to launch one kernel, the framework's way to it included: with the number of
+    kernels a floor under the time of a layer's pass."""
+    memory_bound_kernels: float
+    """Kernels of an op that moves data through HBM: one where norms, activations and the like are
+    fused."""
     moe_launch_forward_s: float
-    """CPU time to launch one mixture layer's forward: a floor under its kernels' time."""
+    """Least host seconds to launch one mixture layer's forward, routing and dispatch included."""
     moe_launch_backward_s: float
     """The same for its backward."""
     cuda_graph_fraction: float
@@ -223,7 +229,9 @@ class OverheadTraits:
     speed_variation_fraction: float
     """Standard deviation of the speed of equal accelerators, over its mean."""
     step_overhead_s: float
-    """What is left: launches, logging, host synchronisation."""
+    """What is left: logging, host synchronisation, the data path."""
+    node_step_overhead_s: float
+    """Further seconds of a step on several nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from planner.formats.megatron.layout import per_stage
 from planner.plans.splits import default_chunks, layout_layers
 from planner.spec.job import JobSpec
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
-from planner.spec.strategy import Strategy, counts_under, gpus_of, split_values
+from planner.spec.strategy import REPLICA_DEGREES, Strategy, counts_under, gpus_of, split_values
 from planner.spec.traits import SupportTraits
 from planner.validation.hardware import CannotEstimateError, to_cluster
 from planner.validation.profiles import to_setup
@@ -136,8 +136,8 @@ def _degrees(record: Record, support: SupportTraits) -> dict[str, int]:
     """How the GPUs are cut up; CannotEstimateError where the degrees are not of so many."""
     parallel = record.parallel
     dp = _known(parallel.dp, "data-parallel degree")
-    tp, pp, cp = parallel.tp or 1, parallel.pp or 1, parallel.cp or 1
-    degrees = {"dp": dp, "tp": tp, "pp": pp, "cp": cp}
+    cuts = {name: getattr(parallel, name, None) or 1 for name in REPLICA_DEGREES}
+    degrees = {"dp": dp, **cuts}
     if gpus_of(degrees) != record.hardware.gpus:
         raise CannotEstimateError("degrees do not multiply to the number of GPUs")
     ep, etp = expert_mesh(record, support)

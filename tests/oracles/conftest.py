@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-MEGATRON = Path(os.environ.get("MEGATRON_PATH") or HERE.parents[1] / ".oracles")
+ORACLES = HERE.parents[1] / ".oracles"
+MEGATRON = Path(os.environ.get("MEGATRON_PATH") or ORACLES)
 """Folder that holds the package ``megatron``, as scripts/oracles makes it."""
+BROUGHT = {"bridge": "megatron/bridge/__init__.py", "skypilot": "bin/sky"}
+"""Folders beside it, with a file of each."""
 CONSUMERS = (
     "accelerate",
     "deepspeed",
@@ -31,8 +34,9 @@ def missing_consumers() -> list[str]:
     missing = [name for name in CONSUMERS if importlib.util.find_spec(name) is None]
     if not (MEGATRON / "megatron" / "core" / "__init__.py").is_file():
         missing.append(f"megatron-core in {MEGATRON} (or in $MEGATRON_PATH)")
-    if not (HERE.parents[1] / ".oracles" / "skypilot" / "bin" / "sky").is_file():
-        missing.append("skypilot in .oracles/skypilot")
+    for name, file in BROUGHT.items():
+        if not (ORACLES / name / file).is_file():
+            missing.append(f"{name} in .oracles/{name}")
     return missing
 
 

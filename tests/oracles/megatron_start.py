@@ -1,10 +1,9 @@
 """The start of a Megatron-LM training without a GPU: its own code reads and checks arguments.
 
 Run as a program, with the folder that holds the package ``megatron`` as argument, it answers
-every JSON line it reads with one JSON line. The stages are those of a real start: parse_args,
-validate_args, the transformer's and the optimizer's configuration, the number of micro-batches,
-the process groups of the whole world (a fake one), and the pipeline schedule up to where it would
-run the first layer.
+JSON lines (``starts.py``). The stages are those of a real start: parse_args, validate_args, the
+transformer's and the optimizer's configuration, the number of micro-batches, the process groups of
+the whole world (a fake one), and the pipeline schedule up to where it would run the first layer.
 
 What differs from training is what a machine without a GPU lacks: the questions for the device's
 generation and for the version of Transformer Engine are answered as on the machine asked about.
@@ -12,18 +11,15 @@ generation and for the version of Transformer Engine are answered as on the mach
 
 from __future__ import annotations
 
-import io
-import json
-import linecache
-import os
-import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+from starts import Case, Starts, serve
 
 GENERATIONS = {"ampere": (8, 0), "hopper": (9, 0), "blackwell": (10, 0)}
 MODULES = (
@@ -46,37 +42,10 @@ class Start:
     """Build the model on the meta device, and say its parameters and what its layers do."""
 
 
-class MegatronStarts:
-    """A running process of Megatron's code; ask it with :meth:`start`."""
+class MegatronStarts(Starts):
+    """A running process of Megatron's code."""
 
-    def __init__(self, megatron: Path, log: IO[str]) -> None:
-        self._log = log
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", __file__, str(megatron)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-
-    def start(self, case: Start) -> dict[str, Any]:
-        """What Megatron makes of it: ``error`` and ``stage``, or the degrees it starts with."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asdict(case)) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the Megatron process ended:\n{Path(self._log.name).read_text()}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait(timeout=60)
+    program = __file__
 
 
 class FusedAdam:
@@ -96,20 +65,7 @@ class ReachedModelError(Exception):
     """The schedule accepted its numbers and asks the model for its kind."""
 
 
-@contextmanager
-def environment(case: Start) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
-    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(case.num_gpus))
-    os.environ.update(case.environment)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-def set_machine(case: Start) -> None:
+def set_machine(case: Case) -> None:
     import torch
 
     generation = GENERATIONS[case.generation]
@@ -223,6 +179,7 @@ def stages(case: Start, report: dict[str, Any], enter: Callable[[str], None]) ->
     from megatron.training import arguments
     from megatron.training.argument_utils import core_transformer_config_from_args
 
+    set_machine(case)
     enter("parse_args")
     sys.argv = ["pretrain_gpt.py", *case.words]
     args = arguments.parse_args()
@@ -361,46 +318,12 @@ def count_decoders(chunk: list[Any]) -> int:
     return sum(layer.name == "decoder" for layer in chunk)
 
 
-def answer(case: Start) -> dict[str, Any]:
-    report: dict[str, Any] = {}
-    log = io.StringIO()
-    at = ["import"]
-    try:
-        with environment(case), redirect_stdout(log), redirect_stderr(log):
-            set_machine(case)
-            stages(case, report, at.append)
-    except SystemExit:
-        lines = [line for line in log.getvalue().splitlines() if "error:" in line]
-        return {"stage": at[-1], "error": (lines or ["exits"])[-1]}
-    except Exception as error:
-        return {"stage": at[-1], "error": _message(error)}
-    return report
-
-
-def _message(error: Exception) -> str:
-    """The message, or the line of code of a bare assert."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    place = ""
-    if trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        line = linecache.getline(file, trace.tb_lineno).strip()
-        place = f" [{Path(file).name}: {line}]"
-    return f"{type(error).__name__}: {error}{place}"[:600]
-
-
-def serve(megatron: Path) -> None:
+def import_megatron(megatron: Path) -> None:
     from megatron_model import prepare
 
-    answers, sys.stdout = sys.stdout, sys.stderr
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29555")
     prepare(megatron)
     pretend_transformer_engine()
-    for line in sys.stdin:
-        answers.write(json.dumps(answer(Start(**json.loads(line)))) + "\n")
-        answers.flush()
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]))
+    serve(Start, stages, import_megatron)

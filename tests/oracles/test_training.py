@@ -21,6 +21,7 @@ from planner.spec.strategy import Strategy
 FOLDER = Path(__file__).with_name("training")
 SEQ_LEN, GLOBAL_BATCH, MICRO_BATCH = 64, 16, 2
 TIMEOUT_S = 240
+LEARNING_RATE = "0.003"
 JOBS = (
     ("deepspeed", "zero=1", 2),
     ("deepspeed", "zero=2", 4),
@@ -47,6 +48,15 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
+def fill_in(folder: Path) -> None:
+    """Add the learning rate, without which the launch of DeepSpeed's file stops."""
+    path = folder / "ds_config.json"
+    if path.is_file():
+        config = json.loads(path.read_text())
+        config["optimizer"].setdefault("params", {})["lr"] = float(LEARNING_RATE)
+        path.write_text(json.dumps(config))
+
+
 def trained(folder: Path, script: str, num_ranks: int) -> list[dict[str, Any]]:
     """Run the emitted launch script and return what every rank reports."""
     environment = {
@@ -56,6 +66,7 @@ def trained(folder: Path, script: str, num_ranks: int) -> list[dict[str, Any]]:
         "OMP_NUM_THREADS": "1",
         "MASTER_PORT": str(free_port()),
         "TRAIN_SCRIPT": str(FOLDER / script),
+        "LEARNING_RATE": LEARNING_RATE,
         "SEQ_LEN": str(SEQ_LEN),
         "MICRO_BATCH": str(MICRO_BATCH),
         "OUT": str(folder),
@@ -83,6 +94,7 @@ def test_an_emitted_job_trains_as_it_was_planned(
 ) -> None:
     folder = tmp_path / "run"
     strategy = emitted(framework, stage, num_ranks, folder)
+    fill_in(folder)
     ranks = trained(folder, f"train_{framework}.py", num_ranks)
     for made in ranks:
         assert made["world_size"] == num_ranks == strategy.num_gpus

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_document import plan_document
 
-from planner.check.check import Request, check_file
+from planner.check.check import check_file
+from planner.check.job import Request
 from planner.check.result import exit_code
 from planner.errors import InputError
 from planner.formats.format import Format

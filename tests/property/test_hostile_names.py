@@ -101,8 +101,18 @@ def written(format_name: str, launcher: str, name: str) -> tuple[Emitted, tuple[
     result = estimate(context, strategy)
     plan = Plan(context=context, strategy=strategy, estimate=result, is_optimal=True)
     text = PlanText(text=plan_text(plan, model=name, cluster=name), model=name, cluster=name)
+    emitted = made.emit(context, strategy)
     files = output_files(made, load_launcher(launcher), context, strategy, text)
-    return made.emit(context, strategy), files
+    return emitted, tuple(replace(each, text=filled(emitted, each.text)) for each in files)
+
+
+def filled(emitted: Emitted, text: str) -> str:
+    """The file, or the one that carries it, with the keys that the user adds."""
+    for each in emitted.open_keys:
+        text = re.sub(
+            r"^( *)\{$", rf'\1{{\n\1  "{each.key}": 1e-4,', text, count=1, flags=re.MULTILINE
+        )
+    return text
 
 
 @pytest.fixture

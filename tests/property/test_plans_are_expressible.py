@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.check.check import Request, check_file
+from planner.check.check import check_file
 from planner.check.complete import complete
-from planner.check.job import Job
+from planner.check.job import Job, Request
 from planner.check.layout import Layout
 from planner.check.repair import lost
 from planner.cli.formats import expressible

@@ -9,7 +9,8 @@ from broken_files import BROKEN, CLUSTER, MODEL, BrokenFile
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from planner.check.check import Request, check_file
+from planner.check.check import check_file
+from planner.check.job import Request
 from planner.check.repair import RepairedFile, repair_file
 from planner.errors import PlannerError
 from planner.formats.format import SourceText

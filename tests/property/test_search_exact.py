@@ -38,8 +38,8 @@ from planner.cost.estimate import estimate
 from planner.cost.layer_table import LayerTable
 from planner.cost.stage import StageModel, fits, iteration_s
 from planner.cost.subject import iteration_of, subject_of
-from planner.search.ranking import candidates
-from planner.search.ranking.candidates import Candidates, by_pipeline, candidates_of
+from planner.search.ranking import candidates, solving
+from planner.search.ranking.exploration import Exploration, explored
 from planner.search.ranking.goals import Goal, Order
 from planner.search.ranking.handicaps import factor_of, handicap
 from planner.search.ranking.pricing import Pricing
@@ -51,7 +51,14 @@ from planner.search.space.policies import filled_counts, offered, policies_of
 from planner.search.space.shapes import shape_bounds
 from planner.search.space.space import EVERYTHING, Enumeration, enumerate_space
 from planner.search.stages import cp_sat, deal, solver
-from planner.search.stages.bounds import Refined, feasible, free_bound_s, may_keep, refine
+from planner.search.stages.bounds import (
+    Refined,
+    by_pipeline,
+    feasible,
+    free_bound_s,
+    may_keep,
+    refine,
+)
 from planner.search.stages.solver import Split, solve_split
 from planner.search.stages.stage_table import stage_table
 from planner.search.stages.ways import Variant
@@ -198,7 +205,8 @@ def test_bounds_are_never_above_the_best_split_and_drop_nothing_that_fits(
     num_layers, strategy = context.model.num_blocks, brute.strategy
     assert_shapes_bounded(context, narrowing, strategy, brute.best_s)
     enumeration = Enumeration(context=context, narrowing=narrowing)
-    opened, _ = candidates_of(enumeration)
+    exploration, _ = explored(enumeration)
+    opened = exploration.candidates
     model = stage_model(enumeration.context, strategy)
     assert [(p.kinds[-1:] if p.part else p.kinds) for p in opened.policies] == [
         kinds for _, kinds in brute.said
@@ -212,17 +220,19 @@ def test_bounds_are_never_above_the_best_split_and_drop_nothing_that_fits(
             assert may_keep(bound, num_layers, limit_s)[possible].all()
         for num_stages, rows in by_pipeline(strategy):
             assert feasible(bound.take(rows), num_stages, num_layers)[possible[rows]].all()
-    assert_rows_bounded(opened, brute)
+    assert_rows_bounded(exploration, brute)
     if not context.weighs_evidence:
-        assert_variants_bounded(opened, brute)
+        assert_variants_bounded(exploration, brute)
 
 
-def assert_rows_bounded(opened: Candidates, brute: Brute) -> None:
+def assert_rows_bounded(exploration: Exploration, brute: Brute) -> None:
     """Bounds of rows lie on their sides of the optimum, refined, prepared and with limits."""
     names = list(StrategyColumns.__dataclass_fields__)
     keys = np.stack([getattr(brute.strategy, name) for name in names], axis=1).tolist()
     place = {tuple(key): i for i, key in enumerate(keys)}
-    opened.open(np.arange(len(opened.shape_lower_s)), np.full(len(opened.gpus), np.inf))
+    opened = exploration.candidates
+    unlimited = np.full(len(opened.gpus), np.inf)
+    exploration.open(np.arange(len(exploration.shapes.lower_s)), unlimited)
     mine = np.stack([getattr(opened.strategy, name) for name in names], axis=1).tolist()
     at = np.array([place[tuple(key)] for key in mine], dtype=int)
     best_s = brute.per_policy_s[opened.policy, at]
@@ -231,20 +241,22 @@ def assert_rows_bounded(opened: Candidates, brute: Brute) -> None:
     slowest_s = np.array(
         [best_s[opened.group == g].max(initial=0) for g in range(len(opened.gpus))]
     )
-    unlimited = np.full(len(opened.gpus), np.inf)
     for step in (
         lambda: None,
-        lambda: opened.refine(rows, np.where(np.isfinite(slowest_s), slowest_s * 1.01, np.inf)),
-        lambda: opened.prepare(rows, unlimited),
+        lambda: exploration.refining.refine(
+            rows, np.where(np.isfinite(slowest_s), slowest_s * 1.01, np.inf)
+        ),
+        lambda: exploration.solving.prepare(rows, unlimited),
     ):
         step()
         assert (opened.lower_s <= best_s * (1 + ROUNDING)).all()
         assert (opened.upper_s >= best_s * (1 - ROUNDING)).all()
 
 
-def assert_variants_bounded(opened: Candidates, brute: Brute) -> None:
+def assert_variants_bounded(exploration: Exploration, brute: Brute) -> None:
     """The same for every set of modules and every number of layers of each policy alone."""
-    context, num_layers = opened.context, opened.context.model.num_blocks
+    opened, context = exploration.candidates, exploration.context
+    num_layers = context.model.num_blocks
     whole = stage_model(context, brute.strategy)
     for policy, best_s in zip(opened.policies, brute.per_policy_s, strict=True):
         possible = offered(whole, policy)
@@ -577,7 +589,7 @@ def test_when_time_runs_out_anywhere_the_optimum_is_within_the_reported_gap(
     context = case.context(context_of, small_model)
     whole, looks = search(context, narrowing=case.scope), iter(range(checks))
     late = property(lambda _: next(looks, None) is None)
-    with mock.patch.object(Candidates, "is_late", late):
+    with mock.patch.object(Exploration, "is_late", late):
         cut = search(context, narrowing=case.scope)
     event(f"plans: {bool(cut.plans)}, proved: {cut.proved_optimal}")
     assert_within_gap(cut, whole)
@@ -600,6 +612,7 @@ def test_where_cp_sat_gives_up_nothing_is_claimed_that_is_not_proved(
         mock.patch.object(cp_sat, "solve_cells", return_value=(None, False)),
         mock.patch.object(solver, "deal", unproved),
         mock.patch.object(candidates, "CLOSED", -0.5),
+        mock.patch.object(solving, "CLOSED", -0.5),
     ]
     if blind:
         nowhere = mock.patch.object(solver, "fits_chunks", lambda layers, _: layers.max(1) < 0)

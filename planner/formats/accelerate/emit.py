@@ -41,6 +41,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         environment=environment,
         variables={
             "TRAIN_SCRIPT": _script(context, strategy),
+            "LEARNING_RATE": "peak learning rate, which your script gives to its optimizer",
             **used,
             **(_NODES if spread else {}),
         },

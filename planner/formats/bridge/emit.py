@@ -4,7 +4,7 @@ The decisions are those of Megatron's table; here stands how Bridge says them ot
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
@@ -13,7 +13,7 @@ from planner.formats.bridge.read import overrides_in, read
 from planner.formats.decision import Decision, Line, Table, lines_of, refuse
 from planner.formats.format import Decided, Emitted, OutputFile, SourceText
 from planner.formats.megatron import decisions, settings
-from planner.formats.megatron.decisions_layout import ETP, HOST_LAYERS
+from planner.formats.megatron.decisions_layout import ETP, HOST_LAYERS, selected_modules
 from planner.formats.megatron.decisions_states import FSDP_STAGES, SHARDING, optimizer_problems
 from planner.formats.megatron.options import load_options
 from planner.formats.megatron.rows import words_of
@@ -40,10 +40,12 @@ _EXCHANGE = Decision(
     of=of_exchange,
 )
 TABLE: Table = (*decisions.TABLE, _EXCHANGE)
+RECOMPUTE = {"--recompute-granularity", "--recompute-modules"}
+GRAPHS = "model.cuda_graph_impl"
 _BESIDE = ("--ckpt-format", "--use-precision-aware-optimizer", *_EXCHANGE.keys)
 """Options that are stated only where a plan needs them."""
-_UNSAID = (*decisions.SIZES.values(), settings.FIRST, settings.LAST)
-"""Options that no plan sets."""
+_UNSAID = tuple(decisions.SIZES.values())
+"""What the recipe says of its model."""
 _OF_JOB = {"global_batch", "seq_len", "precision", "optimizer", "expert_exchange"}
 """What no repair changes: where a file says nothing of it, it is the recipe's."""
 
@@ -103,7 +105,10 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     found.append((PRECISION, PRECISIONS[context.job.precision], why))
     found += _beside_sharding(context, strategy)
     found += _beside_offload(strategy)
-    found += _beside_recipe(context, lines)
+    found += _beside_recompute(context, strategy)
+    if context.model.num_mtp_layers:
+        why = "planned without the layers that predict further tokens"
+        found.append(("model.mtp_num_layers", "null", why))
     words = [f"{key}={value}" for key, value, _ in found]
     return Emitted(
         files=(OutputFile(name=FILE_NAME, text="".join(f"{shlex.quote(w)}\n" for w in words)),),
@@ -120,14 +125,17 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     )
 
 
-def _beside_recipe(context: Context, lines: Mapping[str, Line]) -> Iterator[tuple[str, str, str]]:
-    """What recipes set that a plan's decisions contradict."""
-    if context.model.num_mtp_layers:
-        why = "planned without the layers that predict further tokens"
-        yield "model.mtp_num_layers", "null", why
-    modules = lines.get("--recompute-modules")
-    if modules and "shared_experts" in modules.value:
+def _beside_recompute(context: Context, strategy: Strategy) -> Iterator[tuple[str, str, str]]:
+    """What recipes set that recomputation contradicts: megatron/core/transformer of Megatron-Core.
+
+    The CUDA graphs of recipes hold single layers, or parts of them.
+    """
+    is_selective = any(strategy.selective_layers_per_stage)
+    modules = selected_modules(context, strategy) if is_selective else ()
+    if "shared_experts" in modules:
         yield "model.moe_shared_expert_overlap", "false", "the shared expert is recomputed"
+    if "moe" in modules or any(strategy.recompute_layers_per_stage):
+        yield GRAPHS, "none", "no CUDA graph holds what is recomputed"
 
 
 def _text(key: str, option: str, line: Line | None, strategy: Strategy) -> str:
@@ -166,6 +174,7 @@ def _beside_offload(strategy: Strategy) -> Iterator[tuple[str, str, str]]:
         why = "saved activations go to the host, weights do not"
         yield "model.cpu_offloading", "true", why
         yield "model.cpu_offloading_weights", "false", why
+        yield GRAPHS, "none", "no CUDA graph holds what is offloaded"
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
@@ -189,6 +198,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     beside = [
         *(_beside_sharding(context, strategy) if SHARDING in found else ()),
         *(_beside_offload(strategy) if HOST_LAYERS in found else ()),
+        *(_beside_recompute(context, strategy) if RECOMPUTE & found.keys() else ()),
     ]
     texts |= {key: text for key, text, _ in beside}
     wanted = {key: [f"{key}={text}"] for key, text in texts.items()}

@@ -9,58 +9,43 @@ from collections.abc import Iterator, Mapping
 
 from planner.formats.format import Value
 from planner.formats.megatron.decisions_states import PRECISIONS as WORDS
-from planner.formats.megatron.options import load_options, options_by_dest, typed
-from planner.formats.megatron.yaml_config import field_names
+from planner.formats.megatron.options import field_names, load_options, options_by_dest, typed
+from planner.formats.megatron.yaml_config import ALIASES
 
 VIRTUAL = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"
 PRECISION = "mixed_precision"
 NAMED = "--recipe"
 """Stands among the settings where the command names a recipe, which sets what nothing overrides."""
-OPTIONS: Mapping[str, str] = {
-    "model.tensor_model_parallel_size": "--tensor-model-parallel-size",
-    "model.sequence_parallel": "--sequence-parallel",
-    "model.context_parallel_size": "--context-parallel-size",
-    "model.expert_model_parallel_size": "--expert-model-parallel-size",
-    "model.expert_tensor_parallel_size": "--expert-tensor-parallel-size",
-    "dist.use_tp_pp_dp_mapping": "--use-tp-pp-dp-mapping",
-    "model.pipeline_model_parallel_size": "--pipeline-model-parallel-size",
-    VIRTUAL: "--num-virtual-stages-per-pipeline-rank",
-    LAYOUT: "--pipeline-model-parallel-layout",
-    "model.num_layers_in_first_pipeline_stage": "--decoder-first-pipeline-num-layers",
-    "model.num_layers_in_last_pipeline_stage": "--decoder-last-pipeline-num-layers",
-    "model.account_for_embedding_in_pipeline_split": "--account-for-embedding-in-pipeline-split",
-    "model.account_for_loss_in_pipeline_split": "--account-for-loss-in-pipeline-split",
-    "train.micro_batch_size": "--micro-batch-size",
-    "train.global_batch_size": "--global-batch-size",
-    "model.seq_length": "--seq-length",
-    "dataset.seq_length": "--seq-length",
-    "model.recompute_granularity": "--recompute-granularity",
-    "model.recompute_method": "--recompute-method",
-    "model.recompute_num_layers": "--recompute-num-layers",
-    "model.recompute_modules": "--recompute-modules",
-    "model.cpu_offloading_num_layers": "--cpu-offloading-num-layers",
-    "optimizer.optimizer": "--optimizer",
-    "optimizer.sgd_momentum": "--sgd-momentum",
-    "optimizer.use_distributed_optimizer": "--use-distributed-optimizer",
-    "ddp.use_distributed_optimizer": "--use-distributed-optimizer",
-    "dist.use_megatron_fsdp": "--use-megatron-fsdp",
-    "ddp.use_megatron_fsdp": "--use-megatron-fsdp",
-    "ddp.data_parallel_sharding_strategy": "--data-parallel-sharding-strategy",
-    "checkpoint.ckpt_format": "--ckpt-format",
-    "model.init_model_with_meta_device": "--init-model-with-meta-device",
-    "ddp.num_distributed_optimizer_instances": "--num-distributed-optimizer-instances",
-    "optimizer.optimizer_cpu_offload": "--optimizer-cpu-offload",
-    "optimizer.optimizer_offload_fraction": "--optimizer-offload-fraction",
-    "optimizer.use_precision_aware_optimizer": "--use-precision-aware-optimizer",
-    "comm_overlap.overlap_moe_expert_parallel_comm": "--overlap-moe-expert-parallel-comm",
-    "comm_overlap.delay_wgrad_compute": "--delay-wgrad-compute",
-    "model.num_layers": "--num-layers",
-    "model.hidden_size": "--hidden-size",
-    "model.ffn_hidden_size": "--ffn-hidden-size",
-    "model.num_attention_heads": "--num-attention-heads",
-    "model.num_moe_experts": "--num-experts",
-}
+KEYS = """
+model.tensor_model_parallel_size model.sequence_parallel model.context_parallel_size
+model.expert_model_parallel_size model.expert_tensor_parallel_size dist.use_tp_pp_dp_mapping
+model.pipeline_model_parallel_size model.virtual_pipeline_model_parallel_size
+model.pipeline_model_parallel_layout model.num_layers_in_first_pipeline_stage
+model.num_layers_in_last_pipeline_stage model.account_for_embedding_in_pipeline_split
+model.account_for_loss_in_pipeline_split train.micro_batch_size train.global_batch_size
+model.seq_length dataset.seq_length model.recompute_granularity model.recompute_method
+model.recompute_num_layers model.recompute_modules model.cpu_offloading_num_layers
+optimizer.optimizer optimizer.sgd_momentum optimizer.use_distributed_optimizer
+ddp.use_distributed_optimizer dist.use_megatron_fsdp ddp.use_megatron_fsdp
+ddp.data_parallel_sharding_strategy checkpoint.ckpt_format model.init_model_with_meta_device
+ddp.num_distributed_optimizer_instances optimizer.optimizer_cpu_offload
+optimizer.optimizer_offload_fraction optimizer.use_precision_aware_optimizer
+comm_overlap.overlap_moe_expert_parallel_comm comm_overlap.delay_wgrad_compute
+model.num_layers model.hidden_size model.ffn_hidden_size model.num_attention_heads
+model.num_moe_experts
+"""
+"""Those that decide something; of several for one option messages name the first."""
+_NAMES = {**ALIASES, "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank"}
+"""What Megatron-LM's arguments call a field of the model; all others as Bridge does."""
+
+
+def _option(key: str) -> str:
+    attribute = key.rpartition(".")[2]
+    return "--" + _NAMES.get(attribute, attribute).replace("_", "-")
+
+
+OPTIONS: Mapping[str, str] = {key: _option(key) for key in KEYS.split()}
 """Where several keys say the same, the last one in a file counts."""
 _KEYS = {option: key for key, option in reversed(list(OPTIONS.items()))}
 PRECISIONS: Mapping[str, str] = {
@@ -78,16 +63,12 @@ GROUPS = (
 )
 _MODEL_ONLY = frozenset(
     [
-        "seq_length",
-        "vocab_size",
         "share_embeddings_and_output_weights",
         "seq_len_interpolation_factor",
         "should_pad_vocab",
         "scatter_embedding_sequence_parallel",
         "parallel_output",
         "rope_scaling",
-        "num_moe_experts",
-        "make_vocab_size_divisible_by",
         "transformer_layer_spec",
         "hf_model_id",
     ]

@@ -11,7 +11,7 @@ from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.decisions import TABLE
 from planner.formats.deepspeed.hostfile import HOSTFILE, write_hostfile
 from planner.formats.deepspeed.read import read
-from planner.formats.format import Decided, Emitted, OutputFile, Reading, SourceText
+from planner.formats.format import Decided, Emitted, OpenKey, OutputFile, Reading, SourceText
 from planner.formats.settings import Settings, given, path_of
 from planner.spec.strategy import Strategy
 
@@ -19,6 +19,14 @@ FILE = "ds_config.json"
 _HOSTS = (
     "only for DeepSpeed's own launcher, in place of launch.sh: put your hosts' names here, then "
     "`deepspeed --hostfile hostfile` starts your script from one of them"
+)
+
+_RATE = OpenKey(
+    file=FILE,
+    key="lr",
+    what="peak learning rate, under optimizer.params; or take the optimizer out, where your script "
+    "brings its own",
+    section="optimizer",
 )
 
 
@@ -34,6 +42,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         ),
         command=("${TRAIN_SCRIPT}", "--deepspeed", "--deepspeed_config", FILE),
         variables={"TRAIN_SCRIPT": _script(strategy)},
+        open_keys=(_RATE,),
         decided=(*explained(lines, json_text), *map(_hosts_decided, hosts)),
     )
 

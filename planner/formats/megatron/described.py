@@ -1,6 +1,6 @@
 """The model that Megatron's words describe, as pretrain_gpt.py builds it.
 
-Defaults: megatron/training/arguments.py (validate_args for widths), options.csv.
+Defaults: megatron/training/arguments.py (validate_args for widths), schema.json.
 """
 
 import re

@@ -1,22 +1,24 @@
 """The options of Megatron-LM 0.19.2 by name, and values of the right kind for them.
 
-``options.csv`` is written by scripts/megatron_options.py from Megatron-LM's own parser.
+``schema.json`` is written by scripts/megatron_options.py from Megatron-LM's own parser: keys of
+its YAML files, each with the options that set the same.
 """
 
-import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
+from planner.documents.schema import Schema, load_schema
 from planner.spelling import did_you_mean
 
+VERSION = "0.19.2"
 SettingValue = bool | int | float | str | tuple[int | float | str, ...]
 MAX_DIGITS = 15
 """Of a number in a file; more is no setting of a training job."""
 OWN_SCRIPTS = ("pretrain_gpt.py", "pretrain_hybrid.py", "pretrain_mamba.py", "train_rl.py")
 """Scripts of Megatron-LM that add no options of their own."""
+_KINDS = {"integer": "int", "number": "float"}
 _NUMBERS: Mapping[str, type[int] | type[float]] = {"int": int, "float": float}
 _WITHOUT_VALUE = ("flag", "off", "bool")
 _NUMBER_LIKE = re.compile(r"-\d+$|-\d*\.\d+$")
@@ -33,6 +35,7 @@ class Option:
     """Empty: one value; ``+`` one or more, ``*`` any number, else how many."""
     choices: tuple[str, ...]
     dest: str
+    """The attribute it sets."""
     default: str
 
     @property
@@ -41,28 +44,58 @@ class Option:
         return self.kind not in _WITHOUT_VALUE
 
 
+def _settings() -> Mapping[str, Schema]:
+    found: Mapping[str, Schema] = load_schema(__package__)["$defs"]["settings"]["properties"]
+    return found
+
+
 @cache
 def load_options() -> dict[str, Option]:
-    """All options by name, with the dashes."""
-    path = resources.files("planner.formats.megatron").joinpath("options.csv")
-    rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
-    return {
-        row["option"]: Option(
-            name=row["option"],
-            kind=row["kind"],
-            nargs=row["nargs"],
-            choices=tuple(row["choices"].split()),
-            dest=row["dest"],
-            default=row["default"],
-        )
-        for row in rows
+    """All options by name, with the dashes, in order of the names."""
+    found = {
+        name: _option(name, attribute, entry)
+        for attribute, entry in _settings().items()
+        for name in entry.get("options", ())
     }
+    return dict(sorted(found.items()))
+
+
+def _option(name: str, attribute: str, entry: Schema) -> Option:
+    is_list = "array" in entry.get("type", ())
+    own = entry["items"] if is_list else entry
+    return Option(
+        name=name,
+        kind=_kind(own, entry["options"]),
+        nargs=_nargs(entry) if is_list else "",
+        choices=tuple(str(each) for each in own.get("enum", ()) if each is not None),
+        dest=attribute,
+        default=str(entry.get("default", "")),
+    )
+
+
+def _kind(entry: Schema, options: Mapping[str, bool | None]) -> str:
+    kinds = entry.get("type", ())
+    kind = kinds if isinstance(kinds, str) else next(iter(kinds), "")
+    if kind != "boolean":
+        return _KINDS.get(kind, "str")
+    values = set(options.values())
+    return "bool" if len(values) > 1 else "flag" if True in values else "off"
+
+
+def _nargs(entry: Schema) -> str:
+    return str(entry.get("maxItems", "+" if "minItems" in entry else "*"))
 
 
 @cache
 def options_by_dest() -> dict[str, Option]:
     """Options by the attribute they set; of several the first by name."""
     return {option.dest: option for option in reversed(load_options().values())}
+
+
+@cache
+def field_names() -> frozenset[str]:
+    """Attributes of the model's configuration that no option sets."""
+    return frozenset(name for name, entry in _settings().items() if "options" not in entry)
 
 
 def is_own_script(path: str) -> bool:
@@ -79,7 +112,7 @@ def is_option(word: str) -> bool:
 def unknown_option(name: str) -> str:
     """What is wrong with an option that is none, with the nearest known one."""
     hint = did_you_mean(name[:100], load_options())
-    return f"unknown option; {hint}" if hint else "unknown option of Megatron-LM 0.19.2"
+    return f"unknown option; {hint}" if hint else f"unknown option of Megatron-LM {VERSION}"
 
 
 def typed(option: Option, words: Sequence[str]) -> SettingValue:

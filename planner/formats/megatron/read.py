@@ -1,22 +1,42 @@
-"""Reads launch scripts, args files and YAML files of Megatron-LM."""
+"""Reads launch scripts, args files and YAML files of Megatron-LM.
 
-from collections.abc import Callable, Sequence
+``elsewhere.csv`` lists options that 0.19.2 does not have: those of other releases (core 0.4 to the
+main branch of August 2026, megatron/training/arguments.py and megatron/post_training/arguments.py)
+and of Megatron-DeepSpeed, DeepSpeed's and BigScience's, each with what says the same in 0.19.2
+where something does; and those of ModelOpt, which Megatron-LM's scripts take where it is installed.
+"""
+
+import csv
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib import resources
 from itertools import groupby
 
 from planner.errors import InputError
+from planner.formats.finding import listed
 from planner.formats.format import Reading, SourceText, Value
-from planner.formats.megatron.arguments import find_arguments, grouped, is_args_file, num_known
 from planner.formats.megatron.decisions import OWNED, decisions_of, left_open
 from planner.formats.megatron.described import described
-from planner.formats.megatron.options import is_own_script, load_options, typed
-from planner.formats.megatron.unknown import made_for, report_unknown
+from planner.formats.megatron.model_args import is_model_args, model_args
+from planner.formats.megatron.options import (
+    VERSION,
+    is_option,
+    is_own_script,
+    load_options,
+    typed,
+    unknown_option,
+)
 from planner.formats.megatron.yaml_config import is_yaml_config, read_yaml
 from planner.formats.settings import word
+from planner.formats.shell.commands import Command
 from planner.formats.shell.edit import Arguments, Entry, Launch, among
 from planner.formats.shell.launched import open_processes, processes
 from planner.formats.shell.reading import WordsReader
 from planner.formats.shell.syntax import branch_places
-from planner.formats.shell.words import line_numbers
+from planner.formats.shell.word import Word, split_words
+from planner.formats.shell.words import line_numbers, read_script, read_words
+from planner.spelling import alike
 
 FORMAT = "megatron"
 SCRIPT = "script"
@@ -25,6 +45,12 @@ ENOUGH = 2
 """Options that make a file one of Megatron."""
 LEAST_SHARE = 0.25
 """Of its options that are Megatron's; scripts of other trainers have names such as --seed too."""
+SCRIPT_ENDS = (".py", "}/pretrain_gpt", "TRAIN_SCRIPT}")
+RELEASE, ADDED = "release", "ModelOpt"
+FEW = 5
+"""More unknown options than these are one finding."""
+MAX_COMPARED = 100
+"""Options that are compared with the known ones."""
 
 
 def recognise(source: SourceText) -> bool:
@@ -35,37 +61,117 @@ def recognise(source: SourceText) -> bool:
     if "--" not in text or "\x00" in text:
         return False
     try:
-        words = [word.text for word in find_arguments(source)[0].words]
+        words = [word.text for word in _arguments(source)[0].words]
     except InputError:
-        words = text.split() if ".py" in text or is_args_file(text) else []
+        words = text.split() if ".py" in text or _is_args_file(text) else []
     num_options = sum(word.startswith("--") for word in words)
-    return num_known(words) >= max(ENOUGH, LEAST_SHARE * num_options)
+    return _num_known(words) >= max(ENOUGH, LEAST_SHARE * num_options)
 
 
 def options_in(source: SourceText) -> Launch:
     """What a file hands to Megatron, and its options; raises InputError."""
-    (chosen, found), lines = find_arguments(source), line_numbers(source.text)
+    (chosen, found), lines = _arguments(source), line_numbers(source.text)
 
     def launch(each: Arguments) -> Launch:
-        return each, grouped(each.words, lines.at)[0]
+        return each, _grouped(each.words, lines.at)[0]
 
     return among(launch(chosen), map(launch, found), OWNED, lines)
+
+
+def _arguments(source: SourceText) -> tuple[Arguments, Sequence[Arguments]]:
+    """Megatron's words of a file, and those of all its commands.
+
+    Raises InputError where it cannot be read or runs no training script.
+    """
+    if _is_args_file(source.text):
+        return Arguments(words=read_words(source), is_list=True), ()
+    if is_model_args(source.text):
+        words, environment = model_args(source)
+        return Arguments(words=words, environment=environment), ()
+    script = read_script(source)
+    found = list(_of(script.commands))
+    found = found or [replace(each, is_kept=True) for each in _of(script.kept())]
+    if not found:
+        message = "no command runs a training script with Megatron options"
+        raise InputError.single(source.path, "", message)
+    best = max(found, key=lambda arguments: _num_known(word.text for word in arguments.words))
+    return replace(best, environment={**script.environment, **best.environment}), found
+
+
+def _is_args_file(text: str) -> bool:
+    """Whether the first word of a file is an option."""
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped and not stripped.startswith("#"):
+            return stripped.startswith("--")
+    return False
+
+
+def _num_known(words: Iterable[str]) -> int:
+    """How many words are options of Megatron."""
+    options = load_options()
+    return sum(word.partition("=")[0] in options for word in words)
+
+
+def _of(commands: Iterable[Command]) -> Iterator[Arguments]:
+    for command in commands:
+        words = command.words
+        at = next((i for i, word in enumerate(words) if _is_script(word)), None)
+        if at is not None and _num_known(word.text for word in words[at + 1 :]):
+            yield Arguments(
+                words=words[at + 1 :],
+                launcher=(*command.outer, *words[:at]),
+                program=words[at],
+                environment=command.environment,
+                is_read_twice=command.is_read_twice,
+            )
+
+
+def _is_script(word: Word) -> bool:
+    return word.text.endswith(SCRIPT_ENDS) and len(split_words(word)) == 1
+
+
+def _grouped(
+    words: Sequence[Word], line_at: Callable[[int], int]
+) -> tuple[list[Entry], list[Entry]]:
+    """Options as Megatron's parser makes them, and words that belong to none."""
+    options: list[Entry] = []
+    strays: list[Entry] = []
+    known, at = load_options(), 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        name, sign, joined = word.text.partition("=")
+        line = line_at(word.start)
+        if not is_option(word.text):
+            strays.append(Entry(word=word, name=word.text, line=line))
+            continue
+        end, option = at, known.get(name)
+        if not sign and (option is None or option.takes_values):
+            most = 1 if option and not option.nargs else len(words)
+            while end < len(words) and end - at < most and not is_option(words[end].text):
+                end += 1
+        values, at = tuple(words[at:end]), end
+        options.append(
+            Entry(word=word, values=values, name=name, joined=joined if sign else None, line=line)
+        )
+    return options, strays
 
 
 def read(source: SourceText) -> Reading:
     """Understand a file; raises InputError where it runs no training script."""
     reader, num_gpus = WordsReader(format=FORMAT, path=source.path), None
-    if not is_args_file(source.text) and is_yaml_config(source.text):
+    if not _is_args_file(source.text) and is_yaml_config(source.text):
         reader.settings, reader.findings = read_yaml(source)
     else:
         lines = line_numbers(source.text)
-        arguments, _ = find_arguments(source)
-        options, strays = grouped(arguments.words, lines.at)
+        arguments, _ = _arguments(source)
+        options, strays = _grouped(arguments.words, lines.at)
         _take(reader, options, strays, branch_places(source.text))
         script = arguments.program.text if arguments.program else ""
         foreign = [each for each in options if not _is_known(each)]
-        report_unknown(reader, foreign, script)
-        if fork := made_for(foreign):
+        _report_unknown(reader, foreign, script)
+        if fork := _made_for(foreign):
             return _of_fork(reader, fork)
         launched = reader.take_launcher(arguments, lines)
         num_gpus = processes(launched)
@@ -125,3 +231,61 @@ def _environment(arguments: Arguments, line_at: Callable[[int], int]) -> dict[st
     if script is None:
         return found
     return found | {SCRIPT: Value(value=script.text, key=SCRIPT, line=line_at(script.start))}
+
+
+@cache
+def _elsewhere() -> dict[str, tuple[str, str]]:
+    """Whose an option is, and what stands for it in this release, by option."""
+    path = resources.files("planner.formats.megatron").joinpath("elsewhere.csv")
+    rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+    return {row["option"]: (row["of"], row["instead"]) for row in rows}
+
+
+def _made_for(entries: Sequence[Entry]) -> str:
+    """The Megatron whose options a file has where this release has none such; empty: this one."""
+    found = {_whose(entry) for entry in entries} - {"", ADDED}
+    forks = sorted(found - {RELEASE})
+    return forks[0] if forks else f"another release of Megatron-LM than {VERSION}" * bool(found)
+
+
+def _whose(entry: Entry) -> str:
+    """Whose an option is that this release does not have; empty where that is not known."""
+    return _elsewhere().get(entry.name, ("", ""))[0]
+
+
+def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) -> None:
+    """What is not known: an error in Megatron-LM's own script, else one note for all."""
+    by_name: dict[str, Entry] = {}
+    for entry in entries:
+        if _whose(entry) != ADDED:
+            by_name.setdefault(entry.name, entry)
+    others = list(by_name.values())
+    if not others:
+        return
+    shown = listed([entry.name[:60] for entry in others])
+    if fork := _made_for(others):
+        first = next(entry for entry in others if _whose(entry))
+        instead = [f"{one.name} is {new} today" for one in others if (new := _successor(one.name))]
+        hint = f" ({listed(instead)})" if instead else ""
+        message = f"is for {fork}: {shown}{hint}; not judged by the rules of {VERSION}"
+        reader.report(first, "made_for", message, "note")
+        return
+    if not is_own_script(script):
+        name = script.rpartition("/")[2][-60:]
+        message = f"{shown}: not in Megatron-LM {VERSION}; {name} may add them"
+        reader.report(others[0], "unknown_key", message, "note")
+        return
+    known = load_options()
+    near = [entry for entry in others[:MAX_COMPARED] if alike(entry.name, known, 0.9)]
+    far = [entry for entry in others if entry not in near]
+    if len(far) > FEW:
+        message = f"{len(far)} options that Megatron-LM {VERSION} does not have: "
+        message += listed([entry.name[:60] for entry in far])
+        reader.report(far[0], "unknown_key", message)
+        far = []
+    for entry in (*near, *far):
+        reader.report(entry, "unknown_key", unknown_option(entry.name))
+
+
+def _successor(name: str) -> str:
+    return _elsewhere()[name][1] if name in _elsewhere() else ""

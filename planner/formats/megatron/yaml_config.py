@@ -5,14 +5,18 @@ Source: megatron/training/yaml_arguments.py.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
-from importlib import resources
 
 from planner.documents.yaml_text import Node, compose
 from planner.errors import InputError
 from planner.formats.finding import Finding, Severity
 from planner.formats.format import SourceText, Value
-from planner.formats.megatron.options import Option, SettingValue, options_by_dest, typed
+from planner.formats.megatron.options import (
+    Option,
+    SettingValue,
+    field_names,
+    options_by_dest,
+    typed,
+)
 from planner.formats.settings import finding_at
 from planner.spelling import did_you_mean
 
@@ -22,13 +26,6 @@ ALIASES = {
     "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
     "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
 }
-
-
-@cache
-def field_names() -> frozenset[str]:
-    """Fields of TransformerConfig that no option sets."""
-    path = resources.files("planner.formats.megatron").joinpath("config_fields.txt")
-    return frozenset(path.read_text(encoding="utf-8").split())
 
 
 def is_yaml_config(text: str) -> bool:

@@ -26,7 +26,13 @@ class WordsReader:
 
     def report(self, entry: Entry, rule: str, message: str, severity: Severity = "error") -> None:
         """Note what is wrong with an option."""
-        place = Value(value=None, key=entry.name[:120], line=entry.line)
+        self.report_at(entry.name[:120], entry.line, rule, message, severity)
+
+    def report_at(
+        self, key: str, line: int, rule: str, message: str, severity: Severity = "error"
+    ) -> None:
+        """Note what is wrong with a word of a line."""
+        place = Value(value=None, key=key, line=line)
         self.findings.append(
             finding_at(f"{self.format}.{rule}", self.path, place, message, severity)
         )

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from planner.documents.schema import Schema, wrongs
+from planner.documents.schema import Schema, load_schema, wrongs
 from planner.formats.format import Value
 from planner.formats.settings import Settings, whole, word
 
@@ -71,15 +71,15 @@ class Config:
 
 
 @cache
-def _data(name: str) -> dict[str, Any]:
-    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+def _configs() -> dict[str, Any]:
+    text = resources.files(__package__).joinpath("configs.json").read_text(encoding="utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
 
 
 def options() -> Mapping[str, Schema]:
     """Schemas of all options by key."""
-    found: dict[str, Schema] = _data("schema.json")["properties"]
+    found: dict[str, Schema] = load_schema(__package__)["properties"]
     return found
 
 
@@ -90,13 +90,13 @@ def option_of(key: str) -> Schema | None:
 
 def policies() -> Mapping[str, list[str]]:
     """Policies of activation checkpointing, with the options of each."""
-    found: dict[str, list[str]] = _data("configs.json")["policies"]
+    found: dict[str, list[str]] = _configs()["policies"]
     return found
 
 
 def modules() -> Mapping[str, Mapping[str, Any]]:
     """Config functions by module."""
-    found: dict[str, Mapping[str, Any]] = _data("configs.json")["configs"]
+    found: dict[str, Mapping[str, Any]] = _configs()["configs"]
     return found
 
 

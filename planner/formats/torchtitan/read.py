@@ -1,24 +1,21 @@
 """Reads torchtitan's command-line words: settings with their lines, and what is wrong."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import dropwhile, islice, pairwise
-from typing import NamedTuple
 
 from planner.errors import InputError
-from planner.formats.finding import Severity
 from planner.formats.format import Reading, SourceText, Value
-from planner.formats.settings import Settings, finding_at, word
+from planner.formats.settings import word
 from planner.formats.shell.edit import Arguments, Entry, Launch, among
 from planner.formats.shell.launched import (
     PER_NODE,
-    launcher_settings,
     launcher_values,
     number_of,
     open_processes,
     processes,
 )
-from planner.formats.shell.torchrun import torchrun_findings
+from planner.formats.shell.reading import WordsReader
 from planner.formats.shell.word import Word
 from planner.formats.shell.words import Lines, line_numbers, read_script, read_words
 from planner.formats.torchtitan.decisions import DECIDING, decisions_of
@@ -176,77 +173,60 @@ def read(source: SourceText) -> Reading:
     if is_old(source.text):
         return read_old(source)
     (found, _), lines = arguments_in(source), line_numbers(source.text)
-    is_wrapped = _is_wrapped(found)
-    refuse_old(source.path, found.words, found.environment if is_wrapped else {})
+    refuse_old(source.path, found.words, found.environment if _is_wrapped(found) else {})
     entries, strays = _grouped(found.words, lines)
-    launched = launcher_settings(found.launcher, lines)
-    if is_wrapped and _PROCESSES in found.environment:
-        number = found.environment[_PROCESSES]
-        value, line = number_of(number.text), lines.at(number.start)
-        launched[PER_NODE] = Value(value=value, key=_PROCESSES, line=line)
-    settings: dict[str, Value] = {}
-    said = [each for entry in entries for each in _take(settings, entry)]
+    reader = WordsReader(format=NAME, path=source.path)
+    for entry in entries:
+        _take(reader, entry)
     message = "stands behind the activation-checkpoint word; all options stand before it"
-    said += [
-        _Said("misplaced_option", "error", _spelled(entry), entry.line, message)
-        for entry in misplaced(entries)
-        if option_of(entry.name) and not entry.unknown
-    ]
-    said += [
-        _Said("bad_value", "error", word.text, lines.at(word.start), "belongs to no option")
-        for word in strays
-        if not word.unknown
-    ]
-    said += _take_variables(settings, found, lines)
-    said += _config_findings(settings) if entries or found.program else ()
-    said += _schedule_findings(settings)
-    findings = (
-        finding_at(
-            f"{NAME}.{each.rule}",
-            source.path,
-            Value(value=None, key=each.key, line=each.line),
-            each.message,
-            each.severity,
-        )
-        for each in said
-    )
+    for entry in misplaced(entries):
+        if option_of(entry.name) and not entry.unknown:
+            reader.report_at(_spelled(entry), entry.line, "misplaced_option", message)
+    for stray in strays:
+        if not stray.unknown:
+            line = lines.at(stray.start)
+            reader.report_at(stray.text, line, "bad_value", "belongs to no option")
+    _take_variables(reader, found, lines)
+    if entries or found.program:
+        _report_config(reader)
+    _report_schedule(reader)
+    launched = reader.take_launcher(found, lines) | _processes(found, lines)
     return Reading(
         format=NAME,
         path=source.path,
-        settings=settings | launched,
-        decisions=decisions_of(settings, processes(launched)),
-        findings=(*findings, *torchrun_findings(found.launcher, lines, source.path, NAME)),
+        settings=reader.settings | launched,
+        decisions=decisions_of(reader.settings, processes(launched)),
+        findings=tuple(reader.findings),
         left_open=open_processes(launched),
     )
 
 
-class _Said(NamedTuple):
-    """A finding of the reader."""
-
-    rule: str
-    severity: Severity
-    key: str
-    line: int
-    message: str
+def _processes(found: Arguments, lines: Lines) -> dict[str, Value]:
+    """What torchtitan's script takes for the processes of a node."""
+    if not _is_wrapped(found) or _PROCESSES not in found.environment:
+        return {}
+    number = found.environment[_PROCESSES]
+    value, line = number_of(number.text), lines.at(number.start)
+    return {PER_NODE: Value(value=value, key=_PROCESSES, line=line)}
 
 
 def _spelled(entry: Entry) -> str:
     return entry.word.text.partition("=")[0]
 
 
-def _take(settings: dict[str, Value], option: Entry) -> Iterator[_Said]:
+def _take(reader: WordsReader, option: Entry) -> None:
     """Take an option's value into the settings; and what is wrong with it."""
     key, spelled, line = option.name, _spelled(option), option.line
-    entry = option_of(key)
+    entry, settings = option_of(key), reader.settings
     if entry is None:
-        yield _Said("unknown_key", "error", spelled, line, f"unknown option; {_hint(key)}")
+        reader.report_at(spelled, line, "unknown_key", f"unknown option; {_hint(key)}")
         return
     if option.unknown:
         if key in SELECTORS:
             settings[key] = Value(value="", key=spelled, line=line)
         if key in DECIDING:
             message = f"{' '.join(option.texts)}: the variable is not set in this file"
-            yield _Said("open_variable", "note", spelled, line, message)
+            reader.report_at(spelled, line, "open_variable", message, "note")
         return
     texts = option.texts
     if key == POLICY:
@@ -254,11 +234,11 @@ def _take(settings: dict[str, Value], option: Entry) -> Iterator[_Said]:
     try:
         value = value_of(entry, texts, is_negated=_key(spelled)[1])
     except ValueError as error:
-        yield _Said("bad_value", "error", spelled, line, str(error))
+        reader.report_at(spelled, line, "bad_value", str(error))
         return
     if key in settings:
         message = f"given twice, first in line {settings[key].line}; torchtitan takes the last"
-        yield _Said("duplicate_key", "warning", spelled, line, message)
+        reader.report_at(spelled, line, "duplicate_key", message, "warning")
     settings[key] = Value(value=value, key=spelled, line=line)
 
 
@@ -269,45 +249,45 @@ def _hint(key: str) -> str:
     return did_you_mean(f"--{key}", known) or "torchtitan 0.3 has no such option"
 
 
-def _take_variables(settings: dict[str, Value], found: Arguments, lines: Lines) -> Iterator[_Said]:
+def _take_variables(reader: WordsReader, found: Arguments, lines: Lines) -> None:
     """Take what torchtitan's script reads from the environment."""
     for name, key in _SCRIPT_VARIABLES.items():
         variable = found.environment.get(name)
         place = variable or (found.program if _is_wrapped(found) else None)
-        if key in settings or place is None:
+        if key in reader.settings or place is None:
             continue
         line, text = lines.at(place.start), ""
         if variable is None or variable.unknown:
             message = f"{name} is not set in this file, nor is --{key}"
-            yield _Said("open_variable", "note", name, line, message)
+            reader.report_at(name, line, "open_variable", message, "note")
         else:
             text = variable.text
-        settings[key] = Value(value=text, key=name, line=line)
+        reader.settings[key] = Value(value=text, key=name, line=line)
 
 
-def _config_findings(settings: Settings) -> Iterator[_Said]:
+def _report_config(reader: WordsReader) -> None:
     """A config that torchtitan does not have; one of the user's own is not looked into."""
-    module, name = (word(settings, key) for key in SELECTORS)
+    module, name = (word(reader.settings, key) for key in SELECTORS)
     if not module or not name or config_named(module, name).is_known:
         return
-    value, own = settings["config"], modules().get(module.removeprefix("torchtitan.models."))
+    place, own = reader.settings["config"], modules().get(module.removeprefix("torchtitan.models."))
     if own is not None:
         hint = did_you_mean(name, own) or f"it has {', '.join(own)}"
         message = f"torchtitan {module} has no config {name} that is known here; {hint}"
-        yield _Said("unknown_config", "warning", value.key, value.line, message)
+        reader.report_at(place.key, place.line, "unknown_config", message, "warning")
     elif module != OWN_MODULE:
         message = f"{module}.{name} is not looked into: torchtitan's general defaults are taken"
         hint = did_you_mean(module, modules())
         message += f"; {hint}" if hint else ""
-        yield _Said("own_config", "note", value.key, value.line, message)
+        reader.report_at(place.key, place.line, "own_config", message, "note")
 
 
-def _schedule_findings(settings: Settings) -> Iterator[_Said]:
+def _report_schedule(reader: WordsReader) -> None:
     """Schedules that torch has and the planner does not model."""
     for key in (SCHEDULE, SCHEDULE_CSV):
-        value = settings.get(key)
+        value = reader.settings.get(key)
         is_other = key == SCHEDULE_CSV or (value and schedule_named(str(value.value)) == "other")
         if value and value.value and is_other:
             names = ", ".join(SCHEDULE_NAMES.values())
             message = f"{value.value} is not modelled; modelled are {names}"
-            yield _Said("schedule_not_modelled", "note", value.key, value.line, message)
+            reader.report_at(value.key, value.line, "schedule_not_modelled", message, "note")

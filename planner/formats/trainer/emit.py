@@ -8,7 +8,7 @@ from planner.errors import ExpressError
 from planner.formats.accelerate.decisions import carrier
 from planner.formats.accelerate.section import Section, others
 from planner.formats.decision import changes, explained, lines_of
-from planner.formats.format import Decided, Emitted, OutputFile, Reading, SourceText
+from planner.formats.format import Decided, Emitted, OpenKey, OutputFile, Reading, SourceText
 from planner.formats.settings import given, path_of, word
 from planner.formats.trainer import keys
 from planner.formats.trainer.decisions import DEEPSPEED, SECTIONS, section_of
@@ -16,6 +16,8 @@ from planner.formats.trainer.read import read
 from planner.spec.strategy import Strategy
 
 FILE = "training_arguments.json"
+
+_RATE = OpenKey(file=FILE, key="learning_rate", what="peak learning rate")
 
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
@@ -32,6 +34,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         command=("${TRAIN_SCRIPT}", FILE),
         environment=environment,
         variables={"TRAIN_SCRIPT": f"your training script: {parser}, {length} tokens per sequence"},
+        open_keys=(_RATE,),
         decided=(*explained(lines), *mesh, *_in_script(context, strategy)),
     )
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.context import Context
-from planner.search.ranking.candidates import Candidates, candidates_of
+from planner.search.ranking.exploration import Exploration, explored, of_strategies
 from planner.search.ranking.rank import Ranked
 from planner.search.search import to_strategy
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, Enumeration
-from planner.spec.strategy import SHAPE, Strategy, StrategyColumns
+from planner.spec.strategy import Strategy, StrategyColumns, gpus_of
 from planner.units import Index
 
 FIRST_SHAPES, MOST_SHAPES = 16, 128
@@ -40,11 +40,10 @@ def first_fit(
 
     Raises OutOfTimeError after ``deadline``, of time.monotonic().
     """
-    candidates = _candidates(context, narrowing, deadline)
-    gpus = candidates.gpus[candidates.shape_group]
-    shapes = candidates.shapes
+    exploration = _explored(context, narrowing, deadline)
+    shapes, gpus = exploration.shapes.columns, gpus_of(exploration.shapes.columns)
     order = np.lexsort((-shapes["tp"] * shapes["pp"], shapes["micro_batch"], -gpus))
-    return _decided(candidates, _opened(candidates, order, deadline), deadline)
+    return _decided(exploration, _opened(exploration, order, deadline), deadline)
 
 
 def smallest_fit(
@@ -55,28 +54,29 @@ def smallest_fit(
     And whether none is smaller: after the deadline, smaller ones that bounds leave open are not
     decided any more. Raises OutOfTimeError where nothing was found by then.
     """
-    candidates = _candidates(context, narrowing, deadline)
+    exploration = _explored(context, narrowing, deadline)
+    all_shapes = exploration.shapes
     unsure: list[int] = []
-    for group in range(len(candidates.gpus)):
-        shapes = np.flatnonzero(candidates.shape_group == group)
-        found = _opened(candidates, shapes, deadline)
+    for group in range(len(all_shapes.gpus)):
+        shapes = np.flatnonzero(all_shapes.group == group)
+        found = _opened(exploration, shapes, deadline)
         if isinstance(found, Fit):
             try:
-                smaller = _decided(candidates, unsure, deadline)
+                smaller = _decided(exploration, unsure, deadline)
             except OutOfTimeError:
                 return found, False
             return smaller or found, True
         unsure += found
-    decided = _decided(candidates, unsure, deadline)
+    decided = _decided(exploration, unsure, deadline)
     return None if decided is None else (decided, True)
 
 
-def _candidates(context: Context, narrowing: Narrowing, deadline: float | None) -> Candidates:
+def _explored(context: Context, narrowing: Narrowing, deadline: float | None) -> Exploration:
     enumeration = Enumeration(context=context, narrowing=narrowing)
-    candidates, _ = candidates_of(enumeration, deadline=deadline)
+    exploration, _ = explored(enumeration, deadline=deadline)
     if enumeration.is_cut:
         raise OutOfTimeError
-    return candidates
+    return exploration
 
 
 def first_of(
@@ -92,25 +92,24 @@ def first_of(
     Without ``solves`` only a layout that bounds come upon.
     """
     enumeration = Enumeration(context=context, narrowing=narrowing)
-    no_shapes = {name: np.zeros(0, dtype=int) for name in SHAPE}
-    candidates = Candidates(enumeration=enumeration, shapes=no_shapes, shape_lower_s=np.zeros(0))
-    candidates.take_strategies(strategy)
-    found = _refined(candidates, np.arange(len(candidates.strategy)), deadline)
+    exploration = of_strategies(enumeration, strategy)
+    found = _refined(exploration, np.arange(len(exploration.candidates.strategy)), deadline)
     if not solves:
         return found if isinstance(found, Fit) else None
-    return _decided(candidates, found, deadline)
+    return _decided(exploration, found, deadline)
 
 
-def _opened(candidates: Candidates, shapes: Index, deadline: float | None) -> Fit | list[int]:
+def _opened(exploration: Exploration, shapes: Index, deadline: float | None) -> Fit | list[int]:
     """Open shapes in order, more and more at once: a layout that bounds come upon, or open rows."""
     unsure: list[int] = []
     start, number = 0, FIRST_SHAPES
+    candidates = exploration.candidates
     limits = np.full(len(candidates.gpus), np.inf)
     while start < len(shapes):
         _check(deadline)
         first = len(candidates.lower_s)
-        candidates.open(shapes[start : start + number], limits)
-        found = _refined(candidates, np.arange(first, len(candidates.lower_s)), deadline)
+        exploration.open(shapes[start : start + number], limits)
+        found = _refined(exploration, np.arange(first, len(candidates.lower_s)), deadline)
         if isinstance(found, Fit):
             return found
         unsure += found
@@ -118,33 +117,36 @@ def _opened(candidates: Candidates, shapes: Index, deadline: float | None) -> Fi
     return unsure
 
 
-def _refined(candidates: Candidates, rows: Index, deadline: float | None) -> Fit | list[int]:
+def _refined(exploration: Exploration, rows: Index, deadline: float | None) -> Fit | list[int]:
     """The first layout that bounds come upon, else the rows of which they leave it open."""
-    unsure: list[int] = []
+    candidates, unsure = exploration.candidates, list[int]()
     for part in np.split(rows, range(BATCH_ROWS, len(rows), BATCH_ROWS)):
         _check(deadline)
-        candidates.refine(part)
+        exploration.refining.refine(part)
         known = part[np.isfinite(candidates.upper_s[part])]
         if len(known):
-            return _fit(candidates, int(known[0]))
+            return _fit(exploration, int(known[0]))
         unsure += part[np.isfinite(candidates.lower_s[part])].tolist()
     return unsure
 
 
-def _decided(candidates: Candidates, found: Fit | list[int], deadline: float | None) -> Fit | None:
+def _decided(
+    exploration: Exploration, found: Fit | list[int], deadline: float | None
+) -> Fit | None:
     """Solve the rows left open, one after the other, until one has a layout."""
     if isinstance(found, Fit):
         return found
+    splits = exploration.candidates.splits
     for row in found:
-        for way in candidates.ways(row):
+        for way in exploration.solving.ways(row):
             _check(deadline)
-            num_layers = candidates.context.model.num_blocks
+            num_layers = exploration.context.model.num_blocks
             split = way.solve(num_layers)
             if split is not None and np.isfinite(split.iteration_s):
-                candidates.splits[row] = split
-                return _fit(candidates, row)
-        if row in candidates.splits:
-            return _fit(candidates, row)
+                splits[row] = split
+                return _fit(exploration, row)
+        if row in splits:
+            return _fit(exploration, row)
     return None
 
 
@@ -153,7 +155,8 @@ def _check(deadline: float | None) -> None:
         raise OutOfTimeError
 
 
-def _fit(candidates: Candidates, row: int) -> Fit:
+def _fit(exploration: Exploration, row: int) -> Fit:
+    candidates = exploration.candidates
     split = candidates.splits[row]
     strategy = to_strategy(candidates.strategy, Ranked(row=row, split=split))
     return Fit(strategy=strategy, iteration_s=split.iteration_s / split.weight)

@@ -8,7 +8,7 @@ import numpy as np
 from planner.cost.context import Context
 from planner.search.explaining.conflict import Witness, minimal_conflict
 from planner.search.space.narrow import Narrowing
-from planner.search.space.rules import Rule
+from planner.search.space.rule import Rule
 from planner.search.space.space import Enumeration, take
 from planner.units import Array
 

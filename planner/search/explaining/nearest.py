@@ -14,14 +14,13 @@ from planner.cost.context import Context
 from planner.cost.layer_table import LayerTable
 from planner.cost.stage import StageModel
 from planner.search.explaining.feasible import Fit, OutOfTimeError, first_of
-from planner.search.ranking.candidates import by_pipeline
 from planner.search.ranking.pricing import Pricing
 from planner.search.space.narrow import Narrowing
 from planner.search.space.policies import loosest, policies_of
 from planner.search.space.shapes import shape_bounds
 from planner.search.space.space import Enumeration, joined, take
-from planner.search.stages.bounds import feasible
-from planner.spec.strategy import StrategyColumns
+from planner.search.stages.bounds import by_pipeline, feasible
+from planner.spec.strategy import StrategyColumns, gpus_of_replica
 from planner.units import Array, Index, Mask
 
 NUM_BISECTIONS = 16
@@ -59,7 +58,7 @@ def nearest(
     if not policies_of(enumeration.context, narrowing):
         return None
     shapes = joined(list(enumeration.listed(deadline)))
-    degrees = -shapes["tp"] * shapes["pp"] * shapes["cp"]
+    degrees = -gpus_of_replica(shapes)
     order = np.lexsort((degrees, shapes["micro_batch"]))
 
     def ascending(strategy: StrategyColumns, factors: Array) -> _Ascending:

@@ -10,18 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from planner.search.ranking.candidates import Candidates
-from planner.search.ranking.rank import (
-    FIRST_ROWS,
-    FIRST_SHAPES,
-    FIRST_SOLVED,
-    Best,
-    Ranked,
-    added,
-    least_first,
-    top_k,
-)
-from planner.search.stages.solver import CLOSED
+from planner.search.ranking.exploration import Exploration
+from planner.search.ranking.rank import Best, Field, Ranked, least_value, top_k
 from planner.units import Array
 
 Order = Literal["at_most", "fewest_gpus", "fastest", "gpu_seconds"]
@@ -51,142 +41,62 @@ class Goal:
 FASTEST_AT_MOST = Goal()
 
 
-def best_of(candidates: Candidates, goal: Goal, k: int) -> Best:
+def best_of(exploration: Exploration, goal: Goal, k: int) -> Best:
     """The k best strategies under a goal; the bound is in seconds on the best one's GPUs.
 
     Why searching by time is exact for every order: with the number of GPUs fixed, GPU seconds
     (so cost and energy, which are proportional to them) and all limits are monotone in time, so
     the k best of a count are its k fastest, below the time its limits allow.
     """
-    gpus = candidates.gpus.astype(np.float64)
-    candidates.keep_to(np.asarray(goal.longest_s(gpus)) * (1.0 + ROUNDING))
+    candidates = exploration.candidates
+    gpus, every = candidates.gpus.astype(np.float64), np.ones(len(candidates.gpus), dtype=bool)
+    exploration.keep_to(np.asarray(goal.longest_s(gpus)) * (1.0 + ROUNDING))
     if goal.order == "fewest_gpus":
-        return _on_fewest_gpus(candidates, k)
+        return _on_fewest_gpus(exploration, k)
     if goal.order == "gpu_seconds":
-        return _least_value(candidates, k, gpus)
-    ones = np.ones(len(gpus))
+        return least_value(exploration, k, Field(weight=gpus, within=every))
+    by_time = Field(weight=np.ones(len(gpus)), within=every)
     if goal.order == "fastest":
-        return _least_value(candidates, k, ones)
-    fastest = _least_value(candidates, 1, ones)
+        return least_value(exploration, k, by_time)
+    fastest = least_value(exploration, 1, by_time)
     if not fastest.ranked or k == 1:
         return fastest
-    best = top_k(candidates, int(candidates.group[fastest.ranked[0].row]), k)
+    best = top_k(exploration, int(candidates.group[fastest.ranked[0].row]), k)
     return replace(best, bound_s=min(best.bound_s, fastest.bound_s))
 
 
-def ladder(candidates: Candidates, num_gpus: int) -> list[Best]:
+def ladder(exploration: Exploration, num_gpus: int) -> list[Best]:
     """The best on at most a half, a quarter, ... of so many GPUs, and on the fewest that hold it.
 
     Whatever the limits of a goal; descending in GPUs.
     """
-    steps = []
+    candidates, steps = exploration.candidates, list[Best]()
+    exploration.keep_to(unlimited(candidates.gpus))
     for halvings in range(1, MOST_HALVINGS + 1):
         within = candidates.gpus <= num_gpus // 2**halvings
-        candidates.keep_to(np.where(within, np.inf, -np.inf))
-        found = _least_value(candidates, 1, np.ones(len(within)))
+        found = least_value(exploration, 1, Field(weight=np.ones(len(within)), within=within))
         steps += [found] if found.ranked else []
-    candidates.keep_to(unlimited(candidates.gpus))
     if len(steps) == MOST_HALVINGS:
-        steps.append(_on_fewest_gpus(candidates, 1))
+        steps.append(_on_fewest_gpus(exploration, 1))
     counts = [int(candidates.group[step.ranked[0].row]) for step in steps if step.ranked]
     return [step for i, step in enumerate(steps) if step.ranked and counts[i] not in counts[:i]]
 
 
-def _on_fewest_gpus(candidates: Candidates, k: int) -> Best:
+def _on_fewest_gpus(exploration: Exploration, k: int) -> Best:
     """Ascending numbers of GPUs until k strategies keep the limits.
 
     The bound is that of the first number with one.
     """
+    candidates = exploration.candidates
     ranked: list[Ranked] = []
     bound_s = float("inf")
-    possible = candidates.shapes_below(unlimited(candidates.gpus))
-    groups = np.concatenate([candidates.shape_group[possible], candidates.group])
+    possible = exploration.shapes_below(unlimited(candidates.gpus))
+    groups = np.concatenate([exploration.shapes.group[possible], candidates.group])
     for group in np.unique(groups).tolist():
-        best = top_k(candidates, group, k - len(ranked))
+        best = top_k(exploration, group, k - len(ranked))
         if not ranked:
             bound_s = min(bound_s, best.bound_s)
         ranked += best.ranked
         if len(ranked) == k:
             break
     return Best(ranked=tuple(ranked), bound_s=bound_s)
-
-
-def _least_value(candidates: Candidates, k: int, weight: Array) -> Best:
-    """The k strategies of least ``weight · time`` over all numbers of GPUs; ``weight`` per group.
-
-    Best first, as for one number of GPUs, but by value: whichever has the least ``weight · lower
-    bound of its time``, a shape or a strategy, is opened or refined next, until that bound passes
-    the k-th best value known. No value can be below its bound, so nothing better is left out.
-    """
-    num_shapes, num_rows = FIRST_SHAPES, FIRST_ROWS
-    shapes = None
-    while not candidates.is_late:
-        limit_s = _limits_s(candidates, k, weight)
-        shapes = candidates.shapes_below(limit_s, shapes)
-        shape_value = weight[candidates.shape_group[shapes]] * candidates.shape_lower_s[shapes]
-        value = weight[candidates.group] * candidates.lower_s
-        rows = np.flatnonzero(candidates.rows_below(limit_s))
-        if not len(shapes) and not len(rows):
-            break
-        knows_none = len(rows) > 0 and not np.isfinite(limit_s).any()
-        nearest = shape_value.min(initial=np.inf) <= value[rows].min(initial=np.inf)
-        if len(shapes) and nearest and not knows_none:
-            candidates.open(least_first(shape_value, shapes, num_shapes), limit_s)
-            num_shapes *= 2
-        else:
-            candidates.refine(least_first(value[rows], rows, num_rows), limit_s)
-            num_rows *= 2
-    return _solved(candidates, k, weight)
-
-
-def _limits_s(candidates: Candidates, k: int, weight: Array) -> Array:
-    """Per group, a time from which on nothing is among the k best values."""
-    everything = np.ones(len(candidates.group), dtype=bool)
-    limits: Array = candidates.kth_upper_s(everything, k, weight[candidates.group]) / weight
-    return limits
-
-
-def _solved(candidates: Candidates, k: int, weight: Array) -> Best:
-    """Solve rows by ascending bound of their value until no other can be among the k best."""
-    rows = np.flatnonzero(candidates.is_refined)
-    value = weight[candidates.group] * candidates.lower_s
-    order = rows[np.argsort(value[rows], kind="stable")]
-    best: list[tuple[float, Ranked]] = []
-    bound = _bound_of_unseen(candidates, weight)
-    known_s = _limits_s(candidates, k, weight) * (1.0 + CLOSED)
-    batch = FIRST_SOLVED
-    for position, row in enumerate(order.tolist()):
-        group = int(candidates.group[row])
-        kth = best[k - 1][0] if len(best) >= k else np.inf
-        if value[row] >= kth:
-            break
-        longest = float(candidates.limits_s(np.array([row]))[0])
-        limit_s = min(kth / float(weight[group]), float(known_s[group]), longest)
-        if candidates.lower_s[row] >= limit_s:
-            continue
-        if not candidates.is_prepared(row, limit_s) and not candidates.is_late:
-            limits = np.minimum(known_s, kth / weight)
-            candidates.prepare(order[position : position + batch], limits)
-            batch *= 2
-            if candidates.lower_s[row] >= limit_s:
-                continue
-        split = candidates.splits.get(row) if candidates.is_late else candidates.solve(row, limit_s)
-        if split is None or not split.is_optimal:
-            bound = min(bound, float(weight[group] * candidates.lower_s[row]))
-        if split is not None and split.iteration_s < limit_s:
-            found = Ranked(row=row, split=split)
-            added(best, (float(weight[group]) * split.iteration_s, found), k, candidates)
-    if not best:
-        return Best(ranked=(), bound_s=float("inf"))
-    first = float(weight[candidates.group[best[0][1].row]])
-    return Best(ranked=tuple(one for _, one in best), bound_s=bound / first)
-
-
-def _bound_of_unseen(candidates: Candidates, weight: Array) -> float:
-    """Least bound of a value among shapes that were not opened and rows that were not refined."""
-    closed, unrefined = candidates.is_closed, ~candidates.is_refined
-    shapes = weight[candidates.shape_group] * candidates.shape_lower_s
-    rows = weight[candidates.group] * candidates.lower_s
-    return min(
-        float(shapes[closed].min(initial=np.inf)), float(rows[unrefined].min(initial=np.inf))
-    )

@@ -24,37 +24,21 @@ from typing import Literal
 import numpy as np
 
 from planner.cost.context import Context
-from planner.search.space.interleaving import regular_layers
-from planner.spec.strategy import (
-    KINDS,
-    OFFLOAD_CODES,
-    PLACEMENT_NAMES,
-    POLICIES,
-    SCHEDULES,
-    Strategy,
-    StrategyColumns,
+from planner.search.ranking.mechanisms import (
+    Uses,
+    degree_uses,
+    expert_uses,
+    offload_uses,
+    sharding_uses,
 )
-from planner.units import GB, Array, Mask
+from planner.search.space.interleaving import regular_layers
+from planner.spec.strategy import KINDS, POLICIES, Strategy, StrategyColumns
+from planner.units import GB, Array
 
 Basis = Literal["pairs", "drift", "prior"]
-Exponents = list[tuple[str, Array | Mask]]
-"""Names of HANDICAPS, and how often each strategy uses the mechanism."""
-
 FAST_HOST_LINK_BYTES_PER_S = 100.0 * GB
 """From here on a host link is part of the machine, not a bus: PCIe 5 reaches 52 GB/s, Grace's
 NVLink-C2C 180 to 359 (hwdb, host_link_gb_per_s_per_direction)."""
-MOST_LOCAL_EXPERTS = 32
-"""Whole experts on one rank: the most in a tuned recipe (256 over ep 8, 32 over ep 1)."""
-MOST_EXPERT_RANKS = 64
-"""The most in a tuned recipe or a published training run."""
-MOST_BATCHED_TOKENS = 32768
-"""Tokens of one micro-batch on one rank: the most in a tuned recipe of several sequences."""
-FEWEST_CONTEXT_TOKENS = 4096
-"""Of a sequence on one rank of context parallelism, in all published runs."""
-PAIRED_SHARDING_RANKS = 192
-"""Ranks that share the weights under ZeRO stage 3, up to which published pairs show no loss."""
-MOST_SHARDING_RANKS = 512
-"""The most under FSDP in a published run, which the model meets (torchtitan, Composer)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,110 +234,11 @@ def factor_of(name: str) -> float:
     return HANDICAPS[name].factor
 
 
-def _doublings(value: Array, beyond: Array | float = 1.0) -> Array:
-    """``log2(value / beyond)`` where that is positive, else 0."""
-    ratio = np.asarray(value, dtype=np.float64) / beyond
-    doublings: Array = np.log2(np.maximum(ratio, 1.0))
-    return doublings
-
-
-_PARAMETERS_OFFLOADED = np.array(["parameters" in code for code in OFFLOAD_CODES])
-_ON_NVME = np.array([code.endswith("nvme") for code in OFFLOAD_CODES])
-_SPLITS_BACKWARD = np.array([name not in ("1f1b", "gpipe") for name in SCHEDULES])
-
-
-def offload_factor(columns: StrategyColumns) -> Array:
-    """Factor of states offloaded: optimizer, then parameters, then the disk, one on the other.
-
-    The same for every percentage: a part offloaded takes the machinery of the whole.
-    """
-    return _product(_offload_exponents(columns))
-
-
-def _offload_exponents(columns: StrategyColumns) -> Exponents:
-    return [
-        ("optimizer_offload", columns.offload > 0),
-        ("parameter_offload", _PARAMETERS_OFFLOADED[columns.offload]),
-        ("nvme", _ON_NVME[columns.offload]),
-    ]
-
-
-def _product(exponents: Exponents) -> Array:
-    """``Π factor ** exponent``; a mask counts as 0 and 1."""
-    logs = [np.log(factor_of(name)) * np.asarray(times) for name, times in exponents]
+def _product(uses: Uses) -> Array:
+    """``Π factor ** times``."""
+    logs = [np.log(factor_of(name)) * np.asarray(times) for name, times in uses]
     product: Array = np.exp(np.sum(np.broadcast_arrays(*logs), axis=0))
     return product
-
-
-def expert_factor(context: Context, columns: StrategyColumns) -> Array:
-    """Factor of layouts of experts beyond what tuned recipes and published runs hold.
-
-    Whole experts of a rank are ``experts / ep``; 1 for dense models.
-    """
-    exponents = _expert_exponents(context, columns)
-    return _product(exponents) if exponents else np.ones(len(columns))
-
-
-def _expert_exponents(context: Context, columns: StrategyColumns) -> Exponents:
-    moe = context.model.moe
-    if moe is None:
-        return []
-    local = moe.num_experts / np.asarray(columns.ep, dtype=np.float64)
-    return [
-        ("many_local_experts", _doublings(local, MOST_LOCAL_EXPERTS)),
-        ("many_expert_ranks", _doublings(columns.ep, MOST_EXPERT_RANKS)),
-    ]
-
-
-def _degree_exponents(context: Context, columns: StrategyColumns) -> Exponents:
-    tokens = columns.micro_batch * (context.job.seq_len / columns.cp)
-    domain = context.cluster.domain.num_accelerators
-    support = context.traits.support
-    may_sequence = support.sequence_parallel and not support.sequence_parallel_required
-    return [
-        ("tensor_parallel", _doublings(columns.tp)),
-        ("tensor_parallel_across_domains", columns.tp > domain),
-        ("context_parallel", _doublings(columns.cp)),
-        (
-            "short_context_pieces",
-            np.where(
-                columns.cp > 1,
-                _doublings(FEWEST_CONTEXT_TOKENS * columns.cp / context.job.seq_len),
-                0.0,
-            ),
-        ),
-        ("virtual_stages", _doublings(columns.vpp)),
-        (
-            "no_sequence_parallel",
-            may_sequence & (columns.tp > 1) & (columns.sequence_parallel == 0),
-        ),
-        (
-            "large_micro_batch",
-            np.where(columns.micro_batch > 1, _doublings(tokens, MOST_BATCHED_TOKENS), 0.0),
-        ),
-    ]
-
-
-def _sharding_exponents(context: Context, columns: StrategyColumns) -> Exponents:
-    support = context.traits.support
-    usual = PLACEMENT_NAMES.index(support.placements[0])
-    is_choice = min(support.zero_stages) < 2
-    shards_weights = columns.zero_stage == 3
-    ranks = columns.dp / columns.dp_replicate * columns.cp
-    by_choice = shards_weights * _doublings(ranks, PAIRED_SHARDING_RANKS)
-    always = shards_weights * _doublings(ranks, MOST_SHARDING_RANKS)
-    beside = is_choice and support.pp
-    domain = context.cluster.domain.num_accelerators
-    return [
-        ("weights_across_domains", shards_weights & beside & (ranks * columns.tp > domain)),
-        ("sharded_gradients", (columns.zero_stage == 2) & beside),
-        ("sharded_weights", shards_weights & is_choice),
-        ("weights_over_many_ranks", by_choice * is_choice),
-        ("full_sharding_over_many_ranks", always * (not is_choice)),
-        ("hybrid_sharding", (columns.dp_replicate > 1) & (columns.zero_stage > 0)),
-        ("other_placement", columns.placement != usual),
-        ("split_backward", _SPLITS_BACKWARD[columns.schedule]),
-    ]
 
 
 def degree_handicap(context: Context, columns: StrategyColumns) -> Array:
@@ -361,7 +246,9 @@ def degree_handicap(context: Context, columns: StrategyColumns) -> Array:
 
     So it is a lower bound of the whole for every strategy of a shape.
     """
-    product: Array = _product(_degree_exponents(context, columns)) * expert_factor(context, columns)
+    product: Array = _product(degree_uses(context, columns)) * _product(
+        expert_uses(context, columns)
+    )
     return product
 
 
@@ -372,7 +259,7 @@ def handicap(context: Context, columns: StrategyColumns) -> Array:
     Excludes what is decided per layer and per stage (:func:`policy_handicap`,
     :func:`split_handicap`).
     """
-    states: Array = _product(_sharding_exponents(context, columns)) * offload_factor(columns)
+    states: Array = _product(sharding_uses(context, columns)) * _product(offload_uses(columns))
     product: Array = degree_handicap(context, columns) * states
     return product
 
@@ -412,13 +299,13 @@ def split_handicap(layers_per_stage: Sequence[int], vpp: int = 1) -> float:
 def used(context: Context, strategy: Strategy) -> dict[str, float]:
     """The factor of everything one plan uses, by name; what tells policies apart as ``policy``."""
     columns = strategy.columns()
-    exponents = (
-        *_degree_exponents(context, columns),
-        *_expert_exponents(context, columns),
-        *_sharding_exponents(context, columns),
-        *_offload_exponents(columns),
+    uses = (
+        *degree_uses(context, columns),
+        *expert_uses(context, columns),
+        *sharding_uses(context, columns),
+        *offload_uses(columns),
     )
-    found = {name: factor_of(name) ** float(np.asarray(times)[0]) for name, times in exponents}
+    found = {name: factor_of(name) ** float(np.asarray(times)[0]) for name, times in uses}
     for kind, counts in zip(POLICIES, strategy.policy_counts, strict=True):
         if any(counts):
             partial = counts != strategy.layers_per_stage

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.search.ranking.candidates import Candidates
+from planner.search.ranking.exploration import Exploration
 from planner.search.stages.solver import CLOSED, Split
-from planner.units import Array, Index
+from planner.units import Array, Index, Mask
 
 FIRST_SHAPES, FIRST_ROWS, FIRST_SOLVED = 256, 512, 32
 
@@ -45,102 +46,141 @@ def added(
     best[:] = [one for i, one in enumerate(best) if layouts[i] not in layouts[:i]][:k]
 
 
-def top_k(candidates: Candidates, group: int, k: int, limit_s: float = float("inf")) -> Best:
+def top_k(exploration: Exploration, group: int, k: int, limit_s: float = float("inf")) -> Best:
     """The k fastest strategies (of different layouts) of a group of one GPU count, below a limit.
 
-    Best first: whichever has the least bound, a shape or a strategy, is opened or refined next,
-    until that bound passes the k-th best split known. Ties are broken by the order of enumeration.
+    Ties are broken by the order of enumeration.
     """
-    num_shapes, num_rows = FIRST_SHAPES, FIRST_ROWS
-    limits, shapes = np.full(len(candidates.gpus), -np.inf), None
-    while not candidates.is_late:
-        limits[group] = min(candidates.kth_upper_s(candidates.group == group, k), limit_s)
-        shapes = candidates.shapes_below(limits, shapes)
-        rows = np.flatnonzero(candidates.rows_below(limits) & candidates.may_lead())
+    every = np.arange(len(exploration.shapes.gpus))
+    field = Field(weight=np.ones(len(every)), within=every == group, limit_s=limit_s)
+    return least_value(exploration, k, field)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """Which groups of one GPU count are compared, and how: by ``weight · time``."""
+
+    weight: Array
+    """Per group."""
+    within: Mask
+    """Groups."""
+    limit_s: float = float("inf")
+    """Time from which on strategies are of no interest."""
+
+    def limits_s(self, value: float) -> Array:
+        """Per group, the time from which on nothing is below a value."""
+        return np.where(self.within, np.minimum(value / self.weight, self.limit_s), -np.inf)
+
+
+def least_value(exploration: Exploration, k: int, field: Field) -> Best:
+    """The k strategies (of different layouts) of least ``weight · time``.
+
+    Best first: whichever has the least ``weight · lower bound of its time``, a shape or a strategy,
+    is opened or refined next, until that bound passes the k-th best value known. No value can be
+    below its bound, so nothing better is left out.
+    """
+    candidates, all_shapes, weight = exploration.candidates, exploration.shapes, field.weight
+    num_shapes, num_rows, shapes = FIRST_SHAPES, FIRST_ROWS, None
+    while not exploration.is_late:
+        limits = field.limits_s(_kth_value(candidates, k, field))
+        shapes = exploration.shapes_below(limits, shapes)
+        rows = np.flatnonzero(candidates.unrefined_below(limits) & candidates.may_lead())
         if not len(shapes) and not len(rows):
             break
-        least = candidates.lower_s[rows].min(initial=np.inf)
-        knows_none = len(rows) > 0 and not np.isfinite(limits[group])
-        bounds_s = candidates.shape_lower_s[shapes]
-        nearest = bounds_s.min(initial=np.inf) <= least
+        of_shapes = weight[all_shapes.group[shapes]] * all_shapes.lower_s[shapes]
+        of_rows = weight[candidates.group[rows]] * candidates.lower_s[rows]
+        knows_none = len(rows) > 0 and not np.isfinite(limits).any()
+        nearest = of_shapes.min(initial=np.inf) <= of_rows.min(initial=np.inf)
         if len(shapes) and nearest and not knows_none:
-            candidates.open(least_first(bounds_s, shapes, num_shapes), limits)
+            exploration.open(least_first(of_shapes, shapes, num_shapes), limits)
             num_shapes *= 2
         else:
-            candidates.refine(least_first(candidates.lower_s[rows], rows, num_rows), limits)
+            exploration.refining.refine(least_first(of_rows, rows, num_rows), limits)
             num_rows *= 2
-    return _solve_in_order(candidates, group, k, limit_s=limit_s)
+    return _solved(exploration, k, field)
 
 
-def _bound_of_unseen_s(candidates: Candidates, group: int) -> float:
-    """Least bound of the group's shapes that were not opened and rows that were not refined."""
-    closed = candidates.is_closed & (candidates.shape_group == group)
-    unrefined = (candidates.group == group) & ~candidates.is_refined
-    return min(
-        float(candidates.shape_lower_s[closed].min(initial=np.inf)),
-        float(candidates.lower_s[unrefined].min(initial=np.inf)),
-    )
+def _kth_value(candidates: Candidates, k: int, field: Field) -> float:
+    """The k-th best value known."""
+    group = candidates.group
+    return candidates.kth_upper_s(field.within[group], k, field.weight[group])
 
 
-def _solve_in_order(candidates: Candidates, group: int, k: int, *, limit_s: float) -> Best:
-    """Solve rows by ascending bound until no other can be among the k best below ``limit_s``."""
-    rows = np.flatnonzero((candidates.group == group) & candidates.is_refined)
-    order = rows[np.argsort(candidates.lower_s[rows], kind="stable")]
+def _bound_of_unseen(exploration: Exploration, field: Field) -> float:
+    """Least bound of a value among shapes that were not opened and rows that were not refined."""
+    shapes, candidates, weight = exploration.shapes, exploration.candidates, field.weight
+    closed = shapes.is_closed & field.within[shapes.group]
+    unrefined = field.within[candidates.group] & ~candidates.is_refined
+    of_shapes = weight[shapes.group[closed]] * shapes.lower_s[closed]
+    of_rows = weight[candidates.group[unrefined]] * candidates.lower_s[unrefined]
+    return min(float(of_shapes.min(initial=np.inf)), float(of_rows.min(initial=np.inf)))
+
+
+def _solved(exploration: Exploration, k: int, field: Field) -> Best:
+    """Solve rows by ascending bound of their value until no other can be among the k best.
+
+    The bound is in seconds on the GPUs of the best one.
+    """
+    candidates, solving = exploration.candidates, exploration.solving
+    rows = np.flatnonzero(field.within[candidates.group] & candidates.is_refined)
+    value = field.weight[candidates.group[rows]] * candidates.lower_s[rows]
+    order = np.argsort(value, kind="stable")
+    rows, value = rows[order], value[order]
     best: list[tuple[float, Ranked]] = []
-    bound_s = _bound_of_unseen_s(candidates, group)
-    known_s = candidates.kth_upper_s(candidates.group == group, k) * (1.0 + CLOSED)
+    bound = _bound_of_unseen(exploration, field)
+    known = _kth_value(candidates, k, field) * (1.0 + CLOSED)
     own_s: dict[int, float] = {}
     batch = FIRST_SOLVED
-    for position, row in enumerate(order.tolist()):
-        layout = int(candidates.layout[row])
-        kth = min(known_s, limit_s, own_s.get(layout, np.inf))
-        kth = min(kth, float(candidates.limits_s(np.array([row]))[0]))
-        if len(best) >= k:
-            kth = min(kth, best[k - 1][0])
-        if candidates.lower_s[row] >= kth:
+    for position, row in enumerate(rows.tolist()):
+        kth = min(known, best[k - 1][0]) if len(best) >= k else known
+        if value[position] >= kth:
+            break
+        limits = field.limits_s(kth)
+        weight, layout = float(field.weight[candidates.group[row]]), int(candidates.layout[row])
+        limit_s = float(candidates.below_s(np.array([row]), limits)[0])
+        limit_s = min(limit_s, own_s.get(layout, np.inf))
+        if candidates.lower_s[row] >= limit_s:
             continue
-        if not candidates.is_prepared(row, kth) and not candidates.is_late:
-            limits = np.full(len(candidates.gpus), min(known_s, limit_s))
-            if len(best) >= k:
-                limits = np.minimum(limits, best[k - 1][0])
-            candidates.prepare(order[position : position + batch], limits)
+        if not solving.is_prepared(row, limit_s) and not exploration.is_late:
+            solving.prepare(rows[position : position + batch], limits)
             batch *= 2
-            if candidates.lower_s[row] >= kth:
+            if candidates.lower_s[row] >= limit_s:
                 continue
-        split = candidates.splits.get(row) if candidates.is_late else candidates.solve(row, kth)
+        split = candidates.splits.get(row) if exploration.is_late else solving.solve(row, limit_s)
         if split is None or not split.is_optimal:
-            bound_s = min(bound_s, float(candidates.lower_s[row]))
-        if split is not None and split.iteration_s < kth:
+            bound = min(bound, weight * float(candidates.lower_s[row]))
+        if split is not None and split.iteration_s < limit_s:
             own_s[layout] = split.iteration_s
-            added(best, (split.iteration_s, Ranked(row=row, split=split)), k, candidates)
-    return Best(ranked=tuple(one for _, one in best), bound_s=bound_s)
+            found = Ranked(row=row, split=split)
+            added(best, (weight * split.iteration_s, found), k, candidates)
+    first = float(field.weight[candidates.group[best[0][1].row]]) if best else 1.0
+    return Best(ranked=tuple(one for _, one in best), bound_s=bound / first)
 
 
-def frontier(candidates: Candidates) -> list[Best]:
+def frontier(exploration: Exploration) -> list[Best]:
     """Fastest strategy for every useful number of GPUs, ascending.
 
     A number is useful when its best time beats that of every smaller one. Bounds prune numbers,
     shapes and rows; survivors are solved exactly.
     """
+    candidates, all_shapes = exploration.candidates, exploration.shapes
     best_s = np.full(len(candidates.gpus), np.inf)
     np.minimum.at(best_s, candidates.group, candidates.upper_s)
     per_group, shapes = 1, None
-    while not candidates.is_late:
+    while not exploration.is_late:
         limit = _limits_s(best_s)
-        shapes, rows = candidates.shapes_below(limit, shapes), candidates.rows_below(limit)
-        if not len(shapes) and not rows.any():
+        shapes = exploration.shapes_below(limit, shapes)
+        if not len(shapes) and not candidates.unrefined_below(limit).any():
             break
-        chosen = _first_per_group(
-            candidates.shape_lower_s, shapes, candidates.shape_group, per_group
-        )
+        chosen = _first_per_group(all_shapes.lower_s, shapes, all_shapes.group, per_group)
         if len(chosen):
-            candidates.open(chosen, limit)
-        below = np.flatnonzero(candidates.rows_below(limit))
+            exploration.open(chosen, limit)
+        below = np.flatnonzero(candidates.unrefined_below(limit))
         chosen = _first_per_group(candidates.lower_s, below, candidates.group, 2 * per_group)
-        candidates.refine(chosen, limit)
+        exploration.refining.refine(chosen, limit)
         np.minimum.at(best_s, candidates.group, candidates.upper_s)
         per_group *= 2
-    return _solve_frontier(candidates, best_s)
+    return _solve_frontier(exploration, best_s)
 
 
 def _limits_s(best_s: Array) -> Array:
@@ -156,30 +196,33 @@ def _open_rows(candidates: Candidates, best_s: Array) -> Index:
     return rows[np.lexsort((candidates.lower_s[rows], candidates.group[rows]))]
 
 
-def _solve_first_rows(candidates: Candidates, best_s: Array) -> None:
+def _solve_first_rows(exploration: Exploration, best_s: Array) -> None:
     """Solve the most promising row of every group, so that limits of the others are tight."""
+    candidates, solving = exploration.candidates, exploration.solving
     rows = _open_rows(candidates, best_s)
     _, starts = np.unique(candidates.group[rows], return_index=True)
     rows, limit = rows[starts], _limits_s(best_s) * (1.0 + CLOSED)
-    if candidates.is_late:
+    if exploration.is_late:
         return
-    candidates.prepare(rows, limit)
+    solving.prepare(rows, limit)
     for row in rows.tolist():
         group = candidates.group[row]
-        if not candidates.is_late and candidates.lower_s[row] < limit[group]:
-            candidates.solve(row, float(limit[group]))
+        if not exploration.is_late and candidates.lower_s[row] < limit[group]:
+            solving.solve(row, float(limit[group]))
             best_s[group] = min(best_s[group], candidates.upper_s[row])
 
 
-def _solve_frontier(candidates: Candidates, best_s: Array) -> list[Best]:
-    _solve_first_rows(candidates, best_s)
+def _solve_frontier(exploration: Exploration, best_s: Array) -> list[Best]:
+    _solve_first_rows(exploration, best_s)
+    candidates = exploration.candidates
     rows = _open_rows(candidates, best_s)
-    if not candidates.is_late:
-        candidates.prepare(rows, _limits_s(best_s) * (1.0 + CLOSED))
+    if not exploration.is_late:
+        exploration.solving.prepare(rows, _limits_s(best_s) * (1.0 + CLOSED))
     kept: list[Best] = []
-    fastest_s = float("inf")
+    fastest_s, every, ones = float("inf"), np.arange(len(best_s)), np.ones(len(best_s))
     for group in np.unique(candidates.group[rows]).tolist():
-        found = _solve_in_order(candidates, group, 1, limit_s=fastest_s)
+        field = Field(weight=ones, within=every == group, limit_s=fastest_s)
+        found = _solved(exploration, 1, field)
         if found.ranked:
             kept.append(found)
             fastest_s = found.ranked[0].split.iteration_s

@@ -22,7 +22,7 @@ from planner.search.space.formulas import (
     truth_of,
     words_of,
 )
-from planner.search.space.software import Columns
+from planner.search.space.rule import Columns
 from planner.search.space.vocabulary import (
     ALIASES,
     DERIVED,

@@ -11,7 +11,7 @@ from functools import reduce
 import numpy as np
 
 from planner.cost.context import Context
-from planner.search.space.software import Columns
+from planner.search.space.rule import Columns
 from planner.search.space.vocabulary import ALIASES, DERIVED, DIMENSIONS, Dimension
 from planner.spelling import did_you_mean
 from planner.units import Array

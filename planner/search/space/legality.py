@@ -8,7 +8,8 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
 from planner.search.space.interleaving import chunk_size, fits_chunks, has_equal_chunks
-from planner.search.space.rules import RULES, Offerer
+from planner.search.space.rule import Offerer
+from planner.search.space.rules import RULES
 from planner.spec.strategy import COUNTS, LAYER_POLICIES, Strategy
 
 LAYERS = "layers_per_stage"

@@ -12,7 +12,7 @@ from planner.search.space.expressions import (
     parse_expression,
 )
 from planner.search.space.formulas import hinted, shown
-from planner.search.space.rules import Rule
+from planner.search.space.rule import Rule
 from planner.search.space.vocabulary import (
     ALIASES,
     ALWAYS,

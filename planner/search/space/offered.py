@@ -2,7 +2,8 @@
 
 from planner.cost.context import Context
 from planner.search.space.narrow import Narrowing
-from planner.search.space.rules import RULES, Rule
+from planner.search.space.rule import Rule
+from planner.search.space.rules import RULES
 from planner.search.space.space import Columns, crossed, dimension_values, narrowed
 from planner.search.space.vocabulary import DIMENSIONS, RECOMPUTE
 

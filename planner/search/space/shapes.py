@@ -19,7 +19,7 @@ from planner.cost.policies import offers_activation_offload
 from planner.layers.optimizer_states import mean_states
 from planner.search.space.interleaving import chunk_size, tallest
 from planner.search.space.space import Columns, take
-from planner.spec.strategy import COLUMNS, STATES, StrategyColumns
+from planner.spec.strategy import COLUMNS, GPU_DEGREES, STATES, StrategyColumns
 from planner.units import Array, Index, Mask, Rows
 
 CHUNK_ROWS = 2**17
@@ -159,7 +159,7 @@ def _can_fit(footprint: Footprint, shapes: Columns, states: dict[str, list[int]]
     Of the states the least that any ZeRO stage and offload leaves on the device.
     """
     key = np.zeros(len(shapes["tp"]), dtype=np.int64)
-    for name in ("tp", "pp", "cp", "dp", "ep", "etp"):
+    for name in (*GPU_DEGREES, "ep", "etp"):
         key = key * (int(shapes[name].max(initial=0)) + 1) + shapes[name]
     _, first, index = np.unique(key, return_index=True, return_inverse=True)
     rows, context = take(shapes, first), footprint.context

@@ -4,6 +4,7 @@ Matrices are strategies x stages. The rows of a call may differ in pipeline degr
 a row's own hold no layers.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +33,7 @@ from planner.search.stages.capacity import (
     stage_limits,
 )
 from planner.search.stages.whole_layers import whole_layers
-from planner.spec.strategy import POLICIES
+from planner.spec.strategy import POLICIES, StrategyColumns
 from planner.units import Array, Index, Mask
 
 NUM_BISECTIONS = 26
@@ -307,3 +308,13 @@ def _counts(model: StageModel, limits: Limits, layers: Array) -> Array:
         best_s = np.where(better, added_s, best_s)
         best = np.where(better, counts, best)
     return best
+
+
+def by_pipeline(strategy: StrategyColumns) -> Iterator[tuple[int, Index]]:
+    """Positions of rows whose pipeline degrees lie between two powers of two, and the largest."""
+    if not len(strategy):
+        return
+    size = np.ceil(np.log2(strategy.pp)).astype(int)
+    for exponent in np.unique(size).tolist():
+        index = np.flatnonzero(size == exponent)
+        yield int(strategy.pp[index].max()), index

@@ -11,7 +11,7 @@ from pathlib import Path
 from broken_files import BROKEN, CLUSTER, MODEL
 from rich.console import Console
 
-from planner.check.check import Request
+from planner.check.job import Request
 from planner.check.repair import repair_file
 from planner.formats.format import SourceText
 from planner.report.repair_file import print_repaired_file

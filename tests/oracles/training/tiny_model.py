@@ -10,7 +10,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 SIZES = yaml.safe_load(Path(__file__).with_name("tiny-gpt.yaml").read_text())
 STEPS = 10
-LEARNING_RATE = 3e-3
 
 
 def build() -> torch.nn.Module:

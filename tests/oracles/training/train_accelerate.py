@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
-from tiny_model import LEARNING_RATE, STEPS, batch, build, leave
+from tiny_model import STEPS, batch, build, leave
 from torch.distributed.tensor import DTensor
 
 
@@ -32,7 +32,7 @@ def main() -> None:
     accelerator = Accelerator()
     model = build()
     num_params = sum(parameter.numel() for parameter in model.parameters())
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=float(os.environ["LEARNING_RATE"]))
     model, optimizer = accelerator.prepare(model, optimizer)
     micro_batch, seq_len = int(os.environ["MICRO_BATCH"]), int(os.environ["SEQ_LEN"])
     tokens = batch(dist.get_rank(), micro_batch, seq_len)

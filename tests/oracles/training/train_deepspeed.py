@@ -8,7 +8,7 @@ from pathlib import Path
 import deepspeed
 import torch
 import torch.distributed as dist
-from tiny_model import LEARNING_RATE, STEPS, batch, build, leave
+from tiny_model import STEPS, batch, build, leave
 
 
 def partition_elements(optimizer: object) -> int:
@@ -32,10 +32,11 @@ def main() -> None:
     dist.init_process_group("gloo")
     deepspeed.init_distributed("gloo")
     model = build()
+    rate = json.loads(Path(options.deepspeed_config).read_text())["optimizer"]["params"]["lr"]
     num_params = sum(parameter.numel() for parameter in model.parameters())
     engine, *_ = deepspeed.initialize(
         model=model,
-        optimizer=torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE),
+        optimizer=torch.optim.AdamW(model.parameters(), lr=rate),
         config=options.deepspeed_config,
     )
     seq_len = int(os.environ["SEQ_LEN"])

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from planner.check.check import Request, check_file
+from planner.check.check import check_file
+from planner.check.job import Request
 from planner.check.result import FileResult
 from planner.formats.format import Format
 

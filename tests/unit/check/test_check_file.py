@@ -11,7 +11,8 @@ import pytest
 from fake_format import FORMAT
 
 from planner.check.assume import read_assumed
-from planner.check.check import Request, check_file
+from planner.check.check import check_file
+from planner.check.job import Request
 from planner.check.result import FileResult, exit_code
 from planner.errors import InputError
 from planner.formats import registry as formats

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
-from planner.check.check import Request
+import yaml
+from plan_document import plan_document
+
 from planner.check.folder import check_folder
+from planner.check.job import Request
 
 ARGUMENTS = """{
   "per_device_train_batch_size": 1,
@@ -32,6 +35,15 @@ def test_the_launch_script_says_gpus_and_mesh(tmp_path: Path) -> None:
     wrong = folder(tmp_path, launch_sh=LAUNCH.replace("TP_SIZE=2", "TP_SIZE=3"))
     (result,) = check_folder(wrong, REQUEST)
     assert result.fails
+
+
+def test_a_plan_says_for_what_job_the_files_beside_it_are(tmp_path: Path) -> None:
+    document = plan_document({"seq_len": 2048})
+    path = folder(tmp_path, args_json=ARGUMENTS, plan_yaml=yaml.safe_dump(document))
+    config, plan = check_folder(path, Request(num_gpus=16, with_advice=False))
+    assert (config.model, config.cluster) == (plan.model, plan.cluster)
+    assert config.assumed == ()
+    assert config.figures is not None
 
 
 def test_a_folder_without_configurations_is_unreadable(tmp_path: Path) -> None:

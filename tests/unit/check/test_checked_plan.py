@@ -8,7 +8,8 @@ import pytest
 import yaml
 from plan_document import plan_document
 
-from planner.check.check import Request, check_file
+from planner.check.check import check_file
+from planner.check.job import Request
 from planner.check.plan import is_plan, key_lines
 from planner.check.result import FileResult
 from planner.errors import InputError

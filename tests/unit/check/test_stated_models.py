@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from planner.catalog.models import list_models, load_model
-from planner.check.check import Request, check_file
+from planner.check.check import check_file
+from planner.check.job import Request
 from planner.check.own_model import catalog_name, unlike
 from planner.check.result import FileResult
 from planner.formats.format import SourceText

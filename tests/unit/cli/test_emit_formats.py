@@ -68,8 +68,13 @@ def test_every_format_starts_with_all_its_words(planner: Any, saved: Any, tmp_pa
         node = {"NODE_RANK": "1", "MASTER_ADDR": "first"}
         variables = user_variables(emitted.variables)
         stopped = bash(out / "launch.sh", tmp_path, node)
-        assert stopped.returncode == (2 if variables else 0)
-        assert all(f"{variable} is not set" in stopped.stderr for variable in variables)
+        asked = [*variables, *(each.key for each in emitted.open_keys)]
+        assert stopped.returncode == (2 if asked else 0)
+        assert all(f"launch.sh: {name} is not set" in stopped.stderr for name in asked)
+        assert len(stopped.stderr.splitlines()) == len(asked)
+        for each in emitted.open_keys:
+            text = (out / each.file).read_text()
+            (out / each.file).write_text(text.replace("{", f'{{"{each.key}": 1e-4,', 1))
         values = {variable: f"a {variable}" for variable in variables}
         done = bash(out / "launch.sh", tmp_path, {**node, **values})
         assert (done.returncode, done.stderr) == (0, "")

@@ -153,7 +153,7 @@ def test_space_counts_what_would_be_searched_and_searches_nothing(planner: Any) 
 def test_a_time_limit_reports_the_gap(planner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() if next(looks) < 5 else math.inf)
-    monkeypatch.setattr("planner.search.ranking.candidates.time", clock)
+    monkeypatch.setattr("planner.search.ranking.exploration.time", clock)
     run = planner("plan", "gpt3-175b", "64xdgx-h100", "--time-limit", "60", "--frontier")
     assert run.code == 0
     text = " ".join(run.out.split())

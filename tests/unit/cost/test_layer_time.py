@@ -157,11 +157,3 @@ def test_cuda_graphs_lower_the_floor_that_launches_put_under_a_mixture(
     for items, kernels, launch_s in floors:
         floor = np.maximum(launch_s * (1.0 - graphs), exposed_s(kernels))
         assert exposed_s(items) == pytest.approx(floor)
-
-
-def test_dense_layers_have_no_launch_floor(context_of: Contexts, columns_of: Columns) -> None:
-    context = context_of()
-    traits = changed(context.traits, launch_s=1.0)
-    passes, _, _ = priced(replace(context, traits=traits), columns_of(dp=8))
-    assert "launch" not in passes.forward
-    assert (exposed_s(passes.backward) < 1.0).all()

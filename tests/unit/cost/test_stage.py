@@ -11,6 +11,7 @@ from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.data_parallel import data_parallel_costs
 from planner.cost.estimate import estimate
+from planner.cost.flops import model_flops_per_iteration
 from planner.cost.memory import offloads
 from planner.cost.parts import build_parts
 from planner.cost.stage import (
@@ -218,7 +219,8 @@ def test_experts_are_reduced_and_updated_over_dp_over_ep_only(
     # are not reduced, and all of its optimizer states are its own; memory says 12 bytes, too.
     context = context_of(model="mixtral-8x7b", cluster="4xdgx-h100", global_batch=64)
     parts = build_parts(context, columns_of(dp=8, ep=[1, 8], pp=4, zero_stage=1))
-    dense, expert = 1.0 - parts.expert_fraction, parts.expert_fraction
+    expert = parts.costs.at(parts.costs.expert_params) / parts.params
+    dense = 1.0 - expert
     assert parts.layer_dp.reduce[1] == pytest.approx(parts.dp.reduce[1] * dense[1])
     assert parts.layer_dp.reduce[0] == pytest.approx(parts.dp.reduce[0])
     owned = [1 / 8, dense[1] / 8 + expert[1]]
@@ -244,5 +246,6 @@ def test_mfu_and_throughput_follow_from_the_iteration_time(context_of: Contexts)
     assert result.tokens_per_s_per_gpu == pytest.approx(result.tokens_per_s / 2)
     assert result.mfu == pytest.approx(result.model_flops / (result.iter_time_s * 2 * 989e12))
     assert 0.05 < result.mfu < 0.71
-    square = result.model_flops_full_square / (result.iter_time_s * 2 * 989e12)
+    flops = model_flops_per_iteration(context.model, context.job, context.traits)
+    square = flops.full_square / (result.iter_time_s * 2 * 989e12)
     assert result.mfu < result.mfu_full_square == pytest.approx(square)

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 import planner
 from planner.documents.schema import entry_of, wrongs
 
-SCHEMAS = sorted(Path(planner.__file__).parent.glob("frameworks/*/schema.json"))
+SCHEMAS = sorted(Path(planner.__file__).parent.glob("formats/*/schema.json"))
 SCHEMA = {
     "type": "object",
     "properties": {

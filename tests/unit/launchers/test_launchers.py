@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from planner.catalog.models import load_model
-from planner.check.check import Request, check_file
+from planner.check.check import check_file
+from planner.check.job import Request
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Emitted
 from planner.formats.registry import load_format

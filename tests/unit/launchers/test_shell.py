@@ -1,12 +1,20 @@
 """Words of a script reach the program as they were meant."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.launchers.shell import check_lines, command_lines, quoted, variables_in
+from planner.formats.format import OpenKey
+from planner.launchers.shell import (
+    check_lines,
+    command_lines,
+    key_lines,
+    quoted,
+    variables_in,
+)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
@@ -60,6 +68,25 @@ def test_a_check_names_every_variable_that_is_not_set(value: str | None) -> None
         "s.sh: ONE is not set: it's `one`",
         "s.sh: TWO is not set: the second",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_asked"),
+    [
+        ('{"optimizer": {"type": "Adam"}}', True),
+        ('{"optimizer": {"type": "Adam", "params": {"lr": 1e-4}}}', False),
+        ("{}", False),
+    ],
+)
+def test_a_key_that_the_user_adds_is_asked_for_beside_its_section(
+    tmp_path: Path, text: str, is_asked: bool
+) -> None:
+    (tmp_path / "a file.json").write_text(text)
+    key = OpenKey(file="a file.json", key="lr", what="the user's $(rate)", section="optimizer")
+    script = f"set -euo pipefail\n{check_lines('run.sh', {}, key_lines('run.sh', [key]))}"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, check=False)
+    words = b"run.sh: lr is not set in a file.json: the user's $(rate)\n"
+    assert (done.returncode, done.stderr) == ((2, words) if is_asked else (0, b""))
 
 
 def test_nothing_to_check_is_no_text() -> None:

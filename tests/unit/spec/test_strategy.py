@@ -5,9 +5,13 @@ import pytest
 from planner.catalog.models import load_model
 from planner.spec.job import JobSpec
 from planner.spec.strategy import (
+    GPU_DEGREES,
     OFFLOAD_CODES,
     PLACEMENT_NAMES,
+    PLACEMENTS,
+    REPLICA_DEGREES,
     SCHEDULES,
+    STAGE_DEGREES,
     Strategy,
     StrategyColumns,
 )
@@ -34,6 +38,35 @@ PLAN = Strategy(
 def test_gpus_are_dp_tp_pp_cp_with_ep_inside_dp() -> None:
     assert PLAN.num_gpus == 2 * 4 * 2 * 3
     assert PLAN.columns().num_gpus.tolist() == [48]
+
+
+def test_degrees_of_gpus_are_the_fields_of_that_kind() -> None:
+    assert {"dp", "tp", "pp", "cp"} <= set(GPU_DEGREES)
+    assert set(REPLICA_DEGREES) == {*GPU_DEGREES} - {"dp"}
+    assert set(STAGE_DEGREES) == {*GPU_DEGREES} - {"pp"}
+    assert len(set(GPU_DEGREES)) == len(GPU_DEGREES)
+    for order in PLACEMENTS.values():
+        assert set(order) == {*GPU_DEGREES, "ep"}
+
+
+def test_a_layout_is_known_by_degrees_above_one_and_by_an_etp_of_its_own() -> None:
+    assert PLAN.degrees == {"dp": 2, "tp": 4, "pp": 2, "cp": 3, "ep": 2}
+    other = {"tp": 4, "pp": 2, "vpp": 2, "cp": 3, "ep": 2, "etp": 1}
+    assert replace(PLAN, etp=1, dp=1, vpp=2).degrees == other
+
+
+def test_experts_are_replicated_over_the_other_ranks_of_a_stage() -> None:
+    # 4 x 3 x 2 ranks of a stage, of which etp 4 x ep 2 hold all experts once.
+    assert PLAN.columns().expert_dp.tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stage"), [("1f1b", 1), ("zb-h1", 1), ("zb-v", 0), ("dualpipe-v", 0)]
+)
+def test_the_head_is_on_the_last_stage_or_where_a_v_ends(schedule: str, stage: int) -> None:
+    plan = replace(PLAN, schedule=schedule)
+    assert plan.head_stage == stage
+    assert plan.columns().head_stage.tolist() == [stage]
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,15 @@ def test_what_a_file_states_and_a_plan_has_not_is_taken_back(written: Callable[.
     assert written(STATED) == after
 
 
+def test_graphs_of_a_recipe_do_not_stand_beside_layers_recomputed_in_full(
+    written: Callable[..., str],
+) -> None:
+    off = "model.cuda_graph_impl=none"
+    bare = STATED.replace("=full", "=null")
+    assert off in written(bare, recompute_layers_per_stage=(4,)).splitlines()
+    assert off not in written(bare, selective_layers_per_stage=(4,))
+
+
 def test_a_sign_before_a_key_stays(written: Callable[..., str]) -> None:
     after = written(STATED.replace("batch_size=16", "batch_size=64"))
     assert "++train.global_batch_size=16\n" in after

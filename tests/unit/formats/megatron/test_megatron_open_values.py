@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.check.check import Request, check_file
+from planner.check.check import check_file
+from planner.check.job import Request
 from planner.formats.format import SourceText, World
 from planner.formats.registry import load_format
 

@@ -1,7 +1,10 @@
 """Reading scripts, args files and YAML of Megatron-LM."""
 
 import pytest
+import yaml
+from jsonschema import Draft202012Validator
 
+from planner.documents.schema import load_schema
 from planner.errors import InputError
 from planner.formats.format import Reading, SourceText
 from planner.formats.registry import load_format
@@ -195,6 +198,31 @@ def test_the_flag_alone_groups_no_queries_in_yaml() -> None:
         "language_model:\n  num_attention_heads: 32\n"
     )
     assert "--group-query-attention" not in reading.settings
+
+
+@pytest.mark.parametrize(
+    ("line", "is_right"),
+    [
+        ("num_layers: 24", True),
+        ("num_layers: null", True),
+        ("num_layers: many", False),
+        ("num_layer: 24", False),
+        ("virtual_pipeline_model_parallel_size: 2", True),
+        ("add_bias_linear: False", True),
+        ("add_bias_linear: 0", False),
+        ("recompute_granularity: selective", True),
+        ("recompute_granularity: some", False),
+        ("recompute_modules: [core_attn, mlp]", True),
+        ("moe_aux_loss_coeff: 0.01", True),
+        ("moe_aux_loss_coeff: [0.01, 0.02]", True),
+        ("rampup_batch_size: [32, 32]", False),
+    ],
+)
+def test_the_schema_for_editors_says_what_the_reader_says(line: str, is_right: bool) -> None:
+    text = f"model_parallel:\n  bf16: True\nlanguage_model:\n  {line}\n"
+    schema = Draft202012Validator(load_schema("planner.formats.megatron"))
+    assert schema.is_valid(yaml.safe_load(text)) == is_right
+    assert (read(text).findings == ()) == is_right
 
 
 def test_another_trainers_script_is_not_taken_for_a_few_names() -> None:

@@ -4,17 +4,37 @@ import numpy as np
 import pytest
 
 from planner.search.ranking.candidates import Candidates
-from planner.search.ranking.goals import Goal, best_of, ladder
+from planner.search.ranking.exploration import Exploration
+from planner.search.ranking.goals import Goal, Order, best_of, ladder
 from planner.search.ranking.rank import FIRST_ROWS, frontier, top_k
+from planner.search.ranking.shapes import Shapes
 from planner.search.stages.solver import Split
 
 NONE, NO_COUNTS = np.zeros(1), np.zeros((3, 1))
 
 
-class Known(Candidates):
+class KnownRows(Candidates):
+    """Rows whose time is not weighed, under no policy, in the order of opening."""
+
+    def __init__(self, shapes: Shapes, layouts: list[int] | None) -> None:
+        self.gpus, self.longest_s = shapes.gpus, np.full(len(shapes.gpus), np.inf)
+        self.shape_of, self.group = np.zeros(0, dtype=int), np.zeros(0, dtype=int)
+        self.lower_s, self.upper_s = np.zeros(0), np.zeros(0)
+        self.is_refined, self.splits = np.zeros(0, dtype=bool), {}
+        self.one_per_layout, self.layout = layouts is not None, np.zeros(0, dtype=int)
+
+    def keep_to(self, longest_s: np.ndarray) -> list[int]:
+        self.longest_s = longest_s
+        return []
+
+    def limits_s(self, rows: np.ndarray) -> np.ndarray:
+        return self.longest_s[self.group[rows]]
+
+
+class Known(Exploration):
     """Times are given, one strategy per shape, with bounds that refining moves to 1 % around them.
 
-    Infinite times: no split. Opened strategies are in the order of opening.
+    Infinite times: no split.
     """
 
     def __init__(
@@ -24,43 +44,40 @@ class Known(Candidates):
         lower: np.ndarray,
         layouts: list[int] | None = None,
     ) -> None:
-        self.deadline, self.is_unsure = None, False
-        self.of_shape, self.shape_lower_s = times, lower
-        self.gpus, self.shape_group = np.unique(num_gpus, return_inverse=True)
-        self.is_closed = np.ones(len(times), dtype=bool)
-        self.shape_of, self.group = np.zeros(0, dtype=int), np.zeros(0, dtype=int)
-        self.lower_s, self.upper_s = np.zeros(0), np.zeros(0)
-        self.is_refined, self.splits = np.zeros(0, dtype=bool), {}
-        self.solved: list[int] = []
-        self.one_per_layout, self.layout_of = layouts is not None, np.arange(len(times))
-        if layouts is not None:
-            self.layout_of = np.array(layouts)
-        self._opened_s = np.full((2, len(times)), -np.inf)
-        self.shape_weight = np.ones(len(times))
-        self.longest_s = np.full(len(self.gpus), np.inf)
-        self.layout = np.zeros(0, dtype=int)
-
-    def keep_to(self, longest_s: np.ndarray) -> None:
-        self.longest_s = longest_s
-
-    def limits_s(self, rows: np.ndarray) -> np.ndarray:
-        return self.longest_s[self.group[rows]]
+        ones = np.ones(len(times), dtype=int)
+        columns = {"tp": ones, "pp": ones, "cp": ones, "dp": np.array(num_gpus)}
+        self.shapes = Shapes(columns=columns, lower_s=lower, weight=ones)
+        self.candidates = self.rows = KnownRows(self.shapes, layouts)
+        self.layout_of = np.arange(len(times)) if layouts is None else np.array(layouts)
+        self.refining = self.solving = KnownSplits(times, self.rows)
+        self.deadline = None
 
     def open(self, shapes: np.ndarray, limit_s: np.ndarray) -> None:
-        assert self.is_closed[shapes].all()
-        self.is_closed[shapes] = False
-        shapes = shapes[self.shape_lower_s[shapes] < limit_s[self.shape_group[shapes]]]
-        self.shape_of = np.concatenate([self.shape_of, shapes])
-        self.group, self.layout = self.shape_group[self.shape_of], self.layout_of[self.shape_of]
-        self.lower_s = np.concatenate([self.lower_s, self.shape_lower_s[shapes]])
-        self.upper_s = np.concatenate([self.upper_s, np.full(len(shapes), np.inf)])
-        self.is_refined = np.concatenate([self.is_refined, np.zeros(len(shapes), dtype=bool)])
+        of, rows = self.shapes, self.rows
+        assert of.is_closed[shapes].all()
+        of.is_closed[shapes] = False
+        shapes = shapes[of.lower_s[shapes] < limit_s[of.group[shapes]]]
+        rows.shape_of = np.concatenate([rows.shape_of, shapes])
+        rows.group, rows.layout = of.group[rows.shape_of], self.layout_of[rows.shape_of]
+        rows.lower_s = np.concatenate([rows.lower_s, of.lower_s[shapes]])
+        rows.upper_s = np.concatenate([rows.upper_s, np.full(len(shapes), np.inf)])
+        rows.is_refined = np.concatenate([rows.is_refined, np.zeros(len(shapes), dtype=bool)])
+
+
+class KnownSplits:
+    """Refines and solves by the times that are given."""
+
+    def __init__(self, times: np.ndarray, rows: KnownRows) -> None:
+        self.times, self.rows, self.solved = times, rows, list[int]()
+
+    def forget(self, rows: list[int]) -> None:
+        pass
 
     def refine(self, rows: np.ndarray, limit_s: np.ndarray | None = None) -> None:
-        times = self.of_shape[self.shape_of[rows]]
-        self.lower_s[rows] = np.maximum(self.lower_s[rows], times * 0.99)
-        self.upper_s[rows] = times * 1.01
-        self.is_refined[rows] = True
+        times, known = self.times[self.rows.shape_of[rows]], self.rows
+        known.lower_s[rows] = np.maximum(known.lower_s[rows], times * 0.99)
+        known.upper_s[rows] = times * 1.01
+        known.is_refined[rows] = True
 
     def is_prepared(self, row: int, limit_s: float) -> bool:
         return True
@@ -69,9 +86,9 @@ class Known(Candidates):
         pass
 
     def solve(self, row: int, limit_s: float = np.inf) -> Split | None:
-        assert self.is_refined[row]
+        assert self.rows.is_refined[row]
         self.solved.append(row)
-        seconds = float(self.of_shape[self.shape_of[row]])
+        seconds = float(self.times[self.rows.shape_of[row]])
         if not np.isfinite(seconds):
             return None
         return Split(layers=NONE, counts=NO_COUNTS, iteration_s=seconds, is_optimal=True)
@@ -84,12 +101,12 @@ def known(times: list[float], num_gpus: list[int], lower: np.ndarray | None = No
 
 
 def best_shapes(candidates: Known, k: int, group: int = 0) -> list[int]:
-    return [int(candidates.shape_of[one.row]) for one in top_k(candidates, group, k).ranked]
+    return [int(candidates.rows.shape_of[one.row]) for one in top_k(candidates, group, k).ranked]
 
 
 def frontier_shapes(candidates: Known) -> list[int]:
     found = frontier(candidates)
-    return [int(candidates.shape_of[best.ranked[0].row]) for best in found]
+    return [int(candidates.rows.shape_of[best.ranked[0].row]) for best in found]
 
 
 @pytest.mark.parametrize(
@@ -155,8 +172,8 @@ def test_loose_bounds_over_many_batches_hide_none_of_the_best(seed: int) -> None
 def test_bounds_spare_most_of_the_work() -> None:
     candidates = known(np.linspace(1.0, 2.0, 3000).tolist(), [1] * 3000)
     assert best_shapes(candidates, 3) == [0, 1, 2]
-    assert len(candidates.shape_of) <= 2 * FIRST_ROWS
-    assert len(candidates.solved) < 100
+    assert len(candidates.rows.shape_of) <= 2 * FIRST_ROWS
+    assert len(candidates.solving.solved) < 100
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -181,6 +198,20 @@ def test_a_ladder_goes_down_to_the_fewest_gpus_though_their_shapes_are_open_alre
     times = [64.0 / count for count in counts]
     found = known(times, counts, np.full(len(times), 0.1))
     best = best_of(found, Goal(), 1)
-    assert not found.is_closed.any()
-    rungs = ladder(found, int(found.gpus[found.group[best.ranked[0].row]]))
-    assert [int(found.gpus[found.group[one.ranked[0].row]]) for one in rungs] == [32, 16, 8, 1]
+    assert not found.shapes.is_closed.any()
+    rungs = ladder(found, int(found.shapes.gpus[found.rows.group[best.ranked[0].row]]))
+    assert [int(found.shapes.gpus[found.rows.group[one.ranked[0].row]]) for one in rungs] == [
+        32,
+        16,
+        8,
+        1,
+    ]
+
+
+@pytest.mark.parametrize("order", ["at_most", "fewest_gpus", "fastest", "gpu_seconds"])
+def test_what_was_not_looked_at_in_time_bounds_what_may_exist(order: Order) -> None:
+    late = known([8.0, 6.0], [1, 4])
+    late.deadline = 0.0
+    best = best_of(late, Goal(order=order), 1)
+    assert best.ranked == ()
+    assert best.bound_s == (8.0 if order == "gpu_seconds" else 6.0) * 0.99

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from planner.cost.context import Context
 from planner.errors import InputError
 from planner.search.space.narrow import Narrowing, read_narrowing
-from planner.search.space.rules import Rule
+from planner.search.space.rule import GPUS, Rule
 from planner.search.space.space import dimension_values
 from planner.search.space.vocabulary import DIMENSIONS
 from planner.spec.strategy import KINDS, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 
 Contexts = Callable[..., Context]
+OTHERS = [name for name in GPUS if name not in ("tp", "pp", "dp")]
+"""Degrees of GPUs beside those."""
 
 
 def problems_of(**options: Any) -> list[tuple[str, str]]:
@@ -37,6 +39,8 @@ def where(text: str) -> Rule:
 
 
 def verdicts(rule: Rule, context: Context, **columns: list[int]) -> list[bool]:
+    num_rows = max(map(len, columns.values()))
+    columns = {degree: [1] * num_rows for degree in GPUS if degree in rule.needs} | columns
     assert set(columns) == set(rule.needs)
     legal = rule.is_legal(context, {name: np.array(column) for name, column in columns.items()})
     assert legal.dtype == bool
@@ -99,7 +103,7 @@ def test_rules_are_named_as_written_and_need_what_they_read() -> None:
     )
     assert [(rule.name, rule.needs) for rule in narrowing.rules] == [
         ("--limit tp<=8", ("tp",)),
-        ("--limit gpus <= 512", ("tp", "cp", "pp", "dp")),
+        ("--limit gpus <= 512", GPUS),
         ("--where pp in (2,4,8) and tp*cp <= 8", ("tp", "cp", "pp")),
         ("--forbid pipeline", ("pp",)),
     ]
@@ -376,7 +380,10 @@ def test_a_dimension_is_fixed_once(option: str) -> None:
             "what would do is schedule=1f1b|gpipe",
         ),
         (
-            {"fix": ["tp=8,pp=4,cp=1,dp=2,gpus=128"], "limit": ["cp<=1"]},
+            {
+                "fix": ["tp=8,pp=4,dp=2,gpus=128", *(f"{name}=1" for name in OTHERS)],
+                "limit": [f"{name}<=1" for name in OTHERS],
+            },
             ("--fix tp=8", "--fix pp=4", "--fix cp=1", "--fix dp=2", "--fix gpus=128"),
             "nearest that would do is dp=4",
         ),

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from planner.cost.context import Context
-from planner.search.space import rules, software
-from planner.search.space.rules import RULES, WHOLE_CLUSTER
-from planner.search.space.violations import VIOLATIONS
+from planner.search.space.rule import GPUS, Rule
+from planner.search.space.rules import RULES, THEMES, WHOLE_CLUSTER
 from planner.search.space.vocabulary import DIMENSIONS
 from planner.spec.model import MoeSpec
 from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES
@@ -24,8 +23,11 @@ NONE, HOST, HOST_PARAMS, NVME, NVME_PARAMS = range(len(OFFLOAD_CODES))
 
 
 def verdicts(name: str, context: Context, **columns: list[int]) -> list[bool]:
-    """What the rule says row by row; every column it needs, and no other, is given."""
+    """What the rule says row by row; every column it needs is given, but for degrees of one."""
     rule = BY_NAME[name]
+    num_rows = max(map(np.size, columns.values()))
+    ones = {degree: [1] * num_rows for degree in GPUS if degree in rule.needs}
+    given, columns = columns, ones | columns
     assert set(columns) == set(rule.needs)
     legal = rule.is_legal(context, {key: np.array(value) for key, value in columns.items()})
     assert legal.dtype == bool
@@ -36,7 +38,7 @@ def verdicts(name: str, context: Context, **columns: list[int]) -> list[bool]:
         }
         said = rule.words(context, row)
         assert said.isprintable()
-        shown = {DIMENSIONS[key].shown(value) for key, value in row.items()} - {"off", "on"}
+        shown = {DIMENSIONS[key].shown(row[key]) for key in given} - {"off", "on"}
         assert any(re.search(rf"\b{re.escape(value)}\b", said) for value in shown), said
     return legal.tolist()
 
@@ -47,17 +49,25 @@ def supporting(context: Context, **support: object) -> Context:
     return replace(context, traits=replace(context.traits, support=changed))
 
 
-def test_every_rule_of_the_module_is_listed_once_with_a_sentence() -> None:
-    checks = [
-        name
-        for name, function in inspect.getmembers(rules, inspect.isfunction)
-        if not name.startswith("_")
-        and function.__module__ in (rules.__name__, software.__name__)
-        and not name.endswith("_in_words")
-    ]
-    assert sorted(rule.name for rule in ALL_RULES) == sorted(checks)
+def test_every_rule_of_a_theme_is_asked_once_with_a_sentence_and_words() -> None:
+    names = [rule.name for rule in ALL_RULES]
+    assert len(set(names)) == len(names)
     assert all(rule.message.endswith(".") for rule in ALL_RULES)
-    assert set(VIOLATIONS) == {rule.name for rule in RULES}
+    assert all(rule.says for rule in RULES)
+    for theme in THEMES:
+        unmarked = [name for name, _ in inspect.getmembers(theme, inspect.isfunction)]
+        own = [name for name in unmarked if getattr(theme, name).__module__ == theme.__name__]
+        assert not [name for name in own if not name.startswith("_")], "a rule without @rule"
+
+
+def test_rules_are_asked_in_the_order_of_themes_and_of_their_lines() -> None:
+    lines = [(THEMES.index(inspect.getmodule(rule.is_legal)), line(rule)) for rule in RULES]
+    assert lines == sorted(lines)
+    assert {theme for theme, _ in lines} == set(range(len(THEMES)))
+
+
+def line(rule: Rule) -> int:
+    return inspect.getsourcelines(rule.is_legal)[1]
 
 
 def test_within_cluster(context_of: Contexts) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from planner.cost.context import Context
+from planner.search.space.rule import GPUS
 from planner.search.space.rules import RULES
 from planner.spec.model import MoeSpec
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES
@@ -19,8 +20,9 @@ MOE = MoeSpec(num_experts=8, top_k=2, expert_ffn_size=512)
 
 
 def said(name: str, context: Context, **row: int) -> str:
-    """The words of a rule that the layout breaks indeed."""
+    """The words of a rule that the layout breaks indeed; degrees left out are 1."""
     rule = BY_NAME[name]
+    row = {degree: 1 for degree in GPUS if degree in rule.needs} | row
     assert set(row) == set(rule.needs)
     legal = rule.is_legal(context, {key: np.array([value]) for key, value in row.items()})
     assert legal.tolist() == [False]

@@ -1,0 +1,42 @@
+"""The options of a command that takes a layout: one for every decision of a strategy."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Annotated, Any
+
+import typer
+
+from planner.spec.strategy import COLUMNS, DECIDED
+
+Layout = Mapping[str, Any]
+"""What the options say, by the names of DECIDED; None where nothing is said and it follows."""
+
+
+def _option(name: str) -> inspect.Parameter:
+    decision = COLUMNS[name]
+    words = f": {', '.join(decision.words)}" if decision.words else ""
+    follows = f" [{decision.follows}]" if decision.follows else ""
+    about = decision.about[0].upper() + decision.about[1:]
+    kind: Any = decision.value_type | None if decision.follows else decision.value_type
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None if decision.follows else decision.value(decision.neutral),
+        annotation=Annotated[kind, typer.Option(help=f"{about}{words}{follows}.")],
+    )
+
+
+def takes_layout(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for every decision in place of its parameter ``layout``."""
+    options = [_option(name) for name in COLUMNS if name in DECIDED]
+    own = inspect.signature(command, eval_str=True).parameters
+    parameters = [each for name in own for each in (options if name == "layout" else [own[name]])]
+
+    @wraps(command)
+    def run(**given: object) -> None:
+        command(layout={name: given.pop(name) for name in DECIDED}, **given)
+
+    run.__dict__["__signature__"] = inspect.Signature(parameters)
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run

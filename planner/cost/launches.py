@@ -1,0 +1,84 @@
+"""What the host takes to launch a layer's kernels: a floor under the time they take to run."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from planner.layers.block import LayerGroup
+from planner.layers.op import ZERO, Comm, Op
+from planner.spec.strategy import StrategyColumns
+from planner.spec.traits import KernelTraits
+from planner.units import Array
+
+BACKWARD_PRODUCTS = 2.0
+"""Kernels of a product's backward: the gradients of its two operands."""
+
+
+def _collectives(comms: Iterable[Comm], strategy: StrategyColumns) -> Array:
+    """Collectives that send something, of groups with more than one rank."""
+    return ZERO + sum(
+        np.where((getattr(strategy, comm.axis) > 1) & (comm.num_bytes > 0), 1.0, 0.0)
+        for comm in comms
+    )
+
+
+def forward_launches(op: Op, kernels: KernelTraits, strategy: StrategyColumns) -> Array:
+    """Kernels that the host launches in one op's forward; C.
+
+    One for every product, batched and grouped ones included, and for fused attention;
+    ``memory_bound_kernels`` where the op moves data through HBM; one for every collective.
+    Source: counted in the frameworks' modules. Excludes views and allocations, whose time is part
+    of a launch's.
+    """
+    own = len(op.gemms) + (op.attention is not None)
+    moves = np.where(op.forward_bytes > 0, kernels.memory_bound_kernels, 0.0)
+    return own + moves + _collectives(op.forward_comms, strategy)
+
+
+def backward_launches(op: Op, kernels: KernelTraits, strategy: StrategyColumns) -> Array:
+    """Kernels that the host launches in one op's backward; C.
+
+    As :func:`forward_launches`, with two for every product.
+    """
+    own = BACKWARD_PRODUCTS * len(op.gemms) + (op.attention is not None)
+    moves = np.where(op.backward_bytes > 0, kernels.memory_bound_kernels, 0.0)
+    return own + moves + _collectives(op.backward_comms, strategy)
+
+
+def launch_floors_s(
+    group: LayerGroup, kernels: KernelTraits, strategy: StrategyColumns
+) -> tuple[Array, Array]:
+    """Host seconds to launch one layer's forward and its backward; C each.
+
+    ``launches · launch_s``, and for a mixture at least what routing and dispatch were seen to take;
+    both less what CUDA graphs replay.
+    """
+    launched = 1.0 - kernels.cuda_graph_fraction
+    forward = ZERO + sum(forward_launches(op, kernels, strategy) for op in group.ops)
+    backward = ZERO + sum(backward_launches(op, kernels, strategy) for op in group.ops)
+    forward, backward = forward * kernels.launch_s, backward * kernels.launch_s
+    if group.name == "moe":
+        forward = np.maximum(forward, kernels.moe_launch_forward_s)
+        backward = np.maximum(backward, kernels.moe_launch_backward_s)
+    return forward * launched, backward * launched
+
+
+def launch_waits_s(
+    forward_s: Array, backward_s: Array, forward_floor_s: Array, backward_floor_s: Array
+) -> tuple[Array, Array, Array]:
+    """Seconds a layer's kernels wait for the host: in forward, in backward, in a repeated forward.
+
+    Launching is asynchronous, so that the host runs ahead in one pass what it lacks in the other:
+    a micro-batch takes ``max(kernels, launches)`` of all its passes together, each the sum over
+    passes. What is waited is dealt out to the passes that lack it. A repeated forward waits for
+    what the sum with it is longer than without it. Excludes points at which the framework waits
+    for the device, after which the host is no longer ahead.
+    """
+    short_forward = np.maximum(forward_floor_s - forward_s, 0.0)
+    short_backward = np.maximum(backward_floor_s - backward_s, 0.0)
+    lacking = forward_floor_s + backward_floor_s - forward_s - backward_s
+    waited = np.maximum(lacking, 0.0)
+    short = short_forward + short_backward
+    share = np.divide(waited, short, out=np.zeros_like(short), where=short > 0)
+    repeated = np.maximum(lacking + forward_floor_s - forward_s, 0.0) - waited
+    return short_forward * share, short_backward * share, np.maximum(repeated, 0.0)

@@ -1,0 +1,215 @@
+"""What a best-first search works on: shapes, the candidates of those opened, their splits."""
+
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from planner.cost.context import Context
+from planner.cost.layer_table import LayerTable
+from planner.search.ranking.candidates import Bounded, Candidates
+from planner.search.ranking.handicaps import degree_handicap
+from planner.search.ranking.pricing import Pricing
+from planner.search.ranking.refining import Refining
+from planner.search.ranking.shapes import Shapes, kept_below_s
+from planner.search.ranking.solving import Solving
+from planner.search.space.policies import offered, policies_of
+from planner.search.space.shapes import Footprint, ShapeBounds, shape_bounds
+from planner.search.space.space import Columns, Enumeration, joined, take
+from planner.search.stages.bounds import free_bound_s, may_keep
+from planner.spec.strategy import SHAPE, StrategyColumns
+from planner.units import Array, Index, Mask
+
+CHUNK_ROWS = 2**16
+
+
+@dataclass(kw_only=True)
+class Exploration:
+    """Shapes to open; their strategies become candidates, to be refined and solved."""
+
+    enumeration: Enumeration
+    shapes: Shapes
+    deadline: float | None = None
+    """Of time.monotonic, after which nothing is opened, refined or solved any more."""
+    layers: LayerTable | None = None
+    """What is known of layers already."""
+    one_per_layout: bool = False
+    """Of the strategies of one layout only the best is of interest."""
+    num_configurations: int = 0
+    """Legal strategies of the shapes opened."""
+    num_priced: int = 0
+    num_fitting: int = 0
+    candidates: Candidates = field(init=False)
+    refining: Refining = field(init=False)
+    solving: Solving = field(init=False)
+
+    def __post_init__(self) -> None:
+        layers = self.layers or LayerTable(context=self.context)
+        self.pricing = Pricing(context=self.context, layers=layers)
+        none = np.zeros(0, dtype=int)
+        self.candidates = Candidates(
+            pricing=self.pricing,
+            policies=policies_of(self.context, self.enumeration.narrowing),
+            gpus=self.shapes.gpus,
+            first=Bounded(
+                strategy=self.enumeration.strategies(take(self.shapes.columns, none)),
+                policy=none,
+                weight=np.zeros(0),
+                lower_s=np.zeros(0),
+            ),
+            one_per_layout=self.one_per_layout,
+        )
+        num_layers = self.context.model.num_blocks
+        self.refining = Refining(candidates=self.candidates, num_layers=num_layers)
+        self.solving = Solving(refining=self.refining, deadline=self.deadline)
+
+    @property
+    def context(self) -> Context:
+        """What is searched for."""
+        return self.enumeration.context
+
+    @property
+    def is_late(self) -> bool:
+        """The time limit has passed."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def keep_to(self, longest_s: Array) -> None:
+        """Change the times that keep the limits, per group."""
+        self.solving.forget(self.candidates.keep_to(longest_s))
+
+    def shapes_below(self, limit_s: Array, among: Index | None = None) -> Index:
+        """Shapes worth opening, of all or of those found before under limits no lower."""
+        return self.shapes.below(limit_s, self.candidates.longest_s, among)
+
+    def open(self, shapes: Index, limit_s: Array) -> None:
+        """Price all strategies of these shapes; keep what can fit below its group's limit.
+
+        Where a limit sets some aside, the shape stays closed with the least of their bounds: a
+        later limit may ask for them.
+        """
+        strategy, place = self.enumeration.strategies_of(take(self.shapes.columns, shapes))
+        is_new = self.shapes.are_new(shapes)[place]
+        self.num_configurations += int(np.count_nonzero(is_new))
+        shape = shapes[place]
+        if self.shapes.footprint is not None:
+            holds = self.shapes.footprint.can_fit(strategy, shape)
+            strategy, shape, is_new = strategy.take(holds), shape[holds], is_new[holds]
+        self.num_priced += int(np.count_nonzero(is_new))
+        before_s = self.shapes.open(shapes, limit_s, self.candidates.longest_s)
+        kept: list[Bounded] = []
+        for start in range(0, len(strategy), CHUNK_ROWS):
+            rows = slice(start, start + CHUNK_ROWS)
+            found, is_fitting = self._screened(strategy.take(rows), shape[rows], before_s)
+            kept += found
+            self.num_fitting += int(np.count_nonzero(is_fitting & is_new[rows]))
+        self.shapes.close(shapes)
+        self.candidates.add(kept)
+
+    def _screened(
+        self, strategy: StrategyColumns, shape: Index, before_s: Array
+    ) -> tuple[list[Bounded], Mask]:
+        """Strategies under each policy that bounds let fit below a limit, and not the one before.
+
+        Limits are those of the strategies' shapes. What is set aside is noted there. And which
+        strategies are left under some policy.
+        """
+        num_layers, shapes = self.context.model.num_blocks, self.shapes
+        model = self.pricing.model(strategy)
+        free_s = free_bound_s(model, num_layers)
+        found, is_fitting = [], np.zeros(len(strategy), dtype=bool)
+        for code, policy in enumerate(self.candidates.policies):
+            weight = self.pricing.weights(strategy, policy)
+            limit = kept_below_s(shapes.opened_s, shape, weight)
+            possible = offered(model, policy)
+            below = possible[free_s[possible] * weight[possible] < limit[possible]]
+            aside = np.setdiff1d(possible, below, assume_unique=True)
+            shapes.set_aside(shape[aside], free_s[aside] * weight[aside])
+            if not len(below):
+                continue
+            bound = self.pricing.price(model.take(below), policy, weight[below]).bound
+            lower = np.maximum(free_bound_s(bound, num_layers), free_s[below] * weight[below])
+            kept = lower < limit[below]
+            kept &= may_keep(bound, num_layers, limit[below])
+            shapes.set_aside(shape[below], np.where(kept, np.inf, np.maximum(lower, limit[below])))
+            earlier = kept_below_s(before_s, shape[below], weight[below])
+            again = np.flatnonzero(kept & (lower < earlier))
+            if len(again):
+                known = may_keep(bound.take(again), num_layers, earlier[again])
+                kept[again[known]] = False
+            rows = below[kept]
+            is_fitting[rows] = True
+            found.append(
+                Bounded(
+                    strategy=strategy.take(rows),
+                    policy=np.full(len(rows), code),
+                    weight=weight[rows],
+                    lower_s=lower[kept],
+                )
+            )
+        return found, is_fitting
+
+
+def unweighed(exploration: Exploration) -> Exploration:
+    """The same shapes, none opened, with no mechanism weighed."""
+    context = replace(exploration.context, weighs_evidence=False)
+    return Exploration(
+        enumeration=replace(exploration.enumeration, context=context, dropped={}),
+        shapes=exploration.shapes.unweighed(),
+        layers=exploration.pricing.layers,
+        deadline=exploration.deadline,
+    )
+
+
+def of_strategies(enumeration: Enumeration, strategy: StrategyColumns) -> Exploration:
+    """No shapes to open; these strategies, under every policy, to refine and solve."""
+    shapes = Shapes(
+        columns={name: getattr(strategy, name) for name in SHAPE},
+        lower_s=np.zeros(len(strategy)),
+        weight=np.ones(len(strategy)),
+    )
+    found = Exploration(enumeration=enumeration, shapes=shapes)
+    model = found.pricing.model(strategy)
+    for code, policy in enumerate(found.candidates.policies):
+        rows = offered(model, policy)
+        under = strategy.take(rows)
+        weight, none_s = found.pricing.weights(under, policy), np.zeros(len(rows))
+        codes = np.full(len(rows), code)
+        found.candidates.add([Bounded(strategy=under, policy=codes, weight=weight, lower_s=none_s)])
+    return found
+
+
+def explored(
+    enumeration: Enumeration, *, deadline: float | None = None, one_per_layout: bool = False
+) -> tuple[Exploration, int]:
+    """Shapes that can fit, with their bounds; and how many shapes were legal.
+
+    Listing and bounding take half of the time to the deadline; what is not listed by then is left
+    out, which ``enumeration.is_cut`` says.
+    """
+    until = None if deadline is None else 0.5 * (time.monotonic() + deadline)
+    states = {name: list(enumeration.values[name]) for name in ("zero_stage", "offload")}
+    context = enumeration.context
+    layers = LayerTable(context=context)
+    weigh = {"weight_of": partial(degree_handicap, context)} if context.weighs_evidence else {}
+    kinds = enumeration.narrowing.kinds
+    num_shapes, parts, bounds = 0, list[Columns](), list[ShapeBounds]()
+    for columns in enumeration.listed(until):
+        num_shapes += len(columns["tp"])
+        bound = shape_bounds(context, columns, kinds, states, layers, **weigh)
+        parts.append(take(columns, bound.can_fit))
+        bounds.append(bound.take(bound.can_fit))
+    shapes = Shapes(
+        columns=joined(parts),
+        lower_s=np.concatenate([each.lower_s for each in bounds]),
+        weight=np.concatenate([each.weight for each in bounds]),
+        footprint=Footprint.joined([each.footprint for each in bounds]),
+    )
+    found = Exploration(
+        enumeration=enumeration,
+        shapes=shapes,
+        one_per_layout=one_per_layout,
+        layers=layers,
+        deadline=deadline,
+    )
+    return found, num_shapes

@@ -1,0 +1,115 @@
+"""Which mechanisms strategies use, and how often: the exponents of their handicaps.
+
+Dimensionless columns; a mask counts as 0 and 1. Bounds from which on a degree counts are those of
+tuned recipes and published runs.
+"""
+
+import numpy as np
+
+from planner.cost.context import Context
+from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, StrategyColumns
+from planner.units import Array, Mask
+
+Uses = list[tuple[str, Array | Mask]]
+"""Names of HANDICAPS, and how often each strategy uses the mechanism."""
+
+MOST_LOCAL_EXPERTS = 32
+"""Whole experts on one rank: the most in a tuned recipe (256 over ep 8, 32 over ep 1)."""
+MOST_EXPERT_RANKS = 64
+"""The most in a tuned recipe or a published training run."""
+MOST_BATCHED_TOKENS = 32768
+"""Tokens of one micro-batch on one rank: the most in a tuned recipe of several sequences."""
+FEWEST_CONTEXT_TOKENS = 4096
+"""Of a sequence on one rank of context parallelism, in all published runs."""
+PAIRED_SHARDING_RANKS = 192
+"""Ranks that share the weights under ZeRO stage 3, up to which published pairs show no loss."""
+MOST_SHARDING_RANKS = 512
+"""The most under FSDP in a published run, which the model meets (torchtitan, Composer)."""
+
+_PARAMETERS_OFFLOADED = np.array(["parameters" in code for code in OFFLOAD_CODES])
+_ON_NVME = np.array([code.endswith("nvme") for code in OFFLOAD_CODES])
+_SPLITS_BACKWARD = np.array([name not in ("1f1b", "gpipe") for name in SCHEDULES])
+
+
+def _doublings(value: Array, beyond: Array | float = 1.0) -> Array:
+    """``log2(value / beyond)`` where that is positive, else 0."""
+    ratio = np.asarray(value, dtype=np.float64) / beyond
+    doublings: Array = np.log2(np.maximum(ratio, 1.0))
+    return doublings
+
+
+def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
+    """What degrees and micro-batches use."""
+    tokens = columns.micro_batch * (context.job.seq_len / columns.cp)
+    domain = context.cluster.domain.num_accelerators
+    support = context.traits.support
+    may_sequence = support.sequence_parallel and not support.sequence_parallel_required
+    return [
+        ("tensor_parallel", _doublings(columns.tp)),
+        ("tensor_parallel_across_domains", columns.tp > domain),
+        ("context_parallel", _doublings(columns.cp)),
+        (
+            "short_context_pieces",
+            np.where(
+                columns.cp > 1,
+                _doublings(FEWEST_CONTEXT_TOKENS * columns.cp / context.job.seq_len),
+                0.0,
+            ),
+        ),
+        ("virtual_stages", _doublings(columns.vpp)),
+        (
+            "no_sequence_parallel",
+            may_sequence & (columns.tp > 1) & (columns.sequence_parallel == 0),
+        ),
+        (
+            "large_micro_batch",
+            np.where(columns.micro_batch > 1, _doublings(tokens, MOST_BATCHED_TOKENS), 0.0),
+        ),
+    ]
+
+
+def expert_uses(context: Context, columns: StrategyColumns) -> Uses:
+    """Of experts: whole ones on a rank are ``experts / ep``; nothing for dense models."""
+    moe = context.model.moe
+    if moe is None:
+        return []
+    local = moe.num_experts / np.asarray(columns.ep, dtype=np.float64)
+    return [
+        ("many_local_experts", _doublings(local, MOST_LOCAL_EXPERTS)),
+        ("many_expert_ranks", _doublings(columns.ep, MOST_EXPERT_RANKS)),
+    ]
+
+
+def sharding_uses(context: Context, columns: StrategyColumns) -> Uses:
+    """What ZeRO stages, placements and schedules use."""
+    support = context.traits.support
+    usual = PLACEMENT_NAMES.index(support.placements[0])
+    is_choice = min(support.zero_stages) < 2
+    shards_weights = columns.zero_stage == 3
+    ranks = columns.dp / columns.dp_replicate * columns.cp
+    by_choice = shards_weights * _doublings(ranks, PAIRED_SHARDING_RANKS)
+    always = shards_weights * _doublings(ranks, MOST_SHARDING_RANKS)
+    beside = is_choice and support.pp
+    domain = context.cluster.domain.num_accelerators
+    return [
+        ("weights_across_domains", shards_weights & beside & (ranks * columns.tp > domain)),
+        ("sharded_gradients", (columns.zero_stage == 2) & beside),
+        ("sharded_weights", shards_weights & is_choice),
+        ("weights_over_many_ranks", by_choice * is_choice),
+        ("full_sharding_over_many_ranks", always * (not is_choice)),
+        ("hybrid_sharding", (columns.dp_replicate > 1) & (columns.zero_stage > 0)),
+        ("other_placement", columns.placement != usual),
+        ("split_backward", _SPLITS_BACKWARD[columns.schedule]),
+    ]
+
+
+def offload_uses(columns: StrategyColumns) -> Uses:
+    """Of states offloaded: optimizer, then parameters, then the disk, one on the other.
+
+    The same for every percentage: a part offloaded takes the machinery of the whole.
+    """
+    return [
+        ("optimizer_offload", columns.offload > 0),
+        ("parameter_offload", _PARAMETERS_OFFLOADED[columns.offload]),
+        ("nvme", _ON_NVME[columns.offload]),
+    ]

@@ -1,0 +1,188 @@
+"""Exact splits of candidates: every variant of a row's policy that may still win, solved."""
+
+import time
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from planner.cost.stage import StageModel, weighed
+from planner.search.ranking.refining import Refining
+from planner.search.space.policies import Policy
+from planner.search.stages.bounds import by_pipeline, within
+from planner.search.stages.capacity import capacity_of, stage_limits
+from planner.search.stages.solver import CLOSED, Effort, Split
+from planner.search.stages.ways import Variant, Way, Ways, below
+from planner.units import Array, Index, Mask
+
+MOST_PAIRS = 2**13
+"""Rows times variants of their policy (sets of modules, numbers of layers) bounded together."""
+FEW_WAYS = 8
+"""Solved without another look at their bounds."""
+
+
+@dataclass(kw_only=True)
+class Solving:
+    """Solves candidates one by one, from models that are built for many at once."""
+
+    refining: Refining
+    deadline: float | None = None
+    """Of time.monotonic, after which solvers give up."""
+    num_solved: int = 0
+    is_unsure: bool = False
+    """Some row was left without proof that it has no split below its limit."""
+    _ways: dict[int, Ways] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.candidates = self.refining.candidates
+        self.pricing, self.num_layers = self.candidates.pricing, self.refining.num_layers
+
+    def forget(self, rows: list[int]) -> None:
+        """Build the ways of these rows anew when they are asked for again."""
+        for row in rows:
+            self._ways.pop(row, None)
+
+    def ways(self, row: int) -> list[Way]:
+        """Every variant of a row's policy worth trying; empty where it was proved already."""
+        if not self.is_prepared(row, np.inf):
+            self.prepare(np.array([row]), np.full(len(self.candidates.gpus), np.inf))
+        return self._ways[row].ways if row in self._ways else []
+
+    def is_prepared(self, row: int, limit_s: float) -> bool:
+        """Whether the row can be solved for less than ``limit_s`` without building models first."""
+        is_proved = self.candidates.is_proved(row)
+        return is_proved or (row in self._ways and self._ways[row].below_s >= limit_s)
+
+    def prepare(self, rows: Index, limit_s: Array) -> None:
+        """Build the models of rows that may have to be solved, one per variant, at once.
+
+        Only of variants that may take less than the limit of the row's group.
+        """
+        limits = self.candidates.below_s(rows, limit_s).tolist()
+        missing = [
+            row
+            for row, limit in zip(rows.tolist(), limits, strict=True)
+            if not self.is_prepared(row, limit)
+        ]
+        for policy, index in self.refining.by_policy(np.array(missing, dtype=int)):
+            rows = np.array(missing, dtype=int)[index]
+            size = max(MOST_PAIRS // self.pricing.num_variants(policy), 1)
+            for start in range(0, len(rows), size):
+                self._prepare(rows[start : start + size], policy, limit_s)
+
+    def _prepare(self, rows: Index, policy: Policy, limit_s: Array) -> None:
+        known, pricing = self.candidates, self.pricing
+        limits = known.below_s(rows, limit_s)
+        for row, below_s in zip(rows.tolist(), limits.tolist(), strict=True):
+            self._ways[row] = Ways(below_s=below_s, ways=[])
+        model, weight = pricing.model(known.strategy.take(rows)), known.weight[rows]
+        if pricing.num_variants(policy) > 1:
+            alive = self._may_beat(pricing.price(model, policy, weight).bound, limits)
+            known.lower_s[rows[~alive]] = np.maximum(known.lower_s[rows], limits)[~alive]
+            rows, model = rows[alive], model.take(alive)
+            if not len(rows):
+                return
+        model, places, variants = pricing.variants(model, policy)
+        pairs = rows[places]
+        uneven = pricing.uneven_weight(policy)
+        model = weighed(model, known.weight[pairs] * pricing.variant_weights(variants) * uneven)
+        below_s = known.below_s(pairs, limit_s)
+        lower = self.refining.bounds_s(pairs, model, None, variants, below_s, uneven)
+        least = np.full(len(known.lower_s), np.inf)
+        np.minimum.at(least, pairs, lower)
+        known.lower_s[rows] = np.maximum(known.lower_s[rows], least[rows])
+        kept = np.flatnonzero(lower < below_s)
+        chosen = [variants[place] for place in kept.tolist()]
+        self._keep_ways(pairs[kept], model.take(kept), lower[kept], chosen)
+        known.note_proofs(rows)
+
+    def _may_beat(self, bound: StageModel, limit_s: Array) -> Mask:
+        """Rows that a bound leaves below their limit."""
+        alive = np.zeros(len(bound), dtype=bool)
+        for num_stages, index in by_pipeline(bound.strategy):
+            part = bound.take(index)
+            capacity = capacity_of(part, stage_limits(part, num_stages, self.num_layers))
+            kept, _ = within(part, capacity, self.num_layers, limit_s[index])
+            alive[index[kept]] = True
+        return alive
+
+    def _keep_ways(
+        self, rows: Index, model: StageModel, lower: Array, variants: list[Variant]
+    ) -> None:
+        """Note the ways of every row, those of the least bound first."""
+        for num_stages, index in by_pipeline(model.strategy):
+            models = model.take(index)
+            limits = stage_limits(models, num_stages, self.num_layers)
+            for place, pair in enumerate(index.tolist()):
+                row, variant = int(rows[pair]), variants[pair]
+                weight = float(self.candidates.weight[row]) * self.pricing.variant_weight(variant)
+                way = Way(
+                    lower_s=float(lower[pair]),
+                    variant=variant,
+                    weight=weight * self.pricing.uneven_weight(variant.policy),
+                    models=models,
+                    limits=limits,
+                    place=place,
+                )
+                self._ways[row].ways.append(way)
+        for row in np.unique(rows).tolist():
+            self._ways[row].ways.sort(key=lambda way: way.lower_s)
+
+    def solve(self, row: int, limit_s: float = np.inf) -> Split | None:
+        """Return the optimal split of a row, from the bounds where they meet, else exactly.
+
+        None, or a slower one, where none is faster than ``limit_s``.
+        """
+        known = self.candidates
+        if known.is_proved(row):
+            return known.splits[row]
+        limit_s = min(limit_s, float(known.limits_s(np.array([row]))[0]))
+        if not self.is_prepared(row, limit_s):
+            self.prepare(np.array([row]), np.full(len(known.gpus), limit_s))
+        return known.splits[row] if known.is_proved(row) else self._search(row, limit_s)
+
+    def _search(self, row: int, limit_s: float) -> Split | None:
+        """Solve the stage problem under every set of modules, and note what that proves."""
+        self.num_solved += 1
+        known = self.candidates
+        best, proved = self._best_way(row, limit_s)
+        if best is None or best.iteration_s > limit_s:
+            self.is_unsure |= not proved
+            if proved:
+                known.lower_s[row] = max(known.lower_s[row], limit_s)
+            return best
+        best = replace(best, is_optimal=proved)
+        known.splits[row] = best
+        known.upper_s[row] = best.iteration_s
+        if proved:
+            del self._ways[row]
+            known.lower_s[row] = best.iteration_s
+        return best
+
+    def _best_way(self, row: int, limit_s: float) -> tuple[Split | None, bool]:
+        """The best split known in the end, and whether no way can beat it and the limit."""
+        known = self.candidates
+        best, proved = known.splits.get(row), True
+        left, checked_s = self._ways[row].ways, self._ways[row].below_s
+        longest_s = float(known.longest_s[known.group[row]])
+        while left:
+            below_s = min(limit_s, best.iteration_s if best else np.inf)
+            if below_s < checked_s and len(left) > FEW_WAYS:
+                left, checked_s = below(left, below_s, self.num_layers), below_s
+                continue
+            way, left = left[0], left[1:]
+            if way.lower_s >= below_s:
+                break
+            below_s = min(below_s, longest_s * way.weight)
+            split = way.solve(self.num_layers, below_s, Effort(seconds=self._seconds_left()))
+            if split is None:
+                continue
+            proved &= split.is_optimal
+            if not np.isfinite(split.iteration_s) or split.iteration_s > below_s:
+                continue
+            best = split
+            if best.iteration_s <= known.lower_s[row] * (1.0 + CLOSED):
+                return best, True
+        return best, proved
+
+    def _seconds_left(self) -> float | None:
+        return None if self.deadline is None else max(self.deadline - time.monotonic(), 0.01)

@@ -1,0 +1,171 @@
+"""The start of a Megatron-Bridge training without a GPU: its own recipes, overrides and validation.
+
+Run as a program, with the folder that holds Megatron-Core as argument, it answers JSON lines
+(``starts.py``). The stages are those of Bridge's run_recipe.py: the recipe by its name,
+its overrides, and what a start makes of them before any process talks to another (precision,
+overlap, ``ConfigContainer.validate`` with Megatron's own configuration in it).
+
+What differs from a start: packages for GPUs, for other data and for images are pretended, and a
+model's ``config.json`` is one of tests/examples, not the hub's.
+"""
+
+import sys
+from abc import ABCMeta
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+from megatron_model import prepare
+from megatron_start import FusedAdam, count_decoders, set_machine, zero_stage
+from starts import Starts, serve
+
+BRIDGE = Path(__file__).resolve().parents[2] / ".oracles" / "bridge"
+PRETENDED = (
+    "datasets",
+    "megatron.bridge.diffusion",
+    "megatron.energon",
+    "modelopt",
+    "transformer_engine",
+    "wandb",
+)
+FAMILIES = ("deepseek", "gemma", "glm", "gpt.h100", "gpt_oss", "llama", "nemotronh", "qwen")
+"""Recipes for text; the package beside them also imports those for images."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeStart:
+    """What stands behind run_recipe.py, and where it runs."""
+
+    recipe: str
+    overrides: list[str]
+    config: str
+    """The folder with the model's config.json, for recipes that ask the hub for it."""
+    num_gpus: int
+    environment: dict[str, str] = field(default_factory=dict)
+    generation: str = "hopper"
+
+
+class BridgeStarts(Starts):
+    """A running process of Bridge's code."""
+
+    program = __file__
+
+
+class Anything(ABCMeta):
+    """A class that has every attribute, can be called, decorated with and inherited from."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return cls
+
+
+class Stand(metaclass=Anything):
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __init_subclass__(cls, **_: Any) -> None:
+        pass
+
+
+class Pretended(ModuleType):
+    __path__: ClassVar[list[str]] = []
+    __version__ = "2.14.0"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Stand
+
+
+class Finder(MetaPathFinder, Loader):
+    """Makes every module of the packages pretended."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if f"{name}.".startswith(tuple(f"{package}." for package in PRETENDED)):
+            return ModuleSpec(name, self, is_package=True)
+        return None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return Pretended(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+def import_bridge(megatron: Path) -> None:
+    """Bridge beside Megatron-Core, with the recipes for text alone."""
+    import torch
+
+    stream = torch.cuda.Stream
+    prepare(megatron)
+    torch.cuda.Stream = stream
+    sys.path.insert(0, str(BRIDGE))
+    sys.meta_path.insert(0, Finder())
+    bridge = import_module("megatron.bridge")
+    bridge.recipes = recipes = ModuleType("megatron.bridge.recipes")
+    recipes.__path__ = [str(BRIDGE / "megatron" / "bridge" / "recipes")]
+    sys.modules[recipes.__name__] = recipes
+    for family in FAMILIES:
+        module = import_module(f"{recipes.__name__}.{family}")
+        vars(recipes).update((name, getattr(module, name)) for name in module.__all__)
+    sys.modules["transformer_engine.pytorch.optimizers"].FusedAdam = FusedAdam
+
+
+def stages(case: RecipeStart, report: dict[str, Any], enter: Callable[[str], None]) -> None:
+    """Go through all stages; whatever one of them raises ends the start."""
+    import megatron.bridge.recipes
+    from megatron.bridge import AutoBridge
+    from megatron.bridge.training.config import runtime_config_update
+    from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
+
+    set_machine(case)
+    of_hub = AutoBridge.from_hf_pretrained
+    AutoBridge.from_hf_pretrained = lambda *_, **__: of_hub(case.config)
+    enter("recipe")
+    try:
+        config = getattr(megatron.bridge.recipes, case.recipe)()
+    finally:
+        AutoBridge.from_hf_pretrained = of_hub
+    enter("overrides")
+    config = process_config_with_overrides(config, cli_overrides=case.overrides)
+    enter("validate")
+    runtime_config_update(config)
+    enter("done")
+    report.update(found(config))
+
+
+def found(config: Any) -> dict[str, Any]:
+    """The plan that a validated configuration trains by."""
+    model = config.model
+    layout = model.pipeline_model_parallel_layout
+    chunks = layout and [count_decoders(chunk) for stage in layout.layout for chunk in stage]
+    return {
+        "dp": config.data_parallel_size,
+        "tp": model.tensor_model_parallel_size,
+        "pp": model.pipeline_model_parallel_size,
+        "cp": model.context_parallel_size,
+        "ep": model.expert_model_parallel_size,
+        "etp": model.expert_tensor_parallel_size,
+        "vpp": model.virtual_pipeline_model_parallel_size or 1,
+        "sequence_parallel": model.sequence_parallel,
+        "micro_batch": config.train.micro_batch_size,
+        "zero_stage": zero_stage(SimpleNamespace(**vars(config.optimizer) | vars(config.ddp))),
+        "dp_replicate": config.ddp.num_distributed_optimizer_instances,
+        "global_batch": config.train.global_batch_size,
+        "seq_len": model.seq_length,
+        "layers": chunks,
+        "recompute": model.recompute_granularity,
+        "learning_rate": config.optimizer.lr,
+    }
+
+
+if __name__ == "__main__":
+    serve(RecipeStart, stages, import_bridge)

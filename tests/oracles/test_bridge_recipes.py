@@ -1,0 +1,157 @@
+"""Megatron-Bridge's own recipes under what is written for Bridge: accepted, trained as planned."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bridge_start import BridgeStarts, RecipeStart
+
+from planner.cli.formats import expressible
+from planner.cli.inputs import read_question
+from planner.cost.context import Context
+from planner.formats.bridge.emit import VARIABLES
+from planner.formats.registry import load_format
+from planner.plans.plan import answer
+from planner.spec.strategy import Strategy
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = ROOT / "tests" / "examples" / "positive" / "models"
+BRIDGE = load_format("bridge")
+CASES = {
+    "llama3-8b": ("llama3_8b_pretrain_config", "1xdgx-h100"),
+    "qwen2.5-0.5b": ("qwen25_500m_pretrain_config", "1xdgx-h100"),
+    "qwen3-8b": ("qwen3_8b_pretrain_config", "1xdgx-h100"),
+    "qwen3-30b-a3b": ("qwen3_30b_a3b_pretrain_config", "2xdgx-h100"),
+    "deepseek-v2-lite": ("deepseek_v2_lite_pretrain_config", "1xdgx-h100"),
+    "deepseek-v3": ("deepseek_v3_pretrain_config", "32xdgx-h100"),
+    "glm-4.5-air": ("glm45_air_106b_pretrain_config", "4xdgx-h100"),
+    "gpt-oss-20b": ("gpt_oss_20b_pretrain_config", "1xdgx-h100"),
+    "gemma2-2b": ("gemma2_2b_pretrain_config", "1xdgx-h100"),
+    "gemma3-1b": ("gemma3_1b_pretrain_config", "1xdgx-h100"),
+    "gpt3-175b": ("gpt3_175b_pretrain_32gpu_h100_bf16_config", "8xdgx-h100"),
+}
+"""Of every family that Bridge has a recipe and the catalogue a model of: recipe and cluster."""
+SAME = ("dp", "tp", "pp", "cp", "ep", "etp", "vpp", "sequence_parallel", "micro_batch")
+SAME += ("zero_stage", "dp_replicate")
+LEARNING_RATE = "2.5e-05"
+Row = tuple[Context, Strategy]
+
+
+@pytest.fixture(scope="module")
+def bridge(megatron_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeStarts]:
+    with (tmp_path_factory.mktemp("bridge") / "log.txt").open("w+", encoding="utf-8") as log:
+        starts = BridgeStarts(megatron_path, log)
+        yield starts
+        starts.close()
+
+
+def first_plan(model: str) -> Row:
+    """What ``planner plan MODEL CLUSTER --emit bridge`` lists first."""
+    question = read_question(
+        model=model,
+        cluster=CASES[model][1],
+        framework="megatron",
+        profile="bridge",
+        optimizer="adam",
+        precision="bf16",
+        global_batch=128,
+        global_batch_tokens=None,
+        seq_len=4096,
+        tokens=None,
+        margin_percent=None,
+    )
+    plan = answer(expressible(question, BRIDGE).contexts, top=1).plans[0]
+    return plan.context, plan.strategy
+
+
+@pytest.fixture(scope="module")
+def plans(bridge: BridgeStarts) -> Mapping[str, Row]:
+    """All plans at once, while the process of Bridge imports its code."""
+    return {model: first_plan(model) for model in CASES}
+
+
+def recomputed(strategy: Strategy) -> Iterator[Strategy]:
+    """The same with no layer recomputed, all selectively, all in full."""
+    layers, none = strategy.layers_per_stage, (0,) * strategy.pp
+    for selective, full in ((none, none), (layers, none), (none, layers)):
+        yield replace(
+            strategy,
+            selective_layers_per_stage=selective,
+            recompute_layers_per_stage=full,
+            offloaded_layers_per_stage=(),
+        )
+
+
+def start_of(model: str, folder: Path, context: Context, strategy: Strategy) -> RecipeStart:
+    """The emitted command, its variables filled in."""
+    emitted = BRIDGE.emit(context, strategy)
+    filled = {"${RECIPE}": CASES[model][0], "${TRAIN_SCRIPT}": "run_recipe.py"}
+    words = [filled.get(word, word) for word in emitted.command]
+    assert words[:2] == ["run_recipe.py", "--recipe"]
+    config = CONFIGS / f"{model}.json"
+    if config.is_file():
+        shutil.copy(config, folder / "config.json")
+    return RecipeStart(
+        recipe=words[2],
+        overrides=[word.replace("${LEARNING_RATE}", LEARNING_RATE) for word in words[3:]],
+        config=str(folder),
+        num_gpus=strategy.num_gpus,
+        environment=dict(emitted.environment),
+    )
+
+
+def assert_as_planned(report: dict[str, Any], context: Context, strategy: Strategy) -> None:
+    assert "error" not in report, (strategy, report)
+    assert {name: report[name] for name in SAME} == {name: getattr(strategy, name) for name in SAME}
+    assert report["global_batch"] == context.job.global_batch
+    assert report["seq_len"] == context.job.seq_len
+    assert report["learning_rate"] == float(LEARNING_RATE)
+    if report["layers"]:
+        chunks = iter(report["layers"])
+        stages = zip(*[chunks] * strategy.vpp, strict=True)
+        assert tuple(map(sum, stages)) == strategy.layers_per_stage
+    is_full = any(strategy.recompute_layers_per_stage)
+    is_selective = any(strategy.selective_layers_per_stage)
+    assert report["recompute"] == ("full" if is_full else "selective" if is_selective else None)
+
+
+@pytest.mark.parametrize("model", CASES)
+def test_the_recipe_of_a_model_takes_its_first_plan(
+    bridge: BridgeStarts, plans: Mapping[str, Row], tmp_path: Path, model: str
+) -> None:
+    context, planned = plans[model]
+    for strategy in (planned, *recomputed(planned)):
+        report = bridge.start(start_of(model, tmp_path, context, strategy))
+        assert_as_planned(report, context, strategy)
+
+
+@pytest.mark.parametrize(
+    ("model", "contradiction", "words"),
+    [
+        ("llama3-8b", ("model.tensor_model_parallel_size", "3"), "not divisible"),
+        ("deepseek-v3", ("model.num_layers_in_last_pipeline_stage", "4"), "layout"),
+        ("deepseek-v3", ("model.mtp_num_layers", "1"), "mtp"),
+        ("llama3-8b", ("model.no_such_key", "1"), "no_such_key"),
+    ],
+)
+def test_a_contradiction_is_refused(
+    bridge: BridgeStarts,
+    plans: Mapping[str, Row],
+    tmp_path: Path,
+    model: str,
+    contradiction: tuple[str, str],
+    words: str,
+) -> None:
+    start = start_of(model, tmp_path, *plans[model])
+    key, value = contradiction
+    others = [word for word in start.overrides if not word.startswith(f"{key}=")]
+    report = bridge.start(replace(start, overrides=[*others, f"{key}={value}"]))
+    assert words in report["error"], report
+
+
+def test_the_recipe_that_is_named_as_an_example_exists(bridge: BridgeStarts) -> None:
+    name = VARIABLES["RECIPE"].rpartition(" ")[2]
+    assert name in {recipe for recipe, _ in CASES.values()}

@@ -1,0 +1,124 @@
+"""A written folder passes the check that its README names, with the figures of its plan.
+
+Plans are those that questions drawn for every format list; launchers take turns. So does the folder
+as a whole, but for Kubernetes: what a script in a TrainJob exports is not read.
+"""
+
+import json
+import random
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from planner.cli.app import main
+from planner.cli.formats import expressible
+from planner.cli.inputs import read_question
+from planner.errors import ExpressError, InputError
+from planner.formats.registry import format_names, load_format
+from planner.launchers.registry import LAUNCHERS, load_launcher
+from planner.plans.plan import Plan, answer
+from planner.plans.plan_file import plan_text
+from planner.report.emitted import PlanText, output_files
+from planner.report.folder import write_folder
+
+MODELS = (
+    "llama3-8b",
+    "llama3.2-1b",
+    "qwen3-8b",
+    "qwen2.5-0.5b",
+    "qwen3-30b-a3b",
+    "mistral-7b-v0.1",
+)
+CLUSTERS = ("1xdgx-h100", "1xdgx-a100-640", "2xdgx-h100")
+QUESTIONS, TOP = 2, 4
+"""Questions for every format, and plans of each: all but the first are checked without advice."""
+LEAST_CHECKED = 40
+HOSTFILE = "deepspeed hostfile"
+"""Has no figures."""
+COMMAND = re.compile(r"## Check\n.*?\n```sh\n(.*?)\n```\n", re.DOTALL)
+Run = Callable[[list[str]], tuple[int, str]]
+checked: list[str] = []
+
+
+@cache
+def listed(format_name: str, number: int) -> tuple[str, str, tuple[Plan, ...]]:
+    """Model, cluster, and the plans for them; of drawn questions, one that the format can say."""
+    rng = random.Random(f"{format_name} {number}")
+    made = load_format(format_name)
+    while True:
+        model, cluster = rng.choice(MODELS), rng.choice(CLUSTERS)
+        try:
+            question = read_question(
+                model=model,
+                cluster=cluster,
+                framework=made.framework,
+                profile="current",
+                optimizer=rng.choice(("adam", "adam", "sgd", "adam-bf16")),
+                precision=rng.choice(("bf16", "bf16", "fp16", "fp8")),
+                global_batch=rng.choice((32, 64, 96)),
+                global_batch_tokens=None,
+                seq_len=rng.choice((1024, 2048, 4096)),
+                tokens=None,
+                margin_percent=None,
+            )
+            contexts = expressible(question, made).contexts
+        except (InputError, ExpressError):
+            continue
+        return model, cluster, answer(contexts, top=TOP).plans
+
+
+@pytest.fixture
+def planner(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the program in this process."""
+
+    def run(words: list[str]) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", words)
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        return int(stop.value.code or 0), said.out or said.err
+
+    return run
+
+
+def folders(format_name: str, number: int, out: Path) -> Iterator[tuple[Path, Plan]]:
+    """The plans of a question, each written for a launcher."""
+    model, cluster, plans = listed(format_name, number)
+    made = load_format(format_name)
+    for place, plan in enumerate(plans):
+        launcher = load_launcher(LAUNCHERS[(number + place) % len(LAUNCHERS)])
+        saved = plan_text(plan, model=model, cluster=cluster)
+        text = PlanText(text=saved, model=model, cluster=cluster)
+        files = output_files(made, launcher, plan.context, plan.strategy, text)
+        write_folder(out / str(place), files, force=False)
+        yield out / str(place), plan
+
+
+@pytest.mark.parametrize("number", range(QUESTIONS))
+@pytest.mark.parametrize("format_name", format_names())
+def test_a_written_folder_passes_its_own_check(
+    planner: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, format_name: str, number: int
+) -> None:
+    for folder, plan in folders(format_name, number, tmp_path):
+        monkeypatch.chdir(folder)
+        stated = COMMAND.search(Path("README.md").read_text(encoding="utf-8"))
+        assert stated, folder
+        commands = [shlex.split(stated[1]) + ([] if folder.name == "0" else ["--no-advice"])]
+        if not Path("trainjob.yaml").exists():
+            commands.append(["planner", "check", ".", "--no-advice"])
+        for words in commands:
+            code, text = planner([*words, "--format", "json"])
+            files = json.loads(text)["files"]
+            assert (code, [file["findings"] for file in files]) == (0, [[]] * len(files)), words
+            figures = [file["figures"] for file in files if file["format"] != HOSTFILE]
+            assert {each["iter_time_s"] for each in figures} == {plan.estimate.iter_time_s}, words
+            assert {each["peak_bytes"] for each in figures} == {plan.estimate.memory.peak_bytes}
+        checked.append(folder.name)
+
+
+def test_enough_folders_were_checked() -> None:
+    assert len(checked) >= LEAST_CHECKED, len(checked)

@@ -1,0 +1,100 @@
+"""Launches counted by hand, and what waiting for the host adds to a layer's passes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.cost.context import Context
+from planner.cost.launches import launch_floors_s, launch_waits_s
+from planner.cost.layer import layer_costs, layer_shape
+from planner.layers.block import layer_groups
+from planner.spec.model import ModelSpec
+from planner.spec.strategy import StrategyColumns
+
+Contexts = Callable[..., Context]
+LAUNCH_S = 10e-6
+MOVING = 3.0
+"""Kernels of an op that moves data."""
+
+
+def launching(context: Context, **changes: float) -> Context:
+    kernels = replace(
+        context.traits.kernels, launch_s=LAUNCH_S, memory_bound_kernels=MOVING, **changes
+    )
+    return replace(context, traits=replace(context.traits, kernels=kernels))
+
+
+def floors(context: Context, columns: StrategyColumns) -> tuple[np.ndarray, np.ndarray]:
+    (group,) = layer_groups(context.model, layer_shape(columns, context.job), context.traits)
+    forward, backward = launch_floors_s(group, context.traits.kernels, columns)
+    return forward / LAUNCH_S, backward / LAUNCH_S
+
+
+def test_a_layers_launches_are_its_products_attention_and_moves(
+    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
+) -> None:
+    # Forward: 4 products, attention; two norms, rotary embedding and activation move data.
+    # Backward: two products each.
+    forward, backward = floors(launching(context_of()), columns_of(dp=8))
+    assert forward == pytest.approx(4 + 1 + 4 * MOVING)
+    assert backward == pytest.approx(8 + 1 + 4 * MOVING)
+
+
+def test_tensor_parallelism_adds_the_collectives_that_send_something(
+    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
+) -> None:
+    context = launching(context_of())
+    alone, _ = floors(context, columns_of(dp=8))
+    summed, _ = floors(context, columns_of(dp=4, tp=2, sequence_parallel=0))
+    split, _ = floors(context, columns_of(dp=4, tp=2, sequence_parallel=1))
+    assert summed - alone == pytest.approx(2)
+    assert split - alone == pytest.approx(4)
+
+
+def test_a_graph_of_the_whole_iteration_launches_nothing(
+    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
+) -> None:
+    context = launching(context_of(), cuda_graph_fraction=1.0)
+    assert all(floor == 0.0 for floor in floors(context, columns_of(dp=8)))
+
+
+@pytest.mark.parametrize(
+    ("kernels", "launches", "waits"),
+    [
+        ((1.0, 2.0), (0.5, 1.0), (0.0, 0.0, 0.0)),
+        ((1.0, 2.0), (3.0, 4.0), (2.0, 2.0, 2.0)),
+        # What forward lacks the host has run ahead in backward, all or half of it.
+        ((1.0, 4.0), (3.0, 2.0), (0.0, 0.0, 2.0)),
+        ((1.0, 4.0), (3.0, 3.0), (1.0, 0.0, 2.0)),
+        # A repeated forward gives the host time that it lacked.
+        ((4.0, 1.0), (2.0, 4.0), (0.0, 1.0, 0.0)),
+    ],
+)
+def test_a_micro_batch_takes_the_longer_of_kernels_and_launches(
+    kernels: tuple[float, float], launches: tuple[float, float], waits: tuple[float, ...]
+) -> None:
+    found = launch_waits_s(*(np.array([each]) for each in (*kernels, *launches)))
+    assert [float(each[0]) for each in found] == pytest.approx(list(waits))
+
+
+def test_a_layer_too_small_for_its_launches_costs_the_same_whatever_its_width(
+    context_of: Contexts,
+    small_model: Callable[..., ModelSpec],
+    columns_of: Callable[..., StrategyColumns],
+) -> None:
+    context = launching(context_of(seq_len=128))
+    seconds = []
+    for hidden_size in (128, 256):
+        costs = layer_costs(
+            small_model(hidden_size=hidden_size),
+            context.job,
+            context.cluster,
+            context.traits,
+            columns_of(dp=8),
+        )
+        passes = (costs.forward, costs.backward, costs.repeated)
+        seconds.append([float(costs.exposed_at(items)[0]) for items in passes])
+    assert seconds[1] == pytest.approx(seconds[0])
+    assert sum(seconds[0][:2]) == pytest.approx(LAUNCH_S * (17 + 21))
