@@ -53,7 +53,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "plans": (5020, 30),
     "validation": (1530, 12),
     "check": (2510, 23),
-    "launchers": (550, 10),
+    "launchers": (560, 10),
     "report": (5030, 37),
     "cli": (3370, 33),
 }
