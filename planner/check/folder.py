@@ -84,19 +84,13 @@ def _planned(source: SourceText, request: Request) -> Request:
         layout, _, model, cluster = read_plan_layout(source, request.cluster)
     except InputError:
         return request
-    beside = Path(source.path).parent
-    request = replace(
+    beside, job = Path(source.path).parent, layout.context.job if layout else None
+    return replace(
         request,
         model=request.model or _near(model, beside),
         cluster=request.cluster or _near(cluster, beside),
-    )
-    if layout is None:
-        return request
-    job = layout.context.job
-    return replace(
-        request,
-        seq_len=request.seq_len or job.seq_len,
-        global_batch=request.global_batch or job.global_batch,
+        seq_len=request.seq_len or (job.seq_len if job else None),
+        global_batch=request.global_batch or (job.global_batch if job else None),
     )
 
 

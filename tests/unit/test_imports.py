@@ -53,7 +53,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "plans": (5070, 30),
     "validation": (1530, 12),
     "check": (2530, 23),
-    "launchers": (550, 10),
+    "launchers": (570, 10),
     "report": (5030, 37),
     "cli": (3400, 33),
 }

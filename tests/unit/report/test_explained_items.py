@@ -68,7 +68,7 @@ def test_a_group_starts_with_its_sum(context_of: Callable[..., Context]) -> None
     assert first.endswith(f"({share:.1%})")
 
 
-@pytest.mark.parametrize("name", ["pipeline", "bubble", "time.compute.launch", "tensor_parallel"])
+@pytest.mark.parametrize("name", ["pipeline", "bubble", "context_parallel", "tensor_parallel"])
 def test_an_item_the_plan_spends_nothing_on_is_still_explained(
     name: str, context_of: Callable[..., Context]
 ) -> None:

@@ -46,7 +46,8 @@ def test_a_heavy_head_gets_fewer_layers(
 ) -> None:
     # A vocabulary of 256,000 at h 1024: the head's 2Vh FLOPs are those of 21 layers' 24h²/2.
     context = context_of(model=small_model(num_layers=8, vocab_size=256_000))
-    split = solve_split(stage_model(context, columns_of(pp=2, num_micro_batches=8)), 8)
+    columns = columns_of(pp=2, num_micro_batches=8, micro_batch=16)
+    split = solve_split(stage_model(context, columns), 8)
     assert split is not None
     assert split.layers.tolist() == [7, 1]
 
