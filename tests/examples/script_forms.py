@@ -64,7 +64,7 @@ KINDS: Mapping[str, Kind] = {
     "megatron": Kind(options=options_in, deciding=OWNED, refused="tensor-model-parallel-size 2"),
     "bridge": Kind(
         options=overrides_in,
-        deciding={*OPTIONS, PRECISION},
+        deciding={*OPTIONS, PRECISION, "model.cuda_graph_impl"},
         option=r"\+*\w+(\.\w+)*=",
         refused="model.tensor_model_parallel_size=2",
         unsaid=frozenset({"optimizer", "etp"}),
