@@ -1,7 +1,7 @@
 """A written folder passes the check that its README names, with the figures of its plan.
 
 Plans are those that questions drawn for every format list; launchers take turns. So does the folder
-as a whole, but for Kubernetes: what a script in a TrainJob exports is not read.
+as a whole.
 """
 
 import json
@@ -108,8 +108,7 @@ def test_a_written_folder_passes_its_own_check(
         stated = COMMAND.search(Path("README.md").read_text(encoding="utf-8"))
         assert stated, folder
         commands = [shlex.split(stated[1]) + ([] if folder.name == "0" else ["--no-advice"])]
-        if not Path("trainjob.yaml").exists():
-            commands.append(["planner", "check", ".", "--no-advice"])
+        commands.append(["planner", "check", ".", "--no-advice"])
         for words in commands:
             code, text = planner([*words, "--format", "json"])
             files = json.loads(text)["files"]

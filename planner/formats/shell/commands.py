@@ -299,9 +299,11 @@ class Shell(Words):
             shell = replace(self, source=spaced(words[1:]))
             self._within(shell, lambda: shell._run(parsed(shell.source.text)))
         else:
+            exported = self._exported() if self.num_shells else {}
+            inherited = {name: one for name, one in exported.items() if not isinstance(one, tuple)}
             command = Command(
                 words=words,
-                environment=own,
+                environment={**inherited, **own},
                 outer=self.outer,
                 is_read_twice=self.num_shells > 0,
                 end=end,
