@@ -18,7 +18,7 @@ from planner.formats.finding import Severity
 from planner.formats.format import Reading, SourceText, Value
 from planner.formats.megatron.decisions import decisions_of, left_open
 from planner.formats.shell.commands import Command
-from planner.formats.shell.edit import Arguments, Entry
+from planner.formats.shell.edit import Arguments, Entry, Launch, among
 from planner.formats.shell.launched import open_processes, processes
 from planner.formats.shell.reading import WordsReader
 from planner.formats.shell.word import Word
@@ -53,7 +53,7 @@ def recognise(source: SourceText) -> bool:
     return (runs_recipe or any(f"{key}=" in text for key in _TELLING)) and "\x00" not in text
 
 
-def overrides_in(source: SourceText) -> tuple[Arguments, Sequence[Entry]]:
+def overrides_in(source: SourceText) -> Launch:
     """What a file hands on, and its overrides; raises InputError."""
     lines = line_numbers(source.text)
     first = _FIRST.match(source.text)
@@ -68,13 +68,18 @@ def overrides_in(source: SourceText) -> tuple[Arguments, Sequence[Entry]]:
     overrides = _overrides(best.words, lines) if best else []
     if best is None or not overrides:
         raise InputError.single(source.path, "", "no command has overrides such as model.KEY=VALUE")
-    return best, overrides
+    launches = ((each, _overrides(each.words, lines)) for each in found)
+    return among((best, overrides), launches, OPTIONS, lines)
 
 
 def _of(commands: Sequence[Command]) -> Iterator[Arguments]:
     for each in commands:
-        launcher, is_read_twice = (*each.outer, *each.words), each.is_read_twice
-        yield Arguments(words=each.words, launcher=launcher, is_read_twice=is_read_twice)
+        yield Arguments(
+            words=each.words,
+            launcher=(*each.outer, *each.words),
+            program=next((word for word in each.words if word.text.endswith(".py")), None),
+            is_read_twice=each.is_read_twice,
+        )
 
 
 def _overrides(words: Sequence[Word], lines: Lines) -> list[Entry]:

@@ -1,0 +1,7 @@
+#!/bin/bash
+# by hand: which of the two is meant is not known
+if [ -n "$WANDB_API_KEY" ]; then
+    torchrun --nproc-per-node=8 --nnodes=1 run_recipe.py --recipe tiny_pretrain_config train.global_batch_size=16 train.micro_batch_size=1 model.seq_length=1024 model.tensor_model_parallel_size=1
+else
+    torchrun --nproc-per-node=8 --nnodes=1 run_recipe.py --recipe tiny_pretrain_config train.global_batch_size=16 train.micro_batch_size=1 model.seq_length=1024 model.tensor_model_parallel_size=4
+fi
