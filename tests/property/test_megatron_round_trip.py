@@ -152,7 +152,7 @@ def test_writing_into_a_script_keeps_its_other_words_and_comments(seed: int) -> 
     wanted = planned(context, strategy) | {"num_gpus": 8, "dp": strategy.dp}
     assert {name: found.get(name) for name in wanted} == wanted
     for kept in (
-        "#SBATCH --nodes=4",
+        "#SBATCH --nodes=1",
         "TP=${TP:-8}          # of a node",
         "--hidden-size 4096 # width",
         "--save $CHECKPOINTS/run --log-interval 10",
