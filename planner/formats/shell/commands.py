@@ -101,7 +101,7 @@ class Shell(Words):
             case "case_statement":
                 self._choose(self._branches_of_case(node))
             case "list":
-                self._list(*node.children)
+                self._list(node)
             case "function_definition":
                 name, body = node.children_by_field_name("name"), node.children[-1]
                 self.functions[self.text(name[0])] = (self.source, body)
@@ -114,11 +114,12 @@ class Shell(Words):
                 self._run_each(node.children, are_stray=kind == "ERROR")
         self.depth -= 1
 
-    def _list(self, left: "Node", sign: "Node", right: "Node") -> None:
-        """``a && b`` or ``a || b``."""
+    def _list(self, node: "Node") -> None:
+        """``a && b`` or ``a || b``; comments and words that belong to neither may stand between."""
+        left, *rest = node.children
         self._run(left)
-        found = holds(self, left)
-        self._choose([(found if sign.type == "&&" or found is None else not found, [right])])
+        found, is_and = holds(self, left), any(each.type == "&&" for each in rest)
+        self._choose([(found if is_and or found is None else not found, rest)])
 
     def _run_each(self, nodes: "Iterable[Node]", *, are_stray: bool = False) -> None:
         """Statements; words that belong to none are a command, line by line."""

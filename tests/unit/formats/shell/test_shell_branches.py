@@ -17,6 +17,7 @@ DECIDED = [
     "G=16; N=1; if [ $G -gt 8 ]; then N=$((G / 8)); fi",
     "G=4; N=1; if [ $G -gt 8 ]; then N=$((G / 8)); if [ $N = 2 ]; then N=9; fi; fi",
     "N=1; if [ 1 = 2 ]; then N=2; exit 1; fi",
+    "N=1; [ 1 = 1 ] && # a word of its own\n  N=2",
 ]
 
 
