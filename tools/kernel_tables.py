@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from planner.catalog.clusters import load_cluster
 from planner.cost.kernels import (
     CAST_HBM_FRACTION,
-    WEIGHT_GRADIENT_FRACTION,
     element_wise_s,
     flash_attention_backward_s,
     flash_attention_forward_s,
+    gemm_weight_gradient_s,
     product_s,
 )
 from planner.layers.op import ATTENTION_BLOCK, FlashAttention, Gemm
@@ -169,10 +169,11 @@ def training_product_rows(folder: Path, table: str, one_pass: str, *, grouped: b
         and row["pass"] == one_pass
         and (row["groups"] != "0") == grouped
     ]
-    found = columns(rows, "groups", "m", "n", "k")
+    is_last = one_pass == "weight_gradient"
+    found = columns(rows, "groups", "m", "n", "k", *(["gradient_bytes"] if is_last else []))
     if grouped and one_pass == "input_gradient":
         found["n"], found["k"] = found["k"], found["n"]
-    if grouped and one_pass == "weight_gradient":
+    if grouped and is_last:
         found["m"], found["n"], found["k"] = found["n"], found["k"], found["m"]
     return found
 
@@ -180,12 +181,18 @@ def training_product_rows(folder: Path, table: str, one_pass: str, *, grouped: b
 def shipped_training_product_s(
     rows: Rows, accelerator: AcceleratorSpec, *, is_weight_gradient: bool
 ) -> Array:
-    """The planner's time of them; weight gradients are added to fp32 ones."""
-    gemm = Gemm(m=rows["m"], n=rows["n"], k=rows["k"], count=np.maximum(rows["groups"], 1.0))
+    """The planner's time of them; weight gradients are added to kept ones, read and written."""
+    count = np.maximum(rows["groups"], 1.0)
     if not is_weight_gradient:
+        gemm = Gemm(m=rows["m"], n=rows["n"], k=rows["k"], count=count)
         return product_s(gemm, accelerator, "bf16")
-    fraction = WEIGHT_GRADIENT_FRACTION
-    return product_s(gemm, accelerator, "bf16", output_bytes=8.0, rate_fraction=fraction)
+    seconds = np.zeros(len(count))
+    for kept_bytes in np.unique(rows["gradient_bytes"]):
+        mine = rows["gradient_bytes"] == kept_bytes
+        sides = {side: rows[other][mine] for side, other in (("m", "k"), ("n", "n"), ("k", "m"))}
+        gemm = Gemm(count=count[mine], **sides)
+        seconds[mine] = gemm_weight_gradient_s(gemm, accelerator, "bf16", 2.0 * kept_bytes)
+    return seconds
 
 
 def expert_rows(folder: Path, table: str, dtype: str) -> dict[str, Rows]:

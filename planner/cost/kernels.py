@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.layers.op import FlashAttention, Gemm
+from planner.layers.op import ELEMENT_BYTES, FlashAttention, Gemm
 from planner.spec.cluster import (
     AcceleratorSpec,
     AttentionEfficiency,
@@ -73,6 +73,15 @@ WEIGHT_GRADIENT_FRACTION = 0.96
 
 Source: SimuMax's measured tables, fp32 accumulation: 0.95 on A100 PCIe (61 pairs), 0.97 on B200
 (144 pairs); input gradients 1.00 on both.
+"""
+WEIGHT_GRADIENT_TOKENS = 4096.0
+"""Tokens that WEIGHT_GRADIENT_FRACTION was measured with."""
+EXPOSED_ACCUMULATION = {True: 0.2, False: 1.0}
+"""Of what adding to a kept gradient moves, the share that shows; by whether waves are hard.
+
+Hopper's and Blackwell's kernels have one block per multiprocessor, which reads and writes its tile
+after the last product; before, another block computes meanwhile. Source: SimuMax's grouped weight
+gradients, B200 in fp32 and 16 bits (36, 128 to 9,832 tokens), A100 PCIe (4). Hopper derived.
 """
 HARD_WAVES = 0.5
 """From this wave weight on, whole waves of tiles are modelled; below, smooth offsets."""
@@ -212,28 +221,29 @@ def product_s(
     accelerator: AcceleratorSpec,
     precision: Precision,
     *,
-    output_bytes: float = 2.0,
+    output_bytes: float = ELEMENT_BYTES,
     rate_fraction: Array | float = 1.0,
+    unhidden_s: Array | float = 0.0,
 ) -> Array:
-    """Seconds of a (batched) matrix product: launch + max(arithmetic, HBM traffic).
+    """Seconds of a (batched) matrix product: launch + max(arithmetic + unhidden, HBM traffic).
 
     Traffic is the operands in their precision and ``output_bytes`` per element of the result, at
-    0.9 of HBM bandwidth. Batched products share one launch. In 8 and 4 bits the smooth form has
-    its own offsets. Source: docs/kernels.md. Excludes casts and alignment.
+    0.9 of HBM bandwidth; ``unhidden_s`` of it lies beside no arithmetic. Batched products share a
+    launch. 8 and 4 bits have their own offsets. Source: docs/kernels.md. Excludes casts, alignment.
     """
     dense = accelerator.gemm
     efficiency = dense.low_precision.get(precision, dense)
     rate = sustained_flops_per_s(accelerator, precision)
     m, n, k = (np.asarray(x, dtype=float) for x in (gemm.m, gemm.n, gemm.k))
-    tiled = dense.num_multiprocessors and dense.wave_weight >= HARD_WAVES
-    if isinstance(efficiency, GemmEfficiency) and tiled:
+    if isinstance(efficiency, GemmEfficiency) and _has_hard_waves(accelerator.gemm):
         arithmetic_s = tiled_gemm_flops_s(m, n, k, gemm.count, efficiency, rate)
     else:
         arithmetic_s = smooth_gemm_flops_s(m, n, k, efficiency, rate) * gemm.count
     operand_bytes = OPERAND_BYTES.get(precision, 2.0)
     traffic_bytes = (operand_bytes * (m * k + k * n) + output_bytes * (m * n)) * gemm.count
     traffic_s = traffic_bytes / (GEMM_HBM_FRACTION * accelerator.hbm_bytes_per_s)
-    seconds: Array = efficiency.launch_s + np.maximum(arithmetic_s / rate_fraction, traffic_s)
+    busy_s = arithmetic_s / rate_fraction + unhidden_s
+    seconds: Array = efficiency.launch_s + np.maximum(busy_s, traffic_s)
     return seconds
 
 
@@ -261,16 +271,38 @@ def gemm_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Ar
     return seconds
 
 
+def _has_hard_waves(dense: GemmEfficiency) -> bool:
+    return bool(dense.num_multiprocessors) and dense.wave_weight >= HARD_WAVES
+
+
+def exposed_accumulation_s(
+    gemm: Gemm, accelerator: AcceleratorSpec, weight_gradient_bytes: float
+) -> Array:
+    """Seconds of adding to kept gradients beside which a product of few tokens computes nothing.
+
+    ``x (b - 2) n k / HBM · max(1 - tokens / 4096, 0)``: what accumulation moves beyond the two
+    bytes that any product writes, of which the share x shows. Arithmetic grows with the tokens,
+    this does not; at 4,096 it is part of WEIGHT_GRADIENT_FRACTION. Experts have few tokens, dense
+    layers seldom. Source: EXPOSED_ACCUMULATION, WEIGHT_GRADIENT_TOKENS.
+    """
+    elements = np.asarray(gemm.n) * gemm.k * gemm.count
+    traffic_bytes = max(weight_gradient_bytes - ELEMENT_BYTES, 0.0) * elements
+    few = np.maximum(1.0 - np.asarray(gemm.m) / WEIGHT_GRADIENT_TOKENS, 0.0)
+    share = EXPOSED_ACCUMULATION[_has_hard_waves(accelerator.gemm)] * few
+    seconds: Array = share * traffic_bytes / (GEMM_HBM_FRACTION * accelerator.hbm_bytes_per_s)
+    return seconds
+
+
 def gemm_weight_gradient_s(
     gemm: Gemm,
     accelerator: AcceleratorSpec,
     precision: Precision,
-    weight_gradient_bytes: float = 2.0,
+    weight_gradient_bytes: float = ELEMENT_BYTES,
 ) -> Array:
     """Weight gradient: k x m by m x n.
 
-    ``weight_gradient_bytes``: HBM traffic per element of the weight gradient inside the product,
-    8 where it is added to an fp32 one. Source: WEIGHT_GRADIENT_FRACTION.
+    ``weight_gradient_bytes``: HBM traffic per element inside the product, 8 where it is added to
+    an fp32 one. Source: WEIGHT_GRADIENT_FRACTION, :func:`exposed_accumulation_s`.
     """
     weight = replace(gemm, m=gemm.k, k=gemm.m)
     if not gemm.has_weight:
@@ -281,6 +313,7 @@ def gemm_weight_gradient_s(
         precision,
         output_bytes=weight_gradient_bytes,
         rate_fraction=aligned_fraction(gemm) * WEIGHT_GRADIENT_FRACTION,
+        unhidden_s=exposed_accumulation_s(gemm, accelerator, weight_gradient_bytes),
     )
 
 
@@ -288,7 +321,7 @@ def gemm_backward_s(
     gemm: Gemm,
     accelerator: AcceleratorSpec,
     precision: Precision,
-    weight_gradient_bytes: float = 2.0,
+    weight_gradient_bytes: float = ELEMENT_BYTES,
 ) -> Array:
     """Input gradient (m x n by n x k) and weight gradient (k x m by m x n), and their casts."""
     data = replace(gemm, n=gemm.k, k=gemm.n)
