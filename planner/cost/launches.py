@@ -22,6 +22,15 @@ def _collectives(comms: Iterable[Comm], strategy: StrategyColumns) -> Array:
     )
 
 
+def grouped_calls(op: Op) -> Array:
+    """Products of a rank's experts that one pass through an op calls one by one; C.
+
+    Experts on the rank times grouped products: Transformer Engine calls cuBLAS per expert on a few
+    streams (general_grouped_gemm). A group of one is an ordinary product.
+    """
+    return ZERO + sum(np.asarray(gemm.count, dtype=float) for gemm in op.gemms if op.is_expert)
+
+
 def forward_launches(op: Op, kernels: KernelTraits, strategy: StrategyColumns) -> Array:
     """Kernels that the host launches in one op's forward; C.
 
@@ -50,17 +59,22 @@ def launch_floors_s(
 ) -> tuple[Array, Array]:
     """Host seconds to launch one layer's forward and its backward; C each.
 
-    ``launches · launch_s``, and for a mixture at least what routing and dispatch were seen to take;
-    both less what CUDA graphs replay.
+    ``launches · launch_s``, for a mixture at least what routing and dispatch were seen to take,
+    and ``calls · grouped_launch_s`` for the products of its experts (:func:`grouped_calls`, twice
+    in backward). All less what CUDA graphs replay: graphs of a part of the layer leave experts
+    out, so that their products are launched unless the whole iteration is replayed.
     """
     launched = 1.0 - kernels.cuda_graph_fraction
     forward = ZERO + sum(forward_launches(op, kernels, strategy) for op in group.ops)
     backward = ZERO + sum(backward_launches(op, kernels, strategy) for op in group.ops)
     forward, backward = forward * kernels.launch_s, backward * kernels.launch_s
-    if group.name == "moe":
-        forward = np.maximum(forward, kernels.moe_launch_forward_s)
-        backward = np.maximum(backward, kernels.moe_launch_backward_s)
-    return forward * launched, backward * launched
+    if group.name != "moe":
+        return forward * launched, backward * launched
+    calls = ZERO + sum(grouped_calls(op) for op in group.ops)
+    calls_s = calls * kernels.grouped_launch_s * (launched > 0)
+    forward = np.maximum(forward, kernels.moe_launch_forward_s) * launched
+    backward = np.maximum(backward, kernels.moe_launch_backward_s) * launched
+    return forward + calls_s, backward + BACKWARD_PRODUCTS * calls_s
 
 
 def launch_waits_s(

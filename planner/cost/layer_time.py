@@ -17,6 +17,7 @@ from planner.cost.kernels import (
 from planner.cost.launches import (
     backward_launches,
     forward_launches,
+    grouped_calls,
     launch_floors_s,
     launch_waits_s,
 )
@@ -281,11 +282,12 @@ def _with_expert_overlap(
     inputs=(
         "traits.kernels.launch_s",
         "traits.kernels.memory_bound_kernels",
+        "traits.kernels.grouped_launch_s",
         "traits.kernels.moe_launch_forward_s",
         "traits.kernels.moe_launch_backward_s",
         "traits.kernels.cuda_graph_fraction",
     ),
-    also=(launch_waits_s, launch_floors_s, forward_launches, backward_launches),
+    also=(launch_waits_s, launch_floors_s, forward_launches, backward_launches, grouped_calls),
 )
 def _with_launches(
     group: LayerGroup, forward: TimeItems, backward: TimeItems, setting: Setting

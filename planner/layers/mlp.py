@@ -157,6 +157,25 @@ def exchange_op(
     )
 
 
+def expert_bias_traffic(moe: MoeSpec, traits: KernelTraits) -> tuple[float, float]:
+    """Bytes per pair and hidden element to add the second bias of experts, forward and backward.
+
+    The first is part of its product; the second waits for the router's probability and is added
+    expert by expert. Source: the traits, counted in the framework's modules. Excludes the sums
+    over tokens inside the products' own kernels.
+    """
+    if not moe.expert_bias:
+        return 0.0, 0.0
+    return traits.expert_bias_forward_bytes, traits.expert_bias_backward_bytes
+
+
+def clamp_traffic(model: ModelSpec, traits: KernelTraits) -> tuple[float, float]:
+    """Bytes per element of an expert's width to clamp gate and up projection, both passes."""
+    if not model.clamps_gate:
+        return 0.0, 0.0
+    return traits.clamp_forward_bytes, traits.clamp_backward_bytes
+
+
 @item("memory.activations.expert_activation", inputs=(*SHAPE, "model.moe"))
 def expert_ops(
     model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits
@@ -169,6 +188,8 @@ def expert_ops(
     (dispatched inputs, pre-activations, activation outputs).
     """
     forward_traffic, backward_traffic = _mlp_traffic(model, traits)
+    clamp_forward, clamp_backward = clamp_traffic(model, traits)
+    bias_forward, bias_backward = expert_bias_traffic(moe, traits)
     parts = moe_params(model, shape.etp)
     local_experts = moe.num_experts / shape.ep
     width = moe.expert_ffn_size / shape.etp
@@ -189,8 +210,8 @@ def expert_ops(
         ),
         Op(
             name="expert_activation",
-            forward_bytes=pairs * width * forward_traffic,
-            backward_bytes=pairs * width * backward_traffic,
+            forward_bytes=pairs * width * (forward_traffic + clamp_forward),
+            backward_bytes=pairs * width * (backward_traffic + clamp_backward),
             saved=saved_by("expert_activation", f"experts.{_kind(model)}", model, shape, traits),
         ),
         Op(
@@ -198,6 +219,8 @@ def expert_ops(
             params=local_experts * parts["routed_expert_down"].total,
             is_expert=True,
             gemms=product(hidden, width),
+            forward_bytes=pairs * hidden * bias_forward,
+            backward_bytes=pairs * hidden * bias_backward,
         ),
     )
 

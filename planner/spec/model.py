@@ -123,6 +123,11 @@ class ModelSpec:
         return "mixture" if self.moe else "dense"
 
     @property
+    def clamps_gate(self) -> bool:
+        """The activation's inputs are clamped first (gpt-oss)."""
+        return self.activation.endswith("-clamped")
+
+    @property
     def query_size(self) -> int:
         """Width of all query heads together."""
         return self.num_heads * self.head_dim

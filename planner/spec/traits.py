@@ -122,6 +122,13 @@ class KernelTraits:
     mlp_forward_bytes_gated: float
     mlp_backward_bytes_plain: float
     mlp_backward_bytes_gated: float
+    clamp_forward_bytes: float
+    """Traffic per element of an expert's width to clamp gates, beside the activation's own."""
+    clamp_backward_bytes: float
+    expert_bias_forward_bytes: float
+    """Traffic per pair and hidden element to add an expert's second bias, weighted by the router's
+    probability."""
+    expert_bias_backward_bytes: float
     memory_bound_multiplier: float
     loss_traffic_bytes: float
     """Per logit, moved through HBM by the loss, forward and backward together."""
@@ -141,8 +148,11 @@ class KernelTraits:
     memory_bound_kernels: float
     """Kernels of an op that moves data through HBM: one where norms, activations and the like are
     fused."""
+    grouped_launch_s: float
+    """Host seconds per expert and grouped product, where it is launched expert by expert."""
     moe_launch_forward_s: float
-    """Least host seconds to launch one mixture layer's forward, routing and dispatch included."""
+    """Least host seconds to launch one mixture layer's forward, routing and dispatch included,
+    grouped products not."""
     moe_launch_backward_s: float
     """The same for its backward."""
     cuda_graph_fraction: float

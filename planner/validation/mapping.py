@@ -53,6 +53,7 @@ def to_model(model: Model) -> ModelSpec:
         head_dim=model.head_dim or latent_dim,
         ffn_size=_known(model.ffn, "feed-forward size"),
         gated_mlp=gated,
+        activation="quick-gelu-clamped" if model.clamped else "gelu",
         vocab_size=_known(model.vocab, "vocabulary"),
         max_seq_len=_known(model.seq_len, "sequence length"),
         tied_embeddings=bool(model.tied_embeddings),
@@ -85,6 +86,7 @@ def _moe(model: Model) -> MoeSpec | None:
         num_shared_experts=moe.shared_experts,
         shared_ffn_size=moe.shared_expert_ffn or moe.shared_experts * moe.expert_ffn,
         num_leading_dense_layers=moe.first_dense_layers,
+        expert_bias=moe.expert_bias,
     )
 
 

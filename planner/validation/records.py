@@ -64,6 +64,7 @@ class Moe(_Part):
     expert_ffn: Width
     shared_experts: Annotated[int, Field(ge=0, le=MAX_EXPERTS)] = 0
     first_dense_layers: LayersOrNone = 0
+    expert_bias: bool = False
     shared_expert_ffn: Width | None = None
     """Width of all shared experts together, where it is not shared_experts · expert_ffn."""
 
@@ -91,6 +92,8 @@ class Model(_Part):
     head_dim: Width | None = None
     ffn: Width | None = None
     gated_mlp: bool | None = None
+    clamped: bool = False
+    """The inputs of the gated activation are clamped first."""
     vocab: Width | None = None
     seq_len: Tokens | None = None
     tied_embeddings: bool | None = None

@@ -41,9 +41,9 @@ ALLOWED: dict[str, set[str]] = {
 BUDGET: dict[str, tuple[int, int]] = {
     ".": (400, 5),
     "documents": (1150, 7),
-    "spec": (1660, 11),
+    "spec": (1680, 11),
     "collectives": (1390, 14),
-    "layers": (1580, 10),
+    "layers": (1600, 10),
     "schedules": (670, 9),
     "cost": (5280, 32),
     "search": (8060, 53),

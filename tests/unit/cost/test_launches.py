@@ -60,6 +60,32 @@ def test_a_graph_of_the_whole_iteration_launches_nothing(
     assert all(floor == 0.0 for floor in floors(context, columns_of(dp=8)))
 
 
+def test_products_of_experts_are_launched_expert_by_expert(
+    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
+) -> None:
+    # Two products forward and four backward, each for 128 / ep experts of the rank.
+    context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
+    columns = columns_of(dp=64, ep=[1, 8])
+    calls, none = (
+        floors(launching(context, grouped_launch_s=each), columns) for each in (LAUNCH_S, 0.0)
+    )
+    assert calls[0] - none[0] == pytest.approx([256.0, 32.0])
+    assert calls[1] - none[1] == pytest.approx([512.0, 64.0])
+
+
+@pytest.mark.parametrize(("graphs", "left"), [(0.3, 1.0), (1.0, 0.0)])
+def test_only_a_graph_of_the_whole_iteration_replays_products_of_experts(
+    context_of: Contexts, columns_of: Callable[..., StrategyColumns], graphs: float, left: float
+) -> None:
+    context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
+    given = {"cuda_graph_fraction": graphs}
+    calls, none = (
+        floors(launching(context, grouped_launch_s=each, **given), columns_of(dp=64, ep=8))
+        for each in (LAUNCH_S, 0.0)
+    )
+    assert calls[0] - none[0] == pytest.approx(32.0 * left)
+
+
 @pytest.mark.parametrize(
     ("kernels", "launches", "waits"),
     [

@@ -37,6 +37,7 @@ def changed(
         kernels=replace(
             traits.kernels,
             cuda_graph_fraction=graphs,
+            grouped_launch_s=0.0,
             moe_launch_forward_s=launch_s,
             moe_launch_backward_s=2.0 * launch_s,
         ),
