@@ -278,14 +278,14 @@ def _has_hard_waves(dense: GemmEfficiency) -> bool:
 def exposed_accumulation_s(
     gemm: Gemm, accelerator: AcceleratorSpec, weight_gradient_bytes: float
 ) -> Array:
-    """Seconds of adding to kept gradients beside which a product of few tokens computes nothing.
+    """Seconds of adding to kept gradients beside which a grouped product computes nothing.
 
     ``x (b - 2) n k / HBM · max(1 - tokens / 4096, 0)``: what accumulation moves beyond the two
     bytes that any product writes, of which the share x shows. Arithmetic grows with the tokens,
-    this does not; at 4,096 it is part of WEIGHT_GRADIENT_FRACTION. Experts have few tokens, dense
-    layers seldom. Source: EXPOSED_ACCUMULATION, WEIGHT_GRADIENT_TOKENS.
+    this does not; at 4,096 it is part of WEIGHT_GRADIENT_FRACTION. Source: EXPOSED_ACCUMULATION,
+    WEIGHT_GRADIENT_TOKENS. Excludes single products, seldom of few tokens (A100 runs show none).
     """
-    elements = np.asarray(gemm.n) * gemm.k * gemm.count
+    elements = np.asarray(gemm.n) * gemm.k * gemm.count * (np.asarray(gemm.count) > 1)
     traffic_bytes = max(weight_gradient_bytes - ELEMENT_BYTES, 0.0) * elements
     few = np.maximum(1.0 - np.asarray(gemm.m) / WEIGHT_GRADIENT_TOKENS, 0.0)
     share = EXPOSED_ACCUMULATION[_has_hard_waves(accelerator.gemm)] * few

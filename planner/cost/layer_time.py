@@ -62,6 +62,7 @@ class Duration:
 
 TimeItems = dict[str, Duration]
 OpPrice = Callable[[Op, "Setting"], TimeItems]
+GemmPrice = Callable[[Gemm, AcceleratorSpec, Precision], Array]
 
 
 def add_items(*parts: TimeItems) -> TimeItems:
@@ -170,7 +171,8 @@ def op_precision(op: Op, job: JobSpec) -> Precision:
 def op_forward(op: Op, setting: Setting) -> TimeItems:
     """Forward seconds of one op by item."""
     traffic = op.forward_bytes * setting.traits.kernels.memory_bound_multiplier
-    return _op_items(op, setting, gemm_s, flash_attention_forward_s, traffic, op.forward_comms)
+    price = (gemm_s, gemm_s)
+    return _op_items(op, setting, price, flash_attention_forward_s, traffic, op.forward_comms)
 
 
 def product_gradient_bytes(traits: FrameworkTraits) -> float:
@@ -193,7 +195,8 @@ def op_backward(op: Op, setting: Setting) -> TimeItems:
     traffic = op.backward_bytes * kernels.memory_bound_multiplier
     traffic = traffic + op.params * kernels.weight_gradient_bytes
     gemms_s = partial(gemm_backward_s, weight_gradient_bytes=product_gradient_bytes(setting.traits))
-    return _op_items(op, setting, gemms_s, flash_attention_backward_s, traffic, op.backward_comms)
+    price = (gemms_s, gemm_backward_s)
+    return _op_items(op, setting, price, flash_attention_backward_s, traffic, op.backward_comms)
 
 
 @item(
@@ -205,26 +208,28 @@ def op_backward(op: Op, setting: Setting) -> TimeItems:
 def _op_items(
     op: Op,
     setting: Setting,
-    gemm_seconds: Callable[[Gemm, AcceleratorSpec, Precision], Array],
+    gemm_seconds: tuple[GemmPrice, GemmPrice],
     attention_seconds: Callable[[FlashAttention, AcceleratorSpec], Array],
     traffic_bytes: Array,
     comms: tuple[Comm, ...],
 ) -> TimeItems:
     """Matrix products, fused attention, memory-bound traffic and collectives of one pass.
 
+    ``gemm_seconds``: of a product, and of a chunk of it, which is added to no kept gradient.
     Products without weights are unfused attention.
     """
+    whole_s, chunk_s = gemm_seconds
     accelerator = setting.cluster.accelerator
     kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
     precision = op_precision(op, setting.job)
-    gemm_time = ZERO + sum(gemm_seconds(gemm, accelerator, precision) for gemm in op.gemms)
+    gemm_time = ZERO + sum(whole_s(gemm, accelerator, precision) for gemm in op.gemms)
     if kernel == "attention":
         gemm_time = gemm_time / setting.traits.kernels.attention_rate_fraction
     chunk_time = ZERO
     if setting.traits.overlap.tensor_parallel_overlap == "ring":
         tp = setting.strategy.tp
         chunks = [replace(gemm, m=gemm.m / tp) for gemm in op.gemms]
-        chunk_time = ZERO + sum(gemm_seconds(gemm, accelerator, precision) for gemm in chunks)
+        chunk_time = ZERO + sum(chunk_s(gemm, accelerator, precision) for gemm in chunks)
     traffic = _compute("memory_bound", element_wise_s(traffic_bytes, accelerator))
     items = add_items(_compute(kernel, gemm_time), traffic)
     if op.attention:

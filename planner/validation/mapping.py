@@ -35,7 +35,8 @@ def to_model(model: Model) -> ModelSpec:
     """Return the ModelSpec of a published architecture.
 
     Gated models are taken as Llama-like (RMS norm, no biases), others as GPT-like (layer norm
-    and biases); learned positions are left out. MTP layers are not modelled.
+    and biases) where biases are not stated; learned positions are left out. MTP layers are not
+    modelled.
     """
     if model.linear_attention:
         raise CannotEstimateError("linear attention is not modelled")
@@ -43,6 +44,7 @@ def to_model(model: Model) -> ModelSpec:
     mla = model.mla
     heads = _known(model.heads, "number of heads")
     hidden = _known(model.hidden, "hidden size")
+    has_biases = _has_biases(model)
     latent_dim = mla.qk_nope + mla.qk_rope if mla else hidden // heads
     return ModelSpec(
         name=model.name,
@@ -57,7 +59,7 @@ def to_model(model: Model) -> ModelSpec:
         vocab_size=_known(model.vocab, "vocabulary"),
         max_seq_len=_known(model.seq_len, "sequence length"),
         tied_embeddings=bool(model.tied_embeddings),
-        biases=Biases() if gated else Biases(qkv=True, attention_output=True, mlp=True),
+        biases=Biases(qkv=has_biases, attention_output=has_biases, mlp=has_biases),
         norm="rmsnorm" if gated else "layernorm",
         embedding_norm=model.embedding_norm,
         sliding_window=model.sliding_window or 0,
@@ -75,6 +77,10 @@ def to_model(model: Model) -> ModelSpec:
     )
 
 
+def _has_biases(model: Model) -> bool:
+    return not model.gated_mlp if model.biases is None else model.biases
+
+
 def _moe(model: Model) -> MoeSpec | None:
     moe = model.moe
     if moe is None:
@@ -86,7 +92,7 @@ def _moe(model: Model) -> MoeSpec | None:
         num_shared_experts=moe.shared_experts,
         shared_ffn_size=moe.shared_expert_ffn or moe.shared_experts * moe.expert_ffn,
         num_leading_dense_layers=moe.first_dense_layers,
-        expert_bias=moe.expert_bias,
+        expert_bias=_has_biases(model) and bool(model.gated_mlp),
     )
 
 

@@ -64,7 +64,6 @@ class Moe(_Part):
     expert_ffn: Width
     shared_experts: Annotated[int, Field(ge=0, le=MAX_EXPERTS)] = 0
     first_dense_layers: LayersOrNone = 0
-    expert_bias: bool = False
     shared_expert_ffn: Width | None = None
     """Width of all shared experts together, where it is not shared_experts · expert_ffn."""
 
@@ -92,6 +91,8 @@ class Model(_Part):
     head_dim: Width | None = None
     ffn: Width | None = None
     gated_mlp: bool | None = None
+    biases: bool | None = None
+    """Linear layers have them, experts' too; None: those of models that are not gated."""
     clamped: bool = False
     """The inputs of the gated activation are clamped first."""
     vocab: Width | None = None

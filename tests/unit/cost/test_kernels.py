@@ -133,22 +133,28 @@ def test_adding_to_fp32_gradients_costs_their_traffic_where_tokens_are_few() -> 
     assert gemm_backward_s(work, DEVICE, "bf16", 8.0) == pytest.approx(expected)
 
 
-def test_accumulation_shows_beside_the_products_of_few_tokens() -> None:
+def grouped(tokens: float, experts: float = 4.0) -> Gemm:
+    return replace(gemm(tokens, 8192, 8192), count=experts)
+
+
+def test_accumulation_shows_beside_grouped_products_of_few_tokens() -> None:
     # 1,024 of 4,096 tokens: three quarters of 6 bytes a weight, at 1.8e12; 2 bytes were written
     # anyway, and from 4,096 tokens on it is part of the rate.
-    few, many = gemm(1024, 8192, 8192), gemm(4096, 8192, 8192)
-    shown = exposed_accumulation_s(few, DEVICE, 8.0)
-    assert shown == pytest.approx(0.75 * 6 * 8192**2 / 1.8e12)
-    alone = gemm_weight_gradient_s(few, DEVICE, "bf16")
-    assert gemm_weight_gradient_s(few, DEVICE, "bf16", 8.0) - alone == pytest.approx(shown)
-    assert exposed_accumulation_s(few, DEVICE, 2.0) == 0.0
-    assert exposed_accumulation_s(many, DEVICE, 8.0) == 0.0
+    shown = exposed_accumulation_s(grouped(1024), DEVICE, 8.0)
+    assert shown == pytest.approx(0.75 * 6 * 4 * 8192**2 / 1.8e12)
+    alone = gemm_weight_gradient_s(grouped(1024), DEVICE, "bf16")
+    assert gemm_weight_gradient_s(grouped(1024), DEVICE, "bf16", 8.0) - alone == pytest.approx(
+        shown
+    )
+    assert exposed_accumulation_s(grouped(1024), DEVICE, 2.0) == 0.0
+    assert exposed_accumulation_s(grouped(4096), DEVICE, 8.0) == 0.0
+    assert exposed_accumulation_s(grouped(1024, experts=1.0), DEVICE, 8.0) == 0.0
 
 
 def test_kernels_with_two_blocks_a_multiprocessor_hide_most_of_accumulation() -> None:
     waves = replace(DEVICE.gemm, num_multiprocessors=108, wave_weight=0.8)
-    old, few = replace(DEVICE, gemm=waves), gemm(1024, 8192, 8192)
-    new_s, old_s = (exposed_accumulation_s(few, device, 8.0) for device in (DEVICE, old))
+    old = replace(DEVICE, gemm=waves)
+    new_s, old_s = (exposed_accumulation_s(grouped(1024), each, 8.0) for each in (DEVICE, old))
     assert old_s == pytest.approx(0.2 * new_s)
 
 
