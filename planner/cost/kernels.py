@@ -79,9 +79,8 @@ WEIGHT_GRADIENT_TOKENS = 4096.0
 EXPOSED_ACCUMULATION = {True: 0.2, False: 1.0}
 """Of what adding to a kept gradient moves, the share that shows; by whether waves are hard.
 
-Hopper's and Blackwell's kernels have one block per multiprocessor, which reads and writes its tile
-after the last product; before, another block computes meanwhile. Source: SimuMax's grouped weight
-gradients, B200 in fp32 and 16 bits (36, 128 to 9,832 tokens), A100 PCIe (4). Hopper derived.
+One block per multiprocessor of Hopper and Blackwell reads and writes its tile after the last
+product; before, another computes meanwhile. Source: SimuMax's, 36 of B200, 4 of A100; Hopper derived.
 """
 HARD_WAVES = 0.5
 """From this wave weight on, whole waves of tiles are modelled; below, smooth offsets."""
@@ -257,11 +256,30 @@ def cast_s(num_elements: Array, accelerator: AcceleratorSpec, precision: Precisi
     return np.asarray(num_elements) * (CAST_BYTES.get(precision, 0.0) / bandwidth)
 
 
+def exposed_accumulation_s(
+    gemm: Gemm, accelerator: AcceleratorSpec, weight_gradient_bytes: float
+) -> Array:
+    """Seconds of adding to kept gradients beside which a grouped product computes nothing.
+
+    ``x (b - 2) n k / HBM · max(1 - tokens / 4096, 0)``: what accumulation moves beyond the two
+    bytes that any product writes, of which the share x shows; at 4,096 tokens it is part of
+    WEIGHT_GRADIENT_FRACTION. Source: EXPOSED_ACCUMULATION. Excludes products of one expert.
+    """
+    elements = np.asarray(gemm.n) * gemm.k * gemm.count * (np.asarray(gemm.count) > 1)
+    traffic_bytes = max(weight_gradient_bytes - ELEMENT_BYTES, 0.0) * elements
+    few = np.maximum(1.0 - np.asarray(gemm.m) / WEIGHT_GRADIENT_TOKENS, 0.0)
+    share = EXPOSED_ACCUMULATION[_has_hard_waves(accelerator.gemm)] * few
+    return np.asarray(share * traffic_bytes / (GEMM_HBM_FRACTION * accelerator.hbm_bytes_per_s))
+
+
+_ARITHMETIC = (tiled_gemm_flops_s, smooth_gemm_flops_s)
+
+
 @item(
     "time.compute.gemm",
     title="matrix products",
     inputs=(*SHAPE, "accelerator.gemm.sustained_fraction", "accelerator.peak_flops_per_s"),
-    also=(product_s, cast_s, aligned_fraction, tiled_gemm_flops_s, smooth_gemm_flops_s),
+    also=(product_s, cast_s, aligned_fraction, exposed_accumulation_s, *_ARITHMETIC),
 )
 def gemm_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Array:
     """Forward seconds of a product: the input is cast, then multiplied."""
@@ -273,24 +291,6 @@ def gemm_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Ar
 
 def _has_hard_waves(dense: GemmEfficiency) -> bool:
     return bool(dense.num_multiprocessors) and dense.wave_weight >= HARD_WAVES
-
-
-def exposed_accumulation_s(
-    gemm: Gemm, accelerator: AcceleratorSpec, weight_gradient_bytes: float
-) -> Array:
-    """Seconds of adding to kept gradients beside which a grouped product computes nothing.
-
-    ``x (b - 2) n k / HBM · max(1 - tokens / 4096, 0)``: what accumulation moves beyond the two
-    bytes that any product writes, of which the share x shows. Arithmetic grows with the tokens,
-    this does not; at 4,096 it is part of WEIGHT_GRADIENT_FRACTION. Source: EXPOSED_ACCUMULATION,
-    WEIGHT_GRADIENT_TOKENS. Excludes single products, seldom of few tokens (A100 runs show none).
-    """
-    elements = np.asarray(gemm.n) * gemm.k * gemm.count * (np.asarray(gemm.count) > 1)
-    traffic_bytes = max(weight_gradient_bytes - ELEMENT_BYTES, 0.0) * elements
-    few = np.maximum(1.0 - np.asarray(gemm.m) / WEIGHT_GRADIENT_TOKENS, 0.0)
-    share = EXPOSED_ACCUMULATION[_has_hard_waves(accelerator.gemm)] * few
-    seconds: Array = share * traffic_bytes / (GEMM_HBM_FRACTION * accelerator.hbm_bytes_per_s)
-    return seconds
 
 
 def gemm_weight_gradient_s(

@@ -125,10 +125,12 @@ class KernelTraits:
     clamp_forward_bytes: float
     """Traffic per element of an expert's width to clamp gates, beside the activation's own."""
     clamp_backward_bytes: float
+    """The same in backward."""
     expert_bias_forward_bytes: float
     """Traffic per pair and hidden element to add an expert's second bias, weighted by the router's
     probability."""
     expert_bias_backward_bytes: float
+    """The same in backward, with the bias's own gradient."""
     memory_bound_multiplier: float
     loss_traffic_bytes: float
     """Per logit, moved through HBM by the loss, forward and backward together."""

@@ -28,6 +28,8 @@ TOLERANCE_POINTS = 0.5
 HELD_OUT_PERCENT = 7.0
 """Mean error that half of the dense runs may have under constants fitted to the other half."""
 DENSE_PERCENT = 5.0
+MIXTURE_PERCENT = 14.5
+MIXTURE_BIAS_PERCENT = 12.5
 CLASS_PERCENT = 8.0
 CLASS_ROWS = 8
 BIAS_PERCENT = 2.0
@@ -89,6 +91,14 @@ def test_dense_times_are_as_near_as_promised(found: Summary) -> None:
     assert bias is not None
     assert 100.0 * mape <= DENSE_PERCENT
     assert abs(100.0 * bias) <= BIAS_PERCENT
+
+
+def test_times_of_mixtures_are_as_near_as_promised(found: Summary) -> None:
+    mape, bias = found.time_moe.mape, found.time_moe.bias
+    assert mape is not None
+    assert bias is not None
+    assert 100.0 * mape <= MIXTURE_PERCENT
+    assert abs(100.0 * bias) <= MIXTURE_BIAS_PERCENT
 
 
 def test_every_framework_and_gpu_with_enough_dense_runs_is_met(

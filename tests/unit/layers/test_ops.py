@@ -127,3 +127,27 @@ def test_every_nth_layer_sees_the_whole_sequence(
 ) -> None:
     model = replace(small_model(), num_layers=12, sliding_window=window, full_attention_step=step)
     assert model.windowed_share == pytest.approx(share)
+
+
+def expert_traffic(model: ModelSpec, traits: FrameworkTraits, shape: LayerShape) -> np.ndarray:
+    """Bytes a pair that experts move, forward and backward."""
+    (group,) = layer_groups(model, shape, traits)
+    ops = [op for op in group.ops if op.name in ("expert_activation", "expert_down")]
+    pairs = shape.num_tokens * (model.moe.top_k if model.moe else 0)
+    return np.array(
+        [
+            sum(getattr(op, f"{each}_bytes") / pairs for op in ops)
+            for each in ("forward", "backward")
+        ]
+    ).reshape(2)
+
+
+def test_clamps_and_biases_of_experts_are_passes_of_their_own(shape_of: Shapes) -> None:
+    # gpt-oss: 2,880 wide and hidden; 6 and 10 bytes of activation, 16 and 20 of clamps, 28 and 40
+    # of the second bias.
+    traits, model, shape = load_traits("megatron"), load_model("gpt-oss-120b"), shape_of(ep=8)
+    found = expert_traffic(model, traits, shape)
+    assert found == pytest.approx([2880 * (6 + 16 + 28), 2880 * (10 + 20 + 40)])
+    assert model.moe
+    plain = replace(model, activation="silu", moe=replace(model.moe, expert_bias=False))
+    assert expert_traffic(plain, traits, shape) == pytest.approx([2880 * 6, 2880 * 10])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from planner.errors import InputError
+from planner.spec.model import ModelSpec
 from planner.validation.compare import measured_figures
 from planner.validation.hardware import CannotEstimateError
 from planner.validation.mapping import Run, layers_per_stage, layout_layers, to_run
@@ -222,3 +223,18 @@ def test_layers_offloaded_under_one_stage_are_mapped(records: dict[str, Record])
     assert run.strategy.zero_stage == 3
     assert run.strategy.offloaded_layers_per_stage == (40,)
     assert run.strategy.offload == "none"
+
+
+def test_biases_are_as_stated_else_those_of_models_that_are_not_gated(
+    records: dict[str, Record],
+) -> None:
+    def model(name: str) -> ModelSpec:
+        return run_of(records, name).context.model
+
+    assert model("korthikanti-22b-8-full").biases.mlp
+    assert not model("dgxc-nemotron4-15b-h100-16-bf16").biases.mlp
+    clamped = model("bridge-26.08-gpt-oss-120b-gb200-64-mxfp8-tp1pp1cp1vp1ep64-gbs1280")
+    assert clamped.moe
+    assert clamped.moe.expert_bias
+    assert clamped.biases.qkv
+    assert clamped.clamps_gate
