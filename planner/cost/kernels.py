@@ -80,7 +80,7 @@ EXPOSED_ACCUMULATION = {True: 0.2, False: 1.0}
 """Of what adding to a kept gradient moves, the share that shows; by whether waves are hard.
 
 One block per multiprocessor of Hopper and Blackwell reads and writes its tile after the last
-product; before, another computes meanwhile. Source: SimuMax's, 36 of B200, 4 of A100; Hopper derived.
+product; before, another computes meanwhile. Source: SimuMax's tables, B200 36, A100 4 products.
 """
 HARD_WAVES = 0.5
 """From this wave weight on, whole waves of tiles are modelled; below, smooth offsets."""
