@@ -41,21 +41,21 @@ ALLOWED: dict[str, set[str]] = {
 BUDGET: dict[str, tuple[int, int]] = {
     ".": (400, 5),
     "documents": (1150, 7),
-    "spec": (1660, 11),
+    "spec": (1670, 11),
     "collectives": (1390, 14),
-    "layers": (1580, 10),
+    "layers": (1680, 11),
     "schedules": (670, 9),
-    "cost": (5280, 32),
-    "search": (8060, 53),
+    "cost": (5390, 34),
+    "search": (8080, 53),
     "catalog": (5280, 36),
     "frameworks": (460, 6),
-    "formats": (12740, 92),
+    "formats": (12860, 93),
     "plans": (5070, 30),
     "validation": (1530, 12),
-    "check": (2530, 23),
+    "check": (2550, 23),
     "launchers": (570, 10),
     "report": (5030, 37),
-    "cli": (3400, 33),
+    "cli": (3470, 33),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
 HEAVY = (
