@@ -16,7 +16,8 @@ FLOPS_CONVENTION = (
     "keys that a query may see (causal: half the square, 6 L s h per token, as Megatron-LM counts; "
     "windows as they are), vocabulary projection and multi-token prediction included, embedding "
     "lookup and recomputation excluded; mfu_full_square counts the whole square, 12 L s h (arXiv "
-    "2204.02311, appendix B); both divide by the dense bf16 peak (fp16 where there is none), whatever the job's precision"
+    "2204.02311, appendix B); both divide by the dense bf16 peak (fp16 where there is none), "
+    "whatever the job's precision"
 )
 
 
