@@ -46,7 +46,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "layers": (1680, 11),
     "schedules": (670, 9),
     "cost": (5390, 34),
-    "search": (8080, 53),
+    "search": (8190, 54),
     "catalog": (5280, 36),
     "frameworks": (460, 6),
     "formats": (12860, 93),
