@@ -54,7 +54,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "validation": (1530, 12),
     "check": (2550, 23),
     "launchers": (570, 10),
-    "report": (5030, 37),
+    "report": (5040, 37),
     "cli": (3470, 33),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
