@@ -83,6 +83,7 @@ def make_context(
     seq_len: int = 1024,
     hbm_bytes: float | None = None,
     precision: Precision = "bf16",
+    mtp_layers: int = 0,
 ) -> Context:
     """A context from names; ``model`` may be a spec."""
     machines = load_cluster(cluster)
@@ -90,7 +91,12 @@ def make_context(
         model = load_model(model) if model else make_model()
     return Context(
         model=model,
-        job=JobSpec(global_batch=global_batch, seq_len=seq_len, precision=precision),
+        job=JobSpec(
+            global_batch=global_batch,
+            seq_len=seq_len,
+            precision=precision,
+            mtp_layers=mtp_layers,
+        ),
         cluster=with_hbm(machines, hbm_bytes) if hbm_bytes else machines,
         traits=load_traits(framework, profile),
     )

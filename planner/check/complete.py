@@ -15,10 +15,20 @@ from planner.formats.finding import Finding
 from planner.formats.format import Reading, World
 from planner.frameworks.optimizers import optimizer_names
 from planner.frameworks.registry import CURRENT, load_traits, profile_names
-from planner.frameworks.settings import with_optimizer, with_recompute_modules
+from planner.frameworks.settings import (
+    usual_mtp_layers,
+    with_optimizer,
+    with_recompute_modules,
+)
 from planner.limits import MAX_SEQ_LEN
 from planner.search.space.interleaving import default_layers
-from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec, Precision, usual_seq_len
+from planner.spec.job import (
+    MAX_MTP_LAYERS,
+    USUAL_IMBALANCE_FRACTION,
+    JobSpec,
+    Precision,
+    usual_seq_len,
+)
 from planner.spec.strategy import (
     COLUMNS,
     COUNTS,
@@ -85,6 +95,7 @@ def complete(
                 seq_len=seq_len,
                 precision=precision,
                 imbalance_fraction=USUAL_IMBALANCE_FRACTION if job.model.moe else 0.0,
+                mtp_layers=_mtp_layers(values, job, traits),
             ),
             cluster=job.cluster,
             traits=_with_modules(values, traits, strategy),
@@ -104,6 +115,17 @@ def complete(
         findings=tuple(values.findings),
         assumed=tuple(values.assumed),
     )
+
+
+def _mtp_layers(values: Values, job: Job, traits: FrameworkTraits) -> int:
+    """Layers of multi-token prediction: the file's, else what the framework trains of the model."""
+    stated = values.whole("mtp_layers", least=0, most=MAX_MTP_LAYERS)
+    if stated is not None:
+        return stated
+    usual = usual_mtp_layers(job.model, traits)
+    if usual:
+        values.assumed.append(f"{usual} layer(s) of multi-token prediction, as the model has")
+    return usual
 
 
 def check_model(values: Values, job: Job) -> None:

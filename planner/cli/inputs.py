@@ -16,6 +16,7 @@ from planner.cli.batch import read_global_batch
 from planner.cli.collector import Collector
 from planner.cli.software import (
     idle_notes,
+    mtp_layers_in,
     read_frameworks,
     read_schedules,
     training_in,
@@ -170,6 +171,7 @@ def read_question(
     tokens: str | None,
     margin_percent: float | None,
     imbalance_percent: float | None = None,
+    mtp_layers: int | None = None,
     profile: str = CURRENT,
     settings: Sequence[str] = (),
     recompute_modules: str | None = None,
@@ -206,6 +208,7 @@ def read_question(
     )
     kind = _precision(collector, precision, cluster_spec, notes)
     chosen = training_in(collector, chosen, kind, notes)
+    chosen, ahead = mtp_layers_in(collector, mtp_layers, model_spec, chosen, notes)
     allowed_schedules = read_schedules(collector, schedules, chosen)
     length = _seq_len(collector, seq_len, model_spec, notes)
     batch = read_global_batch(
@@ -231,7 +234,10 @@ def read_question(
     notes += unsupported_hardware(chosen, cluster_spec)
     if recompute_modules is not None:
         notes += idle_notes(chosen, model_spec)
-    contexts = [_context(model_spec, job, cluster_spec, one, allowed_schedules) for one in chosen]
+    contexts = [
+        _context(model_spec, replace(job, mtp_layers=number), cluster_spec, one, allowed_schedules)
+        for one, number in zip(chosen, ahead, strict=True)
+    ]
     if recompute_modules is None:
         contexts = [replace(each, module_sets=module_sets(each)) for each in contexts]
     return Question(contexts=tuple(contexts), notes=tuple(notes))

@@ -41,6 +41,8 @@ def _defaults(recipe: "Recipe") -> dict[str, Any]:
         "precision": recipe.precision,
         "optimizer": recipe.optimizer,
     }
+    if recipe.mtp_layers is not None:
+        defaults["mtp_layers"] = recipe.mtp_layers
     if recipe.recompute_modules:
         defaults["recompute_modules"] = ",".join(recipe.recompute_modules)
     return defaults

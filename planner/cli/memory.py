@@ -52,6 +52,7 @@ def memory(
         typer.Option(help="Percent of HBM held uncertain [error on published runs]."),
     ] = None,
     imbalance: options.Imbalance = None,
+    mtp_layers: options.MtpLayers = None,
     host_memory: options.HostMemory = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show every item.")] = False,
     output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.tree,
@@ -106,6 +107,7 @@ def memory(
         tokens=None,
         margin_percent=margin,
         imbalance_percent=imbalance,
+        mtp_layers=mtp_layers,
     )
     chosen = replace(question.contexts[0], margin_fraction=0.0)
     context, strategy = resolve(chosen, request)

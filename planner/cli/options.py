@@ -81,6 +81,12 @@ Imbalance = Annotated[
         "keeps [20]."
     ),
 ]
+MtpLayers = Annotated[
+    int | None,
+    typer.Option(
+        help="Layers of multi-token prediction to train [the model's, where the framework can]."
+    ),
+]
 Placement = Annotated[
     str | None,
     typer.Option(help="Order of the axes on the cluster, or any [the framework's usual one]."),

@@ -89,6 +89,7 @@ def plan(
     host_memory: options.HostMemory = None,
     margin: options.Margin = None,
     imbalance: options.Imbalance = None,
+    mtp_layers: options.MtpLayers = None,
     output_format: Annotated[
         Format, typer.Option("--format", help="Output format.")
     ] = Format.table,
@@ -168,6 +169,7 @@ def plan(
         tokens=tokens,
         margin_percent=margin,
         imbalance_percent=imbalance,
+        mtp_layers=mtp_layers,
     )
     check_aim(aim, question.contexts[0].cluster)
     question = expressible(question, target.made if target else None)

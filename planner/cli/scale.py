@@ -37,6 +37,7 @@ def scale(
     host_memory: options.HostMemory = None,
     margin: options.Margin = None,
     imbalance: options.Imbalance = None,
+    mtp_layers: options.MtpLayers = None,
     time_limit: options.TimeLimit = None,
     plot: options.Plot = False,
     plot_file: options.PlotFile = None,
@@ -83,6 +84,7 @@ def scale(
         tokens=tokens,
         margin_percent=margin,
         imbalance_percent=imbalance,
+        mtp_layers=mtp_layers,
         num_accelerators=clusters[-1].num_accelerators if clusters else 1,
     )
     if weak:

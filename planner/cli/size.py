@@ -46,6 +46,7 @@ def size(
     host_memory: options.HostMemory = None,
     margin: options.Margin = None,
     imbalance: options.Imbalance = None,
+    mtp_layers: options.MtpLayers = None,
     time_limit: options.TimeLimit = None,
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
@@ -107,6 +108,7 @@ def size(
         tokens=tokens,
         margin_percent=margin,
         imbalance_percent=imbalance,
+        mtp_layers=mtp_layers,
         num_accelerators=largest.num_accelerators if largest else 1,
     )
     check_price(question.contexts[0].cluster, limits)

@@ -1,6 +1,6 @@
 """Frameworks of a question: which, under which profile and options, and what they run on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -9,11 +9,15 @@ from planner.cli.collector import Collector
 from planner.formats.registry import format_names, load_format
 from planner.frameworks.optimizers import optimizer_names
 from planner.frameworks.registry import FRAMEWORKS, load_traits, profile_names
-from planner.frameworks.settings import with_optimizer, with_recompute_modules
+from planner.frameworks.settings import (
+    usual_mtp_layers,
+    with_optimizer,
+    with_recompute_modules,
+)
 from planner.plans.recompute import idle_modules
 from planner.plans.trait_settings import profile_problem, read_settings
 from planner.spec.cluster import ClusterSpec
-from planner.spec.job import Precision
+from planner.spec.job import MAX_MTP_LAYERS, Precision, mtp_positions
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import SCHEDULES
 from planner.spec.traits import FrameworkTraits
@@ -150,6 +154,49 @@ def read_schedules(
 
 TRANSFORMER_ENGINE_FROM = 8.0
 """Compute capability that Transformer Engine asks for."""
+
+
+def mtp_layers_in(
+    collector: Collector,
+    given: int | None,
+    model: ModelSpec | None,
+    chosen: list[FrameworkTraits],
+    notes: list[str],
+) -> tuple[list[FrameworkTraits], list[int]]:
+    """Frameworks that train so many layers of multi-token prediction, and how many each does."""
+    if model is None or (given is not None and not 0 <= given <= MAX_MTP_LAYERS):
+        if given is not None and not 0 <= given <= MAX_MTP_LAYERS:
+            collector.add("--mtp-layers", f"must be from 0 to {MAX_MTP_LAYERS}; given {given}")
+        return chosen, [0] * len(chosen)
+    usual = [usual_mtp_layers(model, traits) for traits in chosen]
+    if given is None:
+        notes += _mtp_notes(model, chosen, usual)
+        return chosen, usual
+    kept = [traits for traits in chosen if not given or traits.support.trains_mtp]
+    left = ", ".join(f"{one.name} ({one.profile})" for one in chosen if one not in kept)
+    if given and not mtp_positions(model):
+        text = f"{given} given; a {model.architecture} with position {model.position} has none: 0"
+        collector.add("--mtp-layers", text)
+    elif left and not kept:
+        collector.add(
+            "--mtp-layers", f"{given} given; {left} is planned without them: allowed is 0"
+        )
+    elif left:
+        notes.append(f"left out, planned without multi-token prediction: {left}")
+    return kept, [given] * len(kept)
+
+
+def _mtp_notes(
+    model: ModelSpec, chosen: Sequence[FrameworkTraits], usual: Sequence[int]
+) -> Iterator[str]:
+    own = model.num_mtp_layers
+    layers = f"{own} layer{'s' * (own > 1)} of multi-token prediction"
+    trained = [each.name for each, number in zip(chosen, usual, strict=True) if number]
+    others = [each.name for each, number in zip(chosen, usual, strict=True) if not number]
+    if own and trained:
+        yield f"{', '.join(trained)}: trained with its {layers} (default; --mtp-layers 0: without)"
+    if own and others:
+        yield f"{', '.join(others)}: trained without {model.name}'s {layers}"
 
 
 def unsupported_hardware(chosen: list[FrameworkTraits], cluster: ClusterSpec) -> list[str]:

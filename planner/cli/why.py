@@ -33,6 +33,7 @@ def why(
     host_memory: options.HostMemory = None,
     margin: options.Margin = None,
     imbalance: options.Imbalance = None,
+    mtp_layers: options.MtpLayers = None,
     time_limit: options.TimeLimit = None,
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
@@ -73,6 +74,7 @@ def why(
         tokens=None,
         margin_percent=margin,
         imbalance_percent=imbalance,
+        mtp_layers=mtp_layers,
     )
     contexts = with_placement(question.contexts, placement)
     notes = (*question.notes, *margin_notes(contexts, given=margin is not None))

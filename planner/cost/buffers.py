@@ -52,7 +52,8 @@ def overhead_bytes(context: Context, strategy: StrategyColumns) -> Array:
 def _rank_params(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
     """Parameters a rank holds, the mean over stages."""
     layers = context.model.num_blocks * parts.params
-    held: Array = (layers + parts.first_params + parts.last_params) / strategy.pp
+    ends = parts.first_params + parts.last_params + parts.all_mtp_params
+    held: Array = (layers + ends) / strategy.pp
     return held
 
 

@@ -136,11 +136,14 @@ def exposed_link_s(
 @item(
     "time.tied_embedding",
     title="tied-embedding reduction",
-    inputs=("model.tied_embeddings", "model.vocab_size", "strategy.pp"),
+    inputs=("model.tied_embeddings", "job.mtp_layers", "model.vocab_size", "strategy.pp"),
 )
 def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
-    """All-reduce of the shared vocabulary gradient between first and last stage."""
-    if not context.model.tied_embeddings:
+    """All-reduce of the shared vocabulary gradient between first and last stage.
+
+    Tied to the head, or to the embedding of further tokens.
+    """
+    if not (context.model.tied_embeddings or context.job.mtp_layers):
         return np.zeros(len(strategy))
     stages, both = group_of("pp", strategy, context.cluster), np.minimum(strategy.head_stage + 1, 2)
     group = Group(
@@ -241,10 +244,12 @@ def reduction_pieces(
     window = np.where(kept_whole(strategy, context.traits.states), 0.0, times.backward)
     layers = layer(parts.params * dp.reduce, window, overlaps=reduces) + gather
     first = parts.first_params * (parts.dp.reduce + parts.dp.gather)
-    head_gather = parts.last_params * parts.dp.gather
+    mtp_params = parts.all_mtp_params
+    head_gather = parts.last_params * parts.dp.gather + mtp_params * dp.gather
     if gathers:
         head_gather = head(head_gather, times.forward, overlaps=True)[0]
-    last = head(parts.last_params * parts.dp.reduce, times.backward, overlaps=reduces)
+    head_reduce = parts.last_params * parts.dp.reduce + mtp_params * dp.reduce
+    last = head(head_reduce, times.backward, overlaps=reduces)
     return layers, np.stack([first, first]), last + head_gather
 
 
@@ -294,7 +299,7 @@ def tail_pieces(
     return (
         layer + parts.params * layer_step + layer_offload,
         first + parts.first_params * end_step,
-        last + parts.last_params * end_step,
+        last + parts.last_params * end_step + parts.all_mtp_params * (layer_step + end_offload),
     )
 
 
@@ -318,6 +323,9 @@ def stage_model(
     gradient_copy = largest_gradient_bytes(context, strategy, parts)
     saved = costs.at(body.saved_bytes)
     gathers = parts.dp.layer_forward + parts.dp.layer_backward
+    mtp_gathers = parts.layer_dp.layer_forward + parts.layer_dp.layer_backward
+    last_s = costs.exposed_at(costs.last) + costs.exposed_at(costs.mtp.time)
+    last_s = last_s + parts.last_params * gathers + parts.all_mtp_params * mtp_gathers
     pace = slowest_pace(context, strategy)
     link = exposed_link_s(context, strategy, times, link_seconds(context, strategy, parts))
     return StageModel(
@@ -325,7 +333,7 @@ def stage_model(
         layer_s=pace * (times.forward + times.backward),
         policies=policy_costs(context, strategy, parts, times, pace),
         first_s=pace * (costs.exposed_at(costs.first) + parts.first_params * gathers),
-        last_s=pace * (costs.exposed_at(costs.last) + parts.last_params * gathers),
+        last_s=pace * last_s,
         bubble_filled_s=pace * bubble_filled_s(context, strategy, times.forward, times.backward),
         link_s=pace * (link + times.sharding_fill + times.offload_fill),
         tail_layer_s=tail_layer,
@@ -342,12 +350,15 @@ def stage_model(
         + parts.lead_bytes("device")
         + gradient_copy
         + embedding_gradient_bytes(context, strategy, parts),
-        last_static_bytes=parts.last_params * parts.last_states.device
+        last_static_bytes=parts.last_bytes("device")
         + gradient_copy * (strategy.head_stage > 0)
         + kept_logits_bytes(context, strategy, parts)
-        + dummy_gradient_bytes(context, strategy, costs.at(costs.vocab_params)),
+        + dummy_gradient_bytes(
+            context, strategy, costs.at(costs.vocab_params + costs.mtp.linear_params)
+        ),
         saved_bytes=saved,
         uneven_stages=context.traits.support.uneven_stages,
+        num_mtp_layers=context.job.mtp_layers,
         num_leading=costs.num_leading,
         lead_saved_bytes=costs.at(lead.saved_bytes) - saved,
         first_saved_bytes=costs.at(costs.first_saved_bytes),
@@ -358,13 +369,13 @@ def stage_model(
         sent_saved_bytes=sent_bytes(context, strategy, parts),
         layer_transient_bytes=transient_layer_bytes(context, strategy, parts)
         + costs.at(costs.backward_bytes),
-        last_transient_bytes=costs.at(costs.last_saved_bytes)
+        last_transient_bytes=costs.at(costs.last_saved_bytes + costs.mtp.saved_bytes)
         + gathered_head_bytes(context, strategy, parts),
         overhead_bytes=overhead_bytes(context, strategy),
         fragmentation_fraction=context.traits.overheads.fragmentation_fraction,
         layer_host_bytes=parts.layer_bytes("host", body),
         first_host_bytes=parts.first_params * parts.first_states.host + parts.lead_bytes("host"),
-        last_host_bytes=parts.last_params * parts.last_states.host,
+        last_host_bytes=parts.last_bytes("host"),
         usable_bytes=context.usable_bytes,
         host_limit_bytes=host_limit(context, strategy),
     )

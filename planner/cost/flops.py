@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.layers.block import layer_groups
+from planner.layers.mtp import block_kinds
 from planner.layers.op import LayerShape
 from planner.spec.cluster import AcceleratorSpec
 from planner.spec.job import JobSpec
@@ -13,9 +14,10 @@ from planner.spec.traits import FrameworkTraits
 FLOPS_CONVENTION = (
     "model FLOPs = 3 x forward matmul FLOPs (6 per matmul parameter and token), attention over the "
     "keys that a query may see (causal: half the square, 6 L s h per token, as Megatron-LM counts; "
-    "windows as they are), vocabulary projection included, embedding lookup and recomputation "
-    "excluded; mfu_full_square counts the whole square, 12 L s h (arXiv 2204.02311, appendix B); "
-    "both divide by the dense bf16 peak (fp16 where there is none), whatever the job's precision"
+    "windows as they are), vocabulary projection and multi-token prediction included, embedding "
+    "lookup and recomputation excluded; mfu_full_square counts the whole square, 12 L s h (arXiv "
+    "2204.02311, appendix B); both divide by the dense bf16 peak (fp16 where there is none), "
+    "whatever the job's precision"
 )
 
 
@@ -64,20 +66,29 @@ def model_flops_per_iteration(
     ``3 · Σ_ops forward_flops · global_batch``; three for forward and the two backward products.
     Attention: ``2 · s · heads · (d_qk + d_v)`` per token and layer over the whole square, of which
     ``seen_fraction`` is needed; an encoder-decoder's decoder layers need half of their own square
-    and all of the one over the encoder. Padding of the vocabulary is not counted. Source: PaLM,
-    arXiv 2204.02311, appendix B; arXiv 2205.05198, appendix A (both over the whole square).
+    and all of the one over the encoder. Padding of the vocabulary is not counted. Every layer of
+    multi-token prediction counts as another layer, its projection ``4 s h²`` and a vocabulary.
+    Source: PaLM, arXiv 2204.02311, appendix B; arXiv 2205.05198, appendix A (both over the whole
+    square); Megatron-LM, training/training.py, num_floating_point_operations.
     """
     shape = LayerShape.all_of(1.0, job.seq_len)
     square = 2.0 * job.seq_len**2 * (model.query_size + model.value_size)
-    products = 2.0 * job.seq_len * model.vocab_size * model.hidden_size
+    head = 2.0 * job.seq_len * model.vocab_size * model.hidden_size
+    joined = 4.0 * job.seq_len * model.hidden_size**2
+    products = head + job.mtp_layers * (head + joined)
     seen = total = 0.0
-    for group in layer_groups(model, shape, traits):
+    groups = layer_groups(model, shape, traits)
+    behind = block_kinds(groups)
+    further = {kind.name: job.mtp_layers * kind.num_layers for kind in behind}
+    share = 1.0 / sum(kind.num_layers for kind in behind)
+    for group in groups:
+        number = group.num_layers + further.get(group.name, 0) * share
         for op in group.ops:
             gemms = (gemm for gemm in op.gemms if gemm.has_weight)
-            products += group.num_layers * sum(gemm.flops.item() for gemm in gemms)
+            products += number * sum(gemm.flops.item() for gemm in gemms)
         is_cross = group.name == "cross"
-        total += group.num_layers * (1.0 + is_cross)
-        seen += group.num_layers * (1.5 if is_cross else seen_fraction(model, job.seq_len))
+        total += number * (1.0 + is_cross)
+        seen += number * (1.5 if is_cross else seen_fraction(model, job.seq_len))
     passes = 3.0 * job.global_batch
     return ModelFlops(
         products=passes * products,

@@ -1,6 +1,6 @@
 """What one layer, the embedding and the head cost per micro-batch, on distinct layer shapes."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from planner.cost.layer_time import (
     op_backward,
     op_forward,
 )
+from planner.cost.mtp import MtpCosts, mtp_costs
 from planner.layers.block import (
     LayerGroup,
     embedding_op,
@@ -21,6 +22,7 @@ from planner.layers.block import (
     layer_groups,
     padded_vocab_size,
 )
+from planner.layers.mtp import block_kinds
 from planner.layers.op import AXES, ELEMENT_BYTES, ZERO, LayerShape, Op, total_bytes
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
@@ -82,6 +84,7 @@ class LayerCosts:
     """Final norm, vocabulary projection and loss, forward and backward."""
     last_params: Array
     last_saved_bytes: Array
+    mtp: MtpCosts
     largest_weight_params: Array
     """Elements of the MLP's down projection, whose gradient comes first."""
     linear_params: Array
@@ -187,6 +190,7 @@ def layer_costs(
         last=both_ways(last),
         last_params=ZERO + last.params,
         last_saved_bytes=ZERO + last.saved_bytes,
+        mtp=mtp_costs(model, shape, kinds, setting),
         largest_weight_params=_largest([_down_params(kind.ops) for kind in kinds]),
         linear_params=_distinct_linear_params(kinds),
         vocab_params=_vocab_rows(model, shape, traits) * model.hidden_size,
@@ -228,11 +232,7 @@ def _memory(kinds: tuple[LayerGroup, ...]) -> LayerMemory:
 
 def _body_memory(kinds: tuple[LayerGroup, ...]) -> LayerMemory:
     """Mean memory of the layers behind the leading ones."""
-    behind = tuple(
-        replace(kind, num_layers=kind.num_layers - kind.num_leading, num_leading=0)
-        for kind in kinds
-    )
-    return _memory(tuple(kind for kind in behind if kind.num_layers) or kinds)
+    return _memory(block_kinds(kinds))
 
 
 def _lead_memory(kinds: tuple[LayerGroup, ...]) -> LayerMemory:

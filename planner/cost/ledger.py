@@ -1,12 +1,10 @@
 """The ledger of one stage: every byte on a rank as a named item with shape, dtype and lifetime."""
 
 from dataclasses import dataclass
-from typing import Literal
-
-import numpy as np
 
 from planner.cost import buffers
 from planner.cost.layer import layer_shape
+from planner.cost.ledger_item import HELD, OUTSIDE, LedgerItem, Lifetime, flat_item, tensor_item
 from planner.cost.memory import kept_whole
 from planner.cost.stage import (
     FULL,
@@ -20,34 +18,12 @@ from planner.cost.stage import (
 )
 from planner.cost.subject import Subject
 from planner.layers.block import LayerGroup, embedding_op, head_op, layer_groups
-from planner.layers.op import SavedTensor
+from planner.layers.mtp import block_kinds, mtp_ops
+from planner.layers.op import LayerShape
 from planner.layers.optimizer_states import mean_states
 from planner.spec.items import SHAPE, item
 from planner.spec.traits import FrameworkTraits, under_precision
 from planner.units import Array
-
-Lifetime = Literal[
-    "whole run",
-    "forward to backward",
-    "loss",
-    "backward of a layer",
-    "outside the allocator",
-    "held by the allocator",
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LedgerItem:
-    """``copies`` arrays of ``shape`` with ``element_bytes`` each; num_bytes is their product."""
-
-    name: str
-    """Dotted: group, owner, tensor."""
-    num_bytes: float
-    lifetime: Lifetime
-    shape: tuple[int, ...] = ()
-    """Empty for bytes that are no tensor."""
-    element_bytes: float = 1.0
-    copies: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,37 +48,8 @@ class StageLedger:
         return sum(item.num_bytes for item in self.items if item.lifetime != OUTSIDE)
 
 
-HELD: Lifetime = "held by the allocator"
-OUTSIDE: Lifetime = "outside the allocator"
 MOMENT_LOSS = "loss of a micro-batch"
 MOMENT_BACKWARD = "backward of a layer"
-
-
-def _tensor_item(group: str, tensor: SavedTensor, copies: float, lifetime: Lifetime) -> LedgerItem:
-    """Bytes, shape and lifetime of a kept tensor."""
-    if tensor.is_freed:
-        lifetime = HELD
-    copies *= float(np.max(tensor.count))
-    rows, width = float(np.max(tensor.rows)), float(np.max(tensor.width))
-    is_whole = rows.is_integer() and width.is_integer()
-    return LedgerItem(
-        name=f"{group}.{tensor.name}",
-        num_bytes=rows * width * tensor.element_bytes * copies,
-        lifetime=lifetime,
-        shape=(round(rows), round(width)) if is_whole else (round(rows * width),),
-        element_bytes=tensor.element_bytes,
-        copies=copies,
-    )
-
-
-def _flat_item(name: str, elements: float, num_bytes: float, lifetime: Lifetime) -> LedgerItem:
-    return LedgerItem(
-        name=name,
-        num_bytes=num_bytes,
-        lifetime=lifetime,
-        shape=(round(elements),),
-        element_bytes=num_bytes / elements if elements else 0.0,
-    )
 
 
 def _traits(subject: Subject) -> FrameworkTraits:
@@ -117,7 +64,8 @@ def _parameters(subject: Subject, stage: int) -> float:
         return float((costs.at(memory.params) + costs.at(memory.expert_params))[0])
 
     lead = costs.num_leading * (stage == 0) * (of("lead") - of("body"))
-    return float(subject.layers[0, stage]) * of("body") + lead + float(subject.end_params(stage)[0])
+    ends = subject.end_params(stage) + subject.mtp_params(stage)
+    return float(subject.layers[0, stage]) * of("body") + lead + float(ends[0])
 
 
 def _state_lifetime(subject: Subject, name: str) -> Lifetime:
@@ -160,15 +108,16 @@ def _state_items(subject: Subject, stage: int) -> list[LedgerItem]:
         total = total + (stage == 0) * parts.lead_bytes(name)
         total = total + (stage == 0) * parts.first_params * getattr(parts.first_states, name)
         is_last = stage == subject.strategy.head_stage
-        total = total + is_last * parts.last_params * getattr(parts.last_states, name)
+        total = total + is_last * parts.last_bytes(name)
         lifetime = _state_lifetime(subject, name)
         for part, share in _state_shares(subject, name).items():
-            items.append(_flat_item(part, num_params, float(total[0]) * share, lifetime))
+            items.append(flat_item(part, num_params, float(total[0]) * share, lifetime))
     linear = parts.costs.at(parts.costs.linear_params)
     is_last = stage == subject.strategy.head_stage
-    elements = linear + is_last * parts.costs.at(parts.costs.vocab_params)
+    further = parts.costs.vocab_params + parts.costs.mtp.linear_params
+    elements = linear + is_last * parts.costs.at(further)
     kept = buffers.dummy_gradient_bytes(subject.context, subject.columns, elements)
-    dummy = _flat_item("dummy_weight_gradients", float(elements[0]), float(kept[0]), "whole run")
+    dummy = flat_item("dummy_weight_gradients", float(elements[0]), float(kept[0]), "whole run")
     return [*items, dummy, *_buffer_items(subject, stage)]
 
 
@@ -228,7 +177,7 @@ def _activation_items(subject: Subject, stage: int) -> list[LedgerItem]:
     model = subject.model
     flight = float(in_flight_matrix(model, all_stages(subject.strategy.pp))[0, stage])
     items = [
-        _tensor_item("activations", tensor, flight * number, "forward to backward")
+        tensor_item("activations", tensor, flight * number, "forward to backward")
         for group, untouched, selective in _layers_by_policy(subject, stage)
         for op in group.ops
         for number, tensors in ((untouched, op.saved), (selective, op.kept))
@@ -250,7 +199,7 @@ def _activation_items(subject: Subject, stage: int) -> list[LedgerItem]:
     if stage == 0:
         embedding = embedding_op(subject.context.model, shape, _traits(subject))
         items += [
-            _tensor_item("activations", tensor, flight, "forward to backward")
+            tensor_item("activations", tensor, flight, "forward to backward")
             for tensor in embedding.saved
         ]
     items.append(_receive_buffers(subject, stage, flight))
@@ -283,8 +232,32 @@ def _loss_items(subject: Subject) -> list[LedgerItem]:
     head = head_op(subject.context.model, shape, _traits(subject))
     gathered = buffers.gathered_head_bytes(subject.context, subject.columns, subject.parts)
     return [
-        *(_tensor_item("transient", tensor, 1.0, "loss") for tensor in head.saved),
+        *(tensor_item("transient", tensor, 1.0, "loss") for tensor in head.saved),
+        *_mtp_items(subject, shape),
         LedgerItem(name="transient.gathered_head", num_bytes=float(gathered[0]), lifetime="loss"),
+    ]
+
+
+def _mtp_items(subject: Subject, shape: LayerShape) -> list[LedgerItem]:
+    """What layers of multi-token prediction keep of the micro-batch whose loss is computed."""
+    number, policy = float(subject.model.num_mtp_layers), subject.mtp_policy
+    if not number:
+        return []
+    model, traits = subject.context.model, _traits(subject)
+    blocks = block_kinds(layer_groups(model, shape, traits))
+    total = sum(group.num_layers for group in blocks)
+    kept = [(number, tensor) for op in mtp_ops(model, shape, traits) for tensor in op.saved]
+    inputs = number * float(subject.model.policies.saved_bytes[FULL, 0]) * (policy == FULL)
+    if policy != FULL:
+        kept += [
+            (number * group.num_layers / total, tensor)
+            for group in blocks
+            for op in group.ops
+            for tensor in (op.saved if policy is None else op.kept)
+        ]
+    return [
+        LedgerItem(name="transient.mtp.recompute_inputs", num_bytes=inputs, lifetime="loss"),
+        *(tensor_item("transient.mtp", tensor, copies, "loss") for copies, tensor in kept),
     ]
 
 

@@ -44,6 +44,12 @@ class Parts:
     """Parameters of one layer on one rank."""
     first_params: Array
     last_params: Array
+    """Of the head; behind the first stage with a copy of the embedding each where the head is tied
+    to it, and where further tokens are embedded (Megatron-Core has both where both hold:
+    gpt_model.py, output_layer)."""
+    mtp_params: Array
+    """Of all layers of multi-token prediction, beside their experts."""
+    mtp_expert_params: Array
     states: StateBytes
     """Of layers; embedding and head differ where the optimizer treats them apart."""
     first_states: StateBytes
@@ -69,6 +75,20 @@ class Parts:
         )
         return total
 
+    def last_bytes(self, state: str) -> Array:
+        """Bytes of the head's and of multi-token prediction's weights, gradients or states."""
+        total: Array = (
+            self.last_params * getattr(self.last_states, state)
+            + self.mtp_params * getattr(self.states, state)
+            + self.mtp_expert_params * getattr(self.expert_states, state)
+        )
+        return total
+
+    @property
+    def all_mtp_params(self) -> Array:
+        """Parameters of multi-token prediction, experts included."""
+        return self.mtp_params + self.mtp_expert_params
+
     def lead_bytes(self, state: str) -> Array:
         """By how many bytes all leading layers together differ from as many other layers."""
         costs = self.costs
@@ -86,10 +106,9 @@ def build_parts(
     expert = costs.at(costs.expert_params)
     params = costs.at(costs.params) + expert
     last_params = costs.at(costs.last_params)
-    if context.model.tied_embeddings:
-        last_params = last_params + np.where(
-            strategy.head_stage > 0, costs.at(costs.vocab_params), 0.0
-        )
+    copies = context.model.tied_embeddings + (context.job.mtp_layers > 0)
+    vocab = costs.at(costs.vocab_params)
+    last_params = last_params + np.where(strategy.head_stage > 0, copies * vocab, 0.0)
     states = context.traits.states
     shards = shard_degree(strategy, states)
     expert_shards = expert_shard_degree(strategy, states)
@@ -133,6 +152,8 @@ def build_parts(
         params=params,
         first_params=costs.at(costs.first_params),
         last_params=last_params,
+        mtp_params=costs.at(costs.mtp.params),
+        mtp_expert_params=costs.at(costs.mtp.expert_params),
         states=layer_states,
         first_states=ends_of(means.first),
         last_states=ends_of(means.last),

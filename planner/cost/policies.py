@@ -10,7 +10,7 @@ from planner.cost.layer_times import LayerTimes
 from planner.cost.module_sets import SelectiveCosts
 from planner.cost.offload import host_transfer_s
 from planner.cost.parts import Parts
-from planner.cost.stage import PolicyCosts
+from planner.cost.stage import FULL, SELECTIVE, PolicyCosts, StageModel
 from planner.spec.items import item
 from planner.spec.strategy import POLICIES, StrategyColumns
 from planner.units import Array, Mask
@@ -136,3 +136,22 @@ def policy_costs(
     }
     rows = [vars(by_name[name]) for name in POLICIES]
     return PolicyCosts(**{name: np.stack([row[name] for row in rows]) for name in rows[0]})
+
+
+def with_recomputed_mtp(model: StageModel, policy: int) -> StageModel:
+    """The model whose blocks of multi-token prediction are recomputed as all its layers are.
+
+    Selectively, or in full (Megatron-Core: where ``uniform`` takes single layers; ``block`` leaves
+    them out). Full recomputation keeps a block's input; norms and projection before it are counted
+    as kept. Excludes offloaded activations. Source:
+    megatron/core/transformer/multi_token_prediction.py, _checkpointed_forward.
+    """
+    if not model.num_mtp_layers or policy not in (SELECTIVE, FULL):
+        return model
+    policies = model.policies
+    freed = model.saved_bytes - policies.saved_bytes[policy]
+    return replace(
+        model,
+        last_s=model.last_s + model.num_mtp_layers * policies.added_s[policy],
+        last_transient_bytes=model.last_transient_bytes - model.num_mtp_layers * freed,
+    )

@@ -76,6 +76,8 @@ class StageModel:
     """Per layer and micro-batch in flight, under no policy."""
     uneven_stages: bool
     """Stages, and chunks of interleaved stages, may hold different numbers of layers."""
+    num_mtp_layers: int
+    """On the stage of the head; their costs are the head's."""
     num_leading: int
     """Leading layers, all on the first stage; full recomputation takes them first, then
     selective recomputation, then offloading."""

@@ -1,14 +1,15 @@
 """One strategy under estimate, with everything its items are computed from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.cost.build import stage_model
 from planner.cost.context import Context, with_modules
 from planner.cost.parts import Parts, build_parts
-from planner.cost.stage import StageModel, iteration_s
+from planner.cost.policies import with_recomputed_mtp
+from planner.cost.stage import FULL, SELECTIVE, StageModel, iteration_s
 from planner.spec.strategy import Strategy, StrategyColumns
 from planner.units import Array
 
@@ -30,6 +31,20 @@ class Subject:
     def split(self) -> tuple[Array, Array]:
         """Layers per stage, and how many of them are under each policy."""
         return self.layers, self.counts
+
+    @property
+    def mtp_policy(self) -> int | None:
+        """The policy of all layers, which those of multi-token prediction share."""
+        alike = [k for k in (SELECTIVE, FULL) if (self.counts[k] == self.layers).all()]
+        return alike[0] if alike and self.model.num_mtp_layers else None
+
+    def mtp_layers(self, stage: int) -> int:
+        """Layers of multi-token prediction on a stage."""
+        return self.model.num_mtp_layers * (stage == self.strategy.head_stage)
+
+    def mtp_params(self, stage: int) -> Array:
+        """Parameters of multi-token prediction on a stage."""
+        return (stage == self.strategy.head_stage) * self.parts.all_mtp_params
 
     def end_params(self, stage: int) -> Array:
         """Parameters of the embedding and the head on a stage."""
@@ -54,7 +69,7 @@ def subjects_of(context: Context, strategies: Sequence[Strategy]) -> list[Subjec
         for position, row in enumerate(rows):
             index = np.array([position])
             strategy = strategies[row]
-            found[row] = Subject(
+            subject = Subject(
                 context=here,
                 strategy=strategy,
                 columns=columns.take(index),
@@ -63,7 +78,16 @@ def subjects_of(context: Context, strategies: Sequence[Strategy]) -> list[Subjec
                 parts=parts.take(index),
                 model=model.take(index),
             )
+            found[row] = _as_emitted(subject)
     return [found[row] for row in range(len(strategies))]
+
+
+def _as_emitted(subject: Subject) -> Subject:
+    """The subject with multi-token prediction under the policy of all layers."""
+    policy = subject.mtp_policy
+    if policy is None:
+        return subject
+    return replace(subject, model=with_recomputed_mtp(subject.model, policy))
 
 
 def iteration_of(subject: Subject) -> float:

@@ -18,6 +18,7 @@ from planner.cost.context import Context
 from planner.cost.kernels import gemm_s, memory_bound_s
 from planner.cost.layer_time import COMM_ITEMS, Duration, TimeItems, add_items, scale_items
 from planner.cost.layer_times import layer_times
+from planner.cost.mtp import mtp_costs
 from planner.cost.pipeline import bubble_filled_s, makespan_s
 from planner.cost.policies import activation_transfer_s
 from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, stage_tail_s, stage_time_s
@@ -25,6 +26,7 @@ from planner.cost.stalls import gradient_pass_s
 from planner.cost.subject import Subject
 from planner.cost.weight_gradient import layer_weight_gradient_s
 from planner.layers.block import embedding_op, head_op
+from planner.layers.mtp import projection_op
 from planner.schedules import dualpipe, gpipe, interleaved, one_f_one_b, zero_bubble
 from planner.spec.items import FABRIC, HBM, SHAPE, item
 from planner.spec.strategy import StrategyColumns
@@ -73,7 +75,10 @@ def _layer_items(subject: Subject, stage: int) -> TimeItems:
         (name if name in COMM_ITEMS else f"compute.{name}"): duration
         for name, duration in work.items()
     }
-    selective, full = subject.counts[[SELECTIVE, FULL], 0, stage]
+    counts = subject.counts[:, 0, stage].copy()
+    if subject.mtp_policy is not None:
+        counts[subject.mtp_policy] += subject.mtp_layers(stage)
+    selective, full = counts[[SELECTIVE, FULL]]
     redo = add_items(scale_items(repeated, full), scale_items(again, selective))
     return items | _named("recompute", redo)
 
@@ -91,6 +96,12 @@ def _layer_items(subject: Subject, stage: int) -> TimeItems:
     also=(embedding_op, memory_bound_s),
 )
 @item(
+    "time.compute.mtp",
+    title="multi-token prediction",
+    inputs=(*SHAPE, "job.mtp_layers", "model.vocab_size"),
+    also=(mtp_costs, projection_op, head_op),
+)
+@item(
     "time.compute.head_and_loss",
     title="vocabulary head and loss",
     inputs=(*SHAPE, "model.vocab_size", "traits.kernels.loss_traffic_bytes"),
@@ -106,8 +117,10 @@ def _stage_items(subject: Subject, stage: int) -> TimeItems:
         items["compute.embedding"] = _total(parts.costs.items_at(parts.costs.first))
     if stage == subject.strategy.head_stage:
         items["compute.head_and_loss"] = _total(parts.costs.items_at(parts.costs.last))
+        items["compute.mtp"] = _total(parts.costs.items_at(parts.costs.mtp.time))
     gathers = parts.dp.layer_forward + parts.dp.layer_backward
-    ends = subject.end_params(stage) * gathers
+    further = parts.layer_dp.layer_forward + parts.layer_dp.layer_backward
+    ends = subject.end_params(stage) * gathers + subject.mtp_params(stage) * further
     items["sharding.gather_and_reduce"] = Duration(
         busy_s=layers * times.sharding_busy + ends,
         exposed_s=layers * times.sharding_exposed + times.sharding_fill + ends,
@@ -143,7 +156,8 @@ def _tail_items(subject: Subject, stage: int) -> TimeItems:
     context, columns, parts = subject.context, subject.columns, subject.parts
     tails = stage_tail_s(subject.model, subject.layers)[0]
     layers, ends = subject.layers[0, stage], subject.end_params(stage)
-    params, end_owned = layers * parts.params, 1.0 / parts.num_shards
+    further = subject.mtp_params(stage)
+    params, end_owned = layers * parts.params + further, 1.0 / parts.num_shards
 
     def of_owned(per_param: Callable[[Context, StrategyColumns, Array], Array]) -> Array:
         total: Array = params * per_param(context, columns, parts.owned_fraction)
@@ -152,7 +166,8 @@ def _tail_items(subject: Subject, stage: int) -> TimeItems:
     steps = {name: of_owned(price) for name, price in PER_PARAMETER.items()}
     times = layer_times(context, columns, parts)
     busy, exposed, end = gradient_offload_s(context, columns, parts, times)
-    gradients = Duration(busy_s=layers * busy + ends * end, exposed_s=layers * exposed + ends * end)
+    ends_s = (ends + further) * end
+    gradients = Duration(busy_s=layers * busy + ends_s, exposed_s=layers * exposed + ends_s)
     network = params * (parts.layer_dp.reduce + parts.layer_dp.gather)
     network = network + ends * (parts.dp.reduce + parts.dp.gather)
     rest = sum(steps.values()) + gradients.exposed_s

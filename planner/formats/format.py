@@ -20,6 +20,7 @@ DECISIONS: Mapping[str, str] = {
     "global_batch": "sequences per iteration",
     "seq_len": "tokens per sequence",
     "precision": "as in JobSpec",
+    "mtp_layers": "layers of multi-token prediction that are trained",
     "gradient_bytes": "of a gradient, as it is held and reduced",
     "expert_exchange": "what expert exchange runs beside: none, shared_expert or batches",
     "optimizer": "as in optimizers.yaml",

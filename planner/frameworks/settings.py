@@ -5,6 +5,8 @@ from dataclasses import replace
 
 from planner.errors import InputError
 from planner.frameworks.optimizers import load_optimizer
+from planner.spec.job import mtp_positions
+from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits
 
 
@@ -21,3 +23,12 @@ def with_recompute_modules(traits: FrameworkTraits, names: Sequence[str]) -> Fra
         message = f"unknown modules {unknown} of {traits.name}; allowed are {', '.join(known)}"
         raise InputError.single("command line", "--recompute-modules", message)
     return replace(traits, recompute=replace(traits.recompute, selected=tuple(names)))
+
+
+def usual_mtp_layers(model: ModelSpec, traits: FrameworkTraits) -> int:
+    """Layers of multi-token prediction that are trained where nobody says: the model's own.
+
+    None where the framework does not train them.
+    """
+    trains = traits.support.trains_mtp and mtp_positions(model)
+    return model.num_mtp_layers if trains else 0

@@ -10,7 +10,7 @@ latent down-projections and learned positions are whole on every rank.
 Shapes are written (out, in). Letters in docstrings: d hidden size, a heads, k key/value
 heads, e head size, f MLP width, V vocabulary, E experts.
 
-The multi-token-prediction layers of DeepSeek-V3 and GLM-4.5 are not counted.
+Layers of multi-token prediction (DeepSeek-V3, GLM-4.5) are counted apart from the model.
 """
 
 from collections.abc import Iterable
@@ -210,6 +210,21 @@ def head_params(model: ModelSpec, tp: Count = 1) -> Parts:
     return {"lm_head": _count(weights, model.biases.lm_head * rows)}
 
 
+def mtp_params(model: ModelSpec, tp: Count = 1) -> Parts:
+    """What one layer of multi-token prediction has besides its block.
+
+    ``mtp_norms``: gains of d over the token's embedding and over the hidden state;
+    ``mtp_projection`` (d, 2d) of both joined, split by column; ``mtp_final_norm``. Embedding and
+    head are the model's own (arXiv 2412.19437, section 2.2).
+    """
+    rows = ceil_div(np.asarray(model.hidden_size), np.asarray(tp))
+    return {
+        "mtp_norms": _norm(model, 2 * model.hidden_size),
+        "mtp_projection": _count(2 * model.hidden_size * rows),
+        "mtp_final_norm": _norm(model, model.hidden_size),
+    }
+
+
 def layer_counts(model: ModelSpec) -> dict[LayerKind, int]:
     """How many layers of each kind the model has."""
     return {
@@ -219,8 +234,27 @@ def layer_counts(model: ModelSpec) -> dict[LayerKind, int]:
     }
 
 
+def last_kind(model: ModelSpec) -> LayerKind:
+    """Kind of the model's last layer."""
+    if model.moe is None:
+        return "dense"
+    after = model.num_layers - model.moe.num_leading_dense_layers
+    return "moe" if after and after % model.moe.moe_layer_step == 0 else "dense"
+
+
 def _sum(parts: Parts, times: dict[str, int]) -> int:
     return sum(int(part.total) * times.get(name, 1) for name, part in parts.items())
+
+
+def count_mtp_parameters(model: ModelSpec) -> int:
+    """All parameters that one layer of multi-token prediction adds: its block is the last layer's.
+
+    A checkpoint that holds embedding and head once more has V·d more of each.
+    """
+    experts = model.moe.num_experts if model.moe else 0
+    times = {"routed_expert_up": experts, "routed_expert_down": experts}
+    block = layer_params(model, last_kind(model))
+    return _sum(block, times) + _sum(mtp_params(model), {})
 
 
 def _count_with_experts(model: ModelSpec, num_routed_experts: int) -> int:

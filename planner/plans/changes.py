@@ -12,7 +12,11 @@ from planner.cost.context import Context
 from planner.cost.module_sets import module_sets
 from planner.frameworks.optimizers import optimizer_names, smaller_states
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits
-from planner.frameworks.settings import with_optimizer, with_recompute_modules
+from planner.frameworks.settings import (
+    usual_mtp_layers,
+    with_optimizer,
+    with_recompute_modules,
+)
 from planner.layers.parameters import count_parameters
 from planner.plans.limits import narrowing_of
 from planner.plans.trait_settings import read_settings
@@ -257,8 +261,14 @@ def other_framework(context: Context, name: str) -> Context | None:
     schedules = _kept(context.schedules, asked, traits.support.schedules)
     if not placements or not schedules:
         return None
+    layers, usual = context.job.mtp_layers, usual_mtp_layers(context.model, default)
+    if layers == usual:
+        layers = usual_mtp_layers(context.model, traits)
+    elif layers and not traits.support.trains_mtp:
+        return None
     other = replace(
         context,
+        job=replace(context.job, mtp_layers=layers),
         traits=traits,
         margin_fraction=traits.memory_uncertainty_fraction,
         placements=placements,

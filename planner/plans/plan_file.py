@@ -23,7 +23,7 @@ from planner.plans.plan import Plan
 from planner.plans.trait_settings import profile_problem, settings_mapping, settings_of
 from planner.search.space.legality import violations
 from planner.spec.decision import Decision
-from planner.spec.job import MAX_IMBALANCE, JobSpec, Precision
+from planner.spec.job import MAX_IMBALANCE, MAX_MTP_LAYERS, JobSpec, Precision
 from planner.spec.strategy import COLUMNS, FIELDS, Strategy
 from planner.spec.traits import FrameworkTraits, SupportTraits
 
@@ -47,6 +47,7 @@ class InputsPart(Strict):
     total_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
     margin_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
     imbalance_fraction: Annotated[float, Field(ge=0, le=MAX_IMBALANCE)] = 0.0
+    mtp_layers: Annotated[int, Field(ge=0, le=MAX_MTP_LAYERS)] = 0
 
 
 def _type_of(name: str, decision: Decision) -> object:
@@ -115,6 +116,7 @@ def plan_text(plan: Plan, *, model: str, cluster: str) -> str:
             "total_tokens": job.total_tokens,
             "margin_fraction": context.margin_fraction,
             "imbalance_fraction": job.imbalance_fraction,
+            "mtp_layers": job.mtp_layers,
         },
         "strategy": strategy,
         "estimate": {
@@ -167,6 +169,7 @@ def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
             precision=inputs.precision,
             total_tokens=inputs.total_tokens,
             imbalance_fraction=inputs.imbalance_fraction,
+            mtp_layers=inputs.mtp_layers,
         ),
         cluster=cluster,
         traits=_traits(inputs, path),

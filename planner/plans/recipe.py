@@ -92,6 +92,7 @@ def recipe_context(recipe: Recipe, num_gpus: int | None = None) -> Context:
             global_batch=recipe.global_batch,
             seq_len=recipe.seq_len,
             precision=recipe.precision,
+            mtp_layers=recipe.mtp_layers or 0,
         ),
         cluster=recipe_cluster(recipe, num_gpus),
         traits=traits,

@@ -18,7 +18,11 @@ from planner.catalog.hardware import (
 )
 from planner.catalog.hardware_rows import HardwareDetails, describe_accelerator, describe_hardware
 from planner.catalog.models import list_models, load_model, load_model_details
-from planner.layers.parameters import count_active_parameters, count_parameters
+from planner.layers.parameters import (
+    count_active_parameters,
+    count_mtp_parameters,
+    count_parameters,
+)
 from planner.limits import MAX_GPUS
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
@@ -74,6 +78,9 @@ def print_model(name: str, console: Console) -> None:
     console.print(f"{model.name}: {describe_size(model)}", style="bold")
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_row("parameters, exact", f"{count_parameters(model):,}")
+    if model.num_mtp_layers:
+        further = model.num_mtp_layers * count_mtp_parameters(model)
+        table.add_row("multi-token prediction, exact", f"{further:,} more")
     if file.params_published_b is not None:
         table.add_row("parameters, as published", f"{file.params_published_b:g} billion")
     if model.moe:

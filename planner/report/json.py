@@ -132,6 +132,7 @@ def answer_dict(answer: Answer) -> dict[str, Any]:
             "total_tokens": context.job.total_tokens,
             "margin_fraction": context.margin_fraction,
             "imbalance_fraction": context.job.imbalance_fraction,
+            "mtp_layers": context.job.mtp_layers,
             "narrowing": list(answer.narrowing.texts),
             "assumed": list(answer.notes),
         },

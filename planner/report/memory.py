@@ -6,7 +6,8 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from planner.cost.ledger import LedgerItem, StageLedger
+from planner.cost.ledger import StageLedger
+from planner.cost.ledger_item import LedgerItem
 from planner.cost.memory_items import MemoryEstimate
 from planner.plans.memory import MemoryAnswer
 from planner.plans.savings import Saving

@@ -10,6 +10,8 @@ Precision = Literal["bf16", "fp16", "fp8", "fp8_block", "mxfp8", "fp4"]
 ``mxfp8``: per 32 elements, in hardware; ``fp4``: NVFP4, per 16 elements and tensor."""
 
 
+MAX_MTP_LAYERS = 16
+"""More further tokens than anyone predicts."""
 MAX_IMBALANCE = 100.0
 """A busier rank would hold tokens of more than a hundred others."""
 USUAL_SEQ_LEN = 8192
@@ -35,11 +37,18 @@ class JobSpec:
     imbalance_fraction: float = 0.0
     """Of a mixture with expert parallelism, by how much more than the mean number of tokens the
     busiest rank of experts keeps; 0 is forced balance."""
+    mtp_layers: int = 0
+    """Layers behind the last one that are trained to predict further tokens."""
 
     @property
     def tokens_per_iteration(self) -> int:
         """Tokens of one optimizer step."""
         return self.global_batch * self.seq_len
+
+
+def mtp_positions(model: ModelSpec) -> bool:
+    """Whether further tokens can be predicted: causally, with positions that can be shifted."""
+    return model.architecture == "decoder" and model.position in ("rope", "none")
 
 
 def usual_seq_len(model: ModelSpec) -> int:

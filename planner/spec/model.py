@@ -111,7 +111,8 @@ class ModelSpec:
     """In words: how blocks differ from usual ones of these sizes, where neither memory nor time
     depends on it; a framework that builds them by their sizes trains another model."""
     num_mtp_layers: int = 0
-    """Layers that predict further tokens in training (DeepSeek-V3); no plan counts them."""
+    """Layers behind the last one that can be trained to predict further tokens (DeepSeek-V3); a
+    job says how many are."""
     extra_params: int = 0
     """Parameters outside the repeated shape (patch embeddings, pooler, embedding norm, ...)."""
     extra_params_per_layer: int = 0

@@ -332,6 +332,8 @@ class SupportTraits:
     """Stages that chunks need at least where transfers between stages are waited for."""
     batch_overlap_needs_chunks: bool
     """Expert exchange beside another micro-batch is offered under pipelining with chunks only."""
+    trains_mtp: bool
+    """Layers behind the last one can be trained to predict further tokens."""
     nvme_zero_stages: tuple[int, ...]
     """ZeRO stages under which what is offloaded can go to NVMe."""
 

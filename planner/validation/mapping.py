@@ -35,8 +35,7 @@ def to_model(model: Model) -> ModelSpec:
     """Return the ModelSpec of a published architecture.
 
     Gated models are taken as Llama-like (RMS norm, no biases), others as GPT-like (layer norm
-    and biases) where biases are not stated; learned positions are left out. MTP layers are not
-    modelled.
+    and biases) where biases are not stated; learned positions are left out.
     """
     if model.linear_attention:
         raise CannotEstimateError("linear attention is not modelled")
@@ -210,6 +209,7 @@ def to_run(record: Record) -> Run:
         global_batch=_known(record.parallel.global_batch, "global batch"),
         seq_len=model.max_seq_len,
         precision=record.precision,
+        mtp_layers=record.mtp_layers,
     )
     return Run(
         context=Context(model=model, job=job, cluster=cluster, traits=setup.traits),

@@ -204,6 +204,7 @@ class Record(_Part):
     mfu: Positive | None = None
     hfu: Positive | None = None
     flops_convention: str | None = None
+    """Words between semicolons; ``mtp``: one layer of multi-token prediction is trained."""
     memory: Memory | None = None
     out_of_memory: bool | None = None
     complete: bool
@@ -220,6 +221,12 @@ class Record(_Part):
     def is_scored(self) -> bool:
         """True where the whole configuration is known and the figures are first hand."""
         return self.complete and self.quality in ("A", "B")
+
+    @property
+    def mtp_layers(self) -> int:
+        """Layers of multi-token prediction that were trained."""
+        words = (self.flops_convention or "").split(";")
+        return int("mtp" in (word.strip() for word in words))
 
     @property
     def has_direct_time(self) -> bool:

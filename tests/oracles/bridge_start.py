@@ -156,6 +156,7 @@ def found(config: Any) -> dict[str, Any]:
         "etp": model.expert_tensor_parallel_size,
         "vpp": model.virtual_pipeline_model_parallel_size or 1,
         "sequence_parallel": model.sequence_parallel,
+        "mtp_layers": getattr(model, "mtp_num_layers", None) or 0,
         "micro_batch": config.train.micro_batch_size,
         "zero_stage": zero_stage(SimpleNamespace(**vars(config.optimizer) | vars(config.ddp))),
         "dp_replicate": config.ddp.num_distributed_optimizer_instances,

@@ -46,6 +46,7 @@ class RankCase:
     stage: int = 0
     tensor_rank: int = 0
     expert_rank: int = 0
+    mtp_layers: int = 0
     chunks: list[int] = field(default_factory=list)
     """Layers of every model chunk in pipeline order; empty for Megatron's own even split."""
 
@@ -154,13 +155,13 @@ def process_groups(case: RankCase) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def pipeline_layout(chunks: list[int]) -> list[list[str]] | None:
+def pipeline_layout(chunks: list[int], mtp_layers: int) -> list[list[str]] | None:
     """Megatron's list of what every chunk holds; None lets Megatron split evenly."""
     if not chunks:
         return None
     layout = [["decoder"] * number for number in chunks]
     layout[0].insert(0, "embedding")
-    layout[-1].append("loss")
+    layout[-1] += ["mtp"] * mtp_layers + ["loss"]
     return layout
 
 
@@ -175,7 +176,8 @@ def transformer_config(case: RankCase) -> Any:
         pipeline_model_parallel_size=case.pp,
         virtual_pipeline_model_parallel_size=case.vpp if case.vpp > 1 else None,
         expert_model_parallel_size=case.ep,
-        pipeline_model_parallel_layout=pipeline_layout(case.chunks),
+        pipeline_model_parallel_layout=pipeline_layout(case.chunks, case.mtp_layers),
+        mtp_num_layers=case.mtp_layers or None,
         pipeline_dtype=torch.bfloat16,
         use_cpu_initialization=True,
         perform_initialization=False,
@@ -236,7 +238,10 @@ def build_chunk(case: RankCase, config: Any, chunk: int | None) -> Any:
     import torch
     from megatron.core import parallel_state
     from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+    from megatron.core.models.gpt.gpt_layer_specs import (
+        get_gpt_decoder_block_spec,
+        get_gpt_mtp_block_spec,
+    )
 
     place = {"ignore_virtual": False, "vp_stage": chunk}
     spec = get_gpt_decoder_block_spec(
@@ -247,10 +252,16 @@ def build_chunk(case: RankCase, config: Any, chunk: int | None) -> Any:
     )
     if case.latent_attention:
         use_engine_stand_ins(spec)
+    mtp_spec = None
+    if case.mtp_layers:
+        mtp_spec = get_gpt_mtp_block_spec(
+            config, spec, use_transformer_engine=False, vp_stage=chunk
+        )
     with torch.device("meta"):
         return GPTModel(
             config=config,
             transformer_layer_spec=spec,
+            mtp_block_spec=mtp_spec,
             vocab_size=padded_vocab_size(case),
             max_sequence_length=case.max_sequence_length,
             pre_process=parallel_state.is_pipeline_first_stage(**place),

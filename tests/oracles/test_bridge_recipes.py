@@ -108,6 +108,7 @@ def assert_as_planned(report: dict[str, Any], context: Context, strategy: Strate
     assert {name: report[name] for name in SAME} == {name: getattr(strategy, name) for name in SAME}
     assert report["global_batch"] == context.job.global_batch
     assert report["seq_len"] == context.job.seq_len
+    assert report["mtp_layers"] == context.job.mtp_layers
     assert report["learning_rate"] == float(LEARNING_RATE)
     if report["layers"]:
         chunks = iter(report["layers"])
@@ -128,12 +129,24 @@ def test_the_recipe_of_a_model_takes_its_first_plan(
         assert_as_planned(report, context, strategy)
 
 
+@pytest.mark.parametrize("model", ["deepseek-v3", "glm-4.5-air"])
+def test_a_recipe_trains_as_many_further_tokens_as_planned(
+    bridge: BridgeStarts, plans: Mapping[str, Row], tmp_path: Path, model: str
+) -> None:
+    context, strategy = plans[model]
+    assert context.job.mtp_layers == 1
+    for number in (0, 2):
+        changed = replace(context, job=replace(context.job, mtp_layers=number))
+        report = bridge.start(start_of(model, tmp_path, changed, strategy))
+        assert_as_planned(report, changed, strategy)
+
+
 @pytest.mark.parametrize(
     ("model", "contradiction", "words"),
     [
         ("llama3-8b", ("model.tensor_model_parallel_size", "3"), "not divisible"),
         ("deepseek-v3", ("model.num_layers_in_last_pipeline_stage", "4"), "layout"),
-        ("deepseek-v3", ("model.mtp_num_layers", "1"), "mtp"),
+        ("deepseek-v3", ("model.mtp_num_layers", "2"), "mtp"),
         ("llama3-8b", ("model.no_such_key", "1"), "no_such_key"),
     ],
 )

@@ -1,7 +1,7 @@
 """Parameters of every pipeline stage against Megatron-Core's own GPTModel, to the last one."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from planner.catalog.models import load_model_details
 from planner.cost.context import Context
 from planner.cost.parts import build_parts
 from planner.frameworks.registry import load_traits
+from planner.layers.parameters import count_mtp_parameters
 from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.strategy import StrategyColumns
 
@@ -290,3 +291,49 @@ def test_ranks_beyond_the_key_value_heads_split_their_rows(
 ) -> None:
     layout = even(load_model_details(name).spec.num_layers, tp=tp)
     assert planned(name, layout, 0) == counted(megatron, rank_case(name, layout))
+
+
+AHEAD = [
+    ("deepseek-v3", listed(*[16, 15, 15, 15], tp=8, ep=8), 1),
+    ("deepseek-v3", listed(*[8] * 7, 5, vpp=2, ep=8), 2),
+    ("glm-4.5-air", even(46, pp=2, tp=8, ep=2), 1),
+    ("glm-4.5-air", even(46), 1),
+    ("llama3-8b", even(32, pp=2, tp=2), 3),
+    ("qwen2.5-1.5b", even(28, pp=2, tp=2), 1),
+    ("qwen2.5-1.5b", even(28), 1),
+]
+
+
+@pytest.mark.parametrize(("name", "layout", "number"), AHEAD)
+def test_multi_token_prediction_adds_what_megatron_builds(
+    megatron: MegatronRanks,
+    context_of: Callable[..., Context],
+    columns_of: Callable[..., StrategyColumns],
+    name: str,
+    layout: Layout,
+    number: int,
+) -> None:
+    """On the stage of the head, with the embedding where that lies on another; on no other."""
+    columns = columns_of(
+        tp=layout.tp, pp=layout.pp, vpp=layout.vpp, ep=layout.ep, etp=layout.tp, dp=layout.ep
+    )
+    without, ahead = (
+        build_parts(context_of(model=name, mtp_layers=each), columns) for each in (0, number)
+    )
+    dense = ahead.mtp_params + ahead.last_params - without.last_params
+    added = RankParameters(dense=int(dense.item()), experts=int(ahead.mtp_expert_params.item()))
+    for stage in range(layout.pp):
+        case = rank_case(name, layout, stage=stage)
+        with_mtp = counted(megatron, replace(case, mtp_layers=number))
+        before = counted(megatron, case)
+        is_last = stage == layout.pp - 1
+        assert with_mtp.dense - before.dense == added.dense * is_last, f"stage {stage}"
+        assert with_mtp.experts - before.experts == added.experts * is_last, f"stage {stage}"
+
+
+def test_the_whole_of_multi_token_prediction_is_counted(megatron: MegatronRanks) -> None:
+    for name in ("deepseek-v3", "glm-4.5-air"):
+        model = load_model_details(name).spec
+        case = rank_case(name, even(model.num_layers))
+        added = counted(megatron, replace(case, mtp_layers=1)).total - counted(megatron, case).total
+        assert added == count_mtp_parameters(model)

@@ -42,11 +42,12 @@ _EXCHANGE = Decision(
 TABLE: Table = (*decisions.TABLE, _EXCHANGE)
 RECOMPUTE = {"--recompute-granularity", "--recompute-modules"}
 GRAPHS = "model.cuda_graph_impl"
-_BESIDE = ("--ckpt-format", "--use-precision-aware-optimizer", *_EXCHANGE.keys)
+_BESIDE = ("--ckpt-format", "--use-precision-aware-optimizer", settings.MTP, *_EXCHANGE.keys)
 """Options that are stated only where a plan needs them."""
 _UNSAID = tuple(decisions.SIZES.values())
 """What the recipe says of its model."""
 _OF_JOB = {"global_batch", "seq_len", "precision", "optimizer", "expert_exchange"}
+_OF_JOB |= {"mtp_layers"}
 """What no repair changes: where a file says nothing of it, it is the recipe's."""
 
 
@@ -106,7 +107,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     found += _beside_sharding(context, strategy)
     found += _beside_offload(strategy)
     found += _beside_recompute(context, strategy)
-    if context.model.num_mtp_layers:
+    if context.model.num_mtp_layers and not context.job.mtp_layers:
         why = "planned without the layers that predict further tokens"
         found.append(("model.mtp_num_layers", "null", why))
     words = [f"{key}={value}" for key, value, _ in found]

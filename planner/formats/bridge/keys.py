@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from planner.formats.format import Value
 from planner.formats.megatron.decisions_states import PRECISIONS as WORDS
 from planner.formats.megatron.options import field_names, load_options, options_by_dest, typed
+from planner.formats.megatron.settings import MTP
 from planner.formats.megatron.yaml_config import ALIASES
 
 VIRTUAL = "model.virtual_pipeline_model_parallel_size"
@@ -21,6 +22,7 @@ KEYS = """
 model.tensor_model_parallel_size model.sequence_parallel model.context_parallel_size
 model.expert_model_parallel_size model.expert_tensor_parallel_size dist.use_tp_pp_dp_mapping
 model.pipeline_model_parallel_size model.virtual_pipeline_model_parallel_size
+model.mtp_num_layers
 model.pipeline_model_parallel_layout model.num_layers_in_first_pipeline_stage
 model.num_layers_in_last_pipeline_stage model.account_for_embedding_in_pipeline_split
 model.account_for_loss_in_pipeline_split train.micro_batch_size train.global_batch_size
@@ -92,11 +94,14 @@ def spelled(text: str) -> str:
 
 
 def option_value(key: str, text: str) -> object:
-    """The value of the Megatron option a key stands for; None: as without it."""
+    """The value of the Megatron option a key stands for; None: as without it.
+
+    Recipes train multi-token prediction where nothing is said: null is none of it.
+    """
     option = load_options()[OPTIONS[key]]
     text = text.strip("'\"")
     if text.lower() in ("null", "none", ""):
-        return None
+        return 0 if OPTIONS[key] == MTP else None
     if not option.takes_values:
         if text.lower() not in ("true", "false"):
             raise ValueError(f"must be true or false; given {text[:60]!r}")

@@ -41,6 +41,8 @@ DEGREES = tuple(
     f"model.{name}_parallel_size"
     for name in ("tensor_model", "pipeline_model", "context", "expert_model")
 )
+_OF_RECIPE = {"optimizer": "optimizer.optimizer", "mtp_layers": "model.mtp_num_layers"}
+"""Decisions that are the recipe's where a file leaves them out, not Megatron's default."""
 _TELLING = tuple(key for key in OPTIONS if key.startswith(("model.", "train.")))
 
 
@@ -105,8 +107,9 @@ def read(source: SourceText) -> Reading:
     reader.settings |= of_recipe
     launched = reader.take_launcher(arguments, lines)
     decisions = decisions_of(as_options(reader.settings), processes(launched))
-    if "optimizer.optimizer" not in reader.settings:
-        decisions.pop("optimizer", None)
+    for name, key in _OF_RECIPE.items():
+        if key not in reader.settings:
+            decisions.pop(name, None)
     return Reading(
         format=NAME,
         path=source.path,

@@ -33,6 +33,8 @@ SHARED = (
     "precision_aware_needs_sharded_adam",
     "megatron_fsdp_takes_all_processes",
     "delayed_gradients_need_exchange",
+    "layout_holds_mtp",
+    "mtp_recomputes_single_layers",
 )
 _OPTION = re.compile(r"--[a-z0-9-]+")
 Check = Callable[[Mapping[str, Value], World], Iterable[Broken]]

@@ -9,7 +9,13 @@ from dataclasses import replace
 from planner.cost.context import Context
 from planner.formats.decision import Line, Table, stated
 from planner.formats.format import ALL, PerChunk, Value
-from planner.formats.megatron.layout import even_chunks, layout_text, per_stage, uniform_block
+from planner.formats.megatron.layout import (
+    even_chunks,
+    layout_text,
+    mtp_in,
+    per_stage,
+    uniform_block,
+)
 from planner.formats.megatron.rows import chosen, degree, row
 from planner.formats.megatron.runtime import exchanges_beside_batches
 from planner.formats.megatron.settings import (
@@ -20,6 +26,7 @@ from planner.formats.megatron.settings import (
     LAST,
     LAYOUT,
     LOSS,
+    MTP,
     PP,
     TP,
     chunks_in,
@@ -28,7 +35,7 @@ from planner.formats.megatron.settings import (
     names,
     whole,
 )
-from planner.formats.settings import Settings, decided, word
+from planner.formats.settings import Settings, decided, given, word
 from planner.schedules.interleaved import chunk_layers
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
@@ -114,12 +121,12 @@ def _no_stages(context: Context, strategy: Strategy) -> Iterator[str]:
         yield "vpp: 1 with stages and overlapped expert exchange, which needs chunks"
 
 
-def _to_chunks(_: Context, strategy: Strategy) -> Iterator[Line]:
+def _to_chunks(context: Context, strategy: Strategy) -> Iterator[Line]:
     chunks = chunks_of_strategy(strategy)
     if strategy.pp > 1 and chunks != even_chunks(sum(chunks), strategy.pp, strategy.vpp):
         layers = ", ".join(map(str, strategy.layers_per_stage))
         why = f"layers per stage, from embedding (E) to loss (L): {layers}"
-        yield chosen(LAYOUT, layout_text(chunks), why=why)
+        yield chosen(LAYOUT, layout_text(chunks, context.job.mtp_layers), why=why)
     elif strategy.pp > 1 and strategy.vpp > 1:
         why = f"interleaved 1F1B: each stage holds {strategy.vpp} chunks of {chunks[0]} layers"
         yield chosen(CHUNK, chunks[0], why=why)
@@ -135,6 +142,24 @@ def _of_chunks(settings: Settings) -> Iterator[tuple[str, Value]]:
         yield "vpp", decided(settings, key, vpp)
     if chunks is not None:
         yield "layers_per_stage", decided(settings, key, per_stage(chunks, pp))
+    layout = word(settings, LAYOUT)
+    if layout and mtp_in(layout) != whole(settings, MTP, 0):
+        yield _LAYOUT_LACKS_MTP, decided(settings, LAYOUT, mtp_in(layout))
+
+
+_LAYOUT_LACKS_MTP = "_layout_mtp"
+"""Layers of multi-token prediction in a layout, where those are not all."""
+
+
+def _to_mtp(context: Context, _: Strategy) -> Iterator[Line]:
+    if context.job.mtp_layers:
+        why = "layers that predict further tokens, on the last stage"
+        yield chosen(MTP, context.job.mtp_layers, why=why)
+
+
+def _of_mtp(settings: Settings) -> Iterator[tuple[str, Value]]:
+    if MTP not in settings or given(settings, MTP) is not None:
+        yield "mtp_layers", decided(settings, MTP, given(settings, MTP) or 0)
 
 
 def _to_micro_batch(_: Context, strategy: Strategy) -> Iterator[Line]:
@@ -283,6 +308,7 @@ ROWS: Table = (
         _to_chunks,
         _of_chunks,
     ),
+    row("mtp_layers", MTP, _to_mtp, _of_mtp),
     row("micro_batch", MICRO, _to_micro_batch, stated("micro_batch", MICRO)),
     row("global_batch", BATCH, _to_batch, stated("global_batch", BATCH)),
     row("seq_len", "--seq-length --encoder-seq-length", _to_sequence, _of_sequence),

@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from planner.formats.format import OwnModel, Value
 from planner.formats.megatron.options import load_options
-from planner.formats.megatron.settings import is_on, number
+from planner.formats.megatron.settings import MTP, is_on, number
 from planner.formats.settings import given, word
 from planner.limits import MAX_LAYERS
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
@@ -87,6 +87,7 @@ def described(settings: Settings) -> OwnModel | None:
         num_learned_positions=positions if position == "learned" else 0,
         moe=_mixture(settings, num_layers, hidden_size),
         mla=_latent(settings),
+        num_mtp_layers=_number(settings, MTP, 0),
     )
     assumed = () if vocab_size else (f"a vocabulary of {VOCABULARY:,}",)
     return OwnModel(spec=spec, places=dict(_places(settings, spec)), assumed=assumed)

@@ -1,6 +1,7 @@
 """Writes a plan as ``megatron.args``, one option per line, or into a script or args file."""
 
 import shlex
+from collections.abc import Mapping
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
@@ -49,6 +50,7 @@ LEFT_OPEN_FURTHER = {
         "--mtp-num-layers"
     )
 }
+LEFT_OPEN_WEIGHT = {"weight of the loss of further tokens": "--mtp-loss-scaling-factor"}
 
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
@@ -81,9 +83,15 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             **LEFT_OPEN,
             **(LEFT_OPEN_ROTARY if is_rotary else {}),
             **(LEFT_OPEN_MIXTURE if context.model.moe else {}),
-            **(LEFT_OPEN_FURTHER if context.model.num_mtp_layers else {}),
+            **_mtp_left_open(context),
         },
     )
+
+
+def _mtp_left_open(context: Context) -> Mapping[str, str]:
+    if context.job.mtp_layers:
+        return LEFT_OPEN_WEIGHT
+    return LEFT_OPEN_FURTHER if context.model.num_mtp_layers else {}
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:

@@ -14,11 +14,14 @@ _REPEATED = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
 LETTERS = {"E": "embedding", "L": "loss", "t": "decoder", "m": "mtp"}
 
 
-def layout_text(chunks: Sequence[int]) -> str:
-    """Layers per chunk as ``--pipeline-model-parallel-layout`` takes them."""
+def layout_text(chunks: Sequence[int], mtp_layers: int = 0) -> str:
+    """Layers per chunk as ``--pipeline-model-parallel-layout`` takes them.
+
+    Layers of multi-token prediction stand in front of the loss.
+    """
     parts = [f"t*{n}" if n > 1 else "t" * n for n in chunks]
     parts[0] = f"E{parts[0]}"
-    parts[-1] += "L"
+    parts[-1] += "m" * mtp_layers + "L"
     return "|".join(parts)
 
 
@@ -51,6 +54,14 @@ def layout_problem(stages: Sequence[str], num_layers: int | None) -> str | None:
     if num_layers is not None and flat.count("t") != num_layers:
         return f"holds {flat.count('t')} layers; --num-layers is {num_layers}"
     return None
+
+
+def mtp_in(text: str) -> int:
+    """Layers of multi-token prediction of a layout; 0 of one that cannot be read."""
+    try:
+        return "".join(parse_layout(text)).count("m")
+    except ValueError:
+        return 0
 
 
 def chunks_of(stages: Sequence[str]) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from planner.formats.megatron.decisions_states import AWARE, LAYER_WISE
 from planner.formats.megatron.facts import Breach, Facts, rule
 from planner.formats.megatron.rules_model import dispatcher
 from planner.formats.megatron.runtime import CONNECTIONS
+from planner.formats.megatron.settings import MTP
 
 SP = "--sequence-parallel"
 GRANULARITY = "--recompute-granularity"
@@ -277,6 +278,7 @@ def expert_overlap_setup(facts: Facts) -> Iterator[Breach]:
         "no full recomputation": _granularity(facts) == "full",
         f"no moe among {MODULES}": "moe" in facts.words(MODULES),
         "--bf16 or --fp16": not (facts.on("--bf16") or facts.on("--fp16")),
+        f"at most 1 of {MTP}": (facts.number(MTP) or 0) > 1,
         "no --moe-shared-expert-overlap": facts.on("--moe-shared-expert-overlap"),
     }
     yield from _needs(EXCHANGE, refused)

@@ -18,6 +18,7 @@ FIRST = "--decoder-first-pipeline-num-layers"
 LAST = "--decoder-last-pipeline-num-layers"
 EMBEDDING = "--account-for-embedding-in-pipeline-split"
 LOSS = "--account-for-loss-in-pipeline-split"
+MTP = "--mtp-num-layers"
 MAX_CHUNKS = 10_000
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from planner.cost.policies import with_recomputed_mtp
 from planner.cost.stage import PolicyCosts, StageModel
 from planner.spec.strategy import POLICIES
 from planner.units import Array
@@ -26,7 +27,7 @@ def of_kinds(model: StageModel, kinds: Sequence[str]) -> StageModel:
     base = base_policy(kinds)
     allowed = [name in kinds and k != base for k, name in enumerate(POLICIES)]
     if base is not None:
-        model = _rebased(model, base)
+        model = _rebased(with_recomputed_mtp(model, base), base)
     return model if all(allowed) else replace(model, policies=_without(model, allowed))
 
 

@@ -167,3 +167,19 @@ def exchange_overlap_has_chunks(context: Context, columns: Columns) -> Mask:
     asked = support.batch_overlap_needs_chunks & (overlap.expert_all_to_all_overlap == "batches")
     bare = (columns["pp"] > 1) & (columns["vpp"] == 1) & (columns["ep"] > 1)
     return np.asarray(~(bare & asked))
+
+
+def _no_mtp(context: Context, row: Row) -> str:
+    given = f"ep {row['ep']} with {context.job.mtp_layers} layers of multi-token prediction"
+    if not context.traits.support.trains_mtp:
+        return f"{given}: {software(context)} is planned without them"
+    return f"{given}: at most 1 beside expert exchange that hides behind another micro-batch"
+
+
+@rule("ep", says=_no_mtp)
+def mtp_trained(context: Context, columns: Columns) -> Mask:
+    """The framework trains the job's layers of multi-token prediction."""
+    number, traits = context.job.mtp_layers, context.traits
+    beside = traits.overlap.expert_all_to_all_overlap == "batches"
+    too_many = (number > 1) & beside & (columns["ep"] > 1)
+    return np.asarray(~too_many & ((number == 0) | traits.support.trains_mtp))

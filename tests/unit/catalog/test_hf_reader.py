@@ -257,4 +257,4 @@ def test_details_say_which_class_is_counted(tmp_path: Path) -> None:
     details = load_model_details(written(tmp_path, model_type="deepseek_v3"))
     assert details.file.provenance is not None
     assert details.file.provenance.note.startswith("as transformers' DeepseekV3ForCausalLM")
-    assert "multi-token-prediction layers left out: 1" in details.notes
+    assert details.spec.num_mtp_layers == 1

@@ -7,7 +7,8 @@ from math import prod
 import pytest
 
 from planner.cost.context import Context
-from planner.cost.ledger import LedgerItem, StageLedger, stage_ledger
+from planner.cost.ledger import StageLedger, stage_ledger
+from planner.cost.ledger_item import LedgerItem
 from planner.cost.stage import stage_peak_bytes
 from planner.cost.subject import subject_of
 from planner.plans.layout import requested, resolve

@@ -504,6 +504,20 @@ def test_exchange_overlap_has_chunks(context_of: Contexts) -> None:
     assert all(verdicts("exchange_overlap_has_chunks", without, **columns))
 
 
+def test_mtp_trained(context_of: Contexts) -> None:
+    columns = {"ep": [1, 2]}
+    for number, beside, trains, expected in (
+        (0, "batches", False, [True, True]),
+        (1, "batches", True, [True, True]),
+        (2, "batches", True, [True, False]),
+        (2, "none", True, [True, True]),
+        (1, "none", False, [False, False]),
+    ):
+        context = supporting(context_of(mtp_layers=number), trains_mtp=trains)
+        asked = waiting(context, expert_all_to_all_overlap=beside)
+        assert verdicts("mtp_trained", asked, **columns) == expected
+
+
 def test_micro_batches_fill_stages(context_of: Contexts) -> None:
     # A global batch of 64: 64 / (dp 16 x 1) = 4 micro-batches, 64 / (16 x 2) = 2.
     context = context_of(global_batch=64)

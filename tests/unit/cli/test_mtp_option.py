@@ -1,0 +1,96 @@
+"""``--mtp-layers``: the model's own where the framework trains them, else said and refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.cli.inputs import Question, read_question
+from planner.cost.estimate import estimate
+from planner.errors import InputError
+from planner.plans.plan_file import read_plan
+
+
+def asked(**changes: Any) -> Question:
+    question = {
+        "model": "glm-4.5-air",
+        "cluster": "8xdgx-h100",
+        "framework": "any",
+        "precision": "bf16",
+        "global_batch": 64,
+        "global_batch_tokens": None,
+        "seq_len": 4096,
+        "tokens": None,
+        "margin_percent": None,
+    }
+    return read_question(**{**question, **changes})
+
+
+def trained(question: Question) -> dict[str, int]:
+    return {each.traits.name: each.job.mtp_layers for each in question.contexts}
+
+
+def test_the_models_own_are_trained_where_that_is_planned() -> None:
+    question = asked()
+    found = trained(question)
+    assert found.pop("megatron") == 1
+    assert set(found.values()) == {0}
+    notes = "\n".join(question.notes)
+    assert "megatron: trained with its 1 layer of multi-token prediction (default;" in notes
+    assert "accelerate: trained without glm-4.5-air's 1 layer" in notes
+
+
+def test_a_profile_from_before_trains_none() -> None:
+    assert trained(asked(framework="megatron", profile="zero-bubble")) == {"megatron": 0}
+
+
+def test_none_can_be_asked_for() -> None:
+    question = asked(mtp_layers=0)
+    assert set(trained(question).values()) == {0}
+    assert len(question.contexts) == len(asked().contexts)
+    assert "multi-token" not in "\n".join(question.notes)
+
+
+def test_frameworks_that_train_none_are_left_out_where_some_are_asked_for() -> None:
+    question = asked(mtp_layers=2)
+    assert trained(question) == {"megatron": 2}
+    assert any("left out, planned without multi-token" in note for note in question.notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mtp_layers": 1, "framework": "deepspeed"}, "is planned without them: allowed is 0"),
+        ({"mtp_layers": -1}, "must be from 0 to 16; given -1"),
+        ({"mtp_layers": 17}, "must be from 0 to 16; given 17"),
+        (
+            {"mtp_layers": 1, "framework": "megatron", "model": "gpt3-xl", "seq_len": 1024},
+            "a decoder with position learned has none: 0",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_by_name(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=rf"--mtp-layers: .*{words}"):
+        asked(**changes)
+
+
+def test_a_saved_plan_keeps_them(planner: Any, tmp_path: Path) -> None:
+    saved = tmp_path / "plan.yaml"
+    words = ("plan", "glm-4.5-air", "8xdgx-h100", "--framework", "megatron")
+    words += ("--global-batch", "64", "--seq-len", "4096", "--top", "1", "--fix", "pp=4,tp=1,ep=8")
+    run = planner(*words, "--save", str(saved), "--format", "json")
+    assert run.code == 0, run.err
+    answer = json.loads(run.out)
+    assert answer["inputs"]["mtp_layers"] == 1
+    assert "mtp_layers: 1\n" in saved.read_text(encoding="utf-8")
+    context, strategy, _ = read_plan(saved)
+    again = estimate(context, strategy)
+    assert again.iter_time_s == pytest.approx(answer["plans"][0]["iter_time_s"], rel=1e-12)
+    other = saved.read_text(encoding="utf-8").replace("profile: current", "profile: zero-bubble")
+    saved.write_text(other, encoding="utf-8")
+    refused = planner("explain", str(saved))
+    assert (
+        "1 layers of multi-token prediction: megatron (zero-bubble) is planned without them"
+        in refused.err
+    )

@@ -1,0 +1,76 @@
+"""Layers of multi-token prediction by hand: DeepSeek-V3 (arXiv 2412.19437), section 2.2."""
+
+from collections.abc import Callable
+
+import pytest
+
+from planner.catalog.models import load_model
+from planner.frameworks.registry import load_traits
+from planner.layers.block import head_op, layer_groups
+from planner.layers.mtp import block_kinds, mtp_ops
+from planner.layers.op import LayerShape, Op, total_bytes
+from planner.layers.parameters import count_mtp_parameters, count_parameters, mtp_params
+from planner.spec.model import ModelSpec
+
+Shapes = Callable[..., LayerShape]
+TRAITS = load_traits("megatron", "current")
+HIDDEN = 7168
+
+
+def ops_of(model: ModelSpec, shape: LayerShape) -> dict[str, Op]:
+    return {op.name: op for op in mtp_ops(model, shape, TRAITS)}
+
+
+def test_a_dense_model_adds_its_layer_two_norms_a_projection_and_a_final_norm(
+    small_model: Callable[..., ModelSpec],
+) -> None:
+    sizes = {"norm": "rmsnorm", "tied_embeddings": True}
+    one, two = small_model(num_layers=1, **sizes), small_model(num_layers=2, **sizes)
+    layer = count_parameters(two) - count_parameters(one)
+    width = one.hidden_size
+    assert count_mtp_parameters(one) == layer + 3 * width + 2 * width * width
+
+
+def test_the_module_of_deepseek_v3_has_14_billion_parameters_with_both_its_vocabularies() -> None:
+    model = load_model("deepseek-v3")
+    vocabularies = 2 * model.vocab_size * model.hidden_size
+    assert (count_mtp_parameters(model) + vocabularies) / 1e9 == pytest.approx(14.0, abs=0.6)
+    whole = count_parameters(model) + count_mtp_parameters(model) + vocabularies
+    assert round(whole / 1e9 + 0.5) == 685
+
+
+def test_the_projection_is_split_over_tensor_parallel_ranks_and_norms_are_not() -> None:
+    parts = mtp_params(load_model("deepseek-v3"), 8)
+    assert int(parts["mtp_projection"].total) == 2 * HIDDEN * HIDDEN // 8
+    assert int(parts["mtp_norms"].total) == 2 * HIDDEN
+    assert int(parts["mtp_final_norm"].total) == HIDDEN
+
+
+@pytest.mark.parametrize("sp", [0, 1])
+def test_norms_keep_what_they_read_and_the_projection_what_they_join(
+    shape_of: Shapes, sp: int
+) -> None:
+    shape = shape_of(seq_len=4096, tp=4, sp=sp)
+    projection = ops_of(load_model("deepseek-v3"), shape)["mtp_projection"]
+    inputs_and_outputs = 2 * 2 * HIDDEN * 2
+    assert float(projection.saved_bytes[0]) == 4096 * inputs_and_outputs / (4 if sp else 1)
+
+
+def test_the_projection_multiplies_twice_the_width_by_its_share(shape_of: Shapes) -> None:
+    projection = ops_of(load_model("deepseek-v3"), shape_of(seq_len=4096, tp=4))["mtp_projection"]
+    (gemm,) = projection.gemms
+    assert float(gemm.flops[0]) == 2.0 * 4096 * 2 * HIDDEN * HIDDEN / 4
+
+
+def test_the_head_runs_again_and_holds_only_a_norm_more(shape_of: Shapes) -> None:
+    model, shape = load_model("deepseek-v3"), shape_of(seq_len=4096)
+    again, own = ops_of(model, shape)["mtp_head"], head_op(model, shape, TRAITS)
+    assert again.gemms == own.gemms
+    assert float(total_bytes(again.saved)[0]) == float(total_bytes(own.saved)[0]) > 0
+    assert float(again.params[0]) == HIDDEN
+    assert float(ops_of(model, shape)["mtp_embedding"].params[0]) == 0
+
+
+def test_further_blocks_are_as_the_layers_behind_the_leading_ones(shape_of: Shapes) -> None:
+    kinds = layer_groups(load_model("deepseek-v3"), shape_of(seq_len=4096), TRAITS)
+    assert [(kind.name, kind.num_layers) for kind in block_kinds(kinds)] == [("moe", 58)]
