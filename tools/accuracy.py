@@ -162,8 +162,8 @@ def _worst(comparisons: Sequence[Comparison]) -> str:
 
 
 def _skipped(comparisons: Sequence[Comparison], found: Summary) -> str:
-    rows = ([reason, str(number)] for reason, number in found.skipped.items())
-    said = f"{sum(found.skipped.values())} of {len(comparisons)} records:"
+    rows = ([reason, str(len(names))] for reason, names in found.skipped.items())
+    said = f"{sum(map(len, found.skipped.values()))} of {len(comparisons)} records:"
     return f"{said}\n\n{table(['reason', 'records'], rows)}"
 
 

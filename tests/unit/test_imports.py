@@ -51,7 +51,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "frameworks": (460, 6),
     "formats": (12740, 92),
     "plans": (5070, 30),
-    "validation": (1530, 12),
+    "validation": (1760, 13),
     "check": (2530, 23),
     "launchers": (570, 10),
     "report": (5030, 37),
