@@ -13,7 +13,7 @@ from planner.spec.cluster import (
     LowPrecisionGemm,
 )
 from planner.spec.items import HBM, SHAPE, item
-from planner.spec.job import Precision
+from planner.spec.job import WHOLE, Precision, element_bytes
 from planner.units import Array
 
 GEMM_HBM_FRACTION = 0.9
@@ -26,6 +26,8 @@ FALLBACKS: dict[Precision, tuple[Dtype, ...]] = {
     "fp8_block": ("fp8",),
     "mxfp8": ("fp8",),
     "fp4": ("fp4",),
+    "fp32": ("fp32",),
+    "tf32": ("tf32",),
 }
 """Rates that serve a precision, best first."""
 OPERAND_BYTES: dict[Precision, float] = {
@@ -34,7 +36,7 @@ OPERAND_BYTES: dict[Precision, float] = {
     "mxfp8": 1.0 + 1.0 / 32.0,
     "fp4": 0.5 + 1.0 / 16.0,
 }
-"""Bytes of an element with its share of the scales; 2 in 16 bits."""
+"""Bytes of an element with its share of the scales; else those of an activation."""
 CAST_BYTES: dict[Precision, float] = {
     "fp8": 4.0,
     "fp8_block": 2.0 + 2.0 * (1.0 + 4.0 / 128.0),
@@ -135,7 +137,10 @@ def peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> floa
 
 
 def sustained_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:
-    """Peak times what long matrix products reach of it in this precision."""
+    """Peak times what long matrix products reach of it in this precision.
+
+    In fp32 and TF32, of which there are no measured tables, the share that 16 bits reach.
+    """
     fraction = accelerator.gemm.sustained_fraction
     low = accelerator.gemm.low_precision.get(precision)
     if low is not None:
@@ -212,14 +217,15 @@ def product_s(
     accelerator: AcceleratorSpec,
     precision: Precision,
     *,
-    output_bytes: float = 2.0,
+    output_bytes: float | None = None,
     rate_fraction: Array | float = 1.0,
 ) -> Array:
     """Seconds of a (batched) matrix product: launch + max(arithmetic, HBM traffic).
 
-    Traffic is the operands in their precision and ``output_bytes`` per element of the result, at
-    0.9 of HBM bandwidth. Batched products share one launch. In 8 and 4 bits the smooth form has
-    its own offsets. Source: docs/kernels.md. Excludes casts and alignment.
+    Traffic is the operands in their precision and ``output_bytes`` per element of the result (an
+    activation's where not given), at 0.9 of HBM bandwidth. Batched products share one launch. In
+    8 and 4 bits the smooth form has its own offsets. Source: docs/kernels.md. Excludes casts and
+    alignment.
     """
     dense = accelerator.gemm
     efficiency = dense.low_precision.get(precision, dense)
@@ -230,7 +236,8 @@ def product_s(
         arithmetic_s = tiled_gemm_flops_s(m, n, k, gemm.count, efficiency, rate)
     else:
         arithmetic_s = smooth_gemm_flops_s(m, n, k, efficiency, rate) * gemm.count
-    operand_bytes = OPERAND_BYTES.get(precision, 2.0)
+    operand_bytes = OPERAND_BYTES.get(precision, element_bytes(precision))
+    output_bytes = element_bytes(precision) if output_bytes is None else output_bytes
     traffic_bytes = (operand_bytes * (m * k + k * n) + output_bytes * (m * n)) * gemm.count
     traffic_s = traffic_bytes / (GEMM_HBM_FRACTION * accelerator.hbm_bytes_per_s)
     seconds: Array = efficiency.launch_s + np.maximum(arithmetic_s / rate_fraction, traffic_s)
@@ -265,7 +272,7 @@ def gemm_weight_gradient_s(
     gemm: Gemm,
     accelerator: AcceleratorSpec,
     precision: Precision,
-    weight_gradient_bytes: float = 2.0,
+    weight_gradient_bytes: float | None = None,
 ) -> Array:
     """Weight gradient: k x m by m x n.
 
@@ -288,7 +295,7 @@ def gemm_backward_s(
     gemm: Gemm,
     accelerator: AcceleratorSpec,
     precision: Precision,
-    weight_gradient_bytes: float = 2.0,
+    weight_gradient_bytes: float | None = None,
 ) -> Array:
     """Input gradient (m x n by n x k) and weight gradient (k x m by m x n), and their casts."""
     data = replace(gemm, n=gemm.k, k=gemm.n)
@@ -305,6 +312,15 @@ def _attention_fit(work: FlashAttention, accelerator: AcceleratorSpec) -> Attent
     return accelerator.attention_flash2 if flash2 else accelerator.attention
 
 
+def attention_peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:
+    """Matrix rate under attention: 16 bits whatever weights multiply in, or the job's own 32.
+
+    Fused kernels of 32 bits have no published table: the fractions are those of 16 bits.
+    """
+    is_whole = precision in WHOLE
+    return peak_flops_per_s(accelerator, precision if is_whole else usual_precision(accelerator))
+
+
 def _attention_s(
     work: FlashAttention, rate_flops_per_s: float, seq_len0: float, tiles0: float
 ) -> Array:
@@ -315,8 +331,10 @@ def _attention_s(
     return ramped * (1.0 + tiles0 / work.num_tiles) / (rate_flops_per_s * work.rate_fraction)
 
 
-def flash_attention_forward_s(work: FlashAttention, accelerator: AcceleratorSpec) -> Array:
-    """``launch + flops (1 + s0/s)(1 + u0/u) / (peak · e · sustained · head factor)``, 16 bits.
+def flash_attention_forward_s(
+    work: FlashAttention, accelerator: AcceleratorSpec, precision: Precision = "bf16"
+) -> Array:
+    """``launch + flops (1 + s0/s)(1 + u0/u) / (peak · e · sustained · head factor)``.
 
     ``u``: blocks of 128 queries and one head. Source: fits to published kernel benchmarks, error
     by accelerator and head size in docs/kernels.md. Excludes kernels hwdb has no row for.
@@ -324,11 +342,13 @@ def flash_attention_forward_s(work: FlashAttention, accelerator: AcceleratorSpec
     fit = _attention_fit(work, accelerator)
     head = float(np.interp(work.head_dim, fit.head_dims, fit.forward_head_factors))
     fraction = fit.forward_fraction * fit.sustained_fraction * head
-    rate = peak_flops_per_s(accelerator, usual_precision(accelerator)) * fraction
+    rate = attention_peak_flops_per_s(accelerator, precision) * fraction
     return fit.launch_s + _attention_s(work, rate, fit.forward_s0, fit.forward_tiles0)
 
 
-def flash_attention_backward_s(work: FlashAttention, accelerator: AcceleratorSpec) -> Array:
+def flash_attention_backward_s(
+    work: FlashAttention, accelerator: AcceleratorSpec, precision: Precision = "bf16"
+) -> Array:
     """2.5 times the forward FLOPs (scores recomputed) at the backward kernel's own rate.
 
     Source and exclusions as :func:`flash_attention_forward_s`; 2.5: arXiv 2307.08691, section 4.
@@ -336,7 +356,7 @@ def flash_attention_backward_s(work: FlashAttention, accelerator: AcceleratorSpe
     fit = _attention_fit(work, accelerator)
     head = float(np.interp(work.head_dim, fit.head_dims, fit.backward_head_factors))
     fraction = fit.backward_fraction * fit.sustained_fraction * head
-    rate = peak_flops_per_s(accelerator, usual_precision(accelerator)) * fraction / 2.5
+    rate = attention_peak_flops_per_s(accelerator, precision) * fraction / 2.5
     return fit.launch_s + _attention_s(work, rate, fit.backward_s0, fit.backward_tiles0)
 
 

@@ -23,6 +23,7 @@ from planner.layers.block import LayerGroup, embedding_op, head_op, layer_groups
 from planner.layers.op import SavedTensor
 from planner.layers.optimizer_states import mean_states
 from planner.spec.items import SHAPE, item
+from planner.spec.job import WHOLE
 from planner.spec.traits import FrameworkTraits, under_precision
 from planner.units import Array
 
@@ -141,10 +142,11 @@ def _state_shares(subject: Subject, name: str) -> dict[str, float]:
     is_sharded = subject.strategy.zero_stage >= 1
     copies = traits.sharded_gradient_bytes if is_sharded else traits.unsharded_gradient_copy_bytes
     master = optimizer.master_bytes
+    is_whole = subject.context.job.precision in WHOLE
     parts = {
         "optimizer.master_weights": traits.master_weight_bytes if master is None else master,
         "optimizer.states": mean_states(subject.context.model, optimizer).layer,
-        "optimizer.gradient_copies": copies,
+        f"optimizer.{'weight' if is_whole else 'gradient'}_copies": copies,
     }
     return {part: size / sum(parts.values()) for part, size in parts.items() if size}
 
@@ -243,7 +245,7 @@ def _activation_items(subject: Subject, stage: int) -> list[LedgerItem]:
             num_bytes=inputs * float(model.policies.saved_bytes[FULL, 0]),
             lifetime="forward to backward",
             shape=(round(tokens), round(hidden / float(shape.sp[0]))),
-            element_bytes=2.0,
+            element_bytes=shape.element_bytes,
             copies=inputs,
         )
     )

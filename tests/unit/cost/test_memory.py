@@ -16,6 +16,7 @@ GB = 1e9
 ZERO_PAPER = StateTraits(
     weight_bytes=2,
     gradient_bytes=2,
+    fp32_shard_bytes=4,
     master_weight_bytes=4,
     unsharded_gradient_copy_bytes=0,
     host_staging_bytes=0,
