@@ -37,6 +37,8 @@ class StateTraits:
     """In fp32 training, weights that exist beside those that kernels read from stage 1 on."""
     unsharded_gradient_copy_bytes: float
     """Further gradient copies that exist only without any sharding (stage 0)."""
+    replica_bucket_bytes: float
+    """Buckets that whole replicas reduce beside their gradients (stage 0, more than one rank)."""
     sharded_gradient_bytes: float
     """A further copy that exists only sharded (DeepSpeed's fp32 gradient partition)."""
     zero3_weight_bytes: float
@@ -60,7 +62,11 @@ class StateTraits:
     sharded_over_cp: bool
     """The sharding group is dp x cp rather than dp."""
     gradients_made_in_backward: bool
-    """Sharded gradients do not exist before the first backward of an iteration."""
+    """Gradients do not exist before the first backward of an iteration."""
+    step_temporary_bytes: float
+    """Per owned parameter while the optimizer steps: temporaries of kernels over many tensors."""
+    optimizer_state_fraction: float
+    """Of the optimizer's usual states: half where they have the type of 16-bit weights."""
     gathers_embedding_with_head: bool
     """Stage 3 keeps embedding and head gathered together, as one unit, and the last layer."""
     loss_inside_model: bool
@@ -423,6 +429,7 @@ def _in_32_bits(states: StateTraits) -> StateTraits:
         accumulated_gradient_bytes=widened(states.accumulated_gradient_bytes),
         collected_head_gradient_bytes=widened(states.collected_head_gradient_bytes),
         unsharded_gradient_copy_bytes=0.0,
+        replica_bucket_bytes=widened(states.replica_bucket_bytes),
         sharded_gradient_bytes=states.fp32_shard_bytes,
         largest_gradient_copy_bytes=0.0,
     )

@@ -42,6 +42,9 @@ def to_setup(record: Record) -> Setup:
     if wire := software.gradient_reduce_bytes:
         notes.append(f"gradients reduced in {wire} bytes as stated")
         settings += (("states.gradient_reduce_bytes", float(wire)),)
+    if software.attention:
+        notes.append(f"{software.attention} attention as stated")
+        settings += (("kernels.attention", software.attention),)
     if runtime.tp_overlap:
         notes.append("asynchronous tensor parallelism as stated")
     if modules:

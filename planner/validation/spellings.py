@@ -16,6 +16,7 @@ KINDS = (
     ("nvidia-smi", "nvidia_smi_gb"),
     ("reserved", "reserved_gib"),
     ("allocated", "allocated_gib"),
+    ("active", "allocated_gib"),
 )
 """Words in ``memory.kind`` of a figure without a kind of its own, the larger kind first."""
 _HOST = {"optimizer": "optimizer:host", "both": "optimizer+parameters:host"}

@@ -51,10 +51,10 @@ BUDGET: dict[str, tuple[int, int]] = {
     "frameworks": (460, 6),
     "formats": (12780, 92),
     "plans": (5070, 30),
-    "validation": (1760, 13),
+    "validation": (1780, 13),
     "check": (2530, 23),
     "launchers": (570, 10),
-    "report": (5030, 37),
+    "report": (5050, 37),
     "cli": (3400, 33),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
