@@ -52,7 +52,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "formats": (12780, 92),
     "plans": (5070, 30),
     "validation": (1780, 13),
-    "check": (2530, 23),
+    "check": (2540, 23),
     "launchers": (570, 10),
     "report": (5050, 37),
     "cli": (3400, 33),
