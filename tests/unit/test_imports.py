@@ -46,7 +46,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "layers": (1580, 10),
     "schedules": (670, 9),
     "cost": (5330, 32),
-    "search": (8060, 53),
+    "search": (8170, 54),
     "catalog": (5280, 36),
     "frameworks": (460, 6),
     "formats": (12780, 92),
