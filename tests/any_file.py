@@ -31,7 +31,7 @@ from planner.report.findings.sarif import render_sarif
 from planner.report.findings.text import render_text
 from planner.spec.strategy import Strategy
 from planner.validation.compare import compare_all
-from planner.validation.records import read_records
+from planner.validation.records import read_runs
 from planner.validation.report import to_json
 
 TESTS = Path(__file__).parent
@@ -95,7 +95,8 @@ def read_format(path: Path, name: str) -> None:
 
 def validate(path: Path) -> None:
     """Estimate the runs of a file, and write what comes of it."""
-    json.dumps(to_json(compare_all(read_records(path))), allow_nan=False)
+    runs = read_runs(path)
+    json.dumps(to_json(compare_all(runs.records), runs.unread), allow_nan=False)
 
 
 @cache

@@ -4,6 +4,7 @@
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from planner.frameworks.registry import regime_name
@@ -17,8 +18,8 @@ from planner.validation.fit_report import (
     error_rows,
     sentence,
 )
-from planner.validation.records import read_records
-from planner.validation.report import MEMORY_TITLES, Summary, summary, worst_rows
+from planner.validation.records import read_records, read_runs
+from planner.validation.report import MEMORY_TITLES, Summary, summary, time_errors, worst_rows
 from planner.validation.statistics import Errors, error_cells, percent, summarize
 from tools.evidence import evidence_text
 from tools.pages import DATA, DOCS, ROOT, filled, table
@@ -162,8 +163,8 @@ def _worst(comparisons: Sequence[Comparison]) -> str:
 
 
 def _skipped(comparisons: Sequence[Comparison], found: Summary) -> str:
-    rows = ([reason, str(number)] for reason, number in found.skipped.items())
-    said = f"{sum(found.skipped.values())} of {len(comparisons)} records:"
+    rows = ([reason, str(len(names))] for reason, names in found.skipped.items())
+    said = f"{sum(map(len, found.skipped.values()))} of {len(comparisons)} records:"
     return f"{said}\n\n{table(['reason', 'records'], rows)}"
 
 
@@ -177,7 +178,28 @@ def _constants(found: CrossValidation) -> str:
     return f"{values}\n\n{table(['constant', 'prior and range from'], sources)}"
 
 
-def accuracy_page(comparisons: Sequence[Comparison], held_out: CrossValidation) -> str:
+def fine_tuning(comparisons: Sequence[Comparison]) -> str:
+    """Time and memory of scored runs that are neither mixtures nor offloaded, by stack and GPU."""
+    groups: dict[str, list[Comparison]] = defaultdict(list)
+    for row in comparisons:
+        record = row.record
+        is_plain = record.model.moe is None and record.parallel.offload in (None, "none")
+        if row.predicted is not None and record.is_scored and is_plain:
+            groups[f"{record.framework}, {record.hardware.gpu}"].append(row)
+    rows = []
+    for name, found in sorted(groups.items()):
+        memory = [row.first_memory_error for row in found if row.first_memory_error is not None]
+        times, bytes_ = summarize(time_errors(found)), summarize(memory)
+        sizes = [str(times.n), percent(times.mape), percent(times.bias, signed=True)]
+        sizes += [str(bytes_.n), percent(bytes_.mape), percent(bytes_.bias, signed=True)]
+        rows.append([name, *sizes])
+    titles = ["stack, GPU", "times", "mean %", "bias %", "peaks", "mean %", "bias %"]
+    return table(titles, rows)
+
+
+def accuracy_page(
+    comparisons: Sequence[Comparison], small: Sequence[Comparison], held_out: CrossValidation
+) -> str:
     """Return docs/accuracy.md with its tables anew."""
     found = summary(comparisons)
     return filled(
@@ -188,6 +210,7 @@ def accuracy_page(comparisons: Sequence[Comparison], held_out: CrossValidation) 
             "constants": lambda: _constants(held_out),
             "ranges": lambda: _ranges(comparisons),
             "memory": lambda: _memory(comparisons, found),
+            "fine_tuning": lambda: fine_tuning(small),
             "ranking": lambda: _ranking(found),
             "pairs": lambda: _pairs(comparisons),
             "drift": lambda: _drift(comparisons),
@@ -211,10 +234,11 @@ def main() -> None:
     """Estimate the runs; write the page, and what plans know of its errors."""
     records = read_records(DATA / "published_runs.jsonl")
     rows = compare_all(records)
+    small = compare_all(read_runs(DATA / "fine_tuning_runs.jsonl").records)
     held_out = cross_validate(samples_of(records), load_constants())
     for name, text in data_files(rows).items():
         (FRAMEWORKS / name).write_text(text, encoding="utf-8")
-    PAGE.write_text(accuracy_page(rows, held_out), encoding="utf-8")
+    PAGE.write_text(accuracy_page(rows, small, held_out), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -191,6 +191,7 @@ def _precision(values: Values, job: Job) -> Precision | None:
 def _traits(values: Values, framework: str, gpus: Gpus) -> FrameworkTraits:
     """The file's profile, the current one, or the first with its schedule and stages; optimizer."""
     schedule, asked = values.given("schedule"), values.given("profile")
+    sharding = values.given("zero_stage")
     first = [] if asked is None else [str(asked)]
     names = [*first, CURRENT, *(name for name in profile_names(framework) if name != CURRENT)]
     profiles = (load_traits(framework, name) for name in names)
@@ -199,6 +200,7 @@ def _traits(values: Values, framework: str, gpus: Gpus) -> FrameworkTraits:
         for traits in profiles
         if schedule in (None, *traits.support.schedules)
         and (gpus.degrees["pp"] == 1 or traits.support.pp)
+        and (gpus.degrees["pp"] > 1 or sharding in (None, *traits.support.zero_stages))
     )
     traits = next(offering, load_traits(framework, names[0]))
     optimizer = values.word("optimizer", optimizer_names(framework), rule="job.optimizer")

@@ -34,6 +34,7 @@ from planner.spec.job import (
     MAX_IMBALANCE,
     USUAL_IMBALANCE_FRACTION,
     USUAL_SEQ_LEN,
+    WHOLE,
     JobSpec,
     Precision,
     usual_seq_len,
@@ -72,6 +73,8 @@ def _precision(
             peak_flops_per_s(cluster.accelerator, precision)
         except ValueError as error:
             collector.add("--precision", str(error))
+    if precision in WHOLE:
+        notes.append(f"{precision}: no kernel tables; shares of its peak are those of 16 bits")
     return precision
 
 

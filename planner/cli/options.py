@@ -68,7 +68,8 @@ RecomputeModules = Annotated[
 Precision = Annotated[
     str | None,
     typer.Option(
-        help="bf16, fp16, fp8, fp8_block, mxfp8 or fp4 [bf16; fp16 where the accelerator has none]."
+        help="bf16, fp16, fp8, fp8_block, mxfp8, fp4, fp32 or tf32 "
+        "[bf16; fp16 where the accelerator has none]."
     ),
 ]
 Margin = Annotated[

@@ -8,7 +8,7 @@ import typer
 from planner.cli import options
 
 if TYPE_CHECKING:
-    from planner.validation.records import Record
+    from planner.validation.records import Runs
 
 
 def validate(
@@ -23,35 +23,35 @@ def validate(
     ] = False,
 ) -> None:
     """Estimate published runs as they were configured, and compare."""
-    from planner.validation.records import read_records
+    from planner.validation.records import read_runs
 
     report = _cross_validate if cross_validate else _compare
-    report(read_records(runs), output_format)
+    report(read_runs(runs), output_format)
 
 
-def _compare(records: "list[Record]", output_format: options.TableOrJson) -> None:
+def _compare(runs: "Runs", output_format: options.TableOrJson) -> None:
     from planner.cli.output import console
     from planner.validation.compare import compare_all
 
-    comparisons = compare_all(records)
+    comparisons = compare_all(runs.records)
     if output_format is options.TableOrJson.json:
         from planner.validation.report import to_json
 
-        _echo(to_json(comparisons))
+        _echo(to_json(comparisons, runs.unread))
         return
     from planner.validation.table import print_report
 
-    print_report(comparisons, console())
+    print_report(comparisons, console(), runs.unread)
 
 
-def _cross_validate(records: "list[Record]", output_format: options.TableOrJson) -> None:
+def _cross_validate(runs: "Runs", output_format: options.TableOrJson) -> None:
     from planner.cli.output import console
     from planner.errors import InputError
     from planner.validation.constants import load_constants
     from planner.validation.fit import cross_validate, samples_of
     from planner.validation.fit_report import cross_validation_json, print_cross_validation
 
-    samples = samples_of(records)
+    samples = samples_of(runs.records)
     if len({sample.group for sample in samples}) < 2:
         raise InputError.single(
             "command line",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.data_parallel import GATHERED_WEIGHT_BYTES, gathered_weight_bytes
+from planner.cost.data_parallel import gathered_weight_bytes, weight_bytes
 from planner.cost.memory import kept_whole, reduced_gradient_bytes
 from planner.cost.parts import Parts
 from planner.layers.op import ZERO
@@ -75,15 +75,17 @@ def dummy_gradient_bytes(context: Context, strategy: StrategyColumns, params: Ar
     inputs=("traits.overheads.bucket_elements", "traits.overheads.num_buckets"),
 )
 def bucket_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
-    """Bytes of communication buckets: ``num_buckets · 2 · min(bucket_elements, params)``.
+    """Bytes of communication buckets: ``num_buckets · b · min(bucket_elements, params)``.
 
-    ``params`` is the mean over stages of what a rank holds. Source: framework traits.
+    ``b``: 2, in 32 bits 4; ``params`` is the mean over stages of what a rank holds. Source:
+    framework traits.
     """
     overheads = context.traits.overheads
     if not overheads.num_buckets:
         return np.zeros(len(strategy))
     held = _rank_params(context, strategy, parts)
-    return overheads.num_buckets * 2.0 * np.minimum(overheads.bucket_elements, held)
+    elements = np.minimum(overheads.bucket_elements, held)
+    return overheads.num_buckets * weight_bytes(context) * elements
 
 
 @item(
@@ -149,8 +151,8 @@ def gathered_head_bytes(context: Context, strategy: StrategyColumns, parts: Part
     states = context.traits.states
     if 3 not in context.traits.support.zero_stages:
         return np.zeros(len(strategy))
-    root = GATHERED_WEIGHT_BYTES * _root_params(context, strategy, parts)
-    last_layer = GATHERED_WEIGHT_BYTES * parts.params * states.gathers_embedding_with_head
+    root = weight_bytes(context) * _root_params(context, strategy, parts)
+    last_layer = weight_bytes(context) * parts.params * states.gathers_embedding_with_head
     gathered = root + last_layer
     if states.zero3_keeps_ends_gathered:
         gathered = unit_buffer_bytes(context, strategy, parts)
@@ -158,7 +160,7 @@ def gathered_head_bytes(context: Context, strategy: StrategyColumns, parts: Part
     gradient = parts.last_params * states.collected_head_gradient_bytes
     chunk = 3.0 * parts.costs.at(parts.costs.largest_logits_bytes)
     copy = np.maximum(gradient * (1.0 + 1.0 / parts.num_shards) - 10.0 / 12.0 * chunk, 0.0)
-    inside = GATHERED_WEIGHT_BYTES * parts.last_params
+    inside = weight_bytes(context) * parts.last_params
     inside = inside - 0.5 * parts.costs.at(parts.costs.largest_logits_bytes)
     arrives = _gathers(context, strategy) & states.loss_inside_model
     arriving = np.where(arrives, np.maximum(inside, 0.0), 0.0)
@@ -184,7 +186,7 @@ def gather_pool_bytes(context: Context, strategy: StrategyColumns, parts: Parts)
     gathers = (strategy.zero_stage >= 3) | is_whole & (strategy.zero_stage >= 2)
     root = _root_params(context, strategy, parts)
     largest = np.maximum(np.maximum(parts.first_params, root), parts.params)
-    pool = GATHERED_WEIGHT_BYTES * (parts.params + largest)
+    pool = weight_bytes(context) * (parts.params + largest)
     whole = is_whole * parts.params * context.model.num_blocks / strategy.pp
     pool = pool + whole * states.gradient_bytes / parts.num_shards
     return np.where(gathers, pool, 0.0)
@@ -203,7 +205,7 @@ def dead_block_bytes(context: Context, strategy: StrategyColumns, parts: Parts) 
     if not context.traits.kernels.saved.entries("freed"):
         return np.zeros(len(strategy))
     working_set = costs.at(costs.freed_bytes)
-    weights = np.where(_gathers(context, strategy), GATHERED_WEIGHT_BYTES * parts.params, 0.0)
+    weights = np.where(_gathers(context, strategy), weight_bytes(context) * parts.params, 0.0)
     reduced = states.gradient_reduce_bytes * _root_params(context, strategy, parts)
     fits = reduced <= costs.at(costs.largest_logits_bytes)
     root = np.where(fits | ~_gathers(context, strategy), 0.0, reduced)
@@ -252,7 +254,7 @@ def transient_layer_bytes(context: Context, strategy: StrategyColumns, parts: Pa
         return np.zeros(len(strategy))
     made = _whole_gradients(context, strategy, parts) > 0
     first = np.where(made, parts.costs.at(parts.costs.largest_weight_params), 0.0)
-    return unit_buffer_bytes(context, strategy, parts) + GATHERED_WEIGHT_BYTES * first
+    return unit_buffer_bytes(context, strategy, parts) + weight_bytes(context) * first
 
 
 def offload_buffer_bytes(parts: Parts) -> Array:

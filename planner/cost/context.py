@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
-from planner.spec.traits import FrameworkTraits
+from planner.spec.traits import FrameworkTraits, under_precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,10 @@ class Context:
 
     weighs_evidence: bool = False
     """A search weighs time by what is known of the mechanisms that a plan relies on."""
+
+    def __post_init__(self) -> None:
+        """Traits are those under the job's precision."""
+        object.__setattr__(self, "traits", under_precision(self.traits, self.job.precision))
 
     @property
     def usable_bytes(self) -> float:

@@ -9,11 +9,14 @@ from planner.cost.context import Context
 from planner.cost.memory import kept_whole, reduced_gradient_bytes
 from planner.cost.topology import Group, group_of
 from planner.spec.cluster import ClusterSpec, Collective
+from planner.spec.job import element_bytes
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
 
-GATHERED_WEIGHT_BYTES = 2.0
-"""Weights travel in 16 bits."""
+
+def weight_bytes(context: Context) -> float:
+    """Bytes of a weight as kernels read it and as it travels."""
+    return element_bytes(context.job.precision)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +55,7 @@ def gathered_weight_bytes(context: Context) -> float:
     """Bytes per weight gathered under stage 3: fewer where the framework casts to fp8 first."""
     in_fp8 = context.job.precision in ("fp8", "fp8_block", "mxfp8")
     states = context.traits.states
-    return states.fp8_gathered_weight_bytes if in_fp8 else GATHERED_WEIGHT_BYTES
+    return states.fp8_gathered_weight_bytes if in_fp8 else weight_bytes(context)
 
 
 def _seconds_per_param(
@@ -89,7 +92,7 @@ def data_parallel_costs(
     """
     states, cluster = context.traits.states, context.cluster
     stage = strategy.zero_stage
-    wire, weights = reduced_gradient_bytes(strategy, states), GATHERED_WEIGHT_BYTES
+    wire, weights = reduced_gradient_bytes(strategy, states), weight_bytes(context)
     layer_weights = gathered_weight_bytes(context)
     chunk_params = stage_params / strategy.vpp
     bucket = bucket_elements(context, strategy, chunk_params, layer_params)

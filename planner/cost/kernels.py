@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.layers.op import ELEMENT_BYTES, FlashAttention, Gemm
+from planner.layers.op import FlashAttention, Gemm
 from planner.spec.cluster import (
     AcceleratorSpec,
     AttentionEfficiency,
@@ -13,7 +13,7 @@ from planner.spec.cluster import (
     LowPrecisionGemm,
 )
 from planner.spec.items import HBM, SHAPE, item
-from planner.spec.job import Precision
+from planner.spec.job import WHOLE, Precision, element_bytes
 from planner.units import Array
 
 GEMM_HBM_FRACTION = 0.9
@@ -26,6 +26,8 @@ FALLBACKS: dict[Precision, tuple[Dtype, ...]] = {
     "fp8_block": ("fp8",),
     "mxfp8": ("fp8",),
     "fp4": ("fp4",),
+    "fp32": ("fp32",),
+    "tf32": ("tf32",),
 }
 """Rates that serve a precision, best first."""
 OPERAND_BYTES: dict[Precision, float] = {
@@ -34,7 +36,7 @@ OPERAND_BYTES: dict[Precision, float] = {
     "mxfp8": 1.0 + 1.0 / 32.0,
     "fp4": 0.5 + 1.0 / 16.0,
 }
-"""Bytes of an element with its share of the scales; 2 in 16 bits."""
+"""Bytes of an element with its share of the scales; else those of an activation."""
 CAST_BYTES: dict[Precision, float] = {
     "fp8": 4.0,
     "fp8_block": 2.0 + 2.0 * (1.0 + 4.0 / 128.0),
@@ -143,7 +145,10 @@ def peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> floa
 
 
 def sustained_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:
-    """Peak times what long matrix products reach of it in this precision."""
+    """Peak times what long matrix products reach of it in this precision.
+
+    In fp32 and TF32, of which there are no measured tables, the share that 16 bits reach.
+    """
     fraction = accelerator.gemm.sustained_fraction
     low = accelerator.gemm.low_precision.get(precision)
     if low is not None:
@@ -220,15 +225,16 @@ def product_s(
     accelerator: AcceleratorSpec,
     precision: Precision,
     *,
-    output_bytes: float = ELEMENT_BYTES,
+    output_bytes: float | None = None,
     rate_fraction: Array | float = 1.0,
     unhidden_s: Array | float = 0.0,
 ) -> Array:
     """Seconds of a (batched) matrix product: launch + max(arithmetic + unhidden, HBM traffic).
 
-    Traffic is the operands in their precision and ``output_bytes`` per element of the result, at
-    0.9 of HBM bandwidth; ``unhidden_s`` of it lies beside no arithmetic. Batched products share a
-    launch. 8 and 4 bits have their own offsets. Source: docs/kernels.md. Excludes casts, alignment.
+    Traffic is the operands in their precision and ``output_bytes`` per element of the result (an
+    activation's where not given), at 0.9 of HBM bandwidth; ``unhidden_s`` of it lies beside no
+    arithmetic. Batched products share a launch. 8 and 4 bits have their own offsets. Source:
+    docs/kernels.md. Excludes casts, alignment.
     """
     dense = accelerator.gemm
     efficiency = dense.low_precision.get(precision, dense)
@@ -238,7 +244,8 @@ def product_s(
         arithmetic_s = tiled_gemm_flops_s(m, n, k, gemm.count, efficiency, rate)
     else:
         arithmetic_s = smooth_gemm_flops_s(m, n, k, efficiency, rate) * gemm.count
-    operand_bytes = OPERAND_BYTES.get(precision, 2.0)
+    operand_bytes = OPERAND_BYTES.get(precision, element_bytes(precision))
+    output_bytes = element_bytes(precision) if output_bytes is None else output_bytes
     traffic_bytes = (operand_bytes * (m * k + k * n) + output_bytes * (m * n)) * gemm.count
     traffic_s = traffic_bytes / (GEMM_HBM_FRACTION * accelerator.hbm_bytes_per_s)
     busy_s = arithmetic_s / rate_fraction + unhidden_s
@@ -257,16 +264,16 @@ def cast_s(num_elements: Array, accelerator: AcceleratorSpec, precision: Precisi
 
 
 def exposed_accumulation_s(
-    gemm: Gemm, accelerator: AcceleratorSpec, weight_gradient_bytes: float
+    gemm: Gemm, accelerator: AcceleratorSpec, unhidden_bytes: float
 ) -> Array:
     """Seconds of adding to kept gradients beside which a grouped product computes nothing.
 
-    ``x (b - 2) n k / HBM · max(1 - tokens / 4096, 0)``: what accumulation moves beyond the two
-    bytes that any product writes, of which the share x shows; at 4,096 tokens it is part of
+    ``x (b - e) n k / HBM · max(1 - tokens / 4096, 0)``: what accumulation moves an element beyond
+    the ``e`` bytes that any product writes (``unhidden_bytes``), of which the share x shows; at 4,096 tokens it is part of
     WEIGHT_GRADIENT_FRACTION. Source: EXPOSED_ACCUMULATION. Excludes products of one expert.
     """
     elements = np.asarray(gemm.n) * gemm.k * gemm.count * (np.asarray(gemm.count) > 1)
-    traffic_bytes = max(weight_gradient_bytes - ELEMENT_BYTES, 0.0) * elements
+    traffic_bytes = max(unhidden_bytes, 0.0) * elements
     few = np.maximum(1.0 - np.asarray(gemm.m) / WEIGHT_GRADIENT_TOKENS, 0.0)
     share = EXPOSED_ACCUMULATION[_has_hard_waves(accelerator.gemm)] * few
     return np.asarray(share * traffic_bytes / (GEMM_HBM_FRACTION * accelerator.hbm_bytes_per_s))
@@ -297,7 +304,7 @@ def gemm_weight_gradient_s(
     gemm: Gemm,
     accelerator: AcceleratorSpec,
     precision: Precision,
-    weight_gradient_bytes: float = ELEMENT_BYTES,
+    weight_gradient_bytes: float | None = None,
 ) -> Array:
     """Weight gradient: k x m by m x n.
 
@@ -307,13 +314,15 @@ def gemm_weight_gradient_s(
     weight = replace(gemm, m=gemm.k, k=gemm.m)
     if not gemm.has_weight:
         return product_s(weight, accelerator, precision, rate_fraction=aligned_fraction(weight))
+    written_bytes = element_bytes(precision)
+    inside_bytes = written_bytes if weight_gradient_bytes is None else weight_gradient_bytes
     return product_s(
         weight,
         accelerator,
         precision,
-        output_bytes=weight_gradient_bytes,
+        output_bytes=inside_bytes,
         rate_fraction=aligned_fraction(gemm) * WEIGHT_GRADIENT_FRACTION,
-        unhidden_s=exposed_accumulation_s(gemm, accelerator, weight_gradient_bytes),
+        unhidden_s=exposed_accumulation_s(gemm, accelerator, inside_bytes - written_bytes),
     )
 
 
@@ -321,7 +330,7 @@ def gemm_backward_s(
     gemm: Gemm,
     accelerator: AcceleratorSpec,
     precision: Precision,
-    weight_gradient_bytes: float = ELEMENT_BYTES,
+    weight_gradient_bytes: float | None = None,
 ) -> Array:
     """Input gradient (m x n by n x k) and weight gradient (k x m by m x n), and their casts."""
     data = replace(gemm, n=gemm.k, k=gemm.n)
@@ -338,6 +347,15 @@ def _attention_fit(work: FlashAttention, accelerator: AcceleratorSpec) -> Attent
     return accelerator.attention_flash2 if flash2 else accelerator.attention
 
 
+def attention_peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:
+    """Matrix rate under attention: 16 bits whatever weights multiply in, or the job's own 32.
+
+    Fused kernels of 32 bits have no published table: the fractions are those of 16 bits.
+    """
+    is_whole = precision in WHOLE
+    return peak_flops_per_s(accelerator, precision if is_whole else usual_precision(accelerator))
+
+
 def _attention_s(
     work: FlashAttention, rate_flops_per_s: float, seq_len0: float, tiles0: float
 ) -> Array:
@@ -348,8 +366,10 @@ def _attention_s(
     return ramped * (1.0 + tiles0 / work.num_tiles) / (rate_flops_per_s * work.rate_fraction)
 
 
-def flash_attention_forward_s(work: FlashAttention, accelerator: AcceleratorSpec) -> Array:
-    """``launch + flops (1 + s0/s)(1 + u0/u) / (peak · e · sustained · head factor)``, 16 bits.
+def flash_attention_forward_s(
+    work: FlashAttention, accelerator: AcceleratorSpec, precision: Precision = "bf16"
+) -> Array:
+    """``launch + flops (1 + s0/s)(1 + u0/u) / (peak · e · sustained · head factor)``.
 
     ``u``: blocks of 128 queries and one head. Source: fits to published kernel benchmarks, error
     by accelerator and head size in docs/kernels.md. Excludes kernels hwdb has no row for.
@@ -357,11 +377,13 @@ def flash_attention_forward_s(work: FlashAttention, accelerator: AcceleratorSpec
     fit = _attention_fit(work, accelerator)
     head = float(np.interp(work.head_dim, fit.head_dims, fit.forward_head_factors))
     fraction = fit.forward_fraction * fit.sustained_fraction * head
-    rate = peak_flops_per_s(accelerator, usual_precision(accelerator)) * fraction
+    rate = attention_peak_flops_per_s(accelerator, precision) * fraction
     return fit.launch_s + _attention_s(work, rate, fit.forward_s0, fit.forward_tiles0)
 
 
-def flash_attention_backward_s(work: FlashAttention, accelerator: AcceleratorSpec) -> Array:
+def flash_attention_backward_s(
+    work: FlashAttention, accelerator: AcceleratorSpec, precision: Precision = "bf16"
+) -> Array:
     """2.5 times the forward FLOPs (scores recomputed) at the backward kernel's own rate.
 
     Source and exclusions as :func:`flash_attention_forward_s`; 2.5: arXiv 2307.08691, section 4.
@@ -369,7 +391,7 @@ def flash_attention_backward_s(work: FlashAttention, accelerator: AcceleratorSpe
     fit = _attention_fit(work, accelerator)
     head = float(np.interp(work.head_dim, fit.head_dims, fit.backward_head_factors))
     fraction = fit.backward_fraction * fit.sustained_fraction * head
-    rate = peak_flops_per_s(accelerator, usual_precision(accelerator)) * fraction / 2.5
+    rate = attention_peak_flops_per_s(accelerator, precision) * fraction / 2.5
     return fit.launch_s + _attention_s(work, rate, fit.backward_s0, fit.backward_tiles0)
 
 

@@ -23,9 +23,9 @@ from planner.layers.block import (
     padded_vocab_size,
 )
 from planner.layers.mtp import block_kinds
-from planner.layers.op import AXES, ELEMENT_BYTES, ZERO, LayerShape, Op, total_bytes
+from planner.layers.op import AXES, ZERO, LayerShape, Op, total_bytes
 from planner.spec.cluster import ClusterSpec
-from planner.spec.job import JobSpec
+from planner.spec.job import JobSpec, element_bytes
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import COLUMNS, StrategyColumns
 from planner.spec.traits import FrameworkTraits, under_precision
@@ -139,6 +139,7 @@ def layer_shape(strategy: StrategyColumns, job: JobSpec) -> LayerShape:
         seq_len=job.seq_len,
         sequence_parallel=strategy.sequence_parallel,
         imbalance_fraction=job.imbalance_fraction,
+        element_bytes=element_bytes(job.precision),
         **{axis: getattr(strategy, axis).astype(float) for axis in AXES},
     )
 
@@ -161,7 +162,7 @@ def layer_costs(
         return add_items(op_forward(op, setting), op_backward(op, setting))
 
     passes = layer_passes(kinds, setting)
-    boundary = shape.num_tokens * model.hidden_size * ELEMENT_BYTES / shape.sp
+    boundary = shape.num_tokens * model.hidden_size * shape.element_bytes / shape.sp
     first = embedding_op(model, shape, traits)
     last = head_op(model, shape, traits)
     return LayerCosts(
@@ -180,7 +181,7 @@ def layer_costs(
         largest_logits_bytes=_largest(
             [ZERO, *(one.num_bytes for one in last.saved if one.name.startswith("loss."))]
         ),
-        logits_bytes=shape.num_tokens * _vocab_rows(model, shape, traits) * ELEMENT_BYTES,
+        logits_bytes=shape.num_tokens * _vocab_rows(model, shape, traits) * shape.element_bytes,
         backward_bytes=_largest([total_bytes(kind.backward) for kind in kinds]),
         params=_mean(kinds, [_params(kind.ops, expert=False) for kind in kinds]),
         expert_params=_mean(kinds, [_params(kind.ops, expert=True) for kind in kinds]),

@@ -30,10 +30,10 @@ from planner.cost.topology import group_of
 from planner.layers.attention import core_op, tp_entry_comms, tp_exit_comms
 from planner.layers.block import LayerGroup
 from planner.layers.mlp import exchange_op, expert_split_comms
-from planner.layers.op import ELEMENT_BYTES, ZERO, Comm, FlashAttention, Gemm, Op
+from planner.layers.op import ZERO, Comm, FlashAttention, Gemm, Op
 from planner.spec.cluster import AcceleratorSpec, ClusterSpec
 from planner.spec.items import FABRIC, SCALE_UP, SHAPE, item
-from planner.spec.job import JobSpec, Precision
+from planner.spec.job import WHOLE, JobSpec, Precision
 from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import FrameworkTraits
 from planner.units import Array
@@ -165,7 +165,7 @@ def _compute(name: str, seconds: Array) -> TimeItems:
 def op_precision(op: Op, job: JobSpec) -> Precision:
     """fp8 only where weights meet activations and the recipe does not keep 16 bits."""
     in_fp8 = all(gemm.has_weight for gemm in op.gemms) and not op.runs_in_16_bit
-    return job.precision if in_fp8 or job.precision == "fp16" else "bf16"
+    return job.precision if in_fp8 or job.precision in ("fp16", *WHOLE) else "bf16"
 
 
 def op_forward(op: Op, setting: Setting) -> TimeItems:
@@ -175,14 +175,14 @@ def op_forward(op: Op, setting: Setting) -> TimeItems:
     return _op_items(op, setting, price, flash_attention_forward_s, traffic, op.forward_comms)
 
 
-def product_gradient_bytes(traits: FrameworkTraits) -> float:
+def product_gradient_bytes(traits: FrameworkTraits) -> float | None:
     """Traffic per weight-gradient element inside its product.
 
     The kept gradient is read and written there where accumulation has no traffic of its own; else
-    16 bits are written.
+    one of an activation's width is written (None).
     """
     if traits.kernels.weight_gradient_bytes:
-        return ELEMENT_BYTES
+        return None
     return 2.0 * traits.states.gradient_bytes
 
 
@@ -209,7 +209,7 @@ def _op_items(
     op: Op,
     setting: Setting,
     gemm_seconds: tuple[GemmPrice, GemmPrice],
-    attention_seconds: Callable[[FlashAttention, AcceleratorSpec], Array],
+    attention_seconds: Callable[[FlashAttention, AcceleratorSpec, Precision], Array],
     traffic_bytes: Array,
     comms: tuple[Comm, ...],
 ) -> TimeItems:
@@ -233,7 +233,7 @@ def _op_items(
     traffic = _compute("memory_bound", element_wise_s(traffic_bytes, accelerator))
     items = add_items(_compute(kernel, gemm_time), traffic)
     if op.attention:
-        attention = attention_seconds(op.attention, accelerator)
+        attention = attention_seconds(op.attention, accelerator, setting.job.precision)
         items = add_items(items, _compute("attention", attention))
     return add_items(items, _comm_items(comms, setting, gemm_time, chunk_time))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.data_parallel import GATHERED_WEIGHT_BYTES, data_parallel_costs
+from planner.cost.data_parallel import data_parallel_costs, weight_bytes
 from planner.cost.memory import offloads
 from planner.cost.offload import parameter_fetch_s
 from planner.cost.overlap import exposed_beside_s, interference_fraction, prefetch_fill_s
@@ -67,7 +67,7 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
     fill = fill + prefetch_fill_s(backward, exchange, interference)
     shard = np.where(strategy.zero_stage >= 3, parts.num_shards, 1.0)
     fetch = parameter_fetch_s(
-        parts.params * GATHERED_WEIGHT_BYTES / shard, offloads(strategy, "nvme"), context.cluster
+        parts.params * weight_bytes(context) / shard, offloads(strategy, "nvme"), context.cluster
     )
     fetch = np.where(offloads(strategy, "parameters") > 0, fetch, 0.0)
     whole_forward = np.maximum(sharded_forward, fetch)

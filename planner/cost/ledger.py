@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from planner.cost import buffers
 from planner.cost.layer import layer_shape
 from planner.cost.ledger_item import HELD, OUTSIDE, LedgerItem, Lifetime, flat_item, tensor_item
@@ -22,6 +24,7 @@ from planner.layers.mtp import block_kinds, mtp_ops
 from planner.layers.op import LayerShape
 from planner.layers.optimizer_states import mean_states
 from planner.spec.items import SHAPE, item
+from planner.spec.job import WHOLE
 from planner.spec.traits import FrameworkTraits, under_precision
 from planner.units import Array
 
@@ -75,10 +78,8 @@ def _state_lifetime(subject: Subject, name: str) -> Lifetime:
     """
     traits = subject.context.traits.states
     late = traits.gradients_made_in_backward and subject.strategy.num_micro_batches == 1
-    is_sharded = subject.strategy.zero_stage >= 2 and not bool(
-        kept_whole(subject.columns, traits)[0]
-    )
-    return HELD if name == "gradients" and late and is_sharded else "whole run"
+    is_apart = subject.strategy.zero_stage != 1 and not bool(kept_whole(subject.columns, traits)[0])
+    return HELD if name == "gradients" and late and is_apart else "whole run"
 
 
 def _state_shares(subject: Subject, name: str) -> dict[str, float]:
@@ -88,11 +89,14 @@ def _state_shares(subject: Subject, name: str) -> dict[str, float]:
     traits, optimizer = subject.context.traits.states, subject.context.traits.optimizer
     is_sharded = subject.strategy.zero_stage >= 1
     copies = traits.sharded_gradient_bytes if is_sharded else traits.unsharded_gradient_copy_bytes
+    if not is_sharded and subject.strategy.dp > 1:
+        copies += traits.replica_bucket_bytes
     master = optimizer.master_bytes
+    is_whole = subject.context.job.precision in WHOLE
     parts = {
         "optimizer.master_weights": traits.master_weight_bytes if master is None else master,
         "optimizer.states": mean_states(subject.context.model, optimizer).layer,
-        "optimizer.gradient_copies": copies,
+        f"optimizer.{'weight' if is_whole else 'gradient'}_copies": copies,
     }
     return {part: size / sum(parts.values()) for part, size in parts.items() if size}
 
@@ -192,7 +196,7 @@ def _activation_items(subject: Subject, stage: int) -> list[LedgerItem]:
             num_bytes=inputs * float(model.policies.saved_bytes[FULL, 0]),
             lifetime="forward to backward",
             shape=(round(tokens), round(hidden / float(shape.sp[0]))),
-            element_bytes=2.0,
+            element_bytes=shape.element_bytes,
             copies=inputs,
         )
     )
@@ -327,6 +331,19 @@ def _late_gradient_bytes(subject: Subject, stage: int) -> float:
     return head - min(kept - shard, max(later, 0.0))
 
 
+def _step_bytes(subject: Subject, stage: int) -> float:
+    """Weights, gradients and states while the optimizer steps, with its temporaries.
+
+    Nothing else is left then: only where temporaries are larger than activations is this the
+    fullest moment.
+    """
+    states = subject.context.traits.states
+    shards = subject.parts.num_shards if subject.strategy.zero_stage else 1.0
+    temporaries = _parameters(subject, stage) * states.step_temporary_bytes / shards
+    kept = sum(item.num_bytes for item in _state_items(subject, stage) if item.shape)
+    return kept + float(np.max(temporaries))
+
+
 def _overhead_items(subject: Subject, stage: int) -> list[LedgerItem]:
     """What the device holds beside tensors."""
     model, context = subject.model, buffers.context_bytes(subject.context)
@@ -360,9 +377,10 @@ def stage_ledger(subject: Subject, stage: int) -> StageLedger:
         key=lambda item: (-item.num_bytes, item.name),
     )
     in_backward = _allocated(backward) + _late_gradient_bytes(subject, stage)
+    in_pass = _allocated(lasting) + max(_allocated(loss), in_backward)
     return StageLedger(
         stage=stage,
         moment=MOMENT_LOSS if at_loss else MOMENT_BACKWARD,
         items=tuple(ordered),
-        allocated_bytes=_allocated(lasting) + max(_allocated(loss), in_backward),
+        allocated_bytes=max(in_pass, _step_bytes(subject, stage)),
     )

@@ -122,8 +122,9 @@ def state_bytes(
     accumulated = (stage >= 2) & (strategy.num_micro_batches > 1)
     gradients = kept_gradient_bytes(strategy, traits) / gradient_shards
     gradients = gradients + np.where(accumulated, traits.accumulated_gradient_bytes, 0.0)
+    buckets = np.where(strategy.dp > 1, traits.replica_bucket_bytes, 0.0)
     copies = np.where(
-        stage >= 1, traits.sharded_gradient_bytes, traits.unsharded_gradient_copy_bytes
+        stage >= 1, traits.sharded_gradient_bytes, traits.unsharded_gradient_copy_bytes + buckets
     )
     master = traits.master_weight_bytes if master_bytes is None else master_bytes
     states = master + optimizer_bytes + copies

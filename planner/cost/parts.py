@@ -7,10 +7,10 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.data_parallel import (
-    GATHERED_WEIGHT_BYTES,
     DataParallelCosts,
     blended,
     data_parallel_costs,
+    weight_bytes,
 )
 from planner.cost.layer import LayerCosts, LayerMemory, layer_costs
 from planner.cost.memory import StateBytes, expert_shard_degree, shard_degree, state_bytes
@@ -143,7 +143,7 @@ def build_parts(
     def ends_of(optimizer_bytes: float) -> StateBytes:
         found = states_of(optimizer_bytes, shards)
         keeps = states.zero3_keeps_ends_gathered & (strategy.zero_stage >= 3)
-        return replace(found, weights=found.weights + GATHERED_WEIGHT_BYTES * keeps)
+        return replace(found, weights=found.weights + weight_bytes(context) * keeps)
 
     layer_states = states_of(means.layer, shards)
     owned = (1.0 - fraction) / shards + fraction / expert_shards

@@ -1,6 +1,6 @@
 """Finds optimizers by name and reads what each keeps, in general and under a framework."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any, get_args
 
@@ -68,12 +68,20 @@ def optimizer_figures(name: str, framework: str | None = None) -> dict[str, Figu
 
 
 @cache
-def load_optimizer(name: str, framework: str | None = None) -> OptimizerSpec:
-    """Return an optimizer, as ``framework`` runs it where one is named."""
+def load_optimizer(
+    name: str, framework: str | None = None, state_fraction: float = 1.0
+) -> OptimizerSpec:
+    """Return an optimizer, as ``framework`` runs it where one is named.
+
+    ``state_fraction``: of the bytes of whole states and of the step's traffic, what is left where
+    weights, gradients and states are of 16 bits.
+    """
     sections = optimizer_figures(name, framework)
     values = _values(sections.pop("figures"), OptimizerSpec)
     for kind in KINDS:
-        values[kind] = TensorStates(**_values(sections[kind], TensorStates))
+        states = TensorStates(**_values(sections[kind], TensorStates))
+        values[kind] = replace(states, element_bytes=states.element_bytes * state_fraction)
+    values["step_traffic_bytes"] *= state_fraction
     return OptimizerSpec(name=name, **values)
 
 

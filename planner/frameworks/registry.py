@@ -201,7 +201,7 @@ def load_traits(
         profile=profile,
         memory_uncertainty_fraction=memory_uncertainty_fraction(framework),
         time_ranges=time_ranges(framework),
-        optimizer=load_optimizer(ADAM, framework),
+        optimizer=load_optimizer(ADAM, framework, sections["states"].optimizer_state_fraction),
         settings=settings,
         **sections,
     )

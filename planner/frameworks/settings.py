@@ -12,7 +12,8 @@ from planner.spec.traits import FrameworkTraits
 
 def with_optimizer(traits: FrameworkTraits, name: str) -> FrameworkTraits:
     """Return the traits with another optimizer; InputError where the framework lacks it."""
-    return replace(traits, optimizer=load_optimizer(name, traits.name))
+    fraction = traits.states.optimizer_state_fraction
+    return replace(traits, optimizer=load_optimizer(name, traits.name, fraction))
 
 
 def with_recompute_modules(traits: FrameworkTraits, names: Sequence[str]) -> FrameworkTraits:

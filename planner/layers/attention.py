@@ -2,7 +2,6 @@
 
 from planner.layers.op import (
     ATTENTION_BLOCK,
-    ELEMENT_BYTES,
     ZERO,
     Comm,
     FlashAttention,
@@ -44,7 +43,7 @@ def norm_op(name: str, model: ModelSpec, shape: LayerShape, traits: KernelTraits
     divided by tp only under sequence parallelism (arXiv 2205.05198, section 4.2). Excludes
     post-norms' own traffic beyond the proportional share.
     """
-    elements = shape.num_tokens * model.hidden_size / shape.sp
+    elements = shape.num_tokens * model.hidden_size / shape.sp * shape.wideness
     return Op(
         name=name,
         params=norm_params(model)["norms"].total / 2.0,
@@ -66,7 +65,7 @@ def tp_entry_comms(
     forward; reduce-scatter and a second all-gather (input of the weight gradient) backward.
     Source: arXiv 1909.08053 section 3, arXiv 2205.05198 section 4.2.2.
     """
-    full = shape.num_tokens * model.hidden_size * ELEMENT_BYTES * (shape.tp > 1)
+    full = shape.num_tokens * model.hidden_size * shape.element_bytes * (shape.tp > 1)
     split = full * (shape.sequence_parallel == 1)
     whole = full * (shape.sequence_parallel == 0)
     forward = (Comm(collective="all_gather", axis="tp", num_bytes=split),)
@@ -84,7 +83,7 @@ def tp_exit_comms(model: ModelSpec, shape: LayerShape) -> tuple[tuple[Comm, ...]
     Without sequence parallelism: an all-reduce forward, nothing backward. With it:
     reduce-scatter forward, all-gather backward. Source: as :func:`tp_entry_comms`.
     """
-    full = shape.num_tokens * model.hidden_size * ELEMENT_BYTES * (shape.tp > 1)
+    full = shape.num_tokens * model.hidden_size * shape.element_bytes * (shape.tp > 1)
     split = full * (shape.sequence_parallel == 1)
     whole = full * (shape.sequence_parallel == 0)
     forward = (
@@ -203,7 +202,7 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     tokens, seq_len = shape.num_tokens, float(shape.seq_len)
     value_dim = float(model.mla.v_head_dim if model.mla else model.head_dim)
     square_flops = 2.0 * tokens * seq_len * heads * (model.head_dim + value_dim)
-    kv_bytes = 2.0 * tokens * local_kv_size(model, shape.tp) * ELEMENT_BYTES * shape.cp
+    kv_bytes = 2.0 * tokens * local_kv_size(model, shape.tp) * shape.element_bytes * shape.cp
     ring = Comm(collective="all_gather", axis="cp", num_bytes=kv_bytes * (shape.cp > 1))
     ring_back = Comm(collective="reduce_scatter", axis="cp", num_bytes=kv_bytes * (shape.cp > 1))
     if traits.attention != "unfused":

@@ -101,8 +101,8 @@ def embedding_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -
         name="embedding",
         params=vocab / shape.tp * model.hidden_size
         + float(model.num_learned_positions * model.hidden_size + model.extra_params),
-        forward_bytes=elements * 4.0,
-        backward_bytes=elements * 8.0,
+        forward_bytes=elements * 2.0 * shape.element_bytes,
+        backward_bytes=elements * 4.0 * shape.element_bytes,
         saved=saved_by("embedding", "embedding", model, shape, traits.kernels)
         + (
             saved_by("embedding_norm", f"norm.{model.norm}", model, shape, traits.kernels)[:1]

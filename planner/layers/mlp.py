@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from planner.layers.attention import tp_entry_comms, tp_exit_comms
-from planner.layers.op import ELEMENT_BYTES, ZERO, Comm, Gemm, LayerShape, Op
+from planner.layers.op import ZERO, Comm, Gemm, LayerShape, Op
 from planner.layers.parameters import Parts, moe_params
 from planner.layers.saved import saved_by
 from planner.spec.cluster import Collective
@@ -13,11 +13,12 @@ from planner.spec.traits import KernelTraits
 from planner.units import Array
 
 
-def _mlp_traffic(model: ModelSpec, traits: KernelTraits) -> tuple[float, float]:
+def _mlp_traffic(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[float, float]:
     """Bytes of activation traffic per feed-forward element, forward and backward."""
+    forward, backward = traits.mlp_forward_bytes_plain, traits.mlp_backward_bytes_plain
     if model.gated_mlp:
-        return traits.mlp_forward_bytes_gated, traits.mlp_backward_bytes_gated
-    return traits.mlp_forward_bytes_plain, traits.mlp_backward_bytes_plain
+        forward, backward = traits.mlp_forward_bytes_gated, traits.mlp_backward_bytes_gated
+    return forward * shape.wideness, backward * shape.wideness
 
 
 def _kind(model: ModelSpec) -> str:
@@ -39,7 +40,7 @@ def dense_ops(
     Parameters: 2 or 3 matrices of h x ffn, split over tp by columns then rows. Saved: the table's
     ``mlp.gated`` or ``mlp.plain`` section (pre-activations and activation output).
     """
-    forward_traffic, backward_traffic = _mlp_traffic(model, traits)
+    forward_traffic, backward_traffic = _mlp_traffic(model, shape, traits)
     width = ffn_size / shape.tp
     tokens, hidden = shape.num_tokens, ZERO + model.hidden_size
     num_up = 2.0 if model.gated_mlp else 1.0
@@ -93,7 +94,7 @@ def _pair_comms(
 ) -> tuple[Comm, ...]:
     """All-gather of the pairs that a split expert sees, or reduce-scatter of their outputs."""
     pairs = shape.num_tokens * moe.top_k * shape.expert_share * (shape.etp > 1)
-    num_bytes = pairs * model.hidden_size * ELEMENT_BYTES
+    num_bytes = pairs * model.hidden_size * shape.element_bytes
     collective: Collective = "all_gather" if is_gather else "reduce_scatter"
     return (Comm(collective=collective, axis="etp", num_bytes=num_bytes),)
 
@@ -136,7 +137,7 @@ def exchange_op(
     dispatchers sort once, in two passes. Counted in Megatron-LM's dispatchers
     (megatron/core/transformer/moe/token_dispatcher.py).
     """
-    num_bytes = shape.num_tokens / shape.sp * moe.top_k * model.hidden_size * ELEMENT_BYTES
+    num_bytes = shape.num_tokens / shape.sp * moe.top_k * model.hidden_size * shape.element_bytes
     comm = (
         Comm(
             collective="all_to_all",
@@ -157,7 +158,9 @@ def exchange_op(
     )
 
 
-def expert_bias_traffic(moe: MoeSpec, traits: KernelTraits) -> tuple[float, float]:
+def expert_bias_traffic(
+    moe: MoeSpec, shape: LayerShape, traits: KernelTraits
+) -> tuple[float, float]:
     """Bytes per pair and hidden element to add the second bias of experts, forward and backward.
 
     The first is part of its product; the second waits for the router's probability and is added
@@ -166,14 +169,16 @@ def expert_bias_traffic(moe: MoeSpec, traits: KernelTraits) -> tuple[float, floa
     """
     if not moe.expert_bias:
         return 0.0, 0.0
-    return traits.expert_bias_forward_bytes, traits.expert_bias_backward_bytes
+    forward, backward = traits.expert_bias_forward_bytes, traits.expert_bias_backward_bytes
+    return forward * shape.wideness, backward * shape.wideness
 
 
-def clamp_traffic(model: ModelSpec, traits: KernelTraits) -> tuple[float, float]:
+def clamp_traffic(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[float, float]:
     """Bytes per element of an expert's width to clamp gate and up projection, both passes."""
     if not model.clamps_gate:
         return 0.0, 0.0
-    return traits.clamp_forward_bytes, traits.clamp_backward_bytes
+    forward, backward = traits.clamp_forward_bytes, traits.clamp_backward_bytes
+    return forward * shape.wideness, backward * shape.wideness
 
 
 @item("memory.activations.expert_activation", inputs=(*SHAPE, "model.moe"))
@@ -187,9 +192,9 @@ def expert_ops(
     etp. Saved: the table's ``experts`` section
     (dispatched inputs, pre-activations, activation outputs).
     """
-    forward_traffic, backward_traffic = _mlp_traffic(model, traits)
-    clamp_forward, clamp_backward = clamp_traffic(model, traits)
-    bias_forward, bias_backward = expert_bias_traffic(moe, traits)
+    forward_traffic, backward_traffic = _mlp_traffic(model, shape, traits)
+    clamp_forward, clamp_backward = clamp_traffic(model, shape, traits)
+    bias_forward, bias_backward = expert_bias_traffic(moe, shape, traits)
     parts = moe_params(model, shape.etp)
     local_experts = moe.num_experts / shape.ep
     width = moe.expert_ffn_size / shape.etp

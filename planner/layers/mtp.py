@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from planner.layers.attention import tp_entry_comms, tp_exit_comms
 from planner.layers.block import LayerGroup, embedding_op, head_op
-from planner.layers.op import ELEMENT_BYTES, ZERO, Comm, Gemm, LayerShape, Op
+from planner.layers.op import ZERO, Comm, Gemm, LayerShape, Op
 from planner.layers.parameters import mtp_params
 from planner.layers.saved import saved_by
 from planner.spec.items import SHAPE, item
@@ -53,8 +53,8 @@ def projection_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) 
     parts = mtp_params(model, shape.tp)
     tokens, hidden = shape.num_tokens, ZERO + model.hidden_size
     entry, entry_back = tp_entry_comms(model, shape)
-    gathered = tokens * hidden * ELEMENT_BYTES * (shape.tp > 1)
-    joined = tokens * 2.0 * hidden / shape.sp * JOIN_BYTES
+    gathered = tokens * hidden * shape.element_bytes * (shape.tp > 1)
+    joined = tokens * 2.0 * hidden / shape.sp * JOIN_BYTES * shape.wideness
     _, leave_back = tp_exit_comms(model, shape)
     return Op(
         name="mtp_projection",

@@ -15,7 +15,7 @@ from planner.units import Array
 ZERO: Array = np.zeros(1)
 ONE: Array = np.ones(1)
 ELEMENT_BYTES = 2.0
-"""bf16 and fp16 activations."""
+"""bf16 and fp16 activations; traits count traffic of such."""
 ATTENTION_BLOCK = 128.0
 """Queries that a block of a fused attention kernel holds."""
 Axis = Literal["tp", "cp", "ep", "etp"]
@@ -43,6 +43,8 @@ class LayerShape:
     """1 where norms and residuals are sharded over tp, else 0."""
     imbalance_fraction: float = 0.0
     """By how much more than the mean the busiest rank of experts keeps, where ep > 1."""
+    element_bytes: float = ELEMENT_BYTES
+    """Of an activation."""
 
     @staticmethod
     def all_of(degree: float, seq_len: int) -> "LayerShape":
@@ -52,6 +54,7 @@ class LayerShape:
             seq_len=seq_len,
             sequence_parallel=ONE,
             imbalance_fraction=0.0,
+            element_bytes=ELEMENT_BYTES,
             **{axis: np.full(1, degree) for axis in AXES},
         )
 
@@ -60,6 +63,11 @@ class LayerShape:
         """Tokens that the busiest rank of experts keeps, over the mean: 1 where ep is 1."""
         busiest: Array = 1.0 + self.imbalance_fraction * np.where(np.asarray(self.ep) > 1, 1.0, 0.0)
         return busiest
+
+    @property
+    def wideness(self) -> float:
+        """Traffic of an element over that of one of 16 bits, which traits count."""
+        return self.element_bytes / ELEMENT_BYTES
 
     @property
     def num_tokens(self) -> Array:

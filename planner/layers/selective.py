@@ -7,7 +7,7 @@ stay saved.
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from planner.layers.op import ELEMENT_BYTES, LayerShape, Op, SavedTensor
+from planner.layers.op import LayerShape, Op, SavedTensor
 from planner.layers.saved import token_widths
 from planner.spec.model import ModelSpec
 from planner.spec.saved import Width
@@ -72,7 +72,7 @@ def every_second_matmul(
             name=f"{op.name}.{name}",
             rows=shape.num_tokens,
             width=sizes[width],
-            element_bytes=ELEMENT_BYTES,
+            element_bytes=shape.element_bytes,
         )
         for name, width in widths.items()
     )

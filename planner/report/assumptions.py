@@ -54,7 +54,9 @@ LOSSES: Mapping[str, str] = {
     "fused": "fused cross-entropy",
     "compiled": "compiled cross-entropy",
     "flash_attention": "fused cross-entropy of flash-attention",
+    "compiled_fp32": "compiled cross-entropy of fp32 logits",
     "eager_fp32": "eager fp32 cross-entropy",
+    "eager_fp32_kept": "eager fp32 cross-entropy, its logits kept",
     "loss_parallel": "DTensor loss parallel",
     "vocab_parallel": "vocabulary-parallel cross-entropy",
     "vocab_parallel_kept": "vocabulary-parallel cross-entropy",
@@ -116,6 +118,13 @@ class Topic:
 
 TOPICS: tuple[Topic, ...] = (
     Topic(name="layers", phrase=lambda t: KERNELS.get(t.kernels.saved.name, t.kernels.saved.name)),
+    Topic(
+        name="states",
+        phrase=lambda t: (
+            "weights and states of 16 bits, no master copy"
+            * (t.states.optimizer_state_fraction < 1)
+        ),
+    ),
     Topic(name="attention", phrase=_attention),
     Topic(name="dropout", phrase=lambda t: "dropout" if t.kernels.dropout else "no dropout"),
     Topic(name="loss", phrase=lambda t: LOSSES.get(t.kernels.loss, t.kernels.loss)),
@@ -197,6 +206,11 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         name="policies",
         phrase=lambda t: POLICY_SCOPES[t.support.policy_scope],
+        matters=lambda _context, _strategy: False,
+    ),
+    Topic(
+        name="host",
+        phrase=lambda t: f"kernels launched in {t.kernels.launch_s * 1e6:g} us each",
         matters=lambda _context, _strategy: False,
     ),
     Topic(name="launch", phrase=_launch, matters=lambda context, _: context.model.moe is not None),

@@ -61,6 +61,20 @@ class SavedTables:
         """Entries of a section; none where the implementation keeps nothing there."""
         return self.sections.get(section, ())
 
+    def in_32_bits(self) -> "SavedTables":
+        """Return the tables for activations of 32 bits: what has 16 is twice as large.
+
+        What is a widened copy beside its 16-bit original is counted as both.
+        """
+        sections = {
+            section: tuple(
+                replace(entry, element_bytes=4.0) if entry.element_bytes == 2.0 else entry
+                for entry in entries
+            )
+            for section, entries in self.sections.items()
+        }
+        return replace(self, sections=sections)
+
     def with_linear_input_bytes(self, element_bytes: float) -> "SavedTables":
         """Return the tables with inputs of linear layers kept at another width."""
         sections = {

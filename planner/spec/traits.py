@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from planner.spec.job import Precision
+from planner.spec.job import WHOLE, Precision, element_bytes
 from planner.spec.optimizer import OptimizerSpec
 from planner.spec.saved import SavedTables
 from planner.units import Array
@@ -33,10 +33,14 @@ class StateTraits:
     """Gradients kept between micro-batches."""
     master_weight_bytes: float
     """fp32 weights that the optimizer updates; sharded from ZeRO stage 1, as its states are."""
+    fp32_shard_bytes: float
+    """In fp32 training, weights that exist beside those that kernels read from stage 1 on."""
     unsharded_gradient_copy_bytes: float
     """Further gradient copies that exist only without any sharding (stage 0)."""
+    replica_bucket_bytes: float
+    """Buckets that whole replicas reduce beside their gradients (stage 0, more than one rank)."""
     sharded_gradient_bytes: float
-    """A further gradient copy that exists only sharded (DeepSpeed's fp32 partition)."""
+    """A further copy that exists only sharded (DeepSpeed's fp32 gradient partition)."""
     zero3_weight_bytes: float
     """Weights kept sharded between uses under stage 3 (0 where the master shard serves)."""
     whole_tensor_gradient_bytes: float
@@ -58,7 +62,11 @@ class StateTraits:
     sharded_over_cp: bool
     """The sharding group is dp x cp rather than dp."""
     gradients_made_in_backward: bool
-    """Sharded gradients do not exist before the first backward of an iteration."""
+    """Gradients do not exist before the first backward of an iteration."""
+    step_temporary_bytes: float
+    """Per owned parameter while the optimizer steps: temporaries of kernels over many tensors."""
+    optimizer_state_fraction: float
+    """Of the optimizer's usual states: half where they have the type of 16-bit weights."""
     gathers_embedding_with_head: bool
     """Stage 3 keeps embedding and head gathered together, as one unit, and the last layer."""
     loss_inside_model: bool
@@ -398,9 +406,44 @@ class FrameworkTraits:
 
 
 def under_precision(traits: FrameworkTraits, precision: Precision) -> FrameworkTraits:
-    """Traits in a training precision: under fp8 linear layers keep quantised inputs."""
+    """Traits in a training precision, which those given already may be under.
+
+    Under fp8 linear layers keep quantised inputs. In 32 bits weights, gradients and kept
+    activations take 4 bytes an element where they took 2, and the weights are their own master.
+    """
     if precision in ("bf16", "fp16"):
         return traits
     kernels = traits.kernels
+    if precision in WHOLE:
+        saved = kernels.saved.in_32_bits()
+        return replace(
+            traits, kernels=replace(kernels, saved=saved), states=_in_32_bits(traits.states)
+        )
     saved = kernels.saved.with_linear_input_bytes(kernels.fp8_linear_input_bytes)
     return replace(traits, kernels=replace(kernels, saved=saved))
+
+
+def _in_32_bits(states: StateTraits) -> StateTraits:
+    """What a framework keeps where weights, gradients and kept activations have 32 bits."""
+    whole = element_bytes("fp32")
+
+    def widened(num_bytes: float) -> float:
+        return max(num_bytes, whole) if num_bytes else 0.0
+
+    return replace(
+        states,
+        weight_bytes=widened(states.weight_bytes),
+        zero3_weight_bytes=widened(states.zero3_weight_bytes),
+        zero3_secondary_weight_bytes=widened(states.zero3_secondary_weight_bytes),
+        master_weight_bytes=0.0,
+        gradient_bytes=whole,
+        gradient_reduce_bytes=widened(states.gradient_reduce_bytes),
+        zero2_gradient_bytes=widened(states.zero2_gradient_bytes),
+        whole_tensor_gradient_bytes=widened(states.whole_tensor_gradient_bytes),
+        accumulated_gradient_bytes=widened(states.accumulated_gradient_bytes),
+        collected_head_gradient_bytes=widened(states.collected_head_gradient_bytes),
+        unsharded_gradient_copy_bytes=0.0,
+        replica_bucket_bytes=widened(states.replica_bucket_bytes),
+        sharded_gradient_bytes=states.fp32_shard_bytes,
+        largest_gradient_copy_bytes=0.0,
+    )

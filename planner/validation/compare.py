@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
 from planner.cost.subject import subject_of
-from planner.units import GIB
+from planner.errors import InputError
+from planner.units import GB, GIB, MIB
 from planner.validation.hardware import CannotEstimateError
 from planner.validation.mapping import to_run
-from planner.validation.records import Record
+from planner.validation.records import Memory, Record
 
 MEMORY_KINDS = ("allocated", "reserved", "nvidia_smi")
+_UNITS = {"GiB": 1.0, "GB": GB / GIB, "MiB": MIB / GIB}
+"""GiB in one of a record's units."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,16 +72,20 @@ def _relative(predicted: float | None, measured: float | None) -> float | None:
     return predicted / measured - 1.0
 
 
+def _gib(memory: Memory, value: float | None) -> float | None:
+    return None if value is None else value * _UNITS[memory.unit]
+
+
 def measured_figures(record: Record) -> Figures:
     """Return the published figures in the planner's units.
 
-    ``nvidia_smi_gb`` is taken as GiB, the unit nvidia-smi prints. Memory of unstated kind
-    (``reported_gb``) is not compared.
+    Memory is in its stated unit; without one in GiB, as nvidia-smi prints it. Memory of a kind
+    that is not known (``reported_gb``) is not compared.
     """
     memory = record.memory
-    reserved = memory.reserved_gib if memory else None
-    allocated = memory.allocated_gib if memory else None
-    smi = memory.nvidia_smi_gb if memory else None
+    reserved = _gib(memory, memory.reserved_gib) if memory else None
+    allocated = _gib(memory, memory.allocated_gib) if memory else None
+    smi = _gib(memory, memory.nvidia_smi_gb) if memory else None
     ran = any(value is not None for value in (record.iter_time_s, allocated, reserved, smi))
     return Figures(
         iter_time_s=record.iter_time_s,
@@ -118,7 +125,7 @@ def compare(record: Record) -> Comparison:
     measured = measured_figures(record)
     try:
         run = to_run(record)
-    except CannotEstimateError as reason:
+    except (CannotEstimateError, InputError) as reason:
         return Comparison(record=record, measured=measured, skipped=str(reason))
     result = estimate(run.context, run.strategy)
     ledgers = stage_ledgers(subject_of(run.context, run.strategy))

@@ -15,6 +15,9 @@ from planner.validation.hardware import CannotEstimateError, to_cluster
 from planner.validation.profiles import to_setup
 from planner.validation.records import Model, Parallel, Record
 
+OFFLOADS = ("none", "optimizer:host", "optimizer+parameters:host")
+"""Of a record's words, those that a strategy has."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
@@ -125,8 +128,8 @@ def expert_mesh(record: Record, support: SupportTraits) -> tuple[int, int]:
 def _check_runnable(record: Record) -> None:
     if not record.complete:
         raise CannotEstimateError("configuration not published in full")
-    if record.task == "lora":
-        raise CannotEstimateError("LoRA (frozen weights) is not modelled")
+    if record.task == "lora" or record.lora:
+        raise CannotEstimateError("frozen weights (LoRA) are not modelled")
     if record.parallel.recompute is None:
         raise CannotEstimateError("recomputation not published")
 
@@ -161,8 +164,8 @@ def to_strategy(record: Record, support: SupportTraits) -> Strategy:
     num, rest = divmod(global_batch, degrees["dp"] * micro_batch)
     if rest or num == 0:
         raise CannotEstimateError("batch does not divide into micro-batches")
-    if parallel.offload == "activations:host":
-        raise CannotEstimateError("this offload is not modelled")
+    if (offload := parallel.offload or "none") not in OFFLOADS:
+        raise CannotEstimateError(f"this offload is not modelled: {offload}")
     zero = parallel.zero if parallel.zero is not None else record.assumed.zero
     offloaded = (parallel.offloaded_layers or 0,) * degrees["pp"]
     under = {**recomputed_layers(record, layers), "offloaded": offloaded}
@@ -175,7 +178,7 @@ def to_strategy(record: Record, support: SupportTraits) -> Strategy:
         micro_batch=micro_batch,
         num_micro_batches=num,
         sequence_parallel=bool(parallel.sp) and degrees["tp"] > 1,
-        offload=parallel.offload or "none",
+        offload=offload,
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from planner.frameworks.registry import load_traits
 from planner.frameworks.runtime import captured_fraction, runtime_settings, with_settings
-from planner.frameworks.settings import with_recompute_modules
+from planner.frameworks.settings import with_optimizer, with_recompute_modules
 from planner.spec.traits import FrameworkTraits
 from planner.validation.hardware import CannotEstimateError
 from planner.validation.records import Record, Software
@@ -30,6 +30,8 @@ def to_setup(record: Record) -> Setup:
     software, runtime = software_of(record), record.runtime
     graphs, modules = runtime.cuda_graph or (), record.parallel.recompute_modules
     traits = load_traits(software.framework, software.profile)
+    if software.optimizer:
+        traits = with_optimizer(traits, software.optimizer)
     settings = runtime_settings(
         graphs=graphs,
         dispatcher=runtime.dispatcher,
@@ -40,6 +42,9 @@ def to_setup(record: Record) -> Setup:
     if wire := software.gradient_reduce_bytes:
         notes.append(f"gradients reduced in {wire} bytes as stated")
         settings += (("states.gradient_reduce_bytes", float(wire)),)
+    if software.attention:
+        notes.append(f"{software.attention} attention as stated")
+        settings += (("kernels.attention", software.attention),)
     if runtime.tp_overlap:
         notes.append("asynchronous tensor parallelism as stated")
     if modules:

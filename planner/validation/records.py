@@ -1,6 +1,6 @@
 """Records of published training runs: one JSON object a line (see tests/validation/README.md)."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -14,6 +14,7 @@ from planner.errors import InputError, Problem
 from planner.limits import MAX_BATCH, MAX_EXPERTS, MAX_GPUS, MAX_LOG_BYTES
 from planner.plans.splits import layout_chunks
 from planner.spec.job import Precision
+from planner.validation.spellings import spelled_alike
 
 Degree = Annotated[int, Field(gt=0, le=MAX_GPUS)]
 """Or another number of accelerators."""
@@ -22,6 +23,8 @@ ZeroStage = Literal[0, 1, 2, 3]
 Quality = Literal["A", "B", "C", "analytic"]
 TimeBasis = Literal["published", "from tokens/s/GPU", "from TFLOPs or MFU"]
 Captured = Literal["full_iteration", "attn", "mlp", "moe_router", "moe_preprocess"]
+Share = Annotated[float, Field(ge=0.0, le=1.0)] | str | None
+"""A fraction of a part, or the source's words."""
 Module = Literal["layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
 
 
@@ -54,6 +57,10 @@ class Software(_Part):
     profile: str
     gradient_reduce_bytes: Literal[2, 4] | None = None
     """Bytes of a gradient element on the wire."""
+    optimizer: str | None = None
+    """Where it is not the framework's usual one."""
+    attention: Literal["fused", "flash2", "unfused"] | None = None
+    """The attention kernel, where stated."""
 
 
 class Moe(_Part):
@@ -122,6 +129,25 @@ class Hardware(_Part):
     """Published network rate of a node that the catalog has with another one."""
 
 
+class Offload(_Part):
+    """What lies in host memory, by part, and how it is worked on there; None is not published."""
+
+    device: Literal["cpu", "nvme"] | None = None
+    optimizer: Share = None
+    params: Share = None
+    grads: Share = None
+    master: Share = None
+    activations: bool | int | str | None = None
+    cpu_adam: str | None = None
+    bind_cores: bool | None = None
+    overlap: bool | str | None = None
+    overlap_d2h_h2d: bool | None = None
+    update_interval: int | None = None
+    stage3_max_live_parameters: Positive | None = None
+    prefetch_bucket: Positive | None = None
+    persistence_threshold: int | None = None
+
+
 class Parallel(_Part):
     """The parallel layout; batches in sequences."""
 
@@ -142,9 +168,9 @@ class Parallel(_Part):
     """Selective recomputation repeats one in so many layers whole; None: the framework's own."""
     recompute_modules: tuple[Module, ...] = ()
     pp_layout: Annotated[str, AfterValidator(_layout)] | None = None
-    offload: (
-        Literal["none", "optimizer:host", "optimizer+parameters:host", "activations:host"] | None
-    ) = None
+    offload: str | None = None
+    """As strategies say it, or in the source's words, which are not modelled."""
+    offload_detail: Offload | None = None
     offloaded_layers: Layers | None = None
     """Layers of the only stage whose saved activations lie in host memory."""
 
@@ -168,9 +194,32 @@ class Runtime(_Part):
     tp_overlap: bool | None = None
 
 
-class Memory(_Part):
-    """Published peaks; ``reported_gb`` is of an unstated kind and ``nvidia_smi_gb`` in GiB."""
+class Lora(_Part):
+    """Adapters trained beside frozen weights."""
 
+    rank: Width | None = None
+    target_modules: tuple[str, ...] = ()
+    modules_to_save: tuple[str, ...] | None = None
+    quantized_base_bits: Literal[4, 8] | None = None
+    quantizer: str | None = None
+    concurrent_adapters: Width | None = None
+    trainable_params: Positive | None = None
+
+
+class Host(_Part):
+    """The host as published."""
+
+    cpu: str | None = None
+    memory_gb: Positive | None = None
+    pcie: str | None = None
+
+
+class Memory(_Part):
+    """Published peaks in ``unit``; ``reported_gb`` is of no kind that is compared."""
+
+    unit: Literal["GiB", "GB", "MiB"] = "GiB"
+    kind: str | None = None
+    """What was read, in the source's words."""
     allocated_gib: Positive | None = None
     allocated_gib_by_rank: list[Positive] | None = None
     reserved_gib: Positive | None = None
@@ -190,7 +239,7 @@ class Record(_Part):
     framework: str
     software: Software | None = None
     """None where no trait profile is of that framework."""
-    task: Literal["pretrain", "sft", "lora"] = "pretrain"
+    task: Literal["pretrain", "sft", "lora", "rl-trainer"] = "pretrain"
     model: Model
     hardware: Hardware
     parallel: Parallel
@@ -206,6 +255,12 @@ class Record(_Part):
     flops_convention: str | None = None
     """Words between semicolons; ``mtp``: one layer of multi-token prediction is trained."""
     memory: Memory | None = None
+    lora: Lora | None = None
+    pair: str | None = None
+    """The same run without offload."""
+    host: Host | None = None
+    suspect: bool = False
+    """Its figures contradict each other or the hardware."""
     out_of_memory: bool | None = None
     complete: bool
     notes: str = ""
@@ -219,8 +274,8 @@ class Record(_Part):
 
     @property
     def is_scored(self) -> bool:
-        """True where the whole configuration is known and the figures are first hand."""
-        return self.complete and self.quality in ("A", "B")
+        """True where the whole configuration is known and the figures are first hand and sound."""
+        return self.complete and self.quality in ("A", "B") and not self.suspect
 
     @property
     def mtp_layers(self) -> int:
@@ -239,35 +294,70 @@ _WHOLE = {"": "record", "line 1": "record"}
 """What is said of a record as a whole."""
 
 
-def _parse(line: str, where: str) -> Record | list[Problem]:
+@dataclass(frozen=True, kw_only=True)
+class Unread:
+    """A line that is no record we understand."""
+
+    name: str
+    """Its id; without one, its line."""
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """What a file of published runs holds."""
+
+    records: tuple[Record, ...]
+    unread: tuple[Unread, ...] = ()
+
+
+def _parse(line: str, where: str) -> Record | Unread:
+    name = where
     try:
-        return Record.model_validate(parse_json(line, where, is_plain=True).value)
+        parsed = parse_json(line, where, is_plain=True).value
+        if isinstance(parsed, dict):
+            name = str(parsed.get("id") or where)
+            parsed = spelled_alike(parsed)
+        return Record.model_validate(parsed)
     except InputError as error:
         problems = error.problems
     except ValidationError as error:
         problems = tuple(validation_problems(error, Record, where))
-    return [replace(each, key=_WHOLE.get(each.key, each.key)) for each in problems]
+    named = tuple(replace(each, key=_WHOLE.get(each.key, each.key)) for each in problems)
+    return Unread(name=name, problems=named)
 
 
-def read_records(path: Path) -> list[Record]:
-    """Return the records of a JSONL file; InputError carries the problems of all its lines."""
+def read_runs(path: Path) -> Runs:
+    """Return the records of a JSONL file, and by name what could not be read.
+
+    InputError where no line is a record: the file is something else.
+    """
     records: list[Record] = []
-    problems: list[Problem] = []
+    unread: list[Unread] = []
     first_line: dict[str, int] = {}
     for number, line in enumerate(read_text(path, MAX_LOG_BYTES).splitlines(), start=1):
         if not line.strip():
             continue
         parsed = _parse(line, f"{path}:{number}")
-        if isinstance(parsed, list):
-            problems += parsed
+        if isinstance(parsed, Unread):
+            unread.append(parsed)
         elif parsed.id in first_line:
             message = f"{parsed.id!r} was already used in line {first_line[parsed.id]}"
-            problems.append(Problem(where=f"{path}:{number}", key="id", message=message))
+            problem = Problem(where=f"{path}:{number}", key="id", message=message)
+            unread.append(Unread(name=parsed.id, problems=(problem,)))
         else:
             first_line[parsed.id] = number
             records.append(parsed)
-    if not records and not problems:
-        problems.append(Problem(where=str(path), key="file", message="holds no record"))
-    if problems:
-        raise InputError(problems)
-    return records
+    if not records:
+        problems = [problem for each in unread for problem in each.problems]
+        nothing = Problem(where=str(path), key="file", message="holds no record")
+        raise InputError(problems or [nothing])
+    return Runs(records=tuple(records), unread=tuple(unread))
+
+
+def read_records(path: Path) -> list[Record]:
+    """Return the records of a JSONL file whose lines all are; InputError names all that are not."""
+    runs = read_runs(path)
+    if runs.unread:
+        raise InputError([problem for each in runs.unread for problem in each.problems])
+    return list(runs.records)

@@ -1,12 +1,12 @@
 """Summary of all comparisons, and its JSON form."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from planner.validation.compare import MEMORY_KINDS, Comparison, Figures
-from planner.validation.records import Parallel
+from planner.validation.records import Parallel, Unread
 from planner.validation.statistics import Errors, kendall_tau, regret, summarize
 
 SCHEMA_VERSION = 1
@@ -57,7 +57,8 @@ class Summary:
     by_gpu: dict[str, Errors]
     by_framework_and_gpu: dict[tuple[str, str], Errors]
     by_size: dict[str, Errors]
-    skipped: dict[str, int]
+    skipped: dict[str, tuple[str, ...]]
+    """Names of records that could not be estimated, by reason, the most frequent first."""
 
     @property
     def mean_tau(self) -> float | None:
@@ -176,13 +177,17 @@ def summary(comparisons: Sequence[Comparison]) -> Summary:
             headline, lambda row: (row.record.framework, row.record.hardware.gpu)
         ),
         by_size=_by_size(headline),
-        skipped=dict(
-            sorted(
-                Counter(row.skipped for row in comparisons if row.skipped).items(),
-                key=lambda item: (-item[1], item[0]),
-            )
-        ),
+        skipped=_skipped(comparisons),
     )
+
+
+def _skipped(comparisons: Iterable[Comparison]) -> dict[str, tuple[str, ...]]:
+    names: dict[str, list[str]] = defaultdict(list)
+    for row in comparisons:
+        if row.skipped:
+            names[row.skipped].append(row.record.id)
+    ordered = sorted(names.items(), key=lambda item: (-len(item[1]), item[0]))
+    return {reason: tuple(found) for reason, found in ordered}
 
 
 def _fits(row: Comparison) -> bool | None:
@@ -209,7 +214,7 @@ def _short(errors: Errors) -> dict[str, Any]:
     return {name: value for name, value in asdict(errors).items() if name != "p90_ape"}
 
 
-def to_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def to_json(comparisons: Sequence[Comparison], unread: Sequence[Unread] = ()) -> dict[str, Any]:
     """Return everything as plain data: fractions, seconds, GiB; null where unknown."""
     found = summary(comparisons)
     memory: dict[str, Any] = {kind: asdict(errors) for kind, errors in found.memory.items()}
@@ -218,6 +223,10 @@ def to_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "runs": [_run_json(row) for row in comparisons],
+        "unread": [
+            {"id": line.name, "problems": [str(problem) for problem in line.problems]}
+            for line in unread
+        ],
         "summary": {
             "time": asdict(found.time),
             "time_dense": asdict(found.time_dense),
@@ -231,6 +240,6 @@ def to_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
             "by_framework": {name: _short(e) for name, e in found.by_framework.items()},
             "by_gpu": {name: _short(e) for name, e in found.by_gpu.items()},
             "by_size": {name: _short(e) for name, e in found.by_size.items()},
-            "skipped": found.skipped,
+            "skipped": {reason: len(names) for reason, names in found.skipped.items()},
         },
     }

@@ -5,12 +5,16 @@ from collections.abc import Iterable, Sequence
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from planner.validation.compare import Comparison
+from planner.validation.records import Unread
 from planner.validation.report import MEMORY_TITLES, Summary, summary, worst_rows
 from planner.validation.statistics import Errors, error_cells, percent
 
 NUM_WORST = 10
+NUM_NAMES = 6
+"""Names of skipped records in one row; JSON has all."""
 ERROR_TITLES = ("runs", "mean %", "median %", "p90 %", "bias %")
 
 
@@ -40,8 +44,9 @@ def _whole(found: Summary) -> Table:
     return _errors("Error: predicted over measured, minus one", "figure", rows)
 
 
-def _sentences(found: Summary, total: int) -> str:
-    skipped = sum(found.skipped.values())
+def _sentences(found: Summary, total: int, unread: int) -> str:
+    skipped = sum(map(len, found.skipped.values())) + unread
+    total += unread
     lines = [
         f"{total} records: {total - skipped} estimated as they were configured, {skipped} skipped.",
         (
@@ -70,18 +75,38 @@ def _worst(rows: Sequence[Comparison]) -> Table:
     return table
 
 
-def print_report(comparisons: Sequence[Comparison], console: Console) -> None:
+def _short(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:NUM_NAMES])
+    left = len(names) - NUM_NAMES
+    return f"{shown} and {left} more" if left > 0 else shown
+
+
+def _skipped(found: Summary, unread: Sequence[Unread]) -> Table:
+    """A row per reason, with the names it holds for; what could not be read has its own."""
+    table = Table(title="Skipped", title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table.add_column("reason", overflow="fold")
+    table.add_column("records", justify="right", no_wrap=True)
+    table.add_column("names", overflow="fold")
+    for reason, names in found.skipped.items():
+        table.add_row(Text(reason), str(len(names)), Text(_short(names)))
+    for line in unread:
+        said = "; ".join(f"{problem.key}: {problem.message}" for problem in line.problems)
+        table.add_row(Text(f"not read: {said}"), "1", Text(line.name))
+    return table
+
+
+def print_report(
+    comparisons: Sequence[Comparison], console: Console, unread: Sequence[Unread] = ()
+) -> None:
     """Print summary, errors by framework, GPU and size, the worst rows, and what was skipped."""
     found = summary(comparisons)
-    console.print(_sentences(found, len(comparisons)), markup=False, soft_wrap=False)
+    said = _sentences(found, len(comparisons), len(unread))
+    console.print(said, markup=False, soft_wrap=False)
     console.print(_whole(found))
     if found.time.n:
         console.print(_errors("Time by framework", "framework", found.by_framework.items()))
         console.print(_errors("Time by GPU", "GPU", found.by_gpu.items()))
         console.print(_errors("Time by size", "size", found.by_size.items()))
         console.print(_worst(comparisons))
-    if found.skipped:
-        table = _table("Skipped", "reason", ("records",))
-        for reason, number in found.skipped.items():
-            table.add_row(reason, str(number))
-        console.print(table)
+    if found.skipped or unread:
+        console.print(_skipped(found, unread))

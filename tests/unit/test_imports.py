@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
 BUDGET: dict[str, tuple[int, int]] = {
     ".": (400, 5),
     "documents": (1150, 7),
-    "spec": (1680, 11),
+    "spec": (1730, 11),
     "collectives": (1390, 14),
     "layers": (1680, 11),
     "schedules": (670, 9),
@@ -51,10 +51,10 @@ BUDGET: dict[str, tuple[int, int]] = {
     "frameworks": (460, 6),
     "formats": (12860, 93),
     "plans": (5070, 30),
-    "validation": (1530, 12),
+    "validation": (1780, 13),
     "check": (2550, 23),
     "launchers": (570, 10),
-    "report": (5040, 37),
+    "report": (5050, 37),
     "cli": (3470, 33),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""

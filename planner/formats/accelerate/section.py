@@ -11,7 +11,9 @@ from planner.formats.refusals import wrong_precision
 from planner.formats.settings import Settings, decided, whole, word
 from planner.spec.strategy import Strategy
 
-PRECISIONS = ("bf16", "fp16", "fp8")
+PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
+_WHOLE = "no"
+"""Accelerate's word for fp32."""
 _FP8 = "fp8_config.fp8_backend"
 
 
@@ -66,7 +68,8 @@ def top(title: str, kind: str, precisions: tuple[str, ...] = PRECISIONS) -> Tabl
 
     def to_precision(context: Context, _: Strategy) -> Iterator[Line]:
         precision, why = context.job.precision, "torchao, one scale per tensor"
-        yield Line(key=keys.PRECISION, value=precision, why=f"products in {precision}")
+        value = _WHOLE if precision == "fp32" else precision
+        yield Line(key=keys.PRECISION, value=value, why=f"products in {precision}")
         if precision == "fp8":
             yield Line(key=_FP8, value="AO", why=why, is_default=True)
 
@@ -128,8 +131,10 @@ def _of_processes(settings: Settings) -> Iterator[tuple[str, Value]]:
 
 
 def _of_precision(settings: Settings) -> Iterator[tuple[str, Value]]:
-    precision = word(settings, keys.PRECISION, "no").lower()
-    if precision in PRECISIONS:
+    precision = word(settings, keys.PRECISION, "").lower()
+    if precision in (_WHOLE, "false"):
+        yield "precision", decided(settings, keys.PRECISION, "fp32")
+    elif precision in PRECISIONS:
         yield "precision", decided(settings, keys.PRECISION, precision)
 
 

@@ -35,8 +35,10 @@ def secondary_ranks(context: Context, strategy: Strategy) -> int:
 def problems(context: Context) -> Iterator[str]:
     """What no file can hold whatever the layout: precision and optimizer."""
     precision, optimizer = context.job.precision, context.traits.optimizer.name
-    if precision not in ("bf16", "fp16"):
-        yield f"precision {precision}: DeepSpeed's file knows bf16 and fp16"
+    if precision == "tf32":
+        yield "precision tf32: no key says it, torch's switch does; allowed are bf16, fp16, fp32"
+    elif precision not in ("bf16", "fp16", "fp32"):
+        yield f"precision {precision}: DeepSpeed's file knows bf16, fp16 and, without both, fp32"
     if optimizer not in keys.TYPES:
         yield f"optimizer {optimizer}: allowed are {', '.join(keys.TYPES)}"
     if optimizer == "adam-bf16" and precision != "bf16":
@@ -98,7 +100,17 @@ def _of_batch(settings: Settings) -> Iterator[tuple[str, Value]]:
             yield name, decided(settings, key, value)
 
 
+def _to_precision(context: Context, _: Strategy) -> Iterator[Line]:
+    if context.job.precision == "fp32":
+        for key in keys.ENABLED:
+            yield Line(key=key, value=False, why="products in fp32")
+    else:
+        yield from line(f"{context.job.precision}.enabled", True, _SIXTEEN_BITS)
+
+
 def _of_precision(settings: Settings) -> Iterator[tuple[str, Value]]:
+    if all(given(settings, key) is False for key in keys.ENABLED):
+        yield "precision", decided(settings, keys.ENABLED[0], "fp32")
     for key in [each for each in keys.ENABLED if given(settings, each) is True][:1]:
         yield "precision", decided(settings, key, key.removesuffix(".enabled"))
 
@@ -290,7 +302,7 @@ TABLE: Table = (
     Decision(
         names=("precision",),
         keys=keys.ENABLED,
-        to=lambda context, _: line(f"{context.job.precision}.enabled", True, _SIXTEEN_BITS),
+        to=_to_precision,
         of=_of_precision,
         cannot=lambda context, _: problems(context),
         off=dict.fromkeys(keys.ENABLED, False),

@@ -83,9 +83,10 @@ def one_precision(settings: Settings, _: World) -> Said:
 
 @rule(f"{_CONFIG}: both default to off", severity="warning", enforced=False)
 def sixteen_bits_on(settings: Settings, _: World) -> Said:
-    """One of bf16, fp16 and torch_autocast is enabled."""
-    sections = ("bf16", "fp16", "torch_autocast")
-    if not any(given(settings, f"{name}.enabled") in (True, "auto") for name in sections):
+    """One of bf16, fp16 and torch_autocast is enabled, or bf16 and fp16 are both off."""
+    sections = [given(settings, key) for key in (*keys.ENABLED, "torch_autocast.enabled")]
+    is_meant = sections[:2] == [False, False]
+    if not is_meant and not any(each in (True, "auto") for each in sections):
         yield "bf16.enabled", "trains in fp32: neither bf16 nor fp16 is enabled"
 
 

@@ -16,9 +16,11 @@ from planner.formats.format import ALL, Value
 from planner.formats.refusals import wrong_precision
 from planner.formats.settings import Settings, as_flag, decided, flag, given, whole, word
 from planner.formats.trainer import keys
+from planner.spec.job import WHOLE
 from planner.spec.strategy import OFFLOAD_CODES, Strategy
 from planner.spec.traits import TraitValue
 
+_TF32 = "tf32"
 OPTIMIZERS: dict[str, tuple[str, str | None]] = {
     "adam": ("adamw_torch_fused", None),
     "adam-8bit": ("adamw_torch_8bit", None),
@@ -47,7 +49,7 @@ SUPPORT: Mapping[str, Mapping[str, TraitValue]] = {
 def problems(context: Context) -> Iterator[str]:
     """What the arguments cannot say whatever the layout: precision, optimizer, profile."""
     yield from no_profile(context)
-    yield from wrong_precision(context, ("bf16", "fp16"))
+    yield from wrong_precision(context, ("bf16", "fp16", *WHOLE))
     if context.traits.optimizer.name not in OPTIMIZERS:
         yield f"optimizer {context.traits.optimizer.name}: optim has no name for it"
 
@@ -76,12 +78,18 @@ def _to_precision(context: Context, _: Strategy) -> Iterator[Line]:
     precision = context.job.precision
     for name in ("bf16", "fp16"):
         yield Line(key=name, value=name == precision, why=f"products in {precision}")
+    if precision in WHOLE:
+        why = "products on TF32 units" if precision == "tf32" else "no TF32"
+        yield Line(key=_TF32, value=precision == "tf32", why=why)
 
 
 def _of_precision(settings: Settings) -> Iterator[tuple[str, Value]]:
     for name in ("bf16", "fp16"):
         if flag(settings, name):
             yield "precision", decided(settings, name, name)
+    if all(name in settings and not flag(settings, name) for name in ("bf16", "fp16")):
+        name = "tf32" if flag(settings, _TF32) else "fp32"
+        yield "precision", decided(settings, _TF32 if _TF32 in settings else "bf16", name)
 
 
 def _to_optimizer(context: Context, _: Strategy) -> Iterator[Line]:
@@ -223,7 +231,13 @@ COMMON: Table = (
         ),
         of=_of_steps,
     ),
-    Decision(names=("precision",), keys=("bf16", "fp16"), to=_to_precision, of=_of_precision),
+    Decision(
+        names=("precision",),
+        keys=("bf16", "fp16", _TF32),
+        off={_TF32: KEPT},
+        to=_to_precision,
+        of=_of_precision,
+    ),
     Decision(
         names=("optimizer",),
         keys=(keys.OPTIM, keys.ARGUMENTS),

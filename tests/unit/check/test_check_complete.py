@@ -152,7 +152,7 @@ def test_a_profile_that_offers_the_schedule_is_taken(completed: Callable[..., Co
         ({}, {"num_layers": 31}, ("job.model", "num_layers", 7)),
         ({}, {"vocabulary": 128000}, ("job.model", "vocabulary", 7)),
         ({}, {"precision": "fp4"}, ("job.precision", "precision", 7)),
-        ({}, {"precision": "fp32"}, ("job.precision", "precision", 7)),
+        ({}, {"precision": "int8"}, ("job.precision", "precision", 7)),
         ({}, {"optimizer": "magic"}, ("job.optimizer", "optimizer", 7)),
         ({}, {"tp": 0}, ("job.value", "tp", 2)),
         ({}, {"tp": "two"}, ("job.value", "tp", 2)),

@@ -13,7 +13,7 @@ SMALL = ("plan", "gpt3-xl", "1xdgx-a100-640", "--top", "1")
 MEMORY = ("memory", "gpt3-xl", "1xdgx-a100-640")
 PROBLEMS = """\
 command line::--profile: unknown profile of megatron; given 'brige', allowed: current, bridge, \
-no-overlap, zero-bubble, classic; did you mean bridge?
+no-overlap, zero-bubble, classic, nanotron; did you mean bridge?
 command line::--set traits.overlap.tensor_parallel: unknown trait; given 0.5, allowed: \
 tensor_parallel_overlap, ring_achieved_fraction, expert_all_to_all_overlap, \
 overlaps_gradient_reduction, overlaps_parameter_gather, gradient_bucket_elements, \
@@ -22,7 +22,7 @@ optimizer_waits_for_all_stages; did you mean traits.overlap.tensor_parallel_over
 command line::--set traits.overlap.ring_achieved_fraction: wrong value; given 3, allowed: numbers \
 from 0 to 1
 command line::--precision: unknown precision 'fp7'; allowed are bf16, fp16, fp8, fp8_block, \
-mxfp8, fp4
+mxfp8, fp4, fp32, tf32
 """.splitlines()
 SLOW = ("--set", "traits.overheads.step_overhead_s=10")
 

@@ -21,7 +21,7 @@ from planner.report.assumptions import (
     phrases,
 )
 
-UNSAID = {"secondary_shards", "accumulation"}
+UNSAID = {"secondary_shards", "accumulation", "states"}
 """Topics with nothing to say of Megatron."""
 Contexts = Callable[..., Context]
 PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
@@ -169,7 +169,7 @@ def test_the_line_names_profile_versions_settings_and_how_to_change_them(
     assert line.startswith("assumes megatron bridge: NeMo 24.07 to Megatron-Bridge (2024-26); ")
     fraction, stages = "ring_achieved_fraction=0.125", "zero_stages=[1]"
     assert f"set traits.overlap.{fraction}, traits.support.{stages}; " in line
-    profiles = "current, no-overlap, zero-bubble, classic"
+    profiles = "current, no-overlap, zero-bubble, classic, nanotron"
     assert f"--profile ({profiles}) or --set traits.SECTION.KEY=VALUE" in line
 
 

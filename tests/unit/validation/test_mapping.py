@@ -12,7 +12,7 @@ from planner.validation.compare import measured_figures
 from planner.validation.hardware import CannotEstimateError
 from planner.validation.mapping import Run, layers_per_stage, layout_layers, to_run
 from planner.validation.profiles import software_of
-from planner.validation.records import Parallel, Record, read_records
+from planner.validation.records import Parallel, Record, read_records, read_runs
 
 LINES = Path(__file__).parents[2] / "validation" / "published_runs.jsonl"
 
@@ -180,6 +180,24 @@ def test_every_malformed_line_is_reported(tmp_path: Path) -> None:
         (f"{file}:3", "hardware.gpus"),
         (f"{file}:4", "id"),
     ]
+
+
+def test_a_line_that_is_no_record_is_skipped_by_name(tmp_path: Path) -> None:
+    good: dict[str, Any] = json.loads(LINES.read_text(encoding="utf-8").splitlines()[0])
+    file = tmp_path / "runs.jsonl"
+    lines = [json.dumps(good), json.dumps({**good, "id": "odd", "task": "distillation"}), "{"]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    runs = read_runs(file)
+    assert [record.id for record in runs.records] == [good["id"]]
+    assert [line.name for line in runs.unread] == ["odd", f"{file}:3"]
+    assert runs.unread[0].problems[0].key == "task"
+
+
+def test_a_file_without_any_record_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    file.write_text("[]", encoding="utf-8")
+    with pytest.raises(InputError):
+        read_runs(file)
 
 
 @pytest.mark.parametrize(
