@@ -10,6 +10,7 @@ from planner.formats.finding import Severity
 from planner.formats.format import Reading, Value
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
+from planner.spec.training import FULL, Training
 
 AUTO = "auto"
 """The format that a file shows itself to be of."""
@@ -29,6 +30,8 @@ class Request:
     """Decisions that the file leaves to a script or a recipe."""
     environment: Mapping[str, Value] = field(default_factory=dict)
     """Variables of a launch script beside the file."""
+    training: Training = FULL
+    """What the file's job trains, as another file beside it says."""
     fail_on: Severity = "error"
     ignore: tuple[str, ...] = ()
     with_advice: bool = True
@@ -45,6 +48,7 @@ class Job:
     num_gpus: int | None = None
     seq_len: int | None = None
     global_batch: int | None = None
+    training: Training = FULL
 
 
 def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:
@@ -79,6 +83,7 @@ def job_of(request: Request, reading: Reading) -> Job | None:
         num_gpus=request.num_gpus,
         seq_len=request.seq_len,
         global_batch=request.global_batch,
+        training=request.training,
     )
 
 

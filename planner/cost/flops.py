@@ -11,7 +11,8 @@ from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits
 
 FLOPS_CONVENTION = (
-    "model FLOPs = 3 x forward matmul FLOPs (6 per matmul parameter and token), attention over the "
+    "model FLOPs = 3 x forward matmul FLOPs (6 per matmul parameter and token; 2 x and 4 "
+    "where it is frozen), attention over the "
     "keys that a query may see (causal: half the square, 6 L s h per token, as Megatron-LM counts; "
     "windows as they are), vocabulary projection included, embedding lookup and recomputation "
     "excluded; mfu_full_square counts the whole square, 12 L s h (arXiv 2204.02311, appendix B); "
@@ -24,7 +25,7 @@ class ModelFlops:
     """FLOPs of one optimizer step that the model needs, whatever runs it."""
 
     products: float
-    """Products with weights: 6 per parameter and token."""
+    """Products with weights: 6 per parameter and token, 4 where it is frozen."""
     attention: float
     """Scores and weighted values of the keys that a query may see."""
     attention_square: float
@@ -61,20 +62,24 @@ def model_flops_per_iteration(
 ) -> ModelFlops:
     """FLOPs of one optimizer step under FLOPS_CONVENTION.
 
-    ``3 · Σ_ops forward_flops · global_batch``; three for forward and the two backward products.
+    ``3 · Σ_ops forward_flops · global_batch``; three for forward and the two backward products, of
+    which a frozen weight has one.
     Attention: ``2 · s · heads · (d_qk + d_v)`` per token and layer over the whole square, of which
     ``seen_fraction`` is needed; an encoder-decoder's decoder layers need half of their own square
     and all of the one over the encoder. Padding of the vocabulary is not counted. Source: PaLM,
     arXiv 2204.02311, appendix B; arXiv 2205.05198, appendix A (both over the whole square).
     """
     shape = LayerShape.all_of(1.0, job.seq_len)
+    frozen_share = 2.0 / 3.0 if traits.training.is_frozen else 1.0
     square = 2.0 * job.seq_len**2 * (model.query_size + model.value_size)
-    products = 2.0 * job.seq_len * model.vocab_size * model.hidden_size
+    products = frozen_share * 2.0 * job.seq_len * model.vocab_size * model.hidden_size
     seen = total = 0.0
     for group in layer_groups(model, shape, traits):
         for op in group.ops:
-            gemms = (gemm for gemm in op.gemms if gemm.has_weight)
-            products += group.num_layers * sum(gemm.flops.item() for gemm in gemms)
+            weighted = [gemm for gemm in op.gemms if gemm.has_weight]
+            products += group.num_layers * sum(
+                (frozen_share if gemm.is_frozen else 1.0) * gemm.flops.item() for gemm in weighted
+            )
         is_cross = group.name == "cross"
         total += group.num_layers * (1.0 + is_cross)
         seen += group.num_layers * (1.5 if is_cross else seen_fraction(model, job.seq_len))

@@ -290,10 +290,15 @@ def gemm_backward_s(
     precision: Precision,
     weight_gradient_bytes: float = 2.0,
 ) -> Array:
-    """Input gradient (m x n by n x k) and weight gradient (k x m by m x n), and their casts."""
+    """Input gradient (m x n by n x k) and weight gradient (k x m by m x n), and their casts.
+
+    The first alone where the weight is frozen, its cast left out.
+    """
     data = replace(gemm, n=gemm.k, k=gemm.n)
     aligned = aligned_fraction(gemm if gemm.has_weight else data)
     seconds = product_s(data, accelerator, precision, rate_fraction=aligned)
+    if gemm.is_frozen:
+        return seconds
     seconds = seconds + gemm_weight_gradient_s(gemm, accelerator, precision, weight_gradient_bytes)
     if gemm.has_weight and precision in CAST_BYTES:
         seconds = seconds + cast_s(gemm.m * gemm.n * gemm.count, accelerator, precision)

@@ -28,9 +28,19 @@ Width = Literal[
     "kv_rank",
     "rope",
     "logits",
+    "adapter_input",
+    "adapter_rank",
 ]
 """Elements per token on one rank; :func:`planner.layers.saved.token_widths` gives their sizes."""
-Condition = Literal["always", "dropout", "context_exchange", "sequence_parallel", "tensor_parallel"]
+Condition = Literal[
+    "always",
+    "dropout",
+    "context_exchange",
+    "sequence_parallel",
+    "tensor_parallel",
+    "trained",
+]
+"""``trained``: for gradients of the layer's own weights only, of which frozen ones have none."""
 WIDTHS: tuple[str, ...] = get_args(Width)
 CONDITIONS: tuple[str, ...] = get_args(Condition)
 
@@ -60,6 +70,14 @@ class SavedTables:
     def entries(self, section: str) -> tuple[SavedEntry, ...]:
         """Entries of a section; none where the implementation keeps nothing there."""
         return self.sections.get(section, ())
+
+    def of_frozen_weights(self) -> "SavedTables":
+        """Return the tables without what only gradients of weights need."""
+        sections = {
+            section: tuple(entry for entry in entries if entry.when != "trained")
+            for section, entries in self.sections.items()
+        }
+        return replace(self, sections=sections)
 
     def with_linear_input_bytes(self, element_bytes: float) -> "SavedTables":
         """Return the tables with inputs of linear layers kept at another width."""
