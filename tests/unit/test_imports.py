@@ -46,7 +46,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "layers": (1810, 11),
     "schedules": (670, 9),
     "cost": (5340, 32),
-    "search": (8100, 53),
+    "search": (8200, 54),
     "catalog": (5280, 36),
     "frameworks": (460, 6),
     "formats": (12900, 93),
