@@ -33,7 +33,6 @@ from planner.check.result import (
     in_order,
     is_ignored,
 )
-from planner.check.trained import trained_beside
 from planner.cost.estimate import Estimate, estimate
 from planner.errors import InputError
 from planner.formats import registry as formats
@@ -128,8 +127,6 @@ def _unlike_job(layout: Layout, request: Request) -> list[Finding]:
 
 def _check_config(source: SourceText, request: Request) -> _Checked:
     kind = format_of(source, request.framework)
-    if kind.takes_adapters:
-        request = replace(request, training=trained_beside(source.path))
     reading = kind.launched(with_model(kind.read(source)), request.environment)
     reading = assuming(reading, request.assumed)
     framework = kind.framework_of(reading)

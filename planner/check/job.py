@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
+from planner.check.trained import trained_beside
 from planner.errors import InputError, Problem
 from planner.formats.finding import Severity
 from planner.formats.format import Reading, Value
@@ -30,8 +31,6 @@ class Request:
     """Decisions that the file leaves to a script or a recipe."""
     environment: Mapping[str, Value] = field(default_factory=dict)
     """Variables of a launch script beside the file."""
-    training: Training = FULL
-    """What the file's job trains, as another file beside it says."""
     fail_on: Severity = "error"
     ignore: tuple[str, ...] = ()
     with_advice: bool = True
@@ -49,6 +48,7 @@ class Job:
     seq_len: int | None = None
     global_batch: int | None = None
     training: Training = FULL
+    """As another file beside the configuration says."""
 
 
 def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:
@@ -72,7 +72,10 @@ def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:
 
 
 def job_of(request: Request, reading: Reading) -> Job | None:
-    """The job, its model the file's own where none is named; None without model or cluster."""
+    """The job, its model the file's own where none is named; None without model or cluster.
+
+    Raises InputError where an adapter file beside it is unsound.
+    """
     model, cluster = named(request)
     model = model or (reading.own_model.spec if reading.own_model else None)
     if model is None or cluster is None:
@@ -83,7 +86,7 @@ def job_of(request: Request, reading: Reading) -> Job | None:
         num_gpus=request.num_gpus,
         seq_len=request.seq_len,
         global_batch=request.global_batch,
-        training=request.training,
+        training=trained_beside(reading),
     )
 
 

@@ -155,3 +155,19 @@ def test_an_unsound_adapter_file_is_said_at_its_key(
     run = planner("check", str(out))
     assert run.code == 2
     assert f"adapter.json::{said}" in " ".join(run.out.split())
+
+
+def test_a_repair_keeps_the_adapters_in_mind(planner: Any, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    emit = ("--emit", "trainer", "--out", str(out))
+    job = ("--seq-len", "2048", "--global-batch", "16")
+    made = planner("plan", "llama3.1-8b", "1xrtx4090", *job, "--train", "qlora", *emit)
+    assert made.code == 0, made.err
+    file = out / "training_arguments.json"
+    text = file.read_text(encoding="utf-8")
+    assert '"gradient_accumulation_steps": 8' in text
+    file.write_text(text.replace('steps": 8', 'steps": 4'), encoding="utf-8")
+    run = planner("repair", str(file), "1xrtx4090", "--model", "llama3.1-8b", *job)
+    assert run.code == 0, run.out + run.err
+    assert "cpu_offload" not in run.out
+    assert '+  "gradient_accumulation_steps": 8' in run.out
