@@ -19,7 +19,9 @@ from planner.frameworks.settings import (
     usual_mtp_layers,
     with_optimizer,
     with_recompute_modules,
+    with_training,
 )
+from planner.layers.adapters import training_problem
 from planner.limits import MAX_SEQ_LEN
 from planner.search.space.interleaving import default_layers
 from planner.spec.job import (
@@ -75,7 +77,7 @@ def complete(
     batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=job.global_batch)
     seq_len = _seq_len(values, job)
     precision = _precision(values, job)
-    traits = _traits(values, framework, gpus)
+    traits = _trained(values, job, _traits(values, framework, gpus))
     strategy = None
     if gpus.dp is not None and batch is not None:
         strategy = _strategy(values, job, traits.support, gpus, batch)
@@ -219,6 +221,18 @@ def _traits(values: Values, framework: str, gpus: Gpus) -> FrameworkTraits:
         zero2_gradient_bytes=0,
     )
     return replace(traits, states=states)
+
+
+def _trained(values: Values, job: Job, traits: FrameworkTraits) -> FrameworkTraits:
+    """The traits where what the job trains is trained; a finding where it cannot be."""
+    _, message = training_problem(job.model, job.training, traits.support.joined_families)
+    try:
+        if not message:
+            return with_training(traits, job.training)
+    except InputError as error:
+        message = error.problems[0].message
+    values.add("job.value", message)
+    return traits
 
 
 def _with_modules(values: Values, traits: FrameworkTraits, strategy: Strategy) -> FrameworkTraits:

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
+from planner.check.trained import trained_beside
 from planner.errors import InputError, Problem
 from planner.formats.finding import Severity
 from planner.formats.format import Reading, Value
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
+from planner.spec.training import FULL, Training
 
 AUTO = "auto"
 """The format that a file shows itself to be of."""
@@ -45,6 +47,8 @@ class Job:
     num_gpus: int | None = None
     seq_len: int | None = None
     global_batch: int | None = None
+    training: Training = FULL
+    """As another file beside the configuration says."""
 
 
 def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:
@@ -68,7 +72,10 @@ def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:
 
 
 def job_of(request: Request, reading: Reading) -> Job | None:
-    """The job, its model the file's own where none is named; None without model or cluster."""
+    """The job, its model the file's own where none is named; None without model or cluster.
+
+    Raises InputError where an adapter file beside it is unsound.
+    """
     model, cluster = named(request)
     model = model or (reading.own_model.spec if reading.own_model else None)
     if model is None or cluster is None:
@@ -79,6 +86,7 @@ def job_of(request: Request, reading: Reading) -> Job | None:
         num_gpus=request.num_gpus,
         seq_len=request.seq_len,
         global_batch=request.global_batch,
+        training=trained_beside(reading),
     )
 
 

@@ -6,11 +6,18 @@ from typing import TYPE_CHECKING
 
 from planner.cli.inputs import Question
 from planner.errors import ExpressError
-from planner.formats.registry import load_format
+from planner.formats.registry import format_names, load_format
+from planner.frameworks.registry import FRAMEWORKS
 
 if TYPE_CHECKING:
     from planner.cost.context import Context
     from planner.formats.format import Format
+
+
+def format_meant(framework: str | None) -> "Format | None":
+    """The format whose name stands in place of a framework's."""
+    is_format = framework in format_names() and framework not in FRAMEWORKS
+    return load_format(framework) if framework and is_format else None
 
 
 def expressible(question: Question, made: "Format | None") -> Question:

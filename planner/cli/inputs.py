@@ -22,6 +22,12 @@ from planner.cli.software import (
     training_in,
     unsupported_hardware,
 )
+from planner.cli.training import (
+    ALL_WEIGHTS,
+    TrainingOptions,
+    read_training,
+    training_so,
+)
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.cost.module_sets import module_sets
@@ -179,6 +185,7 @@ def read_question(
     settings: Sequence[str] = (),
     recompute_modules: str | None = None,
     optimizer: str = ADAM,
+    training: TrainingOptions = ALL_WEIGHTS,
     schedules: Sequence[str] | None = None,
     collector: Collector | None = None,
     num_accelerators: int | None = None,
@@ -212,6 +219,8 @@ def read_question(
     kind = _precision(collector, precision, cluster_spec, notes)
     chosen = training_in(collector, chosen, kind, notes)
     chosen, ahead = mtp_layers_in(collector, mtp_layers, model_spec, chosen, notes)
+    trained = read_training(collector, training, notes)
+    chosen = training_so(collector, chosen, trained, model_spec, kind, notes)
     allowed_schedules = read_schedules(collector, schedules, chosen)
     length = _seq_len(collector, seq_len, model_spec, notes)
     batch = read_global_batch(

@@ -46,6 +46,9 @@ def memory(
         typer.Option(help="Layers per stage, or all, whose activations go to the host [none]."),
     ] = None,
     optimizer: options.Optimizer = "adam",
+    train: options.Train = "full",
+    lora_rank: options.LoraRank = None,
+    lora_targets: options.LoraTargets = None,
     precision: options.Precision = None,
     margin: Annotated[
         float | None,
@@ -100,6 +103,7 @@ def memory(
         settings=settings or (),
         precision=precision,
         optimizer=optimizer,
+        training=(train, lora_rank, lora_targets),
         recompute_modules=recompute_modules,
         global_batch=global_batch,
         global_batch_tokens=None,

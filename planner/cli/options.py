@@ -9,6 +9,7 @@ import typer
 from planner.catalog.names import EXAMPLE_NODE
 from planner.cli.like import start_from
 from planner.limits import MAX_BATCH, MAX_GPUS, MAX_SEQ_LEN
+from planner.spec.training import ALL_LINEAR, TARGET_GROUPS, USUAL_RANK
 
 
 class TableOrJson(StrEnum):
@@ -60,6 +61,21 @@ SeqLen = Annotated[int | None, typer.Option(help="Sequence length in tokens.")]
 Tokens = Annotated[str | None, typer.Option(help="Tokens of the whole job, such as 15T.")]
 Optimizer = Annotated[
     str, typer.Option(help="adam, adam-bf16, adam-8bit, sgd, lion, adafactor, muon, ...")
+]
+Train = Annotated[
+    str,
+    typer.Option(
+        help="full: all weights; lora: adapters beside frozen weights; qlora: beside weights in "
+        "4 bits."
+    ),
+]
+LoraRank = Annotated[int | None, typer.Option(help=f"Rank of the adapters [{USUAL_RANK}].")]
+LoraTargets = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Projections with adapters: {', '.join(TARGET_GROUPS)}, or such as q,v "
+        f"[{ALL_LINEAR}]."
+    ),
 ]
 RecomputeModules = Annotated[
     str | None,

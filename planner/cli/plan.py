@@ -61,6 +61,9 @@ def plan(
     seq_len: options.SeqLen = None,
     tokens: options.Tokens = None,
     optimizer: options.Optimizer = "adam",
+    train: options.Train = "full",
+    lora_rank: options.LoraRank = None,
+    lora_targets: options.LoraTargets = None,
     recompute_modules: options.RecomputeModules = None,
     placement: options.Placement = None,
     precision: options.Precision = None,
@@ -107,7 +110,7 @@ def plan(
 
     from planner.cli.aims import check_aim, read_aim, read_time_limit
     from planner.cli.collector import Collector
-    from planner.cli.formats import expressible
+    from planner.cli.formats import expressible, format_meant
     from planner.cli.inputs import margin_notes, read_question, with_host_memory, with_placement
     from planner.cli.narrowing import narrowing_of, offering
     from planner.cli.progress import delayed_progress
@@ -152,15 +155,18 @@ def plan(
         budget=budget,
     )
     time_limit_s = read_time_limit(collector, time_limit)
+    meant = format_meant(framework)
+    made, framework = target.made if target else meant, meant.framework if meant else framework
     question = read_question(
         collector=collector,
         model=model,
         cluster=cluster,
-        framework=framework or (target.made.framework if target else DEFAULT_FRAMEWORK),
+        framework=framework or (made.framework if made else DEFAULT_FRAMEWORK),
         profile=profile,
         settings=settings or (),
         precision=precision,
         optimizer=optimizer,
+        training=(train, lora_rank, lora_targets),
         recompute_modules=recompute_modules,
         schedules=schedule,
         global_batch=global_batch,
@@ -172,7 +178,7 @@ def plan(
         mtp_layers=mtp_layers,
     )
     check_aim(aim, question.contexts[0].cluster)
-    question = expressible(question, target.made if target else None)
+    question = expressible(question, made)
     question = offering(question, narrowing)
     contexts = with_placement(question.contexts, placement)
     notes = (*question.notes, *margin_notes(contexts, given=margin is not None))

@@ -38,6 +38,7 @@ def _search_command(file: "PlanFile", context: "Context", cluster: str) -> str:
             words += ["--set", f"traits.{section}.{key}={value}"]
     words += ["--global-batch", str(job.global_batch), "--seq-len", str(job.seq_len)]
     words += ["--precision", job.precision, "--optimizer", inputs.optimizer]
+    words += context.traits.training.options
     words += ["--margin", f"{100.0 * context.margin_fraction:g}"]
     return shlex.join(words)
 

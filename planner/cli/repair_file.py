@@ -83,6 +83,7 @@ def _search_command(made: "RepairedFile", model: str, cluster: str) -> str:
     words += ["--profile", traits.profile]
     words += ["--global-batch", str(job.global_batch), "--seq-len", str(job.seq_len)]
     words += ["--precision", job.precision, "--optimizer", traits.optimizer.name]
+    words += traits.training.options
     return shlex.join([*words, "--margin", f"{100.0 * context.margin_fraction:g}"])
 
 

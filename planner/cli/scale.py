@@ -32,6 +32,9 @@ def scale(
         float | None, typer.Option(help="Days the whole job may take; needs --tokens.")
     ] = None,
     optimizer: options.Optimizer = "adam",
+    train: options.Train = "full",
+    lora_rank: options.LoraRank = None,
+    lora_targets: options.LoraTargets = None,
     recompute_modules: options.RecomputeModules = None,
     precision: options.Precision = None,
     host_memory: options.HostMemory = None,
@@ -75,6 +78,7 @@ def scale(
         framework=framework,
         precision=precision,
         optimizer=optimizer,
+        training=(train, lora_rank, lora_targets),
         profile=profile,
         settings=settings or (),
         recompute_modules=recompute_modules,

@@ -134,7 +134,7 @@ def _gathers(context: Context, strategy: StrategyColumns) -> Mask:
 def _root_params(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
     """Parameters gathered with the head: the embedding too, where they are one unit."""
     joined = context.traits.states.gathers_embedding_with_head & (strategy.pp == 1)
-    return parts.last_params + np.where(joined, parts.first_params, 0.0)
+    return parts.last_gathered + np.where(joined, parts.first_gathered, 0.0)
 
 
 def gathered_head_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
@@ -152,7 +152,7 @@ def gathered_head_bytes(context: Context, strategy: StrategyColumns, parts: Part
     if 3 not in context.traits.support.zero_stages:
         return np.zeros(len(strategy))
     root = weight_bytes(context) * _root_params(context, strategy, parts)
-    last_layer = weight_bytes(context) * parts.params * states.gathers_embedding_with_head
+    last_layer = weight_bytes(context) * parts.gathered * states.gathers_embedding_with_head
     gathered = root + last_layer
     if states.zero3_keeps_ends_gathered:
         gathered = unit_buffer_bytes(context, strategy, parts)
@@ -160,7 +160,7 @@ def gathered_head_bytes(context: Context, strategy: StrategyColumns, parts: Part
     gradient = parts.last_params * states.collected_head_gradient_bytes
     chunk = 3.0 * parts.costs.at(parts.costs.largest_logits_bytes)
     copy = np.maximum(gradient * (1.0 + 1.0 / parts.num_shards) - 10.0 / 12.0 * chunk, 0.0)
-    inside = weight_bytes(context) * parts.last_params
+    inside = weight_bytes(context) * parts.last_gathered
     inside = inside - 0.5 * parts.costs.at(parts.costs.largest_logits_bytes)
     arrives = _gathers(context, strategy) & states.loss_inside_model
     arriving = np.where(arrives, np.maximum(inside, 0.0), 0.0)
@@ -185,8 +185,8 @@ def gather_pool_bytes(context: Context, strategy: StrategyColumns, parts: Parts)
     is_whole = kept_whole(strategy, states)
     gathers = (strategy.zero_stage >= 3) | is_whole & (strategy.zero_stage >= 2)
     root = _root_params(context, strategy, parts)
-    largest = np.maximum(np.maximum(parts.first_params, root), parts.params)
-    pool = weight_bytes(context) * (parts.params + largest)
+    largest = np.maximum(np.maximum(parts.first_gathered, root), parts.gathered)
+    pool = weight_bytes(context) * (parts.gathered + largest)
     whole = is_whole * parts.params * context.model.num_blocks / strategy.pp
     pool = pool + whole * states.gradient_bytes / parts.num_shards
     return np.where(gathers, pool, 0.0)
@@ -205,11 +205,12 @@ def dead_block_bytes(context: Context, strategy: StrategyColumns, parts: Parts) 
     if not context.traits.kernels.saved.entries("freed"):
         return np.zeros(len(strategy))
     working_set = costs.at(costs.freed_bytes)
-    weights = np.where(_gathers(context, strategy), weight_bytes(context) * parts.params, 0.0)
-    reduced = states.gradient_reduce_bytes * _root_params(context, strategy, parts)
+    weights = np.where(_gathers(context, strategy), weight_bytes(context) * parts.gathered, 0.0)
+    root = _root_params(context, strategy, parts) - parts.last_frozen_elements
+    reduced = states.gradient_reduce_bytes * root
     fits = reduced <= costs.at(costs.largest_logits_bytes)
-    root = np.where(fits | ~_gathers(context, strategy), 0.0, reduced)
-    total: Array = working_set + weights + root
+    kept = np.where(fits | ~_gathers(context, strategy), 0.0, reduced)
+    total: Array = working_set + weights + kept
     return total
 
 
@@ -240,7 +241,7 @@ def unit_buffer_bytes(context: Context, strategy: StrategyColumns, parts: Parts)
     """
     states = context.traits.states
     layers = np.where(_gathers(context, strategy), states.zero3_gathered_layers, 0.0)
-    live = np.minimum(layers * parts.params, states.zero3_live_elements)
+    live = np.minimum(layers * parts.gathered, states.zero3_live_elements)
     whole = _whole_gradients(context, strategy, parts)
     return gathered_weight_bytes(context) * live + whole * reduced_gradient_bytes(strategy, states)
 

@@ -182,6 +182,16 @@ PER_ITERATION = {"tied_embedding": tied_embedding_s, "step_overhead": _step_over
 """Items of an iteration that are the same however layers are split."""
 
 
+def frozen_updates(context: Context, parts: Parts) -> tuple[Array, Array, Array]:
+    """Frozen 16-bit elements gathered once an iteration, with updated weights, below stage 3.
+
+    Of a layer, the embedding and the head; none where frozen weights are whole there.
+    """
+    is_sharded = float(context.traits.states.shards_frozen_below_stage_3)
+    ends = parts.first_frozen_elements, parts.last_frozen_elements
+    return parts.frozen_elements * is_sharded, ends[0] * is_sharded, ends[1] * is_sharded
+
+
 @item(
     "time.data_parallel",
     title="gradient reduction and weight gather",
@@ -240,12 +250,14 @@ def reduction_pieces(
         )
 
     reduces, gathers = overlap.overlaps_gradient_reduction, overlap.overlaps_parameter_gather
-    gather = layer(parts.params * dp.gather, times.forward, overlaps=gathers).max(axis=0)
+    frozen, first_frozen, last_frozen = frozen_updates(context, parts)
+    gather = layer((parts.params + frozen) * dp.gather, times.forward, overlaps=gathers).max(axis=0)
     window = np.where(kept_whole(strategy, context.traits.states), 0.0, times.backward)
     layers = layer(parts.params * dp.reduce, window, overlaps=reduces) + gather
     first = parts.first_params * (parts.dp.reduce + parts.dp.gather)
+    first = first + first_frozen * parts.dp.gather
     mtp_params = parts.all_mtp_params
-    head_gather = parts.last_params * parts.dp.gather + mtp_params * dp.gather
+    head_gather = (parts.last_params + last_frozen) * parts.dp.gather + mtp_params * dp.gather
     if gathers:
         head_gather = head(head_gather, times.forward, overlaps=True)[0]
     head_reduce = parts.last_params * parts.dp.reduce + mtp_params * dp.reduce
@@ -322,18 +334,19 @@ def stage_model(
     body, lead = costs.body, costs.lead
     gradient_copy = largest_gradient_bytes(context, strategy, parts)
     saved = costs.at(body.saved_bytes)
-    gathers = parts.dp.layer_forward + parts.dp.layer_backward
-    mtp_gathers = parts.layer_dp.layer_forward + parts.layer_dp.layer_backward
-    last_s = costs.exposed_at(costs.last) + costs.exposed_at(costs.mtp.time)
-    last_s = last_s + parts.last_params * gathers + parts.all_mtp_params * mtp_gathers
     pace = slowest_pace(context, strategy)
     link = exposed_link_s(context, strategy, times, link_seconds(context, strategy, parts))
     return StageModel(
         strategy=strategy,
         layer_s=pace * (times.forward + times.backward),
         policies=policy_costs(context, strategy, parts, times, pace),
-        first_s=pace * (costs.exposed_at(costs.first) + parts.first_params * gathers),
-        last_s=pace * last_s,
+        first_s=pace * (costs.exposed_at(costs.first) + parts.end_exchange_s("first")),
+        last_s=pace
+        * (
+            costs.exposed_at(costs.last)
+            + costs.exposed_at(costs.mtp.time)
+            + parts.end_exchange_s("last")
+        ),
         bubble_filled_s=pace * bubble_filled_s(context, strategy, times.forward, times.backward),
         link_s=pace * (link + times.sharding_fill + times.offload_fill),
         tail_layer_s=tail_layer,
@@ -345,12 +358,12 @@ def stage_model(
         + bucket_bytes(context, strategy, parts)
         + gather_pool_bytes(context, strategy, parts)
         + dead_block_bytes(context, strategy, parts),
-        layer_static_bytes=parts.layer_bytes("device", body),
-        first_static_bytes=parts.first_params * parts.first_states.device
+        layer_static_bytes=parts.layer_bytes("device", body) + parts.frozen_bytes("layer"),
+        first_static_bytes=parts.static_bytes("first", "device")
         + parts.lead_bytes("device")
         + gradient_copy
         + embedding_gradient_bytes(context, strategy, parts),
-        last_static_bytes=parts.last_bytes("device")
+        last_static_bytes=parts.static_bytes("last", "device")
         + gradient_copy * (strategy.head_stage > 0)
         + kept_logits_bytes(context, strategy, parts)
         + dummy_gradient_bytes(
@@ -368,14 +381,14 @@ def stage_model(
         keeps_all_sent=context.traits.states.keeps_stage_outputs == "all",
         sent_saved_bytes=sent_bytes(context, strategy, parts),
         layer_transient_bytes=transient_layer_bytes(context, strategy, parts)
-        + costs.at(costs.backward_bytes),
+        + costs.at(costs.backward_bytes + costs.dequantised_bytes),
         last_transient_bytes=costs.at(costs.last_saved_bytes + costs.mtp.saved_bytes)
         + gathered_head_bytes(context, strategy, parts),
         overhead_bytes=overhead_bytes(context, strategy),
         fragmentation_fraction=context.traits.overheads.fragmentation_fraction,
-        layer_host_bytes=parts.layer_bytes("host", body),
-        first_host_bytes=parts.first_params * parts.first_states.host + parts.lead_bytes("host"),
-        last_host_bytes=parts.last_bytes("host"),
+        layer_host_bytes=parts.layer_bytes("host", body) + parts.frozen_bytes("layer", "host"),
+        first_host_bytes=parts.static_bytes("first", "host") + parts.lead_bytes("host"),
+        last_host_bytes=parts.static_bytes("last", "host"),
         usable_bytes=context.usable_bytes,
         host_limit_bytes=host_limit(context, strategy),
     )

@@ -31,6 +31,8 @@ class DataParallelCosts:
     """Per micro-batch: stage 3 gathers before forward."""
     layer_backward: Array
     """Per micro-batch: stage 3 gathers before backward and reduces after it."""
+    layer_backward_gather: Array
+    """Of it, the gather."""
     bucket_fraction: Array
     """Of a model chunk's gradients, in one bucket."""
 
@@ -77,6 +79,7 @@ def data_parallel_costs(
     layer_params: Array,
     *,
     stays_gathered: bool = False,
+    frozen_elements: Array | float = 0.0,
 ) -> DataParallelCosts:
     """Price gradient reduction and weight gathering per parameter on ``group``.
 
@@ -88,7 +91,7 @@ def data_parallel_costs(
     section 3). Replicas of the
     sharding group all-reduce each rank's shard of the gradients after it is scattered
     (hybrid sharding, arXiv 2304.11277, section 3.2.2). Messages are buckets
-    (:func:`bucket_elements`), or a layer from stage 3 on.
+    (:func:`bucket_elements`), or a layer from stage 3 on, gathered with its ``frozen_elements``.
     """
     states, cluster = context.traits.states, context.cluster
     stage = strategy.zero_stage
@@ -100,7 +103,8 @@ def data_parallel_costs(
     scatter = _seconds_per_param("reduce_scatter", bucket, wire, group, cluster)
     gather = _seconds_per_param("all_gather", bucket, weights, group, cluster)
     layer_scatter = _seconds_per_param("reduce_scatter", layer_params, wire, group, cluster)
-    layer_gather = _seconds_per_param("all_gather", layer_params, layer_weights, group, cluster)
+    unit = layer_params + frozen_elements
+    layer_gather = _seconds_per_param("all_gather", unit, layer_weights, group, cluster)
     replicas = group_of("dp_replicate", strategy, cluster)
     if np.any(replicas.size > 1):
         shard_bytes = wire / np.where(stage >= 1, group.size, 1.0)
@@ -113,19 +117,18 @@ def data_parallel_costs(
     backward_gather = layer_gather
     if states.zero3_secondary_weight_bytes:
         domain = group.part(group.local)
-        backward_gather = _seconds_per_param(
-            "all_gather", layer_params, layer_weights, domain, cluster
-        )
+        backward_gather = _seconds_per_param("all_gather", unit, layer_weights, domain, cluster)
     whole = kept_whole(strategy, states)
     each = (stage >= 2) & states.reduces_every_micro_batch & ~whole
     gathers_each = (stage >= 3) & ~whole & (not stays_gathered)
     whole_reduce = (stage == 0) | ((stage == 1) & (not states.scatters_gradients))
+    gathered_back = np.where(gathers_each, backward_gather, 0.0)
     return DataParallelCosts(
         reduce=np.where(whole_reduce, all_reduce, np.where(each, 0.0, scatter)),
         gather=np.where((stage >= 1) & ~gathers_each, gather, 0.0),
         layer_forward=np.where(gathers_each, layer_gather, 0.0),
-        layer_backward=np.where(gathers_each, backward_gather, 0.0)
-        + np.where(each, layer_scatter, 0.0),
+        layer_backward=gathered_back + np.where(each, layer_scatter, 0.0),
+        layer_backward_gather=gathered_back,
         bucket_fraction=bucket / chunk_params,
     )
 

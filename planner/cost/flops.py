@@ -12,7 +12,8 @@ from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits
 
 FLOPS_CONVENTION = (
-    "model FLOPs = 3 x forward matmul FLOPs (6 per matmul parameter and token), attention over the "
+    "model FLOPs = 3 x forward matmul FLOPs (6 per matmul parameter and token; 2 x and 4 "
+    "where it is frozen), attention over the "
     "keys that a query may see (causal: half the square, 6 L s h per token, as Megatron-LM counts; "
     "windows as they are), vocabulary projection and multi-token prediction included, embedding "
     "lookup and recomputation excluded; mfu_full_square counts the whole square, 12 L s h (arXiv "
@@ -26,7 +27,7 @@ class ModelFlops:
     """FLOPs of one optimizer step that the model needs, whatever runs it."""
 
     products: float
-    """Products with weights: 6 per parameter and token."""
+    """Products with weights: 6 per parameter and token, 4 where it is frozen."""
     attention: float
     """Scores and weighted values of the keys that a query may see."""
     attention_square: float
@@ -63,7 +64,8 @@ def model_flops_per_iteration(
 ) -> ModelFlops:
     """FLOPs of one optimizer step under FLOPS_CONVENTION.
 
-    ``3 · Σ_ops forward_flops · global_batch``; three for forward and the two backward products.
+    ``3 · Σ_ops forward_flops · global_batch``; three for forward and the two backward products, of
+    which a frozen weight has one.
     Attention: ``2 · s · heads · (d_qk + d_v)`` per token and layer over the whole square, of which
     ``seen_fraction`` is needed; an encoder-decoder's decoder layers need half of their own square
     and all of the one over the encoder. Padding of the vocabulary is not counted. Every layer of
@@ -72,10 +74,11 @@ def model_flops_per_iteration(
     square); Megatron-LM, training/training.py, num_floating_point_operations.
     """
     shape = LayerShape.all_of(1.0, job.seq_len)
+    frozen_share = 2.0 / 3.0 if traits.training.is_frozen else 1.0
     square = 2.0 * job.seq_len**2 * (model.query_size + model.value_size)
     head = 2.0 * job.seq_len * model.vocab_size * model.hidden_size
     joined = 4.0 * job.seq_len * model.hidden_size**2
-    products = head + job.mtp_layers * (head + joined)
+    products = frozen_share * (head + job.mtp_layers * (head + joined))
     seen = total = 0.0
     groups = layer_groups(model, shape, traits)
     behind = block_kinds(groups)
@@ -84,8 +87,10 @@ def model_flops_per_iteration(
     for group in groups:
         number = group.num_layers + further.get(group.name, 0) * share
         for op in group.ops:
-            gemms = (gemm for gemm in op.gemms if gemm.has_weight)
-            products += number * sum(gemm.flops.item() for gemm in gemms)
+            weighted = [gemm for gemm in op.gemms if gemm.has_weight]
+            products += number * sum(
+                (frozen_share if gemm.is_frozen else 1.0) * gemm.flops.item() for gemm in weighted
+            )
         is_cross = group.name == "cross"
         total += number * (1.0 + is_cross)
         seen += number * (1.5 if is_cross else seen_fraction(model, job.seq_len))

@@ -269,8 +269,9 @@ def exposed_accumulation_s(
     """Seconds of adding to kept gradients beside which a grouped product computes nothing.
 
     ``x (b - e) n k / HBM · max(1 - tokens / 4096, 0)``: what accumulation moves an element beyond
-    the ``e`` bytes that any product writes (``unhidden_bytes``), of which the share x shows; at 4,096 tokens it is part of
-    WEIGHT_GRADIENT_FRACTION. Source: EXPOSED_ACCUMULATION. Excludes products of one expert.
+    the ``e`` bytes that any product writes (``unhidden_bytes``), of which the share x shows; at
+    4,096 tokens it is part of WEIGHT_GRADIENT_FRACTION. Source: EXPOSED_ACCUMULATION. Excludes
+    products of one expert.
     """
     elements = np.asarray(gemm.n) * gemm.k * gemm.count * (np.asarray(gemm.count) > 1)
     traffic_bytes = max(unhidden_bytes, 0.0) * elements
@@ -332,10 +333,15 @@ def gemm_backward_s(
     precision: Precision,
     weight_gradient_bytes: float | None = None,
 ) -> Array:
-    """Input gradient (m x n by n x k) and weight gradient (k x m by m x n), and their casts."""
+    """Input gradient (m x n by n x k) and weight gradient (k x m by m x n), and their casts.
+
+    The first alone where the weight is frozen, its cast left out.
+    """
     data = replace(gemm, n=gemm.k, k=gemm.n)
     aligned = aligned_fraction(gemm if gemm.has_weight else data)
     seconds = product_s(data, accelerator, precision, rate_fraction=aligned)
+    if gemm.is_frozen:
+        return seconds
     seconds = seconds + gemm_weight_gradient_s(gemm, accelerator, precision, weight_gradient_bytes)
     if gemm.has_weight and precision in CAST_BYTES:
         seconds = seconds + cast_s(gemm.m * gemm.n * gemm.count, accelerator, precision)

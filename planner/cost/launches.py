@@ -41,17 +41,19 @@ def forward_launches(op: Op, kernels: KernelTraits, strategy: StrategyColumns) -
     """
     own = len(op.gemms) + (op.attention is not None)
     moves = np.where(op.forward_bytes > 0, kernels.memory_bound_kernels, 0.0)
-    return own + moves + _collectives(op.forward_comms, strategy)
+    return own + moves + op.small_kernels[0] + _collectives(op.forward_comms, strategy)
 
 
 def backward_launches(op: Op, kernels: KernelTraits, strategy: StrategyColumns) -> Array:
     """Kernels that the host launches in one op's backward; C.
 
-    As :func:`forward_launches`, with two for every product.
+    As :func:`forward_launches`, with two for every product, one where its weight is
+    frozen.
     """
-    own = BACKWARD_PRODUCTS * len(op.gemms) + (op.attention is not None)
+    products = sum(1.0 if gemm.is_frozen else BACKWARD_PRODUCTS for gemm in op.gemms)
+    own = products + (op.attention is not None)
     moves = np.where(op.backward_bytes > 0, kernels.memory_bound_kernels, 0.0)
-    return own + moves + _collectives(op.backward_comms, strategy)
+    return own + moves + op.small_kernels[1] + _collectives(op.backward_comms, strategy)
 
 
 def launch_floors_s(

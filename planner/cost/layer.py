@@ -40,6 +40,8 @@ class LayerMemory:
     expert_params: Array
     saved_bytes: Array
     selective_saved_bytes: Array
+    frozen_bytes: Array
+    """Weights that are not trained, as they are stored; no leading layer differs in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +76,19 @@ class LayerCosts:
     """Of the loss's tensors, one micro-batch."""
     logits_bytes: Array
     """16-bit logits of one micro-batch."""
+    dequantised_bytes: Array
+    """Of the largest matrix that a product rebuilds in 16 bits."""
     backward_bytes: Array
     """Gradients alive together in a layer's backward, of the largest kind."""
     first: TimeItems
     """Embedding, forward and backward."""
     first_params: Array
+    first_frozen_bytes: Array
     first_saved_bytes: Array
     last: TimeItems
     """Final norm, vocabulary projection and loss, forward and backward."""
     last_params: Array
+    last_frozen_bytes: Array
     last_saved_bytes: Array
     mtp: MtpCosts
     largest_weight_params: Array
@@ -90,7 +96,7 @@ class LayerCosts:
     linear_params: Array
     """One weight of every distinct linear layer, the vocabulary head excluded."""
     vocab_params: Array
-    """One vocabulary matrix; tied models copy it to the last stage."""
+    """One vocabulary matrix, where it is trained; tied models copy it to the last stage."""
     boundary_bytes: Array
     """Activation handed to the next stage by one rank."""
 
@@ -182,26 +188,36 @@ def layer_costs(
             [ZERO, *(one.num_bytes for one in last.saved if one.name.startswith("loss."))]
         ),
         logits_bytes=shape.num_tokens * _vocab_rows(model, shape, traits) * shape.element_bytes,
+        dequantised_bytes=_largest([kind.dequantised_bytes for kind in kinds]),
         backward_bytes=_largest([total_bytes(kind.backward) for kind in kinds]),
         params=_mean(kinds, [_params(kind.ops, expert=False) for kind in kinds]),
         expert_params=_mean(kinds, [_params(kind.ops, expert=True) for kind in kinds]),
         first=both_ways(first),
         first_params=ZERO + first.params,
+        first_frozen_bytes=ZERO + first.frozen_bytes,
         first_saved_bytes=ZERO + first.saved_bytes,
         last=both_ways(last),
         last_params=ZERO + last.params,
+        last_frozen_bytes=ZERO + last.frozen_bytes,
         last_saved_bytes=ZERO + last.saved_bytes,
         mtp=mtp_costs(model, shape, kinds, setting),
         largest_weight_params=_largest([_down_params(kind.ops) for kind in kinds]),
         linear_params=_distinct_linear_params(kinds),
-        vocab_params=_vocab_rows(model, shape, traits) * model.hidden_size,
+        vocab_params=_vocab_rows(model, shape, traits)
+        * (0 if traits.training.is_frozen else model.hidden_size),
         boundary_bytes=boundary,
     )
 
 
 def _down_params(ops: tuple[Op, ...]) -> Array:
     """Elements of one down projection, the layer's last weight."""
-    sizes = [gemm.n * gemm.k for op in ops if op.name.endswith("_down") for gemm in op.gemms]
+    sizes = [
+        gemm.n * gemm.k
+        for op in ops
+        if op.name.endswith("_down")
+        for gemm in op.gemms
+        if not gemm.is_frozen
+    ]
     return _largest([ZERO, *sizes])
 
 
@@ -211,6 +227,10 @@ def _vocab_rows(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) ->
 
 def _saved(ops: tuple[Op, ...]) -> Array:
     return ZERO + sum(op.saved_bytes for op in ops)
+
+
+def _frozen(ops: tuple[Op, ...]) -> Array:
+    return ZERO + sum(op.frozen_bytes for op in ops)
 
 
 def _kept(ops: tuple[Op, ...]) -> Array:
@@ -228,6 +248,7 @@ def _memory(kinds: tuple[LayerGroup, ...]) -> LayerMemory:
         expert_params=_mean(kinds, [_params(kind.ops, expert=True) for kind in kinds]),
         saved_bytes=_mean(kinds, [_saved(kind.ops) for kind in kinds]),
         selective_saved_bytes=_mean(kinds, [_kept(kind.ops) for kind in kinds]),
+        frozen_bytes=_mean(kinds, [_frozen(kind.ops) for kind in kinds]),
     )
 
 
@@ -249,7 +270,7 @@ def _distinct_linear_params(groups: tuple[LayerGroup, ...]) -> Array:
         for group in groups
         for op in group.ops
         for index, gemm in enumerate(op.gemms)
-        if gemm.has_weight
+        if gemm.has_weight and not gemm.is_frozen
     }
     return ZERO + sum(by_name.values())
 

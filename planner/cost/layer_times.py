@@ -59,15 +59,16 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
     interference = interference_of(context)
     forward = parts.costs.exposed_at(parts.costs.forward)
     backward = parts.costs.exposed_at(parts.costs.backward)
-    gather = parts.params * parts.layer_dp.layer_forward
-    exchange = parts.params * parts.layer_dp.layer_backward
+    dp = parts.layer_dp
+    gather = parts.gathered * dp.layer_forward
+    exchange = parts.params * dp.layer_backward + parts.frozen_elements * dp.layer_backward_gather
     sharded_forward = forward + exposed_beside_s(forward, gather, interference)
     sharded_backward = backward + exposed_beside_s(backward, exchange, interference)
     fill = prefetch_fill_s(forward, gather, interference)
     fill = fill + prefetch_fill_s(backward, exchange, interference)
     shard = np.where(strategy.zero_stage >= 3, parts.num_shards, 1.0)
     fetch = parameter_fetch_s(
-        parts.params * weight_bytes(context) / shard, offloads(strategy, "nvme"), context.cluster
+        parts.gathered * weight_bytes(context) / shard, offloads(strategy, "nvme"), context.cluster
     )
     fetch = np.where(offloads(strategy, "parameters") > 0, fetch, 0.0)
     whole_forward = np.maximum(sharded_forward, fetch)

@@ -116,6 +116,8 @@ def _state_items(subject: Subject, stage: int) -> list[LedgerItem]:
         lifetime = _state_lifetime(subject, name)
         for part, share in _state_shares(subject, name).items():
             items.append(flat_item(part, num_params, float(total[0]) * share, lifetime))
+    frozen = float(subject.frozen_bytes(stage)[0])
+    items.append(LedgerItem(name="frozen_weights", num_bytes=frozen, lifetime="whole run"))
     linear = parts.costs.at(parts.costs.linear_params)
     is_last = stage == subject.strategy.head_stage
     further = parts.costs.vocab_params + parts.costs.mtp.linear_params
@@ -289,9 +291,11 @@ def _backward_items(subject: Subject, stage: int) -> list[LedgerItem]:
     gathered = float(
         buffers.transient_layer_bytes(subject.context, subject.columns, subject.parts)[0]
     )
+    matrix = float(subject.parts.costs.at(subject.parts.costs.dequantised_bytes)[0])
     parts = {
         "gathered_parameters": gathered,
-        "activation_gradients": float(model.layer_transient_bytes[0]) - gathered,
+        "dequantised_matrix": matrix,
+        "activation_gradients": float(model.layer_transient_bytes[0]) - gathered - matrix,
         "rebuilt_activations": rebuilt,
         "offload_buffers": buffers_bytes,
     }

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.layers.adapters import frozen_op
 from planner.spec.items import item
 from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns, ranks_of_sequence
 from planner.spec.traits import StateTraits
@@ -67,6 +68,42 @@ def expert_shard_degree(strategy: StrategyColumns, traits: StateTraits) -> Array
     """
     shards = shard_degree(strategy, traits) * strategy.tp / (strategy.etp * strategy.ep)
     return np.maximum(shards, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenShares:
+    """Of frozen weights, the share that a rank holds on the device and on the host."""
+
+    device: Array
+    host: Array
+
+
+@item(
+    "memory.frozen_weights",
+    title="frozen weights",
+    inputs=("traits.training.mode", "strategy.zero_stage", "strategy.dp", "strategy.offload"),
+    also=(frozen_op,),
+)
+def frozen_shares(
+    strategy: StrategyColumns, traits: StateTraits, num_shards: Array
+) -> FrozenShares:
+    """Share of frozen weights on one rank: whole below stage 3, ``1/N`` there.
+
+    FSDP2 keeps the shard beside the gathered weights at stage 2 (``shards_frozen_below_stage_3``).
+    Offloaded parameters take the shard to the host. Source: arXiv 1910.02054, section 5;
+    torch/distributed/fsdp/_fully_shard/_fsdp_param.py. Excludes scales of 4-bit weights, which stay
+    whole.
+    """
+    stage, away = strategy.zero_stage, offloads(strategy, "parameters")
+    shard = np.where(stage >= 3, 1.0 / num_shards, 0.0)
+    beside = np.where((stage == 2) & traits.shards_frozen_below_stage_3, 1.0 / num_shards, 0.0)
+    gathered = np.where(stage < 3, 1.0, 0.0)
+    has_shard = shard + beside > 0
+    kept = np.where(has_shard, shard + beside, gathered) * (1.0 - away)
+    return FrozenShares(
+        device=kept + np.where(has_shard, gathered, 0.0),
+        host=np.where(has_shard, shard + beside, gathered) * away,
+    )
 
 
 def kept_whole(strategy: StrategyColumns, traits: StateTraits) -> Mask:

@@ -1,7 +1,7 @@
 """Intermediate columns of a strategy: layer costs, parameters, states, data-parallel prices."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -13,13 +13,21 @@ from planner.cost.data_parallel import (
     weight_bytes,
 )
 from planner.cost.layer import LayerCosts, LayerMemory, layer_costs
-from planner.cost.memory import StateBytes, expert_shard_degree, shard_degree, state_bytes
+from planner.cost.memory import (
+    FrozenShares,
+    StateBytes,
+    expert_shard_degree,
+    frozen_shares,
+    shard_degree,
+    state_bytes,
+)
 from planner.cost.topology import group_of
 from planner.layers.optimizer_states import mean_states
 from planner.spec.strategy import StrategyColumns
+from planner.spec.training import FROZEN_BYTES
 from planner.units import Array, Rows
 
-Columns = TypeVar("Columns", bound="Parts | StateBytes | DataParallelCosts")
+Columns = TypeVar("Columns", bound="Parts | StateBytes | DataParallelCosts | FrozenShares")
 
 
 def taken(columns: Columns, index: Rows) -> Columns:
@@ -27,7 +35,7 @@ def taken(columns: Columns, index: Rows) -> Columns:
     values: dict[str, Any] = {}
     for field in fields(columns):
         value = getattr(columns, field.name)
-        if isinstance(value, StateBytes | DataParallelCosts):
+        if isinstance(value, StateBytes | DataParallelCosts | FrozenShares):
             value = taken(value, index)
         elif isinstance(value, np.ndarray) and value.ndim:
             value = value[index]
@@ -50,6 +58,11 @@ class Parts:
     mtp_params: Array
     """Of all layers of multi-token prediction, beside their experts."""
     mtp_expert_params: Array
+    frozen_elements: Array
+    """Weights of one layer that are not trained, as many 16-bit ones as they take bytes."""
+    first_frozen_elements: Array
+    last_frozen_elements: Array
+    frozen: FrozenShares
     states: StateBytes
     """Of layers; embedding and head differ where the optimizer treats them apart."""
     first_states: StateBytes
@@ -62,6 +75,47 @@ class Parts:
     """For the embedding and the head."""
     layer_dp: DataParallelCosts
     """For a layer: dense parameters over dp, experts over their replicas."""
+
+    @property
+    def gathered(self) -> Array:
+        """Elements of one layer that travel where weights are gathered, frozen ones included."""
+        return self.params + self.frozen_elements
+
+    @property
+    def first_gathered(self) -> Array:
+        """The same of the embedding."""
+        return self.first_params + self.first_frozen_elements
+
+    @property
+    def last_gathered(self) -> Array:
+        """The same of the head."""
+        return self.last_params + self.last_frozen_elements
+
+    def end_exchange_s(self, end: Literal["first", "last"]) -> Array:
+        """Seconds per micro-batch that embedding or head are gathered, and reduced, in."""
+        forward, backward = self.dp.layer_forward, self.dp.layer_backward
+        trained: Array = getattr(self, f"{end}_params") * (forward + backward)
+        frozen: Array = getattr(self, f"{end}_frozen_elements")
+        further = self.layer_dp.layer_forward + self.layer_dp.layer_backward
+        further = further * self.all_mtp_params * (end == "last")
+        return trained + frozen * (forward + self.dp.layer_backward_gather) + further
+
+    def static_bytes(
+        self, end: Literal["first", "last"], where: Literal["device", "host"]
+    ) -> Array:
+        """Bytes of all states of embedding or head, on the device or the host."""
+        is_last = end == "last"
+        first: Array = self.first_params * getattr(self.first_states, where)
+        return (self.last_bytes(where) if is_last else first) + self.frozen_bytes(end, where)
+
+    def frozen_bytes(
+        self, part: Literal["layer", "first", "last"], where: Literal["device", "host"] = "device"
+    ) -> Array:
+        """Bytes of weights that are not trained: of a layer, the embedding or the head."""
+        prefix = "" if part == "layer" else f"{part}_"
+        elements: Array = getattr(self, f"{prefix}frozen_elements")
+        share: Array = getattr(self.frozen, where)
+        return FROZEN_BYTES * elements * share
 
     def take(self, index: Rows) -> "Parts":
         """Return the strategies at ``index``."""
@@ -115,11 +169,17 @@ def build_parts(
     if context.model.moe and states.splits_experts_by_number:
         expert_shards = np.minimum(expert_shards, context.model.moe.num_experts / strategy.ep)
     fraction = expert / params
+    frozen = costs.at(costs.body.frozen_bytes) / FROZEN_BYTES
     sharded = strategy.zero_stage >= 1
     stages = context.model.num_blocks / strategy.pp
     axis = "dp_shard_cp" if states.sharded_over_cp else "dp_shard"
     dense = data_parallel_costs(
-        context, strategy, group_of(axis, strategy, context.cluster), params * stages, params
+        context,
+        strategy,
+        group_of(axis, strategy, context.cluster),
+        params * stages,
+        params,
+        frozen_elements=frozen,
     )
     layer_dp = ends_dp = dense
     if states.zero3_keeps_ends_gathered and np.any(strategy.zero_stage >= 3):
@@ -154,6 +214,10 @@ def build_parts(
         last_params=last_params,
         mtp_params=costs.at(costs.mtp.params),
         mtp_expert_params=costs.at(costs.mtp.expert_params),
+        frozen_elements=frozen,
+        first_frozen_elements=costs.at(costs.first_frozen_bytes) / FROZEN_BYTES,
+        last_frozen_elements=costs.at(costs.last_frozen_bytes) / FROZEN_BYTES,
+        frozen=frozen_shares(strategy, states, shards),
         states=layer_states,
         first_states=ends_of(means.first),
         last_states=ends_of(means.last),

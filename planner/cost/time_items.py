@@ -8,6 +8,7 @@ from planner.cost.build import (
     PER_ITERATION,
     PER_PARAMETER,
     exposed_link_s,
+    frozen_updates,
     gradient_offload_s,
     gradient_pass_s_per_param,
     link_seconds,
@@ -121,6 +122,8 @@ def _stage_items(subject: Subject, stage: int) -> TimeItems:
     gathers = parts.dp.layer_forward + parts.dp.layer_backward
     further = parts.layer_dp.layer_forward + parts.layer_dp.layer_backward
     ends = subject.end_params(stage) * gathers + subject.mtp_params(stage) * further
+    frozen_gathers = parts.dp.layer_forward + parts.dp.layer_backward_gather
+    ends = ends + subject.frozen_ends(stage) * frozen_gathers
     items["sharding.gather_and_reduce"] = Duration(
         busy_s=layers * times.sharding_busy + ends,
         exposed_s=layers * times.sharding_exposed + times.sharding_fill + ends,
@@ -170,6 +173,9 @@ def _tail_items(subject: Subject, stage: int) -> TimeItems:
     gradients = Duration(busy_s=layers * busy + ends_s, exposed_s=layers * exposed + ends_s)
     network = params * (parts.layer_dp.reduce + parts.layer_dp.gather)
     network = network + ends * (parts.dp.reduce + parts.dp.gather)
+    frozen, first, last = frozen_updates(context, parts)
+    frozen_ends = (stage == 0) * first + (stage == subject.strategy.head_stage) * last
+    network = network + layers * frozen * parts.layer_dp.gather + frozen_ends * parts.dp.gather
     rest = sum(steps.values()) + gradients.exposed_s
     return {
         "data_parallel": Duration(busy_s=network, exposed_s=tails[stage] - rest),

@@ -20,7 +20,7 @@ def _op_weight_gradient_s(op: Op, context: Context) -> Array:
     products = ZERO + sum(
         gemm_weight_gradient_s(gemm, accelerator, precision, wgrad_bytes)
         for gemm in op.gemms
-        if gemm.has_weight
+        if gemm.has_weight and not gemm.is_frozen
     )
     traffic = op.params * context.traits.kernels.weight_gradient_bytes
     return products + memory_bound_s(traffic, accelerator)

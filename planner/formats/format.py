@@ -247,6 +247,8 @@ class Format:
     """What no file can say whatever the layout: the model, precision, optimizer or profile."""
     launched: Callable[[Reading, Mapping[str, Value]], Reading] = lambda reading, _: reading
     """The reading of a file that is started with these variables."""
+    takes_adapters: bool = False
+    """A file of adapters beside it says what is trained (planner.formats.adapters)."""
     script_recomputes: bool = False
     """What of recomputation a file does not state is the training script's to decide."""
     support: Mapping[str, Mapping[str, TraitValue]] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from planner.documents.yaml_text import load_data
 from planner.errors import InputError
 from planner.frameworks.optimizers import ADAM, load_optimizer
 from planner.frameworks.saved_tables import load_saved_tables
+from planner.spec.time_range import TimeRange
 from planner.spec.traits import (
     FrameworkTraits,
     KernelTraits,
@@ -20,7 +21,6 @@ from planner.spec.traits import (
     Setting,
     StateTraits,
     SupportTraits,
-    TimeRange,
 )
 
 FRAMEWORKS = ("megatron", "deepspeed", "torchtitan", "accelerate")

@@ -7,6 +7,7 @@ from planner.errors import InputError
 from planner.frameworks.optimizers import load_optimizer
 from planner.spec.job import mtp_positions
 from planner.spec.model import ModelSpec
+from planner.spec.training import Training
 from planner.spec.traits import FrameworkTraits
 
 
@@ -14,6 +15,19 @@ def with_optimizer(traits: FrameworkTraits, name: str) -> FrameworkTraits:
     """Return the traits with another optimizer; InputError where the framework lacks it."""
     fraction = traits.states.optimizer_state_fraction
     return replace(traits, optimizer=load_optimizer(name, traits.name, fraction))
+
+
+def with_training(traits: FrameworkTraits, training: Training) -> FrameworkTraits:
+    """Return the traits where only this is trained; InputError where the framework cannot."""
+    if not training.is_frozen:
+        return traits
+    if training.mode not in traits.support.train:
+        allowed = ", ".join(traits.support.train)
+        message = f"{traits.name} ({traits.profile}) trains {allowed} here; given {training.mode}"
+        raise InputError.single("command line", "--train", message)
+    kernels = replace(traits.kernels, saved=traits.kernels.saved.of_frozen_weights())
+    support = replace(traits.support, zero_stages=traits.support.frozen_zero_stages)
+    return replace(traits, training=training, kernels=kernels, support=support)
 
 
 def with_recompute_modules(traits: FrameworkTraits, names: Sequence[str]) -> FrameworkTraits:

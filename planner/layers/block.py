@@ -1,9 +1,10 @@
 """Whole layers, and what stands before the first and behind the last one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from planner.layers.adapters import dequantised_bytes, frozen_end, with_adapters
 from planner.layers.attention import attention_ops, cross_attention_ops, norm_op
 from planner.layers.mlp import dense_ops, moe_ops
 from planner.layers.op import ZERO, Gemm, LayerShape, Op, SavedTensor
@@ -28,6 +29,8 @@ class LayerGroup:
     """Gradients that live together while the layer runs backward."""
     freed: tuple[SavedTensor, ...] = ()
     """Blocks a forward leaves behind that nothing else fits into."""
+    dequantised_bytes: Array = field(default_factory=lambda: ZERO)
+    """Of the largest matrix that a product rebuilds in 16 bits."""
 
 
 def padded_vocab_size(model: ModelSpec, tp: Array, padding: int) -> Array:
@@ -60,6 +63,7 @@ def layer_groups(
         inner = moe_ops(model, shape, kernels) if kind == "moe" else mlp
         ops = (*attention, *cross, norm, *inner, extra)
         ops = with_selective_policy(ops, model, shape, traits.recompute)
+        ops = with_adapters(ops, model, shape, kernels, traits.training)
         leading = model.moe.num_leading_dense_layers if model.moe and kind == "dense" else 0
         groups.append(
             LayerGroup(
@@ -69,6 +73,7 @@ def layer_groups(
                 num_leading=leading,
                 backward=backward_tensors(kind, model, shape, kernels),
                 freed=saved_by("freed", "freed", model, shape, kernels),
+                dequantised_bytes=dequantised_bytes(model, traits.training),
             )
         )
     return tuple(groups)
@@ -97,7 +102,7 @@ def embedding_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -
     """
     vocab = padded_vocab_size(model, shape.tp, traits.support.vocab_padding)
     elements = shape.num_tokens * model.hidden_size
-    return Op(
+    embedding = Op(
         name="embedding",
         params=vocab / shape.tp * model.hidden_size
         + float(model.num_learned_positions * model.hidden_size + model.extra_params),
@@ -110,6 +115,7 @@ def embedding_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -
             else ()
         ),
     )
+    return frozen_end(embedding, traits.training)
 
 
 def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
@@ -123,7 +129,7 @@ def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
     tokens, hidden = shape.num_tokens, float(model.hidden_size)
     bias = vocab if model.biases.lm_head else 0.0
     own = vocab * hidden * (0.0 if model.tied_embeddings else 1.0)
-    return Op(
+    head = Op(
         name="head",
         runs_in_16_bit=True,
         params=own + bias + final_norm_params(model)["final_norm"].total,
@@ -133,3 +139,4 @@ def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
         saved=saved_by("head", "head", model, shape, traits.kernels)
         + saved_by("loss", "loss", model, shape, traits.kernels, widths={"logits": vocab}),
     )
+    return frozen_end(head, traits.training)

@@ -101,6 +101,8 @@ class Gemm:
     count: Array | float = 1.0
     has_weight: bool = True
     """False for products of two activations (unfused attention): no weight gradient."""
+    is_frozen: bool = False
+    """Its weight is not trained: no weight gradient either."""
     follows_norm: bool = False
     """Its input is a norm's output, in the same kernel where the framework fuses them."""
 
@@ -199,7 +201,9 @@ class Op:
 
     name: str
     params: Array = field(default_factory=_zero)
-    """Parameters this rank holds."""
+    """Parameters this rank holds and trains."""
+    frozen_bytes: Array = field(default_factory=_zero)
+    """Weights this rank holds and does not train, as they are stored."""
     is_expert: bool = False
     """Parameters are sharded over ep and etp, and replicated over tp · cp · dp / (etp · ep)."""
     gemms: tuple[Gemm, ...] = ()
@@ -207,6 +211,8 @@ class Op:
     forward_bytes: Array = field(default_factory=_zero)
     """HBM traffic of memory-bound kernels."""
     backward_bytes: Array = field(default_factory=_zero)
+    small_kernels: tuple[float, float] = (0.0, 0.0)
+    """Launches of forward and of backward beyond one per product and one for the traffic."""
     saved: tuple[SavedTensor, ...] = ()
     """Activations kept for backward."""
     runs_in_16_bit: bool = False

@@ -24,7 +24,7 @@ def token_widths(model: ModelSpec, shape: LayerShape) -> dict[Width, Array]:
     keeps f_expert/etp), the first and the last times the share of the busiest rank of experts;
     ``hidden_sp`` and the router's ``experts`` and ``pairs`` are divided by t only under sequence
     parallelism, ``experts_gathered`` never. ``logits`` depends on the framework's padding and is
-    given by the head.
+    given by the head, ``adapter_input`` and ``adapter_rank`` by the adapters of a projection.
     """
     tp, sp = shape.tp, shape.sp
     moe, mla = model.moe, model.mla
@@ -66,6 +66,7 @@ def saved_by(
     known = token_widths(model, shape) | (widths or {})
     exists: dict[str, Array] = {
         "always": ONE,
+        "trained": ONE,
         "dropout": ONE,
         "context_exchange": np.where(shape.cp > 1, 1.0, 0.0) * traits.exchanges_context,
         "tensor_parallel": np.where(shape.tp > 1, 1.0, 0.0),

@@ -16,6 +16,7 @@ from planner.frameworks.settings import (
     usual_mtp_layers,
     with_optimizer,
     with_recompute_modules,
+    with_training,
 )
 from planner.layers.parameters import count_parameters
 from planner.plans.limits import narrowing_of
@@ -220,6 +221,7 @@ def less_margin(question: Question) -> Scale | None:
 def _like(asked: FrameworkTraits, other: FrameworkTraits) -> FrameworkTraits:
     """Other traits of the same framework with the margin, optimizer and modules chosen."""
     recompute = replace(other.recompute, selected=asked.recompute.selected)
+    other = with_training(other, asked.training)
     return replace(
         other,
         recompute=recompute,
@@ -248,6 +250,10 @@ def other_framework(context: Context, name: str) -> Context | None:
     if own.optimizer.name not in optimizer_names(name):
         return None
     traits = with_optimizer(load_traits(name, CURRENT, own.settings), own.optimizer.name)
+    if own.training.is_frozen:
+        if own.training.mode not in traits.support.train:
+            return None
+        traits = with_training(traits, own.training)
     margin, usual = own.memory_uncertainty_fraction, default.memory_uncertainty_fraction
     if margin != usual or context.margin_fraction != margin:
         traits = replace(traits, memory_uncertainty_fraction=context.margin_fraction)

@@ -17,14 +17,17 @@ from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import FRAMEWORKS, load_traits
-from planner.frameworks.settings import with_optimizer, with_recompute_modules
+from planner.frameworks.settings import with_optimizer, with_recompute_modules, with_training
+from planner.layers.adapters import training_problem
 from planner.limits import MAX_BATCH, MAX_BLOCKS, MAX_SEQ_LEN, MAX_TOKENS
 from planner.plans.plan import Plan
 from planner.plans.trait_settings import profile_problem, settings_mapping, settings_of
 from planner.search.space.legality import violations
 from planner.spec.decision import Decision
 from planner.spec.job import MAX_IMBALANCE, MAX_MTP_LAYERS, JobSpec, Precision
+from planner.spec.model import ModelSpec
 from planner.spec.strategy import COLUMNS, FIELDS, Strategy
+from planner.spec.training import MAX_RANK, Mode, Target, Training
 from planner.spec.traits import FrameworkTraits, SupportTraits
 
 SCHEMA_VERSION = 1
@@ -43,6 +46,9 @@ class InputsPart(Strict):
     seq_len: Annotated[int, Field(ge=1, le=MAX_SEQ_LEN)]
     precision: Precision
     optimizer: str = ADAM
+    train: Mode = "full"
+    lora_rank: Annotated[int, Field(ge=0, le=MAX_RANK)] = 0
+    lora_targets: tuple[Target, ...] = Field(default=(), strict=False)
     recompute_modules: tuple[str, ...] | None = Field(default=None, strict=False)
     total_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
     margin_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -112,6 +118,7 @@ def plan_text(plan: Plan, *, model: str, cluster: str) -> str:
             "seq_len": job.seq_len,
             "precision": job.precision,
             "optimizer": context.traits.optimizer.name,
+            **context.traits.training.inputs,
             "recompute_modules": list(context.traits.recompute.selected),
             "total_tokens": job.total_tokens,
             "margin_fraction": context.margin_fraction,
@@ -139,7 +146,23 @@ def _check_version(data: dict[str, Any], path: Path) -> None:
         )
 
 
-def _traits(inputs: InputsPart, path: Path) -> FrameworkTraits:
+def _with_training(
+    traits: FrameworkTraits, inputs: InputsPart, model: ModelSpec, where: str
+) -> FrameworkTraits:
+    """The traits where the plan's part of the weights is trained; InputError where it cannot be."""
+    if inputs.train == "full":
+        return traits
+    training = Training(mode=inputs.train, rank=inputs.lora_rank, targets=inputs.lora_targets)
+    option, message = training_problem(model, training, traits.support.joined_families)
+    if training.rank < 1:
+        option, message = "--lora-rank", f"must be at least 1; given {training.rank}"
+    if message:
+        key = option.removeprefix("--").replace("-", "_")
+        raise InputError.single(where, f"inputs.{key}", message)
+    return with_training(traits, training)
+
+
+def _traits(inputs: InputsPart, model: ModelSpec, path: Path) -> FrameworkTraits:
     """The framework as the plan was made for it: profile, settings, optimizer, modules."""
     where = str(path)
     if inputs.framework in FRAMEWORKS:
@@ -149,6 +172,7 @@ def _traits(inputs: InputsPart, path: Path) -> FrameworkTraits:
     settings = settings_of(inputs.traits, where=where, key="inputs.traits")
     traits = load_traits(inputs.framework, inputs.profile, settings)
     traits = with_optimizer(traits, inputs.optimizer)
+    traits = _with_training(traits, inputs, model, where)
     if inputs.recompute_modules is None:
         return traits
     return with_recompute_modules(traits, inputs.recompute_modules)
@@ -161,8 +185,9 @@ def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
         peak_flops_per_s(cluster.accelerator, inputs.precision)
     except ValueError as error:
         raise InputError.single(str(path), "inputs.precision", str(error)) from None
+    model = load_model(inputs.model)
     return Context(
-        model=load_model(inputs.model),
+        model=model,
         job=JobSpec(
             global_batch=inputs.global_batch,
             seq_len=inputs.seq_len,
@@ -172,7 +197,7 @@ def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
             mtp_layers=inputs.mtp_layers,
         ),
         cluster=cluster,
-        traits=_traits(inputs, path),
+        traits=_traits(inputs, model, path),
         margin_fraction=inputs.margin_fraction,
     )
 

@@ -9,6 +9,7 @@ from planner.errors import InputError, Problem
 from planner.frameworks.registry import profile_names, trait_types
 from planner.frameworks.saved_tables import loss_names, table_names
 from planner.spec.strategy import KINDS, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
+from planner.spec.training import MODES
 from planner.spec.traits import Setting, TraitValue
 
 COMMAND_LINE = "command line"
@@ -23,7 +24,9 @@ _CHOICES: Mapping[str, Callable[[], Iterable[object]]] = {
     "support.placements": lambda: PLACEMENT_NAMES,
     "support.policies": lambda: KINDS,
     "support.schedules": lambda: SCHEDULES,
+    "support.train": lambda: MODES,
     "support.zero_stages": lambda: _ZERO_STAGES,
+    "support.frozen_zero_stages": lambda: _ZERO_STAGES,
     "support.zero_stages_with_pp": lambda: _ZERO_STAGES,
     "support.partial_offload_zero_stages": lambda: _ZERO_STAGES,
     "support.nvme_zero_stages": lambda: _ZERO_STAGES,
@@ -39,6 +42,8 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "support.offload_percents": (1, 100),
 }
 _MAY_BE_EMPTY = (
+    "support.joined_families",
+    "support.frozen_zero_stages",
     "support.zero_stages_with_pp",
     "support.partial_offload_zero_stages",
     "support.nvme_zero_stages",

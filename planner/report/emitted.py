@@ -14,6 +14,7 @@ from planner.formats.left_open import left_open
 from planner.launchers.allocation import allocation_of
 from planner.launchers.launcher import Launcher
 from planner.launchers.shell import SCRIPT, user_variables
+from planner.layers.adapters import adapter_params
 from planner.limits import printable
 from planner.report.evidence import range_line
 from planner.report.placement import placement_line
@@ -104,10 +105,13 @@ def _figures(context: Context, strategy: Strategy, result: Estimate) -> str:
         for name in (*GPU_DEGREES, "ep", "etp")
         if name != "etp" or strategy.etp != strategy.tp
     ]
+    training = context.traits.training
+    trained = f"{format_count(adapter_params(context.model, training))} parameters"
     rows = [
         ("model", _words(context.model.name)),
         ("cluster", f"{_words(context.cluster.name)}: {strategy.num_gpus} GPUs used"),
         ("batch", f"{job.global_batch} sequences of {job.seq_len} tokens, {job.precision}"),
+        *([("training", f"{training.words}: {trained}")] if training.is_frozen else []),
         ("degrees", ", ".join([*degrees, f"ZeRO {strategy.zero_stage}"])),
         (
             "micro-batches",

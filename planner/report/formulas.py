@@ -70,6 +70,8 @@ def trait_source(path: str, figures: dict[str, dict[str, Any]]) -> str:
     parts = path.split(".")
     if parts[0] != "traits":
         return ""
+    if parts[1] == "training":
+        return "given"
     if parts[1] == "optimizer":
         return "planner/frameworks/optimizers.yaml"
     return str(figures[parts[1]][parts[2]]["source"])

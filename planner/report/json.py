@@ -129,6 +129,7 @@ def answer_dict(answer: Answer) -> dict[str, Any]:
             "seq_len": context.job.seq_len,
             "tokens_per_iteration": context.job.tokens_per_iteration,
             "precision": context.job.precision,
+            **context.traits.training.inputs,
             "total_tokens": context.job.total_tokens,
             "margin_fraction": context.margin_fraction,
             "imbalance_fraction": context.job.imbalance_fraction,

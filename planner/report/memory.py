@@ -114,7 +114,7 @@ def _title(answer: MemoryAnswer) -> str:
     return (
         f"{context.model.name} on {answer.strategy.num_gpus:,} of {cluster.num_accelerators:,} "
         f"{cluster.accelerator.name}, {context.traits.name} ({context.traits.profile}), "
-        f"sequences of {job.seq_len}, {job.precision}"
+        f"sequences of {job.seq_len}, {job.precision}{context.traits.training.suffix}"
     )
 
 

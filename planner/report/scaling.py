@@ -157,7 +157,7 @@ def print_scaling(
     batch = "batch in proportion to GPUs" if result.is_weak else f"batch {job.global_batch}"
     console.print(
         f"{kind} scaling of {context.model.name} on {context.cluster.node.name}, {batch} x "
-        f"{job.seq_len} tokens, {job.precision}",
+        f"{job.seq_len} tokens, {job.precision}{context.traits.training.suffix}",
         style="bold",
     )
     print_notes(notes, console)
@@ -208,6 +208,7 @@ def render_scaling_json(result: Scaling, notes: Sequence[str]) -> str:
             "accelerator": context.cluster.accelerator.name,
             "seq_len": context.job.seq_len,
             "precision": context.job.precision,
+            **context.traits.training.inputs,
             "total_tokens": context.job.total_tokens,
             "assumed": list(notes),
         },

@@ -42,7 +42,8 @@ def inputs_line(sizing: Sizing) -> str:
     frameworks = ", ".join(c.traits.name for c in sizing.contexts)
     return (
         f"{context.model.name} ({describe_size(context.model)}) on {context.cluster.node.name}, "
-        f"batch {job.global_batch} x {job.seq_len} tokens, {job.precision}, {frameworks}: "
+        f"batch {job.global_batch} x {job.seq_len} tokens, {job.precision}"
+        f"{context.traits.training.suffix}, {frameworks}: "
         f"{limits_text(sizing.limits) or 'the fewest GPUs that hold it'}"
     )
 
@@ -247,6 +248,7 @@ def render_sizing_json(sizing: Sizing, notes: Sequence[str]) -> str:
             "global_batch": context.job.global_batch,
             "seq_len": context.job.seq_len,
             "precision": context.job.precision,
+            **context.traits.training.inputs,
             "total_tokens": context.job.total_tokens,
             "narrowing": list(sizing.narrowing.texts),
             "assumed": list(notes),

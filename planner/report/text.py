@@ -108,7 +108,8 @@ def inputs_line(answer: Answer) -> str:
     return (
         f"{context.model.name} ({describe_size(context.model)}) on {cluster.name} "
         f"({cluster.num_accelerators:,} x {cluster.accelerator.name}), batch {job.global_batch} x "
-        f"{job.seq_len} tokens, {job.precision}, {frameworks}{budget}"
+        f"{job.seq_len} tokens, {job.precision}{context.traits.training.suffix}, "
+        f"{frameworks}{budget}"
     )
 
 

@@ -28,9 +28,19 @@ Width = Literal[
     "kv_rank",
     "rope",
     "logits",
+    "adapter_input",
+    "adapter_rank",
 ]
 """Elements per token on one rank; :func:`planner.layers.saved.token_widths` gives their sizes."""
-Condition = Literal["always", "dropout", "context_exchange", "sequence_parallel", "tensor_parallel"]
+Condition = Literal[
+    "always",
+    "dropout",
+    "context_exchange",
+    "sequence_parallel",
+    "tensor_parallel",
+    "trained",
+]
+"""``trained``: for gradients of the layer's own weights only, of which frozen ones have none."""
 WIDTHS: tuple[str, ...] = get_args(Width)
 CONDITIONS: tuple[str, ...] = get_args(Condition)
 
@@ -71,6 +81,14 @@ class SavedTables:
                 replace(entry, element_bytes=4.0) if entry.element_bytes == 2.0 else entry
                 for entry in entries
             )
+            for section, entries in self.sections.items()
+        }
+        return replace(self, sections=sections)
+
+    def of_frozen_weights(self) -> "SavedTables":
+        """Return the tables without what only gradients of weights need."""
+        sections = {
+            section: tuple(entry for entry in entries if entry.when != "trained")
             for section, entries in self.sections.items()
         }
         return replace(self, sections=sections)

@@ -13,6 +13,8 @@ import numpy as np
 from planner.spec.job import WHOLE, Precision, element_bytes
 from planner.spec.optimizer import OptimizerSpec
 from planner.spec.saved import SavedTables
+from planner.spec.time_range import UNSEEN_HIGH, UNSEEN_LOW, TimeRange
+from planner.spec.training import FULL, Training
 from planner.units import Array
 
 ExpertOverlap = Literal["none", "shared_expert", "batches"]
@@ -92,6 +94,8 @@ class StateTraits:
     """Per element of the largest gradient, copied in fp32 before it is reduced and kept."""
     zero3_gathered_layers: float
     """Layers whose gathered weights coexist at the peak (current and prefetched)."""
+    shards_frozen_below_stage_3: bool
+    """Stage 2 keeps a rank's shard of frozen weights beside the gathered ones."""
     zero3_live_elements: float
     """Most gathered elements at a time."""
     zero3_keeps_ends_gathered: bool
@@ -289,6 +293,14 @@ class SupportTraits:
     sequence_parallel: bool
     zero_stages: tuple[int, ...]
     zero_stages_with_pp: tuple[int, ...]
+    frozen_zero_stages: tuple[int, ...]
+    """ZeRO stages in place of those where only adapters are trained."""
+    joined_families: tuple[str, ...]
+    """Families of models whose code joins projections of a layer: what adapters they then have is
+    not known here."""
+    train: tuple[str, ...]
+    """What it can train: all weights (full), adapters beside frozen ones (lora), or beside weights
+    in 4 bits (qlora)."""
     usual_zero_stage: float
     """The most that is meant where a layout names no stage."""
     hybrid_sharding: bool
@@ -351,26 +363,6 @@ class SupportTraits:
         return np.where(whole, 1, tp)
 
 
-UNSEEN_LOW, UNSEEN_HIGH = 0.9, 1.5
-"""Factors on the ends of a range for an accelerator without published runs.
-
-Its sustained rates are derived from one measured product or assumed. Assumed: training on MI250X
-is published at 0.32-0.36 of peak (Frontier), two thirds of what the best product suggests.
-"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimeRange:
-    """Where 80 % of the published runs of a regime lay: measured over predicted time."""
-
-    low: float = 1.0
-    high: float = 1.0
-    regime: str = "no published run"
-    """The runs it is taken from, in words."""
-    accelerators: tuple[str, ...] = ()
-    """Those the runs used."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class FrameworkTraits:
     """One framework (or an older profile of it)."""
@@ -385,6 +377,7 @@ class FrameworkTraits:
     offload: OffloadTraits
     support: SupportTraits
     optimizer: OptimizerSpec
+    training: Training = FULL
     settings: tuple[Setting, ...] = ()
     """Traits a user set, in place of the profile's."""
     memory_uncertainty_fraction: float = 0.0

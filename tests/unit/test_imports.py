@@ -41,21 +41,21 @@ ALLOWED: dict[str, set[str]] = {
 BUDGET: dict[str, tuple[int, int]] = {
     ".": (400, 5),
     "documents": (1150, 7),
-    "spec": (1730, 11),
+    "spec": (1800, 13),
     "collectives": (1390, 14),
-    "layers": (1680, 11),
+    "layers": (1810, 11),
     "schedules": (670, 9),
     "cost": (5390, 34),
-    "search": (8190, 54),
+    "search": (8200, 54),
     "catalog": (5280, 36),
     "frameworks": (460, 6),
-    "formats": (12860, 93),
-    "plans": (5070, 30),
+    "formats": (12900, 93),
+    "plans": (5100, 30),
     "validation": (1780, 13),
-    "check": (2550, 23),
+    "check": (2570, 24),
     "launchers": (570, 10),
     "report": (5050, 37),
-    "cli": (3470, 33),
+    "cli": (3550, 34),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
 HEAVY = (

@@ -16,6 +16,7 @@ from planner.formats.accelerate.section import (
     to_mesh,
     top,
 )
+from planner.formats.adapters import unnamed_targets
 from planner.formats.decision import Decision, Line, line, of_key, reasons, switched
 from planner.formats.format import ALL, Value
 from planner.formats.refusals import beyond, unlike_layers
@@ -226,6 +227,7 @@ def problems(context: Context) -> Iterator[str]:
     """What the section of the framework cannot say whatever the layout."""
     own = {"deepspeed": engines.no_profile, "megatron": engines.no_precision}
     yield from own[context.traits.name](context) if context.traits.name in own else ()
+    yield from unnamed_targets(context)
 
 
 def _uneven_nodes(context: Context, strategy: Strategy) -> str:

@@ -10,6 +10,7 @@ from planner.formats.accelerate import keys, script
 from planner.formats.accelerate.decisions import FSDP1, SECTIONS, carrier, section_of
 from planner.formats.accelerate.read import read
 from planner.formats.accelerate.section import Section, num_machines, others, recomputes_all
+from planner.formats.adapters import adapter_files, adapter_lines
 from planner.formats.decision import Table, changes, explained, lines_of
 from planner.formats.format import Decided, Emitted, OutputFile, Reading, SourceText
 from planner.formats.settings import Settings, path_of, word
@@ -36,7 +37,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     environment = section.environment(context, strategy)
     used = {name: what for name, what in section.variables.items() if _uses(environment, name)}
     return Emitted(
-        files=(OutputFile(name=FILE, text=text),),
+        files=(OutputFile(name=FILE, text=text), *adapter_files(context)),
         command=("${TRAIN_SCRIPT}",),
         environment=environment,
         variables={
@@ -45,7 +46,11 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             **used,
             **(_NODES if spread else {}),
         },
-        decided=(*explained(lines), *_in_script(context, strategy, section)),
+        decided=(
+            *explained(lines),
+            *_in_script(context, strategy, section),
+            *adapter_lines(context),
+        ),
         own_launcher=_launcher(spread=spread),
     )
 

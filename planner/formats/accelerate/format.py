@@ -20,4 +20,5 @@ FORMAT = Format(
     problems=problems,
     script_recomputes=True,
     support=SUPPORT,
+    takes_adapters=True,
 )

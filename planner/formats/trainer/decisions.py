@@ -10,6 +10,7 @@ from planner.formats.accelerate.decisions_engines import (
     no_profile,
 )
 from planner.formats.accelerate.section import Section, recomputes_all, to_mesh
+from planner.formats.adapters import unnamed_targets
 from planner.formats.decision import KEPT, Decision, Line, Table, line, of_key, switched
 from planner.formats.deepspeed.keys import CODES, DEVICES
 from planner.formats.format import ALL, Value
@@ -49,6 +50,7 @@ SUPPORT: Mapping[str, Mapping[str, TraitValue]] = {
 def problems(context: Context) -> Iterator[str]:
     """What the arguments cannot say whatever the layout: precision, optimizer, profile."""
     yield from no_profile(context)
+    yield from unnamed_targets(context)
     yield from wrong_precision(context, ("bf16", "fp16", *WHOLE))
     if context.traits.optimizer.name not in OPTIMIZERS:
         yield f"optimizer {context.traits.optimizer.name}: optim has no name for it"

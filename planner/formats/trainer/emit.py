@@ -7,6 +7,7 @@ from planner.documents.json_edit import edited, written
 from planner.errors import ExpressError
 from planner.formats.accelerate.decisions import carrier
 from planner.formats.accelerate.section import Section, others
+from planner.formats.adapters import adapter_files, adapter_lines
 from planner.formats.decision import changes, explained, lines_of
 from planner.formats.format import Decided, Emitted, OpenKey, OutputFile, Reading, SourceText
 from planner.formats.settings import given, path_of, word
@@ -30,12 +31,15 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     length = context.job.seq_len
     parser = "HfArgumentParser(TrainingArguments).parse_json_file(sys.argv[1])"
     return Emitted(
-        files=(OutputFile(name=FILE, text=written({line.key: line.value for line in lines})),),
+        files=(
+            OutputFile(name=FILE, text=written({line.key: line.value for line in lines})),
+            *adapter_files(context),
+        ),
         command=("${TRAIN_SCRIPT}", FILE),
         environment=environment,
         variables={"TRAIN_SCRIPT": f"your training script: {parser}, {length} tokens per sequence"},
         open_keys=(_RATE,),
-        decided=(*explained(lines), *mesh, *_in_script(context, strategy)),
+        decided=(*explained(lines), *mesh, *_in_script(context, strategy), *adapter_lines(context)),
     )
 
 

@@ -20,4 +20,5 @@ FORMAT = Format(
     launched=launched,
     problems=problems,
     support=SUPPORT,
+    takes_adapters=True,
 )

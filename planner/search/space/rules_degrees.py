@@ -15,6 +15,21 @@ def tp_supported(context: Context, columns: Columns) -> Mask:
     return np.asarray((columns["tp"] == 1) | context.traits.support.tp)
 
 
+def _split_adapters(context: Context, row: Row) -> str:
+    mode = context.traits.training.mode
+    why = {
+        "lora": "adapters of split matrices are not modelled",
+        "qlora": "bitsandbytes' 4-bit matrices cannot be split",
+    }
+    return f"tp {row['tp']} with --train {mode}: {why.get(mode, '')}"
+
+
+@rule("tp", says=_split_adapters, allowed=lambda _: "tp 1 where weights are frozen")
+def frozen_weights_are_whole(context: Context, columns: Columns) -> Mask:
+    """Where only adapters are trained, tensor parallelism splits no matrix."""
+    return np.asarray((columns["tp"] == 1) | (not context.traits.training.is_frozen))
+
+
 def _heads(context: Context) -> str:
     model = context.model
     return f"{model.name} has {model.num_heads} heads, {model.num_kv_heads} of keys and values"

@@ -182,6 +182,17 @@ def zero_needs_replicas(context: Context, columns: Columns) -> Mask:
     )
 
 
+def _cut_sequences(_: Context, row: Row) -> str:
+    return f"{listed(row, *SEQUENCE_DEGREES)} under ZeRO 0: whole replicas take whole sequences"
+
+
+@rule(*SEQUENCE_DEGREES, "zero_stage", says=_cut_sequences)
+def replicas_take_whole_sequences(context: Context, columns: Columns) -> Mask:
+    """Adapters beside whole frozen weights (DistributedDataParallel) see whole sequences."""
+    whole = (columns["zero_stage"] > 0) | (ranks_of_sequence(columns) == 1)
+    return np.asarray(whole | (not context.traits.training.is_frozen))
+
+
 def _not_offloaded(context: Context, row: Row) -> str:
     """What is offered, or the ZeRO stage that is missing."""
     traits, code, stage = context.traits, OFFLOAD_CODES[row["offload"]], row["zero_stage"]

@@ -46,6 +46,7 @@ ZERO_PAPER = StateTraits(
     reduces_every_micro_batch=True,
     zero3_reshards_under_pp=True,
     zero3_gathered_layers=2,
+    shards_frozen_below_stage_3=False,
     zero3_live_elements=1e18,
     zero3_keeps_ends_gathered=False,
     whole_gradient_units=1,

@@ -14,6 +14,7 @@ from planner.search.space.rules import RULES, THEMES, WHOLE_CLUSTER
 from planner.search.space.vocabulary import DIMENSIONS
 from planner.spec.model import MoeSpec
 from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES
+from planner.spec.training import Mode, Training
 
 Contexts = Callable[..., Context]
 ALL_RULES = (*RULES, WHOLE_CLUSTER)
@@ -580,3 +581,24 @@ def test_what_an_optimizer_rules_out(context_of: Contexts) -> None:
     hybrid = supporting(under(hybrid_sharding=False), hybrid_sharding=True)
     columns = {"zero_stage": [1, 1], "dp_replicate": [1, 2]}
     assert verdicts("hybrid_sharding_offered", hybrid, **columns) == [True, False]
+
+
+def training_adapters(context: Context, mode: Mode) -> Context:
+    training = Training(mode=mode, rank=8, targets=("q",))
+    return replace(context, traits=replace(context.traits, training=training))
+
+
+@pytest.mark.parametrize("mode", ["lora", "qlora"])
+def test_no_frozen_matrix_is_split(context_of: Contexts, mode: Mode) -> None:
+    context = context_of()
+    assert verdicts("frozen_weights_are_whole", context, tp=[1, 2]) == [True, True]
+    frozen = training_adapters(context, mode)
+    assert verdicts("frozen_weights_are_whole", frozen, tp=[1, 2]) == [True, False]
+
+
+def test_whole_replicas_with_adapters_take_whole_sequences(context_of: Contexts) -> None:
+    rows = {"cp": [1, 2, 2], "zero_stage": [0, 0, 2]}
+    name = "replicas_take_whole_sequences"
+    assert verdicts(name, context_of(), **rows) == [True, True, True]
+    frozen = training_adapters(context_of(), "lora")
+    assert verdicts(name, frozen, **rows) == [True, False, True]

@@ -1,0 +1,87 @@
+"""What is trained, from the options of a command."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TypeAlias
+
+from planner.cli.collector import Collector
+from planner.frameworks.settings import with_training
+from planner.layers.adapters import training_problem
+from planner.spec.job import Precision
+from planner.spec.model import ModelSpec
+from planner.spec.training import (
+    ALL_LINEAR,
+    FULL,
+    MAX_RANK,
+    MODES,
+    USUAL_RANK,
+    Mode,
+    Training,
+    read_targets,
+)
+from planner.spec.traits import FrameworkTraits
+
+TrainingOptions: TypeAlias = tuple[str, int | None, str | None]
+"""``--train``, ``--lora-rank`` and ``--lora-targets`` as given."""
+ALL_WEIGHTS: TrainingOptions = ("full", None, None)
+
+
+def read_training(collector: Collector, given: TrainingOptions, notes: list[str]) -> Training:
+    """What the options say is trained; notes what they leave open."""
+    word, rank, targets = given
+    mode = next((each for each in MODES if each == word), None)
+    if mode is None:
+        allowed = ", ".join(MODES)
+        collector.add("--train", f"unknown way to train {word!r}; allowed are {allowed}")
+        return FULL
+    if mode == "full":
+        for option, value in (("--lora-rank", rank), ("--lora-targets", targets)):
+            if value is not None:
+                collector.add(option, "belongs to --train lora or qlora; given full")
+        return FULL
+    return _adapters(collector, mode, rank, targets, notes)
+
+
+def _adapters(
+    collector: Collector,
+    mode: Mode,
+    rank: int | None,
+    targets: str | None,
+    notes: list[str],
+) -> Training:
+    if rank is not None and not 1 <= rank <= MAX_RANK:
+        collector.add("--lora-rank", f"must be from 1 to {MAX_RANK:,}; given {rank}")
+        return FULL
+    chosen = collector.parsed("--lora-targets", targets or ALL_LINEAR, read_targets)
+    if chosen is None:
+        return FULL
+    if rank is None:
+        notes.append(f"adapters of rank {USUAL_RANK} (--lora-rank changes it)")
+    return Training(mode=mode, rank=rank or USUAL_RANK, targets=chosen)
+
+
+def training_so(
+    collector: Collector,
+    chosen: Sequence[FrameworkTraits],
+    training: Training,
+    model: ModelSpec | None,
+    precision: Precision,
+    notes: list[str],
+) -> list[FrameworkTraits]:
+    """The frameworks that train so, as they do; those of several that do not are noted."""
+    if not training.is_frozen:
+        return list(chosen)
+    if precision not in ("bf16", "fp16"):
+        message = f"{training.mode} computes in bf16 or fp16 here; given {precision}"
+        collector.add("--precision", message)
+    able = [traits for traits in chosen if training.mode in traits.support.train]
+    left = ", ".join(traits.name for traits in chosen if traits not in able)
+    if able and left:
+        notes.append(f"left out for --train {training.mode}: {left}")
+    if model is not None and able:
+        joined = able[0].support.joined_families
+        option, message = training_problem(model, training, joined)
+        if message:
+            collector.add(option, message)
+    found = [collector.read(partial(with_training, traits, training)) for traits in able or chosen]
+    return [traits for traits in found if traits is not None]

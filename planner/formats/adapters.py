@@ -1,0 +1,136 @@
+"""The file that says what PEFT trains and how transformers loads what stays frozen.
+
+``LoraConfig(**file["lora"])``; for 4 bits ``BitsAndBytesConfig(**file["quantization"])``.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from planner.cost.context import Context
+from planner.documents.json_text import parse_object
+from planner.errors import InputError, Problem
+from planner.formats.format import Decided, OutputFile, SourceText
+from planner.spec.job import Precision
+from planner.spec.training import (
+    ALL_LINEAR,
+    MAX_RANK,
+    TARGETS,
+    Target,
+    Training,
+    read_targets,
+)
+
+FILE = "adapter.json"
+SUFFIX = "_proj"
+SAME_EVERYWHERE: tuple[Target, ...] = ("q", "k", "v")
+"""Projections that have one name in all of transformers' models with projections of their own."""
+BEYOND = ("use_dora", "lora_bias", "modules_to_save", "target_parameters", "rank_pattern")
+"""Arguments of LoraConfig after which more, or something else, is trained."""
+_DTYPES: Mapping[Precision, str] = {"bf16": "bfloat16", "fp16": "float16"}
+_NF4 = {
+    "load_in_4bit": True,
+    "bnb_4bit_quant_type": "nf4",
+    "bnb_4bit_use_double_quant": True,
+}
+
+
+def unnamed_targets(context: Context) -> Iterator[str]:
+    """Say which targets have names of their own in a model's code, which no plan knows."""
+    training, model = context.traits.training, context.model
+    special = set(training.targets) - set(SAME_EVERYWHERE)
+    if training.is_frozen and training.targets != TARGETS and special and not model.gated_mlp:
+        names = f"--lora-targets {','.join(training.targets)}"
+        yield f"{names}: {model.name} calls them otherwise; allowed is {ALL_LINEAR}"
+
+
+def adapter_files(context: Context) -> tuple[OutputFile, ...]:
+    """The file that goes with a plan; none where all weights are trained."""
+    training = context.traits.training
+    if not training.is_frozen:
+        return ()
+    names = [f"{target}{SUFFIX}" for target in training.targets]
+    content: dict[str, Any] = {
+        "lora": {
+            "task_type": "CAUSAL_LM",
+            "r": training.rank,
+            "lora_alpha": 2 * training.rank,
+            "lora_dropout": 0.0,
+            "bias": "none",
+            "target_modules": ALL_LINEAR if training.targets == TARGETS else names,
+        }
+    }
+    if training.mode == "qlora":
+        dtype = _DTYPES[context.job.precision]
+        types = {"bnb_4bit_compute_dtype": dtype, "bnb_4bit_quant_storage": dtype}
+        content["quantization"] = {**_NF4, **types}
+    return (OutputFile(name=FILE, text=json.dumps(content, indent=2) + "\n"),)
+
+
+def adapter_lines(context: Context) -> Iterator[Decided]:
+    """What the training script does with the file, for the README."""
+    training = context.traits.training
+    if not training.is_frozen:
+        return
+    base = "from_pretrained(..., dtype='auto'"
+    if training.mode == "qlora":
+        key = f"training script: {base}, quantization_config=BitsAndBytesConfig(**...))"
+        why = "frozen linear layers are stored in 4 bits"
+        yield Decided(key=key, value=f"{FILE}: quantization", why=why)
+    key = "training script: get_peft_model(model, LoraConfig(**...))"
+    why = f"{training.words}; lora_alpha and lora_dropout are yours"
+    yield Decided(key=key, value=f"{FILE}: lora", why=why)
+
+
+def read_adapters(source: SourceText) -> Training:
+    """What a file says is trained; InputError with all that is wrong with it.
+
+    ``lora_dropout`` is read over: what it keeps is not counted.
+    """
+    content = parse_object(source.text, source.path).value
+    lora = content.get("lora")
+    lora = lora if isinstance(lora, dict) else {}
+    rank, (targets, unknown) = lora.get("r"), _targets(lora.get("target_modules"))
+    wrong = {
+        "lora.r": ""
+        if _is_rank(rank)
+        else f"must be a whole number from 1 to {MAX_RANK:,}; given {rank!r}",
+        "lora.target_modules": unknown,
+        **{f"lora.{key}": f"not modelled; given {lora[key]!r}" for key in BEYOND if lora.get(key)},
+        "quantization": _unlike_nf4(content.get("quantization")),
+    }
+    problems = [
+        Problem(where=source.path, key=key, message=message[:300])
+        for key, message in wrong.items()
+        if message
+    ]
+    if problems:
+        raise InputError(problems)
+    return Training(
+        mode="qlora" if content.get("quantization") else "lora", rank=rank or 0, targets=targets
+    )
+
+
+def _is_rank(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_RANK
+
+
+def _targets(given: object) -> tuple[tuple[Target, ...], str]:
+    """The projections named, and what is wrong with them."""
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list) or not names:
+        return (), f"{ALL_LINEAR}, or a list of projections, is needed; given {given!r}"
+    try:
+        return read_targets(",".join(map(str, names))), ""
+    except ValueError as error:
+        return (), str(error)
+
+
+def _unlike_nf4(given: object) -> str:
+    """What of a quantisation plans do not price; empty where it is none, or as written here."""
+    if not given:
+        return ""
+    stated = given if isinstance(given, dict) else {}
+    wanted = ", ".join(f"{key} {value}".lower() for key, value in _NF4.items())
+    is_alike = all(stated.get(key) == value for key, value in _NF4.items())
+    return "" if is_alike else f"plans price {wanted}; given {given!r}"

@@ -1,0 +1,107 @@
+"""Training: which weights are trained: all of them, or low-rank adapters beside frozen ones."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Mode = Literal["full", "lora", "qlora"]
+"""``full``: all weights; ``lora``: adapters beside frozen weights (arXiv 2106.09685); ``qlora``:
+the same beside weights in 4 bits (arXiv 2305.14314)."""
+Target = Literal["q", "k", "v", "o", "gate", "up", "down"]
+"""A projection of a layer with adapters."""
+MODES: tuple[Mode, ...] = get_args(Mode)
+TARGETS: tuple[Target, ...] = get_args(Target)
+TARGET_GROUPS: dict[str, tuple[Target, ...]] = {
+    "all-linear": TARGETS,
+    "attention": TARGETS[:4],
+    "mlp": TARGETS[4:],
+}
+"""Words for several: of those a model lacks, the others are meant."""
+ALL_LINEAR = "all-linear"
+USUAL_RANK = 16
+"""Assumed where nobody says; published runs use 8 to 64, PEFT's own default is 8."""
+MAX_RANK = 65_536
+NF4_BLOCK = 64
+"""Weights that share a scale (arXiv 2305.14314, section 3)."""
+NF4_SCALE_BLOCK = 256
+"""Scales that share a scale of their own, under double quantisation (the same)."""
+QUANTISED_BYTES = 0.5 + (1.0 + 4.0 / NF4_SCALE_BLOCK) / NF4_BLOCK
+"""Per weight in NF4: 4 bits, an 8-bit scale per block, and an fp32 one per block of scales."""
+FROZEN_BYTES = 2.0
+"""Per frozen weight in 16 bits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What is trained, and what stays frozen."""
+
+    mode: Mode = "full"
+    rank: int = 0
+    """Of the adapters; 0 where all weights are trained."""
+    targets: tuple[Target, ...] = ()
+    """Projections with adapters, in the order of TARGETS."""
+
+    @property
+    def is_frozen(self) -> bool:
+        """The model's own weights are not trained."""
+        return self.mode != "full"
+
+    @property
+    def frozen_linear_bytes(self) -> float:
+        """Bytes per weight of a frozen linear layer."""
+        return QUANTISED_BYTES if self.mode == "qlora" else FROZEN_BYTES
+
+    @property
+    def words(self) -> str:
+        """In a line: ``qlora of rank 16 on q,k,v,o``."""
+        if not self.is_frozen:
+            return "full"
+        return f"{self.mode} of rank {self.rank} on {target_words(self.targets)}"
+
+    @property
+    def suffix(self) -> str:
+        """The same behind a precision: empty where all weights are trained."""
+        return f", {self.words}" if self.is_frozen else ""
+
+    @property
+    def inputs(self) -> dict[str, object]:
+        """The same under the keys of files; none where all weights are trained."""
+        if not self.is_frozen:
+            return {}
+        return {"train": self.mode, "lora_rank": self.rank, "lora_targets": list(self.targets)}
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of a command that say it; none where all weights are trained."""
+        if not self.is_frozen:
+            return ()
+        words = ("--train", self.mode, "--lora-rank", str(self.rank))
+        return (*words, "--lora-targets", target_words(self.targets))
+
+
+FULL = Training()
+
+
+def target_words(targets: tuple[Target, ...]) -> str:
+    """The word for a group of targets where one fits, else their names."""
+    for word, group in TARGET_GROUPS.items():
+        if targets == group:
+            return word
+    return ",".join(targets)
+
+
+def read_targets(text: str) -> tuple[Target, ...]:
+    """Targets from ``all-linear``, ``attention``, ``q,v,mlp`` or PEFT's ``q_proj,v_proj``.
+
+    Raises ValueError where a word is unknown.
+    """
+    chosen: set[Target] = set()
+    for word in (part.strip() for part in text.split(",")):
+        name = word.removesuffix("_proj")
+        if name in TARGET_GROUPS:
+            chosen.update(TARGET_GROUPS[name])
+        elif name in TARGETS:
+            chosen.add(name)
+        else:
+            allowed = ", ".join((*TARGET_GROUPS, *TARGETS))
+            raise ValueError(f"unknown target {word!r}; allowed are {allowed}")
+    return tuple(target for target in TARGETS if target in chosen)

@@ -1,0 +1,84 @@
+"""A decoder layer of Llama with PEFT's adapters, as Trainer runs it: what it keeps for backward.
+
+Run as a program with ``targets,rank`` it prints one JSON line: the storages, and the sizes of
+trained and frozen parameters of the layer.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from saved_tensors import (
+    FFN,
+    HEAD_DIM,
+    HIDDEN,
+    MICRO_BATCH,
+    NUM_HEADS,
+    NUM_KV_HEADS,
+    SEQ_LEN,
+    VOCAB,
+)
+from transformers import LlamaConfig, LlamaForCausalLM
+
+
+def adapted(targets: str, rank: int) -> Any:
+    """The model in bf16 with adapters, which PEFT keeps in fp32."""
+    config = LlamaConfig(
+        hidden_size=HIDDEN,
+        intermediate_size=FFN,
+        num_hidden_layers=1,
+        num_attention_heads=NUM_HEADS,
+        num_key_value_heads=NUM_KV_HEADS,
+        head_dim=HEAD_DIM,
+        vocab_size=VOCAB,
+        attn_implementation="sdpa",
+    )
+    names: str | list[str] = targets if targets == "all-linear" else targets.split("+")
+    lora = LoraConfig(r=rank, target_modules=names, lora_dropout=0.0, task_type="CAUSAL_LM")
+    return get_peft_model(LlamaForCausalLM(config).to(torch.bfloat16), lora)
+
+
+def kept(model: Any) -> list[tuple[int, int]]:
+    """Elements and bytes per element of every storage kept, one per tensor of the tokens."""
+    base = model.base_model.model.model
+    x = torch.randn(MICRO_BATCH, SEQ_LEN, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
+    rotary = base.rotary_emb(x, torch.arange(SEQ_LEN)[None])
+    found: dict[int, torch.Tensor] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        found.setdefault(tensor.untyped_storage().data_ptr(), tensor)
+        return tensor
+
+    with (
+        torch.autocast("cpu", dtype=torch.bfloat16),
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+    ):
+        base.layers[0](x, position_embeddings=rotary)
+    left_out = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *rotary)}
+    tensors = [each for at, each in found.items() if at not in left_out]
+    sizes = [(each.untyped_storage().nbytes(), each.element_size(), each) for each in tensors]
+    return [
+        (num_bytes // size, size)
+        for num_bytes, size, each in sizes
+        if each.shape[-1] > 1 and type(each.grad_fn).__name__ != "TBackward0"
+    ]
+    # without statistics of norms, and 16-bit copies of the adapters, which count as weights
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    targets, rank = sys.argv[1].split(",")
+    model = adapted(targets, int(rank))
+    trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    dtypes = {str(each.dtype) for each in model.parameters() if each.requires_grad}
+    found = {"kept": kept(model), "trained": trained, "dtypes": sorted(dtypes)}
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()

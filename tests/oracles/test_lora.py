@@ -1,0 +1,140 @@
+"""Adapters against PEFT: parameters, what a layer keeps for backward, the files written."""
+
+import json
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import saved_tensors as sizes
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM, Qwen3Config
+from transformers.models.qwen3 import modeling_qwen3 as qwen3
+
+from planner.catalog.models import load_model
+from planner.cost.context import Context
+from planner.formats.adapters import FILE
+from planner.formats.registry import load_format
+from planner.frameworks.registry import load_traits
+from planner.frameworks.settings import with_training
+from planner.layers.adapters import adapter_params
+from planner.layers.block import layer_groups
+from planner.layers.op import LayerShape
+from planner.spec.model import ModelSpec
+from planner.spec.strategy import Strategy
+from planner.spec.training import Mode, Training, read_targets
+
+HERE = Path(__file__).parent
+BLOCK = ModelSpec(
+    name="block",
+    num_layers=1,
+    hidden_size=sizes.HIDDEN,
+    num_heads=sizes.NUM_HEADS,
+    num_kv_heads=sizes.NUM_KV_HEADS,
+    head_dim=sizes.HEAD_DIM,
+    ffn_size=sizes.FFN,
+    gated_mlp=True,
+    norm="rmsnorm",
+    vocab_size=sizes.VOCAB,
+    max_seq_len=sizes.SEQ_LEN,
+)
+
+
+def measured(targets: str, rank: int) -> dict[str, Any]:
+    command = [sys.executable, str(HERE / "peft_block.py"), f"{targets},{rank}"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("targets", "rank"), [("all-linear", 8), ("q_proj+v_proj", 16), ("down_proj", 4)]
+)
+def test_a_layer_keeps_what_peft_keeps_and_trains_what_it_trains(targets: str, rank: int) -> None:
+    found = measured(targets, rank)
+    training = Training(mode="lora", rank=rank, targets=read_targets(targets.replace("+", ",")))
+    traits = with_training(load_traits("accelerate"), training)
+    shape = replace(LayerShape.all_of(1.0, sizes.SEQ_LEN), micro_batch=2.0 * torch.ones(1).numpy())
+    (group,) = layer_groups(BLOCK, shape, traits)
+    planned = Counter(
+        (int(tensor.num_bytes.item() / tensor.element_bytes), int(tensor.element_bytes))
+        for op in group.ops
+        for tensor in op.saved
+        if tensor.num_bytes.item()
+    )
+    assert Counter(map(tuple, found["kept"])) == planned
+    assert found["trained"] == adapter_params(BLOCK, training)
+    assert found["dtypes"] == ["torch.float32"]
+
+
+@pytest.mark.parametrize(
+    ("model", "rank", "targets"),
+    [
+        ("llama3.1-8b", 16, "all-linear"),
+        ("llama3.1-70b", 8, "q_proj,k_proj,v_proj,o_proj"),
+        ("llama3.2-1b", 64, "mlp"),
+        ("qwen3-8b", 32, "all-linear"),
+    ],
+)
+def test_models_have_as_many_adapter_parameters_as_peft_makes(
+    model: str, rank: int, targets: str
+) -> None:
+    spec = load_model(model)
+    training = Training(mode="lora", rank=rank, targets=read_targets(targets))
+    names = [f"{target}_proj" for target in training.targets]
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        lora = LoraConfig(r=rank, target_modules=names, task_type="CAUSAL_LM")
+        adapted = get_peft_model(of_shape(spec), lora)
+    trained, _ = adapted.get_nb_trainable_parameters()
+    assert trained == adapter_params(spec, training)
+
+
+def of_shape(spec: ModelSpec) -> Any:
+    shape = {
+        "hidden_size": spec.hidden_size,
+        "intermediate_size": spec.ffn_size,
+        "num_hidden_layers": spec.num_layers,
+        "num_attention_heads": spec.num_heads,
+        "num_key_value_heads": spec.num_kv_heads,
+        "head_dim": spec.head_dim,
+        "vocab_size": spec.vocab_size,
+    }
+    if spec.family == "qwen3":
+        return qwen3.Qwen3ForCausalLM(Qwen3Config(**shape))
+    return LlamaForCausalLM(LlamaConfig(**shape))
+
+
+@pytest.mark.parametrize("mode", ["lora", "qlora"])
+@pytest.mark.parametrize("targets", ["all-linear", "q,v"])
+@pytest.mark.parametrize("format_name", ["trainer", "accelerate"])
+def test_peft_and_transformers_take_the_file_that_is_written(
+    context_of: Callable[..., Context],
+    strategy_of: Callable[..., Strategy],
+    mode: Mode,
+    targets: str,
+    format_name: str,
+) -> None:
+    training = Training(mode=mode, rank=8, targets=read_targets(targets))
+    context = context_of(model="llama3.2-1b", framework="accelerate")
+    context = replace(context, traits=with_training(context.traits, training))
+    strategy = strategy_of(layers_per_stage=(16,), zero_stage=0, num_micro_batches=16)
+    emitted = load_format(format_name).emit(context, strategy)
+    (text,) = [file.text for file in emitted.files if file.name == FILE]
+    content = json.loads(text)
+    lora = LoraConfig(**content["lora"])
+    assert lora.r == 8
+    assert lora.target_modules in ("all-linear", {"q_proj", "v_proj"})
+    if mode == "qlora":
+        base = BitsAndBytesConfig(**content["quantization"])
+        assert base.quantization_method() == "nf4"
+        assert base.bnb_4bit_use_double_quant
+        assert base.bnb_4bit_quant_storage == torch.bfloat16
+    else:
+        assert "quantization" not in content

@@ -1,0 +1,154 @@
+"""Frozen layers and the adapters beside them, by hand."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.catalog.models import load_model
+from planner.frameworks.registry import load_traits
+from planner.frameworks.settings import with_training
+from planner.layers.adapters import adapter_params, training_problem
+from planner.layers.block import embedding_op, head_op, layer_groups
+from planner.layers.op import LayerShape, Op
+from planner.layers.parameters import count_parameters
+from planner.spec.training import FULL, QUANTISED_BYTES, TARGETS, Mode, Target, Training
+from planner.spec.traits import FrameworkTraits
+
+Shapes = Callable[..., LayerShape]
+RANK = 16
+LLAMA = load_model("llama3.1-8b")
+TOKENS = 1024.0
+
+
+def trained(mode: Mode, targets: tuple[Target, ...] = TARGETS) -> FrameworkTraits:
+    return with_training(load_traits("accelerate"), Training(mode=mode, rank=RANK, targets=targets))
+
+
+def ops_of(shape_of: Shapes, traits: FrameworkTraits) -> dict[str, Op]:
+    (group,) = layer_groups(LLAMA, shape_of(), traits)
+    return {op.name: op for op in group.ops}
+
+
+@pytest.mark.parametrize(
+    ("model", "rank", "targets", "params"),
+    [
+        # 32 layers of r (2 * 4096 + 2 * 5120 + 4096 * 2 + 3 * 18432)
+        ("llama3.1-8b", 16, TARGETS, 41_943_040),
+        ("llama2-7b", 64, TARGETS, 159_907_840),
+        ("llama2-7b", 8, ("q", "v"), 4_194_304),
+    ],
+)
+def test_adapters_have_as_many_parameters_as_peft_prints(
+    model: str, rank: int, targets: tuple[Target, ...], params: int
+) -> None:
+    training = Training(mode="lora", rank=rank, targets=targets)
+    assert adapter_params(load_model(model), training) == params
+
+
+def test_only_adapters_are_trained_and_all_other_weights_are_stored(shape_of: Shapes) -> None:
+    traits = trained("lora")
+    ops = ops_of(shape_of, traits).values()
+    ends = [build(LLAMA, shape_of(), traits) for build in (embedding_op, head_op)]
+    params = sum(float(op.params[0]) for op in ops)
+    assert params * LLAMA.num_layers == adapter_params(LLAMA, traits.training)
+    assert not any(np.any(end.params) for end in ends)
+    stored = LLAMA.num_layers * sum(float(op.frozen_bytes[0]) for op in ops)
+    stored += sum(float(np.ravel(end.frozen_bytes)[0]) for end in ends)
+    assert stored == 2.0 * count_parameters(LLAMA)
+
+
+def test_linear_layers_of_a_4_bit_base_are_stored_in_4_bits_and_norms_in_16(
+    shape_of: Shapes,
+) -> None:
+    ops = ops_of(shape_of, trained("qlora"))
+    assert ops["mlp_down"].frozen_bytes[0] == 4096 * 14336 * QUANTISED_BYTES
+    assert ops["mlp_norm"].frozen_bytes[0] == 4096 * 2
+
+
+def test_each_use_of_a_4_bit_matrix_reads_it_and_writes_it_in_16_bits(shape_of: Shapes) -> None:
+    plain, rebuilt = (ops_of(shape_of, trained(mode))["mlp_down"] for mode in ("lora", "qlora"))
+    moved = 4096 * 14336 * (QUANTISED_BYTES + 2.0)
+    assert rebuilt.forward_bytes - plain.forward_bytes == moved
+    assert rebuilt.backward_bytes - plain.backward_bytes == moved
+    (group,) = layer_groups(LLAMA, shape_of(), trained("qlora"))
+    assert group.dequantised_bytes == 2.0 * 4096 * 14336
+
+
+def test_frozen_products_have_no_weight_gradient_and_adapters_do(shape_of: Shapes) -> None:
+    ops = ops_of(shape_of, trained("lora", ("q", "v")))
+    assert [gemm.is_frozen for gemm in ops["qkv"].gemms] == [True]
+    assert [gemm.is_frozen for gemm in ops["adapters.q"].gemms] == [False, False]
+    assert "adapters.k" not in ops
+    flops = sum(float(gemm.flops[0]) for gemm in ops["adapters.v"].gemms)
+    assert flops == 2.0 * TOKENS * RANK * (4096 + 1024)
+
+
+def test_what_only_weight_gradients_need_is_dropped_and_adapters_keep_their_input(
+    shape_of: Shapes,
+) -> None:
+    full = ops_of(shape_of, load_traits("accelerate"))
+    frozen = ops_of(shape_of, trained("lora", ("down",)))
+
+    def names(ops: dict[str, Op]) -> set[str]:
+        return {tensor.name for op in ops.values() for tensor in op.saved}
+
+    assert names(full) - names(frozen) == {
+        "attention_norm.normalised",
+        "attention_norm.output",
+        "mlp_norm.normalised",
+        "mlp_norm.output",
+        "mlp_activation.product",
+    }
+    assert frozen["adapters.down"].saved_bytes == 2.0 * TOKENS * (14336 + RANK)
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "option", "said"),
+    [
+        ("llama3.1-8b", Training(mode="lora", rank=1024, targets=("k",)), "", ""),
+        (
+            "llama3.1-8b",
+            Training(mode="lora", rank=1025, targets=("q", "k")),
+            "--lora-rank",
+            "1025 given, allowed for llama3.1-8b is 1 to 1024",
+        ),
+        (
+            "nemotron-4-15b",
+            Training(mode="lora", rank=8, targets=("gate", "up")),
+            "--lora-targets",
+            "has no gate; allowed are all-linear, attention, mlp, q, k, v, o, up, down",
+        ),
+        ("nemotron-4-15b", Training(mode="lora", rank=8, targets=TARGETS), "", ""),
+        (
+            "mixtral-8x7b",
+            Training(mode="lora", rank=8, targets=TARGETS),
+            "--train",
+            "lora of mixtures of experts is not modelled; allowed for mixtral-8x7b is full",
+        ),
+        ("mixtral-8x7b", FULL, "", ""),
+    ],
+)
+def test_what_a_model_cannot_be_trained_as_is_said_with_what_is_allowed(
+    model: str, training: Training, option: str, said: str
+) -> None:
+    found, message = training_problem(load_model(model), training)
+    assert found == option
+    assert message.endswith(said)
+
+
+def test_a_model_whose_code_joins_projections_is_refused() -> None:
+    joined = load_traits("accelerate").support.joined_families
+    training = Training(mode="lora", rank=8, targets=TARGETS)
+    option, message = training_problem(load_model("gpt2-small"), training, joined)
+    assert (option, message.split(" is ")[0]) == (
+        "--train",
+        "lora of gpt2, whose code joins projections,",
+    )
+
+
+def test_training_all_weights_changes_no_trait() -> None:
+    traits = load_traits("accelerate")
+    assert with_training(traits, FULL) is traits
+    assert replace(traits, training=FULL) == traits

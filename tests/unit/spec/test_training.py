@@ -1,0 +1,45 @@
+"""What is trained: words for projections, and bytes of a weight in 4 bits."""
+
+import pytest
+
+from planner.spec.training import (
+    FULL,
+    QUANTISED_BYTES,
+    TARGETS,
+    Target,
+    Training,
+    read_targets,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "targets"),
+    [
+        ("all-linear", TARGETS),
+        ("attention", ("q", "k", "v", "o")),
+        ("mlp,q", ("q", "gate", "up", "down")),
+        ("v_proj, q_proj", ("q", "v")),
+    ],
+)
+def test_targets_are_groups_names_and_the_names_of_modules(
+    text: str, targets: tuple[Target, ...]
+) -> None:
+    assert read_targets(text) == targets
+
+
+def test_an_unknown_target_is_refused_with_what_is_allowed() -> None:
+    with pytest.raises(ValueError, match="unknown target 'c_attn'; allowed are all-linear, "):
+        read_targets("q,c_attn")
+
+
+def test_a_weight_in_4_bits_takes_half_a_byte_and_its_share_of_scales() -> None:
+    # One byte per 64 weights, four per 64 * 256: 0.127 bits, as arXiv 2305.14314 section 3 says.
+    assert pytest.approx(0.127, abs=0.0005) == (QUANTISED_BYTES - 0.5) * 8
+
+
+def test_what_is_trained_in_words_options_and_keys() -> None:
+    some = Training(mode="qlora", rank=8, targets=("q", "v"))
+    assert some.words == "qlora of rank 8 on q,v"
+    assert some.options == ("--train", "qlora", "--lora-rank", "8", "--lora-targets", "q,v")
+    assert some.inputs == {"train": "qlora", "lora_rank": 8, "lora_targets": ["q", "v"]}
+    assert (FULL.words, FULL.suffix, FULL.options, FULL.inputs) == ("full", "", (), {})
