@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.data_parallel import GATHERED_WEIGHT_BYTES, data_parallel_costs
+from planner.cost.data_parallel import data_parallel_costs
 from planner.cost.memory import offloads
 from planner.cost.offload import parameter_fetch_s
 from planner.cost.overlap import exposed_beside_s, interference_fraction, prefetch_fill_s
@@ -53,7 +53,8 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
 
     Offloaded parameters come from the host before both passes. Transfer, gather and computation of
     a pass are three stations of a pipeline of layers: n layers take n times the slowest, and the
-    first one's way through the other two (:func:`overlap.prefetch_fill_s`). Offloaded activations
+    first one's way through the other two (:func:`overlap.prefetch_fill_s`). From memory that is
+    not pinned transfers are waited for. Offloaded activations
     are a policy of single layers (:func:`policies.policy_costs`).
     """
     interference = interference_of(context)
@@ -66,12 +67,13 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
     fill = prefetch_fill_s(forward, gather, interference)
     fill = fill + prefetch_fill_s(backward, exchange, interference)
     shard = np.where(strategy.zero_stage >= 3, parts.num_shards, 1.0)
-    fetch = parameter_fetch_s(
-        parts.params * GATHERED_WEIGHT_BYTES / shard, offloads(strategy, "nvme"), context.cluster
-    )
+    offload = context.traits.offload
+    wire = parts.params * offload.fetched_weight_bytes / shard
+    fetch = parameter_fetch_s(wire, offloads(strategy, "nvme"), context.cluster, offload)
     fetch = np.where(offloads(strategy, "parameters") > 0, fetch, 0.0)
-    whole_forward = np.maximum(sharded_forward, fetch)
-    whole_backward = np.maximum(sharded_backward, fetch)
+    hidden = fetch if offload.is_pinned else 0.0 * fetch
+    whole_forward = np.maximum(sharded_forward + fetch - hidden, fetch)
+    whole_backward = np.maximum(sharded_backward + fetch - hidden, fetch)
     return LayerTimes(
         forward=whole_forward,
         backward=whole_backward,
@@ -83,5 +85,5 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
         sharded_backward=sharded_backward,
         fetch=fetch,
         sharding_fill=fill,
-        offload_fill=np.minimum(fetch, sharded_forward) + np.minimum(fetch, sharded_backward),
+        offload_fill=np.minimum(hidden, sharded_forward) + np.minimum(hidden, sharded_backward),
     )

@@ -236,19 +236,43 @@ class OverheadTraits:
 
 @dataclass(frozen=True, kw_only=True)
 class OffloadTraits:
-    """How fast optimizer states in host memory are worked on."""
+    """What offloaded states move over the host link and in host memory, and what waits for it."""
 
-    host_optimizer_params_per_s: float
-    """Parameters the host's optimizer updates per second, net: the copies of its step included."""
-    host_optimizer_shares_node: bool
-    """True: all ranks of a node together; False: each rank with the threads it was given."""
+    host_step_bytes: float
+    """Through host memory per parameter a rank owns, in all passes of the optimizer's step."""
+    host_threads: Literal["one", "share"]
+    """Of a rank in that step: one, or its share of the node's cores."""
+    host_bandwidth_fraction: float
+    """Of the datasheet's rate of host memory, what those threads of all ranks reach together."""
     host_optimizer_slowest_factor: float
-    """The slowest published rate over that one."""
+    """The slowest published rate over the modelled one."""
     host_optimizer_fastest_factor: float
     """The fastest."""
+    host_step_beside: Literal["nothing", "transfers", "backward"]
+    """What runs while the host's step does: nothing; its own transfers; those and backward."""
+    step_gradient_bytes: float
+    """Per owned gradient over the host link for the step, there and back; below stage 3."""
+    zero3_step_gradient_bytes: float
+    """The same under stage 3."""
+    waited_gradient_zero_stages: tuple[int, ...]
+    """ZeRO stages whose backward does not hide those gradients."""
     gradient_passes_per_micro_batch: float
     """Times sharded gradients cross the host link in every micro-batch but the last, from stage 2
     on: there, and back where they are added up on the device."""
+    step_returned_bytes: float
+    """Per owned parameter over the host link after the step, where weights live on the device."""
+    pageable_weight_zero_stages: tuple[int, ...]
+    """ZeRO stages whose updated weights come from memory that is not pinned."""
+    fetched_weight_bytes: float
+    """Per offloaded parameter over the host link and pass; device copies may be smaller."""
+    is_pinned: bool
+    """Offloaded states live in pinned memory; else transfers are slower and hide nowhere."""
+    pageable_rate_fraction: float
+    """Of the host link's rate, what memory that is not pinned reaches."""
+    nvme_step_bytes: float
+    """Per owned parameter read from NVMe in a step, and as many written, by states there."""
+    nvme_pipelined: bool
+    """Those reads and writes run beside the host's step."""
 
 
 @dataclass(frozen=True, kw_only=True)
