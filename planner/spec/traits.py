@@ -45,6 +45,11 @@ class StateTraits:
     """Stage 3 gives a rank whole experts: beyond their number they are not split further."""
     host_staging_bytes: float
     """Per owned parameter, pinned on the host beside offloaded optimizer states."""
+    offload_staging_bytes: float
+    """Per element of the largest tensor, on the device beside them below stage 3."""
+    host_load_bytes: float
+    """Per parameter of the whole model, in host memory of every rank while it loads, below stage
+    3."""
     zero3_secondary_weight_bytes: float
     """A second copy of the weights, sharded inside the scale-up domain, for backward's gathers."""
     gradient_reduce_bytes: float

@@ -253,3 +253,17 @@ def test_the_worked_example_of_the_page() -> None:
     times = estimate(*resolve(context, request)).time
     assert times["offload.gradients"].exposed_s == pytest.approx(0.26, abs=0.005)
     assert times["optimizer_step"].exposed_s == pytest.approx(4.26 + 0.13, abs=0.01)
+
+
+def test_deepspeed_stages_the_largest_gradient_on_the_device_below_stage_3(
+    context_of: Callable[..., Context],
+) -> None:
+    # 128,256 x 4,096 elements of 2 bytes: temp_grad_buffer_for_gpu_offload.
+    context = replace(context_of(model="llama3-8b"), traits=load_traits("deepspeed"))
+    for stage in (1, 2):
+        away, device = (
+            _estimate(context, zero_stage=stage, offload=code).memory.items
+            for code in ("optimizer:host", "none")
+        )
+        more = away["largest_gradient.copy"] - device.get("largest_gradient.copy", 0.0)
+        assert more == pytest.approx(128_256 * 4_096 * 2.0)
