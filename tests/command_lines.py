@@ -15,6 +15,8 @@ EXAMPLES = Path(__file__).parent / "examples"
 EXIT_CODES = (0, 1, 2, 3, 4)
 LONGEST_LINE = 4000
 """Of an error: what was given is shown in part."""
+MOST_WORDS = 60
+"""Of a line: the option library repeats all words too many, and every file named is checked."""
 OUTPUTS = ("--save", "--out", "--apply", "--emit", "--plot", "--detect")
 """Options that write files, or run other programs."""
 LISTED = Enumeration.listed
@@ -25,7 +27,7 @@ def run_line(path: Path) -> None:
 
     Searches look at nothing: their time is over when they start.
     """
-    words = _words(path.read_bytes().decode("utf-8", "surrogateescape"))
+    words = _words(path.read_bytes().decode("utf-8", "surrogateescape"))[:MOST_WORDS]
     if any(option in word for word in words for option in OUTPUTS):
         return
     out, err = io.StringIO(), io.StringIO()

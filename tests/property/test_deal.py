@@ -68,6 +68,7 @@ def test_a_deal_is_called_best_only_where_it_is(
     for dealt in (free, limited):
         if dealt is None:
             continue
+        assert dealt.columns is not None
         columns = tuple(dealt.columns.tolist())
         assert table.layers[list(columns)].sum() == num_layers
         assert seconds_of(table, pipeline, columns) <= dealt.seconds * (1 + 1e-12)

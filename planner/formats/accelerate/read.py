@@ -84,8 +84,8 @@ def _wrong(path: str, settings: Mapping[str, Value]) -> Iterator[Finding]:
         elif section in keys.sections():
             inner = found[section]
             entry = keys.sections()[section]["properties"].get(name, {})
-            assert isinstance(inner, dict)
-            inner[name] = _as_kind(value.value, entry)
+            if isinstance(inner, dict):
+                inner[name] = _as_kind(value.value, entry)
         else:
             found[full] = _as_kind(value.value, whole["properties"].get(full, {}))
         if full in keys.WHOLE and isinstance(value.value, float):

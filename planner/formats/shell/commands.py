@@ -360,7 +360,8 @@ class Shell(Words):
             value = tuple(word for each in elements for word in self.words(each))
         else:
             value = self.joined(written)
-        repeats = re.search(rf"\$({name}\b|\{{{name}[\[}}])", self.text(node)) is not None
+        own = re.escape(name)
+        repeats = re.search(rf"\$({own}\b|\{{{own}[\[}}])", self.text(node)) is not None
         if sign.type == "+=":
             value = appended(self.values.get(name), value)
             self.budget.spend(len(spaced(value).text))

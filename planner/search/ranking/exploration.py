@@ -62,7 +62,8 @@ class Exploration:
         )
         num_layers = self.context.model.num_blocks
         self.refining = Refining(candidates=self.candidates, num_layers=num_layers)
-        self.solving = Solving(refining=self.refining, deadline=self.deadline)
+        deadline = np.inf if self.deadline is None else self.deadline
+        self.solving = Solving(refining=self.refining, deadline=deadline)
 
     @property
     def context(self) -> Context:

@@ -25,8 +25,8 @@ class Solving:
     """Solves candidates one by one, from models that are built for many at once."""
 
     refining: Refining
-    deadline: float | None = None
-    """Of time.monotonic, after which solvers give up."""
+    deadline: float = np.inf
+    """Of time.monotonic(), after which solvers give up."""
     num_solved: int = 0
     is_unsure: bool = False
     """Some row was left without proof that it has no split below its limit."""
@@ -164,6 +164,7 @@ class Solving:
         best, proved = known.splits.get(row), True
         left, checked_s = self._ways[row].ways, self._ways[row].below_s
         longest_s = float(known.longest_s[known.group[row]])
+        is_first = True
         while left:
             below_s = min(limit_s, best.iteration_s if best else np.inf)
             if below_s < checked_s and len(left) > FEW_WAYS:
@@ -172,8 +173,11 @@ class Solving:
             way, left = left[0], left[1:]
             if way.lower_s >= below_s:
                 break
+            if not is_first and time.monotonic() > self.deadline:
+                return best, False
+            is_first = False
             below_s = min(below_s, longest_s * way.weight)
-            split = way.solve(self.num_layers, below_s, Effort(seconds=self._seconds_left()))
+            split = way.solve(self.num_layers, below_s, Effort(deadline=self.deadline))
             if split is None:
                 continue
             proved &= split.is_optimal
@@ -183,6 +187,3 @@ class Solving:
             if best.iteration_s <= known.lower_s[row] * (1.0 + CLOSED):
                 return best, True
         return best, proved
-
-    def _seconds_left(self) -> float | None:
-        return None if self.deadline is None else max(self.deadline - time.monotonic(), 0.01)

@@ -8,6 +8,8 @@ Integers are made here and nowhere else: times in units of 2**-16 of a layer's t
 nearest (relative error below 1e-5 per stage).
 """
 
+import time
+
 import numpy as np
 from ortools.sat.python import cp_model
 
@@ -34,8 +36,8 @@ def solve_cells(
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = SEED
     solver.parameters.max_deterministic_time = effort.deterministic_limit
-    if effort.seconds is not None:
-        solver.parameters.max_time_in_seconds = max(effort.seconds, 0.0)
+    if np.isfinite(effort.deadline):
+        solver.parameters.max_time_in_seconds = max(effort.deadline - time.monotonic(), 0.0)
     solver.parameters.catch_sigint_signal = False
     status = solver.solve(problem)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -96,8 +98,8 @@ def _add_objective(
         tails.append(cp_model.LinearExpr.weighted_sum(variables, tail_steps[i, columns].tolist()))
     slowest = problem.new_int_var(0, int(in_steps.max()), "slowest")
     tail = problem.new_int_var(0, int(tail_steps.max()), "tail")
-    for time, one in zip(times, tails, strict=True):
-        problem.add(slowest >= time)
+    for seconds, one in zip(times, tails, strict=True):
+        problem.add(slowest >= seconds)
         problem.add(tail >= one)
     filled = round(float(model.bubble_filled_s[0]) / step_s)
     work = cp_model.LinearExpr.sum(times)

@@ -38,7 +38,8 @@ class Pipeline:
 class Dealt:
     """A split as columns of the table, and whether no other one is faster."""
 
-    columns: Array
+    columns: Array | None
+    """None where time was over before any was seen."""
     seconds: float
     is_optimal: bool
 
@@ -49,12 +50,12 @@ def deal(
     pipeline: Pipeline,
     least_work_s: float,
     limit_s: float,
-    seconds: float | None = None,
+    deadline: float = np.inf,
 ) -> Dealt | None:
     """The best split; None where stages cannot hold the layers, or none is within the limit.
 
-    ``least_work_s`` is a bound on the sum of stage times. After ``seconds`` the best split seen is
-    given.
+    ``least_work_s`` is a bound on the sum of stage times. After ``deadline``, of time.monotonic(),
+    the best split seen is given.
     """
     possible = np.isfinite(table.seconds)
     slowest_s = _ascending(table, num_layers, table.seconds, possible)
@@ -63,7 +64,6 @@ def deal(
         return None
     if pipeline.seconds(slowest_s[0], least_work_s, tails_s[0]) > limit_s:
         return None
-    deadline = np.inf if seconds is None else time.monotonic() + seconds
     sweep = _Sweep(table, Programme(table, num_layers), pipeline, tails_s.tolist(), deadline)
     return sweep.run(slowest_s.tolist(), least_work_s)
 
@@ -94,7 +94,7 @@ class _Sweep:
             if self._is_beaten(slowest, least_s):
                 break
             if not self._try(slowest, least_s):
-                return self.best
+                return self.best or Dealt(columns=None, seconds=np.inf, is_optimal=False)
         best = self.best
         return best and Dealt(columns=best.columns, seconds=best.seconds, is_optimal=True)
 
@@ -112,7 +112,8 @@ class _Sweep:
         for tail in tails.tolist():
             if self._is_beaten(slowest_s, least_s, tail):
                 return True
-            if self.best and (not self.left or time.monotonic() > self.deadline):
+            has_tried = self.left < MOST_PROGRAMMES
+            if (self.best and not self.left) or (has_tried and time.monotonic() > self.deadline):
                 return False
             self.left = max(self.left - 1, 0)
             total_s, columns = self.programme.least_total(fast & (self.table.tail_s <= tail))

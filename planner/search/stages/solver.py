@@ -43,7 +43,8 @@ class Effort:
 
     deterministic_limit: float = 30.0
     """Of CP-SAT, in its own units of work, so that any machine gives the same answer."""
-    seconds: float | None = None
+    deadline: float = np.inf
+    """Of time.monotonic()."""
 
 
 def solve_split(
@@ -61,10 +62,11 @@ def solve_split(
     then may take longer than ``below_s``, for ever where none was.
     """
     assert len(model) == 1
+    effort = effort or Effort()
     longest_s = UNLIMITED_S
     if np.isfinite(below_s):
         longest_s = float(slowest_limit_s(model, num_layers, np.array([below_s]))[0])
-    table = stage_table(model, num_layers, longest_s, limits)
+    table = stage_table(model, num_layers, longest_s, limits, effort.deadline)
     return solve_table(model, table, num_layers, below_s=below_s, effort=effort)
 
 
@@ -79,21 +81,23 @@ def solve_table(
     """The same where what a stage takes for its layers is tabulated already."""
     effort = effort or Effort()
     work_s, rest_s = float(least_work_s(model, num_layers)[0]), float(model.constant_s[0])
-    dealt = deal(table, num_layers, _pipeline(model), work_s, below_s - rest_s, effort.seconds)
+    dealt = deal(table, num_layers, _pipeline(model), work_s, below_s - rest_s, effort.deadline)
     if dealt is None:
-        return None
+        return None if table.is_whole else _none_seen(table)
+    if dealt.columns is None:
+        return _none_seen(table)
     split = _split(model, table, dealt.columns)
     if fits_chunks(split.layers[None], model.strategy.vpp)[0]:
-        return _proved(split, below_s) if dealt.is_optimal else split
+        return _proved(split, below_s) if dealt.is_optimal and table.is_whole else split
     from planner.search.stages.cp_sat import (
         solve_cells,  # importing it costs more than most searches
     )
 
     columns, is_optimal = solve_cells(model, table, num_layers, effort)
     if columns is None:
-        return None if is_optimal else replace(split, iteration_s=np.inf)
+        return None if is_optimal and table.is_whole else _none_seen(table)
     split = _split(model, table, columns)
-    return _proved(split, below_s) if is_optimal else split
+    return _proved(split, below_s) if is_optimal and table.is_whole else split
 
 
 def _pipeline(model: StageModel) -> Pipeline:
@@ -101,6 +105,17 @@ def _pipeline(model: StageModel) -> Pipeline:
         num_micro_batches=float(model.strategy.num_micro_batches[0]),
         vpp=float(model.strategy.vpp[0]),
         filled_s=float(model.bubble_filled_s[0]),
+    )
+
+
+def _none_seen(table: StageTable) -> Split:
+    """No split was seen in time, which does not say that there is none."""
+    num_policies, num_stages, _ = table.counts.shape
+    return Split(
+        layers=np.zeros(num_stages),
+        counts=np.zeros((num_policies, num_stages)),
+        iteration_s=np.inf,
+        is_optimal=False,
     )
 
 

@@ -4,9 +4,10 @@ Which layers of a stage are recomputed or offloaded touches no other stage, so i
 for each stage and number of layers, before layers are dealt out.
 """
 
-import math
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import partial
 
 import numpy as np
 
@@ -21,15 +22,12 @@ from planner.cost.stage import (
     stage_time_s,
 )
 from planner.search.stages.capacity import Limits, stage_limits
+from planner.search.stages.choices import Part, Ranges
 from planner.search.stages.whole_layers import leading_selective
 from planner.spec.strategy import POLICIES
 from planner.units import Array, Index, Mask
 
 UNSURE = 1e-9
-MOST_CELLS = 2**20
-"""Looked at together: 200 MiB."""
-MOST_KEPT = 2**14
-"""Choices of one table that are kept for the next."""
 ROUNDING = 1e-14
 """Relative error of sums of bytes."""
 
@@ -45,6 +43,8 @@ class StageTable:
     tail_s: Array
     counts: Array
     """Layers under each policy, K x stages x numbers."""
+    is_whole: bool = True
+    """Every choice was looked at: none was left out for want of time or room."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +58,16 @@ class _Cells:
 
 
 def stage_table(
-    model: StageModel, num_layers: int, slowest_s: float, limits: Limits | None = None
+    model: StageModel,
+    num_layers: int,
+    slowest_s: float,
+    limits: Limits | None = None,
+    deadline: float = np.inf,
 ) -> StageTable:
     """Tabulate the one strategy in ``model`` for stages of at most ``slowest_s``.
 
-    ``limits`` are its own, where they are at hand.
+    ``limits`` are its own, where they are at hand. After ``deadline``, of time.monotonic(), what is
+    left is left out.
     """
     num_stages = int(model.strategy.pp[0])
     limits = limits or stage_limits(model, num_stages, num_layers)
@@ -71,18 +76,16 @@ def stage_table(
     others = np.maximum(most, 0.0).sum() - np.maximum(most, 0.0)
     fewest = np.maximum(limits.fewest[0], num_layers - others)
     numbers = np.arange(fewest.min(), max(most.max(), fewest.min()) + 1.0)
-    parts = [
-        _fastest(_linear_cells(model, limits, part, fewest, most))
-        for part in _in_parts(numbers, num_stages, _linear_free(model))
-    ]
-    cells = reduce(_joined, parts)
+    ranges = Ranges(numbers=numbers, fewest=fewest, most=most, free=_linear_free(model))
+    cells, is_whole = _in_parts(partial(_linear_cells, model, limits), ranges, deadline)
     if model.num_leading:
-        most_first = np.where(np.arange(num_stages) == 0, most, -1.0)
-        first = (_all_cells if any(_offers(model, k) for k in OTHERS) else _leading_cells)(
-            model, numbers, fewest, most_first
-        )
+        find, free = _first_stage(model)
+        most = np.where(np.arange(num_stages) == 0, most, -1.0)
+        ranges = Ranges(numbers=numbers, fewest=fewest, most=most, free=free)
+        first, is_first_whole = _in_parts(partial(find, model), ranges, deadline)
         cells = _joined(_where(cells, cells.stage > 0), first)
-    return _best(model, cells, numbers, num_stages)
+        is_whole &= is_first_whole
+    return _best(model, cells, numbers, num_stages, is_whole=is_whole)
 
 
 def _offers(model: StageModel, policy: int) -> bool:
@@ -94,42 +97,24 @@ def _offers(model: StageModel, policy: int) -> bool:
     return bool(keeps_less)
 
 
-def _in_parts(numbers: Array, num_stages: int, free: tuple[bool, ...]) -> list[Array]:
-    """Numbers of layers in runs whose choices, of ``C(n + k, k)`` each, are few enough at once."""
-    kinds = sum(free)
-    sizes = [math.comb(int(number) + kinds, kinds) * num_stages for number in numbers]
-    run = np.cumsum(sizes) // MOST_CELLS
-    return np.split(numbers, np.flatnonzero(np.diff(run)) + 1)
+def _in_parts(
+    find: Callable[[Ranges, Part], _Cells], ranges: Ranges, deadline: float
+) -> tuple[_Cells, bool]:
+    """The fastest of what is found part by part, and whether all of it was looked at."""
+    found = _fastest(find(ranges, ranges.parts[0]))
+    for part in ranges.parts[1:]:
+        if time.monotonic() > deadline:
+            return found, False
+        found = _joined(found, _fastest(find(ranges, part)))
+    return found, ranges.parts[-1].step == 1
 
 
-def _choices(first: int, last: int, free: tuple[bool, ...]) -> Array:
-    """Numbers of layers and all counts of the policies that are free, one column per choice."""
-    kinds = sum(free)
-    is_small = (last - first + 1) * math.comb(last + kinds, kinds) <= MOST_KEPT
-    return (_kept_choices if is_small else _made_choices)(first, last, free)
-
-
-def _made_choices(first: int, last: int, free: tuple[bool, ...]) -> Array:
-    columns = []
-    for number in range(first, last + 1):
-        axes = [np.arange(number + 1 if is_free else 1) for is_free in free]
-        grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")])
-        grid = grid[:, grid.sum(axis=0) <= number]
-        columns.append(np.concatenate([np.full((1, grid.shape[1]), number), grid]))
-    return np.concatenate(columns, axis=1).astype(float)
-
-
-_kept_choices = lru_cache(maxsize=256)(_made_choices)
-
-
-def _grid(
-    numbers: Array, fewest: Array, most: Array, free: tuple[bool, ...]
-) -> tuple[Index, Array, Array]:
-    """Stage, layers and counts of every choice within the range of its stage."""
-    choices = _choices(int(numbers[0]), int(numbers[-1]), free)
-    inside = (choices[0] >= fewest[:, None]) & (choices[0] <= most[:, None])
-    stage, column = np.nonzero(inside)
-    return stage, choices[0, column], choices[1:, column]
+def _first_stage(model: StageModel) -> tuple[Callable[..., _Cells], tuple[bool, ...]]:
+    """What finds the cells of a first stage with leading layers, and the policies free in it."""
+    free = tuple(_offers(model, policy) for policy in range(len(POLICIES)))
+    if any(free[policy] for policy in OTHERS):
+        return _all_cells, free
+    return _leading_cells, tuple(is_free and k == FULL for k, is_free in enumerate(free))
 
 
 def _saves(model: StageModel) -> list[bool]:
@@ -142,9 +127,7 @@ def _linear_free(model: StageModel) -> tuple[bool, ...]:
     return tuple(saves and policy != SELECTIVE for policy, saves in enumerate(_saves(model)))
 
 
-def _linear_cells(
-    model: StageModel, limits: Limits, numbers: Array, fewest: Array, most: Array
-) -> _Cells:
+def _linear_cells(model: StageModel, limits: Limits, ranges: Ranges, part: Part) -> _Cells:
     """All counts of full and offloaded layers, with as few selective ones as fit.
 
     Bytes fall evenly with each layer under a policy: none is selective where the rest fits, else
@@ -152,7 +135,7 @@ def _linear_cells(
     """
     saves = _saves(model)
     exact = [policy for policy in range(len(POLICIES)) if policy != SELECTIVE]
-    stage, layers, counts = _grid(numbers, fewest, most, _linear_free(model))
+    stage, layers, counts = ranges.grid(part)
     saved = (limits.layer_bytes - limits.policy_bytes)[:, 0, stage]
     room = limits.room_bytes[0, stage]
     for policy in exact:
@@ -179,10 +162,9 @@ def _linear_cells(
     return _where(cells, np.asarray(legal))
 
 
-def _leading_cells(model: StageModel, numbers: Array, fewest: Array, most: Array) -> _Cells:
+def _leading_cells(model: StageModel, ranges: Ranges, part: Part) -> _Cells:
     """All counts of full layers on a first stage with leading layers, as few selective as fit."""
-    free = tuple(k == FULL and _offers(model, k) for k in range(len(POLICIES)))
-    stage, layers, counts = _grid(numbers, fewest, most, free)
+    stage, layers, counts = ranges.grid(part)
     number = leading_selective(model, layers[None, :], counts[FULL][None, :])[0]
     legal = np.isfinite(number)
     counts[SELECTIVE] = np.where(legal, number, 0.0)
@@ -192,10 +174,9 @@ def _leading_cells(model: StageModel, numbers: Array, fewest: Array, most: Array
     return _where(_Cells(stage=stage, layers=layers, counts=counts, seconds=seconds), legal)
 
 
-def _all_cells(model: StageModel, numbers: Array, fewest: Array, most: Array) -> _Cells:
+def _all_cells(model: StageModel, ranges: Ranges, part: Part) -> _Cells:
     """All counts of all policies: leading layers keep amounts of their own, offloaded ones too."""
-    free = tuple(_offers(model, policy) for policy in range(len(POLICIES)))
-    stage, layers, counts = _grid(numbers, fewest, most, free)
+    stage, layers, counts = ranges.grid(part)
     at, one, each = stage[None, :].astype(float), layers[None, :], counts[:, None, :]
     legal = stage_held_bytes(model, one, each, at)[0] <= model.held_limit_bytes[0]
     legal &= stage_host_bytes(model, one, each, at)[0] <= model.host_limit_bytes[0]
@@ -230,7 +211,9 @@ def _joined(first: _Cells, second: _Cells) -> _Cells:
     )
 
 
-def _best(model: StageModel, cells: _Cells, numbers: Array, num_stages: int) -> StageTable:
+def _best(
+    model: StageModel, cells: _Cells, numbers: Array, num_stages: int, *, is_whole: bool
+) -> StageTable:
     """The fastest cell for every stage and number of layers."""
     cells = _fastest(cells)
     column = (cells.layers - numbers[0]).astype(int)
@@ -240,4 +223,10 @@ def _best(model: StageModel, cells: _Cells, numbers: Array, num_stages: int) -> 
     found[:, cells.stage, column] = cells.counts
     every = np.repeat(np.arange(float(num_stages)), len(numbers))
     tails = stage_tail_s(model, np.tile(numbers, num_stages)[None, :], every[None, :])[0]
-    return StageTable(layers=numbers, seconds=table, tail_s=tails.reshape(shape), counts=found)
+    return StageTable(
+        layers=numbers,
+        seconds=table,
+        tail_s=tails.reshape(shape),
+        counts=found,
+        is_whole=is_whole,
+    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from planner.cost.stage import FULL, StageModel, iteration_s, stage_peak_bytes
 from planner.search.search import search
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import enumerate_space
-from planner.search.stages.solver import solve_split
+from planner.search.stages import choices
+from planner.search.stages.solver import Effort, solve_split
 from planner.spec.strategy import POLICIES, SCHEDULES, StrategyColumns
 
 Contexts = Callable[..., Context]
@@ -39,6 +41,22 @@ def test_with_memory_to_spare_nothing_is_recomputed(
     assert split.is_optimal
     assert not split.counts.any()
     assert split.layers.sum() == 4
+
+
+def test_choices_in_steps_or_past_the_deadline_prove_nothing(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    model = stage_model(context_of(), columns_of(pp=2, num_micro_batches=8))
+    best = solve_split(model, 4)
+    with mock.patch.object(choices, "MOST_CELLS", 4):
+        coarse = solve_split(model, 4)
+        late = solve_split(model, 4, effort=Effort(deadline=0.0))
+    assert best is not None
+    assert coarse is not None
+    assert late is not None
+    assert not coarse.is_optimal
+    assert not late.is_optimal
+    assert late.iteration_s >= coarse.iteration_s >= best.iteration_s
 
 
 def test_a_heavy_head_gets_fewer_layers(

@@ -1,0 +1,67 @@
+"""Every way to put layers under policies, or steps of them, in parts of bounded size."""
+
+from itertools import product
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from planner.search.stages import choices
+from planner.search.stages.choices import MOST_CELLS, Ranges
+
+
+def ranges_of(most: list[int], free: tuple[bool, ...]) -> Ranges:
+    return Ranges(
+        numbers=np.arange(1.0, max(most) + 1.0),
+        fewest=np.ones(len(most)),
+        most=np.array(most, dtype=float),
+        free=free,
+    )
+
+
+def listed(ranges: Ranges) -> list[tuple[int, ...]]:
+    found = []
+    for part in ranges.parts:
+        stage, layers, counts = ranges.grid(part)
+        found += [tuple(row) for row in np.vstack([stage, layers, counts]).T.astype(int).tolist()]
+    return found
+
+
+@pytest.mark.parametrize("most_cells", [2**20, 40, 7])
+def test_every_choice_is_listed_once_whatever_the_parts(most_cells: int) -> None:
+    ranges = ranges_of([5, 3], (True, False, True))
+    with mock.patch.object(choices, "MOST_CELLS", most_cells):
+        found = listed(ranges)
+    steps = {part.step for part in ranges.parts}
+    wanted = [
+        (stage, layers, first, 0, last)
+        for stage, most in enumerate([5, 3])
+        for layers in range(1, most + 1)
+        for first, last in product(range(layers + 1), repeat=2)
+        if first + last <= layers
+    ]
+    if steps == {1}:
+        assert sorted(found) == sorted(wanted)
+    else:
+        assert len(found) == len(set(found))
+        assert set(found) < set(wanted)
+
+
+@pytest.mark.parametrize("num_stages", [1, 4, 64])
+@pytest.mark.parametrize("kinds", [2, 3])
+def test_a_thousand_layers_are_looked_at_in_parts_of_bounded_size(
+    num_stages: int, kinds: int
+) -> None:
+    ranges = ranges_of([1000] * num_stages, (True,) * kinds)
+    part = ranges.parts[-1]
+    stage, layers, counts = ranges.grid(part)
+    assert part.last == 1000
+    assert part.step > 1
+    assert len(stage) <= MOST_CELLS
+    assert counts.sum(axis=0).max() == 1000
+    assert (counts.sum(axis=0) <= layers).all()
+
+
+def test_the_layers_of_a_large_published_model_are_looked_at_one_by_one() -> None:
+    ranges = ranges_of([111] * 16, (True, True))
+    assert {part.step for part in ranges.parts} == {1}
