@@ -18,10 +18,12 @@ from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
 
 PAIRS = Path(__file__).parent / "offload_pairs.yaml"
-MEAN_PERCENT, WORST_PERCENT = 9.0, 22.0
+MEAN_PERCENT, WORST_PERCENT = 7.0, 18.0
 """Of the ratio with to without, the measured time without standing for the computing."""
-KNOWN_MEAN_PERCENT = 25.0
-"""Of the ratio of two modelled times, where the configuration is published."""
+MODELLED_MEAN_PERCENT, KNOWN_MEAN_PERCENT = 41.0, 25.0
+"""Of the ratio of two modelled times: all pairs, and those whose configuration is published."""
+HELD_OUT_MEAN_PERCENT = 15.0
+"""Of the pairs that no constant was fitted on, beside the measured time without."""
 
 
 @dataclass(frozen=True)
@@ -76,29 +78,45 @@ def alone_on(cluster: ClusterSpec) -> ClusterSpec:
     return replace(cluster, node=replace(node, whole=None, **of_whole))
 
 
-def pairs() -> dict[str, Pair]:
+def pairs(*, held_out: bool | None = None) -> dict[str, Pair]:
     groups: Any = load_yaml(PAIRS)["pairs"]
-    return {run["name"]: Pair(group, run) for group in groups for run in group["runs"]}
+    chosen = [g for g in groups if held_out is None or g.get("held_out", False) == held_out]
+    return {run["name"]: Pair(group, run) for group in chosen for run in group["runs"]}
+
+
+def errors(chosen: dict[str, Pair], *, beside_measured: bool = True) -> dict[str, float]:
+    """Of the ratio with to without, by name."""
+    modelled = {
+        name: pair.modelled_ratio(beside_measured=beside_measured) for name, pair in chosen.items()
+    }
+    return {name: ratio / chosen[name].ratio - 1.0 for name, ratio in modelled.items()}
 
 
 @pytest.fixture(scope="module")
 def off() -> dict[str, float]:
-    return {name: pair.modelled_ratio() / pair.ratio - 1.0 for name, pair in pairs().items()}
+    return errors(pairs(held_out=False))
 
 
 def test_ratios_with_to_without_are_as_near_as_promised(off: dict[str, float]) -> None:
     assert 100.0 * mean(abs(error) for error in off.values()) <= MEAN_PERCENT
 
 
-@pytest.mark.parametrize("name", pairs())
+@pytest.mark.parametrize("name", pairs(held_out=False))
 def test_no_ratio_is_further_off_than_promised(name: str, off: dict[str, float]) -> None:
     assert 100.0 * abs(off[name]) <= WORST_PERCENT
 
 
 def test_nor_those_of_two_modelled_times() -> None:
-    known = [pair for pair in pairs().values() if pair.of("known")]
-    errors = [pair.modelled_ratio(beside_measured=False) / pair.ratio - 1.0 for pair in known]
-    assert 100.0 * mean(map(abs, errors)) <= KNOWN_MEAN_PERCENT
+    fitted = pairs(held_out=False)
+    of_all = errors(fitted, beside_measured=False)
+    assert 100.0 * mean(map(abs, of_all.values())) <= MODELLED_MEAN_PERCENT
+    of_known = [error for name, error in of_all.items() if fitted[name].of("known")]
+    assert 100.0 * mean(map(abs, of_known)) <= KNOWN_MEAN_PERCENT
+
+
+def test_pairs_that_were_not_fitted_on_are_no_further_off_than_said() -> None:
+    held_out = errors(pairs(held_out=True)).values()
+    assert 100.0 * mean(map(abs, held_out)) <= HELD_OUT_MEAN_PERCENT
 
 
 @pytest.mark.parametrize("name", [name for name, pair in pairs().items() if pair.ratio > 1.0])

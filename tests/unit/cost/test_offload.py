@@ -242,7 +242,7 @@ def test_a_plan_s_range_holds_the_fastest_and_the_slowest_host() -> None:
 
 
 def test_the_worked_example_of_the_page() -> None:
-    # docs/offload.md: 0.26 s of gradients, 4.26 s of the step, 0.13 s of weights.
+    # docs/offload.md: 0.26 s of gradients, 5.17 s of the step, 0.13 s of weights.
     context = Context(
         model=load_model("llama2-7b"),
         job=JobSpec(global_batch=8, seq_len=2048, precision="bf16"),
@@ -252,7 +252,7 @@ def test_the_worked_example_of_the_page() -> None:
     request = requested(zero_stage=2, micro_batch=1, offload="optimizer:host")
     times = estimate(*resolve(context, request)).time
     assert times["offload.gradients"].exposed_s == pytest.approx(0.26, abs=0.005)
-    assert times["optimizer_step"].exposed_s == pytest.approx(4.26 + 0.13, abs=0.01)
+    assert times["optimizer_step"].exposed_s == pytest.approx(5.17 + 0.13, abs=0.01)
 
 
 def test_deepspeed_stages_the_largest_gradient_on_the_device_below_stage_3(
