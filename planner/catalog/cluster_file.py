@@ -33,6 +33,9 @@ OVERRIDES: Mapping[str, tuple[Part, tuple[str, ...]]] = {
     "nics": ("node", ("nics",)),
     "nic_gbit_per_s": ("node", ("nic_gbit_per_s",)),
     "host_memory_gib": ("node", ("host_memory_gib",)),
+    "host_cores": ("node", ("host_cores",)),
+    "host_memory_gb_per_s": ("node", ("host_memory_gb_per_s",)),
+    "host_core_gb_per_s": ("node", ("host_core_gb_per_s",)),
     "host_link_gb_per_s_per_direction": ("node", ("host_link_gb_per_s_per_direction",)),
     "nvme_tb": ("node", ("nvme_tb",)),
     "nvme_read_gb_per_s": ("node", ("nvme_read_gb_per_s",)),
@@ -42,7 +45,7 @@ OVERRIDES: Mapping[str, tuple[Part, tuple[str, ...]]] = {
     "fabric_efficiency_fraction": ("fabric", ("efficiency_fraction",)),
 }
 """Key in a cluster file to the file and key it replaces; same units as there."""
-WHOLE = ("accelerators_per_node", "scale_up_domain_accelerators", "nics")
+WHOLE = ("accelerators_per_node", "scale_up_domain_accelerators", "nics", "host_cores")
 _PRICE = {"provider": "cluster file", "date": "as given"}
 
 

@@ -33,6 +33,8 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
     "hbm_gib": (0.1, 2000),
     "hbm_gb_per_s": (10, 100_000),
     "host_memory_gib": (1, 1_000_000),
+    "host_cores": (1, 100_000),
+    "accelerators_per_host_slot": (1, 64),
     "tdp_w": (5, 50_000),
     "compute_capability": (1, 100),
     "min_compute_capability": (1, 100),

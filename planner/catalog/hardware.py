@@ -19,6 +19,7 @@ from planner.catalog.hardware_file import (
     FabricFile,
     HardwareFile,
     HostMemoryFile,
+    HostProcessorFile,
     NodeFile,
     PresetFile,
 )
@@ -77,8 +78,16 @@ def join_node(
 ) -> NodeSpec:
     """Return checked files of a node and of its accelerator as one spec."""
     spec = to_accelerator(accelerator, name_of(accelerator_path.stem), str(accelerator_path), node)
-    joined = to_node(node, name, spec, collectives_scale(accelerator, node))
+    scale = collectives_scale(accelerator, node)
+    joined = to_node(node, name, spec, scale, host_processor_rule())
     return with_assumed_host_memory(joined, host_memory_rule())
+
+
+@cache
+def host_processor_rule() -> HostProcessorFile:
+    """Return what is assumed of nodes whose file states no processors."""
+    path = hwdb_dir() / "host_processor.yaml"
+    return validate(HostProcessorFile, load_yaml(path), str(path))
 
 
 @cache

@@ -17,6 +17,7 @@ from planner.catalog.hardware_file import (
     GemmSection,
     HardwareFile,
     HostMemoryFile,
+    HostProcessorFile,
     NodeFile,
     PackageSection,
 )
@@ -178,8 +179,17 @@ def _to_collectives(
     return found
 
 
-def to_node(file: NodeFile, name: str, accelerator: AcceleratorSpec, scale: float) -> NodeSpec:
-    """Convert a node file to base units; ``scale`` as from :func:`collectives_scale`."""
+def to_node(
+    file: NodeFile,
+    name: str,
+    accelerator: AcceleratorSpec,
+    scale: float,
+    processor: HostProcessorFile,
+) -> NodeSpec:
+    """Convert a node file to base units; ``scale`` as from :func:`collectives_scale`.
+
+    What it does not state of its processors is taken from ``processor``.
+    """
     scale_up, price = file.scale_up, file.price
     level = LevelSpec(
         name=scale_up.kind,
@@ -202,7 +212,12 @@ def to_node(file: NodeFile, name: str, accelerator: AcceleratorSpec, scale: floa
         fabric=file.fabric,
         host_memory_bytes=_scaled(file.host_memory_gib, GIB),
         host_memory_note=_why_assumed(file.host_memory_gib),
+        host_cores=(file.host_cores or processor.host_cores).value,
+        host_memory_bytes_per_s=GB
+        * (file.host_memory_gb_per_s or processor.host_memory_gb_per_s).value,
+        host_core_bytes_per_s=GB * (file.host_core_gb_per_s or processor.host_core_gb_per_s).value,
         host_link_bytes_per_s=file.host_link_gb_per_s_per_direction.value * GB,
+        accelerators_per_host_slot=_count(file.accelerators_per_host_slot),
         nvme_bytes=_scaled(file.nvme_tb, TERA),
         nvme_read_bytes_per_s=_scaled(file.nvme_read_gb_per_s, GB),
         nvme_write_bytes_per_s=_scaled(file.nvme_write_gb_per_s, GB),
@@ -298,6 +313,10 @@ def to_fabric(file: FabricFile, name: str) -> FabricSpec:
 
 def _why_assumed(figure: Figure | None) -> str:
     return figure.note if figure and figure.basis == "assumed" else ""
+
+
+def _count(figure: WholeFigure | None) -> int:
+    return figure.value if figure else 1
 
 
 def _scaled(figure: Figure | None, unit: float) -> float | None:

@@ -176,7 +176,11 @@ class NodeFile(HardwareFile):
     nic_gbit_per_s: Figure | None = None
     fabric: str
     host_memory_gib: Figure | None = None
+    host_cores: WholeFigure | None = None
+    host_memory_gb_per_s: Figure | None = None
+    host_core_gb_per_s: Figure | None = None
     host_link_gb_per_s_per_direction: Figure
+    accelerators_per_host_slot: WholeFigure | None = None
     nvme_tb: Figure | None = None
     nvme_read_gb_per_s: Figure | None = None
     nvme_write_gb_per_s: Figure | None = None
@@ -188,6 +192,14 @@ class HostMemoryFile(HardwareFile):
 
     times_accelerator_memory: Figure
     step_gib: Figure
+
+
+class HostProcessorFile(HardwareFile):
+    """``hwdb/host_processor.yaml``: what is assumed of nodes whose file states no processors."""
+
+    host_cores: WholeFigure
+    host_memory_gb_per_s: Figure
+    host_core_gb_per_s: Figure
 
 
 class SlotSection(Strict):

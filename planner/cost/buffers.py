@@ -4,7 +4,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.data_parallel import gathered_weight_bytes, weight_bytes
-from planner.cost.memory import kept_whole, reduced_gradient_bytes
+from planner.cost.memory import kept_whole, offloads, reduced_gradient_bytes
 from planner.cost.parts import Parts
 from planner.layers.op import ZERO
 from planner.spec.items import item
@@ -90,20 +90,29 @@ def bucket_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> A
 
 @item(
     "memory.largest_gradient",
-    inputs=("model.vocab_size", "traits.states.whole_tensor_gradient_bytes"),
+    inputs=(
+        "model.vocab_size",
+        "strategy.offload",
+        "traits.states.whole_tensor_gradient_bytes",
+        "traits.states.offload_staging_bytes",
+    ),
 )
 def largest_gradient_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
     """Bytes kept for the largest tensor's gradient beside its share: that of the vocabulary.
 
-    ``vocab_params · (copy + whole · (1 - 1/N) at stage 2)``. Source: framework traits.
+    ``vocab_params · (copy + whole · (1 - 1/N) at stage 2 + staging)``, staging where the
+    optimizer's states are offloaded below stage 3. Source: framework traits.
     """
     states = context.traits.states
-    if not states.whole_tensor_gradient_bytes + states.largest_gradient_copy_bytes:
+    per_tensor = states.whole_tensor_gradient_bytes + states.largest_gradient_copy_bytes
+    if not per_tensor + states.offload_staging_bytes:
         return np.zeros(len(strategy))
     whole = states.whole_tensor_gradient_bytes * (1.0 - 1.0 / parts.num_shards)
     per_element = states.largest_gradient_copy_bytes + np.where(
         strategy.zero_stage == 2, whole, 0.0
     )
+    stages = offloads(strategy, "optimizer") * (strategy.zero_stage < 3)
+    per_element = per_element + states.offload_staging_bytes * stages
     total: Array = parts.costs.at(parts.costs.vocab_params) * per_element
     return total
 

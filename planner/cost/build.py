@@ -20,21 +20,13 @@ from planner.cost.buffers import (
 from planner.cost.collectives import COLLECTIVE_FORMULAS, collective_s, point_to_point_s
 from planner.cost.context import Context
 from planner.cost.data_parallel import bucket_elements, data_parallel_costs
-from planner.cost.kernels import memory_bound_s
+from planner.cost.host_states import (
+    gradient_offload_s,
+    hidden_step_s,
+    optimizer_s_per_param,
+)
 from planner.cost.layer_times import LayerTimes, interference_of, layer_times
-from planner.cost.memory import (
-    kept_whole,
-    offloaded_fraction,
-    offloads,
-    reduced_gradient_bytes,
-)
-from planner.cost.offload import (
-    exposed_gradient_offload_s,
-    host_adam_s,
-    host_optimizer_s,
-    host_transfer_s,
-    nvme_optimizer_s,
-)
+from planner.cost.memory import kept_whole, offloads
 from planner.cost.overlap import bucket_pieces, exposed_beside_s, interference_fraction
 from planner.cost.parts import Parts, build_parts
 from planner.cost.pipeline import bubble_filled_s
@@ -43,42 +35,12 @@ from planner.cost.stage import StageModel
 from planner.cost.stalls import gradient_pass_s, synchronisation_factor
 from planner.cost.topology import Group, group_of
 from planner.layers.op import ZERO
-from planner.spec.items import FABRIC, HBM, item
+from planner.spec.items import FABRIC, item
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
 
 HOST_USABLE_FRACTION = 0.9
 """Of host memory; the rest is left to the operating system and data loading."""
-
-
-@item(
-    "time.optimizer_step",
-    title="optimizer step",
-    inputs=(
-        "strategy.offload",
-        "strategy.offload_percent",
-        "traits.offload.host_optimizer_params_per_s",
-        "traits.offload.host_optimizer_shares_node",
-        "traits.optimizer.step_traffic_bytes",
-        *HBM,
-    ),
-    also=(host_optimizer_s, host_adam_s, nvme_optimizer_s),
-)
-def optimizer_s_per_param(context: Context, strategy: StrategyColumns, owned: Array) -> Array:
-    """Seconds of the optimizer step per parameter of the rank, of which it owns a fraction.
-
-    On the device: the optimizer's ``step_traffic_bytes`` through HBM per owned parameter.
-    Offloaded: the slowest of host Adam, weights going back, and NVMe traffic where the states
-    live there (arXiv 2104.07857, section 6.2). Where a part is offloaded, one after the other;
-    the device's part is small beside the host's.
-    """
-    traits, cluster = context.traits, context.cluster
-    device = memory_bound_s(owned * traits.optimizer.step_traffic_bytes, cluster.accelerator)
-    host = host_optimizer_s(owned, cluster, traits.offload)
-    disk = nvme_optimizer_s(owned, cluster)
-    host = np.where(offloads(strategy, "nvme") > 0, np.maximum(host, disk), host)
-    away = offloaded_fraction(strategy)
-    return device * (1.0 - away) + np.where(away > 0, host, 0.0) * away
 
 
 def gradient_pass_s_per_param(context: Context, strategy: StrategyColumns, owned: Array) -> Array:
@@ -265,35 +227,6 @@ def reduction_pieces(
     return layers, np.stack([first, first]), last + head_gather
 
 
-@item(
-    "time.offload.gradients",
-    title="gradient offload",
-    inputs=(
-        "strategy.offload",
-        "strategy.offload_percent",
-        "traits.offload.gradient_passes_per_micro_batch",
-        "node.host_link_bytes_per_s",
-    ),
-    also=(exposed_gradient_offload_s, host_transfer_s),
-)
-def gradient_offload_s(
-    context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes
-) -> tuple[Array, Array, Array]:
-    """Busy and exposed seconds of one layer's gradients to the host, and of one end parameter.
-
-    Those of embedding and head have no backward of their own to hide behind. Once in the last
-    micro-batch; in each before it, from stage 2 on, as often as the framework moves them.
-    """
-    traits, before = context.traits, strategy.num_micro_batches - 1.0
-    wire = reduced_gradient_bytes(strategy, traits.states) * offloaded_fraction(strategy)
-    once = host_transfer_s(parts.params * parts.owned_fraction * wire, context.cluster)
-    ends = host_transfer_s(wire / parts.num_shards, context.cluster)
-    passes = traits.offload.gradient_passes_per_micro_batch * (strategy.zero_stage >= 2)
-    shown = exposed_gradient_offload_s(once, times.backward)
-    shown = shown + before * exposed_gradient_offload_s(passes * once, times.backward)
-    return once * (1.0 + passes * before), shown, ends * (1.0 + passes * before)
-
-
 def tail_pieces(
     context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes
 ) -> tuple[Array, Array, Array]:
@@ -304,6 +237,7 @@ def tail_pieces(
     """
     layer, first, last = reduction_pieces(context, strategy, parts, times)
     _, layer_offload, end_offload = gradient_offload_s(context, strategy, parts, times)
+    layer_offload = layer_offload - hidden_step_s(context, strategy, parts, times)
     owned, end_owned = parts.owned_fraction, 1.0 / parts.num_shards
     layer_step = ZERO + sum(price(context, strategy, owned) for price in PER_PARAMETER.values())
     end_step = ZERO + sum(price(context, strategy, end_owned) for price in PER_PARAMETER.values())

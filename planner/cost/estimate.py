@@ -186,6 +186,6 @@ def _host_ends_s(
 
 def with_host_rate(context: Context, factor: float) -> Context:
     """The context whose hosts update so many times the parameters per second."""
-    traits, rate = context.traits, context.traits.offload.host_optimizer_params_per_s
-    offload = replace(traits.offload, host_optimizer_params_per_s=factor * rate)
+    traits, num_bytes = context.traits, context.traits.offload.host_step_bytes
+    offload = replace(traits.offload, host_step_bytes=num_bytes / factor)
     return replace(context, traits=replace(traits, offload=offload))

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.data_parallel import data_parallel_costs, weight_bytes
+from planner.cost.data_parallel import data_parallel_costs
 from planner.cost.memory import offloads
 from planner.cost.offload import parameter_fetch_s
 from planner.cost.overlap import exposed_beside_s, interference_fraction, prefetch_fill_s
 from planner.cost.parts import Parts
 from planner.spec.items import FABRIC, item
 from planner.spec.strategy import StrategyColumns
+from planner.spec.training import FROZEN_BYTES
 from planner.units import Array
 
 
@@ -53,7 +54,8 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
 
     Offloaded parameters come from the host before both passes. Transfer, gather and computation of
     a pass are three stations of a pipeline of layers: n layers take n times the slowest, and the
-    first one's way through the other two (:func:`overlap.prefetch_fill_s`). Offloaded activations
+    first one's way through the other two (:func:`overlap.prefetch_fill_s`). From memory that is
+    not pinned transfers are waited for. Offloaded activations
     are a policy of single layers (:func:`policies.policy_costs`).
     """
     interference = interference_of(context)
@@ -67,12 +69,13 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
     fill = prefetch_fill_s(forward, gather, interference)
     fill = fill + prefetch_fill_s(backward, exchange, interference)
     shard = np.where(strategy.zero_stage >= 3, parts.num_shards, 1.0)
-    fetch = parameter_fetch_s(
-        parts.gathered * weight_bytes(context) / shard, offloads(strategy, "nvme"), context.cluster
-    )
+    offload = context.traits.offload
+    wire = parts.params * offload.fetched_weight_bytes + parts.frozen_elements * FROZEN_BYTES
+    fetch = parameter_fetch_s(wire / shard, offloads(strategy, "nvme"), context.cluster, offload)
     fetch = np.where(offloads(strategy, "parameters") > 0, fetch, 0.0)
-    whole_forward = np.maximum(sharded_forward, fetch)
-    whole_backward = np.maximum(sharded_backward, fetch)
+    hidden = fetch if offload.is_pinned else 0.0 * fetch
+    whole_forward = np.maximum(sharded_forward + fetch - hidden, fetch)
+    whole_backward = np.maximum(sharded_backward + fetch - hidden, fetch)
     return LayerTimes(
         forward=whole_forward,
         backward=whole_backward,
@@ -84,5 +87,5 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
         sharded_backward=sharded_backward,
         fetch=fetch,
         sharding_fill=fill,
-        offload_fill=np.minimum(fetch, sharded_forward) + np.minimum(fetch, sharded_backward),
+        offload_fill=np.minimum(hidden, sharded_forward) + np.minimum(hidden, sharded_backward),
     )

@@ -8,30 +8,45 @@ import numpy as np
 from planner.spec.cluster import ClusterSpec
 from planner.spec.items import item
 from planner.spec.traits import OffloadTraits
-from planner.units import Array
-
-NVME_STATE_BYTES = 12.0
-"""Optimizer bytes per parameter read from, and written to, NVMe each step."""
-HOST_WEIGHT_BYTES = 2.0
-"""Weights cross the host link in 16 bits."""
+from planner.units import Array, Mask
 
 
 def host_transfer_s(num_bytes: Array, cluster: ClusterSpec) -> Array:
-    """``bytes / link``: between host memory and one accelerator, over its own link, one way.
+    """``bytes / link``: between pinned host memory and one accelerator, over its link, one way.
 
     Both ways go at once. Source: arXiv 2104.07857, section 5.2 (every rank uses its own link).
-    Excludes latency and pageable memory.
+    Excludes latency.
     """
     return num_bytes / cluster.node.host_link_bytes_per_s
+
+
+def state_transfer_s(
+    num_bytes: Array, cluster: ClusterSpec, traits: OffloadTraits, pageable: Mask | bool = False
+) -> Array:
+    """``bytes / (link · f)``: f is 1 of pinned memory, else ``pageable_rate_fraction``.
+
+    The driver copies pageable memory through buffers of its own. Source: DeepSpeed pull request
+    5301, whose weights came back 6 times as fast on one GPU, 4 to 5 times on 8, once pinned.
+    """
+    is_slow = np.asarray(pageable) | (not traits.is_pinned)
+    fraction = np.where(is_slow, traits.pageable_rate_fraction, 1.0)
+    return host_transfer_s(num_bytes, cluster) / fraction
 
 
 @item(
     "time.offload",
     title="parameter offload",
-    inputs=("strategy.offload", "node.host_link_bytes_per_s"),
-    also=(host_transfer_s,),
+    inputs=(
+        "strategy.offload",
+        "traits.offload.fetched_weight_bytes",
+        "traits.offload.is_pinned",
+        "node.host_link_bytes_per_s",
+    ),
+    also=(state_transfer_s, host_transfer_s),
 )
-def parameter_fetch_s(num_bytes: Array, on_nvme: Array, cluster: ClusterSpec) -> Array:
+def parameter_fetch_s(
+    num_bytes: Array, on_nvme: Array, cluster: ClusterSpec, traits: OffloadTraits
+) -> Array:
     """One pass of parameters to the accelerator: the slower of host link and, on NVMe, its disks.
 
     ``max(bytes / link, bytes · gpus_per_node / read)``: disk to host and host to accelerator are
@@ -40,33 +55,45 @@ def parameter_fetch_s(num_bytes: Array, on_nvme: Array, cluster: ClusterSpec) ->
     node = cluster.node
     read = node.nvme_read_bytes_per_s
     from_disk = num_bytes * node.num_accelerators / read if read else num_bytes + np.inf
-    fetch = host_transfer_s(num_bytes, cluster)
+    fetch = state_transfer_s(num_bytes, cluster, traits)
     return np.where(on_nvme > 0, np.maximum(fetch, from_disk), fetch)
 
 
-def host_adam_s(owned_params: Array, cluster: ClusterSpec, traits: OffloadTraits) -> Array:
-    """``owned · ranks / rate``: the framework's optimizer on the CPU, with its own copies.
+def host_bytes_per_s(cluster: ClusterSpec, traits: OffloadTraits) -> float:
+    """``min(threads · core, f · memory / ranks)``: what one rank's step moves in host memory.
 
-    ``ranks`` are those of a whole node where they share the rate, else 1: a part of a node has its
-    share of the processor. Source: published pairs of runs with and without offload
-    (``traits.offload``). ZeRO-Offload itself reports 4.3e9 parameters per second and DGX-2 for the
-    kernel alone (arXiv 2101.06840, table 4, recalled), 3 to 14 times what runs show. Excludes other
-    CPUs than those of the runs.
+    ``threads`` is 1, or the rank's share of the cores; all ranks of a node share its memory, of
+    whose datasheet rate the implementation reaches ``host_bandwidth_fraction``. Excludes which
+    socket the memory of a thread hangs on, but for what that fraction holds of it.
     """
-    node = cluster.node.whole or cluster.node
-    ranks = node.num_accelerators if traits.host_optimizer_shares_node else 1
-    return owned_params * ranks / traits.host_optimizer_params_per_s
+    node = cluster.node
+    share = traits.host_bandwidth_fraction * node.host_memory_bytes_per_s / node.num_accelerators
+    cores = node.host_cores / node.num_accelerators if traits.host_threads == "share" else 1.0
+    return min(max(cores, 1.0) * node.host_core_bytes_per_s, share)
 
 
-def host_optimizer_s(owned_params: Array, cluster: ClusterSpec, traits: OffloadTraits) -> Array:
-    """``max(Adam, weights up)``: the step is never faster than the host link.
+def host_step_s(owned_params: Array, cluster: ClusterSpec, traits: OffloadTraits) -> Array:
+    """``owned · bytes / rate``: the optimizer's step on the CPU, which memory bounds.
 
-    Source: arXiv 2101.06840, section 5.1. Gradients came during backward
-    (:func:`exposed_gradient_offload_s`). Excludes the one-step delayed
-    update (section 5.2), no framework's default.
+    Adam in fp32 reads master, two moments and gradient and writes all but the gradient, 28 bytes;
+    clipping and casts add theirs (``host_step_bytes``). Rate: :func:`host_bytes_per_s`.
     """
-    up_s = host_transfer_s(owned_params * HOST_WEIGHT_BYTES, cluster)
-    return np.maximum(host_adam_s(owned_params, cluster, traits), up_s)
+    return owned_params * (traits.host_step_bytes / host_bytes_per_s(cluster, traits))
+
+
+def host_optimizer_s(
+    owned_params: Array, transfer_s: Array, cluster: ClusterSpec, traits: OffloadTraits
+) -> Array:
+    """``step + transfers``, or the longer one where the framework runs them side by side.
+
+    ``transfer_s``: new weights to the device; where they run side by side, gradients too.
+    Source: arXiv 2101.06840, section 5.1; framework traits. Excludes the one-step delayed update
+    (section 5.2), no framework's default.
+    """
+    step = host_step_s(owned_params, cluster, traits)
+    if traits.host_step_beside == "nothing":
+        return step + transfer_s
+    return np.maximum(step, transfer_s)
 
 
 def exposed_gradient_offload_s(transfer_s: Array, backward_s: Array) -> Array:
@@ -77,13 +104,14 @@ def exposed_gradient_offload_s(transfer_s: Array, backward_s: Array) -> Array:
     return np.maximum(transfer_s - backward_s, 0.0)
 
 
-def nvme_optimizer_s(owned_params: Array, cluster: ClusterSpec) -> Array:
+def nvme_optimizer_s(owned_params: Array, cluster: ClusterSpec, traits: OffloadTraits) -> Array:
     """Optimizer states read from and written to the node's NVMe (arXiv 2104.07857, section 5).
 
-    Runs beside Adam, chunk by chunk (section 6.2). Infinite where the node has no NVMe rate.
+    Infinite where the node has no NVMe rate. Excludes the depth of the request queue: 8 requests
+    of 1 MiB a rank, DeepSpeed's default, keep a drive busy.
     """
     node = cluster.node
     if not node.nvme_read_bytes_per_s or not node.nvme_write_bytes_per_s:
         return owned_params + float("inf")
-    num_bytes = owned_params * NVME_STATE_BYTES * node.num_accelerators
+    num_bytes = owned_params * traits.nvme_step_bytes * node.num_accelerators
     return num_bytes / node.nvme_read_bytes_per_s + num_bytes / node.nvme_write_bytes_per_s

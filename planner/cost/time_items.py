@@ -9,13 +9,13 @@ from planner.cost.build import (
     PER_PARAMETER,
     exposed_link_s,
     frozen_updates,
-    gradient_offload_s,
     gradient_pass_s_per_param,
     link_seconds,
     slowest_pace,
 )
 from planner.cost.collectives import point_to_point_s
 from planner.cost.context import Context
+from planner.cost.host_states import gradient_offload_s, hidden_step_s
 from planner.cost.kernels import gemm_s, memory_bound_s
 from planner.cost.layer_time import COMM_ITEMS, Duration, TimeItems, add_items, scale_items
 from planner.cost.layer_times import layer_times
@@ -168,6 +168,7 @@ def _tail_items(subject: Subject, stage: int) -> TimeItems:
 
     steps = {name: of_owned(price) for name, price in PER_PARAMETER.items()}
     times = layer_times(context, columns, parts)
+    steps["optimizer_step"] -= layers * hidden_step_s(context, columns, parts, times)
     busy, exposed, end = gradient_offload_s(context, columns, parts, times)
     ends_s = (ends + further) * end
     gradients = Duration(busy_s=layers * busy + ends_s, exposed_s=layers * exposed + ends_s)

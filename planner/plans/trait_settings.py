@@ -30,12 +30,15 @@ _CHOICES: Mapping[str, Callable[[], Iterable[object]]] = {
     "support.zero_stages_with_pp": lambda: _ZERO_STAGES,
     "support.partial_offload_zero_stages": lambda: _ZERO_STAGES,
     "support.nvme_zero_stages": lambda: _ZERO_STAGES,
+    "offload.waited_gradient_zero_stages": lambda: _ZERO_STAGES,
+    "offload.pageable_weight_zero_stages": lambda: _ZERO_STAGES,
 }
 """Values allowed where the type alone does not say."""
 _RANGES: Mapping[str, tuple[float, float]] = {
     "kernels.attention_rate_fraction": (0.01, 1.0),
     "support.usual_zero_stage": (0, 3),
-    "offload.host_optimizer_params_per_s": (1e6, 1e12),
+    "offload.host_bandwidth_fraction": (0.01, 1.0),
+    "offload.pageable_rate_fraction": (0.01, 1.0),
     "offload.host_optimizer_slowest_factor": (0.01, 1.0),
     "offload.host_optimizer_fastest_factor": (1.0, 100.0),
     "support.vocab_padding": (1, 1_000_000),
@@ -48,6 +51,8 @@ _MAY_BE_EMPTY = (
     "support.partial_offload_zero_stages",
     "support.nvme_zero_stages",
     "support.memory_switches",
+    "offload.waited_gradient_zero_stages",
+    "offload.pageable_weight_zero_stages",
 )
 _LARGEST = 1e18
 _FRACTION = (0.0, 1.0)

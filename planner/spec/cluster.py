@@ -216,8 +216,16 @@ class NodeSpec:
     host_memory_bytes: float | None
     host_memory_note: str = ""
     """Why it is taken to be so much, where that is assumed."""
+    host_cores: float
+    """Of all its processors."""
+    host_memory_bytes_per_s: float
+    """Of the memory of all its processors together, datasheet."""
+    host_core_bytes_per_s: float
+    """What one thread alone reads and writes in host memory."""
     host_link_bytes_per_s: float
-    """Host to one accelerator, one direction, achieved."""
+    """Host to one accelerator, one direction, achieved with all of them at it."""
+    accelerators_per_host_slot: int = 1
+    """Those that share one link to the host."""
     nvme_bytes: float | None = None
     nvme_read_bytes_per_s: float | None = None
     nvme_write_bytes_per_s: float | None = None

@@ -51,6 +51,11 @@ class StateTraits:
     """Stage 3 gives a rank whole experts: beyond their number they are not split further."""
     host_staging_bytes: float
     """Per owned parameter, pinned on the host beside offloaded optimizer states."""
+    offload_staging_bytes: float
+    """Per element of the largest tensor, on the device beside them below stage 3."""
+    host_load_bytes: float
+    """Per parameter of the whole model, in host memory of every rank while it loads, below stage
+    3."""
     zero3_secondary_weight_bytes: float
     """A second copy of the weights, sharded inside the scale-up domain, for backward's gathers."""
     gradient_reduce_bytes: float
@@ -260,19 +265,43 @@ class OverheadTraits:
 
 @dataclass(frozen=True, kw_only=True)
 class OffloadTraits:
-    """How fast optimizer states in host memory are worked on."""
+    """What offloaded states move over the host link and in host memory, and what waits for it."""
 
-    host_optimizer_params_per_s: float
-    """Parameters the host's optimizer updates per second, net: the copies of its step included."""
-    host_optimizer_shares_node: bool
-    """True: all ranks of a node together; False: each rank with the threads it was given."""
+    host_step_bytes: float
+    """Through host memory per parameter a rank owns, in all passes of the optimizer's step."""
+    host_threads: Literal["one", "share"]
+    """Of a rank in that step: one, or its share of the node's cores."""
+    host_bandwidth_fraction: float
+    """Of the datasheet's rate of host memory, what those threads of all ranks reach together."""
     host_optimizer_slowest_factor: float
-    """The slowest published rate over that one."""
+    """The slowest published rate over the modelled one."""
     host_optimizer_fastest_factor: float
     """The fastest."""
+    host_step_beside: Literal["nothing", "transfers", "backward"]
+    """What runs while the host's step does: nothing; its own transfers; those and backward."""
+    step_gradient_bytes: float
+    """Per owned gradient over the host link for the step, there and back; below stage 3."""
+    zero3_step_gradient_bytes: float
+    """The same under stage 3."""
+    waited_gradient_zero_stages: tuple[int, ...]
+    """ZeRO stages whose backward does not hide those gradients."""
     gradient_passes_per_micro_batch: float
     """Times sharded gradients cross the host link in every micro-batch but the last, from stage 2
     on: there, and back where they are added up on the device."""
+    step_returned_bytes: float
+    """Per owned parameter over the host link after the step, where weights live on the device."""
+    pageable_weight_zero_stages: tuple[int, ...]
+    """ZeRO stages whose updated weights come from memory that is not pinned."""
+    fetched_weight_bytes: float
+    """Per offloaded parameter over the host link and pass; device copies may be smaller."""
+    is_pinned: bool
+    """Offloaded states live in pinned memory; else transfers are slower and hide nowhere."""
+    pageable_rate_fraction: float
+    """Of the host link's rate, what memory that is not pinned reaches."""
+    nvme_step_bytes: float
+    """Per owned parameter read from NVMe in a step, and as many written, by states there."""
+    nvme_pipelined: bool
+    """Those reads and writes run beside the host's step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -410,26 +439,37 @@ def under_precision(traits: FrameworkTraits, precision: Precision) -> FrameworkT
     if precision in WHOLE:
         saved = kernels.saved.in_32_bits()
         return replace(
-            traits, kernels=replace(kernels, saved=saved), states=_in_32_bits(traits.states)
+            traits,
+            kernels=replace(kernels, saved=saved),
+            states=_in_32_bits(traits.states),
+            offload=_offload_in_32_bits(traits.offload),
         )
     saved = kernels.saved.with_linear_input_bytes(kernels.fp8_linear_input_bytes)
     return replace(traits, kernels=replace(kernels, saved=saved))
 
 
+def widened(num_bytes: float) -> float:
+    """Bytes an element of what has 16 bits, or 32, where all has 32; 0 where it is not there."""
+    return max(num_bytes, element_bytes("fp32")) if num_bytes else 0.0
+
+
+def _offload_in_32_bits(offload: OffloadTraits) -> OffloadTraits:
+    return replace(
+        offload,
+        step_returned_bytes=widened(offload.step_returned_bytes),
+        fetched_weight_bytes=widened(offload.fetched_weight_bytes),
+    )
+
+
 def _in_32_bits(states: StateTraits) -> StateTraits:
     """What a framework keeps where weights, gradients and kept activations have 32 bits."""
-    whole = element_bytes("fp32")
-
-    def widened(num_bytes: float) -> float:
-        return max(num_bytes, whole) if num_bytes else 0.0
-
     return replace(
         states,
         weight_bytes=widened(states.weight_bytes),
         zero3_weight_bytes=widened(states.zero3_weight_bytes),
         zero3_secondary_weight_bytes=widened(states.zero3_secondary_weight_bytes),
         master_weight_bytes=0.0,
-        gradient_bytes=whole,
+        gradient_bytes=element_bytes("fp32"),
         gradient_reduce_bytes=widened(states.gradient_reduce_bytes),
         zero2_gradient_bytes=widened(states.zero2_gradient_bytes),
         whole_tensor_gradient_bytes=widened(states.whole_tensor_gradient_bytes),

@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from planner.cost.build import HOST_USABLE_FRACTION
 from planner.cost.context import Context
+from planner.layers.parameters import count_parameters
 from planner.search.space.rule import (
     GPUS,
     Columns,
@@ -23,7 +25,7 @@ from planner.spec.strategy import (
     ranks_of_sequence,
     ranks_of_stage,
 )
-from planner.units import Mask
+from planner.units import GIB, Array, Mask
 
 
 def _uneven_groups(_: Context, row: Row) -> str:
@@ -284,6 +286,34 @@ def offload_has_room(context: Context, columns: Columns) -> Mask:
     nvme = bool(node.nvme_bytes and node.nvme_read_bytes_per_s and node.nvme_write_bytes_per_s)
     legal = ~offloads(columns, "host") | bool(node.host_memory_bytes)
     return np.asarray(legal & (~offloads(columns, "nvme") | nvme))
+
+
+def _loading_gib(context: Context, columns: Columns) -> Array:
+    """What the ranks of a node hold in its memory while they load the model."""
+    states, node = context.traits.states, context.cluster.node
+    every = states.host_load_bytes * count_parameters(context.model) * node.num_accelerators / GIB
+    return np.where(np.asarray(columns["zero_stage"]) < 3, every, 0.0)
+
+
+def _too_much_to_load(context: Context, row: Row) -> str:
+    node, code = context.cluster.node, OFFLOAD_CODES[row["offload"]]
+    num_gib = float(_loading_gib(context, {"zero_stage": np.array([row["zero_stage"]])})[0])
+    return (
+        f"offload {code} under ZeRO {row['zero_stage']}: {node.num_accelerators} ranks load a copy "
+        f"of the model each, {num_gib:,.1f} GiB of host memory"
+    )
+
+
+def _room_to_load(context: Context) -> str:
+    room = HOST_USABLE_FRACTION * (context.cluster.node.host_memory_bytes or 0.0) / GIB
+    return f"{room:,.1f} GiB of {context.cluster.node.name} are usable, or ZeRO 3"
+
+
+@rule("zero_stage", "offload", says=_too_much_to_load, allowed=_room_to_load)
+def host_holds_loading(context: Context, columns: Columns) -> Mask:
+    """Beside states offloaded to it, host memory holds the copies that ranks load at the start."""
+    room = HOST_USABLE_FRACTION * (context.cluster.node.host_memory_bytes or 0.0) / GIB
+    return np.asarray(~offloads(columns, "host") | (_loading_gib(context, columns) <= room))
 
 
 def _other_order(context: Context, row: Row) -> str:

@@ -216,7 +216,8 @@ def test_a_setting_changes_its_trait_and_no_other() -> None:
 
 RANGES = {
     "attention_rate_fraction": (0.01, 1.0),
-    "host_optimizer_params_per_s": (1e6, 1e12),
+    "host_bandwidth_fraction": (0.01, 1.0),
+    "pageable_rate_fraction": (0.01, 1.0),
     "host_optimizer_slowest_factor": (0.01, 1.0),
     "host_optimizer_fastest_factor": (1.0, 100.0),
 }

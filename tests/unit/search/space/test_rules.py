@@ -377,6 +377,20 @@ def test_offload_offered(context_of: Contexts) -> None:
     ]
 
 
+def test_host_holds_loading(context_of: Contexts) -> None:
+    # Llama-2 7B: 8 ranks * 6.74e9 * 2 bytes = 100.4 GiB; 90 % of 112 GiB are 100.8, of 111 99.9.
+    context = context_of(model="llama2-7b", framework="deepspeed")
+
+    def verdicts_with(num_gib: float) -> list[bool]:
+        node = replace(context.cluster.node, host_memory_bytes=num_gib * 2**30)
+        small = replace(context, cluster=replace(context.cluster, node=node))
+        columns = {"offload": [NONE, HOST, HOST, HOST_PARAMS], "zero_stage": [2, 1, 2, 3]}
+        return verdicts("host_holds_loading", small, **columns)
+
+    assert verdicts_with(112) == [True] * 4
+    assert verdicts_with(111) == [True, False, False, True]
+
+
 def test_offload_has_room(context_of: Contexts) -> None:
     codes = [NONE, HOST, HOST_PARAMS, NVME, NVME_PARAMS]
     context = context_of()
