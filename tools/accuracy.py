@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from planner.frameworks.registry import regime_name
+from planner.spec.time_range import broader, class_words
 from planner.validation.compare import MEMORY_KINDS, Comparison, compare_all
 from planner.validation.constants import load_constants
 from planner.validation.fit import CrossValidation, cross_validate, samples_of
@@ -24,7 +24,7 @@ from planner.validation.statistics import Errors, error_cells, percent, summariz
 from tools.evidence import evidence_text
 from tools.pages import DATA, DOCS, ROOT, filled, table
 from tools.ratios import drifts, layout_groups, ratio_errors, ratio_errors_text, ratio_pairs
-from tools.time_uncertainty import coverage, regimes, time_uncertainty_text
+from tools.time_uncertainty import coverage, regimes, runs_of, time_uncertainty_text
 from tools.uncertainty import uncertainty_text
 
 NUM_WORST = 20
@@ -55,24 +55,33 @@ def _time(found: Summary) -> str:
 
 
 def _ranges(comparisons: Sequence[Comparison]) -> str:
-    found = regimes(comparisons)
-    shares = coverage(comparisons, found)
-    rows = (
-        [
-            regime_name(regime.as_dict()),
-            str(len(regime.ratios)),
-            percent(regime.low - 1.0, signed=True),
-            percent(regime.high - 1.0, signed=True),
-            str(shares[regime.key][0]),
-            percent(shares[regime.key][1]),
-        ]
-        for regime in found.values()
-        if regime.key in shares
+    runs = runs_of(comparisons)
+    known = regimes(runs)
+    whole, *classes = coverage(runs)
+    rows = []
+    for each in classes:
+        key = next(key for key in broader(each.key) if key in known)
+        regime = known[key]
+        rows.append(
+            [
+                class_words(each.key),
+                str(len(each.runs)),
+                str(len({run.source for run in each.runs})),
+                percent(regime.low - 1.0, signed=True),
+                percent(regime.high - 1.0, signed=True),
+                class_words(key),
+                percent(each.inside),
+                percent(each.left_out),
+                percent(each.left_out_by_source),
+            ]
+        )
+    titles = ["class", "runs", "sources", "from %", "to %", "range of", "inside %"]
+    titles += ["left out, inside %", "left out, mean over sources %"]
+    said = (
+        f"All {len(whole.runs)} runs: {percent(whole.inside)} % inside the range of their class, "
+        f"{percent(whole.left_out)} % inside the one taken without their source "
+        f"({percent(whole.left_out_by_source)} % as the mean over sources)."
     )
-    total = sum(number for number, _ in shares.values())
-    inside = sum(number * share for number, share in shares.values()) / total
-    titles = ["regime", "runs", "from %", "to %", "runs it is asked for", "inside %"]
-    said = f"All {total} runs: {percent(inside)} % inside the range of their regime."
     return f"{table(titles, rows)}\n\n{said}"
 
 
@@ -198,17 +207,21 @@ def fine_tuning(comparisons: Sequence[Comparison]) -> str:
 
 
 def accuracy_page(
-    comparisons: Sequence[Comparison], small: Sequence[Comparison], held_out: CrossValidation
+    comparisons: Sequence[Comparison],
+    small: Sequence[Comparison],
+    single_node: Sequence[Comparison],
+    held_out: CrossValidation,
 ) -> str:
     """Return docs/accuracy.md with its tables anew."""
     found = summary(comparisons)
+    every = [*comparisons, *small, *single_node]
     return filled(
         PAGE,
         {
             "time": lambda: _time(found),
             "held_out": lambda: _held_out(held_out),
             "constants": lambda: _constants(held_out),
-            "ranges": lambda: _ranges(comparisons),
+            "ranges": lambda: _ranges(every),
             "memory": lambda: _memory(comparisons, found),
             "fine_tuning": lambda: fine_tuning(small),
             "ranking": lambda: _ranking(found),
@@ -220,11 +233,14 @@ def accuracy_page(
     )
 
 
-def data_files(rows: Sequence[Comparison]) -> dict[str, str]:
-    """Files beside the frameworks that are taken from the comparison: name and text."""
+def data_files(rows: Sequence[Comparison], others: Sequence[Comparison] = ()) -> dict[str, str]:
+    """Files beside the frameworks that are taken from the comparison: name and text.
+
+    ``others``: runs of the other files, which only the ranges of time are taken from too.
+    """
     return {
         "uncertainty.yaml": uncertainty_text(rows),
-        "time_uncertainty.yaml": time_uncertainty_text(rows),
+        "time_uncertainty.yaml": time_uncertainty_text([*rows, *others]),
         "ratio_errors.yaml": ratio_errors_text(rows),
         "evidence.csv": evidence_text(rows),
     }
@@ -234,11 +250,14 @@ def main() -> None:
     """Estimate the runs; write the page, and what plans know of its errors."""
     records = read_records(DATA / "published_runs.jsonl")
     rows = compare_all(records)
-    small = compare_all(read_runs(DATA / "fine_tuning_runs.jsonl").records)
+    small, single_node = (
+        compare_all(read_runs(DATA / f"{name}_runs.jsonl").records)
+        for name in ("fine_tuning", "single_node")
+    )
     held_out = cross_validate(samples_of(records), load_constants())
-    for name, text in data_files(rows).items():
+    for name, text in data_files(rows, [*small, *single_node]).items():
         (FRAMEWORKS / name).write_text(text, encoding="utf-8")
-    PAGE.write_text(accuracy_page(rows, small, held_out), encoding="utf-8")
+    PAGE.write_text(accuracy_page(rows, small, single_node, held_out), encoding="utf-8")
 
 
 if __name__ == "__main__":

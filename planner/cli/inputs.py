@@ -35,7 +35,7 @@ from planner.errors import InputError
 from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import CURRENT
 from planner.limits import MAX_SEQ_LEN, brief
-from planner.spec.cluster import ClusterSpec
+from planner.spec.cluster import AcceleratorSpec, ClusterSpec
 from planner.spec.job import (
     MAX_IMBALANCE,
     USUAL_IMBALANCE_FRACTION,
@@ -137,6 +137,8 @@ def _assumptions(cluster: ClusterSpec) -> list[str]:
             f"{format_bytes(node.host_memory_bytes)} of host memory per node: "
             f"{node.host_memory_note}; --host-memory replaces it"
         )
+    if accelerator.gemm.has_range:
+        notes.append(products_note(accelerator))
     guessed = len(accelerator.assumptions) + len(cluster.node.assumptions)
     if guessed:
         notes.append(
@@ -144,6 +146,16 @@ def _assumptions(cluster: ClusterSpec) -> list[str]:
             "`planner hardware` marks them assumed"
         )
     return notes
+
+
+def products_note(accelerator: AcceleratorSpec) -> str:
+    """What an accelerator's machines differ in, and where a user states his own."""
+    gemm = accelerator.gemm
+    return (
+        f"matrix products on {accelerator.name} sustain {gemm.sustained_fraction:.0%} of peak; "
+        f"published machines differ, from {gemm.slowest:.0%} to {gemm.fastest:.0%}, and ranges of "
+        "time hold them all; gemm_sustained_fraction in a cluster file states yours"
+    )
 
 
 def read_layers(text: str | None) -> tuple[int, ...] | None:

@@ -13,7 +13,7 @@ import numpy as np
 from planner.spec.job import WHOLE, Precision, element_bytes
 from planner.spec.optimizer import OptimizerSpec
 from planner.spec.saved import SavedTables
-from planner.spec.time_range import UNSEEN_HIGH, UNSEEN_LOW, TimeRange
+from planner.spec.time_range import RunClass, TimeRange, narrowest
 from planner.spec.training import FULL, Training
 from planner.units import Array
 
@@ -411,20 +411,11 @@ class FrameworkTraits:
     """Traits a user set, in place of the profile's."""
     memory_uncertainty_fraction: float = 0.0
     """Of HBM: how far modelled peaks were off on published runs of the framework."""
-    time_ranges: Mapping[tuple[str, str], TimeRange] = field(default_factory=dict)
-    """By kind of model (dense, mixture) and accelerator; without a name: all others."""
+    time_ranges: Mapping[RunClass, TimeRange] = field(default_factory=dict)
 
-    def time_range(self, kind: str, accelerator: str) -> TimeRange:
-        """How far iteration times of such a plan may be off; wider where nobody published a run."""
-        found = self.time_ranges.get((kind, accelerator)) or self.time_ranges.get((kind, ""))
-        found = found or TimeRange()
-        if accelerator in found.accelerators:
-            return found
-        return TimeRange(
-            low=found.low * UNSEEN_LOW,
-            high=found.high * UNSEEN_HIGH,
-            regime=f"widened: no published run on {accelerator} among {found.regime}",
-        )
+    def time_range(self, key: RunClass, accelerator: str) -> TimeRange:
+        """How far iteration times of plans of a class may be off on an accelerator."""
+        return narrowest(self.time_ranges, key).on(accelerator)
 
 
 def under_precision(traits: FrameworkTraits, precision: Precision) -> FrameworkTraits:
