@@ -160,7 +160,7 @@ def _estimate(subject: Subject, overlap: _Overlap, position: int, ends: Ends | N
         machine_ends_s=ends,
         iter_time_s_lower=ends[0] * off.low,
         iter_time_s_upper=ends[1] * off.high,
-        regime=off.regime,
+        regime=off.regime + ("; machines differ" if ends[0] < ends[1] else ""),
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_gpu=tokens_per_s / num_gpus,
         model_flops=flops.total,

@@ -63,6 +63,7 @@ def test_ends_are_iterations_of_the_slowest_and_fastest_published_products(
         assert end == pytest.approx(own.iter_time_s)
     assert found.iter_time_s_lower == found.machine_ends_s[0] < found.iter_time_s
     assert found.iter_time_s_upper == found.iter_time_s
+    assert found.regime.endswith("; machines differ")
 
 
 def test_machines_that_nobody_found_to_differ_have_no_range(context_of: Contexts) -> None:
@@ -72,6 +73,7 @@ def test_machines_that_nobody_found_to_differ_have_no_range(context_of: Contexts
     found = estimate(context, strategy)
     assert found.machine_ends_s == (found.iter_time_s, found.iter_time_s)
     assert found.iter_time_s_lower == found.iter_time_s_upper == found.iter_time_s
+    assert "machines differ" not in found.regime
 
 
 def test_ends_of_an_offloaded_optimizer_take_hosts_and_products_together(
