@@ -58,11 +58,11 @@ HANDICAPS: Mapping[str, Handicap] = MappingProxyType(
         "optimizer_offload": Handicap(
             factor=1.3,
             basis="prior",
-            reason="its constants are fitted on 16 published pairs with and without, whose ratio is "
-            "7 % off on average and 18 % at worst beside the measured time without, 40 % off of two "
-            "modelled times (two pairs held out: 13 %, taken as not pinned); processors that nobody "
-            "names take twice as long for the step; assumed as much as recomputing everything "
-            "costs, which people prefer",
+            reason="its constants are fitted on 16 published pairs with and without, whose ratio "
+            "is 7 % off on average and 17 % at worst beside the measured time without, 40 % off of "
+            "two modelled times (two pairs held out: 13 %, taken as not pinned); a host was seen "
+            "to take twice as long for the step; assumed as much as recomputing everything costs, "
+            "which people prefer",
         ),
         "parameter_offload": Handicap(
             factor=1.4,
