@@ -49,7 +49,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "search": (8170, 54),
     "catalog": (5280, 36),
     "frameworks": (460, 6),
-    "formats": (12740, 92),
+    "formats": (12840, 93),
     "plans": (5070, 30),
     "validation": (1530, 12),
     "check": (2530, 23),
