@@ -10,7 +10,7 @@ from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.formats.bridge.keys import LAYOUT, OPTIONS, PRECISION, PRECISIONS, translated
 from planner.formats.bridge.read import overrides_in, read
-from planner.formats.bridge.recipes import recipe_of, unbuilt, wanted_recipe
+from planner.formats.bridge.recipes import OWN, recipe_of, unbuilt
 from planner.formats.decision import Decision, Line, Table, lines_of, refuse
 from planner.formats.format import Decided, Emitted, OutputFile, SourceText
 from planner.formats.megatron import decisions, settings
@@ -122,7 +122,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             "optimizer.lr=${LEARNING_RATE}",
         ),
         environment=environment(context, strategy),
-        variables=VARIABLES | ({} if recipe else {"RECIPE": wanted_recipe(context.model)}),
+        variables=VARIABLES | ({} if recipe else {"RECIPE": OWN}),
         decided=tuple(Decided(key=key, value=value, why=why) for key, value, why in found if why),
     )
 

@@ -14,6 +14,11 @@ from planner.formats.megatron.shape import shape_reasons
 from planner.spec.model import ModelSpec
 
 RELEASE = "0.6.2"
+OWN = (
+    "a recipe of your own that builds the model, exported by megatron.bridge.recipes, "
+    f"with pretrain in its name: Megatron-Bridge {RELEASE} has none of these sizes"
+)
+"""What the user has to bring where there is none."""
 _NAME, _LONGEST = "recipe", "max_seq_len"
 
 
@@ -45,12 +50,3 @@ def unbuilt(context: Context) -> Iterator[str]:
     if not recipe_of(context.model):
         for reason in shape_reasons(context):
             yield f"{reason}, and Megatron-Bridge {RELEASE} has no recipe of it"
-
-
-def wanted_recipe(model: ModelSpec) -> str:
-    """What the user has to bring, in words."""
-    return (
-        f"a recipe of your own, pretrain in its name, that megatron.bridge.recipes exports and "
-        f"that builds {model.name}: Megatron-Bridge {RELEASE} has none of "
-        "its sizes"
-    )
