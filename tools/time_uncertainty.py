@@ -42,16 +42,13 @@ class Regime:
     runs: tuple[Run, ...]
     low: float
     high: float
+    accelerators: tuple[str, ...]
+    """Those of the runs that the ends are taken from."""
 
     @property
     def sources(self) -> frozenset[str]:
         """Where the runs are published."""
         return frozenset(run.source for run in self.runs)
-
-    @property
-    def accelerators(self) -> tuple[str, ...]:
-        """Those the runs used."""
-        return tuple(sorted({run.accelerator for run in self.runs}))
 
 
 def runs_of(rows: Iterable[Comparison]) -> list[Run]:
@@ -93,13 +90,16 @@ def regimes(runs: Sequence[Run]) -> dict[RunClass, Regime]:
     for key in sorted(members, key=lambda key: (sum(map(bool, key)), key)):
         own = members[key]
         low, high = _percentiles(own)
+        behind = own
         is_known = len(own) >= MIN_RUNS and len({run.source for run in own}) >= MIN_SOURCES
         if not is_known and key != ALL:
             if key[1]:
                 continue
             low = min(least[0], *(run.ratio for run in own))
             high = max(least[1], *(run.ratio for run in own))
-        found[key] = Regime(runs=tuple(own), low=low, high=high)
+            behind = members[ALL]
+        used = tuple(sorted({run.accelerator for run in behind}))
+        found[key] = Regime(runs=tuple(own), low=low, high=high, accelerators=used)
     return found
 
 

@@ -67,6 +67,7 @@ def test_a_kind_with_few_runs_takes_all_they_show_and_is_no_narrower_than_all_ru
     found = regimes(many)
     assert found["offload", ""].low == 0.5
     assert found["offload", ""].high == found[ALL].high > 0.7
+    assert found["offload", ""].accelerators == found[ALL].accelerators
 
 
 def test_the_prediction_lies_inside_even_where_all_runs_were_slower() -> None:
