@@ -218,9 +218,9 @@ def read_question(
     )
     kind = _precision(collector, precision, cluster_spec, notes)
     chosen = training_in(collector, chosen, kind, notes)
-    chosen, ahead = mtp_layers_in(collector, mtp_layers, model_spec, chosen, notes)
     trained = read_training(collector, training, notes)
     chosen = training_so(collector, chosen, trained, model_spec, kind, notes)
+    chosen, ahead = mtp_layers_in(collector, mtp_layers, model_spec, chosen, notes)
     allowed_schedules = read_schedules(collector, schedules, chosen)
     length = _seq_len(collector, seq_len, model_spec, notes)
     batch = read_global_batch(
