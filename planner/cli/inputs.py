@@ -29,6 +29,7 @@ from planner.cli.training import (
     read_training,
     training_so,
 )
+from planner.cli.words import meant_word
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.cost.module_sets import module_sets
@@ -71,6 +72,7 @@ def _precision(
         if cluster and usual != "bf16":
             notes.append(f"{usual} (default: {cluster.accelerator.name} does not compute in bf16)")
         return usual
+    text = meant_word("--precision", text, known, notes)
     if text not in known:
         collector.add("--precision", f"unknown precision {text!r}; allowed are {', '.join(known)}")
         return "bf16"
