@@ -30,6 +30,7 @@ Width = Literal[
     "logits",
     "adapter_input",
     "adapter_rank",
+    "adapter_mask",
 ]
 """Elements per token on one rank; :func:`planner.layers.saved.token_widths` gives their sizes."""
 Condition = Literal[

@@ -14,7 +14,7 @@ from planner.spec.job import WHOLE, Precision, element_bytes
 from planner.spec.optimizer import OptimizerSpec
 from planner.spec.saved import SavedTables
 from planner.spec.time_range import UNSEEN_HIGH, UNSEEN_LOW, TimeRange
-from planner.spec.training import FULL, Training
+from planner.spec.training import FULL, Dequantisation, Training
 from planner.units import Array
 
 ExpertOverlap = Literal["none", "shared_expert", "batches"]
@@ -161,6 +161,12 @@ class KernelTraits:
     dummy_weight_gradient_bytes: float
     """Per element of one weight per distinct linear shape, kept for ever beside fused
     weight-gradient accumulation (Transformer Engine), which stages from 2 on do without."""
+    adapters: Literal["peft", "16-bit", "compiled"]
+    """Implementation of low-rank adapters, as :mod:`planner.layers.adapters` describes them."""
+    adapter_dropout: bool
+    """Their inputs go through dropout."""
+    dequantisation: Dequantisation
+    """How matrices of a 4-bit base are rebuilt."""
     launch_s: float
     """Host seconds to launch one kernel, the framework's way to it included: with the number of
     kernels a floor under the time of a layer's pass."""
