@@ -101,6 +101,8 @@ class StateTraits:
     """Layers whose gathered weights coexist at the peak (current and prefetched)."""
     shards_frozen_below_stage_3: bool
     """Stage 2 keeps a rank's shard of frozen weights beside the gathered ones."""
+    frozen_shard_width: float
+    """Of a shard of frozen weights over that of the gathered ones: 2 where shards are fp32."""
     zero3_live_elements: float
     """Most gathered elements at a time."""
     zero3_keeps_ends_gathered: bool
