@@ -96,8 +96,9 @@ def frozen_shares(
     whole.
     """
     stage, away = strategy.zero_stage, offloads(strategy, "parameters")
-    shard = np.where(stage >= 3, traits.frozen_shard_width / num_shards, 0.0)
-    beside = np.where((stage == 2) & traits.shards_frozen_below_stage_3, traits.frozen_shard_width / num_shards, 0.0)
+    share = traits.frozen_shard_width / num_shards
+    shard = np.where(stage >= 3, share, 0.0)
+    beside = np.where((stage == 2) & traits.shards_frozen_below_stage_3, share, 0.0)
     gathered = np.where(stage < 3, 1.0, 0.0)
     has_shard = shard + beside > 0
     kept = np.where(has_shard, shard + beside, gathered) * (1.0 - away)

@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.layers.op import ONE, ZERO, Gemm, LayerShape, Op
 from planner.layers.saved import saved_by
+from planner.layers.widened import stream_width, widened_op
 from planner.spec.items import SHAPE, item
 from planner.spec.model import ModelSpec
 from planner.spec.training import (
@@ -159,19 +160,18 @@ def training_problem(
     return "", ""
 
 
-def frozen_op(op: Op, training: Training, dequantisation: Dequantisation = "kernel") -> Op:
+def frozen_op(op: Op, training: Training, traits: KernelTraits) -> Op:
     """The op with its weights frozen: stored, read, and without gradients of their own.
 
     Bytes: 2 per weight, or in linear layers of a 4-bit base ``0.5 + (1 + 4/256) / 64`` (arXiv
     2305.14314, section 3: blocks of 64, scales in 8 bits by blocks of 256). Such a base is rebuilt
-    in 16 bits for each product: ``stored + 2`` bytes per weight through HBM, forward and backward.
-    Excludes what ``prepare_model_for_kbit_training`` widens to fp32.
+    in 16 bits (:data:`DEQUANTISATIONS`). The rest has 2 bytes, 4 where it was widened.
     """
     weights = ZERO + sum(gemm.n * gemm.k * gemm.count for gemm in op.gemms if gemm.has_weight)
     stored = weights * training.frozen_linear_bytes
-    frozen_bytes = stored + (op.params - weights) * FROZEN_BYTES
+    frozen_bytes = stored + (op.params - weights) * rest_bytes(traits)
     is_quantised = training.frozen_linear_bytes < FROZEN_BYTES and bool(op.gemms)
-    forward, backward, launches = DEQUANTISATIONS[dequantisation]
+    forward, backward, launches = DEQUANTISATIONS[traits.dequantisation]
     matrices = len(PLACES.get(op.name, ()))
     kernels = launches * matrices if is_quantised else 0.0
     weights = weights if is_quantised else ZERO
@@ -261,20 +261,26 @@ def with_adapters(
     beside = partial(adapter_op, model=model, shape=shape, traits=traits, training=training)
     sizes, found = target_sizes(model), list[Op]()
     for op in ops:
-        found.append(frozen_op(op, training, traits.dequantisation))
+        op = widened_op(op, shape, gated=model.gated_mlp) if traits.widens_stream else op
+        found.append(frozen_op(op, training, traits))
         chosen = (each for each in PLACES.get(op.name, ()) if each in training.targets)
         found += [beside(target) for target in chosen if target in sizes]
     return tuple(found)
 
 
-def frozen_end(op: Op, training: Training) -> Op:
-    """Embedding or head, frozen in 16 bits; nothing runs backward through an embedding."""
+def rest_bytes(traits: KernelTraits) -> float:
+    """Per frozen weight outside the linear layers."""
+    return FROZEN_BYTES * stream_width(traits.widens_stream)
+
+
+def frozen_end(op: Op, training: Training, traits: KernelTraits) -> Op:
+    """Embedding or head, frozen; nothing runs backward through an embedding."""
     if not training.is_frozen:
         return op
     return replace(
         op,
         params=ZERO,
-        frozen_bytes=op.params * FROZEN_BYTES,
+        frozen_bytes=op.params * rest_bytes(traits),
         gemms=tuple(replace(gemm, is_frozen=True) for gemm in op.gemms),
         backward_bytes=op.backward_bytes if op.gemms else ZERO,
     )

@@ -167,6 +167,9 @@ class KernelTraits:
     """Implementation of low-rank adapters, as :mod:`planner.layers.adapters` describes them."""
     adapter_dropout: bool
     """Their inputs go through dropout."""
+    widens_stream: bool
+    """Beside a 4-bit base, embedding, head and norms are fp32, and with them what flows between
+    layers."""
     dequantisation: Dequantisation
     """How matrices of a 4-bit base are rebuilt."""
     launch_s: float
