@@ -87,13 +87,12 @@ class FrozenShares:
 def frozen_shares(
     strategy: StrategyColumns, traits: StateTraits, num_shards: Array
 ) -> FrozenShares:
-    """Share of frozen weights on one rank: whole below stage 3, ``w/N`` there, w
-    the ``frozen_shard_width``.
+    """Share of frozen weights on one rank: whole below stage 3, ``w/N`` there.
 
-    FSDP2 keeps the shard beside the gathered weights at stage 2 (``shards_frozen_below_stage_3``).
-    Offloaded parameters take the shard to the host. Source: arXiv 1910.02054, section 5;
-    torch/distributed/fsdp/_fully_shard/_fsdp_param.py. Excludes scales of 4-bit weights, which stay
-    whole.
+    w is the ``frozen_shard_width``. FSDP2 keeps the shard beside the gathered weights at stage 2
+    (``shards_frozen_below_stage_3``). Offloaded parameters take the shard to the host. Source:
+    arXiv 1910.02054, section 5; torch/distributed/fsdp/_fully_shard/_fsdp_param.py. Excludes scales
+    of 4-bit weights, which stay whole.
     """
     stage, away = strategy.zero_stage, offloads(strategy, "parameters")
     share = traits.frozen_shard_width / num_shards

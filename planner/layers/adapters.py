@@ -160,7 +160,7 @@ def training_problem(
     return "", ""
 
 
-def frozen_op(op: Op, training: Training, traits: KernelTraits) -> Op:
+def frozen_op(op: Op, training: Training, traits: KernelTraits, num_matrices: int = 1) -> Op:
     """The op with its weights frozen: stored, read, and without gradients of their own.
 
     Bytes: 2 per weight, or in linear layers of a 4-bit base ``0.5 + (1 + 4/256) / 64`` (arXiv
@@ -172,8 +172,7 @@ def frozen_op(op: Op, training: Training, traits: KernelTraits) -> Op:
     frozen_bytes = stored + (op.params - weights) * rest_bytes(traits)
     is_quantised = training.frozen_linear_bytes < FROZEN_BYTES and bool(op.gemms)
     forward, backward, launches = DEQUANTISATIONS[traits.dequantisation]
-    matrices = len(PLACES.get(op.name, ()))
-    kernels = launches * matrices if is_quantised else 0.0
+    kernels = launches * num_matrices if is_quantised else 0.0
     weights = weights if is_quantised else ZERO
     return replace(
         op,
@@ -262,9 +261,9 @@ def with_adapters(
     sizes, found = target_sizes(model), list[Op]()
     for op in ops:
         op = widened_op(op, shape, gated=model.gated_mlp) if traits.widens_stream else op
-        found.append(frozen_op(op, training, traits))
-        chosen = (each for each in PLACES.get(op.name, ()) if each in training.targets)
-        found += [beside(target) for target in chosen if target in sizes]
+        places = [each for each in PLACES.get(op.name, ()) if each in sizes]
+        found.append(frozen_op(op, training, traits, len(places)))
+        found += [beside(target) for target in places if target in training.targets]
     return tuple(found)
 
 

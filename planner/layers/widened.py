@@ -33,7 +33,9 @@ def widened_op(op: Op, shape: LayerShape, *, gated: bool) -> Op:
         return op
     number = 1.0 if op.name == "mlp_up" and not gated else PROJECTIONS[op.name]
     outputs = 2.0 if op.name == "qkv" else 1.0
-    elements = ZERO + sum(number * gemm.k + outputs * gemm.n for gemm in op.gemms if gemm.has_weight)
+    elements = ZERO + sum(
+        number * gemm.k + outputs * gemm.n for gemm in op.gemms if gemm.has_weight
+    )
     cast = shape.num_tokens * elements * CAST_BYTES
     return replace(
         op, forward_bytes=op.forward_bytes + cast, backward_bytes=op.backward_bytes + cast

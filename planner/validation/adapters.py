@@ -4,7 +4,7 @@ from planner.errors import InputError
 from planner.frameworks.settings import with_training
 from planner.layers.adapters import adapter_params, training_problem
 from planner.spec.model import ModelSpec
-from planner.spec.training import Training, read_targets
+from planner.spec.training import Mode, Training, read_targets
 from planner.spec.traits import FrameworkTraits
 from planner.validation.hardware import CannotEstimateError
 from planner.validation.records import Lora, Record
@@ -31,8 +31,10 @@ def to_training(lora: Lora) -> Training:
         targets = read_targets(",".join(lora.target_modules))
     except ValueError as error:
         raise CannotEstimateError(f"adapters of other modules: {error}") from None
-    mode = "qlora" if lora.quantized_base_bits == 4 else "lora"
-    return Training(mode=mode, rank=lora.rank, targets=targets, num_adapters=lora.concurrent_adapters or 1)
+    mode: Mode = "qlora" if lora.quantized_base_bits == 4 else "lora"
+    return Training(
+        mode=mode, rank=lora.rank, targets=targets, num_adapters=lora.concurrent_adapters or 1
+    )
 
 
 def with_adapters(traits: FrameworkTraits, record: Record, model: ModelSpec) -> FrameworkTraits:
