@@ -61,8 +61,7 @@ def test_times_and_memory_of_a_stack_are_as_near_as_promised(
     own = [
         row
         for row in rows
-        if row.record.lora
-        and (row.record.framework, row.record.lora.quantized_base_bits) == stack
+        if row.record.lora and (row.record.framework, row.record.lora.quantized_base_bits) == stack
     ]
     assert mean_percent(times(own)) <= most[0]
     assert mean_percent([row.first_memory_error for row in own]) <= most[1]
@@ -76,7 +75,7 @@ def test_casts_of_a_widened_base_cost_what_was_measured(rows: list[Comparison]) 
             for kind in ("baseline", "accelerated")
         ]
         predicted = [row.predicted for row in pair]
-        assert predicted[0] and predicted[1]
+        assert all(predicted)
         for figure in ("iter_time_s", "allocated_gib"):
             measured = getattr(pair[0].measured, figure) / getattr(pair[1].measured, figure)
             ratio = getattr(predicted[0], figure) / getattr(predicted[1], figure)

@@ -46,8 +46,8 @@ def test_a_layers_launches_are_its_products_attention_and_moves(
 def test_adapters_and_rebuilt_matrices_launch_their_own_kernels(
     context_of: Contexts, columns_of: Callable[..., StrategyColumns]
 ) -> None:
-    # Six adapters (no gate) of two products and six more, eight backward; backward two of each product.
-    # Frozen products have one backward. Six matrices of three kernels each way.
+    # Six adapters (no gate) of two products and six more, eight backward; backward two of each
+    # product. Frozen products have one backward. Six matrices of three kernels each way.
     context = launching(context_of())
     plain = floors(context, columns_of(dp=8))
     for mode, rebuilt in (("lora", 0), ("qlora", 3 * 6)):
