@@ -58,17 +58,17 @@ HANDICAPS: Mapping[str, Handicap] = MappingProxyType(
         "optimizer_offload": Handicap(
             factor=1.3,
             basis="prior",
-            reason="fitted on 16 published pairs with and without, whose ratio it meets within 18 %, "
-            "7 % on average, beside the measured time without, but 40 % off of two modelled times; "
-            "two pairs held out 13 %, were their memory not pinned; processors that nobody names "
-            "take twice as long for the step; assumed as much as recomputing everything costs, "
+            reason="its constants are fitted on 16 published pairs with and without, whose ratio "
+            "is 7 % off on average and 17 % at worst beside the measured time without, 40 % off of "
+            "two modelled times (two pairs held out: 13 %, taken as not pinned); a host was seen "
+            "to take twice as long for the step; assumed as much as recomputing everything costs, "
             "which people prefer",
         ),
         "parameter_offload": Handicap(
             factor=1.4,
             basis="prior",
             reason="beside the optimizer's: Falcon-7B on 8 A100 took 13.7 s with both, 1.1 times "
-            "the modelled time, were its memory not pinned (DeepSpeed issue 3901); one pair, fitted on",
+            "the modelled time, taken as not pinned (DeepSpeed issue 3901); one pair, fitted on",
         ),
         "nvme": Handicap(
             factor=1.5,
