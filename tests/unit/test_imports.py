@@ -47,15 +47,15 @@ BUDGET: dict[str, tuple[int, int]] = {
     "schedules": (670, 9),
     "cost": (5780, 34),
     "search": (8240, 54),
-    "catalog": (5330, 36),
+    "catalog": (5480, 38),
     "frameworks": (490, 6),
-    "formats": (13045, 94),
+    "formats": (13140, 95),
     "plans": (5115, 30),
     "validation": (1840, 14),
     "check": (2590, 24),
     "launchers": (570, 10),
     "report": (5065, 37),
-    "cli": (3615, 34),
+    "cli": (3880, 37),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
 HEAVY = (
