@@ -18,7 +18,7 @@ from planner.validation.fit_report import (
     error_rows,
     sentence,
 )
-from planner.validation.records import read_records, read_runs
+from planner.validation.records import Record, read_records, read_runs
 from planner.validation.report import MEMORY_TITLES, Summary, summary, time_errors, worst_rows
 from planner.validation.statistics import Errors, error_cells, percent, summarize
 from tools.evidence import evidence_text
@@ -187,6 +187,12 @@ def _constants(found: CrossValidation) -> str:
     return f"{values}\n\n{table(['constant', 'prior and range from'], sources)}"
 
 
+def _adapters(record: Record) -> str:
+    if record.lora is None:
+        return ""
+    return ", QLoRA" if record.lora.quantized_base_bits else ", LoRA"
+
+
 def fine_tuning(comparisons: Sequence[Comparison]) -> str:
     """Time and memory of scored runs that are neither mixtures nor offloaded, by stack and GPU."""
     groups: dict[str, list[Comparison]] = defaultdict(list)
@@ -194,7 +200,7 @@ def fine_tuning(comparisons: Sequence[Comparison]) -> str:
         record = row.record
         is_plain = record.model.moe is None and record.parallel.offload in (None, "none")
         if row.predicted is not None and record.is_scored and is_plain:
-            groups[f"{record.framework}, {record.hardware.gpu}"].append(row)
+            groups[f"{record.framework}, {record.hardware.gpu}{_adapters(record)}"].append(row)
     rows = []
     for name, found in sorted(groups.items()):
         memory = [row.first_memory_error for row in found if row.first_memory_error is not None]
