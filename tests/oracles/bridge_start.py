@@ -165,6 +165,15 @@ def found(config: Any) -> dict[str, Any]:
         "layers": chunks,
         "recompute": model.recompute_granularity,
         "learning_rate": config.optimizer.lr,
+        "sizes": {
+            "num_layers": model.num_layers,
+            "hidden_size": model.hidden_size,
+            "num_heads": model.num_attention_heads,
+            "num_kv_heads": model.num_query_groups or model.num_attention_heads,
+            "ffn_size": model.ffn_hidden_size,
+            "tied_embeddings": model.share_embeddings_and_output_weights,
+            "gated_mlp": model.gated_linear_unit,
+        },
     }
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bridge_start import BRIDGE as BRIDGE_PACKAGE
 from bridge_start import BridgeStarts, RecipeStart
 
 from planner.cli.formats import expressible
 from planner.cli.inputs import read_question
 from planner.cost.context import Context
-from planner.formats.bridge.emit import VARIABLES
+from planner.formats.bridge.recipes import recipes
 from planner.formats.registry import load_format
 from planner.plans.plan import answer
 from planner.spec.strategy import Strategy
@@ -21,22 +22,27 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "tests" / "examples" / "positive" / "models"
 BRIDGE = load_format("bridge")
 CASES = {
-    "llama3-8b": ("llama3_8b_pretrain_config", "1xdgx-h100"),
-    "qwen2.5-0.5b": ("qwen25_500m_pretrain_config", "1xdgx-h100"),
-    "qwen3-8b": ("qwen3_8b_pretrain_config", "1xdgx-h100"),
-    "qwen3-30b-a3b": ("qwen3_30b_a3b_pretrain_config", "2xdgx-h100"),
-    "deepseek-v2-lite": ("deepseek_v2_lite_pretrain_config", "1xdgx-h100"),
-    "deepseek-v3": ("deepseek_v3_pretrain_config", "32xdgx-h100"),
-    "glm-4.5-air": ("glm45_air_106b_pretrain_config", "4xdgx-h100"),
-    "gpt-oss-20b": ("gpt_oss_20b_pretrain_config", "1xdgx-h100"),
-    "gemma2-2b": ("gemma2_2b_pretrain_config", "1xdgx-h100"),
-    "gemma3-1b": ("gemma3_1b_pretrain_config", "1xdgx-h100"),
-    "gpt3-175b": ("gpt3_175b_pretrain_32gpu_h100_bf16_config", "8xdgx-h100"),
+    "llama3-8b": "1xdgx-h100",
+    "qwen2.5-0.5b": "1xdgx-h100",
+    "qwen3-8b": "1xdgx-h100",
+    "qwen3-30b-a3b": "2xdgx-h100",
+    "deepseek-v2-lite": "1xdgx-h100",
+    "deepseek-v3": "32xdgx-h100",
+    "glm-4.5-air": "4xdgx-h100",
+    "gpt-oss-20b": "1xdgx-h100",
+    "gemma2-2b": "1xdgx-h100",
+    "gemma3-1b": "1xdgx-h100",
+    "gpt3-175b": "8xdgx-h100",
 }
-"""Of every family that Bridge has a recipe and the catalogue a model of: recipe and cluster."""
+"""Of every family that Bridge has a recipe and the catalogue a model of: the cluster."""
 SAME = ("dp", "tp", "pp", "cp", "ep", "etp", "vpp", "sequence_parallel", "micro_batch")
 SAME += ("zero_stage", "dp_replicate")
 LEARNING_RATE = "2.5e-05"
+EXPORTS = [
+    path
+    for place in ("*/__init__.py", "gpt/h100/__init__.py")
+    for path in (BRIDGE_PACKAGE / "megatron" / "bridge" / "recipes").glob(place)
+]
 Row = tuple[Context, Strategy]
 
 
@@ -52,7 +58,7 @@ def first_plan(model: str) -> Row:
     """What ``planner plan MODEL CLUSTER --emit bridge`` lists first."""
     question = read_question(
         model=model,
-        cluster=CASES[model][1],
+        cluster=CASES[model],
         framework="megatron",
         profile="bridge",
         optimizer="adam",
@@ -88,9 +94,8 @@ def recomputed(strategy: Strategy) -> Iterator[Strategy]:
 def start_of(model: str, folder: Path, context: Context, strategy: Strategy) -> RecipeStart:
     """The emitted command, its variables filled in."""
     emitted = BRIDGE.emit(context, strategy)
-    filled = {"${RECIPE}": CASES[model][0], "${TRAIN_SCRIPT}": "run_recipe.py"}
-    words = [filled.get(word, word) for word in emitted.command]
-    assert words[:2] == ["run_recipe.py", "--recipe"]
+    words = emitted.command
+    assert words[:2] == ("${TRAIN_SCRIPT}", "--recipe")
     config = CONFIGS / f"{model}.json"
     if config.is_file():
         shutil.copy(config, folder / "config.json")
@@ -165,6 +170,16 @@ def test_a_contradiction_is_refused(
     assert words in report["error"], report
 
 
-def test_the_recipe_that_is_named_as_an_example_exists(bridge: BridgeStarts) -> None:
-    name = VARIABLES["RECIPE"].rpartition(" ")[2]
-    assert name in {recipe for recipe, _ in CASES.values()}
+def test_every_recipe_that_may_be_named_is_exported(bridge: BridgeStarts) -> None:
+    exported = "".join(path.read_text(encoding="utf-8") for path in EXPORTS)
+    assert not [row for row in recipes() if f'"{row["recipe"]}"' not in exported]
+
+
+@pytest.mark.parametrize("model", CASES)
+def test_a_recipe_has_the_sizes_by_which_it_is_found(
+    bridge: BridgeStarts, plans: Mapping[str, Row], tmp_path: Path, model: str
+) -> None:
+    context, strategy = plans[model]
+    report = bridge.start(start_of(model, tmp_path, context, strategy))
+    sizes = {name: getattr(context.model, name) for name in report["sizes"]}
+    assert report["sizes"] == sizes

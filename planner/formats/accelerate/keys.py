@@ -4,7 +4,7 @@ from planner.documents.schema import Schema, load_schema
 from planner.formats.settings import Settings, whole, word
 
 TYPE, PRECISION = "distributed_type", "mixed_precision"
-PROCESSES, MACHINES = "num_processes", "num_machines"
+PROCESSES, MACHINES, RANK = "num_processes", "num_machines", "machine_rank"
 FSDP = "fsdp_config.fsdp_"
 VERSION, RESHARD = f"{FSDP}version", f"{FSDP}reshard_after_forward"
 STRATEGY, OFFLOAD = f"{FSDP}sharding_strategy", f"{FSDP}offload_params"

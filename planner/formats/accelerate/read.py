@@ -87,7 +87,8 @@ def _wrong(path: str, settings: Mapping[str, Value]) -> Iterator[Finding]:
             if isinstance(inner, dict):
                 inner[name] = _as_kind(value.value, entry)
         else:
-            found[full] = _as_kind(value.value, whole["properties"].get(full, {}))
+            given = _as_counted(full, value.value)
+            found[full] = _as_kind(given, whole["properties"].get(full, {}))
         if full in keys.WHOLE and isinstance(value.value, float):
             message = f"given {value.value!r}; a whole number is allowed"
             yield finding_at("accelerate.bad_value", path, value, message)
@@ -118,6 +119,17 @@ _KINDS: Mapping[str, Callable[[object], object]] = {
     "number": _number,
     "string": str,
 }
+
+
+def _as_counted(key: str, value: object) -> object:
+    """1.0 as 1 where Accelerate takes it (utils/launch.py); torchrun, which gets others, does not.
+
+    The rank of a node is read with ``int``, and one node is told by comparing alone.
+    """
+    if isinstance(value, float) and value.is_integer():
+        is_taken = key == keys.RANK or (key == keys.MACHINES and value <= 1)
+        return int(value) if is_taken else value
+    return value
 
 
 def _as_kind(value: object, entry: Schema) -> object:

@@ -3,7 +3,7 @@
 from planner.formats.accelerate import keys, rules_sections
 from planner.formats.format import FormatRule, World
 from planner.formats.rules import Rules, Said
-from planner.formats.settings import Settings, as_flag, flag, one_of, whole, word
+from planner.formats.settings import Settings, as_flag, as_whole, flag, one_of, whole, word
 
 rule = Rules()
 PRECISIONS = ("no", "fp16", "bf16", "fp8")
@@ -70,6 +70,15 @@ def num_processes_given(settings: Settings, _: World) -> Said:
     if not alone and whole(settings, "num_processes", -1) == -1:
         message = "is missing or -1: in the file, or as --num_processes of accelerate launch"
         yield "num_processes", message
+
+
+@rule(LAUNCH_ENV)
+def num_machines_is_a_number(settings: Settings, _: World) -> Said:
+    """The launcher compares the number of nodes with 1, as it stands in the file."""
+    if keys.MACHINES in settings:
+        given = settings[keys.MACHINES].value
+        if given is None or (isinstance(given, str) and as_whole(given) is not None):
+            yield keys.MACHINES, f"given {given!r}; a whole number without quotes"
 
 
 @rule(f"{LAUNCH_ENV}: num_processes // num_machines", enforced=False)

@@ -10,6 +10,7 @@ from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.formats.bridge.keys import LAYOUT, OPTIONS, PRECISION, PRECISIONS, translated
 from planner.formats.bridge.read import overrides_in, read
+from planner.formats.bridge.recipes import OWN, recipe_of, unbuilt
 from planner.formats.decision import Decision, Line, Table, lines_of, refuse
 from planner.formats.format import Decided, Emitted, OutputFile, SourceText
 from planner.formats.megatron import decisions, settings
@@ -30,7 +31,6 @@ TITLE = "Megatron-Bridge"
 FILE_NAME = "bridge.overrides"
 VARIABLES = {
     "TRAIN_SCRIPT": "Megatron-Bridge's scripts/training/run_recipe.py",
-    "RECIPE": "the recipe of the model, such as llama3_8b_pretrain_config",
     "LEARNING_RATE": "peak learning rate",
 }
 _EXCHANGE = Decision(
@@ -63,7 +63,8 @@ def reasons(context: Context, strategy: Strategy) -> Iterator[str]:
 
 
 def problems(context: Context) -> Iterator[str]:
-    """What no override expresses whatever the layout: precision and optimizer."""
+    """What is not expressed whatever the layout: the model, precision and optimizer."""
+    yield from unbuilt(context)
     yield from optimizer_problems(context)
     yield from _unnamed(context)
 
@@ -94,8 +95,9 @@ def _lines(context: Context, strategy: Strategy) -> dict[str, Line]:
 
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
-    """The overrides of a plan; raises ExpressError with every reason."""
-    refuse(TITLE, list(reasons(context, strategy)))
+    """The overrides of a plan and the model's recipe; raises ExpressError with every reason."""
+    refuse(TITLE, [*unbuilt(context), *reasons(context, strategy)])
+    recipe = recipe_of(context.model)
     lines = _lines(context, strategy)
     found = [
         (key, _text(key, option, lines.get(option), strategy), _why(option, lines.get(option)))
@@ -116,12 +118,12 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         command=(
             "${TRAIN_SCRIPT}",
             "--recipe",
-            "${RECIPE}",
+            recipe or "${RECIPE}",
             *words,
             "optimizer.lr=${LEARNING_RATE}",
         ),
         environment=environment(context, strategy),
-        variables=VARIABLES,
+        variables=VARIABLES | ({} if recipe else {"RECIPE": OWN}),
         decided=tuple(Decided(key=key, value=value, why=why) for key, value, why in found if why),
     )
 

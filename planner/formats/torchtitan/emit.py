@@ -13,7 +13,7 @@ from planner.formats.torchtitan.decisions import DECIDING, TABLE, unlike_modules
 from planner.formats.torchtitan.keys import NAME, POLICY, SELECTORS, filled, policies, words_of
 from planner.formats.torchtitan.model import Chosen, chosen_config, unlike_configs
 from planner.formats.torchtitan.old import OLD, is_old
-from planner.formats.torchtitan.read import entries_in, misplaced, read
+from planner.formats.torchtitan.read import entries_in, misplaced, read, refuse_processes
 from planner.spec.strategy import Strategy
 
 ARGS_FILE = "torchtitan.args"
@@ -69,6 +69,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     refuse(NAME, reasons(TABLE, context, strategy))
     if is_old(source.text):
         raise ExpressError(f"{source.path} {OLD}")
+    refuse_processes(source, strategy.num_gpus)
     settings, (_, entries) = filled(read(source).settings), entries_in(source)
     lines = {each.key: each for each in lines_of(TABLE, context, strategy)}
     others = [

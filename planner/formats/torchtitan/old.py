@@ -14,6 +14,7 @@ from planner.errors import InputError
 from planner.formats.finding import Finding
 from planner.formats.format import Reading, SourceText, Value
 from planner.formats.settings import Settings, finding_at
+from planner.formats.shell.launched import number_of
 from planner.formats.shell.word import Word
 from planner.formats.torchtitan.decisions import DECIDING, decisions_of
 from planner.formats.torchtitan.keys import (
@@ -51,7 +52,9 @@ def is_old(text: str) -> bool:
 def refuse_old(path: str, words: Sequence[Word], environment: Mapping[str, Word]) -> None:
     """Raise InputError where words, or a variable of torchtitan's script, name such a file."""
     if any(_OPTION.match(word.text) for word in words) or "CONFIG_FILE" in environment:
-        raise InputError.single(path, "file", OLD)
+        number = number_of(environment["NGPU"].text) if "NGPU" in environment else None
+        of_job = f", with --gpus {number} for NGPU" if number else ""
+        raise InputError.single(path, "file", f"{OLD}; check the TOML file itself{of_job}")
 
 
 def read_old(source: SourceText) -> Reading:

@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import dropwhile, islice, pairwise
 
-from planner.errors import InputError
+from planner.errors import ExpressError, InputError
 from planner.formats.format import Reading, SourceText, Value
 from planner.formats.settings import word
 from planner.formats.shell.edit import Arguments, Entry, Launch, among
 from planner.formats.shell.launched import (
     PER_NODE,
+    launcher_settings,
     launcher_values,
     number_of,
     open_processes,
@@ -208,6 +209,17 @@ def _processes(found: Arguments, lines: Lines) -> dict[str, Value]:
     number = found.environment[_PROCESSES]
     value, line = number_of(number.text), lines.at(number.start)
     return {PER_NODE: Value(value=value, key=_PROCESSES, line=line)}
+
+
+def refuse_processes(source: SourceText, num_gpus: int) -> None:
+    """Raise ExpressError where the variable of torchtitan's script starts other processes."""
+    (found, _), lines = arguments_in(source), line_numbers(source.text)
+    own = _processes(found, lines)
+    count = processes(launcher_settings(found.launcher, lines) | own)
+    if own and count and count.value != num_gpus:
+        message = f"with {_PROCESSES} of {own[PER_NODE].value} the script starts {count.value} "
+        message += f"processes, the plan needs {num_gpus}; change {_PROCESSES} first"
+        raise ExpressError(f"{source.path}: {message}")
 
 
 def _spelled(entry: Entry) -> str:

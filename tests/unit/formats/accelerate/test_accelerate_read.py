@@ -133,6 +133,25 @@ def test_wrong_values_and_duplicates_are_found() -> None:
     assert rules == [("bad_value", 1), ("duplicate_key", 3), ("bad_value", 5), ("duplicate_key", 7)]
 
 
+@pytest.mark.parametrize(
+    ("text", "is_taken"),
+    [
+        ("num_machines: 1.0", True),
+        ("num_machines: 1.5", False),
+        ("num_machines: 2.0", False),
+        ("num_machines: .inf", False),
+        ("num_processes: 8.0", False),
+        ("machine_rank: 1.0", True),
+        ("main_process_port: 29500.0", False),
+    ],
+)
+def test_a_float_is_taken_where_no_number_of_processes_is_spelt_from_it(
+    text: str, *, is_taken: bool
+) -> None:
+    found = [each.rule for each in read(f"distributed_type: FSDP\n{text}\n").findings]
+    assert found == ([] if is_taken else ["accelerate.bad_value"])
+
+
 @pytest.mark.parametrize("text", ["", "[1, 2]", "word", "a: [", "a: 1\n---\nb: 2"])
 def test_what_is_no_mapping_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"a\.yaml::"):

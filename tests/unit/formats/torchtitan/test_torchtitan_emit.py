@@ -6,6 +6,7 @@ import pytest
 
 from planner.cost.context import Context
 from planner.errors import ExpressError
+from planner.formats.format import SourceText
 from planner.formats.torchtitan.format import FORMAT
 from planner.frameworks.settings import with_optimizer
 from planner.spec.strategy import Strategy
@@ -165,3 +166,15 @@ def test_every_decision_has_its_reason() -> None:
     emitted = FORMAT.emit(context_of(), PIPELINE)
     assert all(each.why for each in emitted.decided)
     assert "layers per stage: 16, 16" in [each.why for each in emitted.decided]
+
+
+def test_a_plan_on_other_gpus_than_the_script_starts_is_refused_with_its_variable() -> None:
+    def source(number: int) -> SourceText:
+        text = f"NGPU={number} MODULE=llama3 CONFIG=llama3_8b ./run_train.sh\n"
+        return SourceText(path="train.sh", text=text)
+
+    assert "--parallelism.tensor_parallel_degree 2" in FORMAT.write_into(
+        source(16), context_of(), PLAN
+    )
+    with pytest.raises(ExpressError, match=r"with NGPU of 8 .* 8 processes, the plan needs 16"):
+        FORMAT.write_into(source(8), context_of(), PLAN)

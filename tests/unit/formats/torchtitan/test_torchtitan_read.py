@@ -180,6 +180,13 @@ def test_the_wrapper_takes_its_processes_from_a_variable() -> None:
     assert (reading.decisions["num_gpus"].value, reading.decisions["num_gpus"].key) == (4, "NGPU")
 
 
+def test_the_number_of_the_wrapper_is_named_where_its_toml_file_is_not_read() -> None:
+    with pytest.raises(InputError, match=r"check the TOML file itself, with --gpus 4 for NGPU$"):
+        read('NGPU=4 CONFIG_FILE="./llama3_8b.toml" ./run_train.sh\n')
+    with pytest.raises(InputError, match=r"check the TOML file itself$"):
+        read("CONFIG_FILE=a.toml ./run_train.sh\n")
+
+
 @pytest.mark.parametrize(
     "text",
     ["./run_train.sh --debug.seed 42\n", "torchrun -m torchtitan.train --module $M --config $C\n"],
