@@ -18,6 +18,7 @@ from planner.validation.fit_report import (
     error_rows,
     sentence,
 )
+from planner.validation.hardware import to_cluster
 from planner.validation.records import Record, read_records, read_runs
 from planner.validation.report import MEMORY_TITLES, Summary, summary, time_errors, worst_rows
 from planner.validation.statistics import Errors, error_cells, percent, summarize
@@ -212,6 +213,27 @@ def fine_tuning(comparisons: Sequence[Comparison]) -> str:
     return table(titles, rows)
 
 
+def other_vendors(comparisons: Sequence[Comparison]) -> str:
+    """Times of scored runs on accelerators that are not NVIDIA's, by vendor, stack and GPU.
+
+    Times that follow from TFLOPs count too: most of these have no other.
+    """
+    groups: dict[tuple[str, str], list[Comparison]] = defaultdict(list)
+    for row in comparisons:
+        record = row.record
+        if row.predicted is None or row.time_error is None or not record.is_scored:
+            continue
+        vendor = to_cluster(record.hardware).accelerator.vendor
+        if vendor != "NVIDIA":
+            groups[vendor, f"{record.framework}, {record.hardware.gpu}"].append(row)
+    rows = [
+        (f"{vendor}: {name}", summarize(time_errors(found)))
+        for (vendor, name), found in sorted(groups.items())
+    ]
+    whole = [row for found in groups.values() for row in found]
+    return _errors("vendor: stack, GPU", [*rows, ("all", summarize(time_errors(whole)))])
+
+
 def accuracy_page(
     comparisons: Sequence[Comparison],
     small: Sequence[Comparison],
@@ -230,6 +252,7 @@ def accuracy_page(
             "ranges": lambda: _ranges(every),
             "memory": lambda: _memory(comparisons, found),
             "fine_tuning": lambda: fine_tuning(small),
+            "vendors": lambda: other_vendors([*comparisons, *small]),
             "ranking": lambda: _ranking(found),
             "pairs": lambda: _pairs(comparisons),
             "drift": lambda: _drift(comparisons),

@@ -44,6 +44,9 @@ def to_cluster(hardware: Hardware) -> ClusterSpec:
             node=replace(part, whole=None, **alone),
             fabric=replace(cluster.fabric, num_accelerators=num_nodes * local),
         )
+    if hardware.domain_gpus is not None:
+        level = cluster.node.scale_up.within(hardware.domain_gpus)
+        cluster = replace(cluster, node=replace(cluster.node, scale_up=level))
     if hardware.node_gbit_per_s is not None:
         port = hardware.node_gbit_per_s * GBIT_PER_S / size
         cluster = replace(cluster, fabric=replace(cluster.fabric, bytes_per_s=port))
