@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.catalog.clusters import load_cluster
+from planner.cost.attention_kernels import flash_attention_backward_s, flash_attention_forward_s
 from planner.cost.kernels import (
     CAST_HBM_FRACTION,
     element_wise_s,
-    flash_attention_backward_s,
-    flash_attention_forward_s,
     gemm_weight_gradient_s,
     product_s,
 )

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
-from planner.spec.traits import FrameworkTraits, under_precision
+from planner.spec.precision import under_precision
+from planner.spec.traits import FrameworkTraits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,8 +28,9 @@ from planner.layers.widened import stream_width
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec, element_bytes
 from planner.spec.model import ModelSpec
+from planner.spec.precision import under_precision
 from planner.spec.strategy import COLUMNS, StrategyColumns
-from planner.spec.traits import FrameworkTraits, under_precision
+from planner.spec.traits import FrameworkTraits
 from planner.units import Array, Index
 
 

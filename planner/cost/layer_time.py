@@ -6,11 +6,13 @@ from functools import partial
 
 import numpy as np
 
+from planner.cost.attention_kernels import (
+    flash_attention_backward_s,
+    flash_attention_forward_s,
+)
 from planner.cost.collectives import COLLECTIVE_FORMULAS, collective_s
 from planner.cost.kernels import (
     element_wise_s,
-    flash_attention_backward_s,
-    flash_attention_forward_s,
     gemm_backward_s,
     gemm_s,
 )

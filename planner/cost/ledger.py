@@ -25,7 +25,8 @@ from planner.layers.op import LayerShape
 from planner.layers.optimizer_states import mean_states
 from planner.spec.items import SHAPE, item
 from planner.spec.job import WHOLE
-from planner.spec.traits import FrameworkTraits, under_precision
+from planner.spec.precision import under_precision
+from planner.spec.traits import FrameworkTraits
 from planner.units import Array
 
 

@@ -12,8 +12,9 @@ from planner.cost.layer_time import Setting, exposed_s, op_forward
 from planner.layers.block import LayerGroup, layer_groups
 from planner.layers.op import LayerShape, Op
 from planner.layers.selective import EVERY_SECOND_MATMUL, without_module
+from planner.spec.precision import under_precision
 from planner.spec.strategy import StrategyColumns
-from planner.spec.traits import RecomputeModule, under_precision
+from planner.spec.traits import RecomputeModule
 from planner.units import Array, Index, Rows
 
 ModuleSet = tuple[str, ...]

@@ -8,8 +8,8 @@ from planner.cost.layer import distinct_shapes, layer_shape
 from planner.cost.layer_time import op_precision, product_gradient_bytes
 from planner.layers.block import layer_groups
 from planner.layers.op import ZERO, Op
+from planner.spec.precision import under_precision
 from planner.spec.strategy import StrategyColumns
-from planner.spec.traits import under_precision
 from planner.units import Array
 
 

@@ -5,12 +5,11 @@ The values live in ``planner/frameworks/traits/NAME.yaml`` and, where all framew
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
-from planner.spec.job import WHOLE, Precision, element_bytes
 from planner.spec.optimizer import OptimizerSpec
 from planner.spec.saved import SavedTables
 from planner.spec.time_range import RunClass, TimeRange, narrowest
@@ -427,58 +426,3 @@ class FrameworkTraits:
     def time_range(self, key: RunClass, accelerator: str) -> TimeRange:
         """How far iteration times of plans of a class may be off on an accelerator."""
         return narrowest(self.time_ranges, key).on(accelerator)
-
-
-def under_precision(traits: FrameworkTraits, precision: Precision) -> FrameworkTraits:
-    """Traits in a training precision, which those given already may be under.
-
-    Under fp8 linear layers keep quantised inputs. In 32 bits weights, gradients and kept
-    activations take 4 bytes an element where they took 2, and the weights are their own master.
-    """
-    if precision in ("bf16", "fp16"):
-        return traits
-    kernels = traits.kernels
-    if precision in WHOLE:
-        saved = kernels.saved.in_32_bits()
-        return replace(
-            traits,
-            kernels=replace(kernels, saved=saved),
-            states=_in_32_bits(traits.states),
-            offload=_offload_in_32_bits(traits.offload),
-        )
-    saved = kernels.saved.with_linear_input_bytes(kernels.fp8_linear_input_bytes)
-    return replace(traits, kernels=replace(kernels, saved=saved))
-
-
-def widened(num_bytes: float) -> float:
-    """Bytes an element of what has 16 bits, or 32, where all has 32; 0 where it is not there."""
-    return max(num_bytes, element_bytes("fp32")) if num_bytes else 0.0
-
-
-def _offload_in_32_bits(offload: OffloadTraits) -> OffloadTraits:
-    return replace(
-        offload,
-        step_returned_bytes=widened(offload.step_returned_bytes),
-        fetched_weight_bytes=widened(offload.fetched_weight_bytes),
-    )
-
-
-def _in_32_bits(states: StateTraits) -> StateTraits:
-    """What a framework keeps where weights, gradients and kept activations have 32 bits."""
-    return replace(
-        states,
-        weight_bytes=widened(states.weight_bytes),
-        zero3_weight_bytes=widened(states.zero3_weight_bytes),
-        zero3_secondary_weight_bytes=widened(states.zero3_secondary_weight_bytes),
-        master_weight_bytes=0.0,
-        gradient_bytes=element_bytes("fp32"),
-        gradient_reduce_bytes=widened(states.gradient_reduce_bytes),
-        zero2_gradient_bytes=widened(states.zero2_gradient_bytes),
-        whole_tensor_gradient_bytes=widened(states.whole_tensor_gradient_bytes),
-        accumulated_gradient_bytes=widened(states.accumulated_gradient_bytes),
-        collected_head_gradient_bytes=widened(states.collected_head_gradient_bytes),
-        unsharded_gradient_copy_bytes=0.0,
-        replica_bucket_bytes=widened(states.replica_bucket_bytes),
-        sharded_gradient_bytes=states.fp32_shard_bytes,
-        largest_gradient_copy_bytes=0.0,
-    )

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from planner.catalog.clusters import load_cluster
+from planner.cost.attention_kernels import flash_attention_backward_s, flash_attention_forward_s
 from planner.cost.kernels import (
     CAST_BYTES,
     aligned_fraction,
     element_wise_s,
     exposed_accumulation_s,
-    flash_attention_backward_s,
-    flash_attention_forward_s,
     gemm_backward_s,
     gemm_s,
     gemm_weight_gradient_s,

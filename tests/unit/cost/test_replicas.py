@@ -14,8 +14,8 @@ from planner.cost.memory import state_bytes
 from planner.cost.subject import subject_of
 from planner.frameworks.registry import load_traits
 from planner.spec.job import JobSpec, Precision
+from planner.spec.precision import under_precision
 from planner.spec.strategy import Strategy, StrategyColumns
-from planner.spec.traits import under_precision
 
 MODEL = load_model("llama3.2-1b")
 PARAMS = 1_235_814_400

@@ -8,11 +8,11 @@ import pytest
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
+from planner.cost.attention_kernels import flash_attention_forward_s
 from planner.cost.context import Context
 from planner.cost.data_parallel import weight_bytes
 from planner.cost.estimate import estimate
 from planner.cost.kernels import (
-    flash_attention_forward_s,
     offered_precisions,
     peak_flops_per_s,
     product_s,
@@ -22,8 +22,8 @@ from planner.cost.memory import state_bytes
 from planner.frameworks.registry import load_traits
 from planner.layers.op import FlashAttention, Gemm
 from planner.spec.job import JobSpec, Precision, element_bytes
+from planner.spec.precision import under_precision
 from planner.spec.strategy import Strategy, StrategyColumns
-from planner.spec.traits import under_precision
 
 CLUSTER = load_cluster("2xa100-sxm-80")
 DEVICE = CLUSTER.accelerator

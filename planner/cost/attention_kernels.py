@@ -1,0 +1,62 @@
+"""Seconds of fused attention kernels."""
+
+import numpy as np
+
+from planner.cost.kernels import peak_flops_per_s, usual_precision
+from planner.layers.op import FlashAttention
+from planner.spec.cluster import AcceleratorSpec, AttentionEfficiency
+from planner.spec.job import WHOLE, Precision
+from planner.units import Array
+
+
+def _attention_fit(work: FlashAttention, accelerator: AcceleratorSpec) -> AttentionEfficiency:
+    flash2 = work.kernel == "flash2"
+    return accelerator.attention_flash2 if flash2 else accelerator.attention
+
+
+def attention_peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:
+    """Matrix rate under attention: 16 bits whatever weights multiply in, or the job's own 32.
+
+    Fused kernels of 32 bits have no published table: the fractions are those of 16 bits.
+    """
+    is_whole = precision in WHOLE
+    return peak_flops_per_s(accelerator, precision if is_whole else usual_precision(accelerator))
+
+
+def _attention_s(
+    work: FlashAttention, rate_flops_per_s: float, seq_len0: float, tiles0: float
+) -> Array:
+    """Seconds of the passes over the whole sequence and over the window."""
+    ramped: Array = sum(  # type: ignore[assignment]
+        flops * (1.0 + seq_len0 / seq_len) for flops, seq_len in work.passes
+    )
+    return ramped * (1.0 + tiles0 / work.num_tiles) / (rate_flops_per_s * work.rate_fraction)
+
+
+def flash_attention_forward_s(
+    work: FlashAttention, accelerator: AcceleratorSpec, precision: Precision = "bf16"
+) -> Array:
+    """``launch + flops (1 + s0/s)(1 + u0/u) / (peak · e · sustained · head factor)``.
+
+    ``u``: blocks of 128 queries and one head. Source: fits to published kernel benchmarks, error
+    by accelerator and head size in docs/kernels.md. Excludes kernels hwdb has no row for.
+    """
+    fit = _attention_fit(work, accelerator)
+    head = float(np.interp(work.head_dim, fit.head_dims, fit.forward_head_factors))
+    fraction = fit.forward_fraction * fit.sustained_fraction * head
+    rate = attention_peak_flops_per_s(accelerator, precision) * fraction
+    return fit.launch_s + _attention_s(work, rate, fit.forward_s0, fit.forward_tiles0)
+
+
+def flash_attention_backward_s(
+    work: FlashAttention, accelerator: AcceleratorSpec, precision: Precision = "bf16"
+) -> Array:
+    """2.5 times the forward FLOPs (scores recomputed) at the backward kernel's own rate.
+
+    Source and exclusions as :func:`flash_attention_forward_s`; 2.5: arXiv 2307.08691, section 4.
+    """
+    fit = _attention_fit(work, accelerator)
+    head = float(np.interp(work.head_dim, fit.head_dims, fit.backward_head_factors))
+    fraction = fit.backward_fraction * fit.sustained_fraction * head
+    rate = attention_peak_flops_per_s(accelerator, precision) * fraction / 2.5
+    return fit.launch_s + _attention_s(work, rate, fit.backward_s0, fit.backward_tiles0)
