@@ -1,6 +1,7 @@
 """From a reading to a complete layout: what the file leaves open follows from the job."""
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, get_args
 
 from planner.check.degrees import Batch, Gpus, batch_of, gpus_of
@@ -77,7 +78,9 @@ def complete(
     batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=job.global_batch)
     seq_len = _seq_len(values, job)
     precision = _precision(values, job)
-    traits = _trained(values, job, _traits(values, framework, gpus))
+    traits = _trained(
+        values, job, _traits(values, framework, gpus, is_frozen=job.training.is_frozen)
+    )
     strategy = None
     if gpus.dp is not None and batch is not None:
         strategy = _strategy(values, job, traits.support, gpus, batch)
@@ -190,10 +193,11 @@ def _precision(values: Values, job: Job) -> Precision | None:
     return precision
 
 
-def _traits(values: Values, framework: str, gpus: Gpus) -> FrameworkTraits:
+def _traits(values: Values, framework: str, gpus: Gpus, *, is_frozen: bool) -> FrameworkTraits:
     """The file's profile, the current one, or the first with its schedule and stages; optimizer."""
     schedule, asked = values.given("schedule"), values.given("profile")
     sharding = values.given("zero_stage")
+    stages_of = attrgetter("frozen_zero_stages" if is_frozen else "zero_stages")
     first = [] if asked is None else [str(asked)]
     names = [*first, CURRENT, *(name for name in profile_names(framework) if name != CURRENT)]
     profiles = (load_traits(framework, name) for name in names)
@@ -202,7 +206,7 @@ def _traits(values: Values, framework: str, gpus: Gpus) -> FrameworkTraits:
         for traits in profiles
         if schedule in (None, *traits.support.schedules)
         and (gpus.degrees["pp"] == 1 or traits.support.pp)
-        and (gpus.degrees["pp"] > 1 or sharding in (None, *traits.support.zero_stages))
+        and (gpus.degrees["pp"] > 1 or sharding in (None, *stages_of(traits.support)))
     )
     traits = next(offering, load_traits(framework, names[0]))
     optimizer = values.word("optimizer", optimizer_names(framework), rule="job.optimizer")
