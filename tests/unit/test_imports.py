@@ -41,21 +41,21 @@ ALLOWED: dict[str, set[str]] = {
 BUDGET: dict[str, tuple[int, int]] = {
     ".": (400, 5),
     "documents": (1150, 7),
-    "spec": (1955, 13),
+    "spec": (2010, 14),
     "collectives": (1390, 14),
     "layers": (2070, 13),
     "schedules": (670, 9),
-    "cost": (5780, 34),
+    "cost": (5840, 36),
     "search": (8240, 54),
-    "catalog": (5480, 38),
+    "catalog": (5490, 38),
     "frameworks": (490, 6),
     "formats": (13140, 95),
     "plans": (5115, 30),
-    "validation": (1840, 14),
+    "validation": (1870, 14),
     "check": (2590, 24),
     "launchers": (570, 10),
     "report": (5065, 37),
-    "cli": (3880, 37),
+    "cli": (3890, 37),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
 HEAVY = (
