@@ -41,7 +41,7 @@ from planner.spec.strategy import (
     counts_under,
     split_values,
 )
-from planner.spec.traits import ExpertOverlap, FrameworkTraits, SupportTraits
+from planner.spec.traits import ExpertOverlap, FrameworkTraits, StateTraits, SupportTraits
 
 CUTS = (*REPLICA_DEGREES, "ep", "etp")
 """Decisions without which nothing can be priced."""
@@ -212,7 +212,7 @@ def _traits(values: Values, framework: str, gpus: Gpus) -> FrameworkTraits:
         overlap = replace(traits.overlap, expert_all_to_all_overlap=beside)  # type: ignore[arg-type]
         traits = replace(traits, overlap=overlap)
     held = values.whole("gradient_bytes", least=2, most=4)
-    if held is None:
+    if held is None or held == _held(traits.states, sharding):
         return traits
     states = replace(
         traits.states,
@@ -221,6 +221,14 @@ def _traits(values: Values, framework: str, gpus: Gpus) -> FrameworkTraits:
         zero2_gradient_bytes=0,
     )
     return replace(traits, states=states)
+
+
+def _held(states: StateTraits, zero_stage: object) -> float | None:
+    """Bytes of a gradient by the traits, where it is reduced as it is held."""
+    if zero_stage in (2, 3) and states.zero2_gradient_bytes:
+        return states.zero2_gradient_bytes
+    held = states.gradient_bytes
+    return held if held == states.gradient_reduce_bytes else None
 
 
 def _trained(values: Values, job: Job, traits: FrameworkTraits) -> FrameworkTraits:
