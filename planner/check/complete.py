@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from planner.check.degrees import Batch, Gpus, batch_of, gpus_of
-from planner.check.job import Job, shape_of
+from planner.check.job import Job, Software, shape_of
 from planner.check.layout import Layout, Place
 from planner.check.own_model import unlike
 from planner.check.values import Values
@@ -23,6 +23,7 @@ from planner.frameworks.settings import (
 )
 from planner.layers.adapters import training_problem
 from planner.limits import MAX_SEQ_LEN
+from planner.plans.trait_settings import profile_problem
 from planner.search.space.interleaving import default_layers
 from planner.spec.job import (
     MAX_MTP_LAYERS,
@@ -77,7 +78,7 @@ def complete(
     batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=job.global_batch)
     seq_len = _seq_len(values, job)
     precision = _precision(values, job)
-    traits = _trained(values, job, _traits(values, framework, gpus))
+    traits = _trained(values, job, _traits(values, job, framework, gpus))
     strategy = None
     if gpus.dp is not None and batch is not None:
         strategy = _strategy(values, job, traits.support, gpus, batch)
@@ -190,13 +191,27 @@ def _precision(values: Values, job: Job) -> Precision | None:
     return precision
 
 
-def _traits(values: Values, framework: str, gpus: Gpus) -> FrameworkTraits:
-    """The file's profile, the current one, or the first with its schedule and stages; optimizer."""
+def _software(job: Job, framework: str) -> Software:
+    """What the job says of a file's framework; InputError where it has no such profile."""
+    said = job.software
+    if said is None or said.framework not in ("", framework):
+        return Software()
+    problem = profile_problem(framework, said.profile)
+    if problem:
+        raise InputError.single("command line", "--profile", problem)
+    return said
+
+
+def _traits(values: Values, job: Job, framework: str, gpus: Gpus) -> FrameworkTraits:
+    """The file's profile, the job's, or the first with the file's schedule and stages; optimizer.
+
+    What the file states of single traits comes before the job's settings.
+    """
     schedule, asked = values.given("schedule"), values.given("profile")
-    sharding = values.given("zero_stage")
+    sharding, said = values.given("zero_stage"), _software(job, framework)
     first = [] if asked is None else [str(asked)]
-    names = [*first, CURRENT, *(name for name in profile_names(framework) if name != CURRENT)]
-    profiles = (load_traits(framework, name) for name in names)
+    names = list(dict.fromkeys([*first, said.profile, CURRENT, *profile_names(framework)]))
+    profiles = (load_traits(framework, name, said.settings) for name in names)
     offering = (
         traits
         for traits in profiles
@@ -204,7 +219,7 @@ def _traits(values: Values, framework: str, gpus: Gpus) -> FrameworkTraits:
         and (gpus.degrees["pp"] == 1 or traits.support.pp)
         and (gpus.degrees["pp"] > 1 or sharding in (None, *traits.support.zero_stages))
     )
-    traits = next(offering, load_traits(framework, names[0]))
+    traits = next(offering, load_traits(framework, names[0], said.settings))
     optimizer = values.word("optimizer", optimizer_names(framework), rule="job.optimizer")
     traits = traits if optimizer is None else with_optimizer(traits, optimizer)
     beside = values.word("expert_exchange", get_args(ExpertOverlap))

@@ -49,13 +49,13 @@ BUDGET: dict[str, tuple[int, int]] = {
     "search": (8210, 54),
     "catalog": (5330, 36),
     "frameworks": (460, 6),
-    "formats": (12900, 93),
+    "formats": (12980, 93),
     "plans": (5100, 30),
     "validation": (1780, 13),
-    "check": (2570, 24),
+    "check": (2640, 24),
     "launchers": (570, 10),
     "report": (5050, 37),
-    "cli": (3550, 34),
+    "cli": (3650, 34),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
 HEAVY = (

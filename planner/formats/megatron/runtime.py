@@ -50,9 +50,10 @@ def of_runtime(settings: Settings) -> Iterator[tuple[str, Value]]:
             yield "gradient_bytes", decided(settings, FSDP_GRADIENTS, 2)
     elif is_on(settings, BF16_GRADIENTS):
         yield "gradient_bytes", decided(settings, BF16_GRADIENTS, 2)
+    elif is_on(settings, FP32_GRADIENTS) or is_on(settings, "--bf16"):
+        yield "gradient_bytes", decided(settings, FP32_GRADIENTS, 4)
     elif is_16_bits:
-        is_wide = is_on(settings, "--bf16") or is_on(settings, FP32_GRADIENTS)
-        yield "gradient_bytes", decided(settings, FP32_GRADIENTS, 4 if is_wide else 2)
+        yield "gradient_bytes", decided(settings, FP32_GRADIENTS, 2)
 
 
 def gradient_reasons(context: Context, strategy: Strategy) -> Iterator[str]:
