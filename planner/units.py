@@ -85,18 +85,21 @@ def parse_bytes(text: str) -> float:
     return float(_at_most(MAX_BYTES, value, text))
 
 
-_DURATION_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "min": 60, "s": 1}
-_DURATION_PART = r"([0-9]+(?:\.[0-9]+)?)\s*(w|d|h|min|m|s)\s*"
+_DURATION_PART = (
+    r"([0-9]+(?:\.[0-9]+)?)\s*"
+    r"(weeks?|w|days?|d|hours?|hrs?|h|minutes?|min|m|seconds?|s)(?![a-z])\s*"
+)
+_UNIT_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(rf"^\s*(?:{_DURATION_PART})+$", re.IGNORECASE)
 
 
 def parse_duration(text: str) -> float:
-    """Read a span such as ``30d``, ``2w``, ``1d12h`` or ``90m`` in seconds (w, d, h, m, s).
+    """Read a span such as ``30d``, ``30 days``, ``1d12h`` or ``90m`` in seconds (w, d, h, m, s).
 
     Raises ValueError when the text is not a positive span, its units from large to small.
     """
     parts = re.findall(_DURATION_PART, text[:MAX_COUNT_DIGITS], re.IGNORECASE)
-    sizes = [_DURATION_S[unit.lower()] for _, unit in parts]
+    sizes = [_UNIT_S[unit[0].lower()] for _, unit in parts]
     if _matched(_DURATION, text) is None or sizes != sorted(set(sizes), reverse=True):
         raise ValueError(
             f"not a span of time: {brief(text)}; allowed are spans such as 30d, 2w, 1d12h or 90m"

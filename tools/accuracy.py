@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from planner.frameworks.registry import regime_name
+from planner.spec.time_range import broader, class_words
 from planner.validation.compare import MEMORY_KINDS, Comparison, compare_all
 from planner.validation.constants import load_constants
 from planner.validation.fit import CrossValidation, cross_validate, samples_of
@@ -18,13 +18,14 @@ from planner.validation.fit_report import (
     error_rows,
     sentence,
 )
-from planner.validation.records import read_records, read_runs
+from planner.validation.hardware import to_cluster
+from planner.validation.records import Record, read_records, read_runs
 from planner.validation.report import MEMORY_TITLES, Summary, summary, time_errors, worst_rows
 from planner.validation.statistics import Errors, error_cells, percent, summarize
 from tools.evidence import evidence_text
 from tools.pages import DATA, DOCS, ROOT, filled, table
 from tools.ratios import drifts, layout_groups, ratio_errors, ratio_errors_text, ratio_pairs
-from tools.time_uncertainty import coverage, regimes, time_uncertainty_text
+from tools.time_uncertainty import coverage, regimes, runs_of, time_uncertainty_text
 from tools.uncertainty import uncertainty_text
 
 NUM_WORST = 20
@@ -55,24 +56,33 @@ def _time(found: Summary) -> str:
 
 
 def _ranges(comparisons: Sequence[Comparison]) -> str:
-    found = regimes(comparisons)
-    shares = coverage(comparisons, found)
-    rows = (
-        [
-            regime_name(regime.as_dict()),
-            str(len(regime.ratios)),
-            percent(regime.low - 1.0, signed=True),
-            percent(regime.high - 1.0, signed=True),
-            str(shares[regime.key][0]),
-            percent(shares[regime.key][1]),
-        ]
-        for regime in found.values()
-        if regime.key in shares
+    runs = runs_of(comparisons)
+    known = regimes(runs)
+    whole, *classes = coverage(runs)
+    rows = []
+    for each in classes:
+        key = next(key for key in broader(each.key) if key in known)
+        regime = known[key]
+        rows.append(
+            [
+                class_words(each.key),
+                str(len(each.runs)),
+                str(len({run.source for run in each.runs})),
+                percent(regime.low - 1.0, signed=True),
+                percent(regime.high - 1.0, signed=True),
+                class_words(key),
+                percent(each.inside),
+                percent(each.left_out),
+                percent(each.left_out_by_source),
+            ]
+        )
+    titles = ["class", "runs", "sources", "from %", "to %", "range of", "inside %"]
+    titles += ["left out, inside %", "left out, mean over sources %"]
+    said = (
+        f"All {len(whole.runs)} runs: {percent(whole.inside)} % inside the range of their class, "
+        f"{percent(whole.left_out)} % inside the one taken without their source "
+        f"({percent(whole.left_out_by_source)} % as the mean over sources)."
     )
-    total = sum(number for number, _ in shares.values())
-    inside = sum(number * share for number, share in shares.values()) / total
-    titles = ["regime", "runs", "from %", "to %", "runs it is asked for", "inside %"]
-    said = f"All {total} runs: {percent(inside)} % inside the range of their regime."
     return f"{table(titles, rows)}\n\n{said}"
 
 
@@ -178,6 +188,12 @@ def _constants(found: CrossValidation) -> str:
     return f"{values}\n\n{table(['constant', 'prior and range from'], sources)}"
 
 
+def _adapters(record: Record) -> str:
+    if record.lora is None:
+        return ""
+    return ", QLoRA" if record.lora.quantized_base_bits else ", LoRA"
+
+
 def fine_tuning(comparisons: Sequence[Comparison]) -> str:
     """Time and memory of scored runs that are neither mixtures nor offloaded, by stack and GPU."""
     groups: dict[str, list[Comparison]] = defaultdict(list)
@@ -185,7 +201,7 @@ def fine_tuning(comparisons: Sequence[Comparison]) -> str:
         record = row.record
         is_plain = record.model.moe is None and record.parallel.offload in (None, "none")
         if row.predicted is not None and record.is_scored and is_plain:
-            groups[f"{record.framework}, {record.hardware.gpu}"].append(row)
+            groups[f"{record.framework}, {record.hardware.gpu}{_adapters(record)}"].append(row)
     rows = []
     for name, found in sorted(groups.items()):
         memory = [row.first_memory_error for row in found if row.first_memory_error is not None]
@@ -197,20 +213,46 @@ def fine_tuning(comparisons: Sequence[Comparison]) -> str:
     return table(titles, rows)
 
 
+def other_vendors(comparisons: Sequence[Comparison]) -> str:
+    """Times of scored runs on accelerators that are not NVIDIA's, by vendor, stack and GPU.
+
+    Times that follow from TFLOPs count too: most of these have no other.
+    """
+    groups: dict[tuple[str, str], list[Comparison]] = defaultdict(list)
+    for row in comparisons:
+        record = row.record
+        if row.predicted is None or row.time_error is None or not record.is_scored:
+            continue
+        vendor = to_cluster(record.hardware).accelerator.vendor
+        if vendor != "NVIDIA":
+            groups[vendor, f"{record.framework}, {record.hardware.gpu}"].append(row)
+    rows = [
+        (f"{vendor}: {name}", summarize(time_errors(found)))
+        for (vendor, name), found in sorted(groups.items())
+    ]
+    whole = [row for found in groups.values() for row in found]
+    return _errors("vendor: stack, GPU", [*rows, ("all", summarize(time_errors(whole)))])
+
+
 def accuracy_page(
-    comparisons: Sequence[Comparison], small: Sequence[Comparison], held_out: CrossValidation
+    comparisons: Sequence[Comparison],
+    small: Sequence[Comparison],
+    single_node: Sequence[Comparison],
+    held_out: CrossValidation,
 ) -> str:
     """Return docs/accuracy.md with its tables anew."""
     found = summary(comparisons)
+    every = [*comparisons, *small, *single_node]
     return filled(
         PAGE,
         {
             "time": lambda: _time(found),
             "held_out": lambda: _held_out(held_out),
             "constants": lambda: _constants(held_out),
-            "ranges": lambda: _ranges(comparisons),
+            "ranges": lambda: _ranges(every),
             "memory": lambda: _memory(comparisons, found),
             "fine_tuning": lambda: fine_tuning(small),
+            "vendors": lambda: other_vendors([*comparisons, *small]),
             "ranking": lambda: _ranking(found),
             "pairs": lambda: _pairs(comparisons),
             "drift": lambda: _drift(comparisons),
@@ -220,11 +262,14 @@ def accuracy_page(
     )
 
 
-def data_files(rows: Sequence[Comparison]) -> dict[str, str]:
-    """Files beside the frameworks that are taken from the comparison: name and text."""
+def data_files(rows: Sequence[Comparison], others: Sequence[Comparison] = ()) -> dict[str, str]:
+    """Files beside the frameworks that are taken from the comparison: name and text.
+
+    ``others``: runs of the other files, which only the ranges of time are taken from too.
+    """
     return {
         "uncertainty.yaml": uncertainty_text(rows),
-        "time_uncertainty.yaml": time_uncertainty_text(rows),
+        "time_uncertainty.yaml": time_uncertainty_text([*rows, *others]),
         "ratio_errors.yaml": ratio_errors_text(rows),
         "evidence.csv": evidence_text(rows),
     }
@@ -234,11 +279,14 @@ def main() -> None:
     """Estimate the runs; write the page, and what plans know of its errors."""
     records = read_records(DATA / "published_runs.jsonl")
     rows = compare_all(records)
-    small = compare_all(read_runs(DATA / "fine_tuning_runs.jsonl").records)
+    small, single_node = (
+        compare_all(read_runs(DATA / f"{name}_runs.jsonl").records)
+        for name in ("fine_tuning", "single_node")
+    )
     held_out = cross_validate(samples_of(records), load_constants())
-    for name, text in data_files(rows).items():
+    for name, text in data_files(rows, [*small, *single_node]).items():
         (FRAMEWORKS / name).write_text(text, encoding="utf-8")
-    PAGE.write_text(accuracy_page(rows, small, held_out), encoding="utf-8")
+    PAGE.write_text(accuracy_page(rows, small, single_node, held_out), encoding="utf-8")
 
 
 if __name__ == "__main__":

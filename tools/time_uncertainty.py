@@ -1,119 +1,177 @@
-"""How far iteration times were off on published runs, by regime: the range plans state."""
+"""How far iteration times were off on published runs, by class of runs: the range plans state."""
 
 import math
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from planner.spec.time_range import RunClass, TimeRange, broader, narrowest
 from planner.validation.compare import Comparison
 from planner.validation.hardware import to_cluster
-from planner.validation.profiles import software_of
+from planner.validation.statistics import weighted_quantile
 
 COVERED = 0.8
-"""Share of a regime's runs between the two ends; the rest is halved."""
-MIN_RUNS = 20
-"""Fewer runs make no regime of their own."""
+"""Share of a class between the two ends; the rest is halved."""
+MIN_RUNS, MIN_SOURCES = 20, 5
+"""Fewer say little of unseen runs: those of one source share its machine and its habits."""
+ALL: RunClass = ("", "")
 HEADER = """\
-# Where 80 % of published runs lay around the predicted iteration time, by regime: 10th and 90th
-# percentile of measured over predicted, minus one, in %; the prediction itself always inside.
-# Written by tools/accuracy.py; do not edit. Later lines go before earlier ones.
+# Where 80 % of published runs lay around the predicted iteration time, by class: 10th and 90th
+# percentile of measured over predicted, minus one, in %, each source weighing the same; the
+# prediction itself always inside. Written by tools/accuracy.py; do not edit.
 """
-Key = tuple[str, str, str]
-"""Kind of model, framework, accelerator; empty where a regime holds all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One scored run."""
+
+    key: RunClass
+    accelerator: str
+    source: str
+    ratio: float
+    """Measured over predicted time; 1 where the difference of machines explains it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Regime:
-    """Runs that are alike in kind of model, framework and accelerator.
+    """A class of runs that has a range of its own."""
 
-    The ends are percentiles of their ratios, taken outwards to the next run.
-    """
-
-    key: Key
-    ratios: tuple[float, ...]
-    """Measured over predicted time."""
+    runs: tuple[Run, ...]
+    low: float
+    high: float
     accelerators: tuple[str, ...]
-    """Those of its runs."""
+    """Those of the runs that the ends are taken from."""
 
     @property
-    def low(self) -> float:
-        """Lower end of the range, at most 1."""
-        share = (1.0 - COVERED) / 2.0
-        return min(1.0, float(np.quantile(self.ratios, share, method="lower")))
-
-    @property
-    def high(self) -> float:
-        """Upper end of the range, at least 1."""
-        share = (1.0 + COVERED) / 2.0
-        return max(1.0, float(np.quantile(self.ratios, share, method="higher")))
-
-    def as_dict(self) -> dict[str, str]:
-        """The names that are not empty."""
-        names = ("kind", "framework", "accelerator")
-        return {name: value for name, value in zip(names, self.key, strict=True) if value}
+    def sources(self) -> frozenset[str]:
+        """Where the runs are published."""
+        return frozenset(run.source for run in self.runs)
 
 
-def key_of(row: Comparison) -> Key:
-    """The narrowest regime of a run."""
-    framework = software_of(row.record).framework
-    accelerator = to_cluster(row.record.hardware).accelerator.name
-    return ("mixture" if row.record.model.moe else "dense", framework, accelerator)
+def runs_of(rows: Iterable[Comparison]) -> list[Run]:
+    """Scored runs with a time of their own."""
+    return [
+        Run(
+            key=row.run_class,
+            accelerator=to_cluster(row.record.hardware).accelerator.name,
+            source=row.record.source.title,
+            ratio=row.unexplained_ratio,
+        )
+        for row in rows
+        if row.in_headline and row.run_class and row.unexplained_ratio is not None
+    ]
 
 
-def _broader(key: Key) -> tuple[Key, Key, Key]:
-    """A regime and those that hold it, the broadest first."""
-    kind, framework, _ = key
-    return (kind, "", ""), (kind, framework, ""), key
+def _percentiles(runs: Sequence[Run]) -> tuple[float, float]:
+    """Ends of COVERED, taken outwards to the next run, each source weighing the same; 1 inside."""
+    number = Counter(run.source for run in runs)
+    ratios = np.array([run.ratio for run in runs])
+    weights = np.array([1.0 / number[run.source] for run in runs])
+    share = (1.0 + COVERED) / 2.0
+    low = -weighted_quantile(-ratios, weights, share)
+    return min(1.0, low), max(1.0, weighted_quantile(ratios, weights, share))
 
 
-def regimes(rows: Sequence[Comparison]) -> dict[Key, Regime]:
-    """Regimes of the headline's runs with enough of them, the broadest first.
+def regimes(runs: Sequence[Run]) -> dict[RunClass, Regime]:
+    """Classes that have a range, the broadest first.
 
-    All runs of a kind are a regime whatever their number.
+    Those with enough runs of enough sources, and all kinds: one with fewer takes all that its runs
+    show, and is no narrower than the range of all runs.
     """
-    ratios: dict[Key, list[float]] = {}
-    used: dict[Key, set[str]] = {}
-    for row in rows:
-        if row.in_headline and row.time_error is not None:
-            own = key_of(row)
-            for key in _broader(own):
-                used.setdefault(key, set()).add(own[2])
-                ratios.setdefault(key, []).append(1.0 / (1.0 + row.time_error))
-    kept = {
-        key: Regime(key=key, ratios=tuple(values), accelerators=tuple(sorted(used[key])))
-        for key, values in ratios.items()
-        if len(values) >= MIN_RUNS or not key[1]
+    members: dict[RunClass, list[Run]] = defaultdict(list)
+    for run in runs:
+        for key in broader(run.key):
+            members[key].append(run)
+    least = _percentiles(members[ALL])
+    found = {}
+    for key in sorted(members, key=lambda key: (sum(map(bool, key)), key)):
+        own = members[key]
+        low, high = _percentiles(own)
+        behind = own
+        is_known = len(own) >= MIN_RUNS and len({run.source for run in own}) >= MIN_SOURCES
+        if not is_known and key != ALL:
+            if key[1]:
+                continue
+            low = min(least[0], *(run.ratio for run in own))
+            high = max(least[1], *(run.ratio for run in own))
+            behind = members[ALL]
+        used = tuple(sorted({run.accelerator for run in behind}))
+        found[key] = Regime(runs=tuple(own), low=low, high=high, accelerators=used)
+    return found
+
+
+def ranges(found: Mapping[RunClass, Regime]) -> dict[RunClass, TimeRange]:
+    """What plans are given of them, less the words."""
+    return {
+        key: TimeRange(low=each.low, high=each.high, accelerators=each.accelerators)
+        for key, each in found.items()
     }
-    return dict(sorted(kept.items(), key=lambda item: (sum(map(bool, item[0])), item[0])))
 
 
-def regime_of(key: Key, found: dict[Key, Regime]) -> Regime:
-    """The narrowest regime there is for a plan of this kind, framework and accelerator."""
-    return next(found[broader] for broader in reversed(_broader(key)) if broader in found)
+def _inside(runs: Iterable[Run], known: Mapping[RunClass, TimeRange]) -> dict[Run, bool]:
+    spans = {run: narrowest(known, run.key).on(run.accelerator) for run in runs}
+    return {run: span.low <= run.ratio <= span.high for run, span in spans.items()}
 
 
-def coverage(rows: Sequence[Comparison], found: dict[Key, Regime]) -> dict[Key, tuple[int, float]]:
-    """Per regime: the runs whose plans get its range, and the share of them inside it."""
-    inside: dict[Key, list[bool]] = {}
-    for row in rows:
-        if row.in_headline and row.time_error is not None:
-            regime = regime_of(key_of(row), found)
-            ratio = 1.0 / (1.0 + row.time_error)
-            inside.setdefault(regime.key, []).append(regime.low <= ratio <= regime.high)
-    return {key: (len(values), sum(values) / len(values)) for key, values in inside.items()}
+@dataclass(frozen=True, kw_only=True)
+class Covered:
+    """Runs of one class, and which share of them lies in their ranges."""
+
+    key: RunClass
+    runs: tuple[Run, ...]
+    inside: float
+    left_out: float
+    """In ranges taken from all other sources."""
+    left_out_by_source: float
+    """The same, as the mean over sources."""
 
 
-def _line(regime: Regime) -> str:
-    names = "".join(f"{name}: {value}, " for name, value in regime.as_dict().items())
+def _share(runs: Sequence[Run], holds: Mapping[Run, bool]) -> float:
+    return float(np.mean([holds[run] for run in runs]))
+
+
+def _by_source(runs: Sequence[Run]) -> list[list[Run]]:
+    found: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        found[run.source].append(run)
+    return list(found.values())
+
+
+def coverage(runs: Sequence[Run]) -> list[Covered]:
+    """All runs, then those of each class, against ranges of all sources and of the others."""
+    inside = _inside(runs, ranges(regimes(runs)))
+    left_out: dict[Run, bool] = {}
+    for own in _by_source(runs):
+        others = [run for run in runs if run.source != own[0].source]
+        left_out |= _inside(own, ranges(regimes(others)))
+    keys = [ALL, *sorted({run.key for run in runs})]
+    members = {key: [run for run in runs if key in (ALL, run.key)] for key in keys}
+    return [
+        Covered(
+            key=key,
+            runs=tuple(own),
+            inside=_share(own, inside),
+            left_out=_share(own, left_out),
+            left_out_by_source=float(np.mean([_share(each, left_out) for each in _by_source(own)])),
+        )
+        for key, own in members.items()
+    ]
+
+
+def _line(key: RunClass, regime: Regime) -> str:
+    named = zip(("kind", "place"), key, strict=True)
+    names = "".join(f"{name}: {value}, " for name, value in named if value)
     low = math.floor(1000.0 * (regime.low - 1.0)) / 10.0
     high = math.ceil(1000.0 * (regime.high - 1.0)) / 10.0
-    runs = f"runs: {len(regime.ratios)}"
+    counts = f"runs: {len(regime.runs)}, sources: {len(regime.sources)}"
     ends = f"low_percent: {low:.1f}, high_percent: {high:.1f}"
-    on = "" if regime.key[2] else f", accelerators: [{', '.join(regime.accelerators)}]"
-    return f"- {{{names}{runs}, {ends}{on}}}\n"
+    return f"- {{{names}{counts}, {ends}, accelerators: [{', '.join(regime.accelerators)}]}}\n"
 
 
-def time_uncertainty_text(rows: Sequence[Comparison]) -> str:
+def time_uncertainty_text(rows: Iterable[Comparison]) -> str:
     """Return planner/frameworks/time_uncertainty.yaml."""
-    return HEADER + "".join(_line(regime) for regime in regimes(rows).values())
+    found = regimes(runs_of(rows))
+    return HEADER + "".join(_line(key, regime) for key, regime in found.items())

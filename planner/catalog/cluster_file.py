@@ -45,6 +45,10 @@ OVERRIDES: Mapping[str, tuple[Part, tuple[str, ...]]] = {
     "fabric_efficiency_fraction": ("fabric", ("efficiency_fraction",)),
 }
 """Key in a cluster file to the file and key it replaces; same units as there."""
+SETTLES: Mapping[str, tuple[str, ...]] = {
+    "gemm_sustained_fraction": ("sustained_slowest_fraction", "sustained_fastest_fraction"),
+}
+"""Figures beside an overridden one that hold of other machines, not of the user's."""
 WHOLE = ("accelerators_per_node", "scale_up_domain_accelerators", "nics", "host_cores")
 _PRICE = {"provider": "cluster file", "date": "as given"}
 
@@ -100,6 +104,8 @@ class Overrides:
             for step in path[:-1]:
                 section = section.setdefault(step, dict(_PRICE) if step == "price" else {})
             section[path[-1]] = {"value": value, "basis": "given", "source": "given"}
+            for name in SETTLES.get(key, ()):
+                section.pop(name, None)
             changed.setdefault("sources", {})["given"] = {"path": self.where}
         if part == "fabric" and self.levels:
             changed["levels"] = [level.raw() for level in self.levels]

@@ -23,6 +23,7 @@ from planner.catalog.hardware import (
 from planner.catalog.hardware_convert import FabricSpec, fabric_levels, to_fabric
 from planner.catalog.hardware_file import NodeFile
 from planner.catalog.level_rules import level_problems
+from planner.catalog.machine_names import meant_machine
 from planner.catalog.names import (
     EXAMPLE_ACCELERATOR,
     EXAMPLE_MACHINE,
@@ -73,6 +74,10 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
         return with_host_memory(load_cluster(argument), host_memory_bytes)
     if is_path(argument):
         return _from_file(Path(argument))
+    meant = meant_machine(str(argument))
+    if meant != argument:
+        cluster, read_as = load_cluster(meant), f"{argument} is read as {meant}"
+        return replace(cluster, assumptions=(*cluster.assumptions, read_as))
     if resolve_alias("clusters", str(argument)) in list_names("clusters"):
         return _from_preset(str(argument), None)
     count, name = _count_and_name(str(argument))
@@ -134,6 +139,7 @@ def load_cluster_of(argument: str, num_accelerators: int) -> ClusterSpec:
         whole = cluster.node.whole or cluster.node
         share = cluster.node.num_accelerators / whole.num_accelerators
         return with_host_memory(cluster, share * host_memory_bytes)
+    argument = argument if is_path(argument) else meant_machine(argument)
     counted = _COUNTED.match(argument)
     name = resolve_alias("nodes", counted.group(2) if counted else argument)
     is_accelerator = resolve_alias("accelerators", name) in list_names("accelerators")
@@ -163,7 +169,7 @@ def largest_cluster_of(argument: str, most: int) -> ClusterSpec:
     it is; below one node the cluster is a part of one.
     """
     given, (machine, _) = argument, split_host_memory(argument)
-    argument = str(machine)
+    argument = str(machine) if is_path(str(machine)) else meant_machine(str(machine))
     counted = _COUNTED.match(argument)
     name = counted.group(2) if counted else argument
     is_node = not is_path(argument) and resolve_alias("nodes", name) in list_names("nodes")

@@ -76,7 +76,7 @@ def to_accelerator(
         hbm_bytes_per_s=file.hbm_gb_per_s.value * GB,
         peak_flops_per_s={dtype: rate for dtype, rate in rates.items() if rate is not None},
         memory_bound_fraction=file.memory_bound_fraction.value,
-        gemm=_to_gemm(file.gemm),
+        gemm=_to_gemm(file.gemm, where),
         attention=_to_attention(file.attention, where, "attention"),
         attention_flash2=_to_attention(
             file.attention_flash2 or file.attention, where, "attention_flash2"
@@ -104,7 +104,7 @@ def _plain(section: Strict) -> dict[str, Any]:
     return values
 
 
-def _to_gemm(section: GemmSection) -> GemmEfficiency:
+def _to_gemm(section: GemmSection, where: str) -> GemmEfficiency:
     dense = _plain(section)
     offsets = {key: dense[key] for key in ("m0", "n0", "k0", "launch_s")}
     low: dict[Precision, LowPrecisionGemm] = {
@@ -112,7 +112,14 @@ def _to_gemm(section: GemmSection) -> GemmEfficiency:
         for name in LOW_PRECISIONS
         if (given := getattr(section.low_precision, name)) is not None
     }
-    return GemmEfficiency(**dense, low_precision=low)
+    gemm = GemmEfficiency(**dense, low_precision=low)
+    if not gemm.slowest <= gemm.sustained_fraction <= gemm.fastest:
+        message = (
+            f"must be from sustained_slowest_fraction to sustained_fastest_fraction; given "
+            f"{gemm.sustained_fraction:g}, allowed {gemm.slowest:g} to {gemm.fastest:g}"
+        )
+        raise InputError.single(where, "gemm.sustained_fraction", message)
+    return gemm
 
 
 def _to_attention(section: AttentionSection, where: str, key: str) -> AttentionEfficiency:

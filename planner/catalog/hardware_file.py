@@ -51,6 +51,8 @@ class GemmSection(Strict):
     """Matrix products; see planner.spec.cluster.GemmEfficiency."""
 
     sustained_fraction: Figure
+    sustained_slowest_fraction: Figure | None = None
+    sustained_fastest_fraction: Figure | None = None
     m0: Figure
     n0: Figure
     k0: Figure

@@ -22,6 +22,7 @@ from typing import Any
 
 from planner.catalog.figures import validate
 from planner.catalog.model_file import ModelFile, MoeSection
+from planner.catalog.model_names import cached_config, catalog_name, list_models
 from planner.catalog.model_rules import broken_rules
 from planner.catalog.names import did_you_mean
 from planner.catalog.paths import models_dir
@@ -33,6 +34,7 @@ from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, RouterSpec
 
 _YAML_SUFFIXES = (".yaml", ".yml")
 _CONFIG_SUFFIX = ".json"
+_SUFFIXES = (*_YAML_SUFFIXES, _CONFIG_SUFFIX)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +46,6 @@ class ModelDetails:
     file: ModelFile
     notes: tuple[str, ...] = ()
     """How a config of another program was understood."""
-
-
-def list_models() -> list[str]:
-    """Return the names in the catalog, sorted; no file is opened."""
-    return sorted(path.stem for path in models_dir().glob("*.yaml"))
 
 
 def model_file(name: str) -> Path:
@@ -67,42 +64,77 @@ def load_model(argument: str | Path) -> ModelSpec:
 
 
 def load_model_details(argument: str | Path) -> ModelDetails:
-    """Return the model of this catalog name or file with all its file says.
+    """Return the model of this name or file with all its file says.
 
-    Raises InputError with every problem of the file.
+    A name that is not the catalog's is what the catalog has under that name elsewhere
+    (:func:`meant_name`), or what the hub's cache on this machine holds. Raises InputError with
+    every problem of the file.
     """
-    is_given = is_model_file(argument)
-    path = Path(argument) if is_given else model_file(str(argument))
-    if is_given and isinstance(argument, str):
-        _check_not_of_a_hub(argument)
-    if is_given and (path.suffix.lower() == _CONFIG_SUFFIX or _is_folder(path)):
+    name = meant_name(argument)
+    path = model_file(name) if name else given_path(argument)
+    if name is None and (path.suffix.lower() == _CONFIG_SUFFIX or _is_folder(path)):
         return _of_config(path)
-    file = _read(path, in_catalog=not is_given)
-    return ModelDetails(spec=_to_spec(file, file.name or name_of(path.stem)), path=path, file=file)
+    file = _read(path, in_catalog=name is not None)
+    read_as = (f"{argument} is read as {name}",) if name and name != argument else ()
+    spec = _to_spec(file, file.name or name_of(path.stem))
+    return ModelDetails(spec=spec, path=path, file=file, notes=read_as)
+
+
+def meant_name(argument: str | Path) -> str | None:
+    """The name in the catalog that an argument means; None of files, and of unknown names.
+
+    What is there on the disk is meant before any name but the catalog's own.
+    """
+    if isinstance(argument, Path):
+        return None
+    if argument in list_models():
+        return argument
+    path = Path(argument)
+    is_there = is_file(path) or _is_folder(path)
+    if is_there or path.suffix.lower() in _SUFFIXES or not _is_hub_name(argument):
+        return None
+    return catalog_name(argument)
+
+
+def given_path(argument: str | Path) -> Path:
+    """The file or folder that an argument means which is no name of the catalog.
+
+    Raises InputError with the nearest names where it is none, or of a hub and not on this machine.
+    """
+    if isinstance(argument, str) and not is_model_file(argument):
+        return model_file(argument)
+    return (_in_hub_cache(argument) if isinstance(argument, str) else None) or Path(argument)
 
 
 def is_model_file(argument: str | Path) -> bool:
     """Whether a model argument means a file or a folder; names of the catalog come first."""
     if isinstance(argument, Path):
         return True
-    if "/" in argument or "\\" in argument:
-        return True
-    if argument.lower().endswith((*_YAML_SUFFIXES, _CONFIG_SUFFIX)):
-        return True
-    return argument not in list_models() and _is_folder(Path(argument))
+    if meant_name(argument):
+        return False
+    is_path = "/" in argument or "\\" in argument or argument.lower().endswith(_SUFFIXES)
+    return is_path or _is_folder(Path(argument))
 
 
-def _check_not_of_a_hub(argument: str) -> None:
-    """Raise InputError for ``owner/name``, which says where a model is published."""
-    path = Path(argument)
+def _is_hub_name(argument: str) -> bool:
+    """Whether it reads as ``name`` or ``owner/name``, not as a path."""
     parts = argument.split("/")
-    known = (*_YAML_SUFFIXES, _CONFIG_SUFFIX)
-    if len(parts) != 2 or not all(parts) or path.suffix.lower() in known:
-        return
-    if not is_file(path) and not _is_folder(path):
+    return len(parts) <= 2 and all(parts) and parts[0] not in (".", "..", "~")
+
+
+def _in_hub_cache(argument: str) -> Path | None:
+    """The file of ``owner/name`` in the hub's cache, None of paths; raises where it is nowhere."""
+    path = Path(argument)
+    is_name = "/" in argument and _is_hub_name(argument) and path.suffix.lower() not in _SUFFIXES
+    if not is_name or is_file(path) or _is_folder(path):
+        return None
+    found = cached_config(argument)
+    if found is None:
         message = "no such file or folder, and no model is fetched; give its config.json"
-        hint = did_you_mean(parts[1], list_models()) or "or a name that `planner models` lists"
+        name = argument.rpartition("/")[2]
+        hint = did_you_mean(name, list_models()) or "or a name that `planner models` lists"
         raise InputError.single(argument, "file", f"{message}; {hint}")
+    return found
 
 
 def _is_folder(path: Path) -> bool:

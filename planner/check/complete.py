@@ -1,6 +1,7 @@
 """From a reading to a complete layout: what the file leaves open follows from the job."""
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, get_args
 
 from planner.check.degrees import Batch, Gpus, batch_of, gpus_of
@@ -209,6 +210,7 @@ def _traits(values: Values, job: Job, framework: str, gpus: Gpus) -> FrameworkTr
     """
     schedule, asked = values.given("schedule"), values.given("profile")
     sharding, said = values.given("zero_stage"), _software(job, framework)
+    stages_of = attrgetter("frozen_zero_stages" if job.training.is_frozen else "zero_stages")
     first = [] if asked is None else [str(asked)]
     names = list(dict.fromkeys([*first, said.profile, CURRENT, *profile_names(framework)]))
     profiles = (load_traits(framework, name, said.settings) for name in names)
@@ -217,7 +219,7 @@ def _traits(values: Values, job: Job, framework: str, gpus: Gpus) -> FrameworkTr
         for traits in profiles
         if schedule in (None, *traits.support.schedules)
         and (gpus.degrees["pp"] == 1 or traits.support.pp)
-        and (gpus.degrees["pp"] > 1 or sharding in (None, *traits.support.zero_stages))
+        and (gpus.degrees["pp"] > 1 or sharding in (None, *stages_of(traits.support)))
     )
     traits = next(offering, load_traits(framework, names[0], said.settings))
     optimizer = values.word("optimizer", optimizer_names(framework), rule="job.optimizer")

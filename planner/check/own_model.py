@@ -1,18 +1,17 @@
 """The model that a file describes or names, held against the one that it is checked for."""
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
 from typing import cast
 
-from planner.catalog.models import list_models, load_model
+from planner.catalog.model_names import catalog_name
+from planner.catalog.models import load_model
 from planner.formats.finding import Finding
 from planner.formats.format import OwnModel, Reading, Value
 from planner.spec.model import ModelSpec
 
 RULE = "job.model"
-_ENDINGS = re.compile(r"-(instruct|chat|base|hf|it|sft|dpo|v0\.[1-9]|bf16|full|pt)$")
 _SIZES = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "ffn_size", "head_dim")
 
 
@@ -25,22 +24,6 @@ def with_model(reading: Reading) -> Reading:
     if name is None:
         return reading
     return replace(reading, own_model=OwnModel(spec=load_model(name), places={"": place}))
-
-
-def catalog_name(name: str) -> str | None:
-    """``meta-llama/Llama-3.1-8B-Instruct`` is llama3.1-8b."""
-    known = {_plain(each): each for each in list_models()}
-    text = name.rstrip("/").rpartition("/")[2].lower().removeprefix("meta-")
-    while _plain(text) not in known:
-        shorter = _ENDINGS.sub("", text)
-        if shorter == text:
-            return None
-        text = shorter
-    return known[_plain(text)]
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[-_ ]", "", name.lower())
 
 
 def unlike(own: OwnModel, model: ModelSpec, path: str) -> Iterator[Finding]:

@@ -25,6 +25,9 @@ class Settings(Strict):
     model: str | None = None
     cluster: str | None = None
     framework: str | None = None
+    profile: str | None = None
+    precision: str | None = None
+    optimizer: str | None = None
     gpus: Whole | None = None
     seq_len: Whole | None = None
     global_batch: Whole | None = None

@@ -24,18 +24,23 @@ from planner.cli import (
     validate,
     why,
 )
+from planner.cli.defaults import JOBS, own_defaults
 from planner.cli.output import say
+from planner.cli.words import unknown_options
 from planner.errors import InputError, PlannerError
 from planner.limits import MAX_WORD, one_line, short
 
 READER_GONE = 141
 """As shells report a program that wrote into a closed pipe; 1 would mean findings."""
 
+HELP = {"-h", "--help"}
+WORDS = {"help_option_names": sorted(HELP, key=len)}
+
 app = typer.Typer(
     name="planner",
     help="How should this training job be cut up across this cluster?",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings=WORDS,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -56,7 +61,10 @@ app.command("frameworks")(frameworks.frameworks)
 app.command("validate")(validate.validate)
 
 plan_app = typer.Typer(
-    name="plan", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+    name="plan",
+    context_settings=WORDS,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
 )
 plan_app.command()(plan.plan)
 
@@ -69,19 +77,25 @@ def _print_version(value: bool) -> None:
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(
+    context: typer.Context,
+    _version: bool = typer.Option(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
     """Plan how a training job is cut up across a cluster."""
+    command = context.invoked_subcommand
+    if command in JOBS and not HELP & set(sys.argv):
+        context.default_map = {command: own_defaults()}
 
 
 def _check_words() -> None:
-    """Raise where a word is too long to be shown in a message."""
+    """Raise where a word is too long to be shown in a message, or another program's option."""
     for word in sys.argv[1:]:
         if len(word) > MAX_WORD:
             message = f"has {len(word):,} characters; at most {MAX_WORD:,} are allowed"
             raise InputError.single("command line", short(word), message)
+    if problems := list(unknown_options(sys.argv[1:])):
+        raise InputError(problems)
 
 
 def _run(entry: Callable[[], object]) -> None:
@@ -120,7 +134,7 @@ def main() -> None:
 
 def main_plan() -> None:
     """Entry point ``plan``: the same as ``planner plan``."""
-    _run(plan_app)
+    _run(lambda: plan_app(default_map={} if HELP & set(sys.argv) else own_defaults()))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from planner.catalog.clusters import (
     read_host_memory,
     split_host_memory,
 )
-from planner.catalog.models import is_model_file, load_model_details
+from planner.catalog.machine_names import meant_machine
+from planner.catalog.models import given_path, load_model_details, meant_name
 from planner.cli.batch import read_global_batch
 from planner.cli.collector import Collector
 from planner.cli.software import (
@@ -28,6 +29,7 @@ from planner.cli.training import (
     read_training,
     training_so,
 )
+from planner.cli.words import meant_word
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.cost.module_sets import module_sets
@@ -35,7 +37,7 @@ from planner.errors import InputError
 from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import CURRENT
 from planner.limits import MAX_SEQ_LEN, brief
-from planner.spec.cluster import ClusterSpec
+from planner.spec.cluster import AcceleratorSpec, ClusterSpec
 from planner.spec.job import (
     MAX_IMBALANCE,
     USUAL_IMBALANCE_FRACTION,
@@ -70,6 +72,7 @@ def _precision(
         if cluster and usual != "bf16":
             notes.append(f"{usual} (default: {cluster.accelerator.name} does not compute in bf16)")
         return usual
+    text = meant_word("--precision", text, known, notes)
     if text not in known:
         collector.add("--precision", f"unknown precision {text!r}; allowed are {', '.join(known)}")
         return "bf16"
@@ -137,6 +140,8 @@ def _assumptions(cluster: ClusterSpec) -> list[str]:
             f"{format_bytes(node.host_memory_bytes)} of host memory per node: "
             f"{node.host_memory_note}; --host-memory replaces it"
         )
+    if accelerator.gemm.has_range:
+        notes.append(products_note(accelerator))
     guessed = len(accelerator.assumptions) + len(cluster.node.assumptions)
     if guessed:
         notes.append(
@@ -144,6 +149,16 @@ def _assumptions(cluster: ClusterSpec) -> list[str]:
             "`planner hardware` marks them assumed"
         )
     return notes
+
+
+def products_note(accelerator: AcceleratorSpec) -> str:
+    """What an accelerator's machines differ in, and where a user states his own."""
+    gemm = accelerator.gemm
+    return (
+        f"matrix products on {accelerator.name} sustain {gemm.sustained_fraction:.0%} of peak; "
+        f"published machines differ, from {gemm.slowest:.0%} to {gemm.fastest:.0%}, and ranges of "
+        "time hold them all; gemm_sustained_fraction in a cluster file states yours"
+    )
 
 
 def read_layers(text: str | None) -> tuple[int, ...] | None:
@@ -218,9 +233,9 @@ def read_question(
     )
     kind = _precision(collector, precision, cluster_spec, notes)
     chosen = training_in(collector, chosen, kind, notes)
-    chosen, ahead = mtp_layers_in(collector, mtp_layers, model_spec, chosen, notes)
     trained = read_training(collector, training, notes)
     chosen = training_so(collector, chosen, trained, model_spec, kind, notes)
+    chosen, ahead = mtp_layers_in(collector, mtp_layers, model_spec, chosen, notes)
     allowed_schedules = read_schedules(collector, schedules, chosen)
     length = _seq_len(collector, seq_len, model_spec, notes)
     batch = read_global_batch(
@@ -308,8 +323,11 @@ def margin_notes(contexts: tuple[Context, ...], *, given: bool) -> tuple[str, ..
 
 
 def model_for_file(argument: str) -> str:
-    """Make a model's path absolute so that a saved plan can be read from anywhere."""
-    return str(Path(argument).resolve()) if is_model_file(argument) else argument
+    """Make a model's path absolute so that a saved plan can be read from anywhere.
+
+    A name is the catalog's.
+    """
+    return meant_name(argument) or str(given_path(argument).resolve())
 
 
 def argument_for_file(argument: str) -> str:
@@ -318,7 +336,7 @@ def argument_for_file(argument: str) -> str:
     path = Path(machine)
     is_file = path.suffix in (".yaml", ".yml") or "/" in str(machine)
     if not is_file:
-        return argument
+        return meant_machine(argument) if host_memory_bytes is None else argument
     return f"{path.resolve()}{'' if host_memory_bytes is None else argument[len(str(machine)) :]}"
 
 

@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from planner.catalog.names import EXAMPLE_NODE
+from planner.cli import completion
 from planner.cli.like import start_from
-from planner.limits import MAX_BATCH, MAX_GPUS, MAX_SEQ_LEN
+from planner.cli.words import length, length_of_file
+from planner.limits import MAX_BATCH, MAX_GPUS
 from planner.spec.training import ALL_LINEAR, TARGET_GROUPS, USUAL_RANK
 
 
@@ -21,10 +23,18 @@ class TableOrJson(StrEnum):
 
 NODES_OF_A_KIND = f"NODESxNODE such as 16x{EXAMPLE_NODE}"
 Model = Annotated[
-    str, typer.Argument(help="Model name (see `planner models`), YAML file or config.json.")
+    str,
+    typer.Argument(
+        autocompletion=completion.models,
+        help="Model name (see `planner models`), YAML file or config.json.",
+    ),
 ]
 Cluster = Annotated[
-    str, typer.Argument(help=f"{NODES_OF_A_KIND}, GPUSxACCELERATOR, or a YAML file.")
+    str,
+    typer.Argument(
+        autocompletion=completion.clusters,
+        help=f"{NODES_OF_A_KIND}, GPUSxACCELERATOR, or a YAML file.",
+    ),
 ]
 NodeOrAccelerator = Annotated[
     str,
@@ -63,7 +73,10 @@ Like = Annotated[
         "says otherwise is taken from it, MODEL and CLUSTER included; the rest is solved.",
     ),
 ]
-SeqLen = Annotated[int | None, typer.Option(help="Sequence length in tokens.")]
+SeqLen = Annotated[
+    int | None,
+    typer.Option(parser=length, metavar="<int>", help="Sequence length in tokens, such as 8k."),
+]
 Tokens = Annotated[str | None, typer.Option(help="Tokens of the whole job, such as 15T.")]
 Optimizer = Annotated[
     str, typer.Option(help="adam, adam-bf16, adam-8bit, sgd, lion, adafactor, muon, ...")
@@ -172,7 +185,12 @@ JobGpus = Annotated[
 ]
 FileSeqLen = Annotated[
     int | None,
-    typer.Option("--seq-len", min=1, max=MAX_SEQ_LEN, help="Tokens per sequence [the file's]."),
+    typer.Option(
+        "--seq-len",
+        parser=length_of_file,
+        metavar="<int>",
+        help="Tokens per sequence, such as 8k [the file's].",
+    ),
 ]
 FileGlobalBatch = Annotated[
     int | None,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli import options
+from planner.cli import completion, options
+from planner.cli.layout import fixes_layout
 from planner.cli.output import say
 
 if TYPE_CHECKING:
@@ -42,13 +43,15 @@ class _Target:
     out: Path
 
 
+@fixes_layout
 def plan(
     model: options.Model,
     cluster: options.Cluster,
     framework: Annotated[
         str | None,
         typer.Option(
-            help="megatron, deepspeed, torchtitan, accelerate, or any [of --emit, else megatron]."
+            autocompletion=completion.frameworks,
+            help="megatron, deepspeed, torchtitan, accelerate, or any [of --emit, else megatron].",
         ),
     ] = None,
     profile: options.Profile = "current",

@@ -5,11 +5,13 @@ from typing import Annotated
 import typer
 
 from planner.cli import options
+from planner.cli.layout import fixes_layout
 
 DEFAULT_MAX_GPUS = 65536
 NOTHING_OFFLOADED = "--forbid offload"
 
 
+@fixes_layout
 def size(
     model: options.Model,
     node: options.NodeOrAccelerator,

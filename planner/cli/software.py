@@ -7,6 +7,7 @@ from functools import partial
 from planner.catalog.names import did_you_mean
 from planner.check.job import Software
 from planner.cli.collector import Collector
+from planner.cli.words import SEVERAL, meant_word
 from planner.formats.registry import format_names, load_format
 from planner.frameworks.optimizers import optimizer_names
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
@@ -46,7 +47,9 @@ def read_frameworks(
     margin_percent: float | None,
 ) -> list[FrameworkTraits]:
     """The frameworks asked for that have the profile, as the options change them."""
+    framework = meant_word("--framework", framework, (*FRAMEWORKS, ANY_FRAMEWORK), notes)
     names = _having(collector, _frameworks(collector, framework), profile, notes)
+    optimizer = meant_word("--optimizer", optimizer, optimizer_names(), notes)
     given = collector.read(partial(read_settings, settings)) or ()
     if framework == ANY_FRAMEWORK:
         names = _offering(names, optimizer, notes)
@@ -68,7 +71,7 @@ def _frameworks(collector: Collector, name: str) -> tuple[str, ...]:
     if name in FRAMEWORKS:
         return (name,)
     known = (*FRAMEWORKS, ANY_FRAMEWORK)
-    hint = did_you_mean(name, known)
+    hint = SEVERAL.get(name.lower()) or did_you_mean(name, known)
     if name in format_names():
         hint = (
             f"{name} is a format of files: --framework {load_format(name).framework} --emit {name}"

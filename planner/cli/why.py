@@ -5,8 +5,10 @@ from typing import Annotated
 import typer
 
 from planner.cli import options
+from planner.cli.layout import fixes_layout
 
 
+@fixes_layout
 def why(
     model: options.Model,
     cluster: options.Cluster,

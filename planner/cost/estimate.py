@@ -7,6 +7,7 @@ from functools import cached_property
 
 from planner.cost.context import Context
 from planner.cost.flops import mfu, model_flops_per_iteration
+from planner.cost.iteration_range import Ends, class_of, machine_ends_s
 from planner.cost.layer_time import TimeItems
 from planner.cost.memory_items import MemoryEstimate, memory_estimate
 from planner.cost.subject import Subject, iteration_of, subjects_of
@@ -68,6 +69,8 @@ class Estimate:
     """Everything the model says about one strategy; items are computed when they are asked for."""
 
     iter_time_s: float
+    machine_ends_s: Ends
+    """On the fastest and the slowest machine of the kind."""
     iter_time_s_lower: float
     """80 % of published runs of this regime lay between lower and upper."""
     iter_time_s_upper: float
@@ -136,29 +139,28 @@ def estimate(context: Context, strategy: Strategy) -> Estimate:
 def estimates(context: Context, strategies: Sequence[Strategy]) -> list[Estimate]:
     """Estimate many strategies, what they share computed once."""
     overlap = _Overlap(context=context, strategies=strategies)
-    ends_s = _host_ends_s(context, strategies)
+    ends = machine_ends_s(context, strategies)
     return [
-        _estimate(subject, overlap, position, ends_s.get(position))
+        _estimate(subject, overlap, position, ends.get(position))
         for position, subject in enumerate(subjects_of(context, strategies))
     ]
 
 
-def _estimate(
-    subject: Subject, overlap: _Overlap, position: int, ends_s: tuple[float, float] | None
-) -> Estimate:
+def _estimate(subject: Subject, overlap: _Overlap, position: int, ends: Ends | None) -> Estimate:
     context = subject.context
     iter_time = iteration_of(subject)
     flops = model_flops_per_iteration(context.model, context.job, context.traits)
     tokens_per_s = context.job.tokens_per_iteration / iter_time
     accelerator = context.cluster.accelerator
-    off = context.traits.time_range(context.model.kind, accelerator.name)
+    off = context.traits.time_range(class_of(context, subject.strategy), accelerator.name)
     num_gpus = subject.strategy.num_gpus
-    fast_s, slow_s = ends_s or (iter_time, iter_time)
+    ends = ends or (iter_time, iter_time)
     return Estimate(
         iter_time_s=iter_time,
-        iter_time_s_lower=fast_s * off.low,
-        iter_time_s_upper=slow_s * off.high,
-        regime=off.regime,
+        machine_ends_s=ends,
+        iter_time_s_lower=ends[0] * off.low,
+        iter_time_s_upper=ends[1] * off.high,
+        regime=off.regime + ("; machines differ" if ends[0] < ends[1] else ""),
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_gpu=tokens_per_s / num_gpus,
         model_flops=flops.total,
@@ -169,23 +171,3 @@ def _estimate(
         _overlap=overlap,
         _position=position,
     )
-
-
-def _host_ends_s(
-    context: Context, strategies: Sequence[Strategy]
-) -> dict[int, tuple[float, float]]:
-    """Iterations with the fastest and the slowest published optimizer on the host, by position."""
-    places = [i for i, one in enumerate(strategies) if "optimizer" in one.offload]
-    offloaded, traits = [strategies[place] for place in places], context.traits.offload
-    fast, slow = (
-        [iteration_of(one) for one in subjects_of(with_host_rate(context, factor), offloaded)]
-        for factor in (traits.host_optimizer_fastest_factor, traits.host_optimizer_slowest_factor)
-    )
-    return dict(zip(places, zip(fast, slow, strict=True), strict=True))
-
-
-def with_host_rate(context: Context, factor: float) -> Context:
-    """The context whose hosts update so many times the parameters per second."""
-    traits, num_bytes = context.traits, context.traits.offload.host_step_bytes
-    offload = replace(traits.offload, host_step_bytes=num_bytes / factor)
-    return replace(context, traits=replace(traits, offload=offload))

@@ -31,16 +31,21 @@ def grouped_calls(op: Op) -> Array:
     return ZERO + sum(np.asarray(gemm.count, dtype=float) for gemm in op.gemms if op.is_expert)
 
 
+def traffic_kernels(op: Op, kernels: KernelTraits) -> float:
+    """Kernels that move an op's traffic: the framework's, none where its own are counted apart."""
+    return 0.0 if op.has_own_kernels else kernels.memory_bound_kernels
+
+
 def forward_launches(op: Op, kernels: KernelTraits, strategy: StrategyColumns) -> Array:
     """Kernels that the host launches in one op's forward; C.
 
     One for every product, batched and grouped ones included, and for fused attention;
-    ``memory_bound_kernels`` where the op moves data through HBM; one for every collective.
+    :func:`traffic_kernels` where the op moves data through HBM; one for every collective.
     Source: counted in the frameworks' modules. Excludes views and allocations, whose time is part
     of a launch's.
     """
     own = len(op.gemms) + (op.attention is not None)
-    moves = np.where(op.forward_bytes > 0, kernels.memory_bound_kernels, 0.0)
+    moves = np.where(op.forward_bytes > 0, traffic_kernels(op, kernels), 0.0)
     return own + moves + op.small_kernels[0] + _collectives(op.forward_comms, strategy)
 
 
@@ -52,7 +57,7 @@ def backward_launches(op: Op, kernels: KernelTraits, strategy: StrategyColumns) 
     """
     products = sum(1.0 if gemm.is_frozen else BACKWARD_PRODUCTS for gemm in op.gemms)
     own = products + (op.attention is not None)
-    moves = np.where(op.backward_bytes > 0, kernels.memory_bound_kernels, 0.0)
+    moves = np.where(op.backward_bytes > 0, traffic_kernels(op, kernels), 0.0)
     return own + moves + op.small_kernels[1] + _collectives(op.backward_comms, strategy)
 
 

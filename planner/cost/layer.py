@@ -24,6 +24,7 @@ from planner.layers.block import (
 )
 from planner.layers.mtp import block_kinds
 from planner.layers.op import AXES, ZERO, LayerShape, Op, total_bytes
+from planner.layers.widened import stream_width
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec, element_bytes
 from planner.spec.model import ModelSpec
@@ -168,7 +169,8 @@ def layer_costs(
         return add_items(op_forward(op, setting), op_backward(op, setting))
 
     passes = layer_passes(kinds, setting)
-    boundary = shape.num_tokens * model.hidden_size * shape.element_bytes / shape.sp
+    wide = shape.element_bytes * stream_width(traits.kernels.widens_stream)
+    boundary = shape.num_tokens * model.hidden_size * wide / shape.sp
     first = embedding_op(model, shape, traits)
     last = head_op(model, shape, traits)
     return LayerCosts(

@@ -87,16 +87,17 @@ class FrozenShares:
 def frozen_shares(
     strategy: StrategyColumns, traits: StateTraits, num_shards: Array
 ) -> FrozenShares:
-    """Share of frozen weights on one rank: whole below stage 3, ``1/N`` there.
+    """Share of frozen weights on one rank: whole below stage 3, ``w/N`` there.
 
-    FSDP2 keeps the shard beside the gathered weights at stage 2 (``shards_frozen_below_stage_3``).
-    Offloaded parameters take the shard to the host. Source: arXiv 1910.02054, section 5;
-    torch/distributed/fsdp/_fully_shard/_fsdp_param.py. Excludes scales of 4-bit weights, which stay
-    whole.
+    w is the ``frozen_shard_width``. FSDP2 keeps the shard beside the gathered weights at stage 2
+    (``shards_frozen_below_stage_3``). Offloaded parameters take the shard to the host. Source:
+    arXiv 1910.02054, section 5; torch/distributed/fsdp/_fully_shard/_fsdp_param.py. Excludes scales
+    of 4-bit weights, which stay whole.
     """
     stage, away = strategy.zero_stage, offloads(strategy, "parameters")
-    shard = np.where(stage >= 3, 1.0 / num_shards, 0.0)
-    beside = np.where((stage == 2) & traits.shards_frozen_below_stage_3, 1.0 / num_shards, 0.0)
+    share = traits.frozen_shard_width / num_shards
+    shard = np.where(stage >= 3, share, 0.0)
+    beside = np.where((stage == 2) & traits.shards_frozen_below_stage_3, share, 0.0)
     gathered = np.where(stage < 3, 1.0, 0.0)
     has_shard = shard + beside > 0
     kept = np.where(has_shard, shard + beside, gathered) * (1.0 - away)

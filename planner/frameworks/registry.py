@@ -9,7 +9,7 @@ from planner.documents.yaml_text import load_data
 from planner.errors import InputError
 from planner.frameworks.optimizers import ADAM, load_optimizer
 from planner.frameworks.saved_tables import load_saved_tables
-from planner.spec.time_range import TimeRange
+from planner.spec.time_range import RunClass, TimeRange, class_words
 from planner.spec.traits import (
     FrameworkTraits,
     KernelTraits,
@@ -147,23 +147,20 @@ def memory_uncertainty_fraction(framework: str) -> float:
 
 
 @cache
-def time_ranges(framework: str) -> dict[tuple[str, str], TimeRange]:
-    """How far times were off on published runs, from time_uncertainty.yaml.
-
-    By kind of model and accelerator; without an accelerator: all others. Where a framework has
-    too few runs of a kind, the range of all frameworks.
-    """
+def time_ranges() -> dict[RunClass, TimeRange]:
+    """How far times were off on published runs, by class, from time_uncertainty.yaml."""
     regimes: list[dict[str, Any]] = load_data(__package__, "time_uncertainty.yaml")
-    return {
-        (regime["kind"], regime.get("accelerator", "")): TimeRange(
-            low=1.0 + regime["low_percent"] / 100.0,
-            high=1.0 + regime["high_percent"] / 100.0,
-            regime=f"{regime['runs']} published runs: {regime_name(regime)}",
-            accelerators=tuple(regime.get("accelerators", [regime.get("accelerator")])),
-        )
-        for regime in regimes
-        if regime.get("framework", framework) == framework
-    }
+    return {(each.get("kind", ""), each.get("place", "")): _time_range(each) for each in regimes}
+
+
+def _time_range(regime: Mapping[str, Any]) -> TimeRange:
+    words = class_words((regime.get("kind", ""), regime.get("place", "")))
+    return TimeRange(
+        low=1.0 + regime["low_percent"] / 100.0,
+        high=1.0 + regime["high_percent"] / 100.0,
+        regime=f"{regime['runs']} published runs of {regime['sources']} sources: {words}",
+        accelerators=tuple(regime["accelerators"]),
+    )
 
 
 @cache
@@ -171,12 +168,6 @@ def ratio_figures() -> Mapping[str, Mapping[str, float]]:
     """How far ratios of times were off on pairs of published runs, by what they differ in."""
     pairs: dict[str, dict[str, float]] = load_data(__package__, "ratio_errors.yaml")["pairs"]
     return pairs
-
-
-def regime_name(regime: Mapping[str, Any]) -> str:
-    """The runs a regime holds, in words."""
-    parts = (f"{regime['kind']} models", regime.get("framework"), regime.get("accelerator"))
-    return ", ".join(part for part in parts if part)
 
 
 @cache
@@ -200,7 +191,7 @@ def load_traits(
         name=framework,
         profile=profile,
         memory_uncertainty_fraction=memory_uncertainty_fraction(framework),
-        time_ranges=time_ranges(framework),
+        time_ranges=time_ranges(),
         optimizer=load_optimizer(ADAM, framework, sections["states"].optimizer_state_fraction),
         settings=settings,
         **sections,

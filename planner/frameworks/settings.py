@@ -10,6 +10,10 @@ from planner.spec.model import ModelSpec
 from planner.spec.training import Training
 from planner.spec.traits import FrameworkTraits
 
+WIDENED = ("mlp", "backward")
+"""Sections of tables whose tensors are as wide as the stream between layers; attention is computed
+in 16 bits, and norms keep fp32 anyway."""
+
 
 def with_optimizer(traits: FrameworkTraits, name: str) -> FrameworkTraits:
     """Return the traits with another optimizer; InputError where the framework lacks it."""
@@ -25,7 +29,11 @@ def with_training(traits: FrameworkTraits, training: Training) -> FrameworkTrait
         allowed = ", ".join(traits.support.train)
         message = f"{traits.name} ({traits.profile}) trains {allowed} here; given {training.mode}"
         raise InputError.single("command line", "--train", message)
-    kernels = replace(traits.kernels, saved=traits.kernels.saved.of_frozen_weights())
+    saved = traits.kernels.saved.of_frozen_weights()
+    widens_stream = traits.kernels.widens_stream and training.mode == "qlora"
+    if widens_stream:
+        saved = saved.in_32_bits(WIDENED)
+    kernels = replace(traits.kernels, saved=saved, widens_stream=widens_stream)
     support = replace(traits.support, zero_stages=traits.support.frozen_zero_stages)
     return replace(traits, training=training, kernels=kernels, support=support)
 

@@ -115,7 +115,7 @@ def embedding_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -
             else ()
         ),
     )
-    return frozen_end(embedding, traits.training)
+    return frozen_end(embedding, traits.training, traits.kernels)
 
 
 def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
@@ -139,4 +139,4 @@ def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
         saved=saved_by("head", "head", model, shape, traits.kernels)
         + saved_by("loss", "loss", model, shape, traits.kernels, widths={"logits": vocab}),
     )
-    return frozen_end(head, traits.training)
+    return frozen_end(head, traits.training, traits.kernels)

@@ -212,7 +212,9 @@ class Op:
     """HBM traffic of memory-bound kernels."""
     backward_bytes: Array = field(default_factory=_zero)
     small_kernels: tuple[float, float] = (0.0, 0.0)
-    """Launches of forward and of backward beyond one per product and one for the traffic."""
+    """Launches of forward and of backward beyond one per product and those for the traffic."""
+    has_own_kernels: bool = False
+    """Those are all that move its traffic, whatever kernels the framework has."""
     saved: tuple[SavedTensor, ...] = ()
     """Activations kept for backward."""
     runs_in_16_bit: bool = False

@@ -17,7 +17,8 @@ from planner.catalog.hardware import (
     load_node,
 )
 from planner.catalog.hardware_rows import HardwareDetails, describe_accelerator, describe_hardware
-from planner.catalog.models import list_models, load_model, load_model_details
+from planner.catalog.model_names import list_models
+from planner.catalog.models import load_model, load_model_details
 from planner.layers.parameters import (
     count_active_parameters,
     count_mtp_parameters,

@@ -38,7 +38,8 @@ class GemmEfficiency:
 
     ``sustained_fraction`` is the fraction of dense peak of a large, long-running kernel. The
     offsets m0, n0, k0 (in elements) make small shapes slower; ``wave_weight`` says how strictly
-    work is quantised to whole waves of output tiles over the multiprocessors.
+    work is quantised to whole waves of output tiles over the multiprocessors. Where machines with
+    the same part are known to differ, the slowest and fastest of them are stated too.
     """
 
     sustained_fraction: float
@@ -53,6 +54,23 @@ class GemmEfficiency:
     tile_128x128_fraction: float = 0.88
     tile_128x64_fraction: float = 0.70
     low_precision: Mapping[Precision, LowPrecisionGemm] = field(default_factory=dict)
+    sustained_slowest_fraction: float | None = None
+    sustained_fastest_fraction: float | None = None
+
+    @property
+    def slowest(self) -> float:
+        """``sustained_fraction`` of the slowest published machine."""
+        return self.sustained_slowest_fraction or self.sustained_fraction
+
+    @property
+    def fastest(self) -> float:
+        """``sustained_fraction`` of the fastest published machine."""
+        return self.sustained_fastest_fraction or self.sustained_fraction
+
+    @property
+    def has_range(self) -> bool:
+        """Whether machines with this part are known to differ."""
+        return self.slowest < self.fastest
 
 
 @dataclass(frozen=True, kw_only=True)

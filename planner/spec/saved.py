@@ -30,6 +30,7 @@ Width = Literal[
     "logits",
     "adapter_input",
     "adapter_rank",
+    "adapter_mask",
 ]
 """Elements per token on one rank; :func:`planner.layers.saved.token_widths` gives their sizes."""
 Condition = Literal[
@@ -71,14 +72,17 @@ class SavedTables:
         """Entries of a section; none where the implementation keeps nothing there."""
         return self.sections.get(section, ())
 
-    def in_32_bits(self) -> "SavedTables":
+    def in_32_bits(self, parts: tuple[str, ...] = ("",)) -> "SavedTables":
         """Return the tables for activations of 32 bits: what has 16 is twice as large.
 
-        What is a widened copy beside its 16-bit original is counted as both.
+        In sections that start with one of ``parts``; all without. What is a widened copy beside its
+        16-bit original is counted as both.
         """
         sections = {
             section: tuple(
-                replace(entry, element_bytes=4.0) if entry.element_bytes == 2.0 else entry
+                replace(entry, element_bytes=4.0)
+                if entry.element_bytes == 2.0 and section.startswith(parts)
+                else entry
                 for entry in entries
             )
             for section, entries in self.sections.items()

@@ -8,6 +8,8 @@ Mode = Literal["full", "lora", "qlora"]
 the same beside weights in 4 bits (arXiv 2305.14314)."""
 Target = Literal["q", "k", "v", "o", "gate", "up", "down"]
 """A projection of a layer with adapters."""
+Dequantisation = Literal["kernel", "operations"]
+"""How a matrix is rebuilt in 16 bits: by a kernel for each product, or by torch's operations."""
 MODES: tuple[Mode, ...] = get_args(Mode)
 TARGETS: tuple[Target, ...] = get_args(Target)
 TARGET_GROUPS: dict[str, tuple[Target, ...]] = {
@@ -39,6 +41,8 @@ class Training:
     """Of the adapters; 0 where all weights are trained."""
     targets: tuple[Target, ...] = ()
     """Projections with adapters, in the order of TARGETS."""
+    num_adapters: int = 1
+    """Beside each of them, of which every token takes one."""
 
     @property
     def is_frozen(self) -> bool:

@@ -13,8 +13,8 @@ import numpy as np
 from planner.spec.job import WHOLE, Precision, element_bytes
 from planner.spec.optimizer import OptimizerSpec
 from planner.spec.saved import SavedTables
-from planner.spec.time_range import UNSEEN_HIGH, UNSEEN_LOW, TimeRange
-from planner.spec.training import FULL, Training
+from planner.spec.time_range import RunClass, TimeRange, narrowest
+from planner.spec.training import FULL, Dequantisation, Training
 from planner.units import Array
 
 ExpertOverlap = Literal["none", "shared_expert", "batches"]
@@ -101,6 +101,8 @@ class StateTraits:
     """Layers whose gathered weights coexist at the peak (current and prefetched)."""
     shards_frozen_below_stage_3: bool
     """Stage 2 keeps a rank's shard of frozen weights beside the gathered ones."""
+    frozen_shard_width: float
+    """Of a shard of frozen weights over that of the gathered ones: 2 where shards are fp32."""
     zero3_live_elements: float
     """Most gathered elements at a time."""
     zero3_keeps_ends_gathered: bool
@@ -161,6 +163,15 @@ class KernelTraits:
     dummy_weight_gradient_bytes: float
     """Per element of one weight per distinct linear shape, kept for ever beside fused
     weight-gradient accumulation (Transformer Engine), which stages from 2 on do without."""
+    adapters: Literal["peft", "16-bit", "compiled"]
+    """Implementation of low-rank adapters, as :mod:`planner.layers.adapters` describes them."""
+    adapter_dropout: bool
+    """Their inputs go through dropout."""
+    widens_stream: bool
+    """Beside a 4-bit base, embedding, head and norms are fp32, and with them what flows between
+    layers."""
+    dequantisation: Dequantisation
+    """How matrices of a 4-bit base are rebuilt."""
     launch_s: float
     """Host seconds to launch one kernel, the framework's way to it included: with the number of
     kernels a floor under the time of a layer's pass."""
@@ -411,20 +422,11 @@ class FrameworkTraits:
     """Traits a user set, in place of the profile's."""
     memory_uncertainty_fraction: float = 0.0
     """Of HBM: how far modelled peaks were off on published runs of the framework."""
-    time_ranges: Mapping[tuple[str, str], TimeRange] = field(default_factory=dict)
-    """By kind of model (dense, mixture) and accelerator; without a name: all others."""
+    time_ranges: Mapping[RunClass, TimeRange] = field(default_factory=dict)
 
-    def time_range(self, kind: str, accelerator: str) -> TimeRange:
-        """How far iteration times of such a plan may be off; wider where nobody published a run."""
-        found = self.time_ranges.get((kind, accelerator)) or self.time_ranges.get((kind, ""))
-        found = found or TimeRange()
-        if accelerator in found.accelerators:
-            return found
-        return TimeRange(
-            low=found.low * UNSEEN_LOW,
-            high=found.high * UNSEEN_HIGH,
-            regime=f"widened: no published run on {accelerator} among {found.regime}",
-        )
+    def time_range(self, key: RunClass, accelerator: str) -> TimeRange:
+        """How far iteration times of plans of a class may be off on an accelerator."""
+        return narrowest(self.time_ranges, key).on(accelerator)
 
 
 def under_precision(traits: FrameworkTraits, precision: Precision) -> FrameworkTraits:

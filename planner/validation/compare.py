@@ -4,9 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from planner.cost.estimate import Estimate, estimate
+from planner.cost.iteration_range import Ends, class_of
 from planner.cost.ledger import StageLedger, stage_ledgers
 from planner.cost.subject import subject_of
 from planner.errors import InputError
+from planner.spec.time_range import RunClass
 from planner.units import GB, GIB, MIB
 from planner.validation.hardware import CannotEstimateError
 from planner.validation.mapping import to_run
@@ -42,12 +44,25 @@ class Comparison:
     predicted: Figures | None = None
     notes: tuple[str, ...] = ()
     skipped: str | None = None
+    run_class: RunClass | None = None
+    """Published runs that the prediction's range is taken from."""
+    machine_ends_s: Ends | None = None
+    """Predicted on the fastest and the slowest machine of the kind."""
 
     @property
     def time_error(self) -> float | None:
         """Predicted over measured iteration time, minus one."""
         predicted = self.predicted.iter_time_s if self.predicted else None
         return _relative(predicted, self.measured.iter_time_s)
+
+    @property
+    def unexplained_ratio(self) -> float | None:
+        """Measured time over the nearest that a machine of the kind is predicted to take."""
+        measured_s = self.measured.iter_time_s
+        if measured_s is None or self.machine_ends_s is None:
+            return None
+        fastest_s, slowest_s = self.machine_ends_s
+        return measured_s / min(max(measured_s, fastest_s), slowest_s)
 
     def memory_error(self, kind: str) -> float | None:
         """Predicted over measured memory of one kind, minus one."""
@@ -130,7 +145,14 @@ def compare(record: Record) -> Comparison:
     result = estimate(run.context, run.strategy)
     ledgers = stage_ledgers(subject_of(run.context, run.strategy))
     predicted = predicted_figures(result, ledgers, record)
-    return Comparison(record=record, measured=measured, predicted=predicted, notes=run.notes)
+    return Comparison(
+        record=record,
+        measured=measured,
+        predicted=predicted,
+        notes=run.notes,
+        run_class=class_of(run.context, run.strategy),
+        machine_ends_s=result.machine_ends_s,
+    )
 
 
 def compare_all(records: Iterable[Record]) -> list[Comparison]:

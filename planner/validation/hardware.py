@@ -8,6 +8,9 @@ from planner.spec.cluster import ClusterSpec
 from planner.units import GBIT_PER_S
 from planner.validation.records import Hardware
 
+PROCESSOR = ("host_cores", "host_memory_bytes_per_s")
+"""Of a node, what a run on a part of it had to itself."""
+
 
 class CannotEstimateError(Exception):
     """A record cannot be estimated; the message is the reason shown for skipping it."""
@@ -34,11 +37,16 @@ def to_cluster(hardware: Hardware) -> ClusterSpec:
     cluster = _node_cluster(num_nodes, hardware.node)
     if hardware.gpus < used or used < size:
         local = min(hardware.gpus, used)
+        part = part_of_node(cluster.node, local)
+        alone = {name: getattr(cluster.node, name) for name in PROCESSOR}
         cluster = replace(
             cluster,
-            node=replace(part_of_node(cluster.node, local), whole=None),
+            node=replace(part, whole=None, **alone),
             fabric=replace(cluster.fabric, num_accelerators=num_nodes * local),
         )
+    if hardware.domain_gpus is not None:
+        level = cluster.node.scale_up.within(hardware.domain_gpus)
+        cluster = replace(cluster, node=replace(cluster.node, scale_up=level))
     if hardware.node_gbit_per_s is not None:
         port = hardware.node_gbit_per_s * GBIT_PER_S / size
         cluster = replace(cluster, fabric=replace(cluster.fabric, bytes_per_s=port))

@@ -11,6 +11,7 @@ from planner.spec.job import JobSpec
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
 from planner.spec.strategy import REPLICA_DEGREES, Strategy, counts_under, gpus_of, split_values
 from planner.spec.traits import SupportTraits
+from planner.validation.adapters import with_adapters
 from planner.validation.hardware import CannotEstimateError, to_cluster
 from planner.validation.profiles import to_setup
 from planner.validation.records import Model, Parallel, Record
@@ -128,8 +129,8 @@ def expert_mesh(record: Record, support: SupportTraits) -> tuple[int, int]:
 def _check_runnable(record: Record) -> None:
     if not record.complete:
         raise CannotEstimateError("configuration not published in full")
-    if record.task == "lora" or record.lora:
-        raise CannotEstimateError("frozen weights (LoRA) are not modelled")
+    if record.task == "lora" and not record.lora:
+        raise CannotEstimateError("adapters not published")
     if record.parallel.recompute is None:
         raise CannotEstimateError("recomputation not published")
 
@@ -201,9 +202,10 @@ def to_run(record: Record) -> Run:
     setup = to_setup(record)
     cluster = to_cluster(record.hardware)
     model = to_model(record.model)
-    strategy = to_strategy(record, setup.traits.support)
-    if strategy.zero_stage == 3 and 3 not in setup.traits.support.zero_stages:
-        raise CannotEstimateError(f"fully sharded {setup.traits.name} is not modelled")
+    traits = with_adapters(setup.traits, record, model)
+    strategy = to_strategy(record, traits.support)
+    if strategy.zero_stage == 3 and 3 not in traits.support.zero_stages:
+        raise CannotEstimateError(f"fully sharded {traits.name} is not modelled")
     try:
         peak_flops_per_s(cluster.accelerator, record.precision)
     except ValueError as error:
@@ -215,7 +217,7 @@ def to_run(record: Record) -> Run:
         mtp_layers=record.mtp_layers,
     )
     return Run(
-        context=Context(model=model, job=job, cluster=cluster, traits=setup.traits),
+        context=Context(model=model, job=job, cluster=cluster, traits=traits),
         strategy=strategy,
         notes=(*setup.notes, *_assumptions(record)),
     )

@@ -127,6 +127,8 @@ class Hardware(_Part):
     """None where the catalog has none, or the accelerator is not stated."""
     node_gbit_per_s: Positive | None = None
     """Published network rate of a node that the catalog has with another one."""
+    domain_gpus: Degree | None = None
+    """Accelerators that its scale-up network joined, where fewer than the node's: a slice."""
 
 
 class Offload(_Part):

@@ -1,6 +1,7 @@
 """Words of published records as the reader's own: what sources spell differently, said once."""
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
@@ -93,7 +94,8 @@ def _software(record: Mapping[str, Any]) -> dict[str, Any] | None:
     """What ``software.yaml`` says of the framework's name; None where it has none."""
     name = record.get("framework")
     for line in _frameworks().get(name, []) if isinstance(name, str) else []:
-        if all(_of(record, key) == value for key, value in line.get("when", {}).items()):
+        when = line.get("when", {})
+        if all(fnmatchcase(str(_of(record, key)), str(value)) for key, value in when.items()):
             software: dict[str, Any] = line["software"]
             return software
     return None

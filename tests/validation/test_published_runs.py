@@ -6,19 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
-from planner.frameworks.registry import load_traits
 from planner.validation.compare import Comparison, compare_all
 from planner.validation.constants import load_constants
 from planner.validation.fit import cross_validate, samples_of
-from planner.validation.profiles import software_of
 from planner.validation.records import read_records
 from planner.validation.report import Summary, summary, to_json
 from planner.validation.statistics import Errors
 from tools.evidence import evidence_text
 from tools.ratios import ratio_errors_text
-from tools.time_uncertainty import key_of, time_uncertainty_text
 from tools.uncertainty import uncertainty_text
 
 HERE = Path(__file__).parent
@@ -153,37 +149,6 @@ def test_runs_held_out_of_the_fit_are_met_as_documented() -> None:
     assert match, f"{ACCURACY} has no held-out error; run python -m tools.accuracy"
     assert found == pytest.approx(float(match.group(1)), abs=TOLERANCE_POINTS)
     assert found <= HELD_OUT_PERCENT
-
-
-def regime_lines(text: str) -> list[dict[str, object]]:
-    lines: list[dict[str, object]] = yaml.safe_load(text)
-    return lines
-
-
-def test_the_ranges_of_plans_are_those_of_published_runs(comparisons: list[Comparison]) -> None:
-    path = FRAMEWORKS / "time_uncertainty.yaml"
-    written, found = (
-        regime_lines(text)
-        for text in (path.read_text(encoding="utf-8"), time_uncertainty_text(comparisons))
-    )
-    assert len(written) == len(found)
-    for one, other in zip(written, found, strict=True):
-        assert one.pop("accelerators", None) == other.pop("accelerators", None)
-        assert one == pytest.approx(other, abs=0.2)
-
-
-def test_ranges_of_iteration_time_hold_four_of_five_published_runs(
-    comparisons: list[Comparison],
-) -> None:
-    inside = []
-    for row in comparisons:
-        if row.in_headline and row.time_error is not None:
-            software = software_of(row.record)
-            kind, _, accelerator = key_of(row)
-            span = load_traits(software.framework, software.profile).time_range(kind, accelerator)
-            inside.append(span.low <= 1.0 / (1.0 + row.time_error) <= span.high)
-    assert len(inside) > 300
-    assert 0.75 <= sum(inside) / len(inside) <= 0.90
 
 
 def test_the_evidence_is_that_of_published_runs(comparisons: list[Comparison]) -> None:

@@ -61,13 +61,13 @@ def test_counts_that_are_no_positive_whole_numbers_are_refused(count: str) -> No
     assert "whole number of 1 to 10,000,000" in problems_of(argument)[argument]
 
 
-@pytest.mark.parametrize("argument", ["", "dgx-h100", "x", "8 h100", "8x"])
+@pytest.mark.parametrize("argument", ["", "x", "8", "8x"])
 def test_what_is_no_cluster_shows_what_is(argument: str) -> None:
     assert "16xdgx-h100" in problems_of(argument)[argument or "''"]
 
 
 def test_unknown_names_offer_the_nearest() -> None:
-    assert "did you mean dgx-h100" in problems_of("16xdgxh100")["16xdgxh100"]
+    assert "did you mean dgx-h100" in problems_of("16xdgx-h10")["16xdgx-h10"]
     assert "mi250x-gcd" in problems_of("8xmi250x")["8xmi250x"]
 
 
@@ -88,6 +88,25 @@ def test_a_file_overrides_figures_of_every_part(tmp_path: Path) -> None:
     assert cluster.accelerator.hbm_bytes == 94 * 2**30
     assert cluster.accelerator.gemm.sustained_fraction == 0.61
     assert "given: hbm_gib 94" in cluster.assumptions
+
+
+def test_a_node_whose_products_are_stated_has_no_range_of_other_machines(tmp_path: Path) -> None:
+    catalog = load_cluster("1xdgx-b200").accelerator.gemm
+    assert catalog.has_range
+    assert catalog.slowest <= catalog.sustained_fraction <= catalog.fastest
+    text = "node: dgx-b200\ncount: 1\noverrides: {gemm_sustained_fraction: 0.9}\n"
+    own = load_cluster(str(written(tmp_path, text))).accelerator.gemm
+    assert not own.has_range
+    assert own.slowest == own.sustained_fraction == own.fastest == 0.9
+
+
+def test_an_accelerator_outside_its_own_range_is_refused(tmp_path: Path) -> None:
+    text = (hwdb_dir() / "accelerators" / "b200-sxm.yaml").read_text(encoding="utf-8")
+    text = text.replace("sustained_fraction: {value: 0.48", "sustained_fraction: {value: 0.4", 1)
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    path = written(tmp_path, "node: dgx-b200\ncount: 1\naccelerator: ./mine.yaml\n")
+    found = problems_of(path)
+    assert "given 0.4, allowed 0.48 to 0.737" in found["gemm.sustained_fraction"]
 
 
 def test_a_file_can_bring_its_own_accelerator_beside_it(tmp_path: Path) -> None:

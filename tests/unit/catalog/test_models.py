@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from planner.catalog import models
-from planner.catalog.models import list_models, load_model, load_model_details, model_file
+from planner.catalog import model_names, models
+from planner.catalog.model_names import list_models
+from planner.catalog.models import load_model, load_model_details, model_file
 from planner.errors import InputError
 
 MINIMAL = {
@@ -177,7 +178,8 @@ def test_catalog_file_must_give_counts_and_provenance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, moe=MOE)
-    monkeypatch.setattr(models, "models_dir", lambda: tmp_path)
+    for module in (models, model_names):
+        monkeypatch.setattr(module, "models_dir", lambda: tmp_path)
     assert list_models() == ["mine"]
     assert problems_of("mine").keys() == {
         "params_expected",
@@ -200,6 +202,6 @@ def test_a_name_of_a_hub_is_not_fetched_and_the_nearest_of_the_catalog_is_offere
     with pytest.raises(
         InputError, match=r"no model is fetched; give its config\.json.*llama3\.1-8b"
     ):
-        load_model("meta-llama/Llama-3.1-8B")
+        load_model("meta-llama/Llama-3.1-8Q")
     with pytest.raises(InputError, match="or a name that `planner models` lists"):
         load_model("someone/qqqqqqqq")

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from planner.catalog.models import list_models, load_model
+from planner.catalog.model_names import catalog_name, list_models
+from planner.catalog.models import load_model
 from planner.check.check import check_file
 from planner.check.job import Request
-from planner.check.own_model import catalog_name, unlike
+from planner.check.own_model import unlike
 from planner.check.result import FileResult
 from planner.formats.format import SourceText
 from planner.formats.megatron.described import described

@@ -86,7 +86,9 @@ def test_a_precision_that_a_framework_lacks_is_refused_by_name() -> None:
         "tokens": None,
         "margin_percent": None,
     }
-    with pytest.raises(InputError, match=r"deepspeed \(current\) trains in bf16, fp16; given fp8"):
+    with pytest.raises(
+        InputError, match=r"deepspeed \(current\) trains in bf16, fp16, fp32, tf32; given fp8"
+    ):
         read_question(framework="deepspeed", **question)  # type: ignore[arg-type]
     made = read_question(framework="any", **question)  # type: ignore[arg-type]
     assert {context.traits.name for context in made.contexts} == {"megatron", "accelerate"}

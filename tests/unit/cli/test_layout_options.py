@@ -1,13 +1,13 @@
 """The options that give a layout come from the fields of a strategy."""
 
 import inspect
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from planner.cli.layout import Layout, takes_layout
+from planner.cli.layout import Layout, fixes_layout, takes_layout
 from planner.cli.memory import memory
 from planner.spec.strategy import COLUMNS, DECIDED
 
@@ -64,3 +64,22 @@ def test_options_stand_where_the_command_has_its_layout_and_say_what_a_field_is(
     for name in DECIDED:
         (option,) = parameters[name].annotation.__metadata__
         assert all(word in option.help for word in COLUMNS[name].words), name
+
+
+def test_a_search_takes_the_same_options_as_fixed_values() -> None:
+    found: list[str] = []
+    app = typer.Typer()
+
+    @app.command()
+    @fixes_layout
+    def show(
+        name: str,
+        schedule: str = "all",
+        fix: Annotated[list[str] | None, typer.Option()] = None,
+    ) -> None:
+        found.extend([name, schedule, *(fix or ())])
+
+    words = ["x", "--tp", "4|8", "--fix", "pp=2", "--no-sequence-parallel", "--schedule", "1f1b"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert found == ["x", "1f1b", "tp=4|8", "sequence_parallel=off", "pp=2"]

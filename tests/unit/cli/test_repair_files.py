@@ -300,25 +300,28 @@ def test_a_repair_keeps_the_engine_and_brings_decisions_only(planner: Planner) -
     path.write_text(DEEPSPEED_SECTION)
     run = planner("repair", path.name, "1xdgx-h100", "--model", MODEL, "--apply")
     assert run.code == 0, run.err
-    added = "  offload_optimizer_device: cpu\n"
+    added = "  offload_optimizer_device: cpu\n  offload_param_device: cpu\n"
     assert path.read_text() == DEEPSPEED_SECTION.replace("mixed", f"{added}mixed")
 
 
 @pytest.mark.parametrize(
-    "section",
+    ("section", "seq_len"),
     [
-        "  fsdp_version: 2\n",
-        "  fsdp_reshard_after_forward: FULL_SHARD\n  fsdp_activation_checkpointing: true\n",
+        ("  fsdp_version: 2\n", "4096"),
+        (
+            "  fsdp_reshard_after_forward: FULL_SHARD\n  fsdp_activation_checkpointing: true\n",
+            "8192",
+        ),
     ],
 )
 def test_a_repair_states_no_defaults_and_no_precision_that_was_assumed(
-    planner: Planner, section: str
+    planner: Planner, section: str, seq_len: str
 ) -> None:
     text = (
         f"distributed_type: FSDP\nmixed_precision: 'no'\nnum_processes: 2\nfsdp_config:\n{section}"
     )
     Path("accelerate.yaml").write_text(text)
-    job = ("1xdgx-h100", "--model", MODEL, "--seq-len", "8192", "--global-batch", "2")
+    job = ("1xdgx-h100", "--model", MODEL, "--seq-len", seq_len, "--global-batch", "2")
     run = planner("repair", "accelerate.yaml", *job, "--apply")
     assert run.code == 0, run.err
     assert Path("accelerate.yaml").read_text() == f"{text}  fsdp_offload_params: true\n"

@@ -12,6 +12,7 @@ from planner.cost.layer import layer_costs, layer_shape
 from planner.layers.block import layer_groups
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import StrategyColumns
+from planner.spec.training import TARGETS, Training
 
 Contexts = Callable[..., Context]
 LAUNCH_S = 10e-6
@@ -40,6 +41,21 @@ def test_a_layers_launches_are_its_products_attention_and_moves(
     forward, backward = floors(launching(context_of()), columns_of(dp=8))
     assert forward == pytest.approx(4 + 1 + 4 * MOVING)
     assert backward == pytest.approx(8 + 1 + 4 * MOVING)
+
+
+def test_adapters_and_rebuilt_matrices_launch_their_own_kernels(
+    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
+) -> None:
+    # Six adapters (no gate) of two products and six more, eight backward; backward two of each
+    # product. Frozen products have one backward. Six matrices of three kernels each way.
+    context = launching(context_of())
+    plain = floors(context, columns_of(dp=8))
+    for mode, rebuilt in (("lora", 0), ("qlora", 3 * 6)):
+        training = Training(mode=mode, rank=8, targets=TARGETS)
+        traits = replace(context.traits, training=training)
+        forward, backward = floors(replace(context, traits=traits), columns_of(dp=8))
+        assert forward - plain[0] == pytest.approx(6 * (2 + 6) + rebuilt)
+        assert backward - plain[1] == pytest.approx(6 * (4 + 8) - 4 + rebuilt)
 
 
 def test_tensor_parallelism_adds_the_collectives_that_send_something(

@@ -85,6 +85,50 @@ def test_frozen_products_have_no_weight_gradient_and_adapters_do(shape_of: Shape
     assert flops == 2.0 * TOKENS * RANK * (4096 + 1024)
 
 
+def with_kernels(traits: FrameworkTraits, **changes: object) -> FrameworkTraits:
+    return replace(traits, kernels=replace(traits.kernels, **changes))
+
+
+def test_adapters_of_16_bits_cast_nothing_and_share_an_input(shape_of: Shapes) -> None:
+    wide = ops_of(shape_of, trained("lora"))
+    narrow = ops_of(shape_of, with_kernels(trained("lora"), adapters="16-bit"))
+    less = wide["adapters.q"].forward_bytes - narrow["adapters.q"].forward_bytes
+    assert less == 12.0 * TOKENS * 4096
+    latent = 2.0 * TOKENS * RANK
+    assert sum(float(narrow[f"adapters.{each}"].saved_bytes[0]) for each in "qkv") == (
+        2.0 * TOKENS * 4096 + 3 * latent
+    )
+    assert narrow["adapters.o"].saved_bytes[0] == latent
+
+
+def test_dropout_keeps_a_byte_and_a_copy_of_each_input(shape_of: Shapes) -> None:
+    plain = ops_of(shape_of, trained("lora"))["adapters.down"]
+    dropped = ops_of(shape_of, with_kernels(trained("lora"), adapter_dropout=True))["adapters.down"]
+    assert dropped.saved_bytes - plain.saved_bytes == TOKENS * 14336
+    assert dropped.forward_bytes - plain.forward_bytes == 9.0 * TOKENS * 14336
+    narrow = with_kernels(trained("lora"), adapter_dropout=True, adapters="16-bit")
+    value = ops_of(shape_of, narrow)["adapters.v"]
+    assert value.saved_bytes == TOKENS * (3.0 * 4096 + 2.0 * RANK)
+
+
+def test_several_adapters_have_parameters_each_and_one_is_computed(shape_of: Shapes) -> None:
+    one = trained("lora")
+    four = replace(one, training=replace(one.training, num_adapters=4))
+    plain, many = (ops_of(shape_of, each)["adapters.q"] for each in (one, four))
+    assert many.params == 4.0 * plain.params
+    assert [gemm.flops for gemm in many.gemms] == [gemm.flops for gemm in plain.gemms]
+    assert adapter_params(LLAMA, four.training) == 4 * adapter_params(LLAMA, one.training)
+
+
+def test_torchs_operations_rebuild_a_matrix_in_forward_only(shape_of: Shapes) -> None:
+    plain = ops_of(shape_of, trained("lora"))["mlp_down"]
+    rebuilt = ops_of(shape_of, with_kernels(trained("qlora"), dequantisation="operations"))
+    down = rebuilt["mlp_down"]
+    assert down.forward_bytes - plain.forward_bytes == 29.0 * 4096 * 14336
+    assert down.backward_bytes == plain.backward_bytes
+    assert down.small_kernels == (8.0, 0.0)
+
+
 def test_what_only_weight_gradients_need_is_dropped_and_adapters_keep_their_input(
     shape_of: Shapes,
 ) -> None:

@@ -260,7 +260,7 @@ def test_profiles_of_a_framework_are_checked_with_near_names() -> None:
     assert profile_problem("megatron", "bridge") == ""
     assert profile_problem("megatron", "brige") == (
         "unknown profile of megatron; given 'brige', allowed: current, bridge, no-overlap, "
-        "zero-bubble, classic, nanotron; did you mean bridge?"
+        "zero-bubble, classic, nanotron, llm.c; did you mean bridge?"
     )
     assert profile_problem("accelerate", "bridge") == (
         "unknown profile of accelerate; given 'bridge', allowed: current, sync-each-batch, ddp, "

@@ -1,39 +1,47 @@
-"""Ranges of iteration time: from runs of the plan's own accelerator, wider where nobody ran."""
+"""Ranges of iteration time: from the narrowest class of runs, wider where nobody ran."""
 
 from dataclasses import replace
 
 import pytest
 
 from planner.frameworks.registry import load_traits
-from planner.spec.traits import UNSEEN_HIGH, UNSEEN_LOW, TimeRange
+from planner.spec.time_range import KINDS, UNSEEN_HIGH, UNSEEN_LOW, TimeRange, broader
 
 OWN = TimeRange(low=0.97, high=1.05, regime="own", accelerators=("b200-sxm",))
 OTHERS = TimeRange(low=0.9, high=1.2, regime="others", accelerators=("a100-sxm-80", "b200-sxm"))
+ALL = TimeRange(low=0.8, high=1.4, regime="all", accelerators=("a100-sxm-80", "b200-sxm"))
 TRAITS = replace(
-    load_traits("megatron"), time_ranges={("dense", "b200-sxm"): OWN, ("dense", ""): OTHERS}
+    load_traits("megatron"),
+    time_ranges={("dense", "one node"): OWN, ("dense", ""): OTHERS, ("", ""): ALL},
 )
 
 
-def test_runs_of_the_accelerator_come_first() -> None:
-    assert TRAITS.time_range("dense", "b200-sxm") is OWN
+def test_runs_of_the_same_kind_and_place_come_first() -> None:
+    assert TRAITS.time_range(("dense", "one node"), "b200-sxm") is OWN
 
 
-def test_an_accelerator_among_those_of_the_broader_regime_has_its_range() -> None:
-    assert TRAITS.time_range("dense", "a100-sxm-80") is OTHERS
+@pytest.mark.parametrize(
+    ("key", "found"), [(("dense", "several nodes"), OTHERS), (("frozen", "one node"), ALL)]
+)
+def test_a_class_without_a_range_has_that_of_the_one_that_holds_it(
+    key: tuple[str, str], found: TimeRange
+) -> None:
+    assert TRAITS.time_range(key, "a100-sxm-80") is found
 
 
 def test_an_accelerator_nobody_published_has_a_wider_range_that_says_so() -> None:
-    found = TRAITS.time_range("dense", "mi300x")
+    found = TRAITS.time_range(("dense", "several nodes"), "mi300x")
     assert found.low == pytest.approx(OTHERS.low * UNSEEN_LOW)
     assert found.high == pytest.approx(OTHERS.high * UNSEEN_HIGH)
     assert found.low < OTHERS.low < OTHERS.high < found.high
     assert "no published run on mi300x" in found.regime
 
 
-@pytest.mark.parametrize("framework", ["megatron", "deepspeed", "torchtitan", "accelerate"])
-@pytest.mark.parametrize("kind", ["dense", "mixture"])
-def test_every_published_range_names_its_accelerators(framework: str, kind: str) -> None:
-    for (one, accelerator), found in load_traits(framework).time_ranges.items():
-        if one == kind:
-            assert found.accelerators
-            assert accelerator in ("", *found.accelerators)
+def test_every_published_range_names_its_accelerators_and_holds_the_prediction() -> None:
+    ranges = load_traits("megatron").time_ranges
+    assert ("", "") in ranges
+    for key, found in ranges.items():
+        assert key[0] in KINDS
+        assert set(broader(key)) & ranges.keys()
+        assert found.accelerators
+        assert found.low <= 1.0 <= found.high

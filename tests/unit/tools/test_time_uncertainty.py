@@ -1,96 +1,103 @@
-"""Ranges of iteration time: regimes with enough runs, percentiles that cover them."""
+"""Ranges of iteration time: classes with enough runs of enough sources, percentiles that hold."""
+
+import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 import yaml
 
-from planner.validation.compare import Comparison
+from planner.spec.time_range import RunClass
 from tools import time_uncertainty
 from tools.time_uncertainty import (
+    ALL,
     MIN_RUNS,
-    Key,
-    Regime,
+    MIN_SOURCES,
+    Run,
     coverage,
-    regime_of,
     regimes,
     time_uncertainty_text,
 )
 
-ACCELERATORS = ("h100-sxm", "v100-sxm2-32")
+DENSE: RunClass = ("dense", "one node")
+FAR: RunClass = ("dense", "several nodes")
+OFFLOAD: RunClass = ("offload", "one node")
 
 
-class Row:
-    """What the module asks of a comparison."""
-
-    in_headline = True
-
-    def __init__(self, key: Key, ratio: float) -> None:
-        self.key = key
-        self.time_error = 1.0 / ratio - 1.0
+def runs(key: RunClass, source: str, ratios: Sequence[float]) -> list[Run]:
+    return [Run(key=key, accelerator="h100-sxm", source=source, ratio=one) for one in ratios]
 
 
 @pytest.fixture
-def rows(monkeypatch: pytest.MonkeyPatch) -> list[Comparison]:
-    """A regime with enough runs, one with too few, and a kind with few runs in all."""
-    monkeypatch.setattr(time_uncertainty, "key_of", lambda row: row.key)
-    many = [Row(("dense", "megatron", "h100-sxm"), 0.9 + 0.01 * i) for i in range(MIN_RUNS)]
-    few = [Row(("dense", "megatron", "v100-sxm2-32"), 1.5 + 0.1 * i) for i in range(3)]
-    mixed = [Row(("mixture", "deepspeed", "h100-sxm"), ratio) for ratio in (1.1, 1.2)]
-    found: list[Comparison] = [*many, *few, *mixed]  # type: ignore[list-item]
-    return found
+def many() -> list[Run]:
+    """A class with enough runs and sources, one of a lone source, and a kind of two runs."""
+    dense = [runs(DENSE, f"s{i}", (0.9 + i / 50, 1.0, 1.1, 1.2)) for i in range(MIN_SOURCES)]
+    assert 4 * len(dense) >= MIN_RUNS
+    far = runs(FAR, "lone", [1.4] * MIN_RUNS)
+    return [*itertools.chain(*dense), *far, *runs(OFFLOAD, "host", (0.5, 0.7))]
 
 
-def test_few_runs_make_no_regime_but_a_kind_always_does(rows: list[Comparison]) -> None:
-    assert list(regimes(rows)) == [
-        ("dense", "", ""),
-        ("mixture", "", ""),
-        ("dense", "megatron", ""),
-        ("dense", "megatron", "h100-sxm"),
-    ]
+def test_a_class_needs_runs_of_several_sources_but_a_kind_always_has_a_range(
+    many: list[Run],
+) -> None:
+    assert list(regimes(many)) == [ALL, ("dense", ""), ("offload", ""), DENSE]
 
 
-@pytest.mark.parametrize(
-    ("key", "regime"),
-    [
-        (("dense", "megatron", "h100-sxm"), ("dense", "megatron", "h100-sxm")),
-        (("dense", "megatron", "mi300x"), ("dense", "megatron", "")),
-        (("dense", "accelerate", "h100-sxm"), ("dense", "", "")),
-        (("mixture", "megatron", "h100-sxm"), ("mixture", "", "")),
-    ],
-)
-def test_a_plan_gets_the_narrowest_regime(key: Key, regime: Key, rows: list[Comparison]) -> None:
-    assert regime_of(key, regimes(rows)).key == regime
+def test_a_source_weighs_the_same_however_many_runs_it_has(many: list[Run]) -> None:
+    found = regimes(many)[DENSE]
+    flooded = regimes([*many, *runs(DENSE, "s0", [3.0] * 200)])[DENSE]
+    assert found.high == 1.2
+    assert flooded.high == 3.0
+    crowded = regimes([*many, *runs(DENSE, "s0", [1.0] * 200)])[DENSE]
+    # 4 of 5 sources still have a quarter of their runs at 1.2: 20 % of the weight
+    assert crowded.high == 1.2
 
 
-def test_percentiles_are_taken_outwards_by_hand(rows: list[Comparison]) -> None:
-    found = regimes(rows)["dense", "megatron", "h100-sxm"]
-    # 20 runs of 0.90 to 1.09: the 10th percentile lies between runs 1 and 2, the 90th 17 and 18
-    assert found.low == pytest.approx(0.91)
-    assert found.high == pytest.approx(1.08)
+def test_percentiles_are_taken_outwards_by_hand() -> None:
+    own = [run for i in range(20) for run in runs(DENSE, f"s{i}", [0.9 + 0.01 * i])]
+    found = regimes(own)[DENSE]
+    # 20 runs of 0.90 to 1.09: a tenth of the weight is below 0.92 and above 1.07
+    assert found.low == pytest.approx(0.92)
+    assert found.high == pytest.approx(1.07)
+
+
+def test_a_kind_with_few_runs_takes_all_they_show_and_is_no_narrower_than_all_runs(
+    many: list[Run],
+) -> None:
+    found = regimes(many)
+    assert found["offload", ""].low == 0.5
+    assert found["offload", ""].high == found[ALL].high > 0.7
+    assert found["offload", ""].accelerators == found[ALL].accelerators
 
 
 def test_the_prediction_lies_inside_even_where_all_runs_were_slower() -> None:
-    found = Regime(key=("mixture", "", ""), ratios=(1.1, 1.2), accelerators=())
-    assert (found.low, found.high) == (1.0, 1.2)
+    found = regimes([run for i in range(20) for run in runs(DENSE, f"s{i}", [1.1 + 0.01 * i])])
+    assert found[DENSE].low == 1.0
 
 
-def test_a_regime_covers_four_of_five_of_its_own_runs() -> None:
-    for number in range(2, 60):
-        ratios = tuple(np.random.default_rng(number).lognormal(0.0, 0.2, number))
-        found = Regime(key=("dense", "", ""), ratios=ratios, accelerators=())
-        assert np.mean([found.low <= ratio <= found.high for ratio in ratios]) >= 0.8
+def test_a_class_covers_four_of_five_of_its_sources() -> None:
+    for number in range(20, 60):
+        ratios = np.random.default_rng(number).lognormal(0.0, 0.2, number)
+        own = [run for i, one in enumerate(ratios) for run in runs(DENSE, f"s{i}", [one])]
+        found = regimes(own)[DENSE]
+        assert np.mean([found.low <= run.ratio <= found.high for run in own]) >= 0.8
 
 
-def test_coverage_counts_each_run_once(rows: list[Comparison]) -> None:
-    shares = coverage(rows, regimes(rows))
-    assert sum(number for number, _ in shares.values()) == len(rows)
-    assert shares["dense", "megatron", "h100-sxm"] == (20, 0.9)
+def test_runs_of_a_source_that_is_left_out_meet_ranges_that_do_not_know_it(
+    many: list[Run],
+) -> None:
+    whole, *classes = coverage(many)
+    assert len(whole.runs) == sum(len(each.runs) for each in classes) == len(many)
+    offload = next(each for each in classes if each.key == OFFLOAD)
+    assert offload.inside == 1.0
+    assert offload.left_out == offload.left_out_by_source == 0.0
 
 
-def test_the_file_rounds_outwards(rows: list[Comparison]) -> None:
-    lines = yaml.safe_load(time_uncertainty_text(rows))
-    assert [line["runs"] for line in lines] == [23, 2, 23, 20]
-    assert lines[1]["low_percent"] == 0.0
-    for line, regime in zip(lines, regimes(rows).values(), strict=True):
+def test_the_file_rounds_outwards(many: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_uncertainty, "runs_of", lambda rows: rows)
+    lines = yaml.safe_load(time_uncertainty_text(many))  # type: ignore[arg-type]
+    assert [line["runs"] for line in lines] == [42, 40, 2, 20]
+    assert [line["sources"] for line in lines] == [7, 6, 1, 5]
+    for line, regime in zip(lines, regimes(many).values(), strict=True):
         assert 1.0 + line["low_percent"] / 100.0 <= regime.low + 1e-12
         assert 1.0 + line["high_percent"] / 100.0 >= regime.high - 1e-12

@@ -156,6 +156,9 @@ def test_no_size_is_refused(text: str) -> None:
         ("90min", 5400.0),
         ("1d12h", 129600.0),
         (" 1D 12H ", 129600.0),
+        ("30 days", 30 * 86400.0),
+        ("2 weeks 1 day", 15 * 86400.0),
+        ("1 hour 30 minutes", 5400.0),
         ("1.5d", 129600.0),
         ("45s", 45.0),
     ],
@@ -164,7 +167,7 @@ def test_spans_of_time_are_read(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "30", "d", "-3d", "0d", "12h1d", "1d1d", "30 days", "1e3s"])
+@pytest.mark.parametrize("text", ["", "30", "d", "-3d", "0d", "12h1d", "1d1d", "30 dayz", "1e3s"])
 def test_what_is_no_span_of_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a span (of time|above 0)"):
         parse_duration(text)

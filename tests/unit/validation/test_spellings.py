@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from planner.frameworks.registry import FRAMEWORKS, profile_names
-from planner.validation.compare import compare, measured_figures
+from planner.validation.compare import measured_figures
 from planner.validation.records import Record, read_runs
 from planner.validation.spellings import spelled_alike
 
@@ -83,9 +83,18 @@ def test_every_framework_that_is_named_has_its_profile(records: dict[str, Record
             assert record.software.profile in profile_names(record.software.framework)
 
 
-def test_frozen_weights_are_skipped_by_name(records: dict[str, Record]) -> None:
-    found = compare(records["primerl-qwen3-0.6b-rl-lora16-s16k-1xa6000-fa2"])
-    assert found.skipped == "frozen weights (LoRA) are not modelled"
+def test_words_of_a_record_choose_the_profile_of_its_adapters(records: dict[str, Record]) -> None:
+    for name, profile in {
+        "fms-main-mistral-7b-lora-none-b4-1xa100": "peft-2024",
+        "fms-main-mistral-7b-lora-none-b4-2xa100": "peft-2024-fsdp1",
+        "fms-main-mistral-7b-lora-foak-fast-kernels-b4-1xa100": "peft-2024-fused",
+        "fms-main-mistral-7b-lora-baseline-peft-bnb-b4-1xa100": "peft-2024-widened",
+        "fms-main-mistral-7b-lora-accelerated-peft-bnb-foak-b4-1xa100": "peft-2024-fused-4-bit",
+        "qwen-readme-qwen-7b-lora-s256-1xa100": "peft-2023",
+    }.items():
+        software = records[name].software
+        assert software is not None
+        assert (software.framework, software.profile) == ("accelerate", profile)
 
 
 def test_a_suspect_run_is_not_scored(records: dict[str, Record]) -> None:

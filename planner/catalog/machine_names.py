@@ -1,0 +1,70 @@
+"""Machines as people write them: ``h100x8``, ``8 H100``, ``8xA100-80G``, ``p5.48xlarge``."""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+
+from planner.catalog.hardware import Kind, aliases, list_names, resolve_alias
+
+_COUNT = r"([0-9][0-9_,]*)"
+_COUNT_FIRST = re.compile(rf"^{_COUNT}(?:\s*[xX*]\s*|\s+)(\S.*)$")
+_USUAL = re.compile(rf"^{_COUNT}[xX*](\S+)$")
+_COUNT_LAST = re.compile(rf"^(.*\S)\s*[xX*]\s*{_COUNT}$")
+_KINDS: tuple[Kind, ...] = ("nodes", "accelerators", "clusters")
+_VENDORS = ("nvidia", "amd", "standard")
+
+
+def meant_machine(argument: str) -> str:
+    """The argument as ``NxNAME`` of the catalog where only that can be meant, else unchanged.
+
+    Case, hyphens, blanks, a vendor's name and ``GB`` for ``G`` do not count, the number may stand
+    last, and a node or accelerator alone is one of it.
+    """
+    text = argument.strip()
+    if _is_counted(text):
+        return argument
+    whole = _known(text)
+    if whole is not None:
+        kind, name = whole
+        return argument if kind == "clusters" else f"1x{name}"
+    for pattern, at in ((_COUNT_FIRST, 1), (_COUNT_LAST, 2)):
+        match = pattern.match(text)
+        found = _known(match[3 - at]) if match else None
+        if match and found:
+            return f"{match[at]}x{found[1]}"
+    return argument
+
+
+def _is_counted(text: str) -> bool:
+    """Whether it is ``NxNAME`` already, by a name or an alias."""
+    match = _USUAL.match(text)
+    name = match[2] if match else ""
+    return any(resolve_alias(kind, name) in list_names(kind) for kind in _KINDS if name)
+
+
+def _known(name: str) -> tuple[Kind, str] | None:
+    """Kind and name in the catalog of what a name can only mean."""
+    for kind in _KINDS:
+        if (resolved := resolve_alias(kind, name)) in list_names(kind):
+            return kind, resolved
+    return _spellings().get(_plain(name))
+
+
+@cache
+def _spellings() -> Mapping[str, tuple[Kind, str]]:
+    """What every plain spelling means, but for those that could mean two things."""
+    found: dict[str, set[tuple[Kind, str]]] = {}
+    for kind in _KINDS:
+        for name in list_names(kind):
+            found.setdefault(_plain(name), set()).add((kind, name))
+        for alias, name in aliases()[kind].items():
+            found.setdefault(_plain(alias), set()).add((kind, name))
+    return {plain: next(iter(those)) for plain, those in found.items() if len(those) == 1}
+
+
+def _plain(name: str) -> str:
+    text = re.sub(r"(\d)gb\b", r"\1g", name.lower())
+    text = re.sub(r"[^a-z0-9]", "", text)
+    for vendor in _VENDORS:
+        text = text.removeprefix(vendor)
+    return text

@@ -1,0 +1,33 @@
+"""What options are where the command line leaves them out: the environment's, then a project's."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+NAMES = (
+    "model",
+    "cluster",
+    "framework",
+    "profile",
+    "seq_len",
+    "global_batch",
+    "precision",
+    "optimizer",
+)
+"""Options that a project or a machine may have its own of."""
+PREFIX = "PLANNER_"
+JOBS = ("plan", "memory", "size", "scale", "why")
+"""Commands that take a job; those that take files read the project's settings by themselves."""
+
+
+def own_defaults() -> dict[str, Any]:
+    """Values by option: of ``PLANNER_FRAMEWORK`` and its like, else of the project's settings.
+
+    Raises InputError with every problem of the settings' file.
+    """
+    from planner.check.settings import settings_for
+
+    settings = settings_for(Path.cwd() / "here")
+    given = {name: getattr(settings, name) for name in NAMES}
+    given |= {name: os.environ.get(PREFIX + name.upper()) or given[name] for name in NAMES}
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,107 @@
+"""Words that people use for an option, its value or a length, and what they mean here."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import typer
+
+from planner.errors import Problem
+from planner.limits import MAX_COUNT_DIGITS, MAX_SEQ_LEN, brief
+
+OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
+    "--precision": {
+        "bfloat16": "bf16",
+        "float16": "fp16",
+        "half": "fp16",
+        "float32": "fp32",
+        "float8": "fp8",
+        "nvfp4": "fp4",
+    },
+    "--optimizer": {
+        "adamw": "adam",
+        "adamw-torch": "adam",
+        "adamw-torch-fused": "adam",
+        "fused-adam": "adam",
+        "adamw-8bit": "adam-8bit",
+        "adamw-bnb-8bit": "adam-8bit",
+    },
+    "--framework": {
+        "megatron-lm": "megatron",
+        "megatron-core": "megatron",
+        "mcore": "megatron",
+    },
+}
+"""By option: another word for one of its values."""
+SEVERAL: Mapping[str, str] = {
+    "fsdp": "torchtitan, accelerate and trainer run FSDP2; name one of them",
+    "fsdp2": "torchtitan, accelerate and trainer run FSDP2; name one of them",
+    "ddp": "accelerate runs whole replicas: --framework accelerate --profile ddp",
+    "megatron-bridge": "its files are those of --framework bridge",
+    "nemo": "NeMo trains by Megatron-Core: --framework bridge for Megatron-Bridge, its successor, "
+    "or megatron",
+    "hf": "accelerate or trainer; name one of them",
+    "huggingface": "accelerate or trainer; name one of them",
+    "transformers": "accelerate or trainer; name one of them",
+    "torch": "torchtitan is PyTorch's own; accelerate and trainer use its FSDP2",
+    "pytorch": "torchtitan is PyTorch's own; accelerate and trainer use its FSDP2",
+    "zero": "ZeRO is deepspeed's; megatron, torchtitan and accelerate shard as it does",
+}
+"""Words for frameworks that could mean more than one, or a format of files."""
+UNKNOWN_OPTIONS: Mapping[str, str] = {
+    "--lora": "adapters are trained with --train lora (--lora-rank, --lora-targets)",
+    "--qlora": "adapters beside 4-bit weights are trained with --train qlora",
+    "--fsdp": f"a framework is named with --framework: {SEVERAL['fsdp']}",
+    "--deepspeed": "a framework is named with --framework deepspeed",
+    "--zero": "a ZeRO stage is fixed with --zero-stage",
+    "--mbs": "a micro-batch is fixed with --micro-batch",
+    "--gbs": "a batch is given with --global-batch (sequences) or --global-batch-tokens",
+    "--batch-size": "a batch is given with --global-batch (sequences) or --global-batch-tokens",
+    "--seqlen": "a length is given with --seq-len",
+    "--context-length": "a length is given with --seq-len",
+    "--gradient-checkpointing": "recomputation is searched; --fix recompute=full asks for it",
+    "--nodes": "the cluster says so: 4xdgx-h100 are four nodes",
+    "--dtype": "a precision is given with --precision",
+    "--bf16": "a precision is given with --precision bf16",
+}
+"""Options of other programs, and what says the same here."""
+_LENGTH = re.compile(r"^\s*(-?[0-9]{1,12})\s*([kKmM]?)\s*$")
+_TIMES = {"": 1, "k": 2**10, "m": 2**20}
+
+
+def meant_word(option: str, text: str, known: Collection[str], notes: list[str]) -> str:
+    """The known value that a word for an option means, noted where it is spelled otherwise.
+
+    Case, hyphens and underscores do not count. Unknown words stay as they are.
+    """
+    if text in known:
+        return text
+    plain = text.strip().lower().replace("_", "-")
+    spellings = {each.replace("_", "-"): each for each in known}
+    meant = spellings.get(plain) or OTHER_WORDS.get(option, {}).get(plain)
+    if meant is None or meant not in known:
+        return text
+    notes.append(f"{option} {text} is read as {meant}")
+    return meant
+
+
+def unknown_options(words: Sequence[str]) -> Iterator[Problem]:
+    """What says the same here as options that are other programs'."""
+    for name in (word.partition("=")[0] for word in words):
+        if name in UNKNOWN_OPTIONS:
+            yield Problem(where="command line", key=name, message=UNKNOWN_OPTIONS[name])
+
+
+def length(text: str) -> int:
+    """Read a number of tokens such as ``8192``, ``8k`` (8,192) or ``1M`` (1,048,576)."""
+    match = _LENGTH.match(str(text)) if len(str(text)) <= MAX_COUNT_DIGITS else None
+    if match is None:
+        raise typer.BadParameter(f"{brief(str(text))} is no length; allowed are such as 8192 or 8k")
+    return int(match[1]) * _TIMES[match[2].lower()]
+
+
+def length_of_file(text: str) -> int:
+    """The same, from 1 to MAX_SEQ_LEN."""
+    tokens = length(text)
+    if not 1 <= tokens <= MAX_SEQ_LEN:
+        raise typer.BadParameter(f"{tokens} is not in the range 1<=x<={MAX_SEQ_LEN}.")
+    return tokens

@@ -1,0 +1,47 @@
+"""Machines as people write them: what is meant, and what is not guessed."""
+
+import pytest
+
+from planner.catalog.clusters import largest_cluster_of, load_cluster, load_cluster_of
+from planner.catalog.hardware import list_accelerators, list_nodes
+from planner.catalog.machine_names import meant_machine
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("8xA100-80G", "8xa100-sxm-80"),
+        ("h100x8", "8xh100-sxm"),
+        ("8 h100", "8xh100-sxm"),
+        ("mi300x * 8", "8xmi300x"),
+        ("2x RTX 4090", "2xrtx4090"),
+        ("NVIDIA H100 80GB", "1xh100-sxm"),
+        ("p5.48xlarge", "1xaws-p5.48xlarge"),
+        ("4x a3-highgpu-8g", "4xgcp-a3-highgpu-8g"),
+        ("Standard_ND96isr_H100_v5", "1xazure-nd-h100-v5"),
+        ("DGX H100", "1xdgx-h100"),
+    ],
+)
+def test_what_can_mean_one_machine_is_read_as_it_and_said(given: str, meant: str) -> None:
+    cluster = load_cluster(given)
+    assert cluster.node == load_cluster(meant).node
+    assert cluster.num_accelerators == load_cluster(meant).num_accelerators
+    assert f"{given} is read as {meant}" in cluster.assumptions
+
+
+@pytest.mark.parametrize(
+    "given", ["16xdgx-h100", "8xh100", "frontier", "2xp5.48xlarge", "banana", "3xbanana", "100"]
+)
+def test_usual_and_unknown_words_stay_as_they_are(given: str) -> None:
+    assert meant_machine(given) == given
+
+
+def test_every_name_alone_is_one_of_it() -> None:
+    for name in (*list_nodes(), *list_accelerators()):
+        assert meant_machine(name) == f"1x{name}"
+
+
+def test_commands_that_count_themselves_take_the_same_words() -> None:
+    assert load_cluster_of("H100x8", 16).name == "16xh100-sxm"
+    assert largest_cluster_of("DGX H100", 20).num_accelerators == 16
+    assert load_cluster("8 h100@512GiB").node.host_memory_bytes == 512 * 2**30

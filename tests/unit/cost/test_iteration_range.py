@@ -1,0 +1,90 @@
+"""Ranges of an iteration: the class of runs a plan is in, and machines that differ."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from planner.cost.context import Context
+from planner.cost.estimate import estimate
+from planner.cost.iteration_range import class_of, with_host_rate, with_products
+from planner.plans.layout import requested, resolve
+from planner.spec.strategy import Strategy
+from planner.spec.time_range import TimeRange
+from planner.spec.training import Training
+
+Contexts = Callable[..., Context]
+FLAT = {("", ""): TimeRange(accelerators=("b200-sxm", "h100-sxm"))}
+LORA = Training(mode="lora", rank=8, targets=("q",))
+
+
+def planned(context: Context, **layout: object) -> tuple[Context, Strategy]:
+    """A plan whose range is that of machines alone."""
+    traits = replace(context.traits, time_ranges=FLAT)
+    return resolve(replace(context, traits=traits), requested(**layout))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "model", "offload", "training", "found"),
+    [
+        ("1xdgx-h100", "llama3-8b", "none", None, ("dense", "one node")),
+        ("2xdgx-h100", "llama3-8b", "none", None, ("dense", "several nodes")),
+        ("1xdgx-h100", "mixtral-8x7b", "none", None, ("mixture", "one node")),
+        ("1xdgx-h100", "mixtral-8x7b", "optimizer:host", None, ("offload", "one node")),
+        ("1xdgx-h100", "mixtral-8x7b", "optimizer:host", LORA, ("frozen", "one node")),
+    ],
+)
+def test_a_plan_is_of_the_first_kind_that_holds(
+    cluster: str,
+    model: str,
+    offload: str,
+    training: Training | None,
+    found: tuple[str, str],
+    context_of: Contexts,
+) -> None:
+    context, strategy = planned(
+        context_of(model=model, cluster=cluster, framework="deepspeed", global_batch=16),
+        zero_stage=2,
+    )
+    traits = replace(context.traits, training=training or context.traits.training)
+    assert class_of(replace(context, traits=traits), replace(strategy, offload=offload)) == found
+
+
+def test_ends_are_iterations_of_the_slowest_and_fastest_published_products(
+    context_of: Contexts,
+) -> None:
+    context, strategy = planned(
+        context_of(model="llama3-8b", cluster="1xdgx-b200", global_batch=16), zero_stage=1
+    )
+    gemm = context.cluster.accelerator.gemm
+    found = estimate(context, strategy)
+    for end, fraction in zip(found.machine_ends_s, (gemm.fastest, gemm.slowest), strict=True):
+        own = estimate(with_products(context, fraction), strategy)
+        assert end == pytest.approx(own.iter_time_s)
+    assert found.iter_time_s_lower == found.machine_ends_s[0] < found.iter_time_s
+    assert found.iter_time_s_upper == found.iter_time_s
+    assert found.regime.endswith("; machines differ")
+
+
+def test_machines_that_nobody_found_to_differ_have_no_range(context_of: Contexts) -> None:
+    context, strategy = planned(
+        context_of(model="llama3-8b", cluster="1xdgx-h100", global_batch=16), zero_stage=1
+    )
+    found = estimate(context, strategy)
+    assert found.machine_ends_s == (found.iter_time_s, found.iter_time_s)
+    assert found.iter_time_s_lower == found.iter_time_s_upper == found.iter_time_s
+    assert "machines differ" not in found.regime
+
+
+def test_ends_of_an_offloaded_optimizer_take_hosts_and_products_together(
+    context_of: Contexts,
+) -> None:
+    context, strategy = planned(
+        context_of(model="llama3-8b", cluster="1xdgx-b200", framework="deepspeed", global_batch=16),
+        zero_stage=2,
+        offload="optimizer:host",
+    )
+    traits, gemm = context.traits.offload, context.cluster.accelerator.gemm
+    fastest = with_host_rate(context, traits.host_optimizer_fastest_factor)
+    own = estimate(with_products(fastest, gemm.fastest), strategy)
+    assert estimate(context, strategy).machine_ends_s[0] == pytest.approx(own.iter_time_s)

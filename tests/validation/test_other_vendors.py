@@ -1,0 +1,79 @@
+"""Accelerators that are not NVIDIA's, and small stacks: what is reached on published runs."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.validation.compare import Comparison, compare_all
+from planner.validation.hardware import to_cluster
+from planner.validation.records import Record, read_runs
+from planner.validation.report import time_errors
+from planner.validation.statistics import summarize
+
+HERE = Path(__file__).parent
+FILES = ("published_runs.jsonl", "fine_tuning_runs.jsonl")
+WORDS = ("tpu", "ascend", "gaudi")
+ALL_PERCENT = 14.5
+BIAS_PERCENT = 5.5
+GROUPS_PERCENT = {
+    "tpu-v5p": (9, 7.0),
+    "tpu-v5e": (2, 5.5),
+    "ascend-910b": (21, 17.5),
+    "gaudi2": (2, 13.0),
+    "gaudi3": (5, 19.5),
+}
+"""Runs and mean error of time by accelerator."""
+STACKS_PERCENT = {"llm.c (C/CUDA)": (3, 9.0), "deepspeed 0.6.5": (2, 20.5)}
+LEFT_FREE_PERCENT = 12.0
+"""Of a TPU's memory, at most, where MaxText chose the batch to fill it."""
+FILLED = ("maxtext-32b-1x-v5p-128", "maxtext-64b-1x-v5p-128", "maxtext-16b-1x-v5e-256")
+
+
+def is_asked_for(record: Record) -> bool:
+    others = record.hardware.gpu.startswith(WORDS)
+    return record.is_scored and (others or record.framework in STACKS_PERCENT)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Comparison]:
+    records = [record for name in FILES for record in read_runs(HERE / name).records]
+    found = compare_all(filter(is_asked_for, records))
+    return [row for row in found if row.predicted is not None]
+
+
+def is_other_vendor(row: Comparison) -> bool:
+    return to_cluster(row.record.hardware).accelerator.vendor != "NVIDIA"
+
+
+def test_other_vendors_are_as_near_as_promised(rows: list[Comparison]) -> None:
+    found = summarize(time_errors(filter(is_other_vendor, rows)))
+    assert found.n >= 39
+    assert 100.0 * (found.mape or 1.0) <= ALL_PERCENT
+    assert abs(100.0 * (found.bias or 1.0)) <= BIAS_PERCENT
+
+
+@pytest.mark.parametrize(("gpu", "promised"), GROUPS_PERCENT.items())
+def test_every_accelerator_is_as_near_as_promised(
+    rows: list[Comparison], gpu: str, promised: tuple[int, float]
+) -> None:
+    found = summarize(time_errors(r for r in rows if r.record.hardware.gpu.startswith(gpu)))
+    assert found.n == promised[0]
+    assert 100.0 * (found.mape or 1.0) <= promised[1]
+
+
+@pytest.mark.parametrize(("framework", "promised"), STACKS_PERCENT.items())
+def test_small_stacks_are_as_near_as_promised(
+    rows: list[Comparison], framework: str, promised: tuple[int, float]
+) -> None:
+    found = summarize(time_errors(r for r in rows if r.record.framework == framework))
+    assert found.n == promised[0]
+    assert 100.0 * (found.mape or 1.0) <= promised[1]
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_batches_that_maxtext_chose_fill_a_tpu_and_fit(rows: list[Comparison], name: str) -> None:
+    row = next(row for row in rows if row.record.id == name)
+    assert row.predicted is not None
+    hbm_gib = to_cluster(row.record.hardware).accelerator.hbm_bytes / 2**30
+    used_gib = row.predicted.nvidia_smi_gib or 0.0
+    assert (1.0 - LEFT_FREE_PERCENT / 100.0) * hbm_gib <= used_gib <= hbm_gib
