@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import Any, get_args
 
 from planner.check.degrees import Batch, Gpus, batch_of, gpus_of
-from planner.check.job import Job, shape_of
+from planner.check.job import Job, Software, shape_of
 from planner.check.layout import Layout, Place
 from planner.check.own_model import unlike
 from planner.check.values import Values
@@ -24,6 +24,7 @@ from planner.frameworks.settings import (
 )
 from planner.layers.adapters import training_problem
 from planner.limits import MAX_SEQ_LEN
+from planner.plans.trait_settings import profile_problem
 from planner.search.space.interleaving import default_layers
 from planner.spec.job import (
     MAX_MTP_LAYERS,
@@ -42,7 +43,7 @@ from planner.spec.strategy import (
     counts_under,
     split_values,
 )
-from planner.spec.traits import ExpertOverlap, FrameworkTraits, SupportTraits
+from planner.spec.traits import ExpertOverlap, FrameworkTraits, StateTraits, SupportTraits
 
 CUTS = (*REPLICA_DEGREES, "ep", "etp")
 """Decisions without which nothing can be priced."""
@@ -78,9 +79,7 @@ def complete(
     batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=job.global_batch)
     seq_len = _seq_len(values, job)
     precision = _precision(values, job)
-    traits = _trained(
-        values, job, _traits(values, framework, gpus, is_frozen=job.training.is_frozen)
-    )
+    traits = _trained(values, job, _traits(values, job, framework, gpus))
     strategy = None
     if gpus.dp is not None and batch is not None:
         strategy = _strategy(values, job, traits.support, gpus, batch)
@@ -193,14 +192,28 @@ def _precision(values: Values, job: Job) -> Precision | None:
     return precision
 
 
-def _traits(values: Values, framework: str, gpus: Gpus, *, is_frozen: bool) -> FrameworkTraits:
-    """The file's profile, the current one, or the first with its schedule and stages; optimizer."""
+def _software(job: Job, framework: str) -> Software:
+    """What the job says of a file's framework; InputError where it has no such profile."""
+    said = job.software
+    if said is None or said.framework not in ("", framework):
+        return Software()
+    problem = profile_problem(framework, said.profile)
+    if problem:
+        raise InputError.single("command line", "--profile", problem)
+    return said
+
+
+def _traits(values: Values, job: Job, framework: str, gpus: Gpus) -> FrameworkTraits:
+    """The file's profile, the job's, or the first with the file's schedule and stages; optimizer.
+
+    What the file states of single traits comes before the job's settings.
+    """
     schedule, asked = values.given("schedule"), values.given("profile")
-    sharding = values.given("zero_stage")
-    stages_of = attrgetter("frozen_zero_stages" if is_frozen else "zero_stages")
+    sharding, said = values.given("zero_stage"), _software(job, framework)
+    stages_of = attrgetter("frozen_zero_stages" if job.training.is_frozen else "zero_stages")
     first = [] if asked is None else [str(asked)]
-    names = [*first, CURRENT, *(name for name in profile_names(framework) if name != CURRENT)]
-    profiles = (load_traits(framework, name) for name in names)
+    names = list(dict.fromkeys([*first, said.profile, CURRENT, *profile_names(framework)]))
+    profiles = (load_traits(framework, name, said.settings) for name in names)
     offering = (
         traits
         for traits in profiles
@@ -208,7 +221,7 @@ def _traits(values: Values, framework: str, gpus: Gpus, *, is_frozen: bool) -> F
         and (gpus.degrees["pp"] == 1 or traits.support.pp)
         and (gpus.degrees["pp"] > 1 or sharding in (None, *stages_of(traits.support)))
     )
-    traits = next(offering, load_traits(framework, names[0]))
+    traits = next(offering, load_traits(framework, names[0], said.settings))
     optimizer = values.word("optimizer", optimizer_names(framework), rule="job.optimizer")
     traits = traits if optimizer is None else with_optimizer(traits, optimizer)
     beside = values.word("expert_exchange", get_args(ExpertOverlap))
@@ -216,7 +229,7 @@ def _traits(values: Values, framework: str, gpus: Gpus, *, is_frozen: bool) -> F
         overlap = replace(traits.overlap, expert_all_to_all_overlap=beside)  # type: ignore[arg-type]
         traits = replace(traits, overlap=overlap)
     held = values.whole("gradient_bytes", least=2, most=4)
-    if held is None:
+    if held is None or held == _held(traits.states, sharding):
         return traits
     states = replace(
         traits.states,
@@ -225,6 +238,14 @@ def _traits(values: Values, framework: str, gpus: Gpus, *, is_frozen: bool) -> F
         zero2_gradient_bytes=0,
     )
     return replace(traits, states=states)
+
+
+def _held(states: StateTraits, zero_stage: object) -> float | None:
+    """Bytes of a gradient by the traits, where it is reduced as it is held."""
+    if zero_stage in (2, 3) and states.zero2_gradient_bytes:
+        return states.zero2_gradient_bytes
+    held = states.gradient_bytes
+    return held if held == states.gradient_reduce_bytes else None
 
 
 def _trained(values: Values, job: Job, traits: FrameworkTraits) -> FrameworkTraits:

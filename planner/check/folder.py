@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from planner.check.check import check_file
-from planner.check.job import Request
+from planner.check.job import Request, Software
 from planner.check.plan import is_plan, read_plan_layout
 from planner.check.result import UNREADABLE, FileResult
 from planner.documents.file import is_file
@@ -15,6 +15,7 @@ from planner.formats.format import SourceText, Value
 from planner.formats.shell.launched import launcher_settings, processes
 from planner.formats.shell.words import Script, line_numbers, read_script
 from planner.formats.source import read_source
+from planner.spec.traits import FrameworkTraits
 
 SCRIPTS = (".sh", ".slurm", ".sbatch")
 
@@ -22,8 +23,8 @@ SCRIPTS = (".sh", ".slurm", ".sbatch")
 def check_folder(path: str, request: Request) -> list[FileResult]:
     """Check every file of a folder that a format takes for its own; one finding where none does.
 
-    GPUs and variables are those of the launch script, model, cluster and batch those of the plan,
-    where the request names none.
+    GPUs and variables are those of the launch script, model, cluster, batch and profile those of
+    the plan, where the request names none.
     """
     sources = list(_sources(Path(path)))
     scripts = [each for each in sources if each.path.endswith(SCRIPTS)]
@@ -79,19 +80,25 @@ def _processes(script: Script, source: SourceText) -> int | None:
 
 
 def _planned(source: SourceText, request: Request) -> Request:
-    """The request with the plan's model, cluster and batch where it names none."""
+    """The request with the plan's model, cluster, batch and profile where it names none."""
     try:
         layout, _, model, cluster = read_plan_layout(source, request.cluster)
     except InputError:
         return request
     beside, job = Path(source.path).parent, layout.context.job if layout else None
+    software = _software(layout.context.traits) if layout else None
     return replace(
         request,
         model=request.model or _near(model, beside),
         cluster=request.cluster or _near(cluster, beside),
         seq_len=request.seq_len or (job.seq_len if job else None),
         global_batch=request.global_batch or (job.global_batch if job else None),
+        software=request.software or software,
     )
+
+
+def _software(traits: FrameworkTraits) -> Software:
+    return Software(framework=traits.name, profile=traits.profile, settings=traits.settings)
 
 
 def _near(name: str, folder: Path) -> str | None:

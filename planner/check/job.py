@@ -9,12 +9,24 @@ from planner.check.trained import trained_beside
 from planner.errors import InputError, Problem
 from planner.formats.finding import Severity
 from planner.formats.format import Reading, Value
+from planner.frameworks.registry import CURRENT
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 from planner.spec.training import FULL, Training
+from planner.spec.traits import Setting
 
 AUTO = "auto"
 """The format that a file shows itself to be of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Software:
+    """What is known of the framework beside its file, which comes first."""
+
+    framework: str = ""
+    """Whose it is; empty: the file's, whichever that is."""
+    profile: str = CURRENT
+    settings: tuple[Setting, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +39,7 @@ class Request:
     num_gpus: int | None = None
     seq_len: int | None = None
     global_batch: int | None = None
+    software: Software | None = None
     assumed: Mapping[str, object] = field(default_factory=dict)
     """Decisions that the file leaves to a script or a recipe."""
     environment: Mapping[str, Value] = field(default_factory=dict)
@@ -47,6 +60,7 @@ class Job:
     num_gpus: int | None = None
     seq_len: int | None = None
     global_batch: int | None = None
+    software: Software | None = None
     training: Training = FULL
     """As another file beside the configuration says."""
 
@@ -86,6 +100,7 @@ def job_of(request: Request, reading: Reading) -> Job | None:
         num_gpus=request.num_gpus,
         seq_len=request.seq_len,
         global_batch=request.global_batch,
+        software=request.software,
         training=trained_beside(reading),
     )
 

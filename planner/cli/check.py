@@ -11,7 +11,7 @@ import typer
 from planner.cli import options
 
 if TYPE_CHECKING:
-    from planner.check.job import Request
+    from planner.check.job import Request, Software
     from planner.check.result import FileResult
 
 DEFAULT_TIME_LIMIT_S = 30.0
@@ -45,6 +45,7 @@ class _Given:
     gpus: int | None
     seq_len: int | None
     global_batch: int | None
+    software: "Software | None"
     assumed: Mapping[str, object]
     host_memory: str | None
     fail_on: FailOn | None
@@ -66,6 +67,8 @@ def check(
     seq_len: options.FileSeqLen = None,
     global_batch: options.FileGlobalBatch = None,
     host_memory: options.HostMemory = None,
+    profile: options.FileProfile = None,
+    settings: options.Settings = None,
     fail_on: Annotated[
         FailOn | None, typer.Option(help="Least severity that makes the exit code 1 [error].")
     ] = None,
@@ -98,6 +101,7 @@ def check(
     from planner.cli.aims import read_time_limit
     from planner.cli.collector import Collector
     from planner.cli.progress import delayed_progress
+    from planner.cli.software import read_software
     from planner.report.files import check_writable, write_atomically
 
     collector = Collector()
@@ -112,6 +116,7 @@ def check(
         gpus=gpus,
         seq_len=seq_len,
         global_batch=global_batch,
+        software=read_software(profile, settings),
         assumed=read_assumed(assume or ()),
         host_memory=host_memory,
         fail_on=fail_on,
@@ -150,6 +155,7 @@ def _request(name: str, given: _Given) -> "Request":
         num_gpus=given.gpus or settings.gpus,
         seq_len=given.seq_len or settings.seq_len,
         global_batch=given.global_batch or settings.global_batch,
+        software=given.software,
         assumed=given.assumed,
         fail_on=fail_on or "error",
         ignore=settings.ignore,

@@ -49,6 +49,12 @@ HostMemory = Annotated[
 Profile = Annotated[
     str, typer.Option(help="Trait profile of the framework (see `planner frameworks`).")
 ]
+FileProfile = Annotated[
+    str | None,
+    typer.Option(
+        help="Trait profile of the file's framework, for what the file does not say [current]."
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

@@ -28,14 +28,11 @@ def _search_command(file: "PlanFile", context: "Context", cluster: str) -> str:
     """``planner plan`` with the plan's own question."""
     import shlex
 
-    from planner.plans.trait_settings import settings_mapping
+    from planner.plans.trait_settings import software_options
 
     inputs, job = file.inputs, context.job
     words = ["planner", "plan", inputs.model, cluster, "--framework", inputs.framework]
-    words += ["--profile", inputs.profile]
-    for section, values in settings_mapping(context.traits.settings).items():
-        for key, value in values.items():
-            words += ["--set", f"traits.{section}.{key}={value}"]
+    words += software_options(context.traits)
     words += ["--global-batch", str(job.global_batch), "--seq-len", str(job.seq_len)]
     words += ["--precision", job.precision, "--optimizer", inputs.optimizer]
     words += context.traits.training.options
@@ -57,6 +54,8 @@ def repair(
     seq_len: options.FileSeqLen = None,
     global_batch: options.FileGlobalBatch = None,
     host_memory: options.HostMemory = None,
+    profile: options.FileProfile = None,
+    settings: options.Settings = None,
     margin: Annotated[
         float | None, typer.Option(help="Percent of HBM to leave free [the plan's].")
     ] = None,
@@ -75,32 +74,41 @@ def repair(
     from planner.cli.collector import Collector
     from planner.cli.inputs import place_of
     from planner.cli.repair_file import Given, repair_configuration
+    from planner.cli.software import read_software
     from planner.formats.source import read_source
 
     collector = Collector()
     limit_s = read_time_limit(collector, time_limit)
     collector.finish()
     target = _target(file, apply=apply, out=out, save=save, force=force)
-    settings = settings_for(file)
-    name = framework or settings.framework or AUTO
+    project = settings_for(file)
+    name = framework or project.framework or AUTO
     check_format_name(name)
     source = read_source(file)
     margin_fraction = _margin_fraction(margin)
     as_json = output_format is options.TableOrJson.json
     if is_plan_file(source, name):
-        _refuse_for_plans(model=model, gpus=gpus, seq_len=seq_len, global_batch=global_batch)
-        place = place_of(cluster or settings.cluster, host_memory)
+        _refuse_for_plans(
+            model=model,
+            gpus=gpus,
+            seq_len=seq_len,
+            global_batch=global_batch,
+            profile=profile,
+            set=settings or None,
+        )
+        place = place_of(cluster or project.cluster, host_memory)
         _repair_plan(file, place, margin_fraction, limit_s, target=target, as_json=as_json)
         return
     if save is not None:
         _refuse("--save", "writes plan files; --out writes this one")
     given = Given(
-        cluster=place_of(cluster or settings.cluster, host_memory),
+        cluster=place_of(cluster or project.cluster, host_memory),
         model=model,
         framework=framework,
         gpus=gpus,
         seq_len=seq_len,
         global_batch=global_batch,
+        software=read_software(profile, settings),
         margin_fraction=margin_fraction,
         time_limit_s=limit_s,
     )

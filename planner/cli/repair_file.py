@@ -11,6 +11,7 @@ import typer
 from planner.cli.output import say
 
 if TYPE_CHECKING:
+    from planner.check.job import Software
     from planner.check.repair import RepairedFile
     from planner.formats.format import SourceText
 
@@ -27,6 +28,7 @@ class Given:
     gpus: int | None
     seq_len: int | None
     global_batch: int | None
+    software: "Software | None"
     margin_fraction: float | None
     time_limit_s: float | None
 
@@ -53,6 +55,7 @@ def repair_configuration(
         num_gpus=given.gpus or settings.gpus,
         seq_len=given.seq_len or settings.seq_len,
         global_batch=given.global_batch or settings.global_batch,
+        software=given.software,
     )
     with delayed_progress() as progress:
         made = repair_file(
@@ -77,10 +80,12 @@ def repair_configuration(
 
 def _search_command(made: "RepairedFile", model: str, cluster: str) -> str:
     """``planner plan`` with the file's own question."""
+    from planner.plans.trait_settings import software_options
+
     context = made.answer.context
     traits, job = context.traits, context.job
     words = ["planner", "plan", model, cluster, "--framework", traits.name]
-    words += ["--profile", traits.profile]
+    words += software_options(traits)
     words += ["--global-batch", str(job.global_batch), "--seq-len", str(job.seq_len)]
     words += ["--precision", job.precision, "--optimizer", traits.optimizer.name]
     words += traits.training.options

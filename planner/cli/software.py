@@ -5,11 +5,12 @@ from dataclasses import replace
 from functools import partial
 
 from planner.catalog.names import did_you_mean
+from planner.check.job import Software
 from planner.cli.collector import Collector
 from planner.cli.words import SEVERAL, meant_word
 from planner.formats.registry import format_names, load_format
 from planner.frameworks.optimizers import optimizer_names
-from planner.frameworks.registry import FRAMEWORKS, load_traits, profile_names
+from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
 from planner.frameworks.settings import (
     usual_mtp_layers,
     with_optimizer,
@@ -25,6 +26,13 @@ from planner.spec.traits import FrameworkTraits
 
 ANY_FRAMEWORK = "any"
 ALL_SCHEDULES = "all"
+
+
+def read_software(profile: str | None, settings: Sequence[str] | None) -> Software | None:
+    """What options say of a file's framework; raises InputError."""
+    if profile is None and not settings:
+        return None
+    return Software(profile=profile or CURRENT, settings=read_settings(settings or ()))
 
 
 def read_frameworks(

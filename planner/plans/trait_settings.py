@@ -6,11 +6,11 @@ from typing import Any, Literal, get_args, get_origin
 from planner.catalog.names import did_you_mean, nearest
 from planner.documents.yaml_text import parsed
 from planner.errors import InputError, Problem
-from planner.frameworks.registry import profile_names, trait_types
+from planner.frameworks.registry import CURRENT, profile_names, trait_types
 from planner.frameworks.saved_tables import loss_names, table_names
 from planner.spec.strategy import KINDS, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 from planner.spec.training import MODES
-from planner.spec.traits import Setting, TraitValue
+from planner.spec.traits import FrameworkTraits, Setting, TraitValue
 
 COMMAND_LINE = "command line"
 OPTION = "--set"
@@ -224,6 +224,15 @@ def settings_of(
     if problems:
         raise InputError(problems)
     return tuple(found.items())
+
+
+def software_options(traits: FrameworkTraits) -> list[str]:
+    """The options that say a profile and its settings; none for the current one as it is."""
+    words = [] if traits.profile == CURRENT else ["--profile", traits.profile]
+    for section, values in settings_mapping(traits.settings).items():
+        for key, value in values.items():
+            words += [OPTION, f"{ROOT}.{section}.{key}={value}"]
+    return words
 
 
 def settings_mapping(settings: Sequence[Setting]) -> dict[str, dict[str, Any]]:

@@ -16,6 +16,7 @@ from planner.launchers.launcher import Launcher
 from planner.launchers.shell import SCRIPT, user_variables
 from planner.layers.adapters import adapter_params
 from planner.limits import printable
+from planner.plans.trait_settings import software_options
 from planner.report.evidence import range_line
 from planner.report.placement import placement_line
 from planner.spec.strategy import GPU_DEGREES, PLACEMENTS, STAGE_DEGREES, Strategy
@@ -198,6 +199,7 @@ def _readme(
             *("planner", "check", config, "--model", plan.model, "--cluster", plan.cluster),
             *("--gpus", str(strategy.num_gpus), "--seq-len", str(job.seq_len)),
             *("--global-batch", str(job.global_batch)),
+            *(software_options(context.traits) if made.carries(context.traits.name) else ()),
         ]
     )
     decided = _table(

@@ -63,7 +63,7 @@ def _start(path: Path) -> Started:
     config = load_config_from_file(str(path))
     args = launch.launch_command_parser().parse_args(["--config_file", str(path), "train.py"])
     args, _, from_file = launch._validate_launch_command(args)
-    args.main_process_port = 0
+    args.main_process_port = args.main_process_port or 0
     if args.use_deepspeed:
         fields = [*config.deepspeed_config, *(["mixed_precision"] if from_file else [])]
         args.deepspeed_fields_from_accelerate_config = ",".join(fields)

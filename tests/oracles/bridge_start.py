@@ -142,6 +142,13 @@ def stages(case: RecipeStart, report: dict[str, Any], enter: Callable[[str], Non
     report.update(found(config))
 
 
+def precision(mixed: Any) -> dict[str, str]:
+    """Every field of a mixed precision but that of gradients."""
+    return {
+        name: str(value) for name, value in vars(mixed).items() if name != "grad_reduce_in_fp32"
+    }
+
+
 def found(config: Any) -> dict[str, Any]:
     """The plan that a validated configuration trains by."""
     model = config.model
@@ -165,6 +172,8 @@ def found(config: Any) -> dict[str, Any]:
         "layers": chunks,
         "recompute": model.recompute_granularity,
         "learning_rate": config.optimizer.lr,
+        "gradient_bytes": 4 if config.ddp.grad_reduce_in_fp32 else 2,
+        "precision": precision(config.mixed_precision),
         "sizes": {
             "num_layers": model.num_layers,
             "hidden_size": model.hidden_size,

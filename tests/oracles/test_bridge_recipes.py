@@ -13,9 +13,11 @@ from bridge_start import BridgeStarts, RecipeStart
 from planner.cli.formats import expressible
 from planner.cli.inputs import read_question
 from planner.cost.context import Context
+from planner.formats.bridge.keys import PRECISIONS
 from planner.formats.bridge.recipes import recipes
 from planner.formats.registry import load_format
 from planner.plans.plan import answer
+from planner.spec.job import Precision
 from planner.spec.strategy import Strategy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,6 +117,7 @@ def assert_as_planned(report: dict[str, Any], context: Context, strategy: Strate
     assert report["seq_len"] == context.job.seq_len
     assert report["mtp_layers"] == context.job.mtp_layers
     assert report["learning_rate"] == float(LEARNING_RATE)
+    assert report["gradient_bytes"] == context.traits.states.gradient_bytes
     if report["layers"]:
         chunks = iter(report["layers"])
         stages = zip(*[chunks] * strategy.vpp, strict=True)
@@ -132,6 +135,26 @@ def test_the_recipe_of_a_model_takes_its_first_plan(
     for strategy in (planned, *recomputed(planned)):
         report = bridge.start(start_of(model, tmp_path, context, strategy))
         assert_as_planned(report, context, strategy)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("model", ["llama3-8b", "qwen3-30b-a3b"])
+def test_a_precision_with_other_gradients_is_otherwise_the_named_one(
+    bridge: BridgeStarts, plans: Mapping[str, Row], tmp_path: Path, model: str, precision: Precision
+) -> None:
+    context, strategy = plans[model]
+    found = {}
+    for held in (2, 4):
+        states = replace(context.traits.states, gradient_bytes=held, gradient_reduce_bytes=held)
+        changed = replace(
+            context,
+            job=replace(context.job, precision=precision),
+            traits=replace(context.traits, states=states),
+        )
+        report = bridge.start(start_of(model, tmp_path, changed, strategy))
+        assert_as_planned(report, changed, strategy)
+        found[held] = report["precision"]
+    assert found[2] == found[4]
 
 
 @pytest.mark.parametrize("model", ["deepseek-v3", "glm-4.5-air"])

@@ -1,7 +1,7 @@
 """A written folder passes the check that its README names, with the figures of its plan.
 
-Plans are those that questions drawn for every format list; launchers take turns. So does the folder
-as a whole.
+Plans are those that questions drawn for every format list, under the current profile and every
+other that the format can say; launchers take turns. So does the folder as a whole.
 """
 
 import json
@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from planner.cli.formats import expressible
 from planner.cli.inputs import read_question
 from planner.errors import ExpressError, InputError
 from planner.formats.registry import format_names, load_format
+from planner.frameworks.registry import CURRENT, FRAMEWORKS, profile_names
 from planner.launchers.registry import LAUNCHERS, load_launcher
 from planner.plans.plan import Plan, answer
 from planner.plans.plan_file import plan_text
@@ -37,26 +39,48 @@ CLUSTERS = ("1xdgx-h100", "1xdgx-a100-640", "2xdgx-h100")
 QUESTIONS, TOP = 2, 4
 """Questions for every format, and plans of each: all but the first are checked without advice."""
 LEAST_CHECKED = 40
+DRAWS = 12
+"""Questions that are drawn under a profile before the format is taken to have no words for it."""
+SETTING = "traits.overheads.step_overhead_s=0.02"
+"""Stands in no file."""
+CASES = [
+    (form, framework, profile)
+    for form in format_names()
+    for framework in FRAMEWORKS
+    for profile in profile_names(framework)
+    if load_format(form).carries(framework) and profile != CURRENT
+]
+LEAST_PROFILES = 30
+"""Of CASES, that files are written for."""
 HOSTFILE = "deepspeed hostfile"
 """Has no figures."""
 COMMAND = re.compile(r"## Check\n.*?\n```sh\n(.*?)\n```\n", re.DOTALL)
 Run = Callable[[list[str]], tuple[int, str]]
 checked: list[str] = []
+profiles: set[tuple[str, str, str]] = set()
 
 
 @cache
-def listed(format_name: str, number: int) -> tuple[str, str, tuple[Plan, ...]]:
-    """Model, cluster, and the plans for them; of drawn questions, one that the format can say."""
+def listed(
+    format_name: str, number: int, framework: str = "", profile: str = CURRENT
+) -> tuple[str, str, tuple[Plan, ...]]:
+    """Model, cluster, and the plans for them; of drawn questions, one that the format can say.
+
+    No plans where it can say none under another profile.
+    """
     rng = random.Random(f"{format_name} {number}")
     made = load_format(format_name)
-    while True:
+    for draw in count():
         model, cluster = rng.choice(MODELS), rng.choice(CLUSTERS)
+        if profile != CURRENT and draw == DRAWS:
+            break
         try:
             question = read_question(
                 model=model,
                 cluster=cluster,
-                framework=made.framework,
-                profile="current",
+                framework=framework or made.framework,
+                profile=profile,
+                settings=() if profile == CURRENT else (SETTING,),
                 optimizer=rng.choice(("adam", "adam", "sgd", "adam-bf16")),
                 precision=rng.choice(("bf16", "bf16", "fp16", "fp8")),
                 global_batch=rng.choice((32, 64, 96)),
@@ -68,7 +92,10 @@ def listed(format_name: str, number: int) -> tuple[str, str, tuple[Plan, ...]]:
             contexts = expressible(question, made).contexts
         except (InputError, ExpressError):
             continue
-        return model, cluster, answer(contexts, top=TOP).plans
+        plans = answer(contexts, top=TOP if profile == CURRENT else 1).plans
+        if plans or profile == CURRENT:
+            return model, cluster, plans
+    return "", "", ()
 
 
 @pytest.fixture
@@ -85,9 +112,11 @@ def planner(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return run
 
 
-def folders(format_name: str, number: int, out: Path) -> Iterator[tuple[Path, Plan]]:
+def folders(
+    format_name: str, number: int, out: Path, framework: str = "", profile: str = CURRENT
+) -> Iterator[tuple[Path, Plan]]:
     """The plans of a question, each written for a launcher."""
-    model, cluster, plans = listed(format_name, number)
+    model, cluster, plans = listed(format_name, number, framework, profile)
     made = load_format(format_name)
     for place, plan in enumerate(plans):
         launcher = load_launcher(LAUNCHERS[(number + place) % len(LAUNCHERS)])
@@ -98,6 +127,20 @@ def folders(format_name: str, number: int, out: Path) -> Iterator[tuple[Path, Pl
         yield out / str(place), plan
 
 
+def assert_passes(planner: Run, plan: Plan, *more: str) -> None:
+    """That the README's command and the folder as a whole say what was planned."""
+    stated = COMMAND.search(Path("README.md").read_text(encoding="utf-8"))
+    assert stated, Path.cwd()
+    commands = [[*shlex.split(stated[1]), *more], ["planner", "check", ".", "--no-advice"]]
+    for words in commands:
+        code, text = planner([*words, "--format", "json"])
+        files = json.loads(text)["files"]
+        assert (code, [file["findings"] for file in files]) == (0, [[]] * len(files)), words
+        figures = [file["figures"] for file in files if file["format"] != HOSTFILE]
+        assert {each["iter_time_s"] for each in figures} == {plan.estimate.iter_time_s}, words
+        assert {each["peak_bytes"] for each in figures} == {plan.estimate.memory.peak_bytes}
+
+
 @pytest.mark.parametrize("number", range(QUESTIONS))
 @pytest.mark.parametrize("format_name", format_names())
 def test_a_written_folder_passes_its_own_check(
@@ -105,18 +148,27 @@ def test_a_written_folder_passes_its_own_check(
 ) -> None:
     for folder, plan in folders(format_name, number, tmp_path):
         monkeypatch.chdir(folder)
-        stated = COMMAND.search(Path("README.md").read_text(encoding="utf-8"))
-        assert stated, folder
-        commands = [shlex.split(stated[1]) + ([] if folder.name == "0" else ["--no-advice"])]
-        commands.append(["planner", "check", ".", "--no-advice"])
-        for words in commands:
-            code, text = planner([*words, "--format", "json"])
-            files = json.loads(text)["files"]
-            assert (code, [file["findings"] for file in files]) == (0, [[]] * len(files)), words
-            figures = [file["figures"] for file in files if file["format"] != HOSTFILE]
-            assert {each["iter_time_s"] for each in figures} == {plan.estimate.iter_time_s}, words
-            assert {each["peak_bytes"] for each in figures} == {plan.estimate.memory.peak_bytes}
+        assert_passes(planner, plan, *([] if folder.name == "0" else ["--no-advice"]))
         checked.append(folder.name)
+
+
+@pytest.mark.parametrize(("format_name", "framework", "profile"), CASES)
+def test_a_folder_of_another_profile_passes_its_own_check(
+    planner: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    format_name: str,
+    framework: str,
+    profile: str,
+) -> None:
+    for folder, plan in folders(format_name, 0, tmp_path, framework, profile):
+        monkeypatch.chdir(folder)
+        assert_passes(planner, plan, "--no-advice")
+        profiles.add((format_name, framework, profile))
+
+
+def test_enough_profiles_were_checked() -> None:
+    assert len(profiles) >= LEAST_PROFILES, sorted(profiles)
 
 
 def test_enough_folders_were_checked() -> None:

@@ -49,13 +49,13 @@ BUDGET: dict[str, tuple[int, int]] = {
     "search": (8240, 54),
     "catalog": (5490, 38),
     "frameworks": (490, 6),
-    "formats": (13140, 95),
-    "plans": (5115, 30),
+    "formats": (13235, 95),
+    "plans": (5120, 30),
     "validation": (1870, 14),
-    "check": (2590, 24),
+    "check": (2625, 24),
     "launchers": (570, 10),
     "report": (5065, 37),
-    "cli": (3890, 37),
+    "cli": (3920, 37),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
 HEAVY = (

@@ -5,6 +5,7 @@ from planner.formats.settings import Settings, whole, word
 
 TYPE, PRECISION = "distributed_type", "mixed_precision"
 PROCESSES, MACHINES, RANK = "num_processes", "num_machines", "machine_rank"
+PORT = "main_process_port"
 FSDP = "fsdp_config.fsdp_"
 VERSION, RESHARD = f"{FSDP}version", f"{FSDP}reshard_after_forward"
 STRATEGY, OFFLOAD = f"{FSDP}sharding_strategy", f"{FSDP}offload_params"

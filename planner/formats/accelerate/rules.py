@@ -81,6 +81,15 @@ def num_machines_is_a_number(settings: Settings, _: World) -> Said:
             yield keys.MACHINES, f"given {given!r}; a whole number without quotes"
 
 
+@rule(f"{LAUNCH_ENV}: is_port_in_use")
+def main_process_port_is_a_number(settings: Settings, _: World) -> Said:
+    """Starts of several processes look whether the port is free, which takes no text."""
+    given = settings[keys.PORT].value if keys.PORT in settings else None
+    starts_several = word(settings, "distributed_type", "") not in ("NO", "False")
+    if starts_several and isinstance(given, str) and as_whole(given) is not None:
+        yield keys.PORT, f"given {given!r}; a whole number without quotes"
+
+
 @rule(f"{LAUNCH_ENV}: num_processes // num_machines", enforced=False)
 def num_machines_divides(settings: Settings, _: World) -> Said:
     """Every node starts num_processes // num_machines; the rest is dropped."""

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
-from planner.formats.bridge.keys import LAYOUT, OPTIONS, PRECISION, PRECISIONS, translated
+from planner.formats.bridge.keys import (
+    FP32_GRADIENTS,
+    LAYOUT,
+    OPTIONS,
+    PRECISION,
+    PRECISIONS,
+    gradients_apart,
+    translated,
+)
 from planner.formats.bridge.read import overrides_in, read
 from planner.formats.bridge.recipes import OWN, recipe_of, unbuilt
 from planner.formats.decision import Decision, Line, Table, lines_of, refuse
@@ -22,6 +30,7 @@ from planner.formats.megatron.runtime import (
     environment,
     exchange_choices,
     exchanges_beside_batches,
+    gradient_reasons,
     of_exchange,
 )
 from planner.formats.shell.edit import edited
@@ -55,6 +64,7 @@ def reasons(context: Context, strategy: Strategy) -> Iterator[str]:
     """Every decision that no override expresses."""
     yield from decisions.reasons(TABLE, context, strategy)
     yield from _unnamed(context)
+    yield from gradient_reasons(context, strategy)
     states = context.traits.states
     if strategy.zero_stage > 1 and (states.zero2_gradient_bytes or states.gradient_bytes) != 2:
         yield "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types"
@@ -71,15 +81,9 @@ def problems(context: Context) -> Iterator[str]:
 
 def _unnamed(context: Context) -> Iterator[str]:
     """What Megatron has an option for, and Bridge no name."""
-    precision, states = context.job.precision, context.traits.states
+    precision = context.job.precision
     if precision not in PRECISIONS:
         yield f"precision: {precision}; allowed are {', '.join(PRECISIONS)}"
-    if precision == "fp16" and (states.gradient_bytes, states.gradient_reduce_bytes) != (2, 2):
-        given = f"planned with {states.gradient_bytes:g} and {states.gradient_reduce_bytes:g}"
-        yield (
-            f"precision: fp16; {PRECISIONS[precision]} holds and reduces gradients in 2 bytes, "
-            f"{given}; --set traits.states.gradient_bytes=2 and gradient_reduce_bytes=2 plan for it"
-        )
     if context.traits.optimizer.name == "adam-bf16":
         yield "optimizer: adam-bf16; overrides cannot name the data types of its states"
 
@@ -106,13 +110,14 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     ]
     why = f"planned in {context.job.precision}"
     found.append((PRECISION, PRECISIONS[context.job.precision], why))
+    found += _beside_precision(context)
     found += _beside_sharding(context, strategy)
     found += _beside_offload(strategy)
     found += _beside_recompute(context, strategy)
     if context.model.num_mtp_layers and not context.job.mtp_layers:
         why = "planned without the layers that predict further tokens"
         found.append(("model.mtp_num_layers", "null", why))
-    words = [f"{key}={value}" for key, value, _ in found]
+    words = [f"{_added(key)}{key}={value}" for key, value, _ in found]
     return Emitted(
         files=(OutputFile(name=FILE_NAME, text="".join(f"{shlex.quote(w)}\n" for w in words)),),
         command=(
@@ -126,6 +131,18 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         variables=VARIABLES | ({} if recipe else {"RECIPE": OWN}),
         decided=tuple(Decided(key=key, value=value, why=why) for key, value, why in found if why),
     )
+
+
+def _added(key: str) -> str:
+    """What stands before a key that is not in the recipe: a name of precision has no fields."""
+    return "++" if key.startswith(f"{PRECISION}.") else ""
+
+
+def _beside_precision(context: Context) -> Iterator[tuple[str, str, str]]:
+    """A configuration in place of a name, where that means other gradients than planned."""
+    held = context.traits.states.gradient_bytes
+    for key, value in gradients_apart(context.job.precision, held):
+        yield key, value, f"gradients of {held:g} bytes" if key == FP32_GRADIENTS else ""
 
 
 def _beside_recompute(context: Context, strategy: Strategy) -> Iterator[tuple[str, str, str]]:

@@ -6,16 +6,21 @@ ConfigContainer with ``model`` a TransformerConfig of Megatron-Core.
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from planner.formats.format import Value
 from planner.formats.megatron.decisions_states import PRECISIONS as WORDS
 from planner.formats.megatron.options import field_names, load_options, options_by_dest, typed
+from planner.formats.megatron.runtime import BF16_GRADIENTS
+from planner.formats.megatron.runtime import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.megatron.settings import MTP
 from planner.formats.megatron.yaml_config import ALIASES
 
 VIRTUAL = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"
 PRECISION = "mixed_precision"
+FP32_GRADIENTS = "mixed_precision.grad_reduce_in_fp32"
+"""Stands in a configuration of mixed precision; ``ddp.grad_reduce_in_fp32`` is set from it."""
 NAMED = "--recipe"
 """Stands among the settings where the command names a recipe, which sets what nothing overrides."""
 KEYS = """
@@ -58,6 +63,15 @@ PRECISIONS: Mapping[str, str] = {
     "mxfp8": "bf16_with_mxfp8_mixed",
 }
 """Names of mixed precision by precision; training/mixed_precision.py has none for fp4."""
+_DTYPES = {"bf16": "bfloat16", "fp16": "half"}
+_SCALING = {
+    "fp8": "fp8=hybrid fp8_recipe=tensorwise first_last_layers_bf16=true "
+    "num_layers_at_start_in_bf16=1 num_layers_at_end_in_bf16=1 fp8_param_gather=true",
+    "fp8_block": "fp8=hybrid fp8_recipe=blockwise",
+    "mxfp8": "fp8=e4m3 fp8_recipe=mxfp8 fp8_param_gather=true "
+    "reuse_grad_buf_for_mxfp8_param_ag=true",
+}
+"""What the named configurations say of scaling: training/mixed_precision.py."""
 GROUPS = (
     "rng rerun_state_machine train validation model optimizer ddp scheduler dataset logger "
     "tokenizer checkpoint dist ft straggler nvrx_straggler profiling peft comm_overlap "
@@ -93,6 +107,13 @@ def spelled(text: str) -> str:
     return re.sub(r"--[a-z0-9-]+", lambda found: _KEYS.get(found[0], found[0]), text)
 
 
+def switch(text: str) -> bool:
+    """True or false; ValueError says that it is neither."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"must be true or false; given {text[:60]!r}")
+    return text.lower() == "true"
+
+
 def option_value(key: str, text: str) -> object:
     """The value of the Megatron option a key stands for; None: as without it.
 
@@ -103,9 +124,7 @@ def option_value(key: str, text: str) -> object:
     if text.lower() in ("null", "none", ""):
         return 0 if OPTIONS[key] == MTP else None
     if not option.takes_values:
-        if text.lower() not in ("true", "false"):
-            raise ValueError(f"must be true or false; given {text[:60]!r}")
-        return True if text.lower() == "true" else None
+        return switch(text) or None
     words = text.strip("[]").replace(" ", "").split(",") if option.nargs else [text]
     return typed(option, words)
 
@@ -130,11 +149,39 @@ def translated(settings: Mapping[str, Value]) -> dict[str, Value]:
         if key in OPTIONS and value.value is not None
     }
     found.update(_precision(settings))
+    found.update(_gradients(settings))
     if "model.num_query_groups" in settings:
         groups = settings["model.num_query_groups"]
         found |= {"--num-query-groups": groups}
         found |= {"--group-query-attention": Value(value=True, key=groups.key, line=groups.line)}
     return found
+
+
+def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[tuple[str, str]]:
+    """Overrides behind the name of a precision whose configuration has other gradients.
+
+    A name has no fields: in its place comes a configuration that says the same, and gradients.
+    """
+    if gradient_bytes == (2 if precision == "fp16" else 4):
+        return
+    kind = precision if precision == "fp16" else "bf16"
+    dtype = f"{{_target_:torch.{_DTYPES[kind]},_call_:false}}"
+    module = "megatron.bridge.training.mixed_precision"
+    yield f"{PRECISION}._target_", f"{module}.MixedPrecisionConfig"
+    yield f"{PRECISION}.{kind}", "true"
+    for name in ("params_dtype", "pipeline_dtype"):
+        yield f"{PRECISION}.{name}", dtype
+    for field in _SCALING.get(precision, "").split():
+        name, _, value = field.partition("=")
+        yield f"{PRECISION}.{name}", value
+    yield FP32_GRADIENTS, "true" if gradient_bytes == 4 else "false"
+
+
+def _gradients(settings: Mapping[str, Value]) -> Iterator[tuple[str, Value]]:
+    given = settings.get(FP32_GRADIENTS)
+    if given is not None and given.value is not None:
+        option = ACCUMULATED if given.value else BF16_GRADIENTS
+        yield option, replace(given, value=True)
 
 
 def _precision(settings: Mapping[str, Value]) -> Iterator[tuple[str, Value]]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from planner.errors import InputError
 from planner.formats.bridge.keys import (
+    FP32_GRADIENTS,
     GROUPS,
     NAMED,
     OPTIONS,
@@ -13,6 +14,7 @@ from planner.formats.bridge.keys import (
     as_options,
     is_known,
     option_value,
+    switch,
 )
 from planner.formats.finding import Severity
 from planner.formats.format import Reading, SourceText, Value
@@ -147,6 +149,8 @@ def _value(each: Entry) -> object:
     text = each.joined or ""
     if each.name in OPTIONS:
         return option_value(each.name, text)
+    if each.name == FP32_GRADIENTS:
+        return switch(text.strip("'\""))
     if each.name == "model.num_query_groups":
         is_small = text.isascii() and text.isdigit() and len(text) < 9
         return int(text) if is_small else None

@@ -12,7 +12,7 @@ from planner.formats.megatron import decisions_layout, decisions_states
 from planner.formats.megatron.decisions_layout import BATCH, MICRO
 from planner.formats.megatron.decisions_states import optimizer_problems
 from planner.formats.megatron.options import load_options
-from planner.formats.megatron.runtime import of_runtime, runtime_choices
+from planner.formats.megatron.runtime import gradient_reasons, of_runtime, runtime_choices
 from planner.formats.megatron.settings import PP, TP, is_on, number, whole
 from planner.formats.megatron.shape import shape_choices, shape_reasons
 from planner.formats.settings import Settings, decided, given
@@ -21,7 +21,11 @@ from planner.spec.strategy import Strategy
 TABLE: Table = (*decisions_layout.ROWS, *decisions_states.ROWS)
 """Decisions: what a repair of a file changes."""
 RUNTIME = Decision(
-    names=("gradient_bytes", "expert_exchange"), keys=(), to=runtime_choices, of=of_runtime
+    names=("gradient_bytes", "expert_exchange"),
+    keys=(),
+    to=runtime_choices,
+    of=of_runtime,
+    cannot=gradient_reasons,
 )
 SIZES = {
     "model.num_layers": "--num-layers",

@@ -12,6 +12,7 @@ from planner.spec.strategy import Strategy
 
 FP32_GRADIENTS = "--accumulate-allreduce-grads-in-fp32"
 """Megatron sets it for bf16 by itself, not for fp16."""
+BF16_GRADIENTS = "--grad-reduce-in-bf16"
 FSDP_GRADIENTS = "--megatron-fsdp-main-grads-dtype"
 """The weights' dtype where it is left out; gradients travel in it too."""
 EXCHANGES = {
@@ -41,12 +42,29 @@ def runtime_choices(context: Context, strategy: Strategy) -> Iterator[Line]:
 def of_runtime(settings: Settings) -> Iterator[tuple[str, Value]]:
     """What of it a file decides: the bytes of gradients, what expert exchange runs beside."""
     yield from of_exchange(settings)
-    if is_on(settings, "--use-megatron-fsdp") and word(settings, FSDP_GRADIENTS) == "fp32":
-        yield "gradient_bytes", decided(settings, FSDP_GRADIENTS, 4)
-    elif is_on(settings, "--grad-reduce-in-bf16"):
-        yield "gradient_bytes", decided(settings, "--grad-reduce-in-bf16", 2)
-    elif is_on(settings, "--fp16") and not is_on(settings, FP32_GRADIENTS):
+    is_16_bits = is_on(settings, "--bf16") or is_on(settings, "--fp16")
+    if is_on(settings, "--use-megatron-fsdp"):
+        if word(settings, FSDP_GRADIENTS) == "fp32":
+            yield "gradient_bytes", decided(settings, FSDP_GRADIENTS, 4)
+        elif is_16_bits:
+            yield "gradient_bytes", decided(settings, FSDP_GRADIENTS, 2)
+    elif is_on(settings, BF16_GRADIENTS):
+        yield "gradient_bytes", decided(settings, BF16_GRADIENTS, 2)
+    elif is_on(settings, FP32_GRADIENTS) or is_on(settings, "--bf16"):
+        yield "gradient_bytes", decided(settings, FP32_GRADIENTS, 4)
+    elif is_16_bits:
         yield "gradient_bytes", decided(settings, FP32_GRADIENTS, 2)
+
+
+def gradient_reasons(context: Context, strategy: Strategy) -> Iterator[str]:
+    """Bytes of gradients that no option gives: they are reduced as they are held."""
+    states = context.traits.states
+    held = states.gradient_bytes, states.gradient_reduce_bytes
+    if strategy.zero_stage < 2 and held not in ((2, 2), (4, 4)):
+        yield (
+            f"gradient_bytes: {held[0]:g}, reduced in {held[1]:g}; Megatron holds and reduces "
+            "gradients in 2 or 4: --set traits.states.gradient_bytes and gradient_reduce_bytes"
+        )
 
 
 def of_exchange(settings: Settings) -> Iterator[tuple[str, Value]]:
@@ -72,7 +90,7 @@ def _data_parallel(context: Context, strategy: Strategy) -> Iterator[Line]:
         context.job.precision == "fp16",
     )
     if reduced_bytes == 2 and not is_fp16:
-        yield chosen("--grad-reduce-in-bf16", why="gradients are reduced in 16 bits")
+        yield chosen(BF16_GRADIENTS, why="gradients are reduced in 16 bits")
     elif reduced_bytes == 4 and is_fp16:
         yield chosen(FP32_GRADIENTS, why="gradients are held and reduced in fp32")
 

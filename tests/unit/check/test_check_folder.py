@@ -1,12 +1,13 @@
 """Folders are checked as a whole: what the launch script sets holds for the files beside it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
 from plan_document import plan_document
 
 from planner.check.folder import check_folder
-from planner.check.job import Request
+from planner.check.job import Request, Software
 
 ARGUMENTS = """{
   "per_device_train_batch_size": 1,
@@ -50,3 +51,47 @@ def test_a_folder_without_configurations_is_unreadable(tmp_path: Path) -> None:
     (result,) = check_folder(folder(tmp_path, notes_txt="nothing"), REQUEST)
     assert not result.is_readable
     assert not result.is_recognised
+
+
+OVERRIDES = """\
+model.tensor_model_parallel_size=2
+train.micro_batch_size=1
+mixed_precision.grad_reduce_in_fp32=false
+"""
+
+
+def peaks(path: str, request: Request) -> list[float]:
+    return [each.figures.peak_bytes for each in check_folder(path, request) if each.figures]
+
+
+def test_a_plan_says_of_the_framework_what_the_files_beside_it_do_not(tmp_path: Path) -> None:
+    written = folder(tmp_path, bridge_overrides=OVERRIDES)
+    alone = peaks(written, REQUEST)
+    document = plan_document(
+        {"profile": "no-overlap", "traits": {"overheads": {"fragmentation_fraction": 0.5}}}
+    )
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(document))
+    beside = check_folder(written, replace(REQUEST, num_gpus=16))[0].figures
+    said = Software(profile="no-overlap", settings=(("overheads.fragmentation_fraction", 0.5),))
+    assert beside is not None
+    assert [beside.peak_bytes] == peaks(written, replace(REQUEST, num_gpus=16, software=said))[:1]
+    assert beside.peak_bytes > alone[0]
+
+
+def test_what_a_file_says_comes_before_a_profile(tmp_path: Path) -> None:
+    narrow = folder(tmp_path, bridge_overrides=OVERRIDES)
+    bridge = replace(REQUEST, software=Software(profile="bridge"))
+    as_said = peaks(narrow, bridge)
+    folder(tmp_path, bridge_overrides=OVERRIDES.replace("false", "true"))
+    assert peaks(narrow, bridge) > as_said
+    folder(tmp_path, bridge_overrides=OVERRIDES.rpartition("mixed")[0])
+    assert peaks(narrow, bridge) == as_said
+
+
+def test_a_profile_of_another_framework_is_none_of_the_file_s(tmp_path: Path) -> None:
+    path = folder(tmp_path, bridge_overrides=OVERRIDES)
+    other = replace(REQUEST, software=Software(framework="torchtitan", profile="eager"))
+    assert peaks(path, other) == peaks(path, REQUEST)
+    (result,) = check_folder(path, replace(REQUEST, software=Software(profile="eager")))
+    assert not result.is_readable
+    assert "unknown profile of megatron" in result.findings[0].message

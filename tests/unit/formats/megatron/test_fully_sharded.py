@@ -101,11 +101,14 @@ def test_sharding_beside_stages_is_refused(strategy_of: Make) -> None:
         MEGATRON.emit(llama_70b(), strategy)
 
 
-@pytest.mark.parametrize("words", ["--megatron-fsdp-main-grads-dtype fp32", ""])
-def test_bytes_of_sharded_gradients_are_read(words: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "held"),
+    [("--megatron-fsdp-main-grads-dtype fp32", 4), ("--bf16", 2), ("", None)],
+)
+def test_bytes_of_sharded_gradients_are_read(words: str, held: int | None) -> None:
     text = f"--use-megatron-fsdp --ckpt-format fsdp_dtensor {words} --num-layers 32"
     found = MEGATRON.read(SourceText(path="file", text=text)).decisions.get("gradient_bytes")
-    assert (found.value if found else None) == (4 if words else None)
+    assert (found.value if found else None) == held
 
 
 @pytest.mark.parametrize(
