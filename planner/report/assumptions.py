@@ -238,9 +238,15 @@ def shown_value(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+SHOWN_PROFILES = 5
+"""Named where another can be chosen; all stand in ``planner frameworks``."""
+
+
 def _others(traits: FrameworkTraits) -> str:
     others = [name for name in profile_names(traits.name) if name != traits.profile]
-    return f" ({', '.join(others)})" if others else ""
+    named, more = others[:SHOWN_PROFILES], len(others) - SHOWN_PROFILES
+    rest = f", {more} more" if more > 0 else ""
+    return f" ({', '.join(named)}{rest})" if others else ""
 
 
 def assumptions_line(context: Context, strategies: Iterable[Strategy]) -> str:

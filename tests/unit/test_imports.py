@@ -54,7 +54,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "validation": (1870, 14),
     "check": (2625, 24),
     "launchers": (570, 10),
-    "report": (5065, 37),
+    "report": (5070, 37),
     "cli": (3920, 37),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
