@@ -31,6 +31,13 @@ def wrong_precision(context: Context, allowed: tuple[str, ...]) -> Iterator[str]
         yield f"precision {context.job.precision}: allowed are {', '.join(allowed)}"
 
 
+def wrong_profile(context: Context, others: tuple[str, ...], program: str) -> Iterator[str]:
+    """Say where a plan is priced as another program runs it, whose files these are not."""
+    traits = context.traits
+    if traits.name == "megatron" and traits.profile in others:
+        yield f"profile {traits.profile}: another program than {program}, which runs no such plan"
+
+
 def words(counts: tuple[int, ...]) -> str:
     """Counts per stage, for a message."""
     return ", ".join(map(str, counts))

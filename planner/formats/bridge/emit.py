@@ -33,6 +33,7 @@ from planner.formats.megatron.runtime import (
     gradient_reasons,
     of_exchange,
 )
+from planner.formats.refusals import wrong_profile
 from planner.formats.shell.edit import edited
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
@@ -77,6 +78,8 @@ def problems(context: Context) -> Iterator[str]:
     yield from unbuilt(context)
     yield from optimizer_problems(context)
     yield from _unnamed(context)
+    others = ("nanotron", "llm.c", "classic", "zero-bubble")
+    yield from wrong_profile(context, others, "Megatron-Bridge")
 
 
 def _unnamed(context: Context) -> Iterator[str]:

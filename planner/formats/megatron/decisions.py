@@ -15,6 +15,7 @@ from planner.formats.megatron.options import load_options
 from planner.formats.megatron.runtime import gradient_reasons, of_runtime, runtime_choices
 from planner.formats.megatron.settings import PP, TP, is_on, number, whole
 from planner.formats.megatron.shape import shape_choices, shape_reasons
+from planner.formats.refusals import wrong_profile
 from planner.formats.settings import Settings, decided, given
 from planner.spec.strategy import Strategy
 
@@ -70,6 +71,7 @@ def problems(context: Context) -> Iterator[str]:
     """What no option of Megatron-LM expresses whatever the layout: the model, the optimizer."""
     yield from shape_reasons(context)
     yield from optimizer_problems(context)
+    yield from wrong_profile(context, ("nanotron", "llm.c"), "Megatron-LM")
 
 
 def reasons(table: Table, context: Context, strategy: Strategy) -> list[str]:
