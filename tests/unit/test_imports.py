@@ -49,12 +49,12 @@ BUDGET: dict[str, tuple[int, int]] = {
     "search": (8240, 54),
     "catalog": (5490, 38),
     "frameworks": (490, 6),
-    "formats": (13235, 95),
+    "formats": (13250, 95),
     "plans": (5120, 30),
     "validation": (1870, 14),
     "check": (2625, 24),
     "launchers": (570, 10),
-    "report": (5070, 37),
+    "report": (5080, 37),
     "cli": (3920, 37),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
