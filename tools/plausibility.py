@@ -28,7 +28,7 @@ from planner.documents.yaml_text import parsed
 from planner.errors import InputError, Problem
 from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import CURRENT, load_traits
-from planner.frameworks.settings import with_optimizer
+from planner.frameworks.settings import usual_mtp_layers, with_optimizer
 from planner.plans.plan import Answer, Plan, answer
 from planner.plans.recipe import priced_problem, recipe_context, recipe_strategy
 from planner.plans.tight import with_room
@@ -142,10 +142,15 @@ def asked(row: SetUp, records: Mapping[str, Record]) -> Asked:
         )
     assert row.ask is not None
     ask = row.ask
-    traits = load_traits(ask.framework, ask.profile)
+    model, traits = load_model(ask.model), load_traits(ask.framework, ask.profile)
     plain = Context(
-        model=load_model(ask.model),
-        job=JobSpec(global_batch=ask.global_batch, seq_len=ask.seq_len, precision=ask.precision),
+        model=model,
+        job=JobSpec(
+            global_batch=ask.global_batch,
+            seq_len=ask.seq_len,
+            precision=ask.precision,
+            mtp_layers=usual_mtp_layers(model, traits),
+        ),
         cluster=load_cluster_of(ask.cluster, ask.gpus) if ask.gpus else load_cluster(ask.cluster),
         traits=with_optimizer(traits, ask.optimizer),
     )
