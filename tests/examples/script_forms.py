@@ -67,7 +67,7 @@ KINDS: Mapping[str, Kind] = {
         deciding={*OPTIONS, PRECISION, "model.cuda_graph_impl"},
         option=r"\+*\w+(\.\w+)*=",
         refused="model.tensor_model_parallel_size=2",
-        unsaid=frozenset({"optimizer", "etp"}),
+        unsaid=frozenset({"optimizer", "etp", "gradient_bytes"}),
     ),
     "torchtitan": Kind(
         options=entries_in,
