@@ -98,7 +98,7 @@ def complete(
                 global_batch=batch.global_batch,
                 seq_len=seq_len,
                 precision=precision,
-                imbalance_fraction=USUAL_IMBALANCE_FRACTION if job.model.moe else 0.0,
+                imbalance_fraction=_imbalance_fraction(job),
                 mtp_layers=_mtp_layers(values, job, traits),
             ),
             cluster=job.cluster,
@@ -119,6 +119,13 @@ def complete(
         findings=tuple(values.findings),
         assumed=tuple(values.assumed),
     )
+
+
+def _imbalance_fraction(job: Job) -> float:
+    if not job.model.moe:
+        return 0.0
+    stated = job.imbalance_fraction
+    return USUAL_IMBALANCE_FRACTION if stated is None else stated
 
 
 def _mtp_layers(values: Values, job: Job, traits: FrameworkTraits) -> int:

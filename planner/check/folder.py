@@ -93,8 +93,15 @@ def _planned(source: SourceText, request: Request) -> Request:
         cluster=request.cluster or _near(cluster, beside),
         seq_len=request.seq_len or (job.seq_len if job else None),
         global_batch=request.global_batch or (job.global_batch if job else None),
+        imbalance_fraction=_first(
+            request.imbalance_fraction, job.imbalance_fraction if job else None
+        ),
         software=request.software or software,
     )
+
+
+def _first(given: float | None, planned: float | None) -> float | None:
+    return planned if given is None else given
 
 
 def _software(traits: FrameworkTraits) -> Software:

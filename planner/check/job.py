@@ -39,6 +39,8 @@ class Request:
     num_gpus: int | None = None
     seq_len: int | None = None
     global_batch: int | None = None
+    imbalance_fraction: float | None = None
+    """Of a mixture, tokens beyond the mean on the busiest rank of experts; no file says it."""
     software: Software | None = None
     assumed: Mapping[str, object] = field(default_factory=dict)
     """Decisions that the file leaves to a script or a recipe."""
@@ -60,6 +62,7 @@ class Job:
     num_gpus: int | None = None
     seq_len: int | None = None
     global_batch: int | None = None
+    imbalance_fraction: float | None = None
     software: Software | None = None
     training: Training = FULL
     """As another file beside the configuration says."""
@@ -100,6 +103,7 @@ def job_of(request: Request, reading: Reading) -> Job | None:
         num_gpus=request.num_gpus,
         seq_len=request.seq_len,
         global_batch=request.global_batch,
+        imbalance_fraction=request.imbalance_fraction,
         software=request.software,
         training=trained_beside(reading),
     )

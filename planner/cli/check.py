@@ -45,6 +45,7 @@ class _Given:
     gpus: int | None
     seq_len: int | None
     global_batch: int | None
+    imbalance_percent: float | None
     software: "Software | None"
     assumed: Mapping[str, object]
     host_memory: str | None
@@ -66,6 +67,7 @@ def check(
     gpus: options.JobGpus = None,
     seq_len: options.FileSeqLen = None,
     global_batch: options.FileGlobalBatch = None,
+    imbalance: options.Imbalance = None,
     host_memory: options.HostMemory = None,
     profile: options.FileProfile = None,
     settings: options.Settings = None,
@@ -100,12 +102,14 @@ def check(
     from planner.check.result import exit_code
     from planner.cli.aims import read_time_limit
     from planner.cli.collector import Collector
+    from planner.cli.inputs import check_imbalance
     from planner.cli.progress import delayed_progress
     from planner.cli.software import read_software
     from planner.report.files import check_writable, write_atomically
 
     collector = Collector()
     limit = read_time_limit(collector, time_limit) or DEFAULT_TIME_LIMIT_S
+    check_imbalance(collector, imbalance)
     collector.finish()
     if out is not None:
         check_writable(out, force=force, option="--out")
@@ -116,6 +120,7 @@ def check(
         gpus=gpus,
         seq_len=seq_len,
         global_batch=global_batch,
+        imbalance_percent=imbalance,
         software=read_software(profile, settings),
         assumed=read_assumed(assume or ()),
         host_memory=host_memory,
@@ -155,6 +160,7 @@ def _request(name: str, given: _Given) -> "Request":
         num_gpus=given.gpus or settings.gpus,
         seq_len=given.seq_len or settings.seq_len,
         global_batch=given.global_batch or settings.global_batch,
+        imbalance_fraction=None if (percent := given.imbalance_percent) is None else percent / 100,
         software=given.software,
         assumed=given.assumed,
         fail_on=fail_on or "error",

@@ -109,14 +109,19 @@ def _seq_len(
     return given
 
 
-def _imbalance(
-    collector: Collector, percent: float | None, model: ModelSpec | None, notes: list[str]
-) -> float:
-    """Fraction of tokens beyond the mean on the busiest rank of experts; 0 for dense models."""
+def check_imbalance(collector: Collector, percent: float | None) -> None:
+    """Note an imbalance that cannot be."""
     if percent is not None and not 0.0 <= percent <= 100.0 * MAX_IMBALANCE:
         collector.add(
             "--imbalance", f"must be from 0 to {100.0 * MAX_IMBALANCE:g} percent; given {percent:g}"
         )
+
+
+def _imbalance(
+    collector: Collector, percent: float | None, model: ModelSpec | None, notes: list[str]
+) -> float:
+    """Fraction of tokens beyond the mean on the busiest rank of experts; 0 for dense models."""
+    check_imbalance(collector, percent)
     if model is None or model.moe is None:
         if percent is not None and model is not None:
             collector.add("--imbalance", f"{model.name} has no experts")

@@ -19,6 +19,7 @@ from planner.limits import printable
 from planner.plans.trait_settings import software_options
 from planner.report.evidence import range_line
 from planner.report.placement import placement_line
+from planner.spec.job import USUAL_IMBALANCE_FRACTION
 from planner.spec.strategy import GPU_DEGREES, PLACEMENTS, STAGE_DEGREES, Strategy
 from planner.units import format_bytes, format_count, format_seconds
 
@@ -183,6 +184,13 @@ def _left_open(made: Format, emitted: Emitted) -> str:
     )
 
 
+def _imbalance_options(context: Context) -> tuple[str, ...]:
+    """The option that says it where a check would take another."""
+    fraction = context.job.imbalance_fraction
+    is_usual = not context.model.moe or fraction == USUAL_IMBALANCE_FRACTION
+    return () if is_usual else ("--imbalance", f"{100.0 * fraction:.15g}")
+
+
 def _readme(
     made: Format,
     launcher: Launcher,
@@ -199,6 +207,7 @@ def _readme(
             *("planner", "check", config, "--model", plan.model, "--cluster", plan.cluster),
             *("--gpus", str(strategy.num_gpus), "--seq-len", str(job.seq_len)),
             *("--global-batch", str(job.global_batch)),
+            *_imbalance_options(context),
             *(software_options(context.traits) if made.carries(context.traits.name) else ()),
         ]
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.catalog.models import load_model
 from planner.cli.app import main
 from planner.cli.formats import expressible
 from planner.cli.inputs import read_question
@@ -88,6 +89,7 @@ def listed(
                 seq_len=rng.choice((1024, 2048, 4096)),
                 tokens=None,
                 margin_percent=None,
+                imbalance_percent=45.0 if number % 2 and load_model(model).moe else None,
             )
             contexts = expressible(question, made).contexts
         except (InputError, ExpressError):

@@ -52,10 +52,10 @@ BUDGET: dict[str, tuple[int, int]] = {
     "formats": (13250, 95),
     "plans": (5120, 30),
     "validation": (1870, 14),
-    "check": (2625, 24),
+    "check": (2640, 24),
     "launchers": (570, 10),
-    "report": (5080, 37),
-    "cli": (3920, 37),
+    "report": (5090, 37),
+    "cli": (3940, 37),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
 HEAVY = (

@@ -46,6 +46,13 @@ def test_exit_codes(
     assert planner("check", *names, *JOB, *options).code == code
 
 
+def test_an_imbalance_that_cannot_be_is_refused(planner: Planner, folder: Path) -> None:
+    assert planner("check", "sound", *JOB, "--imbalance", "30").code == 0
+    run = planner("check", "sound", *JOB, "--imbalance", "-1")
+    assert run.code == 2
+    assert "--imbalance: must be from 0 to 10000 percent; given -1" in run.err
+
+
 def test_text_names_file_line_rule_and_key(planner: Planner, folder: Path) -> None:
     run = planner("check", "broken", *JOB)
     assert "broken:2 error gpus.divide tp" in run.out
