@@ -12,18 +12,10 @@ from planner.cli.layout import fixes_layout
 from planner.cli.output import say
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from planner.cost.context import Context
-    from planner.errors import NothingFitsError
+    from planner.cli.ask import Asked
     from planner.formats.format import Format as FileFormat
     from planner.launchers.launcher import Launcher
-    from planner.plans.clock import Clock
     from planner.plans.plan import Answer, Plan
-    from planner.search.space.narrow import Narrowing
-
-
-DEFAULT_FRAMEWORK = "megatron"
 
 
 class Format(StrEnum):
@@ -109,17 +101,10 @@ def plan(
     force: options.Force = False,
 ) -> None:
     """Search all layouts, keep what fits, rank by iteration time or another objective."""
-    from functools import partial
-
-    from planner.cli.aims import check_aim, read_aim, read_time_limit
+    from planner.cli import ask
     from planner.cli.collector import Collector
-    from planner.cli.formats import expressible, format_meant
-    from planner.cli.inputs import margin_notes, read_question, with_host_memory, with_placement
-    from planner.cli.narrowing import narrowing_of, offering
+    from planner.cli.inputs import place_of
     from planner.cli.progress import delayed_progress
-    from planner.plans.clock import Clock
-    from planner.plans.plan import answer
-    from planner.plans.tight import with_room
     from planner.report.files import check_writable
 
     if save is not None:
@@ -136,86 +121,59 @@ def plan(
         )
         fix, settings, global_batch = started.fix, started.settings, started.global_batch
     collector = Collector()
-    cluster = with_host_memory(collector, cluster, host_memory)
     target = collector.read(lambda: _target(emit, out, launcher, force=force))
-    narrowing = narrowing_of(
-        collector,
+    asked = ask.read(
+        model,
+        cluster,
+        collector=collector,
+        made=target.made if target else None,
+        framework=framework,
+        profile=profile,
+        settings=settings,
+        global_batch=global_batch,
+        global_batch_tokens=global_batch_tokens,
+        seq_len=seq_len,
+        tokens=tokens,
+        optimizer=optimizer,
+        train=train,
+        lora_rank=lora_rank,
+        lora_targets=lora_targets,
+        recompute_modules=recompute_modules,
+        placement=placement,
+        precision=precision,
+        schedule=schedule,
         fix=fix,
         limit=limit,
         where=where,
         allow=allow,
         forbid=forbid,
-        schedule=schedule,
-        placement=placement,
-    )
-    aim = read_aim(
-        collector,
         objective=objective,
-        pareto=pareto if pareto is not None else "time,gpus" if frontier else "",
-        tokens=tokens,
         deadline=deadline,
         min_tokens_per_s=min_tokens_per_s,
         budget=budget,
-    )
-    time_limit_s = read_time_limit(collector, time_limit)
-    meant = format_meant(framework)
-    made, framework = target.made if target else meant, meant.framework if meant else framework
-    question = read_question(
-        collector=collector,
-        model=model,
-        cluster=cluster,
-        framework=framework or (made.framework if made else DEFAULT_FRAMEWORK),
-        profile=profile,
-        settings=settings or (),
-        precision=precision,
-        optimizer=optimizer,
-        training=(train, lora_rank, lora_targets),
-        recompute_modules=recompute_modules,
-        schedules=schedule,
-        global_batch=global_batch,
-        global_batch_tokens=global_batch_tokens,
-        seq_len=seq_len,
-        tokens=tokens,
-        margin_percent=margin,
-        imbalance_percent=imbalance,
+        pareto=pareto if pareto is not None else "time,gpus" if frontier else "",
+        time_limit=time_limit,
+        host_memory=host_memory,
+        margin=margin,
+        imbalance=imbalance,
         mtp_layers=mtp_layers,
     )
-    check_aim(aim, question.contexts[0].cluster)
-    question = expressible(question, made)
-    question = offering(question, narrowing)
-    contexts = with_placement(question.contexts, placement)
-    notes = (*question.notes, *margin_notes(contexts, given=margin is not None))
     if space:
-        _print_space(contexts, narrowing, notes, output_format)
+        _print_space(asked, output_format)
         return
-    clock = Clock(time_limit_s)
     with delayed_progress() as progress:
-        ask = partial(
-            answer,
-            top=top,
-            notes=notes,
-            narrowing=narrowing,
-            aim=aim,
-            clock=clock,
-            progress=progress,
-        )
-        result = with_room(ask, contexts, is_given=margin is not None)
-    _check_found(result, narrowing, clock)
+        result = asked.answered(top, progress)
+    cluster = place_of(cluster, host_memory) or cluster
     if save is not None and result.plans:
         _save(result.plans[0], save, model=model, cluster=cluster)
     _print(result, output_format, show_all=show_all)
     if not result.plans:
-        raise _unmet(result)
+        raise ask.unmet_limits(result)
     if target is not None:
         _emit(result, target, model=model, cluster=cluster, force=force)
 
 
-def _print_space(
-    contexts: "Sequence[Context]",
-    narrowing: "Narrowing",
-    notes: "Sequence[str]",
-    output_format: Format,
-) -> None:
+def _print_space(asked: "Asked", output_format: Format) -> None:
     """Show the space; raises InputError where there is no such form of it."""
     from planner.cli.output import console
     from planner.errors import InputError
@@ -225,30 +183,11 @@ def _print_space(
     if output_format is Format.csv:
         message = "--space has the forms table and json; given csv"
         raise InputError.single("command line", "--format", message)
-    spaces = [count_space(context, narrowing) for context in contexts]
+    spaces = [count_space(context, asked.narrowing) for context in asked.contexts]
     if output_format is Format.json:
-        typer.echo(render_spaces_json(spaces, notes))
+        typer.echo(render_spaces_json(spaces, asked.notes))
     else:
-        print_spaces(spaces, notes, console())
-
-
-def _check_found(result: "Answer", narrowing: "Narrowing", clock: "Clock") -> None:
-    """Raise where there is nothing to show: nothing fits, or nothing was found in time."""
-    if result.plans or result.frontier:
-        return
-    if clock.limit_s is not None and not result.is_complete:
-        raise clock.nothing_found()
-    from planner.plans.whynot import nothing_fits
-
-    raise nothing_fits(result.contexts, narrowing, result, clock)
-
-
-def _unmet(result: "Answer") -> "NothingFitsError":
-    """Say which limits no plan keeps, and the nearest that can be kept."""
-    from planner.plans.sizing import unmet
-    from planner.report.sizing_words import no_size
-
-    return no_size(unmet(result))
+        print_spaces(spaces, asked.notes, console())
 
 
 def _target(

@@ -64,7 +64,7 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
     "--bf16": "a precision is given with --precision bf16",
 }
 """Options of other programs, and what says the same here."""
-_LENGTH = re.compile(r"^\s*(-?[0-9]{1,12})\s*([kKmM]?)\s*$")
+_LENGTH = re.compile(r"^\s*(-?[0-9]{1,40})\s*([kKmM]?)\s*$")
 _TIMES = {"": 1, "k": 2**10, "m": 2**20}
 
 

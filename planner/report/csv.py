@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Iterator
 from typing import Any
 
 from planner.plans.objectives import AMOUNTS
@@ -67,13 +68,19 @@ def _row(table: str, rank: int, plan: Plan) -> dict[str, Any]:
     }
 
 
+def rows(answer: Answer) -> Iterator[dict[str, Any]]:
+    """All tables of the answer, a row per plan, by COLUMNS."""
+    tables = (("plans", answer.plans), ("ladder", answer.ladder), ("pareto", answer.pareto))
+    for table, plans in tables:
+        for rank, plan in enumerate(plans, start=1):
+            row = _row(table, rank, plan)
+            yield {name: row[name] for name in COLUMNS}
+
+
 def render_csv(answer: Answer) -> str:
     """All tables of the answer as CSV with a header."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=COLUMNS, lineterminator="\n")
     writer.writeheader()
-    tables = (("plans", answer.plans), ("ladder", answer.ladder), ("pareto", answer.pareto))
-    for table, plans in tables:
-        for rank, plan in enumerate(plans, start=1):
-            writer.writerow(_row(table, rank, plan))
+    writer.writerows(rows(answer))
     return text.getvalue()

@@ -36,10 +36,11 @@ ALLOWED: dict[str, set[str]] = {
     "launchers": MODEL | INPUTS,
     "report": MODEL | INPUTS | {"search", "plans", "check", "launchers"},
     "cli": MODEL | INPUTS | {"search", "plans", "validation", "check", "launchers", "report"},
+    "api": MODEL | INPUTS | {"plans", "launchers", "report", "cli"},
 }
 """What each package of planner may import besides itself."""
 BUDGET: dict[str, tuple[int, int]] = {
-    ".": (400, 5),
+    ".": (410, 5),
     "documents": (1150, 7),
     "spec": (2010, 14),
     "collectives": (1390, 14),
@@ -55,7 +56,8 @@ BUDGET: dict[str, tuple[int, int]] = {
     "check": (2640, 24),
     "launchers": (570, 10),
     "report": (5090, 37),
-    "cli": (3940, 37),
+    "cli": (4060, 38),
+    "api": (170, 2),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
 HEAVY = (

@@ -10,8 +10,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "planner"
 FOUND_BY_NAME = {"planner.formats.*.format": "FORMAT", "planner.launchers.*": "LAUNCHER"}
 """What the program imports by a name that it puts together."""
+PUBLIC = "planner.api"
+"""Called from Python by people."""
 KEPT = {
     "planner.report.screen:Screen.render": "rich calls it",
+    "planner:__getattr__": "Python calls it",
 }
 """Definitions that nothing names, and why they stay."""
 
@@ -29,7 +32,7 @@ def programs() -> list[Path]:
 
 
 def roots(sources: list[Source]) -> list[tuple[str, str]]:
-    """The commands, what is found by its name, and all that programs name."""
+    """The commands, what people call, what is found by its name, and all that programs name."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     commands = [tuple(entry.split(":")) for entry in settings["project"]["scripts"].values()]
     found = [
@@ -41,7 +44,14 @@ def roots(sources: list[Source]) -> list[tuple[str, str]]:
     started = [Source(path.stem, path.read_text("utf-8")) for path in programs()]
     named = [name for source in started for one in source.definitions for name in one.uses]
     named += [name for source in started for name in source.outside]
-    return [*((module, name) for module, name in commands), *found, *named]
+    public = [
+        key
+        for source in sources
+        if source.module.startswith(PUBLIC)
+        for one in source.definitions
+        for key in one.keys
+    ]
+    return [*((module, name) for module, name in commands), *found, *named, *public]
 
 
 def test_every_definition_is_reached_from_a_command_or_a_script() -> None:

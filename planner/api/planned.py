@@ -1,0 +1,164 @@
+"""``planner.plan`` and what it returns."""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from planner.cli.ask import Options, read, unmet_limits
+from planner.cli.inputs import argument_for_file, model_for_file, place_of
+from planner.plans.plan import Answer, Plan
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+HTML_COLUMNS = 120
+Fixed = Mapping[str, object] | Sequence[str] | None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Planned:
+    """Plans for a question, best first."""
+
+    answer: Answer
+    """All of it: contexts, searches, notes."""
+    model: str
+    cluster: str
+
+    @property
+    def best(self) -> Plan:
+        """The first plan: what to run."""
+        return self.answer.plans[0]
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The best plan of every layout, best first."""
+        return self.answer.plans
+
+    @property
+    def ladder(self) -> tuple[Plan, ...]:
+        """The best on at most a half, a quarter, ... of the first plan's GPUs."""
+        return self.answer.ladder
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed."""
+        return self.answer.notes
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document of ``planner plan --format json``."""
+        from planner.report.json import answer_dict
+
+        return answer_dict(self.answer)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row per plan, ladder and frontier, with the columns of ``--format csv``."""
+        from planner.report.csv import rows
+
+        return list(rows(self.answer))
+
+    def to_frame(self) -> Any:  # noqa: ANN401 - of whichever library is there
+        """The rows as a DataFrame of pandas, or of polars where that alone is installed.
+
+        Raises ImportError where neither is.
+        """
+        from importlib import import_module
+        from importlib.util import find_spec
+
+        for library in ("pandas", "polars"):
+            if find_spec(library):
+                return import_module(library).DataFrame(self.to_rows())
+        raise ImportError("to_frame needs pandas or polars; to_rows needs neither")
+
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write the best plan to a file, as ``--save``; InputError where it is there already."""
+        from planner.report.files import check_writable, write_atomically
+
+        target = Path(path)
+        check_writable(target, force=force)
+        write_atomically(target, self._text(self.best))
+        return target
+
+    def emit(
+        self, to: str, out: str | Path, *, launcher: str = "torchrun", force: bool = False
+    ) -> list[Path]:
+        """Write the best plan that a format carries as its files, as ``--emit``; their paths."""
+        from planner.formats.registry import load_format
+        from planner.launchers.registry import load_launcher
+        from planner.report.emitted import PlanText, output_files
+        from planner.report.folder import write_folder
+
+        made, folder = load_format(to), Path(out)
+        chosen = next((each for each in self.plans if made.carries(each.framework)), self.best)
+        text = PlanText(text=self._text(chosen), model=self.model, cluster=self.cluster)
+        starter = load_launcher(launcher)
+        files = output_files(made, starter, chosen.context, chosen.strategy, text)
+        write_folder(folder, files, force=force)
+        return [folder / each.name for each in files]
+
+    def _text(self, chosen: Plan) -> str:
+        from planner.plans.plan_file import plan_text
+
+        return plan_text(chosen, model=self.model, cluster=self.cluster)
+
+    def __repr__(self) -> str:
+        """What to run, in a line."""
+        strategy, found = self.best.strategy, self.best.estimate
+        degrees = ", ".join(
+            f"{name} {getattr(strategy, name)}"
+            for name in ("dp", "tp", "pp", "cp", "ep")
+            if getattr(strategy, name) > 1
+        )
+        return (
+            f"<{self.model} on {self.cluster}: {degrees or 'one GPU'}, ZeRO {strategy.zero_stage}, "
+            f"micro-batch {strategy.micro_batch}; {found.iter_time_s:.3g} s an iteration, "
+            f"MFU {found.mfu:.1%}; {len(self.plans)} layouts>"
+        )
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        """The screen of ``planner plan``."""
+        from rich.text import Text
+
+        yield Text.from_ansi(self._screen(options.max_width))
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        from html import escape
+
+        return f"<pre style='line-height:1.2'>{escape(self._screen(HTML_COLUMNS))}</pre>"
+
+    def _screen(self, width: int) -> str:
+        from planner.report.screen import Screen
+        from planner.report.text import print_answer
+
+        text = io.StringIO()
+        screen = Screen(
+            width=width, file=text, highlight=False, emoji=False, markup=False, color_system=None
+        )
+        print_answer(self.answer, screen)
+        return text.getvalue()
+
+
+def plan(
+    model: str | Path,
+    cluster: str | Path,
+    *,
+    fix: Fixed = None,
+    top: int = 5,
+    **options: Unpack[Options],
+) -> Planned:
+    """Search all layouts of a model on a cluster, keep what fits, and rank.
+
+    ``model`` and ``cluster`` are what ``planner plan`` takes, ``options`` its options with
+    underscores: ``seq_len=8192``, ``framework="deepspeed"``, ``where=["gpus==64"]``; ``fix`` may be
+    a mapping, ``{"tp": 8}``. Raises planner.errors.InputError with every problem of the question,
+    NothingFitsError where no plan fits or keeps the limits.
+    """
+    if isinstance(fix, Mapping):
+        fix = [f"{name}={value}" for name, value in fix.items()]
+    found = read(str(model), str(cluster), fix=fix, **options).answered(top)
+    if not found.plans:
+        raise unmet_limits(found)
+    place = place_of(str(cluster), options.get("host_memory")) or str(cluster)
+    return Planned(answer=found, model=model_for_file(str(model)), cluster=argument_for_file(place))

@@ -1,0 +1,117 @@
+"""``planner.plan``: the command's answer as Python objects."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import planner
+from planner.cli.app import app
+from planner.cli.ask import Options
+from planner.cli.plan import plan as command
+from planner.errors import InputError, NothingFitsError
+from planner.plans.plan_file import load_plan
+
+DOCS = Path(__file__).parents[3] / "docs" / "python.md"
+NOT_OF_A_QUESTION = {
+    *("model", "cluster", "fix", "top", "like", "frontier", "space", "show_all"),
+    *("output_format", "save", "emit", "out", "launcher", "force"),
+}
+"""What the command does with its question or its answer, and what has its own parameter."""
+
+
+@pytest.fixture(scope="module")
+def answer() -> planner.Planned:
+    return planner.plan("llama3.2-1b", "8xh100", seq_len=2048, global_batch=64, fix={"tp": "1|2"})
+
+
+def test_it_is_the_answer_of_the_command(answer: planner.Planned) -> None:
+    words = ["plan", "llama3.2-1b", "8xh100", "--seq-len", "2048", "--global-batch", "64"]
+    words += ["--tp", "1|2", "--format"]
+    run = CliRunner().invoke(app, [*words, "json"])
+    ours, theirs = json.loads(json.dumps(answer.to_dict())), json.loads(run.output)
+    for each in (ours, theirs):
+        del each["search"]
+    assert ours == theirs
+    table = list(csv.DictReader(io.StringIO(CliRunner().invoke(app, [*words, "csv"]).output)))
+    shown = [
+        {name: "" if value is None else str(value) for name, value in row.items()}
+        for row in answer.to_rows()
+    ]
+    assert shown == table
+
+
+def test_every_option_of_a_question_has_the_commands_name() -> None:
+    names = set(command.__annotations__) - NOT_OF_A_QUESTION
+    layout = {"dp", "tp", "pp", "vpp", "cp", "ep", "etp", "zero_stage", "micro_batch"}
+    layout |= {"sequence_parallel", "dp_replicate", "offload", "offload_percent"}
+    assert names - layout == set(get_type_hints(Options))
+
+
+def test_plans_are_best_first(answer: planner.Planned) -> None:
+    assert answer.best is answer.plans[0]
+    assert answer.best.strategy.tp in (1, 2)
+    assert [row["rank"] for row in answer.to_rows() if row["table"] == "plans"] == list(
+        range(1, len(answer.plans) + 1)
+    )
+    assert re.fullmatch(r"<llama3\.2-1b on 8xh100: .* MFU .*%; \d layouts>", repr(answer))
+
+
+def test_it_is_shown_in_terminals_and_notebooks(answer: planner.Planned) -> None:
+    text = io.StringIO()
+    Console(file=text, width=100).print(answer)
+    assert "Best layouts on 8 GPUs" in text.getvalue()
+    assert max(map(len, text.getvalue().splitlines())) <= 100
+    assert answer._repr_html_().startswith("<pre")
+    assert "Best layouts" in answer._repr_html_()
+
+
+def test_a_frame_has_the_rows(answer: planner.Planned) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = answer.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame["iter_time_s"]) == [row["iter_time_s"] for row in answer.to_rows()]
+
+
+def test_the_best_plan_is_saved_and_written_as_files(
+    answer: planner.Planned, tmp_path: Path
+) -> None:
+    saved = answer.save(tmp_path / "best.yaml")
+    assert load_plan(saved)[1] == answer.best.strategy
+    with pytest.raises(InputError, match="--force"):
+        answer.save(saved)
+    written = answer.emit("megatron", tmp_path / "run")
+    assert {path.name for path in written} >= {"megatron.args", "launch.sh", "README.md"}
+    assert all(path.is_file() for path in written)
+
+
+def test_what_is_wrong_is_raised_all_at_once() -> None:
+    with pytest.raises(InputError) as caught:
+        planner.plan("llama3.1-9b", "8xh101", framework="fsdp")
+    assert len(caught.value.problems) == 3
+    with pytest.raises(NothingFitsError, match="nothing fits"):
+        planner.plan("llama3.1-405b", "8xh100")
+
+
+def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'plam'"):
+        planner.plam  # noqa: B018
+
+
+def test_the_page_of_the_documentation_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```$", DOCS.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 3
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, str(DOCS), "exec"), names)
+    assert "s an iteration" in capsys.readouterr().out
+    assert (tmp_path / "run" / "launch.sh").is_file()
