@@ -243,11 +243,10 @@ def _from_accelerators(count: int, accelerator: str) -> ClusterSpec:
 def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
     """Return the share of a node that belongs to some of its accelerators.
 
-    Network, processors, host memory, disks and price are shared evenly; links per accelerator stay,
-    but one that shares its slot with others has it alone.
+    Network, processors, host memory, disks and price are shared evenly; links per accelerator and
+    slots stay.
     """
     share = num_accelerators / node.num_accelerators
-    alone = node.accelerators_per_host_slot if num_accelerators == 1 else 1
 
     def part(value: float | None) -> float | None:
         return None if value is None else value * share
@@ -262,8 +261,6 @@ def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
         host_memory_bytes=part(node.host_memory_bytes),
         host_cores=node.host_cores * share,
         host_memory_bytes_per_s=node.host_memory_bytes_per_s * share,
-        host_link_bytes_per_s=node.host_link_bytes_per_s * alone,
-        accelerators_per_host_slot=min(node.accelerators_per_host_slot, num_accelerators),
         nvme_bytes=part(node.nvme_bytes),
         nvme_read_bytes_per_s=part(node.nvme_read_bytes_per_s),
         nvme_write_bytes_per_s=part(node.nvme_write_bytes_per_s),

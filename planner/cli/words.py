@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import typer
 
+from planner.catalog.names import EXAMPLE_NODE
 from planner.errors import Problem
 from planner.limits import MAX_COUNT_DIGITS, MAX_SEQ_LEN, brief
 
@@ -59,7 +60,7 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
     "--seqlen": "a length is given with --seq-len",
     "--context-length": "a length is given with --seq-len",
     "--gradient-checkpointing": "recomputation is searched; --fix recompute=full asks for it",
-    "--nodes": "the cluster says so: 4xdgx-h100 are four nodes",
+    "--nodes": f"the cluster says so: 4x{EXAMPLE_NODE} are four nodes",
     "--dtype": "a precision is given with --precision",
     "--bf16": "a precision is given with --precision bf16",
 }

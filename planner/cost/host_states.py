@@ -13,6 +13,7 @@ from planner.cost.offload import (
     host_step_s,
     host_transfer_s,
     nvme_optimizer_s,
+    slot_share,
     state_transfer_s,
 )
 from planner.cost.parts import Parts
@@ -30,7 +31,7 @@ def _step_gradient_s(context: Context, strategy: StrategyColumns) -> Array:
         strategy.zero_stage >= 3, traits.zero3_step_gradient_bytes, traits.step_gradient_bytes
     )
     moved = last * offloaded_fraction(strategy)
-    return state_transfer_s(moved, context.cluster, traits)
+    return state_transfer_s(moved / slot_share(strategy, context.cluster), context.cluster, traits)
 
 
 @item(
@@ -45,7 +46,7 @@ def _step_gradient_s(context: Context, strategy: StrategyColumns) -> Array:
         "traits.offload.gradient_passes_per_micro_batch",
         "node.host_link_bytes_per_s",
     ),
-    also=(exposed_gradient_offload_s, state_transfer_s, host_transfer_s),
+    also=(exposed_gradient_offload_s, state_transfer_s, slot_share, host_transfer_s),
 )
 def gradient_offload_s(
     context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes
@@ -60,6 +61,7 @@ def gradient_offload_s(
     states, traits = context.traits.states, context.traits.offload
     before = strategy.num_micro_batches - 1.0
     wire = reduced_gradient_bytes(strategy, states) * offloaded_fraction(strategy)
+    wire = wire / slot_share(strategy, context.cluster)
     passes = traits.gradient_passes_per_micro_batch * (strategy.zero_stage >= 2)
     earlier = passes * state_transfer_s(wire, context.cluster, traits)
     last = _step_gradient_s(context, strategy)
@@ -78,6 +80,7 @@ def _host_s_per_param(context: Context, strategy: StrategyColumns, owned: Array)
     traits, cluster = context.traits.offload, context.cluster
     pageable = np.isin(strategy.zero_stage, traits.pageable_weight_zero_stages)
     back = traits.step_returned_bytes * (1.0 - offloads(strategy, "parameters"))
+    back = back / slot_share(strategy, cluster)
     moved: Array = owned * state_transfer_s(back, cluster, traits, pageable)
     if traits.host_step_beside != "nothing":
         moved = moved + owned * _step_gradient_s(context, strategy)

@@ -7,7 +7,7 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.data_parallel import data_parallel_costs
 from planner.cost.memory import offloads
-from planner.cost.offload import parameter_fetch_s
+from planner.cost.offload import parameter_fetch_s, slot_share
 from planner.cost.overlap import exposed_beside_s, interference_fraction, prefetch_fill_s
 from planner.cost.parts import Parts
 from planner.spec.items import FABRIC, item
@@ -71,7 +71,8 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
     shard = np.where(strategy.zero_stage >= 3, parts.num_shards, 1.0)
     offload = context.traits.offload
     wire = parts.params * offload.fetched_weight_bytes + parts.frozen_elements * FROZEN_BYTES
-    fetch = parameter_fetch_s(wire / shard, offloads(strategy, "nvme"), context.cluster, offload)
+    share, on_nvme = slot_share(strategy, context.cluster), offloads(strategy, "nvme")
+    fetch = parameter_fetch_s(wire / shard, on_nvme, context.cluster, offload, share)
     fetch = np.where(offloads(strategy, "parameters") > 0, fetch, 0.0)
     hidden = fetch if offload.is_pinned else 0.0 * fetch
     whole_forward = np.maximum(sharded_forward + fetch - hidden, fetch)

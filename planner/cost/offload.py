@@ -7,8 +7,17 @@ import numpy as np
 
 from planner.spec.cluster import ClusterSpec
 from planner.spec.items import item
+from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import OffloadTraits
 from planner.units import Array, Mask
+
+
+def slot_share(strategy: StrategyColumns, cluster: ClusterSpec) -> Array:
+    """How many times its share of the host link a rank has: one alone has its slot to itself.
+
+    Source: hwdb, accelerators_per_host_slot. Excludes ranks of one node that share no slot.
+    """
+    return np.where(strategy.num_gpus == 1, cluster.node.accelerators_per_host_slot, 1.0)
 
 
 def host_transfer_s(num_bytes: Array, cluster: ClusterSpec) -> Array:
@@ -45,17 +54,22 @@ def state_transfer_s(
     also=(state_transfer_s, host_transfer_s),
 )
 def parameter_fetch_s(
-    num_bytes: Array, on_nvme: Array, cluster: ClusterSpec, traits: OffloadTraits
+    num_bytes: Array,
+    on_nvme: Array,
+    cluster: ClusterSpec,
+    traits: OffloadTraits,
+    share: Array | float = 1.0,
 ) -> Array:
     """One pass of parameters to the accelerator: the slower of host link and, on NVMe, its disks.
 
     ``max(bytes / link, bytes · gpus_per_node / read)``: disk to host and host to accelerator are
-    pipelined (arXiv 2104.07857, section 6.2). Infinite where the node has no NVMe rate.
+    pipelined (arXiv 2104.07857, section 6.2). ``share``: :func:`slot_share`. Infinite where
+    the node has no NVMe rate.
     """
     node = cluster.node
     read = node.nvme_read_bytes_per_s
     from_disk = num_bytes * node.num_accelerators / read if read else num_bytes + np.inf
-    fetch = state_transfer_s(num_bytes, cluster, traits)
+    fetch = state_transfer_s(num_bytes / share, cluster, traits)
     return np.where(on_nvme > 0, np.maximum(fetch, from_disk), fetch)
 
 

@@ -25,6 +25,7 @@ LEAST_STARTED = 15
 started: list[str] = []
 ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 SHAPE = ["--max-position-embeddings", "4096", "--swiglu", "--disable-bias-linear"]
+SHAPE += ["--position-embedding-type", "rope"]
 
 
 @pytest.fixture(scope="module")

@@ -121,7 +121,8 @@ def _of_strategy(settings: Settings) -> Iterator[tuple[str, Value]]:
 def _of_replicas(settings: Settings) -> Iterator[tuple[str, Value]]:
     found = {name: value.value for name, value in of_mesh(settings)}
     stage = SPLIT_STAGE if "tp" in found and found.get("dp") == 1 else 0
-    yield "zero_stage", decided(settings, keys.TYPE, stage)
+    if keys.TYPE in settings:
+        yield "zero_stage", decided(settings, keys.TYPE, stage)
 
 
 def _no_mesh(_: Context, strategy: Strategy) -> Iterator[str]:

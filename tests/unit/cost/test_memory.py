@@ -49,6 +49,7 @@ ZERO_PAPER = StateTraits(
     zero3_reshards_under_pp=True,
     zero3_gathered_layers=2,
     shards_frozen_below_stage_3=False,
+    frozen_shard_width=1,
     zero3_live_elements=1e18,
     zero3_keeps_ends_gathered=False,
     whole_gradient_units=1,

@@ -264,5 +264,7 @@ def test_profiles_of_a_framework_are_checked_with_near_names() -> None:
     )
     assert profile_problem("accelerate", "bridge") == (
         "unknown profile of accelerate; given 'bridge', allowed: current, sync-each-batch, ddp, "
-        "pure-bf16, pure-bf16-fused, fused"
+        "pure-bf16, pure-bf16-fused, fused, peft, peft-2024, peft-2024-widened, peft-2024-fsdp1, "
+        "peft-2024-fused, peft-2024-4-bit, peft-2024-4-bit-fsdp1, peft-2024-fused-fsdp1, "
+        "peft-2023, peft-2023-fsdp1"
     )

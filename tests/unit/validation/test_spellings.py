@@ -89,7 +89,7 @@ def test_words_of_a_record_choose_the_profile_of_its_adapters(records: dict[str,
         "fms-main-mistral-7b-lora-none-b4-2xa100": "peft-2024-fsdp1",
         "fms-main-mistral-7b-lora-foak-fast-kernels-b4-1xa100": "peft-2024-fused",
         "fms-main-mistral-7b-lora-baseline-peft-bnb-b4-1xa100": "peft-2024-widened",
-        "fms-main-mistral-7b-lora-accelerated-peft-bnb-foak-b4-1xa100": "peft-2024-fused-4-bit",
+        "fms-main-mistral-7b-lora-accelerated-peft-bnb-foak-b4-1xa100": "peft-2024-4-bit",
         "qwen-readme-qwen-7b-lora-s256-1xa100": "peft-2023",
     }.items():
         software = records[name].software
