@@ -46,7 +46,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "collectives": (1390, 14),
     "layers": (2070, 13),
     "schedules": (670, 9),
-    "cost": (5840, 36),
+    "cost": (5860, 36),
     "search": (8240, 54),
     "catalog": (5490, 38),
     "frameworks": (490, 6),
