@@ -273,12 +273,14 @@ def _layout_findings(
     made = estimate(layout.context, layout.strategy)
     network = not_said_yet(list(network_findings(layout)), said)
     limit_s = request.time_limit_s
-    found = [*network, *memory_findings(layout, made, ask=ask, time_limit_s=limit_s)]
-    is_sound = not any(finding.severity == "error" for finding in (*said, *found))
-    if request.with_advice and is_sound:
+    memory = list(memory_findings(layout, made, ask=ask, time_limit_s=limit_s))
+    advice: list[Finding] = []
+    if request.with_advice and not any(
+        finding.severity == "error" for finding in (*said, *network, *memory)
+    ):
         advice = list(advice_findings(layout, made.iter_time_s, limit_s, kind))
-        found = [*found, *advice] if advice else [one for one in found if one.severity != "note"]
-    return found, _figures(made)
+        network = network if advice else [one for one in network if one.severity != "note"]
+    return [*network, *memory, *advice], _figures(made)
 
 
 def _figures(made: Estimate) -> Figures:

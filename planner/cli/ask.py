@@ -70,6 +70,8 @@ class Asked:
     time_limit_s: float | None
     keeps_margin: bool
     """The user chose the margin, so no plan inside it is taken."""
+    made: "Format | None" = None
+    """The format of files whose space it is, where one was asked for."""
 
     def answered(self, top: int, progress: Progress = lambda _message, _fraction: None) -> Answer:
         """Search, and raise where there is nothing to show: nothing fits, or not in time."""
@@ -180,4 +182,5 @@ def read(
         notes=(*question.notes, *margin_notes(contexts, given=margin is not None)),
         time_limit_s=time_limit_s,
         keeps_margin=margin is not None,
+        made=made,
     )

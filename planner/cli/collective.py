@@ -40,6 +40,7 @@ def collective(
     plot: options.Plot = False,
     plot_file: options.PlotFile = None,
     force: options.Force = False,
+    verbose: options.Verbose = False,
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Show what a collective takes by algorithm and level, and what a library would choose."""
@@ -69,7 +70,7 @@ def collective(
     if output_format is options.TableOrJson.json:
         typer.echo(render_collective_json(answer))
     else:
-        print_collective(answer, console())
+        print_collective(answer, console(), verbose=verbose)
     if plot:
         plot_collective(answer, None, force=force)
     if plot_file is not None:

@@ -58,6 +58,7 @@ def memory(
     mtp_layers: options.MtpLayers = None,
     host_memory: options.HostMemory = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show every item.")] = False,
+    verbose: options.Verbose = False,
     output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.tree,
 ) -> None:
     """Show where one configuration's memory goes, per stage, and what would save how much."""
@@ -120,6 +121,7 @@ def memory(
     if output_format is Format.json:
         typer.echo(render_memory_json(answer))
     else:
-        print_memory_answer(answer, console(), show_all=show_all)
+        whole = verbose or show_all
+        print_memory_answer(answer, console(), show_all=show_all, verbose=whole)
     if not answer.estimate.memory.fits:
         raise typer.Exit(3)

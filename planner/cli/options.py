@@ -110,6 +110,10 @@ Precision = Annotated[
 Margin = Annotated[
     float | None, typer.Option(help="Percent of HBM to leave free [the error on published runs].")
 ]
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Show what the answer rests on and what was assumed."),
+]
 Imbalance = Annotated[
     float | None,
     typer.Option(

@@ -37,6 +37,7 @@ class _Target:
 
 @fixes_layout
 def plan(
+    context: typer.Context,
     model: options.Model,
     cluster: options.Cluster,
     framework: Annotated[
@@ -84,6 +85,7 @@ def plan(
     show_all: Annotated[
         bool, typer.Option("--all", help="Show the variants of every layout too.")
     ] = False,
+    verbose: options.Verbose = False,
     host_memory: options.HostMemory = None,
     margin: options.Margin = None,
     imbalance: options.Imbalance = None,
@@ -166,7 +168,16 @@ def plan(
     cluster = place_of(cluster, host_memory) or cluster
     if save is not None and result.plans:
         _save(result.plans[0], save, model=model, cluster=cluster)
-    _print(result, output_format, show_all=show_all)
+    if output_format is Format.table:
+        from planner.cli.following import writing
+        from planner.cli.output import console
+        from planner.report.text import print_answer
+
+        is_last = result.plans and target is None
+        following = writing(context, result.plans[0], asked.made) if is_last else ""
+        print_answer(result, console(), verbose=verbose, show_all=show_all, following=following)
+    else:
+        _render(result, output_format)
     if not result.plans:
         raise ask.unmet_limits(result)
     if target is not None:
@@ -250,17 +261,13 @@ def _save(best: "Plan", path: Path, *, model: str, cluster: str) -> None:
     say(f"saved plan 1 to {path}")
 
 
-def _print(result: "Answer", output_format: Format, *, show_all: bool) -> None:
+def _render(result: "Answer", output_format: Format) -> None:
+    """Write the answer for programs."""
     if output_format is Format.json:
         from planner.report.json import render_json
 
         typer.echo(render_json(result))
-    elif output_format is Format.csv:
+    else:
         from planner.report.csv import render_csv
 
         typer.echo(render_csv(result), nl=False)
-    else:
-        from planner.cli.output import console
-        from planner.report.text import print_answer
-
-        print_answer(result, console(), show_all=show_all)

@@ -60,6 +60,7 @@ def repair(
         float | None, typer.Option(help="Percent of HBM to leave free [the plan's].")
     ] = None,
     time_limit: options.TimeLimit = None,
+    verbose: options.Verbose = False,
     output_format: options.OutputFormat = options.TableOrJson.table,
     apply: Annotated[bool, typer.Option("--apply", help="Edit the file in place.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the edited copy to this file.")] = None,
@@ -97,7 +98,9 @@ def repair(
             set=settings or None,
         )
         place = place_of(cluster or project.cluster, host_memory)
-        _repair_plan(file, place, margin_fraction, limit_s, target=target, as_json=as_json)
+        _repair_plan(
+            file, place, margin_fraction, limit_s, target=target, as_json=as_json, verbose=verbose
+        )
         return
     if save is not None:
         _refuse("--save", "writes plan files; --out writes this one")
@@ -112,7 +115,7 @@ def repair(
         margin_fraction=margin_fraction,
         time_limit_s=limit_s,
     )
-    repair_configuration(source, given, target=target, as_json=as_json)
+    repair_configuration(source, given, target=target, as_json=as_json, verbose=verbose)
 
 
 def _refuse(option: str, message: str) -> NoReturn:
@@ -155,6 +158,7 @@ def _repair_plan(
     *,
     target: Path | None,
     as_json: bool,
+    verbose: bool,
 ) -> None:
     """Repair a plan file for a cluster, its own where none is given."""
     from planner.cli.inputs import argument_for_file
@@ -180,7 +184,7 @@ def _repair_plan(
     if as_json:
         typer.echo(render_repair_json(answer, plan=str(plan), command=command))
     else:
-        print_repair(answer, console(), plan=str(plan), command=command)
+        print_repair(answer, console(), plan=str(plan), command=command, verbose=verbose)
     chosen = repaired_plan(answer)
     if chosen is None:
         raise typer.Exit(3)

@@ -34,7 +34,7 @@ class Given:
 
 
 def repair_configuration(
-    source: "SourceText", given: Given, *, target: Path | None, as_json: bool
+    source: "SourceText", given: Given, *, target: Path | None, as_json: bool, verbose: bool
 ) -> None:
     """Print the smallest repair, and write it to ``target`` where one is given.
 
@@ -69,7 +69,7 @@ def repair_configuration(
     if as_json:
         typer.echo(render_repaired_file(made, command=command))
     else:
-        print_repaired_file(made, console(), command=command)
+        print_repaired_file(made, console(), command=command, verbose=verbose)
     if made.written is None and not made.is_sound:
         raise typer.Exit(3)
     if target is not None:

@@ -45,6 +45,7 @@ def scale(
     plot: options.Plot = False,
     plot_file: options.PlotFile = None,
     force: options.Force = False,
+    verbose: options.Verbose = False,
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Search the best plan at every size; show efficiency and what limits it."""
@@ -105,7 +106,7 @@ def scale(
     if output_format is options.TableOrJson.json:
         typer.echo(render_scaling_json(result, notes))
     else:
-        print_scaling(result, notes, days, console())
+        print_scaling(result, notes, days, console(), verbose=verbose)
     if plot:
         plot_scaling(result)
     if plot_file is not None:

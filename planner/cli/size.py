@@ -53,6 +53,7 @@ def size(
     imbalance: options.Imbalance = None,
     mtp_layers: options.MtpLayers = None,
     time_limit: options.TimeLimit = None,
+    verbose: options.Verbose = False,
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Find the fewest GPUs that do a job in time, or just hold it, and the sizes around them."""
@@ -144,6 +145,6 @@ def size(
     if output_format is options.TableOrJson.json:
         typer.echo(render_sizing_json(result, notes))
     else:
-        print_sizing(result, notes, console())
+        print_sizing(result, notes, console(), verbose=verbose)
     if result.chosen is None:
         raise no_size(result)

@@ -169,7 +169,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     "iteration_s": Objective(
         word="time",
         title="time",
-        plans="Best layouts on {gpus:,} GPUs",
+        plans="Best layouts on {gpus}",
         beaten="a plan up to {gap} faster may exist",
         order="at_most",
         value=lambda plan: plan.estimate.iter_time_s,

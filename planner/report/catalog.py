@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -25,6 +24,7 @@ from planner.layers.parameters import (
     count_parameters,
 )
 from planner.limits import MAX_GPUS
+from planner.report.screen import plain_table
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 from planner.units import GB, GIB, US, format_count
@@ -39,13 +39,8 @@ def describe_size(model: ModelSpec) -> str:
 
 
 def _table(left: Sequence[str], right: Sequence[str], title: str = "") -> Table:
-    table = Table(
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
-        title=title or None,
-        title_justify="left",
-    )
+    table = plain_table()
+    table.title, table.title_justify = title or None, "left"
     for name in left:
         table.add_column(name, no_wrap=name in ("name", "model", "figure"), overflow="fold")
     for name in right:
@@ -77,7 +72,7 @@ def print_model(name: str, console: Console) -> None:
     details = load_model_details(name)
     model, file = details.spec, details.file
     console.print(f"{model.name}: {describe_size(model)}", style="bold")
-    table = Table(box=None, show_header=False, pad_edge=False)
+    table = plain_table(shows_header=False)
     table.add_row("parameters, exact", f"{count_parameters(model):,}")
     if model.num_mtp_layers:
         further = model.num_mtp_layers * count_mtp_parameters(model)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
@@ -15,14 +14,16 @@ from planner.collectives.cost import CollectiveCost
 from planner.collectives.placed import LevelCost, PlacedCost
 from planner.plans.collective import CollectiveAnswer, curves
 from planner.report.plot import line_chart
+from planner.report.screen import plain_table
 from planner.units import GB, format_bytes, format_seconds
 
 SCHEMA_VERSION = 1
 UNLIMITED_COLUMNS = 10_000
+SHOWN_ALGORITHMS = 6
 
 
 def _table(*left: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table = plain_table()
     for title in left:
         table.add_column(title, no_wrap=True)
     return table
@@ -41,25 +42,28 @@ def _title(answer: CollectiveAnswer) -> str:
     )
 
 
-def print_collective(answer: CollectiveAnswer, console: Console) -> None:
-    """Levels, algorithms, their share by level, the library's choice, crossovers."""
-    console.print(_title(answer), style="bold")
+def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: bool = False) -> None:
+    """What plans count on, the library's choice, algorithms; ``verbose``: all, level by level."""
+    console.print(_title(answer), style="dim")
     if answer.question.note:
         console.print(answer.question.note)
-    _print_levels(answer, console)
-    _print_algorithms(answer, console)
-    if len(answer.levels) > 1:
-        _print_shares(answer, console)
-    choice, library = answer.choice, answer.question.library
-    protocol = f" {choice.protocol}" if choice.protocol else ""
-    console.print(f"{library.title} would take {choice.algorithm}{protocol}: {choice.why}")
     if answer.plan_s is not None:
         how = "measured" if answer.plan_is_measured else "no measurement of this group"
         busbw = answer.busbw_bytes_per_s(answer.plan_s) / GB
-        console.print(f"plans use {format_seconds(answer.plan_s)}, {busbw:.4g} GB/s ({how})")
+        line = f"{format_seconds(answer.plan_s)} in plans, {busbw:.4g} GB/s of bus ({how})."
+        console.print(line, style="bold green")
+    choice, library = answer.choice, answer.question.library
+    protocol = f" {choice.protocol}" if choice.protocol else ""
+    console.print(f"{library.title} would take {choice.algorithm}{protocol}: {choice.why}")
+    _print_levels(answer, console)
+    _print_algorithms(answer, console, most=None if verbose else SHOWN_ALGORITHMS)
+    if verbose and len(answer.levels) > 1:
+        _print_shares(answer, console)
     if len(answer.crossovers) > 1 or len(answer.costs) > 1:
         steps = [f"{c.algorithm} from {format_bytes(c.from_bytes)}" for c in answer.crossovers]
         console.print(f"fastest by size: {', '.join(steps)}")
+    if not verbose and (len(answer.costs) > SHOWN_ALGORITHMS or len(answer.levels) > 1):
+        console.print("-v adds slower algorithms, and each level's share of them.", style="dim")
 
 
 def _print_levels(answer: CollectiveAnswer, console: Console) -> None:
@@ -80,12 +84,22 @@ def _print_levels(answer: CollectiveAnswer, console: Console) -> None:
     console.print(table)
 
 
-def _print_algorithms(answer: CollectiveAnswer, console: Console) -> None:
+def _shown(answer: CollectiveAnswer, most: int | None) -> list[PlacedCost]:
+    """The fastest algorithms, and the library's."""
+    costs = answer.costs
+    return [
+        cost
+        for place, cost in enumerate(costs)
+        if most is None or place < most or cost.algorithm == answer.choice.algorithm
+    ]
+
+
+def _print_algorithms(answer: CollectiveAnswer, console: Console, *, most: int | None) -> None:
     table = _table("algorithm")
     for title in ("time", "bus GB/s", "rounds", "sent per rank"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("bottleneck", no_wrap=True)
-    for cost in answer.costs:
+    for cost in _shown(answer, most):
         seconds = float(cost.total.time_s)
         mark = " *" if cost.algorithm == answer.choice.algorithm else ""
         table.add_row(
@@ -98,7 +112,7 @@ def _print_algorithms(answer: CollectiveAnswer, console: Console) -> None:
         )
     console.print(table)
     if any(cost.algorithm == answer.choice.algorithm for cost in answer.costs):
-        console.print(f"* what {answer.question.library.title} would take; see below")
+        console.print(f"* what {answer.question.library.title} would take")
 
 
 def _print_shares(answer: CollectiveAnswer, console: Console) -> None:

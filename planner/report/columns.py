@@ -1,27 +1,19 @@
-"""Columns of tables of plans: strategies in short words, and what is left out where space lacks."""
+"""Columns of tables of plans: what tells rows apart, and what is left out where space lacks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rich.box import SIMPLE_HEAD
 from rich.console import JustifyMethod
 from rich.table import Table
 
 from planner.plans.plan import Plan
-from planner.spec.strategy import LAYER_POLICIES, MOVED, RECOMPUTED, SHOWN_DEGREES, Strategy
+from planner.report.screen import plain_table
+from planner.spec.strategy import COLUMNS, GPU_DEGREES, MOVED, SHOWN_DEGREES, Strategy
 
-REPLICATED = "dp/rep"
-"""The axis dp with the replicas of its sharding groups, where some plan has several."""
-OFFLOAD_SHORT = {
-    "none": "-",
-    "optimizer:host": "opt",
-    "optimizer+parameters:host": "opt+par",
-    "optimizer:nvme": "opt nvme",
-    "optimizer+parameters:nvme": "opt+par nvme",
-}
-SCHEDULE_SHORT = {"zb-interleaved": "zb-int", "dualpipe-v": "dual-v"}
-FRAMEWORK_SHORT = {"megatron": "meg", "deepspeed": "ds", "torchtitan": "tt", "accelerate": "acc"}
+MATTERS = 2
+"""Columns of at most this ``spare`` would rather stand close, or wrap, than be left out."""
+ALWAYS_SHOWN = ("dp", "tp", "pp")
 
 
 class Laid(Protocol):
@@ -32,52 +24,65 @@ class Laid(Protocol):
         """The strategy."""
 
 
-def layout_axes(plans: Sequence[Laid]) -> list[str]:
-    """Axes worth a place in the layout column: dp, tp, pp always, others where used.
+def layout_axes(plans: Iterable[Laid]) -> list[str]:
+    """Axes worth showing: dp, tp, pp always, others where used; etp where it is not tp."""
+    used = {*ALWAYS_SHOWN, *(axis for plan in plans for axis in plan.strategy.degrees)}
+    return [axis for axis in dict.fromkeys((*GPU_DEGREES, *SHOWN_DEGREES)) if axis in used]
 
-    etp is shown where it is another than tp.
-    """
-    used = {"tp", "pp", *(axis for plan in plans for axis in plan.strategy.degrees)} - {"dp"}
-    replicated = any(plan.strategy.dp_replicate > 1 for plan in plans)
-    others = [axis for axis in SHOWN_DEGREES if axis in used]
-    return [REPLICATED if replicated else "dp", *others]
+
+def telling_axes(plans: Sequence[Laid]) -> list[str]:
+    """dp, tp, pp, and of the others those in which plans differ."""
+    degrees = [plan.strategy.degrees for plan in plans]
+    return [
+        axis
+        for axis in layout_axes(plans)
+        if axis in ALWAYS_SHOWN or len({each.get(axis, 1) for each in degrees}) > 1
+    ]
 
 
 def layout(strategy: Strategy, axes: Sequence[str]) -> str:
     """Degrees joined by dots: ``32·4·8``; ``32/2`` where dp is two replicas of sharding groups."""
-    dp, replicas = strategy.dp, strategy.dp_replicate
-    words = {REPLICATED: f"{dp}/{replicas}" if replicas > 1 else str(dp)}
+    replicas = strategy.dp_replicate
+    words = {"dp": f"{strategy.dp}/{replicas}" if replicas > 1 else str(strategy.dp)}
     return "·".join(words.get(axis) or str(getattr(strategy, axis)) for axis in axes)
 
 
-def recomputed(strategy: Strategy, *, wide: bool) -> str:
-    """How many layers are recomputed, and how."""
-    if strategy.recompute == "none":
-        return "-"
-    words = strategy.recompute
-    for name in () if wide else RECOMPUTED:
-        words = words.replace(name, LAYER_POLICIES[name].short)
-    return words
+def axis_title(axis: str, *, wide: bool) -> str:
+    """An axis as its option is called, spelled out where there is room."""
+    return COLUMNS[axis].word.replace(" ", "\n") if wide else axis
 
 
-def offloaded(strategy: Strategy) -> str:
-    """What is offloaded: states, how many percent of them, activations of how many layers."""
+def memory_saved_by(strategy: Strategy) -> str:
+    """What is recomputed and, behind a plus, offloaded: ``12/80 + 75% optimizer``."""
+    recompute = {"none": "", "full": "all", "selective": "selected"}
+    recomputed = recompute.get(strategy.recompute, _recomputed_layers(strategy))
+    offloaded = [f"+ {what}" for what in _offloaded(strategy)]
+    return " ".join([recomputed, *offloaded]).strip() or "-"
+
+
+def _recomputed_layers(strategy: Strategy) -> str:
+    """How many layers are recomputed in full, and of how many what is selected."""
+    num_layers, under = sum(strategy.layers_per_stage), strategy.layers_under
+    said = {"full": "{}/{}", "selective": "{}/{} selected"}
+    parts = [words.format(under[name], num_layers) for name, words in said.items() if under[name]]
+    return ", ".join(parts)
+
+
+def _offloaded(strategy: Strategy) -> list[str]:
+    """States, how many percent of them, activations of how many layers."""
     parts = []
     if strategy.offload != "none":
-        share = f" {strategy.offload_percent}%" if strategy.offload_percent < 100 else ""
-        parts.append(f"{OFFLOAD_SHORT[strategy.offload]}{share}")
-    for name, policy in MOVED.items():
-        if layers := strategy.layers_under[name]:
-            parts.append(f"{policy.short} {layers}/{sum(strategy.layers_per_stage)}")
-    return " + ".join(parts) or "-"
+        what, _, where = strategy.offload.partition(":")
+        share = f"{strategy.offload_percent}% " if strategy.offload_percent < 100 else ""
+        place = "" if where == "host" else f" to {where}"
+        parts.append(f"{share}{what.replace('+', ', ')}{place}")
+    layers = sum(strategy.layers_per_stage)
+    return parts + [
+        f"{under}/{layers} activations" for name in MOVED if (under := strategy.layers_under[name])
+    ]
 
 
-def shows_schedule(plans: Sequence[Plan]) -> bool:
-    """Whether some plan runs another schedule than 1F1B."""
-    return any(plan.strategy.schedule != "1f1b" for plan in plans)
-
-
-def drops_sequence_parallel(plans: Sequence[Plan]) -> bool:
+def drops_sequence_parallel(plans: Iterable[Plan]) -> bool:
     """Whether some plan goes without sequence parallelism where it could have it."""
     return any(
         plan.strategy.tp > 1
@@ -104,34 +109,79 @@ class Column:
     wraps: bool = False
 
 
-def _width(column: Column, plans: Sequence[Plan]) -> int:
-    lines = [*column.title.split("\n"), *(column.text(plan) for plan in plans)]
-    return max(len(line) for line in lines)
+def telling(columns: Sequence[Column], plans: Sequence[Plan]) -> list[Column]:
+    """The columns in which rows differ."""
+    return [column for column in columns if len({column.text(plan) for plan in plans}) > 1]
 
 
-def fitting(columns: Sequence[Column], plans: Sequence[Plan], width: int) -> list[Column]:
-    """The columns that fit beside each other, the spare ones left out in turn."""
-    kept = list(columns)
-    widths = {id(column): _width(column, plans) + 2 for column in kept}
-    while sum(widths[id(column)] for column in kept) > width:
-        spare = max(kept, key=lambda column: column.spare)
-        if not spare.spare:
+@dataclass(frozen=True, kw_only=True)
+class _Setting:
+    """How close columns stand: characters between them, and whether some may wrap."""
+
+    gap: int
+    wraps: bool = False
+
+    def width(self, column: Column, plans: Sequence[Plan]) -> int:
+        """Characters that a column needs: its longest word, where it wraps."""
+        texts = (column.title, *map(column.text, plans))
+        split = (part for text in texts for part in text.split("\n"))
+        if self.wraps and column.wraps:
+            split = (word for part in split for word in part.split() or [""])
+        return max(map(len, split))
+
+    def total(self, columns: Sequence[Column], plans: Sequence[Plan]) -> int:
+        """Characters of a row."""
+        return sum(self.width(column, plans) + self.gap for column in columns) - self.gap
+
+    def fitting(self, columns: Sequence[Column], plans: Sequence[Plan], width: int) -> list[Column]:
+        """The columns that fit, the spare ones left out in turn."""
+        kept = list(columns)
+        while self.total(kept, plans) > width:
+            spare = max(kept, key=lambda column: column.spare)
+            if not spare.spare:
+                break
+            kept.remove(spare)
+        return kept
+
+
+SETTINGS = (_Setting(gap=2), _Setting(gap=1), _Setting(gap=1, wraps=True))
+"""Tried in turn until all columns fit that matter."""
+
+
+def fitting(
+    columns: Sequence[Column], plans: Sequence[Plan], width: int
+) -> tuple[list[Column], int]:
+    """The columns that fit beside each other, and the characters between them."""
+    mattering = sum(column.spare <= MATTERS for column in columns)
+    for setting in SETTINGS:
+        kept = setting.fitting(columns, plans, width)
+        if sum(column.spare <= MATTERS for column in kept) == mattering:
             break
-        kept.remove(spare)
-    return kept
+    return kept, setting.gap
 
 
 def fits(columns: Sequence[Column], plans: Sequence[Plan], width: int) -> bool:
-    """Whether the columns fit beside each other."""
-    return sum(_width(column, plans) + 2 for column in columns) <= width
+    """Whether all columns fit beside each other."""
+    return SETTINGS[0].total(columns, plans) <= width
 
 
-def table_of(columns: Sequence[Column], plans: Sequence[Plan]) -> Table:
-    """The table, one plan a row."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+def table_of(
+    columns: Sequence[Column],
+    plans: Sequence[Plan],
+    *,
+    gap: int = SETTINGS[0].gap,
+    leads: bool = False,
+    best: int = 0,
+) -> Table:
+    """The table, one plan a row; the first stands out where it ``leads``.
+
+    Rows behind the ``best`` step back, where that is not 0.
+    """
+    table = plain_table(gap=gap)
     for column in columns:
         justify: JustifyMethod = "left" if column.is_left else "right"
-        table.add_column(column.title, justify=justify, no_wrap=not column.wraps)
-    for plan in plans:
-        table.add_row(*(column.text(plan) for column in columns))
+        table.add_column(column.title, justify=justify, no_wrap=not column.wraps, vertical="bottom")
+    for row, plan in enumerate(plans):
+        style = "bold" if leads and row == 0 else "dim" if best and row >= best else None
+        table.add_row(*(column.text(plan) for column in columns), style=style)
     return table

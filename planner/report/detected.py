@@ -1,10 +1,10 @@
 """A detected machine for the terminal: what was seen, and what the cluster file says of it."""
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from planner.catalog.detect.merge import Machine
+from planner.report.screen import plain_table
 
 
 def print_detected(machine: Machine, console: Console) -> None:
@@ -35,7 +35,7 @@ def print_detected(machine: Machine, console: Console) -> None:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = plain_table()
     for name in columns:
         is_number = name == "catalog" or (name == "value" and columns[0] == "override")
         table.add_column(name, justify="right" if is_number else "left", overflow="fold")

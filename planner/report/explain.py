@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
@@ -22,6 +21,7 @@ from planner.report.formulas import (
     summary_of,
     trait_source,
 )
+from planner.report.screen import plain_table
 from planner.spec.items import Item
 from planner.spec.strategy import Strategy
 from planner.units import format_bytes, format_seconds
@@ -165,7 +165,7 @@ def _shown(value: object) -> str:
 
 def _print_formulas(item: Item, context: Context, strategy: Strategy, console: Console) -> None:
     if item.inputs:
-        table = Table("input", "value", "source", box=None, pad_edge=False)
+        table = plain_table("input", "value", "source")
         table.columns[0].overflow = "fold"
         figures = trait_figures(
             context.traits.name, context.traits.profile, context.traits.settings

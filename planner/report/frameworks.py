@@ -15,10 +15,11 @@ from planner.frameworks.registry import (
 )
 from planner.plans.trait_settings import RECOMPUTE, profile_problem
 from planner.report.assumptions import differences, phrases, shown_value
+from planner.report.screen import plain_table
 
 
 def _table(*titles: str) -> Table:
-    table = Table(*titles, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = plain_table(*titles)
     for column in table.columns:
         column.overflow = "fold"
     table.columns[0].no_wrap = True

@@ -1,6 +1,7 @@
 """Prints the memory of one configuration: tree, stages, and what would save how much."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from rich.console import Console
@@ -13,10 +14,12 @@ from planner.plans.memory import MemoryAnswer
 from planner.plans.savings import Saving
 from planner.report.assumptions import assumptions_dict, assumptions_line
 from planner.report.explain import print_memory
+from planner.report.screen import plain_table
 from planner.spec.strategy import MOVED, Strategy
-from planner.units import format_bytes
+from planner.units import GIB, format_bytes
 
 SHOWN_ITEMS = 12
+MOST_PEAKS = 8
 WIDE_COLUMNS = 120
 STATES = ("weights", "gradients", "optimizer")
 NARROW_GROUPS = ("states", "activations", "transient")
@@ -34,7 +37,7 @@ def _dtype(item: LedgerItem) -> str:
 def print_ledger(ledger: StageLedger, console: Console, *, limit: int | None = None) -> None:
     """Items of one stage, largest first, with shape, bytes per element and lifetime."""
     wide = console.width >= WIDE_COLUMNS
-    table = Table("item", "bytes", "share", "tensors", box=None, pad_edge=False)
+    table = plain_table("item", "bytes", "share", "tensors")
     if wide:
         table.add_column("alive")
     for column in (1, 2):
@@ -59,7 +62,7 @@ def _print_stages(answer: MemoryAnswer, console: Console) -> None:
     memory = answer.estimate.memory
     wide = console.width >= WIDE_COLUMNS
     shown = (*(STAGE_GROUPS if wide else NARROW_GROUPS), "other")
-    table = Table("stage", "layers", *shown, "peak", "", box=None, pad_edge=False)
+    table = plain_table("stage", "layers", *shown, "peak", "")
     for column in table.columns[1:-1]:
         column.justify = "right"
     for ledger, layers in zip(answer.ledgers, answer.strategy.layers_per_stage, strict=True):
@@ -79,8 +82,8 @@ def _print_stages(answer: MemoryAnswer, console: Console) -> None:
     console.print(table)
 
 
-def _print_savings(savings: list[Saving], memory: MemoryEstimate, console: Console) -> None:
-    table = Table("change", "saves", "peak", "time per token", "", box=None, pad_edge=False)
+def _print_savings(savings: Sequence[Saving], memory: MemoryEstimate, console: Console) -> None:
+    table = plain_table("change", "saves", "peak", "time per token", "")
     for column in table.columns[1:-1]:
         column.justify = "right"
     for saving in savings:
@@ -142,12 +145,86 @@ def _layout(strategy: Strategy) -> str:
     return ", ".join([" ".join(degrees) or "one GPU", *policies])
 
 
-def print_memory_answer(answer: MemoryAnswer, console: Console, *, show_all: bool) -> None:
-    """Everything ``planner memory`` says."""
-    console.print(_title(answer), style="bold", markup=False)
-    console.print(_layout(answer.strategy), markup=False)
-    for note in answer.notes:
+VERDICT_STYLES = {"fits": "bold green", "tight": "bold yellow"}
+SHOWN_PARTS = 3
+"""Of each group of items, the largest."""
+SHOWN_SAVINGS = 5
+
+
+def verdict_line(memory: MemoryEstimate) -> str:
+    """Whether it fits, and what is free or missing."""
+    free = memory.hbm_bytes - memory.peak_bytes
+    what = f"{format_bytes(free)} free" if free >= 0 else f"{format_bytes(-free)} missing"
+    return (
+        f"{memory.peak_bytes / GIB:,.2f} of {memory.hbm_bytes / GIB:,.2f} GiB: {memory.verdict}, "
+        f"{what}; published peaks are off by up to {format_bytes(memory.uncertainty_bytes)}."
+    )
+
+
+def fullest_line(answer: MemoryAnswer) -> str:
+    """Where and when the peak is, and those of the other pipeline stages."""
+    fullest = answer.ledgers[answer.estimate.memory.peak_stage]
+    if len(answer.ledgers) == 1:
+        return f"The peak is in the {fullest.moment}."
+    peaks = ", ".join(f"{ledger.peak_bytes / GIB:,.1f}" for ledger in answer.ledgers[:MOST_PEAKS])
+    more = ", ..." if len(answer.ledgers) > MOST_PEAKS else ""
+    return (
+        f"Fullest is pipeline stage {fullest.stage}, in the {fullest.moment}; GiB of all stages: "
+        f"{peaks}{more}."
+    )
+
+
+def _groups_table(ledger: StageLedger) -> Table:
+    """Groups of items, largest first, each with its largest parts."""
+    groups: dict[str, dict[str, float]] = {}
+    for item in ledger.items:
+        head, _, rest = item.name.partition(".")
+        parts = groups.setdefault(head, {})
+        part = rest.partition(".")[0]
+        parts[part] = parts.get(part, 0.0) + item.num_bytes
+    table = plain_table(shows_header=False)
+    for justify in ("left", "right", "right", "left"):
+        table.add_column(justify=justify, no_wrap=justify == "right")
+    for head, parts in sorted(groups.items(), key=lambda group: -sum(group[1].values())):
+        total = sum(parts.values())
+        share = f"{total / ledger.peak_bytes:.1%}"
+        table.add_row(head.replace("_", " "), format_bytes(total), share, _parts_text(parts))
+    return table
+
+
+def _parts_text(parts: Mapping[str, float]) -> str:
+    if len(parts) < 2:
+        return ""
+    largest = sorted(parts.items(), key=lambda part: -part[1])[:SHOWN_PARTS]
+    words = [f"{name.replace('_', ' ')} {size / GIB:,.2f}" for name, size in largest]
+    return ", ".join([*words, *(["..."] if len(parts) > SHOWN_PARTS else [])])
+
+
+def print_memory_answer(
+    answer: MemoryAnswer, console: Console, *, show_all: bool, verbose: bool
+) -> None:
+    """Print whether it fits, what takes most, what would save; ``verbose``: all of it."""
+    memory = answer.estimate.memory
+    console.print(_title(answer), style="dim", markup=False)
+    console.print(_layout(answer.strategy), style="dim", markup=False)
+    for note in answer.notes if verbose else ():
         console.print(f"note: {note}", style="dim", markup=False)
+    style = VERDICT_STYLES.get(memory.verdict, "bold red")
+    console.print(verdict_line(memory), style=style, markup=False)
+    console.print(fullest_line(answer), markup=False)
+    if verbose:
+        _print_whole(answer, console, show_all=show_all)
+        return
+    console.print(_groups_table(answer.ledgers[memory.peak_stage]))
+    console.print("What would save how much", style="bold")
+    possible = [saving for saving in answer.savings if saving.peak_bytes is not None]
+    _print_savings(possible[:SHOWN_SAVINGS], memory, console)
+    line = "-v adds every item and stage, all changes, assumptions; --all small items too."
+    console.print(line, style="dim")
+
+
+def _print_whole(answer: MemoryAnswer, console: Console, *, show_all: bool) -> None:
+    """The tree, the fullest stage's ledger, all stages, all changes, what is assumed."""
     console.print()
     print_memory(answer.estimate, console)
     console.print(f"\nledger of stage {answer.estimate.memory.peak_stage}", style="bold")
@@ -156,7 +233,7 @@ def print_memory_answer(answer: MemoryAnswer, console: Console, *, show_all: boo
     if len(answer.ledgers) > 1:
         console.print("\nby stage", style="bold")
         _print_stages(answer, console)
-    console.print("\nwhat would save how much", style="bold")
+    console.print("\nWhat would save how much", style="bold")
     _print_savings(answer.savings, answer.estimate.memory, console)
     console.print()
     line = assumptions_line(answer.context, [answer.strategy])

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from planner.catalog.recipes import Recipe
 from planner.plans.recipe import Placed, priced_problem, recipe_gpus
+from planner.report.screen import plain_table
 from planner.units import GIB, format_bytes
 
 FAR_FRACTION = 0.05
@@ -71,7 +70,7 @@ def print_recipes(recipes: Sequence[Recipe], words: Sequence[str], console: Cons
     console.print(verdict(recipes, words))
     if not recipes:
         return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table = plain_table()
     for name in ("recipe", "GPUs", "batch", "length", "layout, micro-batch and what is recomputed"):
         table.add_column(
             name,

@@ -5,13 +5,12 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from planner.cost.estimate import Estimate
 from planner.plans.repair import Change, RepairAnswer, Repaired, Shortage, Value
 from planner.report.assumptions import assumptions_line
+from planner.report.screen import plain_table
 from planner.search.repair import MOST_CHANGES
 from planner.spec.strategy import POLICIES
 from planner.units import format_bytes, format_seconds
@@ -62,14 +61,14 @@ def title(answer: RepairAnswer, plan: str) -> str:
 def shortage_line(shortage: Shortage) -> str:
     """A stage that does not fit, with numbers."""
     return (
-        f"stage {shortage.stage} needs {format_bytes(shortage.needed_bytes)} of {shortage.limit}, "
-        f"may hold {format_bytes(shortage.usable_bytes)}: "
+        f"pipeline stage {shortage.stage} needs {format_bytes(shortage.needed_bytes)} of "
+        f"{shortage.limit}, may hold {format_bytes(shortage.usable_bytes)}: "
         f"{format_bytes(shortage.missing_bytes)} missing"
     )
 
 
 def _print_wrong(answer: RepairAnswer, console: Console) -> None:
-    console.print("\nWhat is wrong", style="bold")
+    console.print("What is wrong", style="bold")
     for one in answer.violations:
         console.print(f"  {one.key}: {one.message}", markup=False)
     for shortage in answer.shortages:
@@ -80,7 +79,7 @@ def _print_wrong(answer: RepairAnswer, console: Console) -> None:
 
 
 def _print_changes(changes: tuple[Change, ...], console: Console) -> None:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    table = plain_table()
     table.add_column("decision", no_wrap=True)
     table.add_column("from", overflow="fold")
     table.add_column("to", overflow="fold")
@@ -110,11 +109,11 @@ def print_figures(answer: RepairAnswer, best: Repaired, console: Console) -> Non
     if answer.before is not None:
         here = answer.before_cluster == answer.context.cluster.name
         columns.insert(0, ("before" if here else f"on {answer.before_cluster}", answer.before))
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    table = plain_table()
     table.add_column("", no_wrap=True)
     for title, _ in columns:
         table.add_column(title, justify="right")
-    rows = ("iteration", "tokens per second", "peak memory", "on stage")
+    rows = ("iteration", "tokens per second", "peak memory", "on pipeline stage")
     for row in zip(rows, *(_estimate_cells(one) for _, one in columns), strict=True):
         table.add_row(*row)
     console.print(table)
@@ -137,7 +136,7 @@ def print_others(answer: RepairAnswer, console: Console) -> None:
     if not others:
         return
     console.print("Others with as few changes", style="bold")
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    table = plain_table()
     table.add_column("#", justify="right")
     table.add_column("change", overflow="fold")
     table.add_column("layers recomputed", overflow="fold")
@@ -197,29 +196,52 @@ def verdict(answer: RepairAnswer) -> str:
     )
 
 
-def print_repair(answer: RepairAnswer, console: Console, *, plan: str, command: str) -> None:
-    """Everything ``planner repair`` says; ``command`` searches from scratch."""
-    console.print(title(answer, plan), style="bold", markup=False)
+def headline(answer: RepairAnswer) -> str:
+    """What mends it, and what it then takes; or that nothing does."""
+    if not answer.repaired:
+        return "No repair was found."
+    best = answer.repaired[0]
+    memory = best.estimate.memory
+    return (
+        f"Mended by {_edit_text(best.changes)}: {format_bytes(memory.peak_bytes)} of "
+        f"{format_bytes(memory.usable_bytes)}, {format_seconds(best.estimate.iter_time_s)} an "
+        "iteration."
+    )
+
+
+def print_repair(
+    answer: RepairAnswer, console: Console, *, plan: str, command: str, verbose: bool = False
+) -> None:
+    """What is wrong and mends it; ``command`` searches from scratch, ``verbose`` adds grounds."""
+    console.print(title(answer, plan), style="dim", markup=False)
     if answer.is_sound and answer.before is not None:
         memory = answer.before.memory
         console.print(
             f"Nothing is wrong: legal, {format_bytes(memory.peak_bytes)} of "
-            f"{format_bytes(memory.usable_bytes)} on stage {memory.peak_stage}, "
+            f"{format_bytes(memory.usable_bytes)} on pipeline stage {memory.peak_stage}, "
             f"{format_seconds(answer.before.iter_time_s)} per iteration. Nothing changed.",
             markup=False,
         )
         return
+    console.print(headline(answer), style="bold green" if answer.repaired else "bold red")
     _print_wrong(answer, console)
     if not answer.repaired:
-        console.print(f"\n{no_repair(answer, command)}", markup=False)
+        console.print(no_repair(answer, command), markup=False)
         console.print(search_line(answer), style="dim", markup=False)
         return
     best = answer.repaired[0]
-    console.print("\nSmallest repair", style="bold")
+    console.print("Smallest repair", style="bold")
     _print_changes(best.changes, console)
     console.print(verdict(answer), markup=False)
     print_figures(answer, best, console)
     print_others(answer, console)
+    if verbose:
+        print_grounds(answer, console)
+
+
+def print_grounds(answer: RepairAnswer, console: Console) -> None:
+    """What software is assumed, and how much was looked at."""
+    best = answer.repaired[0]
     console.print(assumptions_line(answer.context, [best.strategy]), style="dim", markup=False)
     console.print(search_line(answer), style="dim", markup=False)
 

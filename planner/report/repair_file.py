@@ -5,20 +5,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from planner.check.layout import NOWHERE, Place
 from planner.check.repair import RepairedFile
 from planner.formats.finding import Finding
 from planner.limits import one_line
 from planner.plans.repair import RECOMPUTE, Change
-from planner.report.assumptions import assumptions_line
 from planner.report.repair import (
+    headline,
     no_repair,
     print_figures,
+    print_grounds,
     print_others,
     repair_document,
     search_line,
@@ -27,6 +26,7 @@ from planner.report.repair import (
     title,
     verdict,
 )
+from planner.report.screen import plain_table
 from planner.spec.strategy import COUNTS
 
 MOST_DIFF_LINES = 60
@@ -34,27 +34,33 @@ MOST_DIFF_LINES = 60
 NOT_STATED = "not stated"
 
 
-def print_repaired_file(made: RepairedFile, console: Console, *, command: str) -> None:
-    """Everything ``planner repair`` says of a configuration file."""
+def print_repaired_file(
+    made: RepairedFile, console: Console, *, command: str, verbose: bool = False
+) -> None:
+    """What is wrong with a configuration file, what mends it, and the edit."""
     answer = made.answer
-    console.print(title(answer, one_line(made.source.path)), style="bold", markup=False)
+    console.print(title(answer, one_line(made.source.path)), style="dim", markup=False)
     if made.is_sound:
         said = "Plans do not model this layout: memory is not checked."
         text = "Nothing is wrong: no error, every stage fits." if not answer.violations else said
         console.print(f"{text} Nothing changed.")
         _print_assumed(made, console)
         return
+    if made.diff or made.written is None:
+        found = made.written is not None
+        said = headline(answer) if found else "No repair was found."
+        console.print(said, style="bold green" if found else "bold red", markup=False)
     _print_wrong(made, console)
     if made.written is None:
-        console.print(f"\n{no_repair(answer, command)}", markup=False)
+        console.print(no_repair(answer, command), markup=False)
         console.print(search_line(answer), style="dim", markup=False)
         return
     if not made.diff:
-        console.print("\nThe layout is legal and fits: nothing of it changes.")
+        console.print("The layout is legal and fits: nothing of it changes.")
         _print_assumed(made, console)
         return
     best = answer.repaired[0]
-    console.print("\nSmallest repair", style="bold")
+    console.print("Smallest repair", style="bold")
     _print_changes(made, console)
     console.print(verdict(answer), markup=False)
     print_figures(answer, best, console)
@@ -62,8 +68,8 @@ def print_repaired_file(made: RepairedFile, console: Console, *, command: str) -
     _print_left(made, console)
     _print_diff(made, console)
     _print_assumed(made, console)
-    console.print(assumptions_line(answer.context, [best.strategy]), style="dim", markup=False)
-    console.print(search_line(answer), style="dim", markup=False)
+    if verbose:
+        print_grounds(answer, console)
 
 
 def _place(place: Place) -> str:
@@ -77,7 +83,7 @@ def _finding_line(finding: Finding) -> str:
 
 
 def _print_wrong(made: RepairedFile, console: Console) -> None:
-    console.print("\nWhat is wrong", style="bold")
+    console.print("What is wrong", style="bold")
     for finding in made.errors:
         console.print(f"  {_finding_line(finding)}", markup=False)
     for shortage in made.answer.shortages:
@@ -104,7 +110,7 @@ def _print_changes(made: RepairedFile, console: Console) -> None:
     if not rows:
         console.print("  The layout stays; what contradicts it in the file is written anew.")
         return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    table = plain_table()
     table.add_column("decision", no_wrap=True)
     table.add_column("in the file", overflow="fold")
     table.add_column("line", justify="right", no_wrap=True)

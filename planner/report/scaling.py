@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -15,7 +14,8 @@ from planner.plans.scaling import BITE_FRACTION, Point, Scaling, gpus_for_deadli
 from planner.report.columns import layout, layout_axes
 from planner.report.json import plan_dict
 from planner.report.plot import line_chart
-from planner.report.text import print_notes
+from planner.report.screen import plain_table
+from planner.report.text import is_assumed, print_notes
 from planner.units import format_count, format_seconds
 
 SCHEMA_VERSION = 2
@@ -32,7 +32,6 @@ TITLES = {
 }
 SHOWN_FRACTION = 0.005
 """Limits that never take this share of an iteration get no column."""
-SHORT = {"recompute": "redo"}
 PLOTTED = ("bubble", "DP", "TP", "EP")
 
 
@@ -45,12 +44,12 @@ def _shown(result: Scaling) -> list[str]:
 def _limit(result: Scaling, point: Point, plan: Plan) -> str:
     """The dominating limit; ``batch`` beside it where the batch is exhausted."""
     name = result.limit(plan)
-    names = [*([SHORT.get(name, name)] if name else []), *(["batch"] * point.is_exhausted)]
+    names = [*([name] if name else []), *(["batch"] * point.is_exhausted)]
     return "+".join(names) or "-"
 
 
 def _table(titles: Sequence[str]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    table = plain_table()
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     return table
@@ -61,7 +60,7 @@ def scaling_table(result: Scaling) -> Table:
     axes = layout_axes([plan for _, plan in result.fitting])
     days = ["days"] if result.base.context.job.total_tokens else []
     batch = ["batch"] if result.is_weak else []
-    title = "·".join("v" if axis == "vpp" else axis for axis in axes)
+    title = "·".join(axes)
     table = _table(
         ["GPUs", *batch, title, "iteration", "tokens/s", *days, "speed-up", "efficiency", "MFU"]
     )
@@ -87,7 +86,7 @@ def scaling_table(result: Scaling) -> Table:
 def shares_table(result: Scaling) -> Table:
     """Where the time of every size's plan goes, and the dominating limit."""
     shown = _shown(result)
-    table = _table(["GPUs", "micro-\nbatches", *(SHORT.get(name, name) for name in shown)])
+    table = _table(["GPUs", "micro-\nbatches", *(name for name in shown)])
     table.add_column("limit", no_wrap=True)
     for point, plan in result.fitting:
         part = shares(plan.estimate)
@@ -114,9 +113,7 @@ def bite_lines(result: Scaling) -> list[str]:
     """Where each limit begins to bite, the earliest first."""
     bites = sorted(result.bites().items(), key=lambda item: item[1][0][0])
     most_gpus = result.largest.strategy.num_gpus
-    lines = [
-        _bite_line(SHORT.get(name, name), TITLES[name], sizes, most_gpus) for name, sizes in bites
-    ]
+    lines = [_bite_line(name, TITLES[name], sizes, most_gpus) for name, sizes in bites]
     exhausted = result.exhausted_from()
     if exhausted is not None:
         lines.append(
@@ -147,10 +144,27 @@ def deadline_line(result: Scaling, days: float) -> str:
     )
 
 
+def verdict_line(result: Scaling) -> str:
+    """How far the largest size gets, and what takes most of what is lost."""
+    plan = result.largest
+    gpus, base = plan.strategy.num_gpus, result.base.strategy.num_gpus
+    name = result.limit(plan)
+    lost = f", most of the rest lost to {TITLES[name]}" if name else ""
+    return (
+        f"{gpus:,} GPUs are {result.speed_up(plan):,.1f} times as fast as {base:,}: "
+        f"{result.efficiency(plan):.0%} efficient{lost}."
+    )
+
+
 def print_scaling(
-    result: Scaling, notes: Sequence[str], days: float | None, console: Console
+    result: Scaling,
+    notes: Sequence[str],
+    days: float | None,
+    console: Console,
+    *,
+    verbose: bool = False,
 ) -> None:
-    """Print inputs, both tables, where limits bite, and whether a deadline is met."""
+    """Print how far it scales and the best plan of every size; ``verbose``: where time goes."""
     context = result.largest.context
     job, base = context.job, result.base.strategy.num_gpus
     kind = "Weak" if result.is_weak else "Strong"
@@ -158,24 +172,30 @@ def print_scaling(
     console.print(
         f"{kind} scaling of {context.model.name} on {context.cluster.node.name}, {batch} x "
         f"{job.seq_len} tokens, {job.precision}{context.traits.training.suffix}",
-        style="bold",
+        style="dim",
     )
-    print_notes(notes, console)
-    console.print()
+    print_notes([note for note in notes if not is_assumed(note)], console)
+    console.print(verdict_line(result), style="bold green")
+    if days is not None:
+        console.print(deadline_line(result, days), style="bold")
     console.print(scaling_table(result))
-    console.print("Share of the iteration, and what takes most from the efficiency", style="bold")
-    console.print(shares_table(result))
+    if result.late_at:
+        sizes = ", ".join(f"{gpus:,}" for gpus in result.late_at)
+        line = f"On {sizes} GPUs a limit struck: faster plans may exist there."
+        console.print(line, style="yellow")
     console.print(
-        f"Speed-up and efficiency against {base:,} GPUs. Limits bite that take at least "
-        f"{BITE_FRACTION:.0%} from the efficiency:"
+        f"Against {base:,} GPUs; limits bite that take {BITE_FRACTION:.0%} of it or more:"
     )
     for line in bite_lines(result) or ["none does."]:
         console.print(f"- {line}")
-    if result.late_at:
-        sizes = ", ".join(f"{gpus:,}" for gpus in result.late_at)
-        console.print(f"On {sizes} GPUs a limit struck: faster plans may exist there.")
-    if days is not None:
-        console.print(deadline_line(result, days))
+    if verbose:
+        console.print(
+            "Share of the iteration, and what takes most from the efficiency", style="bold"
+        )
+        console.print(shares_table(result))
+        print_notes([note for note in notes if is_assumed(note)], console)
+    else:
+        console.print("-v adds where the time of every size goes, and assumptions.", style="dim")
 
 
 def _point_dict(result: Scaling, point: Point) -> dict[str, Any]:

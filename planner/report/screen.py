@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 
 from planner.limits import printable
 
@@ -20,3 +21,15 @@ class Screen(Console):
                 yield segment
             else:
                 yield Segment(printable(segment.text), segment.style)
+
+
+def plain_table(*titles: str, gap: int = 2, shows_header: bool = True) -> Table:
+    """A table without lines, ``gap`` characters between its columns."""
+    return Table(
+        *titles,
+        box=None,
+        padding=(0, gap, 0, 0),
+        pad_edge=False,
+        header_style="bold",
+        show_header=shows_header,
+    )

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -14,11 +13,12 @@ from planner.plans.differences import short_layout
 from planner.plans.objectives import AMOUNTS
 from planner.plans.sizing import Size, Sizing
 from planner.report.assumptions import assumptions_line
-from planner.report.catalog import describe_size
-from planner.report.columns import FRAMEWORK_SHORT, layout, layout_axes
+from planner.report.columns import layout, layout_axes
 from planner.report.evidence import evidence_line, range_line
+from planner.report.headline import memory_line, run_line, time_line
 from planner.report.json import plan_dict
 from planner.report.placement import placement_line
+from planner.report.screen import plain_table
 from planner.report.sizing_words import (
     count_text,
     job_text,
@@ -27,12 +27,13 @@ from planner.report.sizing_words import (
     option_text,
     time_text,
 )
-from planner.report.tables import NARROW_LEGEND, WIDE_COLUMNS, plans_table
-from planner.report.text import costs_line, print_notes, selects_lines
+from planner.report.tables import SPELLED_OUT_COLUMNS
+from planner.report.text import costs_line, is_assumed, print_notes, selects_lines
 from planner.units import format_seconds
 
 SCHEMA_VERSION = 2
 MISSES = "misses by"
+PLACES_BESIDE = (0, 1, 2, 4)
 
 
 def inputs_line(sizing: Sizing) -> str:
@@ -41,7 +42,7 @@ def inputs_line(sizing: Sizing) -> str:
     job = context.job
     frameworks = ", ".join(c.traits.name for c in sizing.contexts)
     return (
-        f"{context.model.name} ({describe_size(context.model)}) on {context.cluster.node.name}, "
+        f"{context.model.name} on {context.cluster.node.name}, "
         f"batch {job.global_batch} x {job.seq_len} tokens, {job.precision}"
         f"{context.traits.training.suffix}, {frameworks}: "
         f"{limits_text(sizing.limits) or 'the fewest GPUs that hold it'}"
@@ -49,14 +50,13 @@ def inputs_line(sizing: Sizing) -> str:
 
 
 def shown_sizes(sizing: Sizing) -> list[Size]:
-    """The chosen (or nearest) size, those 1, 2, 4, 8 ... places beside it, and both ends."""
+    """The chosen (or nearest) size, those 1, 2 and 4 places beside it, and both ends."""
     marked = {size.num_gpus: size for size in _marked(sizing)}
     sizes = [marked.get(size.num_gpus, size) for size in sizing.sizes]
     rows = {0, len(sizes) - 1}
     for row, size in enumerate(sizes):
         if size.num_gpus in marked:
-            steps = [0, *(2**k for k in range(len(sizes).bit_length()))]
-            rows |= {row + sign * step for step in steps for sign in (-1, 1)}
+            rows |= {row + sign * step for step in PLACES_BESIDE for sign in (-1, 1)}
     return [sizes[row] for row in sorted(rows) if 0 <= row < len(sizes)]
 
 
@@ -76,19 +76,22 @@ def sizes_table(sizing: Sizing, *, wide: bool) -> Table:
     axes = layout_axes(shown)
     several = len(sizing.contexts) > 1
     known_amounts = [
-        name for name in AMOUNTS if any(size.amounts[name] is not None for size in shown)
+        name
+        for name, amount in AMOUNTS.items()
+        if (wide or amount.is_always_shown)
+        and any(size.amounts[name] is not None for size in shown)
     ]
     known = sizing.contexts[0].job.total_tokens is not None
     per = "" if known else "/1k it"
     amounts = ["GPU-h", *(AMOUNTS[name].column for name in known_amounts)]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    table = plain_table()
     titles = {
         "": "left",
         "GPUs": "right",
         **({"nodes": "right"} if wide else {}),
-        **({"fw": "left"} if several else {}),
-        "·".join("v" if axis == "vpp" else axis for axis in axes): "left",
-        **dict.fromkeys(("iter", "tok/s"), "right"),
+        **({"framework": "left"} if several else {}),
+        "·".join(axes): "left",
+        **dict.fromkeys(("iteration", "tokens/s"), "right"),
         **({"time": "right"} if known else {}),
         **dict.fromkeys((f"{what}{per}" for what in amounts), "right"),
         **({} if sizing.limits.is_empty else {MISSES: "left"}),
@@ -100,7 +103,7 @@ def sizes_table(sizing: Sizing, *, wide: bool) -> Table:
             ">" if size.num_gpus in marked else "",
             f"{size.num_gpus:,}",
             *([f"{size.num_nodes:,}"] if wide else []),
-            *([FRAMEWORK_SHORT[size.context.traits.name]] if several else []),
+            *([size.context.traits.name] if several else []),
             layout(size.strategy, axes),
             format_seconds(size.iteration_s),
             count_text(size.tokens_per_s),
@@ -167,46 +170,62 @@ def search_line(sizing: Sizing) -> str:
 
 
 def _print_chosen(sizing: Sizing, chosen: Size, console: Console) -> None:
-    plan, wide = chosen.plan, console.width >= WIDE_COLUMNS
+    """The size, what to run on it, and why no smaller one does."""
+    plan = chosen.plan
     head, *why = _chosen_lines(sizing, chosen)
-    console.print(head, style="bold")
-    console.print(f"It takes {job_text(chosen)}.")
-    for line in why:
-        console.print(line)
+    console.print(head, style="bold green", markup=False)
     several = len(sizing.contexts) > 1
-    console.print(plans_table([plan], wide=wide, with_framework=several, width=console.width))
-    for line in selects_lines([plan]):
-        console.print(line)
-    console.print(costs_line(plan))
-    console.print(f"Placed {placement_line(plan.context, plan.strategy)}.")
-    console.print(f"{range_line(plan.estimate)} {_slow_end_line(sizing, chosen)}".rstrip())
-    console.print(evidence_line(plan.context, plan.strategy), markup=False)
-    console.print()
-    console.print("Sizes below and above", style="bold")
+    run = run_line(plan, of_gpus=chosen.num_gpus, names_framework=several)
+    console.print(run, style="bold", markup=False)
+    has_tokens = sizing.contexts[0].job.total_tokens is not None
+    job = [f"the job: {job_text(chosen)}"] if has_tokens else []
+    for line in (time_line(plan), memory_line(plan), *job):
+        console.print(f"  {line}", markup=False)
+    for line in (*why, _slow_end_line(sizing, chosen)):
+        if line:
+            console.print(line, markup=False)
 
 
-def print_sizing(sizing: Sizing, notes: Sequence[str], console: Console) -> None:
-    """Print inputs, the size and its plan, the sizes around it, and what all of it rests on."""
-    console.print(inputs_line(sizing), style="bold")
-    if sizing.narrowing.texts:
-        console.print(f"narrowed by {', '.join(sizing.narrowing.texts)}", markup=False)
-    print_notes(notes, console)
-    console.print()
+def _print_grounds(sizing: Sizing, notes: Sequence[str], console: Console) -> None:
+    """What the size rests on: its plan's costs, evidence, prices, software, search."""
     if sizing.chosen:
-        _print_chosen(sizing, sizing.chosen, console)
-    else:
-        most = sizing.contexts[0].cluster.num_accelerators
-        console.print(f"No size up to {most:,} GPUs does it; the nearest are marked", style="bold")
-    console.print(sizes_table(sizing, wide=console.width >= WIDE_COLUMNS))
+        plan = sizing.chosen.plan
+        for line in (*selects_lines([plan]), costs_line(plan)):
+            console.print(line, markup=False)
+        console.print(f"Placed {placement_line(plan.context, plan.strategy)}.")
+        console.print(range_line(plan.estimate))
+        console.print(evidence_line(plan.context, plan.strategy), markup=False)
     for line in _basis_lines(sizing):
         console.print(line, style="dim")
+    print_notes([note for note in notes if is_assumed(note)], console)
     for context in sizing.contexts:
         used = [size.strategy for size in sizing.sizes if size.context.traits == context.traits]
         if used:
             console.print(assumptions_line(context, used), style="dim", markup=False)
     console.print(search_line(sizing), style="dim")
-    if console.width < WIDE_COLUMNS:
-        console.print(NARROW_LEGEND, style="dim")
+
+
+def print_sizing(
+    sizing: Sizing, notes: Sequence[str], console: Console, *, verbose: bool = False
+) -> None:
+    """Print the size and its plan, and the sizes around it; ``verbose``: what all rests on."""
+    console.print(inputs_line(sizing), style="dim", markup=False)
+    if sizing.narrowing.texts:
+        console.print(f"narrowed by {', '.join(sizing.narrowing.texts)}", markup=False)
+    print_notes([note for note in notes if not is_assumed(note)], console)
+    if sizing.chosen:
+        _print_chosen(sizing, sizing.chosen, console)
+    else:
+        most = sizing.contexts[0].cluster.num_accelerators
+        line = f"No size up to {most:,} GPUs does it; the nearest are marked."
+        console.print(line, style="bold yellow")
+    console.print(sizes_table(sizing, wide=console.width >= SPELLED_OUT_COLUMNS))
+    if verbose:
+        _print_grounds(sizing, notes, console)
+    elif not sizing.is_complete:
+        console.print(search_line(sizing), style="yellow")
+    if not verbose:
+        console.print("-v adds assumptions, prices, evidence and the search.", style="dim")
 
 
 def _size_dict(size: Size, sizing: Sizing) -> dict[str, Any]:

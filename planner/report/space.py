@@ -4,11 +4,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from planner import __version__
+from planner.report.screen import plain_table
 from planner.report.text import print_notes
 from planner.search.space.count import SpaceCount
 from planner.search.space.vocabulary import DIMENSIONS
@@ -64,7 +64,7 @@ def _modules_text(space: SpaceCount) -> str:
 
 def space_table(space: SpaceCount) -> Table:
     """Every dimension with the values that legal strategies take."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
+    table = plain_table()
     table.add_column("dimension", no_wrap=True)
     table.add_column("values of legal strategies", overflow="fold")
     for name, values in space.values.items():

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 
 from planner.frameworks.registry import CURRENT
 from planner.plans.differences import short_layout
@@ -17,22 +16,20 @@ from planner.report.assumptions import assumptions_line
 from planner.report.catalog import describe_size
 from planner.report.evidence import evidence_line, range_line
 from planner.report.formulas import item_title
+from planner.report.headline import job_line, memory_line, run_line, time_line
 from planner.report.mfu import mfu_line
 from planner.report.placement import placement_line
 from planner.report.recipes import placed_line
 from planner.report.sizing_words import limits_text
-from planner.report.tables import (
-    NARROW_LEGEND,
-    WIDE_COLUMNS,
-    frontier_table,
-    plans_table,
-    shown_frontier,
-)
+from planner.report.tables import frontier_table, plans_table, shown_frontier
 from planner.search.ranking.handicaps import used
 from planner.search.space.vocabulary import MIXED_LAYERS
 from planner.spec.traits import FrameworkTraits
-from planner.units import format_bytes, format_count, format_seconds
+from planner.units import format_bytes, format_seconds
 
+BATCH_NOTE = "global batch"
+STATED = ("given", "hint", "left out", "plans for", "read", "tight")
+"""How notes begin that say more than a default."""
 TOP_COSTS = 4
 MAX_KNOBS = 3
 MAX_RELIED_ON = 3
@@ -102,21 +99,35 @@ def assumptions_lines(answer: Answer) -> list[str]:
 def inputs_line(answer: Answer) -> str:
     """What was asked, in one line."""
     context = answer.contexts[0]
-    job, cluster = context.job, context.cluster
+    job = context.job
     frameworks = ", ".join(_software(c.traits) for c in answer.contexts)
-    budget = f", {format_count(job.total_tokens)} tokens in all" if job.total_tokens else ""
+    is_assumed = any(note.startswith(BATCH_NOTE) for note in answer.notes)
     return (
-        f"{context.model.name} ({describe_size(context.model)}) on {cluster.name} "
-        f"({cluster.num_accelerators:,} x {cluster.accelerator.name}), batch {job.global_batch} x "
-        f"{job.seq_len} tokens, {job.precision}{context.traits.training.suffix}, "
-        f"{frameworks}{budget}"
+        f"{context.model.name} on {context.cluster.name}, batch {job.global_batch}"
+        f"{' (assumed)' if is_assumed else ''} x {job.seq_len} tokens, "
+        f"{job.precision}{context.traits.training.suffix}, {frameworks}"
     )
+
+
+def sizes_line(answer: Answer) -> str:
+    """How large model and cluster are."""
+    context = answer.contexts[0]
+    cluster = context.cluster
+    return (
+        f"{context.model.name}: {describe_size(context.model)}; {cluster.name}: "
+        f"{cluster.num_accelerators:,} x {cluster.accelerator.name}"
+    )
+
+
+def is_assumed(note: str) -> bool:
+    """Whether a note says of a default that it is one, and nothing else."""
+    return not note.startswith(STATED)
 
 
 def print_notes(notes: Sequence[str], console: Console) -> None:
     """Say of every default that it is one."""
     for note in notes:
-        stated = note.startswith(("assumed", "given", "hint", "left out", "tight"))
+        stated = note.startswith((*STATED, "assumed"))
         console.print(note if stated else f"assumed: {note}", style="dim")
 
 
@@ -157,7 +168,8 @@ def tight_lines(plans: Sequence[Plan]) -> list[str]:
 def plans_title(answer: Answer) -> str:
     """What the first table ranks, and which limits its plans keep."""
     aim, gpus = answer.aim, answer.plans[0].strategy.num_gpus
-    title = OBJECTIVES[aim.objective].plans.format(gpus=gpus, headroom_gib=answer.headroom_gib)
+    count = f"{gpus:,} GPU{'s' * (gpus > 1)}"
+    title = OBJECTIVES[aim.objective].plans.format(gpus=count, headroom_gib=answer.headroom_gib)
     return title if aim.limits.is_empty else f"{title} within the limits: {limits_text(aim.limits)}"
 
 
@@ -174,65 +186,69 @@ def frontier_title(answer: Answer, num_shown: int) -> str:
     return f"{title} ({extent}{shown})"
 
 
-def _best_table(plans: Sequence[Plan], answer: Answer, console: Console) -> Table:
-    return plans_table(
-        plans,
-        wide=console.width >= WIDE_COLUMNS,
-        with_framework=len(answer.contexts) > 1,
-        width=console.width,
-    )
+def _print_nearest(answer: Answer, console: Console) -> None:
+    """Where no plan keeps the limits: the nearest ones."""
+    from planner.plans.sizing import unmet
+
+    limits = limits_text(answer.aim.limits)
+    console.print(f"No plan keeps the limits: {limits}. The nearest:", style="bold")
+    plans = [size.plan for size in unmet(answer).nearest]
+    console.print(plans_table(plans, width=console.width))
 
 
-def _print_plans(answer: Answer, console: Console) -> None:
-    """The first table; where no plan keeps the limits, the nearest ones."""
-    if not answer.plans:
-        from planner.plans.sizing import unmet
-
-        limits = limits_text(answer.aim.limits)
-        console.print(f"No plan keeps the limits: {limits}. The nearest:", style="bold")
-        plans = [size.plan for size in unmet(answer).nearest]
-        console.print(_best_table(plans, answer, console))
-        return
-    gpus = answer.plans[0].strategy.num_gpus
-    available = answer.contexts[0].cluster.num_accelerators
-    console.print(plans_title(answer), style="bold")
-    if gpus < available and answer.aim.objective == "iteration_s":
+def _print_best(answer: Answer, console: Console) -> None:
+    """What to run, and the table of other layouts and of fewer GPUs."""
+    best, available = answer.plans[0], answer.contexts[0].cluster.num_accelerators
+    several = len(answer.contexts) > 1
+    line = run_line(best, of_gpus=available, names_framework=several)
+    console.print(line, style="bold green", markup=False)
+    for text in (time_line(best), memory_line(best), job_line(best)):
+        if text:
+            console.print(f"  {text}")
+    if best.strategy.num_gpus < available and answer.aim.objective == "iteration_s":
         what = "is faster" if answer.aim.limits.is_empty else "that keeps the limits is faster"
-        console.print(
-            f"{available - gpus:,} of {available:,} GPUs stay free: no layout on more {what}."
-        )
-    console.print(_best_table(answer.plans, answer, console))
-    lines = (*selects_lines(answer.plans), *tight_lines(answer.plans), *rank_lines(answer))
-    for line in lines:
-        console.print(line, markup=False)
+        console.print(f"  No layout on more GPUs {what}.")
+    if len(answer.plans) + len(answer.ladder) == 1:
+        return
+    fewer = ", then on fewer" if answer.ladder else ""
+    console.print(f"{plans_title(answer)}{fewer} ({_proof(answer)})", style="bold")
+    console.print(plans_table(answer.plans, answer.ladder, width=console.width))
 
 
-def rank_lines(answer: Answer) -> list[str]:
-    """How the first plan stands to what would be faster, and to what a vendor ships."""
-    first, lines = answer.plans[0], []
-    own_s = first.estimate.iter_time_s
-    if answer.fastest is not None:
-        other = answer.fastest
-        change = other.estimate.iter_time_s / own_s - 1.0
+def _proof(answer: Answer) -> str:
+    if answer.proved_optimal:
+        return "proved best under the model"
+    return f"optimality NOT proved: {gap_text(answer)}"
+
+
+def faster_lines(answer: Answer) -> list[str]:
+    """What the model thinks faster than the first plan, and what that relies on."""
+    if answer.fastest is None:
+        return []
+    first, other = answer.plans[0], answer.fastest
+    change = other.estimate.iter_time_s / first.estimate.iter_time_s - 1.0
+    named = f"Fastest by the model: {short_layout(other.strategy)}, {change:+.1%}"
+    return [f"{named}, inside the error{reliance(other, first)}."]
+
+
+def knob_lines(answer: Answer) -> list[str]:
+    """What turning one thing about the first plan, or policies it cannot have, would gain."""
+    first, lines = answer.plans[0], list[str]()
+    if answer.aim.objective != "iteration_s":
+        return lines
+    found = variants(first, answer.narrowing, limit_s=answer.beside_s)
+    gaining = [knob for knob in found if knob.time_change < 0]
+    simplest = sorted(gaining, key=lambda knob: (knob.num_turned, knob.time_change))
+    shown = [f"{knob.words} {knob.time_change:+.1%}" for knob in simplest[:MAX_KNOBS]]
+    if shown:
+        lines.append(f"Knobs of plan 1: {'; '.join(shown)}.")
+    mixed = mixed_gain(first, answer.narrowing, limit_s=answer.beside_s)
+    if mixed is not None and mixed.time_change < -WORTH_A_WORD:
         lines.append(
-            f"Fastest by the model: {short_layout(other.strategy)}, {change:+.1%}, inside the error"
-            f"{reliance(other, first)}."
+            f"Layers under different policies, which {first.framework} has no options for: "
+            f"{mixed.time_change:+.1%} (--allow {MIXED_LAYERS})."
         )
-    if answer.aim.objective == "iteration_s":
-        found = variants(first, answer.narrowing, limit_s=answer.beside_s)
-        gaining = [knob for knob in found if knob.time_change < 0]
-        simplest = sorted(gaining, key=lambda knob: (knob.num_turned, knob.time_change))
-        shown = [f"{knob.words} {knob.time_change:+.1%}" for knob in simplest[:MAX_KNOBS]]
-        if shown:
-            lines.append(f"Knobs of plan 1: {'; '.join(shown)}.")
-        mixed = mixed_gain(first, answer.narrowing, limit_s=answer.beside_s)
-        if mixed is not None and mixed.time_change < -WORTH_A_WORD:
-            lines.append(
-                f"Layers under different policies, which {first.framework} has no options for: "
-                f"{mixed.time_change:+.1%} (--allow {MIXED_LAYERS})."
-            )
-    recipe = placed(answer)
-    return lines if recipe is None else [*lines, placed_line(recipe)]
+    return lines
 
 
 def reliance(plan: Plan, first: Plan) -> str:
@@ -244,21 +260,6 @@ def reliance(plan: Plan, first: Plan) -> str:
     return f" known for {', '.join(parts)}" if parts else ""
 
 
-def _print_ladder(answer: Answer, console: Console) -> None:
-    """Fewer GPUs, one line each."""
-    if not answer.ladder:
-        return
-    console.print("On fewer GPUs", style="bold")
-    console.print(
-        frontier_table(
-            answer.ladder,
-            wide=console.width >= WIDE_COLUMNS,
-            with_framework=len(answer.contexts) > 1,
-            width=console.width,
-        )
-    )
-
-
 def _print_frontier(answer: Answer, console: Console) -> None:
     """The frontier, thinned; the output formats for programs have all of it."""
     if not answer.pareto:
@@ -267,8 +268,6 @@ def _print_frontier(answer: Answer, console: Console) -> None:
     console.print(frontier_title(answer, len(shown)), style="bold")
     table = frontier_table(
         shown,
-        wide=console.width >= WIDE_COLUMNS,
-        with_framework=len(answer.contexts) > 1,
         traded=answer.aim.pareto,
         limits=None if limits.is_empty else limits,
         width=console.width,
@@ -286,27 +285,61 @@ def _print_variants(answer: Answer, console: Console) -> None:
             console.print(f"  {knob.time_change:+6.1%}  {knob.words}", markup=False)
 
 
-def print_answer(answer: Answer, console: Console, *, show_all: bool = False) -> None:
-    """Print inputs, plans, ladder or frontier, the winner's costs and the search."""
-    console.print(inputs_line(answer), style="bold")
-    if answer.narrowing.texts:
-        console.print(f"narrowed by {', '.join(answer.narrowing.texts)}", markup=False)
-    print_notes(answer.notes, console)
+def _print_grounds(answer: Answer, console: Console) -> None:
+    """What the answer rests on: knobs, costs, placement, ranges, evidence, software, search."""
     console.print()
-    _print_plans(answer, console)
-    if show_all:
-        _print_variants(answer, console)
-    _print_ladder(answer, console)
-    _print_frontier(answer, console)
     if answer.plans:
         best = answer.plans[0]
-        console.print(costs_line(best))
+        told = (*selects_lines(answer.plans), *faster_lines(answer), *knob_lines(answer))
+        for line in (*told, costs_line(best)):
+            console.print(line, markup=False)
         console.print(f"Placed {placement_line(best.context, best.strategy)}.")
         console.print(range_line(best.estimate))
         console.print(mfu_line(best))
         console.print(evidence_line(best.context, best.strategy), markup=False)
-    for line in assumptions_lines(answer):
+    console.print(sizes_line(answer), style="dim", markup=False)
+    print_notes([note for note in answer.notes if is_assumed(note)], console)
+    for line in (*assumptions_lines(answer), search_line(answer)):
         console.print(line, style="dim", markup=False)
-    console.print(search_line(answer), style="dim", markup=False)
-    if console.width < WIDE_COLUMNS:
-        console.print(NARROW_LEGEND, style="dim")
+
+
+def print_answer(
+    answer: Answer,
+    console: Console,
+    *,
+    verbose: bool = False,
+    show_all: bool = False,
+    following: str = "",
+) -> None:
+    """Print what to run, other layouts and fewer GPUs; ``verbose``: what that rests on.
+
+    ``following``: the command that goes on from here.
+    """
+    console.print(inputs_line(answer), style="dim", markup=False)
+    if answer.narrowing.texts:
+        console.print(f"narrowed by {', '.join(answer.narrowing.texts)}", markup=False)
+    print_notes([note for note in answer.notes if not is_assumed(note)], console)
+    if answer.plans:
+        _print_best(answer, console)
+        for line in tight_lines(answer.plans):
+            console.print(line, style="yellow", markup=False)
+        if recipe := placed(answer):
+            console.print(placed_line(recipe), markup=False)
+    else:
+        _print_nearest(answer, console)
+    if show_all:
+        _print_variants(answer, console)
+    _print_frontier(answer, console)
+    if verbose:
+        _print_grounds(answer, console)
+    if following:
+        console.print(f"Next: {following}", markup=False, soft_wrap=True)
+    if not verbose:
+        console.print(more_line(answer), style="dim", markup=False)
+
+
+def more_line(answer: Answer) -> str:
+    """What other options would show."""
+    assumed = sum(map(is_assumed, answer.notes))
+    counted = f"{assumed} assumption{'s' * (assumed > 1)}, " if assumed else ""
+    return f"-v adds {counted}evidence, search; --all the variants of every layout."

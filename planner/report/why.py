@@ -18,6 +18,7 @@ from planner.plans.why import ROUNDING, ItemDifference, WhyAnswer, reason_of
 from planner.plans.whynot import NothingFits, explanation
 from planner.report.formulas import item_title
 from planner.report.json import SCHEMA_VERSION, plan_dict
+from planner.report.screen import plain_table
 from planner.units import format_bytes, format_seconds
 
 NOTHING_S = 1e-7
@@ -177,7 +178,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _table(*titles: str) -> Table:
-    table = Table(*titles, box=None, pad_edge=False)
+    table = plain_table(*titles)
     for column in table.columns[1:]:
         column.justify = "right"
         column.no_wrap = True
@@ -236,7 +237,7 @@ def _print_stages(answer: WhyAnswer, console: Console) -> None:
 
 
 def _print_layouts(answer: WhyAnswer, console: Console) -> None:
-    table = Table("layout", "asked", "best", box=None, pad_edge=False)
+    table = plain_table("layout", "asked", "best")
     for name, (asked, best) in answer.differences().items():
         table.add_row(name, asked, best)
     console.print()

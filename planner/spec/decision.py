@@ -33,6 +33,8 @@ class Decision:
     """What a difference is called, one of KINDS_OF_DIFFERENCE; empty: it follows from others."""
     title: str = ""
     """What people read in place of the field's name."""
+    word: str = ""
+    """Of a degree: what it splits, in sentences and in the titles of wide tables."""
     least: int = 1
     most: int = MAX_GPUS
     words: tuple[str, ...] = ()

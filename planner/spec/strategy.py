@@ -110,26 +110,37 @@ class LayoutFields(Generic[Number, Flag, Word]):
 
     dp: Annotated[
         Number,
-        Decision("data-parallel degree, replicas times shards", "degrees", follows="the rest"),
+        Decision(
+            "data-parallel degree, replicas times shards",
+            "degrees",
+            word="data",
+            follows="the rest",
+        ),
     ]
-    tp: Annotated[Number, Decision("tensor-parallel degree", "degrees")]
-    pp: Annotated[Number, Decision("pipeline stages", "degrees")]
+    tp: Annotated[Number, Decision("tensor-parallel degree", "degrees", word="tensor")]
+    pp: Annotated[Number, Decision("pipeline stages", "degrees", word="pipeline")]
     vpp: Annotated[
         Number,
         Decision(
             "model chunks per pipeline stage (interleaving)",
             "virtual stages",
+            word="chunks",
             follows="1, of V-shaped schedules 2",
         ),
     ]
     schedule: Annotated[
         Word, Decision("pipeline schedule (docs/schedules.md)", "schedule", words=SCHEDULES)
     ] = "1f1b"  # type: ignore[assignment]
-    cp: Annotated[Number, Decision("context-parallel degree", "degrees")]
-    ep: Annotated[Number, Decision("expert-parallel degree", "expert layout")]
+    cp: Annotated[Number, Decision("context-parallel degree", "degrees", word="context")]
+    ep: Annotated[Number, Decision("expert-parallel degree", "expert layout", word="expert")]
     etp: Annotated[
         Number,
-        Decision("ranks that split an expert", "expert layout", follows="the framework's: tp"),
+        Decision(
+            "ranks that split an expert",
+            "expert layout",
+            word="expert tensor",
+            follows="the framework's: tp",
+        ),
     ]
     """Ranks that split every routed expert; tp where experts are split as other layers are, and
     in dense models. Expert mesh: etp x ep x edp ranks of a stage."""

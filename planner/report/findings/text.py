@@ -20,7 +20,7 @@ WIDTH = 100
 def print_findings(results: Sequence[FileResult], console: Console) -> None:
     """Print every file's findings, and how many there are in all."""
     for result in results:
-        console.print(_title(result))
+        console.print(_title(result).append(": ").append_text(_verdict(result)))
         for finding in result.findings:
             _print_finding(finding, console)
         for line in _figures(result):
@@ -44,6 +44,15 @@ def _title(result: FileResult) -> Text:
     parts += [f"{result.num_gpus:,} GPUs"] if result.num_gpus else []
     words = ", ".join(part for part in parts if part)
     return title.append(f"  {words}", style="dim") if words else title
+
+
+def _verdict(result: FileResult) -> Text:
+    """How many findings of each severity a file has, and whether it fits."""
+    numbers = counts([result])
+    parts = [f"{count} {name}{'s' * (count > 1)}" for name, count in numbers.items() if count]
+    worst = next((severity for severity, count in numbers.items() if count), None)
+    style = "bold green" if worst is None else STYLES[worst]  # type: ignore[index]
+    return Text(", ".join(parts) or "nothing found", style=style)
 
 
 def _print_finding(finding: Finding, console: Console) -> None:
@@ -72,6 +81,6 @@ def _figures(result: FileResult) -> Iterator[str]:
         yield f"assumed: {', '.join(result.assumed)}"
     yield (
         f"{format_seconds(made.iter_time_s)} per iteration, {made.tokens_per_s:,.0f} tokens/s, "
-        f"{format_bytes(made.peak_bytes)} of {format_bytes(made.usable_bytes)} on stage "
+        f"{format_bytes(made.peak_bytes)} of {format_bytes(made.usable_bytes)} on pipeline stage "
         f"{made.peak_stage}"
     )

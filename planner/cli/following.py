@@ -1,0 +1,59 @@
+"""The command that goes on from an answer, ready to paste."""
+
+import shlex
+from collections.abc import Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from planner.formats.format import Format
+    from planner.plans.plan import Plan
+
+OF_THE_SCREEN = frozenset({"verbose", "show_all", "output_format", "top", "force"})
+"""Options that change what is shown, and no answer."""
+FOLDER = "run"
+
+
+def typed(context: typer.Context) -> list[str]:
+    """The words of the command that runs, as its options were read; defaults are left out."""
+    given = [
+        parameter
+        for parameter in context.command.params
+        if parameter.name
+        and parameter.name not in OF_THE_SCREEN
+        and _is_typed(context, parameter.name)
+    ]
+    words = context.command_path.split()
+    words += [str(context.params[str(p.name)]) for p in given if not _is_option(p)]
+    return [*words, *(word for p in given if _is_option(p) for word in _words(context, p))]
+
+
+def _is_option(parameter: Any) -> bool:  # noqa: ANN401 - of the library that Typer holds
+    return bool(parameter.param_type_name == "option")
+
+
+def _is_typed(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _words(context: typer.Context, option: Any) -> Iterator[str]:  # noqa: ANN401
+    value = context.params[option.name]
+    if isinstance(value, bool):
+        yield (option.opts if value else option.secondary_opts)[0]
+        return
+    for each in value if isinstance(value, list | tuple) else [value]:
+        yield option.opts[0]
+        yield str(each.value if isinstance(each, Enum) else each)
+
+
+def writing(context: typer.Context, plan: "Plan", made: "Format | None") -> str:
+    """Planning again with the files of the first plan written, or saved where no format has it."""
+    from planner.formats.registry import load_format
+
+    made = made or load_format(plan.framework)
+    if list(made.problems(plan.context)):
+        return shlex.join([*typed(context), "--save", "plan.yaml"])
+    return shlex.join([*typed(context), "--emit", made.name, "--out", FOLDER])

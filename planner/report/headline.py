@@ -1,0 +1,108 @@
+"""A plan in words: what to run in one sentence, and what that takes."""
+
+from planner.plans.plan import Plan
+from planner.plans.variants import offload_words, recompute_words
+from planner.report.evidence import range_text
+from planner.report.tables import days
+from planner.spec.strategy import COLUMNS, GPU_DEGREES, MOVED, Strategy
+from planner.units import GIB, format_count, format_seconds
+
+
+def degrees_words(strategy: Strategy) -> str:
+    """How GPUs are divided: ``data 8 × tensor 4 × pipeline 4``; empty on one."""
+    degrees = [
+        f"{COLUMNS[axis].word} {getattr(strategy, axis)}"
+        for axis in GPU_DEGREES
+        if getattr(strategy, axis) > 1
+    ]
+    return " × ".join(degrees)
+
+
+def _expert_words(strategy: Strategy) -> list[str]:
+    """Where experts lie, if not as other layers."""
+    words = [f"experts over {strategy.ep}"] if strategy.ep > 1 else []
+    if strategy.etp != strategy.tp:
+        words.append(f"each expert split {strategy.etp} ways" if strategy.etp > 1 else "each whole")
+    return words
+
+
+def _state_words(strategy: Strategy) -> list[str]:
+    """How states are sharded; nothing to say where nobody could share them."""
+    if strategy.dp * strategy.cp == 1:
+        return []
+    groups = f" in {strategy.dp_replicate} replicas" if strategy.dp_replicate > 1 else ""
+    return [f"ZeRO-{strategy.zero_stage}{groups}" if strategy.zero_stage else "states not sharded"]
+
+
+def _saving_words(plan: Plan) -> list[str]:
+    """What is recomputed and offloaded."""
+    strategy = plan.strategy
+    moved = [
+        policy.words.format(strategy.layers_under[name])
+        for name, policy in MOVED.items()
+        if strategy.layers_under[name]
+    ]
+    offloads = [offload_words(strategy)] if strategy.offload != "none" else []
+    recomputes = [recompute_words(plan.context, strategy)] if strategy.recompute != "none" else []
+    done = [*recomputes, *offloads, *moved]
+    if not recomputes and not (offloads or moved):
+        return ["nothing recomputed or offloaded"]
+    return done if recomputes else ["nothing recomputed", *done]
+
+
+def layout_words(plan: Plan) -> str:
+    """The layout in words, from degrees to what is recomputed and offloaded."""
+    strategy = plan.strategy
+    chunks = [f"{strategy.vpp} chunks a stage"] if strategy.vpp > 1 else []
+    schedule = [f"schedule {strategy.schedule}"] if strategy.schedule != "1f1b" else []
+    return ", ".join(
+        [
+            *([words] if (words := degrees_words(strategy)) else []),
+            *chunks,
+            *_expert_words(strategy),
+            *schedule,
+            f"micro-batch {strategy.micro_batch}",
+            *_state_words(strategy),
+            *_saving_words(plan),
+        ]
+    )
+
+
+def run_line(plan: Plan, *, of_gpus: int, names_framework: bool) -> str:
+    """What to run: on which GPUs, cut up how."""
+    gpus, kind = plan.strategy.num_gpus, plan.context.cluster.accelerator.name
+    place = f"{gpus:,} {kind}" if gpus == of_gpus else f"{gpus:,} of {of_gpus:,} {kind}"
+    software = f" with {plan.framework}" if names_framework else ""
+    joined = " as " if plan.strategy.num_gpus > 1 else ": "
+    return f"Run it on {place}{software}{joined}{layout_words(plan)}."
+
+
+def time_line(plan: Plan) -> str:
+    """What an iteration takes, with the range of such runs, and how well that is."""
+    made = plan.estimate
+    return (
+        f"{format_seconds(made.iter_time_s)} an iteration (80 % of runs: {range_text(made)}), "
+        f"{format_count(round(made.tokens_per_s))} tokens/s, MFU {made.mfu:.1%}"
+    )
+
+
+def memory_line(plan: Plan) -> str:
+    """What of a GPU's memory is taken, and what is free."""
+    memory = plan.estimate.memory
+    return (
+        f"{memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB of the fullest GPU, "
+        f"{plan.free_bytes / GIB:,.1f} free"
+    )
+
+
+def job_line(plan: Plan) -> str:
+    """What the whole job takes; empty where its tokens are not given."""
+    total_s, job = plan.total_s(), plan.context.job
+    if total_s is None or job.total_tokens is None:
+        return ""
+    cost = plan.cost_usd()
+    price = "" if cost is None else f", {format_count(round(cost))} USD"
+    return (
+        f"{format_count(job.total_tokens)} tokens: {days(total_s)} days, "
+        f"{format_count(round(plan.gpu_hours()))} GPU-hours{price}"
+    )
