@@ -8,6 +8,8 @@ from planner.spec.cluster import ClusterSpec
 from planner.units import format_count
 
 DEFAULT_BATCH_TOKENS = 4 * 2**20
+ADAPTER_BATCH_TOKENS = 2**17
+"""Adapters are trained on smaller ones: 16 to 128 sequences in published recipes."""
 DEFAULT_TOKENS_PER_ACCELERATOR = 1024
 """Clusters beyond 4,096 accelerators get a larger default batch, as their runs have."""
 SMOOTH_BATCH = 64
@@ -22,6 +24,7 @@ def read_global_batch(
     *,
     seq_len: int | None,
     cluster: ClusterSpec | None,
+    usual_tokens: int = DEFAULT_BATCH_TOKENS,
 ) -> int | None:
     """Return the batch in sequences; None when something was noted as wrong."""
     num_tokens = collector.count("--global-batch-tokens", tokens)
@@ -34,7 +37,7 @@ def read_global_batch(
         return None
     if tokens is not None:
         return num_tokens and _from_tokens(collector, notes, num_tokens, seq_len)
-    return _default(notes, seq_len, cluster)
+    return _default(notes, seq_len, cluster, usual_tokens)
 
 
 def _checked(collector: Collector, sequences: int) -> int | None:
@@ -72,9 +75,9 @@ def batch_of_tokens(num_tokens: int, seq_len: int) -> int:
     return 1 << max(0, round(math.log2(num_tokens / seq_len)))
 
 
-def _default(notes: list[str], seq_len: int, cluster: ClusterSpec | None) -> int:
+def _default(notes: list[str], seq_len: int, cluster: ClusterSpec | None, usual_tokens: int) -> int:
     num_accelerators = cluster.num_accelerators if cluster else 0
-    target = max(DEFAULT_BATCH_TOKENS, DEFAULT_TOKENS_PER_ACCELERATOR * num_accelerators)
+    target = max(usual_tokens, DEFAULT_TOKENS_PER_ACCELERATOR * num_accelerators)
     batch = batch_of_tokens(target, seq_len)
     notes.append(
         f"global batch {batch} sequences ({format_count(batch * seq_len)} tokens; default: about "

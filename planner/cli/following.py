@@ -25,7 +25,7 @@ def typed(context: typer.Context) -> list[str]:
         and parameter.name not in OF_THE_SCREEN
         and _is_typed(context, parameter.name)
     ]
-    words = context.command_path.split()
+    words = ["planner", context.command.name or ""]
     words += [str(context.params[str(p.name)]) for p in given if not _is_option(p)]
     return [*words, *(word for p in given if _is_option(p) for word in _words(context, p))]
 

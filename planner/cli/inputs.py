@@ -13,7 +13,7 @@ from planner.catalog.clusters import (
 )
 from planner.catalog.machine_names import meant_machine
 from planner.catalog.models import given_path, load_model_details, meant_name
-from planner.cli.batch import read_global_batch
+from planner.cli.batch import ADAPTER_BATCH_TOKENS, DEFAULT_BATCH_TOKENS, read_global_batch
 from planner.cli.collector import Collector
 from planner.cli.software import (
     idle_notes,
@@ -244,7 +244,13 @@ def read_question(
     allowed_schedules = read_schedules(collector, schedules, chosen)
     length = _seq_len(collector, seq_len, model_spec, notes)
     batch = read_global_batch(
-        collector, notes, global_batch, global_batch_tokens, seq_len=length, cluster=cluster_spec
+        collector,
+        notes,
+        global_batch,
+        global_batch_tokens,
+        seq_len=length,
+        cluster=cluster_spec,
+        usual_tokens=ADAPTER_BATCH_TOKENS if trained.is_frozen else DEFAULT_BATCH_TOKENS,
     )
     total = collector.count("--tokens", tokens)
     if margin_percent is not None and not 0.0 <= margin_percent < 100.0:

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from planner.errors import InputError
 from planner.frameworks.optimizers import load_optimizer
+from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits
 from planner.spec.job import mtp_positions
 from planner.spec.model import ModelSpec
-from planner.spec.training import Training
+from planner.spec.training import Mode, Training
 from planner.spec.traits import FrameworkTraits
 
 WIDENED = ("mlp", "backward")
@@ -27,7 +28,11 @@ def with_training(traits: FrameworkTraits, training: Training) -> FrameworkTrait
         return traits
     if training.mode not in traits.support.train:
         allowed = ", ".join(traits.support.train)
-        message = f"{traits.name} ({traits.profile}) trains {allowed} here; given {training.mode}"
+        others = ", ".join(training_frameworks(training.mode))
+        message = (
+            f"{traits.name} ({traits.profile}) trains {allowed} here; given {training.mode}; "
+            f"--framework {others} trains it"
+        )
         raise InputError.single("command line", "--train", message)
     saved = traits.kernels.saved.of_frozen_weights()
     widens_stream = traits.kernels.widens_stream and training.mode == "qlora"
@@ -36,6 +41,11 @@ def with_training(traits: FrameworkTraits, training: Training) -> FrameworkTrait
     kernels = replace(traits.kernels, saved=saved, widens_stream=widens_stream)
     support = replace(traits.support, zero_stages=traits.support.frozen_zero_stages)
     return replace(traits, training=training, kernels=kernels, support=support)
+
+
+def training_frameworks(mode: Mode) -> list[str]:
+    """Names of the frameworks that train so under their usual profile."""
+    return [name for name in FRAMEWORKS if mode in load_traits(name, CURRENT).support.train]
 
 
 def with_recompute_modules(traits: FrameworkTraits, names: Sequence[str]) -> FrameworkTraits:

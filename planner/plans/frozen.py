@@ -1,6 +1,7 @@
 """What frozen weights would leave of the memory that training all of them needs."""
 
 from planner.cost.context import Context
+from planner.frameworks.settings import training_frameworks
 from planner.layers.parameters import count_parameters
 from planner.units import format_bytes
 
@@ -18,12 +19,14 @@ def frozen_words(context: Context) -> str:
     ``bytes · parameters / GPUs``, sharded over all of them. Excludes adapters (about a hundredth
     of the parameters, with states), activations and the loss.
     """
+    if context.traits.training.is_frozen:
+        return ""
     num_gpus = context.cluster.num_accelerators
     held = [
         (num_bytes * count_parameters(context.model) / num_gpus, words)
         for num_bytes, words in (
-            (HALF_BYTES, "in 16 bits (LoRA)"),
-            (QUARTER_BYTES, "in 4 bits (QLoRA)"),
+            (HALF_BYTES, "in 16 bits (--train lora)"),
+            (QUARTER_BYTES, "in 4 bits (--train qlora)"),
         )
     ]
     fitting = [
@@ -33,7 +36,8 @@ def frozen_words(context: Context) -> str:
     ]
     if not fitting:
         return ""
+    named = f"--framework {', '.join(training_frameworks('lora'))}"
     return (
         f"frozen weights would take {' or '.join(fitting)} of {format_bytes(context.usable_bytes)} "
-        "per GPU, without gradients or states: training adapters beside them is not planned yet"
+        f"per GPU, without gradients or states of theirs; {named} plans adapters beside them"
     )

@@ -20,6 +20,8 @@ from planner.plans.plan_file import load_plan
 
 DOCS = Path(__file__).parents[3] / "docs" / "python.md"
 NOT_OF_A_QUESTION = {
+    "context",
+    "verbose",
     *("model", "cluster", "fix", "top", "like", "frontier", "space", "show_all"),
     *("output_format", "save", "emit", "out", "launcher", "force"),
 }

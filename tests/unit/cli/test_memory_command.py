@@ -29,12 +29,12 @@ def test_text_shows_configuration_ledger_stages_and_savings(
     planner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    run = planner(*LAYOUT)
+    run = planner(*LAYOUT, "-v")
     assert (run.code, run.err) == (0, "")
     assert "llama3.1-70b on 32 of 32 h100-sxm, megatron (current)" in run.out
     assert "dp=2 tp=8 pp=2, ZeRO-1" in run.out
     assert "note: sequence length 8192" in run.out
-    for heading in ("memory: ", "ledger of stage 0", "by stage", "what would save how much"):
+    for heading in ("memory: ", "ledger of stage 0", "by stage", "What would save how much"):
         assert heading in run.out
     # 80 layers, 28672 / 8 columns of feed-forward, 40 layers x 2 micro-batches in flight.
     assert "80 x [8,192 x 3,584] of 2 B" in run.out
@@ -47,14 +47,14 @@ def test_text_stays_within_the_terminal(
     planner: Any, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    for arguments in (LAYOUT, (*LAYOUT, "--all")):
+    for arguments in (LAYOUT, (*LAYOUT, "-v"), (*LAYOUT, "--all")):
         assert max(len(line) for line in planner(*arguments).out.splitlines()) <= width
 
 
 def test_all_shows_every_item(planner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     first = answer_of(planner(*LAYOUT, "--format", "json"))["stages"][0]["ledger"]
-    short, long = planner(*LAYOUT).out, planner(*LAYOUT, "--all").out
+    short, long = planner(*LAYOUT, "-v").out, planner(*LAYOUT, "--all").out
     assert f"and {len(first) - 12} smaller items" in short
     assert "smaller items" not in long
     assert all(item["name"] in long for item in first)
@@ -90,7 +90,7 @@ def test_verdict_and_exit_code(
     answer = answer_of(run)
     assert (answer["verdict"], run.code) == (verdict, code)
     assert (answer["peak_bytes"] > answer["hbm_bytes"]) == (code == 3)
-    assert f"({verdict}" in planner(*LAYOUT, *options).out
+    assert f" GiB: {verdict}, " in planner(*LAYOUT, *options).out
 
 
 def test_the_margin_is_the_uncertainty_and_moves_no_byte(planner: Any) -> None:

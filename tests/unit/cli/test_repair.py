@@ -39,7 +39,7 @@ def test_text_says_what_is_wrong_what_to_change_and_what_is_proved(
     planner: Any, plan_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    run = planner("repair", plan_of(tp=3), "2xdgx-h100")
+    run = planner("repair", plan_of(tp=3), "2xdgx-h100", "-v")
     assert (run.code, run.err) == (0, "")
     assert "tp: tp_divides_heads: tp 3 does not divide 32 heads" in run.out
     assert "memory of an illegal plan is not computed" in run.out

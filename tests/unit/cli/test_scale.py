@@ -42,12 +42,12 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 
 def test_table_names_every_size_and_the_limits(planner: Any) -> None:
-    run = planner(*QUESTION)
+    run = planner(*QUESTION, "-v")
     assert run.code == 0
     for word in ("Strong scaling", "speed-up", "efficiency", "compute", "limit", "100.0%", "64"):
         assert word in run.out
     assert "bubble" not in run.out
-    assert "bubble" in planner(*PIPELINED).out
+    assert "bubble" in planner(*PIPELINED, "-v").out
 
 
 def test_json_holds_every_size_in_base_units(planner: Any) -> None:

@@ -18,13 +18,13 @@ def answer(planner: Any, *options: str) -> Any:
 
 
 def test_the_table_names_the_size_and_what_it_takes(planner: Any) -> None:
-    run = planner(*QUESTION, "--deadline", "5d")
+    run = planner(*QUESTION, "--deadline", "5d", "-v")
     assert run.code == 0
     assert "GPUs (" in run.out
     for word in ("x dgx-h100) are the fewest", "GPU-hours", "USD", "No smaller size does", " late"):
         assert word in run.out
     text = " ".join(run.out.split())
-    for word in ("Sizes below and above", "misses by", "without hosts", "Hyperstack", "proved"):
+    for word in ("misses by", "without hosts", "Hyperstack", "proved"):
         assert word in text
 
 
@@ -112,7 +112,7 @@ def test_without_price_and_power_there_is_neither_cost_nor_energy(planner: Any) 
     data = json.loads(run.out)
     assert data["power_w_per_gpu"] is None
     assert data["chosen"]["energy_kwh"] is data["chosen"]["cost_usd"] is None
-    run = planner(*arguments, "--max-gpus", "512")
+    run = planner(*arguments, "--max-gpus", "512", "-v")
     assert "no power figure of trainium3 is known (tdp_w)" in run.out
     assert "no price of trn3-node is known" in run.out
     run = planner(*arguments, "--budget", "1M")
@@ -123,7 +123,7 @@ def test_without_price_and_power_there_is_neither_cost_nor_energy(planner: Any) 
 def test_several_frameworks_share_one_table(planner: Any) -> None:
     run = planner(*QUESTION, "--deadline", "5d", "--framework", "any")
     assert run.code == 0
-    assert " fw " in run.out
+    assert " framework " in run.out
 
 
 def test_a_cluster_file_gives_the_node(planner: Any, tmp_path: Path) -> None:

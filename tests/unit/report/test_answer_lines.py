@@ -24,7 +24,7 @@ NARROWED = read_narrowing(fix=["tp=1", "pp=1", "ep=1", "zero_stage=1"])
 
 def printed(found: Answer) -> str:
     text = io.StringIO()
-    print_answer(found, Console(file=text, width=500))
+    print_answer(found, Console(file=text, width=500), verbose=True)
     return text.getvalue()
 
 
@@ -40,7 +40,8 @@ def test_the_recipe_stands_below_the_rows(shipped: Answer) -> None:
     assert found is not None
     assert found.recipe == find_recipe("llama3_8b_pretrain_8gpu_h100_bf16")
     lines = printed(shipped).splitlines()
-    rows, line = lines.index("Best layouts on 8 GPUs"), lines.index(placed_line(found))
+    rows = next(n for n, text in enumerate(lines) if text.startswith("Best layouts on 8 GPUs"))
+    line = lines.index(placed_line(found))
     assert rows < line < next(n for n, text in enumerate(lines) if text.startswith("Plan 1 spends"))
 
 

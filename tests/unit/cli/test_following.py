@@ -1,0 +1,45 @@
+"""The command below an answer can be pasted: it is the question again, with its files written."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SMALL = ("plan", "llama3-8b", "1xdgx-h100", "--global-batch", "16")
+
+
+def following(text: str) -> list[str]:
+    (line,) = [line for line in text.splitlines() if line.startswith("Next: ")]
+    return shlex.split(line.removeprefix("Next: "))
+
+
+def test_it_has_every_option_that_was_given_and_writes_files(planner: Any) -> None:
+    run = planner(*SMALL, "--tp", "2", "--where", "pp==1", "--where", "cp==1", "-v")
+    assert following(run.out) == [
+        *("planner", "plan", "llama3-8b", "1xdgx-h100", "--global-batch", "16", "--tp", "2"),
+        *("--where", "pp==1", "--where", "cp==1", "--emit", "megatron", "--out", "run"),
+    ]
+
+
+def test_it_runs(planner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = following(planner(*SMALL, "--framework", "deepspeed", "--seq-len", "4k").out)
+    assert planner(*command[1:]).code == 0
+    assert (tmp_path / "run" / "ds_config.json").exists()
+
+
+def test_a_format_that_was_asked_for_stays(planner: Any) -> None:
+    assert following(planner(*SMALL, "--framework", "bridge").out)[-4:] == [
+        *("--emit", "bridge", "--out", "run")
+    ]
+
+
+def test_plans_without_files_are_saved(planner: Any) -> None:
+    command = following(planner(*SMALL, "--profile", "nanotron").out)
+    assert command[-2:] == ["--save", "plan.yaml"]
+
+
+def test_there_is_none_where_files_were_written(planner: Any, tmp_path: Path) -> None:
+    run = planner(*SMALL, "--emit", "megatron", "--out", str(tmp_path / "run"))
+    assert "Next: " not in run.out

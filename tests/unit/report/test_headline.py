@@ -1,0 +1,129 @@
+"""A plan in one sentence, and the columns that tell plans apart at every width."""
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from planner.cost.context import Context
+from planner.plans.plan import Answer, Plan, answer
+from planner.report.columns import memory_saved_by, telling_axes
+from planner.report.headline import job_line, layout_words, run_line, time_line
+from planner.report.tables import plans_table
+from planner.search.space.narrow import read_narrowing
+
+Contexts = Callable[..., Context]
+
+
+@pytest.fixture(scope="module")
+def found(context_of: Contexts) -> Answer:
+    """A dense model on two nodes, with a job's length."""
+    context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=64)
+    context = replace(context, job=replace(context.job, total_tokens=10**12))
+    return answer([context], top=5, narrowing=read_narrowing(limit=["tp<=4", "pp<=4"]))
+
+
+def shown(plans: Sequence[Plan], width: int) -> list[str]:
+    text = io.StringIO()
+    Console(file=text, width=width).print(plans_table(plans, width=width))
+    return text.getvalue().splitlines()
+
+
+def with_strategy(plan: Plan, **changes: object) -> Plan:
+    return replace(plan, strategy=replace(plan.strategy, **changes))  # type: ignore[arg-type]
+
+
+def test_the_sentence_says_degrees_experts_states_and_memory(found: Answer) -> None:
+    plan = found.plans[0]
+    layers = (0, 0)
+    words = layout_words(
+        with_strategy(
+            plan, dp=8, tp=4, pp=2, cp=2, vpp=3, ep=16, etp=1, micro_batch=2, zero_stage=1,
+            recompute_layers_per_stage=layers, selective_layers_per_stage=layers,
+            layers_per_stage=(16, 16), offload="optimizer:host", offload_percent=50,
+        )
+    )  # fmt: skip
+    assert words == (
+        "data 8 × tensor 4 × pipeline 2 × context 2, 3 chunks a stage, experts over 16, "
+        "each whole, micro-batch 2, ZeRO-1, nothing recomputed, 50% of the optimizer on the host"
+    )
+
+
+def test_one_gpu_has_no_degrees_and_no_shards(found: Answer) -> None:
+    plan = with_strategy(
+        found.plans[0], dp=1, tp=1, pp=1, cp=1, vpp=1, ep=1, etp=1, micro_batch=1, zero_stage=0,
+        layers_per_stage=(32,), recompute_layers_per_stage=(0,), selective_layers_per_stage=(0,),
+        dp_replicate=1, offload="none",
+    )  # fmt: skip
+    line = run_line(plan, of_gpus=1, names_framework=True)
+    assert line == (
+        "Run it on 1 h100-sxm with megatron: micro-batch 1, nothing recomputed or offloaded."
+    )
+
+
+def test_gpus_that_stay_free_are_said(found: Answer) -> None:
+    gpus = found.plans[0].strategy.num_gpus
+    line = run_line(found.plans[0], of_gpus=gpus + 8, names_framework=False)
+    assert f"on {gpus} of {gpus + 8} h100-sxm as " in line
+
+
+def test_time_has_its_range_and_the_job_its_days(found: Answer) -> None:
+    plan = found.plans[0]
+    assert "(80 % of runs: " in time_line(plan)
+    job = job_line(plan)
+    assert job.startswith("1T tokens: ")
+    assert "GPU-hours" in job
+    assert "USD" in job
+    no_job = replace(plan.context, job=replace(plan.context.job, total_tokens=None))
+    assert job_line(replace(plan, context=no_job)) == ""
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_rows_are_told_apart_at_every_width(found: Answer, width: int) -> None:
+    lines = shown(found.plans, width)
+    assert max(map(len, lines)) <= width
+    rows = [line for line in lines if line[:1].isdigit()]
+    assert len(rows) == len(found.plans)
+    head = next(line.index("iteration") for line in lines if "iteration" in line)
+    assert len({row[1:head] for row in rows}) == len(rows)
+
+
+def test_axes_in_which_plans_agree_get_no_column(found: Answer) -> None:
+    one = with_strategy(found.plans[0], cp=2, vpp=2)
+    assert telling_axes([one, one]) == ["dp", "tp", "pp"]
+    assert telling_axes([one, with_strategy(one, cp=4)]) == ["dp", "tp", "pp", "cp"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "-"),
+        ({"recompute_layers_per_stage": (32,)}, "all"),
+        ({"selective_layers_per_stage": (32,)}, "selected"),
+        ({"recompute_layers_per_stage": (12,)}, "12/32"),
+        (
+            {"recompute_layers_per_stage": (31,), "selective_layers_per_stage": (1,)},
+            "31/32, 1/32 selected",
+        ),
+        ({"offload": "optimizer+parameters:nvme"}, "+ optimizer, parameters to nvme"),
+        (
+            {
+                "recompute_layers_per_stage": (32,),
+                "offload": "optimizer:host",
+                "offload_percent": 75,
+            },
+            "all + 75% optimizer",
+        ),
+        ({"offloaded_layers_per_stage": (8,)}, "+ 8/32 activations"),
+    ],
+)
+def test_what_saves_memory_in_few_words(
+    found: Answer, changes: dict[str, object], text: str
+) -> None:
+    plain = with_strategy(
+        found.plans[0], layers_per_stage=(32,), recompute_layers_per_stage=(0,),
+        selective_layers_per_stage=(0,), offload="none", offload_percent=100,
+    )  # fmt: skip
+    assert memory_saved_by(with_strategy(plain, **changes).strategy) == text
