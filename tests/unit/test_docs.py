@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tools import docs
+from tools.docs_site import slug
 from tools.formulas import trait_meanings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,12 +18,6 @@ HEADING = re.compile(r"^#{1,6} +(.*)$", re.MULTILINE)
 
 def page_name(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-def slug(heading: str) -> str:
-    """The anchor GitHub gives a heading."""
-    kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
-    return kept.replace(" ", "-")
 
 
 def anchors(path: Path) -> set[str]:
