@@ -27,7 +27,7 @@ def anchors(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", list(docs.generated()), ids=page_name)
 def test_generated_part_is_up_to_date(path: Path) -> None:
-    assert path.read_text() == docs.generated()[path], "run `python -m tools.docs`"
+    assert path.read_text() == docs.generated()[path](), "run `python -m tools.docs`"
 
 
 def test_every_trait_has_a_meaning() -> None:
