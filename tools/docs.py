@@ -31,6 +31,7 @@ from tools.formulas import (
     sources_tables,
     traits_table,
 )
+from tools.limits import accuracy_in_words
 from tools.pages import DATA, DOCS, ROOT, filled
 from tools.picture import memory_picture
 from tools.schedules import schedule_pictures, schedules_table
@@ -62,6 +63,7 @@ MARKERS: dict[str, dict[str, Callable[[], str]]] = {
         "attention": partial(kernel_docs.attention_table, FITS),
     },
 }
+FOR_READERS_IN_A_HURRY = (ROOT / "README.md", ROOT / "skills" / "planner" / "SKILL.md")
 FENCE = re.compile(r"^```(\w+)(?: +(\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXIT_CODE = "echo $?"
 SHOW = "cat "
@@ -77,6 +79,8 @@ def generated() -> dict[Path, Callable[[], str]]:
     }
     for name, parts in MARKERS.items():
         makers[DOCS / name] = partial(filled, DOCS / name, parts)
+    for path in FOR_READERS_IN_A_HURRY:
+        makers[path] = partial(filled, path, {"accuracy": accuracy_in_words})
     return makers
 
 

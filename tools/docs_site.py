@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTSIDE = {
+    "agents.md": "skills/planner/SKILL.md",
     "contributing.md": "CONTRIBUTING.md",
     "changes.md": "CHANGELOG.md",
     "hardware-catalog.md": "hwdb/README.md",

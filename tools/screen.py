@@ -4,7 +4,7 @@ import io
 import re
 import shlex
 
-from rich.console import CONSOLE_SVG_FORMAT, Console
+from rich.console import Console
 from rich.text import Text
 
 from tools.commands import COLUMNS, PROMPT, run_on
@@ -12,7 +12,7 @@ from tools.commands import COLUMNS, PROMPT, run_on
 COMMAND = "planner plan llama3.1-70b 16xdgx-h100 --seq-len 8192 --tokens 15T"
 ROWS = 24
 COLOURS = {"TERM": "xterm-256color", "COLORTERM": "", "NO_COLOR": "", "LINES": str(ROWS)}
-FETCHED_FONT = re.compile(r"@font-face \{\{.*?\}\}\s*", re.DOTALL)
+FETCHED_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 class Terminal(io.StringIO):
@@ -38,6 +38,4 @@ def screen_picture() -> str:
     )
     for row in rows():
         console.print(Text.from_ansi(row), no_wrap=True, overflow="crop")
-    return console.export_svg(
-        title="planner", code_format=FETCHED_FONT.sub("", CONSOLE_SVG_FORMAT), unique_id="screen"
-    )
+    return FETCHED_FONT.sub("", console.export_svg(title="planner", unique_id="screen"))

@@ -11,6 +11,8 @@ from tools.formulas import trait_meanings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SKILL = ROOT / "skills" / "planner" / "SKILL.md"
+"""Its commands are run by test_skill.py."""
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 HEADING = re.compile(r"^#{1,6} +(.*)$", re.MULTILINE)
@@ -49,7 +51,7 @@ def test_commands_run_with_the_exit_code_the_page_states(
             assert "Traceback" not in output
 
 
-@pytest.mark.parametrize("path", PAGES, ids=page_name)
+@pytest.mark.parametrize("path", [*PAGES, SKILL], ids=page_name)
 def test_links_inside_the_repository_resolve(path: Path) -> None:
     broken = []
     for target in LINK.findall(CODE.sub("", path.read_text())):
@@ -63,4 +65,6 @@ def test_links_inside_the_repository_resolve(path: Path) -> None:
 
 
 def test_pages_name_no_absolute_path() -> None:
-    assert not [p.name for p in PAGES if re.search(r"(?<![\w.])/(work|home|root)/", p.read_text())]
+    assert not [
+        p.name for p in [*PAGES, SKILL] if re.search(r"(?<![\w.])/(work|home|root)/", p.read_text())
+    ]

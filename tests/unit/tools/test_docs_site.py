@@ -1,6 +1,7 @@
 """The documentation's site: links and anchors lead where the repository's lead."""
 
 import pytest
+import yaml
 
 from tools.docs_site import OUTSIDE, ROOT, for_site, slug
 
@@ -43,3 +44,9 @@ def test_files_from_beside_docs_are_there() -> None:
 
 def test_anchors_are_those_of_github() -> None:
     assert slug("What does `--save` write?") == "what-does---save-write"
+
+
+def test_the_site_loads_nothing_from_elsewhere() -> None:
+    text = (ROOT / "mkdocs.yml").read_text("utf-8")
+    assert "://" not in text
+    assert yaml.safe_load(text)["theme"]["font"] is False
