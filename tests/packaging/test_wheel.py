@@ -42,6 +42,10 @@ def test_wheel_contains_every_catalog_file(wheel: Path) -> None:
     assert {path.name for path in (*catalog, *tables)} <= packed
 
 
+def test_wheel_says_that_it_is_typed(wheel: Path) -> None:
+    assert "planner/py.typed" in zipfile.ZipFile(wheel).namelist()
+
+
 def test_wheel_holds_the_program_and_nothing_else(wheel: Path) -> None:
     folders = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"planner"}
