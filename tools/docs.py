@@ -1,26 +1,21 @@
 """Regenerate what in docs/ comes from the program.
 
-``python -m tools.docs`` writes docs/formulas.md and the tables between ``generated`` markers.
-``python -m tools.docs --outputs`` also runs the commands of the console examples in docs/ and
-puts their present output in place; an example with a line ``...`` is an excerpt and left alone.
+``python -m tools.docs`` writes docs/formulas.md, the pictures, and the tables between ``generated``
+markers. ``python -m tools.docs --outputs`` also runs the commands of the console examples in
+README.md and docs/ and puts their present output in place; an example with a line ``...`` is an
+excerpt and left alone.
 """
 
 import argparse
 import contextlib
-import io
 import itertools
-import os
 import re
-import shlex
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from unittest import mock
 
-from planner.cli.app import main, main_plan
 from tools import kernel_docs, nccl_docs
 from tools.bucket_table import bucket_table
 from tools.collective_docs import (
@@ -28,6 +23,7 @@ from tools.collective_docs import (
     collective_formulas,
     libraries_table,
 )
+from tools.commands import PROMPT, is_ours, run
 from tools.formulas import (
     formulas_page,
     handicaps_table,
@@ -35,9 +31,11 @@ from tools.formulas import (
     sources_tables,
     traits_table,
 )
+from tools.limits import accuracy_in_words
 from tools.pages import DATA, DOCS, ROOT, filled
 from tools.picture import memory_picture
 from tools.schedules import schedule_pictures, schedules_table
+from tools.screen import screen_picture
 from tools.time_docs import time_formulas
 
 MEASURED = DATA / "nccl"
@@ -65,21 +63,25 @@ MARKERS: dict[str, dict[str, Callable[[], str]]] = {
         "attention": partial(kernel_docs.attention_table, FITS),
     },
 }
+FOR_READERS_IN_A_HURRY = (ROOT / "README.md", ROOT / "skills" / "planner" / "SKILL.md")
 FENCE = re.compile(r"^```(\w+)(?: +(\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-PROGRAMS = {"planner": main, "plan": main_plan}
-PROMPT = "$ "
 EXIT_CODE = "echo $?"
 SHOW = "cat "
 EXCERPT = "..."
-COLUMNS = "80"
 
 
-def generated() -> dict[Path, str]:
-    """Every page with a generated part, as it should be."""
-    pages = {DOCS / "formulas.md": formulas_page(), DOCS / "memory.svg": memory_picture()}
+def generated() -> dict[Path, Callable[[], str]]:
+    """Every page and picture with a generated part, and what makes it as it should be."""
+    makers: dict[Path, Callable[[], str]] = {
+        DOCS / "formulas.md": formulas_page,
+        DOCS / "memory.svg": memory_picture,
+        DOCS / "screen.svg": screen_picture,
+    }
     for name, parts in MARKERS.items():
-        pages[DOCS / name] = filled(DOCS / name, parts)
-    return pages
+        makers[DOCS / name] = partial(filled, DOCS / name, parts)
+    for path in FOR_READERS_IN_A_HURRY:
+        makers[path] = partial(filled, path, {"accuracy": accuracy_in_words})
+    return makers
 
 
 @dataclass(kw_only=True)
@@ -116,35 +118,6 @@ def steps_of(page: str) -> Iterator[Step]:
             yield from _console(text)
         elif language == "sh":
             yield from (Step(command=line) for line in text.splitlines())
-
-
-def is_ours(command: str) -> bool:
-    """Whether the command runs this program."""
-    return command.partition(" ")[0] in PROGRAMS
-
-
-def run(command: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """Run a planner command in this process: exit code, standard output and error together."""
-    program, *arguments = shlex.split(command, comments=True)
-    target = None
-    if ">" in arguments:
-        arguments, target = arguments[: arguments.index(">")], arguments[-1]
-    screen, errors = io.StringIO(), io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", [program, *arguments]),
-        mock.patch.dict(os.environ, {"COLUMNS": COLUMNS, **(environment or {})}),
-        contextlib.redirect_stdout(screen),
-        contextlib.redirect_stderr(errors),
-    ):
-        code = 0
-        try:
-            PROGRAMS[program]()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-    if target:
-        Path(target).write_text(screen.getvalue(), encoding="utf-8")
-        return code, errors.getvalue()
-    return code, screen.getvalue() + errors.getvalue()
 
 
 def prepare(folder: Path) -> None:
@@ -196,14 +169,14 @@ def refresh() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--outputs", action="store_true", help="refresh console examples too")
     if parser.parse_args().outputs:
-        for path in sorted(DOCS.glob("*.md")):
+        for path in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))):
             old = path.read_text(encoding="utf-8")
             new = with_outputs(old)
             if new != old:
                 path.write_text(new, encoding="utf-8")
                 print(path.name)
     for path, text in generated().items():
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text(), encoding="utf-8")
 
 
 if __name__ == "__main__":

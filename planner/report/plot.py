@@ -1,6 +1,6 @@
 """Line charts: a picture with matplotlib, or characters in the terminal with plotext.
 
-Both libraries are optional (``pip install 'planner[plot]'``) and are loaded only here.
+Both libraries are optional (``pip install 'parallel-planner[plot]'``) and are loaded only here.
 """
 
 import importlib
@@ -51,7 +51,7 @@ def _library(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError as error:
         package = name.partition(".")[0]
-        message = f"{package} is not installed; pip install 'planner[plot]'"
+        message = f"{package} is not installed; pip install 'parallel-planner[plot]'"
         raise InputError.single("command line", OPTION, message) from error
 
 

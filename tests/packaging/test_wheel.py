@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -11,6 +12,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+NEEDED = {"planner", "hwdb", "models", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"}
+"""What a wheel is built from, and what a reader of the source asks for."""
+MOST_BYTES = 3_000_000
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -25,7 +31,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", folder, ROOT, cwd=folder)
-    return next(folder.glob("planner-*.whl"))
+    return next(folder.glob("parallel_planner-*.whl"))
 
 
 def test_wheel_contains_every_catalog_file(wheel: Path) -> None:
@@ -36,9 +42,33 @@ def test_wheel_contains_every_catalog_file(wheel: Path) -> None:
     assert {path.name for path in (*catalog, *tables)} <= packed
 
 
+def test_wheel_says_that_it_is_typed(wheel: Path) -> None:
+    assert "planner/py.typed" in zipfile.ZipFile(wheel).namelist()
+
+
 def test_wheel_holds_the_program_and_nothing_else(wheel: Path) -> None:
     folders = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"planner"}
+
+
+def test_wheel_is_small(wheel: Path) -> None:
+    assert wheel.stat().st_size < MOST_BYTES
+
+
+def test_source_distribution_holds_what_the_wheel_is_built_from_and_no_tests(
+    tmp_path: Path,
+) -> None:
+    backend, out = tmp_path / "backend", tmp_path / "out"
+    run(
+        sys.executable, "-m", "pip", "install", "-q", "--target", backend, "hatchling", cwd=tmp_path
+    )
+    build = "import sys; sys.path.insert(0, sys.argv[1]); import hatchling.build as b; "
+    build += "print(b.build_sdist(sys.argv[2]))"
+    name = run(sys.executable, "-c", build, backend, out, cwd=ROOT).strip()
+    with tarfile.open(out / name) as archive:
+        first = {member.partition("/")[2].partition("/")[0] for member in archive.getnames()}
+    assert first - {"PKG-INFO", ".gitignore"} == NEEDED
+    assert (out / name).stat().st_size < MOST_BYTES
 
 
 def test_installed_wheel_runs_the_main_job_in_a_fresh_environment(

@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 from tools import docs
+from tools.docs_site import slug
 from tools.formulas import trait_meanings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SKILL = ROOT / "skills" / "planner" / "SKILL.md"
+"""Its commands are run by test_skill.py."""
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 HEADING = re.compile(r"^#{1,6} +(.*)$", re.MULTILINE)
@@ -19,12 +22,6 @@ def page_name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def slug(heading: str) -> str:
-    """The anchor GitHub gives a heading."""
-    kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
-    return kept.replace(" ", "-")
-
-
 def anchors(path: Path) -> set[str]:
     without_code = re.sub(r"```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
     return {slug(heading) for heading in HEADING.findall(without_code)}
@@ -32,7 +29,7 @@ def anchors(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", list(docs.generated()), ids=page_name)
 def test_generated_part_is_up_to_date(path: Path) -> None:
-    assert path.read_text() == docs.generated()[path], "run `python -m tools.docs`"
+    assert path.read_text() == docs.generated()[path](), "run `python -m tools.docs`"
 
 
 def test_every_trait_has_a_meaning() -> None:
@@ -54,7 +51,7 @@ def test_commands_run_with_the_exit_code_the_page_states(
             assert "Traceback" not in output
 
 
-@pytest.mark.parametrize("path", PAGES, ids=page_name)
+@pytest.mark.parametrize("path", [*PAGES, SKILL], ids=page_name)
 def test_links_inside_the_repository_resolve(path: Path) -> None:
     broken = []
     for target in LINK.findall(CODE.sub("", path.read_text())):
@@ -68,4 +65,6 @@ def test_links_inside_the_repository_resolve(path: Path) -> None:
 
 
 def test_pages_name_no_absolute_path() -> None:
-    assert not [p.name for p in PAGES if re.search(r"(?<![\w.])/(work|home|root)/", p.read_text())]
+    assert not [
+        p.name for p in [*PAGES, SKILL] if re.search(r"(?<![\w.])/(work|home|root)/", p.read_text())
+    ]

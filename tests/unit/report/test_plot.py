@@ -88,7 +88,7 @@ def test_a_missing_library_names_the_way_to_get_it(
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(InputError, match=re.escape("pip install 'planner[plot]'")):
+    with pytest.raises(InputError, match=re.escape("pip install 'parallel-planner[plot]'")):
         draw(tmp_path / f"a{suffix}" if suffix else None)
 
 

@@ -1,0 +1,52 @@
+"""The documentation's site: links and anchors lead where the repository's lead."""
+
+import pytest
+import yaml
+
+from tools.docs_site import OUTSIDE, ROOT, for_site, slug
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "there"),
+    [
+        ("README.md", "[a](time.md)", "[a](time.md)"),
+        ("README.md", "[a](time.md#mfu)", "[a](time.md#mfu)"),
+        ("README.md", "[a](../CONTRIBUTING.md#add)", "[a](contributing.md#add)"),
+        ("formats/trainer.md", "[a](../lora.md#files)", "[a](../lora.md#files)"),
+        ("contributing.md", "[a](docs/extending.md#a-rule)", "[a](extending.md#a-rule)"),
+        ("hardware-catalog.md", "[a](recipes/README.md)", "[a](recipe-catalog.md)"),
+        ("extending.md", "[`a`](../planner/formats/format.py)", "`a`"),
+        ("time.md", "![a](memory.svg)", "![a](memory.svg)"),
+        ("time.md", "[a](https://example.org/../b)", "[a](https://example.org/../b)"),
+        ("time.md", "[a](#mfu)", "[a](#mfu)"),
+        ("time.md", "`[a](../planner/b.py)`", "`[a](../planner/b.py)`"),
+    ],
+)
+def test_a_link_leads_to_the_same_file_from_the_site(page: str, link: str, there: str) -> None:
+    assert for_site(link, page) == there
+
+
+def test_links_inside_a_code_block_stay() -> None:
+    block = "```text\n[a](../planner/b.py)\n```\n"
+    assert for_site(block, "time.md") == block
+
+
+def test_a_block_that_is_a_file_shows_its_name() -> None:
+    assert for_site("```yaml my.yaml\na: 1\n```\n", "check.md").startswith(
+        '```yaml title="my.yaml"\n'
+    )
+    assert for_site("```yaml\na: 1\n```\n", "check.md").startswith("```yaml\n")
+
+
+def test_files_from_beside_docs_are_there() -> None:
+    assert [file for file in OUTSIDE.values() if not (ROOT / file).is_file()] == []
+
+
+def test_anchors_are_those_of_github() -> None:
+    assert slug("What does `--save` write?") == "what-does---save-write"
+
+
+def test_the_site_loads_nothing_from_elsewhere() -> None:
+    text = (ROOT / "mkdocs.yml").read_text("utf-8")
+    assert "://" not in text
+    assert yaml.safe_load(text)["theme"]["font"] is False
