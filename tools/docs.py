@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from unittest import mock
 
@@ -38,11 +38,14 @@ from tools.formulas import (
 from tools.pages import DATA, DOCS, ROOT, filled
 from tools.picture import memory_picture
 from tools.schedules import schedule_pictures, schedules_table
+from tools.schemas import documents_section
+from tools.schemas import files as schema_files
 from tools.time_docs import time_formulas
 
 MEASURED = DATA / "nccl"
 FITS = DATA / "kernels" / "fits.json"
 MARKERS: dict[str, dict[str, Callable[[], str]]] = {
+    "json.md": {"documents": documents_section},
     "schedules.md": {"pictures": schedule_pictures, "table": schedules_table},
     "communication.md": {
         "algorithms": algorithms_table,
@@ -74,9 +77,11 @@ EXCERPT = "..."
 COLUMNS = "80"
 
 
+@cache
 def generated() -> dict[Path, str]:
     """Every page with a generated part, as it should be."""
     pages = {DOCS / "formulas.md": formulas_page(), DOCS / "memory.svg": memory_picture()}
+    pages |= schema_files()
     for name, parts in MARKERS.items():
         pages[DOCS / name] = filled(DOCS / name, parts)
     return pages

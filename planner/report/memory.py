@@ -1,6 +1,5 @@
 """Prints the memory of one configuration: tree, stages, and what would save how much."""
 
-import json
 from dataclasses import asdict
 
 from rich.console import Console
@@ -12,6 +11,7 @@ from planner.cost.memory_items import MemoryEstimate
 from planner.plans.memory import MemoryAnswer
 from planner.plans.savings import Saving
 from planner.report.assumptions import assumptions_dict, assumptions_line
+from planner.report.documents import render
 from planner.report.explain import print_memory
 from planner.spec.strategy import MOVED, Strategy
 from planner.units import format_bytes
@@ -166,7 +166,7 @@ def print_memory_answer(answer: MemoryAnswer, console: Console, *, show_all: boo
 def render_memory_json(answer: MemoryAnswer) -> str:
     """The same as JSON: base units, every stage's whole ledger."""
     memory = answer.estimate.memory
-    document = {
+    body = {
         "model": answer.context.model.name,
         "cluster": answer.context.cluster.name,
         "framework": answer.context.traits.name,
@@ -194,4 +194,4 @@ def render_memory_json(answer: MemoryAnswer) -> str:
         "savings": [asdict(saving) for saving in answer.savings],
         "notes": list(answer.notes),
     }
-    return json.dumps(document, indent=2)
+    return render("memory", body)

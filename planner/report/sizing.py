@@ -1,6 +1,5 @@
 """The forms of a sizing: headline, plan and the sizes around it; JSON."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -9,13 +8,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from planner import __version__
 from planner.plans.differences import short_layout
 from planner.plans.objectives import AMOUNTS
 from planner.plans.sizing import Size, Sizing
 from planner.report.assumptions import assumptions_line
 from planner.report.catalog import describe_size
 from planner.report.columns import FRAMEWORK_SHORT, layout, layout_axes
+from planner.report.documents import render
 from planner.report.evidence import evidence_line, range_line
 from planner.report.json import plan_dict
 from planner.report.placement import placement_line
@@ -31,7 +30,6 @@ from planner.report.tables import NARROW_LEGEND, WIDE_COLUMNS, plans_table
 from planner.report.text import costs_line, print_notes, selects_lines
 from planner.units import format_seconds
 
-SCHEMA_VERSION = 2
 MISSES = "misses by"
 
 
@@ -236,8 +234,6 @@ def render_sizing_json(sizing: Sizing, notes: Sequence[str]) -> str:
     context, chosen, enough = sizing.contexts[0], sizing.chosen, sizing.enough
     cluster = context.cluster
     data = {
-        "schema_version": SCHEMA_VERSION,
-        "planner_version": __version__,
         "inputs": {
             "model": context.model.name,
             "node": cluster.node.name,
@@ -266,4 +262,4 @@ def render_sizing_json(sizing: Sizing, notes: Sequence[str]) -> str:
         "seconds": sizing.seconds,
         "proved_optimal": sizing.is_complete,
     }
-    return json.dumps(data, indent=2, allow_nan=False)
+    return render("size", data)
