@@ -1,4 +1,4 @@
-"""The JSON form of an answer; its schema is documented in docs/json.md."""
+"""The JSON form of an answer."""
 
 from dataclasses import asdict
 from typing import Any
