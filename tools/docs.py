@@ -1,8 +1,9 @@
 """Regenerate what in docs/ comes from the program.
 
 ``python -m tools.docs`` writes docs/formulas.md and the tables between ``generated`` markers.
-``python -m tools.docs --outputs`` also runs the commands of the console examples in docs/ and
-puts their present output in place; an example with a line ``...`` is an excerpt and left alone.
+``python -m tools.docs --outputs`` also runs the commands of the console examples in docs/ and the
+cells of its notebook, and puts their present output in place; an example with a line ``...`` is an
+excerpt and left alone.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from pathlib import Path
 from unittest import mock
 
 from planner.cli.app import main, main_plan
-from tools import kernel_docs, nccl_docs
+from tools import kernel_docs, nccl_docs, notebook
 from tools.bucket_table import bucket_table
 from tools.collective_docs import (
     algorithms_table,
@@ -207,6 +208,7 @@ def refresh() -> None:
             if new != old:
                 path.write_text(new, encoding="utf-8")
                 print(path.name)
+        notebook.refresh()
     for path, text in generated().items():
         path.write_text(text, encoding="utf-8")
 
