@@ -109,7 +109,7 @@ def _object(stated: Mapping[str, Any]) -> Schema:
         if key.startswith("."):
             continue
         name = key.removesuffix("?")
-        properties[name] = _field(value)
+        properties[name] = field_of(value)
         required += [name] if name == key and name not in required else []
     made = _closed(properties, required)
     if ".extends" in stated:
@@ -129,7 +129,8 @@ def _of_part(name: str) -> Schema:
     return _object(sources()[PARTS][name]) if name else {}
 
 
-def _field(stated: str | Mapping[str, Any]) -> Schema:
+def field_of(stated: str | Mapping[str, Any]) -> Schema:
+    """The schema of a field as it is stated."""
     if isinstance(stated, Mapping):
         return _object(stated)
     match = FIELD.fullmatch(stated.strip())
@@ -181,17 +182,18 @@ def _of_dataclass(cls: type) -> Schema:
     for field in fields(cls):
         unit = next((unit for end, unit in UNITS.items() if field.name.endswith(end)), None)
         texts = {"unit": unit, "description": said.get(field.name)}
-        known = _of_hint(hints[field.name])
+        known = of_hint(hints[field.name])
         made[field.name] = known | {name: text for name, text in texts.items() if text}
     return _closed(made, list(made))
 
 
-def _of_hint(hint: Any) -> Schema:  # noqa: ANN401 - any annotation
+def of_hint(hint: Any) -> Schema:  # noqa: ANN401 - any annotation
+    """The schema of what `asdict` makes of a value of this type; TypeError where there is none."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated and isinstance(hint.__metadata__[0], Decision):
         return _of_decision(inner[0], hint.__metadata__[0])
     if origin is Annotated:
-        return _of_hint(inner[0])
+        return of_hint(inner[0])
     if hint in OF_TYPE:
         return {"type": OF_TYPE[hint]}
     if is_dataclass(hint) and isinstance(hint, type):
@@ -200,16 +202,16 @@ def _of_hint(hint: Any) -> Schema:  # noqa: ANN401 - any annotation
         return {"enum": list(inner)}
     if origin in (Union, types.UnionType):
         (one,) = (each for each in inner if each is not type(None))
-        return _nullable(_of_hint(one))
+        return _nullable(of_hint(one))
     if origin in (tuple, list) and inner[-1:] != () and inner[1:] in ((), (...,)):
-        return {"type": "array", "items": _of_hint(inner[0])}
+        return {"type": "array", "items": of_hint(inner[0])}
     if inner[:1] == (str,):
-        return {"type": "object", "additionalProperties": _of_hint(inner[1])}
+        return {"type": "object", "additionalProperties": of_hint(inner[1])}
     raise TypeError(f"no JSON of {hint}")
 
 
 def _of_decision(hint: Any, decision: Decision) -> Schema:  # noqa: ANN401 - any annotation
-    known = _of_hint(decision.value_type if isinstance(hint, TypeVar) else hint)
+    known = of_hint(decision.value_type if isinstance(hint, TypeVar) else hint)
     words = {"enum": list(decision.words)} if decision.words else {}
     return known | words | {"description": decision.about}
 

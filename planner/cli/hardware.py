@@ -17,7 +17,7 @@ def hardware(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME | WORDS...]",
+            metavar="NAME|WORDS",
             help="Entry, 4xNODE or cluster file to show, or words such as h100 nvlink that all "
             "apply; all entries without.",
         ),

@@ -13,7 +13,7 @@ def models(
         typer.Argument(
             help="Model, YAML file or config.json to show, or words such as moe qwen that all "
             "apply; all are listed without.",
-            metavar="[NAME | WORDS...]",
+            metavar="NAME|WORDS",
         ),
     ] = None,
     output_format: options.OutputFormat = options.TableOrJson.table,
