@@ -4,13 +4,14 @@ from typing import Annotated
 
 import typer
 
-from planner.cli import options
+from planner.cli import completion, options
 
 
 def models(
     words: Annotated[
         list[str] | None,
         typer.Argument(
+            autocompletion=completion.models,
             help="Model, YAML file or config.json to show, or words such as moe qwen that all "
             "apply; all are listed without.",
             metavar="NAME|WORDS",
