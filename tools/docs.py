@@ -1,9 +1,9 @@
 """Regenerate what in docs/ comes from the program.
 
-``python -m tools.docs`` writes docs/formulas.md, the pictures, and the tables between ``generated``
-markers. ``python -m tools.docs --outputs`` also runs the commands of the console examples in
-README.md and docs/ and puts their present output in place; an example with a line ``...`` is an
-excerpt and left alone.
+``python -m tools.docs`` writes docs/formulas.md, the pictures, the JSON Schemas, and the tables
+between ``generated`` markers. ``python -m tools.docs --outputs`` also runs the commands of the
+console examples in README.md and docs/ and the cells of the notebook, and puts their present output
+in place; an example with a line ``...`` is an excerpt and left alone.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tools import kernel_docs, nccl_docs
+from tools import kernel_docs, nccl_docs, notebook
 from tools.bucket_table import bucket_table
 from tools.collective_docs import (
     algorithms_table,
@@ -35,12 +35,15 @@ from tools.limits import accuracy_in_words
 from tools.pages import DATA, DOCS, ROOT, filled
 from tools.picture import memory_picture
 from tools.schedules import schedule_pictures, schedules_table
+from tools.schemas import documents_section
+from tools.schemas import files as schema_files
 from tools.screen import screen_picture
 from tools.time_docs import time_formulas
 
 MEASURED = DATA / "nccl"
 FITS = DATA / "kernels" / "fits.json"
 MARKERS: dict[str, dict[str, Callable[[], str]]] = {
+    "json.md": {"documents": documents_section},
     "schedules.md": {"pictures": schedule_pictures, "table": schedules_table},
     "communication.md": {
         "algorithms": algorithms_table,
@@ -71,11 +74,12 @@ EXCERPT = "..."
 
 
 def generated() -> dict[Path, Callable[[], str]]:
-    """Every page and picture with a generated part, and what makes it as it should be."""
+    """Every page, picture and schema with a generated part, and what makes it as it should be."""
     makers: dict[Path, Callable[[], str]] = {
         DOCS / "formulas.md": formulas_page,
         DOCS / "memory.svg": memory_picture,
         DOCS / "screen.svg": screen_picture,
+        **{path: partial(str, text) for path, text in schema_files().items()},
     }
     for name, parts in MARKERS.items():
         makers[DOCS / name] = partial(filled, DOCS / name, parts)
@@ -175,6 +179,7 @@ def refresh() -> None:
             if new != old:
                 path.write_text(new, encoding="utf-8")
                 print(path.name)
+        notebook.refresh()
     for path, text in generated().items():
         path.write_text(text(), encoding="utf-8")
 

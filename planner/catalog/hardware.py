@@ -47,11 +47,6 @@ def list_nodes() -> list[str]:
     return list_names("nodes")
 
 
-def list_fabrics() -> list[str]:
-    """Return the fabrics of the catalog, sorted; no file is opened."""
-    return list_names("fabrics")
-
-
 def list_names(kind: Kind) -> list[str]:
     """Return the names of one kind, sorted."""
     return sorted(path.stem for path in (hwdb_dir() / kind).glob("*.yaml"))

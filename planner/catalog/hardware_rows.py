@@ -49,6 +49,8 @@ class FigureRow:
 
     name: str
     value: str
+    stated: float | bool | tuple[float, ...]
+    """The value as a number, of several a list, or a yes or no."""
     unit: str
     basis: str
     source: str
@@ -71,19 +73,20 @@ class HardwareDetails:
 
 def describe_accelerator(argument: str | Path) -> HardwareDetails:
     """Return the figures of an accelerator."""
-    return _describe("accelerators", argument)
+    return describe("accelerators", argument)
 
 
 def describe_hardware(name: str) -> HardwareDetails:
     """Return the figures of whatever catalog entry has this name or alias."""
     for kind in KINDS:
         if not is_path(name) and resolve_alias(kind, name) in list_names(kind):
-            return _describe(kind, name)
+            return describe(kind, name)
     known = [text for kind in KINDS for text in (*list_names(kind), *aliases()[kind])]
     raise unknown_name("hardware", name, known, "hardware", name)
 
 
-def _describe(kind: Kind, argument: str | Path) -> HardwareDetails:
+def describe(kind: Kind, argument: str | Path) -> HardwareDetails:
+    """Return what the catalog says of an entry of a kind."""
     path = find_file(kind, argument)
     file = _CHECKS[kind](load_yaml(path), str(path))
     texts = {key: getattr(file, key) for key in type(file).model_fields}
@@ -109,6 +112,7 @@ def _row(file: HardwareFile, key: str, figure: Figure | Figures | Flag) -> Figur
     yes_or_no = ("yes" if figure.value else "no") if isinstance(figure, Flag) else ""
     return FigureRow(
         name=key,
+        stated=figure.value,
         value=yes_or_no or ", ".join(f"{value:g}" for value in values),
         unit=next((unit for suffix, unit in _UNITS.items() if key.endswith(suffix)), ""),
         basis=figure.basis,

@@ -20,6 +20,7 @@ from planner.cli import (
     recipes,
     repair,
     scale,
+    schema,
     size,
     validate,
     why,
@@ -58,6 +59,7 @@ app.command("models")(models.models)
 app.command("hardware")(hardware.hardware)
 app.command("recipes")(recipes.recipes)
 app.command("frameworks")(frameworks.frameworks)
+app.command("schema")(schema.schema)
 app.command("validate")(validate.validate)
 
 plan_app = typer.Typer(

@@ -54,8 +54,9 @@ def collective(
     )
     from planner.report.plot import check_chart
 
+    as_json = output_format is options.TableOrJson.json
     if plot:
-        check_chart(None)
+        check_chart(None, beside_json=as_json)
     if plot_file is not None:
         check_chart(plot_file, force=force)
     question = read_collective(
@@ -67,7 +68,7 @@ def collective(
         library=library,
     )
     answer = collective_answer(question)
-    if output_format is options.TableOrJson.json:
+    if as_json:
         typer.echo(render_collective_json(answer))
     else:
         print_collective(answer, console(), verbose=verbose)

@@ -10,7 +10,7 @@ from planner.cli.output import say
 
 if TYPE_CHECKING:
     from planner.cost.context import Context
-    from planner.formats.format import Format
+    from planner.formats.format import Format, OutputFile
     from planner.launchers.launcher import Launcher
     from planner.report.emitted import PlanText
     from planner.spec.strategy import Strategy
@@ -27,26 +27,35 @@ def emit(
     ] = None,
     launcher: options.LauncherName = None,
     force: options.Force = False,
+    output_format: options.FilesFormat = options.FilesOrJson.files,
 ) -> None:
     """Write a plan as the configuration and launch script of a framework."""
     from planner.documents.file import read_text
     from planner.plans.plan_file import load_plan
-    from planner.report.emitted import PlanText
+    from planner.report.documents import render
+    from planner.report.emitted import PlanText, emitted_body
     from planner.report.folder import check_folder
 
     made, starter = read_target(to, launcher, option="--to", needs_out=out is None)
     if out is not None:
         check_folder(out)
     context, strategy, file = load_plan(plan)
+    as_json = output_format is options.FilesOrJson.json
     if out is None:
-        _print_config(made, context, strategy)
+        if as_json:
+            files = made.emit(context, strategy).files
+            typer.echo(render("emit", emitted_body(made, files, context, strategy, None)))
+        else:
+            _print_config(made, context, strategy)
         return
     text = PlanText(
         text=read_text(plan),
         model=file.inputs.model,
         cluster=file.inputs.cluster,
     )
-    write(made, starter, context, strategy, text, out, force=force)
+    files = write(made, starter, context, strategy, text, out, force=force)
+    if as_json:
+        typer.echo(render("emit", emitted_body(made, files, context, strategy, out)))
 
 
 def read_target(
@@ -94,8 +103,11 @@ def write(
     out: Path,
     *,
     force: bool,
-) -> None:
-    """Write all files of a plan into a folder; raises ExpressError and InputError."""
+) -> "tuple[OutputFile, ...]":
+    """Write all files of a plan into a folder, and return them.
+
+    Raises ExpressError and InputError.
+    """
     from planner.report.emitted import mismatch, output_files
     from planner.report.folder import write_folder
 
@@ -105,3 +117,4 @@ def write(
     note = mismatch(made, context)
     if note:
         say(f"note: {note}")
+    return files

@@ -1,11 +1,17 @@
 """``planner explain``: where a saved plan's memory and time go, item by item."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from planner.cli import options
 from planner.cli.output import say
+
+if TYPE_CHECKING:
+    from planner.cost.context import Context
+    from planner.cost.estimate import Estimate
+    from planner.spec.strategy import Strategy
 
 
 def explain(
@@ -14,19 +20,36 @@ def explain(
         str,
         typer.Argument(help="memory, time, or an item such as tensor_parallel.", metavar="[ITEM]"),
     ] = "",
+    output_format: options.TreeFormat = options.TreeOrJson.tree,
 ) -> None:
     """Print the memory and time trees of a plan, or one item with formula, inputs and source."""
-    from planner.cli.output import console
     from planner.cost.estimate import estimate
+    from planner.plans.plan_file import load_plan
+    from planner.report.documents import render
+    from planner.report.explain_document import explain_body
+
+    context, strategy, file = load_plan(plan)
+    result = estimate(context, strategy)
+    if output_format is options.TreeOrJson.json:
+        typer.echo(render("explain", explain_body(context, strategy, file, result, what)))
+    else:
+        _print(context, strategy, result, what)
+    drift = result.iter_time_s / file.estimate.iter_time_s - 1.0
+    if abs(drift) > 1e-6:
+        say(
+            f"note: the model now says {drift:+.1%} time against the saved estimate "
+            f"(planner {file.planner_version})"
+        )
+
+
+def _print(context: "Context", strategy: "Strategy", result: "Estimate", what: str) -> None:
+    from planner.cli.output import console
     from planner.cost.simulated import simulated_makespan_s
     from planner.cost.subject import subject_of
-    from planner.plans.plan_file import load_plan
     from planner.report.assumptions import assumptions_line
     from planner.report.evidence import evidence_line, range_line
     from planner.report.explain import print_item, print_memory, print_simulation, print_time
 
-    context, strategy, file = load_plan(plan)
-    result = estimate(context, strategy)
     screen = console()
     if what in ("", "memory"):
         print_memory(result, screen)
@@ -42,9 +65,3 @@ def explain(
     if what in ("", "memory", "time"):
         screen.print(assumptions_line(context, [strategy]), style="dim", markup=False)
         screen.print("`planner explain PLAN ITEM` shows formula, inputs and source of an item.")
-    drift = result.iter_time_s / file.estimate.iter_time_s - 1.0
-    if abs(drift) > 1e-6:
-        say(
-            f"note: the model now says {drift:+.1%} time against the saved estimate "
-            f"(planner {file.planner_version})"
-        )

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from planner.cli import options
+
 
 def frameworks(
     name: Annotated[
@@ -13,12 +15,22 @@ def frameworks(
             metavar="[NAME]",
         ),
     ] = "",
+    output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """List frameworks and profiles, or show one profile with the source of every trait."""
     from planner.cli.output import console
-    from planner.report.frameworks import print_framework, print_frameworks
+    from planner.report.documents import render
+    from planner.report.frameworks import (
+        framework_body,
+        frameworks_body,
+        print_framework,
+        print_frameworks,
+    )
 
-    if name:
+    if output_format is options.TableOrJson.json:
+        body = framework_body(name) if name else frameworks_body()
+        typer.echo(render("framework" if name else "frameworks", body))
+    elif name:
         print_framework(name, console())
     else:
         print_frameworks(console())

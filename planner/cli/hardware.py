@@ -17,7 +17,9 @@ def hardware(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]", help="Entry, 4xNODE or cluster file; all entries without."
+            metavar="NAME|WORDS",
+            help="Entry, 4xNODE or cluster file to show, or words such as h100 nvlink that all "
+            "apply; all entries without.",
         ),
     ] = None,
     detect: Annotated[
@@ -41,8 +43,10 @@ def hardware(
         str, typer.Option(help="Catalog name of the detected GPUs, or which of several kinds.")
     ] = "",
     partition: Annotated[str, typer.Option(help="Slurm partition to take nodes of.")] = "",
+    output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """List the known hardware, show one entry with its sources, or detect a cluster."""
+    as_json = output_format is options.TableOrJson.json
     if detect or from_files:
         from planner.catalog.detect.merge import Choice
 
@@ -50,24 +54,29 @@ def hardware(
         files = [*(from_files or []), *(names or [])] if from_files else []
         _check_usage(names if not from_files else None, out, force=force)
         machine = _merged([Path(file) for file in files], choice, detect=detect)
-        _write(machine, out, _command(files, choice, detect=detect), force=force)
+        command = _command(files, choice, detect=detect)
+        _write(machine, out, command, force=force, as_json=as_json)
         return
     _refuse_alone(out=out, accelerator=accelerator, partition=partition)
-    _show(names or [])
+    _show(tuple(names or ()), as_json=as_json)
 
 
-def _show(names: list[str]) -> None:
+def _show(words: tuple[str, ...], *, as_json: bool) -> None:
+    from planner.catalog.words import find_hardware, is_hardware, one_name
     from planner.cli.output import console
-    from planner.errors import InputError
     from planner.report.catalog import print_hardware, print_hardware_list
+    from planner.report.catalog_documents import hardware_body, shown_document
+    from planner.report.documents import render
 
-    if len(names) > 1:
-        message = f"takes one name; given {', '.join(names)}"
-        raise InputError.single("command line", "NAME", message)
-    if names and names[0]:
-        print_hardware(names[0], console())
+    name = one_name(words, is_hardware)
+    if name and as_json:
+        typer.echo(render(*shown_document(name)))
+    elif name:
+        print_hardware(name, console())
+    elif as_json:
+        typer.echo(render("hardware", hardware_body(find_hardware(words), words)))
     else:
-        print_hardware_list(console())
+        print_hardware_list(find_hardware(words), console())
 
 
 def _refuse_alone(**given: object) -> None:
@@ -127,27 +136,37 @@ def _merged(files: list[Path], choice: "Choice", *, detect: bool) -> "Machine":
     return merge(sources, choice)
 
 
-def _write(machine: "Machine", out: Path | None, command: str, *, force: bool) -> None:
+def _write(
+    machine: "Machine", out: Path | None, command: str, *, force: bool, as_json: bool
+) -> None:
     """Write the files and show what was seen; without a file, the cluster file itself."""
     from planner.catalog.detect.write import cluster_text, node_text
     from planner.cli.output import console
+    from planner.report.catalog_documents import detected_body
     from planner.report.detected import print_detected
+    from planner.report.documents import render
     from planner.report.files import check_writable, write_atomically
 
     node = node_text(machine)
     path = _node_path(out or Path("cluster.yaml"))
     text = cluster_text(machine, path.name if node else None, command)
-    if out is None:
-        typer.echo(text, nl=False)
-        if node:
-            say(f"node file {path.name} is needed too: --out FILE writes both")
-        return
-    if node:
+    written = [] if out is None else [str(each) for each in (out, path if node else None) if each]
+    if out is not None and node:
         check_writable(path, force=force, option="--out")
         write_atomically(path, node, option="--out")
-    write_atomically(out, text, option="--out")
-    print_detected(machine, console())
-    say(f"wrote {out}" + (f" and {path}" if node else ""))
+    if out is not None:
+        write_atomically(out, text, option="--out")
+    if as_json:
+        body = detected_body(machine, node_file=path.name, command=command, written=written)
+        typer.echo(render("detected", body))
+    elif out is None:
+        typer.echo(text, nl=False)
+    else:
+        print_detected(machine, console())
+    if written:
+        say(f"wrote {' and '.join(written)}")
+    elif node and not as_json:
+        say(f"node file {path.name} is needed too: --out FILE writes both")
 
 
 def _command(files: list[str], choice: "Choice", *, detect: bool) -> str:

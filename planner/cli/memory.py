@@ -1,19 +1,11 @@
 """``planner memory``: the memory of one given configuration, without search."""
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from planner.cli import options
 from planner.cli.layout import Layout, takes_layout
-
-
-class Format(StrEnum):
-    """Output formats."""
-
-    tree = "tree"
-    json = "json"
 
 
 @takes_layout
@@ -59,7 +51,7 @@ def memory(
     host_memory: options.HostMemory = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show every item.")] = False,
     verbose: options.Verbose = False,
-    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.tree,
+    output_format: options.TreeFormat = options.TreeOrJson.tree,
 ) -> None:
     """Show where one configuration's memory goes, per stage, and what would save how much."""
     from dataclasses import replace
@@ -118,7 +110,7 @@ def memory(
     context, strategy = resolve(chosen, request)
     notes = batch_notes(question.notes, context)
     answer = memory_answer(context, strategy, notes)
-    if output_format is Format.json:
+    if output_format is options.TreeOrJson.json:
         typer.echo(render_memory_json(answer))
     else:
         whole = verbose or show_all

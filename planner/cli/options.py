@@ -21,6 +21,20 @@ class TableOrJson(StrEnum):
     json = "json"
 
 
+class TreeOrJson(StrEnum):
+    """Output formats of commands with trees."""
+
+    tree = "tree"
+    json = "json"
+
+
+class FilesOrJson(StrEnum):
+    """Output formats of commands that write files."""
+
+    files = "files"
+    json = "json"
+
+
 NODES_OF_A_KIND = f"NODESxNODE such as 16x{EXAMPLE_NODE}"
 Model = Annotated[
     str,
@@ -208,3 +222,5 @@ LauncherName = Annotated[
 Plot = Annotated[bool, typer.Option("--plot", help="Draw the curves in the terminal.")]
 PlotFile = Annotated[Path | None, typer.Option(help="Draw the curves into a .png or .svg file.")]
 OutputFormat = Annotated[TableOrJson, typer.Option("--format", help="Output format.")]
+TreeFormat = Annotated[TreeOrJson, typer.Option("--format", help="Output format.")]
+FilesFormat = Annotated[FilesOrJson, typer.Option("--format", help="Output format.")]

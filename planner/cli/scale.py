@@ -67,8 +67,9 @@ def scale(
     clusters = read_clusters(collector, cluster, gpus)
     if days is not None and (tokens is None or not days > 0):
         collector.add("--days", f"must be above 0, with --tokens; given {days:g}")
+    as_json = output_format is options.TableOrJson.json
     if plot:
-        collector.read(partial(check_chart, None))
+        collector.read(partial(check_chart, None, beside_json=as_json))
     if plot_file is not None:
         collector.read(partial(check_chart, plot_file, force=force))
     limit_s = read_time_limit(collector, time_limit)
@@ -103,7 +104,7 @@ def scale(
         raise clock.nothing_found()
     if not result.fitting:
         raise nothing_scales(question.contexts[0], result)
-    if output_format is options.TableOrJson.json:
+    if as_json:
         typer.echo(render_scaling_json(result, notes))
     else:
         print_scaling(result, notes, days, console(), verbose=verbose)

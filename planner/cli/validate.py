@@ -37,7 +37,7 @@ def _compare(runs: "Runs", output_format: options.TableOrJson) -> None:
     if output_format is options.TableOrJson.json:
         from planner.validation.report import to_json
 
-        _echo(to_json(comparisons, runs.unread))
+        _echo("validate", to_json(comparisons, runs.unread))
         return
     from planner.validation.table import print_report
 
@@ -61,12 +61,12 @@ def _cross_validate(runs: "Runs", output_format: options.TableOrJson) -> None:
         )
     found = cross_validate(samples, load_constants())
     if output_format is options.TableOrJson.json:
-        _echo(cross_validation_json(found))
+        _echo("cross-validation", cross_validation_json(found))
         return
     print_cross_validation(found, console())
 
 
-def _echo(data: dict[str, Any]) -> None:
-    import json
+def _echo(kind: str, data: dict[str, Any]) -> None:
+    from planner.report.documents import render
 
-    typer.echo(json.dumps(data, indent=2, allow_nan=False))
+    typer.echo(render(kind, data))

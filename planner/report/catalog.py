@@ -7,17 +7,10 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.catalog.clusters import is_counted, load_cluster
-from planner.catalog.hardware import (
-    is_path,
-    list_accelerators,
-    list_fabrics,
-    list_names,
-    list_nodes,
-    load_node,
-)
+from planner.catalog.hardware import KINDS, Kind, is_path, load_node
 from planner.catalog.hardware_rows import HardwareDetails, describe_accelerator, describe_hardware
-from planner.catalog.model_names import list_models
 from planner.catalog.models import load_model, load_model_details
+from planner.catalog.words import Entry
 from planner.layers.parameters import (
     count_active_parameters,
     count_mtp_parameters,
@@ -28,6 +21,8 @@ from planner.report.screen import plain_table
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 from planner.units import GB, GIB, US, format_count
+
+NOTHING = "Nothing that all words apply to."
 
 
 def describe_size(model: ModelSpec) -> str:
@@ -48,11 +43,14 @@ def _table(left: Sequence[str], right: Sequence[str], title: str = "") -> Table:
     return table
 
 
-def print_models(console: Console) -> None:
-    """One line per model of the catalog."""
+def print_models(names: Sequence[str], console: Console) -> None:
+    """One line per model."""
+    if not names:
+        console.print(NOTHING)
+        return
     columns = ("params", "active", "layers", "hidden", "vocab", "max seq")
     table = _table(["model"], columns)
-    for name in list_models():
+    for name in names:
         model = load_model(name)
         active = format_count(count_active_parameters(model)) if model.moe else ""
         table.add_row(
@@ -114,19 +112,24 @@ def print_levels(cluster: ClusterSpec, console: Console, *, whole: bool) -> None
     console.print(table)
 
 
-def print_hardware_list(console: Console) -> None:
+def print_hardware_list(entries: Sequence[Entry], console: Console) -> None:
     """Accelerators with their main rates, nodes with what they hold, fabrics."""
+    if not entries:
+        console.print(NOTHING)
+        return
+    names = {kind: [name for each, name in entries if each == kind] for kind in KINDS}
     accelerators = _table(
         ["name", "title"], ["HBM GiB", "HBM GB/s", "TFLOP/s dense"], "accelerators"
     )
-    for name in list_accelerators():
+    for name in names["accelerators"]:
         details = describe_accelerator(name)
         figures = {row.name: row.value for row in details.rows}
         rate = figures.get("bf16_dense_tflops") or f"{figures['fp16_dense_tflops']} (fp16)"
         accelerators.add_row(name, details.title, figures["hbm_gib"], figures["hbm_gb_per_s"], rate)
-    console.print(accelerators)
+    if names["accelerators"]:
+        console.print(accelerators)
     nodes = _table(["name", "holds"], ["domain", "net GB/s", "host GiB", "USD/h"], "nodes")
-    for name in list_nodes():
+    for name in names["nodes"]:
         node = load_node(name)
         nodes.add_row(
             name,
@@ -136,9 +139,12 @@ def print_hardware_list(console: Console) -> None:
             f"{node.host_memory_bytes / GIB:,.0f}" if node.host_memory_bytes else "-",
             f"{node.usd_per_hour:.2f}" if node.usd_per_hour else "-",
         )
-    console.print(nodes)
-    console.print(f"fabrics: {', '.join(list_fabrics())}")
-    console.print(f"machines: {', '.join(list_names('clusters'))}")
+    if names["nodes"]:
+        console.print(nodes)
+    titles: dict[Kind, str] = {"fabrics": "fabrics", "clusters": "machines"}
+    for kind, title in titles.items():
+        if names[kind]:
+            console.print(f"{title}: {', '.join(names[kind])}")
     console.print("`planner hardware NAME` shows every figure with its basis and source.")
 
 

@@ -1,6 +1,5 @@
 """A collective in the terminal and as JSON: algorithms, levels, the library's choice, curves."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +8,14 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from planner import __version__
 from planner.collectives.cost import CollectiveCost
 from planner.collectives.placed import LevelCost, PlacedCost
 from planner.plans.collective import CollectiveAnswer, curves
+from planner.report.documents import render
 from planner.report.plot import line_chart
 from planner.report.screen import plain_table
 from planner.units import GB, format_bytes, format_seconds
 
-SCHEMA_VERSION = 1
 UNLIMITED_COLUMNS = 10_000
 SHOWN_ALGORITHMS = 6
 
@@ -156,8 +154,6 @@ def render_collective_json(answer: CollectiveAnswer) -> str:
     """The answer as JSON, base units."""
     question = answer.question
     data = {
-        "schema_version": SCHEMA_VERSION,
-        "planner_version": __version__,
         "collective": question.kind,
         "bytes": question.num_bytes,
         "cluster": question.cluster.name,
@@ -187,7 +183,7 @@ def render_collective_json(answer: CollectiveAnswer) -> str:
             {"from_bytes": c.from_bytes, "algorithm": c.algorithm} for c in answer.crossovers
         ],
     }
-    return json.dumps(data, indent=2)
+    return render("collective", data)
 
 
 def _cost_dict(answer: CollectiveAnswer, cost: PlacedCost) -> dict[str, Any]:

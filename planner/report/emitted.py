@@ -3,7 +3,9 @@
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 from planner import __version__
 from planner.cost.context import Context
@@ -69,6 +71,35 @@ def output_files(
         OutputFile(name=PLAN, text=plan.text),
         OutputFile(name=README, text=_readme(made, launcher, emitted, context, strategy, plan)),
     )
+
+
+def emitted_body(
+    made: Format,
+    files: Sequence[OutputFile],
+    context: Context,
+    strategy: Strategy,
+    folder: Path | None,
+) -> dict[str, Any]:
+    """Files of a plan as plain data, with what was decided and what is left to the user."""
+    emitted = made.emit(context, strategy)
+    note = mismatch(made, context)
+    return {
+        "format": made.name,
+        "framework": made.framework,
+        "versions": made.versions,
+        "model": context.model.name,
+        "cluster": context.cluster.name,
+        "gpus": strategy.num_gpus,
+        "folder": str(folder) if folder else None,
+        "files": [asdict(file) for file in files],
+        "command": list(emitted.command),
+        "environment": dict(emitted.environment),
+        "variables": dict(user_variables(emitted.variables)),
+        "open_keys": [{"file": e.file, "key": e.key, "what": e.what} for e in emitted.open_keys],
+        "decided": [asdict(each) for each in emitted.decided],
+        "left_open": {**left_open(made.name), **emitted.left_open},
+        "notes": [note] if note else [],
+    }
 
 
 def _code(text: str) -> str:

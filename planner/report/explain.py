@@ -119,11 +119,16 @@ def host_line(memory: MemoryEstimate) -> str:
     )
 
 
+def pipeline_s(estimate: Estimate) -> float:
+    """Time of the pipeline by formula: until the last backward."""
+    return sum(item.exposed_s for name, item in estimate.time.items() if name not in AFTER_PIPELINE)
+
+
 def print_simulation(
     estimate: Estimate, simulated_s: float, strategy: Strategy, console: Console
 ) -> None:
     """The pipeline's makespan from the event simulation beside the closed form's."""
-    work = sum(item.exposed_s for name, item in estimate.time.items() if name not in AFTER_PIPELINE)
+    work = pipeline_s(estimate)
     console.print(
         f"pipeline ({strategy.schedule}): {format_seconds(work)} by formula, "
         f"{format_seconds(simulated_s)} by event simulation ({simulated_s / work - 1.0:+.1%})"
@@ -181,10 +186,11 @@ def _print_formulas(item: Item, context: Context, strategy: Strategy, console: C
         console.print(formula_of(function), markup=False)
 
 
-def print_item(
-    name: str, context: Context, strategy: Strategy, estimate: Estimate, console: Console
-) -> None:
-    """One item or group: value, share, inputs with their sources, formulas."""
+def item_leaves(name: str, estimate: Estimate) -> tuple[str, dict[str, float]]:
+    """The full name of an item or group, and its values: the whole first, then every leaf.
+
+    Raises InputError where there is none of that name.
+    """
     items = all_items(estimate)
     full = _full_name(name, items)
     if full is None:
@@ -195,8 +201,14 @@ def print_item(
             + (did_you_mean(name, items) or f"known are {', '.join(items)}"),
         )
     leaves = {leaf: value for leaf, value in items.items() if _is_in(leaf, full)}
-    if full not in leaves:
-        leaves = {full: sum(leaves.values()), **leaves}
+    return full, leaves if full in leaves else {full: sum(leaves.values()), **leaves}
+
+
+def print_item(
+    name: str, context: Context, strategy: Strategy, estimate: Estimate, console: Console
+) -> None:
+    """One item or group: value, share, inputs with their sources, formulas."""
+    full, leaves = item_leaves(name, estimate)
     in_memory = full.startswith("memory")
     total = estimate.memory.peak_bytes if in_memory else estimate.iter_time_s
     for leaf, value in leaves.items():

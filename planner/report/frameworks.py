@@ -1,5 +1,8 @@
 """Lists frameworks with their profiles, and one profile with the source of every trait."""
 
+from dataclasses import asdict
+from typing import Any
+
 from rich.console import Console
 from rich.table import Table
 
@@ -49,6 +52,47 @@ def _split(name: str) -> tuple[str, str]:
     if problem:
         raise InputError.single("frameworks", name, problem)
     return framework, profile or CURRENT
+
+
+def frameworks_body() -> dict[str, Any]:
+    """Every profile as plain data."""
+    rows = [
+        {
+            "framework": framework,
+            "profile": profile,
+            **asdict(profile_title(framework, profile)),
+            "differs_from_current": ([] if profile == CURRENT else differences(framework, profile)),
+        }
+        for framework in FRAMEWORKS
+        for profile in profile_names(framework)
+    ]
+    return {"profiles": rows}
+
+
+def framework_body(name: str) -> dict[str, Any]:
+    """One profile as plain data."""
+    framework, profile = _split(name)
+    traits = load_traits(framework, profile)
+    usual = trait_figures(framework)
+    return {
+        "framework": framework,
+        "profile": profile,
+        **asdict(profile_title(framework, profile)),
+        "software": phrases(traits),
+        "traits": [
+            {
+                "name": f"traits.{section}.{trait}",
+                "value": figure["value"],
+                "current": usual[section][trait]["value"],
+                "source": figure["source"],
+            }
+            for section, figures in trait_figures(framework, profile).items()
+            if section != RECOMPUTE
+            for trait, figure in figures.items()
+        ],
+        "recompute_modules": [module.name for module in traits.recompute.modules],
+        "selected_modules": list(traits.recompute.selected),
+    }
 
 
 def print_framework(name: str, console: Console) -> None:

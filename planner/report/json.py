@@ -1,10 +1,8 @@
-"""The JSON form of an answer; its schema is documented in docs/json.md."""
+"""The JSON form of an answer."""
 
-import json
 from dataclasses import asdict
 from typing import Any
 
-from planner import __version__
 from planner.cost.flops import FLOPS_CONVENTION
 from planner.plans.evidence import evidence
 from planner.plans.objectives import OBJECTIVES
@@ -12,12 +10,11 @@ from planner.plans.plan import Answer, Plan
 from planner.plans.recipe import placed
 from planner.plans.variants import variants
 from planner.report.assumptions import assumptions_dict
+from planner.report.documents import document, render
 from planner.report.evidence import evidence_dict
 from planner.report.recipes import placed_dict
 from planner.report.sizing_words import option_text
 from planner.search.ranking.handicaps import used
-
-SCHEMA_VERSION = 2
 
 
 def plan_dict(plan: Plan) -> dict[str, Any]:
@@ -111,12 +108,14 @@ def _nearest(answer: Answer) -> list[dict[str, Any]]:
 
 
 def answer_dict(answer: Answer) -> dict[str, Any]:
-    """The whole answer as plain data."""
+    """The whole answer as a document."""
+    return document("plan", _answer_body(answer))
+
+
+def _answer_body(answer: Answer) -> dict[str, Any]:
     context = answer.contexts[0]
     searches = answer.searches
     return {
-        "schema_version": SCHEMA_VERSION,
-        "planner_version": __version__,
         "flops_convention": FLOPS_CONVENTION,
         "inputs": {
             "model": context.model.name,
@@ -162,4 +161,4 @@ def answer_dict(answer: Answer) -> dict[str, Any]:
 
 def render_json(answer: Answer) -> str:
     """The answer as indented JSON."""
-    return json.dumps(answer_dict(answer), indent=2)
+    return render("plan", _answer_body(answer))

@@ -1,6 +1,5 @@
 """Prints the memory of one configuration: tree, stages, and what would save how much."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
@@ -13,6 +12,7 @@ from planner.cost.memory_items import MemoryEstimate
 from planner.plans.memory import MemoryAnswer
 from planner.plans.savings import Saving
 from planner.report.assumptions import assumptions_dict, assumptions_line
+from planner.report.documents import render
 from planner.report.explain import print_memory
 from planner.report.screen import plain_table
 from planner.spec.strategy import MOVED, Strategy
@@ -243,7 +243,7 @@ def _print_whole(answer: MemoryAnswer, console: Console, *, show_all: bool) -> N
 def render_memory_json(answer: MemoryAnswer) -> str:
     """The same as JSON: base units, every stage's whole ledger."""
     memory = answer.estimate.memory
-    document = {
+    body = {
         "model": answer.context.model.name,
         "cluster": answer.context.cluster.name,
         "framework": answer.context.traits.name,
@@ -271,4 +271,4 @@ def render_memory_json(answer: MemoryAnswer) -> str:
         "savings": [asdict(saving) for saving in answer.savings],
         "notes": list(answer.notes),
     }
-    return json.dumps(document, indent=2)
+    return render("memory", body)

@@ -55,8 +55,11 @@ def _library(name: str) -> ModuleType:
         raise InputError.single("command line", OPTION, message) from error
 
 
-def check_chart(path: Path | None, *, force: bool = False) -> None:
+def check_chart(path: Path | None, *, force: bool = False, beside_json: bool = False) -> None:
     """Raise InputError when no chart can be made for ``path``, before any long work starts."""
+    if path is None and beside_json:
+        message = f"draws where --format json writes; {FILE_OPTION} FILE draws beside it"
+        raise InputError.single("command line", OPTION, message)
     if path is None:
         _library("plotext")
         return

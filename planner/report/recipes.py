@@ -1,6 +1,5 @@
 """Tuned recipes for the terminal and as JSON: the list, and one recipe's place in an answer."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -9,6 +8,7 @@ from rich.console import Console
 
 from planner.catalog.recipes import Recipe
 from planner.plans.recipe import Placed, priced_problem, recipe_gpus
+from planner.report.documents import render
 from planner.report.screen import plain_table
 from planner.units import GIB, format_bytes
 
@@ -114,7 +114,7 @@ def recipe_dict(recipe: Recipe) -> dict[str, Any]:
 def render_recipes_json(recipes: Sequence[Recipe], words: Sequence[str]) -> str:
     """The list as JSON."""
     rows = [recipe_dict(recipe) for recipe in recipes]
-    return json.dumps({"words": list(words), "recipes": rows}, indent=2)
+    return render("recipes", {"words": list(words), "recipes": rows})
 
 
 def _standing(found: Placed) -> str:

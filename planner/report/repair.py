@@ -1,6 +1,5 @@
 """Prints what is wrong with a plan, the smallest edit that mends it, and others as small."""
 
-import json
 from dataclasses import asdict
 from itertools import groupby
 from typing import Any
@@ -10,12 +9,12 @@ from rich.console import Console
 from planner.cost.estimate import Estimate
 from planner.plans.repair import Change, RepairAnswer, Repaired, Shortage, Value
 from planner.report.assumptions import assumptions_line
+from planner.report.documents import render
 from planner.report.screen import plain_table
 from planner.search.repair import MOST_CHANGES
 from planner.spec.strategy import POLICIES
 from planner.units import format_bytes, format_seconds
 
-SCHEMA_VERSION = 1
 MAX_LISTED = 8
 """Stages whose layers are listed one by one; longer lists name runs of equal numbers."""
 
@@ -279,14 +278,13 @@ def _repaired_dict(one: Repaired) -> dict[str, Any]:
 
 def render_repair_json(answer: RepairAnswer, *, plan: str, command: str) -> str:
     """The same as JSON, base units throughout."""
-    return json.dumps(repair_document(answer, plan=plan, command=command), indent=2)
+    return render("repair", repair_body(answer, plan=plan, command=command))
 
 
-def repair_document(answer: RepairAnswer, *, plan: str, command: str) -> dict[str, Any]:
+def repair_body(answer: RepairAnswer, *, plan: str, command: str) -> dict[str, Any]:
     """What the JSON of a repair holds."""
     context = answer.context
     return {
-        "schema_version": SCHEMA_VERSION,
         "plan": plan,
         "model": context.model.name,
         "cluster": context.cluster.name,

@@ -1,6 +1,5 @@
 """Prints what is wrong with a configuration file, and its smallest repair in the file's words."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -13,13 +12,14 @@ from planner.check.repair import RepairedFile
 from planner.formats.finding import Finding
 from planner.limits import one_line
 from planner.plans.repair import RECOMPUTE, Change
+from planner.report.documents import render
 from planner.report.repair import (
     headline,
     no_repair,
     print_figures,
     print_grounds,
     print_others,
-    repair_document,
+    repair_body,
     search_line,
     shortage_line,
     shown,
@@ -152,8 +152,8 @@ def _print_assumed(made: RepairedFile, console: Console) -> None:
 
 def render_repaired_file(made: RepairedFile, *, command: str) -> str:
     """The same as JSON, base units throughout."""
-    document = repair_document(made.answer, plan=made.source.path, command=command)
-    for one in (document["repair"], *document["alternatives"]):
+    body = repair_body(made.answer, plan=made.source.path, command=command)
+    for one in (body["repair"], *body["alternatives"]):
         for change in one["changes"] if one else ():
             place = _stated(made.places, change["decision"])
             after = _stated(made.new_places, change["decision"])
@@ -167,5 +167,5 @@ def render_repaired_file(made: RepairedFile, *, command: str) -> str:
         "assumed": list(made.start.completed.assumed),
         "diff": made.diff,
     }
-    document["num_changes"] = made.answer.num_changes if made.written or made.is_sound else None
-    return json.dumps(document | own, indent=2)
+    body["num_changes"] = made.answer.num_changes if made.written or made.is_sound else None
+    return render("repair-file", body | own)

@@ -1,6 +1,5 @@
 """The forms of a scaling curve: table and sentences, JSON, chart."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,17 +7,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from planner import __version__
 from planner.plans.plan import Plan
 from planner.plans.scaling import BITE_FRACTION, Point, Scaling, gpus_for_deadline, shares
 from planner.report.columns import layout, layout_axes
+from planner.report.documents import render
 from planner.report.json import plan_dict
 from planner.report.plot import line_chart
 from planner.report.screen import plain_table
 from planner.report.text import is_assumed, print_notes
 from planner.units import format_count, format_seconds
 
-SCHEMA_VERSION = 2
 DAY_S = 86400.0
 TITLES = {
     "bubble": "pipeline bubble",
@@ -219,8 +217,6 @@ def render_scaling_json(result: Scaling, notes: Sequence[str]) -> str:
     """Return everything as JSON, base units throughout."""
     context = result.largest.context
     data = {
-        "schema_version": SCHEMA_VERSION,
-        "planner_version": __version__,
         "scaling": "weak" if result.is_weak else "strong",
         "inputs": {
             "model": context.model.name,
@@ -238,7 +234,7 @@ def render_scaling_json(result: Scaling, notes: Sequence[str]) -> str:
         "batch_exhausted_from_gpus": result.exhausted_from(),
         "seconds": result.seconds,
     }
-    return json.dumps(data, indent=2, allow_nan=False)
+    return render("scale", data)
 
 
 def plot_scaling(result: Scaling, *, path: Path | None = None, force: bool = False) -> None:

@@ -1,6 +1,5 @@
 """The forms of a sizing: headline, plan and the sizes around it; JSON."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -8,12 +7,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from planner import __version__
 from planner.plans.differences import short_layout
 from planner.plans.objectives import AMOUNTS
 from planner.plans.sizing import Size, Sizing
 from planner.report.assumptions import assumptions_line
 from planner.report.columns import layout, layout_axes
+from planner.report.documents import render
 from planner.report.evidence import evidence_line, range_line
 from planner.report.headline import memory_line, run_line, time_line
 from planner.report.json import plan_dict
@@ -31,7 +30,6 @@ from planner.report.tables import SPELLED_OUT_COLUMNS
 from planner.report.text import costs_line, is_assumed, print_notes, selects_lines
 from planner.units import format_seconds
 
-SCHEMA_VERSION = 2
 MISSES = "misses by"
 PLACES_BESIDE = (0, 1, 2, 4)
 
@@ -255,8 +253,6 @@ def render_sizing_json(sizing: Sizing, notes: Sequence[str]) -> str:
     context, chosen, enough = sizing.contexts[0], sizing.chosen, sizing.enough
     cluster = context.cluster
     data = {
-        "schema_version": SCHEMA_VERSION,
-        "planner_version": __version__,
         "inputs": {
             "model": context.model.name,
             "node": cluster.node.name,
@@ -285,4 +281,4 @@ def render_sizing_json(sizing: Sizing, notes: Sequence[str]) -> str:
         "seconds": sizing.seconds,
         "proved_optimal": sizing.is_complete,
     }
-    return json.dumps(data, indent=2, allow_nan=False)
+    return render("size", data)

@@ -1,19 +1,17 @@
 """The forms of a search space: what each dimension may be, and how much that makes."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from planner import __version__
+from planner.report.documents import render
 from planner.report.screen import plain_table
 from planner.report.text import print_notes
 from planner.search.space.count import SpaceCount
 from planner.search.space.vocabulary import DIMENSIONS
 
-SCHEMA_VERSION = 1
 MAX_LISTED_RULES = 6
 MAX_SHOWN_DIGITS = 6
 
@@ -130,8 +128,6 @@ def render_spaces_json(spaces: Sequence[SpaceCount], notes: Sequence[str]) -> st
     """Return the spaces as JSON; the number of splits is text, as it may have many digits."""
     context = spaces[0].context
     data = {
-        "schema_version": SCHEMA_VERSION,
-        "planner_version": __version__,
         "inputs": {
             "model": context.model.name,
             "cluster": context.cluster.name,
@@ -143,4 +139,4 @@ def render_spaces_json(spaces: Sequence[SpaceCount], notes: Sequence[str]) -> st
         },
         "spaces": [_space_dict(space) for space in spaces],
     }
-    return json.dumps(data, indent=2)
+    return render("space", data)

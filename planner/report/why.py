@@ -1,6 +1,5 @@
 """Prints why a layout is not chosen."""
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from textwrap import wrap
@@ -9,15 +8,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from planner import __version__
 from planner.plans.differences import short_layout
 from planner.plans.plan import Plan
 from planner.plans.ratio_error import MIXED
 from planner.plans.shortfall import Shortfall
 from planner.plans.why import ROUNDING, ItemDifference, WhyAnswer, reason_of
 from planner.plans.whynot import NothingFits, explanation
+from planner.report.documents import render
 from planner.report.formulas import item_title
-from planner.report.json import SCHEMA_VERSION, plan_dict
+from planner.report.json import plan_dict
 from planner.report.screen import plain_table
 from planner.units import format_bytes, format_seconds
 
@@ -282,8 +281,6 @@ def _print(line: str, console: Console, *, style: str | None = None) -> None:
 def why_dict(answer: WhyAnswer) -> dict[str, Any]:
     """The whole answer as plain data."""
     return {
-        "schema_version": SCHEMA_VERSION,
-        "planner_version": __version__,
         "options": list(answer.narrowing.texts),
         "verdict": answer.verdict,
         "asked": plan_dict(answer.asked) if answer.asked else None,
@@ -375,4 +372,4 @@ def _nearest_dict(short: Shortfall) -> dict[str, Any]:
 
 def render_why_json(answer: WhyAnswer) -> str:
     """The answer as indented JSON."""
-    return json.dumps(why_dict(answer), indent=2)
+    return render("why", why_dict(answer))

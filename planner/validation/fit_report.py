@@ -77,7 +77,6 @@ def print_cross_validation(found: CrossValidation, console: Console) -> None:
 def cross_validation_json(found: CrossValidation) -> dict[str, Any]:
     """Everything as plain data; errors as fractions."""
     return {
-        "schema_version": 1,
         "held_out_mean": found.test_mean,
         "prior": asdict(found.prior),
         "fitted": asdict(found.fitted),

@@ -9,7 +9,6 @@ from planner.validation.compare import MEMORY_KINDS, Comparison, Figures
 from planner.validation.records import Parallel, Unread
 from planner.validation.statistics import Errors, kendall_tau, regret, summarize
 
-SCHEMA_VERSION = 1
 SIZES = ((8, "1-8 GPUs"), (64, "9-64 GPUs"), (256, "65-256 GPUs"), (1024, "257-1024 GPUs"))
 LARGEST = "more than 1024 GPUs"
 MIN_GROUP = 3
@@ -221,7 +220,6 @@ def to_json(comparisons: Sequence[Comparison], unread: Sequence[Unread] = ()) ->
     memory["out_of_memory"] = {"n": found.out_of_memory, "right": found.out_of_memory_right}
     memory["ran"] = {"n": found.ran, "predicted_to_fit": found.ran_predicted_to_fit}
     return {
-        "schema_version": SCHEMA_VERSION,
         "runs": [_run_json(row) for row in comparisons],
         "unread": [
             {"id": line.name, "problems": [str(problem) for problem in line.problems]}

@@ -9,8 +9,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 ROOT = Path(__file__).resolve().parents[2]
+SCHEMAS = sorted(ROOT.glob("planner/report/schemas/*.json"))
 CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
@@ -44,6 +46,12 @@ def test_wheel_contains_every_catalog_file(wheel: Path) -> None:
 
 def test_wheel_says_that_it_is_typed(wheel: Path) -> None:
     assert "planner/py.typed" in zipfile.ZipFile(wheel).namelist()
+
+
+def test_wheel_contains_every_schema(wheel: Path) -> None:
+    schemas = [f"planner/{path.relative_to(ROOT / 'planner')}" for path in SCHEMAS]
+    assert len(schemas) > 20
+    assert set(schemas) <= set(zipfile.ZipFile(wheel).namelist())
 
 
 def test_wheel_holds_the_program_and_nothing_else(wheel: Path) -> None:
@@ -92,3 +100,5 @@ def test_installed_wheel_runs_the_main_job_in_a_fresh_environment(
     assert answer["search"]["proved_optimal"] is True
     tree = run(scripts / "planner", "explain", "best.yaml", "memory", cwd=tmp_path)
     assert "weights" in tree
+    schema = json.loads(run(scripts / "planner", "schema", "plan", cwd=tmp_path))
+    Draft202012Validator(schema).validate(answer)

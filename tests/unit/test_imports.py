@@ -48,15 +48,15 @@ BUDGET: dict[str, tuple[int, int]] = {
     "schedules": (670, 9),
     "cost": (5860, 36),
     "search": (8240, 54),
-    "catalog": (5490, 38),
+    "catalog": (5600, 39),
     "frameworks": (490, 6),
     "formats": (13250, 95),
     "plans": (5120, 30),
     "validation": (1870, 14),
     "check": (2640, 24),
     "launchers": (570, 10),
-    "report": (5090, 37),
-    "cli": (4060, 38),
+    "report": (5550, 40),
+    "cli": (4170, 39),
     "api": (170, 2),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""

@@ -1,19 +1,16 @@
 """Findings as JSON."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from planner.check.result import FileResult, exit_code
+from planner.report.documents import render
 from planner.report.findings.summary import counts
-
-SCHEMA_VERSION = 1
 
 
 def render_json(results: Sequence[FileResult]) -> str:
     """Every file with its findings and figures, base units throughout."""
-    document = {
-        "schema_version": SCHEMA_VERSION,
+    body = {
         "exit_code": exit_code(results),
         "counts": counts(results),
         "files": [
@@ -21,4 +18,4 @@ def render_json(results: Sequence[FileResult]) -> str:
             for result in results
         ],
     }
-    return json.dumps(document, indent=2)
+    return render("check", body)

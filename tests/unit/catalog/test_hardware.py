@@ -12,7 +12,6 @@ from planner.catalog.hardware import (
     check_fabric,
     detection_rules,
     list_accelerators,
-    list_fabrics,
     list_names,
     list_nodes,
     load_accelerator,
@@ -57,7 +56,7 @@ def test_every_node_loads_with_its_accelerator_and_fabric(name: str) -> None:
     assert load_fabric(node.fabric).efficiency_fraction <= 1
 
 
-@pytest.mark.parametrize("name", list_fabrics())
+@pytest.mark.parametrize("name", list_names("fabrics"))
 def test_every_fabric_loads(name: str) -> None:
     assert load_fabric(name).latency_s > 0
 

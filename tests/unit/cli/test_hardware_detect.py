@@ -113,7 +113,7 @@ def test_detect_asks_the_tools_on_path(
     [
         (("--partition", "gpu"), "--partition: needs --detect or --from FILE"),
         (("--out", "c.yaml"), "--out: needs --detect or --from FILE"),
-        (("a", "b"), "NAME: takes one name; given a, b"),
+        (("h100", "nosuch"), "WORDS: 'nosuch' is the name of nothing"),
         (("--detect", "dgx-h100"), "--detect takes no name; given dgx-h100"),
         (("--from", "x", "--out", "c.txt"), "must be a name that ends in .yaml"),
         (("--from", "x", "--out", "/nowhere/c.yaml"), "no writable folder"),

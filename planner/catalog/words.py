@@ -1,0 +1,110 @@
+"""Entries of the catalog by words: of their names, and of what they are."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from planner.catalog.clusters import is_counted
+from planner.catalog.hardware import Kind, is_path, list_names, load_node, resolve_alias
+from planner.catalog.hardware_rows import HardwareDetails, describe
+from planner.catalog.model_names import list_models
+from planner.catalog.models import load_model
+from planner.catalog.names import did_you_mean
+from planner.errors import InputError, Problem
+from planner.spec.model import ModelSpec
+
+SINGULAR: Mapping[Kind, str] = {
+    "accelerators": "accelerator",
+    "nodes": "node",
+    "fabrics": "fabric",
+    "clusters": "machine",
+}
+Entry = tuple[Kind, str]
+Key = TypeVar("Key", str, Entry)
+
+
+def find_models(words: tuple[str, ...]) -> list[str]:
+    """Models of the catalog that all words apply to; InputError where a word applies to none."""
+    own = {name: _model_words(load_model(name)) for name in list_models()} if words else {}
+    return _matching(own, words, "planner models") if words else list_models()
+
+
+def find_hardware(words: tuple[str, ...]) -> list[Entry]:
+    """Entries of all kinds that all words apply to; InputError where a word applies to none."""
+    entries = [(kind, name) for kind in SINGULAR for name in list_names(kind)]
+    if not words:
+        return entries
+    own = {(kind, name): _hardware_words(describe(kind, name)) for kind, name in entries}
+    return _matching(own, words, "planner hardware")
+
+
+def one_name(words: tuple[str, ...], is_known: Callable[[str], bool]) -> str | None:
+    """The entry that a single word means: one that is known, or a word that is nobody's."""
+    return words[0] if len(words) == 1 and words[0] and is_known(words[0]) else None
+
+
+def is_hardware(name: str) -> bool:
+    """Whether it is an entry, another name of one, a number of nodes or a file."""
+    if is_counted(name) or is_path(name):
+        return True
+    return any(resolve_alias(kind, name) in list_names(kind) for kind in SINGULAR)
+
+
+def _split(*texts: str) -> frozenset[str]:
+    """Whole texts without hyphens and blanks, and the words in them."""
+    lower = [text.lower() for text in texts]
+    parts = [part for text in lower for part in re.split(r"[^a-z0-9.]+", text)]
+    return frozenset({*parts, *map(_plain, lower)} - {""})
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[-_ ]", "", text.lower())
+
+
+def _attention(model: ModelSpec) -> str:
+    if model.mla:
+        return "mla"
+    if model.num_kv_heads == model.num_heads:
+        return "mha"
+    return "mqa" if model.num_kv_heads == 1 else "gqa"
+
+
+def _model_words(model: ModelSpec) -> frozenset[str]:
+    kind = "moe mixture" if model.moe else "dense"
+    return _split(model.name, model.family, model.architecture, kind, _attention(model))
+
+
+def _hardware_words(details: HardwareDetails) -> frozenset[str]:
+    texts = [SINGULAR[details.kind], details.name, details.title]
+    texts += [value for key, value in details.texts.items() if key != "usual_node"]
+    if "accelerator" in details.texts:
+        node = load_node(details.name)
+        texts += [node.accelerator.vendor, node.accelerator.architecture, node.scale_up.name]
+    return _split(*texts)
+
+
+def _applies(word: str, own: frozenset[str]) -> bool:
+    """A word applies where one of its own begins so; a number is not the beginning of another."""
+    start = re.compile(re.escape(_plain(word)) + (r"(?!\d)" if word[-1:].isdigit() else ""))
+    return any(start.match(each) for each in own)
+
+
+def _matching(
+    entries: Mapping[Key, frozenset[str]], words: tuple[str, ...], listing: str
+) -> list[Key]:
+    """Entries that all words apply to; ``listing`` prints all."""
+    problems = [
+        Problem(where="command line", key="WORDS", message=_strange(word, entries, listing))
+        for word in words
+        if not any(_applies(word, own) for own in entries.values())
+    ]
+    if problems:
+        raise InputError(problems)
+    return [key for key, own in entries.items() if all(_applies(word, own) for word in words)]
+
+
+def _strange(word: str, entries: Mapping[Key, frozenset[str]], listing: str) -> str:
+    known = {each for own in entries.values() for each in own}
+    known |= {name if isinstance(name, str) else name[1] for name in entries}
+    hint = did_you_mean(word, sorted(known)) or f"`{listing}` lists all"
+    return f"{word!r} is the name of nothing and applies to nothing; {hint}"

@@ -1,0 +1,22 @@
+"""``planner schema``: what is in the JSON documents of the commands."""
+
+from typing import Annotated
+
+import typer
+
+
+def schema(
+    name: Annotated[
+        str, typer.Argument(help="Kind of document; all are listed without.", metavar="[NAME]")
+    ] = "",
+) -> None:
+    """Print the JSON Schema of what a command writes with --format json, or list the schemas."""
+    from planner.report.documents import schema_commands, schema_text
+
+    if name:
+        typer.echo(schema_text(name), nl=False)
+        return
+    commands = schema_commands()
+    width = max(map(len, commands))
+    for kind, command in commands.items():
+        typer.echo(f"{kind:{width}}  {command}")

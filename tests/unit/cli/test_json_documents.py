@@ -1,0 +1,223 @@
+"""Every command's JSON is what its schema says, and nothing else stands on standard output."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from broken_files import BROKEN
+from jsonschema import Draft202012Validator
+from plan_document import plan_document
+
+from planner.cli.app import app
+from planner.report.documents import schema_names, schema_text
+
+ROOT = Path(__file__).resolve().parents[3]
+PUBLISHED = ROOT / "tests" / "validation" / "published_runs.jsonl"
+SMALL = ("gpt3-xl", "1xdgx-a100-640")
+TIGHT = ("--tokens", "1T", "--deadline", "1d")
+SMI = """\
+name, memory.total [MiB], pcie.link.gen.max, pcie.link.width.max
+NVIDIA L40S, 46068 MiB, 4, 16
+NVIDIA L40S, 46068 MiB, 4, 8
+"""
+FILE = ("broken", "2xdgx-h100", "--model", "llama3-8b")
+QUESTIONS: dict[str, list[tuple[str, ...]]] = {
+    "plan": [
+        ("plan", *SMALL, "--top", "1", "--fix", "tp=1"),
+        ("plan", *SMALL, "--top", "1", "--fix", "tp=2", *TIGHT),
+        ("plan", *SMALL, "--framework", "accelerate", "--train", "lora", "--frontier"),
+    ],
+    "space": [("plan", *SMALL, "--space", "--framework", "any")],
+    "why": [
+        ("why", *SMALL, "--fix", "tp=8"),
+        ("why", *SMALL, "--fix", "tp=3"),
+        ("why", "llama3.1-405b", "1xdgx-h100", "--fix", "tp=8"),
+    ],
+    "memory": [
+        ("memory", "llama3-8b", "1xdgx-h100", "--tp", "2"),
+        ("memory", "llama3.1-70b", "1xdgx-h100", "--tp", "8"),
+    ],
+    "scale": [
+        ("scale", "gpt3-xl", "dgx-a100-640", "--gpus", "8,16"),
+        ("scale", "llama3.1-70b", "dgx-a100-640", "--gpus", "8,32", "--weak"),
+    ],
+    "size": [
+        ("size", "gpt3-xl", "dgx-a100-640"),
+        ("size", "gpt3-xl", "dgx-a100-640", "--max-gpus", "8", *TIGHT),
+    ],
+    "explain": [
+        ("explain", "plan.yaml"),
+        ("explain", "plan.yaml", "memory"),
+        ("explain", "stages.yaml", "time"),
+        ("explain", "plan.yaml", "optimizer"),
+        ("explain", "stages.yaml", "pipeline.bubble"),
+    ],
+    "collective": [
+        ("collective", "all-reduce", "1GB", "4xdgx-h100"),
+        ("collective", "broadcast", "1GB", "4xdgx-h100", "--library", "nccl"),
+        ("collective", "all-to-all", "64MiB", "64xtpu-v4"),
+    ],
+    "emit": [
+        ("emit", "plan.yaml", "--to", "megatron"),
+        ("emit", "plan.yaml", "--to", "megatron", "--out", "out", "--launcher", "slurm"),
+        ("emit", "plan.yaml", "--to", "accelerate"),
+    ],
+    "check": [
+        ("check", "broken", "--model", "llama3-8b", "--cluster", "2xdgx-h100", "--no-advice"),
+        ("check", "plan.yaml", "nowhere.json", "--no-advice"),
+    ],
+    "repair": [
+        ("repair", "plan.yaml"),
+        ("repair", "stages.yaml", "1xdgx-h100"),
+        ("repair", "plan.yaml", "1xpcie-8x-a10"),
+    ],
+    "repair-file": [("repair", *FILE)],
+    "models": [("models",), ("models", "moe", "qwen"), ("models", "moe", "bert")],
+    "model": [("models", name) for name in ("llama3-8b", "deepseek-v3", "t5-11b", "config.json")],
+    "hardware": [("hardware", "tpu")],
+    "hardware-entry": [
+        ("hardware", name) for name in ("h100-sxm", "dgx-h100", "ib-ndr-superpod", "frontier")
+    ],
+    "cluster": [("hardware", "4xdgx-h100"), ("hardware", "64xtpu-v4")],
+    "detected": [
+        ("hardware", "--from", "smi.csv"),
+        ("hardware", "--from", "smi.csv", "--out", "found.yaml"),
+    ],
+    "recipes": [("recipes",), ("recipes", "llama3", "bf16")],
+    "frameworks": [("frameworks",)],
+    "framework": [("frameworks", "deepspeed"), ("frameworks", "megatron/classic")],
+    "validate": [("validate", "runs.jsonl")],
+    "cross-validation": [("validate", "dense.jsonl", "--cross-validate")],
+}
+CASES = [(kind, question) for kind, asked in QUESTIONS.items() for question in asked]
+WRONG = [
+    ("plan", "nosuch", "nosuch"),
+    ("plan", "llama3-8b", "1xdgx-h100", "--fix", "tp=3", "--limit", "nosuch<2"),
+    ("plan", "llama3.1-405b", "1xdgx-h100", "--time-limit", "1"),
+    ("why", *SMALL),
+    ("memory", "llama3-8b", "1xdgx-h100", "--tp", "3"),
+    ("scale", "llama3-8b", "nosuch"),
+    ("size", "nosuch", "h100"),
+    ("explain", "nowhere.yaml"),
+    ("explain", "plan.yaml", "nosuch"),
+    ("collective", "all-reduce", "1XB", "2xdgx-h100"),
+    ("emit", "plan.yaml", "--to", "nosuch"),
+    ("emit", "plan.yaml", "--to", "torchtitan"),
+    ("repair", "nowhere.yaml"),
+    ("models", "nosuch"),
+    ("models", "nosuch/model"),
+    ("hardware", "nosuch"),
+    ("frameworks", "nosuch"),
+    ("recipes", "nosuch"),
+    ("validate", "nowhere.jsonl"),
+]
+
+
+def app_commands() -> set[str]:
+    """Commands but the one that prints the schemas themselves."""
+    return {str(command.name) for command in app.registered_commands} - {"schema"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files that the questions name."""
+    stages = {"pp": 2, "dp": 4, "layers_per_stage": [16, 16]}
+    none = {"selective_layers_per_stage": [0, 0], "recompute_layers_per_stage": [0, 0]}
+    more = plan_document(num_micro_batches=32, **stages, **none)
+    for name, made in (("plan.yaml", plan_document()), ("stages.yaml", more)):
+        (tmp_path / name).write_text(yaml.safe_dump(made))
+    (tmp_path / "smi.csv").write_text(SMI)
+    (tmp_path / "broken").write_text(BROKEN["megatron-degree"].text)
+    config = ROOT / "tests" / "examples" / "positive" / "models" / "gemma3-27b.json"
+    (tmp_path / "config.json").write_text(config.read_text())
+    lines = PUBLISHED.read_text("utf-8").splitlines()
+    (tmp_path / "dense.jsonl").write_text("\n".join(lines[22:24]))
+    (tmp_path / "runs.jsonl").write_text("\n".join([*lines[:2], lines[-1], '{"id": 3}']))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def read(text: str) -> dict[str, Any]:
+    """One document, in the JSON of the standard: Infinity and NaN are none."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no JSON")
+
+    found: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "question"), CASES, ids=[" ".join(question) for _, question in CASES]
+)
+def test_a_document_is_what_its_schema_says(
+    planner: Any, folder: Path, kind: str, question: tuple[str, ...]
+) -> None:
+    run = planner(*question, "--format", "json")
+    assert run.code in (0, 1, 2, 3), run.err
+    found = read(run.out)
+    assert list(found)[:3] == ["schema", "schema_version", "planner_version"]
+    assert found["schema"] == kind
+    validator = Draft202012Validator(json.loads(schema_text(kind)))
+    assert [error.message for error in validator.iter_errors(found)] == []
+
+
+def test_every_kind_of_document_is_asked_for() -> None:
+    assert sorted(QUESTIONS) == schema_names()
+
+
+@pytest.mark.parametrize("command", sorted(app_commands()))
+def test_every_command_has_a_json_form(planner: Any, command: str) -> None:
+    (choices,) = re.findall(r"--format <([^>]+)>", planner(command, "--help").out)
+    assert "json" in choices.split("|")
+
+
+@pytest.mark.parametrize("question", WRONG, ids=" ".join)
+def test_a_wrong_question_has_a_message_and_no_document(
+    planner: Any, folder: Path, question: tuple[str, ...]
+) -> None:
+    run = planner(*question, "--format", "json")
+    assert run.code in (2, 3, 4, 5), run
+    assert run.out == ""
+    assert run.err != ""
+
+
+@pytest.mark.parametrize(
+    "question",
+    [("collective", "all-reduce", "1GB", "4xdgx-h100"), ("scale", "gpt3-xl", "dgx-a100-640")],
+    ids=lambda question: question[0],
+)
+def test_a_chart_is_not_drawn_into_a_document(planner: Any, question: tuple[str, ...]) -> None:
+    run = planner(*question, "--format", "json", "--plot")
+    assert (run.code, run.out) == (2, "")
+    assert "--plot-file" in run.err
+
+
+def test_schema_prints_one_and_lists_all(planner: Callable[..., Any]) -> None:
+    listed = [line.split()[0] for line in planner("schema").out.splitlines()]
+    assert listed == schema_names()
+    assert json.loads(planner("schema", "plan").out)["title"] == "planner plan --format json"
+    run = planner("schema", "plans")
+    assert (run.code, run.out) == (2, "")
+    assert "did you mean plan" in run.err
+
+
+def test_what_is_written_can_be_read_from_the_document(planner: Any, folder: Path) -> None:
+    run = planner("emit", "plan.yaml", "--to", "megatron", "--out", "out", "--format", "json")
+    files = read(run.out)["files"]
+    assert {file["name"]: file["text"] for file in files} == {
+        str(path.relative_to("out")): path.read_text() for path in Path("out").rglob("*.*")
+    }
+
+
+def test_an_explained_item_has_its_formula_inputs_and_parts(planner: Any, folder: Path) -> None:
+    item = read(planner("explain", "plan.yaml", "optimizer", "--format", "json").out)["item"]
+    whole, *parts = item["values"].values()
+    assert item["name"] == "memory.optimizer"
+    assert sum(parts) in (0, pytest.approx(whole))
+    assert item["formulas"]
+    assert "traits.states.master_weight_bytes" in {each["path"] for each in item["inputs"]}
