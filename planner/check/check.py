@@ -232,23 +232,36 @@ def _unlike_gpus(source: SourceText, message: str) -> Finding:
 
 def file_findings(kind: Format, reading: Reading, completed: Completed) -> list[Finding]:
     """What is wrong with a file before its layout is looked at; the format's words come first."""
-    findings = [*reading.findings, *_rule_findings(kind, reading, completed.world)]
+    world = completed.world
+    findings = [*reading.findings, *_rule_findings(kind, reading, world)]
+    findings += _named_findings(reading, world)
     return findings + not_said_yet(completed.findings, findings)
 
 
 def _rule_findings(kind: Format, reading: Reading, world: World) -> list[Finding]:
+    rules = {kind.name: kind.rules, **kind.borrowed}
     return [
         Finding(
-            rule=f"{kind.name}.{rule.name}",
+            rule=f"{name}.{rule.name}",
             severity=rule.severity,
             message=broken.message,
             path=reading.path,
             key=broken.key,
             line=reading.line_of(broken.key),
         )
-        for rule in kind.rules
+        for name, own in rules.items()
+        for rule in own
         for broken in rule.check(reading.settings, world)
     ]
+
+
+def _named_findings(reading: Reading, world: World) -> list[Finding]:
+    """What is wrong with the files that a file names, at their own lines."""
+    found: list[Finding] = []
+    for each in reading.named:
+        said = [*each.findings, *_rule_findings(formats.load_format(each.format), each, world)]
+        found += [one for one in said if one.severity == "error"]
+    return found
 
 
 def _layout_findings(
@@ -278,14 +291,15 @@ def _layout_findings(
     if request.with_advice and is_sound:
         advice = list(advice_findings(layout, made.iter_time_s, limit_s, kind))
         found = [*found, *advice] if advice else [one for one in found if one.severity != "note"]
-    return found, _figures(made)
+    return found, _figures(made, layout.strategy.pp)
 
 
-def _figures(made: Estimate) -> Figures:
+def _figures(made: Estimate, num_stages: int) -> Figures:
     return Figures(
         iter_time_s=made.iter_time_s,
         tokens_per_s=made.tokens_per_s,
         peak_bytes=made.memory.peak_bytes,
         usable_bytes=made.memory.usable_bytes,
         peak_stage=made.memory.peak_stage,
+        num_stages=num_stages,
     )

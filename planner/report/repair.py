@@ -61,11 +61,7 @@ def title(answer: RepairAnswer, plan: str) -> str:
 
 def shortage_line(shortage: Shortage) -> str:
     """A stage that does not fit, with numbers."""
-    return (
-        f"stage {shortage.stage} needs {format_bytes(shortage.needed_bytes)} of {shortage.limit}, "
-        f"may hold {format_bytes(shortage.usable_bytes)}: "
-        f"{format_bytes(shortage.missing_bytes)} missing"
-    )
+    return shortage.words
 
 
 def _print_wrong(answer: RepairAnswer, console: Console) -> None:
@@ -114,7 +110,7 @@ def print_figures(answer: RepairAnswer, best: Repaired, console: Console) -> Non
     table.add_column("", no_wrap=True)
     for title, _ in columns:
         table.add_column(title, justify="right")
-    rows = ("iteration", "tokens per second", "peak memory", "on stage")
+    rows = ("iteration", "tokens per second", "peak memory", "on pipeline stage")
     for row in zip(rows, *(_estimate_cells(one) for _, one in columns), strict=True):
         table.add_row(*row)
     console.print(table)
@@ -204,7 +200,7 @@ def print_repair(answer: RepairAnswer, console: Console, *, plan: str, command: 
         memory = answer.before.memory
         console.print(
             f"Nothing is wrong: legal, {format_bytes(memory.peak_bytes)} of "
-            f"{format_bytes(memory.usable_bytes)} on stage {memory.peak_stage}, "
+            f"{format_bytes(memory.usable_bytes)} on pipeline stage {memory.peak_stage}, "
             f"{format_seconds(answer.before.iter_time_s)} per iteration. Nothing changed.",
             markup=False,
         )
