@@ -72,7 +72,7 @@ _LEAST = {
     "seq_len": f"sequences have {LEAST_SEQ_LEN} tokens",
 }
 _DECIDES = {
-    "zero_stage": "the launcher's own configuration",
+    "zero_stage": "the launcher's own configuration (--assume zero_stage=0 to 3)",
     "recompute": "--assume recompute=full or none",
     "optimizer": "--assume optimizer=NAME",
     "seq_len": "--seq-len",

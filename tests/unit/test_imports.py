@@ -56,7 +56,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "check": (2690, 24),
     "launchers": (570, 10),
     "report": (5090, 37),
-    "cli": (4060, 38),
+    "cli": (4160, 39),
     "api": (170, 2),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
