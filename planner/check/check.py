@@ -182,6 +182,10 @@ def _linted(kind: Format, reading: Reading, request: Request) -> dict[str, Any]:
         found = rules if found is None else [one for one in found if (one.rule, one.key) in kept]
         if all(one in reading.findings for one in found):
             break
+    if reading.unpriced:
+        message = f"{reading.unpriced}; memory and time are not checked"
+        note = Finding(rule="job.unpriced", severity="note", message=message, path=reading.path)
+        return {"num_gpus": num_gpus, "findings": (*_as_likely(found or [], reading), note)}
     missing = [f"--{name}" for name in ("model", "cluster") if getattr(request, name) is None]
     message = (
         "keys, types and contradictions are checked; memory, network and time are not: "

@@ -195,6 +195,7 @@ def _unknown(made: Translation, content: Content) -> Iterator[Finding]:
     tool, foreign = made.tool, list[Value]()
     known = {*tool.own_keys, *keys.known(), *keys.replaced(), *tool.arguments, *tool.inverse}
     known |= {*tool.lengths, *tool.packing, *tool.model, *NAMES} | {tool.length["key"]}
+    known |= {entry["key"] for entry in tool.unpriced}
     stated = {**{name: content.places[name] for name in content.values if name in content.places}}
     for name, place in stated.items():
         if name in known or name.startswith("_"):

@@ -199,6 +199,21 @@ def test_other_programs_are_named(check: Check, text: str, program: str) -> None
     assert not result.is_recognised
 
 
+@pytest.mark.parametrize(
+    ("words", "program"),
+    [
+        ("-m verl.trainer.main_ppo data.train_batch_size=512", "verl"),
+        ("-m openrlhf.cli.train_sft --max_len 2048", "OpenRLHF"),
+    ],
+)
+def test_programs_of_reinforcement_learning_are_named(
+    check: Check, words: str, program: str
+) -> None:
+    result = check(words, name="a.sh")
+    assert f"configuration of {program}, which is not checked" in result.findings[0].message
+    assert not result.is_recognised
+
+
 def test_hybrid_models_are_not_described() -> None:
     settings = dict(read(SourceText(path="a.args", text=LLAMA)).settings)
     assert described(settings) is not None
