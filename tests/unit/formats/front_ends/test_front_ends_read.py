@@ -94,7 +94,7 @@ def test_adapters_have_rank_targets_and_bits() -> None:
     assert plain.supposes == ("adapters of rank 8", "adapters on all linear layers")
 
 
-@pytest.mark.parametrize("more", ["stage: dpo", "use_galore: true", "use_dora: true"])
+@pytest.mark.parametrize("more", ["stage: dpo", "use_galore: true", "use_dora: true", "fp8: true"])
 def test_what_plans_do_not_price_is_said_by_its_key(more: str) -> None:
     text = FACTORY.format(mode="lora", more=more).replace("stage: sft\n", "stage: pt\n")
     text = text.replace("stage: pt\n", "") if more.startswith("stage") else text
