@@ -84,3 +84,10 @@ def test_every_format_starts_with_all_its_words(planner: Any, saved: Any, tmp_pa
         given = done.stdout.split("\0")[:-1]
         assert given[-len(words) :] == words
         assert variables_in(own) <= set(LAUNCH_VARIABLES)
+
+
+def test_a_format_that_is_only_read_is_refused_by_name(planner: Any, saved: Any) -> None:
+    run = planner("emit", str(saved("megatron")), "--to", "axolotl")
+    assert run.code == 2
+    message = "axolotl is read, checked and repaired, not written; allowed are accelerate, bridge, "
+    assert message in run.err

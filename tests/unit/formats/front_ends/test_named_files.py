@@ -1,11 +1,13 @@
 """Files that a file names: read where they are, an error where not, never from outside."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from planner.check.assume import read_assumed
 from planner.check.check import check_file
 from planner.check.job import Request
 from planner.check.result import FileResult
@@ -92,3 +94,17 @@ def test_a_link_that_leads_outside_is_not_followed(project: Path) -> None:
     (project.parents[2] / "outside.json").write_text(json.dumps(ZERO))
     (project / "link.json").symlink_to(project.parents[2] / "outside.json")
     assert check(project, "link.json").figures is None
+
+
+def test_a_launcher_that_shards_is_asked_for_once_and_stated(tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    text = TEXT.replace("deepspeed: {name}\n", "").replace("Qwen3-4B", "Qwen3-8B")
+    path.write_text(text)
+    request = Request(cluster="1xdgx-h100", with_advice=False)
+    (found,) = [one for one in check_file(str(path), request).findings if one.rule == "memory.fits"]
+    assert found.severity == "note"
+    assert "--assume zero_stage=0 to 3" in found.message
+    stated = replace(request, assumed=read_assumed(["zero_stage=3"]))
+    result = check_file(str(path), stated)
+    assert not result.findings
+    assert not any("launcher" in word for word in result.assumed)
