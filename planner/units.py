@@ -145,6 +145,11 @@ def format_bytes(num_bytes: float) -> str:
     return f"{num_bytes:.0f} B"
 
 
+def format_stage(stage: int, num_stages: int) -> str:
+    """The GPUs that hold what a stage of a pipeline does: without a pipeline all of them."""
+    return "each GPU" if num_stages == 1 else f"each GPU of pipeline stage {stage}"
+
+
 def _three_digits(value: float) -> float:
     """Round to three significant digits."""
     return float(f"{value:.3g}")

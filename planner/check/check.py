@@ -182,6 +182,10 @@ def _linted(kind: Format, reading: Reading, request: Request) -> dict[str, Any]:
         found = rules if found is None else [one for one in found if (one.rule, one.key) in kept]
         if all(one in reading.findings for one in found):
             break
+    if reading.unpriced:
+        message = f"{reading.unpriced}; memory and time are not checked"
+        note = Finding(rule="job.unpriced", severity="note", message=message, path=reading.path)
+        return {"num_gpus": num_gpus, "findings": (*_as_likely(found or [], reading), note)}
     missing = [f"--{name}" for name in ("model", "cluster") if getattr(request, name) is None]
     message = (
         "keys, types and contradictions are checked; memory, network and time are not: "
@@ -232,23 +236,36 @@ def _unlike_gpus(source: SourceText, message: str) -> Finding:
 
 def file_findings(kind: Format, reading: Reading, completed: Completed) -> list[Finding]:
     """What is wrong with a file before its layout is looked at; the format's words come first."""
-    findings = [*reading.findings, *_rule_findings(kind, reading, completed.world)]
+    world = completed.world
+    findings = [*reading.findings, *_rule_findings(kind, reading, world)]
+    findings += _named_findings(reading, world)
     return findings + not_said_yet(completed.findings, findings)
 
 
 def _rule_findings(kind: Format, reading: Reading, world: World) -> list[Finding]:
+    rules = {kind.name: kind.rules, **kind.borrowed}
     return [
         Finding(
-            rule=f"{kind.name}.{rule.name}",
+            rule=f"{name}.{rule.name}",
             severity=rule.severity,
             message=broken.message,
             path=reading.path,
             key=broken.key,
             line=reading.line_of(broken.key),
         )
-        for rule in kind.rules
+        for name, own in rules.items()
+        for rule in own
         for broken in rule.check(reading.settings, world)
     ]
+
+
+def _named_findings(reading: Reading, world: World) -> list[Finding]:
+    """What is wrong with the files that a file names, at their own lines."""
+    found: list[Finding] = []
+    for each in reading.named:
+        said = [*each.findings, *_rule_findings(formats.load_format(each.format), each, world)]
+        found += [one for one in said if one.severity == "error"]
+    return found
 
 
 def _layout_findings(
@@ -280,14 +297,15 @@ def _layout_findings(
     ):
         advice = list(advice_findings(layout, made.iter_time_s, limit_s, kind))
         network = network if advice else [one for one in network if one.severity != "note"]
-    return [*network, *memory, *advice], _figures(made)
+    return [*network, *memory, *advice], _figures(made, layout.strategy.pp)
 
 
-def _figures(made: Estimate) -> Figures:
+def _figures(made: Estimate, num_stages: int) -> Figures:
     return Figures(
         iter_time_s=made.iter_time_s,
         tokens_per_s=made.tokens_per_s,
         peak_bytes=made.memory.peak_bytes,
         usable_bytes=made.memory.usable_bytes,
         peak_stage=made.memory.peak_stage,
+        num_stages=num_stages,
     )

@@ -13,7 +13,7 @@ from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.errors import InputError
 from planner.formats.finding import Finding
-from planner.formats.format import Reading, World
+from planner.formats.format import Reading, Value, World
 from planner.frameworks.optimizers import optimizer_names
 from planner.frameworks.registry import CURRENT, load_traits, profile_names
 from planner.frameworks.settings import (
@@ -79,16 +79,17 @@ def complete(
     batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=job.global_batch)
     seq_len = _seq_len(values, job)
     precision = _precision(values, job)
-    traits = _trained(values, job, _traits(values, job, framework, gpus))
+    traits, unpriced = _trained(values, job, _traits(values, job, framework, gpus))
     strategy = None
     if gpus.dp is not None and batch is not None:
         strategy = _strategy(values, job, traits.support, gpus, batch)
     world = _world(reading, job, gpus, batch, seq_len, strategy)
     has_bad_value = any(finding.kind == "bad_value" for finding in reading.findings)
     assumes = (*reading.assumes, *(_left_to_script(values) if script_recomputes else ()))
-    if reading.unpriced:
-        values.add("job.unpriced", f"{reading.unpriced}; memory and time are not checked")
+    if unpriced:
+        values.add("job.unpriced", f"{unpriced}; memory and time are not checked")
         strategy = None
+    values.assumed += reading.supposes
     values.assumed += [_SCRIPTS[name] for name in assumes if name in _SCRIPTS]
     layout = None
     if strategy is not None and batch is not None and precision and not has_bad_value:
@@ -175,12 +176,31 @@ def _is_size(values: Values, job: Job, name: str, given: int, own: int) -> bool:
 
 def _seq_len(values: Values, job: Job) -> int:
     given = values.whole("seq_len", most=MAX_SEQ_LEN)
+    longest = values.reading.longest
+    if given is None and longest is not None:
+        return _at_most(values, job, longest)
     if given is not None and job.seq_len is not None and given != job.seq_len:
         text = f"the file's sequences have {given} tokens; the job's have {job.seq_len}"
         values.add("job.seq_len", text, "seq_len")
     if given is None and job.seq_len is None:
         values.assumed.append(f"sequences of {usual_seq_len(job.model)} tokens")
     return given or job.seq_len or usual_seq_len(job.model)
+
+
+def _at_most(values: Values, job: Job, longest: Value) -> int:
+    """The job's length, or the most that the file allows."""
+    most = min(int(longest.value), MAX_SEQ_LEN)
+    if job.seq_len is not None and job.seq_len > most:
+        text = f"sequences are cut to {most} tokens; the job's have {job.seq_len}"
+        values.places = replace(values.places, of={**values.places.of, "seq_len": _place(longest)})
+        values.add("job.seq_len", text, "seq_len")
+    if job.seq_len is None:
+        values.assumed.append(f"sequences of {most} tokens, the most {longest.key} allows")
+    return job.seq_len or most
+
+
+def _place(value: Value) -> Place:
+    return Place(key=value.key, line=value.line)
 
 
 def _precision(values: Values, job: Job) -> Precision | None:
@@ -220,7 +240,8 @@ def _traits(values: Values, job: Job, framework: str, gpus: Gpus) -> FrameworkTr
     stages_of = attrgetter("frozen_zero_stages" if job.training.is_frozen else "zero_stages")
     first = [] if asked is None else [str(asked)]
     names = list(dict.fromkeys([*first, said.profile, CURRENT, *profile_names(framework)]))
-    profiles = (load_traits(framework, name, said.settings) for name in names)
+    settings = (*values.reading.traits, *said.settings)
+    profiles = (load_traits(framework, name, settings) for name in names)
     offering = (
         traits
         for traits in profiles
@@ -228,7 +249,7 @@ def _traits(values: Values, job: Job, framework: str, gpus: Gpus) -> FrameworkTr
         and (gpus.degrees["pp"] == 1 or traits.support.pp)
         and (gpus.degrees["pp"] > 1 or sharding in (None, *stages_of(traits.support)))
     )
-    traits = next(offering, load_traits(framework, names[0], said.settings))
+    traits = next(offering, load_traits(framework, names[0], settings))
     optimizer = values.word("optimizer", optimizer_names(framework), rule="job.optimizer")
     traits = traits if optimizer is None else with_optimizer(traits, optimizer)
     beside = values.word("expert_exchange", get_args(ExpertOverlap))
@@ -255,16 +276,22 @@ def _held(states: StateTraits, zero_stage: object) -> float | None:
     return held if held == states.gradient_reduce_bytes else None
 
 
-def _trained(values: Values, job: Job, traits: FrameworkTraits) -> FrameworkTraits:
-    """The traits where what the job trains is trained; a finding where it cannot be."""
+def _trained(values: Values, job: Job, traits: FrameworkTraits) -> tuple[FrameworkTraits, str]:
+    """The traits where what the job trains is trained, and why it is not priced, if it is not.
+
+    A finding where another file asks for what cannot be trained.
+    """
+    reading = values.reading
     _, message = training_problem(job.model, job.training, traits.support.joined_families)
     try:
         if not message:
-            return with_training(traits, job.training)
+            return with_training(traits, job.training), reading.unpriced
     except InputError as error:
         message = error.problems[0].message
+    if reading.training is not None:
+        return traits, reading.unpriced or message
     values.add("job.value", message)
-    return traits
+    return traits, reading.unpriced
 
 
 def _with_modules(values: Values, traits: FrameworkTraits, strategy: Strategy) -> FrameworkTraits:

@@ -105,7 +105,7 @@ def job_of(request: Request, reading: Reading) -> Job | None:
         global_batch=request.global_batch,
         imbalance_fraction=request.imbalance_fraction,
         software=request.software,
-        training=trained_beside(reading),
+        training=reading.training or trained_beside(reading),
     )
 
 

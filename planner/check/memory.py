@@ -11,9 +11,9 @@ from planner.formats.finding import Finding
 from planner.frameworks.settings import with_optimizer
 from planner.plans.clock import Clock
 from planner.plans.differences import differences
-from planner.plans.repair import RepairAnswer, Shortage, repair, shortages
+from planner.plans.repair import RepairAnswer, repair, shortages
 from planner.spec.strategy import with_all_under
-from planner.units import format_bytes
+from planner.units import format_bytes, format_stage
 
 DECISIONS = ("micro_batch", "zero_stage", "tp", "pp", "recompute_layers_per_stage", "num_gpus")
 """Where a shortage is shown: the first of them that the file states."""
@@ -30,8 +30,9 @@ def memory_findings(
     """
     memory = made.memory
     if memory.verdict == "tight":
+        gpus = format_stage(memory.peak_stage, layout.strategy.pp)
         text = (
-            f"stage {memory.peak_stage} needs {format_bytes(memory.peak_bytes)} of "
+            f"{gpus} needs {format_bytes(memory.peak_bytes)} of "
             f"{format_bytes(memory.hbm_bytes)}; estimates of {layout.context.traits.name} were off "
             f"by {format_bytes(memory.uncertainty_bytes)} on published runs"
         )
@@ -44,7 +45,7 @@ def memory_findings(
         words = [_ASSUMED[name].format(layout.context.job.seq_len) for name in layout.assumes]
         asked = [_DECIDES[name] for name in layout.assumes]
         text = (
-            f"{_shortage(found[0])}, where {_and(words)}, which is assumed: {_and(asked)} "
+            f"{found[0].words}, where {_and(words)}, which is assumed: {_and(asked)} "
             f"{'says' if len(asked) == 1 else 'say'} what is so"
         )
         yield layout.places.finding("memory.fits", text, *DECISIONS, severity="note")
@@ -52,7 +53,7 @@ def memory_findings(
     fix = _fix(least, ask=ask, clock=Clock(time_limit_s))
     even = f" even where {_and([_LEAST[name] for name in layout.assumes])}" * bool(layout.assumes)
     for number, shortage in enumerate(shortages(least.context, least.strategy)):
-        text = _shortage(shortage) + even
+        text = shortage.words + even
         yield layout.places.finding("memory.fits", text if number else f"{text}; {fix}", *DECISIONS)
 
 
@@ -71,7 +72,7 @@ _LEAST = {
     "seq_len": f"sequences have {LEAST_SEQ_LEN} tokens",
 }
 _DECIDES = {
-    "zero_stage": "the launcher's own configuration",
+    "zero_stage": "the launcher's own configuration (--assume zero_stage=0 to 3)",
     "recompute": "--assume recompute=full or none",
     "optimizer": "--assume optimizer=NAME",
     "seq_len": "--seq-len",
@@ -95,14 +96,6 @@ def _at_least(layout: Layout) -> Layout:
 
 def _and(words: Sequence[str]) -> str:
     return " and ".join(words)
-
-
-def _shortage(shortage: Shortage) -> str:
-    return (
-        f"stage {shortage.stage} needs {format_bytes(shortage.needed_bytes)} of {shortage.limit}, "
-        f"may hold {format_bytes(shortage.usable_bytes)}: "
-        f"{format_bytes(shortage.missing_bytes)} missing"
-    )
 
 
 def _fix(layout: Layout, *, ask: Ask | None, clock: Clock) -> str:

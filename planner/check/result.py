@@ -21,6 +21,8 @@ class Figures:
     peak_bytes: float
     usable_bytes: float
     peak_stage: int
+    num_stages: int = 1
+    """Of the pipeline."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,7 +79,7 @@ def check(
         typer.Option(
             metavar="NAME=VALUE",
             help="What a script or recipe decides: recompute=none|selective|full, optimizer, "
-            "precision, micro_batch, tp, pp, cp, ep; repeatable.",
+            "precision, micro_batch, zero_stage, tp, pp, cp, ep; repeatable.",
         ),
     ] = None,
     advice: Annotated[

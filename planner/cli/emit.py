@@ -63,7 +63,7 @@ def read_target(
 ) -> tuple["Format", "Launcher"]:
     """Return format and launcher by name; raises one InputError with all that is wrong."""
     from planner.cli.collector import Collector
-    from planner.formats.registry import format_names, load_format
+    from planner.formats.registry import format_names, load_format, written_names
     from planner.launchers.registry import load_launcher
     from planner.spelling import did_you_mean
 
@@ -72,6 +72,10 @@ def read_target(
     if to not in known:
         message = f"unknown format {to!r}; allowed are {', '.join(known)}. "
         collector.add(option, (message + did_you_mean(to, known)).strip())
+    elif not load_format(to).is_written:
+        others = ", ".join(written_names())
+        message = f"{to} is read, checked and repaired, not written; allowed are {others}"
+        collector.add(option, message)
     if launcher is not None and needs_out:
         collector.add("--launcher", f"writes files, which needs --out; given {launcher}")
     starter = collector.read(lambda: load_launcher(launcher or DEFAULT_LAUNCHER))

@@ -1,10 +1,12 @@
-"""``--like RECIPE``: what a recipe states stands in for what the command line leaves out."""
+"""``--like``: what a recipe or a file states stands in for what the command line leaves out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from planner.cli.like_file import file_batch, file_defaults, file_settings
 
 if TYPE_CHECKING:
     from planner.catalog.recipes import Recipe
@@ -23,10 +25,17 @@ def _found(name: str) -> "Recipe":
 
 
 def start_from(context: typer.Context, name: str | None) -> str | None:
-    """Give every option that is left out the recipe's value; read before the others."""
+    """Give every option that is left out the recipe's or file's value; read before the others."""
     if name is not None:
-        context.default_map = {**(context.default_map or {}), **_defaults(_found(name))}
+        found = file_defaults(name) if _is_file(name) else _defaults(_found(name))
+        context.default_map = {**(context.default_map or {}), **found}
     return name
+
+
+def _is_file(name: str) -> bool:
+    from planner.documents.file import is_file
+
+    return is_file(name)
 
 
 def _defaults(recipe: "Recipe") -> dict[str, Any]:
@@ -60,15 +69,24 @@ class Started:
 def with_recipe(
     name: str,
     *,
+    cluster: str,
     fix: Sequence[str],
     settings: Sequence[str],
     global_batch: int | None,
     global_batch_tokens: str | None,
 ) -> Started:
-    """The recipe's degrees and runtime, but for those that the command line gives."""
+    """The recipe's degrees and runtime, but for those that the command line gives.
+
+    Of a file the batch and what it says of the software; its layout is solved.
+    """
     from planner.plans.recipe import recipe_settings, stated_degrees
     from planner.search.space.vocabulary import ALIASES
 
+    has_batch = global_batch is not None or global_batch_tokens is not None
+    if _is_file(name):
+        batch = global_batch if has_batch else file_batch(name, cluster)
+        stated = [*file_settings(name), *settings]
+        return Started(fix=[*fix], settings=stated, global_batch=batch)
     recipe = _found(name)
     members = [item for text in fix for item in text.split(",")]
     words = [item.partition("=")[0].strip().lower() for item in members]
@@ -76,7 +94,6 @@ def with_recipe(
     paths = {text.partition("=")[0].removeprefix("traits.") for text in settings}
     degrees = stated_degrees(recipe).items()
     runtime = recipe_settings(recipe)
-    has_batch = global_batch is not None or global_batch_tokens is not None
     return Started(
         fix=[*fix, *(f"{key}={value}" for key, value in degrees if key not in fixed)],
         settings=[*settings, *(_text(*each) for each in runtime if each[0] not in paths)],

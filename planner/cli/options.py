@@ -80,11 +80,12 @@ Settings = Annotated[
 Like = Annotated[
     str | None,
     typer.Option(
-        metavar="RECIPE",
+        metavar="RECIPE|FILE",
         callback=start_from,
         is_eager=True,
         help="Start from a tuned recipe (see `planner recipes`): what it states and no option "
-        "says otherwise is taken from it, MODEL and CLUSTER included; the rest is solved.",
+        "says otherwise is taken from it, MODEL and CLUSTER included; the rest is solved. Of a "
+        "configuration FILE the job is taken, and the layout is solved.",
     ),
 ]
 SeqLen = Annotated[

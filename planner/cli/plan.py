@@ -116,6 +116,7 @@ def plan(
 
         started = with_recipe(
             like,
+            cluster=cluster,
             fix=fix or (),
             settings=settings or (),
             global_batch=global_batch,

@@ -9,12 +9,16 @@ _NEOX = (
     "text.gen.type|mock.run"
 )
 _NEMO = "micro_batch_size|tensor_model_parallel_size|model_parallel_size|trainer_configs|num_nodes"
-_AXOLOTL = "micro_batch_size|sequence_len|adapter|datasets|val_set_size"
 _YAML = (".yaml", ".yml")
+_SHELL = (".sh", ".slurm", ".sbatch")
 _PROGRAMS = (
     ("GPT-NeoX", rf"""^\s*["']({_NEOX})["']\s*:""", (*_YAML, ".json")),
+    ("LLaMA-Factory 1.0", r"\A(?=[\s\S]*^train_dataset:)(?=[\s\S]*^model:)", _YAML),
     ("NeMo", rf"^(trainer|exp_manager|run|defaults|model):(?=[\s\S]*^\s+({_NEMO}):)", _YAML),
-    ("axolotl", rf"^base_model:(?=[\s\S]*^({_AXOLOTL}):)", _YAML),
+    ("verl", r"^[^#\n]*\bverl\.trainer\.\w", _SHELL),
+    ("OpenRLHF", r"^[^#\n]*\bopenrlhf\.cli\.train_", _SHELL),
+    ("Megatron-SWIFT", r"^\s*megatron (sft|pt|rlhf)\b", _SHELL),
+    ("TRL's trainers for preferences", r"^[^#\n]*\btrl (dpo|grpo|kto|reward|rloo) ", _SHELL),
 )
 """A program, what its files alone hold, and how their names end."""
 _FOUND = tuple((name, re.compile(text, re.MULTILINE), ends) for name, text, ends in _PROGRAMS)

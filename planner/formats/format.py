@@ -12,7 +12,8 @@ from planner.cost.context import Context
 from planner.formats.finding import Finding, Severity
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import FIELDS, Strategy
-from planner.spec.traits import TraitValue
+from planner.spec.training import Training
+from planner.spec.traits import Setting, TraitValue
 
 DECISIONS: Mapping[str, str] = {
     "num_gpus": "processes in all",
@@ -100,6 +101,16 @@ class Reading:
     """What decides memory, and another file or the script may decide against what stands here."""
     unpriced: str = ""
     """Why plans say nothing of the memory and time of what the file starts."""
+    named: tuple["Reading", ...] = ()
+    """Files that it names: their findings and the rules of their formats hold too."""
+    training: Training | None = None
+    """What is trained, where the file says so."""
+    traits: tuple[Setting, ...] = ()
+    """Of the framework, as the file changes them."""
+    longest: Value | None = None
+    """Tokens that a sequence has at most, where shorter ones are not filled up to as many."""
+    supposes: tuple[str, ...] = ()
+    """What the file leaves to its program, as that has it, in words."""
     named_model: Value | None = None
     """The model by a name on the Hugging Face Hub, or by its folder."""
     own_model: OwnModel | None = None
@@ -235,6 +246,10 @@ class Format:
     write_into: Callable[[SourceText, Context, Strategy], str]
     """The file with the strategy's decisions in it: keys that are none stay, in place and
     as they were written, comments too. Raises ExpressError."""
+    borrowed: Mapping[str, tuple[FormatRule, ...]] = field(default_factory=dict)
+    """Rules of other formats that hold too, by the format's name."""
+    is_written: bool = True
+    """False: it is read, checked and repaired, and no plan is written as a new file."""
     beside: tuple[Beside, ...] = ()
     """Files of its launcher."""
     versions: str = ""

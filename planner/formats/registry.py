@@ -1,19 +1,22 @@
-"""Finds the formats of configuration files: one per folder with a module ``format.py``."""
+"""Finds the formats of configuration files.
+
+One per folder with a module ``format.py``, and one per table of a front end.
+"""
 
 from functools import cache
 from importlib import import_module, resources
 
 from planner.errors import InputError
 from planner.formats.format import Beside, Format, SourceText
+from planner.formats.front_ends.tools import tool_names
 
 
 @cache
 def format_names() -> tuple[str, ...]:
     """Names of all formats, sorted; none is imported."""
     folder = resources.files("planner.formats")
-    return tuple(
-        sorted(entry.name for entry in folder.iterdir() if entry.joinpath("format.py").is_file())
-    )
+    own = (entry.name for entry in folder.iterdir() if entry.joinpath("format.py").is_file())
+    return tuple(sorted((*own, *tool_names())))
 
 
 @cache
@@ -22,8 +25,17 @@ def load_format(name: str) -> Format:
     if name not in format_names():
         allowed = ", ".join(format_names())
         raise InputError.single("command line", name, f"unknown format; allowed are {allowed}")
+    if name in tool_names():
+        from planner.formats.front_ends.made import front_end
+
+        return front_end(name)
     found: Format = import_module(f"planner.formats.{name}.format").FORMAT
     return found
+
+
+def written_names() -> tuple[str, ...]:
+    """Names of the formats that plans are written in."""
+    return tuple(name for name in format_names() if load_format(name).is_written)
 
 
 def recognised(source: SourceText) -> list[Format]:

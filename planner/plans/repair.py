@@ -19,6 +19,7 @@ from planner.search.repair import Accepts, Progress, repairs
 from planner.search.search import to_strategy
 from planner.search.space.legality import LAYERS, Violation, violations
 from planner.spec.strategy import COUNTS, DECIDED, Strategy
+from planner.units import format_bytes, format_stage
 
 RECOMPUTE, MODULES = "recompute", "recompute_modules"
 Value = int | str | bool | tuple[int, ...] | tuple[str, ...] | dict[str, tuple[int, ...]]
@@ -33,6 +34,18 @@ class Shortage:
     """``HBM`` or ``host memory``."""
     needed_bytes: float
     usable_bytes: float
+    num_stages: int = 1
+    """Of the pipeline."""
+
+    @property
+    def words(self) -> str:
+        """What does not fit, with numbers; stages are told from those of ZeRO."""
+        return (
+            f"{format_stage(self.stage, self.num_stages)} needs "
+            f"{format_bytes(self.needed_bytes)} of {self.limit}, "
+            f"may hold {format_bytes(self.usable_bytes)}: "
+            f"{format_bytes(self.missing_bytes)} missing"
+        )
 
     @property
     def missing_bytes(self) -> float:
@@ -201,7 +214,11 @@ def shortages(context: Context, strategy: Strategy) -> Iterator[Shortage]:
         for stage, num_bytes in enumerate(needed):
             if num_bytes > usable:
                 yield Shortage(
-                    stage=stage, limit=limit, needed_bytes=num_bytes, usable_bytes=usable
+                    stage=stage,
+                    limit=limit,
+                    needed_bytes=num_bytes,
+                    usable_bytes=usable,
+                    num_stages=strategy.pp,
                 )
 
 

@@ -59,11 +59,7 @@ def title(answer: RepairAnswer, plan: str) -> str:
 
 def shortage_line(shortage: Shortage) -> str:
     """A stage that does not fit, with numbers."""
-    return (
-        f"pipeline stage {shortage.stage} needs {format_bytes(shortage.needed_bytes)} of "
-        f"{shortage.limit}, may hold {format_bytes(shortage.usable_bytes)}: "
-        f"{format_bytes(shortage.missing_bytes)} missing"
-    )
+    return shortage.words
 
 
 def _print_wrong(answer: RepairAnswer, console: Console) -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.formats.format import Emitted, OutputFile
-from planner.formats.registry import format_names, load_format
+from planner.formats.registry import load_format, written_names
 from planner.launchers.registry import LAUNCHERS, load_launcher
 from planner.launchers.torchrun import TORCHRUN
 from planner.plans.plan import Plan
@@ -190,7 +190,7 @@ def _calls(words: list[str]) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-@pytest.mark.parametrize("format_name", format_names())
+@pytest.mark.parametrize("format_name", written_names())
 def test_only_the_launcher_runs_with_its_own_words(
     format_name: str, launcher: str, stubs: Path, tmp_path: Path
 ) -> None:
@@ -204,7 +204,7 @@ def test_only_the_launcher_runs_with_its_own_words(
         assert not list(tmp_path.rglob("PWNED"))
 
 
-@pytest.mark.parametrize("format_name", format_names())
+@pytest.mark.parametrize("format_name", written_names())
 @given(name=st.one_of(st.sampled_from(HOSTILE), st.text(max_size=60)))
 @settings(max_examples=12)
 def test_documents_hold_the_name_as_a_text(format_name: str, name: str) -> None:

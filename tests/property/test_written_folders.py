@@ -20,7 +20,7 @@ from planner.cli.app import main
 from planner.cli.formats import expressible
 from planner.cli.inputs import read_question
 from planner.errors import ExpressError, InputError
-from planner.formats.registry import format_names, load_format
+from planner.formats.registry import load_format, written_names
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, profile_names
 from planner.launchers.registry import LAUNCHERS, load_launcher
 from planner.plans.plan import Plan, answer
@@ -46,7 +46,7 @@ SETTING = "traits.overheads.step_overhead_s=0.02"
 """Stands in no file."""
 CASES = [
     (form, framework, profile)
-    for form in format_names()
+    for form in written_names()
     for framework in FRAMEWORKS
     for profile in profile_names(framework)
     if load_format(form).carries(framework) and profile != CURRENT
@@ -144,7 +144,7 @@ def assert_passes(planner: Run, plan: Plan, *more: str) -> None:
 
 
 @pytest.mark.parametrize("number", range(QUESTIONS))
-@pytest.mark.parametrize("format_name", format_names())
+@pytest.mark.parametrize("format_name", written_names())
 def test_a_written_folder_passes_its_own_check(
     planner: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, format_name: str, number: int
 ) -> None:

@@ -19,6 +19,7 @@ from planner.errors import InputError
 from planner.formats.decision import decided_in
 from planner.formats.finding import Finding, listed
 from planner.formats.format import Reading, SourceText, Value
+from planner.formats.front_ends.tools import tool_of
 from planner.formats.settings import Settings, finding_at, given
 from planner.formats.trainer import keys
 from planner.formats.trainer.decisions import REPLICATED, of_mesh, section_of
@@ -46,10 +47,14 @@ def recognise(source: SourceText) -> bool:
     """JSON or YAML with a batch size per device, or JSON with several of the arguments."""
     if not _is_json(source):
         try:
-            return bool(_TELLING.search(source.text)) and keys.BATCH in _content(source)[0]
+            is_likely = bool(_TELLING.search(source.text))
+            names = {*_content(source)[0]} if is_likely else set()
         except InputError:
             return False
+        return keys.BATCH in names and tool_of(names) is None
     names = keys_at_top(source.text, source.path)
+    if tool_of(names) is not None:
+        return False
     return keys.BATCH in names or ("output_dir" in names and len(names & {*keys.known()}) > 1)
 
 
@@ -92,14 +97,14 @@ def _content(source: SourceText) -> tuple[dict[str, Any], dict[Path, Value]]:
         raise InputError.single(source.path, "line 1", "keys with values are needed")
     entries = {tuple(map(str, path)): entry for path, entry in text.entries.items()}
     places = {
-        path: Value(value=_number(entry.value), key=".".join(path), line=entry.line)
+        path: Value(value=as_number(entry.value), key=".".join(path), line=entry.line)
         for path, entry in entries.items()
     }
-    return {str(key): _number(value) for key, value in text.value.items()}, places
+    return {str(key): as_number(value) for key, value in text.value.items()}, places
 
 
-def _number(value: object) -> object:
-    """A number that YAML 1.1 takes for text, ``1e-4``; HfArgumentParser makes one of it."""
+def as_number(value: object) -> object:
+    """The value; as a number what YAML 1.1 takes for text, ``1e-4``, as HfArgumentParser does."""
     is_number = isinstance(value, str) and _EXPONENT.fullmatch(value)
     return float(value) if is_number else value  # type: ignore[arg-type]
 

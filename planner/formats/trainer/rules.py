@@ -96,10 +96,10 @@ def fsdp2_is_used(settings: Settings, _: World) -> Said:
 def one_checkpointing(settings: Settings, _: World) -> Said:
     """Blocks are recomputed by FSDP or by the model."""
     key = keys.BLOCKS
-    both = any(flag(settings, name) for name in (keys.CHECKPOINTING, keys.OLD_CHECKPOINTING))
+    names = (keys.OLD_CHECKPOINTING, keys.CHECKPOINTING)
+    both = [settings[name].key for name in names if flag(settings, name)]
     if keys.is_on(settings, "fsdp") and flag(settings, key) and both:
-        message = f"given true beside {keys.CHECKPOINTING} true; this one alone"
-        yield key, message
+        yield key, f"given true beside {both[0]} true; this one alone"
 
 
 @rule(ARGUMENTS, enforced=False, severity="note")

@@ -10,7 +10,7 @@ from planner.check.result import FileResult
 from planner.formats.finding import Finding, Severity
 from planner.report.findings.summary import counts, summary
 from planner.report.screen import Screen
-from planner.units import format_bytes, format_seconds
+from planner.units import format_bytes, format_seconds, format_stage
 
 STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 INDENT = 4
@@ -81,6 +81,6 @@ def _figures(result: FileResult) -> Iterator[str]:
         yield f"assumed: {', '.join(result.assumed)}"
     yield (
         f"{format_seconds(made.iter_time_s)} per iteration, {made.tokens_per_s:,.0f} tokens/s, "
-        f"{format_bytes(made.peak_bytes)} of {format_bytes(made.usable_bytes)} on pipeline stage "
-        f"{made.peak_stage}"
+        f"{format_bytes(made.peak_bytes)} of {format_bytes(made.usable_bytes)} on "
+        f"{format_stage(made.peak_stage, made.num_stages)}"
     )

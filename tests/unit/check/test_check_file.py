@@ -79,10 +79,10 @@ def test_a_stage_that_does_not_fit_names_bytes_and_a_way_out(check_demo: Check) 
     result = check_demo({"seq_len": 8192}, micro=8, pp=2)
     assert said(result) == [("memory.fits", "error", "micro", 4)] * 2
     first, second = (one.message for one in result.findings)
-    assert first.startswith("stage 0 needs ")
+    assert first.startswith("each GPU of pipeline stage 0 needs ")
     assert "GiB missing; nearest that fits, " in first
     assert "micro-batch 8 to " in first
-    assert second.startswith("stage 1 needs ")
+    assert second.startswith("each GPU of pipeline stage 1 needs ")
     assert second.endswith("missing")
 
 

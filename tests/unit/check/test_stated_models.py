@@ -152,8 +152,8 @@ def test_arguments_in_yaml_name_their_model(check: Check) -> None:
     assert errors(other) == [("job.model", "model_name_or_path")]
 
 
-def test_adapters_are_not_priced(check: Check) -> None:
-    result = check(TRAINER.format(more="finetuning_type: lora"), name="sft.yaml")
+def test_adapters_that_no_file_describes_are_not_priced(check: Check) -> None:
+    result = check(TRAINER.format(more="use_peft: true"), name="sft.yaml")
     assert result.figures is None
     assert "job.unpriced" in [one.rule for one in result.findings]
 
@@ -190,12 +190,27 @@ def test_without_a_model_contradictions_are_found_and_memory_is_not_looked_at(ch
     [
         ('{"pipe-parallel-size": 1, "train_micro_batch_size_per_gpu": 4}', "GPT-NeoX"),
         ("trainer:\n  num_nodes: 1\nmodel:\n  micro_batch_size: 4\n", "NeMo"),
-        ("base_model: a/b\nmicro_batch_size: 1\n", "axolotl"),
+        ("model: a/b\ntrain_dataset: c\n", "LLaMA-Factory 1.0"),
     ],
 )
 def test_other_programs_are_named(check: Check, text: str, program: str) -> None:
     result = check(text.replace(", ", ",\n").replace("{", "{\n"), name="a.yml")
     assert program in result.findings[0].message
+    assert not result.is_recognised
+
+
+@pytest.mark.parametrize(
+    ("words", "program"),
+    [
+        ("-m verl.trainer.main_ppo data.train_batch_size=512", "verl"),
+        ("-m openrlhf.cli.train_sft --max_len 2048", "OpenRLHF"),
+    ],
+)
+def test_programs_of_reinforcement_learning_are_named(
+    check: Check, words: str, program: str
+) -> None:
+    result = check(words, name="a.sh")
+    assert f"configuration of {program}, which is not checked" in result.findings[0].message
     assert not result.is_recognised
 
 

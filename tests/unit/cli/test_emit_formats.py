@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planner.formats.registry import format_names, load_format
+from planner.formats.registry import load_format, written_names
 from planner.launchers.registry import LAUNCHERS
 from planner.launchers.shell import LAUNCH_VARIABLES, user_variables, variables_in
 from planner.plans.plan_file import load_plan
@@ -45,7 +45,7 @@ def bash(script: Path, folder: Path, environment: dict[str, str]) -> Any:
 def test_every_format_is_written_and_its_scripts_parse(
     planner: Any, saved: Any, tmp_path: Path, launcher: str
 ) -> None:
-    for name in format_names():
+    for name in written_names():
         out = tmp_path / "out" / name
         target = ("--to", name, "--out", str(out), "--launcher", launcher)
         run = planner("emit", str(saved(name)), *target)
@@ -57,7 +57,7 @@ def test_every_format_is_written_and_its_scripts_parse(
 
 
 def test_every_format_starts_with_all_its_words(planner: Any, saved: Any, tmp_path: Path) -> None:
-    for name in format_names():
+    for name in written_names():
         plan, out = saved(name), tmp_path / "out" / name
         emitted = load_format(name).emit(*load_plan(plan)[:2])
         assert planner("emit", str(plan), "--to", name, "--out", str(out)).code == 0
@@ -84,3 +84,10 @@ def test_every_format_starts_with_all_its_words(planner: Any, saved: Any, tmp_pa
         given = done.stdout.split("\0")[:-1]
         assert given[-len(words) :] == words
         assert variables_in(own) <= set(LAUNCH_VARIABLES)
+
+
+def test_a_format_that_is_only_read_is_refused_by_name(planner: Any, saved: Any) -> None:
+    run = planner("emit", str(saved("megatron")), "--to", "axolotl")
+    assert run.code == 2
+    message = "axolotl is read, checked and repaired, not written; allowed are accelerate, bridge, "
+    assert message in run.err

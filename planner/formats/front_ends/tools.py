@@ -1,0 +1,102 @@
+"""The programs whose files say TrainingArguments in words of their own: a table each."""
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from planner.documents.yaml_text import load_data
+
+SUFFIX = ".yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A program, its words and what they mean; keys of a table are these fields."""
+
+    name: str
+    program: str
+    title: str
+    versions: str
+    tells: tuple[tuple[str, ...], ...]
+    """A file is the program's where it has all keys of one of these."""
+    commands: tuple[tuple[str, ...], ...]
+    """Words that stand together in a command that starts training; its options follow."""
+    model: tuple[str, ...]
+    length: Mapping[str, Any]
+    """The key of the tokens that a sequence has at most, and its default; 0: the model's."""
+    packing: Mapping[str, list[Any]]
+    """Values of keys after which every sequence has as many tokens as it may."""
+    training: Mapping[str, Any]
+    in_16_bits: Mapping[str, Any]
+    """When the weights that are trained are held in 16 bits: always (``usual``) but for these
+    values of keys, or for these alone."""
+    liger: Mapping[str, list[Any]]
+    """Values of keys after which the logits are never whole."""
+    unpriced: tuple[Mapping[str, Any], ...]
+    keys: str
+    """All that are the program's own."""
+    frozen_in_16_bits_only: bool = False
+    """Weights beside adapters are held as others would be; plans price them in 16 bits alone."""
+    but_not: tuple[str, ...] = ()
+    """Keys of others that look alike."""
+    lengths: tuple[str, ...] = ()
+    """Other names of the key of the length."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """What a key is called in TrainingArguments; empty: it is none of them there."""
+    inverse: Mapping[str, str] = field(default_factory=dict)
+    """The same, for flags that say the opposite."""
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Values by their words, for keys of TrainingArguments."""
+    usual: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults that are not those of TrainingArguments."""
+    usual_with_fsdp: Mapping[str, Any] = field(default_factory=dict)
+    fsdp_by_config: bool = False
+    """``fsdp_config`` alone turns FSDP on."""
+    degrees: Mapping[str, list[str]] = field(default_factory=dict)
+    """Keys by the degree they say; ``dp_shard``: the ranks over which states are split."""
+    presets: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    """Settings that a name stands for in place of a file, by key and name."""
+    accelerate: str = ""
+    """The key that names a file of Accelerate's."""
+    liger_plugins: tuple[str, ...] = ()
+    """Members of ``plugins`` after which the logits are never whole."""
+    optimizers: str = ""
+    """Words of ``optim`` that TrainingArguments do not have."""
+
+    @property
+    def own_keys(self) -> frozenset[str]:
+        """Every key that is the program's own."""
+        return frozenset(self.keys.split())
+
+
+@cache
+def tool_names() -> tuple[str, ...]:
+    """Their names, sorted; no table is read."""
+    folder = resources.files(__package__)
+    found = (entry.name for entry in folder.iterdir())
+    return tuple(sorted(name.removesuffix(SUFFIX) for name in found if name.endswith(SUFFIX)))
+
+
+@cache
+def load_tool(name: str) -> Tool:
+    """The table of a program."""
+    table: dict[str, Any] = load_data(__package__, f"{name}{SUFFIX}")
+    lists = ("model", "but_not", "lengths", "unpriced", "liger_plugins")
+    table |= {key: tuple(table[key]) for key in lists if key in table}
+    table |= {key: tuple(map(tuple, table[key])) for key in ("tells", "commands")}
+    return Tool(name=name, **table)
+
+
+def tool_of(names: Iterable[str]) -> Tool | None:
+    """Whose file it is, by the keys at its top; None where it is nobody's here."""
+    given = {*names}
+    return next((tool for tool in map(load_tool, tool_names()) if is_of(tool, given)), None)
+
+
+def is_of(tool: Tool, names: AbstractSet[str]) -> bool:
+    """Whether keys at the top of a file are those of a program."""
+    has_all = any(names >= {*group} for group in tool.tells)
+    return has_all and not names & {*tool.but_not}

@@ -1,0 +1,127 @@
+"""What a front end trains, in how many bits, and what of it plans do not price."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from planner.formats.adapters import SUFFIX
+from planner.formats.format import Value
+from planner.formats.front_ends.tools import Tool
+from planner.formats.settings import Settings, as_flag, as_whole, given
+from planner.spec.training import FULL, MAX_RANK, TARGETS, Mode, Target, Training, read_targets
+from planner.spec.traits import Setting
+
+LIGER: tuple[Setting, ...] = (
+    ("kernels.loss", "liger"),
+    ("states.collected_head_gradient_bytes", 2.0),
+)
+_QUANTISED = re.compile(r"(?i)\b(gptq|awq|aqlm|int4|int8|[48]bit|bnb|mxfp4|hqq|eetq)\b|-fp8")
+"""Of the name of a model whose weights are quantised already."""
+
+
+def is_one_of(value: object, wanted: list[Any]) -> bool:
+    """Whether a value is one of those of a table, flags by any word for them."""
+    flags = [each for each in wanted if isinstance(each, bool)]
+    return value in wanted or (as_flag(value) in flags and as_flag(value) is not None)
+
+
+def unpriced(tool: Tool, settings: Settings) -> str:
+    """Why plans say nothing of the memory and time of what a file starts; empty where they do."""
+    for entry in tool.unpriced:
+        value = given(settings, entry["key"])
+        if _is_unpriced(entry, value):
+            shown = str(value)[:60]
+            return f"{settings[entry['key']].key} {shown}: {entry['why']}"
+    for key in tool.training["beyond"]:
+        value = given(settings, key)
+        if value and as_flag(value) is not False:
+            return f"{settings[key].key}: more than adapters of one rank is trained"
+    mode = _stated_mode(tool, settings)
+    if mode is not None and not tool.training["modes"].get(str(mode.value)):
+        allowed = ", ".join(name for name, known in tool.training["modes"].items() if known)
+        return f"{mode.key} {mode.value}: plans price {allowed}"
+    for key in tool.model:
+        name = given(settings, key)
+        if isinstance(name, str) and _QUANTISED.search(name):
+            return f"{settings[key].key} {name[-60:]}: its weights are quantised already"
+    return ""
+
+
+def _is_unpriced(entry: Mapping[str, Any], value: object) -> bool:
+    if value is None or value == "":
+        return False
+    if "other_than" in entry:
+        return not is_one_of(value, entry["other_than"]) and as_flag(value) is not False
+    if "values" in entry:
+        return is_one_of(value, entry["values"])
+    return as_flag(value) is not False and value != [] and value != {}
+
+
+def _stated_mode(tool: Tool, settings: Settings) -> Value | None:
+    names = (tool.training["key"], *tool.training.get("keys", ()))
+    return next((settings[name] for name in names if given(settings, name) not in (None, "")), None)
+
+
+def training_of(tool: Tool, settings: Settings) -> tuple[Training, tuple[str, ...]]:
+    """What is trained, and what of it nobody says, in words."""
+    stated = _stated_mode(tool, settings)
+    table = tool.training
+    word = table["usual"] if stated is None else table["modes"].get(str(stated.value), "full")
+    mode: Mode = word or "full"
+    if mode == "full":
+        return FULL, ()
+    in_4_bits = any(
+        is_one_of(given(settings, key), values) for key, values in table["in_4_bits"].items()
+    )
+    mode = "qlora" if in_4_bits else mode
+    said = list[str]()
+    rank = as_whole(given(settings, table["rank"]["key"]))
+    if rank is None or not 1 <= rank <= MAX_RANK:
+        rank = int(table["rank"]["usual"])
+        said.append(f"adapters of rank {rank}")
+    targets = _targets(tool, settings)
+    if not targets:
+        usual = table["targets"].get("usual")
+        targets = tuple(usual) if usual else TARGETS
+        said.append("adapters on " + (", ".join(usual) if usual else "all linear layers"))
+    return Training(mode=mode, rank=rank, targets=targets), tuple(said)
+
+
+def _targets(tool: Tool, settings: Settings) -> tuple[Target, ...]:
+    """The projections that a file names, empty where it names none that plans know."""
+    table = tool.training["targets"]
+    for key in table["keys"]:
+        value = given(settings, key)
+        if value in (None, "", False, []):
+            continue
+        if is_one_of(value, table["all"]):
+            return TARGETS
+        names = value.split(",") if isinstance(value, str) else value
+        if not isinstance(names, list):
+            continue
+        if any(is_one_of(each, table["all"]) for each in names):
+            return TARGETS
+        known = [name for name in map(_projection, names) if name]
+        if known:
+            return read_targets(",".join(known))
+    return ()
+
+
+def _projection(name: object) -> str:
+    short = str(name).strip().rpartition(".")[2].removesuffix(SUFFIX)
+    return short if short in TARGETS else ""
+
+
+def holds_16_bits(tool: Tool, settings: Settings) -> bool:
+    """Whether the weights that are trained are held in 16 bits."""
+    usual = bool(tool.in_16_bits.get("usual", False))
+    stated = {key: values for key, values in tool.in_16_bits.items() if key != "usual"}
+    return usual != any(is_one_of(given(settings, key), each) for key, each in stated.items())
+
+
+def traits_of(tool: Tool, settings: Settings) -> Iterator[Setting]:
+    """Traits that a file states: the loss in chunks."""
+    plugins = given(settings, "plugins")
+    has_plugin = isinstance(plugins, list) and any(each in tool.liger_plugins for each in plugins)
+    if has_plugin or any(is_one_of(given(settings, key), each) for key, each in tool.liger.items()):
+        yield from LIGER
