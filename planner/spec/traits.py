@@ -140,6 +140,7 @@ class KernelTraits:
     """Traffic per element of queries and keys to turn and scale them where that is not fused; as
     that of clamps."""
     scaled_rotary_backward_bytes: float
+    """The same in backward."""
     mlp_forward_bytes_plain: float
     mlp_forward_bytes_gated: float
     mlp_backward_bytes_plain: float
