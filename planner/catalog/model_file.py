@@ -111,6 +111,7 @@ class ModelFile(Strict):
     qk_norm: Literal["none", "head", "full"] = "none"
     parallel_block: bool = False
     position: Position = "rope"
+    scaled_rotary: bool = False
     num_learned_positions: Tokens | None = None
     sliding_window: TokensOrNone = 0
     full_attention_step: LayersOrNone = 0

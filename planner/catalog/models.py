@@ -207,6 +207,7 @@ def _to_spec(file: ModelFile, name: str) -> ModelSpec:
         qk_norm=file.qk_norm,
         parallel_block=file.parallel_block,
         position=file.position,
+        scaled_rotary=file.scaled_rotary,
         num_learned_positions=num_learned if file.position == "learned" else 0,
         sliding_window=file.sliding_window,
         full_attention_step=file.full_attention_step,

@@ -37,7 +37,7 @@ from planner.spec.cluster import AcceleratorSpec, ClusterSpec
 from planner.spec.items import FABRIC, SCALE_UP, SHAPE, item
 from planner.spec.job import WHOLE, JobSpec, Precision
 from planner.spec.strategy import StrategyColumns
-from planner.spec.traits import FrameworkTraits
+from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array
 
 COMM_ITEM = {
@@ -164,9 +164,12 @@ def _compute(name: str, seconds: Array) -> TimeItems:
     return {name: Duration(busy_s=seconds, exposed_s=seconds)}
 
 
-def op_precision(op: Op, job: JobSpec) -> Precision:
+def op_precision(op: Op, job: JobSpec, kernels: KernelTraits) -> Precision:
     """fp8 only where weights meet activations and the recipe does not keep 16 bits."""
-    in_fp8 = all(gemm.has_weight for gemm in op.gemms) and not op.runs_in_16_bit
+    in_16_bit = op.runs_in_16_bit or kernels.products_in_16_bit == (
+        "experts" if op.is_expert else "linears"
+    )
+    in_fp8 = all(gemm.has_weight for gemm in op.gemms) and not in_16_bit
     return job.precision if in_fp8 or job.precision in ("fp16", *WHOLE) else "bf16"
 
 
@@ -223,10 +226,12 @@ def _op_items(
     whole_s, chunk_s = gemm_seconds
     accelerator = setting.cluster.accelerator
     kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
-    precision = op_precision(op, setting.job)
+    precision = op_precision(op, setting.job, setting.traits.kernels)
     gemm_time = ZERO + sum(whole_s(gemm, accelerator, precision) for gemm in op.gemms)
     if kernel == "attention":
         gemm_time = gemm_time / setting.traits.kernels.attention_rate_fraction
+    if op.is_expert:
+        gemm_time = gemm_time / setting.traits.kernels.grouped_rate_fraction
     chunk_time = ZERO
     if setting.traits.overlap.tensor_parallel_overlap == "ring":
         tp = setting.strategy.tp

@@ -15,14 +15,17 @@ from planner.units import Array
 
 def _op_weight_gradient_s(op: Op, context: Context) -> Array:
     accelerator = context.cluster.accelerator
-    precision = op_precision(op, context.job)
+    kernels = context.traits.kernels
+    precision = op_precision(op, context.job, kernels)
     wgrad_bytes = product_gradient_bytes(context.traits)
     products = ZERO + sum(
         gemm_weight_gradient_s(gemm, accelerator, precision, wgrad_bytes)
         for gemm in op.gemms
         if gemm.has_weight and not gemm.is_frozen
     )
-    traffic = op.params * context.traits.kernels.weight_gradient_bytes
+    if op.is_expert:
+        products = products / kernels.grouped_rate_fraction
+    traffic = op.params * kernels.weight_gradient_bytes
     return products + memory_bound_s(traffic, accelerator)
 
 

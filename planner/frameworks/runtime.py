@@ -7,6 +7,9 @@ from planner.spec.traits import FrameworkTraits, Setting
 
 DEDUPLICATING = ("deepep", "hybridep", "flex")
 """Expert dispatchers that send a token once to each remote domain."""
+PERMUTING = "hybridep"
+"""The dispatcher whose own kernels sort tokens: hybrid_ep_dispatch in Megatron-LM's
+megatron/core/transformer/moe/fused_a2a.py; DeepEP's are followed by Transformer Engine's."""
 FULL_GRAPH = "full_iteration"
 GRAPH_SHARES = {"attn": 0.2, "moe_router": 0.05, "moe_preprocess": 0.05}
 """Of a mixture layer's kernels, by what --cuda-graph-scope captures: counted in the modules."""
@@ -31,8 +34,11 @@ def runtime_settings(
     settings: list[Setting] = []
     if captured := captured_fraction(graphs):
         settings.append(("kernels.cuda_graph_fraction", captured))
+    if captured == 1.0:
+        settings.append(("kernels.fused_experts", True))
     if dispatcher:
         settings.append(("kernels.deduplicated_dispatch", dispatcher in DEDUPLICATING))
+        settings.append(("kernels.dispatch_permutes", dispatcher == PERMUTING))
     if expert_overlap is not None:
         given = "batches" if expert_overlap else "none"
         settings.append(("overlap.expert_all_to_all_overlap", given))

@@ -115,6 +115,7 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
     key/value heads that tp splits.
     """
     width = (model.query_size + 2.0 * model.kv_size) / shape.tp
+    turned = (model.query_size + model.kv_size) / shape.tp * model.scaled_rotary
     tokens = shape.num_tokens
     forward, backward = tp_entry_comms(model, shape)
     params = attention_params(model, shape.tp)["qkv"].total + norm_params(model)["qk_norm"].total
@@ -123,8 +124,10 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
             name="qkv",
             params=params,
             gemms=(Gemm(m=tokens, n=width, k=ZERO + model.hidden_size, follows_norm=True),),
-            forward_bytes=tokens * width * QKV_FORWARD_BYTES,
-            backward_bytes=tokens * width * QKV_BACKWARD_BYTES,
+            forward_bytes=tokens
+            * (width * QKV_FORWARD_BYTES + turned * traits.scaled_rotary_forward_bytes),
+            backward_bytes=tokens
+            * (width * QKV_BACKWARD_BYTES + turned * traits.scaled_rotary_backward_bytes),
             saved=saved_by("qkv", "qkv", model, shape, traits),
             forward_comms=forward,
             backward_comms=backward,

@@ -135,7 +135,8 @@ def exchange_op(
     plain all-to-all sorts tokens by expert before it and its chunks after it (or back, where the
     last pass also sums k copies): 3.5 passes over the sent bytes on average; deduplicating
     dispatchers sort once, in two passes. Counted in Megatron-LM's dispatchers
-    (megatron/core/transformer/moe/token_dispatcher.py).
+    (megatron/core/transformer/moe/token_dispatcher.py). Each byte takes ``permutation_slowdown``
+    times as long as in other kernels, unless the dispatcher sorts in its own.
     """
     num_bytes = shape.num_tokens / shape.sp * moe.top_k * model.hidden_size * shape.element_bytes
     comm = (
@@ -147,6 +148,8 @@ def exchange_op(
         ),
     )
     passes = 2.0 if traits.deduplicated_dispatch else 3.5
+    if not traits.dispatch_permutes:
+        passes *= traits.permutation_slowdown
     before, after = expert_split_comms(model, moe, shape, traits)
     forward, backward = before if name == "dispatch" else after
     return Op(
@@ -167,7 +170,7 @@ def expert_bias_traffic(
     expert by expert. Source: the traits, counted in the framework's modules. Excludes the sums
     over tokens inside the products' own kernels.
     """
-    if not moe.expert_bias:
+    if traits.fused_experts or not moe.expert_bias:
         return 0.0, 0.0
     forward, backward = traits.expert_bias_forward_bytes, traits.expert_bias_backward_bytes
     return forward * shape.wideness, backward * shape.wideness
@@ -175,7 +178,7 @@ def expert_bias_traffic(
 
 def clamp_traffic(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[float, float]:
     """Bytes per element of an expert's width to clamp gate and up projection, both passes."""
-    if not model.clamps_gate:
+    if traits.fused_experts or not model.clamps_gate:
         return 0.0, 0.0
     forward, backward = traits.clamp_forward_bytes, traits.clamp_backward_bytes
     return forward * shape.wideness, backward * shape.wideness

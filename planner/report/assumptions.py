@@ -200,9 +200,12 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         name="dispatcher",
         phrase=lambda t: (
-            "dispatcher sending a token once per domain"
-            if t.kernels.deduplicated_dispatch
-            else "all-to-all dispatcher"
+            (
+                "dispatcher sending a token once per domain"
+                if t.kernels.deduplicated_dispatch
+                else "all-to-all dispatcher"
+            )
+            + (", sorted in its own kernels" if t.kernels.dispatch_permutes else "")
         ),
         matters=lambda _, s: s.ep > 1,
     ),

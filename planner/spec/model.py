@@ -98,6 +98,8 @@ class ModelSpec:
     """Attention and MLP read the same normalised input and run side by side (GPT-J, PaLM)."""
     position: Position = "rope"
     """How tokens learn of their place; only learned positions are parameters."""
+    scaled_rotary: bool = False
+    """Rotary embeddings scale queries and keys too, as YaRN does with no ``mscale`` of its own."""
     num_learned_positions: int = 0
     sliding_window: int = 0
     """Tokens a query sees in windowed layers; 0: every layer sees the whole sequence."""

@@ -136,19 +136,27 @@ class KernelTraits:
     block_forward_bytes: float
     """Memory-bound traffic of norms, residuals and dropouts per token and hidden element."""
     block_backward_bytes: float
+    scaled_rotary_forward_bytes: float
+    """Traffic per element of queries and keys to turn and scale them where that is not fused; as
+    that of clamps."""
+    scaled_rotary_backward_bytes: float
+    """The same in backward."""
     mlp_forward_bytes_plain: float
     mlp_forward_bytes_gated: float
     mlp_backward_bytes_plain: float
     mlp_backward_bytes_gated: float
     clamp_forward_bytes: float
-    """Traffic per element of an expert's width to clamp gates, beside the activation's own."""
+    """Traffic per element of an expert's width to clamp gates, beside the activation's own: what
+    the framework's usual kernels would move meanwhile, where these are slower."""
     clamp_backward_bytes: float
     """The same in backward."""
     expert_bias_forward_bytes: float
     """Traffic per pair and hidden element to add an expert's second bias, weighted by the router's
-    probability."""
+    probability; as that of clamps."""
     expert_bias_backward_bytes: float
     """The same in backward, with the bias's own gradient."""
+    fused_experts: bool
+    """One kernel computes an expert's products with biases, clamps and activation."""
     memory_bound_multiplier: float
     loss_traffic_bytes: float
     """Per logit, moved through HBM by the loss, forward and backward together."""
@@ -156,6 +164,14 @@ class KernelTraits:
     """Traffic per parameter and micro-batch to accumulate the weight gradient."""
     deduplicated_dispatch: bool
     """Expert dispatch sends a token once to each remote domain (DeepEP, HybridEP)."""
+    permutation_slowdown: float
+    """Time per byte of the kernels that sort tokens by expert, over the framework's others."""
+    dispatch_permutes: bool
+    """The dispatcher sorts tokens in kernels of its own, at the pace of others (HybridEP)."""
+    grouped_rate_fraction: float
+    """Rate of grouped products of experts over that of dense ones of an expert's tokens."""
+    products_in_16_bit: Literal["none", "experts", "linears"]
+    """Which products of a job in 8 or 4 bits are left in 16: routed experts', or all others."""
     gathers_expert_pairs: bool
     """Ranks that split an expert gather token-expert pairs after the exchange; else tokens, once
     for all experts, before routing."""

@@ -65,6 +65,7 @@ def to_model(model: Model) -> ModelSpec:
         biases=Biases(qkv=has_biases, attention_output=has_biases, mlp=has_biases),
         norm="rmsnorm" if gated else "layernorm",
         embedding_norm=model.embedding_norm,
+        scaled_rotary=model.scaled_rotary,
         sliding_window=model.sliding_window or 0,
         full_attention_step=model.full_attention_step or 0,
         moe=_moe(model),

@@ -39,6 +39,9 @@ def to_setup(record: Record) -> Setup:
         tp_overlap=runtime.tp_overlap,
     )
     notes: list[str] = []
+    if kept := runtime.products_in_16_bit:
+        notes.append(f"{kept} in 16 bits as stated")
+        settings += (("kernels.products_in_16_bit", kept),)
     if wire := software.gradient_reduce_bytes:
         notes.append(f"gradients reduced in {wire} bytes as stated")
         settings += (("states.gradient_reduce_bytes", float(wire)),)

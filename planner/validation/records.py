@@ -102,6 +102,8 @@ class Model(_Part):
     """Linear layers have them, experts' too; None: those of models that are not gated."""
     clamped: bool = False
     """The inputs of the gated activation are clamped first."""
+    scaled_rotary: bool = False
+    """Rotary embeddings scale queries and keys (YaRN)."""
     vocab: Width | None = None
     seq_len: Tokens | None = None
     tied_embeddings: bool | None = None
@@ -194,6 +196,7 @@ class Runtime(_Part):
     dispatcher: Literal["alltoall", "deepep", "hybridep", "flex"] | None = None
     expert_overlap: bool | None = None
     tp_overlap: bool | None = None
+    products_in_16_bit: Literal["experts", "linears"] | None = None
 
 
 class Lora(_Part):

@@ -125,7 +125,8 @@ def _tensor_parallel(context: Context, strategy: Strategy) -> Iterator[Line]:
 def _mixture(context: Context, strategy: Strategy) -> Iterator[Line]:
     if context.traits.kernels.deduplicated_dispatch:
         yield chosen("--moe-token-dispatcher-type", "flex", why="tokens are sent once per domain")
-        yield chosen("--moe-flex-dispatcher-backend", "deepep")
+        backend = "hybridep" if context.traits.kernels.dispatch_permutes else "deepep"
+        yield chosen("--moe-flex-dispatcher-backend", backend)
     else:
         why = "every expert's copy of a token is sent"
         yield chosen("--moe-token-dispatcher-type", "alltoall", why=why)

@@ -109,6 +109,18 @@ def test_every_tensor_parallel_rank_sends_its_own_tokens(
         assert (gathered.axis, one(gathered.num_bytes)) == ("etp", 0.0)
 
 
+@pytest.mark.parametrize(("in_dispatch", "pace"), [(True, 1.0), (False, 3.5)])
+def test_tokens_are_sorted_at_the_pace_of_their_kernels(
+    model: ModelSpec, shape_of: Shapes, in_dispatch: bool, pace: float
+) -> None:
+    assert model.moe is not None
+    shape = shape_of(seq_len=SEQ_LEN, ep=8)
+    traits = replace(KERNELS, permutation_slowdown=3.5, dispatch_permutes=in_dispatch)
+    op = exchange_op("dispatch", model, model.moe, shape, traits)
+    passes = 2.0 if traits.deduplicated_dispatch else 3.5
+    assert one(op.forward_bytes) == passes * pace * SEQ_LEN * TOP_K * HIDDEN * 2
+
+
 def test_split_experts_gather_their_pairs(model: ModelSpec, shape_of: Shapes) -> None:
     assert model.moe is not None
     every_pair = SEQ_LEN * TOP_K * HIDDEN * 2

@@ -16,6 +16,7 @@ from planner.cost.layer_time import (
     layer_passes,
     op_backward,
     op_forward,
+    op_precision,
 )
 from planner.cost.overlap import exposed_beside_s, interference_fraction
 from planner.layers.block import LayerGroup, layer_groups
@@ -158,3 +159,32 @@ def test_cuda_graphs_lower_the_floor_that_launches_put_under_a_mixture(
     for items, kernels, launch_s in floors:
         floor = np.maximum(launch_s * (1.0 - graphs), exposed_s(kernels))
         assert exposed_s(items) == pytest.approx(floor)
+
+
+@pytest.mark.parametrize(
+    ("kept", "experts", "linears"),
+    [("none", "fp8", "fp8"), ("experts", "bf16", "fp8"), ("linears", "fp8", "bf16")],
+)
+def test_products_left_in_16_bits_are_of_experts_or_of_all_others(
+    mixture: Context, columns_of: Columns, kept: str, experts: str, linears: str
+) -> None:
+    kernels = replace(mixture.traits.kernels, products_in_16_bit=kept)  # type: ignore[arg-type]
+    job = replace(mixture.job, precision="fp8")
+    (group,) = priced(mixture, columns_of(dp=64, ep=[8]))[1]
+    found = {op.name: op_precision(op, job, kernels) for op in group.ops}
+    assert (found["expert_up"], found["expert_down"]) == (experts, experts)
+    assert (found["qkv"], found["router"]) == (linears, "bf16")
+
+
+def test_grouped_products_run_at_their_share_of_the_rate(
+    mixture: Context, columns_of: Columns
+) -> None:
+    columns = columns_of(dp=64, ep=[8])
+    kernels = replace(mixture.traits.kernels, grouped_rate_fraction=0.5)
+    slow = replace(mixture, traits=replace(mixture.traits, kernels=kernels))
+    _, (group,), whole = priced(mixture, columns)
+    half = priced(slow, columns)[2]
+    for op in group.ops:
+        taken = [op_forward(op, each)["gemm"].busy_s for each in (whole, half) if op.gemms]
+        if taken:
+            assert taken[1] == pytest.approx(taken[0] * (2.0 if op.is_expert else 1.0))

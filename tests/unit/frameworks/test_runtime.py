@@ -23,6 +23,15 @@ def test_what_is_not_stated_is_left_to_the_profile() -> None:
     assert runtime_settings(graphs=(), dispatcher="", expert_overlap=None) == ()
 
 
+def test_a_whole_iteration_in_one_graph_fuses_experts() -> None:
+    given = {"dispatcher": "hybridep", "expert_overlap": None}
+    whole = dict(runtime_settings(graphs=("full_iteration",), **given))  # type: ignore[arg-type]
+    part = dict(runtime_settings(graphs=("attn",), **given))  # type: ignore[arg-type]
+    assert whole["kernels.fused_experts"] is True
+    assert "kernels.fused_experts" not in part
+    assert whole["kernels.dispatch_permutes"] is True
+
+
 def test_settings_are_laid_over_the_profile() -> None:
     settings = runtime_settings(
         graphs=("attn",), dispatcher="alltoall", expert_overlap=True, tp_overlap=False
@@ -30,6 +39,7 @@ def test_settings_are_laid_over_the_profile() -> None:
     assert dict(settings) == {
         "kernels.cuda_graph_fraction": 0.2,
         "kernels.deduplicated_dispatch": False,
+        "kernels.dispatch_permutes": False,
         "overlap.expert_all_to_all_overlap": "batches",
         "overlap.tensor_parallel_overlap": "none",
     }

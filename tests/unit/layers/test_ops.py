@@ -144,11 +144,34 @@ def expert_traffic(model: ModelSpec, traits: FrameworkTraits, shape: LayerShape)
 
 
 def test_clamps_and_biases_of_experts_are_passes_of_their_own(shape_of: Shapes) -> None:
-    # gpt-oss: 2,880 wide and hidden; 6 and 10 bytes of activation, 16 and 20 of clamps, 28 and 40
-    # of the second bias.
+    # gpt-oss: 2,880 wide and hidden; 6 and 10 bytes of activation. Clamps move 16 and 20 at 1/1.6
+    # of the pace of fused kernels. Of the second bias's 28 and 40, 14 and 24 are broadcast or
+    # summed over tokens at 1/3.5 of it.
+    clamps, biases = (26, 32), (14 * 3.5 + 14 * 1.6, 24 * 3.5 + 16 * 1.6)
     traits, model, shape = load_traits("megatron"), load_model("gpt-oss-120b"), shape_of(ep=8)
     found = expert_traffic(model, traits, shape)
-    assert found == pytest.approx([2880 * (6 + 16 + 28), 2880 * (10 + 20 + 40)])
+    passes = [6 + clamps[0] + biases[0], 10 + clamps[1] + biases[1]]
+    assert found == pytest.approx([2880 * each for each in passes], rel=5e-3)
     assert model.moe
     plain = replace(model, activation="silu", moe=replace(model.moe, expert_bias=False))
     assert expert_traffic(plain, traits, shape) == pytest.approx([2880 * 6, 2880 * 10])
+    fused = load_traits("megatron", settings=(("kernels.fused_experts", True),))
+    assert expert_traffic(model, fused, shape) == pytest.approx([2880 * 6, 2880 * 10])
+
+
+def qkv_traffic(model: ModelSpec, traits: FrameworkTraits, shape: LayerShape) -> np.ndarray:
+    """Bytes a token that the projection of queries, keys and values moves, both passes."""
+    (group,) = layer_groups(model, shape, traits)
+    (qkv,) = [op for op in group.ops if op.name == "qkv"]
+    moved = np.array([qkv.forward_bytes, qkv.backward_bytes])
+    return (moved / shape.num_tokens).reshape(2)
+
+
+def test_scaled_rotation_is_a_pass_over_queries_and_keys(shape_of: Shapes) -> None:
+    # gpt-oss: 64 query and 8 key heads of 64 for each of two ranks.
+    traits, model, shape = load_traits("megatron"), load_model("gpt-oss-120b"), shape_of(tp=2)
+    plain = replace(model, scaled_rotary=False)
+    found = qkv_traffic(model, traits, shape) - qkv_traffic(plain, traits, shape)
+    kernels = traits.kernels
+    passes = [kernels.scaled_rotary_forward_bytes, kernels.scaled_rotary_backward_bytes]
+    assert found == pytest.approx([72 * 64 / 2 * each for each in passes])

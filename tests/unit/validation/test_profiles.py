@@ -59,6 +59,20 @@ def test_a_stated_dispatcher_overrides_the_profile_s(
     assert to_setup(record).traits.kernels.deduplicated_dispatch is deduplicates
 
 
+@pytest.mark.parametrize(("dispatcher", "permutes"), [("hybridep", True), ("deepep", False)])
+def test_one_dispatcher_sorts_tokens_in_its_own_kernels(
+    mixture: Record, dispatcher: str, permutes: bool
+) -> None:
+    kernels = to_setup(stating(mixture, dispatcher=dispatcher)).traits.kernels
+    assert kernels.dispatch_permutes is permutes
+
+
+def test_products_left_in_16_bits_are_a_trait_with_a_note(mixture: Record) -> None:
+    setup = to_setup(stating(mixture, products_in_16_bit="experts"))
+    assert setup.traits.kernels.products_in_16_bit == "experts"
+    assert "experts in 16 bits as stated" in setup.notes
+
+
 @pytest.mark.parametrize("overlaps", [None, False, True])
 def test_expert_communication_is_overlapped_where_a_record_says_so(
     mixture: Record, overlaps: bool | None
