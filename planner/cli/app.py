@@ -21,6 +21,7 @@ from planner.cli import (
     repair,
     scale,
     size,
+    trace,
     validate,
     why,
 )
@@ -54,6 +55,7 @@ app.command("repair")(repair.repair)
 app.command("scale")(scale.scale)
 app.command("size")(size.size)
 app.command("why")(why.why)
+app.command("trace")(trace.trace)
 app.command("models")(models.models)
 app.command("hardware")(hardware.hardware)
 app.command("recipes")(recipes.recipes)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.output import say
+from planner.cli.saved import say_drift
 
 
 def explain(
@@ -42,9 +42,4 @@ def explain(
     if what in ("", "memory", "time"):
         screen.print(assumptions_line(context, [strategy]), style="dim", markup=False)
         screen.print("`planner explain PLAN ITEM` shows formula, inputs and source of an item.")
-    drift = result.iter_time_s / file.estimate.iter_time_s - 1.0
-    if abs(drift) > 1e-6:
-        say(
-            f"note: the model now says {drift:+.1%} time against the saved estimate "
-            f"(planner {file.planner_version})"
-        )
+    say_drift(result, file)

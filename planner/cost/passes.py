@@ -19,8 +19,8 @@ from planner.units import Array
 Seconds = Mapping[str, float]
 """By item of time; in the order in which they are drawn."""
 TRANSFER = "pipeline.p2p"
-RECOMPUTE = "recompute"
-COMPUTE = "compute"
+RECOMPUTE, COMPUTE, SHARDING = "recompute", "compute", "sharding"
+PARAMETERS, ACTIVATIONS = "offload.parameters", "offload.activations"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +69,8 @@ def _pass(subject: Subject, items: TimeItems, sharded: Array, whole: Array) -> d
     total = sum(exposed.values())
     comms = {name: seconds for name, seconds in exposed.items() if name in COMM_ITEMS}
     return {
-        "sharding": float(sharded[0]) - total,
-        "offload": float(whole[0] - sharded[0]),
+        SHARDING: float(sharded[0]) - total,
+        PARAMETERS: float(whole[0] - sharded[0]),
         COMPUTE: total - sum(comms.values()),
         **comms,
     }
@@ -96,8 +96,9 @@ def _once(subject: Subject, times: LayerTimes, stage: int) -> dict[str, float]:
     pace = float(slowest_pace(context, columns)[0])
     return {
         TRANSFER: pace * float(link[0]) / 2.0,
-        "sharding": pace * float(times.sharding_fill[0]) / 2.0,
-        "offload": (pace * float(times.offload_fill[0]) + float(fill)) / 2.0,
+        SHARDING: pace * float(times.sharding_fill[0]) / 2.0,
+        PARAMETERS: pace * float(times.offload_fill[0]) / 2.0,
+        ACTIVATIONS: float(fill) / 2.0,
     }
 
 
@@ -136,8 +137,8 @@ def chunk_passes(subject: Subject) -> tuple[ChunkPasses, ...]:
         again = counts[[SELECTIVE, FULL]] @ added[[SELECTIVE, FULL]]
         once = _once(subject, times, stage)
         base = {name: seconds / stages.count(stage) for name, seconds in once.items()}
-        base["sharding"] += exchange / 2.0
-        base["offload"] += moved
+        base[SHARDING] += exchange / 2.0
+        base[ACTIVATIONS] += moved
         both = [
             base | {name: base.get(name, 0.0) + layers * value for name, value in own.items()}
             for own in (layer.forward, layer.backward)
