@@ -19,6 +19,7 @@ from planner.cli import (
     plan,
     recipes,
     repair,
+    report,
     scale,
     size,
     trace,
@@ -55,6 +56,7 @@ app.command("repair")(repair.repair)
 app.command("scale")(scale.scale)
 app.command("size")(size.size)
 app.command("why")(why.why)
+app.command("report")(report.report)
 app.command("trace")(trace.trace)
 app.command("models")(models.models)
 app.command("hardware")(hardware.hardware)

@@ -49,11 +49,11 @@ def _kinds(slot: Slot, kind: str) -> int:
 def memory_curve(ledger: StageLedger, slices: Sequence[Slice], *, keeps_sent: bool) -> MemoryCurve:
     """The ledger of a stage's fullest moment, spread over its slices.
 
-    Activations: ``bytes · held / most held``, held chunks being those whose forward began and whose
-    weight gradient has not ended; transients while a backward runs; all else is there throughout,
-    freed blocks that the allocator keeps with it. With ``keeps_sent`` what was sent on gathers up to
-    the fullest moment and stays to the last backward. So the highest point is the ledger's peak.
-    Chunks are taken to keep the same.
+    Activations: ``bytes · held / most held``, held chunks being those whose forward began and
+    whose weight gradient has not ended; transients while a backward runs; all else is there
+    throughout, freed blocks that the allocator keeps with it. With ``keeps_sent`` what was sent on
+    gathers up to the fullest moment and stays to the last backward. So the highest point is the
+    ledger's peak. Chunks are taken to keep the same.
     """
     groups = dict.fromkeys(GROUPS, 0.0)
     for item in ledger.items:

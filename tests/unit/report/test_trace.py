@@ -1,5 +1,6 @@
 """The trace: what the Trace Event Format asks for, and the numbers of the estimate."""
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -78,9 +79,7 @@ def test_slices_of_a_stage_nest_and_sum_to_the_iteration(
         events = slices_of(document, stage)
         top = outermost(events)
         assert sum(end - start for start, end in map(edges, top)) == whole
-        assert all(
-            edges(before)[1] == edges(after)[0] for before, after in zip(top, top[1:], strict=False)
-        )
+        assert all(edges(before)[1] == edges(after)[0] for before, after in itertools.pairwise(top))
         for event in events:
             start, end = edges(event)
             assert any(edges(one)[0] <= start <= end <= edges(one)[1] for one in top)

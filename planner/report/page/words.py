@@ -1,0 +1,104 @@
+"""The plan in words: what to run, and how good it is."""
+
+from planner.cost.context import Context
+from planner.frameworks.registry import CURRENT
+from planner.plans.plan import Plan
+from planner.report.evidence import range_text
+from planner.report.sizing_words import time_text
+from planner.spec.strategy import MOVED, Strategy
+from planner.units import GIB, format_bytes, format_count, format_seconds
+
+AXES = {"dp": "data", "tp": "tensor", "cp": "context", "pp": "pipeline"}
+OFFLOADED = {
+    "optimizer": "the optimizer's states",
+    "optimizer+parameters": "the optimizer's states and the parameters",
+}
+PLACES = {"host": "host memory", "nvme": "NVMe"}
+
+
+def degrees_text(strategy: Strategy) -> str:
+    """``data 4 × tensor 2 × pipeline 8``, degrees of one left out; experts beside it."""
+    parts = [
+        f"{word} {getattr(strategy, axis)}"
+        for axis, word in AXES.items()
+        if getattr(strategy, axis) > 1
+    ]
+    text = " × ".join(parts) or "one GPU"
+    return f"{text}, expert {strategy.ep}" if strategy.ep > 1 else text
+
+
+def saving_text(strategy: Strategy) -> str:
+    """What is recomputed and what is offloaded."""
+    said = []
+    if strategy.recompute != "none":
+        said.append(f"recomputed: {strategy.recompute}")
+    if strategy.offload != "none":
+        what, _, where = strategy.offload.partition(":")
+        share = f"{strategy.offload_percent} % of " if strategy.offload_percent < 100 else ""
+        said.append(f"{share}{OFFLOADED[what]} in {PLACES[where]}")
+    under, layers = strategy.layers_under, sum(strategy.layers_per_stage)
+    said += [policy.words.format(f"{under[n]}/{layers}") for n, policy in MOVED.items() if under[n]]
+    return ", ".join(said) or "nothing recomputed or offloaded"
+
+
+def software(context: Context) -> str:
+    """The framework as a command names it, with another profile than the current one."""
+    traits = context.traits
+    return traits.name if traits.profile == CURRENT else f"{traits.name} ({traits.profile})"
+
+
+def headline(plan: Plan) -> str:
+    """What to run, in a sentence."""
+    strategy, context = plan.strategy, plan.context
+    count, name = strategy.num_gpus, context.cluster.accelerator.name
+    return (
+        f"Train {context.model.name} on {count:,} {name} under {software(context)}: "
+        f"{degrees_text(strategy)}, ZeRO-{strategy.zero_stage}, "
+        f"micro-batch {strategy.micro_batch} × {strategy.num_micro_batches:,}, "
+        f"{saving_text(strategy)}."
+    )
+
+
+def tiles(plan: Plan) -> list[tuple[str, str, str]]:
+    """Figures of the plan: value, unit or name, and what stands to it."""
+    estimate, memory = plan.estimate, plan.estimate.memory
+    free = f"{format_bytes(abs(plan.free_bytes))} {'free' if plan.free_bytes >= 0 else 'missing'}"
+    found = [
+        (
+            format_seconds(estimate.iter_time_s),
+            "per iteration",
+            f"{range_text(estimate)} in eight of ten such runs",
+        ),
+        (
+            format_count(round(estimate.tokens_per_s)),
+            "tokens per second",
+            f"{estimate.tokens_per_s_per_gpu:,.0f} per GPU",
+        ),
+        (
+            f"{estimate.mfu:.1%}",
+            "model FLOPs utilisation",
+            f"{estimate.mfu_full_square:.1%} counting the whole attention square",
+        ),
+        (
+            f"{memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB",
+            f"HBM of the fullest rank: {memory.verdict}",
+            f"{free}; uncertain by {format_bytes(memory.uncertainty_bytes)}",
+        ),
+    ]
+    total_s, cost = plan.total_s(), plan.cost_usd()
+    tokens = plan.context.job.total_tokens
+    if total_s is not None and tokens:
+        price = "" if cost is None else f", {format_count(round(cost))} USD"
+        hours = f"{format_count(round(plan.gpu_hours()))} GPU-hours{price}"
+        found.append((time_text(total_s), f"for {format_count(tokens)} tokens", hours))
+    return found
+
+
+def job_text(context: Context) -> str:
+    """The batch and what is trained."""
+    job = context.job
+    return (
+        f"{job.global_batch:,} sequences of {job.seq_len:,} tokens "
+        f"({format_count(job.tokens_per_iteration)} tokens), {job.precision}, "
+        f"{context.traits.optimizer.name}{context.traits.training.suffix}"
+    )
