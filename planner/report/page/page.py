@@ -60,7 +60,7 @@ def _memory_section(sheet: Sheet, found: Iteration | None) -> Html:
     title = f"The largest items of stage {memory.peak_stage}, the fullest, at its fullest moment"
     parts = [
         Html() if found is None else memory_bars(found, memory.hbm_bytes),
-        memory_table(plan.estimate),
+        memory_table(plan),
         folded(title, ledger_table(ledger)),
     ]
     return section("Memory", joined(parts))

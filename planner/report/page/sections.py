@@ -96,19 +96,20 @@ def bracket_text(estimate: Estimate) -> str:
     )
 
 
-def memory_table(estimate: Estimate) -> Html:
+def memory_table(plan: Plan) -> Html:
     """Every stage's peak against the device."""
-    memory = estimate.memory
+    memory, layers = plan.estimate.memory, plan.strategy.layers_per_stage
     rows = [
         (
             str(stage),
+            str(layers[stage]),
             f"{peak / GIB:,.2f}",
             f"{(memory.hbm_bytes - peak) / GIB:,.2f}",
             memory.verdict_at(peak),
         )
         for stage, peak in enumerate(memory.stage_peak_bytes)
     ]
-    return table(("stage", "peak GiB", "free GiB", ""), rows)
+    return table(("stage", "layers", "peak GiB", "free GiB", ""), rows)
 
 
 def ledger_table(ledger: StageLedger) -> Html:

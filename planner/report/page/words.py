@@ -88,8 +88,10 @@ def tiles(plan: Plan) -> list[tuple[str, str, str]]:
     total_s, cost = plan.total_s(), plan.cost_usd()
     tokens = plan.context.job.total_tokens
     if total_s is not None and tokens:
+        ends = (estimate.iter_time_s_lower, estimate.iter_time_s_upper)
+        span = " - ".join(time_text(total_s * end / estimate.iter_time_s) for end in ends)
         price = "" if cost is None else f", {format_count(round(cost))} USD"
-        hours = f"{format_count(round(plan.gpu_hours()))} GPU-hours{price}"
+        hours = f"{span}; {format_count(round(plan.gpu_hours()))} GPU-hours{price}"
         found.append((time_text(total_s), f"for {format_count(tokens)} tokens", hours))
     return found
 

@@ -91,7 +91,8 @@ def test_the_page_says_the_numbers_of_the_plan(plan: Plan) -> None:
     assert "data 2 × tensor 2 × pipeline 4" in found.text
     for stage, peak in enumerate(memory.stage_peak_bytes):
         free = f"{(memory.hbm_bytes - peak) / GIB:,.2f}"
-        assert [str(stage), f"{peak / GIB:,.2f}", free, memory.verdict_at(peak)] in found.rows
+        verdict = memory.verdict_at(peak)
+        assert [str(stage), "8", f"{peak / GIB:,.2f}", free, verdict] in found.rows
     for name, item in estimate.time.items():
         row = next(row for row in found.rows if row[1:2] == [f"time.{name}"])
         assert row[2] == format_seconds(item.exposed_s)
