@@ -16,7 +16,7 @@ def trace(
     out: Annotated[Path, typer.Option(OPTION, "-o", help="File to write, such as trace.json.")],
     force: options.Force = False,
 ) -> None:
-    """Write one iteration in the Trace Event Format, for ui.perfetto.dev or chrome://tracing."""
+    """Write one iteration in the Trace Event Format, for Perfetto (ui.perfetto.dev)."""
     from planner.cli.saved import read_saved
     from planner.errors import InputError
     from planner.plans.iteration import iteration, too_long
@@ -28,4 +28,4 @@ def trace(
     if problem := too_long(saved.strategy):
         raise InputError.single(str(plan), "strategy.num_micro_batches", problem)
     write_atomically(out, render_trace(saved, iteration(saved)), option=OPTION)
-    say(f"wrote one iteration to {out}; open it at ui.perfetto.dev or in chrome://tracing")
+    say(f"wrote one iteration to {out}; open it at ui.perfetto.dev")

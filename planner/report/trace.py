@@ -1,7 +1,8 @@
-"""An iteration in the Trace Event Format, which Perfetto and chrome://tracing open.
+"""An iteration in the Trace Event Format, which Perfetto opens.
 
 Source: Trace Event Format, Google, 2016 ("JSON Object Format"; complete, counter and metadata
-events). Microseconds; edges are whole nanoseconds, so that slices neither overlap nor leave gaps.
+events). Edges are whole microseconds: viewers add ``ts`` and ``dur``, and fractions would make
+slices overlap by rounding.
 """
 
 import json
@@ -30,20 +31,20 @@ def first_rank(strategy: Strategy, stage: int) -> int:
     return stage * prod(int(getattr(strategy, axis)) for axis in inside)
 
 
-def _nanoseconds(seconds: float) -> int:
-    return round(seconds * 1e9)
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1e6)
 
 
 def _complete(
     name: str, category: str, stage: int, edges_s: tuple[float, float], args: Event
 ) -> Event:
-    start, end = map(_nanoseconds, edges_s)
+    start, end = map(_microseconds, edges_s)
     return {
         "name": name,
         "cat": category,
         "ph": "X",
-        "ts": start / 1e3,
-        "dur": (end - start) / 1e3,
+        "ts": start,
+        "dur": end - start,
         "pid": stage,
         "tid": THREAD,
         "args": args,
@@ -110,7 +111,7 @@ def _counters(curve: MemoryCurve) -> Iterator[Event]:
             yield {
                 "name": name,
                 "ph": "C",
-                "ts": _nanoseconds(time_s) / 1e3,
+                "ts": _microseconds(time_s),
                 "pid": curve.stage,
                 "args": {"GiB": round(num_bytes / GIB, 6)},
             }
@@ -119,11 +120,11 @@ def _counters(curve: MemoryCurve) -> Iterator[Event]:
 def trace_events(
     strategy: Strategy, drawn: Timeline, curves: Sequence[MemoryCurve]
 ) -> Iterator[Event]:
-    """Every stage's names, slices and counters."""
+    """Every stage's names, slices of a microsecond or more, and counters."""
     for stage, slices in enumerate(drawn.stages):
         yield from _metadata(strategy, stage)
-        for each in slices:
-            yield from _slice_events(stage, each)
+        events = (event for each in slices for event in _slice_events(stage, each))
+        yield from (event for event in events if event["dur"])
         yield from _counters(curves[stage])
 
 

@@ -43,13 +43,9 @@ def slices_of(document: dict[str, Any], stage: int) -> list[dict[str, Any]]:
     return [e for e in document["traceEvents"] if e["ph"] == "X" and e["pid"] == stage]
 
 
-def nanoseconds(microseconds: float) -> int:
-    return round(microseconds * 1e3)
-
-
 def edges(event: dict[str, Any]) -> tuple[int, int]:
-    start = nanoseconds(event["ts"])
-    return start, start + nanoseconds(event["dur"])
+    start: int = event["ts"]
+    return start, start + event["dur"]
 
 
 def outermost(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -65,8 +61,11 @@ def test_every_event_has_the_fields_of_its_phase(document: dict[str, Any]) -> No
     for event in document["traceEvents"]:
         assert REQUIRED[event["ph"]] <= event.keys()
         assert isinstance(event["pid"], int)
-        assert event.get("ts", 0.0) >= 0.0
-        assert event.get("dur", 1.0) >= 0.0
+        # Whole numbers: ts + dur of one slice is ts of the next, whoever adds them.
+        assert isinstance(event.get("ts", 0), int)
+        assert isinstance(event.get("dur", 1), int)
+        assert event.get("ts", 0) >= 0
+        assert event.get("dur", 1) > 0
         if event["ph"] == "C":
             assert all(isinstance(value, int | float) for value in event["args"].values())
 
@@ -74,7 +73,7 @@ def test_every_event_has_the_fields_of_its_phase(document: dict[str, Any]) -> No
 def test_slices_of_a_stage_nest_and_sum_to_the_iteration(
     plan: Plan, document: dict[str, Any]
 ) -> None:
-    whole = nanoseconds(plan.estimate.iter_time_s * 1e6)
+    whole = round(plan.estimate.iter_time_s * 1e6)
     for stage in range(4):
         events = slices_of(document, stage)
         top = outermost(events)
