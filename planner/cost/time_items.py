@@ -155,7 +155,7 @@ def _stage_items(subject: Subject, stage: int) -> TimeItems:
     ),
     also=(gradient_pass_s, gradient_pass_s_per_param),
 )
-def tail_items(subject: Subject, stage: int) -> TimeItems:
+def _tail_items(subject: Subject, stage: int) -> TimeItems:
     """Gradient reduction, passes over gradients and optimizer step of one stage's tail."""
     context, columns, parts = subject.context, subject.columns, subject.parts
     tails = stage_tail_s(subject.model, subject.layers)[0]
@@ -252,7 +252,12 @@ def time_items(subject: Subject) -> tuple[TimeItems, int]:
     computing = num * seconds.max(axis=1)
     items = scale_items(_stage_items(subject, stage), float(num))
     items |= _common_items(subject, _makespan_s(subject, seconds), computing)
-    return items | tail_items(subject, tail), stage
+    return items | _tail_items(subject, tail), stage
+
+
+def tail_items(subject: Subject, stage: int) -> TimeItems:
+    """What a stage does behind its micro-batches, once an iteration."""
+    return _tail_items(subject, stage)
 
 
 def stage_items(subject: Subject, stage: int) -> TimeItems:
