@@ -9,6 +9,7 @@ from planner.cost.timeline import Slice
 from planner.schedules.operation import Slot
 
 ACTIVATIONS, TRANSIENT, REST = "activations", "transient", "buffers and overhead"
+OUTPUTS = "outputs kept"
 STATES = {
     "weights": "weights",
     "frozen_weights": "weights",
@@ -16,8 +17,9 @@ STATES = {
     "optimizer": "optimizer",
 }
 """Groups of items that are always there, by the first word of the ledger's names; others: REST."""
-SENT = "activations.sent_on"
-GROUPS = (*dict.fromkeys(STATES.values()), REST, ACTIVATIONS, TRANSIENT)
+GATHERED = ("activations.sent_on", "kept_logits")
+"""What some pipelines keep of every micro-batch to the end: then it is a group of its own."""
+GROUPS = (*dict.fromkeys(STATES.values()), REST, OUTPUTS, ACTIVATIONS, TRANSIENT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +38,11 @@ class MemoryCurve:
         return tuple(map(sum, zip(*self.bytes_by_group.values(), strict=True)))
 
 
-def group_of_item(item: LedgerItem) -> str:
+def _group(item: LedgerItem, *, keeps_sent: bool) -> str:
     """The group that an item of a ledger is shown in."""
     head = item.name.partition(".")[0]
+    if keeps_sent and item.name in GATHERED:
+        return OUTPUTS
     return head if head in (ACTIVATIONS, TRANSIENT) else STATES.get(head, REST)
 
 
@@ -51,23 +55,20 @@ def memory_curve(ledger: StageLedger, slices: Sequence[Slice], *, keeps_sent: bo
 
     Activations: ``bytes · held / most held``, held chunks being those whose forward began and
     whose weight gradient has not ended; transients while a backward runs; all else is there
-    throughout, freed blocks that the allocator keeps with it. With ``keeps_sent`` what was sent on
-    gathers up to the fullest moment and stays to the last backward. So the highest point is the
-    ledger's peak. Chunks are taken to keep the same.
+    throughout, freed blocks that the allocator keeps with it. With ``keeps_sent`` logits and what
+    was sent on gather up to the fullest moment and stay to the last backward. So the highest point
+    is the ledger's peak. Chunks are taken to keep the same.
     """
     groups = dict.fromkeys(GROUPS, 0.0)
     for item in ledger.items:
-        groups[group_of_item(item)] += item.num_bytes
-    sent = sum(one.num_bytes for one in ledger.items if one.name == SENT) if keeps_sent else 0.0
+        groups[_group(item, keeps_sent=keeps_sent)] += item.num_bytes
     moments = _moments(slices)
     most = max((held for _, held, _, _ in moments), default=0) or 1
     fullest = [begun for _, held, is_backward, begun in moments if held == most and is_backward]
     forwards = max(fullest, default=1)
     varying = {
-        ACTIVATIONS: tuple(
-            (groups[ACTIVATIONS] - sent) * held / most + sent * min(begun / forwards, 1.0)
-            for _, held, _, begun in moments
-        ),
+        ACTIVATIONS: tuple(groups[ACTIVATIONS] * held / most for _, held, _, _ in moments),
+        OUTPUTS: tuple(groups[OUTPUTS] * min(begun / forwards, 1.0) for *_, begun in moments),
         TRANSIENT: tuple(groups[TRANSIENT] * is_backward for _, _, is_backward, _ in moments),
     }
     return MemoryCurve(
@@ -85,11 +86,12 @@ def _moments(slices: Sequence[Slice]) -> list[tuple[float, int, bool, int]]:
     The tail holds nothing of a micro-batch any more.
     """
     held = begun = 0
+    last = max((place for place, each in enumerate(slices) if each.slot), default=-1)
     moments: list[tuple[float, int, bool, int]] = []
-    for each in slices:
+    for place, each in enumerate(slices):
         forwards = _kinds(each.slot, "F")
         held, begun = held + forwards, begun + forwards
-        is_tail = bool(moments) and held == 0
-        moments.append((each.start_s, held, _kinds(each.slot, "B") > 0, 0 if is_tail else begun))
+        kept = begun if place <= last else 0
+        moments.append((each.start_s, held, _kinds(each.slot, "B") > 0, kept))
         held -= _kinds(each.slot, "W")
     return moments

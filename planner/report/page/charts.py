@@ -24,7 +24,17 @@ ROLES = (
     "paper",
     *("forward", "backward", "recompute", "weight", "gather", "host", "transfer"),
     *("tensor", "context", "expert"),
-    *("tail", "wait", "weights", "gradients", "optimizer", "buffers", "activations", "transient"),
+    *(
+        "tail",
+        "wait",
+        "weights",
+        "gradients",
+        "optimizer",
+        "buffers",
+        "outputs",
+        "activations",
+        "transient",
+    ),
     *("limit", "accent", "rule"),
 )
 """Colours by what they stand for, as the style sheet names them."""

@@ -62,6 +62,7 @@ GROUPS = {
     "gradients": "gradients",
     "optimizer": "optimizer",
     "buffers and overhead": "buffers",
+    "outputs kept": "outputs",
     "activations": "activations",
     "transient": "transient",
 }

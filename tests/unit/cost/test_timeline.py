@@ -8,7 +8,7 @@ import pytest
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.ledger import stage_ledgers
-from planner.cost.memory_curve import ACTIVATIONS, TRANSIENT, MemoryCurve, memory_curve
+from planner.cost.memory_curve import ACTIVATIONS, OUTPUTS, TRANSIENT, MemoryCurve, memory_curve
 from planner.cost.passes import chunk_passes
 from planner.cost.stage import stage_peak_bytes, stage_time_s
 from planner.cost.subject import Subject, subject_of
@@ -122,3 +122,16 @@ def test_the_first_of_four_1f1b_stages_fills_step_by_step(context: Context) -> N
     assert kept[-1] == 0.0
     assert curve.bytes_by_group[TRANSIENT][:4] == (0.0,) * 4
     assert len(curve.times_s) == len(kept) + 1
+
+
+def test_outputs_that_a_pipeline_keeps_gather_until_the_last_backward(context: Context) -> None:
+    states = replace(context.traits.states, keeps_stage_outputs="all")
+    context = replace(context, traits=replace(context.traits, states=states))
+    for curve in curves(subject(context, "1f1b", 1)):
+        kept = curve.bytes_by_group[OUTPUTS]
+        full = kept.index(max(kept))
+        assert list(kept[: full + 1]) == sorted(kept[: full + 1])
+        until = max(place for place, value in enumerate(kept) if value)
+        assert set(kept[full : until + 1]) == {max(kept)}
+        assert kept[0] < max(kept)
+        assert kept[-1] == 0.0
