@@ -12,8 +12,7 @@ from planner.cli.output import say
 from planner.cli.question import Question, asks
 
 if TYPE_CHECKING:
-    from planner.formats.format import Format, OutputFile
-    from planner.launchers.launcher import Launcher
+    from planner.formats.format import Format
     from planner.plans.plan import Answer, Plan
     from planner.report.emitted import PlanText
 
@@ -60,7 +59,7 @@ def report(
     from planner.cli.emit import read_target
     from planner.report.files import check_writable, write_atomically
     from planner.report.page.page import render_page
-    from planner.report.page.sheet import Sheet
+    from planner.report.page.sheet import sheet_of
     from planner.report.plot import library
 
     check_writable(out, force=force, option=OPTION)
@@ -75,15 +74,8 @@ def report(
     target = target or read_target(
         _format_of(plan, question), launcher, option="--emit", needs_out=False
     )
-    files, refused = _files(*target, plan, text)
-    sheet = Sheet(
-        plan=plan,
-        origin=shlex.join(["planner", *sys.argv[1:]]),
-        files=files,
-        refused=refused,
-        answer=answer,
-        notes=answer.notes if answer else (),
-    )
+    origin = shlex.join(["planner", *sys.argv[1:]])
+    sheet = sheet_of(plan, text, *target, origin=origin, answer=answer)
     write_atomically(out, render_page(sheet), option=OPTION)
     say(f"wrote the page to {out}")
 
@@ -194,17 +186,3 @@ def _format_of(plan: "Plan", question: Question) -> str:
     from planner.cli.formats import format_meant
 
     return question["framework"] if format_meant(question["framework"]) else plan.framework
-
-
-def _files(
-    made: "Format", launcher: "Launcher", plan: "Plan", text: "PlanText"
-) -> "tuple[tuple[OutputFile, ...], str]":
-    """The files of a plan but for the page that goes with them, or why there are none."""
-    from planner.errors import ExpressError
-    from planner.report.emitted import README, output_files
-
-    try:
-        files = output_files(made, launcher, plan.context, plan.strategy, text)
-    except ExpressError as error:
-        return (), str(error)
-    return tuple(file for file in files if file.name != README), ""

@@ -55,9 +55,9 @@ BUDGET: dict[str, tuple[int, int]] = {
     "validation": (1870, 14),
     "check": (2640, 24),
     "launchers": (570, 10),
-    "report": (6280, 47),
+    "report": (6310, 47),
     "cli": (4380, 42),
-    "api": (170, 2),
+    "api": (190, 2),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
 HEAVY = (

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
-from planner.formats.format import OutputFile
+from planner.errors import ExpressError
+from planner.formats.format import Format, OutputFile
+from planner.launchers.launcher import Launcher
 from planner.plans.plan import Answer, Plan
+from planner.report.emitted import README, PlanText, output_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,3 +24,29 @@ class Sheet:
     """The search around it, where one was made."""
     notes: tuple[str, ...] = ()
     """Defaults that were assumed."""
+
+
+def sheet_of(
+    plan: Plan,
+    text: PlanText,
+    made: Format,
+    launcher: Launcher,
+    *,
+    origin: str,
+    answer: Answer | None,
+) -> Sheet:
+    """The sheet of a plan with its files; those the README tells of are on the page itself."""
+    files: tuple[OutputFile, ...] = ()
+    refused = ""
+    try:
+        files = output_files(made, launcher, plan.context, plan.strategy, text)
+    except ExpressError as error:
+        refused = str(error)
+    return Sheet(
+        plan=plan,
+        origin=origin,
+        files=tuple(file for file in files if file.name != README),
+        refused=refused,
+        answer=answer,
+        notes=answer.notes if answer else (),
+    )

@@ -1,6 +1,7 @@
 """``planner report`` and ``planner trace``: from a plan or a question to a file, or to an error."""
 
 import importlib
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 import yaml
 from page_text import read_page
 from plan_document import plan_document
+
+from planner.cli.ask import Options
+from planner.cli.report import report
 
 ROOT = Path(__file__).resolve().parents[3]
 QUESTION = ("llama3-8b", "2xdgx-h100", "--global-batch", "64", "--seq-len", "4096")
@@ -150,3 +154,9 @@ def test_a_trace_is_json_of_one_iteration(planner: Any, saved: str, tmp_path: Pa
     document = json.loads(out.read_text())
     assert {event["pid"] for event in document["traceEvents"]} == {0, 1}
     assert document["otherData"]["model"] == "llama3-8b"
+
+
+def test_a_page_takes_every_option_of_a_question() -> None:
+    taken = inspect.signature(report).parameters
+    assert {*Options.__annotations__, "fix"} <= set(taken)
+    assert not {"save", "like", "space", "output_format"} & set(taken)
