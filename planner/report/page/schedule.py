@@ -31,6 +31,8 @@ END_SLICES = 44
 NUMBERED_STAGES = 16
 NUMBER_INCHES = 0.16
 """Room that a micro-batch's number takes."""
+PIECES_INCHES = 0.05
+"""Narrower passes are drawn in their own colour alone."""
 PIECES = {
     RECOMPUTE: "recompute",
     SHARDING: "gather",
@@ -113,9 +115,10 @@ def _timeline(axes: "Axes", found: Iteration, window: Window, inches: float) -> 
         for each in slices:
             if each.end_s <= start or each.start_s >= end:
                 continue
-            for left, right, role in pieces(each):
-                spans[role].append((max(left, start), min(right, end), stage - 0.4, stage + 0.4))
             width = (each.end_s - each.start_s) / (end - start) * inches
+            whole = ((each.start_s, each.end_s, colour_of(each)),)
+            for left, right, role in pieces(each) if width > PIECES_INCHES else whole:
+                spans[role].append((max(left, start), min(right, end), stage - 0.4, stage + 0.4))
             is_whole = start <= each.start_s and each.end_s <= end
             if numbered and each.slot and is_whole and width > NUMBER_INCHES:
                 middle, number = (each.start_s + each.end_s) / 2.0, str(each.slot[0].micro_batch)
@@ -232,6 +235,6 @@ def _caption(found: Iteration, shown: Sequence[Window]) -> str:
     return (
         f"{extent}, from an event simulation of the schedule{against}. Numbers are micro-batches. "
         "What shows of communication is drawn in one piece at the start or end of its pass, though "
-        "it comes layer by layer; what hides is not drawn. Dashed: HBM of the device. A stage's "
-        "highest point is the peak that the plan states."
+        "it comes layer by layer, and not apart in passes too narrow for it; what hides is not "
+        "drawn. Dashed: HBM of the device. A stage's highest point is its peak in the plan."
     )
