@@ -19,9 +19,11 @@ from planner.cli import (
     plan,
     recipes,
     repair,
+    report,
     scale,
     schema,
     size,
+    trace,
     validate,
     why,
 )
@@ -55,6 +57,8 @@ app.command("repair")(repair.repair)
 app.command("scale")(scale.scale)
 app.command("size")(size.size)
 app.command("why")(why.why)
+app.command("report")(report.report)
+app.command("trace")(trace.trace)
 app.command("models")(models.models)
 app.command("hardware")(hardware.hardware)
 app.command("recipes")(recipes.recipes)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options
-from planner.cli.output import say
+from planner.cli.saved import say_drift
 
 if TYPE_CHECKING:
     from planner.cost.context import Context
@@ -34,12 +34,7 @@ def explain(
         typer.echo(render("explain", explain_body(context, strategy, file, result, what)))
     else:
         _print(context, strategy, result, what)
-    drift = result.iter_time_s / file.estimate.iter_time_s - 1.0
-    if abs(drift) > 1e-6:
-        say(
-            f"note: the model now says {drift:+.1%} time against the saved estimate "
-            f"(planner {file.planner_version})"
-        )
+    say_drift(result, file)
 
 
 def _print(context: "Context", strategy: "Strategy", result: "Estimate", what: str) -> None:

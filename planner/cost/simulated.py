@@ -1,61 +1,28 @@
 """One strategy's pipeline by event simulation, beside the closed form."""
 
-import numpy as np
-
-from planner.cost.build import link_seconds, slowest_pace
-from planner.cost.layer_times import layer_times
+from planner.cost.build import link_seconds
+from planner.cost.passes import TRANSFER, Seconds, chunk_passes
 from planner.cost.subject import Subject
-from planner.cost.weight_gradient import layer_weight_gradient_s
-from planner.schedules.interleaved import chunk_layers
-from planner.schedules.orders import device_orders, num_chunks
+from planner.schedules.orders import device_orders
 from planner.schedules.simulate import ChunkTimes, simulate
-from planner.spec.strategy import V_SHAPED
-from planner.units import Array
 
 
-def _stage_of(subject: Subject, chunks: int) -> list[int]:
-    """The stage of every chunk: round robin, or down and up again."""
-    if subject.strategy.schedule in V_SHAPED:
-        return [min(chunk, chunks - 1 - chunk) for chunk in range(chunks)]
-    return [chunk % subject.strategy.pp for chunk in range(chunks)]
-
-
-def _shares(subject: Subject, chunks: int) -> Array:
-    """Of its stage's layers, how many each chunk holds."""
-    strategy = subject.strategy
-    if strategy.vpp == 1 or strategy.schedule in V_SHAPED:
-        return np.full(chunks, strategy.pp / chunks)
-    layers = np.array(chunk_layers(strategy.layers_per_stage, strategy.vpp), dtype=float)
-    return layers / subject.layers[0, _stage_of(subject, chunks)]
+def _work_s(seconds: Seconds) -> float:
+    return sum(seconds.values()) - seconds.get(TRANSFER, 0.0)
 
 
 def chunk_times(subject: Subject) -> ChunkTimes:
-    """Seconds of every chunk: its layers, and their share of what its stage recomputes.
+    """Seconds of every chunk (:func:`passes.chunk_passes`); a transfer is one boundary's crossing.
 
-    Layers as :func:`interleaved.chunk_layers` deals them out, equal shares in V-shaped schedules.
-    F is the layers' forward, W their weight gradients, B the rest of backward, with what is
-    recomputed, all at the pace of the slowest accelerator. Embedding and head stand on the first
-    and the last chunk, a third of their time each in F, B and W. A transfer is one crossing of a
-    boundary.
+    Transfers occupy nobody here: they delay who waits for them.
     """
-    strategy, parts, model = subject.strategy, subject.parts, subject.model
-    chunks = num_chunks(strategy.schedule, strategy.pp, strategy.vpp)
-    stage, share = _stage_of(subject, chunks), _shares(subject, chunks)
-    times = layer_times(subject.context, subject.columns, parts)
-    layers, counts = subject.layers[0, stage] * share, subject.counts[:, 0, stage] * share
-    pace = slowest_pace(subject.context, subject.columns)
-    weight = pace * layer_weight_gradient_s(subject.context, subject.columns)
-    forward, backward = pace * times.forward, pace * times.backward - weight
-    redo = (counts * model.policies.added_s).sum(axis=0)
-    ends = np.zeros(chunks)
-    ends[0] += model.first_s[0] / 3.0
-    ends[-1] += model.last_s[0] / 3.0
-    crossings = 2.0 * strategy.vpp
+    passes = chunk_passes(subject)
+    crossings = 2.0 * subject.strategy.vpp
     return ChunkTimes(
-        forward_s=(layers * forward + ends).tolist(),
-        backward_s=(layers * backward + redo + ends).tolist(),
-        weight_s=(layers * weight + ends).tolist(),
-        p2p_s=float(link_seconds(subject.context, subject.columns, parts)[0]) / crossings,
+        forward_s=[_work_s(each.forward) for each in passes],
+        backward_s=[_work_s(each.backward) for each in passes],
+        weight_s=[_work_s(each.weight) for each in passes],
+        p2p_s=float(link_seconds(subject.context, subject.columns, subject.parts)[0]) / crossings,
     )
 
 

@@ -52,6 +52,7 @@ def _all_exposed(seconds: Array) -> Duration:
 
 @item(
     "time.compute",
+    title="kernels",
     text="Kernels of the slowest stage. Sum over its items: seconds per layer and "
     "micro-batch, forward and backward, times layers and micro-batches; embedding and head "
     "once per micro-batch on the stages that have them. Excludes what is recomputed.",
@@ -221,8 +222,13 @@ def _common_items(subject: Subject, makespan: Array, computing: Array) -> TimeIt
     return {
         "pipeline.bubble": Duration(busy_s=0.0 * bubble, exposed_s=bubble),
         "synchronisation": Duration(busy_s=0.0 * waiting, exposed_s=waiting),
-    } | {
-        name: _all_exposed(price(subject.context, columns, subject.parts))
+    } | common_tail_items(subject)
+
+
+def common_tail_items(subject: Subject) -> TimeItems:
+    """Behind every stage's tail: what an iteration takes however layers are split."""
+    return {
+        name: _all_exposed(price(subject.context, subject.columns, subject.parts))
         for name, price in PER_ITERATION.items()
     }
 
@@ -249,10 +255,15 @@ def time_items(subject: Subject) -> tuple[TimeItems, int]:
     return items | _tail_items(subject, tail), stage
 
 
+def tail_items(subject: Subject, stage: int) -> TimeItems:
+    """What a stage does behind its micro-batches, once an iteration."""
+    return _tail_items(subject, stage)
+
+
 def stage_items(subject: Subject, stage: int) -> TimeItems:
     """One stage's own work of an iteration: its micro-batches and its tail, without waiting."""
     num = float(subject.strategy.num_micro_batches)
-    return scale_items(_stage_items(subject, stage), num) | _tail_items(subject, stage)
+    return scale_items(_stage_items(subject, stage), num) | tail_items(subject, stage)
 
 
 @item("time.pipeline.imbalance", title="waiting for the slowest stage")

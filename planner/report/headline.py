@@ -34,7 +34,7 @@ def _state_words(strategy: Strategy) -> list[str]:
     return [f"ZeRO-{strategy.zero_stage}{groups}" if strategy.zero_stage else "states not sharded"]
 
 
-def _saving_words(plan: Plan) -> list[str]:
+def saving_words(plan: Plan) -> list[str]:
     """What is recomputed and offloaded."""
     strategy = plan.strategy
     moved = [
@@ -63,7 +63,7 @@ def layout_words(plan: Plan) -> str:
             *schedule,
             f"micro-batch {strategy.micro_batch}",
             *_state_words(strategy),
-            *_saving_words(plan),
+            *saving_words(plan),
         ]
     )
 

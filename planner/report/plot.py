@@ -45,14 +45,14 @@ class _Chart:
     log_y: bool
 
 
-def _library(name: str) -> ModuleType:
-    """Import an optional library; InputError says how to install it."""
+def library(name: str, option: str = OPTION) -> ModuleType:
+    """Import an optional library; InputError says of what option it is, and how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
         package = name.partition(".")[0]
         message = f"{package} is not installed; pip install 'parallel-planner[plot]'"
-        raise InputError.single("command line", OPTION, message) from error
+        raise InputError.single("command line", option, message) from error
 
 
 def check_chart(path: Path | None, *, force: bool = False, beside_json: bool = False) -> None:
@@ -61,14 +61,14 @@ def check_chart(path: Path | None, *, force: bool = False, beside_json: bool = F
         message = f"draws where --format json writes; {FILE_OPTION} FILE draws beside it"
         raise InputError.single("command line", OPTION, message)
     if path is None:
-        _library("plotext")
+        library("plotext")
         return
     if path.suffix.lower() not in SUFFIXES:
         given = f"given {path.suffix!r}" if path.suffix else "given none"
         message = f"unknown picture format, {given}; allowed are {', '.join(SUFFIXES)}"
         raise InputError.single(str(path), FILE_OPTION, message)
     check_writable(path, force=force, option=FILE_OPTION)
-    _library("matplotlib")
+    library("matplotlib")
 
 
 def line_chart(
@@ -138,7 +138,7 @@ def log_ticks(values: Sequence[float]) -> list[float]:
 
 def _terminal(chart: _Chart) -> str:
     """The chart in characters, as wide as the terminal."""
-    plotext = _library("plotext")
+    plotext = library("plotext")
     columns, _ = shutil.get_terminal_size((TERMINAL_COLUMNS, TERMINAL_ROWS))
     plotext.clear_figure()
     plotext.theme("clear")
@@ -162,9 +162,9 @@ def _terminal(chart: _Chart) -> str:
 
 def _picture(chart: _Chart, kind: str) -> bytes:
     """The chart as PNG or SVG; the same chart gives the same bytes."""
-    matplotlib = _library("matplotlib")
-    figures = _library("matplotlib.figure")
-    tickers = _library("matplotlib.ticker")
+    matplotlib = library("matplotlib")
+    figures = library("matplotlib.figure")
+    tickers = library("matplotlib.ticker")
     figure = figures.Figure(figsize=(8.0, 5.0), dpi=DOTS_PER_INCH, layout="constrained")
     axes = figure.add_subplot()
     for index, (name, (x, y)) in enumerate(chart.series.items()):

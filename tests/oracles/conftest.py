@@ -1,7 +1,8 @@
 """Oracles: the planner's numbers against the libraries that train models, run on a CPU.
 
 They need consumers that the planner itself does not depend on. Where one is missing every file
-in this folder fails and says how to get it; nothing is skipped.
+in this folder fails and says how to get it; nothing is skipped but the page in a browser, which no
+package brings.
 """
 
 import importlib.util

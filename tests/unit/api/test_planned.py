@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 import pytest
+from page_text import read_page
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -117,3 +118,11 @@ def test_the_page_of_the_documentation_runs(
         exec(compile(block, str(DOCS), "exec"), names)
     assert "s an iteration" in capsys.readouterr().out
     assert (tmp_path / "run" / "launch.sh").is_file()
+
+
+def test_its_page_is_written_once(answer: planner.Planned, tmp_path: Path) -> None:
+    page = answer.report(tmp_path / "best.html")
+    assert read_page(page.read_text(encoding="utf-8")).tags.count("h1") == 1
+    with pytest.raises(InputError, match="--force"):
+        answer.report(page)
+    assert answer.report(page, force=True) == page

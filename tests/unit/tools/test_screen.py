@@ -42,5 +42,5 @@ def test_rows_are_as_a_person_sees_them(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_command_that_fails_is_no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "COMMAND", "planner models nothing-of-the-kind")
-    with pytest.raises(ValueError, match="unknown model"):
+    with pytest.raises(ValueError, match="is the name of nothing"):
         screen.rows()

@@ -1,0 +1,188 @@
+"""``planner report``: a plan as a page to look at and to send."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli import completion, options
+from planner.cli.output import say
+from planner.cli.question import Question, asks
+
+if TYPE_CHECKING:
+    from planner.formats.format import Format
+    from planner.plans.plan import Answer, Plan
+    from planner.report.emitted import PlanText
+
+OPTION = "--out"
+COMMAND_LINE = "COMMANDLINE"
+FRONTIER = "time,gpus"
+OF_ANY_PLAN = ("context", "model", "cluster", "out", "top", "search", "time_limit")
+FILES = ("emit", "launcher", "force")
+"""With those above, what a saved plan takes too."""
+
+
+@asks
+def report(
+    context: typer.Context,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLAN-OR-MODEL",
+            autocompletion=completion.models,
+            help="Plan file written by --save; or a model, as `planner plan` takes it.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(OPTION, "-o", help="File to write, such as report.html.")],
+    cluster: Annotated[
+        str | None,
+        typer.Argument(
+            autocompletion=completion.clusters,
+            help="Beside a model: the cluster, as `planner plan` takes it.",
+        ),
+    ] = None,
+    *,
+    question: Question,
+    top: Annotated[int, typer.Option(min=1, help="Layouts to show.")] = 5,
+    search: Annotated[
+        bool, typer.Option(help="Look for other layouts beside a saved plan.")
+    ] = True,
+    emit: Annotated[
+        str | None, typer.Option(help="Format of the files shown [the framework's].")
+    ] = None,
+    launcher: options.LauncherName = None,
+    force: options.Force = False,
+) -> None:
+    """Write one HTML page about a plan: what to run, where time and memory go, its files."""
+    from planner.cli.emit import read_target
+    from planner.report.files import check_writable, write_atomically
+    from planner.report.page.page import render_page
+    from planner.report.page.sheet import sheet_of
+    from planner.report.plot import library
+
+    check_writable(out, force=force, option=OPTION)
+    library("matplotlib", "report")
+    target = emit and read_target(emit, launcher, option="--emit", needs_out=False)
+    if _is_plan(context, model, cluster):
+        _refuse_question(context, model)
+        plan, text, answer = _saved(Path(model), top, question, search=search)
+    else:
+        made = target[0] if target else None
+        plan, text, answer = _asked(model, cluster or "", top, question, made)
+    target = target or read_target(
+        _format_of(plan, question), launcher, option="--emit", needs_out=False
+    )
+    origin = shlex.join(["planner", *sys.argv[1:]])
+    sheet = sheet_of(plan, text, *target, origin=origin, answer=answer)
+    write_atomically(out, render_page(sheet), option=OPTION)
+    say(f"wrote the page to {out}")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == COMMAND_LINE
+
+
+def _is_plan(context: typer.Context, model: str, cluster: str | None) -> bool:
+    """One word, and no cluster of a project's settings that would make it a model."""
+    return not _is_given(context, "cluster") and (cluster is None or Path(model).is_file())
+
+
+def _refuse_question(context: typer.Context, path: str) -> None:
+    """Raise InputError with every option that only a question has."""
+    from planner.errors import InputError, Problem
+
+    problems = [
+        Problem(
+            where="command line",
+            key=f"--{name.replace('_', '-')}",
+            message=f"belongs to a question (MODEL CLUSTER); the plan in {path} has its own",
+        )
+        for name in context.params
+        if name not in (*OF_ANY_PLAN, *FILES) and _is_given(context, name)
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _saved(
+    path: Path, top: int, question: Question, *, search: bool
+) -> "tuple[Plan, PlanText, Answer | None]":
+    """The plan of a file with its text, and the search for others."""
+    from planner.catalog.names import EXAMPLE_NODE
+    from planner.cli.saved import read_saved
+    from planner.documents.file import read_text
+    from planner.errors import InputError
+    from planner.report.emitted import PlanText
+
+    if not path.exists():
+        message = (
+            f"no such plan file; beside a model its cluster is needed, such as 2x{EXAMPLE_NODE}"
+        )
+        raise InputError.single(str(path), "PLAN-OR-MODEL", message)
+    plan, file = read_saved(path)
+    text = PlanText(text=read_text(path), model=file.inputs.model, cluster=file.inputs.cluster)
+    return plan, text, _around(plan, top, question) if search else None
+
+
+def _around(plan: "Plan", top: int, question: Question) -> "Answer | None":
+    """What a search of the whole space finds for the plan's question; None where nothing fits."""
+    from planner.cli.aims import read_time_limit
+    from planner.cli.ask import Asked
+    from planner.cli.collector import Collector
+    from planner.cli.progress import delayed_progress
+    from planner.errors import NothingFitsError
+    from planner.plans.around import context_around
+    from planner.plans.objectives import Aim
+    from planner.search.space.space import EVERYTHING
+
+    collector = Collector()
+    limit_s = read_time_limit(collector, question["time_limit"])
+    collector.finish()
+    asked = Asked(
+        contexts=(context_around(plan),),
+        narrowing=EVERYTHING,
+        aim=Aim(pareto=("iteration_s", "gpus")),
+        notes=(),
+        time_limit_s=limit_s,
+        keeps_margin=True,
+    )
+    try:
+        with delayed_progress() as progress:
+            return asked.answered(top, progress)
+    except NothingFitsError:
+        return None
+
+
+def _asked(
+    model: str, cluster: str, top: int, question: Question, made: "Format | None"
+) -> "tuple[Plan, PlanText, Answer]":
+    """The best plan of a question with its text, and the whole answer."""
+    from planner.cli import ask
+    from planner.cli.inputs import argument_for_file, model_for_file, place_of
+    from planner.cli.progress import delayed_progress
+    from planner.plans.plan_file import plan_text
+    from planner.report.emitted import PlanText
+
+    words = {**question, "pareto": question["pareto"] or FRONTIER}
+    asked = ask.read(model, cluster, made=made, **words)
+    with delayed_progress() as progress:
+        found = asked.answered(top, progress)
+    if not found.plans:
+        raise ask.unmet_limits(found)
+    names = (
+        model_for_file(model),
+        argument_for_file(place_of(cluster, question["host_memory"]) or cluster),
+    )
+    best = found.plans[0]
+    text = plan_text(best, model=names[0], cluster=names[1])
+    return best, PlanText(text=text, model=names[0], cluster=names[1]), found
+
+
+def _format_of(plan: "Plan", question: Question) -> str:
+    """The format whose name the question has in place of a framework's, or the framework's own."""
+    from planner.cli.formats import format_meant
+
+    return question["framework"] if format_meant(question["framework"]) else plan.framework

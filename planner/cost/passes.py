@@ -1,0 +1,156 @@
+"""What a chunk of layers does with a micro-batch, pass by pass and item by item."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.build import exposed_link_s, link_seconds, slowest_pace
+from planner.cost.layer_time import COMM_ITEMS, TimeItems
+from planner.cost.layer_times import LayerTimes, layer_times
+from planner.cost.stage import FULL, OFFLOADED, SELECTIVE
+from planner.cost.subject import Subject
+from planner.cost.weight_gradient import layer_weight_gradient_s
+from planner.schedules.interleaved import chunk_layers
+from planner.schedules.orders import num_chunks
+from planner.spec.strategy import V_SHAPED
+from planner.units import Array
+
+Seconds = Mapping[str, float]
+"""By item of time; in the order in which they are drawn."""
+TRANSFER = "pipeline.p2p"
+RECOMPUTE, COMPUTE, SHARDING = "recompute", "compute", "sharding"
+PARAMETERS, ACTIVATIONS = "offload.parameters", "offload.activations"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkPasses:
+    """Exposed seconds of a chunk and micro-batch, at the pace of the slowest accelerator."""
+
+    stage: int
+    forward: Seconds
+    backward: Seconds
+    """Gradients of inputs, with what is recomputed before them."""
+    weight: Seconds
+    """Gradients of weights."""
+
+
+def chunk_stages(subject: Subject) -> list[int]:
+    """The stage of every chunk: round robin, or down and up again."""
+    strategy = subject.strategy
+    chunks = num_chunks(strategy.schedule, strategy.pp, strategy.vpp)
+    if strategy.schedule in V_SHAPED:
+        return [min(chunk, chunks - 1 - chunk) for chunk in range(chunks)]
+    return [chunk % strategy.pp for chunk in range(chunks)]
+
+
+def _shares(subject: Subject, stages: list[int]) -> Array:
+    """Of its stage's layers, how many each chunk holds."""
+    strategy, chunks = subject.strategy, len(stages)
+    if strategy.vpp == 1 or strategy.schedule in V_SHAPED:
+        return np.full(chunks, strategy.pp / chunks)
+    layers = np.array(chunk_layers(strategy.layers_per_stage, strategy.vpp), dtype=float)
+    return layers / subject.layers[0, stages]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layer:
+    """Seconds of a layer's passes by item, and of its weight gradients."""
+
+    forward: dict[str, float]
+    backward: dict[str, float]
+    weight_s: float
+
+
+def _pass(subject: Subject, items: TimeItems, sharded: Array, whole: Array) -> dict[str, float]:
+    """A layer's pass: kernels, collectives, and what gathers and host transfers add."""
+    priced = subject.parts.costs.items_at(items)
+    exposed = {name: float(one.exposed_s[0]) for name, one in priced.items()}
+    total = sum(exposed.values())
+    comms = {name: seconds for name, seconds in exposed.items() if name in COMM_ITEMS}
+    return {
+        SHARDING: float(sharded[0]) - total,
+        PARAMETERS: float(whole[0] - sharded[0]),
+        COMPUTE: total - sum(comms.values()),
+        **comms,
+    }
+
+
+def _layer(subject: Subject, times: LayerTimes) -> _Layer:
+    costs = subject.parts.costs
+    weight = float(layer_weight_gradient_s(subject.context, subject.columns)[0])
+    backward = _pass(subject, costs.backward, times.sharded_backward, times.backward)
+    backward[COMPUTE] -= weight
+    return _Layer(
+        forward=_pass(subject, costs.forward, times.sharded_forward, times.forward),
+        backward=backward,
+        weight_s=weight,
+    )
+
+
+def _once(subject: Subject, times: LayerTimes, stage: int) -> dict[str, float]:
+    """What a stage adds to a micro-batch whatever its layers, half of it in either pass."""
+    context, columns, policies = subject.context, subject.columns, subject.model.policies
+    link = exposed_link_s(context, columns, times, link_seconds(context, columns, subject.parts))
+    fill = (subject.counts[OFFLOADED, 0, stage] > 0) * policies.fill_s[OFFLOADED, 0]
+    pace = float(slowest_pace(context, columns)[0])
+    return {
+        TRANSFER: pace * float(link[0]) / 2.0,
+        SHARDING: pace * float(times.sharding_fill[0]) / 2.0,
+        PARAMETERS: pace * float(times.offload_fill[0]) / 2.0,
+        ACTIVATIONS: float(fill) / 2.0,
+    }
+
+
+def _ends(subject: Subject, chunk: int, last: int) -> tuple[float, float]:
+    """Seconds of embedding and head on a chunk: kernels, and their gathers and reductions."""
+    pace = float(slowest_pace(subject.context, subject.columns)[0])
+    kernels = exchange = 0.0
+    for name, is_here in (("first", chunk == 0), ("last", chunk == last)):
+        whole = is_here * float(getattr(subject.model, f"{name}_s")[0])
+        gathers = is_here * pace * float(subject.parts.end_exchange_s(name)[0])  # type: ignore[arg-type]
+        kernels, exchange = kernels + whole - gathers, exchange + gathers
+    return kernels, exchange
+
+
+def chunk_passes(subject: Subject) -> tuple[ChunkPasses, ...]:
+    """Seconds of every chunk by pass and item; a stage's chunks sum to ``stage_time_s``.
+
+    Layers as :func:`interleaved.chunk_layers` deals them out, equal shares in V-shaped schedules.
+    W is the layers' weight gradients, B the rest of backward, with what is recomputed. Embedding
+    and head stand on the first and the last chunk, a third of their kernels each in F, B and W.
+    What a stage has once per micro-batch (transfers, prefetch that nothing hides) is spread evenly
+    over its chunks and both passes.
+    """
+    stages = chunk_stages(subject)
+    shares = _shares(subject, stages)
+    times = layer_times(subject.context, subject.columns, subject.parts)
+    layer = _layer(subject, times)
+    pace = float(slowest_pace(subject.context, subject.columns)[0])
+    added = subject.model.policies.added_s[:, 0]
+    found = []
+    for chunk, (stage, share) in enumerate(zip(stages, shares.tolist(), strict=True)):
+        layers = pace * float(subject.layers[0, stage]) * share
+        counts = subject.counts[:, 0, stage] * share
+        kernels, exchange = _ends(subject, chunk, len(stages) - 1)
+        moved = float(counts[OFFLOADED] * added[OFFLOADED]) / 2.0
+        again = counts[[SELECTIVE, FULL]] @ added[[SELECTIVE, FULL]]
+        once = _once(subject, times, stage)
+        base = {name: seconds / stages.count(stage) for name, seconds in once.items()}
+        base[SHARDING] += exchange / 2.0
+        base[ACTIVATIONS] += moved
+        both = [
+            base | {name: base.get(name, 0.0) + layers * value for name, value in own.items()}
+            for own in (layer.forward, layer.backward)
+        ]
+        for each in both:
+            each[COMPUTE] += kernels / 3.0
+        found.append(
+            ChunkPasses(
+                stage=stage,
+                forward=both[0],
+                backward={RECOMPUTE: float(again), **both[1]},
+                weight={COMPUTE: layers * layer.weight_s + kernels / 3.0},
+            )
+        )
+    return tuple(found)

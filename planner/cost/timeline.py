@@ -1,0 +1,144 @@
+"""One iteration slice by slice: what every pipeline stage does when, up to the estimate's time."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from planner.cost.estimate import NEGLIGIBLE_FRACTION
+from planner.cost.layer_time import TimeItems
+from planner.cost.passes import ChunkPasses, Seconds, chunk_passes
+from planner.cost.stage import stage_tail_s
+from planner.cost.subject import Subject, iteration_of
+from planner.cost.time_items import common_tail_items, tail_items
+from planner.schedules.operation import Slot
+from planner.schedules.orders import device_orders
+from planner.schedules.simulate import ChunkTimes, simulate
+
+WAIT = "wait"
+PASSES = {"F": "forward", "B": "backward", "W": "weight gradient"}
+"""Kinds of slices of the pipeline; a whole backward is (B, W), and named by its first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """One stage does one thing: a pass of a micro-batch, an item of the tail, or waiting."""
+
+    start_s: float
+    end_s: float
+    kind: str
+    """Of PASSES, ``forward and backward``, WAIT, or an item of time."""
+    seconds: Seconds
+    """Of a pass, by item; they sum to its length."""
+    slot: Slot = ()
+    """Operations of the schedule; none outside the pipeline."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """Every stage's slices, one behind the other; they sum to the iteration."""
+
+    iteration_s: float
+    stages: tuple[tuple[Slice, ...], ...]
+    simulated_s: float
+    """The pipeline by event simulation."""
+    modelled_s: float
+    """By the closed form of the estimate. Where it is longer, stages wait at its end; where it is
+    shorter, slices are that much shorter too."""
+
+
+def _seconds(slot: Slot, passes: Sequence[ChunkPasses], scale: float) -> dict[str, float]:
+    """Of a slot, by item; what takes no time is left out."""
+    total: dict[str, float] = {}
+    for kind, chunk, _ in slot:
+        own = {"F": passes[chunk].forward, "B": passes[chunk].backward, "W": passes[chunk].weight}
+        for name, seconds in own[kind].items():
+            total[name] = total.get(name, 0.0) + scale * seconds
+    return _worth_a_slice(total, sum(total.values()))
+
+
+def _worth_a_slice(items: Seconds, whole_s: float) -> dict[str, float]:
+    """Without rounding of differences."""
+    least_s = NEGLIGIBLE_FRACTION * whole_s
+    return {name: seconds for name, seconds in items.items() if seconds > least_s}
+
+
+def _kind(slot: Slot) -> str:
+    kinds = {operation.kind for operation in slot}
+    return "forward and backward" if {"F", "B"} <= kinds else PASSES[slot[0].kind]
+
+
+def _exposed(items: TimeItems, whole_s: float) -> dict[str, float]:
+    return _worth_a_slice({name: float(one.exposed_s[0]) for name, one in items.items()}, whole_s)
+
+
+def _in_turn(start_s: float, items: Seconds) -> Iterator[Slice]:
+    """A slice per item."""
+    for name, seconds in items.items():
+        end = start_s + seconds
+        yield Slice(start_s=start_s, end_s=end, kind=name, seconds={name: seconds})
+        start_s = end
+
+
+def _with_waits(start_s: float, end_s: float, slices: Sequence[Slice]) -> Iterator[Slice]:
+    """The slices from start to end, with waiting where nothing is done."""
+    now, rounding_s = start_s, 1e-12 * end_s
+    for each in slices:
+        if each.start_s > now + rounding_s:
+            yield _wait(now, each.start_s)
+        yield each
+        now = each.end_s
+    if end_s > now + rounding_s:
+        yield _wait(now, end_s)
+
+
+def _wait(start_s: float, end_s: float) -> Slice:
+    return Slice(start_s=start_s, end_s=end_s, kind=WAIT, seconds={})
+
+
+def timeline(subject: Subject) -> Timeline:
+    """The schedule's event simulation with every stage's tail behind it.
+
+    Transfers that show hold up the stage that waits for them; those that hide take no time. The
+    tail follows when the pipeline is done, as :func:`stage.iteration_s` has it, then what is the
+    same for all stages. Where the optimizer does not wait for all stages, each has its own
+    iteration from its first forward on. Excludes gradient reduction beside the last backward.
+    """
+    strategy, context = subject.strategy, subject.context
+    passes = chunk_passes(subject)
+    orders = device_orders(strategy.schedule, strategy.pp, strategy.num_micro_batches, strategy.vpp)
+    run = simulate(
+        orders,
+        ChunkTimes(
+            forward_s=[sum(each.forward.values()) for each in passes],
+            backward_s=[sum(each.backward.values()) for each in passes],
+            weight_s=[sum(each.weight.values()) for each in passes],
+        ),
+    )
+    in_step = context.traits.overlap.optimizer_waits_for_all_stages
+    tail_s = float(stage_tail_s(subject.model, subject.layers).max())
+    iteration_s = iteration_of(subject)
+    modelled_s = iteration_s - tail_s - float(subject.model.constant_s[0])
+    simulated_s = run.makespan_s if in_step else run.span_s
+    scale = min(1.0, modelled_s / simulated_s)
+    common = _exposed(common_tail_items(subject), iteration_s)
+    stages = []
+    for stage, ran in enumerate(run.runs):
+        begin = 0.0 if in_step else scale * ran[0][0]
+        own = [
+            Slice(
+                start_s=scale * start,
+                end_s=scale * end,
+                kind=_kind(slot),
+                seconds=_seconds(slot, passes, scale),
+                slot=slot,
+            )
+            for start, end, slot in ran
+        ]
+        own += _in_turn(begin + modelled_s, _exposed(tail_items(subject, stage), iteration_s))
+        own += _in_turn(begin + modelled_s + tail_s, common)
+        stages.append(tuple(_with_waits(begin, begin + iteration_s, own)))
+    return Timeline(
+        iteration_s=iteration_s,
+        stages=tuple(stages),
+        simulated_s=simulated_s,
+        modelled_s=modelled_s,
+    )

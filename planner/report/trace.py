@@ -1,0 +1,149 @@
+"""An iteration in the Trace Event Format, which Perfetto opens.
+
+Source: Trace Event Format, Google, 2016 ("JSON Object Format"; complete, counter and metadata
+events). Edges are whole microseconds: viewers add ``ts`` and ``dur``, and fractions would make
+slices overlap by rounding.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any
+
+from planner import __version__
+from planner.cost.memory_curve import MemoryCurve
+from planner.cost.timeline import PASSES, WAIT, Slice, Timeline
+from planner.plans.iteration import Iteration
+from planner.plans.plan import Plan
+from planner.report.formulas import item_title
+from planner.spec.strategy import GPU_DEGREES, PLACEMENTS, Strategy
+from planner.units import GIB
+
+Event = dict[str, Any]
+THREAD = 0
+"""The only one of a rank."""
+
+
+def first_rank(strategy: Strategy, stage: int) -> int:
+    """The lowest global rank of a stage: ranks number the axes in the order of the placement."""
+    axes = PLACEMENTS[strategy.placement]
+    inside = [axis for axis in axes[: axes.index("pp")] if axis in GPU_DEGREES]
+    return stage * prod(int(getattr(strategy, axis)) for axis in inside)
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+def _complete(
+    name: str, category: str, stage: int, edges_s: tuple[float, float], args: Event
+) -> Event:
+    start, end = map(_microseconds, edges_s)
+    return {
+        "name": name,
+        "cat": category,
+        "ph": "X",
+        "ts": start,
+        "dur": end - start,
+        "pid": stage,
+        "tid": THREAD,
+        "args": args,
+    }
+
+
+def slice_title(each: Slice) -> str:
+    """What a slice is called: ``forward 3``, ``optimizer step``."""
+    if each.kind == WAIT:
+        return "waiting"
+    numbers = dict.fromkeys(operation.micro_batch for operation in each.slot)
+    if not numbers:
+        return item_title(each.kind)
+    return " ".join([each.kind, "+".join(map(str, numbers))])
+
+
+def _slice_events(stage: int, each: Slice) -> Iterator[Event]:
+    """The slice, and inside it what it spends its time on, where that is more than one thing."""
+    args: Event = {
+        PASSES[kind]: {"chunk": chunk, "micro_batch": number} for kind, chunk, number in each.slot
+    }
+    category = each.kind if each.slot or each.kind == WAIT else "tail"
+    edges = (each.start_s, each.end_s)
+    yield _complete(slice_title(each), category, stage, edges, args)
+    if len(each.seconds) < 2:
+        return
+    start = each.start_s
+    for position, (name, seconds) in enumerate(each.seconds.items(), start=1):
+        end = each.end_s if position == len(each.seconds) else start + seconds
+        yield _complete(item_title(name), category, stage, (start, end), {"item": f"time.{name}"})
+        start = end
+
+
+def _metadata(strategy: Strategy, stage: int) -> Iterator[Event]:
+    """Names of a stage's tracks."""
+    rank = first_rank(strategy, stage)
+    same = strategy.num_gpus // strategy.pp
+    alike = f"rank {rank}" if same == 1 else f"rank {rank} and {same - 1} alike"
+    layers = strategy.layers_per_stage[stage]
+    names = (
+        ("process_name", {"name": f"stage {stage}: {layers} layers ({alike})"}),
+        ("process_sort_index", {"sort_index": stage}),
+        ("thread_name", {"name": "iteration"}),
+    )
+    for name, args in names:
+        yield {"name": name, "ph": "M", "pid": stage, "tid": THREAD, "args": args}
+
+
+def _counters(curve: MemoryCurve) -> Iterator[Event]:
+    """HBM in GiB, in all and what the schedule changes, wherever it changes."""
+    totals, before = curve.total_bytes, None
+    for position, time_s in enumerate(curve.times_s[:-1]):
+        values = {
+            "HBM (GiB)": totals[position],
+            **{
+                f"{group} (GiB)": curve.bytes_by_group[group][position]
+                for group in ("activations", "transient")
+            },
+        }
+        if values == before:
+            continue
+        before = values
+        for name, num_bytes in values.items():
+            yield {
+                "name": name,
+                "ph": "C",
+                "ts": _microseconds(time_s),
+                "pid": curve.stage,
+                "args": {"GiB": round(num_bytes / GIB, 6)},
+            }
+
+
+def trace_events(
+    strategy: Strategy, drawn: Timeline, curves: Sequence[MemoryCurve]
+) -> Iterator[Event]:
+    """Every stage's names, slices of a microsecond or more, and counters."""
+    for stage, slices in enumerate(drawn.stages):
+        yield from _metadata(strategy, stage)
+        events = (event for each in slices for event in _slice_events(stage, each))
+        yield from (event for event in events if event["dur"])
+        yield from _counters(curves[stage])
+
+
+def render_trace(plan: Plan, found: Iteration) -> str:
+    """The trace as JSON, an event a line."""
+    estimate, drawn = plan.estimate, found.timeline
+    about = {
+        "planner_version": __version__,
+        "model": plan.context.model.name,
+        "cluster": plan.context.cluster.name,
+        "framework": plan.framework,
+        "iteration_s": estimate.iter_time_s,
+        "pipeline_s": drawn.modelled_s,
+        "simulated_pipeline_s": drawn.simulated_s,
+        "peak_bytes": estimate.memory.peak_bytes,
+    }
+    events = ",\n".join(
+        json.dumps(event, separators=(",", ":"))
+        for event in trace_events(plan.strategy, drawn, found.curves)
+    )
+    head = f'{{"displayTimeUnit":"ms",\n"otherData":{json.dumps(about)},\n"traceEvents":[\n'
+    return f"{head}{events}\n]}}\n"

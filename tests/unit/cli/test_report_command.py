@@ -1,0 +1,162 @@
+"""``planner report`` and ``planner trace``: from a plan or a question to a file, or to an error."""
+
+import importlib
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from page_text import read_page
+from plan_document import plan_document
+
+from planner.cli.ask import Options
+from planner.cli.report import report
+
+ROOT = Path(__file__).resolve().parents[3]
+QUESTION = ("llama3-8b", "2xdgx-h100", "--global-batch", "64", "--seq-len", "4096")
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> str:
+    """A plan in two stages, which no search made."""
+    halves = {"layers_per_stage": [16, 16], "selective_layers_per_stage": [0, 0]}
+    layout = {"dp": 4, "pp": 2, "num_micro_batches": 32, "recompute_layers_per_stage": [0, 0]}
+    path = tmp_path / "best.yaml"
+    path.write_text(yaml.safe_dump(plan_document(**halves, **layout)))
+    return str(path)
+
+
+@pytest.fixture
+def written(planner: Any, tmp_path: Path) -> Callable[..., str]:
+    """Make a page and read it."""
+
+    def write(*arguments: str) -> str:
+        out = tmp_path / "page.html"
+        run = planner("report", *arguments, "-o", str(out))
+        assert run.code == 0, run.err
+        assert (run.out, run.err.splitlines()[-1]) == ("", f"wrote the page to {out}")
+        return out.read_text(encoding="utf-8")
+
+    return write
+
+
+def test_a_saved_plan_becomes_a_page_with_others_around_it(saved: str, written: Any) -> None:
+    page = read_page(written(saved, "--top", "2"))
+    assert "pipeline 2" in page.text
+    assert "Other layouts" in page.text
+    assert "Time over GPUs" in page.text
+    assert "--pipeline-model-parallel-size 2" in page.text, "its files"
+
+
+def test_without_a_search_the_page_has_the_plan_alone(saved: str, written: Any) -> None:
+    page = read_page(written(saved, "--no-search"))
+    assert "pipeline 2" in page.text
+    assert "Other layouts" not in page.text
+
+
+def test_a_question_becomes_the_page_of_its_best_plan(written: Any) -> None:
+    page = read_page(written(*QUESTION, "--tp", "4", "--top", "2", "--emit", "bridge"))
+    assert "tensor 4" in page.text
+    assert "Defaults of the question" in page.text
+    assert "megatron.args" not in page.text, "the files are those of the format asked for"
+
+
+def test_a_plan_has_its_own_question(planner: Any, saved: str, tmp_path: Path) -> None:
+    run = planner("report", saved, "--tp", "4", "--seq-len", "8k", "-o", str(tmp_path / "x.html"))
+    assert run.code == 2
+    assert [line.partition(": ")[0] for line in run.err.splitlines()] == [
+        "command line::--tp",
+        "command line::--seq-len",
+    ]
+
+
+def test_one_word_that_is_no_file_asks_for_the_cluster(planner: Any, tmp_path: Path) -> None:
+    run = planner("report", "llama3-8b", "-o", str(tmp_path / "x.html"))
+    assert run.code == 2
+    assert "beside a model its cluster is needed" in run.err
+
+
+@pytest.mark.parametrize("command", ["report", "trace"])
+def test_files_are_replaced_only_with_force(
+    planner: Any, saved: str, tmp_path: Path, command: str
+) -> None:
+    out = tmp_path / "there"
+    out.write_text("mine")
+    alone = ("--no-search",) if command == "report" else ()
+    run = planner(command, saved, *alone, "-o", str(out))
+    assert (run.code, out.read_text()) == (2, "mine")
+    assert "--force" in run.err
+    assert planner(command, saved, *alone, "-o", str(out), "--force").code == 0
+    assert out.read_text() != "mine"
+    assert {path.name for path in tmp_path.iterdir()} == {"best.yaml", "there"}
+
+
+@pytest.mark.parametrize("command", ["report", "trace"])
+@pytest.mark.parametrize("where", ["missing/x", "folder"])
+def test_targets_that_cannot_be_written_are_errors(
+    planner: Any, saved: str, tmp_path: Path, command: str, where: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    run = planner(command, saved, "-o", str(tmp_path / where), "--force")
+    assert run.code == 2
+    assert "::--out: " in run.err
+    assert {path.name for path in tmp_path.iterdir()} == {"best.yaml", "folder"}
+
+
+@pytest.mark.parametrize("command", ["report", "trace"])
+def test_plans_that_are_none_are_errors(planner: Any, tmp_path: Path, command: str) -> None:
+    text = tmp_path / "no.yaml"
+    text.write_text("a: &a [*a]\n")
+    out = tmp_path / "x"
+    for name in (str(tmp_path / "missing.yaml"), str(text)):
+        run = planner(command, name, "-o", str(out))
+        assert run.code == 2
+        assert run.err.startswith(f"{name}::")
+    assert not out.exists()
+
+
+def test_a_missing_library_is_named_before_the_search(
+    planner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = importlib.import_module
+
+    def without(name: str, package: str | None = None) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return whole(name, package)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    out = tmp_path / "x.html"
+    run = planner("report", *QUESTION, "-o", str(out))
+    assert run.code == 2
+    assert "pip install 'planner[plot]'" in run.err
+    assert not out.exists()
+
+
+def test_paths_in_a_plan_are_text(saved: str, tmp_path: Path, written: Any) -> None:
+    model = tmp_path / "<img src=x>&amp;.yaml"
+    model.write_text((ROOT / "models" / "llama3-8b.yaml").read_text())
+    plan = yaml.safe_load(Path(saved).read_text())
+    plan["inputs"]["model"] = str(model)
+    Path(saved).write_text(yaml.safe_dump(plan))
+    page = read_page(written(saved, "--no-search"))
+    assert "img" not in page.tags
+    assert "<img src=x>&amp;.yaml" in page.text
+
+
+def test_a_trace_is_json_of_one_iteration(planner: Any, saved: str, tmp_path: Path) -> None:
+    out = tmp_path / "trace.json"
+    run = planner("trace", saved, "-o", str(out))
+    assert (run.code, run.out) == (0, "")
+    document = json.loads(out.read_text())
+    assert {event["pid"] for event in document["traceEvents"]} == {0, 1}
+    assert document["otherData"]["model"] == "llama3-8b"
+
+
+def test_a_page_takes_every_option_of_a_question() -> None:
+    taken = inspect.signature(report).parameters
+    assert {*Options.__annotations__, "fix"} <= set(taken)
+    assert not {"save", "like", "space", "output_format"} & set(taken)

@@ -1,0 +1,158 @@
+"""The page: one file that loads nothing, says the plan's numbers, and runs nothing it was told."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from page_text import Page, read_page
+
+from planner.cost.context import Context
+from planner.cost.estimate import estimate
+from planner.formats.format import OutputFile
+from planner.plans.around import context_around
+from planner.plans.iteration import MAX_PASSES, iteration
+from planner.plans.layout import requested, resolve
+from planner.plans.objectives import Aim
+from planner.plans.plan import Plan, answer
+from planner.report.page import bars, charts, schedule
+from planner.report.page.html import Html, element, escaped
+from planner.report.page.page import render_page
+from planner.report.page.sheet import Sheet
+from planner.units import GIB, format_seconds
+
+Contexts = Callable[..., Context]
+HOSTILE = '<script>alert("1")</script><img src=http://x.test/a onerror=alert(1)>&amp;\x1b[2J'
+
+
+@pytest.fixture
+def plan(context_of: Contexts) -> Plan:
+    return planned(context_of, tp=2, pp=4)
+
+
+def planned(context_of: Contexts, **layout: object) -> Plan:
+    context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
+    context, strategy = resolve(context, requested(global_batch=16, **layout))
+    found = estimate(context, strategy)
+    return Plan(context=context, strategy=strategy, estimate=found, is_optimal=False)
+
+
+def sheet(plan: Plan, **changes: object) -> Sheet:
+    file = OutputFile(name="launch.sh", text="echo '<b>' && torchrun x\n")
+    fields = {"origin": "planner report", "files": (file,), "refused": "", "answer": None}
+    return Sheet(plan=plan, **{**fields, **changes})  # type: ignore[arg-type]
+
+
+def page(plan: Plan, **changes: object) -> Page:
+    return read_page(render_page(sheet(plan, **changes)))
+
+
+def test_elements_nest_and_ids_are_given_once(plan: Plan) -> None:
+    found = page(plan)
+    assert found.tags.count("html") == found.tags.count("main") == found.tags.count("h1") == 1
+    assert found.tags.count("svg") == 3
+    assert len(found.ids) == len(set(found.ids))
+
+
+def test_nothing_runs_and_nothing_is_loaded(plan: Plan) -> None:
+    text = render_page(sheet(plan))
+    found = read_page(text)
+    assert not {"script", "iframe", "object", "embed", "link", "img", "base"} & set(found.tags)
+    assert not [name for name in found.attributes if name.startswith("on")]
+    assert all(address.startswith("#") for address in found.addresses)
+    assert "@import" not in found.styles
+    assert all(place.startswith("#") for place in re.findall(r"url\(([^)]*)\)", text))
+    assert "http" not in text
+
+
+def test_the_same_plan_gives_the_same_page(plan: Plan) -> None:
+    assert render_page(sheet(plan)) == render_page(sheet(plan))
+
+
+def test_what_files_say_is_text(plan: Plan) -> None:
+    model = replace(plan.context.model, name=HOSTILE)
+    cluster = replace(plan.context.cluster, name=HOSTILE)
+    hostile = replace(plan, context=replace(plan.context, model=model, cluster=cluster))
+    file = OutputFile(name=HOSTILE, text=HOSTILE)
+    found = page(hostile, files=(file,), origin=HOSTILE, notes=(HOSTILE,))
+    assert not {"script", "img"} & set(found.tags)
+    assert "onerror" not in found.attributes
+    assert "\x1b" not in found.text
+    assert found.text.count('<script>alert("1")</script>') >= 6
+    refused = page(hostile, files=(), refused=HOSTILE)
+    assert "script" not in refused.tags
+
+
+def test_the_page_says_the_numbers_of_the_plan(plan: Plan) -> None:
+    found, estimate, memory = page(plan), plan.estimate, plan.estimate.memory
+    assert format_seconds(estimate.iter_time_s) in found.text
+    assert f"{estimate.mfu:.1%}" in found.text
+    assert f"{memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB" in found.text
+    assert "data 2 × tensor 2 × pipeline 4" in found.text
+    for stage, peak in enumerate(memory.stage_peak_bytes):
+        free = f"{(memory.hbm_bytes - peak) / GIB:,.2f}"
+        verdict = memory.verdict_at(peak)
+        assert [str(stage), "8", f"{peak / GIB:,.2f}", free, verdict] in found.rows
+    for name, item in estimate.time.items():
+        row = next(row for row in found.rows if row[1:2] == [f"time.{name}"])
+        assert row[2] == format_seconds(item.exposed_s)
+        assert row[3] == f"{item.exposed_s / estimate.iter_time_s:.1%}"
+
+
+def test_bars_of_time_sum_to_the_iteration_and_of_memory_to_the_peak(plan: Plan) -> None:
+    found = iteration(plan)
+    for stage, peak in enumerate(plan.estimate.memory.stage_peak_bytes):
+        seconds = bars.stage_seconds(found, stage)
+        assert sum(seconds.values()) == pytest.approx(plan.estimate.iter_time_s)
+        assert sum(bars.peak_groups(found.curves[stage]).values()) == pytest.approx(peak / GIB)
+
+
+def test_long_iterations_are_drawn_at_both_ends(context_of: Contexts) -> None:
+    short = planned(context_of, tp=2, pp=4)
+    assert len(schedule.windows(iteration(short), short.strategy)) == 1
+    context, strategy = resolve(
+        replace(short.context, job=replace(short.context.job, global_batch=512)),
+        requested(tp=2, pp=4, global_batch=512),
+    )
+    long = Plan(
+        context=context, strategy=strategy, estimate=estimate(context, strategy), is_optimal=False
+    )
+    (start, _), (_, end) = schedule.windows(iteration(long), long.strategy)
+    assert (start, end) == pytest.approx((0.0, long.estimate.iter_time_s))
+
+
+def test_iterations_of_too_many_passes_are_not_drawn(plan: Plan) -> None:
+    long = replace(plan, strategy=replace(plan.strategy, num_micro_batches=MAX_PASSES))
+    assert "Not drawn" in page(long).text
+
+
+def test_other_layouts_and_the_frontier_follow_a_search(plan: Plan) -> None:
+    found = answer([context_around(plan)], top=3, aim=Aim(pareto=("iteration_s", "gpus")))
+    read = page(plan, answer=found)
+    own_s = plan.estimate.iter_time_s
+    for other in found.plans:
+        seconds = other.estimate.iter_time_s
+        change = f"{seconds / own_s - 1.0:+.1%}"
+        assert any(row[2:4] == [format_seconds(seconds), change] for row in read.rows)
+    assert read.tags.count("svg") == 4
+    assert len(read.ids) == len(set(read.ids))
+
+
+def test_every_colour_of_a_chart_is_the_style_sheets_in_both_themes(plan: Plan) -> None:
+    text = render_page(sheet(plan))
+    assert not re.search("|".join(charts.COLOURS.values()), text)
+    assert not re.search(r"(fill|stroke): ?#", text), "a colour that no theme changes"
+    used = set(re.findall(r"var\(--([a-z]+)\)", text))
+    style, _, _ = text.partition("</style>")
+    light, dark, printed = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
+    for theme in (light, dark, printed):
+        assert used <= set(re.findall(r"--([a-z]+):", theme))
+
+
+def test_parts_are_escaped_once() -> None:
+    assert escaped("a < b & c") == "a &lt; b &amp; c"
+    assert escaped(Html("<b>x</b>")) == "<b>x</b>"
+    inner = element("td", 'x"<', kind="word")
+    assert inner == '<td class="word">x&quot;&lt;</td>'
+    assert element("tr", inner) == f"<tr>{inner}</tr>"
+    assert element("a", aria_label='"') == '<a aria-label="&quot;"></a>'
