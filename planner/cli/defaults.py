@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import typer
+
 NAMES = (
     "model",
     "cluster",
@@ -18,6 +20,12 @@ NAMES = (
 PREFIX = "PLANNER_"
 JOBS = ("plan", "memory", "size", "scale", "why", "report")
 """Commands that take a job; those that take files read the project's settings by themselves."""
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether the command line says an option, and no default does."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def own_defaults() -> dict[str, Any]:

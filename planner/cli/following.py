@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from planner.cli.defaults import is_given
+
 if TYPE_CHECKING:
     from planner.formats.format import Format
     from planner.plans.plan import Plan
@@ -23,7 +25,7 @@ def typed(context: typer.Context) -> list[str]:
         for parameter in context.command.params
         if parameter.name
         and parameter.name not in OF_THE_SCREEN
-        and _is_typed(context, parameter.name)
+        and is_given(context, parameter.name)
     ]
     words = ["planner", context.command.name or ""]
     words += [str(context.params[str(p.name)]) for p in given if not _is_option(p)]
@@ -32,11 +34,6 @@ def typed(context: typer.Context) -> list[str]:
 
 def _is_option(parameter: Any) -> bool:  # noqa: ANN401 - of the library that Typer holds
     return bool(parameter.param_type_name == "option")
-
-
-def _is_typed(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _words(context: typer.Context, option: Any) -> Iterator[str]:  # noqa: ANN401

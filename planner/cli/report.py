@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import completion, options
+from planner.cli.defaults import is_given
 from planner.cli.output import say
 from planner.cli.question import Question, asks
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from planner.report.emitted import PlanText
 
 OPTION = "--out"
-COMMAND_LINE = "COMMANDLINE"
 FRONTIER = "time,gpus"
 OF_ANY_PLAN = ("context", "model", "cluster", "out", "top", "search", "time_limit")
 FILES = ("emit", "launcher", "force")
@@ -80,14 +80,9 @@ def report(
     say(f"wrote the page to {out}")
 
 
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == COMMAND_LINE
-
-
 def _is_plan(context: typer.Context, model: str, cluster: str | None) -> bool:
     """One word, and no cluster of a project's settings that would make it a model."""
-    return not _is_given(context, "cluster") and (cluster is None or Path(model).is_file())
+    return not is_given(context, "cluster") and (cluster is None or Path(model).is_file())
 
 
 def _refuse_question(context: typer.Context, path: str) -> None:
@@ -101,7 +96,7 @@ def _refuse_question(context: typer.Context, path: str) -> None:
             message=f"belongs to a question (MODEL CLUSTER); the plan in {path} has its own",
         )
         for name in context.params
-        if name not in (*OF_ANY_PLAN, *FILES) and _is_given(context, name)
+        if name not in (*OF_ANY_PLAN, *FILES) and is_given(context, name)
     ]
     if problems:
         raise InputError(problems)
