@@ -37,5 +37,5 @@ def screen_picture() -> str:
         record=True, width=COLUMNS, height=ROWS, file=io.StringIO(), color_system="256"
     )
     for row in rows():
-        console.print(Text.from_ansi(row), no_wrap=True, overflow="crop")
+        console.print(Text.from_ansi(row))
     return FETCHED_FONT.sub("", console.export_svg(title="planner", unique_id="screen"))

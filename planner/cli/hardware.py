@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from planner.catalog.names import EXAMPLE_ACCELERATOR
 from planner.cli import options
 from planner.cli.output import say
 
@@ -18,8 +19,8 @@ def hardware(
         list[str] | None,
         typer.Argument(
             metavar="NAME|WORDS",
-            help="Entry, 4xNODE or cluster file to show, or words such as h100 nvlink that all "
-            "apply; all entries without.",
+            help="Entry, 4xNODE or cluster file to show, or words such as "
+            f"{EXAMPLE_ACCELERATOR} nvlink that all apply; all entries without.",
         ),
     ] = None,
     detect: Annotated[

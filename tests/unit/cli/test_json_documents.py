@@ -118,8 +118,9 @@ WRONG = [
 
 
 def app_commands() -> set[str]:
-    """Commands but the one that prints the schemas themselves."""
-    return {str(command.name) for command in app.registered_commands} - {"schema"}
+    """Commands that print an answer: none that prints the schemas themselves or writes a picture."""
+    others = {"schema", "report", "trace"}
+    return {str(command.name) for command in app.registered_commands} - others
 
 
 @pytest.fixture
