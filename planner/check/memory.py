@@ -51,7 +51,7 @@ def memory_findings(
         yield layout.places.finding("memory.fits", text, *DECISIONS, severity="note")
         return
     found = list(shortages(least.context, least.strategy))
-    of_what = " of HBM" if any(shortage.limit != "HBM" for shortage in found) else ""
+    of_what = " of HBM" * any(shortage.limit != "HBM" for shortage in found)
     fix = _fix(least, of_what, ask=ask, clock=Clock(time_limit_s))
     even = f" even where {_and([_LEAST[name] for name in layout.assumes])}" * bool(layout.assumes)
     for number, shortage in enumerate(found):

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from planner.cli.batch import smooth_step
+
 ADAPTERS = ("--framework", "accelerate", "--train", "lora", "--seq-len", "2k")
 ON_HOST = ("plan", "llama3.1-70b", "2xrtx-a6000", *ADAPTERS, "--global-batch", "32")
 DEEPSPEED = ("--framework", "deepspeed", "--zero-stage", "3", "--recompute", "full")
@@ -105,3 +107,13 @@ def test_adapters_are_planned_where_no_framework_is_named(planner: Any) -> None:
 def test_one_size_that_holds_a_layout_is_compared_with_none(planner: Any) -> None:
     run = planner("scale", "llama3-8b", "dgx-h100", "--gpus", "8,16", "--tp", "16")
     assert "Only 16 GPUs have such a plan" in run.out
+
+
+def test_the_batch_that_is_proposed_divides_over_the_gpus() -> None:
+    assert [smooth_step(gpus) for gpus in (1, 128, 96, 40, 67)] == [64, 64, 48, 40, 64]
+
+
+def test_the_hint_proposes_such_a_batch(planner: Any) -> None:
+    question = ("plan", "llama3-8b", "24xh100", "--tp", "1", "--pp", "1", "--cp", "1")
+    run = planner(*question, "--global-batch-tokens", "4M", "--zero-stage", "2")
+    assert "--global-batch 480 has more" in " ".join(run.out.split())
