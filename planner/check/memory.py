@@ -50,9 +50,11 @@ def memory_findings(
         )
         yield layout.places.finding("memory.fits", text, *DECISIONS, severity="note")
         return
-    fix = _fix(least, ask=ask, clock=Clock(time_limit_s))
+    found = list(shortages(least.context, least.strategy))
+    of_what = " of HBM" * any(shortage.limit != "HBM" for shortage in found)
+    fix = _fix(least, of_what, ask=ask, clock=Clock(time_limit_s))
     even = f" even where {_and([_LEAST[name] for name in layout.assumes])}" * bool(layout.assumes)
-    for number, shortage in enumerate(shortages(least.context, least.strategy)):
+    for number, shortage in enumerate(found):
         text = shortage.words + even
         yield layout.places.finding("memory.fits", text if number else f"{text}; {fix}", *DECISIONS)
 
@@ -98,7 +100,7 @@ def _and(words: Sequence[str]) -> str:
     return " and ".join(words)
 
 
-def _fix(layout: Layout, *, ask: Ask | None, clock: Clock) -> str:
+def _fix(layout: Layout, of_what: str, *, ask: Ask | None, clock: Clock) -> str:
     """The smallest edit in words, one that leaves a margin before one that does not."""
     most, is_complete = 0, True
     clock.plan_for(4 if ask else 2)
@@ -112,7 +114,7 @@ def _fix(layout: Layout, *, ask: Ask | None, clock: Clock) -> str:
                 made = in_words(differences(layout.strategy, best.strategy))
                 size = format_bytes(best.estimate.memory.peak_bytes)
                 limit = " (this file has no keys for it)" if ask and not accepts else ""
-                return f"nearest that fits, {size}: {made}{limit}"
+                return f"nearest that fits, {size}{of_what}: {made}{limit}"
     if not is_complete:
         return "no change that makes it fit was found within the time limit"
     return f"no change of at most {most} decisions makes it fit on these GPUs"

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from planner.errors import NothingFitsError
     from planner.formats.format import Format
 
-DEFAULT_FRAMEWORK = "megatron"
+DEFAULT_FRAMEWORK, ADAPTER_FRAMEWORK = "megatron", "accelerate"
+"""Where none is named: of full training, and of adapters, which not every framework trains."""
 
 
 class Options(TypedDict, total=False):
@@ -148,20 +149,18 @@ def read(
     meant = format_meant(framework)
     framework = meant.framework if meant else framework
     made = made or meant
+    train = options.get("train") or "full"
+    usual = DEFAULT_FRAMEWORK if train == "full" else ADAPTER_FRAMEWORK
     question = read_question(
         collector=collector,
         model=model,
         cluster=cluster,
-        framework=framework or (made.framework if made else DEFAULT_FRAMEWORK),
+        framework=framework or (made.framework if made else usual),
         profile=options.get("profile") or "current",
         settings=options.get("settings") or (),
         precision=options.get("precision"),
         optimizer=options.get("optimizer") or "adam",
-        training=(
-            options.get("train") or "full",
-            options.get("lora_rank"),
-            options.get("lora_targets"),
-        ),
+        training=(train, options.get("lora_rank"), options.get("lora_targets")),
         recompute_modules=options.get("recompute_modules"),
         schedules=schedule,
         global_batch=options.get("global_batch"),

@@ -13,7 +13,7 @@ ADAPTER_BATCH_TOKENS = 2**17
 DEFAULT_TOKENS_PER_ACCELERATOR = 1024
 """Clusters beyond 4,096 accelerators get a larger default batch, as their runs have."""
 SMOOTH_BATCH = 64
-"""Batches that are no multiple of this get a hint."""
+"""Batches that are no multiple of about this get a hint."""
 
 
 def read_global_batch(
@@ -36,7 +36,8 @@ def read_global_batch(
     if seq_len is None:
         return None
     if tokens is not None:
-        return num_tokens and _from_tokens(collector, notes, num_tokens, seq_len)
+        gpus = cluster.num_accelerators if cluster else 1
+        return num_tokens and _from_tokens(collector, notes, num_tokens, seq_len, gpus)
     return _default(notes, seq_len, cluster, usual_tokens)
 
 
@@ -49,15 +50,16 @@ def _checked(collector: Collector, sequences: int) -> int | None:
 
 
 def _from_tokens(
-    collector: Collector, notes: list[str], num_tokens: int, seq_len: int
+    collector: Collector, notes: list[str], num_tokens: int, seq_len: int, num_gpus: int
 ) -> int | None:
     batch = round(num_tokens / seq_len)
     if not 1 <= batch <= MAX_BATCH:
         limit = "less than one sequence" if batch < 1 else f"more than {MAX_BATCH:,} sequences"
         collector.add("--global-batch-tokens", f"{num_tokens} tokens are {limit} of {seq_len}")
         return None
-    if batch >= SMOOTH_BATCH and batch % SMOOTH_BATCH:
-        rounder = round(batch / SMOOTH_BATCH) * SMOOTH_BATCH
+    step = smooth_step(num_gpus)
+    if batch >= SMOOTH_BATCH and batch % step:
+        rounder = round(batch / step) * step
         notes.append(
             f"hint: global batch {batch} has few divisors and so few layouts; "
             f"--global-batch {rounder} has more"
@@ -68,6 +70,12 @@ def _from_tokens(
             f"the nearest to {format_count(num_tokens)}"
         )
     return batch
+
+
+def smooth_step(num_gpus: int) -> int:
+    """What batches for so many GPUs are multiples of: their odd factor times a power of two."""
+    odd = num_gpus // (num_gpus & -num_gpus)
+    return odd << int(math.log2(SMOOTH_BATCH / odd)) if odd <= SMOOTH_BATCH else SMOOTH_BATCH
 
 
 def batch_of_tokens(num_tokens: int, seq_len: int) -> int:

@@ -359,7 +359,9 @@ def with_host_memory(collector: Collector, cluster: str, given: str | None) -> s
     if split_host_memory(cluster)[1] is not None:
         collector.add("--host-memory", f"is given twice: {cluster} states it too")
         return cluster
-    return f"{cluster}@{num_bytes / GIB:.15g}GiB"
+    as_given = (given or "").replace(" ", "")
+    size = as_given if as_given.endswith("B") else f"{num_bytes / GIB:.15g}GiB"
+    return f"{cluster}@{size}"
 
 
 def place_of(cluster: str | None, host_memory: str | None) -> str | None:

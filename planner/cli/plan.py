@@ -44,7 +44,8 @@ def plan(
         str | None,
         typer.Option(
             autocompletion=completion.frameworks,
-            help="megatron, deepspeed, torchtitan, accelerate, or any [of --emit, else megatron].",
+            help="megatron, deepspeed, torchtitan, accelerate, or any [of --emit, else megatron; "
+            "for adapters accelerate].",
         ),
     ] = None,
     profile: options.Profile = "current",

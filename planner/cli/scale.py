@@ -5,9 +5,11 @@ from typing import Annotated
 import typer
 
 from planner.cli import options
+from planner.cli.layout import fixes_layout
 from planner.cli.output import say
 
 
+@fixes_layout
 def scale(
     model: options.Model,
     cluster: options.NodeOrAccelerator,
@@ -37,6 +39,11 @@ def scale(
     lora_targets: options.LoraTargets = None,
     recompute_modules: options.RecomputeModules = None,
     precision: options.Precision = None,
+    fix: options.Fix = None,
+    limit: options.LimitOption = None,
+    where: options.Where = None,
+    allow: options.Allow = None,
+    forbid: options.Forbid = None,
     host_memory: options.HostMemory = None,
     margin: options.Margin = None,
     imbalance: options.Imbalance = None,
@@ -54,6 +61,7 @@ def scale(
     from planner.cli.aims import read_time_limit
     from planner.cli.collector import Collector
     from planner.cli.inputs import margin_notes, read_question, with_host_memory
+    from planner.cli.narrowing import narrowing_of, offering
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
     from planner.cli.sizes import read_clusters, with_base_batch
@@ -72,6 +80,9 @@ def scale(
         collector.read(partial(check_chart, None, beside_json=as_json))
     if plot_file is not None:
         collector.read(partial(check_chart, plot_file, force=force))
+    narrowing = narrowing_of(
+        collector, fix=fix, limit=limit, where=where, allow=allow, forbid=forbid
+    )
     limit_s = read_time_limit(collector, time_limit)
     question = read_question(
         collector=collector,
@@ -94,12 +105,21 @@ def scale(
         num_accelerators=clusters[-1].num_accelerators if clusters else 1,
     )
     if weak:
-        given = global_batch is not None or global_batch_tokens is not None
-        question = with_base_batch(question, clusters, given=given)
-    notes = (*question.notes, *margin_notes(question.contexts, given=margin is not None))
+        is_given = global_batch is not None or global_batch_tokens is not None
+        question = with_base_batch(question, clusters, given=is_given)
+    question = offering(question, narrowing)
+    given = [f"given: {', '.join(narrowing.texts)}"] * bool(narrowing.texts)
+    notes = (*given, *question.notes, *margin_notes(question.contexts, given=margin is not None))
     with delayed_progress() as progress:
         clock = Clock(limit_s)
-        result = scaling(question.contexts, clusters, is_weak=weak, clock=clock, progress=progress)
+        result = scaling(
+            question.contexts,
+            clusters,
+            is_weak=weak,
+            narrowing=narrowing,
+            clock=clock,
+            progress=progress,
+        )
     if not result.fitting and result.late_at:
         raise clock.nothing_found()
     if not result.fitting:

@@ -45,7 +45,7 @@ class LayerTimes:
 
 @item(
     "time.sharding",
-    title="ZeRO-3 gathers",
+    title="ZeRO traffic",
     inputs=("strategy.dp", "traits.overlap.communication_multiprocessors", *FABRIC),
     also=(exposed_beside_s, prefetch_fill_s, interference_fraction, data_parallel_costs),
 )

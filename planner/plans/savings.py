@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
+from planner.cost.memory_items import Verdict
 from planner.plans.layout import with_batch
 from planner.search.space.interleaving import default_layers
 from planner.search.space.legality import violations
@@ -34,6 +35,8 @@ class Saving:
     """Of the peak; negative where the change needs more."""
     time_factor: float | None = None
     """Seconds per token over those of the configuration itself."""
+    verdict: Verdict | None = None
+    """Whether it then fits, in the device and in the host."""
     refused: str | None = None
     """The rule that forbids it."""
     why: str = ""
@@ -129,6 +132,7 @@ def _saving(change: Change, before: Estimate) -> Saving:
         peak_bytes=after.memory.peak_bytes,
         saved_bytes=before.memory.peak_bytes - after.memory.peak_bytes,
         time_factor=before.tokens_per_s_per_gpu / after.tokens_per_s_per_gpu,
+        verdict=after.memory.verdict,
     )
 
 

@@ -207,6 +207,7 @@ def scaling(
     clusters: Sequence[ClusterSpec],
     *,
     is_weak: bool,
+    narrowing: Narrowing = EVERYTHING,
     clock: Clock | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> Scaling:
@@ -225,7 +226,7 @@ def scaling(
         sized = [
             replace(c, cluster=cluster, job=replace(c.job, global_batch=batch)) for c in contexts
         ]
-        plan, why, seconds = fastest_on_all(sized, clock=clock)
+        plan, why, seconds = fastest_on_all(sized, narrowing, clock)
         total_s += seconds
         points.append(Point(num_gpus=num_gpus, global_batch=batch, plan=plan, why_none=why))
     return Scaling(points=tuple(points), is_weak=is_weak, seconds=total_s)

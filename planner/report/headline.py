@@ -3,6 +3,7 @@
 from planner.plans.plan import Plan
 from planner.plans.variants import offload_words, recompute_words
 from planner.report.evidence import range_text
+from planner.report.mfu import SIXTEEN_BITS
 from planner.report.tables import days
 from planner.spec.strategy import COLUMNS, GPU_DEGREES, MOVED, Strategy
 from planner.units import GIB, format_count, format_seconds
@@ -82,8 +83,13 @@ def time_line(plan: Plan) -> str:
     made = plan.estimate
     return (
         f"{format_seconds(made.iter_time_s)} an iteration (80 % of runs: {range_text(made)}), "
-        f"{format_count(round(made.tokens_per_s))} tokens/s, MFU {made.mfu:.1%}"
+        f"{format_count(round(made.tokens_per_s))} tokens/s, MFU {made.mfu:.1%}{over_words(plan)}"
     )
+
+
+def over_words(plan: Plan) -> str:
+    """Over which peak the MFU is, where the products run at another one."""
+    return "" if plan.context.job.precision in SIXTEEN_BITS else " of the 16-bit peak"
 
 
 def memory_line(plan: Plan) -> str:
@@ -92,6 +98,19 @@ def memory_line(plan: Plan) -> str:
     return (
         f"{memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB of the fullest GPU, "
         f"{plan.free_bytes / GIB:,.1f} free"
+    )
+
+
+def host_line(plan: Plan) -> str:
+    """The host memory that a plan relies on and nobody stated; empty where it does not."""
+    node, taken = plan.context.cluster.node, plan.estimate.memory.host_bytes
+    if not (taken and node.host_memory_bytes and node.host_memory_note):
+        return ""
+    if ":nvme" in plan.strategy.offload:
+        return ""
+    return (
+        f"host memory is assumed: {node.host_memory_bytes / GIB:,.0f} GiB a node; "
+        "--host-memory says what there is"
     )
 
 

@@ -13,7 +13,7 @@ from planner.plans.memory import MemoryAnswer
 from planner.plans.savings import Saving
 from planner.report.assumptions import assumptions_dict, assumptions_line
 from planner.report.documents import render
-from planner.report.explain import print_memory
+from planner.report.explain import host_line, print_memory
 from planner.report.screen import plain_table
 from planner.spec.strategy import MOVED, Strategy
 from planner.units import GIB, format_bytes
@@ -82,6 +82,13 @@ def _print_stages(answer: MemoryAnswer, console: Console) -> None:
     console.print(table)
 
 
+def _verdict_of(saving: Saving, memory: MemoryEstimate) -> str:
+    """Whether a change makes it fit; that it is the host that has no room, where that is so."""
+    is_short = saving.verdict == "does not fit"
+    in_device = saving.peak_bytes is not None and saving.peak_bytes <= memory.hbm_bytes
+    return "host too small" if is_short and in_device else saving.verdict or ""
+
+
 def _print_savings(savings: Sequence[Saving], memory: MemoryEstimate, console: Console) -> None:
     table = plain_table("change", "saves", "peak", "time per token", "")
     for column in table.columns[1:-1]:
@@ -96,7 +103,7 @@ def _print_savings(savings: Sequence[Saving], memory: MemoryEstimate, console: C
             f"{sign}{format_bytes(abs(saved))}",
             format_bytes(saving.peak_bytes),
             f"{(saving.time_factor or 1.0) - 1.0:+.1%}",
-            memory.verdict_at(saving.peak_bytes),
+            _verdict_of(saving, memory),
         )
     console.print(table)
     refused: dict[str, list[Saving]] = {}
@@ -155,8 +162,10 @@ def verdict_line(memory: MemoryEstimate) -> str:
     """Whether it fits, and what is free or missing."""
     free = memory.hbm_bytes - memory.peak_bytes
     what = f"{format_bytes(free)} free" if free >= 0 else f"{format_bytes(-free)} missing"
+    in_host = " in host memory" if free >= 0 and memory.host_missing_bytes else ""
     return (
-        f"{memory.peak_bytes / GIB:,.2f} of {memory.hbm_bytes / GIB:,.2f} GiB: {memory.verdict}, "
+        f"{memory.peak_bytes / GIB:,.2f} of {memory.hbm_bytes / GIB:,.2f} GiB: "
+        f"{memory.verdict}{in_host}, "
         f"{what}; published peaks are off by up to {format_bytes(memory.uncertainty_bytes)}."
     )
 
@@ -215,6 +224,8 @@ def print_memory_answer(
     if verbose:
         _print_whole(answer, console, show_all=show_all)
         return
+    if memory.host_bytes:
+        console.print(host_line(memory), markup=False)
     console.print(_groups_table(answer.ledgers[memory.peak_stage]))
     console.print("What would save how much", style="bold")
     possible = [saving for saving in answer.savings if saving.peak_bytes is not None]

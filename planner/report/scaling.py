@@ -146,6 +146,8 @@ def verdict_line(result: Scaling) -> str:
     """How far the largest size gets, and what takes most of what is lost."""
     plan = result.largest
     gpus, base = plan.strategy.num_gpus, result.base.strategy.num_gpus
+    if gpus == base:
+        return f"Only {gpus:,} GPUs have such a plan: nothing to compare."
     name = result.limit(plan)
     lost = f", most of the rest lost to {TITLES[name]}" if name else ""
     return (

@@ -16,7 +16,7 @@ from planner.report.assumptions import assumptions_line
 from planner.report.catalog import describe_size
 from planner.report.evidence import evidence_line, range_line
 from planner.report.formulas import item_title
-from planner.report.headline import job_line, memory_line, run_line, time_line
+from planner.report.headline import host_line, job_line, memory_line, run_line, time_line
 from planner.report.mfu import mfu_line
 from planner.report.placement import placement_line
 from planner.report.recipes import placed_line
@@ -27,13 +27,15 @@ from planner.search.space.vocabulary import MIXED_LAYERS
 from planner.spec.traits import FrameworkTraits
 from planner.units import format_bytes, format_seconds
 
-BATCH_NOTE = "global batch"
+BATCH_NOTE, BY_DEFAULT = "global batch", "default: "
 STATED = ("given", "hint", "left out", "plans for", "read", "tight")
 """How notes begin that say more than a default."""
 TOP_COSTS = 4
 MAX_KNOBS = 3
 MAX_RELIED_ON = 3
 WORTH_A_WORD = 0.001
+WORTH_A_LINE = 0.05
+"""A row that is so much faster than the first is asked about at first sight."""
 MAX_LISTED_RULES = 6
 
 
@@ -101,7 +103,7 @@ def inputs_line(answer: Answer) -> str:
     context = answer.contexts[0]
     job = context.job
     frameworks = ", ".join(_software(c.traits) for c in answer.contexts)
-    is_assumed = any(note.startswith(BATCH_NOTE) for note in answer.notes)
+    is_assumed = any(note.startswith(BATCH_NOTE) and BY_DEFAULT in note for note in answer.notes)
     return (
         f"{context.model.name} on {context.cluster.name}, batch {job.global_batch}"
         f"{' (assumed)' if is_assumed else ''} x {job.seq_len} tokens, "
@@ -202,7 +204,7 @@ def _print_best(answer: Answer, console: Console) -> None:
     several = len(answer.contexts) > 1
     line = run_line(best, of_gpus=available, names_framework=several)
     console.print(line, style="bold green", markup=False)
-    for text in (time_line(best), memory_line(best), job_line(best)):
+    for text in (time_line(best), memory_line(best), host_line(best), job_line(best)):
         if text:
             console.print(f"  {text}")
     if best.strategy.num_gpus < available and answer.aim.objective == "iteration_s":
@@ -219,6 +221,14 @@ def _proof(answer: Answer) -> str:
     if answer.proved_optimal:
         return "proved best under the model"
     return f"optimality NOT proved: {gap_text(answer)}"
+
+
+def is_puzzling(answer: Answer) -> bool:
+    """Whether a row below the first is so much faster that its place asks for a reason."""
+    first, *others = (plan.estimate.iter_time_s for plan in answer.plans)
+    return answer.aim.objective == "iteration_s" and any(
+        other < (1.0 - WORTH_A_LINE) * first for other in others
+    )
 
 
 def faster_lines(answer: Answer) -> list[str]:
@@ -290,7 +300,7 @@ def _print_grounds(answer: Answer, console: Console) -> None:
     console.print()
     if answer.plans:
         best = answer.plans[0]
-        told = (*selects_lines(answer.plans), *faster_lines(answer), *knob_lines(answer))
+        told = (*selects_lines(answer.plans), *knob_lines(answer))
         for line in (*told, costs_line(best)):
             console.print(line, markup=False)
         console.print(f"Placed {placement_line(best.context, best.strategy)}.")
@@ -323,6 +333,8 @@ def print_answer(
         _print_best(answer, console)
         for line in tight_lines(answer.plans):
             console.print(line, style="yellow", markup=False)
+        for line in faster_lines(answer) if verbose or is_puzzling(answer) else ():
+            console.print(line, markup=False)
         if recipe := placed(answer):
             console.print(placed_line(recipe), markup=False)
     else:

@@ -51,12 +51,12 @@ BUDGET: dict[str, tuple[int, int]] = {
     "catalog": (5600, 39),
     "frameworks": (500, 6),
     "formats": (14450, 105),
-    "plans": (5210, 32),
+    "plans": (5220, 32),
     "validation": (1870, 14),
-    "check": (2690, 24),
+    "check": (2700, 24),
     "launchers": (570, 10),
-    "report": (7060, 51),
-    "cli": (4650, 45),
+    "report": (7110, 51),
+    "cli": (4690, 45),
     "api": (190, 2),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""

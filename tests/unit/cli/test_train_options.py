@@ -12,7 +12,8 @@ PEFT = ("--framework", "accelerate", "--train", "qlora", "--lora-rank", "8")
 
 
 def test_the_format_of_trainer_gives_a_plan_with_a_4_bit_base(planner: Any) -> None:
-    run = planner("plan", "llama3.1-8b", "1xrtx4090", "--train", "qlora", "--framework", "trainer")
+    question = ("plan", "llama3.1-8b", "1xrtx4090", "--train", "qlora", "--framework", "trainer")
+    run = planner(*question, "-v")
     assert run.code == 0, run.err
     assert "qlora of rank 16 on all-linear, accelerate" in " ".join(run.out.split())
     assert "adapters of rank 16 (--lora-rank changes it)" in run.out
