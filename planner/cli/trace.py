@@ -46,10 +46,8 @@ def _write_folder(plan: "Plan", place: str, out: Path, *, force: bool) -> None:
 
     drawn = timeline(subject_of(plan.context, plan.strategy))
     write_folder(out, folder_files(plan, drawn, place), force=force)
-    say(
-        f"wrote one iteration to {out}: {plan.strategy.num_gpus} traces and what ASTRA-sim needs "
-        "beside them; README.md says how to run it"
-    )
+    count = plan.strategy.num_gpus
+    say(f"wrote {count} traces and ASTRA-sim's files to {out}; README.md says how to run it")
 
 
 def trace(
