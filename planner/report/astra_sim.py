@@ -18,7 +18,7 @@ from planner.errors import InputError
 from planner.formats.format import OutputFile
 from planner.plans.execution import FLUSH, FLUSH_BYTES, WORLD, Node, Nodes, execution
 from planner.plans.plan import Plan
-from planner.report.chakra import COLLECTIVES, Value, encoded
+from planner.report.chakra import COLLECTIVES, Values, header, on_rank, shared
 from planner.report.placement import placement_line
 from planner.spec.cluster import ClusterSpec, LevelSpec
 from planner.spec.strategy import Strategy
@@ -157,40 +157,43 @@ def _groups(strategy: Strategy, stages: Sequence[Nodes]) -> _Groups:
 
 def _attributes(
     node: Node, rank: int, place: int, ranks: Sequence[Ranks], groups: _Groups
-) -> dict[str, Value]:
+) -> Values:
     """What ASTRA-sim reads of a node. It counts an all-gather by what one rank puts in."""
     if node.kind == "compute":
-        return {}
+        return ()
     if node.kind != "collective":
         ends = (rank, ranks[node.peer][place])
         source, target = ends if node.kind == "send" else ends[::-1]
-        return {
-            "comm_size": max(round(node.num_bytes), 1),
-            "comm_src": source,
-            "comm_dst": target,
-            "comm_tag": node.tag,
-        }
+        return (
+            ("comm_size", max(round(node.num_bytes), 1)),
+            ("comm_src", source),
+            ("comm_dst", target),
+            ("comm_tag", node.tag),
+        )
     assert node.collective
-    everyone = sum(map(len, ranks))
-    group = groups.of_rank[node.axis, rank] if node.axis != WORLD else ()
-    members = len(group) or everyone
+    group = groups.of_rank.get((node.axis, rank), ())
+    members = len(group) or len(ranks) * len(ranks[0])
     size = node.num_bytes / (members if node.collective == "all_gather" else 1)
-    values: dict[str, Value] = {
-        "comm_type": COLLECTIVES[node.collective],
-        "comm_size": max(round(size), 1),
-    }
     number = groups.numbers.get(group)
-    return values | ({"pg_name": str(number)} if number else {})
+    return (
+        ("comm_type", COLLECTIVES[node.collective]),
+        ("comm_size", max(round(size), 1)),
+        *((("pg_name", str(number)),) if number else ()),
+    )
 
 
 def _traces(plan: Plan, stages: Sequence[Nodes], groups: _Groups) -> Iterator[BinaryFile]:
     strategy = plan.strategy
     ranks = [stage_ranks(strategy, stage) for stage in range(strategy.pp)]
-    about: dict[str, Value] = {"producer": f"planner {__version__}"}
+    start = header((("producer", f"planner {__version__}"),))
     for nodes, own in zip(stages, ranks, strict=True):
+        parts = [shared(node) for node in nodes]
         for place, rank in enumerate(own):
-            lines = ((node, _attributes(node, rank, place, ranks, groups)) for node in nodes)
-            yield BinaryFile(name=f"{PREFIX}.{rank}.et", data=encoded(lines, about))
+            lines = [
+                on_rank(part, _attributes(node, rank, place, ranks, groups))
+                for part, node in zip(parts, nodes, strict=True)
+            ]
+            yield BinaryFile(name=f"{PREFIX}.{rank}.et", data=b"".join([start, *lines]))
 
 
 def _readme(plan: Plan, drawn: Timeline, stages: Sequence[Nodes]) -> str:

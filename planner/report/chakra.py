@@ -5,8 +5,8 @@ src/third_party/utils/protolib.py (varint lengths); the fields that are written 
 are described at run time, and protobuf is loaded only then.
 """
 
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, lru_cache
 from typing import Any
 
 from planner.plans.execution import Node
@@ -82,31 +82,47 @@ def _varint(number: int) -> bytes:
     return bytes(groups)
 
 
-def _delimited(message: Any) -> bytes:  # noqa: ANN401 - classes made at run time
-    data: bytes = message.SerializeToString()
+def _delimited(data: bytes) -> bytes:
     return _varint(len(data)) + data
 
 
-def _attributes(values: Mapping[str, Value]) -> list[Any]:
-    attribute = message_classes()["AttributeProto"]
-    kinds = {bool: "bool_val", int: "int64_val", str: "string_val"}
-    return [attribute(name=name, **{kinds[type(value)]: value}) for name, value in values.items()]
+Values = tuple[tuple[str, Value], ...]
+"""Attributes of a node or a header, by name."""
 
 
-def encoded(nodes: Iterable[tuple[Node, Mapping[str, Value]]], about: Mapping[str, Value]) -> bytes:
-    """A rank's trace: nodes with the attributes that are the rank's own."""
+@lru_cache(maxsize=1 << 14)
+def _attributes(kind: str, values: Values) -> bytes:
+    """A message of this kind with attributes alone: joined to another, it adds them to it."""
     classes = message_classes()
-    header = classes["GlobalMetadata"](version=SCHEMA, attr=_attributes(about))
-    parts = [_delimited(header)]
-    for node, values in nodes:
-        message = classes["Node"](
-            id=node.id,
-            name=node.name,
-            type=TYPES[node.kind],
-            data_deps=node.after,
-            start_time_micros=node.start_us,
-            duration_micros=node.duration_us,
-            attr=_attributes({"is_cpu_op": False, **values}),
-        )
-        parts.append(_delimited(message))
-    return b"".join(parts)
+    kinds = {bool: "bool_val", int: "int64_val", str: "string_val"}
+    attributes = [
+        classes["AttributeProto"](name=name, **{kinds[type(value)]: value})
+        for name, value in values
+    ]
+    data: bytes = classes[kind](attr=attributes).SerializeToString()
+    return data
+
+
+def header(about: Values) -> bytes:
+    """What a trace starts with."""
+    version: bytes = message_classes()["GlobalMetadata"](version=SCHEMA).SerializeToString()
+    return _delimited(version + _attributes("GlobalMetadata", about))
+
+
+def shared(node: Node) -> bytes:
+    """What is the same of a node on every rank of its stage."""
+    message = message_classes()["Node"](
+        id=node.id,
+        name=node.name,
+        type=TYPES[node.kind],
+        data_deps=node.after,
+        start_time_micros=node.start_us,
+        duration_micros=node.duration_us,
+    )
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def on_rank(node: bytes, values: Values) -> bytes:
+    """A shared node with the attributes that are a rank's own."""
+    return _delimited(node + _attributes("Node", (("is_cpu_op", False), *values)))
