@@ -121,6 +121,21 @@ def test_stages_that_do_not_wait_for_one_another_step_when_they_are_done(
     assert "pipeline flush" not in names
 
 
+def test_repeated_collectives_take_the_seconds_of_the_first_time(
+    context_of: Contexts, tmp_path: Path
+) -> None:
+    context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
+    folder = written(made(context, tp=2, pp=4, recompute="full"), tmp_path)
+
+    def seconds_of(name: str) -> list[int]:
+        return [node.duration_us for node in folder.ranks[4] if node.name == name]
+
+    first = seconds_of("forward 0: tensor_parallel")
+    again = seconds_of("backward 0: recompute")
+    assert again
+    assert sum(again) == pytest.approx(sum(first), abs=2)
+
+
 def test_members_of_a_group_send_the_same(folder: Folder) -> None:
     by_group: dict[Any, dict[int, list[Any]]] = {}
     for rank, nodes in folder.ranks.items():
