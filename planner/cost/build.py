@@ -63,19 +63,24 @@ def slowest_pace(context: Context, strategy: StrategyColumns) -> Array:
     return synchronisation_factor(strategy.num_gpus, variation)
 
 
-def link_seconds(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
-    """Busy seconds of activations and gradients crossing one stage boundary, all chunks.
+def boundary_message_bytes(strategy: StrategyColumns, parts: Parts) -> tuple[Array, Array]:
+    """Bytes that a rank sends to the next stage, and that are then gathered over tp.
 
     Every tp rank sends its 1/tp of the boundary; without sequence parallelism the receiver
     gathers the whole over tp (scatter/gather, arXiv 2104.04473, section 4.1).
     """
     held = parts.costs.at(parts.costs.boundary_bytes)
     whole = strategy.sequence_parallel == 0
-    sent = held / np.where(whole, strategy.tp, 1)
+    return held / np.where(whole, strategy.tp, 1), held * whole
+
+
+def link_seconds(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Busy seconds of activations and gradients crossing one stage boundary, all chunks."""
+    sent, gathered = boundary_message_bytes(strategy, parts)
     stages = group_of("pp", strategy, context.cluster)
     seconds = point_to_point_s(sent, stages, context.cluster)
     tp_group = group_of("tp", strategy, context.cluster)
-    gather = collective_s("all_gather", held * whole, tp_group, context.cluster)
+    gather = collective_s("all_gather", gathered, tp_group, context.cluster)
     return np.where(strategy.pp > 1, 2.0 * (seconds + gather) * strategy.vpp, 0.0)
 
 
@@ -112,10 +117,14 @@ def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) 
         members=tuple(np.where(inside >= strategy.pp, both, 1) for inside in stages.members),
         domain=stages.domain,
     )
-    num_bytes = parts.costs.at(parts.costs.vocab_params) * (
-        context.traits.states.gradient_reduce_bytes
-    )
+    num_bytes = tied_gradient_bytes(context, parts)
     return collective_s("all_reduce", num_bytes, group, context.cluster)
+
+
+def tied_gradient_bytes(context: Context, parts: Parts) -> Array:
+    """Bytes of the shared vocabulary gradient."""
+    vocab = parts.costs.at(parts.costs.vocab_params)
+    return vocab * context.traits.states.gradient_reduce_bytes
 
 
 @item(

@@ -11,7 +11,7 @@ from planner.cost.topology import Group, group_of
 from planner.spec.cluster import ClusterSpec, Collective
 from planner.spec.job import element_bytes
 from planner.spec.strategy import StrategyColumns
-from planner.units import Array
+from planner.units import Array, Mask
 
 
 def weight_bytes(context: Context) -> float:
@@ -35,6 +35,38 @@ class DataParallelCosts:
     """Of it, the gather."""
     bucket_fraction: Array
     """Of a model chunk's gradients, in one bucket."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchanges:
+    """What travels when: of gradients one of an all-reduce and two scatters, of weights a gather.
+
+    Source: arXiv 1910.02054, section 7; arXiv 2304.11277, section 3.
+    """
+
+    all_reduces: Mask
+    """Gradients, once an iteration; they are scattered otherwise."""
+    scatters_each: Mask
+    """Gradients are scattered behind every micro-batch, otherwise once an iteration."""
+    gathers_each: Mask
+    """Weights, before every forward and every backward."""
+    gathers_once: Mask
+    """Updated weights, once an iteration."""
+
+
+def exchanges_of(
+    context: Context, strategy: StrategyColumns, *, stays_gathered: bool = False
+) -> Exchanges:
+    """Decide from ZeRO stage and traits; see :func:`data_parallel_costs`."""
+    states, stage = context.traits.states, strategy.zero_stage
+    whole = kept_whole(strategy, states)
+    each = (stage >= 3) & ~whole & (not stays_gathered)
+    return Exchanges(
+        all_reduces=(stage == 0) | ((stage == 1) & (not states.scatters_gradients)),
+        scatters_each=(stage >= 2) & states.reduces_every_micro_batch & ~whole,
+        gathers_each=each,
+        gathers_once=(stage >= 1) & ~each,
+    )
 
 
 def bucket_elements(
@@ -118,16 +150,14 @@ def data_parallel_costs(
     if states.zero3_secondary_weight_bytes:
         domain = group.part(group.local)
         backward_gather = _seconds_per_param("all_gather", unit, layer_weights, domain, cluster)
-    whole = kept_whole(strategy, states)
-    each = (stage >= 2) & states.reduces_every_micro_batch & ~whole
-    gathers_each = (stage >= 3) & ~whole & (not stays_gathered)
-    whole_reduce = (stage == 0) | ((stage == 1) & (not states.scatters_gradients))
-    gathered_back = np.where(gathers_each, backward_gather, 0.0)
+    when = exchanges_of(context, strategy, stays_gathered=stays_gathered)
+    gathered_back = np.where(when.gathers_each, backward_gather, 0.0)
+    once = np.where(when.scatters_each, 0.0, scatter)
     return DataParallelCosts(
-        reduce=np.where(whole_reduce, all_reduce, np.where(each, 0.0, scatter)),
-        gather=np.where((stage >= 1) & ~gathers_each, gather, 0.0),
-        layer_forward=np.where(gathers_each, layer_gather, 0.0),
-        layer_backward=gathered_back + np.where(each, layer_scatter, 0.0),
+        reduce=np.where(when.all_reduces, all_reduce, once),
+        gather=np.where(when.gathers_once, gather, 0.0),
+        layer_forward=np.where(when.gathers_each, layer_gather, 0.0),
+        layer_backward=gathered_back + np.where(when.scatters_each, layer_scatter, 0.0),
         layer_backward_gather=gathered_back,
         bucket_fraction=bucket / chunk_params,
     )

@@ -44,7 +44,7 @@ def chunk_stages(subject: Subject) -> list[int]:
     return [chunk % strategy.pp for chunk in range(chunks)]
 
 
-def _shares(subject: Subject, stages: list[int]) -> Array:
+def chunk_shares(subject: Subject, stages: list[int]) -> Array:
     """Of its stage's layers, how many each chunk holds."""
     strategy, chunks = subject.strategy, len(stages)
     if strategy.vpp == 1 or strategy.schedule in V_SHAPED:
@@ -123,7 +123,7 @@ def chunk_passes(subject: Subject) -> tuple[ChunkPasses, ...]:
     over its chunks and both passes.
     """
     stages = chunk_stages(subject)
-    shares = _shares(subject, stages)
+    shares = chunk_shares(subject, stages)
     times = layer_times(subject.context, subject.columns, subject.parts)
     layer = _layer(subject, times)
     pace = float(slowest_pace(subject.context, subject.columns)[0])

@@ -7,6 +7,7 @@ import numpy as np
 from planner.cost.build import (
     PER_ITERATION,
     PER_PARAMETER,
+    boundary_message_bytes,
     exposed_link_s,
     frozen_updates,
     gradient_pass_s_per_param,
@@ -89,7 +90,7 @@ def _layer_items(subject: Subject, stage: int) -> TimeItems:
     "time.pipeline.p2p",
     title="pipeline transfers",
     inputs=("strategy.pp", "strategy.vpp", "traits.overlap.pipeline_p2p_overlap", *FABRIC),
-    also=(link_seconds, exposed_link_s, point_to_point_s),
+    also=(link_seconds, boundary_message_bytes, exposed_link_s, point_to_point_s),
 )
 @item(
     "time.compute.embedding",

@@ -96,6 +96,11 @@ def _size(axis: str, strategy: StrategyColumns) -> Array:
     return size
 
 
+def extent_of(axis: str, strategy: StrategyColumns) -> tuple[Array, Array]:
+    """Ranks of a group of ``axis``, and the distance between neighbours."""
+    return _size(axis, strategy), _stride(axis, strategy)
+
+
 def _spans(size: Array, stride: Array, dims: tuple[int, ...]) -> tuple[Array, ...]:
     """Members along each dimension of a torus whose places are counted along the first one first.
 
@@ -139,7 +144,7 @@ def group_of(axis: str, strategy: StrategyColumns, cluster: ClusterSpec) -> Grou
     Under a placement with pp inside dp, groups that also span cp (which then is 1) are those of dp
     alone.
     """
-    size, stride = _size(axis, strategy), _stride(axis, strategy)
+    size, stride = extent_of(axis, strategy)
     inside: tuple[Array, ...] = ()
     for level in cluster.levels[:-1]:
         own = _inside(size, stride, level.num_accelerators, cluster)

@@ -169,6 +169,11 @@ class OutputFile:
     text: str
     is_executable: bool = False
 
+    @property
+    def content(self) -> bytes:
+        """What is written."""
+        return self.text.encode()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:

@@ -92,7 +92,7 @@ def _stage(staged: Path, files: Sequence[OutputFile]) -> None:
     for file in files:
         path = staged / file.name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file.text.encode())
+        path.write_bytes(file.content)
         path.chmod(0o755 if file.is_executable else 0o644)
 
 

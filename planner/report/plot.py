@@ -45,13 +45,13 @@ class _Chart:
     log_y: bool
 
 
-def library(name: str, option: str = OPTION) -> ModuleType:
+def library(name: str, option: str = OPTION, extra: str = "plot") -> ModuleType:
     """Import an optional library; InputError says of what option it is, and how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        package = name.partition(".")[0]
-        message = f"{package} is not installed; pip install 'parallel-planner[plot]'"
+        package = "protobuf" if name.startswith("google.protobuf") else name.partition(".")[0]
+        message = f"{package} is not installed; pip install 'parallel-planner[{extra}]'"
         raise InputError.single("command line", option, message) from error
 
 

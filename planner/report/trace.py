@@ -7,16 +7,16 @@ slices overlap by rounding.
 
 import json
 from collections.abc import Iterator, Sequence
-from math import prod
 from typing import Any
 
 from planner import __version__
 from planner.cost.memory_curve import MemoryCurve
+from planner.cost.ranks import stage_ranks
 from planner.cost.timeline import PASSES, WAIT, Slice, Timeline
 from planner.plans.iteration import Iteration
 from planner.plans.plan import Plan
 from planner.report.formulas import item_title
-from planner.spec.strategy import GPU_DEGREES, PLACEMENTS, Strategy
+from planner.spec.strategy import Strategy
 from planner.units import GIB
 
 Event = dict[str, Any]
@@ -25,10 +25,8 @@ THREAD = 0
 
 
 def first_rank(strategy: Strategy, stage: int) -> int:
-    """The lowest global rank of a stage: ranks number the axes in the order of the placement."""
-    axes = PLACEMENTS[strategy.placement]
-    inside = [axis for axis in axes[: axes.index("pp")] if axis in GPU_DEGREES]
-    return stage * prod(int(getattr(strategy, axis)) for axis in inside)
+    """The lowest global rank of a stage."""
+    return stage_ranks(strategy, stage)[0]
 
 
 def _microseconds(seconds: float) -> int:

@@ -46,17 +46,17 @@ BUDGET: dict[str, tuple[int, int]] = {
     "collectives": (1390, 14),
     "layers": (2070, 13),
     "schedules": (670, 9),
-    "cost": (6240, 39),
+    "cost": (6610, 41),
     "search": (8240, 54),
     "catalog": (5600, 39),
     "frameworks": (500, 6),
     "formats": (14450, 105),
-    "plans": (5220, 32),
+    "plans": (5460, 33),
     "validation": (1870, 14),
     "check": (2700, 24),
     "launchers": (570, 10),
-    "report": (7110, 51),
-    "cli": (4690, 45),
+    "report": (7520, 53),
+    "cli": (4740, 45),
     "api": (190, 2),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
@@ -67,6 +67,7 @@ HEAVY = (
     "planner.search.stages.cp_sat",
     "matplotlib",
     "plotext",
+    "google.protobuf",
     "tree_sitter",
 )
 

@@ -14,6 +14,7 @@ from plan_document import plan_document
 
 from planner.cli.ask import Options
 from planner.cli.report import report
+from planner.report.chakra import message_classes
 
 ROOT = Path(__file__).resolve().parents[3]
 QUESTION = ("llama3-8b", "2xdgx-h100", "--global-batch", "64", "--seq-len", "4096")
@@ -160,3 +161,48 @@ def test_a_page_takes_every_option_of_a_question() -> None:
     taken = inspect.signature(report).parameters
     assert {*Options.__annotations__, "fix"} <= set(taken)
     assert not {"save", "like", "space", "output_format"} & set(taken)
+
+
+def test_a_folder_for_astra_sim_has_a_trace_per_rank(
+    planner: Any, saved: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "astra"
+    run = planner("trace", saved, "--format", "chakra", "-o", str(out))
+    assert (run.code, run.out) == (0, ""), run.err
+    beside = {"README.md", "comm_group.json", "network.yml", "remote_memory.json", "system.json"}
+    assert {path.name for path in out.iterdir()} == beside | {f"trace.{n}.et" for n in range(16)}
+    again = planner("trace", saved, "--format", "chakra", "-o", str(out))
+    assert again.code == 2
+    assert "--force" in again.err
+    assert planner("trace", saved, "--format", "chakra", "-o", str(out), "--force").code == 0
+
+
+def test_a_folder_that_is_a_file_and_formats_that_are_none_are_errors(
+    planner: Any, saved: str, tmp_path: Path
+) -> None:
+    run = planner("trace", saved, "--format", "chakra", "-o", saved, "--force")
+    assert run.code == 2
+    assert "is no folder" in run.err
+    run = planner("trace", saved, "--format", "kineto", "-o", str(tmp_path / "x"))
+    assert run.code == 2
+    assert "perfetto" in run.err
+    assert {path.name for path in tmp_path.iterdir()} == {"best.yaml"}
+
+
+def test_without_protobuf_no_folder_is_made(
+    planner: Any, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = importlib.import_module
+
+    def without(name: str, package: str | None = None) -> Any:
+        if name.startswith("google.protobuf"):
+            raise ImportError(name)
+        return whole(name, package)
+
+    message_classes.cache_clear()
+    monkeypatch.setattr(importlib, "import_module", without)
+    run = planner("trace", saved, "--format", "chakra", "-o", str(tmp_path / "astra"))
+    assert run.code == 2
+    assert "command line::--format: protobuf is not installed" in run.err
+    assert "pip install 'parallel-planner[trace]'" in run.err
+    assert {path.name for path in tmp_path.iterdir()} == {"best.yaml"}

@@ -1,0 +1,286 @@
+"""Bytes that collectives and transfers carry, pass by pass, of one strategy.
+
+The same messages that :mod:`layer_time`, :mod:`data_parallel` and :mod:`build` price, with their
+sizes in place of their seconds.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.build import boundary_message_bytes, frozen_updates, tied_gradient_bytes
+from planner.cost.data_parallel import exchanges_of, gathered_weight_bytes, weight_bytes
+from planner.cost.layer import layer_shape
+from planner.cost.layer_time import COMM_ITEM, COMM_ITEMS, TimeItems
+from planner.cost.memory import reduced_gradient_bytes
+from planner.cost.passes import RECOMPUTE, SHARDING, chunk_shares, chunk_stages
+from planner.cost.stage import FULL, SELECTIVE
+from planner.cost.subject import Subject
+from planner.cost.topology import extent_of
+from planner.layers.block import LayerGroup, layer_groups
+from planner.layers.op import Comm, Op
+from planner.spec.cluster import Collective
+from planner.spec.precision import under_precision
+from planner.units import Array
+
+TAIL, TIED = "data_parallel", "tied_embedding"
+"""Items of time behind the pipeline whose messages are below."""
+ENDS = "ends"
+"""The group of the two stages that hold a tied embedding."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """A collective of one rank; ``num_bytes`` as :class:`planner.layers.op.Comm` counts them."""
+
+    item: str
+    """Whose seconds are spent on it."""
+    collective: Collective
+    axis: str
+    """Its group, by the names of :func:`topology.group_of`, or ENDS."""
+    num_bytes: float
+
+
+Messages = tuple[Message, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkTraffic:
+    """Messages of a chunk of layers and a micro-batch; weight gradients send none."""
+
+    forward: Messages
+    backward: Messages
+    """With those of what is recomputed, under RECOMPUTE."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """Messages of one iteration."""
+
+    chunks: tuple[ChunkTraffic, ...]
+    tails: tuple[Messages, ...]
+    """Per stage, behind the pipeline."""
+    sent_bytes: float
+    """Of a chunk and micro-batch, from a rank to its neighbour, either way."""
+    gathered_bytes: float
+    """Over tp, behind the transfer."""
+    recomputed_fraction: tuple[float, ...]
+    """Per stage: of the seconds of what is recomputed, those that its messages show."""
+
+
+def why_no_traffic(subject: Subject) -> str:
+    """What of a strategy sends messages that are not listed here, or nothing."""
+    if subject.context.job.mtp_layers:
+        return "layers of multi-token prediction"
+    zero3 = subject.strategy.zero_stage >= 3
+    if zero3 and subject.context.traits.states.zero3_secondary_weight_bytes:
+        return "secondary shards of weights (ZeRO++)"
+    return ""
+
+
+def _summed(messages: Iterable[Message], subject: Subject) -> Messages:
+    """Messages of one kind together; none that are empty or of a group of one."""
+    total: dict[tuple[str, Collective, str], float] = {}
+    for each in messages:
+        key = (each.item, each.collective, each.axis)
+        total[key] = total.get(key, 0.0) + each.num_bytes
+    return tuple(
+        Message(item=item, collective=collective, axis=axis, num_bytes=num_bytes)
+        for (item, collective, axis), num_bytes in total.items()
+        if num_bytes > 0 and (axis == ENDS or extent_of(axis, subject.columns)[0][0] > 1)
+    )
+
+
+def _scaled(messages: Iterable[Message], factor: float, item: str = "") -> Messages:
+    return tuple(
+        Message(
+            item=item or each.item,
+            collective=each.collective,
+            axis=each.axis,
+            num_bytes=each.num_bytes * factor,
+        )
+        for each in messages
+    )
+
+
+def _of_comms(comms: Sequence[Comm], factor: float) -> Iterable[Message]:
+    for comm in comms:
+        yield Message(
+            item=COMM_ITEM[comm.axis],
+            collective=comm.collective,
+            axis=comm.axis,
+            num_bytes=factor * float(np.ravel(comm.num_bytes)[0]),
+        )
+
+
+def _layer_messages(kinds: Sequence[LayerGroup]) -> tuple[Messages, Messages, Messages]:
+    """Forward, backward, and what selective recomputation repeats, of the mean layer."""
+    total = sum(kind.num_layers for kind in kinds)
+    ops = [(op, kind.num_layers / total) for kind in kinds for op in kind.ops]
+
+    def repeated(op: Op) -> float:
+        return float(np.ravel(op.selective_fraction)[0])
+
+    return (
+        tuple(each for op, share in ops for each in _of_comms(op.forward_comms, share)),
+        tuple(each for op, share in ops for each in _of_comms(op.backward_comms, share)),
+        tuple(
+            each for op, share in ops for each in _of_comms(op.forward_comms, share * repeated(op))
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sharding:
+    """How parameters travel over data parallelism; see :func:`data_parallel_costs`."""
+
+    subject: Subject
+    is_layer: bool
+    """Of layers, a part of whose parameters are experts; else of embedding and head."""
+
+    @property
+    def _axes(self) -> dict[str, float]:
+        """Groups, and the share of the parameters on each."""
+        context, parts = self.subject.context, self.subject.parts
+        axis = "dp_shard_cp" if context.traits.states.sharded_over_cp else "dp_shard"
+        if not (context.model.moe and self.is_layer):
+            return {axis: 1.0}
+        expert = float((parts.costs.at(parts.costs.expert_params) / parts.params)[0])
+        return {axis: 1.0 - expert, f"expert_{axis}": expert}
+
+    def gathers(self, item: str, elements: float, element_bytes: float) -> Iterable[Message]:
+        """All-gather so many elements, as a rank holds them when they are whole."""
+        for axis, share in self._axes.items():
+            num_bytes = share * elements * element_bytes
+            yield Message(item=item, collective="all_gather", axis=axis, num_bytes=num_bytes)
+
+    def reduces(self, item: str, elements: float, *, whole: bool) -> Iterable[Message]:
+        """All-reduce or scatter gradients, and add up replicas' shards."""
+        strategy, columns = self.subject.strategy, self.subject.columns
+        wire = float(reduced_gradient_bytes(columns, self.subject.context.traits.states)[0])
+        collective: Collective = "all_reduce" if whole else "reduce_scatter"
+        for axis, share in self._axes.items():
+            sent = share * elements * wire
+            shards = float(extent_of(axis, columns)[0][0]) if strategy.zero_stage >= 1 else 1.0
+            yield Message(item=item, collective=collective, axis=axis, num_bytes=sent)
+            yield Message(
+                item=item, collective="all_reduce", axis="dp_replicate", num_bytes=sent / shards
+            )
+
+
+def _each(sharding: _Sharding, trained: float, frozen: float) -> tuple[Messages, Messages]:
+    """What stage 3 gathers before forward and before backward, and scatters behind it."""
+    context, columns = sharding.subject.context, sharding.subject.columns
+    stays = context.traits.states.zero3_keeps_ends_gathered and not sharding.is_layer
+    when = exchanges_of(context, columns, stays_gathered=stays)
+    width = gathered_weight_bytes(context)
+    gathers: Messages = ()
+    if when.gathers_each[0]:
+        gathers = tuple(sharding.gathers(SHARDING, trained + frozen, width))
+    if not when.scatters_each[0]:
+        return gathers, gathers
+    return gathers, (*gathers, *sharding.reduces(SHARDING, trained, whole=False))
+
+
+def _once(sharding: _Sharding, trained: float, frozen: float) -> Iterable[Message]:
+    """What an iteration reduces and gathers behind its micro-batches."""
+    context, columns = sharding.subject.context, sharding.subject.columns
+    stays = context.traits.states.zero3_keeps_ends_gathered and not sharding.is_layer
+    when = exchanges_of(context, columns, stays_gathered=stays)
+    if when.all_reduces[0] or not when.scatters_each[0]:
+        yield from sharding.reduces(TAIL, trained, whole=bool(when.all_reduces[0]))
+    if when.gathers_once[0]:
+        yield from sharding.gathers(TAIL, trained + frozen, weight_bytes(context))
+
+
+def _ends(subject: Subject, chunk: int, last: int) -> tuple[float, float]:
+    """Trained and frozen elements of embedding and head on a chunk."""
+    parts = subject.parts
+    trained = (chunk == 0) * parts.first_params + (chunk == last) * parts.last_params
+    frozen = (chunk == 0) * parts.first_frozen_elements
+    frozen = frozen + (chunk == last) * parts.last_frozen_elements
+    return float(trained[0]), float(frozen[0])
+
+
+def _tail(subject: Subject, stage: int) -> Messages:
+    parts, layers = subject.parts, float(subject.layers[0, stage])
+    frozen, first, last = (float(each[0]) for each in frozen_updates(subject.context, parts))
+    head = stage == subject.strategy.head_stage
+    own = _Sharding(subject=subject, is_layer=True)
+    ends = _Sharding(subject=subject, is_layer=False)
+    messages = [
+        *_once(own, layers * float(parts.params[0]), layers * frozen),
+        *_once(ends, float(subject.end_params(stage)[0]), (stage == 0) * first + head * last),
+    ]
+    if subject.context.model.tied_embeddings and subject.strategy.head_stage:
+        num_bytes = float(tied_gradient_bytes(subject.context, parts)[0])
+        if stage == 0 or head:
+            messages.append(
+                Message(item=TIED, collective="all_reduce", axis=ENDS, num_bytes=num_bytes)
+            )
+    return _summed(messages, subject)
+
+
+def _shown(items: Mapping[str, Array]) -> tuple[float, float]:
+    """Seconds of messages, and of everything."""
+    comms = sum(float(seconds[0]) for name, seconds in items.items() if name in COMM_ITEMS)
+    return comms, sum(float(seconds[0]) for seconds in items.values())
+
+
+def _recomputed_fraction(subject: Subject, stage: int) -> float:
+    """Of what a stage recomputes, the share of its seconds that messages show."""
+    costs, counts = subject.parts.costs, subject.counts[:, 0, stage]
+
+    def exposed(items: TimeItems) -> dict[str, Array]:
+        return {name: one.exposed_s for name, one in costs.items_at(items).items()}
+
+    parts = [
+        (float(counts[policy]), _shown(exposed(items)))
+        for policy, items in ((SELECTIVE, costs.selective), (FULL, costs.repeated))
+    ]
+    whole = sum(count * seconds for count, (_, seconds) in parts)
+    return sum(count * comms for count, (comms, _) in parts) / whole if whole else 0.0
+
+
+def traffic_of(subject: Subject) -> Traffic:
+    """Messages of every chunk, stage and boundary; none of :func:`why_no_traffic`.
+
+    A chunk's layers send ``layers · bytes of the mean layer``, its ends what stage 3 gathers of
+    them. Excludes messages that no item of time is for (gradient norm, losses).
+    """
+    context, columns, parts = subject.context, subject.columns, subject.parts
+    traits = under_precision(context.traits, context.job.precision)
+    kinds = layer_groups(context.model, layer_shape(columns, context.job), traits)
+    forward, backward, selective = _layer_messages(kinds)
+    stages = chunk_stages(subject)
+    own = _Sharding(subject=subject, is_layer=True)
+    ends = _Sharding(subject=subject, is_layer=False)
+    chunks = []
+    for chunk, (stage, share) in enumerate(
+        zip(stages, chunk_shares(subject, stages).tolist(), strict=True)
+    ):
+        layers = float(subject.layers[0, stage]) * share
+        counts = subject.counts[:, 0, stage] * share
+        trained, frozen = layers * float(parts.params[0]), layers * float(parts.frozen_elements[0])
+        of_layers = _each(own, trained, frozen)
+        of_ends = _each(ends, *_ends(subject, chunk, len(stages) - 1))
+        again = (
+            *_scaled(selective, float(counts[SELECTIVE]), RECOMPUTE),
+            *_scaled(forward, float(counts[FULL]), RECOMPUTE),
+        )
+        before = (*of_layers[0], *of_ends[0], *_scaled(forward, layers))
+        after = (*again, *of_layers[1], *of_ends[1], *_scaled(backward, layers))
+        chunks.append(
+            ChunkTraffic(forward=_summed(before, subject), backward=_summed(after, subject))
+        )
+    sent, gathered = boundary_message_bytes(columns, parts)
+    return Traffic(
+        chunks=tuple(chunks),
+        tails=tuple(_tail(subject, stage) for stage in range(subject.strategy.pp)),
+        sent_bytes=float(sent[0]),
+        gathered_bytes=float(gathered[0]) if subject.strategy.tp > 1 else 0.0,
+        recomputed_fraction=tuple(
+            _recomputed_fraction(subject, stage) for stage in range(subject.strategy.pp)
+        ),
+    )

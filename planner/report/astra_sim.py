@@ -1,0 +1,281 @@
+"""A plan's iteration as a folder that ASTRA-sim runs: a trace per rank, groups, network, system.
+
+Source: astra-sim/astra-sim, astra-sim/workload/Workload.cc (names and attributes of traces,
+groups), system/Sys.cc (keys of the system), examples/; astra-sim/astra-network-analytical,
+common/network-parser/NetworkParser.cpp, common/NetworkFunction.cpp (a GB/s is 2^30 bytes/s).
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from planner import __version__
+from planner.cost.ranks import Ranks, groups_of, pairs_of, stage_ranks
+from planner.cost.timeline import Timeline
+from planner.cost.traffic import ENDS
+from planner.errors import InputError
+from planner.formats.format import OutputFile
+from planner.plans.execution import FLUSH, FLUSH_BYTES, WORLD, Node, Nodes, execution
+from planner.plans.plan import Plan
+from planner.report.chakra import COLLECTIVES, Values, header, on_rank, shared
+from planner.report.placement import placement_line
+from planner.spec.cluster import ClusterSpec, LevelSpec
+from planner.spec.strategy import Strategy
+from planner.units import GIB, format_seconds
+
+PREFIX = "trace"
+MAX_RANKS = 1024
+"""A trace is a file per rank."""
+MAX_NODES = 2_000_000
+"""Of all ranks together: some 200 MB."""
+MAX_GROUPS = 2147
+"""ASTRA-sim numbers what a group sends from a million times the group's number, in 32 bits
+(CommunicatorGroup::set_id)."""
+Dimension = tuple[str, int, float, float]
+"""Topology, members, GB/s and ns, as ASTRA-sim counts them."""
+RUN = """AstraSim_Analytical_Congestion_Unaware \\
+    --workload-configuration={prefix} \\
+    --comm-group-configuration=comm_group.json \\
+    --system-configuration=system.json \\
+    --remote-memory-configuration=remote_memory.json \\
+    --network-configuration=network.yml"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryFile(OutputFile):
+    """A file that is no text."""
+
+    text: str = ""
+    data: bytes
+
+    @property
+    def content(self) -> bytes:
+        """What is written."""
+        return self.data
+
+
+def check_size(strategy: Strategy, place: str) -> None:
+    """Raise InputError where there cannot be a trace for every rank."""
+    ranks = strategy.num_gpus
+    if ranks == 1:
+        problem = "one GPU has no network; ASTRA-sim takes two and more"
+    elif ranks > MAX_RANKS:
+        problem = f"{ranks:,} GPUs, each a trace of its own; at most {MAX_RANKS:,} are written"
+    else:
+        return
+    raise InputError.single(place, "strategy", problem)
+
+
+def _dimensions(level: LevelSpec, members: int, latency_s: float, rate: float) -> list[Dimension]:
+    """A level as dimensions of the analytical network: every dimension of a torus is a ring."""
+    gb_per_s, ns = rate / GIB, latency_s * 1e9
+    if level.topology == "switch":
+        # Way up and way down are a hop each there.
+        return [("Switch", members, gb_per_s, ns / 2.0)]
+    if level.dims and prod(level.dims) == members:
+        return [("Ring", length, gb_per_s, ns) for length in level.dims if length > 1]
+    is_full = level.topology in ("fully_connected", "hybrid_cube_mesh")
+    return [("FullyConnected" if is_full else "Ring", members, gb_per_s, ns)]
+
+
+def network(cluster: ClusterSpec, num_ranks: int, place: str) -> list[Dimension]:
+    """Dimensions from the innermost level out; beyond the domain at the least rate passed.
+
+    Raises InputError where levels are not filled.
+    """
+    found: list[Dimension] = []
+    below, rate = 1, float("inf")
+    for number, level in enumerate(cluster.levels):
+        is_last = number == len(cluster.levels) - 1
+        size = num_ranks if is_last else min(level.num_accelerators, num_ranks)
+        own = level.achieved_bytes_per_s
+        rate = min(rate, own) if number > cluster.num_inner_levels else float("inf")
+        if size % below:
+            message = (
+                f"{num_ranks} GPUs do not fill {level.name} of {size} in whole groups of {below}; "
+                "ASTRA-sim's network is a product of dimensions"
+            )
+            raise InputError.single(place, "strategy", message)
+        if size > below:
+            found += _dimensions(level, size // below, level.latency_s, min(own, rate))
+        below = size
+    return found
+
+
+def _network_file(dimensions: Sequence[Dimension]) -> str:
+    names, counts, rates, waits = zip(*dimensions, strict=True)
+    return (
+        f"topology: [ {', '.join(names)} ]\n"
+        f"npus_count: [ {', '.join(map(str, counts))} ]\n"
+        f"bandwidth: [ {', '.join(f'{rate:.6g}' for rate in rates)} ]  # 2^30 bytes/s\n"
+        f"latency: [ {', '.join(f'{wait:.6g}' for wait in waits)} ]  # ns\n"
+    )
+
+
+def _system(plan: Plan, num_dimensions: int) -> Mapping[str, object]:
+    accelerator = plan.context.cluster.accelerator
+    rings = ["ring"] * num_dimensions
+    return {
+        "scheduling-policy": "FIFO",
+        "endpoint-delay": 1,
+        "active-chunks-per-dimension": 1,
+        "preferred-dataset-splits": 1,
+        **{f"{name.replace('_', '-')}-implementation": rings for name in COLLECTIVES},
+        "collective-optimization": "baseline",
+        "local-mem-bw": round(accelerator.hbm_bytes_per_s / 1e9),
+        "boost-mode": 0,
+        "roofline-enabled": 0,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Groups:
+    """Every group that a collective runs on, numbered from 1; all ranks have no number."""
+
+    numbers: Mapping[Ranks, int]
+    of_rank: Mapping[tuple[str, int], Ranks]
+    """By axis and member."""
+
+
+def _groups(strategy: Strategy, stages: Sequence[Nodes]) -> _Groups:
+    numbers: dict[Ranks, int] = {}
+    of_rank: dict[tuple[str, int], Ranks] = {}
+    for stage, nodes in enumerate(stages):
+        for axis in dict.fromkeys(node.axis for node in nodes if node.axis not in ("", WORLD)):
+            found = (
+                pairs_of(strategy, (0, strategy.head_stage))
+                if axis == ENDS
+                else groups_of(axis, strategy, stage)
+            )
+            for group in found:
+                of_rank |= {(axis, rank): group for rank in group}
+                if len(group) < strategy.num_gpus:
+                    numbers.setdefault(group, len(numbers) + 1)
+    return _Groups(numbers=numbers, of_rank=of_rank)
+
+
+def _attributes(
+    node: Node, rank: int, place: int, ranks: Sequence[Ranks], groups: _Groups
+) -> Values:
+    """What ASTRA-sim reads of a node. It counts an all-gather by what one rank puts in."""
+    if node.kind == "compute":
+        return ()
+    if node.kind != "collective":
+        ends = (rank, ranks[node.peer][place])
+        source, target = ends if node.kind == "send" else ends[::-1]
+        return (
+            ("comm_size", max(round(node.num_bytes), 1)),
+            ("comm_src", source),
+            ("comm_dst", target),
+            ("comm_tag", node.tag),
+        )
+    assert node.collective
+    group = groups.of_rank.get((node.axis, rank), ())
+    members = len(group) or len(ranks) * len(ranks[0])
+    size = node.num_bytes / (members if node.collective == "all_gather" else 1)
+    number = groups.numbers.get(group)
+    return (
+        ("comm_type", COLLECTIVES[node.collective]),
+        ("comm_size", max(round(size), 1)),
+        *((("pg_name", str(number)),) if number else ()),
+    )
+
+
+def _traces(plan: Plan, stages: Sequence[Nodes], groups: _Groups) -> Iterator[BinaryFile]:
+    strategy = plan.strategy
+    ranks = [stage_ranks(strategy, stage) for stage in range(strategy.pp)]
+    start = header((("producer", f"planner {__version__}"),))
+    for nodes, own in zip(stages, ranks, strict=True):
+        parts = [shared(node) for node in nodes]
+        for place, rank in enumerate(own):
+            lines = [
+                on_rank(part, _attributes(node, rank, place, ranks, groups))
+                for part, node in zip(parts, nodes, strict=True)
+            ]
+            yield BinaryFile(name=f"{PREFIX}.{rank}.et", data=b"".join([start, *lines]))
+
+
+def _readme(plan: Plan, drawn: Timeline, stages: Sequence[Nodes]) -> str:
+    strategy, context = plan.strategy, plan.context
+    end_us = max(node.start_us + node.duration_us for nodes in stages for node in nodes)
+    nodes = sum(map(len, stages)) * (strategy.num_gpus // strategy.pp)
+    longer = max(drawn.modelled_s - drawn.simulated_s, 0.0)
+    beyond = (
+        f"\nThe estimate is {format_seconds(longer)} longer: its closed form of the pipeline, "
+        "beyond the schedule's own order."
+        if longer > 1e-6
+        else ""
+    )
+    estimated_s = plan.estimate.iter_time_s
+    return f"""# One iteration of {context.model.name} on {context.cluster.name}
+
+Written by planner {__version__} for ASTRA-sim. Plan: {placement_line(context, strategy)}
+
+| file | holds |
+|---|---|
+| `{PREFIX}.RANK.et` | a Chakra execution trace per global rank ({nodes:,} nodes in all) |
+| `comm_group.json` | the ranks of every group that traces name; all ranks have no number |
+| `network.yml` | the cluster's levels, innermost first, at the rates that large messages reach |
+| `system.json` | rings everywhere, no roofline: kernels take the durations of the traces |
+| `remote_memory.json` | none |
+
+Run in this folder, with the analytical network that takes several dimensions:
+
+```sh
+{RUN.format(prefix=PREFIX)}
+```
+
+ASTRA-sim times collectives and transfers itself, from their bytes; kernels take `duration_micros`.
+`start_time_micros` and the durations of collectives and transfers are the planner's: by them the
+iteration ends at {end_us / 1e6:.6f} s, against {estimated_s:.6f} s of the estimate.{beyond}
+
+## What is carried, and what is not
+
+- A pass of a micro-batch is one node of kernels, and a collective of all its layers for every
+  group and kind: bytes are those of the model, latencies are there once and not layer by layer.
+- A collective follows its kernels where any of it shows in the plan, and stands beside them where
+  it hides altogether. In between there is nothing: ASTRA-sim shows the whole of it, the plan only
+  what kernels do not hide. Gradient reduction stands behind the pipeline, not beside the last
+  backward. So ASTRA-sim is slower than the plan where the framework overlaps.
+- Traffic to the host, launches and the step's overhead are time of kernels. Fused operations,
+  reduction inside switches, trees and tokens sent once per node are not carried: all are rings.
+- `{FLUSH}` is a reduction of {FLUSH_BYTES:.0f} bytes per rank behind which the stages' tails start.
+- ASTRA-sim counts an all-gather by what one rank puts in; the traces do, too.
+"""
+
+
+def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, ...]:
+    """Every file of the folder; ``place``: of the plan, in errors.
+
+    Raises InputError for what ASTRA-sim cannot hold.
+    """
+    dimensions = network(plan.context.cluster, plan.strategy.num_gpus, place)
+    stages = execution(plan, drawn)
+    num_nodes = sum(map(len, stages)) * (plan.strategy.num_gpus // plan.strategy.pp)
+    groups = _groups(plan.strategy, stages)
+    for number, most, what in (
+        (num_nodes, MAX_NODES, "nodes over all ranks"),
+        (len(groups.numbers), MAX_GROUPS, "communication groups"),
+    ):
+        if number > most:
+            message = f"{number:,} {what}; at most {most:,} are written"
+            raise InputError.single(place, "strategy", message)
+    members = {str(number): group for group, number in groups.numbers.items()}
+    documents = {
+        "comm_group.json": members,
+        "system.json": _system(plan, len(dimensions)),
+        "remote_memory.json": {"memory-type": "NO_MEMORY_EXPANSION"},
+    }
+    return (
+        *(OutputFile(name=name, text=_json(one)) for name, one in documents.items()),
+        OutputFile(name="network.yml", text=_network_file(dimensions)),
+        OutputFile(name="README.md", text=_readme(plan, drawn, stages)),
+        *_traces(plan, stages, groups),
+    )
+
+
+def _json(document: Mapping[str, object]) -> str:
+    """A line per key."""
+    lines = (f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -1,0 +1,108 @@
+"""Messages of an iteration: what is repeated, gathered, scattered, and what is refused."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from planner.cost.context import Context
+from planner.cost.subject import Subject, subject_of
+from planner.cost.traffic import Messages, Traffic, traffic_of, why_no_traffic
+from planner.plans.layout import requested, resolve
+
+Contexts = Callable[..., Context]
+
+
+@pytest.fixture
+def subject(context_of: Contexts) -> Callable[..., Subject]:
+    def build(model: str = "llama3-8b", framework: str = "megatron", **layout: Any) -> Subject:
+        context = context_of(
+            model=model,
+            cluster="2xdgx-h100",
+            framework=framework,
+            global_batch=16,
+            seq_len=2048,
+        )
+        return subject_of(*resolve(context, requested(global_batch=16, **layout)))
+
+    return build
+
+
+def by_item(messages: Messages) -> dict[tuple[str, str], float]:
+    return {(one.item, one.collective): one.num_bytes for one in messages}
+
+
+def all_bytes(traffic: Traffic) -> float:
+    passes = [each for chunk in traffic.chunks for each in (chunk.forward, chunk.backward)]
+    return sum(one.num_bytes for messages in passes for one in messages)
+
+
+def test_full_recomputation_repeats_the_messages_of_forward(subject: Any) -> None:
+    kept = traffic_of(subject(tp=2, pp=2)).chunks[0]
+    again = traffic_of(subject(tp=2, pp=2, recompute="full")).chunks[0]
+    assert again.forward == kept.forward
+    repeated = [one for one in again.backward if one.item == "recompute"]
+    assert by_item(tuple(repeated)) == {
+        ("recompute", collective): pytest.approx(num_bytes)
+        for (_, collective), num_bytes in by_item(kept.forward).items()
+    }
+
+
+def test_selective_recomputation_of_attention_repeats_no_messages(subject: Any) -> None:
+    found = traffic_of(subject(tp=2, pp=2, recompute="selective"))
+    assert found.recomputed_fraction == (0.0, 0.0)
+    assert not [one for one in found.chunks[0].backward if one.item == "recompute"]
+
+
+def test_chunks_of_any_schedule_share_the_same_bytes(subject: Any) -> None:
+    assert all_bytes(traffic_of(subject(tp=2, pp=2, vpp=4))) == pytest.approx(
+        all_bytes(traffic_of(subject(tp=2, pp=2)))
+    )
+
+
+def test_groups_of_one_send_nothing(subject: Any) -> None:
+    found = traffic_of(subject(tp=1, pp=2))
+    assert all_bytes(found) == 0.0
+    assert found.gathered_bytes == 0.0
+
+
+def test_the_ends_of_a_tied_model_reduce_its_vocabulary(subject: Any) -> None:
+    tied = traffic_of(subject(model="llama3.2-1b", pp=4)).tails
+    sizes = [by_item(messages).get(("tied_embedding", "all_reduce")) for messages in tied]
+    # 128,256 rows are a multiple of Megatron's 128; gradients travel in fp32.
+    assert sizes == [128256 * 2048 * 4.0, None, None, 128256 * 2048 * 4.0]
+
+
+def test_without_sequence_parallelism_a_rank_sends_its_part_and_gathers_the_whole(
+    subject: Any,
+) -> None:
+    whole = traffic_of(subject(tp=4, pp=2, sequence_parallel=False))
+    split = traffic_of(subject(tp=4, pp=2, sequence_parallel=True))
+    boundary = 2048 * 4096 * 2.0
+    assert (whole.sent_bytes, whole.gathered_bytes) == (boundary / 4, boundary)
+    assert (split.sent_bytes, split.gathered_bytes) == (boundary / 4, 0.0)
+
+
+def test_hybrid_sharding_adds_up_the_shards_of_replicas(subject: Any) -> None:
+    plain = subject(framework="torchtitan", zero_stage=2)
+    hybrid = subject(framework="torchtitan", zero_stage=2, dp_replicate=2)
+
+    def per_iteration(found: Subject) -> dict[tuple[str, str, str], float]:
+        traffic = traffic_of(found)
+        messages = [*traffic.tails[0], *traffic.chunks[0].forward, *traffic.chunks[0].backward]
+        return {(one.collective, one.axis, one.item): one.num_bytes for one in messages}
+
+    alone, replicated = per_iteration(plain), per_iteration(hybrid)
+    across = {key: size for key, size in replicated.items() if key[1] == "dp_replicate"}
+    scattered = next(size for key, size in alone.items() if key[0] == "reduce_scatter")
+    assert sum(across.values()) == pytest.approx(scattered / 8)
+    assert {k: v for k, v in replicated.items() if k not in across} == pytest.approx(alone)
+
+
+def test_what_sends_messages_of_its_own_is_named(subject: Any) -> None:
+    found = subject(tp=2, pp=2)
+    assert why_no_traffic(found) == ""
+    job = replace(found.context.job, mtp_layers=1)
+    further = replace(found, context=replace(found.context, job=job))
+    assert "multi-token" in why_no_traffic(further)
