@@ -56,7 +56,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "check": (2710, 24),
     "launchers": (570, 10),
     "report": (7060, 51),
-    "cli": (4650, 45),
+    "cli": (4660, 45),
     "api": (190, 2),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""

@@ -1,7 +1,6 @@
 """Reads a script that starts verl: its overrides, what they decide, and what is wrong."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from planner.errors import InputError
 from planner.formats.finding import Finding
