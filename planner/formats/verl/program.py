@@ -51,9 +51,9 @@ class Program:
 
 
 @cache
-def programs() -> tuple[Program, ...]:
-    """All of them."""
-    table: dict[str, Any] = load_data(__package__, "programs.yaml")
+def programs(package: str = __package__) -> tuple[Program, ...]:
+    """All of them, or those of another format that has such a table."""
+    table: dict[str, Any] = load_data(package, "programs.yaml")
     return tuple(
         Program(name=name, **{**entry, "modules": tuple(entry["modules"])})
         for name, entry in table.items()
