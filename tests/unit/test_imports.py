@@ -50,7 +50,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "search": (8240, 54),
     "catalog": (5600, 39),
     "frameworks": (500, 6),
-    "formats": (15780, 117),
+    "formats": (15780, 119),
     "plans": (5210, 32),
     "validation": (1870, 14),
     "check": (2710, 24),
