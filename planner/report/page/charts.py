@@ -1,6 +1,6 @@
 """Charts as inline SVG whose colours are the page's, light or dark.
 
-Matplotlib is optional (``pip install 'planner[plot]'``) and is loaded only here.
+Matplotlib is optional (``pip install 'parallel-planner[plot]'``) and is loaded only here.
 """
 
 import io

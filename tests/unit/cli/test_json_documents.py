@@ -118,7 +118,7 @@ WRONG = [
 
 
 def app_commands() -> set[str]:
-    """Commands that print an answer: none that prints the schemas themselves or writes a picture."""
+    """Commands that print an answer, not the schemas themselves or a picture."""
     others = {"schema", "report", "trace"}
     return {str(command.name) for command in app.registered_commands} - others
 

@@ -132,7 +132,7 @@ def test_a_missing_library_is_named_before_the_search(
     out = tmp_path / "x.html"
     run = planner("report", *QUESTION, "-o", str(out))
     assert run.code == 2
-    assert "pip install 'planner[plot]'" in run.err
+    assert "pip install 'parallel-planner[plot]'" in run.err
     assert not out.exists()
 
 
