@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from planner.check.degrees import Batch, Gpus, batch_of, gpus_of
 from planner.check.job import Job, Software, shape_of
-from planner.check.layout import Layout, Place
+from planner.check.layout import Layout, Place, what_is_left
 from planner.check.own_model import unlike
 from planner.check.values import Values
 from planner.cost.context import Context
@@ -102,7 +102,7 @@ def complete(
                 imbalance_fraction=_imbalance_fraction(job),
                 mtp_layers=_mtp_layers(values, job, traits),
             ),
-            cluster=job.cluster,
+            cluster=what_is_left(job.cluster, reading.held_share),
             traits=_with_modules(values, traits, strategy),
             placements=traits.support.placements,
             schedules=traits.support.schedules,

@@ -49,7 +49,8 @@ def format_of(source: SourceText, name: str) -> Format:
     """
     if name != AUTO:
         return formats.load_format(name)
-    found = [] if program_of(source) else formats.recognised(source)
+    program = program_of(source).lower()
+    found = [each for each in formats.recognised(source) if program in ("", each.name)]
     if not found:
         raise UnrecognisedError(_why_unknown(source))
     if len(found) > 1:

@@ -50,7 +50,7 @@ def writing(context: typer.Context, plan: "Plan", made: "Format | None") -> str:
     """Planning again with the files of the first plan written, or saved where no format has it."""
     from planner.formats.registry import load_format
 
-    made = made or load_format(plan.framework)
+    made = made if made and made.is_written else load_format(plan.framework)
     if list(made.problems(plan.context)):
         return shlex.join([*typed(context), "--save", "plan.yaml"])
     return shlex.join([*typed(context), "--emit", made.name, "--out", FOLDER])

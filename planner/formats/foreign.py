@@ -15,7 +15,7 @@ _PROGRAMS = (
     ("GPT-NeoX", rf"""^\s*["']({_NEOX})["']\s*:""", (*_YAML, ".json")),
     ("LLaMA-Factory 1.0", r"\A(?=[\s\S]*^train_dataset:)(?=[\s\S]*^model:)", _YAML),
     ("NeMo", rf"^(trainer|exp_manager|run|defaults|model):(?=[\s\S]*^\s+({_NEMO}):)", _YAML),
-    ("verl", r"^[^#\n]*\bverl\.trainer\.\w", _SHELL),
+    ("verl", r"^[^#\n]*\bverl\.(trainer|experimental)\.\w", _SHELL),
     ("OpenRLHF", r"^[^#\n]*\bopenrlhf\.cli\.train_", _SHELL),
     ("Megatron-SWIFT", r"^\s*megatron (sft|pt|rlhf)\b", _SHELL),
     ("TRL's trainers for preferences", r"^[^#\n]*\btrl (dpo|grpo|kto|reward|rloo) ", _SHELL),

@@ -202,8 +202,8 @@ def test_other_programs_are_named(check: Check, text: str, program: str) -> None
 @pytest.mark.parametrize(
     ("words", "program"),
     [
-        ("-m verl.trainer.main_ppo data.train_batch_size=512", "verl"),
-        ("-m openrlhf.cli.train_sft --max_len 2048", "OpenRLHF"),
+        ("-m verl.trainer.main_generation data.n_samples=1", "verl"),
+        ("-m openrlhf.cli.train_dpo --max_len 2048", "OpenRLHF"),
     ],
 )
 def test_programs_of_reinforcement_learning_are_named(

@@ -1,0 +1,1 @@
+"""OpenRLHF's commands: the training step of the actor, or supervised fine-tuning."""

@@ -1,0 +1,17 @@
+ray job submit --address="http://127.0.0.1:8265" -- python3 -m openrlhf.cli.train_ppo_ray \
+    --actor.num_nodes 1 \
+    --actor.num_gpus_per_node 8 \
+    --ref.num_nodes 1 \
+    --ref.num_gpus_per_node 8 \
+    --vllm.num_engines 4 \
+    --vllm.tensor_parallel_size 2 \
+    --train.colocate_all \
+    --vllm.enable_sleep \
+    --algo.advantage.estimator group_norm \
+    --actor.model_name_or_path Qwen/Qwen2.5-7B-Instruct \
+    --train.micro_batch_size 4 \
+    --train.batch_size 128 \
+    --rollout.n_samples_per_prompt 8 \
+    --data.max_len 2048 \
+    --ds.zero_stage 3 \
+    --actor.gradient_checkpointing_enable
