@@ -31,7 +31,9 @@ def test_models_shows_a_folder_by_its_name_and_where_it_is_from(planner: Any, fo
 
 
 def test_plan_says_how_the_config_was_understood(planner: Any, folder: Path) -> None:
-    run = planner("plan", "my-gemma/config.json", CLUSTER, "--top", "1", "--global-batch", "8")
+    run = planner(
+        "plan", "my-gemma/config.json", CLUSTER, "--top", "1", "--global-batch", "8", "-v"
+    )
     assert run.code == 0
     assert "my-gemma: text_config.* only: the text part of gemma3" in " ".join(run.out.split())
 

@@ -32,7 +32,7 @@ def test_the_file_written_can_be_planned_on_at_once(
     assert (run.code, run.err) == (0, run.err)
     assert gpus in run.out
     assert f"wrote {out}" in run.err
-    plan = planner("plan", "gpt2-xl", str(out), "--top", "1", "--precision", "fp16")
+    plan = planner("plan", "gpt2-xl", str(out), "--top", "1", "--precision", "fp16", "-v")
     assert plan.code == 0, plan.err
     assert gpus in " ".join(plan.out.split())
 

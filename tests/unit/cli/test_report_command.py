@@ -142,7 +142,7 @@ def test_paths_in_a_plan_are_text(saved: str, tmp_path: Path, written: Any) -> N
     model.write_text((ROOT / "models" / "llama3-8b.yaml").read_text())
     plan = yaml.safe_load(Path(saved).read_text())
     plan["inputs"]["model"] = str(model)
-    Path(saved).write_text(yaml.safe_dump(plan))
+    Path(saved).write_text(yaml.safe_dump(plan, width=10_000))
     page = read_page(written(saved, "--no-search"))
     assert "img" not in page.tags
     assert "<img src=x>&amp;.yaml" in page.text

@@ -45,7 +45,7 @@ def test_a_setting_changes_the_plan_and_the_answer_says_so(planner: Any) -> None
 
 def test_a_profile_is_the_one_planned_for(planner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    run = planner(*SMALL, "--profile", "classic")
+    run = planner(*SMALL, "--profile", "classic", "-v")
     assert "fp16" not in run.out.splitlines()[0]
     assert "megatron classic" in run.out.splitlines()[0]
     assert "assumes megatron classic: Megatron-LM of 2020-22; " in run.out
@@ -67,7 +67,7 @@ def test_memory_takes_both_too(planner: Any, monkeypatch: pytest.MonkeyPatch) ->
     ]
     assert ledgers[1]["workspaces"] == 2e9 != ledgers[0]["workspaces"]
     monkeypatch.setenv("COLUMNS", "400")
-    assert "set traits.overheads.workspace_bytes=2e+09" in planner(*MEMORY, *setting).out
+    assert "set traits.overheads.workspace_bytes=2e+09" in planner(*MEMORY, *setting, "-v").out
 
 
 def test_a_saved_plan_keeps_profile_and_settings(

@@ -103,4 +103,5 @@ def test_a_node_is_filled_before_nodes_are_added_and_frozen_weights_are_named() 
     assert words[0].endswith("of the node (4xrtx4090)")
     assert any(text.startswith("--host-memory ") for text in words)
     assert not any("x pcie" in text for text in words)
-    assert "12.55 GiB in 16 bits (LoRA) or 3.24 GiB in 4 bits (QLoRA)" in explanation(found)[-1]
+    taken = "12.55 GiB in 16 bits (--train lora) or 3.24 GiB in 4 bits (--train qlora)"
+    assert taken in explanation(found)[-1]
