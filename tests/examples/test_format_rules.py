@@ -30,7 +30,7 @@ def test_the_refused_file_breaks_its_rule_alone(form: Format, rule: FormatRule) 
 @pytest.mark.parametrize(("form", "rule"), RULES)
 def test_the_accepted_file_breaks_no_rule(form: Format, rule: FormatRule) -> None:
     example = load_example(form, rule.name, "accepted")
-    assert not example.reading.findings
+    assert not [each for each in example.reading.findings if each.severity != "note"]
     assert set(example.reading.decisions) <= set(DECISIONS)
     assert example.broken(form) == set()
 
