@@ -22,6 +22,7 @@ from planner.report.formulas import (
     summary_of,
     trait_source,
 )
+from planner.report.json import time_figures
 from planner.spec.strategy import Strategy
 
 
@@ -80,12 +81,7 @@ def _time(context: Context, strategy: Strategy, estimate: Estimate) -> dict[str,
         pipeline = {"formula_s": pipeline_s(estimate), "simulated_s": simulated_s}
     return {
         "slowest_stage": estimate.slowest_stage,
-        "iter_time_s": estimate.iter_time_s,
-        "iter_time_s_lower": estimate.iter_time_s_lower,
-        "iter_time_s_upper": estimate.iter_time_s_upper,
-        "regime": estimate.regime,
-        "iter_time_s_overlapped": estimate.iter_time_s_overlapped,
-        "iter_time_s_serial": estimate.iter_time_s_serial,
+        **time_figures(estimate),
         "pipeline": pipeline,
         "items": [
             {"name": name, **asdict(item), "about": _about(f"time.{name}")}

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
+from planner.cost.estimate import Estimate
 from planner.cost.flops import FLOPS_CONVENTION
 from planner.plans.evidence import evidence
 from planner.plans.objectives import OBJECTIVES
@@ -15,6 +16,18 @@ from planner.report.evidence import evidence_dict
 from planner.report.recipes import placed_dict
 from planner.report.sizing_words import option_text
 from planner.search.ranking.handicaps import used
+
+
+def time_figures(estimate: Estimate) -> dict[str, Any]:
+    """An iteration's time: its range and regime, overlapped fully and not at all."""
+    return {
+        "iter_time_s": estimate.iter_time_s,
+        "iter_time_s_lower": estimate.iter_time_s_lower,
+        "iter_time_s_upper": estimate.iter_time_s_upper,
+        "regime": estimate.regime,
+        "iter_time_s_overlapped": estimate.iter_time_s_overlapped,
+        "iter_time_s_serial": estimate.iter_time_s_serial,
+    }
 
 
 def plan_dict(plan: Plan) -> dict[str, Any]:
@@ -30,12 +43,7 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
             name: list(value) if isinstance(value, tuple) else value
             for name, value in strategy.items()
         },
-        "iter_time_s": estimate.iter_time_s,
-        "iter_time_s_lower": estimate.iter_time_s_lower,
-        "iter_time_s_upper": estimate.iter_time_s_upper,
-        "regime": estimate.regime,
-        "iter_time_s_overlapped": estimate.iter_time_s_overlapped,
-        "iter_time_s_serial": estimate.iter_time_s_serial,
+        **time_figures(estimate),
         "tokens_per_s": estimate.tokens_per_s,
         "tokens_per_s_per_gpu": estimate.tokens_per_s_per_gpu,
         "mfu": estimate.mfu,

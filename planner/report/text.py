@@ -64,14 +64,17 @@ def search_line(answer: Answer) -> str:
     if len(dropped) > MAX_LISTED_RULES:
         rest = sum(list(dropped.values())[MAX_LISTED_RULES:])
         listed.append(f"{len(dropped) - MAX_LISTED_RULES} other rules {rest:,}")
-    proof = "proved optimal under the model"
-    if not answer.proved_optimal:
-        proof = f"optimality NOT proved: {gap_text(answer)}"
+    proof = _proof(answer, "proved optimal under the model")
     return (
         f"Searched {sum(r.num_configurations for r in searches):,} configurations in "
         f"{answer.seconds:.2f} s; dropped: {', '.join(listed) or 'none'}; "
         f"{sum(r.num_priced for r in searches):,} strategies priced; {proof}."
     )
+
+
+def _proof(answer: Answer, proved: str) -> str:
+    """What is proved, or by how much it may not be so."""
+    return proved if answer.proved_optimal else f"optimality NOT proved: {gap_text(answer)}"
 
 
 def gap_text(answer: Answer) -> str:
@@ -210,17 +213,12 @@ def _print_best(answer: Answer, console: Console) -> None:
     if best.strategy.num_gpus < available and answer.aim.objective == "iteration_s":
         what = "is faster" if answer.aim.limits.is_empty else "that keeps the limits is faster"
         console.print(f"  No layout on more GPUs {what}.")
-    if len(answer.plans) + len(answer.ladder) == 1:
+    if len(answer.plans) + len(answer.ladder) == 1 and answer.proved_optimal:
         return
     fewer = ", then on fewer" if answer.ladder else ""
-    console.print(f"{plans_title(answer)}{fewer} ({_proof(answer)})", style="bold")
+    proof = _proof(answer, "proved best under the model")
+    console.print(f"{plans_title(answer)}{fewer} ({proof})", style="bold")
     console.print(plans_table(answer.plans, answer.ladder, width=console.width))
-
-
-def _proof(answer: Answer) -> str:
-    if answer.proved_optimal:
-        return "proved best under the model"
-    return f"optimality NOT proved: {gap_text(answer)}"
 
 
 def is_puzzling(answer: Answer) -> bool:

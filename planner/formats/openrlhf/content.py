@@ -9,7 +9,7 @@ from typing import Any
 from planner.errors import InputError
 from planner.formats.format import SourceText, Value
 from planner.formats.shell.launched import launcher_settings, number_of, processes
-from planner.formats.shell.word import Word
+from planner.formats.shell.word import Word, number_or_text
 from planner.formats.shell.words import Lines, line_numbers, read_script, read_words
 from planner.formats.verl.program import Program, programs
 
@@ -84,18 +84,9 @@ def _options(words: Sequence[Word], lines: Lines) -> dict[str, Value]:
         is_flag = after is None or after.text.startswith("--")
         hides = word.unknown or (not sign and after and not is_flag and after.unknown)
         text = joined if sign else "" if is_flag or after is None else after.text
-        value: Any = None if hides else True if not text else _typed(text)
+        value: Any = None if hides else True if not text else number_or_text(text)
         found[name] = Value(value=value, key=f"--{name}", line=lines.at(word.start))
     return found
-
-
-def _typed(text: str) -> Any:  # noqa: ANN401 - a number or a word
-    for kind in (int, float):
-        try:
-            return kind(text) if len(text) < 19 and text.isascii() else text
-        except ValueError:
-            continue
-    return text
 
 
 def _processes(words: Sequence[Word], lines: Lines) -> Value | None:

@@ -12,7 +12,7 @@ from planner.formats.settings import finding_at
 from planner.formats.shell.edit import Entry
 from planner.formats.shell.launched import launcher_settings
 from planner.formats.shell.reading import WordsReader
-from planner.formats.shell.word import Word
+from planner.formats.shell.word import Word, number_or_text
 from planner.formats.shell.words import Lines, line_numbers, read_script
 from planner.formats.verl.megatron import SECTIONS, keys
 from planner.formats.verl.program import NAME, Program, known_keys, programs
@@ -135,12 +135,7 @@ def _value(entry: Entry) -> object:
         return None
     if word in ("true", "false"):
         return word == "true"
-    for kind in (int, float):
-        try:
-            return kind(text) if len(text) < 19 and text.isascii() else text
-        except ValueError:
-            continue
-    return text
+    return number_or_text(text)
 
 
 def _check_key(reader: WordsReader, entry: Entry, *, is_own: bool) -> None:
