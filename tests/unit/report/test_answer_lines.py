@@ -84,3 +84,14 @@ def test_the_note_of_tight_plans_is_no_assumption() -> None:
     text = io.StringIO()
     print_notes(["tight: no plan leaves the margin free"], Console(file=text, width=100))
     assert text.getvalue() == "tight: no plan leaves the margin free\n"
+
+
+def test_a_lone_plan_that_is_not_proved_says_so(
+    context_of: Contexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = replace(answer([context_of()], top=1, narrowing=NARROWED), ladder=())
+    for is_proved in (True, False):
+        monkeypatch.setattr(Answer, "proved_optimal", property(lambda _, said=is_proved: said))
+        text = io.StringIO()
+        print_answer(found, Console(file=text, width=500))
+        assert ("optimality NOT proved: " in text.getvalue()) is not is_proved
