@@ -3,6 +3,9 @@
 Source: Trace Event Format, Google, 2016 ("JSON Object Format"; complete, counter and metadata
 events). Edges are whole microseconds: viewers add ``ts`` and ``dur``, and fractions would make
 slices overlap by rounding.
+
+Stages are threads of one process: Perfetto shows threads in the order of their numbers, processes
+in that of how many slices they have.
 """
 
 import json
@@ -20,8 +23,8 @@ from planner.spec.strategy import Strategy
 from planner.units import GIB
 
 Event = dict[str, Any]
-THREAD = 0
-"""The only one of a rank."""
+PROCESS = 0
+"""The only one: the iteration."""
 
 
 def first_rank(strategy: Strategy, stage: int) -> int:
@@ -34,7 +37,7 @@ def _microseconds(seconds: float) -> int:
 
 
 def _complete(
-    name: str, category: str, stage: int, edges_s: tuple[float, float], args: Event
+    name: str, category: str, rank: int, edges_s: tuple[float, float], args: Event
 ) -> Event:
     start, end = map(_microseconds, edges_s)
     return {
@@ -43,8 +46,8 @@ def _complete(
         "ph": "X",
         "ts": start,
         "dur": end - start,
-        "pid": stage,
-        "tid": THREAD,
+        "pid": PROCESS,
+        "tid": rank,
         "args": args,
     }
 
@@ -59,46 +62,47 @@ def slice_title(each: Slice) -> str:
     return " ".join([each.kind, "+".join(map(str, numbers))])
 
 
-def _slice_events(stage: int, each: Slice) -> Iterator[Event]:
+def _slice_events(rank: int, each: Slice) -> Iterator[Event]:
     """The slice, and inside it what it spends its time on, where that is more than one thing."""
     args: Event = {
         PASSES[kind]: {"chunk": chunk, "micro_batch": number} for kind, chunk, number in each.slot
     }
     category = each.kind if each.slot or each.kind == WAIT else "tail"
     edges = (each.start_s, each.end_s)
-    yield _complete(slice_title(each), category, stage, edges, args)
+    yield _complete(slice_title(each), category, rank, edges, args)
     if len(each.seconds) < 2:
         return
     start = each.start_s
     for position, (name, seconds) in enumerate(each.seconds.items(), start=1):
         end = each.end_s if position == len(each.seconds) else start + seconds
-        yield _complete(item_title(name), category, stage, (start, end), {"item": f"time.{name}"})
+        yield _complete(item_title(name), category, rank, (start, end), {"item": f"time.{name}"})
         start = end
 
 
-def _metadata(strategy: Strategy, stage: int) -> Iterator[Event]:
-    """Names of a stage's tracks."""
+def _named(what: str, name: str, rank: int) -> Event:
+    return {"name": what, "ph": "M", "pid": PROCESS, "tid": rank, "args": {"name": name}}
+
+
+def stage_name(strategy: Strategy, stage: int) -> str:
+    """What the track of a stage is called: ``stage 1: 8 layers (rank 4 and 3 alike)``."""
     rank = first_rank(strategy, stage)
     same = strategy.num_gpus // strategy.pp
     alike = f"rank {rank}" if same == 1 else f"rank {rank} and {same - 1} alike"
-    layers = strategy.layers_per_stage[stage]
-    names = (
-        ("process_name", {"name": f"stage {stage}: {layers} layers ({alike})"}),
-        ("process_sort_index", {"sort_index": stage}),
-        ("thread_name", {"name": "iteration"}),
-    )
-    for name, args in names:
-        yield {"name": name, "ph": "M", "pid": stage, "tid": THREAD, "args": args}
+    return f"stage {stage}: {strategy.layers_per_stage[stage]} layers ({alike})"
 
 
-def _counters(curve: MemoryCurve) -> Iterator[Event]:
-    """HBM in GiB, in all and what the schedule changes, wherever it changes."""
+def _counters(curve: MemoryCurve, digits: int) -> Iterator[Event]:
+    """HBM in GiB, in all and what the schedule changes, wherever it changes.
+
+    ``digits`` of the largest stage's number: viewers sort counters by their names.
+    """
+    stage = f"stage {curve.stage:0{digits}}"
     totals, before = curve.total_bytes, None
     for position, time_s in enumerate(curve.times_s[:-1]):
         values = {
-            "HBM (GiB)": totals[position],
+            f"{stage} HBM": totals[position],
             **{
-                f"{group} (GiB)": curve.bytes_by_group[group][position]
+                f"{stage} {group}": curve.bytes_by_group[group][position]
                 for group in ("activations", "transient")
             },
         }
@@ -110,7 +114,7 @@ def _counters(curve: MemoryCurve) -> Iterator[Event]:
                 "name": name,
                 "ph": "C",
                 "ts": _microseconds(time_s),
-                "pid": curve.stage,
+                "pid": PROCESS,
                 "args": {"GiB": round(num_bytes / GIB, 6)},
             }
 
@@ -118,12 +122,15 @@ def _counters(curve: MemoryCurve) -> Iterator[Event]:
 def trace_events(
     strategy: Strategy, drawn: Timeline, curves: Sequence[MemoryCurve]
 ) -> Iterator[Event]:
-    """Every stage's names, slices of a microsecond or more, and counters."""
+    """Every stage's name, slices of a microsecond or more, and counters."""
+    digits = len(str(len(drawn.stages) - 1))
+    yield _named("process_name", "one iteration", first_rank(strategy, 0))
     for stage, slices in enumerate(drawn.stages):
-        yield from _metadata(strategy, stage)
-        events = (event for each in slices for event in _slice_events(stage, each))
+        rank = first_rank(strategy, stage)
+        yield _named("thread_name", stage_name(strategy, stage), rank)
+        events = (event for each in slices for event in _slice_events(rank, each))
         yield from (event for event in events if event["dur"])
-        yield from _counters(curves[stage])
+        yield from _counters(curves[stage], digits)
 
 
 def render_trace(plan: Plan, found: Iteration) -> str:

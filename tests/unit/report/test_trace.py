@@ -24,6 +24,10 @@ REQUIRED = {
 """Fields of complete, counter and metadata events (Trace Event Format)."""
 
 
+RANKS = (0, 4, 8, 12)
+"""First of each stage: 16 GPUs as dp 2 x tp 2 x pp 4, the pipeline outermost, 4 ranks in a row."""
+
+
 @pytest.fixture
 def plan(context_of: Contexts) -> Plan:
     context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
@@ -40,7 +44,7 @@ def document(plan: Plan) -> dict[str, Any]:
 
 def slices_of(document: dict[str, Any], stage: int) -> list[dict[str, Any]]:
     """Complete events of a stage in the order of the file: parents before what is inside them."""
-    return [e for e in document["traceEvents"] if e["ph"] == "X" and e["pid"] == stage]
+    return [e for e in document["traceEvents"] if e["ph"] == "X" and e["tid"] == RANKS[stage]]
 
 
 def edges(event: dict[str, Any]) -> tuple[int, int]:
@@ -100,18 +104,18 @@ def test_the_hbm_counter_reaches_the_peak_of_every_stage(
         counted = [
             e["args"]["GiB"]
             for e in document["traceEvents"]
-            if e["ph"] == "C" and e["pid"] == stage and e["name"] == "HBM (GiB)"
+            if e["ph"] == "C" and e["name"] == f"stage {stage} HBM"
         ]
         assert max(counted) == pytest.approx(peak / 2**30, abs=1e-6)
 
 
 def test_stages_are_named_with_their_first_rank(plan: Plan, document: dict[str, Any]) -> None:
     names = {
-        e["pid"]: e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"
+        e["tid"]: e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"
     }
-    # 16 GPUs as dp 2 x tp 2 x pp 4: the pipeline is outermost, so a stage is 4 ranks in a row.
-    assert [first_rank(plan.strategy, stage) for stage in range(4)] == [0, 4, 8, 12]
-    assert names[1] == "stage 1: 8 layers (rank 4 and 3 alike)"
+    assert tuple(first_rank(plan.strategy, stage) for stage in range(4)) == RANKS
+    assert tuple(names) == RANKS
+    assert names[4] == "stage 1: 8 layers (rank 4 and 3 alike)"
     inner = replace(plan.strategy, placement="tp-cp-ep-pp-dp")
     assert [first_rank(inner, stage) for stage in range(4)] == [0, 2, 4, 6]
 
