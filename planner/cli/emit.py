@@ -63,19 +63,24 @@ def read_target(
 ) -> tuple["Format", "Launcher"]:
     """Return format and launcher by name; raises one InputError with all that is wrong."""
     from planner.cli.collector import Collector
+    from planner.cli.words import SEVERAL, meant_format
     from planner.formats.registry import format_names, load_format, written_names
     from planner.launchers.registry import load_launcher
     from planner.spelling import did_you_mean
 
     collector = Collector()
-    known = format_names()
+    notes: list[str] = []
+    known, written = format_names(), written_names()
+    to = meant_format(option, to, known, notes)
+    for note in notes:
+        say(note)
     if to not in known:
-        message = f"unknown format {to!r}; allowed are {', '.join(known)}. "
-        collector.add(option, (message + did_you_mean(to, known)).strip())
+        hint = SEVERAL.get(to.lower()) or did_you_mean(to, written)
+        message = f"unknown format {to!r}; allowed are {', '.join(written)}. {hint}"
+        collector.add(option, message.rstrip())
     elif not load_format(to).is_written:
-        others = ", ".join(written_names())
-        message = f"{to} is read, checked and repaired, not written; allowed are {others}"
-        collector.add(option, message)
+        message = f"{to} is read, checked and repaired, not written; allowed are "
+        collector.add(option, message + ", ".join(written))
     if launcher is not None and needs_out:
         collector.add("--launcher", f"writes files, which needs --out; given {launcher}")
     starter = collector.read(lambda: load_launcher(launcher or DEFAULT_LAUNCHER))

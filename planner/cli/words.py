@@ -33,6 +33,15 @@ OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """By option: another word for one of its values."""
+OTHER_FORMATS: Mapping[str, str] = {
+    **OTHER_WORDS["--framework"],
+    "megatron-bridge": "bridge",
+    "llama-factory": "llamafactory",
+    "swift": "ms-swift",
+    "hf-trainer": "trainer",
+    "transformers": "trainer",
+}
+"""Another word for a format of files."""
 SEVERAL: Mapping[str, str] = {
     "fsdp": "torchtitan, accelerate and trainer run FSDP2; name one of them",
     "fsdp2": "torchtitan, accelerate and trainer run FSDP2; name one of them",
@@ -74,11 +83,22 @@ def meant_word(option: str, text: str, known: Collection[str], notes: list[str])
 
     Case, hyphens and underscores do not count. Unknown words stay as they are.
     """
+    return _meant(option, text, known, OTHER_WORDS.get(option, {}), notes)
+
+
+def meant_format(option: str, text: str, known: Collection[str], notes: list[str]) -> str:
+    """The same of a format of files."""
+    return _meant(option, text, known, OTHER_FORMATS, notes)
+
+
+def _meant(
+    option: str, text: str, known: Collection[str], others: Mapping[str, str], notes: list[str]
+) -> str:
     if text in known:
         return text
     plain = text.strip().lower().replace("_", "-")
     spellings = {each.replace("_", "-"): each for each in known}
-    meant = spellings.get(plain) or OTHER_WORDS.get(option, {}).get(plain)
+    meant = spellings.get(plain) or others.get(plain)
     if meant is None or meant not in known:
         return text
     notes.append(f"{option} {text} is read as {meant}")

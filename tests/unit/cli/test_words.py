@@ -11,14 +11,17 @@ from planner.cli.app import app
 from planner.cli.completion import clusters, frameworks, models
 from planner.cli.defaults import own_defaults
 from planner.cli.words import (
+    OTHER_FORMATS,
     OTHER_WORDS,
     SEVERAL,
     UNKNOWN_OPTIONS,
     length,
+    meant_format,
     meant_word,
     unknown_options,
 )
 from planner.errors import InputError
+from planner.formats.registry import format_names
 from planner.frameworks.optimizers import optimizer_names
 from planner.frameworks.registry import FRAMEWORKS
 
@@ -59,6 +62,19 @@ def test_other_words_mean_what_there_is() -> None:
     assert set(OTHER_WORDS["--optimizer"].values()) <= set(optimizer_names())
     assert set(OTHER_WORDS["--framework"].values()) <= set(FRAMEWORKS)
     assert not set(SEVERAL) & set(FRAMEWORKS)
+    assert set(OTHER_FORMATS.values()) <= set(format_names())
+    assert not set(OTHER_FORMATS) & set(format_names())
+
+
+def test_a_format_is_named_as_its_program_is() -> None:
+    notes: list[str] = []
+    assert meant_format("--emit", "Megatron-LM", format_names(), notes) == "megatron"
+    assert meant_format("--emit", "ms_swift", format_names(), notes) == "ms-swift"
+    assert meant_format("--emit", "megatronn", format_names(), notes) == "megatronn"
+    assert notes == [
+        "--emit Megatron-LM is read as megatron",
+        "--emit ms_swift is read as ms-swift",
+    ]
 
 
 def test_no_command_has_an_option_that_is_another_programs() -> None:
