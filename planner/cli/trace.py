@@ -41,11 +41,11 @@ def _check(plan: "Plan", place: str, *, is_folder: bool) -> None:
 def _write_folder(plan: "Plan", place: str, out: Path, *, force: bool) -> None:
     from planner.cost.subject import subject_of
     from planner.cost.timeline import timeline
-    from planner.report.astra_sim import folder_files
+    from planner.report.astra_sim import TRACES, folder_files
     from planner.report.folder import write_folder
 
     drawn = timeline(subject_of(plan.context, plan.strategy))
-    write_folder(out, folder_files(plan, drawn, place), force=force)
+    write_folder(out, folder_files(plan, drawn, place), force=force, replaces=TRACES)
     count = plan.strategy.num_gpus
     say(f"wrote {count} traces and ASTRA-sim's files to {out}; README.md says how to run it")
 

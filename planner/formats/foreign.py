@@ -14,6 +14,9 @@ _SHELL = (".sh", ".slurm", ".sbatch")
 _PROGRAMS = (
     ("GPT-NeoX", rf"""^\s*["']({_NEOX})["']\s*:""", (*_YAML, ".json")),
     ("LLaMA-Factory 1.0", r"\A(?=[\s\S]*^train_dataset:)(?=[\s\S]*^model:)", _YAML),
+    ("NeMo-RL", r"\A(?=[\s\S]*^policy:)(?=[\s\S]*^\s+(megatron_cfg|dtensor_cfg):)", _YAML),
+    ("NeMo-Automodel", r"\bnemo_automodel\.\w|^recipe:\s*\n?\s*(_target_|Train)", _YAML),
+    ("NeMo 2", r"\b_target_:\s*nemo\.(collections\.llm|lightning)\.", _YAML),
     ("NeMo", rf"^(trainer|exp_manager|run|defaults|model):(?=[\s\S]*^\s+({_NEMO}):)", _YAML),
     ("verl", r"^[^#\n]*\bverl\.(trainer|experimental)\.\w", _SHELL),
     ("OpenRLHF", r"^[^#\n]*\bopenrlhf\.cli\.train_", _SHELL),

@@ -25,6 +25,8 @@ from planner.spec.strategy import Strategy
 from planner.units import GIB, format_seconds
 
 PREFIX = "trace"
+TRACES = f"{PREFIX}.*.et"
+"""Files of an earlier plan, perhaps of more ranks."""
 MAX_RANKS = 1024
 """A trace is a file per rank."""
 MAX_NODES = 2_000_000

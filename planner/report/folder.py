@@ -68,10 +68,23 @@ def check_targets(folder: Path, names: Sequence[str], *, force: bool) -> None:
         raise InputError(problems)
 
 
-def _move(staged: Path, kept: Path, folder: Path, files: Sequence[OutputFile]) -> None:
-    """Rename the staged files into place; on failure put back what was there."""
+def _others(folder: Path, pattern: str, files: Sequence[OutputFile]) -> list[str]:
+    """Regular files of the pattern in the folder that are none of those to be written."""
+    own = {file.name for file in files}
+    found = folder.glob(pattern) if pattern and folder.is_dir() else ()
+    return sorted(path.name for path in found if path.is_file() and path.name not in own)
+
+
+def _move(
+    staged: Path, kept: Path, folder: Path, files: Sequence[OutputFile], gone: Sequence[str]
+) -> None:
+    """Rename the staged files into place, and out of it what goes; on failure put all back."""
     done: list[str] = []
     try:
+        for name in gone:
+            kept.mkdir(parents=True, exist_ok=True)
+            done.append(name)
+            (folder / name).replace(kept / name)
         for name in (file.name for file in files):
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +95,8 @@ def _move(staged: Path, kept: Path, folder: Path, files: Sequence[OutputFile]) -
             (staged / name).replace(target)
     except OSError:
         for name in reversed(done):
-            (folder / name).unlink(missing_ok=True)
+            if name not in gone:
+                (folder / name).unlink(missing_ok=True)
             if _exists(kept / name):
                 (kept / name).replace(folder / name)
         raise
@@ -103,16 +117,22 @@ def _create(folder: Path) -> list[Path]:
     return missing
 
 
-def write_folder(folder: Path, files: Sequence[OutputFile], *, force: bool) -> None:
-    """Write all files or none; raises InputError with every file that is in the way."""
-    check_targets(folder, [file.name for file in files], force=force)
+def write_folder(
+    folder: Path, files: Sequence[OutputFile], *, force: bool, replaces: str = ""
+) -> None:
+    """Write all files or none; raises InputError with every file that is in the way.
+
+    Files of the pattern ``replaces`` belong to what was there before, and go with it.
+    """
+    gone = _others(folder, replaces, files)
+    check_targets(folder, [*(file.name for file in files), *gone], force=force)
     made: list[Path] = []
     try:
         made = _create(folder)
         work = Path(tempfile.mkdtemp(dir=folder, prefix=".planner-"))
         try:
             _stage(work / "new", files)
-            _move(work / "new", work / "old", folder, files)
+            _move(work / "new", work / "old", folder, files, gone)
         finally:
             shutil.rmtree(work, ignore_errors=True)
     except WRITE_ERRORS as error:

@@ -50,7 +50,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "search": (8240, 54),
     "catalog": (5600, 39),
     "frameworks": (500, 6),
-    "formats": (15770, 119),
+    "formats": (16620, 129),
     "plans": (5460, 33),
     "validation": (1870, 14),
     "check": (2710, 24),

@@ -1,12 +1,9 @@
 """Rules of Megatron-Bridge: those of Megatron that its overrides can break."""
 
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-
 from planner.formats.bridge.keys import NAMED, as_options, spelled
-from planner.formats.format import Broken, FormatRule, Value, World
+from planner.formats.format import FormatRule
 from planner.formats.megatron.rules import RULES as MEGATRON_RULES
+from planner.formats.megatron.translated import translated
 
 SHARED = (
     "degrees_divide_processes",
@@ -36,22 +33,5 @@ SHARED = (
     "layout_holds_mtp",
     "mtp_recomputes_single_layers",
 )
-_OPTION = re.compile(r"--[a-z0-9-]+")
-Check = Callable[[Mapping[str, Value], World], Iterable[Broken]]
-
-
-def _translated(check: Check) -> Check:
-    def checked(settings: Mapping[str, Value], world: World) -> Iterable[Broken]:
-        options = as_options(settings)
-        for broken in check(options, world):
-            asked = set(_OPTION.findall(broken.message))
-            if NAMED in settings and asked - options.keys():
-                continue  # the recipe may have it
-            yield Broken(key=spelled(broken.key), message=spelled(broken.message))
-
-    return checked
-
-
-RULES: tuple[FormatRule, ...] = tuple(
-    replace(rule, check=_translated(rule.check)) for rule in MEGATRON_RULES if rule.name in SHARED
-)
+RULES: tuple[FormatRule, ...] = translated(MEGATRON_RULES, SHARED, as_options, spelled, NAMED)
+"""The recipe may have what a rule asks for."""

@@ -12,8 +12,8 @@ from planner.formats.shell.launched import launcher_settings, number_of, process
 from planner.formats.shell.word import Word, number_or_text
 from planner.formats.shell.words import Lines, line_numbers, read_script, read_words
 from planner.formats.verl.program import Program, programs
+from planner.formats.verl.starts import OPENRLHF
 
-MODULE = re.compile(r"openrlhf(?:[./]\w+)*[./](train_\w+?)(?:\.py)?")
 HEREDOC = re.compile(
     r"^[ \t]*read\b[^\n]*<<-?\s*['\"]?(\w+)['\"]?[ \t]*\n(.*?)\n[ \t]*\1\b", re.M | re.S
 )
@@ -66,7 +66,7 @@ def _read(source: SourceText) -> Iterator[Sequence[Word]]:
 
 def _program(words: Sequence[Word]) -> tuple[int, Program] | None:
     for at, word in enumerate(words):
-        found = MODULE.fullmatch(word.text.rpartition(" ")[2])
+        found = OPENRLHF.module.fullmatch(word.text.rpartition(" ")[2])
         for each in programs(__package__):
             if found and found[1] in each.modules:
                 return at, each

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from planner.errors import InputError
 from planner.formats.deepspeed.keys import CODES
 from planner.formats.finding import Finding, listed
 from planner.formats.format import ALL, Reading, SourceText, Value
-from planner.formats.openrlhf.content import MODULE, Content, content_of
+from planner.formats.openrlhf.content import Content, content_of
 from planner.formats.settings import (
     Settings,
     as_number,
@@ -18,11 +17,9 @@ from planner.formats.settings import (
     word,
 )
 from planner.formats.verl.batch import Batch, batch_of, of_batch
-from planner.formats.verl.program import programs
+from planner.formats.verl.starts import OPENRLHF, is_started
 
 NAME = "openrlhf"
-ENDS = (".yaml", ".yml", ".json", ".toml", ".md", ".py")
-"""Files that are none of the shell's."""
 PRECISIONS = ("bf16", "fp16")
 _OPEN = {"nodes": "num_gpus", "per_node": "num_gpus", "tensor": "tp"}
 """Words that cut up the GPUs."""
@@ -32,22 +29,7 @@ SHOWN = 6
 
 def recognise(source: SourceText) -> bool:
     """Whether a script starts a program of OpenRLHF that is read."""
-    if source.path.lower().endswith(ENDS) or "openrlhf" not in source.text:
-        return False
-    names = {name for each in programs(__package__) for name in each.modules}
-    lines = (line for line in source.text.splitlines() if not line.lstrip().startswith("#"))
-    if not any(_module(word) in names for line in lines for word in line.split()):
-        return False
-    try:
-        content_of(source)
-    except InputError:
-        return False
-    return True
-
-
-def _module(text: str) -> str:
-    found = MODULE.fullmatch(text.strip("\"'"))
-    return found[1] if found else ""
+    return is_started(source, OPENRLHF, content_of)
 
 
 def read(source: SourceText) -> Reading:

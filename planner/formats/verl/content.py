@@ -16,10 +16,10 @@ from planner.formats.shell.word import Word, number_or_text
 from planner.formats.shell.words import Lines, line_numbers, read_script
 from planner.formats.verl.megatron import SECTIONS, keys
 from planner.formats.verl.program import NAME, Program, known_keys, programs
+from planner.formats.verl.starts import VERL
 from planner.spelling import alike, did_you_mean
 
 OVERRIDE = re.compile(r"(\+{0,2}|~)([A-Za-z_]\w*(?:[./@][A-Za-z_]\w*)*)=(.*)", re.DOTALL)
-MODULE = re.compile(r"(?:verl|recipe)(?:[./]\w+)*[./](?!py\b)(\w+)(?:\.py)?(?![\w./])")
 MISSPELT = 0.92
 """How alike a key is to the one that was meant."""
 OWN_CONFIGS = (
@@ -51,7 +51,7 @@ class Content:
 def program_of(words: Sequence[Word]) -> tuple[int, Program] | None:
     """Where a command names a program of verl's, and which."""
     for at, word in enumerate(words):
-        found = MODULE.search(word.text)
+        found = VERL.module.search(word.text)
         for each in programs():
             if found and word.text.endswith(found[0]) and found[1] in each.modules:
                 return at, each

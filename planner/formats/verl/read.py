@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from planner.errors import InputError
 from planner.formats.finding import Finding
 from planner.formats.format import ALL, Reading, SourceText, Value
 from planner.formats.megatron.decisions import decisions_of
@@ -10,7 +9,7 @@ from planner.formats.settings import Settings, decided, finding_at, flag, given,
 from planner.formats.shell.launched import open_processes, processes
 from planner.formats.verl import megatron
 from planner.formats.verl.batch import Batch, batch_of, of_batch
-from planner.formats.verl.content import MODULE, Content, content_of
+from planner.formats.verl.content import Content, content_of
 from planner.formats.verl.priced import (
     BF16,
     PRECISIONS,
@@ -23,10 +22,9 @@ from planner.formats.verl.priced import (
     traits_of,
     unpriced,
 )
-from planner.formats.verl.program import ENGINE, GPUS, MEGATRON, NAME, programs
+from planner.formats.verl.program import ENGINE, GPUS, MEGATRON, NAME
+from planner.formats.verl.starts import VERL, is_started
 
-ENDS = (".yaml", ".yml", ".json", ".toml", ".md", ".py")
-"""Files that are none of the shell's."""
 _OPEN = {"sequence_ranks": "cp", "shard_ranks": "dp_replicate"}
 """What FSDP's words decide that cuts up the GPUs."""
 _SIZES = dict(zip(megatron.SIZES, ("tp", "pp", "cp", "ep", "etp"), strict=False))
@@ -37,18 +35,7 @@ _NONE: Mapping[str, Sequence[str]] = {"keys": ()}
 
 def recognise(source: SourceText) -> bool:
     """Whether a script starts a program of verl's that is read."""
-    text = source.text
-    if source.path.lower().endswith(ENDS) or ("verl" not in text and "recipe" not in text):
-        return False
-    names = {name for each in programs() for name in each.modules}
-    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    if not any(found[1] in names for line in lines for found in MODULE.finditer(line)):
-        return False
-    try:
-        content_of(source)
-    except InputError:
-        return False
-    return True
+    return is_started(source, VERL, content_of)
 
 
 def read(source: SourceText) -> Reading:

@@ -162,3 +162,31 @@ def test_a_failure_leaves_no_new_folder(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(InputError):
         write_folder(tmp_path / "new" / "deep", FILES, force=False)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_an_earlier_writing_left_of_a_kind_goes_with_it(tmp_path: Path) -> None:
+    for name in ("trace.0.et", "trace.9.et", "notes.et"):
+        (tmp_path / name).write_text("old")
+    files = (OutputFile(name="trace.0.et", text="new"),)
+    with pytest.raises(InputError, match=r"trace\.9\.et"):
+        write_folder(tmp_path, files, force=False, replaces="trace.*.et")
+    write_folder(tmp_path, files, force=True, replaces="trace.*.et")
+    assert tree(tmp_path) == {"trace.0.et": b"new", "notes.et": b"old"}
+
+
+def test_a_failure_brings_back_what_was_to_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trace.9.et").write_text("old")
+    calls, replace = [0], Path.replace
+
+    def failing(path: Path, target: str | os.PathLike[str]) -> Path:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise OSError(28, "No space left on device")
+        return replace(path, target)
+
+    monkeypatch.setattr(module.Path, "replace", failing)
+    with pytest.raises(InputError, match="No space left"):
+        write_folder(tmp_path, FILES, force=True, replaces="trace.*.et")
+    assert tree(tmp_path) == {"trace.9.et": b"old"}
