@@ -148,7 +148,7 @@ def _figures(plan: "Plan", found: "Answer") -> dict[str, Any]:
     row = plan_row(plan)
     hours, amounts = plan.gpu_hours(), plan.amounts()
     if job.total_tokens is None:
-        row |= {name: None for name in ("gpu_hours", "days", *amounts)}
+        row |= dict.fromkeys(("gpu_hours", "days", *amounts))
     return {
         **{name: None if value == "" and name in amounts else value for name, value in row.items()},
         "layout": layout_words(plan),
@@ -170,7 +170,9 @@ def columns() -> Row:
     names = [name for name in COLUMNS if name not in ("table", "rank")]
     rates = [f"{name}_per_billion_tokens" for name in ("gpu_hours", *AMOUNTS)]
     texts = ("framework", "layout", "recompute", "recompute_modules")
-    kinds: dict[str, Any] = dict.fromkeys((*names, "layout", *WHOLE[1:], "tokens_per_s", *rates), 0.5)
+    kinds: dict[str, Any] = dict.fromkeys(
+        (*names, "layout", *WHOLE[1:], "tokens_per_s", *rates), 0.5
+    )
     kinds |= dict.fromkeys(WHOLE, 0) | dict.fromkeys(texts, "")
     kinds |= {name: DECISIONS[name].value_type() for name in names if name in DECISIONS}
     kinds |= {name: "" for name in names if name.endswith("_per_stage")}

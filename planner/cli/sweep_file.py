@@ -22,7 +22,7 @@ MOST_VARIED = 24
 
 
 def _parameters() -> dict[str, Any]:
-    """click's parameters by the names that a file has for them."""
+    """Click's parameters by the names that a file has for them."""
     return {
         each.name.replace("_", "-") if each.name in PLACES else _option(each): each
         for each in grammar().params
@@ -251,5 +251,3 @@ def _problems_of(words: Sequence[str]) -> tuple[Problem, ...]:
     except typer.BadParameter as error:
         return (Problem(where=NAMES_OF_CATALOGS[0], key="--", message=error.message),)
     return ()
-
-

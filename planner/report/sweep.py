@@ -90,7 +90,8 @@ def title(best: Best, asked: Sequence[str]) -> str:
     """What is shown, in a sentence."""
     kept = f" with {' and '.join(asked)}" if asked else ""
     each = f", for each {' and '.join(best.per)}" if best.per else ""
-    return f"{best.measure.title} of {best.num_plans:,} plans{kept}{each}"
+    lacking = f" ({best.num_unknown:,} without the figure)" if best.num_unknown else ""
+    return f"{best.measure.title} of {best.num_plans:,} plans{lacking}{kept}{each}"
 
 
 def figures(row: Mapping[str, Any], measure: Measure) -> Cells:
@@ -122,7 +123,10 @@ def best_rows(best: Best) -> list[Cells]:
     """Lines of the table of the best, groups one after the other."""
     return [
         [
-            *((plain(name), value_text(value)) for name, value in zip(best.per, group, strict=True)),
+            *(
+                (plain(name), value_text(value))
+                for name, value in zip(best.per, group, strict=True)
+            ),
             *((plain(name), value_text(row[name])) for name in best.choices),
             *figures(row, best.measure),
         ]
@@ -172,7 +176,9 @@ def grid(lines: Sequence[Cells], width: int) -> Table:
     """A table of lines that may lack some columns; those that can be spared leave in turn."""
     known = [dict(line) for line in lines]
     titles = list(dict.fromkeys(name for line in known for name in line))
-    widths = {name: max(len(name), *(len(line.get(name, "-")) for line in known)) for name in titles}
+    widths = {
+        name: max(len(name), *(len(line.get(name, "-")) for line in known)) for name in titles
+    }
     for spare in SPARED:
         if sum(widths[name] + GAP for name in titles) - GAP > width and spare in titles:
             titles.remove(spare)
@@ -186,9 +192,7 @@ def grid(lines: Sequence[Cells], width: int) -> Table:
     return table
 
 
-def print_show(
-    best: Best, changes: Changes | None, kept: Sequence[str], results: Results, out: Console
-) -> None:
+def print_show(best: Best, changes: Changes | None, kept: Sequence[str], out: Console) -> None:
     """Answers of ``planner sweep show``."""
     if changes is not None:
         each = f", for each {' and '.join(changes.per)}" if changes.per else ""

@@ -5,12 +5,12 @@ Ray is optional (``pip install 'parallel-planner[ray]'``) and is loaded only her
 
 import os
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
 from planner.errors import InputError
-from planner.sweep.cells import Answer, Answers, Row, Task
+from planner.sweep.cells import Answer, Answers, Task
 from planner.sweep.retries import Retries
 
 OPTION = "--ray"

@@ -63,9 +63,7 @@ def here(tasks: Iterable[Task], answer: Answer) -> Answers:
         yield task, answer(task)
 
 
-def on_processes(
-    tasks: Iterable[Task], answer: Answer, workers: int
-) -> Answers:
+def on_processes(tasks: Iterable[Task], answer: Answer, workers: int) -> Answers:
     """Answers as they come; what a process had when it died is asked again.
 
     Raises PlannerError where processes die one after another before they answer anything.

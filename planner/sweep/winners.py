@@ -1,15 +1,17 @@
 """What a result says: the best cells of every job, and where along an option the best changes."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from planner.errors import InputError
-from planner.sweep.results import Results, polars
 from planner.spelling import did_you_mean
+from planner.sweep.results import ASKED, Results, polars
 
 JOB = ("model", "train", "lora_rank", "lora_targets", "seq_len", "tokens")
 """Options that say what is trained: plans of different ones do not compete."""
+_WORD = re.compile(r"'[^']*'|\"[^\"]*\"|\w+")
 NO_CHOICE = (*JOB, "objective", "time_limit")
 
 
@@ -61,6 +63,8 @@ class Best:
     """Best first, by the values of ``per`` in the order of the file."""
     num_plans: int
     """That were looked at."""
+    num_unknown: int
+    """Of them those without the figure, of which none can be best."""
     choices: tuple[str, ...]
     """Columns of the options that are chosen by being best."""
 
@@ -90,10 +94,11 @@ class Changes:
 
 
 def known_column(results: Results, name: str, option: str, allowed: Sequence[str]) -> str:
-    """The column of a name, written with hyphens or not; raises InputError."""
+    """The column of a name, written with hyphens or as the option is called; raises InputError."""
     column = name.strip().replace("-", "_")
-    if column in allowed:
-        return column
+    for each in (column, f"{ASKED}{column}"):
+        if each in allowed:
+            return each
     hint = did_you_mean(column, tuple(allowed)) or f"allowed are {', '.join(allowed)}"
     message = f"no such column in {results.path}; given {name!r}; {hint}"
     raise InputError.single("command line", option, message)
@@ -105,7 +110,7 @@ def plans_of(results: Results, asked: Asked) -> Rows:
     frame = results.frame.filter(library.col("status") == "plan")
     try:
         if asked.where:
-            frame = frame.filter(library.sql_expr(asked.where))
+            frame = frame.filter(library.sql_expr(_quoted(asked.where, frame.columns)))
     except library.exceptions.PolarsError as error:
         message = f"is no condition on columns of {results.path}: {str(error).splitlines()[0]}"
         raise InputError.single("command line", "--where", message) from None
@@ -115,7 +120,15 @@ def plans_of(results: Results, asked: Asked) -> Rows:
             raise InputError.single("command line", "--under", message)
         frame = frame.filter(library.col(column) <= most)
     rows: Rows = frame.to_dicts()
+    if rows and all(row[MEASURES[asked.best].column] is None for row in rows):
+        message = f"no plan has such a figure (hwdb lacks it, or days lack tokens): {asked.best}"
+        raise InputError.single("command line", "--best", message)
     return rows
+
+
+def _quoted(condition: str, columns: Sequence[str]) -> str:
+    """The condition with names of columns quoted: some, such as cluster, are words of SQL."""
+    return _WORD.sub(lambda word: f'"{word[0]}"' if word[0] in columns else word[0], condition)
 
 
 def best_of(results: Results, asked: Asked, rows: Rows) -> Best:
@@ -130,6 +143,7 @@ def best_of(results: Results, asked: Asked, rows: Rows) -> Best:
             for group, those in _grouped(results, rows, per).items()
         },
         num_plans=len(rows),
+        num_unknown=sum(row[measure.column] is None for row in rows),
         choices=_choices(results, per),
     )
 

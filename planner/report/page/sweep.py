@@ -4,14 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner import __version__
+from planner.report.page.bars import steps
 from planner.report.page.charts import COLOURS, drawn_svg, figure, style
 from planner.report.page.html import Html, element, folded, joined, section, table
 from planner.report.page.page import whole
+from planner.report.plot import library, short_number
 from planner.report.sweep import (
     Cells,
     best_rows,
     change_rows,
     change_words,
+    plain,
     reasons,
     title,
     value_text,
@@ -29,22 +32,25 @@ def _table(lines: Sequence[Cells], *, left: int) -> Html:
     return table(heads, rows, left=left)
 
 
-def _chart(results: Results, best: Best, rows: Sequence[dict[str, Any]]) -> Html:
+def _chart(best: Best, rows: Sequence[dict[str, Any]]) -> Html:
     """Cost of every plan that is left over its time, the best ones larger."""
-    known = [row for row in rows if row["days"] is not None and row["cost_usd"] is not None]
-    by_job = len(known) == len(rows)
-    x, y = ("days", "cost_usd") if by_job else ("tokens_per_s", "cost_usd_per_billion_tokens")
-    shown = [row for row in rows if row[y] is not None]
+    shown = [row for row in rows if row["cost_usd_per_billion_tokens"] is not None]
     if not shown:
         return Html()
+    by_job = all(row["days"] is not None for row in shown)
+    x, y = ("days", "cost_usd") if by_job else ("tokens_per_s", "cost_usd_per_billion_tokens")
     first = [row for those in best.groups.values() for row in those[:1] if row[y] is not None]
     drawn = figure(3.6)
     axes = drawn.add_subplot()
     for those, role, size in ((shown, "accent", POINT), (first, "recompute", 2.5 * POINT)):
         points = [[row[name] for row in those] for name in (x, y)]
         axes.plot(*points, color=COLOURS[role], marker="o", markersize=size, linestyle="none")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    for axis, name in ((axes.xaxis, x), (axes.yaxis, y)):
+        values = [row[name] for row in shown]
+        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+        axis.set_minor_locator(library("matplotlib.ticker").NullLocator())
+        ticks = steps(values, values)
+        axis.set_ticks(ticks, [short_number(tick) for tick in ticks])
     axes.set_xlabel("days" if by_job else "tokens per second")
     axes.set_ylabel("USD" if by_job else "USD per billion tokens")
     axes.grid(visible=True, color=COLOURS["rule"], linewidth=0.6)
@@ -79,7 +85,7 @@ def _commands(best: Best) -> Html:
 
 def _rest(results: Results) -> Html:
     """What was asked, and why cells have no plan."""
-    asked = [(name, ", ".join(map(value_text, each))) for name, each in results.axes.items()]
+    asked = [(plain(name), ", ".join(map(value_text, each))) for name, each in results.axes.items()]
     parts = [table(("option", "values"), asked, left=2)]
     none = reasons(results.frame.select("status", "reason").to_dicts())[:MOST_REASONS]
     if none:
@@ -106,7 +112,7 @@ def render_sweep_page(
                 _table(best_rows(best), left=len(best.per) + len(best.choices)),
                 _commands(best),
             ),
-            _chart(results, best, rows),
+            _chart(best, rows),
             _changes(changes),
             _rest(results),
         ]
