@@ -73,7 +73,7 @@ def fingerprint() -> str:
 
 @cache
 def _content(model: str, cluster: str) -> str:
-    """What the two hold, whatever they are called; raises InputError."""
+    """What the two hold, wherever their files lie; raises InputError."""
     from planner.catalog.clusters import load_cluster
     from planner.catalog.models import load_model_details
 
@@ -96,7 +96,7 @@ def answer(task: Task) -> Row:
     from planner.sweep.run import DIFFERS
 
     try:
-        if key_of(task.words) != task.key:
+        if not _is_same(task):
             return {"status": DIFFERS, "reason": _differing(task)}
         asked = read_words(task.words)
     except (InputError, typer.BadParameter) as error:
@@ -110,8 +110,18 @@ def answer(task: Task) -> Row:
         return {"status": FAILED, "reason": f"{type(error).__name__}: {error}"}
 
 
+def _is_same(task: Task) -> bool:
+    """Whether the question is here what it was where the sweep was started."""
+    from planner.errors import InputError
+
+    try:
+        return key_of(task.words) == task.key
+    except InputError:
+        return False
+
+
 def _differing(task: Task) -> str:
-    """Where the planner, the model or the cluster is not what it is where the sweep was started."""
+    """Whose machine that is, and what it may be."""
     import socket
 
     model, cluster = task.words[-2:]

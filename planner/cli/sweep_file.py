@@ -116,7 +116,7 @@ class _Reader:
             return None
         if name in PLACES:
             word = self._word(key, given)
-            return None if word is None else (word, (word,))
+            return None if word is None else (word, (self._everywhere(name, word),))
         words = [self._option_words(parameter, name, key, part) for part in parts]
         read = [self._read(parameter, key, each) if each else None for each in words]
         if None in read:
@@ -125,6 +125,15 @@ class _Reader:
         if parameter.is_flag:
             return value, tuple(words)
         return value, tuple(f"--{name}={each}" for each in read)
+
+    def _everywhere(self, name: str, word: str) -> str:
+        """A name of the catalog, or a file's path from the root."""
+        from planner.cli.inputs import argument_for_file, model_for_file
+
+        try:
+            return model_for_file(word) if name == PLACES[0] else argument_for_file(word)
+        except InputError:
+            return word
 
     def _word(self, key: str, given: object, allowed: str = "a number or a word") -> str | None:
         """A value as text; None where it is noted as none."""

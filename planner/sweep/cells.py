@@ -47,20 +47,21 @@ class Cell:
     """One question."""
 
     values: tuple[Value, ...]
-    """By axis."""
-    words: tuple[str, ...]
-    model: str
-    cluster: str
+    """By axis, as in the file."""
+    places: tuple[str, ...]
+    """Model and cluster by names or paths that hold everywhere."""
+    options: tuple[str, ...]
 
     @property
     def question(self) -> tuple[str, ...]:
         """All words, so that none is taken for an option that is none."""
-        return (*self.words, "--", self.model, self.cluster)
+        return (*self.options, "--", *self.places)
 
     @property
     def command(self) -> str:
         """The question as a person types it."""
-        return shlex.join(["planner", "plan", self.model, self.cluster, *self.words])
+        named = map(str, self.values[: len(PLACES)])
+        return shlex.join(["planner", "plan", *named, *self.options])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +89,10 @@ class Sweep:
     def cell(self, places: tuple[int, ...]) -> Cell:
         """The cell of so many places along the axes."""
         chosen = list(zip(self.axes, places, strict=True))
-        named = {axis.name: axis.words[place] for axis, place in chosen}
-        options = [word for name, words in named.items() if name not in PLACES for word in words]
+        words = [axis.words[place] for axis, place in chosen]
+        named, options = words[: len(PLACES)], words[len(PLACES) :]
         return Cell(
             values=tuple(axis.values[place] for axis, place in chosen),
-            words=tuple(options),
-            model=named["model"][0],
-            cluster=named["cluster"][0],
+            places=tuple(word for each in named for word in each),
+            options=tuple(word for each in options for word in each),
         )

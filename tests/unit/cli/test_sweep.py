@@ -271,3 +271,36 @@ def test_show_says_the_same_in_every_form(answered: Path, planner: Any, tmp_path
     read = read_page(page.read_text())
     assert "Along cluster" in read.text
     assert found["rows"][0]["command"] in read.text
+
+
+def test_files_are_found_from_anywhere_and_shown_as_given(folder: Path, planner: Any) -> None:
+    from planner.catalog.models import model_file
+    from planner.cli.sweep_file import read_sweep
+
+    Path("own.yaml").write_text(model_file("gpt3-xl").read_text())
+    Path("s.yaml").write_text("model: [own.yaml, GPT3-XL]\ncluster: 1xa100-80\n")
+    first, second = read_sweep(Path("s.yaml")).cells()
+    assert first.question == ("--", str(folder / "own.yaml"), "1xa100-80")
+    assert first.command == "planner plan own.yaml 1xa100-80"
+    assert second.places[0] == "gpt3-xl"
+
+
+@pytest.mark.parametrize("change", ["num_layers: 12", None], ids=["changed", "gone"])
+def test_whoever_has_another_file_says_so_and_answers_nothing(
+    folder: Path, change: str | None
+) -> None:
+    from planner.catalog.models import model_file
+    from planner.sweep.cells import Task
+
+    text = model_file("gpt3-xl").read_text()
+    path = folder / f"own-{change is None}.yaml"
+    path.write_text(text)
+    words = ("--", str(path), "1xa100-80")
+    key = sweep_cell.key_of(words)
+    sweep_cell._content.cache_clear()
+    path.write_text(re.sub(r"^num_layers: .*$", change or "", text, flags=re.M))
+    if change is None:
+        path.unlink()
+    row = sweep_cell.answer(Task(key=key, words=words))
+    assert row["status"] == "differs"
+    assert str(path) in row["reason"]

@@ -22,7 +22,8 @@ SWEEP = Sweep(axes=(axis("model", "m", "n"), axis("cluster", "c"), axis("x", "1"
 
 def key_of(cell: Cell) -> str:
     """Of both models the same for the first value."""
-    return f"{cell.words[0]}{'' if cell.words[0] == '1' else cell.model}-key"
+    (x,) = cell.options
+    return f"{x}{'' if x == '1' else cell.places[0]}-key"
 
 
 def never(state: object) -> None:
@@ -42,7 +43,7 @@ def ask(store: Store, log: list[str]) -> tuple[dict[str, object], int]:
 
 def test_cells_are_the_product_the_last_axis_fastest() -> None:
     assert len(SWEEP) == 6
-    assert [(cell.model, *cell.words) for cell in SWEEP.cells()] == [
+    assert [(cell.places[0], *cell.options) for cell in SWEEP.cells()] == [
         (model, x) for model in "mn" for x in "123"
     ]
     assert SWEEP.size == "2 model × 3 x"
