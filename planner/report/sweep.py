@@ -164,7 +164,8 @@ def change_words(changes: Changes, group: Group, steps: Sequence[Step]) -> str:
             said.append(f"at {plain(changes.along)} {value_text(step.value)} from {was} to {now}")
         before = step.winner or before
     job = f"{words(group, changes.per)}: " if changes.per else ""
-    return f"{job}{'; '.join(said) if said else 'one best all along'}"
+    same = f"one best all along, {', '.join(map(value_text, before))}"
+    return f"{job}{'; '.join(said) or same}"
 
 
 def plain(name: str) -> str:

@@ -5,6 +5,8 @@ Ray is optional (``pip install 'parallel-planner[ray]'``) and is loaded only her
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
@@ -14,10 +16,12 @@ from planner.sweep.cells import Answer, Answers, Task
 from planner.sweep.retries import Retries
 
 OPTION = "--ray"
-CONNECT_S = 5.0
+CONNECT_S, JOIN_S = 5.0, 90.0
+TRIAL = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False, logging_level='ERROR')"
 AHEAD = 2
 """Tasks in flight per core, so that none waits for the next."""
-WORDS = ("auto", "local")
+LOCAL = "local"
+WORDS = ("auto", LOCAL)
 """Addresses that are none: the cluster of this machine, and one made for this command."""
 
 
@@ -30,10 +34,16 @@ def _ray() -> Any:  # noqa: ANN401 - a module that need not be there
 
 
 def check_ray(address: str) -> None:
-    """Raise InputError where Ray is missing or nobody answers at the address."""
+    """Raise InputError where Ray is missing or no cluster of it answers at the address."""
     _ray()
-    if address in WORDS:
-        return
+    if address not in WORDS:
+        _knock(address)
+    if address != LOCAL:
+        _try(address)
+
+
+def _knock(address: str) -> None:
+    """Raise InputError where nobody listens."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         message = f"is no address; given {address!r}, allowed are HOST:PORT, ray://HOST:PORT, auto"
@@ -43,6 +53,20 @@ def check_ray(address: str) -> None:
     except (OSError, OverflowError) as error:
         message = f"nobody answers at {address}: {error}"
         raise InputError.single("command line", OPTION, message) from None
+
+
+def _try(address: str) -> None:
+    """Raise InputError where Ray cannot be joined in time; by itself it tries for minutes."""
+    command = (sys.executable, "-c", TRIAL, address)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=JOIN_S, check=False)
+    except subprocess.TimeoutExpired:
+        message = f"no Ray cluster answers at {address} within {JOIN_S:g} s"
+        raise InputError.single("command line", OPTION, message) from None
+    if done.returncode:
+        said = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        message = f"no Ray cluster at {address}: {said[0]}"
+        raise InputError.single("command line", OPTION, message)
 
 
 def on_ray(tasks: Iterable[Task], answer: Answer, address: str) -> Answers:

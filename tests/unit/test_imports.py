@@ -58,9 +58,9 @@ BUDGET: dict[str, tuple[int, int]] = {
     "validation": (1870, 14),
     "check": (2710, 24),
     "launchers": (570, 10),
-    "sweep": (820, 9),
+    "sweep": (840, 9),
     "report": (7920, 55),
-    "cli": (5590, 49),
+    "cli": (5610, 49),
     "api": (190, 2),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""

@@ -1,11 +1,13 @@
 """Whoever answers, every task is answered once; what a killed process had is asked again."""
 
+import socket
 from pathlib import Path
 
 import pytest
 from sweep_answers import dies, dies_once, echoed, never_starts
 
 from planner.errors import InputError, PlannerError
+from planner.sweep import on_ray
 from planner.sweep.cells import Task
 from planner.sweep.on_ray import check_ray
 from planner.sweep.processes import here, on_processes
@@ -69,3 +71,14 @@ def test_an_unreachable_ray_address_is_named(address: str, message: str) -> None
     with pytest.raises(InputError, match="--ray") as error:
         check_ray(address)
     assert message in str(error.value)
+
+
+def test_a_port_where_something_else_listens_is_no_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setattr(on_ray, "JOIN_S", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(InputError, match=f"no Ray cluster answers at {address} within 2 s"):
+            check_ray(address)
