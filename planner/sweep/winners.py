@@ -96,7 +96,7 @@ class Changes:
 def known_column(results: Results, name: str, option: str, allowed: Sequence[str]) -> str:
     """The column of a name, written with hyphens or as the option is called; raises InputError."""
     column = name.strip().replace("-", "_")
-    for each in (column, f"{ASKED}{column}"):
+    for each in (f"{ASKED}{column}", column):
         if each in allowed:
             return each
     hint = did_you_mean(column, tuple(allowed)) or f"allowed are {', '.join(allowed)}"
