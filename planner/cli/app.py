@@ -23,6 +23,7 @@ from planner.cli import (
     scale,
     schema,
     size,
+    sweep,
     trace,
     validate,
     why,
@@ -57,6 +58,7 @@ app.command("repair")(repair.repair)
 app.command("scale")(scale.scale)
 app.command("size")(size.size)
 app.command("why")(why.why)
+app.add_typer(sweep.sweep_app)
 app.command("report")(report.report)
 app.command("trace")(trace.trace)
 app.command("models")(models.models)

@@ -77,6 +77,22 @@ class Asked:
     def answered(self, top: int, progress: Progress = lambda _message, _fraction: None) -> Answer:
         """Search, and raise where there is nothing to show: nothing fits, or not in time."""
         clock = Clock(self.time_limit_s)
+        found = self.searched(top, clock, progress)
+        if found.plans or found.frontier:
+            return found
+        if clock.limit_s is not None and not found.is_complete:
+            raise clock.nothing_found()
+        from planner.plans.whynot import nothing_fits
+
+        raise nothing_fits(found.contexts, self.narrowing, found, clock)
+
+    def searched(
+        self,
+        top: int,
+        clock: Clock,
+        progress: Progress = lambda _message, _fraction: None,
+    ) -> Answer:
+        """Search; what is found may be nothing, and nobody asks why."""
         ask = partial(
             answer,
             top=top,
@@ -86,14 +102,7 @@ class Asked:
             clock=clock,
             progress=progress,
         )
-        found = with_room(ask, self.contexts, is_given=self.keeps_margin)
-        if found.plans or found.frontier:
-            return found
-        if clock.limit_s is not None and not found.is_complete:
-            raise clock.nothing_found()
-        from planner.plans.whynot import nothing_fits
-
-        raise nothing_fits(found.contexts, self.narrowing, found, clock)
+        return with_room(ask, self.contexts, is_given=self.keeps_margin)
 
 
 def unmet_limits(found: Answer) -> "NothingFitsError":

@@ -37,7 +37,8 @@ COLUMNS = (
 )
 
 
-def _row(table: str, rank: int, plan: Plan) -> dict[str, Any]:
+def plan_row(plan: Plan) -> dict[str, Any]:
+    """Of one plan, by COLUMNS, what does not depend on its place in a table."""
     strategy, estimate = plan.strategy, plan.estimate
     values: dict[str, Any] = {name: getattr(strategy, name) for name in _LAYOUT}
     values |= {
@@ -47,8 +48,6 @@ def _row(table: str, rank: int, plan: Plan) -> dict[str, Any]:
     }
     total_s = plan.total_s()
     return values | {
-        "table": table,
-        "rank": rank,
         "framework": plan.framework,
         "gpus": strategy.num_gpus,
         "iter_time_s": estimate.iter_time_s,
@@ -73,7 +72,7 @@ def rows(answer: Answer) -> Iterator[dict[str, Any]]:
     tables = (("plans", answer.plans), ("ladder", answer.ladder), ("pareto", answer.pareto))
     for table, plans in tables:
         for rank, plan in enumerate(plans, start=1):
-            row = _row(table, rank, plan)
+            row = {"table": table, "rank": rank, **plan_row(plan)}
             yield {name: row[name] for name in COLUMNS}
 
 

@@ -11,14 +11,22 @@ import pytest
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
+from planner.cli.sweep_file import check_values, read_sweep
 from planner.errors import InputError
 from planner.plans.plan_file import load_plan
 
 FOLDER = Path(__file__).parent
+
+
+def load_sweep(path: Path) -> None:
+    check_values(read_sweep(path), path)
+
+
 LOADERS: dict[str, Callable[[Path], object]] = {
     "models": load_model,
     "clusters": load_cluster,
     "plans": load_plan,
+    "sweeps": load_sweep,
 }
 EXPECTS = "# expects: "
 SUFFIXES = (".yaml", ".json")

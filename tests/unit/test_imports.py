@@ -34,8 +34,11 @@ ALLOWED: dict[str, set[str]] = {
     "validation": MODEL | INPUTS | {"search", "plans"},
     "check": MODEL | INPUTS | {"search", "plans"},
     "launchers": MODEL | INPUTS,
-    "report": MODEL | INPUTS | {"search", "plans", "check", "launchers"},
-    "cli": MODEL | INPUTS | {"search", "plans", "validation", "check", "launchers", "report"},
+    "sweep": {"errors", "spelling"},
+    "report": MODEL | INPUTS | {"search", "plans", "check", "launchers", "sweep"},
+    "cli": MODEL
+    | INPUTS
+    | {"search", "plans", "validation", "check", "launchers", "report", "sweep"},
     "api": MODEL | INPUTS | {"plans", "launchers", "report", "cli"},
 }
 """What each package of planner may import besides itself."""
@@ -55,8 +58,9 @@ BUDGET: dict[str, tuple[int, int]] = {
     "validation": (1870, 14),
     "check": (2710, 24),
     "launchers": (570, 10),
-    "report": (7520, 53),
-    "cli": (4740, 45),
+    "sweep": (840, 9),
+    "report": (7920, 55),
+    "cli": (5610, 49),
     "api": (190, 2),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
@@ -67,6 +71,8 @@ HEAVY = (
     "planner.search.stages.cp_sat",
     "matplotlib",
     "plotext",
+    "polars",
+    "ray",
     "google.protobuf",
     "tree_sitter",
 )

@@ -103,11 +103,12 @@ def _doublings(gpus: Sequence[int]) -> list[float]:
     return [2.0**power for power in powers if min(gpus) <= 2.0**power <= max(gpus)]
 
 
-def _steps(lower: Sequence[float], upper: Sequence[float]) -> list[float]:
-    """1, 2, 5, 10, ... among the values."""
+def steps(lower: Sequence[float], upper: Sequence[float]) -> list[float]:
+    """1, 2, 5, 10, ... among the values; both ends where they are closer than that."""
     powers = range(math.floor(math.log10(min(lower))), math.ceil(math.log10(max(upper))) + 1)
     every = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
-    return [tick for tick in every if min(lower) <= tick <= max(upper)]
+    found = [tick for tick in every if min(lower) <= tick <= max(upper)]
+    return found if len(found) > 1 else sorted({min(lower), max(upper)})
 
 
 def frontier_chart(points: Sequence[Plan], own: Plan) -> Html:
@@ -130,7 +131,7 @@ def frontier_chart(points: Sequence[Plan], own: Plan) -> Html:
         markersize=8.0,
         linestyle="none",
     )
-    for axis, ticks in ((axes.xaxis, _doublings(gpus)), (axes.yaxis, _steps(lower, upper))):
+    for axis, ticks in ((axes.xaxis, _doublings(gpus)), (axes.yaxis, steps(lower, upper))):
         axis.axes.set(**{f"{axis.axis_name}scale": "log"})
         axis.set_minor_locator(library("matplotlib.ticker").NullLocator())
         axis.set_ticks(ticks, [short_number(tick) for tick in ticks])

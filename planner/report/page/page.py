@@ -101,11 +101,16 @@ def render_page(sheet: Sheet) -> str:
     """The whole page; raises InputError where the plotting library is missing."""
     with style():
         body = _main(sheet)
+    model, cluster = sheet.plan.context.model.name, sheet.plan.context.cluster.name
+    return whole(f"{model} on {cluster}: plan", body)
+
+
+def whole(title: str, body: Html) -> str:
+    """A page of its own, with the style sheet in it."""
     rules = resources.files(__package__).joinpath("style.css").read_text(encoding="utf-8")
-    title = escaped(f"{sheet.plan.context.model.name} on {sheet.plan.context.cluster.name}")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}: plan</title>\n<style>\n{rules}</style>\n</head>\n"
+        f"<title>{escaped(title)}</title>\n<style>\n{rules}</style>\n</head>\n"
         f"<body>\n{body}\n</body>\n</html>\n"
     )

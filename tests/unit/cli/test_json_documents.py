@@ -11,6 +11,7 @@ import yaml
 from broken_files import BROKEN
 from jsonschema import Draft202012Validator
 from plan_document import plan_document
+from sweep_results import write_results
 
 from planner.cli.app import app
 from planner.report.documents import schema_names, schema_text
@@ -48,6 +49,11 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
     "size": [
         ("size", "gpt3-xl", "dgx-a100-640"),
         ("size", "gpt3-xl", "dgx-a100-640", "--max-gpus", "8", *TIGHT),
+    ],
+    "sweep": [("sweep", "sweep.yaml", "--workers", "1")],
+    "sweep-show": [
+        ("sweep", "show", "results.parquet", "--best", "cost"),
+        ("sweep", "show", "results.parquet", "--changes", "seq-len"),
     ],
     "explain": [
         ("explain", "plan.yaml"),
@@ -102,6 +108,8 @@ WRONG = [
     ("memory", "llama3-8b", "1xdgx-h100", "--tp", "3"),
     ("scale", "llama3-8b", "nosuch"),
     ("size", "nosuch", "h100"),
+    ("sweep", "nowhere.yaml"),
+    ("sweep", "show", "results.parquet", "--under", "days=0.1"),
     ("explain", "nowhere.yaml"),
     ("explain", "plan.yaml", "nosuch"),
     ("collective", "all-reduce", "1XB", "2xdgx-h100"),
@@ -138,6 +146,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     lines = PUBLISHED.read_text("utf-8").splitlines()
     (tmp_path / "dense.jsonl").write_text("\n".join(lines[22:24]))
     (tmp_path / "runs.jsonl").write_text("\n".join([*lines[:2], lines[-1], '{"id": 3}']))
+    (tmp_path / "sweep.yaml").write_text("model: gpt3-xl\ncluster: 1xa100-80\ntp: [1, 2]\n")
+    write_results(tmp_path / "results.parquet")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
