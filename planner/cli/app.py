@@ -10,6 +10,7 @@ from planner import __version__
 from planner.cli import (
     check,
     collective,
+    compare,
     emit,
     explain,
     frameworks,
@@ -52,6 +53,7 @@ app.command("memory")(memory.memory)
 app.command("collective")(collective.collective)
 app.command("emit")(emit.emit)
 app.command("check")(check.check)
+app.command("compare")(compare.compare)
 app.command("explain")(explain.explain)
 app.command("repair")(repair.repair)
 app.command("scale")(scale.scale)

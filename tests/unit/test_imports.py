@@ -34,8 +34,12 @@ ALLOWED: dict[str, set[str]] = {
     "validation": MODEL | INPUTS | {"search", "plans"},
     "check": MODEL | INPUTS | {"search", "plans"},
     "launchers": MODEL | INPUTS,
-    "report": MODEL | INPUTS | {"search", "plans", "check", "launchers"},
-    "cli": MODEL | INPUTS | {"search", "plans", "validation", "check", "launchers", "report"},
+    "logs": SPEC | {"cost", "formats"},
+    "compare": MODEL | INPUTS | {"search", "plans", "check", "logs"},
+    "report": MODEL | INPUTS | {"search", "plans", "check", "launchers", "logs", "compare"},
+    "cli": MODEL
+    | INPUTS
+    | {"search", "plans", "validation", "check", "launchers", "report", "logs", "compare"},
     "api": MODEL | INPUTS | {"plans", "launchers", "report", "cli"},
 }
 """What each package of planner may import besides itself."""
@@ -50,13 +54,15 @@ BUDGET: dict[str, tuple[int, int]] = {
     "search": (8240, 54),
     "catalog": (5600, 39),
     "frameworks": (500, 6),
-    "formats": (15770, 119),
+    "formats": (15890, 120),
     "plans": (5460, 33),
     "validation": (1870, 14),
-    "check": (2710, 24),
+    "check": (2800, 25),
     "launchers": (570, 10),
-    "report": (7520, 53),
-    "cli": (4740, 45),
+    "logs": (530, 5),
+    "compare": (560, 4),
+    "report": (7690, 54),
+    "cli": (4850, 46),
     "api": (190, 2),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""

@@ -49,6 +49,10 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("size", "gpt3-xl", "dgx-a100-640"),
         ("size", "gpt3-xl", "dgx-a100-640", "--max-gpus", "8", *TIGHT),
     ],
+    "compare": [
+        ("compare", "run.log", "--cluster", "16xjean-zay-v100"),
+        ("compare", "rate.log"),
+    ],
     "explain": [
         ("explain", "plan.yaml"),
         ("explain", "plan.yaml", "memory"),
@@ -102,6 +106,8 @@ WRONG = [
     ("memory", "llama3-8b", "1xdgx-h100", "--tp", "3"),
     ("scale", "llama3-8b", "nosuch"),
     ("size", "nosuch", "h100"),
+    ("compare", "nowhere.log"),
+    ("compare", "run.log", "--cluster", "nosuch"),
     ("explain", "nowhere.yaml"),
     ("explain", "plan.yaml", "nosuch"),
     ("collective", "all-reduce", "1XB", "2xdgx-h100"),
@@ -133,6 +139,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(yaml.safe_dump(made))
     (tmp_path / "smi.csv").write_text(SMI)
     (tmp_path / "broken").write_text(BROKEN["megatron-degree"].text)
+    for name, kind in (("run.log", "megatron-v100-n8"), ("rate.log", "torchtitan-flex-debug")):
+        log = ROOT / "tests" / "examples" / "logs" / f"{kind}.log"
+        (tmp_path / name).write_text(log.read_text("utf-8"))
     config = ROOT / "tests" / "examples" / "positive" / "models" / "gemma3-27b.json"
     (tmp_path / "config.json").write_text(config.read_text())
     lines = PUBLISHED.read_text("utf-8").splitlines()
