@@ -36,10 +36,23 @@ ALLOWED: dict[str, set[str]] = {
     "launchers": MODEL | INPUTS,
     "logs": SPEC | {"cost", "formats"},
     "compare": MODEL | INPUTS | {"search", "plans", "check", "logs"},
-    "report": MODEL | INPUTS | {"search", "plans", "check", "launchers", "logs", "compare"},
+    "calibrate": MODEL | INPUTS | {"search", "plans", "check", "logs", "compare", "validation"},
+    "report": MODEL
+    | INPUTS
+    | {"search", "plans", "check", "launchers", "logs", "compare", "calibrate"},
     "cli": MODEL
     | INPUTS
-    | {"search", "plans", "validation", "check", "launchers", "report", "logs", "compare"},
+    | {
+        "search",
+        "plans",
+        "validation",
+        "check",
+        "launchers",
+        "report",
+        "logs",
+        "compare",
+        "calibrate",
+    },
     "api": MODEL | INPUTS | {"plans", "launchers", "report", "cli"},
 }
 """What each package of planner may import besides itself."""
@@ -61,8 +74,9 @@ BUDGET: dict[str, tuple[int, int]] = {
     "launchers": (570, 10),
     "logs": (530, 5),
     "compare": (560, 4),
-    "report": (7690, 54),
-    "cli": (4850, 46),
+    "calibrate": (740, 7),
+    "report": (7770, 55),
+    "cli": (4950, 47),
     "api": (190, 2),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""

@@ -49,6 +49,10 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("size", "gpt3-xl", "dgx-a100-640"),
         ("size", "gpt3-xl", "dgx-a100-640", "--max-gpus", "8", *TIGHT),
     ],
+    "calibrate": [
+        ("calibrate", "2xaws-p5.48xlarge", "all_reduce_perf.txt", "--dry-run"),
+        ("calibrate", "1xdgx-h100", "gemm.csv", "--published", "dense.jsonl"),
+    ],
     "compare": [
         ("compare", "run.log", "--cluster", "16xjean-zay-v100"),
         ("compare", "rate.log"),
@@ -106,6 +110,8 @@ WRONG = [
     ("memory", "llama3-8b", "1xdgx-h100", "--tp", "3"),
     ("scale", "llama3-8b", "nosuch"),
     ("size", "nosuch", "h100"),
+    ("calibrate", "1xdgx-h100", "nowhere.txt"),
+    ("calibrate", "nosuch", "gemm.csv"),
     ("compare", "nowhere.log"),
     ("compare", "run.log", "--cluster", "nosuch"),
     ("explain", "nowhere.yaml"),
@@ -142,6 +148,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, kind in (("run.log", "megatron-v100-n8"), ("rate.log", "torchtitan-flex-debug")):
         log = ROOT / "tests" / "examples" / "logs" / f"{kind}.log"
         (tmp_path / name).write_text(log.read_text("utf-8"))
+    table = ROOT / "tests" / "examples" / "measured" / "h100_all_reduce_perf.txt"
+    (tmp_path / "all_reduce_perf.txt").write_text(table.read_text("utf-8"))
+    (tmp_path / "gemm.csv").write_text("m,n,k,tflops\n8192,8192,8192,650\n")
     config = ROOT / "tests" / "examples" / "positive" / "models" / "gemma3-27b.json"
     (tmp_path / "config.json").write_text(config.read_text())
     lines = PUBLISHED.read_text("utf-8").splitlines()
