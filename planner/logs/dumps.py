@@ -16,6 +16,8 @@ from planner.logs.record import Dump
 
 _OPENS, _CLOSES = re.compile(r"-{5,} arguments -{5,}"), re.compile(r"-{5,} end of arguments -{5,}")
 _ATTRIBUTE = re.compile(r"(?:^|\s)(\w+) \.{2,} ?(.*?)(?: *\.{3,}(?:default|updated))?\s*$")
+MAX_ATTRIBUTE = 1_000
+"""Characters of a line of arguments that are looked at."""
 _JSON = re.compile(r"\bjson = (\{.*)")
 _TITAN = re.compile(r"Running with (?:args|configs?): (\{.*)")
 
@@ -40,7 +42,7 @@ def _megatron(path: str, lines: Sequence[str]) -> tuple[Dump | None, list[str]]:
         return None, [f"line {first}: the arguments have no end: they are truncated, and not used"]
     given = {}
     for at, line in enumerate(lines[first : first + last - 1], first + 1):
-        match = _ATTRIBUTE.search(line)
+        match = _ATTRIBUTE.search(line[:MAX_ATTRIBUTE])
         if match:
             given[match[1]] = Value(value=match[2].strip(), key=match[1], line=at)
     found = read_megatron(path, given)

@@ -145,6 +145,10 @@ ANSI = re.compile(r"\x1b?\[(?:\d{1,3})(?:;\d{1,3})*m|\x1b\[[A-Z]")
 """Colours, their escape sometimes lost on the way."""
 
 
+BLANKS = re.compile(r"[ \t]{2,}")
+"""Columns of blanks say nothing, and make patterns slow."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Found:
     """A form of STEPS as it was met in a log: its lines by number, and what is wrong."""

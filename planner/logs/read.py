@@ -4,16 +4,18 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import prod
 from statistics import median
 from typing import Any
 
 from planner.documents.file import read_text
 from planner.errors import InputError
-from planner.limits import MAX_LOG_BYTES, one_line
+from planner.limits import MAX_GPUS, MAX_LOG_BYTES, one_line
 from planner.logs.dumps import dump_in
 from planner.logs.patterns import (
     ACCUMULATION,
     ANSI,
+    BLANKS,
     ELAPSED,
     MEMORY,
     MESH,
@@ -29,7 +31,9 @@ from planner.logs.patterns import (
 from planner.logs.record import Log, Memory, Sizes, Step
 
 FORMS = "Megatron-LM, NeMo, Megatron-Bridge, DeepSpeed, torchtitan, Trainer or Accelerate"
-MAX_LINE = 20_000
+MOST = 1e15
+"""Of a step, in whatever unit."""
+MAX_LINE = 4_000
 """Characters of a line that are looked at; a dump on one line is longer and read apart."""
 
 
@@ -41,7 +45,7 @@ def read_log(path: str) -> Log:
 
 def log_of(path: str, text: str) -> Log:
     """Understand the text of a log; see ``read_log``."""
-    lines = [ANSI.sub("", line) for line in text.split("\n")]
+    lines = [BLANKS.sub(" ", ANSI.sub("", line)) for line in text.split("\n")]
     found = _chosen(_found(lines), _one(lines, TOTAL_STEPS))
     if found is None:
         raise _without_steps(path, lines)
@@ -68,14 +72,14 @@ def _found(lines: Sequence[str]) -> list[Found]:
     """Every form with the lines that have it; a line is of the first form that it fits."""
     found = [Found(form=form) for form in STEPS]
     for at, line in enumerate(lines, 1):
-        for part in line[:MAX_LINE].split("\r"):
+        for part in line.split("\r"):
             for each in found:
-                match = each.form.line.search(part)
+                match = each.form.line.search(part[:MAX_LINE])
                 if match is None:
                     continue
                 groups = match.groupdict()
                 value = _number(groups["value"])
-                if value > 0.0:
+                if 0.0 < value < MOST:
                     number = int(groups.get("number") or len(each.lines) + 1)
                     each.lines.append((number, value, at, int(groups.get("total") or 0)))
                 break
@@ -184,10 +188,9 @@ def _sizes(lines: Sequence[str]) -> Sizes:
             found.setdefault("num_gpus", gpus)
     meshes = [match[1] for line in lines if (match := MESH.search(line[:MAX_LINE]))]
     if meshes:
-        product = 1
-        for size in meshes[-1].split(","):
-            product *= int(size)
-        found.setdefault("num_gpus", product)
+        product = prod(int(size) for size in meshes[-1].split(",") if size.strip())
+        if 0 < product <= MAX_GPUS:
+            found.setdefault("num_gpus", product)
     return Sizes(**found)
 
 

@@ -1,5 +1,7 @@
 """Reading logs: whose lines they are, steps once each, sizes, memory, and what is refused."""
 
+from time import process_time
+
 import pytest
 
 from planner.errors import InputError
@@ -107,3 +109,11 @@ def test_a_last_line_that_is_cut_off_is_left_out_and_said() -> None:
 def test_a_file_that_is_not_there_is_refused() -> None:
     with pytest.raises(InputError, match="no such file"):
         read_log("nowhere.log")
+
+
+@pytest.mark.parametrize("unit", [" " * 3, "step: 1 ", " elapsed", "1%| ", "a ..... ", "{", '"'])
+def test_a_line_of_any_length_is_read_in_no_time(unit: str) -> None:
+    line = "iteration 1/ 2 |" + 100_000 * unit
+    started = process_time()
+    refused(f"{'-' * 9} arguments {'-' * 9}\n{line}\n")
+    assert process_time() - started < 5.0
