@@ -72,7 +72,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "validation": (1870, 14),
     "check": (2800, 25),
     "launchers": (570, 10),
-    "logs": (530, 5),
+    "logs": (545, 5),
     "compare": (560, 4),
     "calibrate": (740, 7),
     "report": (7770, 55),
