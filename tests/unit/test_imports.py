@@ -74,7 +74,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "launchers": (570, 10),
     "logs": (545, 5),
     "compare": (560, 4),
-    "calibrate": (740, 7),
+    "calibrate": (750, 7),
     "report": (7770, 55),
     "cli": (4950, 47),
     "api": (190, 2),
