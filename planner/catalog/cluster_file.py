@@ -25,6 +25,10 @@ OVERRIDES: Mapping[str, tuple[Part, tuple[str, ...]]] = {
     "tdp_w": ("accelerator", ("tdp_w",)),
     "memory_bound_fraction": ("accelerator", ("memory_bound_fraction",)),
     "gemm_sustained_fraction": ("accelerator", ("gemm", "sustained_fraction")),
+    "collectives_at_gb_per_s_per_direction": (
+        "accelerator",
+        ("collectives", "measured_at_gb_per_s_per_direction"),
+    ),
     "accelerators_per_node": ("node", ("accelerators_per_node",)),
     "scale_up_domain_accelerators": ("node", ("scale_up", "domain_accelerators")),
     "scale_up_gb_per_s_per_direction": ("node", ("scale_up", "gb_per_s_per_direction")),

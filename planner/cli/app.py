@@ -8,8 +8,10 @@ import typer
 
 from planner import __version__
 from planner.cli import (
+    calibrate,
     check,
     collective,
+    compare,
     emit,
     explain,
     frameworks,
@@ -53,6 +55,8 @@ app.command("memory")(memory.memory)
 app.command("collective")(collective.collective)
 app.command("emit")(emit.emit)
 app.command("check")(check.check)
+app.command("compare")(compare.compare)
+app.command("calibrate")(calibrate.calibrate)
 app.command("explain")(explain.explain)
 app.command("repair")(repair.repair)
 app.command("scale")(scale.scale)

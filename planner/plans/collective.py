@@ -213,18 +213,21 @@ def _choice(question: CollectiveQuestion) -> Choice:
 
 
 def _plan_s(question: CollectiveQuestion) -> float | None:
-    cluster = question.cluster
-    inside = [min(question.num_ranks, level.num_accelerators) for level in cluster.levels]
-    dims = cluster.domain.within(question.num_ranks).dims
+    return planned_s(question.kind, question.num_bytes, question.num_ranks, question.cluster)
+
+
+def planned_s(kind: Kind, num_bytes: float, num_ranks: int, cluster: ClusterSpec) -> float | None:
+    """Seconds that plans take for a collective of the first ranks; None where they have none."""
+    inside = [min(num_ranks, level.num_accelerators) for level in cluster.levels]
+    dims = cluster.domain.within(num_ranks).dims
     group = Group(
         members=tuple(np.array([number]) for number in inside),
         domain=cluster.num_inner_levels,
         spans=tuple(np.array([length]) for length in dims),
     )
-    size = np.array([question.num_bytes])
-    if question.kind == "p2p":
+    size = np.array([num_bytes])
+    if kind == "p2p":
         return float(point_to_point_s(size, group, cluster)[0])
-    kind: Kind = question.kind
     for known in get_args(Collective):
         if kind == known:
             return float(collective_s(known, size, group, cluster)[0])

@@ -15,6 +15,7 @@ BASE = {"units", "errors", "limits"}
 SPEC = BASE | {"spec", "spelling", "documents"}
 MODEL = SPEC | {"collectives", "layers", "schedules", "cost"}
 INPUTS = {"catalog", "frameworks", "formats"}
+ANSWERS = {"search", "plans", "check", "sweep", "logs", "compare", "calibrate", "job"}
 ALLOWED: dict[str, set[str]] = {
     "limits": set(),
     "units": {"limits"},
@@ -35,10 +36,11 @@ ALLOWED: dict[str, set[str]] = {
     "check": MODEL | INPUTS | {"search", "plans"},
     "launchers": MODEL | INPUTS,
     "sweep": {"errors", "spelling"},
-    "report": MODEL | INPUTS | {"search", "plans", "check", "launchers", "sweep"},
-    "cli": MODEL
-    | INPUTS
-    | {"search", "plans", "validation", "check", "launchers", "report", "sweep"},
+    "logs": SPEC | {"cost", "formats"},
+    "compare": MODEL | INPUTS | {"search", "plans", "check", "logs"},
+    "calibrate": MODEL | INPUTS | {"search", "plans", "check", "logs", "compare", "validation"},
+    "report": MODEL | INPUTS | ANSWERS | {"launchers"},
+    "cli": MODEL | INPUTS | ANSWERS | {"validation", "launchers", "report"},
     "api": MODEL | INPUTS | {"plans", "launchers", "report", "cli"},
 }
 """What each package of planner may import besides itself."""
@@ -53,14 +55,17 @@ BUDGET: dict[str, tuple[int, int]] = {
     "search": (8240, 54),
     "catalog": (5600, 39),
     "frameworks": (500, 6),
-    "formats": (16620, 129),
+    "formats": (16680, 130),
     "plans": (5460, 33),
     "validation": (1870, 14),
-    "check": (2710, 24),
+    "check": (2800, 25),
     "launchers": (570, 10),
     "sweep": (840, 9),
-    "report": (7920, 55),
-    "cli": (5610, 49),
+    "report": (8190, 57),
+    "cli": (5840, 51),
+    "logs": (545, 5),
+    "compare": (560, 4),
+    "calibrate": (750, 7),
     "api": (190, 2),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""

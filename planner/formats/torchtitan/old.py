@@ -63,14 +63,29 @@ def read_old(source: SourceText) -> Reading:
         data = tomllib.loads(source.text)
     except (ValueError, RecursionError) as error:
         raise InputError.single(source.path, "file", f"is no TOML: {error}") from None
-    given = dict(_given(data, source.text))
+    return _reading(source.path, dict(_given(data, source.text)))
+
+
+def read_dumped(path: str, data: Mapping[str, Any], line: int) -> Reading:
+    """Read the settings that a run prints at its start, one mapping on one line."""
+    given = {
+        f"{section}.{name}": Value(value=value, key=f"{section}.{name}", line=line)
+        for section, values in data.items()
+        if isinstance(values, Mapping)
+        for name, value in values.items()
+    }
+    return _reading(path, given)
+
+
+def _reading(path: str, given: Settings) -> Reading:
+    """What settings of such a file decide."""
     settings: dict[str, Value] = {}
     findings: list[Finding] = []
     for key, value in given.items():
         name = _renamed(key)
         for wrong in wrongs(option_of(name) or {}, value.value) if name else ():
             message = f"{brief(value.value)} given; {wrong.allowed}"
-            findings.append(finding_at(f"{NAME}.bad_value", source.path, value, message))
+            findings.append(finding_at(f"{NAME}.bad_value", path, value, message))
             break
         else:
             settings |= {name: value} if name else {}
@@ -84,7 +99,7 @@ def read_old(source: SourceText) -> Reading:
         del decisions["precision"]
     return Reading(
         format=NAME,
-        path=source.path,
+        path=path,
         settings=settings,
         decisions=decisions,
         findings=tuple(findings),

@@ -55,6 +55,14 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("sweep", "show", "results.parquet", "--best", "cost"),
         ("sweep", "show", "results.parquet", "--changes", "seq-len"),
     ],
+    "calibrate": [
+        ("calibrate", "2xaws-p5.48xlarge", "all_reduce_perf.txt", "--dry-run"),
+        ("calibrate", "1xdgx-h100", "gemm.csv", "--published", "dense.jsonl"),
+    ],
+    "compare": [
+        ("compare", "run.log", "--cluster", "16xjean-zay-v100"),
+        ("compare", "rate.log"),
+    ],
     "explain": [
         ("explain", "plan.yaml"),
         ("explain", "plan.yaml", "memory"),
@@ -110,6 +118,10 @@ WRONG = [
     ("size", "nosuch", "h100"),
     ("sweep", "nowhere.yaml"),
     ("sweep", "show", "results.parquet", "--under", "days=0.1"),
+    ("calibrate", "1xdgx-h100", "nowhere.txt"),
+    ("calibrate", "nosuch", "gemm.csv"),
+    ("compare", "nowhere.log"),
+    ("compare", "run.log", "--cluster", "nosuch"),
     ("explain", "nowhere.yaml"),
     ("explain", "plan.yaml", "nosuch"),
     ("collective", "all-reduce", "1XB", "2xdgx-h100"),
@@ -141,6 +153,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(yaml.safe_dump(made))
     (tmp_path / "smi.csv").write_text(SMI)
     (tmp_path / "broken").write_text(BROKEN["megatron-degree"].text)
+    for name, kind in (("run.log", "megatron-v100-n8"), ("rate.log", "torchtitan-flex-debug")):
+        log = ROOT / "tests" / "examples" / "logs" / f"{kind}.log"
+        (tmp_path / name).write_text(log.read_text("utf-8"))
+    table = ROOT / "tests" / "examples" / "measured" / "h100_all_reduce_perf.txt"
+    (tmp_path / "all_reduce_perf.txt").write_text(table.read_text("utf-8"))
+    (tmp_path / "gemm.csv").write_text("m,n,k,tflops\n8192,8192,8192,650\n")
     config = ROOT / "tests" / "examples" / "positive" / "models" / "gemma3-27b.json"
     (tmp_path / "config.json").write_text(config.read_text())
     lines = PUBLISHED.read_text("utf-8").splitlines()

@@ -1,0 +1,138 @@
+"""Points: what was measured, what the model says of it on a cluster, and what cannot be."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.check.layout import Layout
+from planner.collectives.cost import busbw_factor
+from planner.cost.estimate import estimate
+from planner.cost.kernels import product_s
+from planner.errors import InputError
+from planner.layers.op import Gemm
+from planner.plans.collective import planned_s
+from planner.spec.cluster import ClusterSpec
+from planner.spec.job import Precision
+from planner.spec.library import Kind
+
+NOISE = {"collective": 0.10, "product": 0.05, "host link": 0.05, "run": 0.06}
+"""Relative standard deviation of one measurement against the model, on machines whose figures were
+fitted: docs/communication.md, docs/kernels.md, docs/accuracy.md."""
+ROUNDING = 1.01
+"""By which a printed figure may lie above a limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One measurement."""
+
+    kind: str
+    """Of NOISE."""
+    path: str
+    line: int
+    measured: float
+    """Seconds, or bytes/s of a link."""
+    predict: Callable[[ClusterSpec], float]
+    """The same by the model."""
+
+
+def too_fast(path: str, line: int, what: str, given: str, most: str) -> InputError:
+    """A measurement that no machine of the kind can make."""
+    message = f"{what} of {given} is more than there is: {most}"
+    return InputError.single(path, f"line {line}", message)
+
+
+def collective_point(
+    path: str,
+    line: int,
+    kind: Kind,
+    num_bytes: float,
+    num_ranks: int,
+    measured_s: float,
+    cluster: ClusterSpec,
+) -> Point:
+    """A row of nccl-tests; raises InputError where its bytes cannot pass the links in that time.
+
+    Every rank takes in ``(n-1)/n`` of a gathered or exchanged vector, and one whole vector of an
+    all-reduce at least (switches may add it up); a node takes in ``(k-1)/k`` of it by its ports.
+    """
+    inside = cluster.domain.num_accelerators
+    rate = cluster.domain.bytes_per_s
+    entering = num_bytes if kind == "all_reduce" else num_bytes * (num_ranks - 1) / num_ranks
+    least_s = entering / rate
+    if num_ranks > inside:
+        nodes = -(-num_ranks // cluster.node.num_accelerators)
+        per_node = num_bytes * (nodes - 1) / nodes
+        least_s = per_node / cluster.node.nic_bytes_per_s
+    if kind != "p2p" and least_s > ROUNDING * measured_s:
+        given = f"{num_bytes:,.0f} bytes in {measured_s * 1e6:,.1f} us"
+        most = f"the links of {cluster.node.name} need {least_s * 1e6:,.1f} us at their full rate"
+        raise too_fast(path, line, f"{kind} over {num_ranks}", given, most)
+
+    def predict(machine: ClusterSpec) -> float:
+        return planned_s(kind, num_bytes, num_ranks, machine) or measured_s
+
+    return Point(kind="collective", path=path, line=line, measured=measured_s, predict=predict)
+
+
+def product_point(
+    path: str,
+    line: int,
+    sides: tuple[int, int, int],
+    precision: Precision,
+    measured_s: float,
+    cluster: ClusterSpec,
+) -> Point:
+    """A row of a table of products; raises InputError where it is above the peak."""
+    m, n, k = sides
+    peaks = {str(name): value for name, value in cluster.accelerator.peak_flops_per_s.items()}
+    if precision not in peaks:
+        message = f"{cluster.accelerator.name} has no peak in {precision}"
+        raise InputError.single(path, f"line {line}", message)
+    peak = peaks[precision]
+    rate = 2.0 * m * n * k / measured_s
+    if rate > ROUNDING * peak:
+        given, most = f"{rate / 1e12:,.0f} TFLOP/s", f"the peak is {peak / 1e12:,.0f} TFLOP/s"
+        raise too_fast(path, line, f"{precision} product", given, most)
+    gemm = Gemm(m=np.array(float(m)), n=np.array(float(n)), k=np.array(float(k)))
+
+    def predict(machine: ClusterSpec) -> float:
+        return float(product_s(gemm, machine.accelerator, precision))
+
+    return Point(kind="product", path=path, line=line, measured=measured_s, predict=predict)
+
+
+def link_point(path: str, line: int, bytes_per_s: float) -> Point:
+    """What nvbandwidth reached between host and device."""
+
+    def predict(machine: ClusterSpec) -> float:
+        return machine.node.host_link_bytes_per_s or bytes_per_s
+
+    return Point(kind="host link", path=path, line=line, measured=bytes_per_s, predict=predict)
+
+
+def run_point(path: str, line: int, layout: Layout, measured_s: float) -> Point:
+    """A training run; raises InputError where it does more FLOPs than the peak."""
+    made = estimate(layout.context, layout.strategy)
+    share = made.mfu * made.iter_time_s / measured_s
+    if share > ROUNDING:
+        raise too_fast(path, line, "an MFU", f"{share:.0%}", "100 % is the peak")
+    start = layout.context.cluster
+
+    def predict(machine: ClusterSpec) -> float:
+        own = replace(start, node=machine.node)
+        fabric = replace(
+            start.fabric,
+            efficiency_fraction=machine.fabric.efficiency_fraction,
+            latency_s=machine.fabric.latency_s,
+        )
+        context = replace(layout.context, cluster=replace(own, fabric=fabric))
+        return estimate(context, layout.strategy).iter_time_s
+
+    return Point(kind="run", path=path, line=line, measured=measured_s, predict=predict)
+
+
+def bus_factor(kind: Kind, num_ranks: int) -> float:
+    """Bus over algorithm bandwidth."""
+    return float(busbw_factor(kind, float(num_ranks)))

@@ -1,0 +1,92 @@
+"""The layout that a file, or what a run printed of its settings, asks for: to be priced as it is.
+
+Unlike a check this judges nothing: a run that was started has kept its framework's rules.
+"""
+
+from dataclasses import dataclass
+
+from planner.check.assume import assuming
+from planner.check.complete import complete
+from planner.check.job import Request, job_of, named
+from planner.check.layout import Layout
+from planner.check.legality import BATCH, STAGES, legality_findings
+from planner.check.own_model import with_model
+from planner.check.plan import read_plan_layout
+from planner.check.recognise import check_format_name, format_of, is_plan_file, source_of
+from planner.errors import InputError, Problem
+from planner.formats.finding import Finding
+from planner.formats.format import Reading
+from planner.formats.registry import load_format
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced:
+    """A whole layout, what was assumed of it, and what plans would not do of it."""
+
+    layout: Layout
+    assumed: tuple[str, ...] = ()
+    unusual: tuple[str, ...] = ()
+
+
+def priced_file(path: str, request: Request) -> Priced:
+    """The layout of a configuration or plan file.
+
+    Raises InputError where the file cannot be read, or leaves the layout open.
+    """
+    check_format_name(request.framework)
+    source = source_of(path)
+    if not is_plan_file(source, request.framework):
+        return priced_reading(format_of(source, request.framework).read(source), request)
+    layout, findings, _, _ = read_plan_layout(source, request.cluster)
+    if layout is None:
+        raise _refused(findings, path)
+    return _priced(layout, (), is_plan=True)
+
+
+def priced_reading(reading: Reading, request: Request, framework: str = "") -> Priced:
+    """The layout of settings that were read, under the framework's traits or another's.
+
+    Raises InputError where they leave the layout open, or the model or cluster is not known.
+    """
+    kind = load_format(reading.format)
+    reading = kind.launched(with_model(reading), request.environment)
+    reading = assuming(reading, request.assumed)
+    job = job_of(request, reading)
+    if job is None:
+        model, cluster = named(request)
+        missing = [] if model or reading.own_model else ["--model"]
+        missing += [] if cluster else ["--cluster"]
+        message = f"{' and '.join(missing)} not given: nothing says what ran on what"
+        raise InputError.single(reading.path, "job", message)
+    completed = complete(
+        reading,
+        job,
+        framework or kind.framework_of(reading),
+        script_recomputes=kind.script_recomputes,
+    )
+    if completed.layout is None:
+        raise _refused((*reading.findings, *completed.findings), reading.path)
+    return _priced(completed.layout, completed.assumed, is_plan=False)
+
+
+def _priced(layout: Layout, assumed: tuple[str, ...], *, is_plan: bool) -> Priced:
+    """The layout where its numbers agree; rules that the run broke are said, and not asked."""
+    found = tuple(legality_findings(layout, is_plan=is_plan))
+    if wrong := [one for one in found if one.rule in (BATCH, STAGES)]:
+        raise _refused(wrong, layout.places.path)
+    return Priced(layout=layout, assumed=assumed, unusual=tuple(one.message for one in found))
+
+
+def _refused(findings: tuple[Finding, ...] | list[Finding], path: str) -> InputError:
+    """Why a layout cannot be made out: the errors, or all that was found."""
+    errors = [one for one in findings if one.severity == "error"] or list(findings)
+    problems = [
+        Problem(
+            where=f"{one.path}:{one.line}" if one.line else one.path,
+            key=one.key or "layout",
+            message=one.message,
+        )
+        for one in errors
+    ]
+    default = Problem(where=path, key="layout", message="cannot be made out")
+    return InputError(problems or [default])

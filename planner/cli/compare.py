@@ -1,0 +1,106 @@
+"""``planner compare``: what training runs took, against what their layouts are priced at."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli import options
+
+if TYPE_CHECKING:
+    from planner.check.job import Request
+    from planner.cli.collector import Collector
+    from planner.compare.compare import Comparison
+
+Assume = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="What neither log nor file says, such as recompute=full; repeatable.",
+    ),
+]
+
+
+def compare(
+    logs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LOG...",
+            help="Logs of Megatron-LM, NeMo, Megatron-Bridge, DeepSpeed, torchtitan or Trainer.",
+        ),
+    ],
+    model: Annotated[str | None, typer.Option(help="Model name, YAML file or config.json.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help=f"{options.NODES_OF_A_KIND}, or a YAML file.")
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Configuration or plan file of the run [the log's own settings]."
+        ),
+    ] = None,
+    framework: options.FileFormat = None,
+    gpus: options.JobGpus = None,
+    seq_len: options.FileSeqLen = None,
+    global_batch: options.FileGlobalBatch = None,
+    imbalance: options.Imbalance = None,
+    host_memory: options.HostMemory = None,
+    profile: options.FileProfile = None,
+    settings: options.Settings = None,
+    assume: Assume = None,
+    output_format: options.OutputFormat = options.TableOrJson.table,
+) -> None:
+    """Compare logs of runs with their predicted time; what is not given stands in planner.toml."""
+    from planner.check.assume import read_assumed
+    from planner.check.job import AUTO, Request
+    from planner.check.settings import settings_for
+    from planner.cli.collector import Collector
+    from planner.cli.inputs import check_imbalance, place_of
+    from planner.cli.output import console
+    from planner.cli.software import read_software
+    from planner.report.compare import print_comparisons, render_comparisons_json
+
+    collector = Collector()
+    check_imbalance(collector, imbalance)
+    collector.finish()
+    own = settings_for(Path(logs[0]))
+    request = Request(
+        model=model or own.model,
+        cluster=place_of(cluster or own.cluster, host_memory),
+        framework=framework or own.framework or AUTO,
+        num_gpus=gpus or own.gpus,
+        seq_len=seq_len or own.seq_len,
+        global_batch=global_batch or own.global_batch,
+        imbalance_fraction=None if imbalance is None else imbalance / 100,
+        software=read_software(profile, settings),
+        assumed=read_assumed(assume or ()),
+    )
+    found, collector = _compared(logs, request, config)
+    if output_format is options.TableOrJson.json and not collector.problems:
+        typer.echo(render_comparisons_json(found))
+    elif output_format is not options.TableOrJson.json:
+        print_comparisons(found, console())
+    collector.finish()
+
+
+def _compared(
+    logs: list[str], request: "Request", config: str | None
+) -> "tuple[list[Comparison], Collector]":
+    """Every log that can be read; what is wrong with others is said behind them."""
+    from functools import partial
+
+    from planner.check.job import named
+    from planner.cli.collector import Collector
+    from planner.cli.progress import delayed_progress
+    from planner.compare.compare import compare as compared
+    from planner.logs.read import read_log
+
+    named(request)
+    collector, found = Collector(), []
+    with delayed_progress() as progress:
+        for number, name in enumerate(logs):
+            progress(f"reading {name}", number / len(logs))
+            log = collector.read(partial(read_log, name))
+            one = collector.read(partial(compared, log, request, config)) if log else None
+            found += [one] if one else []
+    return found, collector

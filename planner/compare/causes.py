@@ -1,0 +1,279 @@
+"""Where the difference between a run and its price probably lies: one rule each, with numbers.
+
+A rule that prices the layout anew says what that would take; it proves nothing, and rules may
+explain the same seconds.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from statistics import median
+
+from planner.check.layout import Layout
+from planner.compare.measured import SLOW_FACTOR, Measured
+from planner.cost.estimate import Estimate, estimate
+from planner.spec.strategy import with_all_under
+from planner.units import format_seconds
+
+APART = 0.05
+"""Of the prediction: a smaller difference is what published runs have, too (docs/accuracy.md)."""
+CLOSES = 0.5
+"""Of the difference, what a cause has to explain to be named."""
+UNEVEN = 0.10
+"""Spread of steps from which they are uneven."""
+DRIFT = 0.03
+"""By which the last third of the steps is slower than the first."""
+STRAGGLERS = 0.02
+"""By which slow steps raise the mean."""
+MOST_FACTOR = 3.0
+"""A network or host that would have to be slower than priced by more than this is not the cause."""
+MOST_IMBALANCE = 1.0
+"""Tokens beyond the mean on the busiest rank of experts, as a share."""
+NETWORK = (
+    "tensor_parallel",
+    "data_parallel",
+    "context_parallel",
+    "expert_parallel",
+    "sharding",
+    "pipeline.p2p",
+    "tied_embedding",
+)
+"""Items of time on links."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A run and its price."""
+
+    measured: Measured
+    layout: Layout
+    made: Estimate
+
+    @property
+    def gap_s(self) -> float:
+        """Measured less predicted."""
+        return self.measured.median_s - self.made.iter_time_s
+
+    @property
+    def is_slower(self) -> bool:
+        """The run takes longer than its price, by more than noise."""
+        return self.gap_s > APART * self.made.iter_time_s
+
+    @property
+    def is_faster(self) -> bool:
+        """The run takes less."""
+        return self.gap_s < -APART * self.made.iter_time_s
+
+    @cached_property
+    def network_s(self) -> float:
+        """Seconds that links are busy, hidden or not."""
+        items = self.made.time
+        return sum(items[name].busy_s for name in NETWORK if name in items)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """One probable cause."""
+
+    name: str
+    """A word for programs."""
+    message: str
+    explains_s: float | None = None
+    """Of the difference between measured and predicted; None where it is none of that."""
+
+
+Rule = Callable[[Case], Cause | None]
+
+
+def causes_of(case: Case) -> tuple[Cause, ...]:
+    """What the rules find; those that explain most of the difference first."""
+    found = [cause for rule in RULES if (cause := rule(case))]
+    found.sort(key=lambda cause: -(cause.explains_s or 0.0))
+    return tuple(found)
+
+
+def steps_causes(measured: Measured) -> tuple[Cause, ...]:
+    """What the steps alone say."""
+    return tuple(cause for rule in OF_STEPS if (cause := rule(measured)))
+
+
+def first_steps(measured: Measured) -> Cause | None:
+    """The first steps were slower than SLOW_FACTOR medians; they are not counted."""
+    slow = [one for one in measured.left_out_s if one > SLOW_FACTOR * measured.median_s]
+    if not slow:
+        return None
+    factor = max(slow) / measured.median_s
+    count = len(measured.left_out_s)
+    steps = f"{count} steps" if count > 1 else "step"
+    text = f"up to {factor:.1f} times the median in the first {steps}, not counted"
+    return Cause(name="first_steps", message=text)
+
+
+def stragglers(measured: Measured) -> Cause | None:
+    """Steps of more than SLOW_FACTOR medians raise the mean by STRAGGLERS or more."""
+    slow = [one for one in measured.steps_s if one > SLOW_FACTOR * measured.median_s]
+    cost = measured.mean_s / measured.median_s - 1.0
+    if not slow or cost < STRAGGLERS:
+        return None
+    text = (
+        f"{len(slow)} of {len(measured.steps_s)} steps took more than {SLOW_FACTOR:g} times the "
+        f"median, the worst {max(slow) / measured.median_s:.1f} times: the mean is "
+        f"{100 * cost:.0f} % above the median (checkpoints, evaluation, input or a slow node)"
+    )
+    return Cause(name="stragglers", message=text)
+
+
+def uneven(measured: Measured) -> Cause | None:
+    """Eight of ten steps spread over more than UNEVEN of the median."""
+    if measured.spread <= UNEVEN or len(measured.steps_s) < 5:
+        return None
+    text = (
+        f"eight of ten steps spread over {100 * measured.spread:.0f} % of the median: lengths or "
+        "routing differ from step to step, or a node or the network is shared"
+    )
+    return Cause(name="uneven", message=text)
+
+
+def drift(measured: Measured) -> Cause | None:
+    """The last third of at least nine steps is DRIFT slower than the first."""
+    third = len(measured.steps_s) // 3
+    if third < 3:
+        return None
+    ratio = median(measured.steps_s[-third:]) / median(measured.steps_s[:third]) - 1.0
+    if ratio < DRIFT:
+        return None
+    text = (
+        f"steps grew {100 * ratio:.0f} % slower from the first third to the last "
+        "(heat, memory in fragments, input)"
+    )
+    return Cause(name="drift", message=text)
+
+
+OF_STEPS: tuple[Callable[[Measured], Cause | None], ...] = (
+    first_steps,
+    stragglers,
+    uneven,
+    drift,
+)
+
+
+def _share(case: Case, explained_s: float) -> str:
+    return f"{100 * min(explained_s / case.gap_s, 9.99):.0f} % of the difference"
+
+
+def no_overlap(case: Case) -> Cause | None:
+    """Without any overlap the price closes CLOSES of the difference."""
+    more_s = case.made.iter_time_s_serial - case.made.iter_time_s
+    if not case.is_slower or more_s < CLOSES * case.gap_s:
+        return None
+    text = (
+        f"were no communication hidden behind computation, an iteration would take "
+        f"{format_seconds(case.made.iter_time_s_serial)}: {_share(case, more_s)}"
+    )
+    return Cause(name="overlap", message=text, explains_s=min(more_s, case.gap_s))
+
+
+def network(case: Case) -> Cause | None:
+    """A network slower by at most MOST_FACTOR explains the difference."""
+    busy_s = case.network_s
+    if not case.is_slower or busy_s <= 0.0:
+        return None
+    factor = 1.0 + case.gap_s / busy_s
+    if factor > MOST_FACTOR:
+        return None
+    text = (
+        f"links are busy {format_seconds(busy_s)} of an iteration: at 1/{factor:.1f} of their "
+        "rate they would explain all of the difference; measure them with nccl-tests"
+    )
+    return Cause(name="network", message=text, explains_s=case.gap_s)
+
+
+def host_bound(case: Case) -> Cause | None:
+    """Launches of kernels that take up to MOST_FACTOR times as long explain the difference."""
+    kernels = case.layout.context.traits.kernels
+    names = ("launch_s", "grouped_launch_s", "moe_launch_forward_s", "moe_launch_backward_s")
+
+    def at(factor: float) -> float:
+        slower = replace(kernels, **{name: factor * getattr(kernels, name) for name in names})
+        traits = replace(case.layout.context.traits, kernels=slower)
+        context = replace(case.layout.context, traits=traits)
+        return estimate(context, case.layout.strategy).iter_time_s
+
+    factor = _crossing(at, (1.0, 1.5, 2.0, MOST_FACTOR), case)
+    if factor is None:
+        return None
+    text = (
+        f"were the host {factor:.1f} times slower at launching kernels (priced "
+        f"{kernels.launch_s * 1e6:.0f} us each), that would explain it: a busy or slow host, a "
+        "profiler, or eager code; CUDA graphs or larger micro-batches take it away"
+    )
+    return Cause(name="host", message=text, explains_s=case.gap_s)
+
+
+def _crossing(at: Callable[[float], float], values: Sequence[float], case: Case) -> float | None:
+    """The value at which the price is what was measured, on lines between those given.
+
+    None where the run is not slower than its price, or no value makes it as slow.
+    """
+    if not case.is_slower:
+        return None
+    priced = [(value, at(value)) for value in values]
+    for (low, before), (high, after) in pairwise(priced):
+        if before <= case.measured.median_s <= after and after > before:
+            return low + (high - low) * (case.measured.median_s - before) / (after - before)
+    return None
+
+
+def recomputation(case: Case) -> Cause | None:
+    """With all or no layers recomputed the price is within APART, or closes CLOSES."""
+    strategy = case.layout.strategy
+    if not (case.is_slower or case.is_faster):
+        return None
+    is_full = strategy.recompute == "full"
+    other = with_all_under(strategy, "full") if case.is_slower else with_all_under(strategy, "none")
+    if other == strategy or (case.is_slower and is_full):
+        return None
+    other_s = estimate(case.layout.context, other).iter_time_s
+    closed_s = other_s - case.made.iter_time_s
+    left_s = abs(case.gap_s - closed_s)
+    if left_s > (1.0 - CLOSES) * abs(case.gap_s):
+        return None
+    what = "all layers recomputed" if case.is_slower else "nothing recomputed"
+    text = f"with {what} the price is {format_seconds(other_s)}: the run may do that"
+    return Cause(name="recomputation", message=text, explains_s=abs(closed_s))
+
+
+def imbalance(case: Case) -> Cause | None:
+    """Of a mixture: an imbalance of experts of at most MOST_IMBALANCE closes the difference."""
+    job = case.layout.context.job
+    if not case.layout.context.model.moe:
+        return None
+
+    def at(fraction: float) -> float:
+        context = replace(case.layout.context, job=replace(job, imbalance_fraction=fraction))
+        return estimate(context, case.layout.strategy).iter_time_s
+
+    fraction = _crossing(at, [MOST_IMBALANCE * step / 10 for step in range(11)], case)
+    if fraction is None:
+        return None
+    text = (
+        f"{100 * fraction:.0f} % more tokens than the mean on the busiest rank of experts "
+        f"would explain it (priced with {100 * job.imbalance_fraction:.0f} %)"
+    )
+    return Cause(name="imbalance", message=text, explains_s=case.gap_s)
+
+
+def beyond_peak(case: Case) -> Cause | None:
+    """The run does more FLOPs than the accelerators can: log and layout are not of one run."""
+    mfu = case.made.mfu * case.made.iter_time_s / case.measured.median_s
+    if mfu <= 1.0:
+        return None
+    text = (
+        f"{100 * mfu:.0f} % of the peak is more than there is: the log is of another batch, "
+        "model or number of GPUs than the layout"
+    )
+    return Cause(name="beyond_peak", message=text)
+
+
+RULES: tuple[Rule, ...] = (beyond_peak, no_overlap, network, recomputation, imbalance, host_bound)

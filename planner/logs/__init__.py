@@ -1,0 +1,1 @@
+"""Logs of training runs: what was measured, and the layout that they print at their start."""

@@ -1,0 +1,158 @@
+"""How each framework prints a step, its memory and its sizes: one table, a row per form.
+
+Sources: Megatron-LM megatron/training/training.py training_log and utils.py report_memory;
+Megatron-Bridge training/utils/train_utils.py; NeMo lightning/pytorch/callbacks/progress_printer.py;
+DeepSpeed utils/timer.py ThroughputTimer and runtime/pipe/engine.py; torchtitan
+components/metrics.py; transformers trainer.py and tqdm; ms-swift's progress callback.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from re import Pattern
+
+from planner.logs.record import Unit
+from planner.units import GIB, MIB
+
+_N = r"(?P<value>[0-9][0-9.,]*(?:[eE][+-]?\d+)?)"
+_BAR = r"(?:^|\s)(?:{name})\s*\d+%\|[^|]*\|\s*(?P<number>\d+)/(?P<total>\d+) \[[^\]]*?, *"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepForm:
+    """A line that says how fast a step was; ``number`` and ``value`` are groups of the pattern."""
+
+    framework: str
+    unit: Unit
+    line: Pattern[str]
+    is_bar: bool = False
+    """Printed anew while the step runs, by every rank: the last of a number counts."""
+    by_all_ranks: bool = False
+    """Every rank prints it, and the lines of a step may stand among those of the next."""
+    is_summary: bool = False
+    """One figure for the whole run, taken where nothing better is there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryForm:
+    """A peak of memory as printed."""
+
+    kind: str
+    """A field of Memory, without its unit."""
+    line: Pattern[str]
+    unit_bytes: float
+
+
+def _step(framework: str, unit: Unit, line: str, **more: bool) -> StepForm:
+    return StepForm(framework=framework, unit=unit, line=re.compile(line), **more)
+
+
+def _memory(kind: str, line: str, unit_bytes: float) -> MemoryForm:
+    return MemoryForm(kind=kind, line=re.compile(line), unit_bytes=unit_bytes)
+
+
+_MEGATRON = r"iteration\s+(?P<number>\d+)\s*/\s*\d+ \|.*?elapsed time per iteration \({}\):\s*" + _N
+STEPS: tuple[StepForm, ...] = (
+    _step("megatron", "ms", _MEGATRON.format("ms")),
+    _step("megatron", "s", _MEGATRON.format("s")),
+    _step("nemo", "s", r"global_step: (?P<number>\d+) \|.*?train_step_timing in s: " + _N),
+    _step(
+        "nemo",
+        "s",
+        r"global_step=(?P<number>\d+)[^\]]*train_step_timing in s=" + _N,
+        is_bar=True,
+    ),
+    _step("bridge", "s", r"Step Time : " + _N + r"s GPU utilization"),
+    _step(
+        "deepspeed",
+        "samples/s",
+        r"(?:global_step=|stop\] +\d+/)(?P<number>\d+), (?:.*CurrSamplesPerSec|SamplesPerSec)="
+        + _N,
+    ),
+    _step("deepspeed", "s", r"steps: (?P<number>\d+) .*iter time \(s\): " + _N),
+    _step(
+        "torchtitan",
+        "tokens/s/GPU",
+        r"step:\s*(?P<number>\d+) .*\b[tw]ps: *" + _N,
+        by_all_ranks=True,
+    ),
+    _step(
+        "trainer",
+        "it/s",
+        r"'global_step/max_steps': '(?P<number>\d+)/\d+'.*'train_speed\(iter/s\)': '?" + _N,
+    ),
+    _step(
+        "trainer",
+        "s",
+        r"'global_step/max_steps': '(?P<number>\d+)/\d+'.*'train_speed\(s/it\)': '?" + _N,
+    ),
+    _step("nemo", "s", _BAR.format(name=r"Epoch \d+:") + _N + "s/it", is_bar=True),
+    _step("nemo", "it/s", _BAR.format(name=r"Epoch \d+:") + _N + "it/s", is_bar=True),
+    _step("trainer", "s", _BAR.format(name="") + _N + "s/it", is_bar=True),
+    _step("trainer", "it/s", _BAR.format(name="") + _N + "it/s", is_bar=True),
+    _step(
+        "trainer",
+        "samples/s",
+        r"['\"]?train_samples_per_second['\"]?\s*[:=]\s*['\"]?" + _N,
+        is_summary=True,
+    ),
+)
+"""Tried in this order on every line; the form with most lines is the log's."""
+MEMORY: tuple[MemoryForm, ...] = (
+    _memory("allocated", r"memory \(MB\) \|.*?max allocated: ([\d.]+)", MIB),
+    _memory("reserved", r"memory \(MB\) \|.*?max reserved: ([\d.]+)", MIB),
+    _memory("allocated", r"MaxMemAllocated=([\d.]+)GB", GIB),
+    _memory("reserved", r"\bmemory: *([\d.]+)GiB\(", GIB),
+    _memory("reserved", r"'memory\(GiB\)': '?([\d.]+)", GIB),
+    _memory("allocated", r"max_mem_allocated\(gib\)'?: '?([\d.]+)", GIB),
+    _memory("reserved", r"device_mem_reserved\(gib\)'?: '?([\d.]+)", GIB),
+    _memory("reserved", r"max_memory_reserved: ([\d.]+)(?= )", 1.0),
+)
+TFLOPS = re.compile(
+    r"(?:throughput per GPU \(TFLOP/s/GPU\): *|\bTFLOPs: *|\btflops: *|GPU utilization: *)([\d.,]+)"
+)
+SIZES: Mapping[str, tuple[Pattern[str], ...]] = {
+    "global_batch": (
+        re.compile(r"global batch size: *([\d,]+)"),
+        re.compile(r"global_batch_size: ([\d,]+)"),
+        re.compile(r"global batch size ([\d,]+)"),
+        re.compile(r"Total train batch size \(.*\) = ([\d,]+)"),
+    ),
+    "seq_len": (re.compile(r"sequence length ([\d,]+)"),),
+    "num_gpus": (
+        re.compile(r"using world size: ([\d,]+)"),
+        re.compile(r"dist_world_size=(\d+)"),
+        re.compile(r"'world_size': (\d+)"),
+    ),
+}
+"""Of the job; the last line that says one counts, as batches grow."""
+PER_DEVICE = re.compile(r"Instantaneous batch size per device = ([\d,]+)")
+ACCUMULATION = re.compile(r"Gradient Accumulation steps = ([\d,]+)")
+TOTAL_STEPS = re.compile(r"Total optimization steps = ([\d,]+)")
+MESH = re.compile(r"Building \d-D device mesh with \[[^\]]*\], \[([\d, ]+)\]")
+ELAPSED = re.compile(r"elapsed time per iteration \(([^)]*)\)")
+STARTS: Mapping[str, Pattern[str]] = {
+    "megatron": re.compile(r"^\W*-{5,} arguments -{5,}|elapsed time per iteration"),
+    "deepspeed": re.compile(r"\[(?:config|logging|timer)\.py:\d+:"),
+    "torchtitan": re.compile(r"Starting job: |Running with (?:args|configs?): "),
+    "trainer": re.compile(r"\*{5} Running training \*{5}"),
+    "nemo": re.compile(r"\[NeMo [IW] |train_step_timing"),
+}
+"""Marks of a framework's log before it has finished a step."""
+ONCE = re.compile(r"-{5,} end of arguments -{5,}")
+"""What one rank prints once in a run."""
+ANSI = re.compile(r"\x1b?\[(?:\d{1,3})(?:;\d{1,3})*m|\x1b\[[A-Z]")
+"""Colours, their escape sometimes lost on the way."""
+
+
+BLANKS = re.compile(r"[ \t]{2,}")
+"""Columns of blanks say nothing, and make patterns slow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A form of STEPS as it was met in a log: its lines by number, and what is wrong."""
+
+    form: StepForm
+    lines: list[tuple[int, float, int, int]] = field(default_factory=list)
+    """Number, value, line, total of a bar or 0."""

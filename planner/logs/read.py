@@ -1,0 +1,211 @@
+"""Reads a log: which framework's it is, its steps in order, and what else its lines say."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import prod
+from statistics import median
+from typing import Any
+
+from planner.documents.file import read_text
+from planner.errors import InputError
+from planner.limits import MAX_GPUS, MAX_LOG_BYTES, one_line
+from planner.logs.dumps import dump_in
+from planner.logs.patterns import (
+    ACCUMULATION,
+    ANSI,
+    BLANKS,
+    ELAPSED,
+    MEMORY,
+    MESH,
+    ONCE,
+    PER_DEVICE,
+    SIZES,
+    STARTS,
+    STEPS,
+    TFLOPS,
+    TOTAL_STEPS,
+    Found,
+)
+from planner.logs.record import Log, Memory, Sizes, Step
+
+FORMS = "Megatron-LM, NeMo, Megatron-Bridge, DeepSpeed, torchtitan, Trainer or Accelerate"
+MOST = 1e15
+"""Of a step, in whatever unit."""
+MAX_LINE = 4_000
+"""Characters of a line that are looked at; a dump on one line is longer and read apart."""
+
+
+def read_log(path: str) -> Log:
+    """Read a log; raises InputError where it is of no known form, has no step, or several runs."""
+    text = read_text(path, MAX_LOG_BYTES)
+    return log_of(path, text)
+
+
+def log_of(path: str, text: str) -> Log:
+    """Understand the text of a log; see ``read_log``."""
+    lines = [BLANKS.sub(" ", ANSI.sub("", line)) for line in text.split("\n")]
+    found = _chosen(_found(lines), _one(lines, TOTAL_STEPS))
+    if found is None:
+        raise _without_steps(path, lines)
+    _refuse_second_start(path, lines)
+    steps, notes = _ordered(path, found)
+    sizes = _sizes(lines)
+    dump, more = dump_in(path, lines)
+    if text and not text.endswith("\n") and _is_cut(lines[-1]):
+        notes = (*notes, f"line {len(lines)} is cut off and left out")
+    return Log(
+        path=one_line(path),
+        framework=found.form.framework,
+        unit=found.form.unit,
+        steps=steps,
+        memory=_memory(lines),
+        sizes=sizes,
+        tflops=_tflops(lines),
+        dump=dump,
+        notes=(*notes, *more),
+    )
+
+
+def _found(lines: Sequence[str]) -> list[Found]:
+    """Every form with the lines that have it; a line is of the first form that it fits."""
+    found = [Found(form=form) for form in STEPS]
+    for at, line in enumerate(lines, 1):
+        for part in line.split("\r"):
+            for each in found:
+                match = each.form.line.search(part[:MAX_LINE])
+                if match is None:
+                    continue
+                groups = match.groupdict()
+                value = _number(groups["value"])
+                if 0.0 < value < MOST:
+                    number = int(groups.get("number") or len(each.lines) + 1)
+                    each.lines.append((number, value, at, int(groups.get("total") or 0)))
+                break
+    return found
+
+
+def _chosen(found: Iterable[Found], total: int | None) -> Found | None:
+    """The form with most lines, the earlier of several; bars of other loops left out."""
+    kept = []
+    for each in found:
+        if each.form.is_bar and each.lines:
+            totals = Counter(row[3] for row in each.lines)
+            wanted = total if total in totals else totals.most_common(1)[0][0]
+            each = replace(each, lines=[row for row in each.lines if row[3] == wanted])
+        if each.lines:
+            kept.append(each)
+    own = [each for each in kept if not each.form.is_summary] or kept
+    return max(own, key=lambda each: len(each.lines), default=None)
+
+
+def _ordered(path: str, found: Found) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    """Steps by number, each once; raises InputError where a second run begins.
+
+    A number behind the last is another run, or one that was taken up again; behind the last but
+    one where every rank prints. Bars of ranks may stand one behind the other: they tell nothing.
+    """
+    steps: dict[int, Step] = {}
+    largest: list[int] = []
+    for number, value, line, _ in found.lines:
+        if found.form.is_summary:
+            number = 1
+        before = largest[: -1 if found.form.by_all_ranks else None]
+        if before and number < before[-1] and not found.form.is_bar:
+            raise _second_run(path, line, f", at step {number:,} after {largest[-1]:,}")
+        if not largest or number > largest[-1]:
+            largest = [*largest[-1:], number]
+        if number not in steps or found.form.is_bar:
+            steps[number] = Step(number=number, value=value, line=line)
+    notes = ("one figure for the whole run: no step times",) if found.form.is_summary else ()
+    return tuple(steps[number] for number in sorted(steps)), notes
+
+
+def _second_run(path: str, line: int, how: str = "") -> InputError:
+    message = f"a second run starts here{how}; give each run in a file of its own"
+    return InputError.single(path, f"line {line}", message)
+
+
+def _refuse_second_start(path: str, lines: Sequence[str]) -> None:
+    """Raise InputError where a run is announced twice, which ranks do not do."""
+    places = [at for at, line in enumerate(lines, 1) if ONCE.search(line[:MAX_LINE])]
+    if len(places) > 1:
+        raise _second_run(path, places[1])
+
+
+def _without_steps(path: str, lines: Sequence[str]) -> InputError:
+    """Why a file without steps cannot be compared."""
+    units = {match[1] for line in lines if (match := ELAPSED.search(line))}
+    if others := units - {"ms", "s"}:
+        at = next(i for i, line in enumerate(lines, 1) if ELAPSED.search(line))
+        message = f"elapsed time is in {', '.join(sorted(others))}; allowed are ms and s"
+        return InputError.single(path, f"line {at}", message)
+    for name, mark in STARTS.items():
+        if any(mark.search(line[:MAX_LINE]) for line in lines):
+            last = next((i for i in range(len(lines), 0, -1) if lines[i - 1].strip()), 1)
+            message = f"a log of {name} that ends before a step was printed: it is truncated"
+            return InputError.single(path, f"line {last}", message)
+    message = f"is no log of a known form; those are logs of {FORMS}"
+    return InputError.single(path, "file", message)
+
+
+def _is_cut(line: str) -> bool:
+    """Whether a last line without its end began as a step and is none."""
+    began = re.search(r"iteration +\d+/|step: +\d+ |SamplesPerSec|\{'loss'", line)
+    return bool(began) and not any(form.line.search(line) for form in STEPS)
+
+
+def _memory(lines: Sequence[str]) -> Memory:
+    """The largest peak of each kind over ranks and time."""
+    most: dict[str, float] = {}
+    for line in lines:
+        for form in MEMORY:
+            for text in form.line.findall(line[:MAX_LINE]):
+                num_bytes = _number(text) * form.unit_bytes
+                most[form.kind] = max(most.get(form.kind, 0.0), num_bytes)
+    kept: dict[str, Any] = {f"{kind}_bytes": size for kind, size in most.items() if size > 0}
+    return Memory(**kept)
+
+
+def _tflops(lines: Sequence[str]) -> float | None:
+    found = [_number(match[1]) for line in lines if (match := TFLOPS.search(line[:MAX_LINE]))]
+    return median(found) if found else None
+
+
+def _sizes(lines: Sequence[str]) -> Sizes:
+    """The last that is said of each; GPUs of the Trainer follow from its batches."""
+    found: dict[str, int] = {}
+    for name, patterns in SIZES.items():
+        for pattern in patterns:
+            value = _one(lines, pattern)
+            if value:
+                found.setdefault(name, value)
+    per_device, rounds = _one(lines, PER_DEVICE), _one(lines, ACCUMULATION)
+    if per_device and rounds and "global_batch" in found:
+        gpus, rest = divmod(found["global_batch"], per_device * rounds)
+        if gpus and not rest:
+            found.setdefault("num_gpus", gpus)
+    meshes = [match[1] for line in lines if (match := MESH.search(line[:MAX_LINE]))]
+    if meshes:
+        product = prod(int(size) for size in meshes[-1].split(",") if size.strip())
+        if 0 < product <= MAX_GPUS:
+            found.setdefault("num_gpus", product)
+    return Sizes(**found)
+
+
+def _one(lines: Sequence[str], pattern: re.Pattern[str]) -> int | None:
+    """The last value of a pattern."""
+    for line in reversed(lines):
+        match = pattern.search(line[:MAX_LINE])
+        if match:
+            return int(match[1].replace(",", "")[:15])
+    return None
+
+
+def _number(text: str) -> float:
+    """``1,234.5`` as it is printed; a point or comma at its end belongs to the sentence."""
+    try:
+        return float(text.rstrip(".,").replace(",", ""))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,80 @@
+"""A calibration for people and as data: what changes, and how errors move."""
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+
+from planner.calibrate.fit import Calibration, Fitted
+from planner.calibrate.published import Moved
+from planner.report.documents import render
+from planner.report.screen import plain_table
+
+
+def headline(made: Calibration) -> str:
+    """What the points say of the machine, in a sentence."""
+    name, count = made.base.cluster.name, sum(own.num_points for own in made.own)
+    if not made.fitted:
+        return f"{name}: {count} points, which no figure that can be fitted follows."
+    most = max(made.fitted, key=lambda each: abs(each.change))
+    number = f"{len(made.fitted)} figure{'s' * (len(made.fitted) > 1)}"
+    return (
+        f"{name}: {number} from {count} points; most changes {most.key}, "
+        f"{100 * most.change:+.1f} %."
+    )
+
+
+def print_calibration(made: Calibration, moved: Moved | None, console: Console) -> None:
+    """Print the figures, then the errors."""
+    console.print(headline(made), style="bold", markup=False)
+    if made.fitted:
+        table = plain_table()
+        for name in ("figure", "catalog", "basis", "yours", "+-", "change", "points"):
+            table.add_column(name, justify="left" if name in ("figure", "basis") else "right")
+        for each in made.fitted:
+            table.add_row(each.key, *_cells(each))
+        console.print(table)
+    errors = plain_table()
+    for name in ("mean error of", "points", "before", "after"):
+        errors.add_column(name, justify="left" if name == "mean error of" else "right")
+    for own in made.own:
+        label = f"{own.path} ({own.kind})"
+        errors.add_row(label, str(own.num_points), f"{own.before:.1%}", f"{own.after:.1%}")
+    if moved is not None:
+        label = f"published runs on {made.base.cluster.accelerator.name}"
+        errors.add_row(label, str(moved.num_runs), f"{moved.before:.1%}", f"{moved.after:.1%}")
+    console.print(errors)
+
+
+def _cells(each: Fitted) -> tuple[str, ...]:
+    return (
+        f"{each.catalog.value:g}",
+        each.catalog.basis,
+        f"{each.value:.4g}",
+        f"{each.value * each.deviation:.2g}",
+        f"{100 * each.change:+.1f} %",
+        str(each.num_points),
+    )
+
+
+def render_calibration_json(made: Calibration, moved: Moved | None, text: str) -> str:
+    """The same as data, with the cluster file."""
+    body: dict[str, Any] = {
+        "cluster": made.base.cluster.name,
+        "accelerator": made.base.cluster.accelerator.name,
+        "figures": [
+            {
+                "key": each.key,
+                "catalog": each.catalog.value,
+                "basis": each.catalog.basis,
+                "value": each.value,
+                "deviation": each.value * each.deviation,
+                "num_points": each.num_points,
+            }
+            for each in made.fitted
+        ],
+        "own": [asdict(own) for own in made.own],
+        "published": asdict(moved) if moved else None,
+        "cluster_file": text,
+    }
+    return render("calibrate", body)

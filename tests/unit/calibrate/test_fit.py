@@ -1,0 +1,145 @@
+"""Fits: they find a machine's figures, and a few points move no figure far."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from planner.calibrate.figures import BY_BASIS, FIGURES, Base, known, read_base, with_factors
+from planner.calibrate.fit import Calibration, Fitted, calibrate
+from planner.calibrate.points import Point, collective_point, link_point, product_point
+from planner.calibrate.read import points_of
+from planner.calibrate.write import cluster_text
+from planner.catalog.clusters import load_cluster
+from planner.check.job import Request
+from planner.spec.cluster import ClusterSpec
+
+MEASURED = Path(__file__).resolve().parents[2] / "examples" / "measured"
+PRODUCTS = [(m, n, 8192) for m in (4096, 8192, 16384) for n in (4096, 8192, 28672)]
+GEMM = "gemm_sustained_fraction"
+
+
+@pytest.fixture(scope="module")
+def base() -> Base:
+    return read_base("2xdgx-h100")
+
+
+def products(machine: ClusterSpec, base: Base, *, each_file: bool = False) -> list[Point]:
+    """Points as a machine would give them; of one file, or each of its own."""
+    found = []
+    for at, sides in enumerate(PRODUCTS):
+        point = product_point("x.csv", at, sides, "bf16", 1.0, base.cluster)
+        path = f"{at}.csv" if each_file else "x.csv"
+        found.append(replace(point, path=path, measured=point.predict(machine)))
+    return found
+
+
+def of(made: Calibration, key: str) -> Fitted:
+    return next(each for each in made.fitted if each.key == key)
+
+
+def test_points_of_the_catalogs_machine_change_nothing(base: Base) -> None:
+    made = calibrate(base, products(base.cluster, base))
+    assert of(made, GEMM).change == pytest.approx(0.0, abs=1e-9)
+    assert [own.after for own in made.own] == [pytest.approx(0.0, abs=1e-9)]
+
+
+def test_many_points_find_a_slower_machine_and_few_go_part_of_the_way(base: Base) -> None:
+    slower = with_factors(base.cluster, {GEMM: 0.9})
+    many = of(calibrate(base, products(slower, base, each_file=True)), GEMM)
+    few = of(calibrate(base, products(slower, base)[:1]), GEMM)
+    assert -0.10 < many.change < -0.085
+    assert -0.06 < few.change < -0.03
+    assert many.deviation < few.deviation < known(base, GEMM).deviation  # type: ignore[union-attr]
+
+
+def test_points_of_one_file_count_as_few_however_many(base: Base) -> None:
+    slower = with_factors(base.cluster, {GEMM: 0.9})
+    once, twice = products(slower, base), products(slower, base) * 2
+    assert of(calibrate(base, twice), GEMM).value == pytest.approx(
+        of(calibrate(base, once), GEMM).value
+    )
+
+
+def test_three_points_ten_times_too_slow_do_not_wreck_a_machine(base: Base) -> None:
+    wild = [replace(p, measured=10.0 * p.measured) for p in products(base.cluster, base)[:3]]
+    assert -0.35 < of(calibrate(base, wild), GEMM).change < 0.0
+
+
+def test_a_fraction_ends_at_one(base: Base) -> None:
+    fast = [replace(p, measured=0.5 * p.measured) for p in products(base.cluster, base)]
+    each = [replace(p, path=f"{at}") for at, p in enumerate(fast)]
+    assert of(calibrate(base, each), GEMM).value <= 1.0
+
+
+def test_collectives_across_nodes_find_the_network() -> None:
+    base = read_base("2xjean-zay-v100")
+    slower = with_factors(base.cluster, {"fabric_efficiency_fraction": 0.8})
+    points: list[Point] = []
+    for power in range(26, 34):
+        size = 2.0**power
+        point = collective_point("x", power, "all_gather", size, 8, 1e3, base.cluster)
+        points.append(replace(point, path=str(power), measured=point.predict(slower)))
+    made = calibrate(base, points)
+    share = 8 / 0.10**2 / (8 / 0.10**2 + 1 / BY_BASIS["measured"] ** 2)
+    wanted = 0.8**share - 1.0
+    assert of(made, "fabric_efficiency_fraction").change == pytest.approx(wanted, rel=0.02)
+
+
+def test_figures_that_no_point_follows_stay(base: Base) -> None:
+    made = calibrate(base, products(with_factors(base.cluster, {GEMM: 0.9}), base))
+    assert set(made.factors) == {GEMM}
+
+
+@pytest.mark.parametrize("key", FIGURES)
+def test_the_cluster_file_says_what_the_factor_does(base: Base, key: str, tmp_path: Path) -> None:
+    figure = known(base, key)
+    assert figure is not None
+    factor = 0.9 if key.endswith("fraction") else 1.1
+    fitted = Fitted(
+        key=key, catalog=figure, value=factor * figure.value, deviation=0.1, num_points=1
+    )
+    text = cluster_text(
+        Calibration(base=base, fitted=(fitted,), own=()), "x", date(2026, 1, 2), tmp_path
+    )
+    file = tmp_path / "own.yaml"
+    file.write_text(text)
+    read, wanted = load_cluster(str(file)), with_factors(base.cluster, {key: factor})
+    assert same(figures(read), figures(wanted))
+    assert not same(figures(read), figures(base.cluster))
+
+
+def figures(cluster: ClusterSpec) -> list[float]:
+    own, fits = cluster.accelerator, cluster.accelerator.collectives
+    return [
+        own.gemm.sustained_fraction,
+        fits["all_gather"][0].busbw_bytes_per_s[-1],
+        cluster.node.host_link_bytes_per_s,
+        *(cluster.node.scale_up.efficiency_fraction, cluster.node.scale_up.latency_s),
+        *(cluster.fabric.efficiency_fraction, cluster.fabric.latency_s),
+    ]
+
+
+def same(one: Sequence[float], other: Sequence[float]) -> bool:
+    return all(math.isclose(a, b, rel_tol=1e-4) for a, b in zip(one, other, strict=True))
+
+
+def test_a_calibrated_file_is_the_base_of_the_next(base: Base, tmp_path: Path) -> None:
+    made = calibrate(base, [link_point(str(at), 1, 60e9) for at in range(20)])
+    file = tmp_path / "own.yaml"
+    file.write_text(cluster_text(made, "x", date(2026, 1, 2), tmp_path))
+    again = read_base(str(file))
+    figure = known(again, "host_link_gb_per_s_per_direction")
+    assert figure is not None
+    assert (figure.basis, figure.deviation) == ("given", BY_BASIS["given"])
+    assert figure.value == pytest.approx(60, rel=0.02)
+
+
+def test_a_published_table_brings_its_errors_down() -> None:
+    own = read_base("2xaws-p4de.24xlarge")
+    path = str(MEASURED / "a100_all_reduce_perf.txt")
+    made = calibrate(own, points_of(path, own, Request(), None))
+    assert made.own[0].after < 0.5 * made.own[0].before

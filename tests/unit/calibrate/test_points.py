@@ -1,0 +1,118 @@
+"""Reading measurements: their forms, and what no machine of the kind can reach."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.calibrate.figures import Base, read_base
+from planner.calibrate.points import Point
+from planner.calibrate.read import points_of
+from planner.check.job import Request
+from planner.errors import InputError
+from planner.plans.collective import planned_s
+
+MEASURED = Path(__file__).resolve().parents[2] / "examples" / "measured"
+HEAD = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
+LINK = (
+    "Running host_to_device_memcpy_ce.\n"
+    "memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)\n"
+    "           0         1\n 0     54.00     55.00\n\nSUM host_to_device_memcpy_ce 109.00\n"
+)
+
+
+@pytest.fixture(scope="module")
+def h100() -> Base:
+    return read_base("1xdgx-h100")
+
+
+def read(base: Base, folder: Path, text: str, name: str = "x.csv") -> tuple[Point, ...]:
+    file = folder / name
+    file.write_text(text)
+    return points_of(str(file), base, Request(), None)
+
+
+def refused(base: Base, folder: Path, text: str, name: str = "x.csv") -> str:
+    with pytest.raises(InputError) as raised:
+        read(base, folder, text, name)
+    return str(raised.value).removeprefix(str(folder / name))
+
+
+def row(size: int, us: float, ranks: int = 8) -> str:
+    algbw = size / us / 1e3
+    busbw = algbw * 2 * (ranks - 1) / ranks
+    return f"  {size}  {size // 4}  float  sum  -1  {us}  {algbw:.2f}  {busbw:.2f}  0\n"
+
+
+def test_a_table_of_nccl_tests_is_read_with_its_ranks_and_collective(
+    h100: Base, tmp_path: Path
+) -> None:
+    text = "".join(f"#  Rank {n:2} Group  0 Pid 1 on a device {n}\n" for n in range(8))
+    text += HEAD + row(0, 15.5) + row(2**20, 50.0) + row(2**30, 4600.0)
+    points = read(h100, tmp_path, text, "all_reduce_perf.txt")
+    assert [(point.measured, point.line) for point in points] == [
+        (pytest.approx(50e-6), 11),
+        (pytest.approx(4600e-6), 12),
+    ]
+    assert points[1].predict(h100.cluster) == pytest.approx(4600e-6, rel=0.2)
+
+
+def test_ranks_that_nothing_names_follow_from_the_two_bandwidths(tmp_path: Path) -> None:
+    two = read_base("2xdgx-h100")
+    many = read(two, tmp_path, HEAD + row(2**30, 9000.0, ranks=16), "all_reduce_perf.txt")
+    few = read(two, tmp_path, HEAD + row(2**30, 9000.0, ranks=4), "all_reduce_perf.txt")
+    for points, ranks in ((many, 16), (few, 4)):
+        wanted = planned_s("all_reduce", 2.0**30, ranks, two.cluster)
+        assert points[0].predict(two.cluster) == wanted
+    said = refused(
+        read_base("1xdgx-h100"), tmp_path, HEAD + row(2**30, 9000.0, 16), "a_all_reduce_perf.txt"
+    )
+    assert said == "::ranks: was run on 16 ranks; 1xdgx-h100 has 8"
+
+
+def test_a_table_without_rows_or_test_is_refused(h100: Base, tmp_path: Path) -> None:
+    assert "the table has no row" in refused(h100, tmp_path, HEAD, "all_reduce_perf.txt")
+    assert "which test it is of" in refused(h100, tmp_path, HEAD + row(2**20, 50.0), "x.txt")
+
+
+def test_a_collective_faster_than_the_links_is_refused(h100: Base, tmp_path: Path) -> None:
+    said = refused(h100, tmp_path, HEAD + row(2**30, 1000.0), "all_reduce_perf.txt")
+    assert said.startswith("::line 2: all_reduce over 8 of 1,073,741,824 bytes in 1,000.0 us is")
+    assert "the links of dgx-h100 need" in said
+
+
+@pytest.mark.parametrize("column", ["time_us,182.0", "tflops,755.1", "time_ms,0.1820"])
+def test_products_are_read_by_time_or_rate(h100: Base, tmp_path: Path, column: str) -> None:
+    name, value = column.split(",")
+    (point,) = read(h100, tmp_path, f"m,n,k,dtype,{name}\n4096,4096,4096,bf16,{value}\n")
+    assert point.measured == pytest.approx(182e-6, rel=1e-3)
+
+
+def test_products_that_cannot_be_are_refused_at_their_line(h100: Base, tmp_path: Path) -> None:
+    head = "m,n,k,dtype,tflops\n"
+    fast = refused(h100, tmp_path, head + "8192,8192,8192,bf16,1200\n")
+    assert "line 2: bf16 product of 1,200 TFLOP/s is more than there is: the peak is 98" in fast
+    assert "line 3: " in refused(h100, tmp_path, head + "8,8,8,bf16,1\n8,8,8,bf16,-1\n")
+    assert "line 2: dtype 'int4'; allowed" in refused(h100, tmp_path, head + "8,8,8,int4,1\n")
+    assert "needs a column time_us" in refused(h100, tmp_path, "m,n,k\n8,8,8\n")
+
+
+def test_every_host_link_of_nvbandwidth_is_a_point(h100: Base, tmp_path: Path) -> None:
+    points = read(h100, tmp_path, LINK, "nv.txt")
+    assert [(point.measured, point.line) for point in points] == [(54e9, 4), (55e9, 4)]
+    said = refused(h100, tmp_path, LINK.replace("(GB/s)", "(GiB/s)"), "nv.txt")
+    assert said == "::line 2: bandwidth is in GiB/s; allowed is GB/s"
+
+
+def test_a_log_that_cannot_be_priced_is_no_point(h100: Base, tmp_path: Path) -> None:
+    line = " iteration 1/ 9 | elapsed time per iteration (ms): 90.0 |\n"
+    assert "cannot be priced" in refused(h100, tmp_path, line, "run.log")
+    assert "is no log of a known form" in refused(h100, tmp_path, "hello\n", "x.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "cluster", "count"),
+    [("a100", "2xaws-p4de.24xlarge", 29), ("h100", "2xaws-p5.48xlarge", 32)],
+)
+def test_published_tables_of_two_nodes_are_read_whole(name: str, cluster: str, count: int) -> None:
+    path = MEASURED / f"{name}_all_reduce_perf.txt"
+    assert len(points_of(str(path), read_base(cluster), Request(), None)) == count
