@@ -186,6 +186,7 @@ class NodeFile(HardwareFile):
     nvme_tb: Figure | None = None
     nvme_read_gb_per_s: Figure | None = None
     nvme_write_gb_per_s: Figure | None = None
+    power_w: Figure | None = None
     price: PriceSection | None = None
 
 

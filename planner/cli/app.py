@@ -14,6 +14,7 @@ from planner.cli import (
     explain,
     frameworks,
     hardware,
+    job,
     memory,
     models,
     plan,
@@ -57,6 +58,7 @@ app.command("repair")(repair.repair)
 app.command("scale")(scale.scale)
 app.command("size")(size.size)
 app.command("why")(why.why)
+app.command("job")(job.job)
 app.command("report")(report.report)
 app.command("trace")(trace.trace)
 app.command("models")(models.models)

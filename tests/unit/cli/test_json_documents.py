@@ -49,6 +49,11 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("size", "gpt3-xl", "dgx-a100-640"),
         ("size", "gpt3-xl", "dgx-a100-640", "--max-gpus", "8", *TIGHT),
     ],
+    "job": [
+        ("job", "plan.yaml", "--tokens", "1T"),
+        ("job", "plan.yaml", "--tokens", "1T", "--async-checkpoints"),
+        ("job", *SMALL, "--tokens", "1T", "--framework", "accelerate", "--train", "lora"),
+    ],
     "explain": [
         ("explain", "plan.yaml"),
         ("explain", "plan.yaml", "memory"),
@@ -102,6 +107,7 @@ WRONG = [
     ("memory", "llama3-8b", "1xdgx-h100", "--tp", "3"),
     ("scale", "llama3-8b", "nosuch"),
     ("size", "nosuch", "h100"),
+    ("job", "plan.yaml"),
     ("explain", "nowhere.yaml"),
     ("explain", "plan.yaml", "nosuch"),
     ("collective", "all-reduce", "1XB", "2xdgx-h100"),
