@@ -205,6 +205,25 @@ class HostProcessorFile(HardwareFile):
     host_core_gb_per_s: Figure
 
 
+class RangeSection(Strict):
+    """Factors of the catalog's value between which a machine's own lies."""
+
+    lowest_factor: Figure
+    highest_factor: Figure
+
+
+class RangesFile(HardwareFile):
+    """``hwdb/ranges.yaml``: how far figures that nobody measured on a machine may be off."""
+
+    gemm_sustained_fraction: RangeSection
+    hbm_gb_per_s: RangeSection
+    scale_up_gb_per_s_per_direction: RangeSection
+    scale_up_latency_us: RangeSection
+    nic_gbit_per_s: RangeSection
+    fabric_latency_us: RangeSection
+    host_link_gb_per_s_per_direction: RangeSection
+
+
 class SlotSection(Strict):
     """A PCIe slot of 16 lanes, and the node whose links of this kind a new node takes."""
 

@@ -23,6 +23,7 @@ from planner.cli import (
     report,
     scale,
     schema,
+    sensitivity,
     size,
     trace,
     validate,
@@ -59,6 +60,7 @@ app.command("scale")(scale.scale)
 app.command("size")(size.size)
 app.command("why")(why.why)
 app.command("job")(job.job)
+app.command("sensitivity")(sensitivity.sensitivity)
 app.command("report")(report.report)
 app.command("trace")(trace.trace)
 app.command("models")(models.models)

@@ -54,6 +54,9 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("job", "plan.yaml", "--tokens", "1T", "--async-checkpoints"),
         ("job", *SMALL, "--tokens", "1T", "--framework", "accelerate", "--train", "lora"),
     ],
+    "sensitivity": [
+        ("sensitivity", *SMALL, "--tp", "1", "--pp", "1", "--cp", "1", "--micro-batch", "1"),
+    ],
     "explain": [
         ("explain", "plan.yaml"),
         ("explain", "plan.yaml", "memory"),
@@ -108,6 +111,7 @@ WRONG = [
     ("scale", "llama3-8b", "nosuch"),
     ("size", "nosuch", "h100"),
     ("job", "plan.yaml"),
+    ("sensitivity", *SMALL, "--objective", "cost"),
     ("explain", "nowhere.yaml"),
     ("explain", "plan.yaml", "nosuch"),
     ("collective", "all-reduce", "1XB", "2xdgx-h100"),
