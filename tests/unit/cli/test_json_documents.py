@@ -55,7 +55,7 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("job", *SMALL, "--tokens", "1T", "--framework", "accelerate", "--train", "lora"),
     ],
     "sensitivity": [
-        ("sensitivity", *SMALL, "--tp", "1", "--pp", "1", "--cp", "1", "--micro-batch", "1"),
+        ("sensitivity", "gpt3-small", "1xa100-sxm-80", "--global-batch", "8"),
     ],
     "explain": [
         ("explain", "plan.yaml"),

@@ -64,7 +64,10 @@ def test_the_winner_is_that_of_planning_again_with_an_override(
         assert (list(own) if isinstance(own, tuple) else own) == stated
 
 
-NARROW = ("--where", "tp == 1 or tp == 8", "--pp", "1", "--cp", "1", "--global-batch", "64")
+NARROW = (
+    *("--tp", "1", "--pp", "1", "--cp", "1", "--micro-batch", "1", "--zero-stage", "1"),
+    *("--schedule", "1f1b", "--forbid", "offload,recompute", "--global-batch", "64"),
+)
 SMALL = ("gpt3-xl", "1xdgx-a100-640", *NARROW)
 
 
@@ -85,10 +88,10 @@ def test_the_verdict_comes_first_and_the_table_has_what_matters(
 
 def test_a_saved_plan_stands_beside_the_best_one(planner: Any, tmp_path: Path) -> None:
     path = tmp_path / "slow.yaml"
-    question = ("gpt3-xl", "1xdgx-a100-640", "--global-batch", "64", "--tp", "8")
+    question = ("gpt3-small", "1xa100-sxm-80", "--global-batch", "8", "--micro-batch", "1")
     assert planner("plan", *question, "--save", str(path)).code == 0
     document = json.loads(planner("sensitivity", str(path), "--format", "json").out)
-    assert document["given"]["strategy"]["tp"] == 8
+    assert document["given"]["strategy"]["micro_batch"] == 1
     assert document["best"]["iter_time_s"] < document["given"]["iter_time_s"]
     peak = document["figures"][0]
     doubled = peak["points"][-1]
