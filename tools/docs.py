@@ -31,6 +31,7 @@ from tools.formulas import (
     sources_tables,
     traits_table,
 )
+from tools.job_docs import job_formulas
 from tools.limits import accuracy_in_words
 from tools.pages import DATA, DOCS, ROOT, filled
 from tools.picture import memory_picture
@@ -53,6 +54,7 @@ MARKERS: dict[str, dict[str, Callable[[], str]]] = {
         "multi_node": partial(nccl_docs.multi_node_table, MEASURED),
         "formulas": collective_formulas,
     },
+    "job.md": {"formulas": job_formulas},
     "time.md": {"formulas": time_formulas},
     "search.md": {"rules": rules_table, "handicaps": handicaps_table},
     "overlap.md": {"buckets": bucket_table},

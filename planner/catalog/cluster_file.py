@@ -44,6 +44,7 @@ OVERRIDES: Mapping[str, tuple[Part, tuple[str, ...]]] = {
     "nvme_tb": ("node", ("nvme_tb",)),
     "nvme_read_gb_per_s": ("node", ("nvme_read_gb_per_s",)),
     "nvme_write_gb_per_s": ("node", ("nvme_write_gb_per_s",)),
+    "node_power_w": ("node", ("power_w",)),
     "usd_per_hour": ("node", ("price", "usd_per_hour")),
     "fabric_latency_us": ("fabric", ("latency_us",)),
     "fabric_efficiency_fraction": ("fabric", ("efficiency_fraction",)),

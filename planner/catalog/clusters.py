@@ -243,8 +243,8 @@ def _from_accelerators(count: int, accelerator: str) -> ClusterSpec:
 def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
     """Return the share of a node that belongs to some of its accelerators.
 
-    Network, processors, host memory, disks and price are shared evenly; links per accelerator and
-    slots stay.
+    Network, processors, host memory, disks, power and price are shared evenly; links per
+    accelerator and slots stay.
     """
     share = num_accelerators / node.num_accelerators
 
@@ -264,6 +264,7 @@ def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
         nvme_bytes=part(node.nvme_bytes),
         nvme_read_bytes_per_s=part(node.nvme_read_bytes_per_s),
         nvme_write_bytes_per_s=part(node.nvme_write_bytes_per_s),
+        power_w=part(node.power_w),
         usd_per_hour=part(node.usd_per_hour),
         whole=node,
     )

@@ -36,6 +36,7 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
     "host_cores": (1, 100_000),
     "accelerators_per_host_slot": (1, 64),
     "tdp_w": (5, 50_000),
+    "power_w": (10, 1_000_000),
     "compute_capability": (1, 100),
     "min_compute_capability": (1, 100),
     "usd_per_hour": (0.01, 100_000),

@@ -22,6 +22,8 @@ from planner.catalog.hardware_file import (
     HostProcessorFile,
     NodeFile,
     PresetFile,
+    RangeSection,
+    RangesFile,
 )
 from planner.catalog.level_rules import level_problems, scale_up_problems
 from planner.catalog.names import unknown_name
@@ -90,6 +92,19 @@ def host_memory_rule() -> HostMemoryFile:
     """Return what is assumed of nodes whose file states no host memory."""
     path = hwdb_dir() / "host_memory.yaml"
     return validate(HostMemoryFile, load_yaml(path), str(path))
+
+
+@cache
+def usual_ranges() -> dict[str, tuple[float, float]]:
+    """Return the factors by which figures differ among machines, by their key in cluster files."""
+    path = hwdb_dir() / "ranges.yaml"
+    file = validate(RangesFile, load_yaml(path), str(path))
+    sections = {name: getattr(file, name) for name in RangesFile.model_fields}
+    return {
+        name: (section.lowest_factor.value, section.highest_factor.value)
+        for name, section in sections.items()
+        if isinstance(section, RangeSection)
+    }
 
 
 @cache

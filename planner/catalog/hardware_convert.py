@@ -228,6 +228,7 @@ def to_node(
         nvme_bytes=_scaled(file.nvme_tb, TERA),
         nvme_read_bytes_per_s=_scaled(file.nvme_read_gb_per_s, GB),
         nvme_write_bytes_per_s=_scaled(file.nvme_write_gb_per_s, GB),
+        power_w=_scaled(file.power_w, 1),
         usd_per_hour=_scaled(price.usd_per_hour if price else None, 1),
         price_note=f"{price.provider} {price.instance}, {price.date}" if price else "",
         assumptions=_assumed(file, name) + _scaled_collectives(name, scale),

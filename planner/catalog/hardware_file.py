@@ -186,6 +186,7 @@ class NodeFile(HardwareFile):
     nvme_tb: Figure | None = None
     nvme_read_gb_per_s: Figure | None = None
     nvme_write_gb_per_s: Figure | None = None
+    power_w: Figure | None = None
     price: PriceSection | None = None
 
 
@@ -202,6 +203,25 @@ class HostProcessorFile(HardwareFile):
     host_cores: WholeFigure
     host_memory_gb_per_s: Figure
     host_core_gb_per_s: Figure
+
+
+class RangeSection(Strict):
+    """Factors of the catalog's value between which a machine's own lies."""
+
+    lowest_factor: Figure
+    highest_factor: Figure
+
+
+class RangesFile(HardwareFile):
+    """``hwdb/ranges.yaml``: how far figures that nobody measured on a machine may be off."""
+
+    gemm_sustained_fraction: RangeSection
+    hbm_gb_per_s: RangeSection
+    scale_up_gb_per_s_per_direction: RangeSection
+    scale_up_latency_us: RangeSection
+    nic_gbit_per_s: RangeSection
+    fabric_latency_us: RangeSection
+    host_link_gb_per_s_per_direction: RangeSection
 
 
 class SlotSection(Strict):

@@ -39,6 +39,7 @@ _UNITS: Mapping[str, str] = {
     "_tb": "TB",
     "_us": "µs",
     "tdp_w": "W",
+    "power_w": "W",
     "usd_per_hour": "USD/h",
 }
 

@@ -16,6 +16,7 @@ from planner.cli import (
     explain,
     frameworks,
     hardware,
+    job,
     memory,
     models,
     plan,
@@ -24,6 +25,7 @@ from planner.cli import (
     report,
     scale,
     schema,
+    sensitivity,
     size,
     sweep,
     trace,
@@ -63,6 +65,8 @@ app.command("scale")(scale.scale)
 app.command("size")(size.size)
 app.command("why")(why.why)
 app.add_typer(sweep.sweep_app)
+app.command("job")(job.job)
+app.command("sensitivity")(sensitivity.sensitivity)
 app.command("report")(report.report)
 app.command("trace")(trace.trace)
 app.command("models")(models.models)

@@ -50,6 +50,13 @@ Cluster = Annotated[
         help=f"{NODES_OF_A_KIND}, GPUSxACCELERATOR, or a YAML file.",
     ),
 ]
+BesideModel = Annotated[
+    str | None,
+    typer.Argument(
+        autocompletion=completion.clusters,
+        help="Beside a model: the cluster, as `planner plan` takes it.",
+    ),
+]
 NodeOrAccelerator = Annotated[
     str,
     typer.Argument(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import completion, options
-from planner.cli.defaults import is_given
 from planner.cli.output import say
 from planner.cli.question import Question, asks
+from planner.cli.saved import is_plan, refuse_question, saved_plan
 
 if TYPE_CHECKING:
     from planner.formats.format import Format
@@ -36,13 +36,7 @@ def report(
         ),
     ],
     out: Annotated[Path, typer.Option(OPTION, "-o", help="File to write, such as report.html.")],
-    cluster: Annotated[
-        str | None,
-        typer.Argument(
-            autocompletion=completion.clusters,
-            help="Beside a model: the cluster, as `planner plan` takes it.",
-        ),
-    ] = None,
+    cluster: options.BesideModel = None,
     *,
     question: Question,
     top: Annotated[int, typer.Option(min=1, help="Layouts to show.")] = 5,
@@ -65,8 +59,8 @@ def report(
     check_writable(out, force=force, option=OPTION)
     library("matplotlib", "report")
     target = emit and read_target(emit, launcher, option="--emit", needs_out=False)
-    if _is_plan(context, model, cluster):
-        _refuse_question(context, model)
+    if is_plan(context, model, cluster):
+        refuse_question(context, model, (*OF_ANY_PLAN, *FILES))
         plan, text, answer = _saved(Path(model), top, question, search=search)
     else:
         made = target[0] if target else None
@@ -80,44 +74,14 @@ def report(
     say(f"wrote the page to {out}")
 
 
-def _is_plan(context: typer.Context, model: str, cluster: str | None) -> bool:
-    """One word, and no cluster of a project's settings that would make it a model."""
-    return not is_given(context, "cluster") and (cluster is None or Path(model).is_file())
-
-
-def _refuse_question(context: typer.Context, path: str) -> None:
-    """Raise InputError with every option that only a question has."""
-    from planner.errors import InputError, Problem
-
-    problems = [
-        Problem(
-            where="command line",
-            key=f"--{name.replace('_', '-')}",
-            message=f"belongs to a question (MODEL CLUSTER); the plan in {path} has its own",
-        )
-        for name in context.params
-        if name not in (*OF_ANY_PLAN, *FILES) and is_given(context, name)
-    ]
-    if problems:
-        raise InputError(problems)
-
-
 def _saved(
     path: Path, top: int, question: Question, *, search: bool
 ) -> "tuple[Plan, PlanText, Answer | None]":
     """The plan of a file with its text, and the search for others."""
-    from planner.catalog.names import EXAMPLE_NODE
-    from planner.cli.saved import read_saved
     from planner.documents.file import read_text
-    from planner.errors import InputError
     from planner.report.emitted import PlanText
 
-    if not path.exists():
-        message = (
-            f"no such plan file; beside a model its cluster is needed, such as 2x{EXAMPLE_NODE}"
-        )
-        raise InputError.single(str(path), "PLAN-OR-MODEL", message)
-    plan, file = read_saved(path)
+    path, plan, file = saved_plan(path)
     text = PlanText(text=read_text(path), model=file.inputs.model, cluster=file.inputs.cluster)
     return plan, text, _around(plan, top, question) if search else None
 

@@ -1,8 +1,12 @@
 """Plan files: one read as a plan, and what the model says otherwise by now."""
 
+from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
+from planner.cli.defaults import is_given
 from planner.cli.output import say
 
 if TYPE_CHECKING:
@@ -12,6 +16,47 @@ if TYPE_CHECKING:
 
 DRIFT = 1e-6
 """Of a saved time: less is rounding."""
+ARGUMENT = "PLAN-OR-MODEL"
+"""Of commands that take either."""
+
+
+def is_plan(context: typer.Context, model: str, cluster: str | None) -> bool:
+    """One word, and no cluster of a project's settings that would make it a model."""
+    return not is_given(context, "cluster") and (cluster is None or Path(model).exists())
+
+
+def refuse_question(context: typer.Context, path: str, own: Container[str]) -> None:
+    """Raise InputError with every option that only a question has; ``own`` are the command's."""
+    from planner.errors import InputError, Problem
+
+    problems = [
+        Problem(
+            where="command line",
+            key=f"--{name.replace('_', '-')}",
+            message=f"belongs to a question (MODEL CLUSTER); the plan in {path} has its own",
+        )
+        for name in context.params
+        if name not in own and is_given(context, name)
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def saved_plan(path: Path) -> "tuple[Path, Plan, PlanFile]":
+    """The plan of a file, or of a folder that ``--emit`` wrote: its file, and both."""
+    from planner.catalog.names import EXAMPLE_NODE
+    from planner.errors import InputError
+    from planner.report.emitted import PLAN
+
+    if not path.exists():
+        message = (
+            f"no such plan file; beside a model its cluster is needed, such as 2x{EXAMPLE_NODE}"
+        )
+        raise InputError.single(str(path), ARGUMENT, message)
+    file = path / PLAN if path.is_dir() else path
+    if not file.exists():
+        raise InputError.single(str(path), ARGUMENT, f"no {PLAN} in this folder")
+    return file, *read_saved(file)
 
 
 def read_saved(path: Path) -> "tuple[Plan, PlanFile]":

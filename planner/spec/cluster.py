@@ -247,6 +247,8 @@ class NodeSpec:
     nvme_bytes: float | None = None
     nvme_read_bytes_per_s: float | None = None
     nvme_write_bytes_per_s: float | None = None
+    power_w: float | None = None
+    """Rated, of the whole node at full load."""
     usd_per_hour: float | None = None
     price_note: str = ""
     assumptions: tuple[str, ...] = ()

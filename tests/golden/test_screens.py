@@ -26,6 +26,7 @@ COMMANDS = {
     "why": "why llama3-8b 1xdgx-h100 --tp 8 --global-batch 64",
     "size": "size llama3-8b dgx-h100 --tokens 1T --deadline 60d --max-gpus 64",
     "scale": "scale llama3-8b dgx-h100 --gpus 8,16,32",
+    "job": "job llama3-8b 8xdgx-h100 --tokens 1T --tp 1 --pp 1",
     "collective": "collective all-reduce 1GB 2xdgx-h100",
     "check": f"check {SHEET} --model llama3-8b --cluster 1xdgx-a100-320",
     "repair": f"repair {SHEET} 1xdgx-a100-320 --model llama3-8b",

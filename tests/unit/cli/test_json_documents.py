@@ -63,6 +63,14 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("compare", "run.log", "--cluster", "16xjean-zay-v100"),
         ("compare", "rate.log"),
     ],
+    "job": [
+        ("job", "plan.yaml", "--tokens", "1T"),
+        ("job", "plan.yaml", "--tokens", "1T", "--async-checkpoints"),
+        ("job", *SMALL, "--tokens", "1T", "--framework", "accelerate", "--train", "lora"),
+    ],
+    "sensitivity": [
+        ("sensitivity", "gpt3-small", "1xa100-sxm-80", "--global-batch", "8"),
+    ],
     "explain": [
         ("explain", "plan.yaml"),
         ("explain", "plan.yaml", "memory"),
@@ -122,6 +130,8 @@ WRONG = [
     ("calibrate", "nosuch", "gemm.csv"),
     ("compare", "nowhere.log"),
     ("compare", "run.log", "--cluster", "nosuch"),
+    ("job", "plan.yaml"),
+    ("sensitivity", *SMALL, "--objective", "cost"),
     ("explain", "nowhere.yaml"),
     ("explain", "plan.yaml", "nosuch"),
     ("collective", "all-reduce", "1XB", "2xdgx-h100"),

@@ -1,0 +1,292 @@
+"""What a whole job takes, in words and as JSON."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from planner.job.failures import FAILING_GPUS, FAILURES
+from planner.plans.job import Job
+from planner.plans.job_hints import Hints
+from planner.report.documents import render
+from planner.report.headline import layout_words
+from planner.report.json import plan_dict
+from planner.report.screen import plain_table
+from planner.report.sizing_words import count_text
+from planner.report.tables import days
+from planner.report.text import is_assumed, print_notes
+from planner.units import DAY_S, GB, TERA, format_count, format_energy, format_seconds
+
+MTBF_SOURCE = f"Llama 3's: {FAILURES:.0f} in 54 days on {FAILING_GPUS:,.0f} GPUs"
+
+
+def _decimal(num_bytes: float) -> str:
+    """Bytes as storage is sold: 5.68 TB, 9 GB."""
+    for unit, size in (("PB", 1e15), ("TB", TERA), ("GB", GB), ("MB", 1e6)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.3g} {unit}"
+    return f"{num_bytes / 1e3:.3g} kB"
+
+
+def _span(seconds: float) -> str:
+    """A span: days where it is two or more, else the nearest unit."""
+    return f"{days(seconds)} days" if seconds >= 2 * DAY_S else format_seconds(seconds)
+
+
+def inputs_line(job: Job) -> str:
+    """What was asked."""
+    context = job.plan.context
+    return (
+        f"{context.model.name} on {context.cluster.name}, {format_count(job.total_tokens)} tokens, "
+        f"batch {context.job.global_batch} x {context.job.seq_len} tokens, "
+        f"{context.job.precision}{context.traits.training.suffix}, {job.plan.framework}"
+    )
+
+
+def verdict_line(job: Job) -> str:
+    """How long the job takes, and what that costs."""
+    cost = job.cost_usd
+    price = "" if cost is None else f", {format_count(round(cost))} USD"
+    return (
+        f"{_span(job.elapsed_s)} on {job.plan.strategy.num_gpus:,} "
+        f"{job.plan.context.cluster.accelerator.name}: "
+        f"{format_count(round(job.gpu_hours))} GPU-hours{price}."
+    )
+
+
+def work_line(job: Job) -> str:
+    """Useful time and what failures and checkpoints make of it."""
+    return (
+        f"{_span(job.useful_s)} of iterations ({format_seconds(job.plan.estimate.iter_time_s)} "
+        f"each, MFU {job.plan.estimate.mfu:.1%}); checkpoints and failures leave "
+        f"{job.goodput:.1%} of the time for them (goodput)"
+    )
+
+
+def failures_line(job: Job) -> str:
+    """How often the job fails."""
+    source = "" if job.terms.node_mtbf_s else f" ({MTBF_SOURCE})"
+    return (
+        f"{_count(job.num_failures)} expected, one every {format_seconds(job.mtbf_s)}, "
+        f"of nodes that fail every {days(job.node_mtbf_s)} days{source}"
+    )
+
+
+def _tonnes(number: float) -> str:
+    return count_text(number) if number >= 10.0 else f"{number:.2g}"
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10.0 else f"{number:.2g}"
+
+
+def checkpoint_line(job: Job) -> str:
+    """How large checkpoints are, how long they stop the job, how often they are worth it."""
+    taken = "in the background, a stop of" if job.terms.is_async else "a stop of"
+    source = "as given" if job.terms.interval_s else "Daly's best"
+    return (
+        f"{_decimal(job.checkpoint_bytes)}, {taken} {format_seconds(job.stop_s)} "
+        f"every {format_seconds(job.interval_s)} ({job.interval_iterations:,} iterations, {source})"
+    )
+
+
+def write_line(job: Job) -> str:
+    """Over what they are written, and what a failure costs."""
+    rate = min(job.storage_bytes_per_s, job.num_nodes * job.node_bytes_per_s)
+    given = "" if job.terms.storage_bytes_per_s else ", Llama 3's per GPU"
+    limit = "the nodes" if rate < job.storage_bytes_per_s else f"the file system{given}"
+    lost_s = job.lost_s + (job.interval_s + job.stop_s) / 2.0
+    return (
+        f"{format_seconds(job.write_s)} at {_decimal(rate)}/s ({limit}); a failure "
+        f"costs {format_seconds(lost_s)}: {format_seconds(job.lost_s)} to restart, and lost work"
+    )
+
+
+def energy_line(job: Job) -> str:
+    """Energy and carbon, and of what power."""
+    power, energy, carbon = job.power, job.energy_kwh, job.carbon_t
+    if power is None or energy is None or carbon is None:
+        name = job.plan.context.cluster.accelerator.name
+        return f"unknown: no power figure of {name} is known (tdp_w)"
+    return (
+        f"{format_energy(energy)}, {_tonnes(carbon)} t CO2 at "
+        f"{job.terms.grid_g_per_kwh:g} g/kWh: {power.rated_w_per_gpu:,.0f} W a GPU "
+        f"({power.of}), {power.drawn_fraction:.0%} drawn, PUE {job.terms.pue:g}"
+    )
+
+
+def input_line(job: Job) -> str:
+    """What the data set's storage has to deliver."""
+    return (
+        f"{_decimal(job.input_bytes_per_s)}/s of {job.token_bytes}-byte tokens, "
+        f"{_decimal(job.total_tokens * job.token_bytes)} in all"
+    )
+
+
+def batch_line(hints: Hints) -> str:
+    """The batch against the critical one."""
+    batch = format_count(hints.batch_tokens)
+    critical = f"{format_count(round(hints.critical_tokens))} (hint: Zhang et al. 2024)"
+    more = f"about {hints.extra_tokens_fraction:.0%} more tokens for the same loss than small ones"
+    if hints.is_beyond:
+        return f"warning: {batch} tokens are beyond the critical batch of {critical}: {more}"
+    return f"{batch} tokens, below the critical batch of {critical}; {more}"
+
+
+def rate_line(hints: Hints) -> str:
+    """Where to begin with the learning rate; empty where no law says."""
+    if hints.learning_rates is None:
+        return ""
+    low, high = sorted(hints.learning_rates)
+    fewest, most = (format_count(round(tokens)) for tokens in sorted(hints.best_tokens))
+    return (
+        f"try peaks of {low:.1e} to {high:.1e} (hint: DeepSeek's and Step Law, of AdamW; their "
+        f"best batches are {fewest} and {most} tokens)"
+    )
+
+
+def table(job: Job) -> Table:
+    """What is said of the job, a row each."""
+    hints = job.hints
+    rows = {
+        "work": work_line(job),
+        "failures": failures_line(job),
+        "checkpoints": checkpoint_line(job),
+        "writing": write_line(job),
+        "energy": energy_line(job),
+        "input": input_line(job),
+        "batch": batch_line(hints) if hints else "",
+        "learning rate": rate_line(hints) if hints else "",
+    }
+    made = plain_table(shows_header=False)
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, text in rows.items():
+        if text:
+            made.add_row(name, Text(text, style="yellow" if text.startswith("warning") else ""))
+    return made
+
+
+def _grounds(job: Job) -> Iterator[str]:
+    """What the answer rests on."""
+    weights, master, states = job.bytes_per_param
+    yield f"Plan: {layout_words(job.plan)}."
+    yield (
+        f"A checkpoint has {format_count(job.saved_params)} parameters of {weights:g} bytes in "
+        f"weights, {master:g} in a master copy and {states:.3g} in optimizer states."
+    )
+    yield (
+        f"Interval by Young {format_seconds(job.young_s)}, by Daly {format_seconds(job.daly_s)}. "
+        f"Elapsed over useful time {job.factor:.4f}; to first order "
+        f"{job.first_order_factor:.4f}."
+    )
+    per_node = _decimal(job.node_bytes_per_s)
+    yield f"A node writes at most {per_node}/s: its ports, or its GPUs' links to the host."
+    yield (
+        "Left out: evaluation, loss spikes, planned stops, slow nodes, and waiting for nodes; "
+        "failures come at one rate, and nodes are replaced at once."
+    )
+
+
+def print_job(job: Job, notes: Sequence[str], console: Console, *, verbose: bool) -> None:
+    """The verdict first; ``verbose``: what it rests on."""
+    console.print(inputs_line(job), style="dim", markup=False)
+    print_notes([note for note in notes if not is_assumed(note)], console)
+    console.print(verdict_line(job), style="bold", markup=False)
+    console.print(table(job))
+    if not verbose:
+        console.print("-v adds the plan, Young and Daly, and what is left out.", style="dim")
+        return
+    console.print()
+    for line in _grounds(job):
+        console.print(line, markup=False)
+    print_notes([note for note in notes if is_assumed(note)], console)
+
+
+def render_job_json(job: Job, notes: Sequence[str]) -> str:
+    """Everything in base units."""
+    context, terms = job.plan.context, job.terms
+    data = {
+        "inputs": {
+            "model": context.model.name,
+            "cluster": context.cluster.name,
+            "total_tokens": job.total_tokens,
+            "storage_bytes_per_s": job.storage_bytes_per_s,
+            "node_mtbf_s": job.node_mtbf_s,
+            "restart_s": terms.restart_s,
+            "async_checkpoints": terms.is_async,
+            "pue": terms.pue,
+            "grid_g_per_kwh": terms.grid_g_per_kwh,
+            "assumed": list(notes),
+        },
+        "iterations": job.num_iterations,
+        "useful_s": job.useful_s,
+        "elapsed_s": job.elapsed_s,
+        "goodput": job.goodput,
+        "goodput_first_order": 1.0 / job.first_order_factor,
+        "gpu_hours": job.gpu_hours,
+        "cost_usd": job.cost_usd,
+        "energy": _energy_dict(job),
+        "checkpoint": _checkpoint_dict(job),
+        "failures": {
+            "mtbf_s": job.mtbf_s,
+            "expected": job.num_failures,
+            "restart_and_read_s": job.lost_s,
+        },
+        "input": {
+            "token_bytes": job.token_bytes,
+            "total_bytes": job.total_tokens * job.token_bytes,
+            "bytes_per_s": job.input_bytes_per_s,
+        },
+        "hints": job.hints and _hints_dict(job.hints),
+        "plan": plan_dict(job.plan),
+    }
+    return render("job", data)
+
+
+def _energy_dict(job: Job) -> dict[str, Any] | None:
+    power = job.power
+    if power is None:
+        return None
+    return {
+        "kwh": job.energy_kwh,
+        "carbon_t": job.carbon_t,
+        "rated_w_per_gpu": power.rated_w_per_gpu,
+        "rated_of": power.of,
+        "drawn_fraction": power.drawn_fraction,
+    }
+
+
+def _checkpoint_dict(job: Job) -> dict[str, Any]:
+    weights, master, states = job.bytes_per_param
+    return {
+        "bytes": job.checkpoint_bytes,
+        "parameters": job.saved_params,
+        "weight_bytes_per_parameter": weights,
+        "master_bytes_per_parameter": master,
+        "state_bytes_per_parameter": states,
+        "write_s": job.write_s,
+        "stop_s": job.stop_s,
+        "interval_s": job.interval_s,
+        "interval_iterations": job.interval_iterations,
+        "young_interval_s": job.young_s,
+        "daly_interval_s": job.daly_s,
+        "node_bytes_per_s": job.node_bytes_per_s,
+    }
+
+
+def _hints_dict(hints: Hints) -> dict[str, Any]:
+    return {
+        "batch_tokens": hints.batch_tokens,
+        "critical_batch_tokens": hints.critical_tokens,
+        "is_beyond_critical": hints.is_beyond,
+        "extra_tokens_fraction": hints.extra_tokens_fraction,
+        "best_batch_tokens": _laws(hints.best_tokens),
+        "peak_learning_rate": hints.learning_rates and _laws(hints.learning_rates),
+    }
+
+
+def _laws(values: tuple[float, float]) -> dict[str, float]:
+    return dict(zip(("deepseek", "step_law"), values, strict=True))

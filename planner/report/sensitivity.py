@@ -1,0 +1,251 @@
+"""What figures do to time and to the winner, in words and as JSON."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from planner.plans.figures import Figure
+from planner.plans.plan import Plan
+from planner.plans.sensitivity import FACTORS, Crossing, Point, Response, Sensitivity, layout_of
+from planner.report.documents import render
+from planner.report.headline import layout_words, saving_words
+from planner.report.json import plan_dict
+from planner.report.screen import plain_table
+from planner.report.text import is_assumed, print_notes
+from planner.spec.strategy import GPU_DEGREES
+from planner.units import format_seconds
+
+MOST_SHOWN = 6
+"""Crossings; JSON has all."""
+NEAR = 1.1
+"""A factor; the winner within it is the verdict."""
+TITLES = ("/ 2", "- 10%", "+ 10%", "x 2")
+
+
+def short_layout(plan: Plan) -> str:
+    """A layout in a few words: ``dp 8 tp 4 pp 4 ZeRO-1``."""
+    strategy = plan.strategy
+    degrees = [f"{axis} {getattr(strategy, axis)}" for axis in GPU_DEGREES]
+    shown = [text for text in degrees if not text.endswith(" 1")] or ["one GPU"]
+    if strategy.ep > 1:
+        shown.append(f"ep {strategy.ep}")
+    zero = f" ZeRO-{strategy.zero_stage}" if strategy.zero_stage else ""
+    saved = [words for words in saving_words(plan) if not words.startswith("nothing")]
+    return ", ".join([f"{' '.join(shown)}{zero}", *saved])
+
+
+def value_text(figure: Figure, factor: float = 1.0) -> str:
+    """A figure's value with its unit."""
+    value = figure.value * factor
+    if not figure.unit:
+        return f"{value:.0%}" if figure.most == 1.0 else f"{value:,.0f}"
+    return f"{value:,.0f} {figure.unit}" if value >= 1000 else f"{value:.3g} {figure.unit}"
+
+
+def verdict_line(result: Sensitivity) -> str:
+    """Whether the layout stays the best when figures are a tenth off."""
+    nearest = [
+        one.figure.title
+        for one in result.responses
+        if any(1.0 / NEAR <= each.factor <= NEAR for each in one.crossings)
+    ]
+    layout = short_layout(result.best)
+    if not nearest:
+        return f"{layout} stays the best layout with any figure of the hardware 10 % off."
+    return f"{layout} is the best layout; with {_joined(nearest)} 10 % off another one wins."
+
+
+def _joined(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+
+
+def crossing_line(one: Response, crossing: Crossing) -> str:
+    """From which value on which layout wins."""
+    side = "below" if crossing.factor < 1.0 else "above"
+    wins = "nothing fits" if crossing.plan is None else f"{short_layout(crossing.plan)} wins"
+    return (
+        f"{side} {value_text(one.figure, crossing.factor)} of {one.figure.title} "
+        f"(now {value_text(one.figure)}): {wins}"
+    )
+
+
+def _crossings(result: Sensitivity) -> list[tuple[Response, Crossing]]:
+    """All, those nearest to today's value first."""
+    found = [(one, crossing) for one in result.responses for crossing in one.crossings]
+    return sorted(found, key=lambda pair: max(pair[1].factor, 1.0 / pair[1].factor))
+
+
+def measure_line(result: Sensitivity) -> str:
+    """Which figures machines differ in so that it is worth measuring them."""
+    found = result.worth_measuring[:3]
+    if not found:
+        return "Nothing that machines are known to differ in moves time: no need to measure."
+    texts = []
+    for one in found:
+        low, high = one.figure.ends or (1.0, 1.0)
+        decides = ", which decides the layout" if one.decides else ""
+        values = f"{value_text(one.figure, low)} to {value_text(one.figure, high)}"
+        texts.append(f"{one.figure.title}, {values}, moves time by {one.span:.1%}{decides}")
+    return f"Worth measuring, as machines differ: {'; '.join(texts)}."
+
+
+def _cell(one: Response, point: Point | None, best: Plan) -> str:
+    if point is None:
+        return "-"
+    change = one.change(point)
+    if change is None or point.best is None:
+        return "none"
+    mark = "" if layout_of(point.best) == layout_of(best) else "*"
+    text = f"{change:+.1%}" if abs(change) < 1.0 else f"{change:+.0%}"
+    return f"{text}{mark}"
+
+
+def points_of(one: Response) -> list[Point | None]:
+    """The points in the order of FACTORS; None where the figure cannot be so."""
+    by_factor = {point.factor: point for point in one.points}
+    return [by_factor.get(one.figure.factor(factor)) for factor in FACTORS]
+
+
+def table(result: Sensitivity) -> Table:
+    """Time per token at other values of the figures that matter."""
+    made = plain_table()
+    made.add_column("figure", no_wrap=True)
+    for title in ("now", *TITLES, "per 1%"):
+        made.add_column(title, justify="right", no_wrap=True)
+    for one in result.responses:
+        if not one.matters:
+            continue
+        cells = [_cell(one, point, result.best) for point in points_of(one)]
+        slope = "-" if one.elasticity is None else f"{one.elasticity:+.2f}%"
+        made.add_row(one.figure.title, value_text(one.figure), *cells, slope)
+    return made
+
+
+def inputs_line(result: Sensitivity) -> str:
+    """What was asked."""
+    context = result.best.context
+    return (
+        f"{context.model.name} on {context.cluster.name}, batch {context.job.global_batch} x "
+        f"{context.job.seq_len} tokens, {context.job.precision}"
+        f"{context.traits.training.suffix}, {result.best.framework}"
+    )
+
+
+def _saved_line(result: Sensitivity) -> str:
+    """Where the plan asked about is not the best one; empty where it is."""
+    if layout_of(result.plan) == layout_of(result.best):
+        return ""
+    slower = result.plan.estimate.iter_time_s / result.best.estimate.iter_time_s - 1.0
+    return (
+        f"The plan given ({short_layout(result.plan)}) takes {slower:+.1%} of the best one's time; "
+        "what follows is of the best one."
+    )
+
+
+def print_sensitivity(
+    result: Sensitivity, notes: Sequence[str], console: Console, *, verbose: bool
+) -> None:
+    """The verdict first, then where other layouts win, what to measure, and the table."""
+    console.print(inputs_line(result), style="dim", markup=False)
+    print_notes([note for note in notes if not is_assumed(note)], console)
+    console.print(verdict_line(result), style="bold", markup=False)
+    if saved := _saved_line(result):
+        console.print(saved, markup=False)
+    crossings = _crossings(result)
+    for one, crossing in crossings if verbose else crossings[:MOST_SHOWN]:
+        console.print(f"- {crossing_line(one, crossing)}", markup=False)
+    console.print(measure_line(result), markup=False)
+    now = format_seconds(result.best.estimate.iter_time_s)
+    console.print(
+        f"Time per token, planned again ({now} an iteration now; * another layout wins)",
+        style="bold",
+        markup=False,
+    )
+    console.print(table(result))
+    still = [one.figure.title for one in result.responses if not one.matters]
+    if still:
+        console.print(f"No effect: {', '.join(still)}.", markup=False)
+    if not verbose:
+        return
+    for line in _grounds(result):
+        console.print(line, style="dim", markup=False)
+    print_notes([note for note in notes if is_assumed(note)], console)
+
+
+def _grounds(result: Sensitivity) -> Iterator[str]:
+    """What the answer rests on."""
+    yield f"Best plan: {layout_words(result.best)}."
+    proved = "every one proved best" if result.is_proved else "not every one proved best"
+    yield f"{result.num_searches} searches, {proved} under the model; crossings within 1 %."
+    yield (
+        "A crossing is the nearest on its side, between values that were planned: a layout that "
+        "wins only in between is not seen. What is sustained is at most all of the peak. Batch, "
+        "length and layers are changed in whole eighths."
+    )
+
+
+def _point_dict(one: Response, point: Point) -> dict[str, Any]:
+    return {
+        "factor": point.factor,
+        "value": point.factor * one.figure.value,
+        "time_per_token_change": one.change(point),
+        "best_iter_time_s": None if point.best is None else point.best.estimate.iter_time_s,
+        "plan_iter_time_s": point.kept_s,
+        "same_layout": point.best is not None and layout_of(point.best) == layout_of(one.base),
+        "layout": None if point.best is None else short_layout(point.best),
+        "strategy": None if point.best is None else _strategy(point.best),
+    }
+
+
+def _strategy(plan: Plan) -> dict[str, Any]:
+    return {**asdict(plan.strategy), "recompute": plan.strategy.recompute}
+
+
+def _response_dict(one: Response) -> dict[str, Any]:
+    figure = one.figure
+    return {
+        "figure": figure.key,
+        "title": figure.title,
+        "value": figure.value,
+        "unit": figure.unit,
+        "is_hardware": figure.is_hardware,
+        "points": [_point_dict(one, point) for point in one.points],
+        "elasticity": one.elasticity,
+        "crossings": [
+            {
+                "factor": crossing.factor,
+                "value": crossing.factor * figure.value,
+                "layout": None if crossing.plan is None else short_layout(crossing.plan),
+                "strategy": None if crossing.plan is None else _strategy(crossing.plan),
+            }
+            for crossing in one.crossings
+        ],
+        "range": None if figure.ends is None else [end * figure.value for end in figure.ends],
+        "range_time_fraction": one.span,
+        "range_decides_layout": one.decides,
+    }
+
+
+def render_sensitivity_json(result: Sensitivity, notes: Sequence[str]) -> str:
+    """Everything in base units, figures in the unit that stands beside them."""
+    context = result.best.context
+    data = {
+        "inputs": {
+            "model": context.model.name,
+            "cluster": context.cluster.name,
+            "global_batch": context.job.global_batch,
+            "seq_len": context.job.seq_len,
+            "precision": context.job.precision,
+            "assumed": list(notes),
+        },
+        "best": plan_dict(result.best),
+        "given": None if result.plan is result.best else plan_dict(result.plan),
+        "figures": [_response_dict(one) for one in result.responses],
+        "worth_measuring": [one.figure.key for one in result.worth_measuring],
+        "searches": result.num_searches,
+        "proved_optimal": result.is_proved,
+    }
+    return render("sensitivity", data)

@@ -1,0 +1,94 @@
+"""The job command: plan files, folders and questions; options; what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+QUESTION = ("llama3-8b", "1xdgx-h100", "--tokens", "1T", "--tp", "1", "--pp", "1")
+
+
+@pytest.fixture
+def saved(planner: Any, tmp_path: Path) -> Path:
+    """A plan saved without tokens, and its folder."""
+    path = tmp_path / "plan.yaml"
+    narrow = ("--tp", "1", "--pp", "1", "--global-batch", "64")
+    assert planner("plan", "llama3-8b", "1xdgx-h100", *narrow, "--save", str(path)).code == 0
+    return path
+
+
+def document(run: Any) -> dict[str, Any]:
+    assert run.code == 0, run.err
+    return dict(json.loads(run.out))
+
+
+def test_the_verdict_comes_first(planner: Any) -> None:
+    run = planner("job", *QUESTION)
+    assert run.code == 0
+    lines = run.out.splitlines()
+    verdict = next(place for place, line in enumerate(lines) if "GPU-hours" in line)
+    assert verdict < 4
+    for word in ("goodput", "failures", "checkpoints", "t CO2", "PUE 1.1", "learning rate"):
+        assert word in run.out
+
+
+def test_a_plan_file_its_folder_and_its_question_say_the_same(planner: Any, saved: Path) -> None:
+    of_file = planner("job", str(saved), "--tokens", "1T", "--format", "json")
+    of_folder = planner("job", str(saved.parent), "--tokens", "1T", "--format", "json")
+    asked = ("job", *QUESTION, "--global-batch", "64", "--format", "json")
+    first, second, third = map(document, (of_file, of_folder, planner(*asked)))
+    assert first == second
+    assert first["elapsed_s"] == third["elapsed_s"]
+
+
+def test_options_change_what_they_say(planner: Any, saved: Path) -> None:
+    def asked(*options: str) -> dict[str, Any]:
+        return document(planner("job", str(saved), "--tokens", "1T", *options, "--format", "json"))
+
+    usual = asked()
+    assert asked("--pue", "2.2")["energy"]["kwh"] == pytest.approx(2 * usual["energy"]["kwh"])
+    clean = asked("--grid-gco2-per-kwh", "0")["energy"]
+    assert (clean["carbon_t"], clean["kwh"]) == (0.0, usual["energy"]["kwh"])
+    assert asked("--storage-gbps", "1")["checkpoint"]["write_s"] == pytest.approx(
+        usual["checkpoint"]["bytes"] / 1e9
+    )
+    assert asked("--node-mtbf", "1d")["goodput"] < usual["goodput"]
+    assert asked("--async-checkpoints")["checkpoint"]["stop_s"] < usual["checkpoint"]["stop_s"]
+    half = asked("--power-percent", "41")["energy"]["kwh"]
+    assert half == pytest.approx(usual["energy"]["kwh"] / 2)
+    assert asked("--restart", "2h")["failures"]["restart_and_read_s"] > 7200
+    hourly = asked("--checkpoint-interval", "1h")["checkpoint"]
+    assert hourly["interval_s"] == pytest.approx(3600, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "--tokens: needed"),
+        (("--tokens", "1T", "--pue", "0.5"), "--pue: must be from 1 to 10; given 0.5"),
+        (("--tokens", "1T", "--node-mtbf", "often"), "--node-mtbf: not a span of time"),
+        (("--tokens", "1T", "--node-mtbf", "1m"), "--node-mtbf: the job never ends"),
+        (("--tokens", "1T", "--power-percent", "0"), "--power-percent: must be from 1 to 100"),
+        (("--tokens", "1T", "--tp", "2"), "--tp: belongs to a question"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    planner: Any, saved: Path, options: tuple[str, ...], said: str
+) -> None:
+    run = planner("job", str(saved), *options)
+    assert run.code == 2
+    assert said in run.err
+    assert run.out == ""
+
+
+def test_every_problem_is_said_at_once(planner: Any) -> None:
+    run = planner("job", "nosuch-model", "1xdgx-h100", "--pue", "0", "--tokens", "many")
+    assert run.code == 2
+    for word in ("nosuch-model", "--pue", "--tokens"):
+        assert word in run.err
+
+
+def test_what_is_no_plan_is_named(planner: Any, tmp_path: Path) -> None:
+    assert "no such plan file" in planner("job", "nowhere.yaml", "--tokens", "1T").err
+    assert "no plan.yaml in this folder" in planner("job", str(tmp_path), "--tokens", "1T").err

@@ -1,0 +1,119 @@
+"""The sensitivity command: it agrees with planning again, and says so first."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from planner.cli import ask
+from planner.plans.clock import Clock
+from planner.plans.figures import figures
+from planner.plans.sensitivity import Planner
+from planner.units import GB, GBIT_PER_S
+
+QUESTIONS = [
+    ("llama3-8b", "dgx-h100", 2, "bf16_dense_tflops", 0.5),
+    ("llama3-8b", "dgx-h100", 2, "bf16_dense_tflops", 2.0),
+    ("llama3-8b", "dgx-h100", 2, "gemm_sustained_fraction", 0.9),
+    ("llama3-8b", "dgx-h100", 2, "hbm_gb_per_s", 0.5),
+    ("llama3-8b", "dgx-h100", 2, "hbm_gib", 0.5),
+    ("llama3-8b", "dgx-h100", 2, "hbm_gib", 0.9),
+    ("llama3-8b", "dgx-h100", 2, "hbm_gib", 2.0),
+    ("llama3-8b", "dgx-h100", 2, "scale_up_gb_per_s_per_direction", 0.5),
+    ("llama3-8b", "dgx-h100", 2, "nic_gbit_per_s", 0.1),
+    ("llama3-8b", "dgx-h100", 2, "nic_gbit_per_s", 0.5),
+    ("llama3-8b", "dgx-h100", 2, "host_link_gb_per_s_per_direction", 2.0),
+    ("llama3-8b", "dgx-h100", 1, "hbm_gib", 0.5),
+    ("llama3-8b", "dgx-h100", 1, "host_memory_gib", 0.5),
+    ("gpt3-6.7b", "dgx-a100-320", 2, "hbm_gib", 0.9),
+    ("gpt3-6.7b", "dgx-a100-320", 2, "hbm_gib", 1.1),
+    ("gpt3-6.7b", "dgx-a100-320", 2, "nic_gbit_per_s", 0.5),
+    ("gpt3-6.7b", "dgx-a100-320", 2, "scale_up_latency_us", 2.0),
+    ("gpt3-6.7b", "dgx-a100-320", 2, "fabric_latency_us", 2.0),
+    ("mixtral-8x7b", "dgx-h100", 2, "nic_gbit_per_s", 0.5),
+    ("mixtral-8x7b", "dgx-h100", 2, "scale_up_gb_per_s_per_direction", 0.5),
+]
+PORTS_GBIT = {"dgx-h100": 400.0, "dgx-a100-320": 200.0}
+
+
+@pytest.mark.parametrize(("model", "node", "count", "key", "factor"), QUESTIONS)
+def test_the_winner_is_that_of_planning_again_with_an_override(
+    planner: Any, tmp_path: Path, model: str, node: str, count: int, key: str, factor: float
+) -> None:
+    question = ask.read(model, f"{count}x{node}", framework="megatron", global_batch=64)
+    turning = Planner(narrowing=question.narrowing, clock=Clock(None))
+    figure = next(one for one in figures(question.contexts[0]) if one.key == key)
+    winner = turning.best([figure.turned(each, factor) for each in question.contexts])
+    value = figure.value * factor
+    if key == "nic_gbit_per_s":
+        value = PORTS_GBIT[node] * factor
+        assert figure.value * GB == pytest.approx(PORTS_GBIT[node] * GBIT_PER_S)
+    path = tmp_path / "machine.yaml"
+    path.write_text(f"node: {node}\ncount: {count}\noverrides: {{{key}: {value!r}}}\n")
+    options = ("--framework", "megatron", "--global-batch", "64", "--top", "1", "--format", "csv")
+    saved = tmp_path / "plan.yaml"
+    run = planner("plan", model, str(path), *options, "--save", str(saved))
+    assert run.code == 0, run.err
+    first = yaml.safe_load(saved.read_text())
+    assert winner is not None
+    assert first["estimate"]["iter_time_s"] == pytest.approx(winner.estimate.iter_time_s, rel=1e-9)
+    for name, stated in first["strategy"].items():
+        own = getattr(winner.strategy, name)
+        assert (list(own) if isinstance(own, tuple) else own) == stated
+
+
+NARROW = (
+    *("--tp", "1", "--pp", "1", "--cp", "1", "--micro-batch", "1", "--zero-stage", "1"),
+    *("--schedule", "1f1b", "--forbid", "offload,recompute", "--global-batch", "64"),
+)
+SMALL = ("gpt3-xl", "1xdgx-a100-640", *NARROW)
+
+
+def test_the_verdict_comes_first_and_the_table_has_what_matters(
+    planner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    run = planner("sensitivity", *SMALL)
+    assert run.code == 0
+    lines = run.out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, map(str.rstrip, lines))) <= 80
+    assert any("best layout" in line for line in lines[:3])
+    assert "Worth measuring" in run.out
+    assert "bf16 peak" in run.out
+    assert "No effect:" in run.out
+
+
+def test_a_saved_plan_stands_beside_the_best_one(planner: Any, tmp_path: Path) -> None:
+    path = tmp_path / "slow.yaml"
+    question = ("gpt3-small", "1xa100-sxm-80", "--global-batch", "8", "--micro-batch", "1")
+    assert planner("plan", *question, "--save", str(path)).code == 0
+    document = json.loads(planner("sensitivity", str(path), "--format", "json").out)
+    assert document["given"]["strategy"]["micro_batch"] == 1
+    assert document["best"]["iter_time_s"] < document["given"]["iter_time_s"]
+    peak = document["figures"][0]
+    doubled = peak["points"][-1]
+    assert doubled["best_iter_time_s"] < doubled["plan_iter_time_s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((*SMALL, "--objective", "cost"), "--objective: not for sensitivity"),
+        (("nosuch", "1xdgx-h100"), "nosuch"),
+        (("nowhere.yaml",), "no such plan file"),
+    ],
+)
+def test_what_is_wrong_is_named(planner: Any, arguments: tuple[str, ...], said: str) -> None:
+    run = planner("sensitivity", *arguments)
+    assert run.code == 2
+    assert said in run.err
+    assert run.out == ""
+
+
+def test_where_nothing_fits_it_is_said(planner: Any) -> None:
+    run = planner("sensitivity", "llama3.1-405b", "1xdgx-h100", "--forbid", "offload")
+    assert run.code != 0
+    assert "nothing fits" in run.err

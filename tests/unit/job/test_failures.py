@@ -1,0 +1,109 @@
+"""Failures: Daly's cost function against a simulation, its optimum, and published jobs."""
+
+import numpy as np
+import pytest
+
+from planner.job.checkpoint import daly_interval_s, young_interval_s
+from planner.job.failures import (
+    GPU_MTBF_S,
+    first_order_factor,
+    goodput,
+    job_mtbf_s,
+    node_mtbf_s,
+    time_factor,
+)
+
+MIN, HOUR, DAY = 60.0, 3600.0, 86400.0
+
+
+def simulated_factor(
+    interval_s: float, stop_s: float, restart_s: float, mtbf_s: float, seed: int = 3
+) -> float:
+    """Elapsed over useful time of 20,000 segments, failure by failure.
+
+    A segment (work and its checkpoint) is begun anew after a failure in it, and so is a restart.
+    """
+    draw = np.random.default_rng(seed)
+    elapsed_s, num_segments = 0.0, 20_000
+    for _ in range(num_segments):
+        while True:
+            fails_s = draw.exponential(mtbf_s)
+            if fails_s >= interval_s + stop_s:
+                elapsed_s += interval_s + stop_s
+                break
+            elapsed_s += fails_s
+            while (again_s := draw.exponential(mtbf_s)) < restart_s:
+                elapsed_s += again_s
+            elapsed_s += restart_s
+    return elapsed_s / (num_segments * interval_s)
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "stop_s", "restart_s", "mtbf_s"),
+    [
+        (57 * MIN, 5 * MIN, 10 * MIN, 6 * HOUR),
+        (9 * MIN, 5 * MIN, 10 * MIN, 15 * MIN),
+        (4 * MIN, 3.0, 10 * MIN, 3.1 * HOUR),
+        (8 * HOUR, 10 * MIN, 0.0, 24 * HOUR),
+    ],
+)
+def test_the_cost_function_is_what_a_simulation_of_failures_gives(
+    interval_s: float, stop_s: float, restart_s: float, mtbf_s: float
+) -> None:
+    exact = float(time_factor(interval_s, stop_s, restart_s, mtbf_s))
+    assert simulated_factor(interval_s, stop_s, restart_s, mtbf_s) == pytest.approx(exact, rel=0.02)
+
+
+@pytest.mark.parametrize("stop_s", [1.0, 60.0, 600.0, 3000.0])
+def test_dalys_interval_is_within_a_thousandth_of_the_best(stop_s: float) -> None:
+    mtbf_s, restart_s = 3 * HOUR, 10 * MIN
+    intervals = np.geomspace(1.0, 20 * HOUR, 20_000)
+    least = float(np.min(time_factor(intervals, stop_s, restart_s, mtbf_s)))
+    at_daly = time_factor(daly_interval_s(stop_s, mtbf_s), stop_s, restart_s, mtbf_s)
+    assert float(at_daly) < 1.001 * least
+
+
+def test_youngs_interval_is_worse_where_checkpoints_take_long() -> None:
+    stop_s, mtbf_s = 600.0, HOUR
+    young, daly = (
+        float(time_factor(of(stop_s, mtbf_s), stop_s, 600.0, mtbf_s))
+        for of in (young_interval_s, daly_interval_s)
+    )
+    assert young > 1.001 * daly
+
+
+def test_dalys_interval_is_the_time_between_failures_where_a_checkpoint_takes_twice_that() -> None:
+    assert float(daly_interval_s(2 * HOUR, HOUR)) == HOUR
+
+
+def test_first_order_comes_near_where_failures_are_rare_and_falls_short_where_not() -> None:
+    rare = (HOUR, 10.0, 600.0, 30 * DAY)
+    assert float(first_order_factor(*rare)) == pytest.approx(float(time_factor(*rare)), rel=1e-5)
+    often = (HOUR, 10.0, 600.0, HOUR)
+    assert float(first_order_factor(*often)) < float(time_factor(*often))
+
+
+def test_functions_take_columns() -> None:
+    intervals = np.array([MIN, HOUR, DAY])
+    factors = time_factor(intervals, 3.0, 600.0, 3 * HOUR)
+    assert factors.shape == (3,)
+    assert float(goodput(factors)[1]) == pytest.approx(  # type: ignore[index]
+        1.0 / float(time_factor(HOUR, 3.0, 600.0, 3 * HOUR))
+    )
+
+
+def test_what_never_ends_is_infinite_without_a_warning() -> None:
+    assert np.isinf(float(time_factor(DAY, 10.0, 600.0, 1.0)))
+
+
+def test_llama_3_failed_every_three_hours_and_worked_more_than_nine_tenths_of_the_time() -> None:
+    # 54 d · 24 h / 419 = 3.09 h between failures of 2,048 nodes; 5.68 TB at 2 TB/s stop it for 3 s
+    between_s = float(job_mtbf_s(node_mtbf_s(8), 2048))
+    assert between_s == pytest.approx(54 * 24 / 419 * HOUR)
+    best_s = daly_interval_s(2.84, between_s)
+    assert 0.90 < float(goodput(time_factor(best_s, 2.84, 603.0, between_s))) < 0.95
+
+
+def test_a_node_fails_in_proportion_to_its_gpus() -> None:
+    assert node_mtbf_s(1) == GPU_MTBF_S
+    assert node_mtbf_s(8) == pytest.approx(GPU_MTBF_S / 8)

@@ -1,0 +1,148 @@
+"""A plan run to its end: what a checkpoint holds, how often it is worth it, what failures cost."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.catalog.clusters import load_cluster
+from planner.catalog.models import load_model
+from planner.cost.context import Context
+from planner.cost.estimate import estimate
+from planner.errors import InputError
+from planner.frameworks.registry import load_traits
+from planner.frameworks.settings import with_optimizer, with_training
+from planner.layers.parameters import count_parameters
+from planner.plans.job import Job, Terms
+from planner.plans.plan import Plan
+from planner.spec.job import JobSpec
+from planner.spec.strategy import Strategy
+from planner.spec.training import Training
+
+STRATEGY = Strategy(
+    dp=16,
+    tp=1,
+    pp=1,
+    vpp=1,
+    cp=1,
+    ep=1,
+    etp=1,
+    sequence_parallel=False,
+    offload="none",
+    zero_stage=3,
+    micro_batch=1,
+    num_micro_batches=4,
+    layers_per_stage=(32,),
+    selective_layers_per_stage=(0,),
+    recompute_layers_per_stage=(0,),
+)
+
+
+def job(framework: str = "torchtitan", *, tokens: int = 10**12, **terms: object) -> Job:
+    context = Context(
+        model=load_model("llama3-8b"),
+        job=JobSpec(global_batch=64, seq_len=8192, total_tokens=tokens),
+        cluster=load_cluster("2xdgx-h100"),
+        traits=load_traits(framework),
+    )
+    found = estimate(context, STRATEGY)
+    plan = Plan(context=context, strategy=STRATEGY, estimate=found, is_optimal=False)
+    return Job(plan=plan, terms=Terms(**terms))  # type: ignore[arg-type]
+
+
+def with_traits(made: Job, traits: object) -> Job:
+    context = replace(made.plan.context, traits=traits)  # type: ignore[arg-type]
+    return replace(made, plan=replace(made.plan, context=context))
+
+
+@pytest.mark.parametrize(
+    ("framework", "each"),
+    [("megatron", 14), ("deepspeed", 14), ("torchtitan", 12), ("accelerate", 12)],
+)
+def test_a_checkpoint_holds_what_the_framework_keeps(framework: str, each: int) -> None:
+    params = count_parameters(load_model("llama3-8b"))
+    assert job(framework).checkpoint_bytes == pytest.approx(each * params)
+
+
+def test_of_smaller_optimizer_states_less_is_saved() -> None:
+    # layers: 4 + 2 bytes and scales in place of 4 + 8; embedding and head as they were
+    made = job("accelerate")
+    smaller = with_optimizer(made.plan.context.traits, "adam-8bit")
+    share = with_traits(made, smaller).checkpoint_bytes / made.checkpoint_bytes
+    assert 0.5 < share < 0.6
+
+
+def test_of_adapters_only_they_are_saved_and_nothing_is_hinted() -> None:
+    made = job("accelerate")
+    training = Training(mode="lora", rank=16, targets=("q", "v"))
+    adapters = with_traits(made, with_training(made.plan.context.traits, training))
+    # q: 16 · (4096 + 4096), v: 16 · (4096 + 1024), 32 layers
+    assert adapters.saved_params == 32 * 16 * (8192 + 5120)
+    assert adapters.hints is None
+    assert made.hints is not None
+
+
+def test_days_are_those_of_iterations_over_the_goodput() -> None:
+    made = job()
+    assert made.elapsed_s == pytest.approx(made.useful_s * made.factor)
+    assert made.gpu_hours == pytest.approx(16 * made.elapsed_s / 3600)
+    assert made.cost_usd == pytest.approx(2 * 25.6 * made.elapsed_s / 3600)
+    assert made.num_failures == pytest.approx(made.elapsed_s / made.mtbf_s)
+
+
+def test_checkpoints_come_after_whole_iterations_near_dalys_interval() -> None:
+    made = job()
+    assert made.interval_s == made.interval_iterations * made.plan.estimate.iter_time_s
+    assert made.interval_s == pytest.approx(made.daly_s, abs=made.plan.estimate.iter_time_s)
+    hourly = job(interval_s=3600.0)
+    assert hourly.interval_s == pytest.approx(3600, abs=hourly.plan.estimate.iter_time_s)
+    assert hourly.factor > made.factor
+
+
+def test_a_short_job_writes_one_checkpoint_at_its_end() -> None:
+    assert job(tokens=64 * 8192 * 3).interval_iterations == 3
+
+
+def test_asynchronous_checkpoints_stop_less_and_begin_when_the_last_is_written() -> None:
+    slow = {"storage_bytes_per_s": 1e8, "node_mtbf_s": 86400.0}
+    stopping, beside = job(**slow), job(**slow, is_async=True)
+    assert beside.stop_s < stopping.stop_s / 100
+    assert beside.interval_s >= beside.write_s - beside.plan.estimate.iter_time_s
+    assert beside.factor < stopping.factor
+    assert beside.lost_s == pytest.approx(600 + 2 * beside.write_s)
+
+
+def test_storage_is_limited_by_the_ports_of_the_nodes() -> None:
+    assert job(storage_bytes_per_s=1e15).write_s == pytest.approx(
+        job().checkpoint_bytes / (2 * 400e9)
+    )
+
+
+def test_power_is_of_the_node_where_it_is_known_else_of_the_board() -> None:
+    made = job()
+    assert made.power is not None
+    assert (made.power.rated_w_per_gpu, made.power.drawn_fraction) == (1275, 0.82)
+    assert made.energy_kwh == pytest.approx(made.gpu_hours * 1.275 * 0.82 * 1.1)
+    assert made.carbon_t == pytest.approx(made.energy_kwh * 445e-6)
+    cluster = made.plan.context.cluster
+    bare = replace(cluster, node=replace(cluster.node, power_w=None))
+    board = replace(made.plan, context=replace(made.plan.context, cluster=bare))
+    power = replace(made, plan=board).power
+    assert power is not None
+    assert (power.rated_w_per_gpu, power.drawn_fraction) == (700, 1.0)
+
+
+def test_a_job_that_never_ends_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match="--node-mtbf: the job never ends"):
+        job(node_mtbf_s=120.0).check()
+    job().check()
+
+
+def test_a_batch_beyond_the_critical_one_is_said() -> None:
+    hints = job(tokens=10**9).hints
+    assert hints is not None
+    assert hints.critical_tokens < 64 * 8192
+    assert hints.is_beyond
+    assert hints.extra_tokens_fraction > 0.2
+    longer = job(tokens=10**12).hints
+    assert longer is not None
+    assert not longer.is_beyond

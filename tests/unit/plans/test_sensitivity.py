@@ -1,0 +1,62 @@
+"""Sensitivity: crossings, slopes, and what is worth measuring."""
+
+import pytest
+
+from planner.cli import ask
+from planner.plans.clock import Clock
+from planner.plans.sensitivity import Planner, Sensitivity, layout_of, sensitivity
+
+
+def asked(model: str, cluster: str) -> tuple[ask.Asked, Planner]:
+    found = ask.read(model, cluster, framework="megatron", global_batch=64)
+    return found, Planner(narrowing=found.narrowing, clock=Clock(None))
+
+
+@pytest.fixture(scope="module")
+def result() -> Sensitivity:
+    question, turning = asked("llama3-8b", "2xdgx-h100")
+    found = sensitivity(question.contexts, turning)
+    assert found is not None
+    return found
+
+
+def test_at_a_crossing_the_winner_changes(result: Sensitivity) -> None:
+    _, turning = asked("llama3-8b", "2xdgx-h100")
+    crossings = [(one, each) for one in result.responses for each in one.crossings]
+    assert crossings
+    for one, crossing in crossings[:3]:
+        nearer = crossing.factor * (1.011 if crossing.factor < 1.0 else 1 / 1.011)
+        inside = turning.best([one.figure.turned(result.best.context, nearer)])
+        beyond = turning.best([one.figure.turned(result.best.context, crossing.factor)])
+        assert inside is not None
+        assert layout_of(inside) == layout_of(result.best)
+        assert beyond is None or layout_of(beyond) != layout_of(result.best)
+
+
+def test_more_of_a_rate_is_never_slower_and_less_never_faster(result: Sensitivity) -> None:
+    rates = {"bf16_dense_tflops", "gemm_sustained_fraction", "hbm_gb_per_s", "nic_gbit_per_s"}
+    for one in result.responses:
+        if one.figure.key in rates:
+            changes = [one.change(point) for point in one.points]
+            assert changes == sorted(changes, key=lambda change: -(change or 0.0))
+
+
+def test_the_peak_moves_time_less_than_one_for_one(result: Sensitivity) -> None:
+    peak = next(one for one in result.responses if one.figure.key == "bf16_dense_tflops")
+    assert peak.elasticity is not None
+    assert -1.0 < peak.elasticity < -0.5
+
+
+def test_what_is_worth_measuring_is_what_moves_time_most_over_its_range(
+    result: Sensitivity,
+) -> None:
+    worth = result.worth_measuring
+    assert worth[0].figure.key == "gemm_sustained_fraction"
+    spans = [one.span for one in worth]
+    assert spans == sorted(spans, reverse=True)
+    assert all(one.figure.ends for one in worth)
+
+
+def test_every_winner_was_proved_best(result: Sensitivity) -> None:
+    assert result.is_proved
+    assert result.num_searches > 4 * len(result.responses) - 10
