@@ -190,6 +190,8 @@ class KernelTraits:
     launch_s: float
     """Host seconds to launch one kernel, the framework's way to it included: with the number of
     kernels a floor under the time of a layer's pass."""
+    waits_for_kernels: bool
+    """The host waits for every kernel before it launches the next (CUDA_LAUNCH_BLOCKING=1)."""
     memory_bound_kernels: float
     """Kernels of an op that moves data through HBM: one where norms, activations and the like are
     fused."""

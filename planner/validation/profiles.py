@@ -48,6 +48,9 @@ def to_setup(record: Record) -> Setup:
     if software.attention:
         notes.append(f"{software.attention} attention as stated")
         settings += (("kernels.attention", software.attention),)
+    if runtime.launch_blocking:
+        notes.append("the host waits for every kernel as stated")
+        settings += (("kernels.waits_for_kernels", True),)
     if runtime.tp_overlap:
         notes.append("asynchronous tensor parallelism as stated")
     if modules:

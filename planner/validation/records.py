@@ -197,6 +197,8 @@ class Runtime(_Part):
     expert_overlap: bool | None = None
     tp_overlap: bool | None = None
     products_in_16_bit: Literal["experts", "linears"] | None = None
+    launch_blocking: bool = False
+    """CUDA_LAUNCH_BLOCKING=1."""
 
 
 class Lora(_Part):
