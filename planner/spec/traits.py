@@ -117,8 +117,9 @@ class StateTraits:
 class KernelTraits:
     """What the layer kernels keep for backward and move through HBM."""
 
-    attention: Literal["fused", "flash2", "unfused"]
-    """``fused``: the vendor library's kernel; ``flash2``: FlashAttention-2."""
+    attention: Literal["fused", "flash2", "flash_attn", "unfused"]
+    """``fused``: the vendor library's kernel; ``flash2``: torch's choice, FlashAttention-2 before
+    Blackwell; ``flash_attn``: the package of FlashAttention-2 on any device."""
     attention_rate_fraction: float
     """Of the kernel's rate in hwdb; below 1 for older generations of the kernel, and for the
     batched products of unfused attention against large products."""

@@ -59,7 +59,7 @@ class Software(_Part):
     """Bytes of a gradient element on the wire."""
     optimizer: str | None = None
     """Where it is not the framework's usual one."""
-    attention: Literal["fused", "flash2", "unfused"] | None = None
+    attention: Literal["fused", "flash2", "flash_attn", "unfused"] | None = None
     """The attention kernel, where stated."""
 
 
