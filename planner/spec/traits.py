@@ -104,6 +104,9 @@ class StateTraits:
     """Of a shard of frozen weights over that of the gathered ones: 2 where shards are fp32."""
     zero3_live_elements: float
     """Most gathered elements at a time."""
+    zero3_step_elements: float
+    """Under stage 3, most elements of a shard whose gradients are copied at a time for the step; 0:
+    all of them."""
     zero3_keeps_ends_gathered: bool
     """Under stage 3 embedding and head, which are no units, are gathered once an iteration and
     kept; their gradients are sharded as those of layers."""
