@@ -150,7 +150,8 @@ def test_a_sharded_gradient_copy_exists_only_from_stage_1_on(columns_of: Columns
 def test_copies_made_group_by_group_are_not_kept_per_parameter_under_stage_3(
     columns_of: Columns,
 ) -> None:
-    # N = 4: 2 + (2 + 12 + 4)/4 = 6.5 under stage 2; (2 + 2 + 12)/4 = 4 under stage 3, on a host 16/4.
+    # N = 4: 2 + (2 + 12 + 4)/4 = 6.5 under stage 2, (2 + 2 + 12)/4 = 4 under stage 3.
+    # On a host all groups have their copy: (12 + 4 + 2)/4 = 4.5.
     traits = replace(ZERO_PAPER, sharded_gradient_bytes=4, zero3_step_elements=1e9)
     columns = columns_of(dp=4, zero_stage=[2, 3])
     assert total_per_param(traits, columns).tolist() == [6.5, 4.0]
