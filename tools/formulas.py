@@ -43,7 +43,8 @@ framework traits in [frameworks.md](frameworks.md), hardware figures in [hardwar
 """
 MEANINGS: Mapping[str, str] = {
     "kernels.attention": (
-        "`fused`: vendor kernel; `flash2`: FlashAttention-2; `unfused`: scores are written out."
+        "`fused`: vendor kernel; `flash2`: torch's choice, FlashAttention-2 before Blackwell; "
+        "`flash_attn`: the package of FlashAttention-2; `unfused`: scores are written out."
     ),
     "kernels.dropout": "Dropout is on, and its masks are kept.",
     "kernels.block_backward_bytes": "The same in backward.",

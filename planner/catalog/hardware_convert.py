@@ -81,6 +81,9 @@ def to_accelerator(
         attention_flash2=_to_attention(
             file.attention_flash2 or file.attention, where, "attention_flash2"
         ),
+        attention_flash_attn=_to_attention(file.attention_flash_attn, where, "attention_flash_attn")
+        if file.attention_flash_attn
+        else None,
         collectives=_to_collectives(file.collectives, where, collectives_scale(file, node)),
         tdp_w=_scaled(file.tdp_w, 1),
         compute_capability=_scaled(file.compute_capability, 1) or 0.0,

@@ -130,6 +130,7 @@ class AcceleratorFile(HardwareFile):
     gemm: GemmSection
     attention: AttentionSection
     attention_flash2: AttentionSection | None = None
+    attention_flash_attn: AttentionSection | None = None
     collectives: CollectivesSection | None = None
 
 

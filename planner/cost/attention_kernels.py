@@ -10,8 +10,10 @@ from planner.units import Array
 
 
 def _attention_fit(work: FlashAttention, accelerator: AcceleratorSpec) -> AttentionEfficiency:
-    flash2 = work.kernel == "flash2"
-    return accelerator.attention_flash2 if flash2 else accelerator.attention
+    if work.kernel == "fused":
+        return accelerator.attention
+    package = accelerator.attention_flash_attn if work.kernel == "flash_attn" else None
+    return package or accelerator.attention_flash2
 
 
 def attention_peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:

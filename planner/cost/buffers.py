@@ -4,7 +4,13 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.data_parallel import gathered_weight_bytes, weight_bytes
-from planner.cost.memory import kept_whole, offloads, reduced_gradient_bytes
+from planner.cost.memory import (
+    copied_in_groups,
+    kept_whole,
+    offloaded_fraction,
+    offloads,
+    reduced_gradient_bytes,
+)
 from planner.cost.parts import Parts
 from planner.layers.op import ZERO
 from planner.spec.items import item
@@ -86,6 +92,29 @@ def bucket_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> A
     held = _rank_params(context, strategy, parts)
     elements = np.minimum(overheads.bucket_elements, held)
     return overheads.num_buckets * weight_bytes(context) * elements
+
+
+@item(
+    "memory.step_group",
+    inputs=(
+        "strategy.dp",
+        "strategy.offload",
+        "traits.states.sharded_gradient_bytes",
+        "traits.states.zero3_step_elements",
+    ),
+)
+def step_group_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """Bytes of gradients copied at a time while a stage-3 optimizer steps.
+
+    ``c · min(zero3_step_elements, shard)`` of what stays on the device. Source: framework traits.
+    """
+    states = context.traits.states
+    if not states.zero3_step_elements:
+        return np.zeros(len(strategy))
+    shard = _rank_params(context, strategy, parts) / parts.num_shards
+    elements = np.minimum(states.zero3_step_elements, shard * (1.0 - offloaded_fraction(strategy)))
+    held = states.sharded_gradient_bytes * elements
+    return np.where(copied_in_groups(strategy, states), held, 0.0)
 
 
 @item(

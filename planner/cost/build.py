@@ -14,6 +14,7 @@ from planner.cost.buffers import (
     overhead_bytes,
     receive_buffer_bytes,
     sent_bytes,
+    step_group_bytes,
     transient_layer_bytes,
     workspace_bytes,
 )
@@ -299,6 +300,7 @@ def stage_model(
         stage_static_bytes=dummy_gradient_bytes(context, strategy, costs.at(costs.linear_params))
         + workspace_bytes(context)
         + bucket_bytes(context, strategy, parts)
+        + step_group_bytes(context, strategy, parts)
         + gather_pool_bytes(context, strategy, parts)
         + dead_block_bytes(context, strategy, parts),
         layer_static_bytes=parts.layer_bytes("device", body) + parts.frozen_bytes("layer"),

@@ -85,16 +85,24 @@ def launch_floors_s(
 
 
 def launch_waits_s(
-    forward_s: Array, backward_s: Array, forward_floor_s: Array, backward_floor_s: Array
+    forward_s: Array,
+    backward_s: Array,
+    forward_floor_s: Array,
+    backward_floor_s: Array,
+    *,
+    waits_for_kernels: bool = False,
 ) -> tuple[Array, Array, Array]:
     """Seconds a layer's kernels wait for the host: in forward, in backward, in a repeated forward.
 
     Launching is asynchronous, so that the host runs ahead in one pass what it lacks in the other:
     a micro-batch takes ``max(kernels, launches)`` of all its passes together, each the sum over
     passes. What is waited is dealt out to the passes that lack it. A repeated forward waits for
-    what the sum with it is longer than without it. Excludes points at which the framework waits
-    for the device, after which the host is no longer ahead.
+    what the sum with it is longer than without it. A host that waits for every kernel
+    (CUDA_LAUNCH_BLOCKING) is never ahead: all launches show. Excludes points at which the framework
+    waits for the device, after which the host is no longer ahead.
     """
+    if waits_for_kernels:
+        return forward_floor_s, backward_floor_s, forward_floor_s
     short_forward = np.maximum(forward_floor_s - forward_s, 0.0)
     short_backward = np.maximum(backward_floor_s - backward_s, 0.0)
     lacking = forward_floor_s + backward_floor_s - forward_s - backward_s

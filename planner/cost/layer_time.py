@@ -305,8 +305,14 @@ def _with_launches(
     group: LayerGroup, forward: TimeItems, backward: TimeItems, setting: Setting
 ) -> tuple[TimeItems, TimeItems, TimeItems]:
     """Forward, backward and a repeated forward with what launching takes beyond their kernels."""
-    floors = launch_floors_s(group, setting.traits.kernels, setting.strategy)
-    waits = launch_waits_s(exposed_s(forward), exposed_s(backward), *floors)
+    kernels = setting.traits.kernels
+    floors = launch_floors_s(group, kernels, setting.strategy)
+    waits = launch_waits_s(
+        exposed_s(forward),
+        exposed_s(backward),
+        *floors,
+        waits_for_kernels=kernels.waits_for_kernels,
+    )
     passes = zip((forward, backward, forward), waits, strict=True)
     found = [add_items(items, _compute("launch", wait)) for items, wait in passes]
     return found[0], found[1], found[2]

@@ -7,7 +7,7 @@ import numpy as np
 from planner.cost import buffers
 from planner.cost.layer import layer_shape
 from planner.cost.ledger_item import HELD, OUTSIDE, LedgerItem, Lifetime, flat_item, tensor_item
-from planner.cost.memory import kept_whole
+from planner.cost.memory import copied_in_groups, kept_whole
 from planner.cost.stage import (
     FULL,
     OTHERS,
@@ -90,6 +90,8 @@ def _state_shares(subject: Subject, name: str) -> dict[str, float]:
     traits, optimizer = subject.context.traits.states, subject.context.traits.optimizer
     is_sharded = subject.strategy.zero_stage >= 1
     copies = traits.sharded_gradient_bytes if is_sharded else traits.unsharded_gradient_copy_bytes
+    if bool(copied_in_groups(subject.columns, traits)[0]):
+        copies = 0.0
     if not is_sharded and subject.strategy.dp > 1:
         copies += traits.replica_bucket_bytes
     master = optimizer.master_bytes
@@ -144,6 +146,7 @@ def _buffer_items(subject: Subject, stage: int) -> list[LedgerItem]:
             name="workspaces", num_bytes=buffers.workspace_bytes(context), lifetime="whole run"
         ),
         item("buckets", buffers.bucket_bytes(context, columns, parts)),
+        item("step_group", buffers.step_group_bytes(context, columns, parts), HELD),
         item("gather_buffers", buffers.gather_pool_bytes(context, columns, parts), HELD),
         item("dead_blocks", buffers.dead_block_bytes(context, columns, parts), HELD),
         item("largest_gradient.copy", largest * (is_first or is_last)),

@@ -107,6 +107,11 @@ def frozen_shares(
     )
 
 
+def copied_in_groups(strategy: StrategyColumns, traits: StateTraits) -> Mask:
+    """True where the step copies gradients group by group: stage 3 with ``zero3_step_elements``."""
+    return np.asarray((strategy.zero_stage >= 3) & (traits.zero3_step_elements > 0))
+
+
 def kept_whole(strategy: StrategyColumns, traits: StateTraits) -> Mask:
     """True where pipelining keeps stage-3 weights and gradients whole between micro-batches."""
     return np.asarray((strategy.pp > 1) & (not traits.zero3_reshards_under_pp))
@@ -148,7 +153,8 @@ def state_bytes(
     1910.02054, section 5). Under pipelining FSDP may keep weights and gradients whole
     (``zero3_reshards_under_pp``). Offloaded optimizer states, all or
     ``offload_percent`` of them, take their gradient shard along (arXiv 2101.06840, section 4).
-    Excludes padding.
+    Excludes padding, and on the device copies of gradients that are made group by group
+    (:func:`planner.cost.buffers.step_group_bytes`).
     """
     stage = strategy.zero_stage
     whole = kept_whole(strategy, traits)
@@ -165,16 +171,17 @@ def state_bytes(
         stage >= 1, traits.sharded_gradient_bytes, traits.unsharded_gradient_copy_bytes + buckets
     )
     master = traits.master_weight_bytes if master_bytes is None else master_bytes
-    states = master + optimizer_bytes + copies
-    optimizer = states / np.where(stage >= 1, num_shards, 1.0)
+    shards = np.where(stage >= 1, num_shards, 1.0)
+    optimizer = (master + optimizer_bytes + copies) / shards
+    in_groups = np.where(copied_in_groups(strategy, traits), copies, 0.0) / shards
     host_optimizer = offloaded_fraction(strategy)
     host_parameters = offloads(strategy, "parameters")
     follow = host_optimizer * (stage >= 2)
-    staging = traits.host_staging_bytes / np.where(stage >= 1, num_shards, 1.0)
+    staging = traits.host_staging_bytes / shards
     return StateBytes(
         weights=weights * (1.0 - host_parameters),
         gradients=gradients * (1.0 - follow),
-        optimizer=optimizer * (1.0 - host_optimizer),
+        optimizer=(optimizer - in_groups) * (1.0 - host_optimizer),
         host=(optimizer + staging) * host_optimizer
         + weights * host_parameters
         + gradients * follow,

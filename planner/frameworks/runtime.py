@@ -29,6 +29,7 @@ def runtime_settings(
     dispatcher: str | None,
     expert_overlap: bool | None,
     tp_overlap: bool | None = None,
+    launch_blocking: bool = False,
 ) -> tuple[Setting, ...]:
     """Traits that differ from the profile's; what is None (a dispatcher: empty) is left to it."""
     settings: list[Setting] = []
@@ -44,6 +45,8 @@ def runtime_settings(
         settings.append(("overlap.expert_all_to_all_overlap", given))
     if tp_overlap is not None:
         settings.append(("overlap.tensor_parallel_overlap", "ring" if tp_overlap else "none"))
+    if launch_blocking:
+        settings.append(("kernels.waits_for_kernels", True))
     return tuple(settings)
 
 

@@ -117,7 +117,7 @@ class Gemm:
 class FlashAttention:
     """Fused attention of one micro-batch."""
 
-    kernel: Literal["fused", "flash2"]
+    kernel: Literal["fused", "flash2", "flash_attn"]
     square_flops: Array
     """Forward FLOPs over all query-key pairs."""
     causal_fraction: float

@@ -16,6 +16,7 @@ from planner.spec.traits import FrameworkTraits
 ATTENTION: Mapping[str, str] = {
     "fused": "the vendor's fused attention",
     "flash2": "FlashAttention-2",
+    "flash_attn": "the package of FlashAttention-2",
     "unfused": "unfused attention",
 }
 KERNELS: Mapping[str, str] = {

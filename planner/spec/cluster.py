@@ -130,7 +130,9 @@ class AcceleratorSpec:
     attention: AttentionEfficiency
     """The vendor library's kernel (cuDNN), or the best there is."""
     attention_flash2: AttentionEfficiency
-    """FlashAttention-2, where it differs."""
+    """Torch's FlashAttention-2, where it differs."""
+    attention_flash_attn: AttentionEfficiency | None = None
+    """The package of FlashAttention-2, where torch takes another kernel."""
     collectives: Mapping[Collective, tuple[CollectiveFit, ...]] = field(default_factory=dict)
     tdp_w: float | None = None
     compute_capability: float = 0.0

@@ -104,6 +104,9 @@ class StateTraits:
     """Of a shard of frozen weights over that of the gathered ones: 2 where shards are fp32."""
     zero3_live_elements: float
     """Most gathered elements at a time."""
+    zero3_step_elements: float
+    """Under stage 3, most elements of a shard whose gradients are copied at a time for the step; 0:
+    all of them."""
     zero3_keeps_ends_gathered: bool
     """Under stage 3 embedding and head, which are no units, are gathered once an iteration and
     kept; their gradients are sharded as those of layers."""
@@ -117,8 +120,9 @@ class StateTraits:
 class KernelTraits:
     """What the layer kernels keep for backward and move through HBM."""
 
-    attention: Literal["fused", "flash2", "unfused"]
-    """``fused``: the vendor library's kernel; ``flash2``: FlashAttention-2."""
+    attention: Literal["fused", "flash2", "flash_attn", "unfused"]
+    """``fused``: the vendor library's kernel; ``flash2``: torch's choice, FlashAttention-2 before
+    Blackwell; ``flash_attn``: the package of FlashAttention-2 on any device."""
     attention_rate_fraction: float
     """Of the kernel's rate in hwdb; below 1 for older generations of the kernel, and for the
     batched products of unfused attention against large products."""
@@ -190,6 +194,8 @@ class KernelTraits:
     launch_s: float
     """Host seconds to launch one kernel, the framework's way to it included: with the number of
     kernels a floor under the time of a layer's pass."""
+    waits_for_kernels: bool
+    """The host waits for every kernel before it launches the next (CUDA_LAUNCH_BLOCKING=1)."""
     memory_bound_kernels: float
     """Kernels of an op that moves data through HBM: one where norms, activations and the like are
     fused."""

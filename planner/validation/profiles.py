@@ -7,7 +7,7 @@ from planner.frameworks.runtime import captured_fraction, runtime_settings, with
 from planner.frameworks.settings import with_optimizer, with_recompute_modules
 from planner.spec.traits import FrameworkTraits
 from planner.validation.hardware import CannotEstimateError
-from planner.validation.records import Record, Software
+from planner.validation.records import Record, Runtime, Software
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +37,7 @@ def to_setup(record: Record) -> Setup:
         dispatcher=runtime.dispatcher,
         expert_overlap=runtime.expert_overlap,
         tp_overlap=runtime.tp_overlap,
+        launch_blocking=runtime.launch_blocking,
     )
     notes: list[str] = []
     if kept := runtime.products_in_16_bit:
@@ -48,15 +49,21 @@ def to_setup(record: Record) -> Setup:
     if software.attention:
         notes.append(f"{software.attention} attention as stated")
         settings += (("kernels.attention", software.attention),)
-    if runtime.tp_overlap:
-        notes.append("asynchronous tensor parallelism as stated")
     if modules:
         notes.append(f"recomputed modules {', '.join(modules)} as stated")
         traits = with_recompute_modules(traits, modules)
     if captured := captured_fraction(graphs):
         notes.append(f"CUDA graphs replay {captured:.0%} of a mixture's launches as stated")
-    if runtime.expert_overlap:
-        notes.append("expert all-to-all beside another micro-batch as stated")
-    if runtime.dispatcher:
-        notes.append(f"expert dispatcher {runtime.dispatcher} as stated")
+    notes += _runtime_notes(runtime)
     return Setup(traits=with_settings(traits, settings), notes=tuple(notes))
+
+
+def _runtime_notes(runtime: Runtime) -> list[str]:
+    """What :func:`planner.frameworks.runtime.runtime_settings` took from the record, in words."""
+    said = {
+        "the host waits for every kernel": runtime.launch_blocking,
+        "asynchronous tensor parallelism": runtime.tp_overlap,
+        "expert all-to-all beside another micro-batch": runtime.expert_overlap,
+        f"expert dispatcher {runtime.dispatcher}": runtime.dispatcher,
+    }
+    return [f"{words} as stated" for words, is_stated in said.items() if is_stated]

@@ -59,7 +59,7 @@ class Software(_Part):
     """Bytes of a gradient element on the wire."""
     optimizer: str | None = None
     """Where it is not the framework's usual one."""
-    attention: Literal["fused", "flash2", "unfused"] | None = None
+    attention: Literal["fused", "flash2", "flash_attn", "unfused"] | None = None
     """The attention kernel, where stated."""
 
 
@@ -197,6 +197,8 @@ class Runtime(_Part):
     expert_overlap: bool | None = None
     tp_overlap: bool | None = None
     products_in_16_bit: Literal["experts", "linears"] | None = None
+    launch_blocking: bool = False
+    """CUDA_LAUNCH_BLOCKING=1."""
 
 
 class Lora(_Part):

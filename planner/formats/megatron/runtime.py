@@ -150,7 +150,9 @@ def exchange_choices(context: Context, strategy: Strategy) -> Iterator[Line]:
 def _kernels(context: Context) -> Iterator[Line]:
     kernels = context.traits.kernels
     if kernels.attention != "fused":
-        backend = {"flash2": "flash", "unfused": "unfused"}[kernels.attention]
+        backend = {"flash2": "flash", "flash_attn": "flash", "unfused": "unfused"}[
+            kernels.attention
+        ]
         yield chosen("--attention-backend", backend, why="planned with this kernel")
     if kernels.loss == "fused":
         why = "the loss keeps 16-bit logits only"

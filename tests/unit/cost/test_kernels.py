@@ -332,3 +332,18 @@ def test_flash2_and_older_kernels_run_at_their_own_rates() -> None:
     assert flash_attention_backward_s(older, DEVICE) == pytest.approx(
         4 * flash_attention_backward_s(vendor, DEVICE)
     )
+
+
+def test_the_package_of_flash_attention_is_torch_s_kernel_but_where_hwdb_has_a_row_of_it() -> None:
+    torch = FlashAttention(
+        kernel="flash2", square_flops=np.array([2e12]), causal_fraction=0.5, seq_len=1024
+    )
+    package = replace(torch, kernel="flash_attn")
+    same = flash_attention_forward_s(torch, DEVICE)
+    assert flash_attention_forward_s(package, DEVICE) == same
+    slow = replace(
+        DEVICE.attention_flash2, forward_fraction=DEVICE.attention_flash2.forward_fraction / 2.0
+    )
+    newer = replace(DEVICE, attention_flash_attn=slow)
+    assert flash_attention_forward_s(torch, newer) == same
+    assert flash_attention_forward_s(package, newer) == pytest.approx(2 * same)

@@ -140,3 +140,9 @@ def test_a_layer_too_small_for_its_launches_costs_the_same_whatever_its_width(
         seconds.append([float(costs.exposed_at(items)[0]) for items in passes])
     assert seconds[1] == pytest.approx(seconds[0])
     assert sum(seconds[0][:2]) == pytest.approx(LAUNCH_S * (17 + 21))
+
+
+def test_a_host_that_waits_for_every_kernel_adds_all_its_launches() -> None:
+    times = (np.array([each]) for each in (1.0, 4.0, 0.5, 3.0))
+    found = launch_waits_s(*times, waits_for_kernels=True)
+    assert [float(each[0]) for each in found] == [0.5, 3.0, 0.5]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -11,6 +12,7 @@ from planner.cost.ledger import StageLedger, stage_ledger
 from planner.cost.ledger_item import LedgerItem
 from planner.cost.stage import stage_peak_bytes
 from planner.cost.subject import subject_of
+from planner.frameworks.runtime import with_settings
 from planner.plans.layout import requested, resolve
 
 Contexts = Callable[..., Context]
@@ -191,6 +193,18 @@ def test_only_states_shrink_when_the_zero_stage_rises(context_of: Contexts) -> N
     assert heads[1]["weights"] == heads[0]["weights"] == 2 * PARAMS
     assert heads[2]["weights"] == pytest.approx(2 * PARAMS / 8, rel=1e-6)
     assert len({head["activations"] for head in heads}) == 1
+
+
+@pytest.mark.parametrize(("elements", "copied"), [(1e9, PARAMS / 8), (1000.0, 1000.0)])
+def test_stage_3_copies_the_gradients_of_one_group_at_a_time(
+    elements: float, copied: float, context_of: Contexts
+) -> None:
+    context = context_of(framework="deepspeed")
+    traits = with_settings(context.traits, [("states.zero3_step_elements", elements)])
+    layout = {"dp": 8, "zero_stage": 3, "global_batch": 16}
+    ((ledger, _),) = ledgers_of(replace(context, traits=traits), **layout)
+    assert items_of(ledger)["step_group"].num_bytes == pytest.approx(4 * copied, rel=1e-6)
+    assert bytes_by_head(ledger)["optimizer"] == pytest.approx(12 * PARAMS / 8, rel=1e-6)
 
 
 def test_lifetimes_split_the_peak_between_tensors_allocator_and_device(

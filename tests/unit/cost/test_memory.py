@@ -51,6 +51,7 @@ ZERO_PAPER = StateTraits(
     shards_frozen_below_stage_3=False,
     frozen_shard_width=1,
     zero3_live_elements=1e18,
+    zero3_step_elements=0,
     zero3_keeps_ends_gathered=False,
     whole_gradient_units=1,
     whole_gradient_elements=0,
@@ -144,3 +145,15 @@ def test_a_sharded_gradient_copy_exists_only_from_stage_1_on(columns_of: Columns
     traits = replace(ZERO_PAPER, sharded_gradient_bytes=4)
     columns = columns_of(dp=4, zero_stage=[0, 1])
     assert total_per_param(traits, columns).tolist() == [16.0, 8.0]
+
+
+def test_copies_made_group_by_group_are_not_kept_per_parameter_under_stage_3(
+    columns_of: Columns,
+) -> None:
+    # N = 4: 2 + (2 + 12 + 4)/4 = 6.5 under stage 2, (2 + 2 + 12)/4 = 4 under stage 3.
+    # On a host all groups have their copy: (12 + 4 + 2)/4 = 4.5.
+    traits = replace(ZERO_PAPER, sharded_gradient_bytes=4, zero3_step_elements=1e9)
+    columns = columns_of(dp=4, zero_stage=[2, 3])
+    assert total_per_param(traits, columns).tolist() == [6.5, 4.0]
+    away = columns_of(dp=4, zero_stage=3, offload=OFFLOAD_CODES.index("optimizer:host"))
+    assert state_bytes(away, traits, np.array([4.0])).host.tolist() == [4.5]

@@ -142,7 +142,7 @@ STAGES = "a list with some of 0, 1, 2, 3"
         ("kernels.attention_rate_fraction", "0", "0", "numbers from 0.01 to 1"),
         ("overheads.bucket_elements", ".inf", "inf", "numbers from 0 to 1e+18"),
         ("kernels.dropout", "1", "1", "true, false"),
-        ("kernels.attention", "flash3", "'flash3'", "fused, flash2, unfused"),
+        ("kernels.attention", "flash3", "'flash3'", "fused, flash2, flash_attn, unfused"),
         ("overlap.tensor_parallel_overlap", "half", "'half'", "none, bulk, ring"),
         ("overlap.overlaps_parameter_gather", "0.5", "0.5", "true, false"),
         ("support.vocab_padding", "1.5", "1.5", "whole numbers from 1 to 1e+06"),

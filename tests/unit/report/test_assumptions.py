@@ -35,7 +35,7 @@ def line_of(context: Context, **layout: object) -> str:
 def test_every_kernel_and_loss_has_words() -> None:
     assert set(KERNELS) == set(table_names())
     assert set(LOSSES) == set(loss_names())
-    assert set(ATTENTION) == {"fused", "flash2", "unfused"}
+    assert set(ATTENTION) == {"fused", "flash2", "flash_attn", "unfused"}
 
 
 def test_topics_have_names_of_their_own() -> None:
