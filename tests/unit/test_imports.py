@@ -57,7 +57,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "search": (8240, 54),
     "catalog": (5650, 39),
     "frameworks": (500, 6),
-    "formats": (16680, 130),
+    "formats": (16690, 130),
     "plans": (6470, 37),
     "validation": (1880, 14),
     "check": (2800, 25),

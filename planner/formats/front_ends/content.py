@@ -8,7 +8,7 @@ from typing import Any
 from planner.documents.json_text import duplicates, parse_object, walk
 from planner.documents.yaml_text import parsed
 from planner.errors import InputError
-from planner.formats.finding import Finding
+from planner.formats.finding import Finding, Severity
 from planner.formats.format import SourceText, Value
 from planner.formats.front_ends.named import source_named
 from planner.formats.front_ends.tools import Tool
@@ -90,8 +90,12 @@ def _doubles(
 ) -> Iterator[Finding]:
     for path, line in found:
         place = Value(value=None, key=".".join(map(str, path)), line=line)
-        message = "given twice; the last one counts"
-        yield finding_at(f"{tool.name}.duplicate_key", source.path, place, message)
+        is_refused = tool.refuses_doubles and not is_json(source)
+        message = (
+            "given twice, which is refused" if is_refused else "given twice; the last one counts"
+        )
+        severity: Severity = "error" if is_refused else "warning"
+        yield finding_at(f"{tool.name}.duplicate_key", source.path, place, message, severity)
 
 
 def _of_command(source: SourceText, tool: Tool) -> Content:

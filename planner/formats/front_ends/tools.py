@@ -53,6 +53,8 @@ class Tool:
     usual: Mapping[str, Any] = field(default_factory=dict)
     """Defaults that are not those of TrainingArguments."""
     usual_with_fsdp: Mapping[str, Any] = field(default_factory=dict)
+    refuses_doubles: bool = False
+    """A key that YAML gives twice is an error to its loader; else the last one counts."""
     fsdp_by_config: bool = False
     """``fsdp_config`` alone turns FSDP on."""
     degrees: Mapping[str, list[str]] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from typing import Any
 
 from planner.cost.context import Context
 from planner.formats.decision import Cannot, Decision, Line, Table, decided_in, line
-from planner.formats.format import DECISIONS, Value
+from planner.formats.format import ALL, DECISIONS, Value
 from planner.formats.settings import Settings, decided, given, whole, word
 from planner.formats.torchtitan import keys as option
 from planner.formats.torchtitan.keys import NAME, POLICY, SELECTORS, config_of, filled
@@ -209,6 +209,8 @@ def _of_policy(settings: Settings) -> Found:
         none = (0,) * len(layers.value)
         for name, decision in POLICIES.items():
             yield decision, decided(settings, POLICY, layers.value if policy == name else none)
+    elif policy in POLICIES:
+        yield POLICIES[policy], decided(settings, POLICY, ALL)
 
 
 def _unlike_policy(context: Context, strategy: Strategy) -> Iterator[str]:

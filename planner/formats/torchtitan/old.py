@@ -39,6 +39,8 @@ ALIASES = {
     "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
 }
 """What the present release calls otherwise; other names moved between sections only."""
+KNOWN = ("none", "selective", "full")
+"""Policies that plans have; of every n-th layer they have none."""
 _MODEL = ("model.name", "model.flavor")
 _OPTION = re.compile(r"--job\.config[-_]file(=|$)")
 
@@ -103,6 +105,7 @@ def _reading(path: str, given: Settings) -> Reading:
         settings=settings,
         decisions=decisions,
         findings=tuple(findings),
+        assumes=("recompute",) * (settings[POLICY].value not in KNOWN if POLICY in settings else 0),
     )
 
 

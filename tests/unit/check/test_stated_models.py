@@ -189,7 +189,7 @@ def test_without_a_model_contradictions_are_found_and_memory_is_not_looked_at(ch
     ("text", "program"),
     [
         ('{"pipe-parallel-size": 1, "train_micro_batch_size_per_gpu": 4}', "GPT-NeoX"),
-        ("trainer:\n  num_nodes: 1\nmodel:\n  micro_batch_size: 4\n", "NeMo"),
+        ("trainer:\n  num_nodes: 1\nmodel:\n  sample_rate: 16000\n", "NeMo"),
         ("model: a/b\ntrain_dataset: c\n", "LLaMA-Factory 1.0"),
     ],
 )

@@ -190,3 +190,17 @@ def test_what_is_no_mapping_is_refused() -> None:
 def test_trainers_own_arguments_stay_trainers() -> None:
     text = "per_device_train_batch_size: 4\nmodel_name_or_path: Qwen/Qwen2.5-7B\noutput_dir: x\n"
     assert [each.name for each in recognised(SourceText(path="a.yaml", text=text))] == ["trainer"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "severity"),
+    [
+        ("trl", TRL.format(more="seed: 1\nseed: 1"), "warning"),
+        ("llamafactory", FACTORY.format(mode="full", more="seed: 1\nseed: 1"), "error"),
+    ],
+)
+def test_a_key_given_twice_is_an_error_where_the_loader_refuses_it(
+    name: str, text: str, severity: str
+) -> None:
+    (finding,) = [each for each in read(name, text).findings if each.kind == "duplicate_key"]
+    assert (finding.severity, finding.key) == (severity, "seed")

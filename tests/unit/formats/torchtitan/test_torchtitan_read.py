@@ -3,7 +3,7 @@
 import pytest
 
 from planner.errors import InputError
-from planner.formats.format import Reading, SourceText, World
+from planner.formats.format import ALL, Reading, SourceText, World
 from planner.formats.torchtitan.format import FORMAT
 
 HEAD = "--module llama3 --config llama3_8b "
@@ -248,6 +248,22 @@ def test_names_of_2024_and_every_nth_layer_are_understood() -> None:
     assert (reading.decisions["tp"].value, reading.decisions["profile"].value) == (2, "2024")
     assert reading.decisions["micro_batch"].value == 2
     assert "selective_layers_per_stage" not in reading.decisions
+    assert reading.assumes == ("recompute",)
+
+
+@pytest.mark.parametrize(
+    ("mode", "decision"),
+    [("full", "recompute_layers_per_stage"), ("selective", "selective_layers_per_stage")],
+)
+def test_recomputation_is_read_of_models_whose_layers_nobody_knows(
+    mode: str, decision: str
+) -> None:
+    """Llama 2 has no config in the present release."""
+    text = OLDER.replace('"selective"', f'"{mode}"').replace('flavor = "8B"', 'flavor = "70B-x"')
+    reading = FORMAT.read(SourceText(path="a.toml", text=text))
+    assert "model.num_layers" not in reading.decisions
+    assert reading.decisions[decision].value == ALL
+    assert reading.assumes == ()
 
 
 def test_a_value_of_the_wrong_kind_in_a_toml_file_is_found_with_its_line() -> None:
