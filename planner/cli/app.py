@@ -14,6 +14,7 @@ from planner.cli import (
     explain,
     frameworks,
     hardware,
+    largest,
     memory,
     models,
     plan,
@@ -49,6 +50,7 @@ app = typer.Typer(
 )
 app.command("plan")(plan.plan)
 app.command("memory")(memory.memory)
+app.command("largest")(largest.largest)
 app.command("collective")(collective.collective)
 app.command("emit")(emit.emit)
 app.command("check")(check.check)

@@ -23,9 +23,7 @@ def size(
         int | None,
         typer.Option(help="Largest cluster to look at [65536; without limits a few times enough]."),
     ] = None,
-    framework: Annotated[
-        str, typer.Option(help="megatron, deepspeed, torchtitan, accelerate, or any.")
-    ] = "megatron",
+    framework: options.Framework = None,
     profile: options.Profile = "current",
     settings: options.Settings = None,
     global_batch: Annotated[

@@ -23,7 +23,16 @@ from planner.spec.traits import FrameworkTraits
 
 TrainingOptions: TypeAlias = tuple[str, int | None, str | None]
 """``--train``, ``--lora-rank`` and ``--lora-targets`` as given."""
+DEFAULT_FRAMEWORK, ADAPTER_FRAMEWORK = "megatron", "accelerate"
 ALL_WEIGHTS: TrainingOptions = ("full", None, None)
+
+
+def usual_framework(training: TrainingOptions, notes: list[str]) -> str:
+    """Where none is named: of full training, and of adapters, which not every framework trains."""
+    if training[0] == "full":
+        return DEFAULT_FRAMEWORK
+    notes.append(f"{ADAPTER_FRAMEWORK} (default for adapters; --framework names another)")
+    return ADAPTER_FRAMEWORK
 
 
 def read_training(collector: Collector, given: TrainingOptions, notes: list[str]) -> Training:

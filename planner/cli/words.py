@@ -59,7 +59,7 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
     "--batch-size": "a batch is given with --global-batch (sequences) or --global-batch-tokens",
     "--seqlen": "a length is given with --seq-len",
     "--context-length": "a length is given with --seq-len",
-    "--gradient-checkpointing": "recomputation is searched; --fix recompute=full asks for it",
+    "--gradient-checkpointing": "recomputation is searched; --recompute full asks for it",
     "--nodes": f"the cluster says so: 4x{EXAMPLE_NODE} are four nodes",
     "--dtype": "a precision is given with --precision",
     "--bf16": "a precision is given with --precision bf16",

@@ -37,6 +37,10 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("why", *SMALL, "--fix", "tp=3"),
         ("why", "llama3.1-405b", "1xdgx-h100", "--fix", "tp=8"),
     ],
+    "largest": [
+        ("largest", *SMALL, "--tp", "2", "--pp", "1", "--micro-batch", "8"),
+        ("largest", "llama3-8b", "2xrtx4090", "--train", "lora", "--tp", "1", "--cp", "1"),
+    ],
     "memory": [
         ("memory", "llama3-8b", "1xdgx-h100", "--tp", "2"),
         ("memory", "llama3.1-70b", "1xdgx-h100", "--tp", "8"),
