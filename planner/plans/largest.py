@@ -14,6 +14,7 @@ from planner.limits import MAX_BATCH, MAX_SEQ_LEN
 from planner.plans.limits import (
     HBM,
     HOST,
+    NOTHING_OFFLOADED,
     UNLIMITED_BYTES,
     narrowing_of,
     with_host_factor,
@@ -28,7 +29,6 @@ from planner.search.space.narrow import Narrowing
 from planner.spec.strategy import Strategy
 
 MICRO_BATCH, SEQUENCE = "micro-batch", "sequence"
-NOTHING_OFFLOADED = "--forbid offload"
 BATCH = "global batch"
 STEPS_PER_DOUBLING = 16
 """Lengths between powers of two that are looked at: 6 % apart, as sure as peaks are known."""

@@ -13,10 +13,13 @@ DEEPSPEED = ("--framework", "deepspeed", "--zero-stage", "3", "--recompute", "fu
 
 
 def test_host_memory_that_a_plan_needs_and_nobody_stated_is_said(planner: Any) -> None:
-    assert "host memory is assumed: 192 GiB a node; --host-memory" in planner(*ON_HOST).out
-    assert "host memory is assumed" not in planner(*ON_HOST, "--host-memory", "192GiB").out
+    assumed = "of 192 GiB of a node's host memory, which is assumed (see --host-memory)"
+    assert assumed in planner(*ON_HOST).out
+    stated = planner(*ON_HOST, "--host-memory", "192GiB").out
+    assert "of 192 GiB of a node's host memory" in stated
+    assert "which is assumed" not in stated
     inside = ("plan", "llama3-8b", "8xrtx-a6000", *ADAPTERS, "--forbid", "offload")
-    assert "host memory is assumed" not in planner(*inside).out
+    assert "host memory" not in planner(*inside).out
 
 
 def test_a_batch_given_in_tokens_is_not_called_assumed(planner: Any) -> None:
