@@ -51,12 +51,12 @@ BUDGET: dict[str, tuple[int, int]] = {
     "catalog": (5600, 39),
     "frameworks": (500, 6),
     "formats": (15770, 119),
-    "plans": (5880, 34),
+    "plans": (5960, 35),
     "validation": (1870, 14),
     "check": (2710, 24),
     "launchers": (570, 10),
-    "report": (7720, 54),
-    "cli": (4960, 46),
+    "report": (7900, 55),
+    "cli": (5080, 47),
     "api": (190, 2),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""

@@ -31,6 +31,10 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("plan", *SMALL, "--top", "1", "--fix", "tp=2", *TIGHT),
         ("plan", *SMALL, "--framework", "accelerate", "--train", "lora", "--frontier"),
     ],
+    "versus": [
+        ("plan", *SMALL, "--tp", "1", "--versus", "precision=fp16", "--versus", "tp=2,pp=1"),
+        ("plan", *SMALL, "--tp", "1", "--versus", "tp=16"),
+    ],
     "space": [("plan", *SMALL, "--space", "--framework", "any")],
     "why": [
         ("why", *SMALL, "--fix", "tp=8"),
