@@ -46,7 +46,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "collectives": (1390, 14),
     "layers": (2070, 13),
     "schedules": (670, 9),
-    "cost": (6610, 41),
+    "cost": (6620, 41),
     "search": (8240, 54),
     "catalog": (5600, 39),
     "frameworks": (500, 6),
