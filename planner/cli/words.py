@@ -51,6 +51,8 @@ SEVERAL: Mapping[str, str] = {
 UNKNOWN_OPTIONS: Mapping[str, str] = {
     "--lora": "adapters are trained with --train lora (--lora-rank, --lora-targets)",
     "--qlora": "adapters beside 4-bit weights are trained with --train qlora",
+    "--dpo": "preference tuning is not planned; --train dpo says what can be asked instead",
+    "--rlhf": "reinforcement learning is not planned; --train rlhf says what can be asked instead",
     "--fsdp": f"a framework is named with --framework: {SEVERAL['fsdp']}",
     "--deepspeed": "a framework is named with --framework deepspeed",
     "--zero": "a ZeRO stage is fixed with --zero-stage",

@@ -192,3 +192,11 @@ def test_every_command_plans_adapters_for_the_same_framework(
     assert run.code == 0
     assert "accelerate (default for adapters; --framework names another)" in run.out
     assert '"accelerate"' in run.out
+
+
+@pytest.mark.parametrize("word", ["dpo", "GRPO", "rlhf"])
+def test_what_trains_beside_a_reference_is_told_what_can_be_asked(planner: Any, word: str) -> None:
+    run = planner("plan", *SMALL, "--train", word)
+    assert run.code == 2
+    assert "--margin PERCENT" in run.err
+    assert "--margin" not in planner("plan", *SMALL, "--train", "nosuch").err
