@@ -26,7 +26,7 @@ def range_line(estimate: Estimate) -> str:
     )
     if estimate.iter_time_s_lower < estimate.iter_time_s:
         return line
-    return f"{line} At least nine of ten take longer than the estimate, which is the lower end therefore."
+    return f"{line} At least nine of ten take longer than the estimate, which is the lower end."
 
 
 def _layout(run: PublishedRun) -> str:
