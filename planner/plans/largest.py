@@ -11,6 +11,7 @@ from planner.cost.memory_items import memory_estimate
 from planner.cost.subject import subjects_of
 from planner.errors import InputError
 from planner.limits import MAX_BATCH, MAX_SEQ_LEN
+from planner.plans.clock import LEAST_S
 from planner.plans.limits import (
     HBM,
     HOST,
@@ -21,9 +22,8 @@ from planner.plans.limits import (
     with_usable,
 )
 from planner.plans.plan import Plan
-from planner.plans.relaxations import best_of
 from planner.search.explaining.feasible import OutOfTimeError, first_fit
-from planner.search.search import Progress
+from planner.search.search import Progress, search
 from planner.search.space.legality import violations
 from planner.search.space.narrow import Narrowing
 from planner.spec.strategy import Strategy
@@ -321,18 +321,27 @@ def _divisor(asked: _Asked, value: int, batch: int) -> int:
 
 
 def _best(question: Question, deadline: float | None) -> Plan | None:
-    """The fastest plan of a question that fits; None where time ended first."""
-    until = math.inf if deadline is None else deadline
+    """The fastest plan of a question; None where time ended first."""
+    left_s = None if deadline is None else max(deadline - time.monotonic(), LEAST_S)
     plans: list[Plan] = []
     for context in question.contexts:
-        found = best_of(context, question.narrowing, until)
-        if found is not None:
-            fit, is_optimal = found
-            made = estimate(context, fit.strategy)
-            plans.append(
-                Plan(context=context, strategy=fit.strategy, estimate=made, is_optimal=is_optimal)
+        result = search(
+            context,
+            top=1,
+            narrowing=question.narrowing,
+            with_frontier=False,
+            time_limit_s=left_s,
+        )
+        plans += [
+            Plan(
+                context=context,
+                strategy=one.strategy,
+                estimate=estimate(context, one.strategy),
+                is_optimal=one.is_optimal,
             )
-    return min(plans, key=lambda plan: -plan.estimate.tokens_per_s, default=None)
+            for one in result.plans
+        ]
+    return max(plans, key=lambda plan: plan.estimate.tokens_per_s, default=None)
 
 
 def _with_resident(asking: _Asking, quantity: str) -> Largest:

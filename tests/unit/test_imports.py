@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 """What each package of planner may import besides itself."""
 BUDGET: dict[str, tuple[int, int]] = {
-    ".": (410, 5),
+    ".": (425, 5),
     "documents": (1150, 7),
     "spec": (2040, 14),
     "collectives": (1390, 14),
