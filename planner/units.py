@@ -54,6 +54,21 @@ def parse_count(text: str) -> int:
     return int(_at_most(MAX_TOKENS, value, text))
 
 
+_BINARY_SUFFIX = {**_COUNT_SUFFIX, "k": 2**10, "m": 2**20}
+
+
+def parse_batch_tokens(text: str) -> int:
+    """Read the tokens of a batch, k and M of which are 1,024 and 1,048,576, as of lengths.
+
+    Sequences have powers of two of tokens, so that a batch of "4M tokens" is 4,194,304 in every
+    paper. Raises ValueError when the text is not a positive count.
+    """
+    parse_count(text)
+    match = _COUNT.match(text)
+    assert match is not None
+    return int(Decimal(match.group(1)) * _BINARY_SUFFIX[match.group(2).lower()])
+
+
 def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     return pattern.match(text) if len(text) <= MAX_COUNT_DIGITS else None
 

@@ -17,6 +17,7 @@ from planner.cli import (
     frameworks,
     hardware,
     job,
+    largest,
     memory,
     models,
     plan,
@@ -54,6 +55,7 @@ app = typer.Typer(
 )
 app.command("plan")(plan.plan)
 app.command("memory")(memory.memory)
+app.command("largest")(largest.largest)
 app.command("collective")(collective.collective)
 app.command("emit")(emit.emit)
 app.command("check")(check.check)

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from planner.errors import NothingFitsError
     from planner.formats.format import Format
 
-DEFAULT_FRAMEWORK, ADAPTER_FRAMEWORK = "megatron", "accelerate"
-"""Where none is named: of full training, and of adapters, which not every framework trains."""
-
 
 class Options(TypedDict, total=False):
     """What a question may say beside model and cluster, as ``planner plan --help`` describes it."""
@@ -104,6 +101,10 @@ class Asked:
         )
         return with_room(ask, self.contexts, is_given=self.keeps_margin)
 
+    def nothing_in_time(self) -> "NothingFitsError":
+        """What to raise where the time was over before anything was found."""
+        return Clock(self.time_limit_s).nothing_found()
+
 
 def unmet_limits(found: Answer) -> "NothingFitsError":
     """Say which limits no plan keeps, and the nearest that can be kept."""
@@ -159,12 +160,11 @@ def read(
     framework = meant.framework if meant else framework
     made = made or meant
     train = options.get("train") or "full"
-    usual = DEFAULT_FRAMEWORK if train == "full" else ADAPTER_FRAMEWORK
     question = read_question(
         collector=collector,
         model=model,
         cluster=cluster,
-        framework=framework or (made.framework if made else usual),
+        framework=framework or (made.framework if made else None),
         profile=options.get("profile") or "current",
         settings=options.get("settings") or (),
         precision=options.get("precision"),

@@ -5,7 +5,7 @@ import math
 from planner.cli.collector import Collector
 from planner.limits import MAX_BATCH
 from planner.spec.cluster import ClusterSpec
-from planner.units import format_count
+from planner.units import format_count, parse_batch_tokens
 
 DEFAULT_BATCH_TOKENS = 4 * 2**20
 ADAPTER_BATCH_TOKENS = 2**17
@@ -27,7 +27,11 @@ def read_global_batch(
     usual_tokens: int = DEFAULT_BATCH_TOKENS,
 ) -> int | None:
     """Return the batch in sequences; None when something was noted as wrong."""
-    num_tokens = collector.count("--global-batch-tokens", tokens)
+    num_tokens = collector.parsed("--global-batch-tokens", tokens, parse_batch_tokens)
+    if num_tokens and tokens and not tokens.strip().isdecimal():
+        notes.append(
+            f"read {tokens.strip()} tokens a batch as {num_tokens:,}, as 8k of a length is 8,192"
+        )
     if sequences is not None and tokens is not None:
         collector.add("--global-batch", "contradicts --global-batch-tokens; give one of them")
         return None
@@ -61,7 +65,7 @@ def _from_tokens(
     if batch >= SMOOTH_BATCH and batch % step:
         rounder = round(batch / step) * step
         notes.append(
-            f"hint: global batch {batch} has few divisors and so few layouts; "
+            f"hint: global batch {batch} has few layouts on {num_gpus:,} GPUs; "
             f"--global-batch {rounder} has more"
         )
     if batch * seq_len != num_tokens:

@@ -18,7 +18,7 @@ NAMES = (
 )
 """Options that a project or a machine may have its own of."""
 PREFIX = "PLANNER_"
-JOBS = ("plan", "memory", "size", "scale", "why", "report", "job", "sensitivity")
+JOBS = ("plan", "memory", "largest", "size", "scale", "why", "report", "job", "sensitivity")
 """Commands that take a job; those that take files read the project's settings by themselves."""
 
 

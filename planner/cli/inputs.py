@@ -28,6 +28,7 @@ from planner.cli.training import (
     TrainingOptions,
     read_training,
     training_so,
+    usual_framework,
 )
 from planner.cli.words import meant_word
 from planner.cost.context import Context
@@ -192,7 +193,7 @@ def read_question(
     *,
     model: str,
     cluster: str,
-    framework: str,
+    framework: str | None,
     precision: str | None,
     global_batch: int | None,
     global_batch_tokens: str | None,
@@ -213,7 +214,8 @@ def read_question(
     """Read all arguments; raises one InputError with every problem found.
 
     ``collector`` may hold problems of other options, to be reported with these.
-    ``num_accelerators`` takes so many of the cluster's node, whatever count it states.
+    ``num_accelerators`` takes so many of the cluster's node, whatever count it states. Without a
+    ``framework`` it is the usual one of what is trained.
     """
     collector, notes = collector or Collector(), list[str]()
     details = collector.read(lambda: load_model_details(model))
@@ -229,7 +231,7 @@ def read_question(
     chosen = read_frameworks(
         collector,
         notes,
-        framework=framework,
+        framework=framework or usual_framework(training, notes),
         profile=profile,
         settings=settings,
         optimizer=optimizer,

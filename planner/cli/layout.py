@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from planner.spec.strategy import COLUMNS, DECIDED
+from planner.spec.strategy import COLUMNS, DECIDED, RECOMPUTE_WORDS
 
+RECOMPUTE = "recompute"
 Layout = Mapping[str, Any]
 """What the options say, by the names of DECIDED; None where nothing is said and it follows."""
 
@@ -43,6 +44,18 @@ def _searched(name: str) -> inspect.Parameter:
     )
 
 
+def _recomputed() -> inspect.Parameter:
+    """The option of what layers recompute, which no single decision says."""
+    words = ", ".join(RECOMPUTE_WORDS)
+    about = f"What layers recompute: {words}; a|b for either or both [searched]."
+    return inspect.Parameter(
+        RECOMPUTE,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[str | None, typer.Option(help=about)],
+    )
+
+
 def fixes_layout(command: Callable[..., None]) -> Callable[..., None]:
     """The command with an option for every decision before ``fix``, each as ``--fix NAME=VALUE``.
 
@@ -50,6 +63,7 @@ def fixes_layout(command: Callable[..., None]) -> Callable[..., None]:
     """
     own = inspect.signature(command, eval_str=True).parameters
     options = [_searched(name) for name in COLUMNS if name in DECIDED and name not in own]
+    options.append(_recomputed())
     placed = [(*options, own[name]) if name == "fix" else (own[name],) for name in own]
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters = [each.replace(kind=kind) for those in placed for each in those]

@@ -14,8 +14,12 @@ def memory(
     cluster: options.Cluster,
     *,
     framework: Annotated[
-        str, typer.Option(help="megatron, deepspeed, torchtitan or accelerate.")
-    ] = "megatron",
+        str | None,
+        typer.Option(
+            help="megatron, deepspeed, torchtitan or accelerate [megatron; accelerate for "
+            "adapters]."
+        ),
+    ] = None,
     profile: options.Profile = "current",
     settings: options.Settings = None,
     layout: Layout,

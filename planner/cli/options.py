@@ -63,6 +63,14 @@ NodeOrAccelerator = Annotated[
         help=f"Node or accelerator such as {EXAMPLE_NODE}, or a YAML file; a count is ignored."
     ),
 ]
+Framework = Annotated[
+    str | None,
+    typer.Option(
+        autocompletion=completion.frameworks,
+        help="megatron, deepspeed, torchtitan, accelerate, or any [megatron; accelerate for "
+        "adapters].",
+    ),
+]
 HostMemory = Annotated[
     str | None,
     typer.Option(metavar="SIZE", help="Host memory of every node, such as 512GiB [the catalog's]."),

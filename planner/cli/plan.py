@@ -13,6 +13,7 @@ from planner.cli.output import say
 
 if TYPE_CHECKING:
     from planner.cli.ask import Asked
+    from planner.cli.versus import Asking
     from planner.formats.format import Format as FileFormat
     from planner.launchers.launcher import Launcher
     from planner.plans.plan import Answer, Plan
@@ -82,6 +83,14 @@ def plan(
     space: Annotated[
         bool, typer.Option("--space", help="Show what would be searched, and stop.")
     ] = False,
+    versus: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Compare with the same question asked otherwise: precision=fp8, cp=1, "
+            "cluster=8xdgx-h200; several with commas; repeatable.",
+        ),
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Layouts to show.")] = 5,
     show_all: Annotated[
         bool, typer.Option("--all", help="Show the variants of every layout too.")
@@ -108,6 +117,7 @@ def plan(
     from planner.cli.collector import Collector
     from planner.cli.inputs import place_of
     from planner.cli.progress import delayed_progress
+    from planner.cli.versus import Asking
     from planner.report.files import check_writable
 
     if save is not None:
@@ -126,11 +136,7 @@ def plan(
         fix, settings, global_batch = started.fix, started.settings, started.global_batch
     collector = Collector()
     target = collector.read(lambda: _target(emit, out, launcher, force=force))
-    asked = ask.read(
-        model,
-        cluster,
-        collector=collector,
-        made=target.made if target else None,
+    options = ask.Options(
         framework=framework,
         profile=profile,
         settings=settings,
@@ -146,7 +152,6 @@ def plan(
         placement=placement,
         precision=precision,
         schedule=schedule,
-        fix=fix,
         limit=limit,
         where=where,
         allow=allow,
@@ -161,6 +166,24 @@ def plan(
         margin=margin,
         imbalance=imbalance,
         mtp_layers=mtp_layers,
+    )
+    if versus:
+        if target or save or space or output_format is Format.csv:
+            collector.add("--versus", "compares, and writes nothing; without --emit, --save, csv")
+        collector.finish()
+        _compare(
+            Asking(model=model, cluster=cluster, fix=fix or (), options=options),
+            versus,
+            output_format,
+        )
+        return
+    asked = ask.read(
+        model,
+        cluster,
+        collector=collector,
+        made=target.made if target else None,
+        fix=fix,
+        **options,
     )
     if space:
         _print_space(asked, output_format)
@@ -184,6 +207,21 @@ def plan(
         raise ask.unmet_limits(result)
     if target is not None:
         _emit(result, target, model=model, cluster=cluster, force=force)
+
+
+def _compare(asking: "Asking", versus: list[str], output_format: Format) -> None:
+    """Show the best plan as asked beside those of the question asked otherwise."""
+    from planner.cli.output import console
+    from planner.cli.progress import delayed_progress
+    from planner.cli.versus import compare
+    from planner.report.versus import print_versus, render_versus_json
+
+    with delayed_progress() as progress:
+        found = compare(asking, versus, progress)
+    if output_format is Format.json:
+        typer.echo(render_versus_json(found))
+    else:
+        print_versus(found, console())
 
 
 def _print_space(asked: "Asked", output_format: Format) -> None:

@@ -9,7 +9,18 @@ from planner.cli.layout import fixes_layout
 from planner.cli.plan import plan
 
 NOT_ASKED = (
-    *("context", "verbose", "model", "cluster", "like", "frontier", "space", "top", "show_all"),
+    *(
+        "context",
+        "verbose",
+        "model",
+        "cluster",
+        "like",
+        "frontier",
+        "space",
+        "versus",
+        "top",
+        "show_all",
+    ),
     *("output_format", "save", "emit", "out", "launcher", "force"),
 )
 """Parameters of ``plan`` that say what is asked about, or what becomes of the answer."""

@@ -17,9 +17,7 @@ def scale(
         str, typer.Option(help="Numbers of GPUs: 8..65536 (doubling) or 8,24,64.")
     ] = "8..1024",
     weak: Annotated[bool, typer.Option("--weak", help="Let the batch grow with the GPUs.")] = False,
-    framework: Annotated[
-        str, typer.Option(help="megatron, deepspeed, torchtitan, accelerate, or any.")
-    ] = "megatron",
+    framework: options.Framework = None,
     profile: options.Profile = "current",
     settings: options.Settings = None,
     global_batch: Annotated[

@@ -8,7 +8,6 @@ from planner.cli import options
 from planner.cli.layout import fixes_layout
 
 DEFAULT_MAX_GPUS = 65536
-NOTHING_OFFLOADED = "--forbid offload"
 
 
 @fixes_layout
@@ -23,9 +22,7 @@ def size(
         int | None,
         typer.Option(help="Largest cluster to look at [65536; without limits a few times enough]."),
     ] = None,
-    framework: Annotated[
-        str, typer.Option(help="megatron, deepspeed, torchtitan, accelerate, or any.")
-    ] = "megatron",
+    framework: options.Framework = None,
     profile: options.Profile = "current",
     settings: options.Settings = None,
     global_batch: Annotated[
@@ -70,6 +67,7 @@ def size(
     from planner.cli.progress import delayed_progress
     from planner.cli.sizes import with_fixed_batch
     from planner.plans.clock import Clock
+    from planner.plans.limits import NOTHING_OFFLOADED
     from planner.plans.limits import narrowing_of as read_narrowing_of
     from planner.plans.sizing import fewest, is_offloaded, nothing_at_any_size, sizing
     from planner.report.sizing import print_sizing, render_sizing_json

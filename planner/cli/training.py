@@ -23,7 +23,26 @@ from planner.spec.traits import FrameworkTraits
 
 TrainingOptions: TypeAlias = tuple[str, int | None, str | None]
 """``--train``, ``--lora-rank`` and ``--lora-targets`` as given."""
+DEFAULT_FRAMEWORK, ADAPTER_FRAMEWORK = "megatron", "accelerate"
 ALL_WEIGHTS: TrainingOptions = ("full", None, None)
+
+
+WITH_A_REFERENCE = ("dpo", "kto", "orpo", "simpo", "ppo", "grpo", "rlhf", "rl")
+SEVERAL_MODELS = (
+    "Several models at once are not planned: plan the one that is trained as full, lora or qlora, "
+    "and leave room for a frozen reference with --margin PERCENT of HBM: its weights take 2 bytes "
+    "a parameter, over the GPUs that share them. `planner check` reads the training part of verl's "
+    "and OpenRLHF's files, engines as a share of memory"
+)
+"""What can be asked in place of preference tuning and reinforcement learning."""
+
+
+def usual_framework(training: TrainingOptions, notes: list[str]) -> str:
+    """Where none is named: of full training, and of adapters, which not every framework trains."""
+    if training[0] == "full":
+        return DEFAULT_FRAMEWORK
+    notes.append(f"{ADAPTER_FRAMEWORK} (default for adapters; --framework names another)")
+    return ADAPTER_FRAMEWORK
 
 
 def read_training(collector: Collector, given: TrainingOptions, notes: list[str]) -> Training:
@@ -32,7 +51,9 @@ def read_training(collector: Collector, given: TrainingOptions, notes: list[str]
     mode = next((each for each in MODES if each == word), None)
     if mode is None:
         allowed = ", ".join(MODES)
-        collector.add("--train", f"unknown way to train {word!r}; allowed are {allowed}")
+        instead = f". {SEVERAL_MODELS}" if word.strip().lower() in WITH_A_REFERENCE else ""
+        message = f"unknown way to train {word!r}; allowed are {allowed}{instead}"
+        collector.add("--train", message)
         return FULL
     if mode == "full":
         for option, value in (("--lora-rank", rank), ("--lora-targets", targets)):

@@ -17,9 +17,7 @@ def why(
     where: options.Where = None,
     allow: options.Allow = None,
     forbid: options.Forbid = None,
-    framework: Annotated[
-        str, typer.Option(help="megatron, deepspeed, torchtitan, accelerate, or any.")
-    ] = "megatron",
+    framework: options.Framework = None,
     profile: options.Profile = "current",
     settings: options.Settings = None,
     global_batch: Annotated[int | None, typer.Option(help="Batch in sequences.")] = None,

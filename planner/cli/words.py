@@ -60,6 +60,8 @@ SEVERAL: Mapping[str, str] = {
 UNKNOWN_OPTIONS: Mapping[str, str] = {
     "--lora": "adapters are trained with --train lora (--lora-rank, --lora-targets)",
     "--qlora": "adapters beside 4-bit weights are trained with --train qlora",
+    "--dpo": "preference tuning is not planned; --train dpo says what can be asked instead",
+    "--rlhf": "reinforcement learning is not planned; --train rlhf says what can be asked instead",
     "--fsdp": f"a framework is named with --framework: {SEVERAL['fsdp']}",
     "--deepspeed": "a framework is named with --framework deepspeed",
     "--zero": "a ZeRO stage is fixed with --zero-stage",
@@ -68,7 +70,7 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
     "--batch-size": "a batch is given with --global-batch (sequences) or --global-batch-tokens",
     "--seqlen": "a length is given with --seq-len",
     "--context-length": "a length is given with --seq-len",
-    "--gradient-checkpointing": "recomputation is searched; --fix recompute=full asks for it",
+    "--gradient-checkpointing": "recomputation is searched; --recompute full asks for it",
     "--nodes": f"the cluster says so: 4x{EXAMPLE_NODE} are four nodes",
     "--dtype": "a precision is given with --precision",
     "--bf16": "a precision is given with --precision bf16",

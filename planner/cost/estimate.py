@@ -90,6 +90,21 @@ class Estimate:
     """In the overlap's strategies."""
 
     @property
+    def mfu_lower(self) -> float:
+        """At iter_time_s_upper; 80 % of published runs of this regime lay between the two."""
+        return self.mfu * self.iter_time_s / self.iter_time_s_upper
+
+    @property
+    def mfu_upper(self) -> float:
+        """At iter_time_s_lower."""
+        return self.mfu * self.iter_time_s / self.iter_time_s_lower
+
+    @property
+    def model_flops_per_s_per_gpu(self) -> float:
+        """Model FLOPs over time and GPUs: the TFLOP/s that reports of runs state."""
+        return self.model_flops / self.iter_time_s / self._subject.strategy.num_gpus
+
+    @property
     def iter_time_s_overlapped(self) -> float:
         """Everything that can overlap does, at no cost to computation."""
         return self._overlap.overlapped_s[self._position]

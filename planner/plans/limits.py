@@ -17,6 +17,7 @@ from planner.spec.strategy import KINDS, Strategy
 from planner.units import format_bytes
 
 HBM, HOST, GPUS = "HBM", "host memory", "GPUs"
+NOTHING_OFFLOADED = "--forbid offload"
 UNLIMITED_BYTES = 2.0**60
 MORE_NODES = (4, 16, 64)
 """Times the nodes there are, where their number is no limit."""

@@ -21,9 +21,12 @@ def range_line(estimate: Estimate) -> str:
     """Where 80 % of runs of its regime would lie, in seconds and around the estimate."""
     ends = (estimate.iter_time_s_lower, estimate.iter_time_s_upper)
     low, high = (f"{100.0 * (end / estimate.iter_time_s - 1.0):+.0f} %" for end in ends)
-    return (
+    line = (
         f"Eight of ten such runs take {range_text(estimate)} ({low} to {high}; {estimate.regime})."
     )
+    if estimate.iter_time_s_lower < estimate.iter_time_s:
+        return line
+    return f"{line} At least nine of ten take longer than the estimate, which is the lower end."
 
 
 def _layout(run: PublishedRun) -> str:

@@ -1,12 +1,13 @@
 """A plan in words: what to run in one sentence, and what that takes."""
 
+from planner.cost.estimate import Estimate
 from planner.plans.plan import Plan
 from planner.plans.variants import offload_words, recompute_words
 from planner.report.evidence import range_text
 from planner.report.mfu import SIXTEEN_BITS
 from planner.report.tables import days
 from planner.spec.strategy import COLUMNS, GPU_DEGREES, MOVED, Strategy
-from planner.units import GIB, format_count, format_seconds
+from planner.units import GIB, TERA, format_count, format_seconds
 
 
 def degrees_words(strategy: Strategy) -> str:
@@ -79,12 +80,24 @@ def run_line(plan: Plan, *, of_gpus: int, names_framework: bool) -> str:
 
 
 def time_line(plan: Plan) -> str:
-    """What an iteration takes, with the range of such runs, and how well that is."""
+    """What an iteration takes, with the range of such runs."""
     made = plan.estimate
     return (
         f"{format_seconds(made.iter_time_s)} an iteration (80 % of runs: {range_text(made)}), "
-        f"{format_count(round(made.tokens_per_s))} tokens/s, MFU {made.mfu:.1%}{over_words(plan)}"
+        f"{format_count(round(made.tokens_per_s))} tokens/s"
     )
+
+
+def mfu_text(estimate: Estimate) -> str:
+    """MFU with the range of such runs."""
+    low, high = 100.0 * estimate.mfu_lower, 100.0 * estimate.mfu_upper
+    return f"{estimate.mfu:.1%} (80 % of runs: {low:.1f} - {high:.1f} %)"
+
+
+def utilization_line(plan: Plan) -> str:
+    """How well the accelerators are used, by both figures that reports of runs state."""
+    rate = plan.estimate.model_flops_per_s_per_gpu / TERA
+    return f"MFU {mfu_text(plan.estimate)}{over_words(plan)}, {rate:,.3g} model TFLOP/s a GPU"
 
 
 def over_words(plan: Plan) -> str:
@@ -102,16 +115,31 @@ def memory_line(plan: Plan) -> str:
 
 
 def host_line(plan: Plan) -> str:
-    """The host memory that a plan relies on and nobody stated; empty where it does not."""
-    node, taken = plan.context.cluster.node, plan.estimate.memory.host_bytes
-    if not (taken and node.host_memory_bytes and node.host_memory_note):
+    """What of a node's host memory or disks is taken, and whether anybody stated their size.
+
+    Empty where nothing is offloaded.
+    """
+    node, memory = plan.context.cluster.node, plan.estimate.memory
+    on_disks = ":nvme" in plan.strategy.offload
+    there = node.nvme_bytes if on_disks else node.host_memory_bytes
+    if not (memory.host_bytes and there):
         return ""
-    if ":nvme" in plan.strategy.offload:
-        return ""
-    return (
-        f"host memory is assumed: {node.host_memory_bytes / GIB:,.0f} GiB a node; "
-        "--host-memory says what there is"
-    )
+    taken = memory.ranks_per_node * memory.host_bytes
+    where = "disks" if on_disks else "host memory"
+    is_assumed = node.host_memory_note and not on_disks
+    assumed = ", which is assumed (see --host-memory)" if is_assumed else ""
+    return f"{taken / GIB:,.0f} of {there / GIB:,.0f} GiB of a node's {where}{assumed}"
+
+
+def memory_lines(plan: Plan) -> list[str]:
+    """What of the memories is taken that the plan fills."""
+    return [line for line in (memory_line(plan), host_line(plan)) if line]
+
+
+def figure_lines(plan: Plan) -> list[str]:
+    """What a plan takes: time, use of the accelerators, memory, and the job where it is given."""
+    lines = [time_line(plan), utilization_line(plan), *memory_lines(plan), job_line(plan)]
+    return [line for line in lines if line]
 
 
 def job_line(plan: Plan) -> str:

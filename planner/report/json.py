@@ -47,8 +47,11 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
         "tokens_per_s": estimate.tokens_per_s,
         "tokens_per_s_per_gpu": estimate.tokens_per_s_per_gpu,
         "mfu": estimate.mfu,
+        "mfu_lower": estimate.mfu_lower,
+        "mfu_upper": estimate.mfu_upper,
         "mfu_full_square": estimate.mfu_full_square,
         "model_flops": estimate.model_flops,
+        "model_flops_per_s_per_gpu": estimate.model_flops_per_s_per_gpu,
         "memory": {
             "peak_bytes": memory.peak_bytes,
             "usable_bytes": memory.usable_bytes,

@@ -14,7 +14,7 @@ from planner.report.assumptions import assumptions_line
 from planner.report.columns import layout, layout_axes
 from planner.report.documents import render
 from planner.report.evidence import evidence_line, range_line
-from planner.report.headline import memory_line, run_line, time_line
+from planner.report.headline import memory_lines, run_line, time_line, utilization_line
 from planner.report.json import plan_dict
 from planner.report.placement import placement_line
 from planner.report.screen import plain_table
@@ -177,7 +177,7 @@ def _print_chosen(sizing: Sizing, chosen: Size, console: Console) -> None:
     console.print(run, style="bold", markup=False)
     has_tokens = sizing.contexts[0].job.total_tokens is not None
     job = [f"the job: {job_text(chosen)}"] if has_tokens else []
-    for line in (time_line(plan), memory_line(plan), *job):
+    for line in (time_line(plan), utilization_line(plan), *memory_lines(plan), *job):
         console.print(f"  {line}", markup=False)
     for line in (*why, _slow_end_line(sizing, chosen)):
         if line:

@@ -16,7 +16,7 @@ from planner.report.assumptions import assumptions_line
 from planner.report.catalog import describe_size
 from planner.report.evidence import evidence_line, range_line
 from planner.report.formulas import item_title
-from planner.report.headline import host_line, job_line, memory_line, run_line, time_line
+from planner.report.headline import figure_lines, run_line
 from planner.report.mfu import mfu_line
 from planner.report.placement import placement_line
 from planner.report.recipes import placed_line
@@ -207,9 +207,8 @@ def _print_best(answer: Answer, console: Console) -> None:
     several = len(answer.contexts) > 1
     line = run_line(best, of_gpus=available, names_framework=several)
     console.print(line, style="bold green", markup=False)
-    for text in (time_line(best), memory_line(best), host_line(best), job_line(best)):
-        if text:
-            console.print(f"  {text}")
+    for text in figure_lines(best):
+        console.print(f"  {text}", markup=False)
     if best.strategy.num_gpus < available and answer.aim.objective == "iteration_s":
         what = "is faster" if answer.aim.limits.is_empty else "that keeps the limits is faster"
         console.print(f"  No layout on more GPUs {what}.")

@@ -42,6 +42,9 @@ def print_why(answer: WhyAnswer, console: Console) -> None:
     for title, plan in (("asked", answer.asked), ("best", answer.best)):
         if plan is not None and (title == "best" or answer.verdict != "is the best plan"):
             _print(f"{title + ':':<6} {_described(plan, answer)}", console)
+    if adapters := answer.contexts[0].traits.training.suffix:
+        names = ", ".join(context.traits.name for context in answer.contexts)
+        _print(f"trained: {adapters.removeprefix(', ')}, {names}", console, style="dim")
     if answer.best is None or answer.verdict == "is the best plan":
         return
     _print_layouts(answer, console)

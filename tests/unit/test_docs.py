@@ -1,10 +1,13 @@
 """The documentation: generated parts are current, commands run, links lead somewhere."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+import typer
 
+from planner.cli.app import app
 from tools import docs
 from tools.docs_site import slug
 from tools.formulas import trait_meanings
@@ -49,6 +52,20 @@ def test_commands_run_with_the_exit_code_the_page_states(
             code, output = docs.run(step.command)
             assert code == step.exit_code, f"{step.command}\n{output}"
             assert "Traceback" not in output
+
+
+IN_TABLES = [
+    command
+    for path in PAGES
+    for command in re.findall(r"^\|.*\| `(planner [^`]+)` \|$", path.read_text(), re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize("command", IN_TABLES)
+def test_commands_in_tables_have_the_options_they_name(command: str) -> None:
+    _, name, *words = shlex.split(command)
+    known = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    known.make_context(name, words)
 
 
 @pytest.mark.parametrize("path", [*PAGES, SKILL], ids=page_name)

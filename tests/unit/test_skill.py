@@ -14,7 +14,7 @@ from tools.commands import run
 ROOT = Path(__file__).resolve().parents[2]
 SKILL = ROOT / "skills" / "planner" / "SKILL.md"
 TEXT = SKILL.read_text(encoding="utf-8")
-ROW = re.compile(r"^\| `(\w+)` \| (`.*?`) \|", re.MULTILINE)
+ROW = re.compile(r"^\| `(\w+(?: --\w+)?)` \| (`.*?`) \|", re.MULTILINE)
 COMMANDS = [step.command for step in docs.steps_of(TEXT)]
 FIELDS = {
     command: [
@@ -25,6 +25,12 @@ FIELDS = {
     ]
     for command in dict(ROW.findall(TEXT))
 }
+
+
+def document_of(command: str) -> str:
+    """The command whose document it is, with the option that makes another one of it."""
+    name = command.split()[1]
+    return f"{name} --versus" if "--versus" in command else name
 
 
 def has(document: Any, path: str) -> bool:
@@ -48,7 +54,7 @@ def test_front_matter_names_the_folder_and_says_when_to_use_it() -> None:
 
 
 def test_every_command_with_fields_has_an_example_in_json() -> None:
-    shown = {line.split()[1] for line in COMMANDS if line.endswith("--format json")}
+    shown = {document_of(line) for line in COMMANDS if line.endswith("--format json")}
     assert len(FIELDS) > 5
     assert FIELDS.keys() <= shown
 
@@ -61,7 +67,7 @@ def test_examples_run_and_every_field_named_is_in_their_answers(
     for command in COMMANDS:
         code, output = run(command)
         assert code == 0, f"{command}\n{output}"
-        fields = FIELDS.get(command.split()[1], []) if command.endswith("--format json") else []
+        fields = FIELDS.get(document_of(command), []) if command.endswith("--format json") else []
         answer = json.loads(output[: output.rindex("}") + 1]) if fields else {}
         missing |= {(command, path) for path in fields if not has(answer, path)}
     assert not missing

@@ -13,15 +13,23 @@ DEEPSPEED = ("--framework", "deepspeed", "--zero-stage", "3", "--recompute", "fu
 
 
 def test_host_memory_that_a_plan_needs_and_nobody_stated_is_said(planner: Any) -> None:
-    assert "host memory is assumed: 192 GiB a node; --host-memory" in planner(*ON_HOST).out
-    assert "host memory is assumed" not in planner(*ON_HOST, "--host-memory", "192GiB").out
+    assumed = "of 192 GiB of a node's host memory, which is assumed (see --host-memory)"
+    assert assumed in planner(*ON_HOST).out
+    stated = planner(*ON_HOST, "--host-memory", "192GiB").out
+    assert "of 192 GiB of a node's host memory" in stated
+    assert "which is assumed" not in stated
     inside = ("plan", "llama3-8b", "8xrtx-a6000", *ADAPTERS, "--forbid", "offload")
-    assert "host memory is assumed" not in planner(*inside).out
+    assert "host memory" not in planner(*inside).out
 
 
 def test_a_batch_given_in_tokens_is_not_called_assumed(planner: Any) -> None:
     plan = ("plan", "llama3-8b", "1xdgx-h100", "--tp", "1", "--pp", "1")
-    assert "batch 122 x 8192" in planner(*plan, "--global-batch-tokens", "1M").out
+    run = planner(*plan, "--global-batch-tokens", "1M")
+    assert "batch 128 x 8192" in run.out
+    assert "read 1M tokens a batch as 1,048,576, as 8k of a length is 8,192" in run.out
+    exactly = planner(*plan, "--global-batch-tokens", "1000000").out
+    assert "batch 122 x 8192" in exactly
+    assert "tokens a batch" not in exactly
     assert "batch 512 (assumed) x 8192" in planner(*plan).out
 
 
@@ -116,4 +124,4 @@ def test_the_batch_that_is_proposed_divides_over_the_gpus() -> None:
 def test_the_hint_proposes_such_a_batch(planner: Any) -> None:
     question = ("plan", "llama3-8b", "24xh100", "--tp", "1", "--pp", "1", "--cp", "1")
     run = planner(*question, "--global-batch-tokens", "4M", "--zero-stage", "2")
-    assert "--global-batch 480 has more" in " ".join(run.out.split())
+    assert "--global-batch 528 has more" in " ".join(run.out.split())

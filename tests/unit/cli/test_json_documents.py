@@ -32,11 +32,19 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("plan", *SMALL, "--top", "1", "--fix", "tp=2", *TIGHT),
         ("plan", *SMALL, "--framework", "accelerate", "--train", "lora", "--frontier"),
     ],
+    "versus": [
+        ("plan", *SMALL, "--tp", "1", "--versus", "precision=fp16", "--versus", "tp=2,pp=1"),
+        ("plan", *SMALL, "--tp", "1", "--versus", "tp=16"),
+    ],
     "space": [("plan", *SMALL, "--space", "--framework", "any")],
     "why": [
         ("why", *SMALL, "--fix", "tp=8"),
         ("why", *SMALL, "--fix", "tp=3"),
         ("why", "llama3.1-405b", "1xdgx-h100", "--fix", "tp=8"),
+    ],
+    "largest": [
+        ("largest", *SMALL, "--tp", "2", "--pp", "1", "--micro-batch", "8"),
+        ("largest", "llama3-8b", "2xrtx4090", "--train", "lora", "--tp", "1", "--cp", "1"),
     ],
     "memory": [
         ("memory", "llama3-8b", "1xdgx-h100", "--tp", "2"),

@@ -173,3 +173,30 @@ def test_a_repair_keeps_the_adapters_in_mind(planner: Any, tmp_path: Path) -> No
     assert run.code == 0, run.out + run.err
     assert "cpu_offload" not in run.out
     assert '+  "gradient_accumulation_steps": 8' in run.out
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        ("memory", "llama3-8b", "1xrtx-a6000", "--seq-len", "2k"),
+        ("size", "llama3-8b", "rtx-a6000", "--seq-len", "2k", "--max-gpus", "2"),
+        ("scale", "llama3-8b", "rtx-a6000", "--seq-len", "2k", "--gpus", "1,2"),
+        ("why", "llama3-8b", "2xrtx-a6000", "--seq-len", "2k", "--dp", "1"),
+    ],
+    ids=lambda question: str(question[0]),
+)
+def test_every_command_plans_adapters_for_the_same_framework(
+    planner: Any, question: tuple[str, ...]
+) -> None:
+    run = planner(*question, "--train", "qlora", "--format", "json")
+    assert run.code == 0
+    assert "accelerate (default for adapters; --framework names another)" in run.out
+    assert '"accelerate"' in run.out
+
+
+@pytest.mark.parametrize("word", ["dpo", "GRPO", "rlhf"])
+def test_what_trains_beside_a_reference_is_told_what_can_be_asked(planner: Any, word: str) -> None:
+    run = planner("plan", *SMALL, "--train", word)
+    assert run.code == 2
+    assert "--margin PERCENT" in run.err
+    assert "--margin" not in planner("plan", *SMALL, "--train", "nosuch").err

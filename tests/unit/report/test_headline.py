@@ -10,9 +10,17 @@ from rich.console import Console
 from planner.cost.context import Context
 from planner.plans.plan import Answer, Plan, answer
 from planner.report.columns import memory_saved_by, telling_axes
-from planner.report.headline import job_line, layout_words, run_line, time_line
+from planner.report.headline import (
+    host_line,
+    job_line,
+    layout_words,
+    run_line,
+    time_line,
+    utilization_line,
+)
 from planner.report.tables import plans_table
 from planner.search.space.narrow import read_narrowing
+from planner.units import GIB
 
 Contexts = Callable[..., Context]
 
@@ -72,6 +80,14 @@ def test_gpus_that_stay_free_are_said(found: Answer) -> None:
 def test_time_has_its_range_and_the_job_its_days(found: Answer) -> None:
     plan = found.plans[0]
     assert "(80 % of runs: " in time_line(plan)
+    made, peak = plan.estimate, plan.context.cluster.accelerator.peak_flops_per_s["bf16"]
+    assert made.mfu_lower < made.mfu < made.mfu_upper
+    assert made.mfu_lower * made.iter_time_s_upper == pytest.approx(made.mfu * made.iter_time_s)
+    assert made.model_flops_per_s_per_gpu == pytest.approx(made.mfu * peak)
+    assert utilization_line(plan) == (
+        f"MFU {made.mfu:.1%} (80 % of runs: {100 * made.mfu_lower:.1f} - "
+        f"{100 * made.mfu_upper:.1f} %), {made.mfu * peak / 1e12:.3g} model TFLOP/s a GPU"
+    )
     job = job_line(plan)
     assert job.startswith("1T tokens: ")
     assert "GPU-hours" in job
@@ -127,3 +143,11 @@ def test_what_saves_memory_in_few_words(
         selective_layers_per_stage=(0,), offload="none", offload_percent=100,
     )  # fmt: skip
     assert memory_saved_by(with_strategy(plain, **changes).strategy) == text
+
+
+def test_host_memory_is_of_a_whole_node(found: Answer) -> None:
+    plan = found.plans[0]
+    memory = replace(plan.estimate.memory, host_bytes=10 * GIB)
+    offloaded = replace(plan, estimate=replace(plan.estimate, memory=memory))
+    assert host_line(plan) == ""
+    assert host_line(offloaded) == "80 of 2,048 GiB of a node's host memory"

@@ -7,6 +7,7 @@ from planner.units import (
     format_bytes,
     format_count,
     format_seconds,
+    parse_batch_tokens,
     parse_bytes,
     parse_count,
     parse_duration,
@@ -185,3 +186,13 @@ def test_amounts_of_money_are_read(text: str, usd: float) -> None:
 def test_what_is_no_amount_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not an amount"):
         parse_usd(text)
+
+
+def test_k_and_m_of_a_batch_are_those_of_lengths() -> None:
+    read = {text: parse_batch_tokens(text) for text in ("4M", "16k", "1.5M", "4000000", "1B")}
+    assert read == {
+        "4M": 4 * 2**20, "16k": 2**14, "1.5M": 3 * 2**19, "4000000": 4_000_000, "1B": 10**9
+    }  # fmt: skip
+    for wrong in ("4Q", "0", "-1M", "1.0000001M"):
+        with pytest.raises(ValueError, match=r"count|whole number"):
+            parse_batch_tokens(wrong)

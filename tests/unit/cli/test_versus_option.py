@@ -1,0 +1,82 @@
+"""`planner plan --versus`: one question beside the same asked otherwise."""
+
+import json
+from typing import Any
+
+import pytest
+
+SMALL = ("plan", "gpt3-xl", "1xdgx-a100-640", "--global-batch", "64", "--tp", "1", "--pp", "1")
+
+
+def test_the_verdict_comes_first_and_both_stand_side_by_side(planner: Any) -> None:
+    run = planner(*SMALL, "--versus", "tp=8")
+    assert run.code == 0
+    first, *_ = run.out.splitlines()
+    assert first.startswith("tp=8 takes ")
+    assert first.endswith(" times as long.")
+    table = {line[:13].strip(): line[13:] for line in run.out.splitlines()}
+    for title in ("iteration", "80 % of runs", "tokens/s", "MFU", "memory", "layout"):
+        assert title in table
+    assert "framework" not in table
+    assert "tensor 8" in table["layout"]
+
+
+@pytest.mark.parametrize(
+    ("word", "row"),
+    [
+        ("cluster=1xdgx-h100", "GPUs"),
+        ("framework=torchtitan", "framework"),
+        ("seq-len=1k", "batch"),
+        ("global_batch=32", "batch"),
+    ],
+)
+def test_what_differs_is_a_row(planner: Any, word: str, row: str) -> None:
+    run = planner(*SMALL, "--versus", word)
+    assert run.code == 0
+    assert any(line.startswith(row) for line in run.out.splitlines())
+
+
+def test_several_changes_at_once_and_several_alternatives(planner: Any) -> None:
+    versus = ("--versus", "tp=2,zero=1", "--versus", "forbid=recompute,micro-batch=2")
+    found = json.loads(planner(*SMALL, *versus, "--format", "json").out)
+    assert found["asked"]["plan"]["strategy"]["tp"] == 1
+    first, second = (each["plan"]["strategy"] for each in found["others"])
+    assert (first["tp"], first["zero_stage"], first["pp"]) == (2, 1, 1)
+    assert (second["tp"], second["micro_batch"], second["recompute"]) == (1, 2, "none")
+    speed = found["others"][0]["speed"]
+    assert speed["lower"] < speed["value"] < speed["upper"]
+    assert speed["within_error"] == (speed["lower"] <= 1.0 <= speed["upper"])
+
+
+def test_a_side_on_which_nothing_fits_says_so(planner: Any) -> None:
+    run = planner(*SMALL, "--versus", "tp=3")
+    assert run.code == 0
+    assert run.out.startswith("tp=3: nothing fits.")
+    assert "tp=3: nothing fits: gpt3-xl on 8 x a100" in " ".join(run.out.split())
+
+
+def test_where_no_side_fits_the_exit_code_is_that_of_plan(planner: Any) -> None:
+    assert planner(*SMALL, "--fix", "ep=3", "--versus", "cp=1").code == 3
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("nosuch=1", "nothing is called"),
+        ("precision", "must be KEY=VALUE"),
+        ("seq-len=x", "seq_len"),
+        ("precision=bf17", "unknown precision"),
+        ("cp=x", "cp takes"),
+    ],
+)
+def test_what_cannot_be_said_otherwise_is_refused(planner: Any, word: str, says: str) -> None:
+    run = planner(*SMALL, "--versus", word)
+    assert run.code == 2
+    assert says in run.err
+
+
+def test_a_comparison_writes_no_files(planner: Any, tmp_path: Any) -> None:
+    run = planner(*SMALL, "--versus", "tp=2", "--save", str(tmp_path / "plan.yaml"))
+    assert run.code == 2
+    assert "--versus" in run.err
+    assert not list(tmp_path.iterdir())
