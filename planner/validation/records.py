@@ -197,6 +197,8 @@ class Runtime(_Part):
     expert_overlap: bool | None = None
     tp_overlap: bool | None = None
     products_in_16_bit: Literal["experts", "linears"] | None = None
+    routing: Literal["balanced", "natural"] = "balanced"
+    """Of a mixture: balance forced or padded to (benchmarks), or as the router chose."""
 
 
 class Lora(_Part):
