@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from planner.layers.attention import tp_entry_comms, tp_exit_comms
-from planner.layers.op import ZERO, Comm, Gemm, LayerShape, Op
+from planner.layers.op import ZERO, Comm, Gemm, LayerShape, Op, total_bytes
 from planner.layers.parameters import Parts, moe_params
 from planner.layers.saved import saved_by
 from planner.spec.cluster import Collective
@@ -107,8 +107,9 @@ def expert_split_comms(
     ``gathers_expert_pairs``: T·k·etp/tp pairs of h elements, the busiest rank's times ``busiest``,
     are gathered over etp behind the all-to-all, and their partial outputs reduce-scattered before
     the way back; backward is the mirror image. Else the T tokens are gathered over tp before
-    routing, as for a dense MLP; a shared expert has gathered them already. Source: megatron/core/transformer/moe/
-    token_dispatcher.py (MoEAlltoAllTokenDispatcher); torchtitan/models/common/moe_sharding.py.
+    routing, as for a dense MLP; a shared expert has gathered them already. Source:
+    megatron/core/transformer/moe/token_dispatcher.py (MoEAlltoAllTokenDispatcher);
+    torchtitan/models/common/moe_sharding.py.
     """
     if traits.gathers_expert_pairs:
         gather = _pair_comms(model, moe, shape, is_gather=True)
@@ -194,7 +195,8 @@ def expert_ops(
     With P = tokens · top_k · etp / tp · ``busiest`` pairs on that rank, spread evenly over its
     experts, one of them sees ``P · ep / num_experts`` and computes 1/etp of its width: 2 · P · h ·
     f / etp FLOPs per matrix, the same for any etp. Saved: the table's ``experts`` section
-    (dispatched inputs, pre-activations, activation outputs). Excludes the spread inside the rank.
+    (dispatched inputs, pre-activations, activation outputs); ``stashes_experts``: read and written
+    once more in either pass. Excludes the spread inside the rank.
     """
     forward_traffic, backward_traffic = _mlp_traffic(model, shape, traits)
     clamp_forward, clamp_backward = clamp_traffic(model, shape, traits)
@@ -206,6 +208,9 @@ def expert_ops(
     rows = pairs / local_experts
     num_up = 2.0 if model.gated_mlp else 1.0
     hidden = ZERO + model.hidden_size
+
+    kept = saved_by("expert_activation", f"experts.{_kind(model)}", model, shape, traits)
+    stash_bytes = 2.0 * total_bytes(kept) * traits.stashes_experts
 
     def product(n: Array, k: Array) -> tuple[Gemm, ...]:
         return (Gemm(m=rows, n=n, k=k, count=local_experts),)
@@ -219,9 +224,9 @@ def expert_ops(
         ),
         Op(
             name="expert_activation",
-            forward_bytes=pairs * width * (forward_traffic + clamp_forward),
-            backward_bytes=pairs * width * (backward_traffic + clamp_backward),
-            saved=saved_by("expert_activation", f"experts.{_kind(model)}", model, shape, traits),
+            forward_bytes=pairs * width * (forward_traffic + clamp_forward) + stash_bytes,
+            backward_bytes=pairs * width * (backward_traffic + clamp_backward) + stash_bytes,
+            saved=kept,
         ),
         Op(
             name="expert_down",

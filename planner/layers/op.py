@@ -132,6 +132,9 @@ class FlashAttention:
     windowed_share: float = 0.0
     """Of the layers, those whose queries see a window of the sequence only."""
     window: float = 0.0
+    quantised: tuple[Array, Array] | None = None
+    """Elements cast before forward (queries, keys, values) and before backward (the gradient of
+    the output), where the kernel computes in the job's 8 bits."""
 
     @property
     def passes(self) -> tuple[tuple[Array, float], ...]:

@@ -191,7 +191,9 @@ def _assumptions(record: Record) -> list[str]:
     if record.assumed.zero is not None:
         notes.append(f"ZeRO stage not published; {record.assumed.zero} assumed")
     if imbalance := imbalance_fraction(record):
-        notes.append(f"natural routing: the busiest rank of experts has {imbalance:.0%} more tokens")
+        notes.append(
+            f"natural routing: the busiest rank of experts has {imbalance:.0%} more tokens"
+        )
     return notes
 
 

@@ -37,6 +37,7 @@ def to_setup(record: Record) -> Setup:
         dispatcher=runtime.dispatcher,
         expert_overlap=runtime.expert_overlap,
         tp_overlap=runtime.tp_overlap,
+        in_8_bit=runtime.in_8_bit,
     )
     notes: list[str] = []
     if kept := runtime.products_in_16_bit:

@@ -197,6 +197,8 @@ class Runtime(_Part):
     expert_overlap: bool | None = None
     tp_overlap: bool | None = None
     products_in_16_bit: Literal["experts", "linears"] | None = None
+    in_8_bit: tuple[Literal["attention", "head"], ...] = ()
+    """What the recipe computes in the run's 8 bits beside its layers' products."""
     routing: Literal["balanced", "natural"] = "balanced"
     """Of a mixture: balance forced or padded to (benchmarks), or as the router chose."""
 
