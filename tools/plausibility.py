@@ -176,10 +176,11 @@ def _completed(context: Context, layout: str) -> tuple[Strategy | None, str]:
     return None, "does not fit" if is_legal else "not in the space"
 
 
-def as_users_ask(context: Context) -> Context:
+def as_users_ask(context: Context, *, is_balanced: bool = False) -> Context:
     """The context with what a search chooses from, its margin and imbalance."""
     traits = context.traits
-    imbalance = USUAL_IMBALANCE_FRACTION if context.model.moe else 0.0
+    is_natural = context.model.moe and not is_balanced
+    imbalance = USUAL_IMBALANCE_FRACTION if is_natural else 0.0
     context = replace(
         context,
         job=replace(context.job, imbalance_fraction=imbalance),
@@ -356,8 +357,11 @@ def shown_recipes() -> Iterator[Recipe]:
 
 
 def asked_recipe(recipe: Recipe) -> Asked:
-    """The question of a recipe, as ``planner plan`` asks it under the recipe's runtime."""
-    context = as_users_ask(recipe_context(recipe))
+    """The question of a recipe, as ``planner plan`` asks it under the recipe's runtime.
+
+    Routing is balanced: these recipes are for benchmarks, which force it.
+    """
+    context = as_users_ask(recipe_context(recipe), is_balanced=True)
     gpus, batch = context.cluster.num_accelerators, context.job.global_batch
     try:
         strategy = recipe_strategy(recipe, context.model, gpus, batch)

@@ -30,6 +30,7 @@ from planner.spec.cluster import (
     Dtype,
     GemmEfficiency,
     LevelSpec,
+    LowPrecisionAttention,
     LowPrecisionGemm,
     NodeSpec,
 )
@@ -126,8 +127,15 @@ def _to_gemm(section: GemmSection, where: str) -> GemmEfficiency:
 
 
 def _to_attention(section: AttentionSection, where: str, key: str) -> AttentionEfficiency:
-    fit = AttentionEfficiency(**_plain(section))
+    low: dict[Precision, LowPrecisionAttention] = {
+        name: LowPrecisionAttention(**_plain(given))
+        for name in LOW_PRECISIONS
+        if (given := getattr(section.low_precision, name, None)) is not None
+    }
+    fit = AttentionEfficiency(**_plain(section), low_precision=low)
     lengths = {len(fit.head_dims), len(fit.forward_head_factors), len(fit.backward_head_factors)}
+    for each in low.values():
+        lengths |= {len(each.forward_factors), len(each.backward_factors)}
     if len(lengths) > 1 or list(fit.head_dims) != sorted(set(fit.head_dims)):
         message = "head_dims must rise, with one forward and one backward factor each"
         raise InputError([Problem(where=where, key=f"{key}.head_dims", message=message)])

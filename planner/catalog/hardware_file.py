@@ -65,6 +65,20 @@ class GemmSection(Strict):
     low_precision: LowPrecisionSections = LowPrecisionSections()
 
 
+class LowPrecisionAttentionSection(Strict):
+    """Fused attention in 8 bits; see planner.spec.cluster.LowPrecisionAttention."""
+
+    forward_factors: Figures
+    backward_factors: Figures
+
+
+class LowPrecisionAttentionSections(Strict):
+    """By precision."""
+
+    fp8: LowPrecisionAttentionSection | None = None
+    mxfp8: LowPrecisionAttentionSection | None = None
+
+
 class AttentionSection(Strict):
     """Flash attention; see planner.spec.cluster.AttentionEfficiency."""
 
@@ -79,6 +93,7 @@ class AttentionSection(Strict):
     forward_head_factors: Figures | None = None
     backward_head_factors: Figures | None = None
     sustained_fraction: Figure | None = None
+    low_precision: LowPrecisionAttentionSections = LowPrecisionAttentionSections()
 
 
 class CollectiveSection(Strict):

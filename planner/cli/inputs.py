@@ -130,7 +130,7 @@ def _imbalance(
     if percent is not None:
         return percent / 100.0
     notes.append(
-        f"the busiest rank of experts keeps {USUAL_IMBALANCE_FRACTION:.0%} more tokens than the "
+        f"the busiest rank of experts gets {USUAL_IMBALANCE_FRACTION:.0%} more tokens than the "
         "mean (assumed; --imbalance changes it)"
     )
     return USUAL_IMBALANCE_FRACTION

@@ -148,7 +148,7 @@ Imbalance = Annotated[
     float | None,
     typer.Option(
         help="Of a mixture, percent of tokens beyond the mean that the busiest rank of experts "
-        "keeps [20]."
+        "gets, in memory and in time [20]."
     ),
 ]
 MtpLayers = Annotated[

@@ -14,6 +14,10 @@ FULL_GRAPH = "full_iteration"
 GRAPH_SHARES = {"attn": 0.2, "moe_router": 0.05, "moe_preprocess": 0.05}
 """Of a mixture layer's kernels, by what --cuda-graph-scope captures: counted in the modules."""
 
+IN_8_BIT = {"attention": "kernels.attention_in_8_bit", "head": "kernels.head_in_8_bit"}
+"""Traits of what a recipe also computes in its 8 bits (fp8_dot_product_attention and
+fp8_output_proj of Megatron-Bridge)."""
+
 
 def captured_fraction(scopes: Iterable[str]) -> float:
     """Share of a mixture layer's launches inside the CUDA graphs of these scopes."""
@@ -30,6 +34,7 @@ def runtime_settings(
     expert_overlap: bool | None,
     tp_overlap: bool | None = None,
     launch_blocking: bool = False,
+    in_8_bit: Iterable[str] = (),
 ) -> tuple[Setting, ...]:
     """Traits that differ from the profile's; what is None (a dispatcher: empty) is left to it."""
     settings: list[Setting] = []
@@ -37,6 +42,7 @@ def runtime_settings(
         settings.append(("kernels.cuda_graph_fraction", captured))
     if captured == 1.0:
         settings.append(("kernels.fused_experts", True))
+        settings.append(("kernels.stashes_experts", True))
     if dispatcher:
         settings.append(("kernels.deduplicated_dispatch", dispatcher in DEDUPLICATING))
         settings.append(("kernels.dispatch_permutes", dispatcher == PERMUTING))
@@ -47,6 +53,7 @@ def runtime_settings(
         settings.append(("overlap.tensor_parallel_overlap", "ring" if tp_overlap else "none"))
     if launch_blocking:
         settings.append(("kernels.waits_for_kernels", True))
+    settings += [(IN_8_BIT[each], True) for each in in_8_bit]
     return tuple(settings)
 
 

@@ -190,6 +190,13 @@ def mla_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
     )
 
 
+def _quantised(model: ModelSpec, shape: LayerShape) -> tuple[Array, Array]:
+    """Elements of queries, keys and values on a rank, and of the output's gradient."""
+    values = shape.num_tokens * model.value_size / shape.tp
+    keys = shape.num_tokens * local_kv_size(model, shape.tp)
+    return shape.num_tokens * model.query_size / shape.tp + 2.0 * keys, values
+
+
 @item(
     "memory.activations.attention_core",
     inputs=(*SHAPE, "traits.kernels.attention", "traits.kernels.dropout"),
@@ -215,6 +222,7 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
             name="attention_core",
             attention=FlashAttention(
                 kernel=traits.attention,
+                quantised=_quantised(model, shape) if traits.attention_in_8_bit else None,
                 square_flops=square_flops,
                 causal_fraction=causal,
                 seq_len=seq_len,

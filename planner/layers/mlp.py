@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from planner.layers.attention import tp_entry_comms, tp_exit_comms
-from planner.layers.op import ZERO, Comm, Gemm, LayerShape, Op
+from planner.layers.op import ZERO, Comm, Gemm, LayerShape, Op, total_bytes
 from planner.layers.parameters import Parts, moe_params
 from planner.layers.saved import saved_by
 from planner.spec.cluster import Collective
@@ -93,7 +93,7 @@ def _pair_comms(
     model: ModelSpec, moe: MoeSpec, shape: LayerShape, *, is_gather: bool
 ) -> tuple[Comm, ...]:
     """All-gather of the pairs that a split expert sees, or reduce-scatter of their outputs."""
-    pairs = shape.num_tokens * moe.top_k * shape.expert_share * (shape.etp > 1)
+    pairs = shape.num_tokens * moe.top_k * shape.expert_share * shape.busiest * (shape.etp > 1)
     num_bytes = pairs * model.hidden_size * shape.element_bytes
     collective: Collective = "all_gather" if is_gather else "reduce_scatter"
     return (Comm(collective=collective, axis="etp", num_bytes=num_bytes),)
@@ -104,11 +104,12 @@ def expert_split_comms(
 ) -> tuple[tuple[tuple[Comm, ...], tuple[Comm, ...]], tuple[tuple[Comm, ...], tuple[Comm, ...]]]:
     """What ranks that split an expert exchange: before experts and after, forward and backward.
 
-    ``gathers_expert_pairs``: T·k·etp/tp pairs of h elements are gathered over etp behind the
-    all-to-all, and their partial outputs reduce-scattered before the way back; backward is the
-    mirror image. Else the T tokens are gathered over tp before routing, as for a dense MLP; a
-    shared expert has gathered them already. Source: megatron/core/transformer/moe/
-    token_dispatcher.py (MoEAlltoAllTokenDispatcher); torchtitan/models/common/moe_sharding.py.
+    ``gathers_expert_pairs``: T·k·etp/tp pairs of h elements, the busiest rank's times ``busiest``,
+    are gathered over etp behind the all-to-all, and their partial outputs reduce-scattered before
+    the way back; backward is the mirror image. Else the T tokens are gathered over tp before
+    routing, as for a dense MLP; a shared expert has gathered them already. Source:
+    megatron/core/transformer/moe/token_dispatcher.py (MoEAlltoAllTokenDispatcher);
+    torchtitan/models/common/moe_sharding.py.
     """
     if traits.gathers_expert_pairs:
         gather = _pair_comms(model, moe, shape, is_gather=True)
@@ -131,25 +132,26 @@ def exchange_op(
 ) -> Op:
     """Send every token to its top-k experts (or back): k·h elements per token over ep.
 
-    Under sequence parallelism every tp rank sends its own slice of the tokens. Memory traffic: a
-    plain all-to-all sorts tokens by expert before it and its chunks after it (or back, where the
-    last pass also sums k copies): 3.5 passes over the sent bytes on average; deduplicating
-    dispatchers sort once, in two passes. Counted in Megatron-LM's dispatchers
-    (megatron/core/transformer/moe/token_dispatcher.py). Each byte takes ``permutation_slowdown``
-    times as long as in other kernels, unless the dispatcher sorts in its own.
+    Under sequence parallelism every tp rank sends its own slice of the tokens; all wait for the
+    busiest rank, which receives ``busiest`` times that. Memory traffic: a plain all-to-all sorts
+    tokens by expert where they come from, in 1.5 passes on average (the way back also sums k
+    copies), and its chunks beside the experts in two; deduplicating dispatchers sort there alone.
+    Counted in Megatron-LM's dispatchers (megatron/core/transformer/moe/token_dispatcher.py). Each
+    byte takes ``permutation_slowdown`` times as long as in other kernels, unless the dispatcher
+    sorts in its own.
     """
     num_bytes = shape.num_tokens / shape.sp * moe.top_k * model.hidden_size * shape.element_bytes
     comm = (
         Comm(
             collective="all_to_all",
             axis="ep",
-            num_bytes=num_bytes * (shape.ep > 1),
+            num_bytes=num_bytes * (shape.ep > 1) * shape.busiest,
             copies_per_token=float(moe.top_k) if traits.deduplicated_dispatch else 1.0,
         ),
     )
-    passes = 2.0 if traits.deduplicated_dispatch else 3.5
+    passes = 2.0 * shape.busiest + (0.0 if traits.deduplicated_dispatch else 1.5)
     if not traits.dispatch_permutes:
-        passes *= traits.permutation_slowdown
+        passes = passes * traits.permutation_slowdown
     before, after = expert_split_comms(model, moe, shape, traits)
     forward, backward = before if name == "dispatch" else after
     return Op(
@@ -188,12 +190,13 @@ def clamp_traffic(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> 
 def expert_ops(
     model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits
 ) -> tuple[Op, ...]:
-    """The routed experts of one rank under balanced routing: up, activation, down.
+    """The routed experts of the busiest rank, for which the others wait: up, activation, down.
 
-    With P = tokens · top_k · etp / tp pairs on a rank, an expert sees ``P · ep / num_experts`` of
-    them and computes 1/etp of its width: 2 · P · h · f / etp FLOPs per matrix, the same for any
-    etp. Saved: the table's ``experts`` section
-    (dispatched inputs, pre-activations, activation outputs).
+    With P = tokens · top_k · etp / tp · ``busiest`` pairs on that rank, spread evenly over its
+    experts, one of them sees ``P · ep / num_experts`` and computes 1/etp of its width: 2 · P · h ·
+    f / etp FLOPs per matrix, the same for any etp. Saved: the table's ``experts`` section
+    (dispatched inputs, pre-activations, activation outputs); ``stashes_experts``: read and written
+    once more in either pass. Excludes the spread inside the rank.
     """
     forward_traffic, backward_traffic = _mlp_traffic(model, shape, traits)
     clamp_forward, clamp_backward = clamp_traffic(model, shape, traits)
@@ -201,10 +204,13 @@ def expert_ops(
     parts = moe_params(model, shape.etp)
     local_experts = moe.num_experts / shape.ep
     width = moe.expert_ffn_size / shape.etp
-    pairs = shape.num_tokens * moe.top_k * shape.expert_share
+    pairs = shape.num_tokens * moe.top_k * shape.expert_share * shape.busiest
     rows = pairs / local_experts
     num_up = 2.0 if model.gated_mlp else 1.0
     hidden = ZERO + model.hidden_size
+
+    kept = saved_by("expert_activation", f"experts.{_kind(model)}", model, shape, traits)
+    stash_bytes = 2.0 * total_bytes(kept) * traits.stashes_experts
 
     def product(n: Array, k: Array) -> tuple[Gemm, ...]:
         return (Gemm(m=rows, n=n, k=k, count=local_experts),)
@@ -218,9 +224,9 @@ def expert_ops(
         ),
         Op(
             name="expert_activation",
-            forward_bytes=pairs * width * (forward_traffic + clamp_forward),
-            backward_bytes=pairs * width * (backward_traffic + clamp_backward),
-            saved=saved_by("expert_activation", f"experts.{_kind(model)}", model, shape, traits),
+            forward_bytes=pairs * width * (forward_traffic + clamp_forward) + stash_bytes,
+            backward_bytes=pairs * width * (backward_traffic + clamp_backward) + stash_bytes,
+            saved=kept,
         ),
         Op(
             name="expert_down",

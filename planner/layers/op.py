@@ -42,7 +42,7 @@ class LayerShape:
     sequence_parallel: Array
     """1 where norms and residuals are sharded over tp, else 0."""
     imbalance_fraction: float = 0.0
-    """By how much more than the mean the busiest rank of experts keeps, where ep > 1."""
+    """By how much more than the mean the busiest rank of experts gets, where ep > 1."""
     element_bytes: float = ELEMENT_BYTES
     """Of an activation."""
 
@@ -60,7 +60,7 @@ class LayerShape:
 
     @property
     def busiest(self) -> Array:
-        """Tokens that the busiest rank of experts keeps, over the mean: 1 where ep is 1."""
+        """Tokens that the busiest rank of experts gets, over the mean: 1 where ep is 1."""
         busiest: Array = 1.0 + self.imbalance_fraction * np.where(np.asarray(self.ep) > 1, 1.0, 0.0)
         return busiest
 
@@ -132,6 +132,9 @@ class FlashAttention:
     windowed_share: float = 0.0
     """Of the layers, those whose queries see a window of the sequence only."""
     window: float = 0.0
+    quantised: tuple[Array, Array] | None = None
+    """Elements cast before forward (queries, keys, values) and before backward (the gradient of
+    the output), where the kernel computes in the job's 8 bits."""
 
     @property
     def passes(self) -> tuple[tuple[Array, float], ...]:

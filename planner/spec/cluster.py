@@ -74,6 +74,14 @@ class GemmEfficiency:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LowPrecisionAttention:
+    """Rate of fused attention in 8 bits over that in 16, at the fit's ``head_dims``."""
+
+    forward_factors: tuple[float, ...]
+    backward_factors: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class AttentionEfficiency:
     """One fused attention kernel: fraction of dense peak ``e · s / (s + s0)``, causal FLOPs.
 
@@ -94,6 +102,7 @@ class AttentionEfficiency:
     backward_head_factors: tuple[float, ...] = (1.0,)
     sustained_fraction: float = 1.0
     """Of these rates, measured in short bursts, what a device under the load of training keeps."""
+    low_precision: Mapping[Precision, LowPrecisionAttention] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

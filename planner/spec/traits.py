@@ -130,6 +130,10 @@ class KernelTraits:
     """Attention grows by this · (1 - 1/cp): merging partial results, small blocks."""
     exchanges_context: bool
     """Context parallelism exchanges heads (all-to-all) instead of passing keys round a ring."""
+    attention_in_8_bit: bool
+    """The fused kernel computes in the job's 8 bits, where hwdb has its rate; else in 16."""
+    head_in_8_bit: bool
+    """The vocabulary projection is in the job's 8 bits; else in 16."""
     dropout: bool
     saved: SavedTables
     """Tensors the kernels keep for backward, those of the loss included."""
@@ -159,6 +163,8 @@ class KernelTraits:
     probability; as that of clamps."""
     expert_bias_backward_bytes: float
     """The same in backward, with the bias's own gradient."""
+    stashes_experts: bool
+    """What experts keep is copied out of buffers of fixed size in forward, and back in backward."""
     fused_experts: bool
     """One kernel computes an expert's products with biases, clamps and activation."""
     memory_bound_multiplier: float

@@ -7,7 +7,7 @@ from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
 from planner.formats.megatron.layout import per_stage
 from planner.plans.splits import default_chunks, layout_layers
-from planner.spec.job import JobSpec
+from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
 from planner.spec.strategy import REPLICA_DEGREES, Strategy, counts_under, gpus_of, split_values
 from planner.spec.traits import SupportTraits
@@ -190,7 +190,17 @@ def _assumptions(record: Record) -> list[str]:
         notes.append("selective recomputation estimated as full in every second layer")
     if record.assumed.zero is not None:
         notes.append(f"ZeRO stage not published; {record.assumed.zero} assumed")
+    if imbalance := imbalance_fraction(record):
+        notes.append(
+            f"natural routing: the busiest rank of experts has {imbalance:.0%} more tokens"
+        )
     return notes
+
+
+def imbalance_fraction(record: Record) -> float:
+    """What is assumed of a mixture's routing: the usual imbalance, none where it was balanced."""
+    is_natural = record.model.moe is not None and record.runtime.routing == "natural"
+    return USUAL_IMBALANCE_FRACTION if is_natural else 0.0
 
 
 def to_run(record: Record) -> Run:
@@ -216,6 +226,7 @@ def to_run(record: Record) -> Run:
         seq_len=model.max_seq_len,
         precision=record.precision,
         mtp_layers=record.mtp_layers,
+        imbalance_fraction=imbalance_fraction(record),
     )
     return Run(
         context=Context(model=model, job=job, cluster=cluster, traits=traits),

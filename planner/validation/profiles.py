@@ -38,6 +38,7 @@ def to_setup(record: Record) -> Setup:
         expert_overlap=runtime.expert_overlap,
         tp_overlap=runtime.tp_overlap,
         launch_blocking=runtime.launch_blocking,
+        in_8_bit=runtime.in_8_bit,
     )
     notes: list[str] = []
     if kept := runtime.products_in_16_bit:

@@ -199,6 +199,10 @@ class Runtime(_Part):
     products_in_16_bit: Literal["experts", "linears"] | None = None
     launch_blocking: bool = False
     """CUDA_LAUNCH_BLOCKING=1."""
+    in_8_bit: tuple[Literal["attention", "head"], ...] = ()
+    """What the recipe computes in the run's 8 bits beside its layers' products."""
+    routing: Literal["balanced", "natural"] = "balanced"
+    """Of a mixture: balance forced or padded to (benchmarks), or as the router chose."""
 
 
 class Lora(_Part):

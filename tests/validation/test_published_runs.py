@@ -24,8 +24,8 @@ TOLERANCE_POINTS = 0.5
 HELD_OUT_PERCENT = 7.0
 """Mean error that half of the dense runs may have under constants fitted to the other half."""
 DENSE_PERCENT = 5.0
-MIXTURE_PERCENT = 12.5
-MIXTURE_BIAS_PERCENT = 9.0
+MIXTURE_PERCENT = 11.5
+MIXTURE_BIAS_PERCENT = 8.2
 CLASS_PERCENT = 8.0
 CLASS_ROWS = 8
 BIAS_PERCENT = 2.0

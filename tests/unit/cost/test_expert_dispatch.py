@@ -1,10 +1,18 @@
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from planner.catalog.clusters import load_cluster
+from planner.catalog.models import load_model
 from planner.cost.collectives import collective_s
 from planner.cost.topology import Group
+from planner.frameworks.registry import load_traits
+from planner.layers.mlp import moe_ops
+from planner.layers.op import LayerShape, Op
 
+Shapes = Callable[..., LayerShape]
 CLUSTER = load_cluster("8xdgx-h100")
 GROUP = Group(members=(np.array([8]), np.array([64])))
 
@@ -25,3 +33,25 @@ def test_without_deduplication_every_copy_crosses() -> None:
     fabric = CLUSTER.fabric
     port = fabric.bytes_per_s * fabric.efficiency_fraction
     assert remote_s(1e9, 1.0) == pytest.approx(7 / 8 * 1e9 / port)
+
+
+def test_experts_and_dispatch_wait_for_the_busiest_rank(shape_of: Shapes) -> None:
+    model, traits = load_model("mixtral-8x7b"), load_traits("megatron").kernels
+
+    def ops(ep: int, imbalance: float, **given: bool) -> dict[str, Op]:
+        shape = replace(shape_of(seq_len=4096, ep=ep), imbalance_fraction=imbalance)
+        return {op.name: op for op in moe_ops(model, shape, replace(traits, **given))}
+
+    even, busy = ops(8, 0.0), ops(8, 0.5)
+    for name in ("expert_up", "expert_down"):
+        assert float(busy[name].gemms[0].flops[0]) == 1.5 * float(even[name].gemms[0].flops[0])
+    received = busy["dispatch"].forward_comms[0].num_bytes
+    assert float(received[0]) == 1.5 * float(even["dispatch"].forward_comms[0].num_bytes[0])
+    # Of 3.5 passes two are beside the experts; what its dispatcher deduplicates is sorted there.
+    traffic = float(busy["dispatch"].forward_bytes[0] / even["dispatch"].forward_bytes[0])
+    assert traffic == pytest.approx((1.5 + 2 * 1.5) / 3.5)
+    deduplicated = [ops(8, each, deduplicated_dispatch=True)["combine"] for each in (0.0, 0.5)]
+    assert float(deduplicated[1].forward_bytes[0]) == 1.5 * float(deduplicated[0].forward_bytes[0])
+    # One rank with all experts has all pairs, however they are routed.
+    alone = ops(1, 0.5)
+    assert float(alone["expert_up"].gemms[0].flops[0]) == float(even["expert_up"].gemms[0].flops[0])

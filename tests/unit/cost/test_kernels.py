@@ -10,6 +10,7 @@ from planner.cost.attention_kernels import flash_attention_backward_s, flash_att
 from planner.cost.kernels import (
     CAST_BYTES,
     aligned_fraction,
+    cast_s,
     element_wise_s,
     exposed_accumulation_s,
     gemm_backward_s,
@@ -224,6 +225,32 @@ def test_flash_attention_by_hand() -> None:
     assert flash_attention_forward_s(work, DEVICE) == pytest.approx(0.04)
     # Backward: 2.5 · 4e12 / (400e12 · 0.25) = 100 ms.
     assert flash_attention_backward_s(work, DEVICE) == pytest.approx(0.1)
+
+
+def test_attention_in_8_bits_casts_first_and_ignores_windows_backward() -> None:
+    part = load_cluster("1xgb300-tray").accelerator
+    low = part.attention.low_precision["mxfp8"]
+    at_128 = part.attention.head_dims.index(128.0)
+    wide = FlashAttention(
+        kernel="fused", square_flops=np.array([1e15]), causal_fraction=0.5, seq_len=8192.0
+    )
+    given = replace(wide, quantised=(np.array([1e8]), np.array([5e7])))
+    launch_s = part.attention.launch_s
+    passes = (
+        (flash_attention_forward_s, low.forward_factors, 1e8),
+        (flash_attention_backward_s, low.backward_factors, 5e7),
+    )
+    for price, factors, elements in passes:
+        cast = float(cast_s(np.array([elements]), part, "mxfp8")[0])
+        plain = (price(wide, part, "mxfp8")[0] - launch_s) / factors[at_128]
+        assert price(given, part, "mxfp8")[0] == pytest.approx(launch_s + plain + cast)
+    windowed = replace(given, windowed_share=1.0, window=128.0)
+    forward = [flash_attention_forward_s(each, part, "mxfp8")[0] for each in (given, windowed)]
+    backward = [flash_attention_backward_s(each, part, "mxfp8")[0] for each in (given, windowed)]
+    assert forward[1] < forward[0] / 5
+    assert backward[1] == backward[0]
+    # Without a rate for the precision the kernel stays in 16 bits.
+    assert flash_attention_forward_s(given, part, "bf16") == flash_attention_forward_s(wide, part)
 
 
 def test_full_attention_has_loops_twice_as_long_as_causal() -> None:

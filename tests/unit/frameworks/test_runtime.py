@@ -28,8 +28,16 @@ def test_a_whole_iteration_in_one_graph_fuses_experts() -> None:
     whole = dict(runtime_settings(graphs=("full_iteration",), **given))  # type: ignore[arg-type]
     part = dict(runtime_settings(graphs=("attn",), **given))  # type: ignore[arg-type]
     assert whole["kernels.fused_experts"] is True
-    assert "kernels.fused_experts" not in part
+    assert whole["kernels.stashes_experts"] is True
+    assert not {"kernels.fused_experts", "kernels.stashes_experts"} & set(part)
     assert whole["kernels.dispatch_permutes"] is True
+
+
+def test_attention_and_head_are_in_8_bits_where_a_recipe_says_so() -> None:
+    given = runtime_settings(
+        graphs=(), dispatcher="", expert_overlap=None, in_8_bit=("attention", "head")
+    )
+    assert dict(given) == {"kernels.attention_in_8_bit": True, "kernels.head_in_8_bit": True}
 
 
 def test_settings_are_laid_over_the_profile() -> None:

@@ -159,6 +159,23 @@ def test_clamps_and_biases_of_experts_are_passes_of_their_own(shape_of: Shapes) 
     assert expert_traffic(model, fused, shape) == pytest.approx([2880 * 6, 2880 * 10])
 
 
+def test_a_stash_moves_what_experts_keep_there_and_back(shape_of: Shapes) -> None:
+    # Mixtral-8x7B keeps 3·14336·2 + 4096·2 = 94,208 bytes of a pair: read and written each way.
+    model, shape = load_model("mixtral-8x7b"), shape_of(ep=8)
+    plain, stashed = (
+        expert_traffic(model, load_traits("megatron", settings=settings), shape)
+        for settings in ((), (("kernels.stashes_experts", True),))
+    )
+    assert stashed - plain == pytest.approx([2 * 94_208, 2 * 94_208])
+
+
+def test_the_head_is_in_16_bits_unless_said(shape_of: Shapes) -> None:
+    model, shape = load_model("mixtral-8x7b"), shape_of()
+    for in_8_bit in (False, True):
+        traits = load_traits("megatron", settings=(("kernels.head_in_8_bit", in_8_bit),))
+        assert head_op(model, shape, traits).runs_in_16_bit is not in_8_bit
+
+
 def qkv_traffic(model: ModelSpec, traits: FrameworkTraits, shape: LayerShape) -> np.ndarray:
     """Bytes a token that the projection of queries, keys and values moves, both passes."""
     (group,) = layer_groups(model, shape, traits)
