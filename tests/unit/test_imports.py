@@ -57,7 +57,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "search": (8240, 54),
     "catalog": (5670, 39),
     "frameworks": (510, 6),
-    "formats": (16690, 130),
+    "formats": (16710, 130),
     "plans": (6970, 39),
     "validation": (1900, 14),
     "check": (2800, 25),

@@ -40,6 +40,32 @@ def prompts_of_a_step_make_mini_batches(settings: Settings, _: World) -> Said:
         yield ("sequences" if settings["sequences"].line else "batch"), what
 
 
+def _of_all(settings: Settings) -> int:
+    """Sequences of a micro-batch on all GPUs; 0 where they are stated otherwise, or not at all."""
+    if "micro_of_all" not in settings or not _known(settings, "micro_of_all", "dynamic"):
+        return 0
+    return 0 if flag(settings, "dynamic") else whole(settings, "micro_of_all", 0)
+
+
+@RULES(f"{_ACTOR} ActorConfig.validate")
+def micro_batches_of_all_gpus_divide_a_mini_batch(settings: Settings, _: World) -> Said:
+    """The old micro-batch of all GPUs divides the prompts of a mini-batch."""
+    micro, mini = _of_all(settings), whole(settings, "sequences", 0)
+    if micro > 0 and mini % micro:
+        yield "micro_of_all", f"given {micro}; a divisor of {settings['sequences'].key}, {mini}"
+
+
+@RULES(f"{_ACTOR} ActorConfig.validate")
+def every_gpu_has_a_sequence(settings: Settings, _: World) -> Said:
+    """The old micro-batch of all GPUs has a sequence for each, or for those that split it."""
+    micro, num_gpus = _of_all(settings), whole(settings, GPUS, 0)
+    ranks = max(whole(settings, "sequence_ranks", 1), 1) if _is_fsdp(settings) else 1
+    if micro > 0 and micro * ranks < num_gpus:
+        split = f" with {ranks} on a sequence" if ranks > 1 else ""
+        least = -(-num_gpus // ranks)
+        yield "micro_of_all", f"given {micro}; at least {least} on {num_gpus} GPUs{split}"
+
+
 @RULES(f"{_WORKERS} ActorRolloutRefWorker.__init__; verl/trainer/fsdp_sft_trainer.py")
 def micro_batches_fill_a_mini_batch(settings: Settings, _: World) -> Said:
     """The share of a rank is so many micro-batches."""
