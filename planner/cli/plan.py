@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from planner.catalog.names import EXAMPLE_NODE
 from planner.cli import completion, options
 from planner.cli.layout import fixes_layout
 from planner.cli.output import say
@@ -88,7 +89,7 @@ def plan(
         typer.Option(
             metavar="KEY=VALUE",
             help="Compare with the same question asked otherwise: precision=fp8, cp=1, "
-            "cluster=8xdgx-h200; several with commas; repeatable.",
+            f"cluster=8x{EXAMPLE_NODE}; several with commas; repeatable.",
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Layouts to show.")] = 5,

@@ -94,7 +94,7 @@ HANDICAPS: Mapping[str, Handicap] = MappingProxyType(
             "torchtitan; no published run with a whole configuration",
         ),
         "virtual_stages": Handicap(
-            factor=1.01,
+            factor=1.002,
             basis="drift",
             kind="vpp",
             reason="per doubling: the smaller bubble is arithmetic, the further transfers and "

@@ -23,7 +23,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "python.md"
 NOT_OF_A_QUESTION = {
     "context",
     "verbose",
-    *("model", "cluster", "fix", "top", "like", "frontier", "space", "show_all"),
+    *("model", "cluster", "fix", "top", "like", "frontier", "space", "show_all", "versus"),
     *("output_format", "save", "emit", "out", "launcher", "force"),
 }
 """What the command does with its question or its answer, and what has its own parameter."""
@@ -53,7 +53,7 @@ def test_it_is_the_answer_of_the_command(answer: planner.Planned) -> None:
 def test_every_option_of_a_question_has_the_commands_name() -> None:
     names = set(command.__annotations__) - NOT_OF_A_QUESTION
     layout = {"dp", "tp", "pp", "vpp", "cp", "ep", "etp", "zero_stage", "micro_batch"}
-    layout |= {"sequence_parallel", "dp_replicate", "offload", "offload_percent"}
+    layout |= {"sequence_parallel", "dp_replicate", "offload", "offload_percent", "recompute"}
     assert names - layout == set(get_type_hints(Options))
 
 

@@ -153,7 +153,8 @@ def test_a_trace_is_json_of_one_iteration(planner: Any, saved: str, tmp_path: Pa
     run = planner("trace", saved, "-o", str(out))
     assert (run.code, run.out) == (0, "")
     document = json.loads(out.read_text())
-    assert {event["pid"] for event in document["traceEvents"]} == {0, 1}
+    names = [e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"]
+    assert [name.partition(":")[0] for name in names] == ["stage 0", "stage 1"]
     assert document["otherData"]["model"] == "llama3-8b"
 
 
