@@ -38,7 +38,7 @@ def even_estimate(model: StageModel, num_layers: int) -> EvenEstimate:
     fewest = np.floor(num_layers / pp)
     num_larger = num_layers - fewest * pp
     first_larger = np.minimum(pp - num_larger, pp - 1)
-    stages = np.stack([0.0 * pp, np.minimum(1.0, pp - 1), first_larger, pp - 1], axis=1)
+    stages = np.stack([0.0 * pp, np.minimum(1.0, pp - 1), first_larger, pp - 1]).T
     layers = fewest[:, None] + (stages >= (pp - num_larger)[:, None])
     slowest = stage_time_s(model, layers, None, stages).max(axis=1)
     total = num_layers * model.layer_s + model.first_s + model.last_s + pp * model.link_s

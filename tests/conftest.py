@@ -29,18 +29,26 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
+settings.register_profile("deep", parent=settings.get_profile("untimed"), max_examples=400)
 settings.load_profile("untimed")
-"""No random test fails because a machine is slow; the function's fixtures hold no state."""
+"""No random test fails because a machine is slow; the function's fixtures hold no state.
+
+``deep`` draws all that :func:`depth.of_all` asks for.
+"""
 
 LONGEST = (
+    "test_published_runs.py",
     "test_training.py",
     "test_search_exact.py",
-    "test_published_runs.py",
-    "test_published_layouts.py",
+    "test_format_torchtitan_oracle.py",
+    "test_conflicts_exact.py",
+    "test_megatron_starts.py",
+    "test_docs.py",
+    "test_fsdp_memory.py",
+    "test_megatron_parameters.py",
     "test_zero_shards.py",
     "test_wheel.py",
-    "test_repair_exact.py",
-    "test_docs.py",
+    "test_published_layouts.py",
 )
 """Files that take most of a minute each: they run first, so that no worker ends with one alone."""
 

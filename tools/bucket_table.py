@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.catalog.names import EXAMPLE_NODE
+from planner.cost.buckets import bucket_curve
 from planner.cost.context import Context
 from planner.frameworks.registry import load_traits
 from planner.spec.job import JobSpec
 from planner.spec.strategy import NEUTRAL, Strategy, split_values
-from tools.bucket_curve import bucket_curve
 from tools.formulas import table
 
 ELEMENTS = (1e6, 4e6, 1e7, 4e7, 1e8, 4e8, 1e9, 1e18)

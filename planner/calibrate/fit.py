@@ -1,13 +1,14 @@
 """Fits the figures of a machine to points, each held to what the catalog says of it."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from planner.calibrate.figures import FIGURES, Base, Known, known, with_factors
-from planner.calibrate.points import NOISE, Point
+from planner.calibrate.figures import FIGURES, Base, Known, known, with_factors, with_fresh
+from planner.calibrate.points import DISKS, NOISE, Point
 from planner.spec.cluster import ClusterSpec
 from planner.units import Array
 
@@ -17,7 +18,7 @@ STEP = 1e-3
 LEAST_EFFECT = 0.02
 """A figure that no point follows by this share of its change is left as it is."""
 INDEPENDENT = 4.0
-"""Points of one file that count as independent at most: they share node, day and settings."""
+"""Points of one file and kind that count as independent at most: they share node, day, settings."""
 FAR = 2.0
 """Deviations from which a point counts less (Huber's weights)."""
 
@@ -33,6 +34,11 @@ class Fitted:
     """Relative, of what is written."""
     num_points: int
     """That depend on it."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the catalog has a figure of it."""
+        return self.catalog.basis != "none"
 
     @property
     def change(self) -> float:
@@ -79,6 +85,7 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     kind of point (NOISE), ``w_i = min(1, INDEPENDENT / points of the file) · Huber``. So a few
     points move a figure by little more than what the catalog leaves open. A fraction ends at 1.
     """
+    base = with_fresh(base, _disks(points))
     priors = {key: each for key in FIGURES if (each := known(base, key))}
     residual = _residuals(base.cluster, points, {})
     effects = {key: _effect(base.cluster, points, {}, key, residual) for key in priors}
@@ -106,7 +113,14 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
         )
         for at, key in enumerate(used)
     )
-    return Calibration(base=base, fitted=fitted, own=_own(base, points, _factors(used, theta)))
+    return Calibration(
+        base=base, fitted=fitted, own=own_errors(base, points, _factors(used, theta))
+    )
+
+
+def _disks(points: Sequence[Point]) -> dict[str, list[float]]:
+    """What was measured of disks, by its key in a cluster file."""
+    return {key: [point.measured for point in points if point.key == key] for key in DISKS}
 
 
 def _factors(keys: Sequence[str], theta: Array) -> dict[str, float]:
@@ -135,9 +149,9 @@ def _effect(
 
 def _weights(points: Sequence[Point], residual: Array) -> Array:
     """Inverse variances: of the kind, shared by the points of a file, less where far off."""
-    number = {path: sum(one.path == path for one in points) for path in {p.path for p in points}}
+    number = Counter((point.path, point.kind) for point in points)
     noise = np.array([NOISE[point.kind] for point in points])
-    shared = np.array([min(1.0, INDEPENDENT / number[point.path]) for point in points])
+    shared = np.array([min(1.0, INDEPENDENT / number[p.path, p.kind]) for p in points])
     huber = np.minimum(1.0, FAR * noise / np.maximum(np.abs(residual), 1e-12))
     weights: Array = shared * huber / noise**2
     return weights
@@ -150,16 +164,19 @@ def _within(keys: Sequence[str], theta: Array, priors: Mapping[str, Known]) -> A
     return held
 
 
-def _own(base: Base, points: Sequence[Point], factors: Mapping[str, float]) -> tuple[Own, ...]:
+def own_errors(
+    base: Base, points: Sequence[Point], factors: Mapping[str, float]
+) -> tuple[Own, ...]:
+    """How far the model is from each file, kind by kind."""
     before = np.abs(np.expm1(_residuals(base.cluster, points, {})))
     after = np.abs(np.expm1(_residuals(base.cluster, points, factors)))
     found = []
-    for path in dict.fromkeys(point.path for point in points):
-        mine = [at for at, point in enumerate(points) if point.path == path]
+    for path, kind in dict.fromkeys((point.path, point.kind) for point in points):
+        mine = [at for at, p in enumerate(points) if (p.path, p.kind) == (path, kind)]
         found.append(
             Own(
                 path=path,
-                kind=points[mine[0]].kind,
+                kind=kind,
                 num_points=len(mine),
                 before=float(np.mean(before[mine])),
                 after=float(np.mean(after[mine])),

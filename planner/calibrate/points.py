@@ -16,9 +16,19 @@ from planner.spec.cluster import ClusterSpec
 from planner.spec.job import Precision
 from planner.spec.library import Kind
 
-NOISE = {"collective": 0.10, "product": 0.05, "host link": 0.05, "run": 0.06}
+NOISE = {
+    "collective": 0.10,
+    "product": 0.05,
+    "attention": 0.06,
+    "memory-bound": 0.10,
+    "host link": 0.05,
+    "host Adam": 0.15,
+    "disk": 0.10,
+    "run": 0.06,
+}
 """Relative standard deviation of one measurement against the model, on machines whose figures were
-fitted: docs/communication.md, docs/kernels.md, docs/accuracy.md."""
+fitted: docs/communication.md, docs/kernels.md, docs/offload.md, docs/accuracy.md."""
+DISKS = ("nvme_write_gb_per_s", "nvme_read_gb_per_s")
 ROUNDING = 1.01
 """By which a printed figure may lie above a limit."""
 
@@ -35,6 +45,8 @@ class Point:
     """Seconds, or bytes/s of a link."""
     predict: Callable[[ClusterSpec], float]
     """The same by the model."""
+    key: str = ""
+    """Of DISKS: the figure that it says outright, also where the catalog has none."""
 
 
 def too_fast(path: str, line: int, what: str, given: str, most: str) -> InputError:

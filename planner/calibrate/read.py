@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from planner.calibrate.figures import Base
+from planner.calibrate.measured import is_table, read_table
 from planner.calibrate.points import (
     Point,
     bus_factor,
@@ -17,6 +18,17 @@ from planner.calibrate.points import (
     product_point,
     run_point,
 )
+from planner.calibrate.read_more import (
+    ADAM,
+    ATTENTION,
+    adam_points,
+    attention_points,
+    fio_points,
+    flash_points,
+    is_fio,
+    is_flash,
+)
+from planner.calibrate.table_points import table_points
 from planner.check.job import Request
 from planner.compare.compare import compare
 from planner.documents.file import read_text
@@ -60,10 +72,20 @@ def points_of(path: str, base: Base, request: Request, config: str | None) -> tu
     """The points of a file; raises InputError for what is of no known form, or cannot be so."""
     text = read_text(path, MAX_LOG_BYTES)
     lines = text.split("\n")
+    if is_table(text):
+        return tuple(table_points(path, read_table(path, text), base.cluster))
     if any(_TABLE.search(line) for line in lines):
         return tuple(_collectives(path, lines, base))
     if _header(lines[0]) >= set(_SIDES):
         return tuple(_products(path, lines, base))
+    if _header(lines[0]) >= ATTENTION:
+        return tuple(attention_points(path, lines, base))
+    if _header(lines[0]) >= ADAM:
+        return tuple(adam_points(path, lines, base))
+    if is_flash(lines):
+        return tuple(flash_points(path, lines, base))
+    if is_fio(text):
+        return tuple(fio_points(path, base))
     if "nvbandwidth" in text or any(_SUM.match(line.strip()) for line in lines):
         return tuple(_links(path, lines))
     return _run(path, text, request, config)

@@ -6,9 +6,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from planner.calibrate.fit import Calibration, Fitted
+from planner.calibrate.write_whole import dumped
 from planner.catalog.hardware import is_path
 from planner.limits import one_line
 
@@ -25,7 +24,7 @@ def cluster_text(made: Calibration, command: str, day: date, folder: Path) -> st
         for each in made.own
     ]
     rest = {key: value for key, value in made.base.raw.items() if key != "overrides"}
-    lines.append(yaml.safe_dump(_placed(rest, folder), sort_keys=False).rstrip())
+    lines.append(dumped(_placed(rest, folder)).rstrip())
     kept = {
         key: value
         for key, value in made.base.raw.get("overrides", {}).items()
@@ -41,14 +40,19 @@ def cluster_text(made: Calibration, command: str, day: date, folder: Path) -> st
 def _placed(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     named = ("node", "accelerator", "fabric")
     return {
-        key: os.path.relpath(value, folder) if key in named and is_path(str(value)) else value
+        key: os.path.relpath(value, folder) if key in named and _is_place(value) else value
         for key, value in raw.items()
     }
 
 
+def _is_place(value: object) -> bool:
+    return isinstance(value, str) and is_path(value)
+
+
 def _words(each: Fitted, day: date) -> str:
     spread = f"{each.value * each.deviation:.2g}"
+    before = f"{each.catalog.basis}: {each.catalog.value:g}" if each.is_known else "none before"
     return (
         f"+- {spread}, {each.num_points} point{'s' * (each.num_points > 1)}, {day.isoformat()}; "
-        f"{each.catalog.basis}: {each.catalog.value:g}"
+        f"{before}"
     )

@@ -25,6 +25,13 @@ OVERRIDES: Mapping[str, tuple[Part, tuple[str, ...]]] = {
     "tdp_w": ("accelerator", ("tdp_w",)),
     "memory_bound_fraction": ("accelerator", ("memory_bound_fraction",)),
     "gemm_sustained_fraction": ("accelerator", ("gemm", "sustained_fraction")),
+    "attention_forward_fraction": ("accelerator", ("attention", "forward_fraction")),
+    "attention_backward_fraction": ("accelerator", ("attention", "backward_fraction")),
+    "attention_flash2_forward_fraction": ("accelerator", ("attention_flash2", "forward_fraction")),
+    "attention_flash2_backward_fraction": (
+        "accelerator",
+        ("attention_flash2", "backward_fraction"),
+    ),
     "collectives_at_gb_per_s_per_direction": (
         "accelerator",
         ("collectives", "measured_at_gb_per_s_per_direction"),
@@ -64,7 +71,7 @@ class ClusterLevel(Strict):
     name: Name
     num_nodes: Annotated[int, Field(gt=0, le=MAX_GPUS)] | None = None
     latency_us: Annotated[float, Field(gt=0, le=10_000)] | None = None
-    oversubscription: Annotated[float, Field(ge=1, le=100)] | None = None
+    oversubscription: Annotated[float, Field(ge=1, le=100_000)] | None = None
     reduces_in_network: bool | None = None
 
     def raw(self) -> dict[str, Any]:
@@ -78,12 +85,15 @@ class ClusterLevel(Strict):
 
 
 class ClusterFile(Strict):
-    """``count`` times ``node``; names of the catalog, or paths beside the cluster file."""
+    """``count`` times ``node``; names of the catalog, or paths beside the cluster file.
+
+    A node and an accelerator may also be stated whole, with the keys of their own files.
+    """
 
     name: Name | None = None
-    node: str
+    node: str | dict[str, Any]
     count: Annotated[int, Field(gt=0, le=MAX_GPUS)]
-    accelerator: str | None = None
+    accelerator: str | dict[str, Any] | None = None
     fabric: str | None = None
     levels: Annotated[tuple[ClusterLevel, ...], Field(strict=False)] = ()
     overrides: Annotated[dict[str, Any], Field(default_factory=dict)]

@@ -1,12 +1,15 @@
 """Clusters: ``16xdgx-h100``, ``512xh100-sxm``, or a YAML file."""
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from planner.catalog.cluster_file import ClusterFile, Overrides, override_problems
 from planner.catalog.figures import validate
 from planner.catalog.hardware import (
+    File,
     aliases,
     check_accelerator,
     check_fabric,
@@ -30,6 +33,7 @@ from planner.catalog.names import (
     EXAMPLE_NODE,
     unknown_name,
 )
+from planner.catalog.pools import pool_of, split_pool
 from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import MAX_COUNT_DIGITS, MAX_GPUS, brief, name_of, short
@@ -49,11 +53,22 @@ _SHAPE = (
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Inline:
+    """A node or an accelerator that a cluster file states whole, as its own file would."""
+
+    raw: Mapping[str, Any]
+    beside: Path
+    """The cluster file."""
+    key: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Parts:
     """The files a cluster is put together from."""
 
-    node: Path
-    accelerator: Path | None = None
+    node: Path | _Inline
+    accelerator: Path | _Inline | None = None
     """None: the one the node names."""
     fabric: Path | None = None
     """None: the one the node names."""
@@ -270,44 +285,100 @@ def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
     )
 
 
-def _from_file(path: Path, num_nodes: int | None = None) -> ClusterSpec:
-    """The cluster of a file, or so many nodes of it."""
-    raw, where = load_yaml(path), str(path)
+def _from_file(argument: Path, num_nodes: int | None = None) -> ClusterSpec:
+    """The cluster of a file, or of ``FILE.yaml:POOL`` one of its pools; or so many nodes of it."""
+    where, pool = split_pool(str(argument))
+    path = Path(where)
+    raw = load_yaml(path)
+    if not pool and "pools" not in raw:
+        return cluster_of_data(raw, path, num_nodes)
+    own = pool_of(raw, where, pool)
+    try:
+        return cluster_of_data(own, path, num_nodes, f"{path.stem}-{pool}")
+    except InputError as error:
+        prefix = f"pools.{pool}."
+        raise InputError(
+            replace(each, key=f"{prefix}{each.key}") if each.where == where else each
+            for each in error.problems
+        ) from None
+
+
+def cluster_of_data(
+    raw: Mapping[str, Any], path: Path, num_nodes: int | None = None, stem: str = ""
+) -> ClusterSpec:
+    """Return the cluster of what a file or one of its pools holds, its paths beside ``path``.
+
+    Raises InputError with every problem found.
+    """
+    stem = stem or path.stem
+    where = str(path)
     problems = override_problems(raw.get("overrides"), where) + level_problems(raw, where)
-    parts = {}
+    parts: dict[str, Any] = {}
     for key, kind in (("node", "nodes"), ("accelerator", "accelerators"), ("fabric", "fabrics")):
         value = raw.get(key)
-        if isinstance(value, str):
+        if isinstance(value, dict) and key != "fabric":
+            parts[key] = _Inline(raw=value, beside=path, key=key, name=_inline_name(raw, key, path))
+        elif isinstance(value, str):
             try:
                 parts[key] = find_file(kind, value, path, key)  # type: ignore[arg-type]
             except InputError as error:
                 problems += error.problems
+    stated = [key for key, part in parts.items() if isinstance(part, _Inline)]
     try:
-        file = validate(ClusterFile, raw, where)
+        file = validate(ClusterFile, {**raw, **{key: {} for key in stated}}, where)
     except InputError as error:
         raise InputError([*error.problems, *problems]) from None
     if problems:
         raise InputError(problems)
     overrides = Overrides(where=where, values=file.overrides, levels=file.levels)
     node, fabric = _read(_Parts(**parts, overrides=overrides))
-    name = file.name or name_of(path.stem)
+    name = file.name or name_of(stem)
     return _cluster(name, node, num_nodes or file.count, fabric, overrides.sentences())
+
+
+def _inline_name(raw: Mapping[str, Any], key: str, path: Path) -> str:
+    """What a section is called: the accelerator as its node calls it, a node as the cluster."""
+    node = raw.get("node")
+    named = node.get("accelerator") if isinstance(node, dict) and key == "accelerator" else None
+    return name_of(str(named or raw.get("name") or path.stem))
+
+
+def _text_of(part: Path | _Inline) -> tuple[Mapping[str, Any], str, Path]:
+    """Raw data of a part, its name, and the file that its own paths are beside."""
+    if isinstance(part, _Inline):
+        return part.raw, part.name, part.beside
+    return load_yaml(part), name_of(part.stem), part
+
+
+def _checked(
+    check: Callable[[Mapping[str, Any], str], File], part: Path | _Inline, raw: Mapping[str, Any]
+) -> File:
+    """Checked raw data of a part; problems of a section of the cluster file say which."""
+    if isinstance(part, Path):
+        return check(raw, str(part))
+    try:
+        return check(raw, str(part.beside))
+    except InputError as error:
+        raise InputError(
+            [replace(each, key=f"{part.key}.{each.key}") for each in error.problems]
+        ) from None
 
 
 def _read(parts: _Parts) -> tuple[NodeSpec, FabricSpec]:
     """Read and join the files of a cluster; problems of all of them are raised together."""
-    overrides, where = parts.overrides, str(parts.node)
-    node = check_node(overrides.apply("node", load_yaml(parts.node)), where)
+    overrides = parts.overrides
+    raw, name, beside = _text_of(parts.node)
+    node = _checked(check_node, parts.node, overrides.apply("node", raw))
     problems: list[Problem] = []
     spec = fabric = None
     try:
-        spec = _joined(node, parts)
+        spec = _joined(node, name, beside, parts)
     except InputError as error:
         problems += error.problems
     try:
-        path = parts.fabric or find_file("fabrics", node.fabric, parts.node, "fabric")
-        raw = overrides.apply("fabric", load_yaml(path))
-        fabric = to_fabric(check_fabric(raw, str(path)), name_of(path.stem))
+        path = parts.fabric or find_file("fabrics", node.fabric, beside, "fabric")
+        rules = overrides.apply("fabric", load_yaml(path))
+        fabric = to_fabric(check_fabric(rules, str(path)), name_of(path.stem))
     except InputError as error:
         problems += error.problems
     if spec is None or fabric is None:
@@ -315,11 +386,12 @@ def _read(parts: _Parts) -> tuple[NodeSpec, FabricSpec]:
     return spec, fabric
 
 
-def _joined(node: NodeFile, parts: _Parts) -> NodeSpec:
-    path = parts.accelerator
-    path = path or find_file("accelerators", node.accelerator, parts.node, "accelerator")
-    raw = parts.overrides.apply("accelerator", load_yaml(path))
-    return join_node(node, name_of(parts.node.stem), check_accelerator(raw, str(path)), path)
+def _joined(node: NodeFile, name: str, beside: Path, parts: _Parts) -> NodeSpec:
+    part = parts.accelerator
+    part = part or find_file("accelerators", node.accelerator, beside, "accelerator")
+    raw, accelerator, where = _text_of(part)
+    file = _checked(check_accelerator, part, parts.overrides.apply("accelerator", raw))
+    return join_node(node, name, file, accelerator, str(where))
 
 
 def _cluster(

@@ -48,7 +48,7 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
     "nic_gbit_per_s": (1, 10_000),
     "port_gbit_per_s": (1, 10_000),
     "num_nodes": (1, MAX_GPUS),
-    "oversubscription": (1, 100),
+    "oversubscription": (1, 100_000),
 }
 _SUFFIX_LIMITS: Mapping[str, tuple[float, float]] = {
     "_tflops": (1, 100_000),
@@ -59,6 +59,13 @@ _SUFFIX_LIMITS: Mapping[str, tuple[float, float]] = {
     "_us": (0.01, 10_000),
     "_tb": (0.01, 10_000),
 }
+_LEAST_MEASURED: Mapping[str, float] = {
+    "_tflops": 1e-4,
+    "gb_per_s": 1e-4,
+    "gb_per_s_per_direction": 1e-4,
+    "_fraction": 1e-4,
+}
+"""Of figures that were measured: a core of a processor is that slow, and no unit was mistyped."""
 
 
 class Strict(BaseModel):
@@ -164,18 +171,20 @@ def figure_problems(data: Mapping[str, Any], where: str) -> list[Problem]:
             problems.append(Problem(where=where, key=f"{key}.source", message=message))
         value = figure["value"]
         for number in value if isinstance(value, list) else [value]:
-            message = implausible(path[-1], number)
+            message = implausible(path[-1], number, figure.get("basis") == "measured")
             if message:
                 problems.append(Problem(where=where, key=f"{key}.value", message=message))
     return problems
 
 
-def implausible(key: str, value: object) -> str:
+def implausible(key: str, value: object, is_measured: bool = False) -> str:
     """Return what is wrong with the magnitude of a figure of this key, or an empty text."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return ""
     suffixes = (limits for suffix, limits in _SUFFIX_LIMITS.items() if key.endswith(suffix))
     low, high = _LIMITS.get(key) or next(suffixes, (0.0, float("inf")))
+    least = next((v for suffix, v in _LEAST_MEASURED.items() if key.endswith(suffix)), low)
+    low = min(low, least) if is_measured else low
     if low <= value <= high:
         return ""
     return f"implausible magnitude, wrong unit?; given {value:g}, allowed {low:g} to {high:g}"

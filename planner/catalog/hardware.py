@@ -28,6 +28,7 @@ from planner.catalog.hardware_file import (
 from planner.catalog.level_rules import level_problems, scale_up_problems
 from planner.catalog.names import unknown_name
 from planner.catalog.paths import hwdb_dir
+from planner.catalog.pools import split_pool
 from planner.documents.file import is_file
 from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
@@ -67,14 +68,15 @@ def load_node(argument: str | Path) -> NodeSpec:
     node = check_node(load_yaml(path), str(path))
     accelerator_path = find_file("accelerators", node.accelerator, path, "accelerator")
     accelerator = check_accelerator(load_yaml(accelerator_path), str(accelerator_path))
-    return join_node(node, name_of(path.stem), accelerator, accelerator_path)
+    own = name_of(accelerator_path.stem)
+    return join_node(node, name_of(path.stem), accelerator, own, str(accelerator_path))
 
 
 def join_node(
-    node: NodeFile, name: str, accelerator: AcceleratorFile, accelerator_path: Path
+    node: NodeFile, name: str, accelerator: AcceleratorFile, accelerator_name: str, where: str
 ) -> NodeSpec:
-    """Return checked files of a node and of its accelerator as one spec."""
-    spec = to_accelerator(accelerator, name_of(accelerator_path.stem), str(accelerator_path), node)
+    """Return checked files of a node and of its accelerator, which stands in ``where``."""
+    spec = to_accelerator(accelerator, accelerator_name, where, node)
     scale = collectives_scale(accelerator, node)
     joined = to_node(node, name, spec, scale, host_processor_rule())
     return with_assumed_host_memory(joined, host_memory_rule())
@@ -118,7 +120,8 @@ def is_path(argument: str | Path) -> bool:
     """Whether an argument names a file rather than an entry of the catalog."""
     if isinstance(argument, Path):
         return True
-    return "/" in argument or "\\" in argument or argument.endswith((".yaml", ".yml"))
+    file, _pool = split_pool(argument)
+    return "/" in argument or "\\" in argument or file.endswith((".yaml", ".yml"))
 
 
 def find_file(kind: Kind, argument: str | Path, beside: Path | None = None, key: str = "") -> Path:
@@ -183,9 +186,9 @@ def _check(
 
 
 def _rate_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
-    if "bf16_dense_tflops" in raw or "fp16_dense_tflops" in raw:
+    if any(key in raw for key in ("bf16_dense_tflops", "fp16_dense_tflops", "fp32_tflops")):
         return []
-    message = "is missing; give bf16_dense_tflops or fp16_dense_tflops, the rate of training"
+    message = "is missing; give bf16_dense_tflops, fp16_dense_tflops or, without them, fp32_tflops"
     return [Problem(where=where, key="bf16_dense_tflops", message=message)]
 
 

@@ -9,6 +9,8 @@ __all__ = ["did_you_mean", "nearest", "unknown_name"]
 
 EXAMPLE_NODE, EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE = "dgx-h100", "h100", "frontier"
 """What help and messages name, and tables of the documentation are made for."""
+PLAIN_FABRIC = "eth-25g"
+"""What a description of a node names where its network plays no part, or is stated apart."""
 
 
 def unknown_name(

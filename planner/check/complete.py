@@ -5,7 +5,8 @@ from operator import attrgetter
 from typing import Any, get_args
 
 from planner.check.degrees import Batch, Gpus, batch_of, gpus_of
-from planner.check.job import Job, Software, shape_of
+from planner.check.exchanged import exchanging
+from planner.check.job import Job, Software, documents_of, shape_of
 from planner.check.layout import Layout, Place, what_is_left
 from planner.check.own_model import unlike
 from planner.check.values import Values
@@ -100,6 +101,7 @@ def complete(
                 seq_len=seq_len,
                 precision=precision,
                 imbalance_fraction=_imbalance_fraction(job),
+                documents=documents_of(job, seq_len),
                 mtp_layers=_mtp_layers(values, job, traits),
             ),
             cluster=what_is_left(job.cluster, reading.held_share),
@@ -252,6 +254,7 @@ def _traits(values: Values, job: Job, framework: str, gpus: Gpus) -> FrameworkTr
     traits = next(offering, load_traits(framework, names[0], settings))
     optimizer = values.word("optimizer", optimizer_names(framework), rule="job.optimizer")
     traits = traits if optimizer is None else with_optimizer(traits, optimizer)
+    traits = exchanging(values, traits)
     beside = values.word("expert_exchange", get_args(ExpertOverlap))
     if beside is not None:
         overlap = replace(traits.overlap, expert_all_to_all_overlap=beside)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from planner.formats.format import SourceText, Value
 from planner.formats.shell.launched import launcher_settings, processes
 from planner.formats.shell.words import Script, line_numbers, read_script
 from planner.formats.source import read_source
+from planner.spec.job import JobSpec
 from planner.spec.traits import FrameworkTraits
 
 SCRIPTS = (".sh", ".slurm", ".sbatch")
@@ -96,12 +97,17 @@ def _planned(source: SourceText, request: Request) -> Request:
         imbalance_fraction=_first(
             request.imbalance_fraction, job.imbalance_fraction if job else None
         ),
+        documents=request.documents or _documents(job),
         software=request.software or software,
     )
 
 
 def _first(given: float | None, planned: float | None) -> float | None:
     return planned if given is None else given
+
+
+def _documents(job: JobSpec | None) -> str | None:
+    return job.documents.text if job and job.documents else None
 
 
 def _software(traits: FrameworkTraits) -> Software:

@@ -50,7 +50,7 @@ class Holds:
     def _is_written(self, edit: Edit) -> bool:
         strategy = repaired_strategy(self.layout.strategy, edit)
         try:
-            text = self.kind.write_into(self.source, self.layout.context, strategy)
+            text = self.kind.written_into(self.source, self.layout.context, strategy)
             after = self.kind.read(SourceText(path=self.source.path, text=text))
         except (ExpressError, InputError):
             return False

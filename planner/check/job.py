@@ -11,6 +11,7 @@ from planner.formats.finding import Severity
 from planner.formats.format import Reading, Value
 from planner.frameworks.registry import CURRENT
 from planner.spec.cluster import ClusterSpec
+from planner.spec.documents import Documents, read_documents
 from planner.spec.model import ModelSpec
 from planner.spec.training import FULL, Training
 from planner.spec.traits import Setting
@@ -41,6 +42,8 @@ class Request:
     global_batch: int | None = None
     imbalance_fraction: float | None = None
     """Of a mixture, tokens beyond the mean on the busiest rank of experts; no file says it."""
+    documents: str | None = None
+    """How long documents are and how they are batched; no file says it."""
     software: Software | None = None
     assumed: Mapping[str, object] = field(default_factory=dict)
     """Decisions that the file leaves to a script or a recipe."""
@@ -63,6 +66,7 @@ class Job:
     seq_len: int | None = None
     global_batch: int | None = None
     imbalance_fraction: float | None = None
+    documents: str | None = None
     software: Software | None = None
     training: Training = FULL
     """As another file beside the configuration says."""
@@ -104,6 +108,7 @@ def job_of(request: Request, reading: Reading) -> Job | None:
         seq_len=request.seq_len,
         global_batch=request.global_batch,
         imbalance_fraction=request.imbalance_fraction,
+        documents=request.documents,
         software=request.software,
         training=reading.training or trained_beside(reading),
     )
@@ -120,3 +125,13 @@ def shape_of(model: ModelSpec) -> dict[str, int]:
         "model.vocab_size": model.vocab_size,
         "model.num_experts": model.moe.num_experts if model.moe else 0,
     }
+
+
+def documents_of(job: Job, seq_len: int) -> Documents | None:
+    """The documents that the command says, of at most a sequence."""
+    if job.documents is None:
+        return None
+    try:
+        return read_documents(job.documents, seq_len)
+    except ValueError as error:
+        raise InputError.single("command line", "--documents", str(error)) from None

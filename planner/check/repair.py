@@ -175,7 +175,7 @@ def write(
     kind: Format, source: SourceText, job: Job, context: Context, strategy: Strategy
 ) -> Written:
     """Write a strategy into a file and read that; raises ExpressError and InputError."""
-    text = kind.write_into(source, context, strategy)
+    text = kind.written_into(source, context, strategy)
     reading = kind.read(SourceText(path=source.path, text=text))
     completed = complete(reading, job, kind.framework_of(reading))
     found = file_findings(kind, reading, completed)
@@ -253,7 +253,7 @@ def _mended(
 def _deciding(kind: Format, context: Context, strategy: Strategy) -> AbstractSet[str]:
     """Keys that state a plan's decisions in a new file; none where no new file can be written."""
     try:
-        return {each.key for each in kind.emit(context, strategy).decided}
+        return {each.key for each in kind.emitted(context, strategy).decided}
     except ExpressError:
         return frozenset()
 

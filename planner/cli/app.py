@@ -13,6 +13,7 @@ from planner.cli import (
     collective,
     compare,
     emit,
+    exchange,
     explain,
     frameworks,
     hardware,
@@ -61,6 +62,7 @@ app.command("emit")(emit.emit)
 app.command("check")(check.check)
 app.command("compare")(compare.compare)
 app.command("calibrate")(calibrate.calibrate)
+app.command("exchange")(exchange.exchange)
 app.command("explain")(explain.explain)
 app.command("repair")(repair.repair)
 app.command("scale")(scale.scale)

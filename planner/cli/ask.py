@@ -9,7 +9,7 @@ from planner.cli.aims import check_aim, read_aim, read_time_limit
 from planner.cli.collector import Collector
 from planner.cli.formats import expressible, format_meant
 from planner.cli.inputs import margin_notes, read_question, with_host_memory, with_placement
-from planner.cli.narrowing import narrowing_of, offering
+from planner.cli.narrowing import exchanging, narrowing_of, offering
 from planner.plans.clock import Clock
 from planner.plans.objectives import Aim
 from planner.plans.plan import Answer, answer
@@ -54,6 +54,7 @@ class Options(TypedDict, total=False):
     host_memory: str | None
     margin: float | None
     imbalance: float | None
+    documents: str | None
     mtp_layers: int | None
 
 
@@ -178,10 +179,12 @@ def read(
         tokens=options.get("tokens"),
         margin_percent=margin,
         imbalance_percent=options.get("imbalance"),
+        documents=options.get("documents"),
         mtp_layers=options.get("mtp_layers"),
     )
     check_aim(aim, question.contexts[0].cluster)
-    question = offering(expressible(question, made), narrowing)
+    question = exchanging(expressible(question, made), narrowing, made)
+    question = offering(question, narrowing)
     contexts = with_placement(question.contexts, placement)
     return Asked(
         contexts=contexts,

@@ -46,6 +46,7 @@ class _Given:
     seq_len: int | None
     global_batch: int | None
     imbalance_percent: float | None
+    documents: str | None
     software: "Software | None"
     assumed: Mapping[str, object]
     host_memory: str | None
@@ -68,6 +69,7 @@ def check(
     seq_len: options.FileSeqLen = None,
     global_batch: options.FileGlobalBatch = None,
     imbalance: options.Imbalance = None,
+    documents: options.Documents = None,
     host_memory: options.HostMemory = None,
     profile: options.FileProfile = None,
     settings: options.Settings = None,
@@ -121,6 +123,7 @@ def check(
         seq_len=seq_len,
         global_batch=global_batch,
         imbalance_percent=imbalance,
+        documents=documents,
         software=read_software(profile, settings),
         assumed=read_assumed(assume or ()),
         host_memory=host_memory,
@@ -161,6 +164,7 @@ def _request(name: str, given: _Given) -> "Request":
         seq_len=given.seq_len or settings.seq_len,
         global_batch=given.global_batch or settings.global_batch,
         imbalance_fraction=None if (percent := given.imbalance_percent) is None else percent / 100,
+        documents=given.documents,
         software=given.software,
         assumed=given.assumed,
         fail_on=fail_on or "error",

@@ -43,7 +43,7 @@ def emit(
     as_json = output_format is options.FilesOrJson.json
     if out is None:
         if as_json:
-            files = made.emit(context, strategy).files
+            files = made.emitted(context, strategy).files
             typer.echo(render("emit", emitted_body(made, files, context, strategy, None)))
         else:
             _print_config(made, context, strategy)
@@ -93,7 +93,7 @@ def _print_config(made: "Format", context: "Context", strategy: "Strategy") -> N
     """The first file of the configuration on standard output; what else there is, in a note."""
     from planner.report.emitted import mismatch
 
-    first, *others = made.emit(context, strategy).files
+    first, *others = made.emitted(context, strategy).files
     typer.echo(first.text, nl=not first.text.endswith("\n"))
     notes = [mismatch(made, context)]
     if others:

@@ -51,6 +51,6 @@ def writing(context: typer.Context, plan: "Plan", made: "Format | None") -> str:
     from planner.formats.registry import load_format
 
     made = made if made and made.is_written else load_format(plan.framework)
-    if list(made.problems(plan.context)):
+    if list(made.refused(plan.context)):
         return shlex.join([*typed(context), "--save", "plan.yaml"])
     return shlex.join([*typed(context), "--emit", made.name, "--out", FOLDER])

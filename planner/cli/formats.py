@@ -55,7 +55,7 @@ def expressible(question: Question, made: "Format | None") -> Question:
 
 def _reasons(context: "Context", made: "Format", *, is_one_of_several: bool) -> list[str]:
     """Why no plan of a context can be written, whatever its layout."""
-    found = list(made.problems(context))
+    found = list(made.refused(context))
     if is_one_of_several and not made.carries(context.traits.name):
         found.append("framework of other files")
     if not context.schedules:

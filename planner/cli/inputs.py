@@ -13,6 +13,7 @@ from planner.catalog.clusters import (
 )
 from planner.catalog.machine_names import meant_machine
 from planner.catalog.models import given_path, load_model_details, meant_name
+from planner.catalog.pools import split_pool
 from planner.cli.batch import ADAPTER_BATCH_TOKENS, DEFAULT_BATCH_TOKENS, read_global_batch
 from planner.cli.collector import Collector
 from planner.cli.software import (
@@ -39,6 +40,7 @@ from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import CURRENT
 from planner.limits import MAX_SEQ_LEN, brief
 from planner.spec.cluster import AcceleratorSpec, ClusterSpec
+from planner.spec.documents import Documents, read_documents
 from planner.spec.job import (
     MAX_IMBALANCE,
     USUAL_IMBALANCE_FRACTION,
@@ -136,6 +138,21 @@ def _imbalance(
     return USUAL_IMBALANCE_FRACTION
 
 
+def _documents(
+    collector: Collector, text: str | None, seq_len: int | None, notes: list[str]
+) -> Documents | None:
+    """The documents that ``--documents`` says, of at most a sequence."""
+    if text is None or seq_len is None:
+        return None
+    try:
+        found = read_documents(text, seq_len)
+    except ValueError as error:
+        collector.add("--documents", str(error))
+        return None
+    notes.append(found.note)
+    return found
+
+
 def _assumptions(cluster: ClusterSpec) -> list[str]:
     """What was filled in about the hardware."""
     accelerator = cluster.accelerator
@@ -201,6 +218,7 @@ def read_question(
     tokens: str | None,
     margin_percent: float | None,
     imbalance_percent: float | None = None,
+    documents: str | None = None,
     mtp_layers: int | None = None,
     profile: str = CURRENT,
     settings: Sequence[str] = (),
@@ -258,6 +276,7 @@ def read_question(
     if margin_percent is not None and not 0.0 <= margin_percent < 100.0:
         collector.add("--margin", f"must be from 0 to below 100 percent; given {margin_percent}")
     imbalance = _imbalance(collector, imbalance_percent, model_spec, notes)
+    lengths = _documents(collector, documents, length, notes)
     collector.finish()
     assert model_spec is not None
     assert cluster_spec is not None
@@ -269,6 +288,7 @@ def read_question(
         precision=kind,
         total_tokens=total,
         imbalance_fraction=imbalance,
+        documents=lengths,
     )
     notes += _assumptions(cluster_spec)
     notes += unsupported_hardware(chosen, cluster_spec)
@@ -346,11 +366,12 @@ def model_for_file(argument: str) -> str:
 def argument_for_file(argument: str) -> str:
     """Make a path argument absolute so that a saved plan can be read from anywhere."""
     machine, host_memory_bytes = split_host_memory(argument)
-    path = Path(machine)
-    is_file = path.suffix in (".yaml", ".yml") or "/" in str(machine)
+    file, _pool = split_pool(str(machine))
+    path = Path(file)
+    is_file = path.suffix in (".yaml", ".yml") or "/" in file
     if not is_file:
         return meant_machine(argument) if host_memory_bytes is None else argument
-    return f"{path.resolve()}{'' if host_memory_bytes is None else argument[len(str(machine)) :]}"
+    return f"{path.resolve()}{argument[len(file) :]}"
 
 
 def with_host_memory(collector: Collector, cluster: str, given: str | None) -> str:

@@ -38,6 +38,7 @@ def largest(
     host_memory: options.HostMemory = None,
     margin: options.Margin = None,
     imbalance: options.Imbalance = None,
+    documents: options.Documents = None,
     mtp_layers: options.MtpLayers = None,
     time_limit: options.TimeLimit = None,
     verbose: options.Verbose = False,
@@ -76,6 +77,7 @@ def largest(
         host_memory=host_memory,
         margin=margin,
         imbalance=imbalance,
+        documents=documents,
         mtp_layers=mtp_layers,
         time_limit=time_limit,
     )

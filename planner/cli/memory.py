@@ -51,6 +51,7 @@ def memory(
         typer.Option(help="Percent of HBM held uncertain [error on published runs]."),
     ] = None,
     imbalance: options.Imbalance = None,
+    documents: options.Documents = None,
     mtp_layers: options.MtpLayers = None,
     host_memory: options.HostMemory = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show every item.")] = False,
@@ -108,6 +109,7 @@ def memory(
         tokens=None,
         margin_percent=margin,
         imbalance_percent=imbalance,
+        documents=documents,
         mtp_layers=mtp_layers,
     )
     chosen = replace(question.contexts[0], margin_fraction=0.0)

@@ -151,6 +151,16 @@ Imbalance = Annotated[
         "gets, in memory and in time [20]."
     ),
 ]
+Documents = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND:MEAN",
+        help="Documents shorter than --seq-len, of MEAN tokens on average: packed:MEAN (sequences "
+        "filled with documents, attention inside each), padded:MEAN (to the longest of a "
+        "micro-batch), grouped:MEAN (by length, or without padding). Memory is that of the "
+        "longest, --seq-len; time that of the mean [every sequence is one].",
+    ),
+]
 MtpLayers = Annotated[
     int | None,
     typer.Option(

@@ -14,6 +14,7 @@ from planner.cli.output import say
 
 if TYPE_CHECKING:
     from planner.cli.ask import Asked
+    from planner.cli.collector import Collector
     from planner.cli.versus import Asking
     from planner.formats.format import Format as FileFormat
     from planner.launchers.launcher import Launcher
@@ -100,6 +101,7 @@ def plan(
     host_memory: options.HostMemory = None,
     margin: options.Margin = None,
     imbalance: options.Imbalance = None,
+    documents: options.Documents = None,
     mtp_layers: options.MtpLayers = None,
     output_format: Annotated[
         Format, typer.Option("--format", help="Output format.")
@@ -114,13 +116,16 @@ def plan(
     force: options.Force = False,
 ) -> None:
     """Search all layouts, keep what fits, rank by iteration time or another objective."""
+    from planner.catalog.pools import is_mixed
     from planner.cli import ask
     from planner.cli.collector import Collector
     from planner.cli.inputs import place_of
+    from planner.cli.mixed import plan_mixed, refuse_options
     from planner.cli.progress import delayed_progress
     from planner.cli.versus import Asking
     from planner.report.files import check_writable
 
+    refuse_options(context, cluster)
     if save is not None:
         check_writable(save, force=force)
     if like is not None:
@@ -166,12 +171,16 @@ def plan(
         host_memory=host_memory,
         margin=margin,
         imbalance=imbalance,
+        documents=documents,
         mtp_layers=mtp_layers,
     )
-    if versus:
-        if target or save or space or output_format is Format.csv:
-            collector.add("--versus", "compares, and writes nothing; without --emit, --save, csv")
+    if is_mixed(cluster):
         collector.finish()
+        written = (target.made, target.out) if target else None
+        plan_mixed(context, model, cluster, fix, options, written)
+        return
+    if versus:
+        _refuse_writing(collector, writes=bool(target or save or space), to=output_format)
         _compare(
             Asking(model=model, cluster=cluster, fix=fix or (), options=options),
             versus,
@@ -208,6 +217,13 @@ def plan(
         raise ask.unmet_limits(result)
     if target is not None:
         _emit(result, target, model=model, cluster=cluster, force=force)
+
+
+def _refuse_writing(collector: "Collector", *, writes: bool, to: Format) -> None:
+    """Raise InputError where a comparison is to be written."""
+    if writes or to is Format.csv:
+        collector.add("--versus", "compares, and writes nothing; without --emit, --save, csv")
+    collector.finish()
 
 
 def _compare(asking: "Asking", versus: list[str], output_format: Format) -> None:

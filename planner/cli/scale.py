@@ -45,6 +45,7 @@ def scale(
     host_memory: options.HostMemory = None,
     margin: options.Margin = None,
     imbalance: options.Imbalance = None,
+    documents: options.Documents = None,
     mtp_layers: options.MtpLayers = None,
     time_limit: options.TimeLimit = None,
     plot: options.Plot = False,
@@ -99,6 +100,7 @@ def scale(
         tokens=tokens,
         margin_percent=margin,
         imbalance_percent=imbalance,
+        documents=documents,
         mtp_layers=mtp_layers,
         num_accelerators=clusters[-1].num_accelerators if clusters else 1,
     )

@@ -48,6 +48,7 @@ def size(
     host_memory: options.HostMemory = None,
     margin: options.Margin = None,
     imbalance: options.Imbalance = None,
+    documents: options.Documents = None,
     mtp_layers: options.MtpLayers = None,
     time_limit: options.TimeLimit = None,
     verbose: options.Verbose = False,
@@ -113,6 +114,7 @@ def size(
         tokens=tokens,
         margin_percent=margin,
         imbalance_percent=imbalance,
+        documents=documents,
         mtp_layers=mtp_layers,
         num_accelerators=largest.num_accelerators if largest else 1,
     )

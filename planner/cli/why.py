@@ -36,6 +36,7 @@ def why(
     host_memory: options.HostMemory = None,
     margin: options.Margin = None,
     imbalance: options.Imbalance = None,
+    documents: options.Documents = None,
     mtp_layers: options.MtpLayers = None,
     time_limit: options.TimeLimit = None,
     output_format: options.OutputFormat = options.TableOrJson.table,
@@ -78,6 +79,7 @@ def why(
         tokens=None,
         margin_percent=margin,
         imbalance_percent=imbalance,
+        documents=documents,
         mtp_layers=mtp_layers,
     )
     contexts = with_placement(question.contexts, placement)

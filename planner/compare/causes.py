@@ -35,6 +35,7 @@ NETWORK = (
     "data_parallel",
     "context_parallel",
     "expert_parallel",
+    "unpaired_exchange",
     "sharding",
     "pipeline.p2p",
     "tied_embedding",

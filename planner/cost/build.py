@@ -1,5 +1,7 @@
 """Builds the StageModel of a column of strategies from the layer costs."""
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 
 from planner.cost.buffers import (
@@ -21,6 +23,8 @@ from planner.cost.buffers import (
 from planner.cost.collectives import COLLECTIVE_FORMULAS, collective_s, point_to_point_s
 from planner.cost.context import Context
 from planner.cost.data_parallel import bucket_elements, data_parallel_costs
+from planner.cost.distinct import columns_but, first_rows
+from planner.cost.exchange import exchange_s_per_param
 from planner.cost.host_states import (
     gradient_offload_s,
     hidden_step_s,
@@ -28,7 +32,12 @@ from planner.cost.host_states import (
 )
 from planner.cost.layer_times import LayerTimes, interference_of, layer_times
 from planner.cost.memory import kept_whole, offloads
-from planner.cost.overlap import bucket_pieces, exposed_beside_s, interference_fraction
+from planner.cost.overlap import (
+    bucket_pieces,
+    exposed_beside_s,
+    interference_fraction,
+    unpaired_micro_batches,
+)
 from planner.cost.parts import Parts, build_parts
 from planner.cost.pipeline import bubble_filled_s
 from planner.cost.policies import policy_costs
@@ -75,14 +84,18 @@ def boundary_message_bytes(strategy: StrategyColumns, parts: Parts) -> tuple[Arr
     return held / np.where(whole, strategy.tp, 1), held * whole
 
 
+MESSAGE = columns_but("schedule", "virtual stages", "ZeRO stage", "offload")
+"""What one message between stages depends on."""
+
+
 def link_seconds(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
     """Busy seconds of activations and gradients crossing one stage boundary, all chunks."""
-    sent, gathered = boundary_message_bytes(strategy, parts)
-    stages = group_of("pp", strategy, context.cluster)
-    seconds = point_to_point_s(sent, stages, context.cluster)
-    tp_group = group_of("tp", strategy, context.cluster)
-    gather = collective_s("all_gather", gathered, tp_group, context.cluster)
-    return np.where(strategy.pp > 1, 2.0 * (seconds + gather) * strategy.vpp, 0.0)
+    rows, index = first_rows(strategy, MESSAGE)
+    few, machines = strategy.take(rows), context.cluster
+    sent, gathered = boundary_message_bytes(few, parts.take(rows))
+    seconds = point_to_point_s(sent, group_of("pp", few, machines), machines)
+    gather = collective_s("all_gather", gathered, group_of("tp", few, machines), machines)
+    return np.where(strategy.pp > 1, 2.0 * (seconds + gather)[index] * strategy.vpp, 0.0)
 
 
 def exposed_link_s(
@@ -101,6 +114,12 @@ def exposed_link_s(
     return np.where(runs_beside, beside, link_s)
 
 
+VOCABULARY = columns_but(
+    "virtual stages", "micro-batch", "sequence parallel", "ZeRO stage", "offload"
+)
+"""What the reduction of the vocabulary's gradient depends on."""
+
+
 @item(
     "time.tied_embedding",
     title="tied-embedding reduction",
@@ -113,19 +132,47 @@ def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) 
     """
     if not (context.model.tied_embeddings or context.job.mtp_layers):
         return np.zeros(len(strategy))
-    stages, both = group_of("pp", strategy, context.cluster), np.minimum(strategy.head_stage + 1, 2)
+    rows, index = first_rows(strategy, VOCABULARY)
+    few = strategy.take(rows)
+    stages, both = group_of("pp", few, context.cluster), np.minimum(few.head_stage + 1, 2)
     group = Group(
-        members=tuple(np.where(inside >= strategy.pp, both, 1) for inside in stages.members),
+        members=tuple(np.where(inside >= few.pp, both, 1) for inside in stages.members),
         domain=stages.domain,
     )
-    num_bytes = tied_gradient_bytes(context, parts)
-    return collective_s("all_reduce", num_bytes, group, context.cluster)
+    num_bytes = tied_gradient_bytes(context, parts.take(rows))
+    return collective_s("all_reduce", num_bytes, group, context.cluster)[index]
 
 
 def tied_gradient_bytes(context: Context, parts: Parts) -> Array:
     """Bytes of the shared vocabulary gradient."""
     vocab = parts.costs.at(parts.costs.vocab_params)
     return vocab * context.traits.states.gradient_reduce_bytes
+
+
+@item(
+    "time.unpaired_exchange",
+    title="expert all-to-all without a partner",
+    inputs=(
+        "strategy.ep",
+        "strategy.num_micro_batches",
+        "strategy.vpp",
+        "traits.overlap.expert_all_to_all_overlap",
+    ),
+    also=(unpaired_micro_batches,),
+)
+def unpaired_exchange_s(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """What hides beside another micro-batch shows where there is none beside.
+
+    ``unpaired · layers / stages · (busy - exposed)`` of a layer's forward and backward.
+    """
+    costs = parts.costs
+    passes = (costs.forward, costs.backward)
+    hidden = [each["expert_parallel"] for each in passes if "expert_parallel" in each]
+    if context.traits.overlap.expert_all_to_all_overlap != "batches" or not hidden:
+        return np.zeros(len(strategy))
+    layer_s = ZERO + sum(costs.at(each.busy_s - each.exposed_s) for each in hidden)
+    alone = unpaired_micro_batches(strategy.num_micro_batches, strategy.pp, strategy.vpp)
+    return alone * context.model.num_blocks / strategy.pp * layer_s
 
 
 @item(
@@ -145,13 +192,28 @@ def _step_overhead_s(context: Context, strategy: StrategyColumns, _parts: Parts)
     return overheads.step_overhead_s + further
 
 
-PER_PARAMETER = {
+PerParameter = Callable[[Context, StrategyColumns, Array], Array]
+PER_PARAMETER: Mapping[str, PerParameter] = {
     "gradient_passes": gradient_pass_s_per_param,
     "optimizer_step": optimizer_s_per_param,
 }
 """Items of the tail that are so much per parameter of the rank."""
-PER_ITERATION = {"tied_embedding": tied_embedding_s, "step_overhead": _step_overhead_s}
+EXCHANGED: Mapping[str, PerParameter] = {
+    **PER_PARAMETER,
+    "gradient_exchange": exchange_s_per_param,
+}
+"""The same where replicas keep in step otherwise than by plain all-reduces."""
+PER_ITERATION = {
+    "unpaired_exchange": unpaired_exchange_s,
+    "tied_embedding": tied_embedding_s,
+    "step_overhead": _step_overhead_s,
+}
 """Items of an iteration that are the same however layers are split."""
+
+
+def per_parameter(context: Context) -> Mapping[str, PerParameter]:
+    """The items of the tail that are so much per parameter of the rank."""
+    return PER_PARAMETER if context.traits.exchange.is_plain else EXCHANGED
 
 
 def frozen_updates(context: Context, parts: Parts) -> tuple[Array, Array, Array]:
@@ -249,8 +311,9 @@ def tail_pieces(
     _, layer_offload, end_offload = gradient_offload_s(context, strategy, parts, times)
     layer_offload = layer_offload - hidden_step_s(context, strategy, parts, times)
     owned, end_owned = parts.owned_fraction, 1.0 / parts.num_shards
-    layer_step = ZERO + sum(price(context, strategy, owned) for price in PER_PARAMETER.values())
-    end_step = ZERO + sum(price(context, strategy, end_owned) for price in PER_PARAMETER.values())
+    prices = per_parameter(context).values()
+    layer_step = ZERO + sum(price(context, strategy, owned) for price in prices)
+    end_step = ZERO + sum(price(context, strategy, end_owned) for price in prices)
     end_step = end_step + end_offload
     return (
         layer + parts.params * layer_step + layer_offload,

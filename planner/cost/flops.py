@@ -44,7 +44,7 @@ class ModelFlops:
         return self.products + self.attention_square
 
 
-def seen_fraction(model: ModelSpec, seq_len: int) -> float:
+def seen_fraction(model: ModelSpec, seq_len: float) -> float:
     """Mean keys a query of self-attention may see, over the sequence; mean over layers.
 
     A decoder's query sees half of them, in windowed layers ``w/s (1 - w/(2s))`` (the first w
@@ -67,7 +67,8 @@ def model_flops_per_iteration(
     ``3 · Σ_ops forward_flops · global_batch``; three for forward and the two backward products, of
     which a frozen weight has one.
     Attention: ``2 · s · heads · (d_qk + d_v)`` per token and layer over the whole square, of which
-    ``seen_fraction`` is needed; an encoder-decoder's decoder layers need half of their own square
+    ``seen_fraction`` is needed; of documents shorter than a sequence s is ``Σl²/Σl`` of theirs, and
+    padding is no token. An encoder-decoder's decoder layers need half of their own square
     and all of the one over the encoder. Padding of the vocabulary is not counted. Every layer of
     multi-token prediction counts as another layer, its projection ``4 s h²`` and a vocabulary.
     Source: PaLM, arXiv 2204.02311, appendix B; arXiv 2205.05198, appendix A (both over the whole
@@ -93,8 +94,9 @@ def model_flops_per_iteration(
             )
         is_cross = group.name == "cross"
         total += number * (1.0 + is_cross)
-        seen += number * (1.5 if is_cross else seen_fraction(model, job.seq_len))
-    passes = 3.0 * job.global_batch
+        seen += number * (1.5 if is_cross else seen_fraction(model, job.attended_tokens))
+    passes = 3.0 * job.tokens_per_iteration / job.seq_len
+    square *= job.attended_tokens / job.seq_len
     return ModelFlops(
         products=passes * products,
         attention=passes * square * seen,

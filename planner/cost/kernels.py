@@ -116,8 +116,12 @@ def offered_precisions(accelerator: AcceleratorSpec) -> list[Precision]:
 
 
 def usual_precision(accelerator: AcceleratorSpec) -> Precision:
-    """bf16; fp16 on accelerators that do not compute in it (NVIDIA's before Ampere)."""
-    return "bf16" if "bf16" in accelerator.peak_flops_per_s else "fp16"
+    """bf16; fp16 on accelerators that do not compute in it (NVIDIA's before Ampere).
+
+    fp32 where the file states no rate of 16 bits, as of processors that only emulate them.
+    """
+    offered = accelerator.peak_flops_per_s
+    return "bf16" if "bf16" in offered else "fp16" if "fp16" in offered else "fp32"
 
 
 def peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:
@@ -357,11 +361,26 @@ def memory_bound_s(num_bytes: Array, accelerator: AcceleratorSpec) -> Array:
     return np.asarray(num_bytes) / bandwidth
 
 
+def tiny_kernels_s(number: Array | float) -> Array | float:
+    """Seconds that kernels one after the other take to start: ``number · start``.
+
+    Source: MEMORY_LAUNCH_S. Excludes what they move: next to nothing, or counted as traffic.
+    """
+    return number * MEMORY_LAUNCH_S
+
+
 @item(
     "time.compute.memory_bound",
     title="element-wise kernels",
-    inputs=(*HBM, "traits.kernels.memory_bound_multiplier"),
-    also=(memory_bound_s,),
+    inputs=(
+        *HBM,
+        "traits.kernels.memory_bound_multiplier",
+        "traits.kernels.router_forward_kernels",
+        "traits.kernels.router_backward_kernels",
+        "traits.kernels.expert_bias_forward_kernels",
+        "traits.kernels.expert_bias_backward_kernels",
+    ),
+    also=(memory_bound_s, tiny_kernels_s),
 )
 def element_wise_s(num_bytes: Array, accelerator: AcceleratorSpec) -> Array:
     """Seconds of one fused element-wise kernel: a launch and its traffic; none without traffic.

@@ -44,9 +44,9 @@ def forward_launches(op: Op, kernels: KernelTraits, strategy: StrategyColumns) -
     Source: counted in the frameworks' modules. Excludes views and allocations, whose time is part
     of a launch's.
     """
-    own = len(op.gemms) + (op.attention is not None)
+    own = len(op.gemms) + (op.attention is not None) + op.small_kernels[0] + op.tiny_kernels[0]
     moves = np.where(op.forward_bytes > 0, traffic_kernels(op, kernels), 0.0)
-    return own + moves + op.small_kernels[0] + _collectives(op.forward_comms, strategy)
+    return own + moves + _collectives(op.forward_comms, strategy)
 
 
 def backward_launches(op: Op, kernels: KernelTraits, strategy: StrategyColumns) -> Array:
@@ -56,9 +56,9 @@ def backward_launches(op: Op, kernels: KernelTraits, strategy: StrategyColumns) 
     frozen.
     """
     products = sum(1.0 if gemm.is_frozen else BACKWARD_PRODUCTS for gemm in op.gemms)
-    own = products + (op.attention is not None)
+    own = products + (op.attention is not None) + op.small_kernels[1] + op.tiny_kernels[1]
     moves = np.where(op.backward_bytes > 0, traffic_kernels(op, kernels), 0.0)
-    return own + moves + op.small_kernels[1] + _collectives(op.backward_comms, strategy)
+    return own + moves + _collectives(op.backward_comms, strategy)
 
 
 def launch_floors_s(

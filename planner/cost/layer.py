@@ -1,9 +1,11 @@
 """What one layer, the embedding and the head cost per micro-batch, on distinct layer shapes."""
 
-from dataclasses import dataclass, fields
+import math
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from planner.cost.distinct import first_rows
 from planner.cost.layer_time import (
     Duration,
     Setting,
@@ -132,11 +134,7 @@ SHAPE_COLUMNS = tuple(each.name for each in fields(LayerShape) if each.name in C
 
 def distinct_shapes(strategy: StrategyColumns) -> tuple[StrategyColumns, Index]:
     """Rows with distinct layer shapes, and the map from every row to its shape."""
-    key = np.zeros(len(strategy), dtype=np.int64)
-    for name in SHAPE_COLUMNS:
-        column = getattr(strategy, name)
-        key = key * (int(column.max(initial=0)) + 1) + column
-    _, first, index = np.unique(key, return_index=True, return_inverse=True)
+    first, index = first_rows(strategy, SHAPE_COLUMNS)
     return strategy.take(first), index
 
 
@@ -148,7 +146,23 @@ def layer_shape(strategy: StrategyColumns, job: JobSpec) -> LayerShape:
         sequence_parallel=strategy.sequence_parallel,
         imbalance_fraction=job.imbalance_fraction,
         element_bytes=element_bytes(job.precision),
+        document_tokens=job.attended_tokens if job.documents else math.inf,
         **{axis: getattr(strategy, axis).astype(float) for axis in AXES},
+    )
+
+
+def timed_shape(shape: LayerShape, job: JobSpec) -> LayerShape:
+    """The shape that time is of: where documents are padded, of a micro-batch of mean length."""
+    if not job.is_padded:
+        return shape
+    assert job.documents is not None
+    is_grouped = job.documents.batching == "grouped"
+    count = np.ones_like(shape.micro_batch) if is_grouped else shape.micro_batch
+    padded = job.documents.padded_tokens(count)
+    return replace(
+        shape,
+        seq_len=padded,
+        document_tokens=job.attended_tokens if is_grouped else math.inf,
     )
 
 
@@ -169,7 +183,8 @@ def layer_costs(
     def both_ways(op: Op) -> TimeItems:
         return add_items(op_forward(op, setting), op_backward(op, setting))
 
-    passes = layer_passes(kinds, setting)
+    timed = timed_shape(shape, job)
+    passes = layer_passes(kinds if timed is shape else layer_groups(model, timed, traits), setting)
     wide = shape.element_bytes * stream_width(traits.kernels.widens_stream)
     boundary = shape.num_tokens * model.hidden_size * wide / shape.sp
     first = embedding_op(model, shape, traits)
@@ -195,11 +210,11 @@ def layer_costs(
         backward_bytes=_largest([total_bytes(kind.backward) for kind in kinds]),
         params=_mean(kinds, [_params(kind.ops, expert=False) for kind in kinds]),
         expert_params=_mean(kinds, [_params(kind.ops, expert=True) for kind in kinds]),
-        first=both_ways(first),
+        first=both_ways(embedding_op(model, timed, traits)),
         first_params=ZERO + first.params,
         first_frozen_bytes=ZERO + first.frozen_bytes,
         first_saved_bytes=ZERO + first.saved_bytes,
-        last=both_ways(last),
+        last=both_ways(head_op(model, timed, traits)),
         last_params=ZERO + last.params,
         last_frozen_bytes=ZERO + last.frozen_bytes,
         last_saved_bytes=ZERO + last.saved_bytes,

@@ -10,11 +10,12 @@ from planner.cost.attention_kernels import (
     flash_attention_backward_s,
     flash_attention_forward_s,
 )
-from planner.cost.collectives import COLLECTIVE_FORMULAS, collective_s
+from planner.cost.collectives import COLLECTIVE_FORMULAS, collective_s, exchange_start_s
 from planner.cost.kernels import (
     element_wise_s,
     gemm_backward_s,
     gemm_s,
+    tiny_kernels_s,
 )
 from planner.cost.launches import (
     backward_launches,
@@ -144,6 +145,8 @@ def _comm_items(
         exposed = seconds = collective_s(
             comm.collective, comm.num_bytes, group, cluster, comm.copies_per_token
         )
+        if comm.axis == "ep":
+            exposed = seconds = seconds + exchange_start_s(comm.num_bytes, group)
         if runs_beside:
             exposed = exposed_tensor_parallel_s(
                 gemm_time / sum(beside),
@@ -176,8 +179,10 @@ def op_precision(op: Op, job: JobSpec, kernels: KernelTraits) -> Precision:
 def op_forward(op: Op, setting: Setting) -> TimeItems:
     """Forward seconds of one op by item."""
     traffic = op.forward_bytes * setting.traits.kernels.memory_bound_multiplier
+    moving = element_wise_s(traffic, setting.cluster.accelerator)
+    moving = moving + tiny_kernels_s(op.tiny_kernels[0])
     price = (gemm_s, gemm_s)
-    return _op_items(op, setting, price, flash_attention_forward_s, traffic, op.forward_comms)
+    return _op_items(op, setting, price, flash_attention_forward_s, moving, op.forward_comms)
 
 
 def product_gradient_bytes(traits: FrameworkTraits) -> float | None:
@@ -199,9 +204,11 @@ def op_backward(op: Op, setting: Setting) -> TimeItems:
     kernels = setting.traits.kernels
     traffic = op.backward_bytes * kernels.memory_bound_multiplier
     traffic = traffic + op.params * kernels.weight_gradient_bytes
+    moving = element_wise_s(traffic, setting.cluster.accelerator)
+    moving = moving + tiny_kernels_s(op.tiny_kernels[1])
     gemms_s = partial(gemm_backward_s, weight_gradient_bytes=product_gradient_bytes(setting.traits))
     price = (gemms_s, gemm_backward_s)
-    return _op_items(op, setting, price, flash_attention_backward_s, traffic, op.backward_comms)
+    return _op_items(op, setting, price, flash_attention_backward_s, moving, op.backward_comms)
 
 
 @item(
@@ -215,12 +222,13 @@ def _op_items(
     setting: Setting,
     gemm_seconds: tuple[GemmPrice, GemmPrice],
     attention_seconds: Callable[[FlashAttention, AcceleratorSpec, Precision], Array],
-    traffic_bytes: Array,
+    moving_s: Array,
     comms: tuple[Comm, ...],
 ) -> TimeItems:
     """Matrix products, fused attention, memory-bound traffic and collectives of one pass.
 
     ``gemm_seconds``: of a product, and of a chunk of it, which is added to no kept gradient.
+    ``moving_s``: of element-wise and other memory-bound kernels.
     Products without weights are unfused attention.
     """
     whole_s, chunk_s = gemm_seconds
@@ -237,8 +245,7 @@ def _op_items(
         tp = setting.strategy.tp
         chunks = [replace(gemm, m=gemm.m / tp) for gemm in op.gemms]
         chunk_time = ZERO + sum(chunk_s(gemm, accelerator, precision) for gemm in chunks)
-    traffic = _compute("memory_bound", element_wise_s(traffic_bytes, accelerator))
-    items = add_items(_compute(kernel, gemm_time), traffic)
+    items = add_items(_compute(kernel, gemm_time), _compute("memory_bound", moving_s))
     if op.attention:
         attention = attention_seconds(op.attention, accelerator, setting.job.precision)
         items = add_items(items, _compute("attention", attention))
@@ -264,7 +271,7 @@ def _shared_expert_s(group: LayerGroup, setting: Setting, price: OpPrice) -> Arr
         "traits.overlap.expert_all_to_all_overlap",
         "traits.kernels.deduplicated_dispatch",
     ),
-    also=(exchange_op, exposed_all_to_all_s, *COLLECTIVE_FORMULAS),
+    also=(exchange_op, exchange_start_s, exposed_all_to_all_s, *COLLECTIVE_FORMULAS),
 )
 def _with_expert_overlap(
     group: LayerGroup, forward: TimeItems, backward: TimeItems, setting: Setting

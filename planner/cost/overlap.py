@@ -116,9 +116,21 @@ def exposed_all_to_all_s(
     and experts of the other (weight gradients included where they are delayed).
     :func:`exposed_beside_s` with the computation that is beside. Source: Megatron-Core
     ``--moe-shared-expert-overlap``, ``--overlap-moe-expert-parallel-comm``; DualPipe, arXiv
-    2412.19437, section 3.2.1. Excludes the first and last micro-batch, which have no partner.
+    2412.19437, section 3.2.1. Excludes passes that have no partner
+    (:func:`unpaired_micro_batches`).
     """
     if overlap == "none":
         return np.asarray(comm_s)
     beside = shared_expert_s if overlap == "shared_expert" else other_batch_s
     return exposed_beside_s(beside, comm_s, interference)
+
+
+def unpaired_micro_batches(num_micro_batches: Array, pp: Array, vpp: Array) -> Array:
+    """``min(((v - 1) p + 1) / v, m)``: those whose forward, and as many whose backward, run alone.
+
+    On the last stage, which is busy from its first forward on, an interleaved pipeline starts with
+    (v - 1) p forwards of a chunk, and with one more where a forward of one micro-batch runs beside
+    the backward of another; it ends with as many backwards. Source: Megatron-Core
+    megatron/core/pipeline_parallel/schedules.py (get_pp_rank_microbatches), combined_1f1b.py.
+    """
+    return np.minimum(((vpp - 1.0) * pp + 1.0) / vpp, num_micro_batches)

@@ -12,6 +12,8 @@ from planner.cost.data_parallel import (
     data_parallel_costs,
     weight_bytes,
 )
+from planner.cost.distinct import columns_but, first_rows
+from planner.cost.exchange import exchange_state_bytes
 from planner.cost.layer import LayerCosts, LayerMemory, layer_costs
 from planner.cost.memory import (
     FrozenShares,
@@ -150,6 +152,35 @@ class Parts:
         return costs.num_leading * difference
 
 
+EXCHANGED = columns_but("micro-batch", "sequence parallel", "schedule", "offload")
+"""What data-parallel prices depend on."""
+
+
+def _data_parallel(
+    context: Context,
+    strategy: StrategyColumns,
+    axis: str,
+    params: Array,
+    frozen: Array,
+    expert_fraction: Array,
+) -> tuple[DataParallelCosts, DataParallelCosts]:
+    """Data-parallel prices of embedding and head, and of a layer; each distinct one priced once."""
+    rows, index = first_rows(strategy, EXCHANGED)
+    few, params = strategy.take(rows), params[rows]
+    states, num_layers = context.traits.states, context.model.num_blocks / few.pp
+    group = group_of(axis, few, context.cluster)
+    sizes = (params * num_layers, params)
+    ends = layer = data_parallel_costs(context, few, group, *sizes, frozen_elements=frozen[rows])
+    if states.zero3_keeps_ends_gathered and np.any(few.zero_stage >= 3):
+        ends = data_parallel_costs(context, few, group, *sizes, stays_gathered=True)
+    if context.model.moe:
+        experts = group_of(f"expert_{axis}", few, context.cluster)
+        of_experts = data_parallel_costs(context, few, experts, *sizes)
+        layer = blended(layer, of_experts, expert_fraction[rows])
+    spread = taken(layer, index)
+    return spread if ends is layer else taken(ends, index), spread
+
+
 def build_parts(
     context: Context, strategy: StrategyColumns, costs: LayerCosts | None = None
 ) -> Parts:
@@ -171,41 +202,35 @@ def build_parts(
     fraction = expert / params
     frozen = costs.at(costs.body.frozen_bytes) / FROZEN_BYTES
     sharded = strategy.zero_stage >= 1
-    stages = context.model.num_blocks / strategy.pp
     axis = "dp_shard_cp" if states.sharded_over_cp else "dp_shard"
-    dense = data_parallel_costs(
-        context,
-        strategy,
-        group_of(axis, strategy, context.cluster),
-        params * stages,
-        params,
-        frozen_elements=frozen,
-    )
-    layer_dp = ends_dp = dense
-    if states.zero3_keeps_ends_gathered and np.any(strategy.zero_stage >= 3):
-        group = group_of(axis, strategy, context.cluster)
-        ends_dp = data_parallel_costs(
-            context, strategy, group, params * stages, params, stays_gathered=True
-        )
-    if context.model.moe:
-        group = group_of(f"expert_{axis}", strategy, context.cluster)
-        expert_dp = data_parallel_costs(context, strategy, group, params * stages, params)
-        layer_dp = blended(dense, expert_dp, fraction)
-    domain_shards = group_of(axis, strategy, context.cluster).local
+    ends_dp, layer_dp = _data_parallel(context, strategy, axis, params, frozen, fraction)
+    domain_shards: Array | float = 1.0
+    if states.zero3_secondary_weight_bytes:
+        domain_shards = group_of(axis, strategy, context.cluster).local
     optimizer = context.traits.optimizer
     means = mean_states(context.model, optimizer)
+    is_plain = context.traits.exchange.is_plain
+    exchanged = 0.0 if is_plain else exchange_state_bytes(context, strategy)
 
     def states_of(optimizer_bytes: float, num_shards: Array) -> StateBytes:
         return state_bytes(
-            strategy, states, num_shards, optimizer_bytes, optimizer.master_bytes, domain_shards
+            strategy,
+            states,
+            num_shards,
+            optimizer_bytes,
+            optimizer.master_bytes,
+            domain_shards,
+            exchanged,
         )
 
+    unlike = {each: states_of(each, shards) for each in {means.layer, means.first, means.last}}
+
     def ends_of(optimizer_bytes: float) -> StateBytes:
-        found = states_of(optimizer_bytes, shards)
+        found = unlike[optimizer_bytes]
         keeps = states.zero3_keeps_ends_gathered & (strategy.zero_stage >= 3)
         return replace(found, weights=found.weights + weight_bytes(context) * keeps)
 
-    layer_states = states_of(means.layer, shards)
+    layer_states = unlike[means.layer]
     owned = (1.0 - fraction) / shards + fraction / expert_shards
     return Parts(
         costs=costs,

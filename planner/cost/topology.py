@@ -84,15 +84,17 @@ def _stride(axis: str, strategy: StrategyColumns) -> Array:
 
 
 def _size(axis: str, strategy: StrategyColumns) -> Array:
+    size: Array
+    if axis not in ("dp_shard", "dp_shard_cp", "expert_dp_shard", "expert_dp_shard_cp"):
+        size = getattr(strategy, axis)
+        return size
     shard, cut = strategy.dp // strategy.dp_replicate, ranks_of_sequence(vars(strategy))
-    stage, mesh = ranks_of_stage({**vars(strategy), "dp": shard}), strategy.etp * strategy.ep
-    sizes = {
-        "dp_shard": shard,
-        "dp_shard_cp": shard * cut,
-        "expert_dp_shard": np.maximum(stage // cut // mesh, 1),
-        "expert_dp_shard_cp": np.maximum(stage // mesh, 1),
-    }
-    size: Array = sizes[axis] if axis in sizes else getattr(strategy, axis)
+    if not axis.startswith("expert"):
+        size = shard * cut if axis.endswith("cp") else shard
+        return size
+    stage = ranks_of_stage({**vars(strategy), "dp": shard})
+    held_alike = stage if axis.endswith("cp") else stage // cut
+    size = np.maximum(held_alike // (strategy.etp * strategy.ep), 1)
     return size
 
 

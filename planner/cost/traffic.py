@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.cost.build import boundary_message_bytes, frozen_updates, tied_gradient_bytes
 from planner.cost.data_parallel import exchanges_of, gathered_weight_bytes, weight_bytes
-from planner.cost.layer import layer_shape
+from planner.cost.layer import layer_shape, timed_shape
 from planner.cost.layer_time import COMM_ITEM, COMM_ITEMS, TimeItems
 from planner.cost.memory import reduced_gradient_bytes
 from planner.cost.passes import RECOMPUTE, SHARDING, chunk_shares, chunk_stages
@@ -73,6 +73,8 @@ def why_no_traffic(subject: Subject) -> str:
     """What of a strategy sends messages that are not listed here, or nothing."""
     if subject.context.job.mtp_layers:
         return "layers of multi-token prediction"
+    if not subject.context.traits.exchange.is_plain:
+        return f"the gradient exchange {subject.context.traits.exchange.text}"
     zero3 = subject.strategy.zero_stage >= 3
     if zero3 and subject.context.traits.states.zero3_secondary_weight_bytes:
         return "secondary shards of weights (ZeRO++)"
@@ -251,7 +253,8 @@ def traffic_of(subject: Subject) -> Traffic:
     """
     context, columns, parts = subject.context, subject.columns, subject.parts
     traits = under_precision(context.traits, context.job.precision)
-    kinds = layer_groups(context.model, layer_shape(columns, context.job), traits)
+    shape = timed_shape(layer_shape(columns, context.job), context.job)
+    kinds = layer_groups(context.model, shape, traits)
     forward, backward, selective = _layer_messages(kinds)
     stages = chunk_stages(subject)
     own = _Sharding(subject=subject, is_layer=True)

@@ -4,7 +4,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.kernels import gemm_weight_gradient_s, memory_bound_s
-from planner.cost.layer import distinct_shapes, layer_shape
+from planner.cost.layer import distinct_shapes, layer_shape, timed_shape
 from planner.cost.layer_time import op_precision, product_gradient_bytes
 from planner.layers.block import layer_groups
 from planner.layers.op import ZERO, Op
@@ -36,7 +36,7 @@ def layer_weight_gradient_s(context: Context, strategy: StrategyColumns) -> Arra
     have none. Source: arXiv 2401.10241, section 1 (the split of a backward).
     """
     rows, index = distinct_shapes(strategy)
-    shape = layer_shape(rows, context.job)
+    shape = timed_shape(layer_shape(rows, context.job), context.job)
     kinds = layer_groups(
         context.model, shape, under_precision(context.traits, context.job.precision)
     )

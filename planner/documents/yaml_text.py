@@ -4,6 +4,7 @@ The frameworks read their files with PyYAML's ``safe_load``: what ``no``, ``1e-3
 mean there, they mean here. Nothing is constructed but plain values.
 """
 
+import pickle
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,14 +27,22 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WRONG = (ValueError, OverflowError, TypeError, KeyError, IndexError, AttributeError)
 """What PyYAML's constructors raise where a scalar is not what its tag says."""
 _TOO_LARGE = 10**MAX_DIGITS
+_TAGS: dict[tuple[str, tuple[bool, bool]], str] = {}
+_LONGEST_KNOWN, _MOST_KNOWN = 64, 10_000
+_READ: dict[str, bytes] = {}
+"""What a file's text holds, pickled: whoever reads it again gets values of its own."""
+_LONGEST_READ, _MOST_READ = 2**17, 1000
 _STRING = "tag:yaml.org,2002:str"
 _NOT_SPECIFIC = ("", "!", None)
 _PLAIN_COLLECTIONS = (*_NOT_SPECIFIC, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, slots=True)
 class Node:
-    """A scalar, collection or alias, and where it stands in the text."""
+    """A scalar, collection or alias, and where it stands in the text.
+
+    Nothing changes one; it is not frozen because frozen ones take thrice as long to make.
+    """
 
     kind: Literal["scalar", "mapping", "sequence", "alias"]
     line: int
@@ -127,15 +136,15 @@ class _Composer:
 
     def take(self, event: Event) -> None:
         """Add what an event brings."""
-        if isinstance(event, yaml.CollectionStartEvent):
+        if isinstance(event, yaml.ScalarEvent):
+            self._add(event, self._scalar(event))
+        elif isinstance(event, yaml.CollectionStartEvent):
             self.open.append((event, []))
             if len(self.open) > MAX_DEPTH:
                 raise self.refuse(event, f"nested deeper than {MAX_DEPTH} levels")
         elif isinstance(event, yaml.CollectionEndEvent):
             start, children = self.open.pop()
             self._add(start, self._collection(start, event, children))
-        elif isinstance(event, yaml.ScalarEvent):
-            self._add(event, self._scalar(event))
         elif isinstance(event, yaml.AliasEvent):
             self._add(event, self._alias(event))
 
@@ -164,21 +173,34 @@ class _Composer:
         return Node(kind="mapping", pairs=pairs, **common)
 
     def _scalar(self, event: Event) -> Node:
+        start, style = event.start_mark, event.style
         return Node(
             kind="scalar",
+            line=start.line + 1,
+            column=start.column,
+            start=start.index,
+            end=event.end_mark.index,
             value=self._value(event),
             text=event.value,
-            is_plain=event.style in (None, ""),
-            is_block=event.style in ("|", ">"),
+            is_plain=style is None or style == "",
+            is_block=style in ("|", ">"),
             is_anchored=bool(event.anchor),
-            **_place(event, event),
         )
+
+    def _resolved(self, text: str, implicit: tuple[bool, bool]) -> str:
+        """The tag of a scalar without one; that of a short text is known from then on."""
+        tag = _TAGS.get((text, implicit))
+        if tag is None:
+            tag = str(self.loader.resolve(yaml.ScalarNode, text, implicit))
+            if len(text) <= _LONGEST_KNOWN and len(_TAGS) < _MOST_KNOWN:
+                _TAGS[text, implicit] = tag
+        return tag
 
     def _value(self, event: Event) -> object:
         """The plain value, as PyYAML's safe loader makes it."""
         tag = event.tag
         if tag in _NOT_SPECIFIC:
-            tag = self.loader.resolve(yaml.ScalarNode, event.value, event.implicit)
+            tag = self._resolved(event.value, event.implicit)
         if tag in (_STRING, "tag:yaml.org,2002:merge"):
             return event.value
         num_digits = len(event.value.lstrip("-"))
@@ -318,9 +340,22 @@ def parsed(where: str, text: str) -> YamlText:
 
 
 def load_yaml(path: str | FilePath) -> dict[str, Any]:
-    """Return the mapping a file holds; what cannot be read raises ``file::line N: ...``."""
-    where = str(path)
-    text = _unambiguous(where, read_text(path))
+    """Return the mapping a file holds; what cannot be read raises ``file::line N: ...``.
+
+    A text that was read before is not parsed again.
+    """
+    text = read_text(path)
+    if text in _READ:
+        known: dict[str, Any] = pickle.loads(_READ[text])
+        return known
+    found = _mapping_of(str(path), text)
+    if len(text) <= _LONGEST_READ and len(_READ) < _MOST_READ:
+        _READ[text] = pickle.dumps(found)
+    return found
+
+
+def _mapping_of(where: str, source: str) -> dict[str, Any]:
+    text = _unambiguous(where, source)
     if not isinstance(text.value, dict):
         kind = type(text.value).__name__
         raise InputError.single(where, "line 1", f"must be a mapping of keys, is a {kind}")

@@ -4,11 +4,12 @@ A format is a folder ``planner/formats/NAME/`` with a module ``format.py`` that 
 ``FORMAT``. Nothing outside the folder knows its keys.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from planner.cost.context import Context
+from planner.errors import ExpressError
 from planner.formats.finding import Finding, Severity
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import FIELDS, Strategy
@@ -25,6 +26,7 @@ DECISIONS: Mapping[str, str] = {
     "gradient_bytes": "of a gradient, as it is held and reduced",
     "expert_exchange": "what expert exchange runs beside: none, shared_expert or batches",
     "optimizer": "as in optimizers.yaml",
+    "gradient_exchange": "how replicas keep in step, as --allow names it",
     "profile": "profile of the framework whose behaviour it asks for",
     "model.num_layers": "transformer blocks",
     "model.hidden_size": "width",
@@ -269,6 +271,8 @@ class Format:
     """What no file can say whatever the layout: the model, precision, optimizer or profile."""
     launched: Callable[[Reading, Mapping[str, Value]], Reading] = lambda reading, _: reading
     """The reading of a file that is started with these variables."""
+    exchanges: tuple[str, ...] = ()
+    """Ways to keep replicas in step, other than plain all-reduces, that its files can say."""
     takes_adapters: bool = False
     """A file of adapters beside it says what is trained (planner.formats.adapters)."""
     script_recomputes: bool = False
@@ -279,6 +283,30 @@ class Format:
     def framework_of(self, reading: Reading) -> str:
         """Whose traits and rules of the search hold for a file."""
         return self.engine(reading.settings) or self.framework
+
+    def refused(self, context: Context) -> Iterator[str]:
+        """What no file can say whatever the layout: ``problems``, and how replicas keep in step."""
+        yield from self.problems(context)
+        exchange = context.traits.exchange
+        if not exchange.is_plain and exchange.name not in self.exchanges:
+            allowed = ", ".join(("plain", *self.exchanges))
+            yield f"gradient_exchange {exchange.text}: {self.name} files say {allowed}"
+
+    def emitted(self, context: Context, strategy: Strategy) -> Emitted:
+        """``emit``, after what ``refused`` says; raises ExpressError."""
+        self._refuse(context)
+        return self.emit(context, strategy)
+
+    def written_into(self, source: SourceText, context: Context, strategy: Strategy) -> str:
+        """``write_into``, after what ``refused`` says; raises ExpressError."""
+        self._refuse(context)
+        return self.write_into(source, context, strategy)
+
+    def _refuse(self, context: Context) -> None:
+        exchange = context.traits.exchange
+        if not exchange.is_plain and exchange.name not in self.exchanges:
+            lines = "\n".join(f"  {reason}" for reason in self.refused(context))
+            raise ExpressError(f"{self.name} cannot express the plan:\n{lines}")
 
     def carries(self, framework: str) -> bool:
         """Whether files of the format start the framework."""

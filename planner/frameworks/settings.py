@@ -5,12 +5,15 @@ from dataclasses import replace
 
 from planner.errors import InputError
 from planner.frameworks.optimizers import load_optimizer
-from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits
+from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
+from planner.spec.exchange import GradientExchange
 from planner.spec.job import mtp_positions
 from planner.spec.model import ModelSpec
 from planner.spec.training import Mode, Training
 from planner.spec.traits import FrameworkTraits
 
+MOST_NAMED = 2
+"""Profiles that a message names."""
 WIDENED = ("mlp", "backward")
 """Sections of tables whose tensors are as wide as the stream between layers; attention is computed
 in 16 bits, and norms keep fp32 anyway."""
@@ -41,6 +44,40 @@ def with_training(traits: FrameworkTraits, training: Training) -> FrameworkTrait
     kernels = replace(traits.kernels, saved=saved, widens_stream=widens_stream)
     support = replace(traits.support, zero_stages=traits.support.frozen_zero_stages)
     return replace(traits, training=training, kernels=kernels, support=support)
+
+
+def with_exchange(traits: FrameworkTraits, exchange: GradientExchange) -> FrameworkTraits:
+    """Return the traits where replicas keep in step so; ValueError where the framework cannot."""
+    if exchange.is_plain:
+        return traits
+    if exchange.name not in traits.support.exchanges:
+        offered = ", ".join(traits.support.exchanges) or "none"
+        raise ValueError(
+            f"{traits.name} ({traits.profile}) offers no {exchange.name}, but {offered}; "
+            f"{_exchanging(exchange)}"
+        )
+    if traits.training.is_frozen:
+        raise ValueError(f"{exchange.name} is for training of all weights; adapters are small")
+    return replace(traits, exchange=exchange)
+
+
+def exchanging_profiles(exchange: GradientExchange) -> list[tuple[str, str]]:
+    """Frameworks and profiles that offer a way of exchange."""
+    return [
+        (name, profile)
+        for name in FRAMEWORKS
+        for profile in profile_names(name)
+        if exchange.name in load_traits(name, profile).support.exchanges
+    ]
+
+
+def _exchanging(exchange: GradientExchange) -> str:
+    """Which profiles offer a way of exchange, in words."""
+    profiles = exchanging_profiles(exchange)
+    found = [f"--framework {name} --profile {profile}" for name, profile in profiles]
+    if not found:
+        return f"no framework here starts {exchange.method.title}, which `planner exchange` prices"
+    return f"{' or '.join(found[:MOST_NAMED])} does"
 
 
 def training_frameworks(mode: Mode) -> list[str]:

@@ -1,5 +1,7 @@
 """Self-attention as Ops: norm, qkv projection (or its low-rank form), core, output projection."""
 
+import numpy as np
+
 from planner.layers.op import (
     ATTENTION_BLOCK,
     ZERO,
@@ -205,13 +207,15 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     """Scores, softmax and weighted values.
 
     FLOPs of the square: 2·s²·heads·(d_qk + d_v)/(tp·cp) per sequence; flash kernels of decoders
-    skip the masked half and what lies outside a sliding window. Saved: the table's
+    skip the masked half, other documents (``s·Σl²/Σl`` in place of s²) and what lies outside a
+    sliding window. Saved: the table's
     ``attention_core.flash`` or ``.unfused`` section. Excludes windows of unfused attention.
     """
     heads = model.num_heads / shape.tp
-    tokens, seq_len = shape.num_tokens, float(shape.seq_len)
+    tokens, seq_len = shape.num_tokens, shape.seq_len
+    document = np.minimum(seq_len, shape.document_tokens)
     value_dim = float(model.mla.v_head_dim if model.mla else model.head_dim)
-    square_flops = 2.0 * tokens * seq_len * heads * (model.head_dim + value_dim)
+    square_flops = 2.0 * tokens * document * heads * (model.head_dim + value_dim)
     kv_bytes = 2.0 * tokens * local_kv_size(model, shape.tp) * shape.element_bytes * shape.cp
     ring = Comm(collective="all_gather", axis="cp", num_bytes=kv_bytes * (shape.cp > 1))
     ring_back = Comm(collective="reduce_scatter", axis="cp", num_bytes=kv_bytes * (shape.cp > 1))
@@ -225,7 +229,7 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
                 quantised=_quantised(model, shape) if traits.attention_in_8_bit else None,
                 square_flops=square_flops,
                 causal_fraction=causal,
-                seq_len=seq_len,
+                seq_len=document,
                 head_dim=(model.head_dim + value_dim) / 2.0,
                 num_tiles=heads * tokens / ATTENTION_BLOCK,
                 windowed_share=model.windowed_share,

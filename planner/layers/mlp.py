@@ -85,6 +85,7 @@ def _router_op(model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: Kernel
         runs_in_16_bit=True,
         params=moe_params(model, shape.tp)["router"].total,
         gemms=(Gemm(m=tokens, n=num_experts, k=ZERO + model.hidden_size),),
+        tiny_kernels=(traits.router_forward_kernels, traits.router_backward_kernels),
         saved=saved_by("router", "router", model, shape, traits),
     )
 
@@ -178,6 +179,13 @@ def expert_bias_traffic(
     return forward * shape.wideness, backward * shape.wideness
 
 
+def expert_bias_kernels(moe: MoeSpec, traits: KernelTraits) -> tuple[float, float]:
+    """Kernels per expert that :func:`expert_bias_traffic` takes, forward and backward."""
+    if traits.fused_experts or not moe.expert_bias:
+        return 0.0, 0.0
+    return traits.expert_bias_forward_kernels, traits.expert_bias_backward_kernels
+
+
 def clamp_traffic(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[float, float]:
     """Bytes per element of an expert's width to clamp gate and up projection, both passes."""
     if traits.fused_experts or not model.clamps_gate:
@@ -201,6 +209,7 @@ def expert_ops(
     forward_traffic, backward_traffic = _mlp_traffic(model, shape, traits)
     clamp_forward, clamp_backward = clamp_traffic(model, shape, traits)
     bias_forward, bias_backward = expert_bias_traffic(moe, shape, traits)
+    adding, adding_back = expert_bias_kernels(moe, traits)
     parts = moe_params(model, shape.etp)
     local_experts = moe.num_experts / shape.ep
     width = moe.expert_ffn_size / shape.etp
@@ -235,6 +244,7 @@ def expert_ops(
             gemms=product(hidden, width),
             forward_bytes=pairs * hidden * bias_forward,
             backward_bytes=pairs * hidden * bias_backward,
+            tiny_kernels=(adding * local_experts, adding_back * local_experts),
         ),
     )
 

@@ -33,7 +33,8 @@ class LayerShape:
 
     micro_batch: Array
     """Sequences of one micro-batch."""
-    seq_len: int
+    seq_len: int | Array
+    """Of time, where micro-batches differ in length, the mean of each."""
     tp: Array
     cp: Array
     ep: Array
@@ -45,6 +46,8 @@ class LayerShape:
     """By how much more than the mean the busiest rank of experts gets, where ep > 1."""
     element_bytes: float = ELEMENT_BYTES
     """Of an activation."""
+    document_tokens: float = math.inf
+    """Tokens that fused attention joins, where documents are shorter than sequences."""
 
     @staticmethod
     def all_of(degree: float, seq_len: int) -> "LayerShape":
@@ -55,6 +58,7 @@ class LayerShape:
             sequence_parallel=ONE,
             imbalance_fraction=0.0,
             element_bytes=ELEMENT_BYTES,
+            document_tokens=math.inf,
             **{axis: np.full(1, degree) for axis in AXES},
         )
 
@@ -72,7 +76,7 @@ class LayerShape:
     @property
     def num_tokens(self) -> Array:
         """Tokens of one micro-batch on one context-parallel rank."""
-        tokens: Array = self.micro_batch * float(self.seq_len) / self.cp
+        tokens: Array = self.micro_batch * self.seq_len / self.cp
         return tokens
 
     @property
@@ -122,7 +126,7 @@ class FlashAttention:
     """Forward FLOPs over all query-key pairs."""
     causal_fraction: float
     """Share of the pairs the kernel computes: half when causal."""
-    seq_len: float
+    seq_len: float | Array
     head_dim: float = 128.0
     """Mean of the head sizes of queries and values."""
     num_tiles: Array | float = math.inf
@@ -137,7 +141,7 @@ class FlashAttention:
     the output), where the kernel computes in the job's 8 bits."""
 
     @property
-    def passes(self) -> tuple[tuple[Array, float], ...]:
+    def passes(self) -> tuple[tuple[Array, float | Array], ...]:
         """FLOPs, and the length of a causal sequence whose mean query sees as many keys.
 
         Over the whole sequence, and over the window: a block of 128 queries with a window of w
@@ -145,10 +149,11 @@ class FlashAttention:
         """
         whole, keys = self.square_flops * self.causal_fraction, self.causal_fraction * self.seq_len
         reach = self.window + 2.0 * ATTENTION_BLOCK
-        if not self.windowed_share or reach >= keys:
+        if not self.windowed_share or np.all(reach >= keys):
             return ((whole, 2.0 * keys),)
-        windowed = self.square_flops * (self.windowed_share * reach / self.seq_len)
-        return ((whole * (1.0 - self.windowed_share), 2.0 * keys), (windowed, 2.0 * reach))
+        seen = np.minimum(reach, keys)
+        windowed = self.square_flops * (self.windowed_share * seen / self.seq_len)
+        return ((whole * (1.0 - self.windowed_share), 2.0 * keys), (windowed, 2.0 * seen))
 
     @property
     def flops(self) -> Array:
@@ -216,6 +221,9 @@ class Op:
     backward_bytes: Array = field(default_factory=_zero)
     small_kernels: tuple[float, float] = (0.0, 0.0)
     """Launches of forward and of backward beyond one per product and those for the traffic."""
+    tiny_kernels: tuple[Array | float, Array | float] = (0.0, 0.0)
+    """Of forward and of backward, kernels that each take a start of their own, beside what they
+    move."""
     has_own_kernels: bool = False
     """Those are all that move its traffic, whatever kernels the framework has."""
     saved: tuple[SavedTensor, ...] = ()

@@ -37,7 +37,7 @@ def token_widths(model: ModelSpec, shape: LayerShape) -> dict[Width, Array]:
         "kv": local_kv_heads(model, tp) * model.head_dim,
         "context": model.value_size / tp,
         "heads": model.num_heads / tp,
-        "scores": model.num_heads / tp * float(shape.seq_len),
+        "scores": model.num_heads / tp * shape.seq_len,
         "ffn": model.ffn_size / tp,
         "shared_ffn": (moe.shared_ffn_size if moe else 0) / tp,
         "experts": (moe.num_experts if moe else 0) / sp,

@@ -4,9 +4,12 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
+from textwrap import dedent
 from typing import Any
 
 from planner.errors import InputError
+from planner.formats.bridge.dumped import read_dumped as read_bridge
 from planner.formats.format import SourceText, Value
 from planner.formats.megatron.dumped import read_dumped as read_megatron
 from planner.formats.registry import load_format
@@ -19,14 +22,27 @@ _ATTRIBUTE = re.compile(r"(?:^|\s)(\w+) \.{2,} ?(.*?)(?: *\.{3,}(?:default|updat
 MAX_ATTRIBUTE = 1_000
 """Characters of a line of arguments that are looked at."""
 _JSON = re.compile(r"\bjson = (\{.*)")
+_SUMMARY = re.compile(r"Configuration Summary \(Non-Default Values")
+_GROUP = re.compile(r"\[(\w+)\](?: Non-default values \(.*\))?:\s*$")
+_FIELD = re.compile(r"(?:^|\s)(\w+): (.*?)(?: +\(Mcore default: .*\))?\s*$")
+_LAST_GROUP = "rng"
+_NEMO = re.compile(r"\*{5,} Experiment configuration \*{5,}")
+_HEAD = re.compile(r"\[NeMo [A-Z] ")
+_RANK = re.compile(r"^(?:\[[\w ]+\]:|\d+: ?)")
+"""Before a line where several ranks print: ``[default0]:`` of torchrun, ``0: `` of Slurm."""
 _TITAN = re.compile(r"Running with (?:args|configs?): (\{.*)")
 
 
-def dump_in(path: str, lines: Sequence[str]) -> tuple[Dump | None, tuple[str, ...]]:
-    """The first dump that can be read, and what is wrong with others."""
+def dump_in(
+    path: str, lines: Sequence[str], as_written: Sequence[str] = ()
+) -> tuple[Dump | None, tuple[str, ...]]:
+    """The first dump that can be read, and what is wrong with others.
+
+    ``as_written`` are the lines with the blanks that YAML needs.
+    """
     notes: list[str] = []
-    for read in (_megatron, _titan, _deepspeed):
-        found, said = read(path, lines)
+    for read in (_megatron, _bridge, _nemo, _titan, _deepspeed):
+        found, said = read(path, (as_written or lines) if read is _nemo else lines)
         notes += said
         if found:
             return found, tuple(notes)
@@ -49,6 +65,49 @@ def _megatron(path: str, lines: Sequence[str]) -> tuple[Dump | None, list[str]]:
     if found is None:
         return None, [f"line {first}: arguments of an old Megatron: --config says the layout"]
     return Dump(reading=found[0], framework=found[1]), []
+
+
+def _bridge(path: str, lines: Sequence[str]) -> tuple[Dump | None, list[str]]:
+    first = _place(lines, _SUMMARY)
+    if first is None:
+        return None, []
+    given: dict[str, Value] = {}
+    group = ""
+    for at, line in enumerate(lines[first:], first + 1):
+        if match := _GROUP.search(line[:MAX_ATTRIBUTE]):
+            group = match[1]
+        elif group and (match := _FIELD.search(line[:MAX_ATTRIBUTE])):
+            key = f"{group}.{match[1]}"
+            given.setdefault(key, Value(value=match[2], key=key, line=at))
+        elif group == _LAST_GROUP and "=====" in line:
+            break
+    reading = read_bridge(path, given)
+    if reading is None:
+        return None, [f"line {first}: the configuration is truncated, and not used"]
+    return Dump(reading=reading, framework="megatron"), []
+
+
+def _nemo(path: str, lines: Sequence[str]) -> tuple[Dump | None, list[str]]:
+    first = _place(lines, _NEMO)
+    if first is None:
+        return None, []
+    heads = (at for at, line in enumerate(lines[first:], first) if _HEAD.search(line))
+    start = next((at for at in heads if not _NEMO.search(_after(lines, at))), None)
+    if start is None:
+        return None, [f"line {first}: the configuration is truncated, and not used"]
+    kept = takewhile(lambda line: not _HEAD.search(line), lines[start + 1 :])
+    text = dedent("\n".join(_RANK.sub("", line) for line in kept))
+    source = SourceText(path=f"{path}.yaml", text="\n" * (start + 1) + text)
+    try:
+        reading = load_format("nemo").read(source)
+    except InputError as error:
+        return None, [f"line {start + 2}: {error.problems[0].message}"]
+    return Dump(reading=replace(reading, path=path), framework="megatron"), []
+
+
+def _after(lines: Sequence[str], at: int) -> str:
+    """What is logged at a line: it, and the two behind it."""
+    return " ".join(lines[at : at + 3])
 
 
 def _titan(path: str, lines: Sequence[str]) -> tuple[Dump | None, list[str]]:

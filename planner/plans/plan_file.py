@@ -17,13 +17,20 @@ from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import FRAMEWORKS, load_traits
-from planner.frameworks.settings import with_optimizer, with_recompute_modules, with_training
+from planner.frameworks.settings import (
+    with_exchange,
+    with_optimizer,
+    with_recompute_modules,
+    with_training,
+)
 from planner.layers.adapters import training_problem
 from planner.limits import MAX_BATCH, MAX_BLOCKS, MAX_SEQ_LEN, MAX_TOKENS
 from planner.plans.plan import Plan
 from planner.plans.trait_settings import profile_problem, settings_mapping, settings_of
 from planner.search.space.legality import violations
 from planner.spec.decision import Decision
+from planner.spec.documents import Documents, read_documents
+from planner.spec.exchange import PLAIN_NAME, read_exchange
 from planner.spec.job import MAX_IMBALANCE, MAX_MTP_LAYERS, JobSpec, Precision
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import COLUMNS, FIELDS, Strategy
@@ -49,10 +56,12 @@ class InputsPart(Strict):
     train: Mode = "full"
     lora_rank: Annotated[int, Field(ge=0, le=MAX_RANK)] = 0
     lora_targets: tuple[Target, ...] = Field(default=(), strict=False)
+    gradient_exchange: str = PLAIN_NAME
     recompute_modules: tuple[str, ...] | None = Field(default=None, strict=False)
     total_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
     margin_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
     imbalance_fraction: Annotated[float, Field(ge=0, le=MAX_IMBALANCE)] = 0.0
+    documents: Annotated[str, Field(max_length=64)] | None = None
     mtp_layers: Annotated[int, Field(ge=0, le=MAX_MTP_LAYERS)] = 0
 
 
@@ -119,10 +128,12 @@ def plan_text(plan: Plan, *, model: str, cluster: str) -> str:
             "precision": job.precision,
             "optimizer": context.traits.optimizer.name,
             **context.traits.training.inputs,
+            **context.traits.exchange.inputs,
             "recompute_modules": list(context.traits.recompute.selected),
             "total_tokens": job.total_tokens,
             "margin_fraction": context.margin_fraction,
             "imbalance_fraction": job.imbalance_fraction,
+            **({"documents": job.documents.text} if job.documents else {}),
             "mtp_layers": job.mtp_layers,
         },
         "strategy": strategy,
@@ -173,6 +184,10 @@ def _traits(inputs: InputsPart, model: ModelSpec, path: Path) -> FrameworkTraits
     traits = load_traits(inputs.framework, inputs.profile, settings)
     traits = with_optimizer(traits, inputs.optimizer)
     traits = _with_training(traits, inputs, model, where)
+    try:
+        traits = with_exchange(traits, read_exchange(inputs.gradient_exchange))
+    except ValueError as error:
+        raise InputError.single(where, "inputs.gradient_exchange", str(error)) from None
     if inputs.recompute_modules is None:
         return traits
     return with_recompute_modules(traits, inputs.recompute_modules)
@@ -194,12 +209,22 @@ def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
             precision=inputs.precision,
             total_tokens=inputs.total_tokens,
             imbalance_fraction=inputs.imbalance_fraction,
+            documents=_documents(inputs, path),
             mtp_layers=inputs.mtp_layers,
         ),
         cluster=cluster,
         traits=_traits(inputs, model, path),
         margin_fraction=inputs.margin_fraction,
     )
+
+
+def _documents(inputs: InputsPart, path: Path) -> Documents | None:
+    if inputs.documents is None:
+        return None
+    try:
+        return read_documents(inputs.documents, inputs.seq_len)
+    except ValueError as error:
+        raise InputError.single(str(path), "inputs.documents", str(error)) from None
 
 
 def _strategy(part: Strict, path: Path, support: SupportTraits) -> Strategy:

@@ -19,7 +19,7 @@ LIMITS = {
     "bubble": ("pipeline.bubble",),
     "DP": ("data_parallel", "sharding", "tied_embedding"),
     "TP": ("tensor_parallel", "context_parallel"),
-    "EP": ("expert_parallel",),
+    "EP": ("expert_parallel", "unpaired_exchange"),
     "p2p": ("pipeline.p2p",),
     "recompute": ("recompute",),
     "compute": ("compute",),

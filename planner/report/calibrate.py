@@ -16,7 +16,7 @@ def headline(made: Calibration) -> str:
     name, count = made.base.cluster.name, sum(own.num_points for own in made.own)
     if not made.fitted:
         return f"{name}: {count} points, which no figure that can be fitted follows."
-    most = max(made.fitted, key=lambda each: abs(each.change))
+    most = max(made.fitted, key=lambda each: abs(each.change) * each.is_known)
     number = f"{len(made.fitted)} figure{'s' * (len(made.fitted) > 1)}"
     return (
         f"{name}: {number} from {count} points; most changes {most.key}, "
@@ -48,11 +48,11 @@ def print_calibration(made: Calibration, moved: Moved | None, console: Console) 
 
 def _cells(each: Fitted) -> tuple[str, ...]:
     return (
-        f"{each.catalog.value:g}",
+        f"{each.catalog.value:g}" if each.is_known else "-",
         each.catalog.basis,
         f"{each.value:.4g}",
         f"{each.value * each.deviation:.2g}",
-        f"{100 * each.change:+.1f} %",
+        f"{100 * each.change:+.1f} %" if each.is_known else "-",
         str(each.num_points),
     )
 
@@ -65,7 +65,7 @@ def render_calibration_json(made: Calibration, moved: Moved | None, text: str) -
         "figures": [
             {
                 "key": each.key,
-                "catalog": each.catalog.value,
+                "catalog": each.catalog.value if each.is_known else None,
                 "basis": each.catalog.basis,
                 "value": each.value,
                 "deviation": each.value * each.deviation,

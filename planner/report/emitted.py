@@ -60,7 +60,7 @@ def output_files(
     """
     reasons = launcher.problems(context, strategy)
     try:
-        emitted = made.emit(context, strategy)
+        emitted = made.emitted(context, strategy)
     except ExpressError as error:
         raise ExpressError("\n".join([str(error), *reasons])) from None
     if reasons:
@@ -81,7 +81,7 @@ def emitted_body(
     folder: Path | None,
 ) -> dict[str, Any]:
     """Files of a plan as plain data, with what was decided and what is left to the user."""
-    emitted = made.emit(context, strategy)
+    emitted = made.emitted(context, strategy)
     note = mismatch(made, context)
     return {
         "format": made.name,
@@ -138,13 +138,14 @@ def _figures(context: Context, strategy: Strategy, result: Estimate) -> str:
         for name in (*GPU_DEGREES, "ep", "etp")
         if name != "etp" or strategy.etp != strategy.tp
     ]
-    training = context.traits.training
+    training, exchange = context.traits.training, context.traits.exchange
     trained = f"{format_count(adapter_params(context.model, training))} parameters"
     rows = [
         ("model", _words(context.model.name)),
         ("cluster", f"{_words(context.cluster.name)}: {strategy.num_gpus} GPUs used"),
         ("batch", f"{job.global_batch} sequences of {job.seq_len} tokens, {job.precision}"),
         *([("training", f"{training.words}: {trained}")] if training.is_frozen else []),
+        *([] if exchange.is_plain else [("exchange between replicas", exchange.text)]),
         ("degrees", ", ".join([*degrees, f"ZeRO {strategy.zero_stage}"])),
         (
             "micro-batches",
@@ -239,6 +240,7 @@ def _readme(
             *("--gpus", str(strategy.num_gpus), "--seq-len", str(job.seq_len)),
             *("--global-batch", str(job.global_batch)),
             *_imbalance_options(context),
+            *(("--documents", job.documents.text) if job.documents else ()),
             *(software_options(context.traits) if made.carries(context.traits.name) else ()),
         ]
     )

@@ -39,6 +39,7 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
     return {
         "gpus": plan.strategy.num_gpus,
         "framework": plan.framework,
+        **plan.context.traits.exchange.inputs,
         "strategy": {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in strategy.items()
@@ -143,6 +144,7 @@ def _answer_body(answer: Answer) -> dict[str, Any]:
             "total_tokens": context.job.total_tokens,
             "margin_fraction": context.margin_fraction,
             "imbalance_fraction": context.job.imbalance_fraction,
+            "documents": context.job.documents.text if context.job.documents else None,
             "mtp_layers": context.job.mtp_layers,
             "narrowing": list(answer.narrowing.texts),
             "assumed": list(answer.notes),

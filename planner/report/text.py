@@ -24,6 +24,7 @@ from planner.report.sizing_words import limits_text
 from planner.report.tables import frontier_table, plans_table, shown_frontier
 from planner.search.ranking.handicaps import used
 from planner.search.space.vocabulary import MIXED_LAYERS
+from planner.spec.exchange import GradientExchange
 from planner.spec.traits import FrameworkTraits
 from planner.units import format_bytes, format_seconds
 
@@ -88,7 +89,8 @@ def gap_text(answer: Answer) -> str:
 
 
 def _software(traits: FrameworkTraits) -> str:
-    return traits.name if traits.profile == CURRENT else f"{traits.name} {traits.profile}"
+    name = traits.name if traits.profile == CURRENT else f"{traits.name} {traits.profile}"
+    return name if traits.exchange.is_plain else f"{name} with {traits.exchange.text}"
 
 
 def assumptions_lines(answer: Answer) -> list[str]:
@@ -96,6 +98,8 @@ def assumptions_lines(answer: Answer) -> list[str]:
     plans = (*answer.plans, *answer.pareto)
     lines = []
     for context in answer.contexts:
+        if not context.traits.exchange.is_plain:
+            continue
         used = [plan.strategy for plan in plans if plan.framework == context.traits.name]
         lines += [assumptions_line(context, used)] if used else []
     return lines
@@ -168,6 +172,19 @@ def tight_lines(plans: Sequence[Plan]) -> list[str]:
         f"the model by up to {format_bytes(margin)}."
     )
     return [line]
+
+
+def changed_lines(plans: Sequence[Plan]) -> list[str]:
+    """Which plans train otherwise than plain data parallelism does, and how."""
+    ranks: dict[GradientExchange, list[str]] = {}
+    for rank, plan in enumerate(plans, start=1):
+        if not plan.context.traits.exchange.is_plain:
+            ranks.setdefault(plan.context.traits.exchange, []).append(str(rank))
+    return [
+        f"Plan{'s' * (len(found) > 1)} {', '.join(found)} change{'s' * (len(found) == 1)} training "
+        f"({exchange.text}): {exchange.method.changes}."
+        for exchange, found in ranks.items()
+    ]
 
 
 def plans_title(answer: Answer) -> str:
@@ -328,7 +345,7 @@ def print_answer(
     print_notes([note for note in answer.notes if not is_assumed(note)], console)
     if answer.plans:
         _print_best(answer, console)
-        for line in tight_lines(answer.plans):
+        for line in (*tight_lines(answer.plans), *changed_lines(answer.plans)):
             console.print(line, style="yellow", markup=False)
         for line in faster_lines(answer) if verbose or is_puzzling(answer) else ():
             console.print(line, markup=False)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from planner.spec.documents import Documents
 from planner.spec.model import ModelSpec
 
 Precision = Literal["bf16", "fp16", "fp8", "fp8_block", "mxfp8", "fp4", "fp32", "tf32"]
@@ -48,11 +49,25 @@ class JobSpec:
     busiest rank of experts gets; 0 is forced balance."""
     mtp_layers: int = 0
     """Layers behind the last one that are trained to predict further tokens."""
+    documents: Documents | None = None
+    """Of shorter documents than a sequence, how long they are; None: every sequence is one."""
 
     @property
     def tokens_per_iteration(self) -> int:
-        """Tokens of one optimizer step."""
-        return self.global_batch * self.seq_len
+        """Tokens of one optimizer step, without padding."""
+        if self.documents is None or self.documents.batching == "packed":
+            return self.global_batch * self.seq_len
+        return round(self.global_batch * self.documents.mean)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether micro-batches differ in length: memory is that of the longest, time the mean."""
+        return self.documents is not None and self.documents.batching != "packed"
+
+    @property
+    def attended_tokens(self) -> float:
+        """Tokens that attention joins, of the document that a token lies in."""
+        return float(self.seq_len) if self.documents is None else self.documents.attended_tokens
 
 
 def mtp_positions(model: ModelSpec) -> bool:

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from planner.spec.exchange import PLAIN, GradientExchange
 from planner.spec.optimizer import OptimizerSpec
 from planner.spec.saved import SavedTables
 from planner.spec.time_range import RunClass, TimeRange, narrowest
@@ -163,6 +164,10 @@ class KernelTraits:
     probability; as that of clamps."""
     expert_bias_backward_bytes: float
     """The same in backward, with the bias's own gradient."""
+    expert_bias_forward_kernels: float
+    """Kernels per expert of a rank that add it: each takes its start beside its traffic."""
+    expert_bias_backward_kernels: float
+    """The same in backward."""
     stashes_experts: bool
     """What experts keep is copied out of buffers of fixed size in forward, and back in backward."""
     fused_experts: bool
@@ -178,6 +183,11 @@ class KernelTraits:
     """Time per byte of the kernels that sort tokens by expert, over the framework's others."""
     dispatch_permutes: bool
     """The dispatcher sorts tokens in kernels of its own, at the pace of others (HybridEP)."""
+    router_forward_kernels: float
+    """Kernels that choose a mixture layer's experts, count and index their tokens, and take the
+    router's losses: each as long as it takes to start."""
+    router_backward_kernels: float
+    """The same in backward."""
     grouped_rate_fraction: float
     """Rate of grouped products of experts over that of dense ones of an expert's tokens."""
     products_in_16_bit: Literal["none", "experts", "linears"]
@@ -423,6 +433,9 @@ class SupportTraits:
     """Layers behind the last one can be trained to predict further tokens."""
     nvme_zero_stages: tuple[int, ...]
     """ZeRO stages under which what is offloaded can go to NVMe."""
+    exchanges: tuple[str, ...]
+    """Ways to keep replicas in step that are no plain all-reduce of gradients; none is searched
+    unless a user allows it."""
 
     def usual_etp(self, tp: Array | int, ep: Array | int) -> Array:
         """Ranks that split an expert where nothing is said: tp, or 1 for whole folded experts."""
@@ -445,6 +458,7 @@ class FrameworkTraits:
     support: SupportTraits
     optimizer: OptimizerSpec
     training: Training = FULL
+    exchange: GradientExchange = PLAIN
     settings: tuple[Setting, ...] = ()
     """Traits a user set, in place of the profile's."""
     memory_uncertainty_fraction: float = 0.0

@@ -18,6 +18,8 @@ from planner.sweep.retries import Retries
 OPTION = "--ray"
 CONNECT_S, JOIN_S = 5.0, 90.0
 TRIAL = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False, logging_level='ERROR')"
+TOKEN = "it asks for a token; set RAY_AUTH_MODE=token beside RAY_AUTH_TOKEN or ~/.ray/auth_token"
+"""Ray itself sends the token of this machine to no address but ``auto``."""
 AHEAD = 2
 """Tasks in flight per core, so that none waits for the next."""
 LOCAL = "local"
@@ -65,6 +67,8 @@ def _try(address: str) -> None:
         raise InputError.single("command line", OPTION, message) from None
     if done.returncode:
         said = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        if "AuthenticationError" in done.stderr:
+            said = [TOKEN]
         message = f"no Ray cluster at {address}: {said[0]}"
         raise InputError.single("command line", OPTION, message)
 

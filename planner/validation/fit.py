@@ -84,8 +84,8 @@ class CrossValidation:
 
     @property
     def test_mean(self) -> float:
-        """Mean over splits of the held-out mean absolute error."""
-        return float(np.mean([half.test.mape for half in self.halves]))
+        """:func:`held_out_mean` of the halves."""
+        return held_out_mean(self.halves)
 
 
 def samples_of(records: Sequence[Record]) -> list[Sample]:
@@ -201,23 +201,48 @@ def _fitted(
     return tuple(found)
 
 
-def cross_validate(samples: Sequence[Sample], constants: Sequence[Constant]) -> CrossValidation:
+@dataclass(frozen=True, kw_only=True)
+class Linearised:
+    """Where a fit starts: errors at the priors and their derivatives by the constants."""
+
+    constants: tuple[Constant, ...]
+    """Those that apply to a sample."""
+    base: Array
+    slopes: Array
+
+
+def linearised(samples: Sequence[Sample], constants: Sequence[Constant]) -> Linearised:
+    """Price the samples at the priors, and with each constant moved."""
+    known = tuple(c for c in constants if any(c.applies(s.run.context) for s in samples))
+    base = _log_errors(samples, known, np.zeros(len(known)))
+    return Linearised(constants=known, base=base, slopes=_jacobian(samples, known, base))
+
+
+def fit_halves(samples: Sequence[Sample], start: Linearised) -> tuple[Half, ...]:
     """Fit on half of the groups and score the other half, both ways round, several times."""
-    constants = [c for c in constants if any(c.applies(s.run.context) for s in samples)]
-    base = _log_errors(samples, constants, np.zeros(len(constants)))
-    slopes = _jacobian(samples, constants, base)
-    theta = fit(samples, constants, base, slopes)
-    halves = []
+    constants, halves = start.constants, []
     for seed in range(NUM_HALVES // 2):
         first = split_groups(samples, SEED + seed)
         for mask in (first, ~first):
             train = [sample for sample, inside in zip(samples, mask, strict=True) if inside]
-            offsets = fit(train, constants, base[mask], slopes[mask])
+            offsets = fit(train, constants, start.base[mask], start.slopes[mask])
             errors = _log_errors(samples, constants, offsets)
             halves.append(Half(train=_summary(errors[mask]), test=_summary(errors[~mask])))
+    return tuple(halves)
+
+
+def held_out_mean(halves: Sequence[Half]) -> float:
+    """Mean over splits of the held-out mean absolute error."""
+    return float(np.mean([half.test.mape for half in halves]))
+
+
+def cross_validate(samples: Sequence[Sample], constants: Sequence[Constant]) -> CrossValidation:
+    """Fit on halves of the groups and on all of them (:func:`fit_halves`)."""
+    start = linearised(samples, constants)
+    theta = fit(samples, start.constants, start.base, start.slopes)
     return CrossValidation(
-        prior=_summary(base),
-        fitted=_summary(_log_errors(samples, constants, theta)),
-        constants=_fitted(samples, constants, theta, slopes),
-        halves=tuple(halves),
+        prior=_summary(start.base),
+        fitted=_summary(_log_errors(samples, start.constants, theta)),
+        constants=_fitted(samples, start.constants, theta, start.slopes),
+        halves=fit_halves(samples, start),
     )

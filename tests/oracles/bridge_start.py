@@ -12,10 +12,12 @@ model's ``config.json`` is one of tests/examples, not the hub's.
 import sys
 from abc import ABCMeta
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from io import StringIO
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
@@ -149,6 +151,13 @@ def precision(mixed: Any) -> dict[str, str]:
     }
 
 
+def summary(config: Any) -> str:
+    """What a training prints of its configuration at its start."""
+    with redirect_stdout(StringIO()) as printed:
+        config.log_non_default_values()
+    return printed.getvalue()
+
+
 def found(config: Any) -> dict[str, Any]:
     """The plan that a validated configuration trains by."""
     model = config.model
@@ -174,6 +183,7 @@ def found(config: Any) -> dict[str, Any]:
         "learning_rate": config.optimizer.lr,
         "gradient_bytes": 4 if config.ddp.grad_reduce_in_fp32 else 2,
         "precision": precision(config.mixed_precision),
+        "summary": summary(config),
         "sizes": {
             "num_layers": model.num_layers,
             "hidden_size": model.hidden_size,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from megatron_start import MegatronStarts
 
 HERE = Path(__file__).resolve().parent
 ORACLES = HERE.parents[1] / ".oracles"
@@ -78,3 +79,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def megatron_path() -> Path:
     return MEGATRON
+
+
+@pytest.fixture(scope="session")
+def megatron(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MegatronStarts]:
+    """One process of Megatron-LM's code, which files share: its import takes as long as a file."""
+    with (tmp_path_factory.mktemp("megatron") / "log.txt").open("w+", encoding="utf-8") as log:
+        starts = MegatronStarts(MEGATRON, log)
+        yield starts
+        starts.close()

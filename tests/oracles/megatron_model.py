@@ -13,6 +13,7 @@ of Transformer Engine's. The two place the same parameters on a rank but for one
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -303,6 +304,7 @@ def serve(megatron: Path) -> None:
             answer = {"error": traceback.format_exc()}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -318,11 +318,27 @@ def count_decoders(chunk: list[Any]) -> int:
     return sum(layer.name == "decoder" for layer in chunk)
 
 
+def remember_docstrings() -> None:
+    """The help of options comes from the source of classes, which every start would parse anew."""
+    from megatron.training.argument_utils import ArgumentGroupFactory
+
+    read = ArgumentGroupFactory._get_field_docstrings
+    known: dict[type, dict[str, str]] = {}
+
+    def remembered(factory: Any, of: type) -> dict[str, str]:
+        if of not in known:
+            known[of] = read(factory, of)
+        return dict(known[of])
+
+    ArgumentGroupFactory._get_field_docstrings = remembered
+
+
 def import_megatron(megatron: Path) -> None:
     from megatron_model import prepare
 
     prepare(megatron)
     pretend_transformer_engine()
+    remember_docstrings()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from planner.cost.context import Context
 from planner.formats.bridge.keys import PRECISIONS
 from planner.formats.bridge.recipes import recipes
 from planner.formats.registry import load_format
+from planner.logs.dumps import dump_in
 from planner.plans.plan import answer
 from planner.spec.job import Precision
 from planner.spec.strategy import Strategy
@@ -191,6 +192,23 @@ def test_a_contradiction_is_refused(
     others = [word for word in start.overrides if not word.startswith(f"{key}=")]
     report = bridge.start(replace(start, overrides=[*others, f"{key}={value}"]))
     assert words in report["error"], report
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "deepseek-v3", "gpt-oss-20b", "gpt3-175b"])
+def test_what_a_training_prints_says_its_plan(
+    bridge: BridgeStarts, plans: Mapping[str, Row], tmp_path: Path, model: str
+) -> None:
+    context, strategy = plans[model]
+    report = bridge.start(start_of(model, tmp_path, context, strategy))
+    dump, notes = dump_in("run.log", report["summary"].splitlines())
+    assert dump is not None, notes
+    said = {name: place.value for name, place in dump.reading.decisions.items()}
+    neutral = dict.fromkeys(SAME[1:7], 1) | {"sequence_parallel": False, "zero_stage": 0}
+    names = (*neutral, "micro_batch", "global_batch", "seq_len", "gradient_bytes")
+    assert {name: (neutral | said)[name] for name in names} == {n: report[n] for n in names}
+    assert said["layers_per_stage"] == strategy.layers_per_stage
+    assert said["precision"] == "bf16"
+    assert said["model.num_kv_heads"] == report["sizes"]["num_kv_heads"]
 
 
 def test_every_recipe_that_may_be_named_is_exported(bridge: BridgeStarts) -> None:

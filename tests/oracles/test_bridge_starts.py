@@ -1,6 +1,6 @@
 """Megatron-Bridge's overrides, translated to Megatron's options, against Megatron's own start."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -26,16 +26,6 @@ started: list[str] = []
 ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 SHAPE = ["--max-position-embeddings", "4096", "--swiglu", "--disable-bias-linear"]
 SHAPE += ["--position-embedding-type", "rope"]
-
-
-@pytest.fixture(scope="module")
-def megatron(
-    megatron_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[MegatronStarts]:
-    with (tmp_path_factory.mktemp("megatron") / "log.txt").open("w+", encoding="utf-8") as log:
-        starts = MegatronStarts(megatron_path, log)
-        yield starts
-        starts.close()
 
 
 def megatron_words(settings: Mapping[str, Value]) -> list[str]:

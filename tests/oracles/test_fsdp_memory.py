@@ -53,6 +53,7 @@ class FsdpTracker:
 
     def __init__(self, log: IO[str]) -> None:
         self._log = log
+        self._known: dict[TrackerCase, dict[str, Any]] = {}
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", WORKER],
             stdin=subprocess.PIPE,
@@ -63,6 +64,11 @@ class FsdpTracker:
 
     def peak(self, case: TrackerCase) -> dict[str, Any]:
         """Peak bytes of the case and the tensors alive then; see ``fsdp_tracker.answer``."""
+        if case not in self._known:
+            self._known[case] = self._traced(case)
+        return self._known[case]
+
+    def _traced(self, case: TrackerCase) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(asdict(case)) + "\n")

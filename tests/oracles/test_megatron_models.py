@@ -1,8 +1,6 @@
 """Every model that Megatron's format accepts, built by Megatron from the words that are written."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,16 +22,6 @@ FUNCTIONS = {
     "squared-relu": ("squared_relu", None, 0.0),
 }
 LEAST_ACCEPTED = 60
-
-
-@pytest.fixture(scope="module")
-def megatron(
-    megatron_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[MegatronStarts]:
-    with (tmp_path_factory.mktemp("megatron") / "log.txt").open("w+", encoding="utf-8") as log:
-        starts = MegatronStarts(megatron_path, log)
-        yield starts
-        starts.close()
 
 
 def is_accepted(name: str, context_of: Any) -> bool:

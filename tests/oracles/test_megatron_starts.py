@@ -33,16 +33,6 @@ SAME = ("dp", "tp", "pp", "cp", "ep", "etp", "vpp", "sequence_parallel", "micro_
 SAME += ("num_micro_batches", "zero_stage", "dp_replicate")
 
 
-@pytest.fixture(scope="module")
-def megatron(
-    megatron_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[MegatronStarts]:
-    with (tmp_path_factory.mktemp("megatron") / "log.txt").open("w+", encoding="utf-8") as log:
-        starts = MegatronStarts(megatron_path, log)
-        yield starts
-        starts.close()
-
-
 def expressible(case: int) -> Iterator[tuple[Row, Emitted]]:
     for seed in SEEDS:
         row = draw(seed, case)

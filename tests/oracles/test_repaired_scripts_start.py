@@ -1,6 +1,6 @@
 """Words of Megatron scripts with a plan put in, against Megatron-LM's own start."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,16 +22,6 @@ FILES = {"--te-precision-config-file", "config.yaml"}
 """Words about a file that a form makes up."""
 ENVIRONMENT = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 SAME = ("dp", "tp", "pp", "num_micro_batches")
-
-
-@pytest.fixture(scope="module")
-def megatron(
-    megatron_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[MegatronStarts]:
-    with (tmp_path_factory.mktemp("megatron") / "log.txt").open("w+", encoding="utf-8") as log:
-        starts = MegatronStarts(megatron_path, log)
-        yield starts
-        starts.close()
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.stem)

@@ -6,6 +6,7 @@ from itertools import islice
 
 import pytest
 from accelerate_plans import Case, cases
+from depth import of_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -149,7 +150,7 @@ def check_text(text: str) -> None:
             list(rule.check(reading.settings, world))
 
 
-@settings(max_examples=60)
+@settings(max_examples=of_all(60))
 @given(text=st.text(max_size=80))
 def test_any_text_is_read_or_refused(text: str) -> None:
     check_text(text)
@@ -158,7 +159,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 VALUES = ["{}", "[1]", "-1", "0", "9" * 400, "NO", "true", "null", "1e999", "&a [*a]", "\0", "x: y"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=of_all(60))
 @given(
     which=st.integers(0, 59),
     line=st.integers(0, 30),

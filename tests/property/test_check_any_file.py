@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from depth import of_all
 from fake_format import DECISIONS
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,7 +78,7 @@ def test_any_bytes_are_checked(tmp_path: Path, demo_format: Format, data: bytes)
     assert checked(path) == 2 or b"# demo" in data
 
 
-@settings(max_examples=60)
+@settings(max_examples=of_all(60))
 @given(CONFIGS)
 def test_any_decisions_are_checked(
     tmp_path: Path, demo_format: Format, config: dict[str, object]

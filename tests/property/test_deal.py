@@ -4,6 +4,7 @@ from itertools import product
 from unittest import mock
 
 import numpy as np
+from depth import of_all
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -50,7 +51,7 @@ def by_force(table: StageTable, num_layers: int, pipeline: Pipeline) -> float:
     return min((seconds_of(table, pipeline, columns) for columns in held), default=np.inf)
 
 
-@settings(max_examples=400, derandomize=True)
+@settings(max_examples=of_all(400), derandomize=True)
 @given(drawn=tables(), sweeps=st.sampled_from([1, 2, 3, 48]), below=st.floats(0.5, 1.5))
 def test_a_deal_is_called_best_only_where_it_is(
     drawn: tuple[StageTable, int, Pipeline], sweeps: int, below: float

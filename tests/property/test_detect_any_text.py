@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from depth import of_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +39,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.parametrize("parser", [parse_smi, parse_topo, parse_sinfo, parse_nccl_xml, parse])
-@settings(max_examples=300)
+@settings(max_examples=of_all(300))
 @given(text=TEXTS)
 def test_any_text_is_observed_or_refused(parser: object, text: str) -> None:
     try:
@@ -48,7 +49,7 @@ def test_any_text_is_observed_or_refused(parser: object, text: str) -> None:
     assert isinstance(found, Observation | SlurmNodes)
 
 
-@settings(max_examples=300)
+@settings(max_examples=of_all(300))
 @given(data=damaged())
 def test_a_damaged_sample_is_refused_or_becomes_a_cluster_that_loads(data: bytes) -> None:
     try:

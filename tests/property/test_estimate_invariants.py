@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from depth import of_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,7 +50,7 @@ SITUATIONS: tuple[dict[str, object], ...] = (
     {"model": "gpt3-13b", "profile": "bridge", "cluster": "4xdgx-h100", "seq_len": 2048},
 )
 Contexts = Callable[..., Context]
-EXAMPLES = settings(max_examples=40, derandomize=True)
+EXAMPLES = settings(max_examples=of_all(40), derandomize=True)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from functools import cache
 from itertools import islice
 
 import pytest
+from depth import of_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,12 +62,12 @@ def expressible(case: int) -> tuple[Context, tuple[Strategy, ...]]:
         seq_len=seq_len,
     )
     context = replace(context, schedules=SCHEDULES_SEARCHED)
-    return context, tuple(islice(_strategies(context), 400))
+    return context, tuple(islice(_strategies(context), of_all(400)))
 
 
 def _strategies(context: Context) -> Iterator[Strategy]:
     columns = enumerate_space(context).strategy
-    step = max(1, len(columns) // 900)
+    step = max(1, len(columns) // of_all(900))
     for row in range(0, len(columns), step):
         strategy = _strategy(context, columns, row)
         try:

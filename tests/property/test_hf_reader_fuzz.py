@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from depth import of_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,7 +66,7 @@ def accepts_or_explains(path: Path) -> None:
 
 
 @given(config=configs())
-@settings(max_examples=400)
+@settings(max_examples=of_all(400))
 def test_any_value_in_any_key_is_a_model_or_a_clear_error(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -75,7 +76,7 @@ def test_any_value_in_any_key_is_a_model_or_a_clear_error(
 
 
 @given(config=configs(), cut=st.floats(0, 1), noise=st.binary(max_size=4))
-@settings(max_examples=200)
+@settings(max_examples=of_all(200))
 def test_cut_and_damaged_files_are_models_or_clear_errors(
     config: dict[str, Any], cut: float, noise: bytes, tmp_path: Path
 ) -> None:
@@ -89,7 +90,7 @@ def test_cut_and_damaged_files_are_models_or_clear_errors(
 
 
 @given(data=st.binary(max_size=40))
-@settings(max_examples=300)
+@settings(max_examples=of_all(300))
 def test_any_bytes_are_clear_errors(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(data)

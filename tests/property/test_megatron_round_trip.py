@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from depth import of_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from megatron_plans import CASES, SHARDED_CASES, draw, draw_sharded, planned, understood
@@ -35,7 +36,7 @@ torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py ${GPT_MODEL_ARGS[@]} $OPTIONS \\
     --save $CHECKPOINTS/run --log-interval 10 2>&1 | tee log.txt
 echo done
 """
-QUICK = settings(max_examples=60)
+QUICK = settings(max_examples=of_all(60))
 PLANS = {"seed": st.integers(0, 10**6), "case": st.integers(0, len(CASES) - 1)}
 
 
@@ -168,7 +169,7 @@ PARTS = st.sampled_from([*re.findall(r"\S+|\s+", SCRIPT), *PIECES, *LONG, *YAML]
 TEXTS = st.one_of(st.text(), st.lists(PARTS, max_size=40).map("".join))
 
 
-@settings(max_examples=80)
+@settings(max_examples=of_all(80))
 @given(TEXTS)
 def test_any_text_ends_in_findings_or_an_input_error(text: str) -> None:
     MEGATRON.recognise(source(text))
@@ -179,7 +180,7 @@ def test_any_text_ends_in_findings_or_an_input_error(text: str) -> None:
     assert all(each.line <= text.count("\n") + 1 for each in reading.findings)
 
 
-@settings(max_examples=100)
+@settings(max_examples=of_all(100))
 @given(at=st.integers(0, len(SCRIPT)), length=st.integers(0, 30), part=PARTS)
 def test_a_damaged_script_ends_in_findings_or_an_input_error(
     at: int, length: int, part: str

@@ -1,6 +1,7 @@
 """Spoilt files of every kind: findings or an error for users, valid reports, nothing else.
 
-20,000 in all, always the same ones: more of the kinds that take less time. scripts/fuzz goes on.
+20,000 in all, always the same ones, or the first of them: more of the kinds that take less time.
+scripts/fuzz goes on.
 """
 
 from collections.abc import Iterator
@@ -11,16 +12,17 @@ from random import Random
 
 import pytest
 from any_file import Kind, kinds, name_for, read_format, use
+from depth import of_all
 from mutations import mutated
 
 from planner.formats.registry import format_names
 
-SLOW = 20
+SLOW = of_all(20)
 """Files that are priced, repaired and reported in five forms."""
 COUNTS = {"settings": 6000, "hardware": 4000, "config": 4500, "model": 1500, "cluster": 600}
 COUNTS |= {"plan": 250}
-TOTAL = 20_000
-WHOLE = {name: COUNTS.get(name, SLOW) for name in kinds()}
+TOTAL = of_all(20_000)
+WHOLE = {name: of_all(COUNTS[name]) if name in COUNTS else SLOW for name in kinds()}
 READ = (TOTAL - sum(WHOLE.values())) // len(format_names())
 """Files of every format that are read only."""
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from depth import of_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,7 +45,7 @@ def strategy_of(dp: int, tp: int, pp: int, cp: int, zero_stage: int, offload: st
     )
 
 
-@settings(max_examples=300, derandomize=True)
+@settings(max_examples=of_all(300), derandomize=True)
 @given(
     node=st.sampled_from(NODES),
     framework=st.sampled_from(["megatron", "deepspeed"]),

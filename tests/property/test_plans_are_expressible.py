@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from depth import of_all
 
 from planner.check.check import check_file
 from planner.check.complete import complete
@@ -27,7 +28,7 @@ from planner.plans.clock import Clock
 from planner.plans.plan import Answer, Plan, answer
 from planner.search.space.narrow import Narrowing, read_narrowing
 
-CHUNKS, EACH = 13, 40
+CHUNKS, EACH = of_all(13), 40
 """Questions: CHUNKS x EACH."""
 TIME_LIMIT_S = 4.0
 TOP = 2

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import repair_force as brute
+from depth import of_all
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
@@ -139,7 +140,7 @@ def broken(strategy: Strategy, breaks: tuple[tuple[str, int], ...]) -> Strategy:
     return strategy
 
 
-@settings(max_examples=24, derandomize=True)
+@settings(max_examples=of_all(24), derandomize=True)
 @given(case=CASES)
 def test_repairs_equal_brute_force(
     case: Case, context_of: Callable[..., Context], small_model: Callable[..., ModelSpec]

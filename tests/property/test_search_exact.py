@@ -29,6 +29,7 @@ from brute_force import (
     said_of,
     weight_of_policy,
 )
+from depth import of_all
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
@@ -157,7 +158,7 @@ def assert_best(
     assert all(plan.strategy.num_gpus == result.num_gpus for plan in result.plans)
 
 
-@settings(max_examples=200, derandomize=True)
+@settings(max_examples=of_all(200), derandomize=True)
 @given(case=CASES, one_per_layout=st.booleans(), data=st.data())
 def test_the_five_best_plans_and_the_frontier_equal_brute_force(
     case: Case,
@@ -505,7 +506,7 @@ def assert_of_kinds(result: SearchResult, kinds: tuple[str, ...]) -> None:
         assert all(kind in kinds for kind, number in numbers.items() if number)
 
 
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=of_all(60), derandomize=True)
 @given(
     case=CASES,
     percent=st.sampled_from([100.0, 100.3, 101.0, 110.0, 150.0, 300.0, 99.0]),
@@ -580,7 +581,7 @@ def assert_within_gap(cut: SearchResult, whole: SearchResult) -> None:
         assert found_s * (1.0 - cut.gap) <= best_s * (1 + ROUNDING)
 
 
-@settings(max_examples=40, derandomize=True)
+@settings(max_examples=of_all(40), derandomize=True)
 @given(case=CASES, checks=st.integers(0, 24))
 def test_when_time_runs_out_anywhere_the_optimum_is_within_the_reported_gap(
     case: Case, checks: int, context_of: Contexts, small_model: Models

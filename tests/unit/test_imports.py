@@ -15,7 +15,7 @@ BASE = {"units", "errors", "limits"}
 SPEC = BASE | {"spec", "spelling", "documents"}
 MODEL = SPEC | {"collectives", "layers", "schedules", "cost"}
 INPUTS = {"catalog", "frameworks", "formats"}
-ANSWERS = {"search", "plans", "check", "sweep", "logs", "compare", "calibrate", "job"}
+ANSWERS = {"search", "plans", "check", "sweep", "logs", "compare", "calibrate", "job", "pools"}
 ALLOWED: dict[str, set[str]] = {
     "limits": set(),
     "units": {"limits"},
@@ -38,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "launchers": MODEL | INPUTS,
     "sweep": {"errors", "spelling"},
     "logs": SPEC | {"cost", "formats"},
+    "pools": MODEL | {"search", "plans"},
     "compare": MODEL | INPUTS | {"search", "plans", "check", "logs"},
     "calibrate": MODEL | INPUTS | {"search", "plans", "check", "logs", "compare", "validation"},
     "report": MODEL | INPUTS | ANSWERS | {"launchers"},
@@ -47,27 +48,28 @@ ALLOWED: dict[str, set[str]] = {
 """What each package of planner may import besides itself."""
 BUDGET: dict[str, tuple[int, int]] = {
     ".": (425, 5),
-    "documents": (1150, 7),
-    "spec": (2060, 14),
+    "documents": (1180, 7),
+    "spec": (2450, 17),
     "collectives": (1390, 14),
-    "layers": (2090, 13),
+    "layers": (2110, 13),
     "schedules": (670, 9),
-    "cost": (6690, 41),
+    "cost": (7310, 44),
     "job": (400, 6),
-    "search": (8240, 54),
-    "catalog": (5670, 39),
-    "frameworks": (510, 6),
-    "formats": (16710, 130),
-    "plans": (6970, 39),
-    "validation": (1900, 14),
-    "check": (2800, 25),
+    "search": (8310, 55),
+    "catalog": (5930, 40),
+    "frameworks": (540, 6),
+    "formats": (16930, 133),
+    "plans": (7100, 40),
+    "validation": (2080, 15),
+    "check": (2840, 26),
     "launchers": (570, 10),
     "sweep": (840, 9),
-    "report": (9090, 61),
-    "cli": (6450, 55),
-    "logs": (545, 5),
+    "report": (9740, 65),
+    "cli": (6980, 58),
+    "logs": (600, 5),
     "compare": (560, 4),
-    "calibrate": (750, 7),
+    "calibrate": (3160, 29),
+    "pools": (1110, 5),
     "api": (190, 2),
 }
 """Most lines and files of each package, a little more than there are: growing is a decision."""
@@ -81,6 +83,7 @@ HEAVY = (
     "polars",
     "ray",
     "google.protobuf",
+    "torch",
     "tree_sitter",
 )
 

@@ -14,8 +14,10 @@ from planner.spec.strategy import Strategy
 HEAD = "# training script: "
 CHECKPOINTING = "gradient_checkpointing"
 _LINE = re.compile(rf"^{HEAD}(.*)$", re.MULTILINE)
-_WORD = re.compile(r"([a-z_]+)=([\w-]+)", re.ASCII)
+_WORD = re.compile(r"([a-z_]+)=([\w:.=-]+)", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,9}")
+EXCHANGE = "gradient_exchange"
+_WORDS = ("optimizer", EXCHANGE)
 _NUMBERS = ("micro_batch", "num_micro_batches", "seq_len")
 _OUTSIDE = ("DEEPSPEED", "MULTI_GPU")
 """Types whose section has no key for checkpointing."""
@@ -29,6 +31,8 @@ def line(context: Context, strategy: Strategy, section: Section) -> str:
         "seq_len": context.job.seq_len,
         "optimizer": context.traits.optimizer.name,
     }
+    if not context.traits.exchange.is_plain:
+        said[EXCHANGE] = context.traits.exchange.text
     if section.distributed_type in _OUTSIDE:
         said[CHECKPOINTING] = str(recomputes_all(strategy)).lower()
     return HEAD + " ".join(f"{name}={value}" for name, value in said.items())
@@ -46,7 +50,7 @@ def decisions(text: str) -> dict[str, Value]:
             decided: tuple[str, object] = ("recompute_layers_per_stage", ALL)
         elif name in _NUMBERS:
             decided = (name, int(word) if _NUMBER.fullmatch(word) else word)
-        elif name == "optimizer":
+        elif name in _WORDS:
             decided = (name, word)
         else:
             continue

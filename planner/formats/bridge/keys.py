@@ -47,12 +47,13 @@ _NAMES = {**ALIASES, "virtual_pipeline_model_parallel_size": "num_virtual_stages
 """What Megatron-LM's arguments call a field of the model; all others as Bridge does."""
 
 
-def _option(key: str) -> str:
+def option_of(key: str) -> str:
+    """What Megatron-LM's option for a key would be called."""
     attribute = key.rpartition(".")[2]
     return "--" + _NAMES.get(attribute, attribute).replace("_", "-")
 
 
-OPTIONS: Mapping[str, str] = {key: _option(key) for key in KEYS.split()}
+OPTIONS: Mapping[str, str] = {key: option_of(key) for key in KEYS.split()}
 """Where several keys say the same, the last one in a file counts."""
 _KEYS = {option: key for key, option in reversed(list(OPTIONS.items()))}
 PRECISIONS: Mapping[str, str] = {

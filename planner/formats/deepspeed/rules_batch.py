@@ -4,6 +4,7 @@ from planner.formats.deepspeed import keys
 from planner.formats.format import World
 from planner.formats.rules import Rules, Said
 from planner.formats.settings import Settings, as_number, given
+from planner.frameworks.registry import load_traits, profile_names
 from planner.spelling import did_you_mean
 
 rule = Rules()
@@ -160,9 +161,11 @@ def clipping_is_no_optimizer_parameter(settings: Settings, _: World) -> Said:
 
 
 @rule(f"{_ENGINE} makes it, or PyTorch", enforced=False)
-def optimizer_is_known(settings: Settings, _: World) -> Said:
+def optimizer_is_known(settings: Settings, world: World) -> Said:
     """optimizer.type is DeepSpeed's own, in any case, or PyTorch's, as it is spelled there."""
     kind = given(settings, keys.TYPE)
+    if isinstance(kind, str) and kind.lower() in _ONE_BIT and _has_one_bit(world):
+        return
     if isinstance(kind, str) and kind != keys.AUTO and not keys.is_optimizer_type(kind):
         yield (
             keys.TYPE,
@@ -178,6 +181,14 @@ def scheduler_is_known(settings: Settings, _: World) -> Said:
     kind = given(settings, "scheduler.type")
     if isinstance(kind, str) and kind != keys.AUTO and kind not in keys.listed_in("schedulers"):
         yield "scheduler.type", _unknown_type(kind, keys.listed_in("schedulers"))
+
+
+def _has_one_bit(world: World) -> bool:
+    """Whether the file is for a release that has 1-bit optimizers."""
+    profile = world.decisions.get("profile")
+    return profile in profile_names("deepspeed") and bool(
+        load_traits("deepspeed", str(profile)).support.exchanges
+    )
 
 
 def _unknown_type(kind: str, known: tuple[str, ...]) -> str:

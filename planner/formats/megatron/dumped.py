@@ -40,11 +40,7 @@ def read_dumped(path: str, given: Mapping[str, Value]) -> tuple[Reading, str] | 
     if _is_on(words, "checkpoint_activations"):
         place = words["checkpoint_activations"]
         words |= {name: replace(place, value=text) for name, text in _FULL.items()}
-    settings = {
-        option.name: replace(each, value=value)
-        for name, each in words.items()
-        if (option := options_by_dest().get(name)) and (value := _value(option, each)) is not None
-    }
+    settings = settings_of(words)
     _group_queries(settings)
     decisions = decisions_of(settings, _whole(words["world_size"]))
     is_fork = _is_on(words, "deepspeed")
@@ -63,6 +59,15 @@ def read_dumped(path: str, given: Mapping[str, Value]) -> tuple[Reading, str] | 
         own_model=described(settings),
     )
     return reading, "deepspeed" if is_fork else FORMAT
+
+
+def settings_of(words: Mapping[str, Value]) -> dict[str, Value]:
+    """By option, what attributes set that this release knows and their texts can be."""
+    return {
+        option.name: replace(each, value=value)
+        for name, each in words.items()
+        if (option := options_by_dest().get(name)) and (value := _value(option, each)) is not None
+    }
 
 
 def _is_on(words: Mapping[str, Value], name: str) -> bool:

@@ -24,6 +24,7 @@ from planner.search.space.vocabulary import (
     RECOMPUTE_KINDS,
     Dimension,
 )
+from planner.spec.exchange import METHODS, GradientExchange, is_exchange, read_exchange
 from planner.spec.strategy import KINDS, MOVED
 
 COMMAND_LINE = "command line"
@@ -51,6 +52,11 @@ class Narrowing:
     def widening(self) -> tuple[str, ...]:
         """Of ``texts`` those that let more be searched."""
         return tuple(text for text in self.texts if text.partition(" ")[0] == "--allow")
+
+    @property
+    def exchanges(self) -> tuple[GradientExchange, ...]:
+        """Ways to keep replicas in step that may be used beside plain all-reduces."""
+        return tuple(read_exchange(name) for name in sorted(self.allowed) if is_exchange(name))
 
     @property
     def limiting(self) -> tuple[str, ...]:
@@ -178,7 +184,10 @@ class _Reader:
 
     def allow(self, _: str, item: str) -> None:
         """Read the name of a feature that may be used."""
-        name, known = item.lower(), (*LEFT_OUT, *FEATURES)
+        name, known = item.lower(), (*LEFT_OUT, *METHODS, *FEATURES)
+        if is_exchange(name):
+            self.names["--allow"].add(read_exchange(name).text)
+            return
         if name in ALWAYS:
             raise ValueError(f"{name} is always searched, and needs no --allow")
         if name not in known:

@@ -8,6 +8,7 @@ from planner.cost.context import Context
 from planner.search.space import (
     rules_batches,
     rules_degrees,
+    rules_exchange,
     rules_pipelines,
     rules_ranks,
     rules_states,
@@ -16,7 +17,14 @@ from planner.search.space.rule import GPUS, Columns, Rule, rule
 from planner.spec.strategy import gpus_of
 from planner.units import Mask
 
-THEMES = (rules_degrees, rules_pipelines, rules_ranks, rules_batches, rules_states)
+THEMES = (
+    rules_degrees,
+    rules_pipelines,
+    rules_ranks,
+    rules_batches,
+    rules_states,
+    rules_exchange,
+)
 
 
 def _rules_of(theme: ModuleType) -> list[Rule]:

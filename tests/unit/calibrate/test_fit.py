@@ -8,13 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from planner.calibrate.figures import BY_BASIS, FIGURES, Base, known, read_base, with_factors
+from planner.calibrate.figures import (
+    BY_BASIS,
+    FIGURES,
+    Base,
+    known,
+    read_base,
+    with_factors,
+    with_fresh,
+)
 from planner.calibrate.fit import Calibration, Fitted, calibrate
-from planner.calibrate.points import Point, collective_point, link_point, product_point
+from planner.calibrate.kernel_points import attention_point, attention_work, disk_point
+from planner.calibrate.points import DISKS, Point, collective_point, link_point, product_point
 from planner.calibrate.read import points_of
 from planner.calibrate.write import cluster_text
 from planner.catalog.clusters import load_cluster
 from planner.check.job import Request
+from planner.cost.kernels import usual_precision
 from planner.spec.cluster import ClusterSpec
 
 MEASURED = Path(__file__).resolve().parents[2] / "examples" / "measured"
@@ -96,6 +106,7 @@ def test_figures_that_no_point_follows_stay(base: Base) -> None:
 
 @pytest.mark.parametrize("key", FIGURES)
 def test_the_cluster_file_says_what_the_factor_does(base: Base, key: str, tmp_path: Path) -> None:
+    base = with_fresh(base, {name: [5e9] for name in DISKS})
     figure = known(base, key)
     assert figure is not None
     factor = 0.9 if key.endswith("fraction") else 1.1
@@ -114,8 +125,14 @@ def test_the_cluster_file_says_what_the_factor_does(base: Base, key: str, tmp_pa
 
 def figures(cluster: ClusterSpec) -> list[float]:
     own, fits = cluster.accelerator, cluster.accelerator.collectives
+    node = cluster.node
     return [
         own.gemm.sustained_fraction,
+        own.memory_bound_fraction,
+        *(own.attention.forward_fraction, own.attention.backward_fraction),
+        *(own.attention_flash2.forward_fraction, own.attention_flash2.backward_fraction),
+        *(node.host_core_bytes_per_s, node.host_memory_bytes_per_s),
+        *(node.nvme_read_bytes_per_s or 5e9, node.nvme_write_bytes_per_s or 5e9),
         fits["all_gather"][0].busbw_bytes_per_s[-1],
         cluster.node.host_link_bytes_per_s,
         *(cluster.node.scale_up.efficiency_fraction, cluster.node.scale_up.latency_s),
@@ -136,6 +153,33 @@ def test_a_calibrated_file_is_the_base_of_the_next(base: Base, tmp_path: Path) -
     assert figure is not None
     assert (figure.basis, figure.deviation) == ("given", BY_BASIS["given"])
     assert figure.value == pytest.approx(60, rel=0.02)
+
+
+def test_a_disk_that_the_catalog_does_not_know_is_what_was_measured() -> None:
+    base = read_base("1xpcie-8x-t4")
+    rates = (2.9e9, 3.0e9, 3.2e9)
+    points = [disk_point("fio", 1, rate, base.cluster, is_write=False) for rate in rates]
+    figure = of(calibrate(base, points), "nvme_read_gb_per_s")
+    assert (figure.catalog.basis, figure.is_known) == ("none", False)
+    assert figure.value == pytest.approx(3.0, rel=0.02)
+    assert figure.deviation < 0.1
+
+
+def test_torchs_attention_moves_the_vendors_where_the_file_has_no_other() -> None:
+    for name, key in (
+        ("1xdgx-h100", "attention_flash2_forward"),
+        ("1xpcie-8x-t4", "attention_forward"),
+    ):
+        base = read_base(name)
+        work, precision = (
+            attention_work(4, 16, 4096, 128),
+            usual_precision(base.cluster.accelerator),
+        )
+        point = attention_point("x", 1, work, precision, 1.0, base.cluster, is_backward=False)
+        slow = replace(point, measured=1.2 * point.predict(base.cluster))
+        made = calibrate(base, [replace(slow, path=str(at)) for at in range(8)])
+        assert set(made.factors) == {f"{key}_fraction"}
+        assert -0.18 < of(made, f"{key}_fraction").change < -0.10
 
 
 def test_a_published_table_brings_its_errors_down() -> None:

@@ -168,7 +168,7 @@ def test_several_problems_of_a_file_are_reported_at_once() -> None:
     raw["hbm_gib"] = {"value": 80e9, "basis": "read", "source": "llm-analysis"}
     raw["hbm_gbps"] = raw.pop("hbm_gb_per_s")
     raw["tdp_w"] = {"value": 400, "basis": "read", "source": "nowhere"}
-    del raw["bf16_dense_tflops"], raw["fp16_dense_tflops"]
+    del raw["bf16_dense_tflops"], raw["fp16_dense_tflops"], raw["fp32_tflops"]
     problems = problems_of(raw)
     assert "implausible magnitude" in problems["hbm_gib.value"]
     assert "hbm_gb_per_s?" in problems["hbm_gbps"]

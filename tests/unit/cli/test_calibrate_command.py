@@ -1,11 +1,16 @@
 """``planner calibrate``: what it writes, what it refuses, and that nothing is replaced unasked."""
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import synthetic
 
+from planner.calibrate.measured import table_text
 from planner.catalog.clusters import load_cluster
+from planner.cli import calibrate_measure
 
 TABLE = "m,n,k,dtype,tflops\n8192,8192,8192,bf16,600\n"
 
@@ -51,3 +56,89 @@ def test_a_cluster_that_is_no_whole_nodes_is_refused(
     folder: Path, planner: Any, cluster: str
 ) -> None:
     assert planner("calibrate", cluster, "gemm.csv").code == 2
+
+
+@pytest.fixture
+def measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate_measure, "_measured", lambda *_, **__: synthetic())
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("folder", "measures")
+def test_what_was_measured_is_a_machine_that_plans_take_and_a_table_to_fit_again(
+    planner: Any,
+) -> None:
+    run = planner("calibrate", "--measure", "--out", "own.yaml")
+    assert run.code == 0
+    assert "4 x a-2-threads: " in run.out
+    assert "wrote own.csv" in run.err
+    again = planner("calibrate", "own.csv", "--out", "again.yaml")
+    assert again.code == 0
+    one, other = (load_cluster(Path(name)) for name in ("own.yaml", "again.yaml"))
+    assert one.accelerator.gemm.launch_s == pytest.approx(other.accelerator.gemm.launch_s, rel=0.01)
+    fitted = planner("calibrate", "own.yaml", "own.csv", "--dry-run")
+    assert fitted.code == 0
+    job = ("--framework", "deepspeed", "--global-batch", "8", "--seq-len", "64", "--top", "1")
+    plan = planner("plan", "gpt2-small", "own.yaml", *job)
+    assert plan.code == 0, plan.err
+    assert "fp32" in plan.out
+
+
+@pytest.mark.usefixtures("folder", "measures")
+def test_measuring_writes_nothing_dry_and_asks_before_it_measures(planner: Any) -> None:
+    dry = planner("calibrate", "--measure", "--dry-run", "--out", "own.yaml")
+    assert dry.code == 0
+    assert not Path("own.yaml").exists()
+    assert not Path("own.csv").exists()
+    Path("own.csv").write_text("mine")
+    kept = planner("calibrate", "--measure", "--out", "own.yaml")
+    assert (kept.code, Path("own.csv").read_text()) == (2, "mine")
+    assert "--table: exists already" in kept.err
+    assert planner("calibrate", "--measure", "nosuch").code == 2
+
+
+@pytest.mark.usefixtures("folder", "measures")
+def test_processes_but_the_first_say_and_write_nothing(
+    planner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    run = planner("calibrate", "--measure", "--out", "own.yaml")
+    assert (run.code, run.out, run.err) == (0, "", "")
+    assert not Path("own.yaml").exists()
+    wrong = planner("calibrate", "--measure", "--out", "own.txt")
+    assert (wrong.code, wrong.err) == (2, "")
+
+
+@pytest.mark.usefixtures("folder")
+def test_without_torch_the_message_says_what_to_install(
+    planner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("planner.calibrate.measure.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    run = planner("calibrate", "--measure")
+    assert run.code == 2
+    assert "torch is not installed; pip install 'parallel-planner[measure]'" in run.err
+
+
+@pytest.mark.usefixtures("folder")
+def test_options_of_measuring_and_missing_arguments_are_refused(planner: Any) -> None:
+    for words, said in (
+        (("calibrate", "1xdgx-h100", "gemm.csv", "--nvme", "."), "--nvme: needs --measure"),
+        (("calibrate",), "CLUSTER and FILE...: missing"),
+        (("calibrate", "1xdgx-h100"), "FILE...: missing"),
+    ):
+        run = planner(*words)
+        assert run.code == 2
+        assert said in run.err
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_machine_stated_whole_is_a_document_too(planner: Any) -> None:
+    Path("own.csv").write_text(table_text(synthetic()))
+    run = planner("calibrate", "own.csv", "--format", "json")
+    body = json.loads(run.out)
+    assert body["accelerator"] == "a-2-threads"
+    assert {figure["catalog"] for figure in body["figures"]} == {None}
+    assert "hbm_gb_per_s" in body["cluster_file"]

@@ -4,10 +4,12 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,37 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
+    """Address and session of a Ray cluster that asks for a token, as Ray starts them."""
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "of-this-test-" * 4)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    words = ("--node-ip-address", "127.0.0.1", "--port", address.rpartition(":")[2])
+    head = ("start", "--head", "--block", "--num-cpus", "2", "--include-dashboard", "false")
+    # a socket's path may have 107 bytes, too few for pytest's own folders
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as scratch:
+        command = ("-m", "ray.scripts.scripts", *head, *words, "--temp-dir", scratch)
+        cluster = subprocess.Popen(
+            [sys.executable, *command], stdout=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            wait_for(lambda: answers(address), cluster)
+            yield address, cluster.pid
+        finally:
+            cluster.terminate()
+            cluster.wait()
+
+
+def answers(address: str) -> bool:
+    host, _, port = address.partition(":")
+    with socket.socket() as one:
+        return one.connect_ex((host, int(port))) == 0
+
+
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "planner.cli.app", "sweep", *words],
@@ -64,7 +97,7 @@ def parts(folder: Path) -> int:
     return len(list(folder.rglob("*.json")))
 
 
-def wait_for(said: Callable[[], Any], run: subprocess.Popen[str]) -> Any:
+def wait_for(said: Callable[[], Any], run: subprocess.Popen[Any]) -> Any:
     """What becomes true while a command runs."""
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end and run.poll() is None:
@@ -146,11 +179,16 @@ def test_a_run_that_was_killed_and_interrupted_goes_on_to_the_same_file(
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_ray_with_a_killed_worker_writes_the_same_file(answered: Path, folder: Path) -> None:
-    pytest.importorskip("ray")
-    run = start(folder, "q.yaml", "--ray", "local")
+def test_an_existing_ray_cluster_with_a_killed_worker_writes_the_same_file(
+    answered: Path, folder: Path, ray_cluster: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, group = ray_cluster
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    _, refused = start(folder, "q.yaml", "--ray", address).communicate()
+    assert f"--ray: no Ray cluster at {address}: it asks for a token; set RAY_AUTH_" in refused
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    run = start(folder, "q.yaml", "--ray", address)
     wait_for(lambda: parts(folder) >= 1, run)
-    group = os.getsid(run.pid)
     for one in wait_for(lambda: processes_named("ray::answer", group), run)[:1]:
         os.kill(one, signal.SIGKILL)
     out, errors = run.communicate()

@@ -6,7 +6,7 @@ import pytest
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.cost.collectives import collective_s
+from planner.cost.collectives import collective_s, exchange_start_s
 from planner.cost.topology import Group
 from planner.frameworks.registry import load_traits
 from planner.layers.mlp import moe_ops
@@ -55,3 +55,42 @@ def test_experts_and_dispatch_wait_for_the_busiest_rank(shape_of: Shapes) -> Non
     # One rank with all experts has all pairs, however they are routed.
     alone = ops(1, 0.5)
     assert float(alone["expert_up"].gemms[0].flops[0]) == float(even["expert_up"].gemms[0].flops[0])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "published_us"), [(1024, 967), (4096, 3522), (16384, 13517), (65536, 53330)]
+)
+def test_an_exchange_between_nodes_takes_its_start(tokens: int, published_us: float) -> None:
+    # DeepEP's combine on 4 nodes of 8 H100, hidden size 7168, top 8 (aiconfigurator-core 0.12.0).
+    group = Group(members=(np.array([8]), np.array([32])))
+    sent = np.array([tokens * 8 * 7168 * 2.0])
+    transfer_s = collective_s("all_to_all", sent, group, load_cluster("4xdgx-h100"), 8.0)
+    seconds = transfer_s + exchange_start_s(sent, group)
+    assert 1e6 * float(seconds[0]) == pytest.approx(published_us, rel=0.05)
+
+
+def test_inside_a_domain_nothing_is_added_and_nothing_sent_starts_nothing() -> None:
+    inside = Group(members=(np.array([8]), np.array([8])))
+    assert not exchange_start_s(np.array([1e6]), inside).any()
+    assert not exchange_start_s(np.array([0.0]), GROUP).any()
+
+
+def test_a_router_takes_as_long_as_its_kernels_take_to_start(shape_of: Shapes) -> None:
+    shape, model = shape_of(seq_len=4096, ep=8), load_model("mixtral-8x7b")
+    for profile, kernels in (("current", (34, 15)), ("bridge", (10, 6)), ("nemo", (55, 29))):
+        traits = load_traits("megatron", profile).kernels
+        router = next(op for op in moe_ops(model, shape, traits) if op.name == "router")
+        assert router.tiny_kernels == kernels
+
+
+def test_a_bias_is_added_expert_by_expert(shape_of: Shapes) -> None:
+    model, traits = load_model("gpt-oss-120b"), load_traits("megatron").kernels
+
+    def kernels(ep: int, **given: bool) -> tuple[float, float]:
+        ops = moe_ops(model, shape_of(seq_len=4096, ep=ep), replace(traits, **given))
+        forward, backward = next(op for op in ops if op.name == "expert_down").tiny_kernels
+        return float(np.ravel(forward)[0]), float(np.ravel(backward)[0])
+
+    assert kernels(8) == (2 * 16, 7 * 16)
+    assert kernels(64) == (2 * 2, 7 * 2)
+    assert kernels(8, fused_experts=True) == (0, 0)

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.cost.buckets import bucket_curve
 from planner.cost.build import (
     exposed_link_s,
     layer_times,
     link_seconds,
     reduction_pieces,
     stage_model,
+    unpaired_exchange_s,
 )
 from planner.cost.context import Context
 from planner.cost.data_parallel import bucket_elements
@@ -24,10 +26,10 @@ from planner.cost.overlap import (
     exposed_tensor_parallel_s,
     interference_fraction,
     prefetch_fill_s,
+    unpaired_micro_batches,
 )
 from planner.cost.parts import build_parts
 from planner.spec.strategy import Strategy, StrategyColumns
-from tools.bucket_curve import bucket_curve
 
 Contexts = Callable[..., Context]
 Columns = Callable[..., StrategyColumns]
@@ -289,3 +291,33 @@ def test_ring_exchange_needs_sequence_parallelism(
 
     assert exposed("ring")[0] == exposed("none")[0]
     assert exposed("ring")[1] < 0.5 * exposed("none")[1]
+
+
+@pytest.mark.parametrize(
+    ("num", "pp", "vpp", "alone"),
+    [(5, 1, 1, 1.0), (64, 8, 1, 1.0), (64, 2, 8, 15 / 8), (2, 8, 8, 2.0)],
+)
+def test_micro_batches_without_a_partner(num: int, pp: int, vpp: int, alone: float) -> None:
+    found = unpaired_micro_batches(scalar(num), scalar(pp), scalar(vpp))
+    assert float(found) == pytest.approx(alone)
+
+
+def test_an_only_micro_batch_hides_no_exchange(context_of: Contexts, columns_of: Columns) -> None:
+    context = context_of(model="mixtral-8x7b", cluster="1xdgx-h100")
+    overlap = replace(context.traits.overlap, expert_all_to_all_overlap="batches")
+    beside = replace(context, traits=replace(context.traits, overlap=overlap))
+    layout = columns_of(dp=8, ep=8)
+    shown = [
+        float(
+            (
+                each.forward["expert_parallel"].exposed_s
+                + each.backward["expert_parallel"].exposed_s
+            )[0]
+        )
+        for each in (build_parts(one, layout).costs for one in (context, beside))
+    ]
+    alone = float(unpaired_exchange_s(beside, layout, build_parts(beside, layout))[0])
+    layers = context.model.num_blocks
+    assert shown[1] < shown[0]
+    assert alone == pytest.approx(layers * (shown[0] - shown[1]))
+    assert not unpaired_exchange_s(context, layout, build_parts(context, layout)).any()

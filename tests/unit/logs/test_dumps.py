@@ -87,3 +87,111 @@ def test_settings_of_torchtitan_are_those_of_its_old_file() -> None:
     dump = read([f"[titan] - root - INFO - Running with args: {json.dumps(given)}"])
     assert decided(dump, "tp", "micro_batch", "seq_len") == [2, 2, 8192]
     assert dump.framework == "torchtitan"
+
+
+BRIDGE = """
+======================================================================
+Configuration Summary (Non-Default Values vs Megatron Core)
+======================================================================
+
+[optimizer] Non-default values (vs Mcore OptimizerConfig):
+  use_distributed_optimizer: True  (Mcore default: False)
+
+[ddp] Non-default values (vs Mcore DistributedDataParallelConfig):
+  grad_reduce_in_fp32: True  (Mcore default: False)
+
+[model] Non-default values (vs Mcore TransformerConfig):
+  attention_backend: None  (Mcore default: <AttnBackend.auto: 5>)
+  bf16: True  (Mcore default: False)
+  hidden_size: 8192  (Mcore default: 0)
+  num_attention_heads: 64  (Mcore default: 0)
+  num_layers: 80  (Mcore default: 0)
+  num_query_groups: 8  (Mcore default: None)
+  pipeline_model_parallel_size: 4  (Mcore default: 1)
+  recompute_granularity: 'selective'  (Mcore default: None)
+  recompute_modules: ['core_attn', 'mlp']  (Mcore default: None)
+  sequence_parallel: True  (Mcore default: False)
+  tensor_model_parallel_size: 4  (Mcore default: 1)
+
+----------------------------------------------------------------------
+Other Configuration Values:
+----------------------------------------------------------------------
+
+[train]:
+  global_batch_size: 128
+  micro_batch_size: 1
+
+[dataset]:
+  seq_length: 8192
+
+[tokenizer]:
+  tensor_model_parallel_size: 1
+
+[rng]:
+  seed: 1234
+
+======================================================================
+  micro_batch_size: 7
+""".splitlines()
+
+
+def test_what_bridge_prints_is_its_configuration() -> None:
+    dump = read(BRIDGE)
+    assert (dump.reading.format, dump.framework) == ("bridge", "megatron")
+    assert decided(dump, "tp", "pp", "zero_stage", "sequence_parallel") == [4, 4, 1, True]
+    assert decided(dump, "micro_batch", "global_batch", "seq_len") == [1, 128, 8192]
+    assert decided(dump, "recompute_modules", "gradient_bytes") == [("core_attn", "mlp"), 4]
+    assert decided(dump, "model.num_kv_heads", "precision") == [8, "bf16"]
+    place = dump.reading.decisions["tp"]
+    assert BRIDGE[place.line - 1].strip().startswith("tensor_model_parallel_size: 4")
+
+
+def test_a_configuration_of_bridge_that_is_cut_off_is_not_used() -> None:
+    found, notes = dump_in("run.log", BRIDGE[:24])
+    assert found is None
+    assert notes == ("line 3: the configuration is truncated, and not used",)
+
+
+NEMO = """
+[NeMo I 2024-05-14 10:20:30 megatron_gpt_pretraining:36]
+
+    ************** Experiment configuration ***********
+[NeMo I 2024-05-14 10:20:30 megatron_gpt_pretraining:37]
+    name: megatron_gpt
+    trainer:
+      devices: 8
+      num_nodes: 4
+      precision: bf16
+    model:
+      micro_batch_size: 2
+      global_batch_size: 256
+      tensor_model_parallel_size: 4
+      pipeline_model_parallel_size: 2
+      encoder_seq_length: 4096
+      max_position_embeddings: ${.encoder_seq_length}
+      num_layers: 32
+      hidden_size: 4096
+      ffn_hidden_size: 16384
+      num_attention_heads: 32
+      optim:
+        name: distributed_fused_adam
+
+[NeMo I 2024-05-14 10:20:31 exp_manager:394] Experiments will be logged
+    model:
+""".splitlines()
+
+
+def test_what_nemo_prints_is_read_as_its_yaml() -> None:
+    for mark in ("", "0: ", "[default0]:"):
+        lines = [mark + line for line in NEMO]
+        dump = read(lines)
+        assert (dump.reading.format, dump.reading.path) == ("nemo", "run.log")
+        assert decided(dump, "tp", "pp", "num_gpus", "zero_stage") == [4, 2, 32, 1]
+        assert decided(dump, "micro_batch", "global_batch", "seq_len") == [2, 256, 4096]
+        assert "tensor_model_parallel_size" in lines[dump.reading.decisions["tp"].line - 1]
+
+
+def test_a_configuration_of_nemo_without_its_yaml_is_not_used() -> None:
+    found, notes = dump_in("run.log", NEMO[:4])
+    assert found is None
+    assert notes == ("line 4: the configuration is truncated, and not used",)

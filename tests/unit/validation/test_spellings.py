@@ -52,6 +52,72 @@ def test_offload_is_told_by_its_parts(detail: dict[str, Any], offload: str) -> N
     assert given["offload"] == offload
 
 
+@pytest.mark.parametrize(
+    ("words", "modules"),
+    [
+        ("norm, act, shared_expert", ["layernorm", "moe_act", "shared_experts"]),
+        ("layernorm moe", ["layernorm", "moe"]),
+        ("RMSNorm, MLA up-projection", ["layernorm", "mla_up_proj"]),
+        (["mla_up_proj"], ["mla_up_proj"]),
+        ("full", []),
+        (None, []),
+    ],
+)
+def test_recomputed_modules_are_the_launchers(words: Any, modules: list[str]) -> None:
+    assert spelled("parallel", recompute_modules=words)["recompute_modules"] == modules
+
+
+@pytest.mark.parametrize(
+    ("kind", "scope", "captured"),
+    [
+        ("full_iteration", [], ["full_iteration"]),
+        ("transformer_engine", "mlp", ["mlp"]),
+        ("transformer_engine", ["attn"], ["attn"]),
+        ("none", "full_iteration", []),
+    ],
+)
+def test_cuda_graphs_are_what_they_capture(kind: str, scope: Any, captured: list[str]) -> None:
+    given = spelled("runtime", cuda_graph=kind, cuda_graph_scope=scope, moe_dispatcher="deepep")
+    assert given == {"cuda_graph": captured, "dispatcher": "deepep"}
+
+
+def test_offloaded_layers_are_a_number() -> None:
+    given = spelled_alike(
+        {"runtime": {"cpu_offloading_num_layers": 40}, "parallel": {"offload": "in words"}}
+    )
+    assert given["runtime"] == {}
+    assert (given["parallel"]["offload"], given["parallel"]["offloaded_layers"]) == ("none", 40)
+
+
+def test_windows_are_told_from_words() -> None:
+    given = spelled("model", name="own", attention="alternating sliding-window(128)/full")
+    assert (given["sliding_window"], given["full_attention_step"]) == (128, 2)
+    given = spelled("model", name="own", attention="hybrid: DeltaNet linear attention 3:1")
+    assert given["linear_attention"] is True
+
+
+def test_what_is_known_by_name_is_set_unless_stated() -> None:
+    assert spelled("model", name="gpt-oss-120b")["clamped"] is True
+    assert spelled("model", name="gpt-oss-120b", clamped=False)["clamped"] is False
+    given = {"framework": "megatron-deepspeed", "parallel": {"zero": None}}
+    assert spelled_alike(given)["assumed"] == {"zero": 1}
+    assert "assumed" not in spelled_alike({**given, "parallel": {"zero": 2}})
+
+
+def test_a_published_network_is_of_its_node() -> None:
+    assert spelled("hardware", gpu="a100-80gb-sxm", inter="4x HDR 200Gb/s IB")["node"] == (
+        "hgx-a100-80-4hdr"
+    )
+
+
+def test_fsdp_under_a_pipeline_keeps_what_it_gathered() -> None:
+    assert spelled("parallel", zero="fsdp", pp=8)["zero"] == 2
+
+
+def test_parts_of_another_kind_are_left_to_the_reader() -> None:
+    assert spelled_alike({"parallel": 3, "runtime": None, "model": "x"})["parallel"] == 3
+
+
 def test_autocast_trains_in_the_precision_of_its_products() -> None:
     assert spelled_alike({"precision": "bf16 autocast, fp32 optimizer"})["precision"] == "bf16"
 

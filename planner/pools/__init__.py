@@ -1,0 +1,1 @@
+"""Plans on machines of several kinds: pools of equal nodes, and the network between them."""

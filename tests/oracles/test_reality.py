@@ -1,0 +1,94 @@
+"""Small GPTs trained for real over gloo, against their plans: bytes on the wire and bytes held.
+
+Bytes are those of the first rank. What the planner leaves out is named, and compared as exactly.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from reality_cases import (
+    CASES,
+    ONE_CORE,
+    REPLICATED,
+    SIZES,
+    Case,
+    Figures,
+    measured,
+    model_text,
+    plan_of,
+    planned,
+    train,
+)
+
+CLUSTER = Path(__file__).with_name("training") / "cpu-cluster.yaml"
+FEW_TOKENS = SIZES | {"seq_len": 48}
+ON_FOUR = {
+    f"{name} on 4": replace(CASES[name], ranks=4)
+    for name in ("FSDP2, ZeRO 3", "DeepSpeed ZeRO 3", "1F1B")
+}
+ALL = CASES | ON_FOUR
+PARAMETERS = 3_934_464
+Seen = Mapping[str, tuple[Figures, Figures]]
+"""Planned and measured, by case."""
+
+
+def message_bytes(case: Case) -> int:
+    """Activations of a micro-batch between two layers."""
+    return 4 * case.micro_batch * FEW_TOKENS["seq_len"] * FEW_TOKENS["hidden_size"]
+
+
+def unpriced(case: Case) -> Counter[str]:
+    """Bytes that are sent beyond, or short of, what the planner counts."""
+    found: Counter[str] = Counter()
+    if case.kind == "zero" and case.zero in (1, 2):
+        # use_multi_rank_bucket_allreduce, the default, reduces whole buckets; a number is the norm
+        found.update({"all_reduce": 4 * PARAMETERS + 4, "reduce_scatter": -4 * PARAMETERS})
+    if case.kind == "tensor":
+        # behind the embedding, before the head, and three numbers a token of the loss
+        loss = 3 * 4 * case.micro_batch * FEW_TOKENS["seq_len"]
+        found["all_reduce"] = 2 * message_bytes(case) + loss
+        if case.is_recomputed:  # a repeated forward ends with the last tensor that is needed
+            found["all_reduce"] -= FEW_TOKENS["num_layers"] * message_bytes(case)
+    return found
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    folder = tmp_path_factory.mktemp("reality")
+    model = folder / "tiny-gpt.yaml"
+    model.write_text(model_text(FEW_TOKENS))
+    ranks = train(ALL, folder, steps=0, sizes=FEW_TOKENS, limit_s=600)
+    length = FEW_TOKENS["seq_len"]
+    whole = plan_of(REPLICATED, model, CLUSTER, seq_len=length)
+    return {
+        name: (
+            planned(case, plan_of(case, model, CLUSTER, ONE_CORE, length), whole),
+            measured(case, ranks[name], FEW_TOKENS),
+        )
+        for name, case in ALL.items()
+    }
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_bytes_on_the_wire_are_those_of_the_plan(seen: Seen, name: str) -> None:
+    ours, real = seen[name]
+    wanted = Counter(ours.sent_bytes)
+    wanted.update(unpriced(ALL[name]))
+    assert {kind: size for kind, size in wanted.items() if size} == dict(real.sent_bytes)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_bytes_held_between_steps_are_those_of_the_plan(seen: Seen, name: str) -> None:
+    ours, real = seen[name]
+    assert ours.lasting_bytes == real.lasting_bytes
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_bytes_a_forward_leaves_are_those_of_the_plan(seen: Seen, name: str) -> None:
+    ours, real = seen[name]
+    case = ALL[name]
+    behind = 2 * message_bytes(case) if case.kind == "tensor" else 0
+    assert ours.forward_bytes + behind == real.forward_bytes

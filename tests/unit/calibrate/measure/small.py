@@ -1,0 +1,44 @@
+"""Sizes that a test can afford; also one of the processes that torchrun would start."""
+
+import sys
+from pathlib import Path
+
+SIZES = {
+    "kernels": {
+        "HIDDEN": (64, 128),
+        "TOKENS": (64, 128),
+        "SQUARES": (64,),
+        "SEQ_LENS": (64,),
+        "HEAD_DIMS": (32, 64),
+        "TOKENS_OF_ATTENTION": 128,
+        "MOST_HEADS": 2,
+        "COPIED_BYTES": {"cpu": (2**20,), "gpu": (2**20,)},
+        "ROTATED_BYTES": 2**20,
+    },
+    "host": {"ADAM_PARAMS": {"cpu": 2**12, "gpu": 2**12}},
+    "collectives": {"SIZES": (2**12, 2**16)},
+    "timing": {"BUDGET_S": 0.002, "REPEATS": (2, 2), "LEAST_S": 1e-4},
+    "disk": {"FILE_BYTES": 2**20, "BLOCK_BYTES": 2**16, "REPEATS": 2},
+}
+
+
+def main(out: Path) -> None:
+    """Measure, and let the first process write the table."""
+    from importlib import import_module
+
+    from planner.calibrate.measured import table_text
+
+    for module, values in SIZES.items():
+        for name, value in values.items():
+            setattr(import_module(f"planner.calibrate.measure.{module}"), name, value)
+    from planner.calibrate.measure.run import measure
+    from planner.calibrate.measure.world import join, leave
+
+    world = join()
+    table = measure(world, None, lambda _message, _fraction: None)
+    leave(world)
+    out.with_suffix(f".{world.rank}").write_text(table_text(table))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,160 @@
+"""``planner plan`` on pools: what is shown, written and refused."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+POOLS = """\
+pools:
+  fast: {node: dgx-h100, count: 1}
+  slow: {node: dgx-a100-640, count: 1}
+"""
+SMALL = ("--global-batch", "16", "--tp", "8|4", "--micro-batch", "1")
+MODEL = "llama3.1-8b"
+
+
+@pytest.fixture
+def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "mixed.yaml").write_text(POOLS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_answer_gives_faster_machines_more_layers_and_says_so(
+    planner: Any, mixed: Path
+) -> None:
+    run = planner("plan", MODEL, "mixed.yaml", *SMALL, "--format", "json")
+    assert run.code == 0, run.err
+    found = json.loads(run.out)
+    plans = found["plans"]
+    assert [plan["iter_time_s"] for plan in plans] == sorted(plan["iter_time_s"] for plan in plans)
+    assert {plan["kind"] for plan in plans} == {"pipeline", "replicas", "one pool"}
+    assert found["best"] == next(i for i, plan in enumerate(plans) if plan["is_written"])
+    pipeline = next(plan for plan in plans if plan["kind"] == "pipeline")
+    layers = {part["pool"]: sum(part["layers_per_stage"]) for part in pipeline["pools"]}
+    assert layers["fast"] > layers["slow"]
+    assert sum(layers.values()) == 32
+    replicas = next(plan for plan in plans if plan["kind"] == "replicas")
+    shares = {part["pool"]: part["global_batch"] for part in replicas["pools"]}
+    assert shares["fast"] > shares["slow"]
+    assert sum(shares.values()) == 16
+    for plan in plans:
+        for part in plan["pools"]:
+            assert part["peak_bytes"] < part["hbm_bytes"]
+            assert part["busy_s"] <= plan["iter_time_s"]
+
+
+def test_the_screen_says_first_what_to_run_and_what_each_pool_holds(
+    planner: Any, mixed: Path
+) -> None:
+    run = planner("plan", MODEL, "mixed.yaml", *SMALL, "-v")
+    assert run.code == 0, run.err
+    lines = run.out.splitlines()
+    assert lines[0].startswith("llama3.1-8b on mixed (1 dgx-h100 + 1 dgx-a100-640), batch 16")
+    assert lines[1].startswith("Run it as one pipeline over 8 ")
+    assert re.search(r"^fast +8 h100-sxm +\d", run.out, re.MULTILINE)
+    assert "proved under the model" in run.out
+    assert "no framework's files say that" in run.out
+    assert lines[-1].endswith("--emit megatron --out run")
+
+
+def test_a_pipeline_is_written_with_its_layers_and_the_numbers_of_nodes(
+    planner: Any, mixed: Path
+) -> None:
+    run = planner("plan", MODEL, "mixed.yaml", *SMALL, "--emit", "megatron", "--out", "run")
+    assert run.code == 0, run.err
+    args = Path("run/megatron.args").read_text()
+    (layout,) = re.findall(r"--pipeline-model-parallel-layout '?([^'\n]+)", args)
+    numbers = [int(number or 1) for number in re.findall(r"t(?:\*(\d+))?", layout)]
+    assert sum(numbers) == 32
+    nodes = [line.split() for line in Path("run/nodes.txt").read_text().splitlines()[1:]]
+    first_is_fast = numbers[0] > numbers[-1]
+    assert [(rank, pool) for rank, pool, _ in nodes] == [
+        ("0", "fast" if first_is_fast else "slow"),
+        ("1", "slow" if first_is_fast else "fast"),
+    ]
+    assert "--node-rank=" in Path("run/launch.sh").read_text()
+    readme = Path("run/README.md").read_text()
+    assert f"| 0 | {nodes[0][1]} | {nodes[0][2]} | 0" in readme
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--versus", "precision=fp16"),
+        ("--objective", "cost"),
+        ("--format", "csv"),
+        ("--framework", "any"),
+        ("--save", "plan.yaml"),
+        ("--schedule", "gpipe"),
+        ("--placement", "any"),
+        ("--host-memory", "512GiB"),
+        ("--space",),
+        ("--frontier",),
+        ("--emit", "megatron", "--out", "run", "--launcher", "slurm"),
+    ],
+    ids=lambda options: options[0],
+)
+def test_what_holds_for_equal_machines_only_is_refused_by_name(
+    planner: Any, mixed: Path, options: tuple[str, ...]
+) -> None:
+    run = planner("plan", MODEL, "mixed.yaml", *options)
+    assert run.code == 2
+    assert run.out == ""
+    assert "not on mixed machines yet" in run.err
+    named = options[-2] if options[0] == "--emit" else options[0]
+    assert named in run.err
+    assert not list(mixed.glob("run/*"))
+
+
+def test_formats_that_cannot_say_which_machine_holds_what_are_refused(
+    planner: Any, mixed: Path
+) -> None:
+    options = ("--global-batch", "16", "--emit", "deepspeed", "--out", "run")
+    run = planner("plan", "gpt3-xl", "mixed.yaml", "--tp", "1", *options)
+    assert run.code == 4
+    assert "no file of it says which machine holds which layers" in run.err
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("why", MODEL, "mixed.yaml", "--tp", "8"),
+        ("sensitivity", MODEL, "mixed.yaml"),
+        ("scale", MODEL, "mixed.yaml"),
+        ("size", MODEL, "mixed.yaml"),
+        ("memory", MODEL, "mixed.yaml"),
+        ("largest", MODEL, "mixed.yaml"),
+        ("collective", "all-reduce", "1GB", "mixed.yaml"),
+        ("job", MODEL, "mixed.yaml", "--tokens", "1T"),
+        ("hardware", "mixed.yaml"),
+        ("calibrate", "mixed.yaml", "gemm.csv"),
+        ("check", "run.sh", "--model", MODEL, "--cluster", "mixed.yaml"),
+        ("repair", "run.sh", "mixed.yaml", "--model", MODEL),
+        ("compare", "run.log", "--cluster", "mixed.yaml"),
+        ("sweep", "sweep.yaml"),
+        ("report", MODEL, "mixed.yaml", "--out", "page.html"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_no_other_command_takes_pools_for_equal_machines(
+    planner: Any, mixed: Path, command: tuple[str, ...]
+) -> None:
+    options = "--tensor-model-parallel-size 8 --micro-batch-size 1 --global-batch-size 16"
+    Path("run.sh").write_text(f"torchrun pretrain_gpt.py {options}\n")
+    Path("sweep.yaml").write_text(f"model: {MODEL}\ncluster: mixed.yaml\n")
+    Path("run.log").write_text("iteration 1/ 2 | elapsed time per iteration (ms): 100.0 |\n")
+    Path("gemm.csv").write_text("m,n,k,tflops\n8192,8192,8192,650\n")
+    run = planner(*command)
+    assert run.code == 2, (run.out, run.err)
+    assert "planned together by `planner plan` alone" in run.err, run.err
+
+
+def test_every_command_takes_one_pool(planner: Any, mixed: Path) -> None:
+    run = planner("memory", MODEL, "mixed.yaml:slow", "--tp", "8")
+    assert run.code == 0, run.err
+    assert "a100" in run.out or "79.2" in run.out
