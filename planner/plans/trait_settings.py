@@ -51,6 +51,7 @@ _MAY_BE_EMPTY = (
     "support.partial_offload_zero_stages",
     "support.nvme_zero_stages",
     "support.memory_switches",
+    "support.exchanges",
     "offload.waited_gradient_zero_stages",
     "offload.pageable_weight_zero_stages",
 )

@@ -272,6 +272,7 @@ ALWAYS_TIED = "t5"
 """Transformers 5 ties this architecture's head whatever the model; T5 1.1 has one of its own."""
 WITHOUT_CLASS = {
     "chinchilla-70b": "no class",
+    "glm-130b": "no class",
     "gopher-280b": "no class",
     "grok-1": "no class",
     "lamda-137b": "no class",

@@ -47,6 +47,7 @@ DEEPSPEED_SUPPORT: Mapping[str, TraitValue] = {
 }
 """What the section can say of DeepSpeed."""
 MEGATRON_SUPPORT: Mapping[str, TraitValue] = {
+    "zero_stages": (0, 1),
     "vpp": False,
     "cp": False,
     "hybrid_sharding": False,

@@ -11,9 +11,9 @@ from planner.frameworks.registry import FRAMEWORKS, load_traits, profile_names
 
 SMALL = ("plan", "gpt3-xl", "1xdgx-a100-640", "--top", "1")
 MEMORY = ("memory", "gpt3-xl", "1xdgx-a100-640")
-PROBLEMS = """\
-command line::--profile: unknown profile of megatron; given 'brige', allowed: current, bridge, \
-no-overlap, zero-bubble, classic, nanotron, llm.c; did you mean bridge?
+PROBLEMS = f"""\
+command line::--profile: unknown profile of megatron; given 'brige', allowed: \
+{", ".join(profile_names("megatron"))}; did you mean bridge?
 command line::--set traits.overlap.tensor_parallel: unknown trait; given 0.5, allowed: \
 tensor_parallel_overlap, ring_achieved_fraction, expert_all_to_all_overlap, \
 overlaps_gradient_reduction, overlaps_parameter_gather, gradient_bucket_elements, \

@@ -258,13 +258,10 @@ def test_allowed_extremes_give_finite_estimates_between_their_bounds(
 
 def test_profiles_of_a_framework_are_checked_with_near_names() -> None:
     assert profile_problem("megatron", "bridge") == ""
+    megatron, accelerate = (", ".join(profile_names(name)) for name in ("megatron", "accelerate"))
     assert profile_problem("megatron", "brige") == (
-        "unknown profile of megatron; given 'brige', allowed: current, bridge, no-overlap, "
-        "zero-bubble, classic, nanotron, llm.c; did you mean bridge?"
+        f"unknown profile of megatron; given 'brige', allowed: {megatron}; did you mean bridge?"
     )
     assert profile_problem("accelerate", "bridge") == (
-        "unknown profile of accelerate; given 'bridge', allowed: current, sync-each-batch, ddp, "
-        "pure-bf16, pure-bf16-fused, fused, peft, peft-2024, peft-2024-widened, peft-2024-fsdp1, "
-        "peft-2024-fused, peft-2024-4-bit, peft-2024-4-bit-fsdp1, peft-2024-fused-fsdp1, "
-        "peft-2023, peft-2023-fsdp1"
+        f"unknown profile of accelerate; given 'bridge', allowed: {accelerate}"
     )
