@@ -399,4 +399,5 @@ def _world(
         num_gpus=gpus.num_gpus,
         decisions=known,
         compute_capability=job.cluster.accelerator.compute_capability,
+        vendor=job.cluster.accelerator.vendor,
     )

@@ -139,6 +139,8 @@ class World:
     """Variables that the launch script sets, where the file is one."""
     compute_capability: float = 0.0
     """Of the accelerator; 0: none, or not known."""
+    vendor: str = ""
+    """Of the accelerator; empty where it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

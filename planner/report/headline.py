@@ -4,7 +4,7 @@ from planner.cost.estimate import Estimate
 from planner.plans.plan import Plan
 from planner.plans.variants import offload_words, recompute_words
 from planner.report.evidence import range_text
-from planner.report.mfu import SIXTEEN_BITS
+from planner.report.mfu import peak_words, runs_at_peak
 from planner.report.tables import days
 from planner.spec.strategy import COLUMNS, GPU_DEGREES, MOVED, Strategy
 from planner.units import GIB, TERA, format_count, format_seconds
@@ -103,7 +103,7 @@ def utilization_line(plan: Plan) -> str:
 
 def over_words(plan: Plan) -> str:
     """Over which peak the MFU is, where the products run at another one."""
-    return "" if plan.context.job.precision in SIXTEEN_BITS else " of the 16-bit peak"
+    return "" if runs_at_peak(plan) else f" of the {peak_words(plan)} peak"
 
 
 def memory_line(plan: Plan) -> str:

@@ -4,7 +4,20 @@ from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.plans.plan import Plan
 
 SIXTEEN_BITS = ("bf16", "fp16")
-"""Precisions whose products run at the peak that an MFU is over."""
+
+
+def peak_words(plan: Plan) -> str:
+    """The products whose peak an MFU is over: in 16 bits wherever the accelerator has them."""
+    usual = usual_precision(plan.context.cluster.accelerator)
+    return "16-bit" if usual in SIXTEEN_BITS else usual
+
+
+def runs_at_peak(plan: Plan) -> bool:
+    """Whether the plan's own products are those whose peak its MFU is over."""
+    precision = plan.context.job.precision
+    return precision == peak_words(plan) or (
+        precision in SIXTEEN_BITS and peak_words(plan) == "16-bit"
+    )
 
 
 def mfu_line(plan: Plan) -> str:
@@ -12,8 +25,8 @@ def mfu_line(plan: Plan) -> str:
     model, estimate = plan.context.model, plan.estimate
     accelerator = plan.context.cluster.accelerator
     peak = peak_flops_per_s(accelerator, usual_precision(accelerator)) / 1e12
-    over = f"over the dense 16-bit peak ({peak:,.0f} TFLOP/s)"
-    if plan.context.job.precision not in SIXTEEN_BITS:
+    over = f"over the dense {peak_words(plan)} peak ({peak:,.{0 if peak >= 10 else 3}f} TFLOP/s)"
+    if not runs_at_peak(plan):
         over += f", also in {plan.context.job.precision}"
     if estimate.mfu_full_square == estimate.mfu:
         return f"MFU: the whole attention square, {over}."

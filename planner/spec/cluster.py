@@ -120,6 +120,10 @@ class CollectiveFit:
     """Rising, one less than there are regimes."""
 
 
+PROCESSOR = "CPU"
+"""Vendor of accelerators that are threads of the host's own processor."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AcceleratorSpec:
     """One device as its software sees it (one GCD, one die pair, one chip)."""

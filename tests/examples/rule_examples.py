@@ -49,5 +49,6 @@ def load_example(form: Format, rule: str, kind: str) -> Example:
         num_gpus=given.get("num_gpus") or decisions.get("num_gpus") or 8,
         decisions=decisions | given.get("decisions", {}),
         environment=given.get("environment", {}),
+        vendor=given.get("vendor", ""),
     )
     return Example(path=path, reading=reading, world=world)

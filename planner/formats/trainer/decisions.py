@@ -17,6 +17,7 @@ from planner.formats.format import ALL, Value
 from planner.formats.refusals import wrong_precision
 from planner.formats.settings import Settings, as_flag, decided, flag, given, whole, word
 from planner.formats.trainer import keys
+from planner.spec.cluster import PROCESSOR
 from planner.spec.job import WHOLE
 from planner.spec.strategy import OFFLOAD_CODES, Strategy
 from planner.spec.traits import TraitValue
@@ -215,6 +216,11 @@ def _no_split(_: Context, strategy: Strategy) -> Iterator[str]:
         yield f"tp {strategy.tp}: the arguments shard over every rank, or over none"
 
 
+def _to_processor(context: Context, _: Strategy) -> bool | None:
+    """Without it Trainer takes a process group of processors for none."""
+    return True if context.cluster.accelerator.vendor == PROCESSOR else None
+
+
 COMMON: Table = (
     Decision(
         names=("micro_batch",),
@@ -246,6 +252,7 @@ COMMON: Table = (
         to=_to_optimizer,
         of=_of_optimizer,
     ),
+    of_key("", keys.ON_PROCESSOR, _to_processor, "the accelerators are processors", off=KEPT),
 )
 """What stands in a file whatever shards."""
 _MESH = Decision(names=("tp", "cp", "dp_replicate", "dp"), keys=(keys.MESH,), of=of_mesh)

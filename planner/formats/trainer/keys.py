@@ -6,6 +6,7 @@ from typing import Any
 from planner.documents.schema import Schema, load_schema
 from planner.formats.settings import Settings, given
 
+ON_PROCESSOR = "use_cpu"
 BATCH, STEPS = "per_device_train_batch_size", "gradient_accumulation_steps"
 OPTIM, ARGUMENTS = "optim", "optim_args"
 CHECKPOINTING, OLD_CHECKPOINTING = "activation_checkpointing", "gradient_checkpointing"

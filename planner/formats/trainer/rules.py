@@ -5,6 +5,7 @@ from planner.formats.format import FormatRule, World
 from planner.formats.rules import Rules, Said
 from planner.formats.settings import Settings, as_whole, flag, one_of, whole, word
 from planner.formats.trainer import keys
+from planner.spec.cluster import PROCESSOR
 from planner.spelling import did_you_mean
 
 rule = Rules()
@@ -198,6 +199,13 @@ def wrapped_class_is_the_models(settings: Settings, world: World) -> Said:
     message = of_another_model(settings, key, world.decisions.get("model.family"))
     if keys.is_on(settings, "fsdp") and message:
         yield key, message
+
+
+@rule(f"{ARGUMENTS} _setup_devices")
+def processors_are_asked_for(settings: Settings, world: World) -> Said:
+    """Where the accelerators are processors Trainer has to be told."""
+    if world.vendor == PROCESSOR and not flag(settings, keys.ON_PROCESSOR):
+        yield keys.ON_PROCESSOR, "given false, the accelerators are processors; true"
 
 
 RULES: tuple[FormatRule, ...] = tuple(rule)

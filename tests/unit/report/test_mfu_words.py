@@ -1,0 +1,46 @@
+"""Which peak an MFU is over is named where the plan's products run at another one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from planner.cost.context import Context
+from planner.plans.plan import Plan, answer
+from planner.report.headline import over_words
+from planner.report.mfu import mfu_line
+from planner.spec.job import Precision
+
+
+def planned(context: Context, precision: Precision, peaks: dict[str, float]) -> Plan:
+    """The best plan in a precision, on accelerators with these peaks only."""
+    node = context.cluster.node
+    accelerator = replace(node.accelerator, peak_flops_per_s=peaks)
+    cluster = replace(context.cluster, node=replace(node, accelerator=accelerator))
+    job = replace(context.job, precision=precision)
+    return answer([replace(context, cluster=cluster, job=job)], top=1).plans[0]
+
+
+@pytest.mark.parametrize(
+    ("precision", "peaks", "words", "over"),
+    [
+        ("bf16", {"bf16": 989e12, "fp32": 67e12}, "", "the dense 16-bit peak (989 TFLOP/s)"),
+        (
+            "fp32",
+            {"bf16": 989e12, "fp32": 67e12},
+            " of the 16-bit peak",
+            "the dense 16-bit peak (989 TFLOP/s), also in fp32",
+        ),
+        ("fp32", {"fp32": 0.052e12}, "", "the dense fp32 peak (0.052 TFLOP/s)"),
+    ],
+)
+def test_the_peak_is_named_where_it_is_not_that_of_the_products(
+    context_of: Callable[..., Context],
+    precision: Precision,
+    peaks: dict[str, float],
+    words: str,
+    over: str,
+) -> None:
+    plan = planned(context_of(framework="accelerate"), precision, peaks)
+    assert over_words(plan) == words
+    assert f"over {over}" in mfu_line(plan)
