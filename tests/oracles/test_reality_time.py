@@ -1,7 +1,7 @@
 """Small GPTs trained over gloo: an iteration within 60 % of its plan, layouts in its order.
 
 The machine is calibrated by ``planner calibrate --measure`` under as many processes as train. Other
-work on it disturbs one or the other, so that a second attempt is made.
+work on it disturbs one or the other: these tests run alone, and a second attempt is made.
 """
 
 from collections.abc import Mapping
@@ -21,6 +21,7 @@ from reality_cases import (
     train,
 )
 
+pytestmark = pytest.mark.alone
 NAMES = ("DDP", "DDP, recomputed", "FSDP2, ZeRO 3", "1F1B")
 ATTEMPTS = 2
 WITHIN = 0.6
