@@ -41,8 +41,9 @@ SPLIT_STAGE = 2
 one rank per shard of the model all stages are one."""
 
 
-def no_fsdp(_: Context, strategy: Strategy) -> Iterator[str]:
-    """Why FSDP2 cannot carry a layout, whatever the job."""
+def no_fsdp(context: Context, strategy: Strategy) -> Iterator[str]:
+    """Why FSDP2 cannot carry a layout."""
+    yield from engines.no_processors(context)
     yield from beyond(strategy, CANNOT)
     yield from unlike_layers(strategy)
     if strategy.zero_stage not in (2, 3):

@@ -14,6 +14,7 @@ from planner.formats.deepspeed.keys import CODES, DEVICES
 from planner.formats.format import ALL, Value
 from planner.formats.refusals import beyond, unlike_layers, words, wrong_precision
 from planner.formats.settings import Settings, decided, flag, given, whole, word
+from planner.spec.cluster import PROCESSOR
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, Strategy
 from planner.spec.traits import TraitValue
 
@@ -72,8 +73,15 @@ def no_precision(context: Context) -> Iterator[str]:
     yield from wrong_precision(context, _SIXTEEN_BITS)
 
 
-def no_deepspeed(_: Context, strategy: Strategy) -> Iterator[str]:
-    """Why DeepSpeed's section cannot carry a layout, whatever the job."""
+def no_processors(context: Context) -> Iterator[str]:
+    """Where accelerators are processors AcceleratorState keeps to whole replicas."""
+    if context.cluster.accelerator.vendor == PROCESSOR:
+        yield "accelerators are processors: Accelerate trains whole replicas on them (profile ddp)"
+
+
+def no_deepspeed(context: Context, strategy: Strategy) -> Iterator[str]:
+    """Why DeepSpeed's section cannot carry a layout."""
+    yield from no_processors(context)
     yield from beyond(strategy, _NOT_DEEPSPEED)
     yield from unlike_layers(strategy)
     optimizer, parameters = DEVICES[strategy.offload]
@@ -171,7 +179,8 @@ DEEPSPEED = Section(
 )
 
 
-def _no_megatron(_: Context, strategy: Strategy) -> Iterator[str]:
+def _no_megatron(context: Context, strategy: Strategy) -> Iterator[str]:
+    yield from no_processors(context)
     yield from beyond(strategy, _NOT_MEGATRON)
     if strategy.zero_stage > 1:
         yield f"zero_stage {strategy.zero_stage}: the distributed optimizer is stage 1"

@@ -208,4 +208,15 @@ def processors_are_asked_for(settings: Settings, world: World) -> Said:
         yield keys.ON_PROCESSOR, "given false, the accelerators are processors; true"
 
 
+@rule("accelerate/state.py AcceleratorState", enforced=False)
+def processors_hold_whole_replicas(settings: Settings, _: World) -> Said:
+    """On processors neither FSDP nor DeepSpeed shards, whatever the file says."""
+    for key in (keys.FSDP, keys.DEEPSPEED):
+        if flag(settings, keys.ON_PROCESSOR) and keys.is_on(settings, key):
+            yield (
+                key,
+                "given beside use_cpu true, which trains whole replicas; neither, or no use_cpu",
+            )
+
+
 RULES: tuple[FormatRule, ...] = tuple(rule)
