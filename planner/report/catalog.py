@@ -8,7 +8,12 @@ from rich.text import Text
 
 from planner.catalog.clusters import is_counted, load_cluster
 from planner.catalog.hardware import KINDS, Kind, is_path, load_node
-from planner.catalog.hardware_rows import HardwareDetails, describe_accelerator, describe_hardware
+from planner.catalog.hardware_rows import (
+    FigureRow,
+    HardwareDetails,
+    describe_accelerator,
+    describe_hardware,
+)
 from planner.catalog.models import load_model, load_model_details
 from planner.catalog.words import Entry
 from planner.layers.parameters import (
@@ -22,6 +27,8 @@ from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 from planner.units import GB, GIB, US, format_count
 
+WIDE = 120
+"""Columns from which notes stand beside figures."""
 NOTHING = "Nothing that all words apply to."
 
 
@@ -159,19 +166,31 @@ def print_hardware(name: str, console: Console) -> None:
         console.print(details.note, soft_wrap=True)
     for key, value in details.texts.items():
         console.print(f"{key}: {value}")
-    table = _table(["figure"], ["value"])
-    for title in ("basis", "from", "note"):
-        table.add_column(title, overflow="fold")
-    citations: list[str] = []
-    for row in details.rows:
-        if row.source not in citations:
-            citations.append(row.source)
-        number = f"[{citations.index(row.source) + 1}]"
-        table.add_row(row.name, row.value, row.basis, Text(number), row.note)
-    console.print(table)
-    for index, citation in enumerate(citations, start=1):
-        console.print(Text(f"[{index}] {citation}"), soft_wrap=True)
+    _print_figures(details.rows, console)
     if details.kind == "clusters":
         print_levels(load_cluster(details.name), console, whole=True)
     elif details.kind == "nodes":
         print_levels(load_cluster(f"{MAX_GPUS}x{details.name}"), console, whole=False)
+
+
+def _print_figures(rows: Sequence[FigureRow], console: Console) -> None:
+    """A line each; notes beside them where there is room, else below, by figure."""
+    notes_beside = console.width >= WIDE
+    table = _table(["figure"], [])
+    table.add_column("value", justify="right", overflow="fold")
+    table.add_column("basis", no_wrap=True)
+    table.add_column("from", no_wrap=True)
+    if notes_beside:
+        table.add_column("note", overflow="fold")
+    citations: list[str] = []
+    for row in rows:
+        if row.source not in citations:
+            citations.append(row.source)
+        number = Text(f"[{citations.index(row.source) + 1}]")
+        table.add_row(row.name, row.value, row.basis, number, *[row.note] * notes_beside)
+    console.print(table)
+    for row in rows:
+        if row.note and not notes_beside:
+            console.print(Text(f"{row.name}: {row.note}"))
+    for index, citation in enumerate(citations, start=1):
+        console.print(Text(f"[{index}] {citation}"), soft_wrap=True)

@@ -54,6 +54,21 @@ def test_models_lists_and_shows(planner: Any) -> None:
     assert "source:" in shown
 
 
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_an_entry_is_readable_at_any_width(
+    planner: Any, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """No word is broken into letters to fit a column."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = planner("hardware", "b200-sxm").out.splitlines()
+    assert not [line for line in lines if len(line.strip()) == 1 and not line.strip().isdigit()]
+    table = [line.split() for line in lines]
+    assert ["figure", "value", "basis", "from", "note"][: 4 + (width >= 120)] in table
+    (peak,) = (row for row in table if row[:1] == ["bf16_dense_tflops"])
+    assert peak == ["bf16_dense_tflops", "2250", "read", "[3]"]
+    assert "usable, label 180 GB" in "\n".join(lines)
+
+
 def test_hardware_lists_and_shows_every_source(planner: Any) -> None:
     assert "dgx-h100" in planner("hardware").out
     shown = planner("hardware", "h100-sxm").out
