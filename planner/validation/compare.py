@@ -117,14 +117,16 @@ def read_stages(record: Record, pp: int) -> tuple[int, ...]:
     return {"first": (0,), "first and last": (0, pp - 1), None: tuple(range(pp))}[stated]
 
 
-def predicted_figures(result: Estimate, ledgers: Sequence[StageLedger], record: Record) -> Figures:
-    """Return the estimate's figures as tools report them.
+def predicted_figures(
+    result: Estimate, at_peak: Estimate, ledgers: Sequence[StageLedger], record: Record
+) -> Figures:
+    """Return the estimate's figures as tools report them, memory at the longest batch.
 
     Allocated: the largest over stages. Reserved: the peak without what the caching allocator
     does not hold (CUDA context and communicator buffers). nvidia-smi: the whole peak,
     of the stages it was read on.
     """
-    memory = result.memory
+    memory = at_peak.memory
     stages = read_stages(record, len(memory.stage_peak_bytes))
     return Figures(
         iter_time_s=result.iter_time_s,
@@ -140,11 +142,13 @@ def compare(record: Record) -> Comparison:
     measured = measured_figures(record)
     try:
         run = to_run(record)
+        longest = run if record.at_peak is record else to_run(record.at_peak)
     except (CannotEstimateError, InputError) as reason:
         return Comparison(record=record, measured=measured, skipped=str(reason))
     result = estimate(run.context, run.strategy)
-    ledgers = stage_ledgers(subject_of(run.context, run.strategy))
-    predicted = predicted_figures(result, ledgers, record)
+    at_peak = result if longest is run else estimate(longest.context, longest.strategy)
+    ledgers = stage_ledgers(subject_of(longest.context, longest.strategy))
+    predicted = predicted_figures(result, at_peak, ledgers, record)
     return Comparison(
         record=record,
         measured=measured,

@@ -199,6 +199,8 @@ class Runtime(_Part):
     products_in_16_bit: Literal["experts", "linears"] | None = None
     launch_blocking: bool = False
     """CUDA_LAUNCH_BLOCKING=1."""
+    vocab_padding: Width | None = None
+    """What the vocabulary is padded to a multiple of; 1: it stays as it is."""
     in_8_bit: tuple[Literal["attention", "head"], ...] = ()
     """What the recipe computes in the run's 8 bits beside its layers' products."""
     routing: Literal["balanced", "natural"] = "balanced"
@@ -238,6 +240,8 @@ class Memory(_Part):
     nvidia_smi_gb: Positive | None = None
     nvidia_smi_stages: Literal["first", "first and last"] | None = None
     """Stages on whose devices nvidia-smi was read; None: all."""
+    longest_seq_len: Tokens | None = None
+    """Tokens of the sequences that the peak was read at, where ``model.seq_len`` is a mean."""
 
 
 class Record(_Part):
@@ -287,6 +291,14 @@ class Record(_Part):
     def is_scored(self) -> bool:
         """True where the whole configuration is known and the figures are first hand and sound."""
         return self.complete and self.quality in ("A", "B") and not self.suspect
+
+    @property
+    def at_peak(self) -> Self:
+        """The run of batches as long as the one that its peak was read at."""
+        longest = self.memory.longest_seq_len if self.memory else None
+        if longest is None:
+            return self
+        return self.model_copy(update={"model": self.model.model_copy(update={"seq_len": longest})})
 
     @property
     def mtp_layers(self) -> int:

@@ -60,7 +60,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "frameworks": (540, 6),
     "formats": (16930, 133),
     "plans": (7100, 40),
-    "validation": (2080, 15),
+    "validation": (2100, 15),
     "check": (2840, 26),
     "launchers": (570, 10),
     "sweep": (840, 9),

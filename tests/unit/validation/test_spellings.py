@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from planner.frameworks.registry import FRAMEWORKS, profile_names
-from planner.validation.compare import measured_figures
+from planner.validation.compare import compare, measured_figures
 from planner.validation.records import Record, read_runs
 from planner.validation.spellings import spelled_alike
 
@@ -167,3 +167,21 @@ def test_a_suspect_run_is_not_scored(records: dict[str, Record]) -> None:
     suspect = [record for record in records.values() if record.suspect]
     assert suspect
     assert not any(record.is_scored for record in suspect)
+
+
+def test_a_peak_is_that_of_the_longest_batch(records: dict[str, Record]) -> None:
+    record = records["peft-mm-llama3.2-3b-full-1xl40s"]
+    assert record.model.seq_len == 210
+    assert record.at_peak.model.seq_len == 768
+    at_mean = record.model_copy(update={"memory": None})
+    whole, mean = compare(record).predicted, compare(at_mean).predicted
+    assert whole is not None
+    assert mean is not None
+    assert whole.iter_time_s == mean.iter_time_s
+    assert whole.reserved_gib == pytest.approx(39.7, abs=0.1)
+    assert mean.reserved_gib == pytest.approx(28.3, abs=0.1)
+
+
+def test_runs_of_one_length_peak_at_it(records: dict[str, Record]) -> None:
+    record = records["fms-main-mistral-7b-full-none-b4-1xa100"]
+    assert record.at_peak is record
