@@ -44,6 +44,9 @@ def to_setup(record: Record) -> Setup:
     if kept := runtime.products_in_16_bit:
         notes.append(f"{kept} in 16 bits as stated")
         settings += (("kernels.products_in_16_bit", kept),)
+    if padding := runtime.vocab_padding:
+        notes.append(f"vocabulary padded to a multiple of {padding} as stated")
+        settings += (("support.vocab_padding", padding),)
     if wire := software.gradient_reduce_bytes:
         notes.append(f"gradients reduced in {wire} bytes as stated")
         settings += (("states.gradient_reduce_bytes", float(wire)),)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from planner.cost.estimate import estimate
 from planner.validation.mapping import to_run
 from planner.validation.profiles import to_setup
 from planner.validation.records import Record, Runtime, read_records
@@ -97,3 +98,28 @@ def test_nothing_is_read_from_a_name_or_a_note(records: dict[str, Record]) -> No
     for record in (records[MIXTURE], records[INTERLEAVED]):
         bare = record.model_copy(update={"id": "x", "notes": "", "framework": "x"})
         assert to_run(bare) == to_run(record)
+
+
+def test_a_vocabulary_is_padded_as_stated(mixture: Record) -> None:
+    assert to_setup(mixture).traits.support.vocab_padding == 128
+    found = to_setup(stating(mixture, vocab_padding=1))
+    assert found.traits.support.vocab_padding == 1
+    assert "vocabulary padded to a multiple of 1 as stated" in found.notes
+
+
+def test_an_odd_vocabulary_costs_one_rank_more_than_two() -> None:
+    """Rows of 50,257 // tp: of small models alone, whose source divides them so."""
+    path = LINES.with_name("single_node_runs.jsonl")
+    small = {record.id: record for record in read_records(path)}
+    one, two = (
+        small[f"vtrain-single-h2048-l16-a16-s1024-2gpu-{degrees}-gb16-mb4"]
+        for degrees in ("t1p1d2", "t2p1d1")
+    )
+
+    def head_s(record: Record) -> float:
+        run = to_run(record)
+        found = estimate(run.context, run.strategy).time["compute.head_and_loss"]
+        return found.busy_s / run.strategy.num_micro_batches
+
+    padded = [stating(record, vocab_padding=128) for record in (one, two)]
+    assert head_s(one) / head_s(two) > 1.2 * head_s(padded[0]) / head_s(padded[1])
