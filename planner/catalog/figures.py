@@ -47,6 +47,7 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
     "num_multiprocessors": (1, 4096),
     "nic_gbit_per_s": (1, 10_000),
     "port_gbit_per_s": (1, 10_000),
+    "ring_ports": (1, 1024),
     "num_nodes": (1, MAX_GPUS),
     "oversubscription": (1, 100_000),
 }

@@ -55,6 +55,8 @@ class FabricSpec:
     name: str
     latency_s: float
     efficiency_fraction: float
+    ring_bytes_per_s: float = math.inf
+    """Of the ports of a node that one ring uses."""
     kubernetes_resource: str = ""
     levels: tuple[FabricLevelSection, ...] = ()
     """Smallest first; empty: one switch for all."""
@@ -286,6 +288,7 @@ def fabric_levels(
         bytes_per_s=port_bytes_per_s,
         latency_s=fabric.latency_s,
         efficiency_fraction=fabric.efficiency_fraction,
+        ring_bytes_per_s=fabric.ring_bytes_per_s,
         kubernetes_resource=fabric.kubernetes_resource,
     )
     levels: list[LevelSpec] = []
@@ -325,9 +328,16 @@ def to_fabric(file: FabricFile, name: str) -> FabricSpec:
         name=name,
         latency_s=file.latency_us.value * US,
         efficiency_fraction=file.efficiency_fraction.value,
+        ring_bytes_per_s=_ring_bytes_per_s(file),
         kubernetes_resource=file.kubernetes_resource,
         levels=file.levels,
     )
+
+
+def _ring_bytes_per_s(file: FabricFile) -> float:
+    if file.ring_ports is None or file.port_gbit_per_s is None:
+        return math.inf
+    return file.ring_ports.value * file.port_gbit_per_s.value * GBIT_PER_S
 
 
 def _why_assumed(figure: Figure | None) -> str:

@@ -277,6 +277,8 @@ class FabricFile(HardwareFile):
     latency_us: Figure
     efficiency_fraction: Figure
     port_gbit_per_s: Figure | None = None
+    ring_ports: Figure | None = None
+    """Of a node, that one ring uses, however many ranks it has there; none: those of them all."""
     kubernetes_resource: str = ""
     levels: Annotated[tuple[FabricLevelSection, ...], Field(strict=False)] = ()
 

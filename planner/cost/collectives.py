@@ -36,14 +36,16 @@ def fabric_bytes_per_s(group: Group, cluster: ClusterSpec) -> Array:
     """Bandwidth of a ring that leaves the domain: that of the slowest level it crosses.
 
     Into a level the members below it use their ports together, ``members · port /
-    oversubscription``; the other groups of the node use the other ports at the same time. Capped
-    by the domain's rate. Levels that the group does not cross do not slow it, but its traffic to
-    any level above passes the ports of the lowest one.
+    oversubscription``, or the few that the library gives a ring (``ring_bytes_per_s``); the other
+    groups of the node use the other ports at the same time. Capped by the domain's rate. Levels
+    that the group does not cross do not slow it, but its traffic to any level above passes the
+    ports of the lowest one.
     """
     rate = domain_bytes_per_s(group, cluster)
     lowest = True
     for level, below, inside in _outer(group, cluster):
-        ports = below * level.achieved_bytes_per_s
+        together = below * level.achieved_bytes_per_s
+        ports = np.minimum(together, level.ring_achieved_bytes_per_s)
         rate = np.minimum(rate, ports if lowest else np.where(inside > below, ports, np.inf))
         lowest = False
     return np.asarray(rate)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import Literal
 
 from planner.spec.job import Precision
@@ -177,6 +178,8 @@ class LevelSpec:
     """What large collectives reach of ``bytes_per_s``."""
     oversubscription: float = 1.0
     """Rate of the accelerators' ports below over the rate of the links into this level."""
+    ring_bytes_per_s: float = inf
+    """Datasheet rate of the ports of a node that one ring uses, however many ranks it has there."""
     reduces_in_network: bool = False
     """Its switches add vectors on the way (SHARP, NVLink SHARP)."""
     dims: tuple[int, ...] = ()
@@ -195,6 +198,11 @@ class LevelSpec:
     def achieved_bytes_per_s(self) -> float:
         """What all accelerators get at once: ``bytes_per_s · efficiency / oversubscription``."""
         return self.bytes_per_s * self.efficiency_fraction / self.oversubscription
+
+    @property
+    def ring_achieved_bytes_per_s(self) -> float:
+        """What one ring gets at most, on the same terms."""
+        return self.ring_bytes_per_s * self.efficiency_fraction / self.oversubscription
 
     def within(self, num_accelerators: int) -> "LevelSpec":
         """Return this level in a machine of so many accelerators; a torus becomes a slice."""

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.catalog.clusters import load_cluster
 from planner.catalog.detect.nodes import fabric_file
 from planner.catalog.detect.smi import MAX_PCIE_GENERATION
 from planner.catalog.hardware import (
@@ -134,6 +135,13 @@ def test_omni_path_is_a_fit_on_the_bloom_runs() -> None:
     assert load_fabric("omni-path-100").efficiency_fraction == 0.52
     row = next(r for r in describe_hardware("omni-path-100").rows if "efficiency" in r.name)
     assert "bigscience" in row.source
+
+
+def test_a_ring_on_omni_path_has_one_port_of_a_node() -> None:
+    assert load_fabric("omni-path-100").ring_bytes_per_s == 12.5e9
+    assert load_fabric("ib-hdr").ring_bytes_per_s == float("inf")
+    level = load_cluster("2xjean-zay-v100").fabric
+    assert level.ring_achieved_bytes_per_s == pytest.approx(6.5e9)  # 5.0 and 6.8 measured
 
 
 def test_collectives_follow_the_scale_up_rate_of_the_node() -> None:

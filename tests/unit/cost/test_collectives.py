@@ -121,6 +121,20 @@ def test_across_domains_the_local_members_ports_add_up(plain: ClusterSpec) -> No
     assert fabric_bytes_per_s(group(32, 8), capped) == pytest.approx(80e9)
 
 
+def test_a_ring_of_one_port_gains_nothing_from_further_members_in_the_node(
+    plain: ClusterSpec,
+) -> None:
+    """Ports of 50 GB/s at one half: 25 for one member, and with a limit of 50 for eight too."""
+    one_port = replace(plain, fabric=replace(plain.fabric, ring_bytes_per_s=50e9))
+    for local, expected in ((1, 25e9), (2, 25e9), (8, 25e9)):
+        assert fabric_bytes_per_s(group(4 * local, local), one_port) == pytest.approx(expected)
+    exchanged = [
+        collective_s("all_to_all", np.array([1e9]), group(32, 8), each)
+        for each in (plain, one_port)
+    ]
+    assert exchanged[0] == exchanged[1]
+
+
 def test_reduce_scatter_over_4_domains_by_hand(plain: ClusterSpec) -> None:
     # 32 ranks, 8 local: hops 3 * 10 us + 7 * 2 us = 44 us; 31/32 * 1e9 / 200e9 = 4843.75 us.
     seconds = collective_s("reduce_scatter", 1e9, group(32, 8), plain)
