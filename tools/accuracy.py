@@ -25,6 +25,7 @@ from planner.validation.statistics import Errors, error_cells, percent, summariz
 from tools.evidence import evidence_text
 from tools.pages import DATA, DOCS, ROOT, filled, table
 from tools.ratios import drifts, layout_groups, ratio_errors, ratio_errors_text, ratio_pairs
+from tools.scatter import SCATTERS, tau_of_exact_times
 from tools.time_uncertainty import coverage, regimes, runs_of, time_uncertainty_text
 from tools.uncertainty import uncertainty_text
 
@@ -125,6 +126,12 @@ def _ranking(found: Summary) -> str:
     said = f"Mean over {len(rows)} groups: τ {tau}, regret {regret} %."
     titles = ["source", "model", "GPUs", "layouts", "τ", "regret %"]
     return f"{table(titles, rows)}\n\n{said}"
+
+
+def _scatter(found: Summary) -> str:
+    times = [group.predicted_s for group in found.ranking]
+    rows = ([percent(each), f"{tau_of_exact_times(times, each):.2f}"] for each in SCATTERS)
+    return table(["measured times scatter by %", "τ of exact predictions"], rows)
 
 
 def _pairs(comparisons: Sequence[Comparison]) -> str:
@@ -254,6 +261,7 @@ def accuracy_page(
             "fine_tuning": lambda: fine_tuning(small),
             "vendors": lambda: other_vendors([*comparisons, *small]),
             "ranking": lambda: _ranking(found),
+            "scatter": lambda: _scatter(found),
             "pairs": lambda: _pairs(comparisons),
             "drift": lambda: _drift(comparisons),
             "worst": lambda: _worst(comparisons),

@@ -35,6 +35,7 @@ class RankingGroup:
     layouts: int
     tau: float
     regret: float
+    predicted_s: tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +136,7 @@ def ranking_groups(rows: Sequence[Comparison]) -> tuple[RankingGroup, ...]:
                 layouts=len(layouts),
                 tau=kendall_tau(predicted, measured),
                 regret=regret(predicted, measured),
+                predicted_s=tuple(predicted),
             )
         )
     return tuple(found)
