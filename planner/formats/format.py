@@ -113,6 +113,8 @@ class Reading:
     """Of the framework, as the file changes them."""
     longest: Value | None = None
     """Tokens that a sequence has at most, where shorter ones are not filled up to as many."""
+    batching: Value | None = None
+    """How a batch puts documents together, as --documents names it, where the file says so."""
     supposes: tuple[str, ...] = ()
     """What the file leaves to its program, as that has it, in words."""
     named_model: Value | None = None

@@ -144,6 +144,7 @@ def _figures(context: Context, strategy: Strategy, result: Estimate) -> str:
         ("model", _words(context.model.name)),
         ("cluster", f"{_words(context.cluster.name)}: {strategy.num_gpus} GPUs used"),
         ("batch", f"{job.global_batch} sequences of {job.seq_len} tokens, {job.precision}"),
+        *([("documents", job.documents.words)] if job.documents else []),
         *([("training", f"{training.words}: {trained}")] if training.is_frozen else []),
         *(("changes training", change.text) for change in context.traits.changes),
         ("degrees", ", ".join([*degrees, f"ZeRO {strategy.zero_stage}"])),
