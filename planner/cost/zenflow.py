@@ -196,10 +196,12 @@ def selected_s_per_param(context: Context, strategy: StrategyColumns, owned: Arr
 
     Below stage 3 their reduced gradients are sent to all ranks, ``k w`` bytes per parameter in
     messages of a bucket's share, and every rank steps them; under stage 3 each steps its own. Where
-    their moments stay on the host, those come and go. Every ``select_interval`` iterations the
+    their moments stay on the host, those come and go; where weights do, those columns, picked into
+    memory that is not pinned. Every ``select_interval`` iterations the
     host's master weights are set to the device's, over memory that is not pinned. All of it runs in
     order with backward's kernels and hides nowhere. Source: _process_selected_fp32_groups_grad and
-    sync_fp32_param_from_gpu in deepspeed/runtime/zenflow. Excludes column sums and their sorting.
+    sync_fp32_param_from_gpu in deepspeed/runtime/zenflow, _selective_step_one_param in
+    deepspeed/ops/adam/zenflow_torch_adam.py. Excludes column sums and their sorting.
     """
     zenflow, width = context.traits.zenflow, weight_bytes(context)
     traits, cluster = context.traits.offload, context.cluster
@@ -210,9 +212,11 @@ def selected_s_per_param(context: Context, strategy: StrategyColumns, owned: Arr
     )
     seconds = seconds + np.where(is_sharded, 0.0, _sent_s_per_param(context, strategy, width))
     link = slot_share(strategy, cluster)
+    chosen = zenflow.topk_ratio * share * width / link
+    there_and_back = 2.0 * state_transfer_s(chosen, cluster, traits, pageable=True)
+    seconds = seconds + offloads(strategy, "parameters") * there_and_back
     if zenflow.offload:
-        moments = 2.0 * width * zenflow.topk_ratio * share / link
-        seconds = seconds + 2.0 * state_transfer_s(moments, cluster, traits)
+        seconds = seconds + 2.0 * state_transfer_s(2.0 * chosen, cluster, traits)
     if zenflow.select_interval:
         read = state_transfer_s(owned * width / link, cluster, traits, pageable=True)
         written = owned * _SYNC_BYTES / host_bytes_per_s(cluster, traits)

@@ -21,7 +21,7 @@ from planner.cost.zenflow import (
 from planner.cost.zenflow_memory import host_buffer_bytes, selected_bytes
 from planner.frameworks.settings import with_change
 from planner.plans.layout import requested, resolve
-from planner.spec.strategy import StrategyColumns
+from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns
 from planner.spec.zenflow import read_zenflow
 
 Contexts = Callable[..., Context]
@@ -115,6 +115,19 @@ def test_moments_on_the_host_and_columns_chosen_anew_take_time(
     assert away - usual == pytest.approx(2 * 0.1 * 4 / link)
     often, seldom = (seconds(f"zenflow:select_interval={n}") - usual for n in (4, 16))
     assert often == pytest.approx(4 * seldom)
+
+
+def test_columns_of_weights_on_the_host_come_and_go_unpinned(
+    offloading: Context, columns_of: Columns
+) -> None:
+    context, owned = stepping(offloading, "zenflow"), np.array([1 / 8])
+    here, away = (
+        selected_s_per_param(context, columns_of(zero_stage=3, dp=8, offload=code), owned)
+        for code in (OFFLOAD_CODES.index(f"optimizer{also}:host") for also in ("", "+parameters"))
+    )
+    link = context.cluster.node.host_link_bytes_per_s
+    rate = link * context.traits.offload.pageable_rate_fraction
+    assert away - here == pytest.approx(2 * 0.1 * 2 / 8 / rate)
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
