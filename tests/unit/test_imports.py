@@ -64,7 +64,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "check": (2880, 27),
     "launchers": (570, 10),
     "sweep": (840, 9),
-    "report": (9750, 65),
+    "report": (9780, 65),
     "cli": (6980, 58),
     "logs": (600, 5),
     "compare": (560, 4),
