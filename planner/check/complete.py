@@ -5,8 +5,9 @@ from operator import attrgetter
 from typing import Any, get_args
 
 from planner.check.degrees import Batch, Gpus, batch_of, gpus_of
+from planner.check.documents import documents_of
 from planner.check.exchanged import exchanging
-from planner.check.job import Job, Software, documents_of, shape_of
+from planner.check.job import Job, Software, shape_of
 from planner.check.layout import Layout, Place, what_is_left
 from planner.check.own_model import unlike
 from planner.check.values import Values
@@ -101,7 +102,7 @@ def complete(
                 seq_len=seq_len,
                 precision=precision,
                 imbalance_fraction=_imbalance_fraction(job),
-                documents=documents_of(job, seq_len),
+                documents=documents_of(values, job, seq_len),
                 mtp_layers=_mtp_layers(values, job, traits),
             ),
             cluster=what_is_left(job.cluster, reading.held_share),

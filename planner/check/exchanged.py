@@ -1,18 +1,22 @@
-"""How replicas keep in step, as a configuration says it."""
+"""What of a configuration changes training: how replicas keep in step, and ZenFlow."""
 
 from planner.check.values import Values
-from planner.frameworks.settings import with_exchange
-from planner.spec.exchange import read_exchange
+from planner.frameworks.settings import with_change
+from planner.spec.changes import read_change
 from planner.spec.traits import FrameworkTraits
+
+CHANGING = ("gradient_exchange", "zenflow")
+"""Decisions that do."""
 
 
 def exchanging(values: Values, traits: FrameworkTraits) -> FrameworkTraits:
-    """The traits where replicas keep in step as the file says; a finding where they cannot."""
-    given = values.given("gradient_exchange")
-    if given is None:
-        return traits
-    try:
-        return with_exchange(traits, read_exchange(str(given)))
-    except ValueError as error:
-        values.add("job.value", str(error), "gradient_exchange")
-        return traits
+    """The traits that train as the file says; a finding where they cannot."""
+    for name in CHANGING:
+        given = values.given(name)
+        if given is None:
+            continue
+        try:
+            traits = with_change(traits, read_change(str(given)))
+        except ValueError as error:
+            values.add("job.value", str(error), name)
+    return traits

@@ -11,7 +11,6 @@ from planner.formats.finding import Severity
 from planner.formats.format import Reading, Value
 from planner.frameworks.registry import CURRENT
 from planner.spec.cluster import ClusterSpec
-from planner.spec.documents import Documents, read_documents
 from planner.spec.model import ModelSpec
 from planner.spec.training import FULL, Training
 from planner.spec.traits import Setting
@@ -125,13 +124,3 @@ def shape_of(model: ModelSpec) -> dict[str, int]:
         "model.vocab_size": model.vocab_size,
         "model.num_experts": model.moe.num_experts if model.moe else 0,
     }
-
-
-def documents_of(job: Job, seq_len: int) -> Documents | None:
-    """The documents that the command says, of at most a sequence."""
-    if job.documents is None:
-        return None
-    try:
-        return read_documents(job.documents, seq_len)
-    except ValueError as error:
-        raise InputError.single("command line", "--documents", str(error)) from None

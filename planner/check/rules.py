@@ -32,6 +32,7 @@ _OWN: tuple[RuleInfo, ...] = (
     RuleInfo(name="job.model", description="The file's model is the one it is checked for."),
     RuleInfo(name="job.gpus", description="The file's GPUs are those it is checked for."),
     RuleInfo(name="job.seq_len", description="The sequence length is that of the job."),
+    RuleInfo(name="job.documents", description="Documents are batched as the file batches them."),
     RuleInfo(name="job.global_batch", description="The global batch is that of the job."),
     RuleInfo(name="job.precision", description="The accelerator computes in the precision."),
     RuleInfo(name="job.optimizer", description="The framework offers the optimizer."),

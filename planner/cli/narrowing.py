@@ -9,7 +9,7 @@ from planner.cli.collector import Collector
 from planner.cli.inputs import Question
 from planner.errors import InputError, Problem
 from planner.formats.registry import load_format
-from planner.frameworks.settings import with_exchange
+from planner.frameworks.settings import with_change
 from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.offered import not_offered
 from planner.search.space.space import EVERYTHING
@@ -51,19 +51,19 @@ def narrowing_of(
     return narrowing
 
 
-def exchanging(question: Question, narrowing: Narrowing, made: "Format | None") -> Question:
-    """The question with every way of exchange that ``--allow`` names, beside plain all-reduces.
+def changing(question: Question, narrowing: Narrowing, made: "Format | None") -> Question:
+    """The question with everything that changes training and that ``--allow`` names.
 
     Raises InputError where no framework asked for offers one, or no file of ``made`` can say it.
     """
     found: list[Context] = []
     problems: list[Problem] = []
     notes: list[str] = []
-    for exchange in narrowing.exchanges:
+    for change in narrowing.changes:
         refusals, before = [], len(found)
         for context in question.contexts:
             try:
-                traits = with_exchange(context.traits, exchange)
+                traits = with_change(context.traits, change)
             except ValueError as error:
                 refusals.append(str(error))
                 continue

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.formats.finding import Finding, Severity
+from planner.spec.changes import Change
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import FIELDS, Strategy
 from planner.spec.training import Training
@@ -27,6 +28,7 @@ DECISIONS: Mapping[str, str] = {
     "expert_exchange": "what expert exchange runs beside: none, shared_expert or batches",
     "optimizer": "as in optimizers.yaml",
     "gradient_exchange": "how replicas keep in step, as --allow names it",
+    "zenflow": "how the host steps offloaded states beside training, as --allow names it",
     "profile": "profile of the framework whose behaviour it asks for",
     "model.num_layers": "transformer blocks",
     "model.hidden_size": "width",
@@ -111,6 +113,8 @@ class Reading:
     """Of the framework, as the file changes them."""
     longest: Value | None = None
     """Tokens that a sequence has at most, where shorter ones are not filled up to as many."""
+    batching: Value | None = None
+    """How a batch puts documents together, as --documents names it, where the file says so."""
     supposes: tuple[str, ...] = ()
     """What the file leaves to its program, as that has it, in words."""
     named_model: Value | None = None
@@ -274,7 +278,7 @@ class Format:
     launched: Callable[[Reading, Mapping[str, Value]], Reading] = lambda reading, _: reading
     """The reading of a file that is started with these variables."""
     exchanges: tuple[str, ...] = ()
-    """Ways to keep replicas in step, other than plain all-reduces, that its files can say."""
+    """What changes training, by the names of ``--allow``, that its files can say."""
     takes_adapters: bool = False
     """A file of adapters beside it says what is trained (planner.formats.adapters)."""
     script_recomputes: bool = False
@@ -289,10 +293,10 @@ class Format:
     def refused(self, context: Context) -> Iterator[str]:
         """What no file can say whatever the layout: ``problems``, and how replicas keep in step."""
         yield from self.problems(context)
-        exchange = context.traits.exchange
-        if not exchange.is_plain and exchange.name not in self.exchanges:
+        for change in self._unsaid(context):
             allowed = ", ".join(("plain", *self.exchanges))
-            yield f"gradient_exchange {exchange.text}: {self.name} files say {allowed}"
+            (key,) = change.inputs
+            yield f"{key} {change.text}: {self.name} files say {allowed}"
 
     def emitted(self, context: Context, strategy: Strategy) -> Emitted:
         """``emit``, after what ``refused`` says; raises ExpressError."""
@@ -304,9 +308,11 @@ class Format:
         self._refuse(context)
         return self.write_into(source, context, strategy)
 
+    def _unsaid(self, context: Context) -> list[Change]:
+        return [each for each in context.traits.changes if each.name not in self.exchanges]
+
     def _refuse(self, context: Context) -> None:
-        exchange = context.traits.exchange
-        if not exchange.is_plain and exchange.name not in self.exchanges:
+        if self._unsaid(context):
             lines = "\n".join(f"  {reason}" for reason in self.refused(context))
             raise ExpressError(f"{self.name} cannot express the plan:\n{lines}")
 

@@ -6,14 +6,18 @@ from dataclasses import replace
 from planner.errors import InputError
 from planner.frameworks.optimizers import load_optimizer
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
+from planner.spec.changes import Change
 from planner.spec.exchange import GradientExchange
 from planner.spec.job import mtp_positions
 from planner.spec.model import ModelSpec
 from planner.spec.training import Mode, Training
 from planner.spec.traits import FrameworkTraits
+from planner.spec.zenflow import ZenFlow
 
 MOST_NAMED = 2
 """Profiles that a message names."""
+ZENFLOW_OPTIMIZER = "adam"
+"""Its selective step is an AdamW's, beside an Adam of the host's in fp32: deepspeed/ops/adam."""
 WIDENED = ("mlp", "backward")
 """Sections of tables whose tensors are as wide as the stream between layers; attention is computed
 in 16 bits, and norms keep fp32 anyway."""
@@ -46,37 +50,49 @@ def with_training(traits: FrameworkTraits, training: Training) -> FrameworkTrait
     return replace(traits, training=training, kernels=kernels, support=support)
 
 
-def with_exchange(traits: FrameworkTraits, exchange: GradientExchange) -> FrameworkTraits:
-    """Return the traits where replicas keep in step so; ValueError where the framework cannot."""
-    if exchange.is_plain:
+def with_change(traits: FrameworkTraits, change: Change) -> FrameworkTraits:
+    """Return the traits that train so; ValueError where the framework cannot."""
+    if change.is_plain:
         return traits
-    if exchange.name not in traits.support.exchanges:
+    if change.name not in traits.support.exchanges:
         offered = ", ".join(traits.support.exchanges) or "none"
         raise ValueError(
-            f"{traits.name} ({traits.profile}) offers no {exchange.name}, but {offered}; "
-            f"{_exchanging(exchange)}"
+            f"{traits.name} ({traits.profile}) offers no {change.name}, but {offered}; "
+            f"{_changing(change)}"
         )
     if traits.training.is_frozen:
-        raise ValueError(f"{exchange.name} is for training of all weights; adapters are small")
-    return replace(traits, exchange=exchange)
+        raise ValueError(f"{change.name} is for training of all weights; adapters are small")
+    if isinstance(change, GradientExchange):
+        return replace(traits, exchange=change)
+    return _with_zenflow(traits, change)
 
 
-def exchanging_profiles(exchange: GradientExchange) -> list[tuple[str, str]]:
-    """Frameworks and profiles that offer a way of exchange."""
+def _with_zenflow(traits: FrameworkTraits, zenflow: ZenFlow) -> FrameworkTraits:
+    name = traits.optimizer.name
+    if name != ZENFLOW_OPTIMIZER:
+        raise ValueError(
+            f"{zenflow.name} steps with {ZENFLOW_OPTIMIZER}; given {name}, allowed is "
+            f"{ZENFLOW_OPTIMIZER}"
+        )
+    return replace(traits, zenflow=zenflow)
+
+
+def changing_profiles(change: Change) -> list[tuple[str, str]]:
+    """Frameworks and profiles that offer it."""
     return [
         (name, profile)
         for name in FRAMEWORKS
         for profile in profile_names(name)
-        if exchange.name in load_traits(name, profile).support.exchanges
+        if change.name in load_traits(name, profile).support.exchanges
     ]
 
 
-def _exchanging(exchange: GradientExchange) -> str:
-    """Which profiles offer a way of exchange, in words."""
-    profiles = exchanging_profiles(exchange)
+def _changing(change: Change) -> str:
+    """Which profiles offer it, in words."""
+    profiles = changing_profiles(change)
     found = [f"--framework {name} --profile {profile}" for name, profile in profiles]
-    if not found:
-        return f"no framework here starts {exchange.method.title}, which `planner exchange` prices"
+    if not found and isinstance(change, GradientExchange):
+        return f"no framework here starts {change.method.title}, which `planner exchange` prices"
     return f"{' or '.join(found[:MOST_NAMED])} does"
 
 

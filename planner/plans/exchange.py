@@ -10,7 +10,7 @@ from planner.cost.estimate import Estimate, estimate
 from planner.cost.exchange import asynchronous_s, replica_group, sent_bytes
 from planner.cost.subject import Subject, subject_of
 from planner.frameworks.registry import load_traits
-from planner.frameworks.settings import exchanging_profiles
+from planner.frameworks.settings import changing_profiles
 from planner.plans.plan import Plan
 from planner.search.space.legality import violations
 from planner.spec.exchange import METHODS, PLAIN, GradientExchange, read_exchange
@@ -92,7 +92,7 @@ def _starting(plan: Plan, exchange: GradientExchange) -> tuple[tuple[str, str], 
     """Profiles that have it and shard states as the plan does."""
     return tuple(
         (name, profile)
-        for name, profile in exchanging_profiles(exchange)
+        for name, profile in changing_profiles(exchange)
         if plan.strategy.zero_stage in load_traits(name, profile).support.zero_stages
     )
 

@@ -138,14 +138,15 @@ def _figures(context: Context, strategy: Strategy, result: Estimate) -> str:
         for name in (*GPU_DEGREES, "ep", "etp")
         if name != "etp" or strategy.etp != strategy.tp
     ]
-    training, exchange = context.traits.training, context.traits.exchange
+    training = context.traits.training
     trained = f"{format_count(adapter_params(context.model, training))} parameters"
     rows = [
         ("model", _words(context.model.name)),
         ("cluster", f"{_words(context.cluster.name)}: {strategy.num_gpus} GPUs used"),
         ("batch", f"{job.global_batch} sequences of {job.seq_len} tokens, {job.precision}"),
+        *([("documents", job.documents.words)] if job.documents else []),
         *([("training", f"{training.words}: {trained}")] if training.is_frozen else []),
-        *([] if exchange.is_plain else [("exchange between replicas", exchange.text)]),
+        *(("changes training", change.text) for change in context.traits.changes),
         ("degrees", ", ".join([*degrees, f"ZeRO {strategy.zero_stage}"])),
         (
             "micro-batches",

@@ -65,7 +65,7 @@ def layout_words(plan: Plan) -> str:
             *schedule,
             f"micro-batch {strategy.micro_batch}",
             *_state_words(strategy),
-            *([exchange.text] if not (exchange := plan.context.traits.exchange).is_plain else []),
+            *(change.text for change in plan.context.traits.changes),
             *saving_words(plan),
         ]
     )

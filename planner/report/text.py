@@ -24,7 +24,7 @@ from planner.report.sizing_words import limits_text
 from planner.report.tables import frontier_table, plans_table, shown_frontier
 from planner.search.ranking.handicaps import used
 from planner.search.space.vocabulary import MIXED_LAYERS
-from planner.spec.exchange import GradientExchange
+from planner.spec.changes import Change
 from planner.spec.traits import FrameworkTraits
 from planner.units import format_bytes, format_seconds
 
@@ -90,7 +90,7 @@ def gap_text(answer: Answer) -> str:
 
 def _software(traits: FrameworkTraits) -> str:
     name = traits.name if traits.profile == CURRENT else f"{traits.name} {traits.profile}"
-    return name if traits.exchange.is_plain else f"{name} with {traits.exchange.text}"
+    return " with ".join([name, *(change.text for change in traits.changes)])
 
 
 def assumptions_lines(answer: Answer) -> list[str]:
@@ -98,7 +98,7 @@ def assumptions_lines(answer: Answer) -> list[str]:
     plans = (*answer.plans, *answer.pareto)
     lines = []
     for context in answer.contexts:
-        if not context.traits.exchange.is_plain:
+        if context.traits.changes:
             continue
         used = [plan.strategy for plan in plans if plan.framework == context.traits.name]
         lines += [assumptions_line(context, used)] if used else []
@@ -176,14 +176,14 @@ def tight_lines(plans: Sequence[Plan]) -> list[str]:
 
 def changed_lines(plans: Sequence[Plan]) -> list[str]:
     """Which plans train otherwise than plain data parallelism does, and how."""
-    ranks: dict[GradientExchange, list[str]] = {}
+    ranks: dict[Change, list[str]] = {}
     for rank, plan in enumerate(plans, start=1):
-        if not plan.context.traits.exchange.is_plain:
-            ranks.setdefault(plan.context.traits.exchange, []).append(str(rank))
+        for change in plan.context.traits.changes:
+            ranks.setdefault(change, []).append(str(rank))
     return [
         f"Plan{'s' * (len(found) > 1)} {', '.join(found)} change{'s' * (len(found) == 1)} training "
-        f"({exchange.text}): {exchange.method.changes}."
-        for exchange, found in ranks.items()
+        f"({change.text}): {change.changes}."
+        for change, found in ranks.items()
     ]
 
 

@@ -38,6 +38,11 @@ class Documents:
         return f"{self.batching}:{self.mean:.15g}"
 
     @property
+    def words(self) -> str:
+        """For a table: what the loader of the data has to do."""
+        return f"{self.batching}, {self.mean:g} tokens on average"
+
+    @property
     def note(self) -> str:
         """What is assumed of them, in words."""
         per_time = {

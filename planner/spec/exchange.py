@@ -147,6 +147,11 @@ class GradientExchange:
         return self.name if parameter is None else f"{self.name}:{parameter.name}={self.value:.10g}"
 
     @property
+    def changes(self) -> str:
+        """What of training is another than with plain all-reduces."""
+        return self.method.changes
+
+    @property
     def inputs(self) -> dict[str, str]:
         """The same under the key of files; none where gradients are added up as they are."""
         return {} if self.is_plain else {"gradient_exchange": self.text}

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from accelerate_plans import Case, cases
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from planner.errors import ExpressError, InputError
 from planner.formats.format import SourceText, World
 from planner.formats.trainer.format import FORMAT
+from planner.spec.documents import read_documents
 
 FOREIGN = """{
   "output_dir": "runs/1",
@@ -123,3 +125,27 @@ def check(text: str) -> None:
         reading = FORMAT.read(source(text))
         for rule in FORMAT.rules:
             list(rule.check(reading.settings, World(num_gpus=8, decisions={})))
+
+
+@pytest.mark.parametrize("kind", ["", "packed", "padded", "grouped"])
+def test_grouped_documents_are_written_and_read_back_and_others_are_the_scripts(
+    kind: str, plans: list[Case]
+) -> None:
+    for context, strategy in plans:
+        longest = context.job.seq_len
+        documents = read_documents(f"{kind}:{longest // 8}", longest) if kind else None
+        case = (replace(context, job=replace(context.job, documents=documents)), strategy)
+        emitted = FORMAT.emit(*case)
+        text = emitted.files[0].text
+        assert_reads_as(text, case)
+        batching = FORMAT.read(source(text)).batching
+        assert (batching.value if batching else "") == (kind if kind == "grouped" else "")
+        told = [each.key for each in emitted.decided if "documents" in each.key]
+        is_scripts = kind in ("packed", "padded")
+        assert told == [f"training script: documents {kind}"] * is_scripts
+
+
+def test_a_users_own_sampling_stays(plans: list[Case]) -> None:
+    for plan in (each for each in plans if not FORMAT.emit(*each).environment):
+        own = FOREIGN.replace('"seed"', '"train_sampling_strategy": "sequential",\n  "seed"')
+        assert '"train_sampling_strategy": "sequential"' in FORMAT.write_into(source(own), *plan)

@@ -6,6 +6,7 @@ from statistics import mean
 from typing import Any
 
 import pytest
+from own_host import alone_on
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
@@ -15,7 +16,6 @@ from planner.cost.iteration_range import with_host_rate
 from planner.documents.yaml_text import load_yaml
 from planner.frameworks.registry import load_traits
 from planner.plans.layout import requested, resolve
-from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
 from planner.units import GIB
 
@@ -80,14 +80,6 @@ class Pair:
         if not beside_measured:
             return away_s / base_s
         return float(1.0 + (away_s - base_s) / self.of("without_s"))
-
-
-def alone_on(cluster: ClusterSpec) -> ClusterSpec:
-    """The runs had the processors of their machines to themselves."""
-    node = cluster.node
-    whole = node.whole or node
-    of_whole = {name: getattr(whole, name) for name in ("host_cores", "host_memory_bytes_per_s")}
-    return replace(cluster, node=replace(node, whole=None, **of_whole))
 
 
 def pairs(*, held_out: bool | None = None) -> dict[str, Pair]:

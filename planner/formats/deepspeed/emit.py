@@ -123,7 +123,8 @@ def _left_to_script(reading: Reading) -> Iterator[str]:
 def _refuse_what_trainer_ignores(changed: Iterable[str], reading: Reading) -> None:
     """A file with "auto" is run by Trainer or Accelerate: no script of the user's reads it."""
     ignored = [key for key in changed if key.startswith((f"{keys.SCRIPT}.", "pipeline."))]
-    if ignored and any(value.value == keys.AUTO for value in reading.settings.values()):
+    autos = (key for key, each in reading.settings.items() if keys.is_for_trainer(key, each.value))
+    if ignored and any(autos):
         runs = '"auto" is for Trainer and Accelerate, which do not read'
         raise ExpressError(f"{reading.path}: {runs} {', '.join(ignored)}")
 

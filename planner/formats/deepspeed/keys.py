@@ -10,6 +10,7 @@ SCRIPT = "training_script"
 TOTAL, MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
 STEPS, REPLICAS = "gradient_accumulation_steps", "data_parallel_size"
 ZERO = "zero_optimization"
+ZENFLOW = f"{ZERO}.zenflow"
 STAGE, HPZ = f"{ZERO}.stage", f"{ZERO}.zero_hpz_partition_size"
 OLD_SWITCHES = {"offload_optimizer": "cpu_offload", "offload_param": "cpu_offload_param"}
 TP, PP, SP = "tensor_parallel.autotp_size", "pipeline.stages", "sequence_parallel_size"
@@ -98,6 +99,11 @@ def stages(settings: Settings) -> int:
 def counts_all_ranks(settings: Settings) -> bool:
     """AutoTP alone: its groups are made after the batch is checked, against all ranks."""
     return autotp(settings) > 1 and stages(settings) == 1
+
+
+def is_for_trainer(key: str, value: object) -> bool:
+    """Whether Trainer or Accelerate fills it in: "auto", which in ZenFlow's section is its own."""
+    return value == AUTO and not key.startswith(f"{ZENFLOW}.")
 
 
 def given_twice(settings: Settings) -> dict[str, str]:

@@ -8,7 +8,7 @@ from planner.documents.json_text import Node, Path, duplicates, keys_at_top, par
 from planner.documents.schema import entry_of, wrongs
 from planner.formats.decision import decided_in
 from planner.formats.deepspeed.decisions import TABLE
-from planner.formats.deepspeed.keys import AUTO, SCRIPT, listed_in, schema
+from planner.formats.deepspeed.keys import AUTO, SCRIPT, is_for_trainer, listed_in, schema
 from planner.formats.finding import Finding, listed
 from planner.formats.format import Reading, SourceText, Value
 from planner.formats.settings import finding_at
@@ -108,7 +108,11 @@ def _wrong(where: str, value: object, places: Mapping[Path, Value]) -> Iterator[
 
 def _left_open(where: str, places: Mapping[Path, Value]) -> Iterator[Finding]:
     """One finding for all values that Trainer and Accelerate fill in: known, and no choice."""
-    entries = {path: entry_of(schema(), path) for path in places if places[path].value == AUTO}
+    entries = {
+        path: entry_of(schema(), path)
+        for path in places
+        if is_for_trainer(".".join(path), places[path].value)
+    }
     found = [
         places[path] for path, entry in entries.items() if entry is not None and "enum" not in entry
     ]

@@ -5,6 +5,7 @@ from planner.formats.format import World
 from planner.formats.rules import Rules, Said
 from planner.formats.settings import Settings, as_number, given
 from planner.frameworks.registry import load_traits, profile_names
+from planner.spec.exchange import ONE_BIT
 from planner.spelling import did_you_mean
 
 rule = Rules()
@@ -187,7 +188,7 @@ def _has_one_bit(world: World) -> bool:
     """Whether the file is for a release that has 1-bit optimizers."""
     profile = world.decisions.get("profile")
     return profile in profile_names("deepspeed") and bool(
-        load_traits("deepspeed", str(profile)).support.exchanges
+        {*ONE_BIT} & {*load_traits("deepspeed", str(profile)).support.exchanges}
     )
 
 

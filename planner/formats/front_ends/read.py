@@ -88,6 +88,7 @@ def read(source: SourceText, tool: Tool) -> Reading:
         training=training,
         traits=tuple(traits_of(tool, settings)),
         longest=longest,
+        batching=_batching(tool, settings),
         supposes=said,
         named_model=next((settings[key] for key in tool.model if given(settings, key)), None),
     )
@@ -149,3 +150,14 @@ def _longest(tool: Tool, settings: Settings) -> Value | None:
 
 def _is_packed(tool: Tool, settings: Mapping[str, Value]) -> bool:
     return any(is_one_of(given(settings, key), each) for key, each in tool.packing.items())
+
+
+def _batching(tool: Tool, settings: Settings) -> Value | None:
+    """How a batch puts documents together; None where it is no kind that is priced."""
+    for entry in tool.batching:
+        beside = entry.get("beside")
+        holds = is_one_of(given(settings, entry["key"]), entry["values"])
+        if holds and (beside is None or is_one_of(given(settings, beside), [True])):
+            kind = entry["kind"]
+            return decided(settings, entry["key"], kind) if kind else None
+    return Value(value="padded", key=tool.batching[0]["key"])

@@ -29,6 +29,9 @@ class Tool:
     """The key of the tokens that a sequence has at most, and its default; 0: the model's."""
     packing: Mapping[str, list[Any]]
     """Values of keys after which every sequence has as many tokens as it may."""
+    batching: tuple[Mapping[str, Any], ...]
+    """Values of keys by how a batch then puts documents together, the first that holds (with the
+    flag ``beside`` it); empty: as no kind of --documents does. Else they are padded."""
     training: Mapping[str, Any]
     in_16_bits: Mapping[str, Any]
     """When the weights that are trained are held in 16 bits: always (``usual``) but for these
@@ -86,7 +89,7 @@ def tool_names() -> tuple[str, ...]:
 def load_tool(name: str) -> Tool:
     """The table of a program."""
     table: dict[str, Any] = load_data(__package__, f"{name}{SUFFIX}")
-    lists = ("model", "but_not", "lengths", "unpriced", "liger_plugins")
+    lists = ("model", "but_not", "lengths", "unpriced", "liger_plugins", "batching")
     table |= {key: tuple(table[key]) for key in lists if key in table}
     table |= {key: tuple(map(tuple, table[key])) for key in ("tells", "commands")}
     return Tool(name=name, **table)

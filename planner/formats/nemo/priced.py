@@ -15,7 +15,7 @@ from planner.formats.nemo.keys import (
     PRECISION,
     activation_of,
 )
-from planner.formats.settings import Settings, as_number, as_whole, flag, given, word
+from planner.formats.settings import Settings, as_number, as_whole, decided, flag, given, word
 from planner.spec.traits import Setting
 
 OTHER_MODELS: Mapping[str, str] = {
@@ -40,7 +40,9 @@ _UNEVEN = (
     "model.num_micro_batches_with_partial_activation_checkpoints",
 )
 LENGTH = "model.encoder_seq_length"
-FILLED = ("packed_sequence", "pad_to_max_length")
+_TRAINED = "model.data.train_ds"
+PACKED = "packed_sequence"
+FILLED = (PACKED, "pad_to_max_length")
 """Flags of fine-tuning's data after which every sequence is as long as it may be."""
 _SIXTEEN = ("bf16", "bf16-mixed", "16", "16-mixed")
 
@@ -126,9 +128,19 @@ def supposes(settings: Settings) -> Iterator[str]:
         yield "the batch after its ramp"
 
 
+def batching_of(settings: Settings) -> Value | None:
+    """How fine-tuning puts documents together, as --documents names it; None where it does not."""
+    if not any(each.startswith(f"{_TRAINED}.") for each in settings):
+        return None
+    if flag(settings, f"{_TRAINED}.{PACKED}"):
+        return decided(settings, f"{_TRAINED}.{PACKED}", "packed")
+    is_filled = any(flag(settings, f"{_TRAINED}.{each}") for each in FILLED)
+    return None if is_filled else Value(value="padded", key=f"{_TRAINED}.{PACKED}")
+
+
 def length_of(settings: Settings) -> tuple[Value | None, bool]:
     """Tokens of a sequence, and whether all have as many: those of fine-tuning seldom have."""
-    data = "model.data.train_ds"
+    data = _TRAINED
     tunes = any(each.startswith(f"{data}.") for each in settings)
     filled = any(flag(settings, f"{data}.{each}") for each in FILLED)
     for key in (LENGTH, f"{data}.max_seq_length"):

@@ -20,7 +20,14 @@ from planner.formats.nemo.keys import (
     as_options,
     option_value,
 )
-from planner.formats.nemo.priced import length_of, other_model, supposes, traits_of, unpriced
+from planner.formats.nemo.priced import (
+    batching_of,
+    length_of,
+    other_model,
+    supposes,
+    traits_of,
+    unpriced,
+)
 from planner.formats.nemo.resolve import resolved
 from planner.formats.settings import as_whole, finding_at, given
 
@@ -66,6 +73,7 @@ def read(source: SourceText) -> Reading:
         unpriced=unpriced(settings),
         traits=tuple(traits_of(settings)),
         longest=None if is_filled else length,
+        batching=batching_of(settings),
         supposes=tuple(supposes(settings)),
         own_model=_model(settings, options),
     )

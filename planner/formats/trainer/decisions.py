@@ -221,6 +221,14 @@ def _to_processor(context: Context, _: Strategy) -> bool | None:
     return True if context.cluster.accelerator.vendor == PROCESSOR else None
 
 
+GROUPED = "group_by_length"
+
+
+def _to_sampling(context: Context, _: Strategy) -> str | None:
+    documents = context.job.documents
+    return GROUPED if documents and documents.batching == "grouped" else None
+
+
 COMMON: Table = (
     Decision(
         names=("micro_batch",),
@@ -251,6 +259,13 @@ COMMON: Table = (
         keys=(keys.OPTIM, keys.ARGUMENTS),
         to=_to_optimizer,
         of=_of_optimizer,
+    ),
+    of_key(
+        "",
+        keys.SAMPLING,
+        _to_sampling,
+        "micro-batches of documents of about one length, as the plan assumes",
+        off=KEPT,
     ),
     of_key("", keys.ON_PROCESSOR, _to_processor, "the accelerators are processors", off=KEPT),
 )

@@ -47,6 +47,10 @@ def _in_script(context: Context, strategy: Strategy) -> Iterator[Decided]:
     why = "TrainingArguments have no key for it"
     length = str(context.job.seq_len)
     yield Decided(key="training script: tokens per sequence", value=length, why=why)
+    documents = context.job.documents
+    if documents is not None and documents.batching != "grouped":
+        key = f"training script: documents {documents.batching}"
+        yield Decided(key=key, value=f"{documents.mean:g} tokens on average", why=why)
     if strategy.tp > 1:
         key = "training script: from_pretrained(..., distributed_config=DistributedConfig(...))"
         why = "transformers splits the weights"

@@ -9,6 +9,7 @@ from planner.formats.settings import Settings, given
 ON_PROCESSOR = "use_cpu"
 BATCH, STEPS = "per_device_train_batch_size", "gradient_accumulation_steps"
 OPTIM, ARGUMENTS = "optim", "optim_args"
+SAMPLING = "train_sampling_strategy"
 CHECKPOINTING, OLD_CHECKPOINTING = "activation_checkpointing", "gradient_checkpointing"
 SYNC_EACH_BATCH = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
 MESH = "parallelism_config"

@@ -20,9 +20,9 @@ from planner.formats.decision import decided_in
 from planner.formats.finding import Finding, listed
 from planner.formats.format import Reading, SourceText, Value
 from planner.formats.front_ends.tools import tool_of
-from planner.formats.settings import Settings, finding_at, given
+from planner.formats.settings import Settings, decided, finding_at, given
 from planner.formats.trainer import keys
-from planner.formats.trainer.decisions import REPLICATED, of_mesh, section_of
+from planner.formats.trainer.decisions import GROUPED, REPLICATED, of_mesh, section_of
 from planner.spelling import alike, did_you_mean
 
 VARIABLE = "PARALLELISM_CONFIG_"
@@ -80,7 +80,14 @@ def read(source: SourceText) -> Reading:
         assumes=("zero_stage",) * is_bare + ("recompute",) * is_shared,
         named_model=next((settings[key] for key in MODELS if key in settings), None),
         unpriced=_adapters(settings),
+        batching=_batching(settings),
     )
+
+
+def _batching(settings: Settings) -> Value | None:
+    """Documents of about one length together; else the script's collator decides."""
+    is_grouped = given(settings, keys.SAMPLING) == GROUPED
+    return decided(settings, keys.SAMPLING, "grouped") if is_grouped else None
 
 
 def _content(source: SourceText) -> tuple[dict[str, Any], dict[Path, Value]]:

@@ -24,8 +24,10 @@ from planner.search.space.vocabulary import (
     RECOMPUTE_KINDS,
     Dimension,
 )
-from planner.spec.exchange import METHODS, GradientExchange, is_exchange, read_exchange
+from planner.spec.changes import Change, is_change, read_change
+from planner.spec.exchange import METHODS
 from planner.spec.strategy import KINDS, MOVED
+from planner.spec.zenflow import NAME as ZENFLOW
 
 COMMAND_LINE = "command line"
 _NUMBER = re.compile(r"[0-9]{1,10}")
@@ -54,9 +56,9 @@ class Narrowing:
         return tuple(text for text in self.texts if text.partition(" ")[0] == "--allow")
 
     @property
-    def exchanges(self) -> tuple[GradientExchange, ...]:
-        """Ways to keep replicas in step that may be used beside plain all-reduces."""
-        return tuple(read_exchange(name) for name in sorted(self.allowed) if is_exchange(name))
+    def changes(self) -> tuple[Change, ...]:
+        """What changes training and may be used beside what does not."""
+        return tuple(read_change(name) for name in sorted(self.allowed) if is_change(name))
 
     @property
     def limiting(self) -> tuple[str, ...]:
@@ -184,9 +186,9 @@ class _Reader:
 
     def allow(self, _: str, item: str) -> None:
         """Read the name of a feature that may be used."""
-        name, known = item.lower(), (*LEFT_OUT, *METHODS, *FEATURES)
-        if is_exchange(name):
-            self.names["--allow"].add(read_exchange(name).text)
+        name, known = item.lower(), (*LEFT_OUT, *METHODS, ZENFLOW, *FEATURES)
+        if is_change(name):
+            self.names["--allow"].add(read_change(name).text)
             return
         if name in ALWAYS:
             raise ValueError(f"{name} is always searched, and needs no --allow")

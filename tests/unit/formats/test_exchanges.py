@@ -12,7 +12,7 @@ from planner.formats.finding import Finding
 from planner.formats.format import Emitted, SourceText, World
 from planner.formats.registry import format_names, load_format
 from planner.frameworks.registry import profile_names
-from planner.frameworks.settings import with_exchange
+from planner.frameworks.settings import with_change
 from planner.spec.exchange import read_exchange
 from planner.spec.strategy import Strategy
 
@@ -22,7 +22,7 @@ REPLICAS = {"dp": 8, "zero_stage": 0, "num_micro_batches": 2}
 
 
 def exchanging(context: Context, text: str) -> Context:
-    return replace(context, traits=with_exchange(context.traits, read_exchange(text)))
+    return replace(context, traits=with_change(context.traits, read_exchange(text)))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from planner.catalog.clusters import load_cluster
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.frameworks.settings import with_exchange
+from planner.frameworks.settings import with_change
 from planner.plans.exchange import Exchanges, Way, exchanges
 from planner.plans.plan import Plan
 from planner.spec.exchange import METHODS, read_exchange
@@ -104,7 +104,7 @@ def test_two_sites_are_a_tenth_of_a_gigabit_a_gpu_apart(sites: Context) -> None:
 def test_diloco_between_sites_divides_what_crosses_the_link(sites: Context, every: int) -> None:
     layout = {"dp": 128, "dp_replicate": 2, "zero_stage": 2, "num_micro_batches": 8}
     plain = plan_of(sites, **layout).estimate
-    traits = with_exchange(sites.traits, read_exchange(f"diloco:every={every}"))
+    traits = with_change(sites.traits, read_exchange(f"diloco:every={every}"))
     diloco = plan_of(replace(sites, traits=traits), **layout).estimate
     shard_bytes = 8.03e9 * 4 / 64
     rate = sites.cluster.levels[-1].achieved_bytes_per_s

@@ -204,3 +204,73 @@ def test_a_key_given_twice_is_an_error_where_the_loader_refuses_it(
 ) -> None:
     (finding,) = [each for each in read(name, text).findings if each.kind == "duplicate_key"]
     assert (finding.severity, finding.key) == (severity, "seed")
+
+
+def batching(name: str, text: str) -> tuple[object, str, int] | None:
+    found = read(name, text).batching
+    return (found.value, found.key, found.line) if found else None
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        ("", ("padded", "packing_strategy", 0)),
+        ("packing: false", ("padded", "packing_strategy", 0)),
+        ("packing: true", ("packed", "packing", 4)),
+        ("packing: true\npacking_strategy: bfd", ("packed", "packing", 4)),
+        ("packing: true\npacking_strategy: wrapped", None),
+        ("packing_strategy: wrapped", ("padded", "packing_strategy", 0)),
+        ("padding_free: true", ("grouped", "padding_free", 4)),
+        (
+            "train_sampling_strategy: group_by_length",
+            ("grouped", "train_sampling_strategy", 4),
+        ),
+        ("train_sampling_strategy: random", ("padded", "packing_strategy", 0)),
+    ],
+)
+def test_trl_packs_groups_or_pads_documents(
+    more: str, found: tuple[object, str, int] | None
+) -> None:
+    assert batching("trl", TRL.format(more=more)) == found
+
+
+@pytest.mark.parametrize(
+    ("more", "kind"),
+    [
+        ("", "padded"),
+        ("packing: true", None),
+        ("packing: true\nneat_packing: true", "packed"),
+        ("group_by_length: true", "grouped"),
+    ],
+)
+def test_llama_factorys_documents_stay_apart_with_neat_packing_only(
+    more: str, kind: str | None
+) -> None:
+    found = batching("llamafactory", FACTORY.format(mode="full", more=more))
+    assert (found[0] if found else None) == kind
+
+
+def test_axolotls_sequences_are_packed_grouped_or_padded_to_the_longest_there_is() -> None:
+    text = AXOLOTL.format(more="")
+    assert batching("axolotl", text) == ("packed", "sample_packing", 6)
+    apart = text.replace("sample_packing: true", "sample_packing: false")
+    assert batching("axolotl", apart) == ("padded", "sample_packing", 0)
+    grouped = batching("axolotl", apart + "group_by_length: true\n")
+    assert grouped is not None
+    assert grouped[0] == "grouped"
+    assert batching("axolotl", apart + "pad_to_sequence_len: true\n") is None
+
+
+@pytest.mark.parametrize(
+    ("more", "kind"),
+    [
+        ("", "padded"),
+        ("--packing true", "packed"),
+        ("--padding_free true", "grouped"),
+        ("--group_by_length true", "grouped"),
+    ],
+)
+def test_ms_swift_packs_groups_or_pads_documents(more: str, kind: str) -> None:
+    found = read("ms-swift", SWIFT.format(more=more), "train.sh").batching
+    assert found is not None
+    assert found.value == kind

@@ -111,6 +111,12 @@ def test_fine_tuning_fills_no_sequence() -> None:
     assert reading.longest.value == 2048
     packed = read(text.replace("      max_seq", "      packed_sequence: true\n      max_seq"))
     assert decided(packed)["seq_len"] == 2048
+    assert reading.batching is not None
+    assert reading.batching.value == "padded"
+    assert packed.batching is not None
+    assert (packed.batching.value, packed.batching.line > 0) == ("packed", True)
+    filled = read(text.replace("      max_seq", "      pad_to_max_length: true\n      max_seq"))
+    assert filled.batching is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,68 @@
+"""--documents against what a file says of packing and padding."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRL = """\
+model_name_or_path: Qwen/Qwen2.5-0.5B
+dataset_name: stanfordnlp/imdb
+learning_rate: 0.0001
+max_length: 4096
+bf16: true
+packing: {packing}
+"""
+
+
+@pytest.fixture
+def checked(planner: Any, tmp_path: Path) -> Any:
+    def run(packing: str, *options: str) -> dict[str, Any]:
+        path = tmp_path / "sft.yaml"
+        path.write_text(TRL.format(packing=packing), encoding="utf-8")
+        job = ("--model", "qwen2.5-0.5b", "--cluster", "1xdgx-h100", "--format", "json")
+        found = planner("check", str(path), *job, *options)
+        assert found.out, found.err
+        return dict(json.loads(found.out)["files"][0])
+
+    return run
+
+
+def said(found: dict[str, Any]) -> list[tuple[str, int]]:
+    return [
+        (each["message"], each["line"])
+        for each in found["findings"]
+        if each["rule"] == "job.documents"
+    ]
+
+
+def test_a_file_that_packs_contradicts_documents_that_are_padded(checked: Any) -> None:
+    found = checked("true", "--documents", "padded:300")
+    assert said(found) == [("the file's documents are packed; the job's are padded", 6)]
+    assert said(checked("true", "--documents", "packed:300")) == []
+    assert said(checked("false", "--documents", "padded:300")) == []
+    (message,) = said(checked("false", "--documents", "packed:300"))
+    assert message[0] == "the file's documents are padded; the job's are packed"
+
+
+@pytest.mark.parametrize(("packing", "kind"), [("true", "packed"), ("false", "padded")])
+def test_a_mean_alone_is_of_documents_as_the_file_batches_them(
+    packing: str, kind: str, checked: Any
+) -> None:
+    alone = checked(packing, "--documents", "300")
+    assert said(alone) == []
+    named = checked(packing, "--documents", f"{kind}:300")
+    assert alone["figures"]["iter_time_s"] == named["figures"]["iter_time_s"]
+    whole = checked(packing)
+    assert named["figures"]["iter_time_s"] < whole["figures"]["iter_time_s"]
+
+
+@pytest.mark.parametrize("text", ["many", "-3", "packed:", "whole:300", "5000", "1"])
+def test_a_mean_that_is_none_is_refused(text: str, planner: Any, tmp_path: Path) -> None:
+    path = tmp_path / "sft.yaml"
+    path.write_text(TRL.format(packing="true"), encoding="utf-8")
+    job = ("--model", "qwen2.5-0.5b", "--cluster", "1xdgx-h100")
+    run = planner("check", str(path), *job, f"--documents={text}")
+    assert run.code == 2
+    assert "given" in run.out
