@@ -41,15 +41,15 @@ class DataParallelCosts:
 
 @dataclass(frozen=True, kw_only=True)
 class Exchanges:
-    """What travels when: of gradients one of an all-reduce and two scatters, of weights a gather.
+    """What travels when: of gradients an all-reduce or a scatter, of weights a gather.
 
     Source: arXiv 1910.02054, section 7; arXiv 2304.11277, section 3.
     """
 
     all_reduces: Mask
-    """Gradients, once an iteration; they are scattered otherwise."""
-    scatters_each: Mask
-    """Gradients are scattered behind every micro-batch, otherwise once an iteration."""
+    """Gradients, which are scattered otherwise."""
+    reduces_each: Mask
+    """Gradients, behind every micro-batch; otherwise once an iteration."""
     gathers_each: Mask
     """Weights, before every forward and every backward."""
     gathers_once: Mask
@@ -64,8 +64,8 @@ def exchanges_of(
     whole = kept_whole(strategy, states)
     each = (stage >= 3) & ~whole & (not stays_gathered)
     return Exchanges(
-        all_reduces=(stage == 0) | ((stage == 1) & (not states.scatters_gradients)),
-        scatters_each=(stage >= 2) & states.reduces_every_micro_batch & ~whole,
+        all_reduces=(stage == 0) | ((stage <= 2) & (not states.scatters_gradients)),
+        reduces_each=(stage >= 2) & states.reduces_every_micro_batch & ~whole,
         gathers_each=each,
         gathers_once=(stage >= 1) & ~each,
     )
@@ -127,8 +127,8 @@ def data_parallel_costs(
 ) -> DataParallelCosts:
     """Price gradient reduction and weight gathering per parameter on ``group``.
 
-    Stage 0: one all-reduce of gradients. Stages 1-2: reduce-scatter (stage 1 of some frameworks
-    all-reduces, ``scatters_gradients``), and all-gather of weights.
+    Stage 0: one all-reduce of gradients. Stages 1-2: reduce-scatter (some frameworks all-reduce,
+    ``scatters_gradients``), and all-gather of weights.
     Stage 2 with ``reduces_every_micro_batch`` and stage 3 repeat the reduction each micro-batch;
     stage 3 gathers twice each micro-batch, or once an iteration what ``stays_gathered``, and
     where it does not reshard under pipelining (arXiv 1910.02054, section 7; arXiv 2304.11277,
@@ -140,6 +140,7 @@ def data_parallel_costs(
     """
     states, cluster = context.traits.states, context.cluster
     stage = strategy.zero_stage
+    when = exchanges_of(context, strategy, stays_gathered=stays_gathered)
     wire, weights = reduced_gradient_bytes(strategy, states), weight_bytes(context)
     layer_weights = gathered_weight_bytes(context)
     chunk_params = stage_params / strategy.vpp
@@ -152,7 +153,10 @@ def data_parallel_costs(
         all_reduce = hidden_exchange_s(context, bucket, wire, group) / bucket
     scatter = _seconds_per_param("reduce_scatter", bucket, wire, group, cluster)
     gather = _seconds_per_param("all_gather", bucket, weights, group, cluster)
-    layer_scatter = _seconds_per_param("reduce_scatter", layer_params, wire, group, cluster)
+    layer_reduce = _seconds_per_param("reduce_scatter", layer_params, wire, group, cluster)
+    if not states.scatters_gradients:
+        whole = _seconds_per_param("all_reduce", layer_params, wire, group, cluster)
+        layer_reduce = np.where(when.all_reduces, whole, layer_reduce)
     unit = layer_params + frozen_elements
     layer_gather = _seconds_per_param("all_gather", unit, layer_weights, group, cluster)
     replicas = group_of("dp_replicate", strategy, cluster)
@@ -163,19 +167,17 @@ def data_parallel_costs(
             "all_reduce", layer_params, shard_bytes, replicas, cluster
         )
         all_reduce, scatter = all_reduce + across, scatter + across
-        layer_scatter = layer_scatter + layer_across
+        layer_reduce = layer_reduce + layer_across
     backward_gather = layer_gather
     if states.zero3_secondary_weight_bytes:
         domain = group.part(group.local)
         backward_gather = _seconds_per_param("all_gather", unit, layer_weights, domain, cluster)
-    when = exchanges_of(context, strategy, stays_gathered=stays_gathered)
     gathered_back = np.where(when.gathers_each, backward_gather, 0.0)
-    once = np.where(when.scatters_each, 0.0, scatter)
     return DataParallelCosts(
-        reduce=np.where(when.all_reduces, all_reduce, once),
+        reduce=np.where(when.reduces_each, 0.0, np.where(when.all_reduces, all_reduce, scatter)),
         gather=np.where(when.gathers_once, gather / gathered_every(context), 0.0),
         layer_forward=np.where(when.gathers_each, layer_gather, 0.0),
-        layer_backward=gathered_back + np.where(when.scatters_each, layer_scatter, 0.0),
+        layer_backward=gathered_back + np.where(when.reduces_each, layer_reduce, 0.0),
         layer_backward_gather=gathered_back,
         bucket_fraction=bucket / chunk_params,
     )

@@ -172,7 +172,7 @@ class _Sharding:
 
 
 def _each(sharding: _Sharding, trained: float, frozen: float) -> tuple[Messages, Messages]:
-    """What stage 3 gathers before forward and before backward, and scatters behind it."""
+    """What stage 3 gathers before forward and before backward, and what is reduced behind it."""
     context, columns = sharding.subject.context, sharding.subject.columns
     stays = context.traits.states.zero3_keeps_ends_gathered and not sharding.is_layer
     when = exchanges_of(context, columns, stays_gathered=stays)
@@ -180,9 +180,10 @@ def _each(sharding: _Sharding, trained: float, frozen: float) -> tuple[Messages,
     gathers: Messages = ()
     if when.gathers_each[0]:
         gathers = tuple(sharding.gathers(SHARDING, trained + frozen, width))
-    if not when.scatters_each[0]:
+    if not when.reduces_each[0]:
         return gathers, gathers
-    return gathers, (*gathers, *sharding.reduces(SHARDING, trained, whole=False))
+    whole = bool(when.all_reduces[0])
+    return gathers, (*gathers, *sharding.reduces(SHARDING, trained, whole=whole))
 
 
 def _once(sharding: _Sharding, trained: float, frozen: float) -> Iterable[Message]:
@@ -190,7 +191,7 @@ def _once(sharding: _Sharding, trained: float, frozen: float) -> Iterable[Messag
     context, columns = sharding.subject.context, sharding.subject.columns
     stays = context.traits.states.zero3_keeps_ends_gathered and not sharding.is_layer
     when = exchanges_of(context, columns, stays_gathered=stays)
-    if when.all_reduces[0] or not when.scatters_each[0]:
+    if not when.reduces_each[0]:
         yield from sharding.reduces(TAIL, trained, whole=bool(when.all_reduces[0]))
     if when.gathers_once[0]:
         yield from sharding.gathers(TAIL, trained + frozen, weight_bytes(context))

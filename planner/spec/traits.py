@@ -65,7 +65,7 @@ class StateTraits:
     zero2_gradient_bytes: float
     """Gradients kept, and on the wire, from stage 2 on; 0: as below it."""
     scatters_gradients: bool
-    """False: stage 1 all-reduces whole gradients all the same."""
+    """False: stages 1 and 2 all-reduce whole gradients all the same."""
     fp8_gathered_weight_bytes: float
     """Per element of a weight gathered under stage 3 in fp8 training; 2 otherwise."""
     sharded_over_cp: bool

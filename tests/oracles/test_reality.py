@@ -30,7 +30,6 @@ ON_FOUR = {
     for name in ("FSDP2, ZeRO 3", "DeepSpeed ZeRO 3", "1F1B")
 }
 ALL = CASES | ON_FOUR
-PARAMETERS = 3_934_464
 Seen = Mapping[str, tuple[Figures, Figures]]
 """Planned and measured, by case."""
 
@@ -44,8 +43,7 @@ def unpriced(case: Case) -> Counter[str]:
     """Bytes that are sent beyond, or short of, what the planner counts."""
     found: Counter[str] = Counter()
     if case.kind == "zero" and case.zero in (1, 2):
-        # use_multi_rank_bucket_allreduce, the default, reduces whole buckets; a number is the norm
-        found.update({"all_reduce": 4 * PARAMETERS + 4, "reduce_scatter": -4 * PARAMETERS})
+        found["all_reduce"] = 4  # the norm
     if case.kind == "tensor":
         # behind the embedding, before the head, and three numbers a token of the loss
         loss = 3 * 4 * case.micro_batch * FEW_TOKENS["seq_len"]

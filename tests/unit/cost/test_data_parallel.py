@@ -8,6 +8,7 @@ import pytest
 from planner.cost.context import Context
 from planner.cost.data_parallel import DataParallelCosts, gathered_weight_bytes
 from planner.cost.parts import build_parts
+from planner.frameworks.registry import load_traits
 from planner.spec.job import Precision
 from planner.spec.strategy import StrategyColumns
 
@@ -32,17 +33,38 @@ def test_where_gradients_are_not_scattered_stage_1_pays_an_all_reduce_and_the_ga
     assert costs.gather[1] > 0.0
 
 
-def test_from_stage_2_on_gradients_are_scattered_all_the_same(
+def test_stage_2_then_all_reduces_behind_every_micro_batch_and_stage_3_scatters_all_the_same(
     context_of: Contexts, columns_of: Columns
 ) -> None:
     plain = context_of(framework="deepspeed", cluster="8xdgx-h100")
     columns = columns_of(dp=64, zero_stage=[2, 3])
-    costs: list[DataParallelCosts] = [
+    scattered, reduced = (
         build_parts(with_states(plain, scatters_gradients=scatters), columns).dp
         for scatters in (True, False)
-    ]
-    assert costs[0].reduce.tolist() == costs[1].reduce.tolist()
-    assert costs[0].layer_backward.tolist() == costs[1].layer_backward.tolist()
+    )
+    assert scattered.reduce.tolist() == reduced.reduce.tolist() == [0.0, 0.0]
+    assert 1.4 * scattered.layer_backward[0] < reduced.layer_backward[0]
+    assert scattered.layer_backward[1] == reduced.layer_backward[1]
+
+
+@pytest.mark.parametrize(
+    ("profile", "scatters"),
+    [
+        ("current", False),
+        ("pipeline", False),
+        ("zero++", False),
+        ("optimum-habana", False),
+        ("trainer-2023", True),
+        ("trainer-2022", True),
+        ("megatron", True),
+        ("neox", True),
+        ("megatron-bf16", False),
+    ],
+)
+def test_deepspeed_all_reduces_buckets_since_its_release_0_12_4(
+    profile: str, scatters: bool
+) -> None:
+    assert load_traits("deepspeed", profile).states.scatters_gradients == scatters
 
 
 @pytest.mark.parametrize(
