@@ -355,10 +355,10 @@ def stage_model(
         strategy=strategy,
         layer_s=pace * (times.forward + times.backward),
         policies=policy_costs(context, strategy, parts, times, pace),
-        first_s=pace * (costs.exposed_at(costs.first) + parts.end_exchange_s("first")),
+        first_s=pace * (costs.exposed_at(costs.first.both) + parts.end_exchange_s("first")),
         last_s=pace
         * (
-            costs.exposed_at(costs.last)
+            costs.exposed_at(costs.last.both)
             + costs.exposed_at(costs.mtp.time)
             + parts.end_exchange_s("last")
         ),

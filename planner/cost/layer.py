@@ -49,6 +49,19 @@ class LayerMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EndPasses:
+    """Passes of embedding or head, on distinct layer shapes."""
+
+    forward: TimeItems
+    backward: TimeItems
+
+    @property
+    def both(self) -> TimeItems:
+        """Forward and backward together."""
+        return add_items(self.forward, self.backward)
+
+
+@dataclass(frozen=True, kw_only=True)
 class LayerCosts:
     """Costs on distinct layer shapes; ``index`` maps every strategy to its shape.
 
@@ -84,13 +97,13 @@ class LayerCosts:
     """Of the largest matrix that a product rebuilds in 16 bits."""
     backward_bytes: Array
     """Gradients alive together in a layer's backward, of the largest kind."""
-    first: TimeItems
-    """Embedding, forward and backward."""
+    first: EndPasses
+    """Embedding."""
     first_params: Array
     first_frozen_bytes: Array
     first_saved_bytes: Array
-    last: TimeItems
-    """Final norm, vocabulary projection and loss, forward and backward."""
+    last: EndPasses
+    """Final norm, vocabulary projection and loss."""
     last_params: Array
     last_frozen_bytes: Array
     last_saved_bytes: Array
@@ -180,8 +193,8 @@ def layer_costs(
     kinds = layer_groups(model, shape, traits)
     setting = Setting(job=job, cluster=cluster, traits=traits, strategy=rows)
 
-    def both_ways(op: Op) -> TimeItems:
-        return add_items(op_forward(op, setting), op_backward(op, setting))
+    def passes_of(op: Op) -> EndPasses:
+        return EndPasses(forward=op_forward(op, setting), backward=op_backward(op, setting))
 
     timed = timed_shape(shape, job)
     passes = layer_passes(kinds if timed is shape else layer_groups(model, timed, traits), setting)
@@ -210,11 +223,11 @@ def layer_costs(
         backward_bytes=_largest([total_bytes(kind.backward) for kind in kinds]),
         params=_mean(kinds, [_params(kind.ops, expert=False) for kind in kinds]),
         expert_params=_mean(kinds, [_params(kind.ops, expert=True) for kind in kinds]),
-        first=both_ways(embedding_op(model, timed, traits)),
+        first=passes_of(embedding_op(model, timed, traits)),
         first_params=ZERO + first.params,
         first_frozen_bytes=ZERO + first.frozen_bytes,
         first_saved_bytes=ZERO + first.saved_bytes,
-        last=both_ways(head_op(model, timed, traits)),
+        last=passes_of(head_op(model, timed, traits)),
         last_params=ZERO + last.params,
         last_frozen_bytes=ZERO + last.frozen_bytes,
         last_saved_bytes=ZERO + last.saved_bytes,

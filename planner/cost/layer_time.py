@@ -31,7 +31,7 @@ from planner.cost.overlap import (
 )
 from planner.cost.topology import group_of
 from planner.layers.attention import core_op, tp_entry_comms, tp_exit_comms
-from planner.layers.block import LayerGroup
+from planner.layers.block import LayerGroup, embedding_comms, head_comms
 from planner.layers.mlp import exchange_op, expert_split_comms
 from planner.layers.op import ZERO, Comm, FlashAttention, Gemm, Op
 from planner.spec.cluster import AcceleratorSpec, ClusterSpec
@@ -117,6 +117,8 @@ class Setting:
     also=(
         tp_entry_comms,
         tp_exit_comms,
+        embedding_comms,
+        head_comms,
         expert_split_comms,
         exposed_tensor_parallel_s,
         *COLLECTIVE_FORMULAS,
@@ -138,7 +140,10 @@ def _comm_items(
     """
     cluster, overlap = setting.cluster, setting.traits.overlap
     interference = interference_fraction(overlap.communication_multiprocessors, cluster.accelerator)
-    beside = [comm.axis == "tp" and comm.collective != "all_reduce" for comm in comms]
+    beside = [
+        comm.axis == "tp" and comm.collective != "all_reduce" and not comm.is_waited_for
+        for comm in comms
+    ]
     items: TimeItems = {}
     for comm, runs_beside in zip(comms, beside, strict=True):
         group = group_of(comm.axis, setting.strategy, cluster)
@@ -161,6 +166,16 @@ def _comm_items(
             items, {COMM_ITEM[comm.axis]: Duration(busy_s=seconds, exposed_s=exposed)}
         )
     return items
+
+
+def kernel_items(items: TimeItems) -> TimeItems:
+    """Without collectives."""
+    return {name: duration for name, duration in items.items() if name not in COMM_ITEMS}
+
+
+def comm_items(items: TimeItems) -> TimeItems:
+    """Collectives alone."""
+    return {name: duration for name, duration in items.items() if name in COMM_ITEMS}
 
 
 def _compute(name: str, seconds: Array) -> TimeItems:

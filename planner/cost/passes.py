@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.build import exposed_link_s, link_seconds, slowest_pace
-from planner.cost.layer_time import COMM_ITEMS, TimeItems
+from planner.cost.layer import EndPasses
+from planner.cost.layer_time import COMM_ITEMS, TimeItems, comm_items
 from planner.cost.layer_times import LayerTimes, layer_times
 from planner.cost.stage import FULL, OFFLOADED, SELECTIVE
 from planner.cost.subject import Subject
@@ -102,15 +103,41 @@ def _once(subject: Subject, times: LayerTimes, stage: int) -> dict[str, float]:
     }
 
 
-def _ends(subject: Subject, chunk: int, last: int) -> tuple[float, float]:
-    """Seconds of embedding and head on a chunk: kernels, and their gathers and reductions."""
+@dataclass(frozen=True, kw_only=True)
+class _Ends:
+    """Seconds of embedding and head on a chunk."""
+
+    kernels_s: float
+    exchange_s: float
+    """Their gathers and reductions of weights and gradients."""
+    forward: Seconds
+    """Their collectives, by item."""
+    backward: Seconds
+
+
+def _ends(subject: Subject, chunk: int, last: int) -> _Ends:
     pace = float(slowest_pace(subject.context, subject.columns)[0])
-    kernels = exchange = 0.0
+    costs, kernels, exchange = subject.parts.costs, 0.0, 0.0
+    comms: tuple[dict[str, float], dict[str, float]] = ({}, {})
     for name, is_here in (("first", chunk == 0), ("last", chunk == last)):
-        whole = is_here * float(getattr(subject.model, f"{name}_s")[0])
-        gathers = is_here * pace * float(subject.parts.end_exchange_s(name)[0])  # type: ignore[arg-type]
-        kernels, exchange = kernels + whole - gathers, exchange + gathers
-    return kernels, exchange
+        if not is_here:
+            continue
+        gathers = pace * float(subject.parts.end_exchange_s(name)[0])  # type: ignore[arg-type]
+        kernels += float(getattr(subject.model, f"{name}_s")[0]) - gathers
+        exchange += gathers
+        end: EndPasses = getattr(costs, name)
+        for found, items in zip(comms, (end.forward, end.backward), strict=True):
+            for item, one in costs.items_at(comm_items(items)).items():
+                seconds = pace * float(one.exposed_s[0])
+                found[item] = found.get(item, 0.0) + seconds
+                kernels -= seconds
+    return _Ends(kernels_s=kernels, exchange_s=exchange, forward=comms[0], backward=comms[1])
+
+
+def _sum(*parts: Seconds) -> dict[str, float]:
+    """Seconds item by item."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
 
 
 def chunk_passes(subject: Subject) -> tuple[ChunkPasses, ...]:
@@ -118,7 +145,8 @@ def chunk_passes(subject: Subject) -> tuple[ChunkPasses, ...]:
 
     Layers as :func:`interleaved.chunk_layers` deals them out, equal shares in V-shaped schedules.
     W is the layers' weight gradients, B the rest of backward, with what is recomputed. Embedding
-    and head stand on the first and the last chunk, a third of their kernels each in F, B and W.
+    and head stand on the first and the last chunk, a third of their kernels each in F, B and W,
+    their collectives in the pass that has them.
     What a stage has once per micro-batch (transfers, prefetch that nothing hides) is spread evenly
     over its chunks and both passes.
     """
@@ -132,25 +160,25 @@ def chunk_passes(subject: Subject) -> tuple[ChunkPasses, ...]:
     for chunk, (stage, share) in enumerate(zip(stages, shares.tolist(), strict=True)):
         layers = pace * float(subject.layers[0, stage]) * share
         counts = subject.counts[:, 0, stage] * share
-        kernels, exchange = _ends(subject, chunk, len(stages) - 1)
+        ends = _ends(subject, chunk, len(stages) - 1)
         moved = float(counts[OFFLOADED] * added[OFFLOADED]) / 2.0
         again = counts[[SELECTIVE, FULL]] @ added[[SELECTIVE, FULL]]
         once = _once(subject, times, stage)
         base = {name: seconds / stages.count(stage) for name, seconds in once.items()}
-        base[SHARDING] += exchange / 2.0
+        base[SHARDING] += ends.exchange_s / 2.0
         base[ACTIVATIONS] += moved
         both = [
-            base | {name: base.get(name, 0.0) + layers * value for name, value in own.items()}
-            for own in (layer.forward, layer.backward)
+            _sum(base, {name: layers * value for name, value in own.items()}, comms)
+            for own, comms in ((layer.forward, ends.forward), (layer.backward, ends.backward))
         ]
         for each in both:
-            each[COMPUTE] += kernels / 3.0
+            each[COMPUTE] += ends.kernels_s / 3.0
         found.append(
             ChunkPasses(
                 stage=stage,
                 forward=both[0],
                 backward={RECOMPUTE: float(again), **both[1]},
-                weight={COMPUTE: layers * layer.weight_s + kernels / 3.0},
+                weight={COMPUTE: layers * layer.weight_s + ends.kernels_s / 3.0},
             )
         )
     return tuple(found)

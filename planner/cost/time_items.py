@@ -18,7 +18,16 @@ from planner.cost.collectives import point_to_point_s
 from planner.cost.context import Context
 from planner.cost.host_states import gradient_offload_s, hidden_step_s
 from planner.cost.kernels import gemm_s, memory_bound_s
-from planner.cost.layer_time import COMM_ITEMS, Duration, TimeItems, add_items, scale_items
+from planner.cost.layer import EndPasses, LayerCosts
+from planner.cost.layer_time import (
+    COMM_ITEMS,
+    Duration,
+    TimeItems,
+    add_items,
+    comm_items,
+    kernel_items,
+    scale_items,
+)
 from planner.cost.layer_times import layer_times
 from planner.cost.mtp import mtp_costs
 from planner.cost.pipeline import bubble_filled_s, makespan_s
@@ -45,6 +54,12 @@ def _total(items: TimeItems) -> Duration:
         busy_s=zero + sum(item.busy_s for item in items.values()),
         exposed_s=zero + sum(item.exposed_s for item in items.values()),
     )
+
+
+def _end_items(name: str, costs: LayerCosts, end: EndPasses) -> TimeItems:
+    """Kernels of embedding or head, and their collectives beside those of layers."""
+    items = costs.items_at(end.both)
+    return {f"compute.{name}": _total(kernel_items(items))} | comm_items(items)
 
 
 def _all_exposed(seconds: Array) -> Duration:
@@ -117,9 +132,9 @@ def _stage_items(subject: Subject, stage: int) -> TimeItems:
     layers = subject.layers[0, stage]
     items = _layer_items(subject, stage)
     if stage == 0:
-        items["compute.embedding"] = _total(parts.costs.items_at(parts.costs.first))
+        items = add_items(items, _end_items("embedding", parts.costs, parts.costs.first))
     if stage == subject.strategy.head_stage:
-        items["compute.head_and_loss"] = _total(parts.costs.items_at(parts.costs.last))
+        items = add_items(items, _end_items("head_and_loss", parts.costs, parts.costs.last))
         items["compute.mtp"] = _total(parts.costs.items_at(parts.costs.mtp.time))
     gathers = parts.dp.layer_forward + parts.dp.layer_backward
     further = parts.layer_dp.layer_forward + parts.layer_dp.layer_backward

@@ -18,8 +18,8 @@ from planner.cost.passes import RECOMPUTE, SHARDING, chunk_shares, chunk_stages
 from planner.cost.stage import FULL, SELECTIVE
 from planner.cost.subject import Subject
 from planner.cost.topology import extent_of
-from planner.layers.block import LayerGroup, layer_groups
-from planner.layers.op import Comm, Op
+from planner.layers.block import LayerGroup, embedding_op, head_op, layer_groups
+from planner.layers.op import Comm, LayerShape, Op
 from planner.spec.cluster import Collective
 from planner.spec.precision import under_precision
 from planner.units import Array
@@ -43,6 +43,7 @@ class Message:
 
 
 Messages = tuple[Message, ...]
+_BothWays = tuple[Messages, Messages]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +226,16 @@ def _tail(subject: Subject, stage: int) -> Messages:
     return _summed(messages, subject)
 
 
+def _end_messages(subject: Subject, shape: LayerShape) -> tuple[_BothWays, _BothWays]:
+    """Of embedding and head: forward, backward."""
+    model, traits = subject.context.model, subject.context.traits
+    first, last = (
+        (tuple(_of_comms(op.forward_comms, 1.0)), tuple(_of_comms(op.backward_comms, 1.0)))
+        for op in (embedding_op(model, shape, traits), head_op(model, shape, traits))
+    )
+    return first, last
+
+
 def _shown(items: Mapping[str, Array]) -> tuple[float, float]:
     """Seconds of messages, and of everything."""
     comms = sum(float(seconds[0]) for name, seconds in items.items() if name in COMM_ITEMS)
@@ -250,13 +261,15 @@ def traffic_of(subject: Subject) -> Traffic:
     """Messages of every chunk, stage and boundary; none of :func:`why_no_traffic`.
 
     A chunk's layers send ``layers · bytes of the mean layer``, its ends what stage 3 gathers of
-    them. Excludes messages that no item of time is for (gradient norm, losses).
+    them, and what a split vocabulary sends. Excludes messages that no item of time is for
+    (gradient norm, logged losses).
     """
     context, columns, parts = subject.context, subject.columns, subject.parts
     traits = under_precision(context.traits, context.job.precision)
     shape = timed_shape(layer_shape(columns, context.job), context.job)
     kinds = layer_groups(context.model, shape, traits)
     forward, backward, selective = _layer_messages(kinds)
+    embedding, head = _end_messages(subject, shape)
     stages = chunk_stages(subject)
     own = _Sharding(subject=subject, is_layer=True)
     ends = _Sharding(subject=subject, is_layer=False)
@@ -273,8 +286,11 @@ def traffic_of(subject: Subject) -> Traffic:
             *_scaled(selective, float(counts[SELECTIVE]), RECOMPUTE),
             *_scaled(forward, float(counts[FULL]), RECOMPUTE),
         )
-        before = (*of_layers[0], *of_ends[0], *_scaled(forward, layers))
-        after = (*again, *of_layers[1], *of_ends[1], *_scaled(backward, layers))
+        before = [*of_layers[0], *of_ends[0], *_scaled(forward, layers)]
+        after = [*again, *of_layers[1], *of_ends[1], *_scaled(backward, layers)]
+        for end, is_here in ((embedding, chunk == 0), (head, chunk == len(stages) - 1)):
+            before += end[0] * is_here
+            after += end[1] * is_here
         chunks.append(
             ChunkTraffic(forward=_summed(before, subject), backward=_summed(after, subject))
         )

@@ -282,6 +282,7 @@ def frozen_end(op: Op, training: Training, traits: KernelTraits) -> Op:
         frozen_bytes=op.params * rest_bytes(traits),
         gemms=tuple(replace(gemm, is_frozen=True) for gemm in op.gemms),
         backward_bytes=op.backward_bytes if op.gemms else ZERO,
+        backward_comms=op.backward_comms if op.gemms else (),
     )
 
 

@@ -1,19 +1,28 @@
 """Whole layers, and what stands before the first and behind the last one."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from planner.layers.adapters import dequantised_bytes, frozen_end, with_adapters
-from planner.layers.attention import attention_ops, cross_attention_ops, norm_op
+from planner.layers.attention import (
+    attention_ops,
+    cross_attention_ops,
+    norm_op,
+    tp_entry_comms,
+    tp_exit_comms,
+)
 from planner.layers.mlp import dense_ops, moe_ops
-from planner.layers.op import ZERO, Gemm, LayerShape, Op, SavedTensor
+from planner.layers.op import ZERO, Comm, Gemm, LayerShape, Op, SavedTensor
 from planner.layers.parameters import final_norm_params, layer_counts, mlp_params
 from planner.layers.saved import saved_by
 from planner.layers.selective import with_selective_policy
 from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array, ceil_div
+
+LOSS_BYTES = 4.0
+"""Of a number per token that ranks of a split vocabulary tell each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +102,43 @@ def backward_tensors(
     )
 
 
+def embedding_comms(
+    model: ModelSpec, shape: LayerShape
+) -> tuple[tuple[Comm, ...], tuple[Comm, ...]]:
+    """Collectives behind an embedding split by vocabulary, forward and backward.
+
+    As behind a row-parallel product (:func:`attention.tp_exit_comms`): a rank has the rows of its
+    part of the vocabulary only. Where positions are learned they are added to the whole sum, which
+    is all-reduced, and split by tokens afterwards. Source: Megatron-Core
+    megatron/core/tensor_parallel/layers.py VocabParallelEmbedding, models/common/embeddings/
+    language_model_embedding.py reduce_scatter_embeddings; torchtitan the same through DTensor.
+    """
+    forward, backward = tp_exit_comms(model, shape)
+    if not model.num_learned_positions:
+        return forward, backward
+    whole = sum(comm.num_bytes for comm in forward)
+    return (Comm(collective="all_reduce", axis="tp", num_bytes=ZERO + whole),), backward
+
+
+def head_comms(model: ModelSpec, shape: LayerShape) -> tuple[tuple[Comm, ...], tuple[Comm, ...]]:
+    """Collectives of a head and loss split by vocabulary, forward and backward.
+
+    Before the head as before any column-parallel product (:func:`attention.tp_entry_comms`). The
+    loss all-reduces three fp32 numbers per token: the largest logit, the one predicted, the sum of
+    exponentials; 12 bytes. Source: Megatron-Core megatron/core/tensor_parallel/cross_entropy.py;
+    torch's loss_parallel the same. Nothing runs beside them. Excludes what Megatron hides behind
+    the head's own gradients, and the gather of all logits for a loss that is not split.
+    """
+    entry, backward = tp_entry_comms(model, shape)
+    number = shape.num_tokens * LOSS_BYTES * (shape.tp > 1)
+    loss = Comm(collective="all_reduce", axis="tp", num_bytes=number)
+
+    def waited_for(comms: tuple[Comm, ...]) -> tuple[Comm, ...]:
+        return tuple(replace(comm, is_waited_for=True) for comm in comms)
+
+    return waited_for((*entry, loss, loss, loss)), waited_for(backward)
+
+
 def embedding_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
     """Token and position embedding of the first stage.
 
@@ -102,6 +148,7 @@ def embedding_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -
     """
     vocab = padded_vocab_size(model, shape.tp, traits.support.vocab_padding)
     elements = shape.num_tokens * model.hidden_size
+    forward, backward = embedding_comms(model, shape)
     embedding = Op(
         name="embedding",
         params=vocab / shape.tp * model.hidden_size
@@ -114,6 +161,8 @@ def embedding_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -
             if model.embedding_norm
             else ()
         ),
+        forward_comms=forward,
+        backward_comms=backward,
     )
     return frozen_end(embedding, traits.training, traits.kernels)
 
@@ -129,6 +178,7 @@ def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
     tokens, hidden = shape.num_tokens, float(model.hidden_size)
     bias = vocab if model.biases.lm_head else 0.0
     own = vocab * hidden * (0.0 if model.tied_embeddings else 1.0)
+    forward, backward = head_comms(model, shape)
     head = Op(
         name="head",
         runs_in_16_bit=not traits.kernels.head_in_8_bit,
@@ -138,5 +188,7 @@ def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
         backward_bytes=tokens * vocab * traits.kernels.loss_traffic_bytes / 2.0,
         saved=saved_by("head", "head", model, shape, traits.kernels)
         + saved_by("loss", "loss", model, shape, traits.kernels, widths={"logits": vocab}),
+        forward_comms=forward,
+        backward_comms=backward,
     )
     return frozen_end(head, traits.training, traits.kernels)

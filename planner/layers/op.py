@@ -172,6 +172,8 @@ class Comm:
     collective: Collective
     axis: Axis
     num_bytes: Array
+    is_waited_for: bool = False
+    """Nothing runs beside it, whatever the framework hides of other layers."""
     copies_per_token: float = 1.0
     """All-to-all that sends a token once per remote domain however many of its copies go there."""
 

@@ -130,7 +130,7 @@ def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> 
     pace, num_layers, pp = slowest_pace(context, strategy), context.model.num_blocks, strategy.pp
     forward, backward = costs.exposed_at(costs.forward), costs.exposed_at(costs.backward)
     layer_s = pace * (forward + backward)
-    first_s, last_s = pace * costs.exposed_at(costs.first), pace * costs.exposed_at(costs.last)
+    first_s, last_s = (pace * costs.exposed_at(end.both) for end in (costs.first, costs.last))
     last_s = last_s + pace * costs.exposed_at(costs.mtp.time)
     work = layer_s * num_layers + first_s + last_s
     full = tallest(num_layers, pp, strategy.vpp)

@@ -39,8 +39,8 @@ def all_bytes(traffic: Traffic) -> float:
 
 
 def test_full_recomputation_repeats_the_messages_of_forward(subject: Any) -> None:
-    kept = traffic_of(subject(tp=2, pp=2)).chunks[0]
-    again = traffic_of(subject(tp=2, pp=2, recompute="full")).chunks[0]
+    kept = traffic_of(subject(tp=2, pp=4)).chunks[1]
+    again = traffic_of(subject(tp=2, pp=4, recompute="full")).chunks[1]
     assert again.forward == kept.forward
     repeated = [one for one in again.backward if one.item == "recompute"]
     assert by_item(tuple(repeated)) == {
@@ -59,6 +59,56 @@ def test_chunks_of_any_schedule_share_the_same_bytes(subject: Any) -> None:
     assert all_bytes(traffic_of(subject(tp=2, pp=2, vpp=4))) == pytest.approx(
         all_bytes(traffic_of(subject(tp=2, pp=2)))
     )
+
+
+def further(chunk: Messages, middle: Messages) -> dict[str, float]:
+    """Bytes that a chunk sends beyond those of its layers, by collective."""
+    layers = by_item(middle)
+    more = {
+        collective: num_bytes - layers.get((item, collective), 0.0)
+        for (item, collective), num_bytes in by_item(chunk).items()
+    }
+    return {collective: num_bytes for collective, num_bytes in more.items() if num_bytes}
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_a_split_vocabulary_sends_at_both_ends_whatever_is_recomputed(
+    recompute: str, subject: Any
+) -> None:
+    chunks = traffic_of(subject(tp=2, pp=4, recompute=recompute)).chunks
+    first, middle, last = chunks[0], chunks[1], chunks[-1]
+    hidden = 2048 * 4096 * 2.0  # a micro-batch of one sequence
+    assert further(first.forward, middle.forward) == {"reduce_scatter": hidden}
+    assert further(first.backward, middle.backward) == {"all_gather": hidden}
+    # the head's input; the largest and the predicted logit and the sum of exponentials in fp32
+    assert further(last.forward, middle.forward) == {
+        "all_gather": hidden,
+        "all_reduce": 3 * 4 * 2048.0,
+    }
+    # its gradient, and the input once more for the gradient of the weights
+    assert further(last.backward, middle.backward) == {
+        "reduce_scatter": hidden,
+        "all_gather": hidden,
+    }
+
+
+def test_without_sequence_parallelism_the_ends_all_reduce(subject: Any) -> None:
+    chunks = traffic_of(subject(tp=2, pp=4, sequence_parallel=False)).chunks
+    first, middle, last = chunks[0], chunks[1], chunks[-1]
+    hidden, loss = 2048 * 4096 * 2.0, 3 * 4 * 2048.0
+    assert further(first.forward, middle.forward) == {"all_reduce": hidden}
+    assert further(first.backward, middle.backward) == {}
+    assert further(last.forward, middle.forward) == {"all_reduce": loss}
+    assert further(last.backward, middle.backward) == {"all_reduce": hidden}
+
+
+def test_learned_positions_are_added_to_the_whole_sum_which_is_split_afterwards(
+    subject: Any,
+) -> None:
+    chunks = traffic_of(subject(model="opt-1.3b", tp=2, pp=4)).chunks
+    hidden = 2048 * 2048 * 2.0
+    assert further(chunks[0].forward, chunks[1].forward) == {"all_reduce": hidden}
+    assert further(chunks[0].backward, chunks[1].backward) == {"all_gather": hidden}
 
 
 def test_groups_of_one_send_nothing(subject: Any) -> None:
