@@ -61,10 +61,12 @@ def backward_launches(op: Op, kernels: KernelTraits, strategy: StrategyColumns) 
     return own + moves + _collectives(op.backward_comms, strategy)
 
 
-def launch_floors_s(
-    group: LayerGroup, kernels: KernelTraits, strategy: StrategyColumns
-) -> tuple[Array, Array]:
-    """Host seconds to launch one layer's forward and its backward; C each.
+Passes = tuple[Array, Array, Array]
+"""Seconds of a layer's forward, its backward and a repeated forward."""
+
+
+def launch_floors_s(group: LayerGroup, kernels: KernelTraits, strategy: StrategyColumns) -> Passes:
+    """Host seconds to launch one layer's forward, its backward and a repeated forward; C each.
 
     ``launches · launch_s``, for a mixture at least what routing and dispatch were seen to take,
     and ``calls · grouped_launch_s`` for the products of its experts (:func:`grouped_calls`, twice
@@ -76,22 +78,19 @@ def launch_floors_s(
     backward = ZERO + sum(backward_launches(op, kernels, strategy) for op in group.ops)
     forward, backward = forward * kernels.launch_s, backward * kernels.launch_s
     if group.name != "moe":
-        return forward * launched, backward * launched
+        spared = [forward_launches(op, kernels, strategy) for op in group.ops if op.is_spared]
+        repeated = forward - sum(spared) * kernels.launch_s
+        return forward * launched, backward * launched, repeated * launched
     calls = ZERO + sum(grouped_calls(op) for op in group.ops)
     calls_s = calls * kernels.grouped_launch_s * (launched > 0)
     forward = np.maximum(forward, kernels.moe_launch_forward_s) * launched
     backward = np.maximum(backward, kernels.moe_launch_backward_s) * launched
-    return forward + calls_s, backward + BACKWARD_PRODUCTS * calls_s
+    return forward + calls_s, backward + BACKWARD_PRODUCTS * calls_s, forward + calls_s
 
 
 def launch_waits_s(
-    forward_s: Array,
-    backward_s: Array,
-    forward_floor_s: Array,
-    backward_floor_s: Array,
-    *,
-    waits_for_kernels: bool = False,
-) -> tuple[Array, Array, Array]:
+    kernels_s: Passes, floors_s: Passes, *, waits_for_kernels: bool = False
+) -> Passes:
     """Seconds a layer's kernels wait for the host: in forward, in backward, in a repeated forward.
 
     Launching is asynchronous, so that the host runs ahead in one pass what it lacks in the other:
@@ -102,12 +101,14 @@ def launch_waits_s(
     waits for the device, after which the host is no longer ahead.
     """
     if waits_for_kernels:
-        return forward_floor_s, backward_floor_s, forward_floor_s
-    short_forward = np.maximum(forward_floor_s - forward_s, 0.0)
-    short_backward = np.maximum(backward_floor_s - backward_s, 0.0)
-    lacking = forward_floor_s + backward_floor_s - forward_s - backward_s
+        return floors_s
+    forward, backward, again = (
+        floor - seconds for floor, seconds in zip(floors_s, kernels_s, strict=True)
+    )
+    short_forward, short_backward = np.maximum(forward, 0.0), np.maximum(backward, 0.0)
+    lacking = forward + backward
     waited = np.maximum(lacking, 0.0)
     short = short_forward + short_backward
     share = np.divide(waited, short, out=np.zeros_like(short), where=short > 0)
-    repeated = np.maximum(lacking + forward_floor_s - forward_s, 0.0) - waited
+    repeated = np.maximum(lacking + again, 0.0) - waited
     return short_forward * share, short_backward * share, np.maximum(repeated, 0.0)

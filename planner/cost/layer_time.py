@@ -324,19 +324,20 @@ def _with_expert_overlap(
     also=(launch_waits_s, launch_floors_s, forward_launches, backward_launches, grouped_calls),
 )
 def _with_launches(
-    group: LayerGroup, forward: TimeItems, backward: TimeItems, setting: Setting
+    group: LayerGroup, passes: tuple[TimeItems, TimeItems, TimeItems], setting: Setting
 ) -> tuple[TimeItems, TimeItems, TimeItems]:
     """Forward, backward and a repeated forward with what launching takes beyond their kernels."""
     kernels = setting.traits.kernels
-    floors = launch_floors_s(group, kernels, setting.strategy)
+    forward, backward, repeated = (exposed_s(items) for items in passes)
     waits = launch_waits_s(
-        exposed_s(forward),
-        exposed_s(backward),
-        *floors,
+        (forward, backward, repeated),
+        launch_floors_s(group, kernels, setting.strategy),
         waits_for_kernels=kernels.waits_for_kernels,
     )
-    passes = zip((forward, backward, forward), waits, strict=True)
-    found = [add_items(items, _compute("launch", wait)) for items, wait in passes]
+    found = [
+        add_items(items, _compute("launch", wait))
+        for items, wait in zip(passes, waits, strict=True)
+    ]
     return found[0], found[1], found[2]
 
 
@@ -366,7 +367,9 @@ def _passes(group: LayerGroup, setting: Setting) -> LayerPasses:
     forward = add_items(*(items for _, items in priced))
     backward = _all_ops(group.ops, setting, op_backward)
     forward, backward = _with_expert_overlap(group, forward, backward, setting)
-    forward, backward, repeated = _with_launches(group, forward, backward, setting)
+    spared = [scale_items(items, -1.0) for op, items in priced if op.is_spared]
+    passes = (forward, backward, add_items(forward, *spared))
+    forward, backward, repeated = _with_launches(group, passes, setting)
     return LayerPasses(
         forward=forward,
         backward=backward,

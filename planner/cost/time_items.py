@@ -38,6 +38,7 @@ from planner.cost.subject import Subject
 from planner.cost.weight_gradient import layer_weight_gradient_s
 from planner.layers.block import embedding_op, head_op
 from planner.layers.mtp import projection_op
+from planner.layers.selective import with_spared_product
 from planner.schedules import dualpipe, gpipe, interleaved, one_f_one_b, zero_bubble
 from planner.spec.items import FABRIC, HBM, SHAPE, item
 from planner.spec.strategy import StrategyColumns
@@ -78,8 +79,12 @@ def _all_exposed(seconds: Array) -> Duration:
 @item(
     "time.recompute",
     title="recomputation",
-    inputs=("strategy.recompute_layers_per_stage", "strategy.selective_layers_per_stage"),
-    also=(stage_time_s,),
+    inputs=(
+        "strategy.recompute_layers_per_stage",
+        "strategy.selective_layers_per_stage",
+        "traits.kernels.stops_recomputation",
+    ),
+    also=(stage_time_s, with_spared_product),
 )
 def _layer_items(subject: Subject, stage: int) -> TimeItems:
     """Work and recomputation of a stage's layers."""

@@ -4,7 +4,7 @@ The same messages that :mod:`layer_time`, :mod:`data_parallel` and :mod:`build` 
 sizes in place of their seconds.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,20 +117,32 @@ def _of_comms(comms: Sequence[Comm], factor: float) -> Iterable[Message]:
         )
 
 
-def _layer_messages(kinds: Sequence[LayerGroup]) -> tuple[Messages, Messages, Messages]:
-    """Forward, backward, and what selective recomputation repeats, of the mean layer."""
+@dataclass(frozen=True, kw_only=True)
+class _LayerMessages:
+    """Of the mean layer."""
+
+    forward: Messages
+    backward: Messages
+    selective: Messages
+    """Those of forward that selective recomputation repeats."""
+    full: Messages
+    """Those that full recomputation repeats."""
+
+
+def _layer_messages(kinds: Sequence[LayerGroup]) -> _LayerMessages:
     total = sum(kind.num_layers for kind in kinds)
     ops = [(op, kind.num_layers / total) for kind in kinds for op in kind.ops]
 
-    def repeated(op: Op) -> float:
-        return float(np.ravel(op.selective_fraction)[0])
+    def forward(share_of: Callable[[Op], float]) -> Messages:
+        return tuple(
+            each for op, share in ops for each in _of_comms(op.forward_comms, share * share_of(op))
+        )
 
-    return (
-        tuple(each for op, share in ops for each in _of_comms(op.forward_comms, share)),
-        tuple(each for op, share in ops for each in _of_comms(op.backward_comms, share)),
-        tuple(
-            each for op, share in ops for each in _of_comms(op.forward_comms, share * repeated(op))
-        ),
+    return _LayerMessages(
+        forward=forward(lambda _: 1.0),
+        backward=tuple(each for op, share in ops for each in _of_comms(op.backward_comms, share)),
+        selective=forward(lambda op: float(np.ravel(op.selective_fraction)[0])),
+        full=forward(lambda op: float(not op.is_spared)),
     )
 
 
@@ -268,7 +280,7 @@ def traffic_of(subject: Subject) -> Traffic:
     traits = under_precision(context.traits, context.job.precision)
     shape = timed_shape(layer_shape(columns, context.job), context.job)
     kinds = layer_groups(context.model, shape, traits)
-    forward, backward, selective = _layer_messages(kinds)
+    layer = _layer_messages(kinds)
     embedding, head = _end_messages(subject, shape)
     stages = chunk_stages(subject)
     own = _Sharding(subject=subject, is_layer=True)
@@ -283,11 +295,11 @@ def traffic_of(subject: Subject) -> Traffic:
         of_layers = _each(own, trained, frozen)
         of_ends = _each(ends, *_ends(subject, chunk, len(stages) - 1))
         again = (
-            *_scaled(selective, float(counts[SELECTIVE]), RECOMPUTE),
-            *_scaled(forward, float(counts[FULL]), RECOMPUTE),
+            *_scaled(layer.selective, float(counts[SELECTIVE]), RECOMPUTE),
+            *_scaled(layer.full, float(counts[FULL]), RECOMPUTE),
         )
-        before = [*of_layers[0], *of_ends[0], *_scaled(forward, layers)]
-        after = [*again, *of_layers[1], *of_ends[1], *_scaled(backward, layers)]
+        before = [*of_layers[0], *of_ends[0], *_scaled(layer.forward, layers)]
+        after = [*again, *of_layers[1], *of_ends[1], *_scaled(layer.backward, layers)]
         for end, is_here in ((embedding, chunk == 0), (head, chunk == len(stages) - 1)):
             before += end[0] * is_here
             after += end[1] * is_here

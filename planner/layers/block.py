@@ -16,7 +16,7 @@ from planner.layers.mlp import dense_ops, moe_ops
 from planner.layers.op import ZERO, Comm, Gemm, LayerShape, Op, SavedTensor
 from planner.layers.parameters import final_norm_params, layer_counts, mlp_params
 from planner.layers.saved import saved_by
-from planner.layers.selective import with_selective_policy
+from planner.layers.selective import with_selective_policy, with_spared_product
 from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array, ceil_div
@@ -72,6 +72,8 @@ def layer_groups(
         inner = moe_ops(model, shape, kernels) if kind == "moe" else mlp
         ops = (*attention, *cross, norm, *inner, extra)
         ops = with_selective_policy(ops, model, shape, traits.recompute)
+        if not traits.training.is_frozen:  # adapters run behind the product they stand beside
+            ops = with_spared_product(ops, model, kernels)
         ops = with_adapters(ops, model, shape, kernels, traits.training)
         leading = model.moe.num_leading_dense_layers if model.moe and kind == "dense" else 0
         groups.append(

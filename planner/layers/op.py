@@ -236,6 +236,8 @@ class Op:
     """Share of the forward that selective recomputation repeats."""
     selective_saved: tuple[SavedTensor, ...] | None = None
     """Kept under selective recomputation; all of ``saved`` when None."""
+    is_spared: bool = False
+    """Full recomputation does not repeat its forward."""
     forward_comms: tuple[Comm, ...] = ()
     backward_comms: tuple[Comm, ...] = ()
 

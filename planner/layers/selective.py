@@ -11,8 +11,10 @@ from planner.layers.op import LayerShape, Op, SavedTensor
 from planner.layers.saved import token_widths
 from planner.spec.model import ModelSpec
 from planner.spec.saved import Width
-from planner.spec.traits import RecomputeModule, RecomputeTraits
+from planner.spec.traits import KernelTraits, RecomputeModule, RecomputeTraits
 
+NORMS = 2
+"""Of a block that norms what goes into attention and MLP, and nothing else."""
 EVERY_SECOND_MATMUL = {
     "every_second_matmul": (False, False),
     "every_second_matmul_fused_qkv": (True, False),
@@ -77,6 +79,24 @@ def every_second_matmul(
         for name, width in widths.items()
     )
     return replace(op, selective_fraction=fraction, selective_saved=kept)
+
+
+def with_spared_product(
+    ops: tuple[Op, ...], model: ModelSpec, kernels: KernelTraits
+) -> tuple[Op, ...]:
+    """Mark a block's last product where full recomputation stops before it.
+
+    Nothing of backward reads the output of a dense MLP's down projection, which is only added to
+    the residual stream; with it goes the collective behind it. Mixtures weigh their experts'
+    outputs, dropout keeps a mask, norms behind a product (BERT's, Gemma's) their input: all is
+    repeated. Source: early_stop of torch/utils/checkpoint.py without re-entry, whose hooks see a
+    product's inputs before it runs (counted). Excludes OLMo 2, whose norms stand behind products
+    too.
+    """
+    reads_output = kernels.dropout or not model.final_norm or model.norms_per_layer > NORMS
+    if not kernels.stops_recomputation or reads_output or any(op.is_expert for op in ops):
+        return ops
+    return tuple(replace(op, is_spared=op.name == "mlp_down") for op in ops)
 
 
 def with_selective_policy(

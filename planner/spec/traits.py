@@ -214,6 +214,9 @@ class KernelTraits:
     kernels a floor under the time of a layer's pass."""
     waits_for_kernels: bool
     """The host waits for every kernel before it launches the next (CUDA_LAUNCH_BLOCKING=1)."""
+    stops_recomputation: bool
+    """A block that is recomputed in full is repeated up to the last tensor that backward needs:
+    without its last product."""
     memory_bound_kernels: float
     """Kernels of an op that moves data through HBM: one where norms, activations and the like are
     fused."""

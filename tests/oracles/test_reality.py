@@ -44,9 +44,6 @@ def unpriced(case: Case) -> Counter[str]:
     found: Counter[str] = Counter()
     if case.kind == "zero" and case.zero in (1, 2):
         found["all_reduce"] = 4  # the norm
-    if case.kind == "tensor" and case.is_recomputed:
-        # a repeated forward ends with the last tensor that is needed
-        found["all_reduce"] -= FEW_TOKENS["num_layers"] * message_bytes(case)
     return found
 
 

@@ -29,7 +29,7 @@ def launching(context: Context, **changes: float) -> Context:
 
 def floors(context: Context, columns: StrategyColumns) -> tuple[np.ndarray, np.ndarray]:
     (group,) = layer_groups(context.model, layer_shape(columns, context.job), context.traits)
-    forward, backward = launch_floors_s(group, context.traits.kernels, columns)
+    forward, backward, _ = launch_floors_s(group, context.traits.kernels, columns)
     return forward / LAUNCH_S, backward / LAUNCH_S
 
 
@@ -117,7 +117,10 @@ def test_only_a_graph_of_the_whole_iteration_replays_products_of_experts(
 def test_a_micro_batch_takes_the_longer_of_kernels_and_launches(
     kernels: tuple[float, float], launches: tuple[float, float], waits: tuple[float, ...]
 ) -> None:
-    found = launch_waits_s(*(np.array([each]) for each in (*kernels, *launches)))
+    (forward, backward), (launched, launched_back) = (
+        (np.array([each]) for each in both) for both in (kernels, launches)
+    )
+    found = launch_waits_s((forward, backward, forward), (launched, launched_back, launched))
     assert [float(each[0]) for each in found] == pytest.approx(list(waits))
 
 
@@ -143,6 +146,33 @@ def test_a_layer_too_small_for_its_launches_costs_the_same_whatever_its_width(
 
 
 def test_a_host_that_waits_for_every_kernel_adds_all_its_launches() -> None:
-    times = (np.array([each]) for each in (1.0, 4.0, 0.5, 3.0))
-    found = launch_waits_s(*times, waits_for_kernels=True)
+    forward, backward = np.array([1.0]), np.array([4.0])
+    launched, launched_back = np.array([0.5]), np.array([3.0])
+    found = launch_waits_s(
+        (forward, backward, forward),
+        (launched, launched_back, launched),
+        waits_for_kernels=True,
+    )
     assert [float(each[0]) for each in found] == [0.5, 3.0, 0.5]
+
+
+def test_a_repeated_forward_launches_no_product_that_it_stops_before(
+    context_of: Contexts,
+    small_model: Callable[..., ModelSpec],
+    columns_of: Callable[..., StrategyColumns],
+) -> None:
+    context = launching(context_of(seq_len=128))
+    launched = []
+    for stops in (False, True):
+        kernels = replace(
+            context.traits.kernels, stops_recomputation=stops, waits_for_kernels=True, dropout=False
+        )
+        costs = layer_costs(
+            small_model(),
+            context.job,
+            context.cluster,
+            replace(context.traits, kernels=kernels),
+            columns_of(dp=8),
+        )
+        launched.append(float(costs.items_at(costs.repeated)["launch"].exposed_s[0]))
+    assert launched[0] - launched[1] == pytest.approx(LAUNCH_S)

@@ -49,6 +49,16 @@ def test_full_recomputation_repeats_the_messages_of_forward(subject: Any) -> Non
     }
 
 
+def test_a_repeated_forward_that_stops_early_spares_the_last_all_reduce(subject: Any) -> None:
+    chunk = traffic_of(
+        subject(framework="accelerate", tp=2, sequence_parallel=False, recompute="full")
+    ).chunks[0]
+    loss, hidden, layers = 3 * 4 * 2048.0, 2048 * 4096 * 2.0, 32
+    forward = by_item(chunk.forward)["tensor_parallel", "all_reduce"]
+    assert forward == hidden + layers * 2 * hidden + loss
+    assert by_item(chunk.backward)["recompute", "all_reduce"] == layers * hidden
+
+
 def test_selective_recomputation_of_attention_repeats_no_messages(subject: Any) -> None:
     found = traffic_of(subject(tp=2, pp=2, recompute="selective"))
     assert found.recomputed_fraction == (0.0, 0.0)

@@ -1,6 +1,7 @@
 """What Megatron's recompute modules drop and repeat, op by op."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,9 +9,10 @@ from forward_flops import forward_flops
 
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
-from planner.frameworks.settings import with_recompute_modules
+from planner.frameworks.settings import with_recompute_modules, with_training
 from planner.layers.block import LayerGroup, layer_groups
 from planner.layers.op import LayerShape, Op
+from planner.spec.training import Training
 
 Shapes = Callable[..., LayerShape]
 SEQ_LEN = 2048
@@ -158,3 +160,34 @@ def test_modules_together_save_what_each_saves(shape_of: Shapes) -> None:
     single = [saving(group_of("deepseek-v3", shape, name, kind="moe")) for name in names]
     assert min(single) > 0
     assert saving(group_of("deepseek-v3", shape, *names, kind="moe")) == sum(single)
+
+
+def spared(model: str, shape: LayerShape, *, mode: str = "full", **changes: object) -> set[str]:
+    """Ops that full recomputation under Accelerate does not repeat, over all kinds of layers."""
+    traits = load_traits("accelerate")
+    kernels = replace(traits.kernels, **changes)  # type: ignore[arg-type]
+    traits = replace(traits, kernels=kernels)
+    if mode != "full":
+        traits = with_training(traits, Training(mode="lora", rank=8))
+    groups = layer_groups(load_model(model), shape, traits)
+    return {op.name for group in groups for op in group.ops if op.is_spared}
+
+
+def test_a_checkpoint_that_stops_early_spares_the_last_product_of_dense_blocks(
+    shape_of: Shapes,
+) -> None:
+    assert spared("llama3-8b", shape_of()) == {"mlp_down"}
+    assert spared("llama3-8b", shape_of(), stops_recomputation=False) == set()
+
+
+@pytest.mark.parametrize("model", ["mixtral-8x7b", "gemma2-9b", "bert-base"])
+def test_nothing_is_spared_where_backward_reads_what_the_last_product_made(
+    model: str, shape_of: Shapes
+) -> None:
+    """Weighted outputs of experts, and the inputs of norms behind a product."""
+    assert spared(model, shape_of()) == set()
+
+
+def test_nothing_is_spared_before_a_dropout_or_adapters(shape_of: Shapes) -> None:
+    assert spared("llama3-8b", shape_of(), dropout=True) == set()
+    assert spared("llama3-8b", shape_of(), mode="lora") == set()
