@@ -14,6 +14,7 @@ from planner.cost.memory import (
 from planner.cost.parts import Parts
 from planner.layers.op import ZERO
 from planner.spec.items import item
+from planner.spec.job import element_bytes
 from planner.spec.strategy import GPU_DEGREES, StrategyColumns
 from planner.units import Array, Mask
 
@@ -99,21 +100,21 @@ def bucket_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> A
     inputs=(
         "strategy.dp",
         "strategy.offload",
-        "traits.states.sharded_gradient_bytes",
         "traits.states.zero3_step_elements",
     ),
 )
 def step_group_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
     """Bytes of gradients copied at a time while a stage-3 optimizer steps.
 
-    ``c · min(zero3_step_elements, shard)`` of what stays on the device. Source: framework traits.
+    fp32: ``4 · min(zero3_step_elements, shard)`` of what stays on the device. Source: framework
+    traits.
     """
     states = context.traits.states
     if not states.zero3_step_elements:
         return np.zeros(len(strategy))
     shard = _rank_params(context, strategy, parts) / parts.num_shards
     elements = np.minimum(states.zero3_step_elements, shard * (1.0 - offloaded_fraction(strategy)))
-    held = states.sharded_gradient_bytes * elements
+    held = element_bytes("fp32") * elements
     return np.where(copied_in_groups(strategy, states), held, 0.0)
 
 

@@ -8,7 +8,7 @@ from planner.cost import buffers
 from planner.cost.exchange import exchange_state_bytes
 from planner.cost.layer import layer_shape
 from planner.cost.ledger_item import HELD, OUTSIDE, LedgerItem, Lifetime, flat_item, tensor_item
-from planner.cost.memory import copied_in_groups, kept_whole
+from planner.cost.memory import keeps_no_copies, kept_whole
 from planner.cost.stage import (
     FULL,
     OTHERS,
@@ -93,7 +93,7 @@ def _state_shares(subject: Subject, name: str) -> dict[str, float]:
     traits, optimizer = subject.context.traits.states, subject.context.traits.optimizer
     is_sharded = subject.strategy.zero_stage >= 1
     copies = traits.sharded_gradient_bytes if is_sharded else traits.unsharded_gradient_copy_bytes
-    if bool(copied_in_groups(subject.columns, traits)[0]):
+    if bool(keeps_no_copies(subject.columns, traits)[0]):
         copies = 0.0
     if not is_sharded and subject.strategy.dp > 1:
         copies += traits.replica_bucket_bytes

@@ -57,6 +57,6 @@ def _in_32_bits(states: StateTraits) -> StateTraits:
         unsharded_gradient_copy_bytes=0.0,
         replica_bucket_bytes=widened(states.replica_bucket_bytes),
         sharded_gradient_bytes=states.fp32_shard_bytes,
-        zero3_step_elements=0.0,
+        sharded_copies="weights",
         largest_gradient_copy_bytes=0.0,
     )

@@ -45,6 +45,8 @@ class StateTraits:
     """Buckets that whole replicas reduce beside their gradients (stage 0, more than one rank)."""
     sharded_gradient_bytes: float
     """A further copy that exists only sharded (DeepSpeed's fp32 gradient partition)."""
+    sharded_copies: Literal["gradients", "weights"]
+    """What that is a copy of."""
     zero3_weight_bytes: float
     """Weights kept sharded between uses under stage 3 (0 where the master shard serves)."""
     whole_tensor_gradient_bytes: float

@@ -67,6 +67,8 @@ class Case:
     """Items of the planner's ledger that live from one step to the next."""
     waiting: tuple[str, ...] = ()
     """Those that come in forward and stay until backward, beside activations."""
+    stepping: tuple[str, ...] = ()
+    """Those that live when the optimizer updates; not compared where none is named."""
     settings: tuple[str, ...] = NO_CLIPPING
 
     @property
@@ -103,6 +105,7 @@ ZERO = Case(
     framework="deepspeed",
     profile="current",
     lasting=("weights", "optimizer"),
+    stepping=("weights", "optimizer", "gradients"),
     settings=("traits.overheads.step_overhead_s=0",),
 )
 SPLIT = Case(
@@ -125,10 +128,13 @@ CASES = {
     "DDP, recomputed": replace(REPLICATED, is_recomputed=True),
     "FSDP2, ZeRO 2": replace(FSDP, zero=2, waiting=("weights",)),
     "FSDP2, ZeRO 3": FSDP,
-    "DeepSpeed ZeRO 1": replace(ZERO, zero=1),
+    "DeepSpeed ZeRO 1": replace(ZERO, zero=1, stepping=()),
     "DeepSpeed ZeRO 2": replace(ZERO, zero=2),
     "DeepSpeed ZeRO 3": replace(
-        ZERO, zero=3, lasting=("weights", "optimizer", "gradients", "buckets")
+        ZERO,
+        zero=3,
+        lasting=("weights", "optimizer", "gradients", "buckets"),
+        stepping=("weights", "optimizer", "gradients", "buckets", "step_group"),
     ),
     "tensor parallel": SPLIT,
     "tensor parallel, recomputed": replace(SPLIT, is_recomputed=True),
@@ -150,6 +156,8 @@ class Figures:
     forward_bytes: int
     """Held when the last forward in flight is through its layers, what they send on not counted;
     under FSDP2, when its loss is there and no gathered weights are."""
+    step_bytes: int
+    """Held when the optimizer updates, where the case says of what."""
     spread: tuple[float, ...] = field(default=())
     """Seconds of all steps, where it was measured."""
 
@@ -248,6 +256,7 @@ def planned(case: Case, plan: Plan, whole: Plan) -> Figures:
         sent_bytes=sent,
         lasting_bytes=round(lasting),
         forward_bytes=round(forward),
+        step_bytes=round(_total(items, case.stepping)),
     )
 
 
@@ -310,9 +319,9 @@ def measured(case: Case, ranks: Sequence[Mapping[str, Any]], sizes: Mapping[str,
     statistics). Left out everywhere: single numbers (step counters, norms of gradients).
     """
     first, tokens = ranks[0], case.micro_batch * sizes["seq_len"]
-    lasting, forward = (
+    lasting, forward, step = (
         Counter({int(size): number for size, number in first["held"][moment].items()})
-        for moment in ("between", "forward")
+        for moment in ("between", "forward", "step")
     )
     statistics = (forward - lasting)[4 * tokens] * 4 * tokens
     in_flight = {"pipeline": case.ranks, "fsdp": 0}.get(case.kind, 1)
@@ -327,5 +336,6 @@ def measured(case: Case, ranks: Sequence[Mapping[str, Any]], sizes: Mapping[str,
         sent_bytes={kind: size for kind, size in first["sent_bytes"].items() if size > 16},
         lasting_bytes=total(lasting),
         forward_bytes=total(forward) - statistics - sent_on,
+        step_bytes=total(step) if case.stepping else 0,
         spread=tuple(seconds),
     )

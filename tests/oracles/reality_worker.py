@@ -134,6 +134,9 @@ class Trainer:
     def look(self) -> None:
         """Called when a forward is through its layers; a sharded model's when its loss is there."""
 
+    def look_at_step(self) -> None:
+        """Called when the optimizer is about to update."""
+
     def layers(self) -> range:
         """Those that this rank has."""
         return range(self.sizes["num_layers"])
@@ -149,6 +152,7 @@ class Trainer:
         )
         groups = [{"params": some} for some in kinds if some]
         self.optimizer = torch.optim.AdamW(groups, lr=1e-4, fused=True)
+        self.optimizer.register_step_pre_hook(lambda *_: self.look_at_step())
 
     def waits(self, is_last: bool) -> contextlib.AbstractContextManager[Any]:
         """Gradients are not reduced before the last micro-batch."""
@@ -310,8 +314,9 @@ def seen(sizes: Sizes, run: Run, device: torch.device) -> dict[str, Any]:
         trainer.step()
         held["between"] = live.sizes()
         trainer.look = look
+        trainer.look_at_step = lambda: held.update(step=live.sizes())
         trainer.step()
-        trainer.look = lambda: None
+        trainer.look = trainer.look_at_step = lambda: None
     with Wire() as wire:
         trainer.step()
     seconds = []

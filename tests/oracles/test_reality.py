@@ -84,3 +84,9 @@ def test_the_bytes_a_forward_leaves_are_those_of_the_plan(seen: Seen, name: str)
     case = ALL[name]
     behind = 2 * message_bytes(case) if case.kind == "tensor" else 0
     assert ours.forward_bytes + behind == real.forward_bytes
+
+
+@pytest.mark.parametrize("name", [name for name, case in ALL.items() if case.stepping])
+def test_the_bytes_held_in_a_step_are_those_of_the_plan(seen: Seen, name: str) -> None:
+    ours, real = seen[name]
+    assert ours.step_bytes == real.step_bytes

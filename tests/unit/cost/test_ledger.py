@@ -207,6 +207,16 @@ def test_stage_3_copies_the_gradients_of_one_group_at_a_time(
     assert bytes_by_head(ledger)["optimizer"] == pytest.approx(12 * PARAMS / 8, rel=1e-6)
 
 
+def test_a_stage_3_step_in_32_bits_copies_gradients_beside_its_copy_of_the_weights(
+    context_of: Contexts,
+) -> None:
+    context = context_of(framework="deepspeed", precision="fp32")
+    ((ledger, _),) = ledgers_of(context, dp=8, zero_stage=3, global_batch=16)
+    assert items_of(ledger)["step_group"].num_bytes == pytest.approx(4 * PARAMS / 8, rel=1e-6)
+    # both moments and the clone of the weights
+    assert bytes_by_head(ledger)["optimizer"] == pytest.approx(12 * PARAMS / 8, rel=1e-6)
+
+
 def test_lifetimes_split_the_peak_between_tensors_allocator_and_device(
     context_of: Contexts,
 ) -> None:

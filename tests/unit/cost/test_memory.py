@@ -52,6 +52,7 @@ ZERO_PAPER = StateTraits(
     frozen_shard_width=1,
     zero3_live_elements=1e18,
     zero3_step_elements=0,
+    sharded_copies="gradients",
     zero3_keeps_ends_gathered=False,
     whole_gradient_units=1,
     whole_gradient_elements=0,
