@@ -9,6 +9,7 @@ from planner.cost.context import Context
 from planner.cost.exchange import hidden_exchange_s
 from planner.cost.memory import kept_whole, reduced_gradient_bytes
 from planner.cost.topology import Group, group_of
+from planner.layers.parameters import count_layer_tensors
 from planner.spec.cluster import ClusterSpec, Collective
 from planner.spec.exchange import PERIODIC
 from planner.spec.job import element_bytes
@@ -87,6 +88,23 @@ def bucket_elements(
     return np.minimum(np.where(wanted > 0, wanted, layer_params), chunk_params)
 
 
+def gather_elements(context: Context, layer_elements: Array, chunk_elements: Array) -> Array:
+    """``min(max(elements, layer / tensors), chunk)``: weights gathered in one message at stage 3.
+
+    A layer's where the trait says 0. Elsewhere modules are fetched one by one, and together with
+    those that follow until they are ``weight_gather_elements``; n tensors of a layer count as
+    alike. Source: traits; DeepSpeed, fetch_sub_module in deepspeed/runtime/zero/
+    partitioned_param_coordinator.py. Excludes small tensors that stay gathered
+    (stage3_param_persistence_threshold), the rounding to whole tensors, and the host's time for
+    every module.
+    """
+    wanted = context.traits.overlap.weight_gather_elements
+    if not wanted:
+        return layer_elements
+    tensors = count_layer_tensors(context.model)
+    return np.minimum(np.maximum(wanted, layer_elements / tensors), chunk_elements)
+
+
 def gathered_weight_bytes(context: Context) -> float:
     """Bytes per weight gathered under stage 3: fewer where the framework casts to fp8 first."""
     in_fp8 = context.job.precision in ("fp8", "fp8_block", "mxfp8")
@@ -136,7 +154,8 @@ def data_parallel_costs(
     sharding group all-reduce each rank's shard of the gradients after it is scattered
     (hybrid sharding, arXiv 2304.11277, section 3.2.2), unless their exchange is another
     (:func:`planner.cost.exchange.exchange_s_per_param`). Messages are buckets
-    (:func:`bucket_elements`), or a layer from stage 3 on, gathered with its ``frozen_elements``.
+    (:func:`bucket_elements`), or a layer from stage 3 on, gathered with its ``frozen_elements``
+    (:func:`gather_elements`).
     """
     states, cluster = context.traits.states, context.cluster
     stage = strategy.zero_stage
@@ -158,6 +177,7 @@ def data_parallel_costs(
         whole = _seconds_per_param("all_reduce", layer_params, wire, group, cluster)
         layer_reduce = np.where(when.all_reduces, whole, layer_reduce)
     unit = layer_params + frozen_elements
+    unit = gather_elements(context, unit, unit / layer_params * chunk_params)
     layer_gather = _seconds_per_param("all_gather", unit, layer_weights, group, cluster)
     replicas = group_of("dp_replicate", strategy, cluster)
     if exchange.is_plain and np.any(replicas.size > 1):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.data_parallel import data_parallel_costs
+from planner.cost.data_parallel import data_parallel_costs, gather_elements
 from planner.cost.memory import offloads
 from planner.cost.offload import parameter_fetch_s, slot_share
 from planner.cost.overlap import exposed_beside_s, interference_fraction, prefetch_fill_s
@@ -46,8 +46,19 @@ class LayerTimes:
 @item(
     "time.sharding",
     title="ZeRO traffic",
-    inputs=("strategy.dp", "traits.overlap.communication_multiprocessors", *FABRIC),
-    also=(exposed_beside_s, prefetch_fill_s, interference_fraction, data_parallel_costs),
+    inputs=(
+        "strategy.dp",
+        "traits.overlap.communication_multiprocessors",
+        "traits.overlap.weight_gather_elements",
+        *FABRIC,
+    ),
+    also=(
+        exposed_beside_s,
+        prefetch_fill_s,
+        interference_fraction,
+        data_parallel_costs,
+        gather_elements,
+    ),
 )
 def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> LayerTimes:
     """Overlap a layer's compute with its stage-3 gathers, then with traffic to the host.

@@ -225,6 +225,15 @@ def mtp_params(model: ModelSpec, tp: Count = 1) -> Parts:
     }
 
 
+def count_layer_tensors(model: ModelSpec) -> int:
+    """Weights of a layer that are tensors of their own in transformers' model code.
+
+    Norms, queries, keys, values, output, and those of the MLP. Excludes biases, and what latent
+    attention and mixtures have besides.
+    """
+    return model.norms_per_layer + 4 + (3 if model.gated_mlp else 2)
+
+
 def layer_counts(model: ModelSpec) -> dict[LayerKind, int]:
     """How many layers of each kind the model has."""
     return {

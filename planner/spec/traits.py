@@ -279,6 +279,8 @@ class OverlapTraits:
     """Gradients reduced in one message; 0: those of one layer."""
     gradient_bucket_elements_per_rank: float
     """Times the data-parallel ranks, where that is more."""
+    weight_gather_elements: float
+    """Weights gathered in one message under stage 3, but no less than one tensor; 0: a layer's."""
     pipeline_p2p_overlap: Literal["none", "interleaved", "all"]
     """Schedules whose transfers between stages run beside computation."""
     communication_multiprocessors: float

@@ -135,6 +135,7 @@ CASES = {
         zero=3,
         lasting=("weights", "optimizer", "gradients", "buckets"),
         stepping=("weights", "optimizer", "gradients", "buckets", "step_group"),
+        settings=(*ZERO.settings, "traits.overlap.weight_gather_elements=1"),
     ),
     "tensor parallel": SPLIT,
     "tensor parallel, recomputed": replace(SPLIT, is_recomputed=True),

@@ -3,11 +3,18 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from planner.cost.collectives import collective_s
 from planner.cost.context import Context
-from planner.cost.data_parallel import DataParallelCosts, gathered_weight_bytes
+from planner.cost.data_parallel import (
+    DataParallelCosts,
+    gather_elements,
+    gathered_weight_bytes,
+)
 from planner.cost.parts import build_parts
+from planner.cost.topology import group_of
 from planner.frameworks.registry import load_traits
 from planner.spec.job import Precision
 from planner.spec.strategy import StrategyColumns
@@ -117,3 +124,33 @@ def test_weights_updated_under_stage_2_are_gathered_in_16_bits_in_fp8_training_t
     one, two = (build_parts(context, columns).dp.gather for context in contexts)
     assert (one > 0).all()
     assert one.tolist() == two.tolist()
+
+
+def test_under_deepspeed_stage_3_gathers_as_many_weights_at_a_time_as_it_prefetches(
+    context_of: Contexts,
+) -> None:
+    context = context_of(model="llama3-8b", framework="deepspeed")  # 7 matrices, 2 norms a layer
+    layer, chunk = np.array([218112000.0]), np.array([32 * 218112000.0])
+
+    def elements(wanted: float) -> float:
+        overlap = replace(context.traits.overlap, weight_gather_elements=wanted)
+        given = replace(context, traits=replace(context.traits, overlap=overlap))
+        return float(gather_elements(given, layer, chunk)[0])
+
+    assert context.traits.overlap.weight_gather_elements == 5e7
+    assert [elements(each) for each in (0, 1, 5e7, 1e12)] == [layer, layer / 9, 5e7, chunk]
+
+
+@pytest.mark.parametrize("wanted", [0.0, 1.0])
+def test_each_message_of_stage_3_waits_for_its_latency(
+    wanted: float, context_of: Contexts, columns_of: Columns
+) -> None:
+    plain = context_of(model="llama3-8b", framework="deepspeed", cluster="8xdgx-h100")
+    overlap = replace(plain.traits.overlap, weight_gather_elements=wanted)
+    context = replace(plain, traits=replace(plain.traits, overlap=overlap))
+    columns = columns_of(dp=64, zero_stage=3)
+    parts = build_parts(context, columns)
+    group = group_of("dp_shard", columns, context.cluster)
+    messages = 9.0 if wanted else 1.0
+    one = collective_s("all_gather", 2.0 * parts.params / messages, group, context.cluster)
+    assert parts.dp.layer_forward * parts.params == pytest.approx(messages * one)

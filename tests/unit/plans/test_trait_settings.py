@@ -92,8 +92,8 @@ NEAR = "did you mean traits.overlap.ring_achieved_fraction?"
 OVERLAPS = (
     "tensor_parallel_overlap, ring_achieved_fraction, expert_all_to_all_overlap, "
     "overlaps_gradient_reduction, overlaps_parameter_gather, gradient_bucket_elements, "
-    "gradient_bucket_elements_per_rank, pipeline_p2p_overlap, communication_multiprocessors, "
-    "optimizer_waits_for_all_stages"
+    "gradient_bucket_elements_per_rank, weight_gather_elements, pipeline_p2p_overlap, "
+    "communication_multiprocessors, optimizer_waits_for_all_stages"
 )
 
 
