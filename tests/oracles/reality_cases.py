@@ -334,7 +334,7 @@ def measured(case: Case, ranks: Sequence[Mapping[str, Any]], sizes: Mapping[str,
 
     return Figures(
         step_s=min(seconds, default=0.0),
-        sent_bytes={kind: size for kind, size in first["sent_bytes"].items() if size > 16},
+        sent_bytes={kind: size for kind, size in first["sent_bytes"].items() if size},
         lasting_bytes=total(lasting),
         forward_bytes=total(forward) - statistics - sent_on,
         step_bytes=total(step) if case.stepping else 0,

@@ -51,7 +51,7 @@ class Wire(TorchDispatchMode):
     """Bytes given to collectives by kind, as nccl-tests counts them.
 
     All-reduce, reduce and broadcast: the buffer; all-gather: what is gathered; reduce-scatter:
-    what goes in; send: what is sent, and nothing for what is received.
+    what goes in; send: what is sent, and nothing for what is received. Not single numbers.
     """
 
     KINDS: ClassVar = {
@@ -82,7 +82,7 @@ class Wire(TorchDispatchMode):
                 in_place = func.namespace == "c10d"
                 handed = {"all_gather": made, "reduce_scatter": args[in_place]}.get(kind, args[0])
                 handed = args[0] if in_place and kind == "all_gather" else handed
-                self.sent[kind] += sum(x.nbytes for x in tensors_in(handed))
+                self.sent[kind] += sum(x.nbytes for x in tensors_in(handed) if x.numel() > 1)
         return made
 
 
