@@ -27,6 +27,11 @@ def captured_fraction(scopes: Iterable[str]) -> float:
     return sum(GRAPH_SHARES.get(part, 0.0) for part in parts)
 
 
+def capacity_settings(factor: float, *, pads: bool) -> tuple[Setting, ...]:
+    """Traits of experts with a capacity, padded to it or not."""
+    return ("kernels.expert_capacity_factor", factor), ("kernels.pads_to_capacity", pads)
+
+
 def runtime_settings(
     *,
     graphs: Iterable[str],
@@ -35,8 +40,12 @@ def runtime_settings(
     tp_overlap: bool | None = None,
     launch_blocking: bool = False,
     in_8_bit: Iterable[str] = (),
+    capacity: tuple[float, bool] | None = None,
 ) -> tuple[Setting, ...]:
-    """Traits that differ from the profile's; what is None (a dispatcher: empty) is left to it."""
+    """Traits that differ from the profile's; what is None (a dispatcher: empty) is left to it.
+
+    ``capacity``: the factor, and whether experts are padded to it.
+    """
     settings: list[Setting] = []
     if captured := captured_fraction(graphs):
         settings.append(("kernels.cuda_graph_fraction", captured))
@@ -54,6 +63,8 @@ def runtime_settings(
     if launch_blocking:
         settings.append(("kernels.waits_for_kernels", True))
     settings += [(IN_8_BIT[each], True) for each in in_8_bit]
+    if capacity:
+        settings += capacity_settings(capacity[0], pads=capacity[1])
     return tuple(settings)
 
 

@@ -96,6 +96,25 @@ def test_a_dispatcher_is_the_one_that_is_named(
     assert spelled_alike(record)["runtime"] == runtime
 
 
+@pytest.mark.parametrize(
+    ("notes", "runtime"),
+    [
+        (
+            "Token-drop MoE: capacity factor 1.0 with padding, alltoall dispatcher.",
+            {"capacity_factor": 1.0, "pads_to_capacity": True},
+        ),
+        (
+            "Capacity factor 1.25; rest dropped",
+            {"capacity_factor": 1.25, "pads_to_capacity": False},
+        ),
+        ("forced balanced routing, dropless", {}),
+    ],
+)
+def test_a_capacity_is_the_one_that_notes_name(notes: str, runtime: dict[str, Any]) -> None:
+    record = {"id": "run", "notes": notes, "model": MIXTURE, "parallel": {}, "runtime": {}}
+    assert spelled_alike(record)["runtime"] == runtime
+
+
 def test_dense_models_dispatch_nothing() -> None:
     given = {"id": "deepep", "framework": "megatron-bridge", "model": {}, "parallel": {}}
     assert spelled_alike({**given, "runtime": {}})["runtime"] == {}
