@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from planner.cost.launches import HOST_SHARES
 from planner.spec.traits import FrameworkTraits, Setting
 
 DEDUPLICATING = ("deepep", "hybridep", "flex")
@@ -11,8 +12,12 @@ PERMUTING = "hybridep"
 """The dispatcher whose own kernels sort tokens: hybrid_ep_dispatch in Megatron-LM's
 megatron/core/transformer/moe/fused_a2a.py; DeepEP's are followed by Transformer Engine's."""
 FULL_GRAPH = "full_iteration"
-GRAPH_SHARES = {"attn": 0.2, "moe_router": 0.05, "moe_preprocess": 0.05}
-"""Of a mixture layer's kernels, by what --cuda-graph-scope captures: counted in the modules."""
+GRAPH_SHARES = {
+    "attn": HOST_SHARES["attention"],
+    "moe_router": HOST_SHARES["router"] / 2.0,
+    "moe_preprocess": HOST_SHARES["router"] / 2.0,
+}
+"""Of a mixture layer's kernels, by what --cuda-graph-scope captures."""
 
 IN_8_BIT = {"attention": "kernels.attention_in_8_bit", "head": "kernels.head_in_8_bit"}
 """Traits of what a recipe also computes in its 8 bits (fp8_dot_product_attention and
