@@ -24,6 +24,7 @@ WINDOWS = re.compile(r"alternating sliding-window\((\d+)\)/full")
 LINEAR = "linear attention"
 DISPATCHERS = re.compile(r"\b(deepep|hybridep)\b")
 CAPACITY = re.compile(r"capacity factor (\d{1,3}(?:\.\d{1,3})?)( with padding)?")
+BALANCED = re.compile(r"\bforced?[- ]balanced?\b|\bwith padding\b")
 OVERLAPPED = re.compile(r"a2a overlap\b")
 CHUNKED_MODEL, CHUNKED_LAYERS = "deepseek-v3", 61
 CHUNKS = {4: "Et*16|(t*16|)*2t*13", 8: "Et*8|(t*8|)*6t*5", 16: "Et*4|(t*4|)*14t"}
@@ -110,6 +111,14 @@ def add_capacity(record: Mapping[str, Any], runtime: Part) -> None:
     if found := CAPACITY.search(str(record.get("notes")).lower()):
         runtime.setdefault("capacity_factor", float(found[1]))
         runtime.setdefault("pads_to_capacity", bool(found[2]))
+
+
+def add_routing(record: Mapping[str, Any], runtime: Part) -> None:
+    """Of a mixture: as its router chooses, unless a balance is forced or padded to."""
+    model = record.get("model")
+    if isinstance(model, Mapping) and model.get("moe") and "notes" in record:
+        is_balanced = BALANCED.search(str(record["notes"]).lower())
+        runtime.setdefault("routing", "balanced" if is_balanced else "natural")
 
 
 def add_layout(record: Mapping[str, Any], parallel: Part) -> None:
