@@ -40,6 +40,7 @@ _CHOICES: Mapping[str, Callable[[], Iterable[object]]] = {
 """Values allowed where the type alone does not say."""
 _RANGES: Mapping[str, tuple[float, float]] = {
     "kernels.attention_rate_fraction": (0.01, 1.0),
+    "kernels.expert_capacity_factor": (0.0, 1000.0),
     "support.usual_zero_stage": (0, 3),
     "offload.host_bandwidth_fraction": (0.01, 1.0),
     "offload.pageable_rate_fraction": (0.01, 1.0),
