@@ -1,17 +1,26 @@
 """What the host takes to launch a layer's kernels: a floor under the time they take to run."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from planner.layers.block import LayerGroup
 from planner.layers.op import ZERO, Comm, Op
 from planner.spec.strategy import StrategyColumns
-from planner.spec.traits import KernelTraits
+from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array
 
 BACKWARD_PRODUCTS = 2.0
 """Kernels of a product's backward: the gradients of its two operands."""
+
+
+HOST_SHARES = {"attention": 0.2, "router": 0.1}
+"""Of the host's time for a mixture layer: what stands before the router, and the router with what
+prepares the exchange, where it is fused; counted in the modules."""
+FUSED_ROUTER_KERNELS = (10.0, 6.0)
+"""Of a fused router, forward and backward, as in the runs that the floors of mixtures were fitted
+on."""
 
 
 def _collectives(comms: Iterable[Comm], strategy: StrategyColumns) -> Array:
@@ -65,13 +74,27 @@ Passes = tuple[Array, Array, Array]
 """Seconds of a layer's forward, its backward and a repeated forward."""
 
 
+def router_launches_s(kernels: KernelTraits) -> tuple[float, float]:
+    """Host seconds of an eager router's kernels beyond a fused one's, forward and backward.
+
+    ``max(number - fused, 0) · eager_launch_s``. Source: numbers counted in the framework's modules.
+    """
+    given = kernels.router_forward_kernels, kernels.router_backward_kernels
+    forward, backward = (
+        max(number - fused, 0.0) * kernels.eager_launch_s
+        for number, fused in zip(given, FUSED_ROUTER_KERNELS, strict=True)
+    )
+    return forward, backward
+
+
 def launch_floors_s(group: LayerGroup, kernels: KernelTraits, strategy: StrategyColumns) -> Passes:
     """Host seconds to launch one layer's forward, its backward and a repeated forward; C each.
 
-    ``launches · launch_s``, for a mixture at least what routing and dispatch were seen to take,
-    and ``calls · grouped_launch_s`` for the products of its experts (:func:`grouped_calls`, twice
-    in backward). All less what CUDA graphs replay: graphs of a part of the layer leave experts
-    out, so that their products are launched unless the whole iteration is replayed.
+    ``launches · launch_s``, for a mixture at least what routing and dispatch were seen to take
+    (with :func:`router_launches_s`), and ``calls · grouped_launch_s`` for the products of its
+    experts (:func:`grouped_calls`, twice in backward). All less what CUDA graphs replay: graphs of
+    a part of the layer leave experts out, so that their products are launched unless the whole
+    iteration is replayed.
     """
     launched = 1.0 - kernels.cuda_graph_fraction
     forward = ZERO + sum(forward_launches(op, kernels, strategy) for op in group.ops)
@@ -83,9 +106,75 @@ def launch_floors_s(group: LayerGroup, kernels: KernelTraits, strategy: Strategy
         return forward * launched, backward * launched, repeated * launched
     calls = ZERO + sum(grouped_calls(op) for op in group.ops)
     calls_s = calls * kernels.grouped_launch_s * (launched > 0)
-    forward = np.maximum(forward, kernels.moe_launch_forward_s) * launched
-    backward = np.maximum(backward, kernels.moe_launch_backward_s) * launched
+    more, more_back = router_launches_s(kernels)
+    forward = np.maximum(forward, kernels.moe_launch_forward_s + more) * launched
+    backward = np.maximum(backward, kernels.moe_launch_backward_s + more_back) * launched
     return forward + calls_s, backward + BACKWARD_PRODUCTS * calls_s, forward + calls_s
+
+
+def segments(names: Sequence[str], waits: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Places of the ops between two waits of the host.
+
+    Those behind a layer's last wait stand with those before its first one, which follow in the
+    next layer. None without waits.
+    """
+    ends = [place for place, name in enumerate(names) if name in waits]
+    parts = [tuple(range(low + 1, high + 1)) for low, high in pairwise(ends)]
+    if not ends:
+        return ()
+    return (*parts, (*range(ends[-1] + 1, len(names)), *range(ends[0] + 1)))
+
+
+def op_floors_s(
+    ops: Sequence[Op], kernels: KernelTraits, strategy: StrategyColumns, floor_s: Array
+) -> list[Array]:
+    """Host seconds of each op's forward in a mixture layer; C each, ``floor_s`` in all.
+
+    :func:`router_launches_s` and ``calls · grouped_launch_s`` of router and experts; of the rest
+    :data:`HOST_SHARES` to what stands before the router, dealt out evenly, and to the router, and
+    what is left behind it by launches. Source: derived; the shares are those of partial CUDA
+    graphs. Excludes how they differ from framework to framework: with half of the time before the
+    exchange in place of three tenths, Grok-1 would be 3 % off instead of 7.
+    """
+    before = [op.name for op in ops].index("router")
+    eager_s = router_launches_s(kernels)[0] * (1.0 - kernels.cuda_graph_fraction)
+    calls_s = [grouped_calls(op) * kernels.grouped_launch_s for op in ops]
+    rest_s = np.maximum(floor_s - sum(calls_s) - eager_s, 0.0)
+    launches = [forward_launches(op, kernels, strategy) for op in ops[before + 1 :]]
+    behind_s = rest_s * (1.0 - sum(HOST_SHARES.values())) / sum(launches)
+    return [
+        *[rest_s * (HOST_SHARES["attention"] / before)] * before,
+        rest_s * HOST_SHARES["router"] + eager_s,
+        *(
+            number * behind_s + call_s
+            for number, call_s in zip(launches, calls_s[before + 1 :], strict=True)
+        ),
+    ]
+
+
+def segmented_waits_s(
+    parts: Sequence[tuple[int, ...]],
+    op_s: Sequence[Array],
+    op_floor_s: Sequence[Array],
+    backward_s: Array,
+    backward_floor_s: Array,
+) -> Passes:
+    """As :func:`launch_waits_s`, where the host waits for the device in every forward.
+
+    ``Σ max(launches - kernels, 0)`` over the segments of the forward (:func:`segments`), and of
+    the backward as a whole: a host that has waited starts anew, with nothing launched ahead, so
+    that no segment makes up for another. Which ops end one is a trait: counts of tokens are copied
+    to the host before an exchange of unequal parts, and ``masked_select`` waits for the size of its
+    result. Source: MoEAlltoAllTokenDispatcher and permute in
+    megatron/core/transformer/moe/token_dispatcher.py and moe_utils.py. Excludes the start of a
+    segment, where the first kernels run as they are launched, and an exchange beside another
+    micro-batch, whose kernels keep the device busy meanwhile.
+    """
+    forward = ZERO
+    for part in parts:
+        lacking = sum(op_floor_s[place] for place in part) - sum(op_s[place] for place in part)
+        forward = forward + np.maximum(lacking, 0.0)
+    return forward, np.maximum(backward_floor_s - backward_s, 0.0), forward
 
 
 def launch_waits_s(
@@ -97,8 +186,8 @@ def launch_waits_s(
     a micro-batch takes ``max(kernels, launches)`` of all its passes together, each the sum over
     passes. What is waited is dealt out to the passes that lack it. A repeated forward waits for
     what the sum with it is longer than without it. A host that waits for every kernel
-    (CUDA_LAUNCH_BLOCKING) is never ahead: all launches show. Excludes points at which the framework
-    waits for the device, after which the host is no longer ahead.
+    (CUDA_LAUNCH_BLOCKING) is never ahead: all launches show. Where it waits in every forward:
+    :func:`segmented_waits_s`.
     """
     if waits_for_kernels:
         return floors_s
@@ -112,3 +201,41 @@ def launch_waits_s(
     share = np.divide(waited, short, out=np.zeros_like(short), where=short > 0)
     repeated = np.maximum(lacking + again, 0.0) - waited
     return short_forward * share, short_backward * share, np.maximum(repeated, 0.0)
+
+
+def host_waits(group: LayerGroup, traits: FrameworkTraits) -> tuple[str, ...]:
+    """Ops of a layer behind which the host waits for the device and is nowhere ahead of it.
+
+    None where all is replayed by a graph, or an exchange beside another micro-batch keeps the
+    device busy meanwhile.
+    """
+    kernels = traits.kernels
+    keeps_busy = traits.overlap.expert_all_to_all_overlap == "batches"
+    is_graph = kernels.cuda_graph_fraction >= 1.0
+    if group.name != "moe" or keeps_busy or is_graph or kernels.waits_for_kernels:
+        return ()
+    return kernels.padded_host_waits if kernels.pads_to_capacity else kernels.host_waits
+
+
+def layer_waits_s(
+    group: LayerGroup,
+    pass_s: Passes,
+    op_s: Sequence[Array],
+    traits: FrameworkTraits,
+    strategy: StrategyColumns,
+) -> Passes:
+    """What a layer's forward, backward and repeated forward wait for the host; C each.
+
+    ``pass_s``: of these three; ``op_s``: of the forward's ops, before anything hides, of which all
+    are taken to hide the same share.
+    """
+    kernels = traits.kernels
+    floors = launch_floors_s(group, kernels, strategy)
+    parts = segments([op.name for op in group.ops], host_waits(group, traits))
+    if not parts:
+        return launch_waits_s(pass_s, floors, waits_for_kernels=kernels.waits_for_kernels)
+    shown = pass_s[0] / sum(op_s)
+    op_floors = op_floors_s(group.ops, kernels, strategy, floors[0])
+    return segmented_waits_s(
+        parts, [each * shown for each in op_s], op_floors, pass_s[1], floors[1]
+    )

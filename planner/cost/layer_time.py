@@ -21,8 +21,13 @@ from planner.cost.launches import (
     backward_launches,
     forward_launches,
     grouped_calls,
+    host_waits,
     launch_floors_s,
     launch_waits_s,
+    layer_waits_s,
+    op_floors_s,
+    router_launches_s,
+    segmented_waits_s,
 )
 from planner.cost.overlap import (
     exposed_all_to_all_s,
@@ -320,19 +325,33 @@ def _with_expert_overlap(
         "traits.kernels.moe_launch_forward_s",
         "traits.kernels.moe_launch_backward_s",
         "traits.kernels.cuda_graph_fraction",
+        "traits.kernels.eager_launch_s",
+        "traits.kernels.host_waits",
     ),
-    also=(launch_waits_s, launch_floors_s, forward_launches, backward_launches, grouped_calls),
+    also=(
+        launch_waits_s,
+        segmented_waits_s,
+        launch_floors_s,
+        op_floors_s,
+        router_launches_s,
+        forward_launches,
+        backward_launches,
+        grouped_calls,
+    ),
 )
 def _with_launches(
-    group: LayerGroup, passes: tuple[TimeItems, TimeItems, TimeItems], setting: Setting
+    group: LayerGroup,
+    passes: tuple[TimeItems, TimeItems, TimeItems],
+    setting: Setting,
+    op_s: list[Array],
 ) -> tuple[TimeItems, TimeItems, TimeItems]:
-    """Forward, backward and a repeated forward with what launching takes beyond their kernels."""
-    kernels = setting.traits.kernels
+    """Forward, backward and a repeated forward with what launching takes beyond their kernels.
+
+    ``op_s``: forward seconds of the layer's ops, before anything hides, where the host waits.
+    """
     forward, backward, repeated = (exposed_s(items) for items in passes)
-    waits = launch_waits_s(
-        (forward, backward, repeated),
-        launch_floors_s(group, kernels, setting.strategy),
-        waits_for_kernels=kernels.waits_for_kernels,
+    waits = layer_waits_s(
+        group, (forward, backward, repeated), op_s, setting.traits, setting.strategy
     )
     found = [
         add_items(items, _compute("launch", wait))
@@ -369,7 +388,9 @@ def _passes(group: LayerGroup, setting: Setting) -> LayerPasses:
     forward, backward = _with_expert_overlap(group, forward, backward, setting)
     spared = [scale_items(items, -1.0) for op, items in priced if op.is_spared]
     passes = (forward, backward, add_items(forward, *spared))
-    forward, backward, repeated = _with_launches(group, passes, setting)
+    waits = host_waits(group, setting.traits)
+    op_s = [exposed_s(items) for _, items in priced] if waits else []
+    forward, backward, repeated = _with_launches(group, passes, setting, op_s)
     return LayerPasses(
         forward=forward,
         backward=backward,

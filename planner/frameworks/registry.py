@@ -170,13 +170,23 @@ def ratio_figures() -> Mapping[str, Mapping[str, float]]:
     return pairs
 
 
+def capacity_problem(kernels: KernelTraits, support: SupportTraits, name: str) -> str:
+    """What is wrong with the capacity of experts that the traits of a framework set; or empty."""
+    if kernels.pads_to_capacity and not kernels.expert_capacity_factor:
+        return "pads_to_capacity needs expert_capacity_factor: experts are padded to that"
+    if kernels.expert_capacity_factor and not support.expert_capacity:
+        return f"{name} gives experts no capacity: all tokens that are sent to one are computed"
+    return ""
+
+
 @cache
 def load_traits(
     framework: str, profile: str = CURRENT, settings: tuple[Setting, ...] = ()
 ) -> FrameworkTraits:
     """Return the traits of a framework profile with a user's settings laid over them.
 
-    Unknown names raise InputError; settings have been checked.
+    Unknown names raise InputError, and a capacity that the framework does not offer; else settings
+    have been checked.
     """
     figures = trait_figures(framework, profile, settings)
     sections = {}
@@ -187,6 +197,9 @@ def load_traits(
         sections[section] = cls(
             **{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
         )
+    named = f"{framework} ({profile})"
+    if problem := capacity_problem(sections["kernels"], sections["support"], named):
+        raise InputError.single(named, "kernels.expert_capacity_factor", problem)
     return FrameworkTraits(
         name=framework,
         profile=profile,

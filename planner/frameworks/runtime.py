@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from planner.cost.launches import HOST_SHARES
 from planner.spec.traits import FrameworkTraits, Setting
 
 DEDUPLICATING = ("deepep", "hybridep", "flex")
@@ -11,8 +12,12 @@ PERMUTING = "hybridep"
 """The dispatcher whose own kernels sort tokens: hybrid_ep_dispatch in Megatron-LM's
 megatron/core/transformer/moe/fused_a2a.py; DeepEP's are followed by Transformer Engine's."""
 FULL_GRAPH = "full_iteration"
-GRAPH_SHARES = {"attn": 0.2, "moe_router": 0.05, "moe_preprocess": 0.05}
-"""Of a mixture layer's kernels, by what --cuda-graph-scope captures: counted in the modules."""
+GRAPH_SHARES = {
+    "attn": HOST_SHARES["attention"],
+    "moe_router": HOST_SHARES["router"] / 2.0,
+    "moe_preprocess": HOST_SHARES["router"] / 2.0,
+}
+"""Of a mixture layer's kernels, by what --cuda-graph-scope captures."""
 
 IN_8_BIT = {"attention": "kernels.attention_in_8_bit", "head": "kernels.head_in_8_bit"}
 """Traits of what a recipe also computes in its 8 bits (fp8_dot_product_attention and
@@ -27,6 +32,11 @@ def captured_fraction(scopes: Iterable[str]) -> float:
     return sum(GRAPH_SHARES.get(part, 0.0) for part in parts)
 
 
+def capacity_settings(factor: float, *, pads: bool) -> tuple[Setting, ...]:
+    """Traits of experts with a capacity, padded to it or not."""
+    return ("kernels.expert_capacity_factor", factor), ("kernels.pads_to_capacity", pads)
+
+
 def runtime_settings(
     *,
     graphs: Iterable[str],
@@ -35,8 +45,12 @@ def runtime_settings(
     tp_overlap: bool | None = None,
     launch_blocking: bool = False,
     in_8_bit: Iterable[str] = (),
+    capacity: tuple[float, bool] | None = None,
 ) -> tuple[Setting, ...]:
-    """Traits that differ from the profile's; what is None (a dispatcher: empty) is left to it."""
+    """Traits that differ from the profile's; what is None (a dispatcher: empty) is left to it.
+
+    ``capacity``: the factor, and whether experts are padded to it.
+    """
     settings: list[Setting] = []
     if captured := captured_fraction(graphs):
         settings.append(("kernels.cuda_graph_fraction", captured))
@@ -54,6 +68,8 @@ def runtime_settings(
     if launch_blocking:
         settings.append(("kernels.waits_for_kernels", True))
     settings += [(IN_8_BIT[each], True) for each in in_8_bit]
+    if capacity:
+        settings += capacity_settings(capacity[0], pads=capacity[1])
     return tuple(settings)
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from planner.layers.attention import tp_entry_comms, tp_exit_comms
+from planner.layers.capacity import received_share, sent_share
 from planner.layers.op import ZERO, Comm, Gemm, LayerShape, Op, total_bytes
 from planner.layers.parameters import Parts, moe_params
 from planner.layers.saved import saved_by
@@ -91,11 +92,11 @@ def _router_op(model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: Kernel
 
 
 def _pair_comms(
-    model: ModelSpec, moe: MoeSpec, shape: LayerShape, *, is_gather: bool
+    model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits, *, is_gather: bool
 ) -> tuple[Comm, ...]:
     """All-gather of the pairs that a split expert sees, or reduce-scatter of their outputs."""
-    pairs = shape.num_tokens * moe.top_k * shape.expert_share * shape.busiest * (shape.etp > 1)
-    num_bytes = pairs * model.hidden_size * shape.element_bytes
+    pairs = shape.num_tokens * moe.top_k * shape.expert_share * (shape.etp > 1)
+    num_bytes = received_share(shape, traits) * pairs * model.hidden_size * shape.element_bytes
     collective: Collective = "all_gather" if is_gather else "reduce_scatter"
     return (Comm(collective=collective, axis="etp", num_bytes=num_bytes),)
 
@@ -105,7 +106,7 @@ def expert_split_comms(
 ) -> tuple[tuple[tuple[Comm, ...], tuple[Comm, ...]], tuple[tuple[Comm, ...], tuple[Comm, ...]]]:
     """What ranks that split an expert exchange: before experts and after, forward and backward.
 
-    ``gathers_expert_pairs``: T·k·etp/tp pairs of h elements, the busiest rank's times ``busiest``,
+    ``gathers_expert_pairs``: T·k·etp/tp pairs of h elements, times :func:`received_share`,
     are gathered over etp behind the all-to-all, and their partial outputs reduce-scattered before
     the way back; backward is the mirror image. Else the T tokens are gathered over tp before
     routing, as for a dense MLP; a shared expert has gathered them already. Source:
@@ -113,8 +114,8 @@ def expert_split_comms(
     torchtitan/models/common/moe_sharding.py.
     """
     if traits.gathers_expert_pairs:
-        gather = _pair_comms(model, moe, shape, is_gather=True)
-        scatter = _pair_comms(model, moe, shape, is_gather=False)
+        gather = _pair_comms(model, moe, shape, traits, is_gather=True)
+        scatter = _pair_comms(model, moe, shape, traits, is_gather=False)
         return (gather, scatter), (scatter, gather)
     if moe.shared_ffn_size:
         return ((), ()), ((), ())
@@ -134,23 +135,25 @@ def exchange_op(
     """Send every token to its top-k experts (or back): k·h elements per token over ep.
 
     Under sequence parallelism every tp rank sends its own slice of the tokens; all wait for the
-    busiest rank, which receives ``busiest`` times that. Memory traffic: a plain all-to-all sorts
-    tokens by expert where they come from, in 1.5 passes on average (the way back also sums k
-    copies), and its chunks beside the experts in two; deduplicating dispatchers sort there alone.
+    busiest rank, which receives :func:`received_share` of that. Memory traffic: a plain all-to-all
+    sorts tokens by expert where they come from, in 1.5 passes on average (the way back also sums k
+    copies) over :func:`sent_share`, and its chunks beside the experts in two; deduplicating
+    dispatchers sort there alone.
     Counted in Megatron-LM's dispatchers (megatron/core/transformer/moe/token_dispatcher.py). Each
     byte takes ``permutation_slowdown`` times as long as in other kernels, unless the dispatcher
     sorts in its own.
     """
     num_bytes = shape.num_tokens / shape.sp * moe.top_k * model.hidden_size * shape.element_bytes
+    received, sorting = received_share(shape, traits), 1.5 * sent_share(traits)
     comm = (
         Comm(
             collective="all_to_all",
             axis="ep",
-            num_bytes=num_bytes * (shape.ep > 1) * shape.busiest,
+            num_bytes=num_bytes * (shape.ep > 1) * received,
             copies_per_token=float(moe.top_k) if traits.deduplicated_dispatch else 1.0,
         ),
     )
-    passes = 2.0 * shape.busiest + (0.0 if traits.deduplicated_dispatch else 1.5)
+    passes = 2.0 * received + (0.0 if traits.deduplicated_dispatch else sorting)
     if not traits.dispatch_permutes:
         passes = passes * traits.permutation_slowdown
     before, after = expert_split_comms(model, moe, shape, traits)
@@ -200,11 +203,11 @@ def expert_ops(
 ) -> tuple[Op, ...]:
     """The routed experts of the busiest rank, for which the others wait: up, activation, down.
 
-    With P = tokens · top_k · etp / tp · ``busiest`` pairs on that rank, spread evenly over its
-    experts, one of them sees ``P · ep / num_experts`` and computes 1/etp of its width: 2 · P · h ·
-    f / etp FLOPs per matrix, the same for any etp. Saved: the table's ``experts`` section
-    (dispatched inputs, pre-activations, activation outputs); ``stashes_experts``: read and written
-    once more in either pass. Excludes the spread inside the rank.
+    With P = tokens · top_k · etp / tp · :func:`received_share` pairs on that rank, spread evenly
+    over its experts, one of them sees ``P · ep / num_experts`` and computes 1/etp of its width:
+    2 · P · h · f / etp FLOPs per matrix, the same for any etp. Saved: the table's ``experts``
+    section (dispatched inputs, pre-activations, activation outputs); ``stashes_experts``: read and
+    written once more in either pass. Excludes the spread inside the rank.
     """
     forward_traffic, backward_traffic = _mlp_traffic(model, shape, traits)
     clamp_forward, clamp_backward = clamp_traffic(model, shape, traits)
@@ -213,7 +216,7 @@ def expert_ops(
     parts = moe_params(model, shape.etp)
     local_experts = moe.num_experts / shape.ep
     width = moe.expert_ffn_size / shape.etp
-    pairs = shape.num_tokens * moe.top_k * shape.expert_share * shape.busiest
+    pairs = shape.num_tokens * moe.top_k * shape.expert_share * received_share(shape, traits)
     rows = pairs / local_experts
     num_up = 2.0 if model.gated_mlp else 1.0
     hidden = ZERO + model.hidden_size

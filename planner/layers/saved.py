@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from planner.layers.capacity import received_share
 from planner.layers.op import ONE, ZERO, LayerShape, SavedTensor
 from planner.spec.model import ModelSpec
 from planner.spec.saved import Width
@@ -14,14 +15,15 @@ def local_kv_heads(model: ModelSpec, tp: Array) -> Array:
     return np.maximum(model.num_kv_heads / tp, 1.0)
 
 
-def token_widths(model: ModelSpec, shape: LayerShape) -> dict[Width, Array]:
+def token_widths(model: ModelSpec, shape: LayerShape, received: Array = ONE) -> dict[Width, Array]:
     """Elements per token of every width a table may name, on one rank.
 
     With h hidden, a heads, e head size, d_v value size, f feed-forward, k experts per token,
     t = tp: ``query`` a·e/t, ``kv`` local key heads · e (one of key or value), ``context``
     a·d_v/t, ``heads`` a/t, ``scores`` a·s/t, ``ffn`` f/t, ``pairs_hidden`` k·h·etp/t,
     ``pairs_gathered`` k·etp/t, ``pairs_ffn`` k·f_expert/t (the expert's own pairs, of which each
-    keeps f_expert/etp), the first and the last times the share of the busiest rank of experts;
+    keeps f_expert/etp), the first and the last times ``received``,
+    the share of the busiest rank of experts (:func:`received_share`);
     ``hidden_sp`` and the router's ``experts`` and ``pairs`` are divided by t only under sequence
     parallelism, ``experts_gathered`` never. ``logits`` depends on the framework's padding and is
     given by the head, ``adapter_input`` and ``adapter_rank`` by the adapters of a projection.
@@ -44,8 +46,8 @@ def token_widths(model: ModelSpec, shape: LayerShape) -> dict[Width, Array]:
         "experts_gathered": ZERO + float(moe.num_experts if moe else 0),
         "pairs": top_k / sp,
         "pairs_gathered": top_k * shape.expert_share,
-        "pairs_hidden": top_k * model.hidden_size * shape.expert_share * shape.busiest,
-        "pairs_ffn": top_k * (moe.expert_ffn_size if moe else 0) * shape.busiest / tp,
+        "pairs_hidden": top_k * model.hidden_size * shape.expert_share * received,
+        "pairs_ffn": top_k * (moe.expert_ffn_size if moe else 0) * received / tp,
         "query_rank": ZERO + float(mla.q_lora_rank if mla else 0),
         "kv_rank": ZERO + float(mla.kv_lora_rank if mla else 0),
         "rope": ZERO + float(mla.qk_rope_head_dim if mla else 0),
@@ -63,7 +65,7 @@ def saved_by(
     count: float = 1.0,
 ) -> tuple[SavedTensor, ...]:
     """Tensors that ``op`` keeps, from a section of the table; ``widths`` replace default ones."""
-    known = token_widths(model, shape) | (widths or {})
+    known = token_widths(model, shape, received_share(shape, traits)) | (widths or {})
     exists: dict[str, Array] = {
         "always": ONE,
         "trained": ONE,

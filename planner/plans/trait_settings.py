@@ -17,9 +17,13 @@ OPTION = "--set"
 ROOT = "traits"
 RECOMPUTE = "recompute"
 _ZERO_STAGES = (0, 1, 2, 3)
+_WAITS = ("router", "dispatch", "combine")
+"""Ops of a mixture behind which a host may wait."""
 _CHOICES: Mapping[str, Callable[[], Iterable[object]]] = {
     "kernels.saved": table_names,
     "kernels.loss": loss_names,
+    "kernels.host_waits": lambda: _WAITS,
+    "kernels.padded_host_waits": lambda: _WAITS,
     "support.offload": lambda: OFFLOAD_CODES,
     "support.placements": lambda: PLACEMENT_NAMES,
     "support.policies": lambda: KINDS,
@@ -36,6 +40,7 @@ _CHOICES: Mapping[str, Callable[[], Iterable[object]]] = {
 """Values allowed where the type alone does not say."""
 _RANGES: Mapping[str, tuple[float, float]] = {
     "kernels.attention_rate_fraction": (0.01, 1.0),
+    "kernels.expert_capacity_factor": (0.0, 1000.0),
     "support.usual_zero_stage": (0, 3),
     "offload.host_bandwidth_fraction": (0.01, 1.0),
     "offload.pageable_rate_fraction": (0.01, 1.0),
@@ -46,6 +51,8 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "support.offload_percents": (1, 100),
 }
 _MAY_BE_EMPTY = (
+    "kernels.host_waits",
+    "kernels.padded_host_waits",
     "support.joined_families",
     "support.frozen_zero_stages",
     "support.zero_stages_with_pp",

@@ -214,6 +214,8 @@ class KernelTraits:
     launch_s: float
     """Host seconds to launch one kernel, the framework's way to it included: with the number of
     kernels a floor under the time of a layer's pass."""
+    eager_launch_s: float
+    """The same for a kernel of torch itself, where the framework's other launches take longer."""
     waits_for_kernels: bool
     """The host waits for every kernel before it launches the next (CUDA_LAUNCH_BLOCKING=1)."""
     stops_recomputation: bool
@@ -231,6 +233,14 @@ class KernelTraits:
     """The same for its backward."""
     cuda_graph_fraction: float
     """Share of those launches that CUDA graphs replay."""
+    host_waits: tuple[str, ...]
+    """Ops of a mixture layer behind which the host waits for the device in forward."""
+    padded_host_waits: tuple[str, ...]
+    """The same where experts are padded to their capacity."""
+    expert_capacity_factor: float
+    """Most tokens that an expert takes from a rank, over the mean; 0: all that are sent to it."""
+    pads_to_capacity: bool
+    """Every expert gets that many, padding among them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -427,6 +437,8 @@ class SupportTraits:
     """Key and value heads can be fewer than the ranks they are split over."""
     mixtures_need_sequence_parallel: bool
     """A mixture is split by tensor parallelism only together with sequence parallelism."""
+    expert_capacity: bool
+    """Experts can have a capacity, with tokens beyond it dropped or all padded to it."""
     splits_experts: Literal["any", "unbiased", "no"]
     """Which experts tensor parallelism can split over ranks."""
     cp_attention: Literal["any", "causal"]

@@ -28,6 +28,7 @@ def software_of(record: Record) -> Software:
 def to_setup(record: Record) -> Setup:
     """Return the traits of a record's framework generation with its stated settings."""
     software, runtime = software_of(record), record.runtime
+    factor = runtime.capacity_factor
     graphs, modules = runtime.cuda_graph or (), record.parallel.recompute_modules
     traits = load_traits(software.framework, software.profile)
     if software.optimizer:
@@ -39,6 +40,7 @@ def to_setup(record: Record) -> Setup:
         tp_overlap=runtime.tp_overlap,
         launch_blocking=runtime.launch_blocking,
         in_8_bit=runtime.in_8_bit,
+        capacity=(factor, runtime.pads_to_capacity) if factor else None,
     )
     notes: list[str] = []
     if kept := runtime.products_in_16_bit:
@@ -69,5 +71,6 @@ def _runtime_notes(runtime: Runtime) -> list[str]:
         "asynchronous tensor parallelism": runtime.tp_overlap,
         "expert all-to-all beside another micro-batch": runtime.expert_overlap,
         f"expert dispatcher {runtime.dispatcher}": runtime.dispatcher,
+        f"experts with a capacity factor of {runtime.capacity_factor}": runtime.capacity_factor,
     }
     return [f"{words} as stated" for words, is_stated in said.items() if is_stated]

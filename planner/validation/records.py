@@ -205,6 +205,9 @@ class Runtime(_Part):
     """What the recipe computes in the run's 8 bits beside its layers' products."""
     routing: Literal["balanced", "natural"] = "balanced"
     """Of a mixture: balance forced or padded to (benchmarks), or as the router chose."""
+    capacity_factor: Positive | None = None
+    """Of a mixture's experts, which are padded to it or drop what is beyond."""
+    pads_to_capacity: bool = False
 
 
 class Lora(_Part):

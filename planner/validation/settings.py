@@ -23,6 +23,8 @@ MODULES = {
 WINDOWS = re.compile(r"alternating sliding-window\((\d+)\)/full")
 LINEAR = "linear attention"
 DISPATCHERS = re.compile(r"\b(deepep|hybridep)\b")
+CAPACITY = re.compile(r"capacity factor (\d{1,3}(?:\.\d{1,3})?)( with padding)?")
+BALANCED = re.compile(r"\bforced?[- ]balanced?\b|\bwith padding\b")
 OVERLAPPED = re.compile(r"a2a overlap\b")
 CHUNKED_MODEL, CHUNKED_LAYERS = "deepseek-v3", 61
 CHUNKS = {4: "Et*16|(t*16|)*2t*13", 8: "Et*8|(t*8|)*6t*5", 16: "Et*4|(t*4|)*14t"}
@@ -99,6 +101,24 @@ def add_dispatcher(record: Mapping[str, Any], runtime: Part) -> None:
         runtime.setdefault("expert_overlap", True)
     if usual := USUAL_DISPATCHER.get(name.partition("/")[0]):
         runtime.setdefault("dispatcher", usual)
+
+
+def add_capacity(record: Mapping[str, Any], runtime: Part) -> None:
+    """Of a mixture: the capacity of its experts that the notes name."""
+    model = record.get("model")
+    if not (isinstance(model, Mapping) and model.get("moe")):
+        return
+    if found := CAPACITY.search(str(record.get("notes")).lower()):
+        runtime.setdefault("capacity_factor", float(found[1]))
+        runtime.setdefault("pads_to_capacity", bool(found[2]))
+
+
+def add_routing(record: Mapping[str, Any], runtime: Part) -> None:
+    """Of a mixture: as its router chooses, unless a balance is forced or padded to."""
+    model = record.get("model")
+    if isinstance(model, Mapping) and model.get("moe") and "notes" in record:
+        is_balanced = BALANCED.search(str(record["notes"]).lower())
+        runtime.setdefault("routing", "balanced" if is_balanced else "natural")
 
 
 def add_layout(record: Mapping[str, Any], parallel: Part) -> None:

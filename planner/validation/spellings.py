@@ -90,6 +90,8 @@ def _spell_settings(given: dict[str, Any]) -> None:
     if isinstance(runtime, dict):
         settings.spell_runtime(runtime, parallel if isinstance(parallel, dict) else None)
         settings.add_dispatcher(given, runtime)
+        settings.add_capacity(given, runtime)
+        settings.add_routing(given, runtime)
 
 
 def _known(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -27,6 +27,9 @@ from planner.formats.megatron.decisions_states import FSDP_STAGES, SHARDING, opt
 from planner.formats.megatron.options import load_options
 from planner.formats.megatron.rows import words_of
 from planner.formats.megatron.runtime import (
+    CAPACITY,
+    PADS,
+    capacity_choices,
     environment,
     exchange_choices,
     exchanges_beside_batches,
@@ -49,10 +52,14 @@ _EXCHANGE = Decision(
     to=exchange_choices,
     of=of_exchange,
 )
-TABLE: Table = (*decisions.TABLE, _EXCHANGE)
+_CAPACITY = Decision(names=(), keys=(CAPACITY, PADS), to=capacity_choices)
+TABLE: Table = (*decisions.TABLE, _EXCHANGE, _CAPACITY)
 RECOMPUTE = {"--recompute-granularity", "--recompute-modules"}
 GRAPHS = "model.cuda_graph_impl"
-_BESIDE = ("--ckpt-format", "--use-precision-aware-optimizer", settings.MTP, *_EXCHANGE.keys)
+_BESIDE = (
+    *("--ckpt-format", "--use-precision-aware-optimizer", settings.MTP),
+    *(*_EXCHANGE.keys, *_CAPACITY.keys),
+)
 """Options that are stated only where a plan needs them."""
 _UNSAID = tuple(decisions.SIZES.values())
 """What the recipe says of its model."""

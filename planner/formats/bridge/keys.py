@@ -39,6 +39,7 @@ ddp.data_parallel_sharding_strategy checkpoint.ckpt_format model.init_model_with
 ddp.num_distributed_optimizer_instances optimizer.optimizer_cpu_offload
 optimizer.optimizer_offload_fraction optimizer.use_precision_aware_optimizer
 comm_overlap.overlap_moe_expert_parallel_comm comm_overlap.delay_wgrad_compute
+model.moe_expert_capacity_factor model.moe_pad_expert_input_to_capacity
 model.num_layers model.hidden_size model.ffn_hidden_size model.num_attention_heads
 model.num_moe_experts
 """

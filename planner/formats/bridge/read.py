@@ -19,6 +19,7 @@ from planner.formats.bridge.keys import (
 from planner.formats.finding import Severity
 from planner.formats.format import Reading, SourceText, Value
 from planner.formats.megatron.decisions import decisions_of, left_open
+from planner.formats.megatron.runtime import traits_of
 from planner.formats.shell.commands import Command
 from planner.formats.shell.edit import Arguments, Entry, Launch, among
 from planner.formats.shell.launched import open_processes, processes
@@ -118,6 +119,7 @@ def read(source: SourceText) -> Reading:
         settings=reader.settings | launched,
         decisions=decisions,
         findings=tuple(reader.findings),
+        traits=tuple(traits_of(as_options(reader.settings))),
         left_open=left_open(
             {OPTIONS[e.name]: reader.settings[e.name] for e in open_ones}
             | {OPTIONS[key]: each for key, each in of_recipe.items() if key in OPTIONS}

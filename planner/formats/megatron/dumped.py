@@ -18,6 +18,7 @@ from planner.formats.megatron.options import (
     options_by_dest,
     typed,
 )
+from planner.formats.megatron.runtime import traits_of
 
 FORMAT = "megatron"
 NEEDED = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "world_size", "num_layers")
@@ -57,6 +58,7 @@ def read_dumped(path: str, given: Mapping[str, Value]) -> tuple[Reading, str] | 
         decisions=decisions,
         findings=(),
         own_model=described(settings),
+        traits=tuple(traits_of(settings)),
     )
     return reading, "deepspeed" if is_fork else FORMAT
 

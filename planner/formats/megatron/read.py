@@ -27,6 +27,7 @@ from planner.formats.megatron.options import (
     typed,
     unknown_option,
 )
+from planner.formats.megatron.runtime import traits_of
 from planner.formats.megatron.yaml_config import is_yaml_config, read_yaml
 from planner.formats.settings import word
 from planner.formats.shell.commands import Command
@@ -187,6 +188,7 @@ def read(source: SourceText) -> Reading:
         left_open=left_open(reader.settings) | open_processes(reader.settings),
         run_by="" if is_own else run_by.rpartition("/")[2],
         own_model=described(reader.settings) if is_own else None,
+        traits=tuple(traits_of(reader.settings)),
     )
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from planner.formats.megatron.facts import Breach, Facts, rule
 from planner.formats.megatron.options import is_own_script
+from planner.formats.megatron.runtime import CAPACITY, PADS
+from planner.formats.settings import as_number, given
 
 SP = "--sequence-parallel"
 REMOVED = {
@@ -20,6 +22,8 @@ REQUIRED = (
     "--seq-length",
     "--micro-batch-size",
 )
+_LOSSES = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
+"""Ways of balancing that go with dropped tokens."""
 _ARGUMENTS = "megatron/training/arguments.py"
 _CONFIG = "megatron/core/transformer/transformer_config.py"
 _LAYER = "megatron/core/transformer/moe/moe_layer.py, in the first layer"
@@ -95,6 +99,19 @@ def single_expert_needs_pre_softmax(facts: Facts) -> Iterator[Breach]:
         yield option, "1 needs --moe-router-pre-softmax"
 
 
+def capacity_has_a_factor_and_losses(facts: Facts) -> Iterator[Breach]:
+    """Experts are padded to a capacity, and tokens are dropped beside balancing losses only."""
+    factor = as_number(given(facts.settings, CAPACITY))
+    has_factor = factor is not None and factor >= 0
+    if facts.on(PADS) and not has_factor:
+        yield PADS, f"needs {CAPACITY}"
+    balancing = facts.words("--moe-router-load-balancing-type")
+    if has_factor and (other := [each for each in balancing if each not in _LOSSES]):
+        allowed = ", ".join(_LOSSES)
+        message = f"needs --moe-router-load-balancing-type of {allowed}; given {', '.join(other)}"
+        yield CAPACITY, message
+
+
 def balancing_offsets_need_sigmoid(facts: Facts) -> Iterator[Breach]:
     """Offsets that balance the experts go with sigmoid scores."""
     option = "--moe-router-enable-expert-bias"
@@ -144,6 +161,7 @@ RULES = (
     rule(tp_overlap_needs_sequence_parallel, _ARGUMENTS),
     rule(expert_bias_needs_whole_experts, _CONFIG),
     rule(single_expert_needs_pre_softmax, _CONFIG),
+    rule(capacity_has_a_factor_and_losses, _CONFIG),
     rule(balancing_offsets_need_sigmoid, _CONFIG),
     rule(shared_expert_overlap_needs_exchange, _CONFIG),
     rule(latent_attention_excludes_groups, _ARGUMENTS),

@@ -7,8 +7,10 @@ from planner.formats.decision import Line
 from planner.formats.format import Value
 from planner.formats.megatron.rows import chosen
 from planner.formats.megatron.settings import is_on
-from planner.formats.settings import Settings, decided, word
+from planner.formats.settings import Settings, as_number, decided, given, word
+from planner.frameworks.runtime import capacity_settings
 from planner.spec.strategy import Strategy
+from planner.spec.traits import Setting
 
 FP32_GRADIENTS = "--accumulate-allreduce-grads-in-fp32"
 """Megatron sets it for bf16 by itself, not for fp16."""
@@ -20,6 +22,9 @@ EXCHANGES = {
     "--overlap-moe-expert-parallel-comm": "batches",
 }
 """What expert exchange runs beside."""
+CAPACITY = "--moe-expert-capacity-factor"
+"""Below 0: no capacity, as without it."""
+PADS = "--moe-pad-expert-input-to-capacity"
 ORDERED_FROM = 10.0
 """Compute capability (Blackwell's) from which kernels keep their order over several queues.
 
@@ -54,6 +59,13 @@ def of_runtime(settings: Settings) -> Iterator[tuple[str, Value]]:
         yield "gradient_bytes", decided(settings, FP32_GRADIENTS, 4)
     elif is_16_bits:
         yield "gradient_bytes", decided(settings, FP32_GRADIENTS, 2)
+
+
+def traits_of(settings: Settings) -> Iterator[Setting]:
+    """The capacity of experts that a file asks for."""
+    factor = as_number(given(settings, CAPACITY))
+    if factor is not None and factor > 0:
+        yield from capacity_settings(factor, pads=is_on(settings, PADS))
 
 
 def gradient_reasons(context: Context, strategy: Strategy) -> Iterator[str]:
@@ -135,7 +147,18 @@ def _mixture(context: Context, strategy: Strategy) -> Iterator[Line]:
     if overlap == "shared_expert" and moe and moe.shared_ffn_size:
         why = "expert exchange runs beside the shared expert"
         yield chosen("--moe-shared-expert-overlap", why=why)
+    yield from capacity_choices(context, strategy)
     yield from exchange_choices(context, strategy)
+
+
+def capacity_choices(context: Context, _strategy: Strategy) -> Iterator[Line]:
+    """The capacity of experts, and whether they are padded to it."""
+    kernels = context.traits.kernels
+    if context.model.moe and (factor := kernels.expert_capacity_factor):
+        why = "an expert takes so many times the mean of tokens at most"
+        yield chosen(CAPACITY, factor, why=why)
+        if kernels.pads_to_capacity:
+            yield chosen(PADS, why="every expert is padded to that")
 
 
 def exchange_choices(context: Context, strategy: Strategy) -> Iterator[Line]:

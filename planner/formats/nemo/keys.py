@@ -52,6 +52,8 @@ _MODEL: Mapping[str, str] = {
     "num_moe_experts": "--num-experts",
     "moe_router_topk": "--moe-router-topk",
     "moe_ffn_hidden_size": "--moe-ffn-hidden-size",
+    "moe_expert_capacity_factor": "--moe-expert-capacity-factor",
+    "moe_pad_expert_input_to_capacity": "--moe-pad-expert-input-to-capacity",
 }
 OPTIONS: Mapping[str, str] = {f"model.{k}": each for k, each in {**_SIZES, **_MODEL}.items()}
 """Options by the key that says the same, in Megatron-LM's values."""

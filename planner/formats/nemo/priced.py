@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from planner.formats.format import Value
+from planner.formats.megatron import runtime
 from planner.formats.nemo.keys import (
     ADAPTERS,
     APEX,
@@ -14,6 +15,7 @@ from planner.formats.nemo.keys import (
     OPTIMIZERS,
     PRECISION,
     activation_of,
+    as_options,
 )
 from planner.formats.settings import Settings, as_number, as_whole, decided, flag, given, word
 from planner.spec.traits import Setting
@@ -115,6 +117,7 @@ def traits_of(settings: Settings) -> Iterator[Setting]:
     ):
         if given(settings, key) is False:
             yield trait, False
+    yield from runtime.traits_of(as_options(settings))
 
 
 def supposes(settings: Settings) -> Iterator[str]:

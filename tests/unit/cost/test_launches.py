@@ -7,8 +7,17 @@ import numpy as np
 import pytest
 
 from planner.cost.context import Context
-from planner.cost.launches import launch_floors_s, launch_waits_s
+from planner.cost.launches import (
+    host_waits,
+    launch_floors_s,
+    launch_waits_s,
+    op_floors_s,
+    router_launches_s,
+    segmented_waits_s,
+    segments,
+)
 from planner.cost.layer import layer_costs, layer_shape
+from planner.frameworks.registry import load_traits
 from planner.layers.block import layer_groups
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import StrategyColumns
@@ -176,3 +185,79 @@ def test_a_repeated_forward_launches_no_product_that_it_stops_before(
         )
         launched.append(float(costs.items_at(costs.repeated)["launch"].exposed_s[0]))
     assert launched[0] - launched[1] == pytest.approx(LAUNCH_S)
+
+
+NAMES = ("norm", "router", "dispatch", "experts", "combine", "shared")
+
+
+def test_a_wait_ends_a_segment_and_layers_follow_each_other() -> None:
+    assert segments(NAMES, ()) == ()
+    assert segments(NAMES, ("router",)) == ((2, 3, 4, 5, 0, 1),)
+    assert segments(NAMES, ("router", "combine")) == ((2, 3, 4), (5, 0, 1))
+
+
+def test_a_host_that_waited_has_launched_nothing_ahead() -> None:
+    # Router and attention lack 1 s; the experts' surplus of 5 s and that of backward are no help.
+    op_s, floor_s = (np.array([[each] for each in row]) for row in ((1.0, 6.0), (2.0, 1.0)))
+    backward = np.array([9.0]), np.array([1.0])
+    parts = ((0,), (1,))
+    found = segmented_waits_s(parts, op_s, floor_s, *backward)
+    assert [float(each[0]) for each in found] == [1.0, 0.0, 1.0]
+    # One wait a layer leaves the host ahead inside the forward.
+    together = segmented_waits_s(((0, 1),), op_s, floor_s, *backward)
+    assert [float(each[0]) for each in together] == [0.0, 0.0, 0.0]
+
+
+def test_ops_share_a_layers_launches_as_partial_graphs_do(
+    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
+) -> None:
+    context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
+    kernels, columns = context.traits.kernels, columns_of(dp=64, ep=8)
+    (group,) = layer_groups(context.model, layer_shape(columns, context.job), context.traits)
+    floor_s, _, _ = launch_floors_s(group, kernels, columns)
+    names = [op.name for op in group.ops]
+    found = op_floors_s(group.ops, kernels, columns, floor_s)
+    shares = dict(zip(names, found, strict=True))
+    assert sum(found) == pytest.approx(floor_s)
+    # 16 experts of two products; 24 kernels of the router more than of a fused one.
+    calls_s, eager_s = 16 * kernels.grouped_launch_s, 24 * kernels.eager_launch_s
+    assert router_launches_s(kernels)[0] == pytest.approx(eager_s)
+    assert floor_s == pytest.approx(kernels.moe_launch_forward_s + 2 * calls_s + eager_s)
+    before = sum(found[: names.index("router")])
+    assert before == pytest.approx(0.2 * kernels.moe_launch_forward_s)
+    assert shares["router"] - eager_s == pytest.approx(0.1 * kernels.moe_launch_forward_s)
+    # A product and an exchange with its sorting kernel.
+    assert shares["expert_up"] - calls_s == pytest.approx(shares["dispatch"] / 2)
+
+
+def test_a_fused_router_adds_nothing_to_the_floor_it_was_part_of() -> None:
+    assert router_launches_s(load_traits("megatron", "bridge").kernels) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("profile", "kernels", "waits"),
+    [
+        ("current", {}, ("router",)),
+        ("current", {"pads_to_capacity": True}, ()),
+        ("nemo", {"pads_to_capacity": True}, ("router", "combine")),
+        ("current", {"cuda_graph_fraction": 1.0}, ()),
+        ("current", {"waits_for_kernels": True}, ()),
+    ],
+)
+def test_the_host_waits_where_a_framework_needs_counts_of_tokens(
+    context_of: Contexts,
+    columns_of: Callable[..., StrategyColumns],
+    profile: str,
+    kernels: dict[str, bool | float],
+    waits: tuple[str, ...],
+) -> None:
+    context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
+    traits = load_traits("megatron", profile)
+    traits = replace(traits, kernels=replace(traits.kernels, **kernels))
+    (group,) = layer_groups(
+        context.model, layer_shape(columns_of(dp=64, ep=8), context.job), traits
+    )
+    assert host_waits(group, traits) == waits
+    assert host_waits(replace(group, name="dense"), traits) == ()
+    beside = replace(traits.overlap, expert_all_to_all_overlap="batches")
+    assert host_waits(group, replace(traits, overlap=beside)) == ()

@@ -39,6 +39,7 @@ def changed(
             traits.kernels,
             cuda_graph_fraction=graphs,
             grouped_launch_s=0.0,
+            eager_launch_s=0.0,
             moe_launch_forward_s=launch_s,
             moe_launch_backward_s=2.0 * launch_s,
         ),
@@ -188,3 +189,24 @@ def test_grouped_products_run_at_their_share_of_the_rate(
         taken = [op_forward(op, each)["gemm"].busy_s for each in (whole, half) if op.gemms]
         if taken:
             assert taken[1] == pytest.approx(taken[0] * (2.0 if op.is_expert else 1.0))
+
+
+def test_a_layer_waits_for_launches_before_the_exchange_although_experts_outlast_theirs(
+    mixture: Context, columns_of: Columns
+) -> None:
+    # All launches take as long as all kernels, three tenths of them before the exchange, whose
+    # kernels take less: a host that waits there and behind the experts is ahead of none of them.
+    columns = columns_of(dp=64, ep=8, micro_batch=4)
+
+    def passes(waits: tuple[str, ...], launch_s: float) -> LayerPasses:
+        given = changed(mixture.traits, launch_s=launch_s)
+        kernels = replace(given.kernels, host_waits=waits, moe_launch_backward_s=0.0)
+        return priced(replace(mixture, traits=replace(given, kernels=kernels)), columns)[0]
+
+    kernels_s = float(exposed_s(passes((), 0.0).forward)[0])
+    once, twice = (
+        float(passes(waits, kernels_s).forward["launch"].exposed_s[0])
+        for waits in (("router",), ("router", "combine"))
+    )
+    assert once == pytest.approx(0.0, abs=1e-9)
+    assert 0.0 < twice < 0.3 * kernels_s

@@ -52,7 +52,7 @@ def test_figures_are_plausible(framework: str, profile: str) -> None:
     traits = load_traits(framework, profile)
     for section in (traits.states, traits.kernels, traits.overlap, traits.overheads):
         for name, value in asdict(section).items():
-            if isinstance(value, str | bool | dict):
+            if isinstance(value, str | bool | dict | tuple):
                 continue
             assert math.isfinite(value), name
             assert value >= 0, name

@@ -221,7 +221,18 @@ RANGES = {
     "shared_rate_fraction": (0.01, 1.0),
     "host_optimizer_slowest_factor": (0.01, 1.0),
     "host_optimizer_fastest_factor": (1.0, 100.0),
+    "expert_capacity_factor": (0.0, 1000.0),
 }
+
+
+BESIDE: dict[str, dict[str, dict[str, object]]] = {
+    "expert_capacity_factor": {"support": {"expert_capacity": True}},
+    "pads_to_capacity": {
+        "support": {"expert_capacity": True},
+        "kernels": {"expert_capacity_factor": 1.25},
+    },
+}
+"""What must be set beside a trait for it to be taken."""
 
 
 def extremes() -> Iterator[tuple[str, str, object]]:
@@ -244,7 +255,9 @@ def test_allowed_extremes_give_finite_estimates_between_their_bounds(
 ) -> None:
     context = context_of(framework=framework)
     for section, name, value in extremes():
-        settings = settings_of({section: {name: value}}, where="file", key="traits")
+        given: dict[str, dict[str, object]] = {**BESIDE.get(name, {})}
+        given[section] = {**given.get(section, {}), name: value}
+        settings = settings_of(given, where="file", key="traits")
         changed = replace(context, traits=load_traits(framework, "current", settings))
         layout = LAYOUTS[framework] | UNSPLIT.get(name, {})
         result = estimate(*resolve(changed, requested(**layout)))

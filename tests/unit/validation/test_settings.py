@@ -85,7 +85,7 @@ def test_the_catalog_knows_what_a_record_does_not_state() -> None:
         ({"id": "run", "framework": "megatron-bridge/megatron-core"}, {"dispatcher": "alltoall"}),
         (
             {"id": "run", "framework": "megatron-core", "notes": "HybridEP; A2A overlap on"},
-            {"dispatcher": "hybridep", "expert_overlap": True},
+            {"dispatcher": "hybridep", "expert_overlap": True, "routing": "natural"},
         ),
     ],
 )
@@ -93,6 +93,27 @@ def test_a_dispatcher_is_the_one_that_is_named(
     given: dict[str, Any], runtime: dict[str, Any]
 ) -> None:
     record = {**given, "model": MIXTURE, "parallel": {}, "runtime": {}}
+    assert spelled_alike(record)["runtime"] == runtime
+
+
+@pytest.mark.parametrize(
+    ("notes", "runtime"),
+    [
+        (
+            "Token-drop MoE: capacity factor 1.0 with padding, alltoall dispatcher.",
+            {"capacity_factor": 1.0, "pads_to_capacity": True, "routing": "balanced"},
+        ),
+        (
+            "Capacity factor 1.25; rest dropped",
+            {"capacity_factor": 1.25, "pads_to_capacity": False, "routing": "natural"},
+        ),
+        ("MoE: forced balanced routing, dropless.", {"routing": "balanced"}),
+        ("forced-balance routing in the benchmark scripts", {"routing": "balanced"}),
+        ("median tokens/s", {"routing": "natural"}),
+    ],
+)
+def test_capacity_and_routing_are_what_notes_name(notes: str, runtime: dict[str, Any]) -> None:
+    record = {"id": "run", "notes": notes, "model": MIXTURE, "parallel": {}, "runtime": {}}
     assert spelled_alike(record)["runtime"] == runtime
 
 
