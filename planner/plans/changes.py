@@ -86,7 +86,7 @@ def makers(contexts: Sequence[Context], narrowing: Narrowing) -> list[Maker | Sc
     return [
         *map(dropping, narrowing.limiting),
         _allowed,
-        _switches,
+        switches,
         _smaller_states,
         more_host_memory,
         shorter_sequences,
@@ -111,7 +111,7 @@ def _allowed(question: Question) -> Iterator[Change]:
             yield option_change((context, wider), "--allow", name)
 
 
-def _switches(question: Question) -> Iterator[Change]:
+def switches(question: Question) -> Iterator[Change]:
     """The framework's switches that take less memory, one by one, then all of them."""
     switches = [text.split() for text in question[0].traits.support.memory_switches]
     useful = [texts for texts in switches if _switched(question, texts) is not None]

@@ -8,6 +8,7 @@ from rich.console import Console
 from planner.frameworks.registry import CURRENT
 from planner.plans.differences import short_layout
 from planner.plans.objectives import OBJECTIVES
+from planner.plans.on_device import kept_on_device
 from planner.plans.plan import Answer, Plan
 from planner.plans.recipe import placed
 from planner.plans.tight import is_tight
@@ -284,6 +285,17 @@ def reliance(plan: Plan, first: Plan) -> str:
     return f" known for {', '.join(parts)}" if parts else ""
 
 
+def kept_lines(answer: Answer) -> list[str]:
+    """Which switch of the software does without the first plan's offload."""
+    kept = kept_on_device(answer)
+    if kept is None:
+        return []
+    change, plan = kept
+    slower = plan.estimate.iter_time_s / answer.plans[0].estimate.iter_time_s - 1.0
+    free = format_bytes(plan.free_bytes)
+    return [f"Nothing offloaded with {change.words}: {slower:+.1%}, {free} free."]
+
+
 def _print_frontier(answer: Answer, console: Console) -> None:
     """The frontier, thinned; the output formats for programs have all of it."""
     if not answer.pareto:
@@ -347,10 +359,11 @@ def print_answer(
         _print_best(answer, console)
         for line in (*tight_lines(answer.plans), *changed_lines(answer.plans)):
             console.print(line, style="yellow", markup=False)
-        for line in faster_lines(answer) if verbose or is_puzzling(answer) else ():
+        faster = faster_lines(answer) if verbose or is_puzzling(answer) else ()
+        recipe = placed(answer)
+        shipped = [placed_line(recipe)] if recipe else []
+        for line in (*faster, *kept_lines(answer), *shipped):
             console.print(line, markup=False)
-        if recipe := placed(answer):
-            console.print(placed_line(recipe), markup=False)
     else:
         _print_nearest(answer, console)
     if show_all:

@@ -14,6 +14,7 @@ from planner.formats.accelerate.section import Section, num_machines, others, re
 from planner.formats.adapters import adapter_files, adapter_lines
 from planner.formats.decision import Table, changes, explained, lines_of
 from planner.formats.format import Decided, Emitted, OutputFile, Reading, SourceText
+from planner.formats.losses import liger_lines
 from planner.formats.settings import Settings, path_of, word
 from planner.spec.strategy import Strategy
 
@@ -51,6 +52,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             *explained(lines),
             *_in_script(context, strategy, section),
             *adapter_lines(context),
+            *liger_lines(context),
         ),
         own_launcher=_launcher(spread=spread),
     )

@@ -14,6 +14,7 @@ from planner.formats.deepspeed.exchange import warm_up_steps
 from planner.formats.deepspeed.hostfile import HOSTFILE, write_hostfile
 from planner.formats.deepspeed.read import read
 from planner.formats.format import Decided, Emitted, OpenKey, OutputFile, Reading, SourceText
+from planner.formats.losses import liger_lines
 from planner.formats.settings import Settings, given, path_of
 from planner.spec.strategy import Strategy
 
@@ -53,7 +54,11 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         command=("${TRAIN_SCRIPT}", "--deepspeed", "--deepspeed_config", FILE),
         variables={"TRAIN_SCRIPT": _script(strategy)},
         open_keys=(_RATE, *_warm_up(context)),
-        decided=(*explained(lines, json_text), *map(_hosts_decided, hosts)),
+        decided=(
+            *explained(lines, json_text),
+            *map(_hosts_decided, hosts),
+            *liger_lines(context),
+        ),
     )
 
 

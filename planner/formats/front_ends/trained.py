@@ -7,14 +7,11 @@ from typing import Any
 from planner.formats.adapters import SUFFIX
 from planner.formats.format import Value
 from planner.formats.front_ends.tools import Tool
+from planner.formats.losses import LIGER
 from planner.formats.settings import Settings, as_flag, as_whole, given
 from planner.spec.training import FULL, MAX_RANK, TARGETS, Mode, Target, Training, read_targets
 from planner.spec.traits import Setting
 
-LIGER: tuple[Setting, ...] = (
-    ("kernels.loss", "liger"),
-    ("states.collected_head_gradient_bytes", 2.0),
-)
 _QUANTISED = re.compile(r"(?i)\b(gptq|awq|aqlm|int4|int8|[48]bit|bnb|mxfp4|hqq|eetq)\b|-fp8")
 """Of the name of a model whose weights are quantised already."""
 

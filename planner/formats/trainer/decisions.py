@@ -14,6 +14,7 @@ from planner.formats.adapters import unnamed_targets
 from planner.formats.decision import KEPT, Decision, Line, Table, line, of_key, switched
 from planner.formats.deepspeed.keys import CODES, DEVICES
 from planner.formats.format import ALL, Value
+from planner.formats.losses import asks_for_liger
 from planner.formats.refusals import wrong_precision
 from planner.formats.settings import Settings, as_flag, decided, flag, given, whole, word
 from planner.formats.trainer import keys
@@ -229,6 +230,10 @@ def _to_sampling(context: Context, _: Strategy) -> str | None:
     return GROUPED if documents and documents.batching == "grouped" else None
 
 
+def _to_liger(context: Context, _: Strategy) -> bool | None:
+    return True if asks_for_liger(context.traits) else None
+
+
 COMMON: Table = (
     Decision(
         names=("micro_batch",),
@@ -267,6 +272,7 @@ COMMON: Table = (
         "micro-batches of documents of about one length, as the plan assumes",
         off=KEPT,
     ),
+    of_key("", keys.LIGER, _to_liger, "head and loss in one, as the plan assumes", off=KEPT),
     of_key("", keys.ON_PROCESSOR, _to_processor, "the accelerators are processors", off=KEPT),
 )
 """What stands in a file whatever shards."""

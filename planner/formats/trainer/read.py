@@ -20,7 +20,8 @@ from planner.formats.decision import decided_in
 from planner.formats.finding import Finding, listed
 from planner.formats.format import Reading, SourceText, Value
 from planner.formats.front_ends.tools import tool_of
-from planner.formats.settings import Settings, decided, finding_at, given
+from planner.formats.losses import LIGER
+from planner.formats.settings import Settings, decided, finding_at, flag, given
 from planner.formats.trainer import keys
 from planner.formats.trainer.decisions import GROUPED, REPLICATED, of_mesh, section_of
 from planner.spelling import alike, did_you_mean
@@ -81,6 +82,7 @@ def read(source: SourceText) -> Reading:
         named_model=next((settings[key] for key in MODELS if key in settings), None),
         unpriced=_adapters(settings),
         batching=_batching(settings),
+        traits=LIGER if flag(settings, keys.LIGER) else (),
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from planner.formats.format import Value
+from planner.formats.losses import LIGER
 from planner.formats.settings import Settings, as_number, flag, given, whole, word
 from planner.formats.verl.program import ENGINES, MEGATRON
 from planner.spec.training import MAX_RANK, TARGETS, Training, read_targets
@@ -30,10 +31,7 @@ UNFUSED: Setting = ("states.step_temporary_bytes", 4.0)
 """torch.optim.AdamW without fused: square roots of all second moments at once."""
 ONE_UNIT: Setting = ("states.gathers_embedding_with_head", True)
 """Of FSDP1: the root unit holds what no block does."""
-FUSED: tuple[Setting, ...] = (
-    ("kernels.loss", "liger"),
-    ("states.collected_head_gradient_bytes", 2.0),
-)
+FUSED = LIGER
 """Log-probabilities from hidden states, in chunks: verl/utils/experimental/torch_functional.py."""
 IN_PLACE: tuple[Setting, ...] = (
     ("kernels.loss", "flash_attention"),

@@ -9,7 +9,10 @@ import pytest
 
 from planner.cost.context import Context
 from planner.formats.format import SourceText
+from planner.formats.losses import LIGER
 from planner.formats.trainer.emit import write_into
+from planner.formats.trainer.read import read
+from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer
 from planner.spec.strategy import Strategy
 
@@ -57,3 +60,16 @@ def test_another_optimizer_is_changed(context: Context) -> None:
 def test_a_precision_that_is_off_is_not_brought_in(context: Context) -> None:
     assert "fp16" not in written(context, bf16=True, per_device_train_batch_size=1)
     assert written(context, fp16=True)["fp16"] is False
+
+
+def test_a_loss_in_chunks_is_asked_for_and_read_back(context: Context) -> None:
+    traits = load_traits("accelerate", settings=LIGER)
+    content = written(replace(context, traits=traits), per_device_train_batch_size=4, bf16=True)
+    assert content["use_liger_kernel"] is True
+    again = read(SourceText(path="t.json", text=json.dumps(content)))
+    assert again.traits == LIGER
+
+
+def test_a_user_s_own_switch_of_the_loss_stays(context: Context) -> None:
+    content = written(context, per_device_train_batch_size=4, use_liger_kernel=True)
+    assert content["use_liger_kernel"] is True
