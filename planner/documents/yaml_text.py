@@ -27,6 +27,9 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WRONG = (ValueError, OverflowError, TypeError, KeyError, IndexError, AttributeError)
 """What PyYAML's constructors raise where a scalar is not what its tag says."""
 _TOO_LARGE = 10**MAX_DIGITS
+_TOO_DEEP = "maximum nesting depth"
+"""How libyaml says that it stops before all brackets are open."""
+TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _TAGS: dict[tuple[str, tuple[bool, bool]], str] = {}
 _LONGEST_KNOWN, _MOST_KNOWN = 64, 10_000
 _READ: dict[str, bytes] = {}
@@ -141,7 +144,7 @@ class _Composer:
         elif isinstance(event, yaml.CollectionStartEvent):
             self.open.append((event, []))
             if len(self.open) > MAX_DEPTH:
-                raise self.refuse(event, f"nested deeper than {MAX_DEPTH} levels")
+                raise self.refuse(event, TOO_DEEP)
         elif isinstance(event, yaml.CollectionEndEvent):
             start, children = self.open.pop()
             self._add(start, self._collection(start, event, children))
@@ -251,6 +254,8 @@ def compose(where: str, text: str) -> Node | None:
         last = len(BREAK.findall(text)) + 1
         line = min(mark.line + 1, last) if mark else 1
         problem = " ".join(filter(None, (error.context, error.problem)))
+        if _TOO_DEEP in problem:
+            raise InputError.single(where, f"line {line}", TOO_DEEP) from None
         raise InputError.single(where, f"line {line}", f"not YAML: {problem}") from None
     except yaml.reader.ReaderError as error:
         line = text.encode()[: error.position].count(b"\n") + 1
@@ -279,7 +284,7 @@ class _Walk:
         if self.num_values > MAX_VALUES:
             raise self.refuse(node, f"more than {MAX_VALUES:,} values, aliases written out")
         if len(path) + self.num_merging > MAX_DEPTH:
-            raise self.refuse(node, f"nested deeper than {MAX_DEPTH} levels, aliases written out")
+            raise self.refuse(node, f"{TOO_DEEP}, aliases written out")
 
     def visit(self, node: Node, path: Path, line: int) -> Entry:
         """Return a node's plain value and everything in it."""

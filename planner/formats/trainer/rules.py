@@ -201,9 +201,9 @@ def wrapped_class_is_the_models(settings: Settings, world: World) -> Said:
         yield key, message
 
 
-@rule(f"{ARGUMENTS} _setup_devices")
+@rule(f"{ARGUMENTS} _setup_devices", enforced=False)
 def processors_are_asked_for(settings: Settings, world: World) -> Said:
-    """Where the accelerators are processors Trainer has to be told."""
+    """Where the accelerators are processors, each trains alone unless Trainer is told."""
     if world.vendor == PROCESSOR and not flag(settings, keys.ON_PROCESSOR):
         yield keys.ON_PROCESSOR, "given false, the accelerators are processors; true"
 

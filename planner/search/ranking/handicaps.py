@@ -100,7 +100,7 @@ HANDICAPS: Mapping[str, Handicap] = MappingProxyType(
             "are small; 14 published runs drift by 1.6 % a doubling, with an error of 3.7 %",
         ),
         "tensor_parallel": Handicap(
-            factor=1.02,
+            factor=1.015,
             basis="drift",
             kind="tp",
             reason="per doubling: published runs slow down more with tp than the model says",

@@ -17,7 +17,8 @@ command line::--profile: unknown profile of megatron; given 'brige', allowed: \
 command line::--set traits.overlap.tensor_parallel: unknown trait; given 0.5, allowed: \
 tensor_parallel_overlap, ring_achieved_fraction, expert_all_to_all_overlap, \
 overlaps_gradient_reduction, overlaps_parameter_gather, gradient_bucket_elements, \
-gradient_bucket_elements_per_rank, pipeline_p2p_overlap, communication_multiprocessors, \
+gradient_bucket_elements_per_rank, weight_gather_elements, pipeline_p2p_overlap, \
+communication_multiprocessors, \
 optimizer_waits_for_all_stages; did you mean traits.overlap.tensor_parallel_overlap?
 command line::--set traits.overlap.ring_achieved_fraction: wrong value; given 3, allowed: numbers \
 from 0 to 1
