@@ -174,6 +174,20 @@ def collective_s(
     return np.where((num_bytes > 0) & (group.size > 1), seconds, 0.0)
 
 
+def broadcasts_s(num_bytes: Array, group: Group, cluster: ClusterSpec) -> Array:
+    """Seconds in which every rank of a group broadcasts its part of the bytes, one by one.
+
+    ``all-gather of S + (n - 1) · hops``: as many bytes as an all-gather through the same links, but
+    each of n chains waits for the latency of one way round the ranks, where an all-gather waits
+    once. Source: derived; broadcast_params of InternEvo, internlm/solver/optimizer/
+    hybrid_zero_optim.py, and torch's ZeroRedundancyOptimizer, whose broadcasts are issued in the
+    order of ranks on one communicator. Excludes parts of unlike size.
+    """
+    hops = _fabric_hops_s(group, cluster) + domain_hops_s(group, cluster)
+    gathered = collective_s("all_gather", num_bytes, group, cluster)
+    return gathered + np.where(gathered > 0, (group.size - 1.0) * hops, 0.0)
+
+
 COLLECTIVE_FORMULAS = (collective_s, domain_s, fitted_s, ring_s, busbw_factor)
 """What prices the collectives of any axis."""
 

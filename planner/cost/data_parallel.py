@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from planner.cost.collectives import collective_s
+from planner.cost.collectives import broadcasts_s, collective_s
 from planner.cost.context import Context
 from planner.cost.exchange import hidden_exchange_s
 from planner.cost.memory import kept_whole, reduced_gradient_bytes
@@ -146,7 +146,7 @@ def data_parallel_costs(
     """Price gradient reduction and weight gathering per parameter on ``group``.
 
     Stage 0: one all-reduce of gradients. Stages 1-2: reduce-scatter (some frameworks all-reduce,
-    ``scatters_gradients``), and all-gather of weights.
+    ``scatters_gradients``), and all-gather of weights (or broadcasts, ``broadcasts_weights``).
     Stage 2 with ``reduces_every_micro_batch`` and stage 3 repeat the reduction each micro-batch;
     stage 3 gathers twice each micro-batch, or once an iteration what ``stays_gathered``, and
     where it does not reshard under pipelining (arXiv 1910.02054, section 7; arXiv 2304.11277,
@@ -172,6 +172,8 @@ def data_parallel_costs(
         all_reduce = hidden_exchange_s(context, bucket, wire, group) / bucket
     scatter = _seconds_per_param("reduce_scatter", bucket, wire, group, cluster)
     gather = _seconds_per_param("all_gather", bucket, weights, group, cluster)
+    if states.broadcasts_weights:
+        gather = broadcasts_s(stage_params * weights, group, cluster) / stage_params
     layer_reduce = _seconds_per_param("reduce_scatter", layer_params, wire, group, cluster)
     if not states.scatters_gradients:
         whole = _seconds_per_param("all_reduce", layer_params, wire, group, cluster)

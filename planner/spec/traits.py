@@ -68,6 +68,8 @@ class StateTraits:
     """Gradients kept, and on the wire, from stage 2 on; 0: as below it."""
     scatters_gradients: bool
     """False: stages 1 and 2 all-reduce whole gradients all the same."""
+    broadcasts_weights: bool
+    """Updated weights come from one rank after the other; otherwise they are gathered."""
     fp8_gathered_weight_bytes: float
     """Per element of a weight gathered under stage 3 in fp8 training; 2 otherwise."""
     sharded_over_cp: bool

@@ -53,7 +53,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "collectives": (1390, 14),
     "layers": (2240, 14),
     "schedules": (670, 9),
-    "cost": (7940, 46),
+    "cost": (7960, 46),
     "job": (400, 6),
     "search": (8390, 56),
     "catalog": (5940, 40),

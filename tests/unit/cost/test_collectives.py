@@ -11,6 +11,7 @@ from planner.collectives.cost import busbw_factor
 from planner.collectives.ring import ring_s
 from planner.collectives.tree import tree_all_reduce_s
 from planner.cost.collectives import (
+    broadcasts_s,
     collective_s,
     fabric_bytes_per_s,
     point_to_point_s,
@@ -188,3 +189,15 @@ def test_more_bytes_never_take_less_time(
         many = Group(members=(np.full(200, local), np.full(200, size)))
         seconds = collective_s(collective, num_bytes, many, measured)
         assert (np.diff(seconds) >= 0).all()
+
+
+def test_broadcasts_in_turn_wait_once_for_every_rank(plain: ClusterSpec) -> None:
+    # 4 nodes of 8: one way round is 7 hops of 2 us inside and 3 of 10 us between nodes, 44 us
+    size, ranks = 32e9, group(32, 8)
+    extra = broadcasts_s(size, ranks, plain) - collective_s("all_gather", size, ranks, plain)
+    assert extra == pytest.approx(31 * 44e-6)
+
+
+def test_broadcasts_of_nothing_or_by_one_rank_take_no_time(plain: ClusterSpec) -> None:
+    assert broadcasts_s(np.array(0.0), group(32, 8), plain) == 0.0
+    assert broadcasts_s(np.array(1e9), group(1, 1), plain) == 0.0

@@ -43,6 +43,7 @@ ZERO_PAPER = StateTraits(
     gradient_reduce_bytes=2,
     zero2_gradient_bytes=0,
     scatters_gradients=True,
+    broadcasts_weights=False,
     fp8_gathered_weight_bytes=2,
     sharded_over_cp=False,
     reduces_every_micro_batch=True,
