@@ -48,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
 """What each package of planner may import besides itself."""
 BUDGET: dict[str, tuple[int, int]] = {
     ".": (430, 5),
-    "documents": (1180, 7),
+    "documents": (1190, 7),
     "spec": (2670, 19),
     "collectives": (1390, 14),
     "layers": (2240, 14),
