@@ -19,8 +19,8 @@ GROUPS_PERCENT = {
     "tpu-v5p": (9, 7.0),
     "tpu-v5e": (2, 5.5),
     "ascend-910b": (21, 17.5),
-    "gaudi2": (2, 13.0),
-    "gaudi3": (5, 19.5),
+    "gaudi2": (3, 14.7),
+    "gaudi3": (6, 17.5),
 }
 """Runs and mean error of time by accelerator."""
 STACKS_PERCENT = {"llm.c (C/CUDA)": (3, 9.0), "deepspeed 0.6.5": (2, 20.5)}
@@ -47,7 +47,7 @@ def is_other_vendor(row: Comparison) -> bool:
 
 def test_other_vendors_are_as_near_as_promised(rows: list[Comparison]) -> None:
     found = summarize(time_errors(filter(is_other_vendor, rows)))
-    assert found.n >= 39
+    assert found.n >= 41
     assert 100.0 * (found.mape or 1.0) <= ALL_PERCENT
     assert abs(100.0 * (found.bias or 1.0)) <= BIAS_PERCENT
 

@@ -60,7 +60,7 @@ def test_a_run_trains_what_its_record_says(records: dict[str, Record]) -> None:
     [
         # DoRA trains magnitudes beside the adapters.
         ("peft-mm-llama3.2-3b-dora-r32-1xl40s", "9,289,728 .*not those of adapters, 9,175,040"),
-        ("gaudi-llama1-7b-lora-ddp-s512-8xgaudi2", "trains full here; given lora"),
+        ("gaudi-llama2-7b-lora-fsdp-s512-8xgaudi2", "trains full here; given lora"),
         ("primerl-qwen3-30b-a3b-rl-lora16-s16k-8xh100-fa3", "unknown target 'experts'"),
         ("torchtune-llama3.2-3b-lora-1xa100", "this offload is not modelled"),
     ],
