@@ -87,7 +87,7 @@ def makers(contexts: Sequence[Context], narrowing: Narrowing) -> list[Maker | Sc
         *map(dropping, narrowing.limiting),
         _allowed,
         switches,
-        _smaller_states,
+        smaller_optimizers,
         more_host_memory,
         shorter_sequences,
         less_margin,
@@ -143,7 +143,7 @@ def _switched(question: Question, texts: Sequence[str]) -> Change | None:
     return option_change((changed, narrowing), *options)
 
 
-def _smaller_states(question: Question) -> Iterator[Change]:
+def smaller_optimizers(question: Question) -> Iterator[Change]:
     """The same optimizer with smaller states, the largest of them first."""
     context, narrowing = question
     traits = context.traits

@@ -286,7 +286,7 @@ def reliance(plan: Plan, first: Plan) -> str:
 
 
 def kept_lines(answer: Answer) -> list[str]:
-    """Which switch of the software does without the first plan's offload."""
+    """Which switch or optimizer does without the first plan's offload."""
     kept = kept_on_device(answer)
     if kept is None:
         return []

@@ -34,3 +34,12 @@ def test_plans_that_offload_nothing_need_no_switch() -> None:
 def test_offload_that_was_asked_for_stays() -> None:
     found = asked(fix=["offload=optimizer+parameters:host"])
     assert kept_on_device(found) is None
+
+
+def test_a_switch_and_a_smaller_optimizer_may_both_be_needed() -> None:
+    read = ask.read(
+        "llama3.2-1b", "1xrtx4090", collector=Collector(), framework="accelerate", profile="current"
+    )
+    kept = kept_on_device(read.answered(1))
+    assert kept is not None
+    assert {"traits.kernels.loss=liger", "adam-8bit"} <= {*kept[0].options}
