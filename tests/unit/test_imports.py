@@ -59,7 +59,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "catalog": (5940, 40),
     "frameworks": (590, 6),
     "formats": (17280, 135),
-    "plans": (7170, 41),
+    "plans": (7200, 41),
     "validation": (2130, 15),
     "check": (2880, 27),
     "launchers": (570, 10),
