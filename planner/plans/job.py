@@ -229,7 +229,11 @@ class Job:
         return float(time_factor(self.interval_s, self.stop_s, self.lost_s, self.mtbf_s))
 
     def check(self) -> None:
-        """Raise InputError where the job never ends."""
+        """Raise InputError where the job is less than an iteration, or never ends."""
+        batch = self.plan.context.job.tokens_per_iteration
+        if self.total_tokens < batch:
+            message = f"less than one batch of {batch:,} tokens; given {self.total_tokens:,}"
+            raise InputError.single("command line", "--tokens", message)
         if not self.factor < HOPELESS:
             raise InputError.single(
                 "command line",

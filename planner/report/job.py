@@ -86,9 +86,10 @@ def checkpoint_line(job: Job) -> str:
     """How large checkpoints are, how long they stop the job, how often they are worth it."""
     taken = "in the background, a stop of" if job.terms.is_async else "a stop of"
     source = "as given" if job.terms.interval_s else "Daly's best"
+    number = job.interval_iterations
     return (
         f"{_decimal(job.checkpoint_bytes)}, {taken} {format_seconds(job.stop_s)} "
-        f"every {format_seconds(job.interval_s)} ({job.interval_iterations:,} iterations, {source})"
+        f"every {format_seconds(job.interval_s)} ({number:,} iteration{'s' * (number > 1)}, {source})"
     )
 
 

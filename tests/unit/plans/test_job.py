@@ -146,3 +146,10 @@ def test_a_batch_beyond_the_critical_one_is_said() -> None:
     longer = job(tokens=10**12).hints
     assert longer is not None
     assert not longer.is_beyond
+
+
+def test_a_job_of_less_than_an_iteration_is_refused() -> None:
+    batch = job().plan.context.job.tokens_per_iteration
+    job(tokens=batch).check()
+    with pytest.raises(InputError, match=f"--tokens: less than one batch of {batch:,} tokens"):
+        job(tokens=batch - 1).check()
