@@ -25,7 +25,9 @@ def verdict_line(found: Exchanges) -> str:
     timed = [way for way in others if way.iter_time_s is not None and way.starts]
     best = min(timed, key=lambda way: way.iter_time_s or 0.0, default=None)
     if best is None:
-        return f"No other exchange for this layout: {next(iter(_left(found)), 'none was asked for')}."
+        return (
+            f"No other exchange for this layout: {next(iter(_left(found)), 'none was asked for')}."
+        )
     gain = (best.iter_time_s or 0.0) / own.iter_time_s - 1.0
     if gain > -WORTH_IT:
         shown = format_seconds(own.exposed_s or 0.0)

@@ -11,7 +11,7 @@ from planner.formats.format import Emitted, Format, OutputFile
 from planner.launchers.launcher import Launcher
 from planner.launchers.registry import load_launcher
 from planner.pools.answer import MixedAnswer, MixedPlan
-from planner.report.emitted import README
+from planner.report.emitted import PLAN, README
 from planner.report.mixed import run_line, time_line
 from planner.units import GIB
 
@@ -21,8 +21,11 @@ SAYS_STAGES = ("megatron",)
 LAUNCHER = "torchrun"
 
 
-def mixed_files(made: Format, found: MixedAnswer) -> tuple[OutputFile, ...]:
-    """All files of the best plan that a format can say; raises ExpressError with every reason."""
+def mixed_files(made: Format, found: MixedAnswer, plan_file: str) -> tuple[OutputFile, ...]:
+    """All files of the best plan that a format can say, with the text of its plan file.
+
+    Raises ExpressError with every reason.
+    """
     plan = found.first
     reasons = list(_reasons(made, plan))
     if reasons:
@@ -41,6 +44,7 @@ def mixed_files(made: Format, found: MixedAnswer) -> tuple[OutputFile, ...]:
         *emitted[0].files,
         *launcher.files(emitted[0], plan.context, plan.strategy),
         OutputFile(name=NODES, text=nodes_text(plan)),
+        OutputFile(name=PLAN, text=plan_file),
         OutputFile(name=README, text=_readme(plan, launcher)),
     )
 
