@@ -77,6 +77,7 @@ def plan_mixed(
     from planner.cli.progress import delayed_progress
     from planner.report.files import write_atomically
     from planner.report.mixed import print_mixed, render_mixed_json
+    from planner.report.mixed_files import SAYS_STAGES
 
     made = target[0] if target else None
     with delayed_progress() as progress:
@@ -91,8 +92,9 @@ def plan_mixed(
         import shlex
 
         following = ""
-        if target is None and found.first.framework == "megatron":
-            words = [*typed(context), "--emit", "megatron", "--out", FOLDER]
+        made_by = found.first.framework
+        if target is None and found.first.kind == "pipeline" and made_by in SAYS_STAGES:
+            words = [*typed(context), "--emit", made_by, "--out", FOLDER]
             following = shlex.join(words)
         verbose = bool(context.params["verbose"])
         print_mixed(found, console(), verbose=verbose, following=following)

@@ -38,6 +38,8 @@ from planner.spec.strategy import (
 )
 from planner.units import Array, Index, Mask
 
+SCHEDULE = "1f1b"
+"""Of pipelines through pools, interleaved or not; their placement is the usual one."""
 FIRST_ROWS = 512
 """Looked at together; twice as many in each further step."""
 
@@ -55,7 +57,7 @@ class PoolContext:
             self.context,
             cluster=stretched(self.pool.cluster, num_accelerators),
             placements=PLACEMENT_NAMES[:1],
-            schedules=("1f1b",),
+            schedules=(SCHEDULE,),
         )
 
 

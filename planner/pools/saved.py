@@ -16,10 +16,10 @@ from planner.plans.plan_file import (
     strategy_of,
 )
 from planner.pools.answer import MixedPlan, pipeline_plan
-from planner.pools.pipelines import PoolContext, priced_pipeline
+from planner.pools.pipelines import SCHEDULE, PoolContext, priced_pipeline
 from planner.search.space.legality import Violation, violations
 from planner.spec.pools import MixedCluster
-from planner.spec.strategy import Strategy
+from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
 
 def mixed_plan_text(plan: MixedPlan, *, model: str, cluster: str) -> str:
@@ -64,7 +64,11 @@ def load_mixed_plan(path: Path) -> tuple[MixedCluster, MixedPlan, PlanFile]:
 
 
 def _broken(pools: list[PoolContext], strategy: Strategy, file: PlanFile) -> Iterator[Violation]:
-    """What some pool does not allow, each once, and stages that do not fill the pools."""
+    """What some pool does not allow, each once, and what pipelines through pools never are."""
+    for name, only in (("schedule", SCHEDULE), ("placement", PLACEMENT_NAMES[0])):
+        if getattr(strategy, name) != only:
+            text = f"through pools allowed is {only}; given {getattr(strategy, name)}"
+            yield Violation(key=name, text=text)
     ranks = strategy.num_gpus // strategy.pp
     stages = {each.pool.name: each.pool.num_accelerators // ranks for each in pools}
     if stages != file.pools or sum(stages.values()) != strategy.pp:

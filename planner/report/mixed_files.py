@@ -16,8 +16,8 @@ from planner.report.mixed import run_line, time_line
 from planner.units import GIB
 
 NODES = "nodes.txt"
-SAYS_STAGES = ("megatron",)
-"""Frameworks whose files give every stage its own number of layers and ranks by node."""
+SAYS_STAGES = ("bridge", "megatron", "torchtitan")
+"""Formats that give every stage its own number of layers, stages by ascending rank."""
 LAUNCHER = "torchrun"
 
 

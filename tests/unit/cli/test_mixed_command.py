@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from yaml import safe_load as read_yaml
 
 POOLS = """\
 pools:
@@ -79,6 +80,36 @@ def test_a_pipeline_is_written_with_its_layers_and_the_numbers_of_nodes(
     assert "--node-rank=" in Path("run/launch.sh").read_text()
     readme = Path("run/README.md").read_text()
     assert f"| 0 | {nodes[0][1]} | {nodes[0][2]} | 0" in readme
+
+
+@pytest.mark.parametrize(
+    ("made", "file", "layers"),
+    [
+        ("bridge", "bridge.overrides", r"t(?:\*(\d+))?"),
+        ("torchtitan", "torchtitan.args", None),
+    ],
+)
+def test_other_formats_that_give_each_stage_its_layers_write_it_too(
+    planner: Any, mixed: Path, made: str, file: str, layers: str | None
+) -> None:
+    run = planner("plan", MODEL, "mixed.yaml", *SMALL, "--emit", made, "--out", "run")
+    assert run.code == 0, run.err
+    text = Path("run", file).read_text()
+    saved = read_yaml(Path("run/plan.yaml").read_text())["strategy"]["layers_per_stage"]
+    if layers:
+        (layout,) = re.findall(r"pipeline_model_parallel_layout=\W*([\w*|]+)", text)
+        found = [int(number or 1) for number in re.findall(layers, layout)]
+    else:
+        (parts,) = re.findall(r"module_fqns_per_model_part (.+)", text)
+        found = [part.count("layers.") for part in parts.split()]
+    assert found == saved
+    assert len(Path("run/nodes.txt").read_text().splitlines()) == 3
+
+
+def test_no_file_is_proposed_where_one_pool_is_the_best(planner: Any, mixed: Path) -> None:
+    run = planner("plan", "gpt3-xl", "mixed.yaml", "--global-batch", "1", "--tp", "8")
+    assert "Run it on fast alone" in run.out
+    assert "Next:" not in run.out
 
 
 @pytest.mark.parametrize(
@@ -209,6 +240,8 @@ def edited(saved: Path, pattern: str, text: str) -> None:
         (r"^pools: .*", "pools: {slow: 1, fst: 1}", "pools", "two or more of fast, slow"),
         (r"^pools: .*", "pools: {slow: 1, fast: 0}", "pools.fast", "equal to 1; given 0"),
         (r"cluster: .*", "cluster: 2xdgx-h100", "inputs.cluster", "a cluster file with pools"),
+        (r"placement: .*", "placement: tp-cp-ep-pp-dp", "placement", "allowed is tp-cp-ep-dp-pp"),
+        (r"schedule: .*", "schedule: gpipe", "strategy.schedule", "allowed is 1f1b"),
         (r"num_micro_batches: .*", "num_micro_batches: 1", "num_micro_batches", "must be 16"),
         (r"layers_per_stage: .*", "layers_per_stage: [1, 1]", "layers_per_stage", "to 32 layers"),
     ],
