@@ -54,7 +54,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "layers": (2240, 14),
     "schedules": (670, 9),
     "cost": (7940, 46),
-    "job": (400, 6),
+    "job": (410, 6),
     "search": (8390, 56),
     "catalog": (5940, 40),
     "frameworks": (590, 6),
