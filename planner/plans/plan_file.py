@@ -271,6 +271,9 @@ def read_plan(path: Path, *, cluster: str | None = None) -> tuple[Context, Strat
     ``cluster`` stands in place of the file's own.
     """
     file = read_file(path)
+    if file.pools and cluster is None:
+        message = "a pipeline through pools, which `planner check` and `planner job` alone take"
+        raise InputError.single(str(path), "pools", message)
     context = context_of(file.inputs, path, cluster or file.inputs.cluster)
     return context, strategy_of(file, path, context), file
 

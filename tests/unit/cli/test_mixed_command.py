@@ -222,6 +222,15 @@ def test_a_saved_pipeline_is_priced_as_it_was_found(planner: Any, saved: Path) -
     assert machines == {"dgx-h100": 8, "dgx-a100-640": 8}
 
 
+@pytest.mark.parametrize("command", ["explain", "sensitivity", "exchange"])
+def test_a_saved_pipeline_is_no_plan_on_equal_machines(
+    planner: Any, saved: Path, command: str
+) -> None:
+    run = planner(command, "plan.yaml")
+    assert run.code == 2
+    assert "plan.yaml::pools: a pipeline through pools, which `planner check`" in run.err
+
+
 def test_a_folder_of_a_pipeline_is_checked(planner: Any, saved: Path) -> None:
     run = planner("check", "run")
     assert run.code == 0, run.out
