@@ -77,7 +77,7 @@ def plan_mixed(
     from planner.cli.progress import delayed_progress
     from planner.report.files import write_atomically
     from planner.report.mixed import print_mixed, render_mixed_json
-    from planner.report.mixed_files import SAYS_STAGES
+    from planner.report.mixed_files import is_writable
 
     made = target[0] if target else None
     with delayed_progress() as progress:
@@ -92,9 +92,8 @@ def plan_mixed(
         import shlex
 
         following = ""
-        made_by = found.first.framework
-        if target is None and found.first.kind == "pipeline" and made_by in SAYS_STAGES:
-            words = [*typed(context), "--emit", made_by, "--out", FOLDER]
+        if target is None and is_writable(found.first):
+            words = [*typed(context), "--emit", found.first.framework, "--out", FOLDER]
             following = shlex.join(words)
         verbose = bool(context.params["verbose"])
         print_mixed(found, console(), verbose=verbose, following=following)

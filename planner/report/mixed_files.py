@@ -53,6 +53,16 @@ def _words(emitted: Emitted) -> tuple[object, ...]:
     return emitted.files, tuple(emitted.command), dict(emitted.environment)
 
 
+def is_writable(plan: MixedPlan) -> bool:
+    """Whether the format of its framework's own name says the plan."""
+    return plan.kind == "pipeline" and plan.framework in SAYS_STAGES and len(_node_sizes(plan)) == 1
+
+
+def _node_sizes(plan: MixedPlan) -> list[int]:
+    """How many GPUs nodes have, each number once."""
+    return sorted({part.pool.cluster.node.num_accelerators for part in plan.parts})
+
+
 def _reasons(made: Format, plan: MixedPlan) -> Iterator[str]:
     """Why a format cannot say a plan on several kinds of machines."""
     if made.name not in SAYS_STAGES:
@@ -66,7 +76,7 @@ def _reasons(made: Format, plan: MixedPlan) -> Iterator[str]:
             f"the best plan that files can say uses {name} alone; `planner plan` with "
             f"FILE.yaml:{name} writes it"
         )
-    sizes = sorted({part.pool.cluster.node.num_accelerators for part in plan.parts})
+    sizes = _node_sizes(plan)
     if len(sizes) > 1:
         given = " and ".join(map(str, sizes))
         yield (

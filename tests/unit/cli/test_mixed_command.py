@@ -106,9 +106,13 @@ def test_other_formats_that_give_each_stage_its_layers_write_it_too(
     assert len(Path("run/nodes.txt").read_text().splitlines()) == 3
 
 
-def test_no_file_is_proposed_where_one_pool_is_the_best(planner: Any, mixed: Path) -> None:
+def test_no_file_is_proposed_where_none_can_be_written(planner: Any, mixed: Path) -> None:
     run = planner("plan", "gpt3-xl", "mixed.yaml", "--global-batch", "1", "--tp", "8")
     assert "Run it on fast alone" in run.out
+    assert "Next:" not in run.out
+    Path("sizes.yaml").write_text(POOLS.replace("dgx-a100-640, count: 1", "perlmutter, count: 2"))
+    run = planner("plan", MODEL, "sizes.yaml", *SMALL[:2], "--tp", "4", "--micro-batch", "1")
+    assert "Run it as one pipeline" in run.out
     assert "Next:" not in run.out
 
 
