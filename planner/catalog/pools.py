@@ -60,7 +60,7 @@ def pool_of(raw: Mapping[str, Any], where: str, name: str) -> Mapping[str, Any]:
     if not name:
         each = " or ".join(f"{where}:{pool}" for pool in known)
         message = (
-            f"{len(known)} pools, which are planned together by `planner plan` alone; "
+            f"{len(known)} pools, which `planner plan` and `planner job` alone take together; "
             f"anything else takes one of them: {each}"
         )
         raise InputError.single(where, "pools", message)

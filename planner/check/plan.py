@@ -35,7 +35,7 @@ def read_plan_layout(
         context, strategy, file = read_plan(Path(source.path), cluster=cluster)
     except InputError as error:
         found = (finding_of(problem, source.path, rule="plan.valid") for problem in error.problems)
-        return None, tuple(_placed(finding, lines) for finding in found), "", cluster or ""
+        return None, tuple(placed(finding, lines) for finding in found), "", cluster or ""
     places = {name: Place(key=key, line=lines.get(key, 0)) for name, key in _decisions().items()}
     places = {name: place for name, place in places.items() if place.line}
     layout = Layout(
@@ -52,7 +52,7 @@ def _decisions() -> dict[str, str]:
     return names | {name: f"strategy.{name}" for name in StrategyPart.model_fields}
 
 
-def _placed(finding: Finding, lines: dict[str, int]) -> Finding:
+def placed(finding: Finding, lines: dict[str, int]) -> Finding:
     """The finding with the line of its key, or of the nearest section around it."""
     key = finding.key
     while key and key not in lines:

@@ -34,7 +34,7 @@ def explain(
         typer.echo(render("explain", explain_body(context, strategy, file, result, what)))
     else:
         _print(context, strategy, result, what)
-    say_drift(result, file)
+    say_drift(result.iter_time_s, file)
 
 
 def _print(context: "Context", strategy: "Strategy", result: "Estimate", what: str) -> None:

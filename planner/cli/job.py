@@ -1,18 +1,26 @@
 """``planner job``: days, energy and failures of a whole training job."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from planner.cli import completion, options
+from planner.cli.plan import TOP
 from planner.cli.question import Question, asks
-from planner.cli.saved import ARGUMENT, is_plan, refuse_question, saved_plan
+from planner.cli.saved import (
+    ARGUMENT,
+    is_plan,
+    plan_file,
+    read_saved,
+    refuse_question,
+    say_drift,
+)
 
 if TYPE_CHECKING:
+    from planner.cli.ask import Options
     from planner.cli.collector import Collector
-    from planner.plans.job import Terms
-    from planner.plans.plan import Plan
+    from planner.plans.job import Job, Terms
 
 OF_ANY_PLAN = (
     *("context", "model", "cluster", "tokens", "verbose", "output_format"),
@@ -82,8 +90,8 @@ def job(
 ) -> None:
     """Say what a whole job takes: days with failures, money, energy, carbon, checkpoints, input."""
     from planner.cli.collector import Collector
+    from planner.cli.mixed import refuse_options
     from planner.cli.output import console
-    from planner.plans.job import Job
     from planner.report.job import print_job, render_job_json
 
     collector = Collector()
@@ -95,10 +103,10 @@ def job(
     )
     if is_plan(context, model, cluster):
         refuse_question(context, model, OF_ANY_PLAN)
-        plan, notes = _saved(Path(model), collector, question["tokens"])
+        made, notes = _saved(Path(model), collector, question["tokens"], terms)
     else:
-        plan, notes = _asked(model, cluster or "", collector, question)
-    made = Job(plan=plan, terms=terms)
+        refuse_options(context, cluster or "", OF_ANY_PLAN)
+        made, notes = _asked(model, cluster or "", collector, question, terms)
     made.check()
     if output_format is options.TableOrJson.json:
         typer.echo(render_job_json(made, notes))
@@ -145,36 +153,56 @@ def _terms(
 
 
 def _saved(
-    path: Path, collector: "Collector", tokens: str | None
-) -> "tuple[Plan, tuple[str, ...]]":
-    """The plan of a file, for so many tokens where they are given."""
-    from dataclasses import replace
-
-    found = collector.read(lambda: saved_plan(path))
+    path: Path, collector: "Collector", tokens: str | None, terms: "Terms"
+) -> "tuple[Job, tuple[str, ...]]":
+    """The job of a plan file, for so many tokens where they are given."""
+    made = collector.read(lambda: _of_file(path, terms))
     total = collector.count("--tokens", tokens)
-    if found and tokens is None and found[1].context.job.total_tokens is None:
+    if made and tokens is None and not made.total_tokens:
         collector.add("--tokens", f"needed: {path} was saved without; such as 15T")
     collector.finish()
-    assert found is not None
-    plan = found[1]
-    if total is not None:
-        whole = replace(plan.context.job, total_tokens=total)
-        plan = replace(plan, context=replace(plan.context, job=whole))
-    return plan, ()
+    assert made is not None
+    return made if total is None else made.of_tokens(total), ()
+
+
+def _of_file(path: Path, terms: "Terms") -> "Job":
+    from planner.plans.job import job_of
+    from planner.plans.plan_file import read_file
+    from planner.pools.answer import mixed_job
+    from planner.pools.saved import load_mixed_plan
+
+    file = plan_file(path)
+    if not read_file(file).pools:
+        return job_of(read_saved(file)[0], terms)
+    mixed, plan, saved = load_mixed_plan(file)
+    say_drift(plan.iteration_s, saved)
+    return mixed_job(mixed, plan, terms)
 
 
 def _asked(
-    model: str, cluster: str, collector: "Collector", question: Question
-) -> "tuple[Plan, tuple[str, ...]]":
-    """The best plan of a question, and what was assumed."""
+    model: str, cluster: str, collector: "Collector", question: Question, terms: "Terms"
+) -> "tuple[Job, tuple[str, ...]]":
+    """The job of the best plan of a question, and what was assumed."""
+    from planner.catalog.pools import is_mixed
     from planner.cli import ask
+    from planner.cli.mixed import answered
     from planner.cli.progress import delayed_progress
+    from planner.plans.job import job_of
+    from planner.pools.answer import mixed_job
 
     if question["tokens"] is None:
         collector.add("--tokens", "needed: tokens of the whole job, such as 15T")
+    if is_mixed(cluster):
+        collector.finish()
+        asking = {name: value for name, value in question.items() if name != "fix"}
+        with delayed_progress() as progress:
+            mixed = answered(
+                model, cluster, question["fix"], cast("Options", asking), top=TOP, progress=progress
+            )
+        return mixed_job(mixed.cluster, mixed.first, terms), mixed.notes
     asked = ask.read(model, cluster, collector=collector, **question)
     with delayed_progress() as progress:
         found = asked.answered(1, progress)
     if not found.plans:
         raise ask.unmet_limits(found)
-    return found.plans[0], found.notes
+    return job_of(found.plans[0], terms), found.notes

@@ -1,5 +1,6 @@
 """``planner plan`` on a cluster file with pools: several kinds of machines at once."""
 
+from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from planner.cli.ask import Asked, Options
     from planner.formats.format import Format
     from planner.pools.answer import MixedAnswer
+    from planner.search.search import Progress
 
 TAKEN = frozenset(
     {
@@ -20,15 +22,18 @@ TAKEN = frozenset(
         *("global_batch_tokens", "seq_len", "tokens", "optimizer", "train", "lora_rank"),
         *("lora_targets", "recompute_modules", "precision", "fix", "limit", "where", "allow"),
         *("forbid", "recompute", "time_limit", "top", "margin", "imbalance", "mtp_layers"),
-        *("output_format", "emit", "out", "launcher", "force", "verbose"),
+        *("output_format", "save", "emit", "out", "launcher", "force", "verbose"),
     }
 )
 """Parameters of ``planner plan`` that hold for pools too."""
 LAUNCHER = "torchrun"
 
 
-def refuse_options(context: typer.Context, cluster: str) -> None:
-    """Raise InputError for options beside pools that hold for equal machines only."""
+def refuse_options(context: typer.Context, cluster: str, own: Container[str] = ()) -> None:
+    """Raise InputError for options beside pools that hold for equal machines only.
+
+    ``own`` are parameters of a command that have nothing to do with it.
+    """
     from planner.catalog.pools import is_mixed
     from planner.errors import InputError, Problem
     from planner.spec.strategy import DECIDED
@@ -41,6 +46,7 @@ def refuse_options(context: typer.Context, cluster: str) -> None:
         for parameter in context.command.params
         if parameter.name
         and parameter.name not in TAKEN
+        and parameter.name not in own
         and (parameter.name not in DECIDED or parameter.name in ("placement", "schedule"))
         and is_given(context, parameter.name)
     ]
@@ -69,48 +75,61 @@ def plan_mixed(
     from planner.cli.following import FOLDER, typed
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
-    from planner.errors import NothingFitsError
+    from planner.report.files import write_atomically
     from planner.report.mixed import print_mixed, render_mixed_json
+    from planner.report.mixed_files import is_writable
 
     made = target[0] if target else None
     with delayed_progress() as progress:
-        found = _answered(context, model, cluster, fix, options, made, progress)
-    if not found.plans:
-        pools = ", ".join(f"{cluster}:{pool.name}" for pool in found.cluster.pools)
-        late = "" if found.is_complete else " in time, which does not say that none fits"
-        message = f"no plan fits the pools{late}, together or alone; `planner plan` says what is "
-        raise NothingFitsError(f"{message}missing on one of them: {pools}")
+        top = int(context.params["top"])
+        found = answered(model, cluster, fix, options, made=made, top=top, progress=progress)
+    if context.params["save"] is not None:
+        write_atomically(context.params["save"], _plan_file(found, model, cluster))
+        say(f"saved the first plan to {context.params['save']}")
     if str(context.params["output_format"]) == "json":
         typer.echo(render_mixed_json(found))
     else:
         import shlex
 
         following = ""
-        if target is None and found.first.framework == "megatron":
-            words = [*typed(context), "--emit", "megatron", "--out", FOLDER]
+        if target is None and is_writable(found.first):
+            words = [*typed(context), "--emit", found.first.framework, "--out", FOLDER]
             following = shlex.join(words)
         verbose = bool(context.params["verbose"])
         print_mixed(found, console(), verbose=verbose, following=following)
     if target is not None:
-        _emit(found, *target, force=bool(context.params["force"]))
+        text = _plan_file(found, model, cluster)
+        _emit(found, *target, text, force=bool(context.params["force"]))
 
 
-def _answered(
-    context: typer.Context,
+def _plan_file(found: "MixedAnswer", model: str, cluster: str) -> str:
+    """The first plan as a file that can be read from anywhere."""
+    from planner.cli.inputs import argument_for_file, model_for_file
+    from planner.pools.saved import mixed_plan_text
+
+    return mixed_plan_text(
+        found.first, model=model_for_file(model), cluster=argument_for_file(cluster)
+    )
+
+
+def answered(
     model: str,
     cluster: str,
     fix: list[str] | None,
     options: "Options",
-    made: "Format | None",
-    progress: object,
+    *,
+    made: "Format | None" = None,
+    top: int,
+    progress: "Progress",
 ) -> "MixedAnswer":
+    """The best ways to use all pools; raises NothingFitsError where there is none."""
     from planner.catalog.clusters import load_cluster
     from planner.catalog.pools import load_mixed
+    from planner.errors import NothingFitsError
     from planner.plans.clock import Clock
     from planner.plans.plan import Answer
     from planner.pools.answer import mixed_answer
     from planner.pools.pipelines import PoolContext
-    from planner.search.search import Progress
 
     mixed = load_mixed(cluster, load_cluster)
     names = [pool.name for pool in mixed.pools]
@@ -128,16 +147,22 @@ def _answered(
         for pool, one in zip(mixed.pools, asked, strict=True)
     ]
     notes = dict.fromkeys(note for one in asked for note in one.notes)
-    return mixed_answer(
+    found = mixed_answer(
         mixed,
         pools,
         asked[0].narrowing,
         single,
-        top=int(context.params["top"]),
+        top=top,
         notes=tuple(notes),
         clock=Clock(asked[0].time_limit_s),
-        progress=cast("Progress", progress),
+        progress=progress,
     )
+    if not found.plans:
+        places = ", ".join(f"{cluster}:{name}" for name in names)
+        late = "" if found.is_complete else " in time, which does not say that none fits"
+        message = f"no plan fits the pools{late}, together or alone; `planner plan` says what is "
+        raise NothingFitsError(f"{message}missing on one of them: {places}")
+    return found
 
 
 def _read(
@@ -164,11 +189,11 @@ def _read(
     return asked
 
 
-def _emit(found: "MixedAnswer", made: "Format", out: Path, *, force: bool) -> None:
+def _emit(found: "MixedAnswer", made: "Format", out: Path, plan: str, *, force: bool) -> None:
     """Write the first plan of the format's framework; raises ExpressError."""
     from planner.report.folder import write_folder
     from planner.report.mixed_files import mixed_files
 
-    files = mixed_files(made, found)
+    files = mixed_files(made, found, plan)
     write_folder(out, files, force=force)
     say(f"wrote {', '.join(file.name for file in files)} to {out}")

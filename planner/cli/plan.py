@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from planner.plans.plan import Answer, Plan
 
 
+TOP = 5
+"""Layouts that are shown."""
+
+
 class Format(StrEnum):
     """Output formats."""
 
@@ -93,7 +97,7 @@ def plan(
             f"cluster=8x{EXAMPLE_NODE}; several with commas; repeatable.",
         ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Layouts to show.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="Layouts to show.")] = TOP,
     show_all: Annotated[
         bool, typer.Option("--all", help="Show the variants of every layout too.")
     ] = False,

@@ -10,7 +10,6 @@ from planner.cli.defaults import is_given
 from planner.cli.output import say
 
 if TYPE_CHECKING:
-    from planner.cost.estimate import Estimate
     from planner.plans.plan import Plan
     from planner.plans.plan_file import PlanFile
 
@@ -42,8 +41,8 @@ def refuse_question(context: typer.Context, path: str, own: Container[str]) -> N
         raise InputError(problems)
 
 
-def saved_plan(path: Path) -> "tuple[Path, Plan, PlanFile]":
-    """The plan of a file, or of a folder that ``--emit`` wrote: its file, and both."""
+def plan_file(path: Path) -> Path:
+    """The plan file that is meant: itself, or that of a folder which ``--emit`` wrote."""
     from planner.catalog.names import EXAMPLE_NODE
     from planner.errors import InputError
     from planner.report.emitted import PLAN
@@ -56,6 +55,12 @@ def saved_plan(path: Path) -> "tuple[Path, Plan, PlanFile]":
     file = path / PLAN if path.is_dir() else path
     if not file.exists():
         raise InputError.single(str(path), ARGUMENT, f"no {PLAN} in this folder")
+    return file
+
+
+def saved_plan(path: Path) -> "tuple[Path, Plan, PlanFile]":
+    """The plan of a file, or of a folder that ``--emit`` wrote: its file, and both."""
+    file = plan_file(path)
     return file, *read_saved(file)
 
 
@@ -68,13 +73,13 @@ def read_saved(path: Path) -> "tuple[Plan, PlanFile]":
     context, strategy, file = load_plan(path)
     found = estimate(context, strategy)
     plan = Plan(context=context, strategy=strategy, estimate=found, is_optimal=False)
-    say_drift(found, file)
+    say_drift(found.iter_time_s, file)
     return plan, file
 
 
-def say_drift(found: "Estimate", file: "PlanFile") -> None:
+def say_drift(iteration_s: float, file: "PlanFile") -> None:
     """Note on standard error where the model no longer says what it said."""
-    drift = found.iter_time_s / file.estimate.iter_time_s - 1.0
+    drift = iteration_s / file.estimate.iter_time_s - 1.0
     if abs(drift) > DRIFT:
         say(
             f"note: the model now says {drift:+.1%} time against the saved estimate "

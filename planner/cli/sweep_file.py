@@ -84,7 +84,7 @@ class _Reader:
         hint = did_you_mean(name.replace("_", "-"), tuple(self.known))
         said = "; ".join(filter(None, [*hints, hint]))
         allowed = said or f"allowed are {', '.join(self.known)}"
-        return f"unknown key, is no option of `planner plan`; {allowed}"
+        return f"unknown key, is no option of a sweep; {allowed}"
 
     def _axis(self, name: str, given: object) -> Axis:
         """The values of an option, each as a command line has it."""

@@ -1,5 +1,6 @@
 """``planner sweep show``: what the answers of a sweep say together."""
 
+import math
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -128,10 +129,13 @@ def _limit(found: Any, text: str) -> tuple[str, float]:  # noqa: ANN401 - Result
     numbers = [column for column, kind in found.frame.schema.items() if kind.is_numeric()]
     column = known_column(found, name, "--under", numbers)
     try:
-        return column, float(value)
+        most = float(value)
     except ValueError:
+        most = math.nan
+    if math.isnan(most):
         message = f"must be COLUMN=NUMBER, such as days=30; given {text!r}"
-        raise InputError.single("command line", "--under", message) from None
+        raise InputError.single("command line", "--under", message)
+    return column, most
 
 
 def _nothing_left(found: Any) -> Exception:  # noqa: ANN401 - Results

@@ -54,6 +54,13 @@ def time_factor(
 
     >>> f"{500 * time_factor(57 * 60, 300, 600, 6 * 3600):.0f} h"
     '610 h'
+
+    OPT-175B, 25.0 days of iterations (300B tokens at 147 TFLOP/s on each of 992 A100, arXiv
+    2205.01068), was restarted 53 times in 56 days (a talk of its authors). Ten minutes each
+    explain 25.7 days; the 56 need 20 hours each:
+
+    >>> [f"{25 * time_factor(1900, 20, R, 56 * 86400 / 53):.1f} days" for R in (600, 20 * 3600)]
+    ['25.7 days', '56.2 days']
     """
     between = np.asarray(mtbf_s, dtype=float)
     with np.errstate(over="ignore"):

@@ -1,7 +1,7 @@
 """The job around a plan's iteration: checkpoints, failures, energy, input, and hints."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from planner.errors import InputError
@@ -38,8 +38,9 @@ from planner.layers.parameters import (
     head_params,
 )
 from planner.plans.job_hints import Hints, total_of
-from planner.plans.objectives import cost_usd, gpu_hours
+from planner.plans.objectives import cost_usd, gpu_hours, span_s
 from planner.plans.plan import Plan
+from planner.spec.cluster import NodeSpec
 from planner.spec.precision import under_precision
 from planner.units import format_seconds
 
@@ -77,21 +78,66 @@ class Power:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Held:
+    """Equal nodes that a job holds."""
+
+    node: NodeSpec
+    num_gpus: int
+    """Of them those that work."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes, part of one as one."""
+        return math.ceil(self.num_gpus / self.node.num_accelerators)
+
+    @property
+    def node_bytes_per_s(self) -> float:
+        """Most that a node writes: through its ports, or from its GPUs to the host."""
+        from_gpus = self.node.num_accelerators * self.node.host_link_bytes_per_s
+        return min(self.node.nic_bytes_per_s or from_gpus, from_gpus)
+
+    @property
+    def rated_power(self) -> tuple[float, str, float] | None:
+        """Watts per GPU, of what, the share that is drawn; None where no power is known.
+
+        Of the node where its power is known, else of the board.
+        """
+        if self.node.power_w is not None:
+            of_node = self.node.power_w / self.node.num_accelerators
+            return of_node, "its part of the node", DRAWN_OF_NODE
+        board = self.node.accelerator.tdp_w
+        return None if board is None else (board, "the board alone", DRAWN_OF_BOARD)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """A plan run to the end of its tokens; needs ``total_tokens`` of the plan's job."""
 
     plan: Plan
+    """Of several kinds of nodes as the first of them have it."""
+    cluster: str
+    """By its name."""
+    held: tuple[Held, ...]
+    """By kind of node."""
+    iteration_s: float
+    mfu: float
     terms: Terms
 
-    @cached_property
-    def num_nodes(self) -> int:
-        """Nodes that the plan takes, part of one as one."""
-        return math.ceil(self.plan.strategy.num_gpus / self.node_gpus)
+    def of_tokens(self, number: int) -> "Job":
+        """The same over so many tokens."""
+        context = self.plan.context
+        whole = replace(context.job, total_tokens=number)
+        return replace(self, plan=replace(self.plan, context=replace(context, job=whole)))
 
     @property
-    def node_gpus(self) -> int:
-        """Accelerators of a node."""
-        return self.plan.context.cluster.node.num_accelerators
+    def num_nodes(self) -> int:
+        """Nodes that the plan takes."""
+        return sum(each.num_nodes for each in self.held)
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs that work."""
+        return sum(each.num_gpus for each in self.held)
 
     @property
     def total_tokens(self) -> int:
@@ -106,7 +152,7 @@ class Job:
     @property
     def useful_s(self) -> float:
         """Seconds of iterations, without checkpoints and failures."""
-        return self.plan.total_s() or 0.0
+        return span_s(self.iteration_s, self.plan.context.job)
 
     @cached_property
     def saved_params(self) -> int:
@@ -151,15 +197,13 @@ class Job:
     @property
     def storage_bytes_per_s(self) -> float:
         """Of the file system: as given, or Llama 3's per GPU."""
-        usual = STORAGE_BYTES_PER_S_PER_GPU * self.plan.strategy.num_gpus
+        usual = STORAGE_BYTES_PER_S_PER_GPU * self.num_gpus
         return self.terms.storage_bytes_per_s or usual
 
     @property
     def node_bytes_per_s(self) -> float:
-        """Most that a node writes: through its ports, or from its GPUs to the host."""
-        node = self.plan.context.cluster.node
-        from_gpus = node.num_accelerators * node.host_link_bytes_per_s
-        return min(node.nic_bytes_per_s, from_gpus) if node.nic_bytes_per_s else from_gpus
+        """Most that a node writes; of several kinds the slowest, for which the others wait."""
+        return min(each.node_bytes_per_s for each in self.held)
 
     @cached_property
     def write_s(self) -> float:
@@ -178,19 +222,24 @@ class Job:
         """By which one checkpoint stops training."""
         if not self.terms.is_async:
             return self.write_s
-        link = self.plan.context.cluster.node.host_link_bytes_per_s
-        copied = float(copy_s(self.checkpoint_bytes, self.plan.strategy.num_gpus, link))
+        link = min(each.node.host_link_bytes_per_s for each in self.held)
+        copied = float(copy_s(self.checkpoint_bytes, self.num_gpus, link))
         return min(copied, self.write_s)
 
     @property
     def node_mtbf_s(self) -> float:
-        """Between failures of one node."""
-        return self.terms.node_mtbf_s or float(node_mtbf_s(self.node_gpus))
+        """Between failures of one node, in the mean over all."""
+        return self.mtbf_s * self.num_nodes
 
     @cached_property
     def mtbf_s(self) -> float:
-        """Between failures of the job."""
-        return float(job_mtbf_s(self.node_mtbf_s, self.num_nodes))
+        """Between failures of the job: kinds of nodes fail beside each other."""
+        given = self.terms.node_mtbf_s
+        spans = (
+            job_mtbf_s(given or node_mtbf_s(each.node.num_accelerators), each.num_nodes)
+            for each in self.held
+        )
+        return 1.0 / sum(1.0 / float(span) for span in spans)
 
     @property
     def lost_s(self) -> float:
@@ -213,15 +262,14 @@ class Job:
     @cached_property
     def interval_iterations(self) -> int:
         """Between checkpoints: as given or by Daly; none begins before the last is written."""
-        iteration_s = self.plan.estimate.iter_time_s
         least_s = self.write_s if self.terms.is_async else 0.0
         wanted_s = max(self.terms.interval_s or self.daly_s, least_s)
-        return min(max(1, round(wanted_s / iteration_s)), self.num_iterations)
+        return min(max(1, round(wanted_s / self.iteration_s)), self.num_iterations)
 
     @property
     def interval_s(self) -> float:
         """Of work between checkpoints, in whole iterations."""
-        return self.interval_iterations * self.plan.estimate.iter_time_s
+        return self.interval_iterations * self.iteration_s
 
     @cached_property
     def factor(self) -> float:
@@ -229,7 +277,11 @@ class Job:
         return float(time_factor(self.interval_s, self.stop_s, self.lost_s, self.mtbf_s))
 
     def check(self) -> None:
-        """Raise InputError where the job never ends."""
+        """Raise InputError where the job is less than an iteration, or never ends."""
+        batch = self.plan.context.job.tokens_per_iteration
+        if self.total_tokens < batch:
+            message = f"less than one batch of {batch:,} tokens; given {self.total_tokens:,}"
+            raise InputError.single("command line", "--tokens", message)
         if not self.factor < HOPELESS:
             raise InputError.single(
                 "command line",
@@ -263,25 +315,34 @@ class Job:
     @property
     def gpu_hours(self) -> float:
         """Of the elapsed time."""
-        return gpu_hours(float(self.plan.strategy.num_gpus), self.elapsed_s)
+        return gpu_hours(float(self.num_gpus), self.elapsed_s)
 
     @property
     def cost_usd(self) -> float | None:
-        """Of the elapsed time; None where hwdb has no price."""
-        return cost_usd(self.gpu_hours, self.plan.context.cluster.node)
+        """Of the elapsed time; None where hwdb lacks a price."""
+        prices = [
+            cost_usd(gpu_hours(float(each.num_gpus), self.elapsed_s), each.node)
+            for each in self.held
+        ]
+        known = [price for price in prices if price is not None]
+        return sum(known) if len(known) == len(prices) else None
 
     @cached_property
     def power(self) -> Power | None:
-        """Of the node where its power is known, else of the boards; None where neither is."""
-        node, given = self.plan.context.cluster.node, self.terms.drawn_fraction
-        if node.power_w is not None:
-            rated, of, usual = node.power_w / self.node_gpus, "its part of the node", DRAWN_OF_NODE
-        elif node.accelerator.tdp_w is not None:
-            rated, of, usual = node.accelerator.tdp_w, "the board alone", DRAWN_OF_BOARD
-        else:
+        """In the mean over all GPUs; None where some power is not known."""
+        found = [each.rated_power for each in self.held]
+        known = [each for each in found if each is not None]
+        if len(known) < len(found):
             return None
-        drawn = usual if given is None else given
-        return Power(rated_w_per_gpu=rated, of=of, drawn_fraction=drawn)
+        shares = [each.num_gpus / self.num_gpus for each in self.held]
+        rated = sum(share * watts for share, (watts, _, _) in zip(shares, known, strict=True))
+        drawn = sum(s * watts * usual for s, (watts, _, usual) in zip(shares, known, strict=True))
+        given = self.terms.drawn_fraction
+        return Power(
+            rated_w_per_gpu=rated,
+            of=" or ".join(dict.fromkeys(of for _, of, _ in known)),
+            drawn_fraction=drawn / rated if given is None else given,
+        )
 
     @property
     def energy_kwh(self) -> float | None:
@@ -308,7 +369,8 @@ class Job:
     @property
     def input_bytes_per_s(self) -> float:
         """Read of the data set while iterations run."""
-        return float(input_bytes_per_s(self.plan.estimate.tokens_per_s, self.token_bytes))
+        tokens_per_s = self.plan.context.job.tokens_per_iteration / self.iteration_s
+        return float(input_bytes_per_s(tokens_per_s, self.token_bytes))
 
     @cached_property
     def hints(self) -> Hints | None:
@@ -316,3 +378,15 @@ class Job:
         if self.plan.context.traits.training.is_frozen:
             return None
         return Hints(plan=self.plan, total_tokens=self.total_tokens)
+
+
+def job_of(plan: Plan, terms: Terms) -> Job:
+    """The job of a plan on equal nodes."""
+    return Job(
+        plan=plan,
+        cluster=plan.context.cluster.name,
+        held=(Held(node=plan.context.cluster.node, num_gpus=plan.strategy.num_gpus),),
+        iteration_s=plan.estimate.iter_time_s,
+        mfu=plan.estimate.mfu,
+        terms=terms,
+    )

@@ -14,6 +14,7 @@ from planner.cost.flops import model_flops_per_iteration
 from planner.cost.iteration_range import class_of
 from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.plans.clock import Clock
+from planner.plans.job import Held, Job, Terms
 from planner.plans.plan import Answer, Plan
 from planner.pools.pipelines import Pipeline, PoolContext, best_pipelines
 from planner.pools.replicas import balanced, exchange_s, shares_of, trained_bytes
@@ -63,9 +64,19 @@ class Part:
         return Plan(context=self.context, strategy=self.strategy, estimate=made, is_optimal=False)
 
     @property
+    def peak_stage(self) -> int:
+        """Of the pool's stages the one with the fullest GPUs."""
+        return max(self.stages, key=self.estimate.memory.stage_peak_bytes.__getitem__)
+
+    @property
     def peak_bytes(self) -> float:
         """Of the fullest GPU of the pool."""
-        return max(self.estimate.memory.stage_peak_bytes[stage] for stage in self.stages)
+        return self.estimate.memory.stage_peak_bytes[self.peak_stage]
+
+    @property
+    def usable_bytes(self) -> float:
+        """HBM of its GPUs without the margin."""
+        return self.estimate.memory.usable_bytes
 
     @property
     def hbm_bytes(self) -> float:
@@ -115,6 +126,11 @@ class MixedPlan:
     def tokens_per_s(self) -> float:
         """Tokens of the batch over the iteration."""
         return self.job.tokens_per_iteration / self.iteration_s
+
+    @property
+    def peak_bytes(self) -> float:
+        """Of the fullest GPU of all."""
+        return max(part.peak_bytes for part in self.parts)
 
     @cached_property
     def mfu(self) -> float:
@@ -333,3 +349,17 @@ def _replicas(
         at_share = single(place, LAYOUTS, share, clock)
         layouts.append([plan.strategy for plan in (*at_share.plans, *own.plans)])
     return replicas_plan(mixed, pools, layouts)
+
+
+def mixed_job(cluster: MixedCluster, plan: MixedPlan, terms: Terms) -> Job:
+    """The job of a plan on machines of several kinds, of so many tokens as its job has."""
+    return Job(
+        plan=plan.parts[0].plan,
+        cluster=cluster.name,
+        held=tuple(
+            Held(node=part.pool.cluster.node, num_gpus=part.num_gpus) for part in plan.parts
+        ),
+        iteration_s=plan.iteration_s,
+        mfu=plan.mfu,
+        terms=terms,
+    )

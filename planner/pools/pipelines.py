@@ -8,6 +8,7 @@ from itertools import combinations, permutations
 import numpy as np
 
 from planner.cost.context import Context, with_modules
+from planner.cost.subject import subject_of
 from planner.pools.staged import Priced, Staged, priced
 from planner.search.ranking.handicaps import handicap, policy_handicap
 from planner.search.space.narrow import Narrowing
@@ -37,6 +38,8 @@ from planner.spec.strategy import (
 )
 from planner.units import Array, Index, Mask
 
+SCHEDULE = "1f1b"
+"""Of pipelines through pools, interleaved or not; their placement is the usual one."""
 FIRST_ROWS = 512
 """Looked at together; twice as many in each further step."""
 
@@ -54,7 +57,7 @@ class PoolContext:
             self.context,
             cluster=stretched(self.pool.cluster, num_accelerators),
             placements=PLACEMENT_NAMES[:1],
-            schedules=("1f1b",),
+            schedules=(SCHEDULE,),
         )
 
 
@@ -129,6 +132,29 @@ def layouts(
         for rule in (each for each in RULES if each is not whole_nodes):
             legal &= rule.is_legal(context, vars(strategy))
     return contexts, strategy.take(np.flatnonzero(legal))
+
+
+def priced_pipeline(
+    pools: Sequence[PoolContext], stages: tuple[int, ...], strategy: Strategy, between: LevelSpec
+) -> Pipeline:
+    """A layout whose split is given, with so many of its stages in each pool."""
+    total = sum(each.pool.num_accelerators for each in pools)
+    subjects = [subject_of(each.spanning(total), strategy) for each in pools]
+    columns, (layers, counts) = strategy.columns(), subjects[0].split
+    staged = Staged(
+        stages=stages,
+        pools=tuple(priced(subject.context, between, columns) for subject in subjects),
+        num_layers=subjects[0].context.model.num_blocks,
+    )
+    iteration_s = float(staged.iteration_s(layers, counts)[0])
+    return Pipeline(
+        pools=tuple(pools),
+        stages=stages,
+        strategy=strategy,
+        iteration_s=iteration_s,
+        weighed_s=iteration_s,
+        is_optimal=False,
+    )
 
 
 def best_pipelines(

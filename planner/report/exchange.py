@@ -25,8 +25,9 @@ def verdict_line(found: Exchanges) -> str:
     timed = [way for way in others if way.iter_time_s is not None and way.starts]
     best = min(timed, key=lambda way: way.iter_time_s or 0.0, default=None)
     if best is None:
-        reasons = dict.fromkeys(way.why_not for way in others if way.why_not)
-        return f"No other exchange for this layout: {next(iter(reasons), 'none was asked for')}."
+        return (
+            f"No other exchange for this layout: {next(iter(_left(found)), 'none was asked for')}."
+        )
     gain = (best.iter_time_s or 0.0) / own.iter_time_s - 1.0
     if gain > -WORTH_IT:
         shown = format_seconds(own.exposed_s or 0.0)
@@ -48,11 +49,10 @@ def print_exchanges(found: Exchanges, console: Console, *, verbose: bool = False
     )
     console.print(verdict_line(found), style="bold green", markup=False)
     console.print(_ways_table(found))
-    left = [way for way in found.ways if way.why_not]
-    for reason in dict.fromkeys(way.why_not for way in left):
-        names = ", ".join(way.exchange.text for way in left if way.why_not == reason)
-        console.print(f"not here: {names}: {reason}", markup=False)
-    unstarted = [w.exchange.text for w in found.ways if not w.starts and not w.exchange.is_plain]
+    for reason, names in _left(found).items():
+        console.print(f"not here: {', '.join(names)}: {reason}", markup=False)
+    timed = [way for way in found.ways if way.iter_time_s is not None]
+    unstarted = [way.exchange.text for way in timed if not way.starts and not way.exchange.is_plain]
     if unstarted:
         console.print(
             f"no framework here starts it for this layout: {', '.join(unstarted)}", markup=False
@@ -66,6 +66,16 @@ def print_exchanges(found: Exchanges, console: Console, *, verbose: bool = False
                 console.print(_told(way), markup=False)
     else:
         console.print("-v adds what each changes in training, and its source.", style="dim")
+
+
+def _left(found: Exchanges) -> dict[str, list[str]]:
+    """Ways that the layout cannot have, by the reason without their names."""
+    left: dict[str, list[str]] = {}
+    for way in found.ways:
+        if way.why_not:
+            reason = way.why_not.replace(f"{way.exchange.text} under", "under")
+            left.setdefault(reason, []).append(way.exchange.text)
+    return left
 
 
 def _ways_table(found: Exchanges) -> Table:
@@ -82,7 +92,7 @@ def _ways_table(found: Exchanges) -> Table:
             way.exchange.text,
             format_seconds(way.iter_time_s),
             f"{way.iter_time_s / first - 1.0:+.1%}",
-            format_bytes(way.sent_bytes or 0.0),
+            format_bytes(way.sent_bytes or 0.0) if found.num_replicas > 1 else "-",
             f"{(way.peak_bytes or 0.0) / GIB:.1f}",
             _starts(way),
         )

@@ -39,7 +39,7 @@ def inputs_line(job: Job) -> str:
     """What was asked."""
     context = job.plan.context
     return (
-        f"{context.model.name} on {context.cluster.name}, {format_count(job.total_tokens)} tokens, "
+        f"{context.model.name} on {job.cluster}, {format_count(job.total_tokens)} tokens, "
         f"batch {context.job.global_batch} x {context.job.seq_len} tokens, "
         f"{context.job.precision}{context.traits.training.suffix}, {job.plan.framework}"
     )
@@ -49,9 +49,9 @@ def verdict_line(job: Job) -> str:
     """How long the job takes, and what that costs."""
     cost = job.cost_usd
     price = "" if cost is None else f", {format_count(round(cost))} USD"
+    machines = " and ".join(f"{held.num_gpus:,} {held.node.accelerator.name}" for held in job.held)
     return (
-        f"{_span(job.elapsed_s)} on {job.plan.strategy.num_gpus:,} "
-        f"{job.plan.context.cluster.accelerator.name}: "
+        f"{_span(job.elapsed_s)} on {machines}: "
         f"{format_count(round(job.gpu_hours))} GPU-hours{price}."
     )
 
@@ -59,8 +59,8 @@ def verdict_line(job: Job) -> str:
 def work_line(job: Job) -> str:
     """Useful time and what failures and checkpoints make of it."""
     return (
-        f"{_span(job.useful_s)} of iterations ({format_seconds(job.plan.estimate.iter_time_s)} "
-        f"each, MFU {job.plan.estimate.mfu:.1%}); checkpoints and failures leave "
+        f"{_span(job.useful_s)} of iterations ({format_seconds(job.iteration_s)} "
+        f"each, MFU {job.mfu:.1%}); checkpoints and failures leave "
         f"{job.goodput:.1%} of the time for them (goodput)"
     )
 
@@ -86,9 +86,11 @@ def checkpoint_line(job: Job) -> str:
     """How large checkpoints are, how long they stop the job, how often they are worth it."""
     taken = "in the background, a stop of" if job.terms.is_async else "a stop of"
     source = "as given" if job.terms.interval_s else "Daly's best"
+    number = job.interval_iterations
+    plural = "s" * (number > 1)
     return (
         f"{_decimal(job.checkpoint_bytes)}, {taken} {format_seconds(job.stop_s)} "
-        f"every {format_seconds(job.interval_s)} ({job.interval_iterations:,} iterations, {source})"
+        f"every {format_seconds(job.interval_s)} ({number:,} iteration{plural}, {source})"
     )
 
 
@@ -108,8 +110,8 @@ def energy_line(job: Job) -> str:
     """Energy and carbon, and of what power."""
     power, energy, carbon = job.power, job.energy_kwh, job.carbon_t
     if power is None or energy is None or carbon is None:
-        name = job.plan.context.cluster.accelerator.name
-        return f"unknown: no power figure of {name} is known (tdp_w)"
+        lacking = [held.node.accelerator.name for held in job.held if held.rated_power is None]
+        return f"unknown: no power figure of {' and '.join(lacking)} is known (tdp_w)"
     return (
         f"{format_energy(energy)}, {_tonnes(carbon)} t CO2 at "
         f"{job.terms.grid_g_per_kwh:g} g/kWh: {power.rated_w_per_gpu:,.0f} W a GPU "
@@ -211,7 +213,16 @@ def render_job_json(job: Job, notes: Sequence[str]) -> str:
     data = {
         "inputs": {
             "model": context.model.name,
-            "cluster": context.cluster.name,
+            "cluster": job.cluster,
+            "machines": [
+                {
+                    "node": held.node.name,
+                    "accelerator": held.node.accelerator.name,
+                    "nodes": held.num_nodes,
+                    "gpus": held.num_gpus,
+                }
+                for held in job.held
+            ],
             "total_tokens": job.total_tokens,
             "storage_bytes_per_s": job.storage_bytes_per_s,
             "node_mtbf_s": job.node_mtbf_s,
@@ -221,6 +232,8 @@ def render_job_json(job: Job, notes: Sequence[str]) -> str:
             "grid_g_per_kwh": terms.grid_g_per_kwh,
             "assumed": list(notes),
         },
+        "iter_time_s": job.iteration_s,
+        "mfu": job.mfu,
         "iterations": job.num_iterations,
         "useful_s": job.useful_s,
         "elapsed_s": job.elapsed_s,
@@ -241,7 +254,7 @@ def render_job_json(job: Job, notes: Sequence[str]) -> str:
             "bytes_per_s": job.input_bytes_per_s,
         },
         "hints": job.hints and _hints_dict(job.hints),
-        "plan": plan_dict(job.plan),
+        "plan": plan_dict(job.plan) if len(job.held) == 1 else None,
     }
     return render("job", data)
 

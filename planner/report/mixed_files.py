@@ -11,18 +11,21 @@ from planner.formats.format import Emitted, Format, OutputFile
 from planner.launchers.launcher import Launcher
 from planner.launchers.registry import load_launcher
 from planner.pools.answer import MixedAnswer, MixedPlan
-from planner.report.emitted import README
+from planner.report.emitted import PLAN, README
 from planner.report.mixed import run_line, time_line
 from planner.units import GIB
 
 NODES = "nodes.txt"
-SAYS_STAGES = ("megatron",)
-"""Frameworks whose files give every stage its own number of layers and ranks by node."""
+SAYS_STAGES = ("bridge", "megatron", "torchtitan")
+"""Formats that give every stage its own number of layers, stages by ascending rank."""
 LAUNCHER = "torchrun"
 
 
-def mixed_files(made: Format, found: MixedAnswer) -> tuple[OutputFile, ...]:
-    """All files of the best plan that a format can say; raises ExpressError with every reason."""
+def mixed_files(made: Format, found: MixedAnswer, plan_file: str) -> tuple[OutputFile, ...]:
+    """All files of the best plan that a format can say, with the text of its plan file.
+
+    Raises ExpressError with every reason.
+    """
     plan = found.first
     reasons = list(_reasons(made, plan))
     if reasons:
@@ -41,12 +44,23 @@ def mixed_files(made: Format, found: MixedAnswer) -> tuple[OutputFile, ...]:
         *emitted[0].files,
         *launcher.files(emitted[0], plan.context, plan.strategy),
         OutputFile(name=NODES, text=nodes_text(plan)),
+        OutputFile(name=PLAN, text=plan_file),
         OutputFile(name=README, text=_readme(plan, launcher)),
     )
 
 
 def _words(emitted: Emitted) -> tuple[object, ...]:
     return emitted.files, tuple(emitted.command), dict(emitted.environment)
+
+
+def is_writable(plan: MixedPlan) -> bool:
+    """Whether the format of its framework's own name says the plan."""
+    return plan.kind == "pipeline" and plan.framework in SAYS_STAGES and len(_node_sizes(plan)) == 1
+
+
+def _node_sizes(plan: MixedPlan) -> list[int]:
+    """How many GPUs nodes have, each number once."""
+    return sorted({part.pool.cluster.node.num_accelerators for part in plan.parts})
 
 
 def _reasons(made: Format, plan: MixedPlan) -> Iterator[str]:
@@ -62,7 +76,7 @@ def _reasons(made: Format, plan: MixedPlan) -> Iterator[str]:
             f"the best plan that files can say uses {name} alone; `planner plan` with "
             f"FILE.yaml:{name} writes it"
         )
-    sizes = sorted({part.pool.cluster.node.num_accelerators for part in plan.parts})
+    sizes = _node_sizes(plan)
     if len(sizes) > 1:
         given = " and ".join(map(str, sizes))
         yield (

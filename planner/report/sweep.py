@@ -88,10 +88,14 @@ def words(group: Group, per: Sequence[str]) -> str:
 
 def title(best: Best, asked: Sequence[str]) -> str:
     """What is shown, in a sentence."""
-    kept = f" with {' and '.join(asked)}" if asked else ""
-    each = f", for each {' and '.join(best.per)}" if best.per else ""
     lacking = f" ({best.num_unknown:,} without the figure)" if best.num_unknown else ""
-    return f"{best.measure.title} of {best.num_plans:,} plans{lacking}{kept}{each}"
+    return f"{best.measure.title} of {best.num_plans:,} plans{lacking}{_among(asked, best.per)}"
+
+
+def _among(asked: Sequence[str], per: Sequence[str]) -> str:
+    """Which plans were looked at, and what does not compete."""
+    kept = f" with {' and '.join(asked)}" if asked else ""
+    return f"{kept}, for each {' and '.join(map(plain, per))}" if per else kept
 
 
 def figures(row: Mapping[str, Any], measure: Measure) -> Cells:
@@ -196,8 +200,8 @@ def grid(lines: Sequence[Cells], width: int) -> Table:
 def print_show(best: Best, changes: Changes | None, kept: Sequence[str], out: Console) -> None:
     """Answers of ``planner sweep show``."""
     if changes is not None:
-        each = f", for each {' and '.join(changes.per)}" if changes.per else ""
-        out.print(f"{changes.measure.title} along {plain(changes.along)}{each}:")
+        among = _among(kept, changes.per)
+        out.print(f"{changes.measure.title} along {plain(changes.along)}{among}:")
         for group, steps in changes.groups.items():
             out.print(change_words(changes, group, steps))
             out.print(grid(change_rows(changes, steps), out.width))

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import redirect_stdout
 from importlib import import_module
 from typing import Any
 
@@ -23,6 +24,7 @@ TOKEN = "it asks for a token; set RAY_AUTH_MODE=token beside RAY_AUTH_TOKEN or ~
 AHEAD = 2
 """Tasks in flight per core, so that none waits for the next."""
 LOCAL = "local"
+MOST_PORT = 65_535
 WORDS = ("auto", LOCAL)
 """Addresses that are none: the cluster of this machine, and one made for this command."""
 
@@ -47,12 +49,13 @@ def check_ray(address: str) -> None:
 def _knock(address: str) -> None:
     """Raise InputError where nobody listens."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        message = f"is no address; given {address!r}, allowed are HOST:PORT, ray://HOST:PORT, auto"
+    if not host or not port.isdecimal() or not 0 < int(port) <= MOST_PORT:
+        allowed = f"HOST:PORT with a port up to {MOST_PORT}, ray://HOST:PORT, {', '.join(WORDS)}"
+        message = f"is no address; given {address!r}, allowed are {allowed}"
         raise InputError.single("command line", OPTION, message)
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         message = f"nobody answers at {address}: {error}"
         raise InputError.single("command line", OPTION, message) from None
 
@@ -74,7 +77,10 @@ def _try(address: str) -> None:
 
 
 def on_ray(tasks: Iterable[Task], answer: Answer, address: str) -> Answers:
-    """Answers as they come; raises InputError where the cluster cannot be used."""
+    """Answers as they come; raises InputError where the cluster cannot be used.
+
+    What Ray prints of workers that die goes to standard error: results have the other.
+    """
     ray = _ray()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -83,7 +89,8 @@ def on_ray(tasks: Iterable[Task], answer: Answer, address: str) -> Answers:
         message = f"no Ray cluster at {address}: {error}"
         raise InputError.single("command line", OPTION, message) from None
     try:
-        yield from _answers(ray, Retries(tasks), ray.remote(max_retries=0, num_cpus=1)(answer))
+        with redirect_stdout(sys.stderr):
+            yield from _answers(ray, Retries(tasks), ray.remote(max_retries=0, num_cpus=1)(answer))
     finally:
         ray.shutdown()
 

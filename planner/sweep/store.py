@@ -1,6 +1,7 @@
 """Answers of cells by their keys: a folder of small files that only grows."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,12 +31,12 @@ class Store:
             found = json.loads(self._path(key).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return found if isinstance(found, dict) and "status" in found else None
 
     def put(self, key: str, row: Row) -> None:
         """Keep an answer: written beside its place, then renamed into it."""
         path = self._path(key)
-        beside = path.with_suffix(".part")
+        beside = path.with_suffix(f".{os.getpid()}.part")
         try:
             path.parent.mkdir(exist_ok=True)
             beside.write_text(json.dumps(row, allow_nan=False), encoding="utf-8")

@@ -21,7 +21,7 @@ from planner.cost.stage import (
     stage_tail_s,
     stage_time_s,
 )
-from planner.pools.pipelines import PoolContext, best_pipelines, layouts
+from planner.pools.pipelines import PoolContext, best_pipelines, layouts, priced_pipeline
 from planner.pools.replicas import Shares, balanced
 from planner.search.space.interleaving import default_layers, fits_chunks
 from planner.search.space.narrow import Narrowing, read_narrowing
@@ -160,6 +160,9 @@ def test_the_best_pipeline_over_pools_is_that_of_brute_force(
         return
     assert found.pipelines[0].is_optimal
     assert found.pipelines[0].iteration_s == pytest.approx(least, rel=1e-5)
+    best = found.pipelines[0]
+    again = priced_pipeline(best.pools, best.stages, best.strategy, SLOW)
+    assert again.iteration_s == pytest.approx(best.iteration_s, rel=1e-9)
 
 
 @given(number=st.sampled_from([(1, 1), (1, 2), (2, 1)]), hbm_gib=st.sampled_from([2.5, 3.0, 80.0]))

@@ -71,7 +71,7 @@ def _changes(changes: Changes | None) -> Html:
         )
         for group, steps in changes.groups.items()
     ]
-    return section(f"Along {changes.along}", *parts)
+    return section(f"Along {plain(changes.along)}", *parts)
 
 
 def _commands(best: Best) -> Html:

@@ -79,3 +79,15 @@ def test_the_verdict_comes_before_the_tables(planner: Any, tmp_path: Path) -> No
     assert text.index("changes training") < text.index("topk:density=0.01")
     assert "by priority" in text
     assert "no framework here starts it for this layout: topk:density=0.01" in text
+
+
+def test_why_a_layout_has_no_other_exchange_is_said_once(planner: Any, tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    words = ("plan", "gpt3-xl", "1xdgx-h100", "--zero-stage", "2", "--dp", "8", "--save", str(path))
+    assert planner(*words).code == 0
+    text = " ".join(planner("exchange", str(path), "--way", "fp16,bf16,int8").out.split())
+    reason = "exchange_between_whole_replicas: under ZeRO 2 with dp 8"
+    assert f"not here: fp16, bf16, int8: {reason}" in text
+    assert text.count(reason) == 2  # the verdict's first
+    assert "no framework here starts it" not in text
+    assert "0 B" not in text

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from yaml import safe_load as read_yaml
 
 POOLS = """\
 pools:
@@ -82,13 +83,46 @@ def test_a_pipeline_is_written_with_its_layers_and_the_numbers_of_nodes(
 
 
 @pytest.mark.parametrize(
+    ("made", "file", "layers"),
+    [
+        ("bridge", "bridge.overrides", r"t(?:\*(\d+))?"),
+        ("torchtitan", "torchtitan.args", None),
+    ],
+)
+def test_other_formats_that_give_each_stage_its_layers_write_it_too(
+    planner: Any, mixed: Path, made: str, file: str, layers: str | None
+) -> None:
+    run = planner("plan", MODEL, "mixed.yaml", *SMALL, "--emit", made, "--out", "run")
+    assert run.code == 0, run.err
+    text = Path("run", file).read_text()
+    saved = read_yaml(Path("run/plan.yaml").read_text())["strategy"]["layers_per_stage"]
+    if layers:
+        (layout,) = re.findall(r"pipeline_model_parallel_layout=\W*([\w*|]+)", text)
+        found = [int(number or 1) for number in re.findall(layers, layout)]
+    else:
+        (parts,) = re.findall(r"module_fqns_per_model_part (.+)", text)
+        found = [part.count("layers.") for part in parts.split()]
+    assert found == saved
+    assert len(Path("run/nodes.txt").read_text().splitlines()) == 3
+
+
+def test_no_file_is_proposed_where_none_can_be_written(planner: Any, mixed: Path) -> None:
+    run = planner("plan", "gpt3-xl", "mixed.yaml", "--global-batch", "1", "--tp", "8")
+    assert "Run it on fast alone" in run.out
+    assert "Next:" not in run.out
+    Path("sizes.yaml").write_text(POOLS.replace("dgx-a100-640, count: 1", "perlmutter, count: 2"))
+    run = planner("plan", MODEL, "sizes.yaml", *SMALL[:2], "--tp", "4", "--micro-batch", "1")
+    assert "Run it as one pipeline" in run.out
+    assert "Next:" not in run.out
+
+
+@pytest.mark.parametrize(
     "options",
     [
         ("--versus", "precision=fp16"),
         ("--objective", "cost"),
         ("--format", "csv"),
         ("--framework", "any"),
-        ("--save", "plan.yaml"),
         ("--schedule", "gpipe"),
         ("--placement", "any"),
         ("--host-memory", "512GiB"),
@@ -130,7 +164,7 @@ def test_formats_that_cannot_say_which_machine_holds_what_are_refused(
         ("memory", MODEL, "mixed.yaml"),
         ("largest", MODEL, "mixed.yaml"),
         ("collective", "all-reduce", "1GB", "mixed.yaml"),
-        ("job", MODEL, "mixed.yaml", "--tokens", "1T"),
+        ("job", MODEL, "mixed.yaml", "--tokens", "1T", "--objective", "cost"),
         ("hardware", "mixed.yaml"),
         ("calibrate", "mixed.yaml", "gemm.csv"),
         ("check", "run.sh", "--model", MODEL, "--cluster", "mixed.yaml"),
@@ -151,10 +185,104 @@ def test_no_other_command_takes_pools_for_equal_machines(
     Path("gemm.csv").write_text("m,n,k,tflops\n8192,8192,8192,650\n")
     run = planner(*command)
     assert run.code == 2, (run.out, run.err)
-    assert "planned together by `planner plan` alone" in run.err, run.err
+    if command[0] == "job":
+        assert "--objective: not on mixed machines yet" in run.err
+    else:
+        assert "`planner plan` and `planner job` alone take together" in run.err, run.err
 
 
 def test_every_command_takes_one_pool(planner: Any, mixed: Path) -> None:
     run = planner("memory", MODEL, "mixed.yaml:slow", "--tp", "8")
     assert run.code == 0, run.err
     assert "a100" in run.out or "79.2" in run.out
+
+
+@pytest.fixture
+def saved(planner: Any, mixed: Path) -> Path:
+    """A pipeline through both pools, saved and written."""
+    words = ("--save", "plan.yaml", "--emit", "megatron", "--out", "run")
+    assert planner("plan", MODEL, "mixed.yaml", *SMALL, *words).code == 0
+    return mixed / "plan.yaml"
+
+
+def job_of(planner: Any, *words: str) -> dict[str, Any]:
+    run = planner("job", *words, "--format", "json")
+    assert (run.code, run.err) == (0, ""), run.err
+    return dict(json.loads(run.out))
+
+
+def test_a_saved_pipeline_is_priced_as_it_was_found(planner: Any, saved: Path) -> None:
+    answer = planner("plan", MODEL, "mixed.yaml", *SMALL, "--format", "json")
+    found = json.loads(answer.out)
+    first = found["plans"][found["best"]]
+    of_file = job_of(planner, "plan.yaml", "--tokens", "1T")
+    assert of_file["iter_time_s"] == pytest.approx(first["iter_time_s"], rel=1e-9)
+    assert of_file["mfu"] == pytest.approx(first["mfu"])
+    assert of_file == job_of(planner, "run", "--tokens", "1T")
+    asked = job_of(planner, MODEL, "mixed.yaml", *SMALL, "--tokens", "1T")
+    assert asked["elapsed_s"] == pytest.approx(of_file["elapsed_s"])
+    assert of_file["plan"] is None
+    machines = {one["node"]: one["gpus"] for one in of_file["inputs"]["machines"]}
+    assert machines == {"dgx-h100": 8, "dgx-a100-640": 8}
+
+
+@pytest.mark.parametrize("command", ["explain", "sensitivity", "exchange"])
+def test_a_saved_pipeline_is_no_plan_on_equal_machines(
+    planner: Any, saved: Path, command: str
+) -> None:
+    run = planner(command, "plan.yaml")
+    assert run.code == 2
+    assert "plan.yaml::pools: a pipeline through pools, which `planner check`" in run.err
+
+
+def test_a_folder_of_a_pipeline_is_checked(planner: Any, saved: Path) -> None:
+    run = planner("check", "run")
+    assert run.code == 0, run.out
+    assert "run/plan.yaml  plan, llama3.1-8b, mixed, 16 GPUs: nothing found" in run.out
+    assert "run/megatron.args  megatron, llama3.1-8b, 16 GPUs" in run.out
+
+
+def edited(saved: Path, pattern: str, text: str) -> None:
+    saved.write_text(re.sub(pattern, text, saved.read_text(), count=1, flags=re.M))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "key", "message"),
+    [
+        (r"^pools: .*", "pools: {slow: 2, fast: 1}", "strategy.pp", "must fill the pools"),
+        (r"^pools: .*", "pools: {slow: 1, fst: 1}", "pools", "two or more of fast, slow"),
+        (r"^pools: .*", "pools: {slow: 1, fast: 0}", "pools.fast", "equal to 1; given 0"),
+        (r"cluster: .*", "cluster: 2xdgx-h100", "inputs.cluster", "a cluster file with pools"),
+        (r"placement: .*", "placement: tp-cp-ep-pp-dp", "placement", "allowed is tp-cp-ep-dp-pp"),
+        (r"schedule: .*", "schedule: gpipe", "strategy.schedule", "allowed is 1f1b"),
+        (r"num_micro_batches: .*", "num_micro_batches: 1", "num_micro_batches", "must be 16"),
+        (r"layers_per_stage: .*", "layers_per_stage: [1, 1]", "layers_per_stage", "to 32 layers"),
+    ],
+)
+def test_what_is_wrong_with_a_saved_pipeline_is_named(
+    planner: Any, saved: Path, pattern: str, text: str, key: str, message: str
+) -> None:
+    edited(saved, pattern, text)
+    for run in (planner("check", "plan.yaml"), planner("job", "plan.yaml", "--tokens", "1T")):
+        said = " ".join((run.out + run.err).split())
+        assert run.code in (1, 2), said
+        assert key in said
+        assert message in said
+
+
+def test_a_stage_that_does_not_fit_its_pool_is_an_error(planner: Any, saved: Path) -> None:
+    edited(saved, r"^  micro_batch: .*", "  micro_batch: 8")
+    edited(saved, r"^  num_micro_batches: .*", "  num_micro_batches: 1")
+    edited(saved, r"^  dp: .*", "  dp: 2")
+    edited(saved, r"^  seq_len: .*", "  seq_len: 65536")
+    run = planner("check", "plan.yaml")
+    assert run.code == 1, run.out
+    assert "error memory.fits strategy.layers_per_stage" in run.out
+    assert re.search(r", in (slow|fast), needs \S+ GiB of \S+ GiB", " ".join(run.out.split()))
+
+
+def test_a_plan_on_one_pool_is_saved_as_that_pools(planner: Any, mixed: Path) -> None:
+    words = ("--framework", "deepspeed", "--global-batch", "16", "--save", "plan.yaml")
+    assert planner("plan", "gpt3-xl", "mixed.yaml", "--tp", "1", *words).code == 0
+    assert re.search(r"cluster: /.*mixed.yaml:(fast|slow)$", Path("plan.yaml").read_text(), re.M)
+    assert planner("explain", "plan.yaml").code == 0

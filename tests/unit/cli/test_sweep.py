@@ -187,13 +187,14 @@ def test_an_existing_ray_cluster_with_a_killed_worker_writes_the_same_file(
     _, refused = start(folder, "q.yaml", "--ray", address).communicate()
     assert f"--ray: no Ray cluster at {address}: it asks for a token; set RAY_AUTH_" in refused
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    run = start(folder, "q.yaml", "--ray", address)
+    run = start(folder, "q.yaml", "--ray", address, "--format", "json")
     wait_for(lambda: parts(folder) >= 1, run)
     for one in wait_for(lambda: processes_named("ray::answer", group), run)[:1]:
         os.kill(one, signal.SIGKILL)
     out, errors = run.communicate()
     assert run.returncode == 0, errors
-    assert f"{ALL} with a plan" in out
+    assert json.loads(out)["by_status"]["plan"] == ALL
+    assert "worker died" in errors
     assert (folder / "q.parquet").read_bytes() == (answered / "q.parquet").read_bytes()
 
 
@@ -290,6 +291,9 @@ def test_show_names_every_wrong_option_at_once(answered: Path, planner: Any) -> 
         "--changes",
     ]
     assert "did you mean days?" in run.err
+    for text in ("days", "days=x", "days=nan"):
+        err = planner("sweep", "show", file, "--under", text).err
+        assert f"--under: must be COLUMN=NUMBER, such as days=30; given '{text}'" in err
     missed = planner("sweep", "show", file, "--under", "days=0.001")
     assert (missed.code, missed.err) == (3, f"no plan of {ALL} in {file} keeps the conditions\n")
 
@@ -298,6 +302,8 @@ def test_show_says_the_same_in_every_form(answered: Path, planner: Any, tmp_path
     words = ("sweep", "show", str(answered / "q.parquet"), "--best", "cost", "--changes", "cluster")
     table = planner(*words).out
     assert table.startswith("Cheapest along cluster:\n")
+    kept = planner(*words, "--under", "gpus=8", "--where", "days > 0").out
+    assert kept.startswith("Cheapest along cluster with gpus <= 8 and days > 0:\n")
     csv = planner(*words, "--format", "csv").out.splitlines()
     assert csv[0].startswith("cluster,is_change,lead,status,")
     assert [line.split(",")[0] for line in csv[1:]] == ["1xa100-80", "1xdgx-a100-640"]

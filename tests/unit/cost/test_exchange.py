@@ -78,15 +78,20 @@ def test_a_hook_in_16_bits_halves_what_fp32_gradients_send(
 
 
 @pytest.mark.parametrize(
-    ("total", "warm", "times"), [(152_000, 23_000, 4.9), (118_000, 16_000, 5.3)]
+    ("name", "total", "warm", "times"),
+    [
+        ("onebit-adam", 152_000, 23_000, 4.9),
+        ("onebit-adam", 118_000, 16_000, 5.3),
+        ("onebit-lamb", 5_993, 1_000, 4.6),
+    ],
 )
-def test_onebit_adam_sends_a_fifth_of_fp16_berts_over_a_whole_training(
-    total: int, warm: int, times: float, ddp: Context, columns_of: Columns
+def test_onebit_optimizers_send_a_fifth_of_fp16_berts_over_a_whole_training(
+    name: str, total: int, warm: int, times: float, ddp: Context, columns_of: Columns
 ) -> None:
     states = replace(ddp.traits.states, gradient_reduce_bytes=2.0)
     in_16_bits = replace(ddp, traits=replace(ddp.traits, states=states))
     columns, elements = columns_of(dp=32), np.array([GIVEN])
-    onebit = exchanging(in_16_bits, f"onebit-adam:warmup={warm / total}")
+    onebit = exchanging(in_16_bits, f"{name}:warmup={warm / total}")
     ratio = sent_bytes(in_16_bits, columns, elements) / sent_bytes(onebit, columns, elements)
     assert round(float(ratio[0]), 1) == times
 
@@ -95,6 +100,24 @@ def test_top_k_sends_values_and_indices_to_every_rank(ddp: Context, columns_of: 
     columns = columns_of(dp=32)
     sent = sent_bytes(exchanging(ddp, "topk:density=0.01"), columns, np.array([GIVEN]))
     assert sent == pytest.approx(31 * 0.01 * 8 * GIVEN)
+
+
+def test_two_workers_of_top_k_send_within_what_its_paper_says(
+    ddp: Context, columns_of: Columns
+) -> None:
+    """270 to 600 times less (arXiv 1712.01887, abstract), at a thousandth of the gradients."""
+    columns, elements = columns_of(dp=2), np.array([GIVEN])
+    sent = sent_bytes(exchanging(ddp, "topk:density=0.001"), columns, elements)
+    assert sent_bytes(ddp, columns, elements) / sent == pytest.approx(500)
+
+
+def test_diloco_sends_five_hundred_times_less_as_its_paper_says(
+    ddp: Context, columns_of: Columns
+) -> None:
+    """8 workers, 500 steps a round (arXiv 2311.08105, abstract)."""
+    columns, elements = columns_of(dp=8), np.array([GIVEN])
+    sent = sent_bytes(exchanging(ddp, "diloco"), columns, elements)
+    assert sent_bytes(ddp, columns, elements) / sent == pytest.approx(500)
 
 
 def test_gathers_of_compressed_gradients_lose_against_an_all_reduce_on_many_ranks(

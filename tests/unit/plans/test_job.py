@@ -12,7 +12,7 @@ from planner.errors import InputError
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer, with_training
 from planner.layers.parameters import count_parameters
-from planner.plans.job import Job, Terms
+from planner.plans.job import Job, Terms, job_of
 from planner.plans.plan import Plan
 from planner.spec.job import JobSpec
 from planner.spec.strategy import Strategy
@@ -46,7 +46,7 @@ def job(framework: str = "torchtitan", *, tokens: int = 10**12, **terms: object)
     )
     found = estimate(context, STRATEGY)
     plan = Plan(context=context, strategy=STRATEGY, estimate=found, is_optimal=False)
-    return Job(plan=plan, terms=Terms(**terms))  # type: ignore[arg-type]
+    return job_of(plan, Terms(**terms))  # type: ignore[arg-type]
 
 
 def with_traits(made: Job, traits: object) -> Job:
@@ -123,10 +123,9 @@ def test_power_is_of_the_node_where_it_is_known_else_of_the_board() -> None:
     assert (made.power.rated_w_per_gpu, made.power.drawn_fraction) == (1275, 0.82)
     assert made.energy_kwh == pytest.approx(made.gpu_hours * 1.275 * 0.82 * 1.1)
     assert made.carbon_t == pytest.approx(made.energy_kwh * 445e-6)
-    cluster = made.plan.context.cluster
-    bare = replace(cluster, node=replace(cluster.node, power_w=None))
-    board = replace(made.plan, context=replace(made.plan.context, cluster=bare))
-    power = replace(made, plan=board).power
+    (held,) = made.held
+    board = replace(held, node=replace(held.node, power_w=None))
+    power = replace(made, held=(board,)).power
     assert power is not None
     assert (power.rated_w_per_gpu, power.drawn_fraction) == (700, 1.0)
 
@@ -146,3 +145,28 @@ def test_a_batch_beyond_the_critical_one_is_said() -> None:
     longer = job(tokens=10**12).hints
     assert longer is not None
     assert not longer.is_beyond
+
+
+def test_a_job_of_less_than_an_iteration_is_refused() -> None:
+    batch = job().plan.context.job.tokens_per_iteration
+    job(tokens=batch).check()
+    with pytest.raises(InputError, match=f"--tokens: less than one batch of {batch:,} tokens"):
+        job(tokens=batch - 1).check()
+
+
+def test_kinds_of_nodes_add_up_in_failures_money_and_power() -> None:
+    one = job()
+    node = one.held[0].node
+    bare = replace(node, power_w=None, usd_per_hour=10.0, accelerator=node.accelerator)
+    held = (replace(one.held[0], num_gpus=8), replace(one.held[0], num_gpus=8))
+    assert replace(one, held=held).mtbf_s == pytest.approx(one.mtbf_s)
+    assert replace(one, held=held).energy_kwh == pytest.approx(one.energy_kwh)
+    mixed = replace(one, held=(held[0], replace(held[1], node=bare)))
+    tdp_w, of_node_w = node.accelerator.tdp_w, (node.power_w or 0.0) / 8
+    assert mixed.power is not None
+    assert mixed.power.rated_w_per_gpu == pytest.approx((of_node_w + (tdp_w or 0.0)) / 2)
+    assert mixed.power.of == "its part of the node or the board alone"
+    whole = node.usd_per_hour or 0.0
+    assert mixed.cost_usd == pytest.approx(mixed.elapsed_s / 3600 * (whole + 10.0))
+    unpriced = replace(held[1], node=replace(bare, usd_per_hour=None))
+    assert replace(one, held=(held[0], unpriced)).cost_usd is None

@@ -63,7 +63,7 @@ def test_every_task_comes_once_and_a_lost_one_again() -> None:
         ("nonsense", "is no address; given 'nonsense'"),
         ("127.0.0.1:1", "nobody answers at 127.0.0.1:1"),
         ("ray://127.0.0.1:1", "nobody answers at ray://127.0.0.1:1"),
-        ("127.0.0.1:99999", "nobody answers at 127.0.0.1:99999"),
+        ("127.0.0.1:99999", "is no address; given '127.0.0.1:99999'"),
     ],
 )
 def test_an_unreachable_ray_address_is_named(address: str, message: str) -> None:
