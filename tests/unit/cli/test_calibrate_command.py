@@ -98,6 +98,18 @@ def test_measuring_writes_nothing_dry_and_asks_before_it_measures(planner: Any) 
     assert planner("calibrate", "--measure", "nosuch").code == 2
 
 
+@pytest.mark.usefixtures("folder")
+def test_another_machine_is_refused_before_it_is_measured(
+    planner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = pytest.importorskip("planner.calibrate.measure.run")
+    monkeypatch.setattr(run, "_machine", lambda *_: synthetic().machine)
+    monkeypatch.setattr(run, "_tasks", lambda *_: pytest.fail("measured"))
+    refused = planner("calibrate", "--measure", "1xdgx-h100", "--dry-run")
+    assert refused.code == 2
+    assert "::# device: measured on A Processor, cpu; 1xdgx-h100 has h100-sxm" in refused.err
+
+
 @pytest.mark.usefixtures("folder", "measures")
 def test_processes_but_the_first_say_and_write_nothing(
     planner: Any, monkeypatch: pytest.MonkeyPatch

@@ -26,7 +26,7 @@ def test_a_bad_log_is_said_behind_the_good_ones(log: str, tmp_path: Path, planne
     run = planner("compare", str(bad), log, *MACHINE)
     assert run.code == 2
     assert "Slower than priced" in run.out
-    assert f"{bad}::file: is no log of a known form" in run.err
+    assert f"{bad}::file: is of no known form" in run.err
 
 
 def test_without_a_cluster_the_steps_alone_are_said(
