@@ -22,10 +22,15 @@ CROSSING_RATIO = 1.01
 """A crossing lies between values that differ by less."""
 WORTH_FRACTION = 0.002
 """Of time; figures that move less have no effect."""
-SEARCHES_OF_A_CROSSING = 7
-"""From twice the value to CROSSING_RATIO."""
+SEARCHES_OF_A_CROSSING = 3
+"""About, as most lie where prices say."""
+
+PROBE_RATIO = 1.004
+"""On either side of where two plans are priced the same is planned again."""
 
 Layout = tuple[object, ...]
+Price = Callable[[float], float]
+"""Factor of a figure to seconds."""
 
 
 def layout_of(plan: Plan) -> Layout:
@@ -94,7 +99,7 @@ class Crossing:
     """Where another layout begins to win, nearest to the figure's value on one side."""
 
     factor: float
-    """On the far side another layout wins, within CROSSING_RATIO."""
+    """Here another layout wins, and within CROSSING_RATIO, or a step of a count, it does not."""
     plan: Plan | None
     """The winner beyond it; None where nothing fits."""
 
@@ -201,6 +206,19 @@ class _Asker:
         self.num_done += 1
         return self.planner.best([figure.turned(each, factor) for each in self.contexts])
 
+    def priced(self, figure: Figure, plan: Plan | None) -> Price:
+        """A plan's time as plans are ranked, as it is, at other values; infinite where none is."""
+        if plan is None:
+            return lambda _factor: math.inf
+        context = next(each for each in self.contexts if each.traits == plan.context.traits)
+        weight = (plan.weighed_s or plan.estimate.iter_time_s) / plan.estimate.iter_time_s
+
+        def price(factor: float) -> float:
+            found = kept_s(figure.turned(context, factor), plan.strategy)
+            return math.inf if found is None else weight * found
+
+        return price
+
 
 def sensitivity(
     contexts: Sequence[Context],
@@ -220,7 +238,7 @@ def sensitivity(
     if best is None:
         return None
     known = list(figures(best.context))
-    usual = len(known) * (len(FACTORS) + SEARCHES_OF_A_CROSSING // 2)
+    usual = len(known) * (len(FACTORS) + SEARCHES_OF_A_CROSSING)
     planner.clock.plan_for(usual * len(contexts))
     asker = _Asker(planner=planner, contexts=tuple(contexts), progress=progress, num_planned=usual)
     responses = tuple(_response(figure, plan or best, best, asker) for figure in known)
@@ -237,12 +255,11 @@ def _response(figure: Figure, plan: Plan, best: Plan, asker: _Asker) -> Response
         there = figure.turned(plan.context, factor)
         found = asker.at(figure, factor)
         points.append(Point(factor=factor, best=found, kept_s=kept_s(there, plan.strategy)))
-    crossings = tuple(_crossings(figure, points, best, asker)) if figure.is_hardware else ()
     return Response(
         figure=figure,
         base=best,
         points=tuple(points),
-        crossings=crossings,
+        crossings=tuple(_crossings(figure, points, best, asker)),
         ends_s=_ends_s(figure, plan),
     )
 
@@ -275,7 +292,7 @@ def _crossings(
             if _same(point.best, best):
                 inside = point.factor
                 continue
-            yield _bisected(inside, point, lambda f: asker.at(figure, f), best)
+            yield _crossing(figure, inside, point, best, asker)
             break
 
 
@@ -283,16 +300,37 @@ def _same(plan: Plan | None, best: Plan) -> bool:
     return plan is not None and layout_of(plan) == layout_of(best)
 
 
-def _bisected(
-    inside: float, outside: Point, at: Callable[[float], Plan | None], best: Plan
-) -> Crossing:
-    """The crossing between a value where the best layout wins and one where it does not."""
-    far, winner = outside.factor, outside.best
-    while max(far / inside, inside / far) > CROSSING_RATIO:
-        middle = math.sqrt(far * inside)
-        found = at(middle)
+def _crossing(figure: Figure, inside: float, outside: Point, best: Plan, asker: _Asker) -> Crossing:
+    """The crossing between a value where the best layout wins and one where it does not.
+
+    Looked for first on both sides of where the two plans that are known are equal, then by halves;
+    of counts until no whole one is left in between.
+    """
+    near, far, winner = inside, outside.factor, outside.best
+    equal = _equal((near, far), asker.priced(figure, best), asker.priced(figure, winner))
+    probes = [figure.factor(equal * step) for step in (PROBE_RATIO, 1.0 / PROBE_RATIO)]
+    while max(far / near, near / far) > CROSSING_RATIO:
+        is_probe = bool(probes)
+        middle = probes.pop() if is_probe else figure.factor(math.sqrt(far * near))
+        if not min(near, far) < middle < max(near, far):
+            if is_probe:
+                continue
+            break
+        found = asker.at(figure, middle)
         if _same(found, best):
-            inside = middle
+            near = middle
         else:
             far, winner = middle, found
     return Crossing(factor=far, plan=winner)
+
+
+def _equal(ends: tuple[float, float], best: Price, other: Price) -> float:
+    """About where the best plan stops to be no slower than the other, or to fit."""
+    near, far = ends
+    while max(far / near, near / far) > PROBE_RATIO:
+        middle = math.sqrt(far * near)
+        if best(middle) <= other(middle):
+            near = middle
+        else:
+            far = middle
+    return math.sqrt(far * near)

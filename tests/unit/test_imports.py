@@ -68,7 +68,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "cli": (6980, 58),
     "logs": (600, 5),
     "compare": (560, 4),
-    "calibrate": (3160, 29),
+    "calibrate": (3390, 32),
     "pools": (1110, 5),
     "api": (190, 2),
 }
