@@ -20,7 +20,7 @@ from planner.calibrate.read_more import (
 from planner.calibrate.table_points import table_points
 from planner.check.job import Request
 from planner.compare.compare import compare
-from planner.documents.file import read_text
+from planner.documents.file import read_printed
 from planner.errors import InputError
 from planner.limits import MAX_LOG_BYTES
 from planner.logs.read import FORMS as LOGS
@@ -35,7 +35,7 @@ FORMS = (
 
 def points_of(path: str, base: Base, request: Request, config: str | None) -> tuple[Point, ...]:
     """The points of a file; raises InputError for what is of no known form, or cannot be so."""
-    text = read_text(path, MAX_LOG_BYTES)
+    text = read_printed(path, MAX_LOG_BYTES)
     lines = text.split("\n")
     if is_table(text):
         return tuple(table_points(path, read_table(path, text), base.cluster))

@@ -8,7 +8,7 @@ from math import prod
 from statistics import median
 from typing import Any
 
-from planner.documents.file import read_text
+from planner.documents.file import read_printed
 from planner.errors import InputError
 from planner.limits import MAX_GPUS, MAX_LOG_BYTES, one_line
 from planner.logs.dumps import dump_in
@@ -39,7 +39,7 @@ MAX_LINE = 4_000
 
 def read_log(path: str) -> Log:
     """Read a log; raises InputError where it is of no known form, has no step, or several runs."""
-    text = read_text(path, MAX_LOG_BYTES)
+    text = read_printed(path, MAX_LOG_BYTES)
     return log_of(path, text)
 
 

@@ -1,5 +1,6 @@
 """Reading logs: whose lines they are, steps once each, sizes, memory, and what is refused."""
 
+from pathlib import Path
 from time import process_time
 
 import pytest
@@ -117,3 +118,16 @@ def test_a_line_of_any_length_is_read_in_no_time(unit: str) -> None:
     started = process_time()
     refused(f"{'-' * 9} arguments {'-' * 9}\n{line}\n")
     assert process_time() - started < 5.0
+
+
+def test_the_first_release_of_deepspeed_names_no_file() -> None:
+    line = "[INFO 2020-06-08 05:26:19] 0/2650, SamplesPerSec=13.197\n"
+    log = log_of("run.log", line + line.replace("2650", "2700"))
+    assert (log.framework, log.unit) == ("deepspeed", "samples/s")
+    assert [(step.number, step.value) for step in log.steps] == [(2650, 13.197), (2700, 13.197)]
+
+
+def test_characters_that_ranks_cut_apart_are_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "run.log"
+    file.write_bytes("▌".encode()[:2] + b"\n" + megatron((1, 900), (2, 800)).encode())
+    assert len(read_log(str(file)).steps) == 2
