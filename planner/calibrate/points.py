@@ -131,23 +131,21 @@ def link_point(path: str, line: int, bytes_per_s: float, cluster: ClusterSpec) -
     return Point(kind="host link", path=path, line=line, measured=bytes_per_s, predict=predict)
 
 
-def run_point(path: str, line: int, layout: Layout, measured_s: float) -> Point:
-    """A training run; raises InputError where it does more FLOPs than the peak."""
-    made = estimate(layout.context, layout.strategy)
+def run_point(
+    path: str, line: int, layout: Layout, measured_s: float, cluster: ClusterSpec
+) -> Point:
+    """A training run; raises InputError for more GPUs, or FLOPs, than there are."""
+    context, most = replace(layout.context, cluster=cluster), cluster.num_accelerators
+    if layout.num_gpus > most:
+        message = f"the run had {layout.num_gpus:,} GPUs, {cluster.name} has {most:,}"
+        raise InputError.single(path, f"line {line}", message)
+    made = estimate(context, layout.strategy)
     share = made.mfu * made.iter_time_s / measured_s
     if share > ROUNDING:
         raise too_fast(path, line, "an MFU", f"{share:.0%}", "100 % is the peak")
-    start = layout.context.cluster
 
     def predict(machine: ClusterSpec) -> float:
-        own = replace(start, node=machine.node)
-        fabric = replace(
-            start.fabric,
-            efficiency_fraction=machine.fabric.efficiency_fraction,
-            latency_s=machine.fabric.latency_s,
-        )
-        context = replace(layout.context, cluster=replace(own, fabric=fabric))
-        return estimate(context, layout.strategy).iter_time_s
+        return estimate(replace(context, cluster=machine), layout.strategy).iter_time_s
 
     return Point(kind="run", path=path, line=line, measured=measured_s, predict=predict)
 

@@ -53,17 +53,20 @@ def points_of(path: str, base: Base, request: Request, config: str | None) -> tu
         return tuple(fio_points(path, base))
     if is_nvbandwidth(text):
         return tuple(nvbandwidth_points(path, text, base))
-    return _run(path, text, request, config)
+    return _run(path, text, base, request, config)
 
 
 def _header(line: str) -> set[str]:
     return {name.strip().lower() for name in line.split(",")}
 
 
-def _run(path: str, text: str, request: Request, config: str | None) -> tuple[Point, ...]:
+def _run(
+    path: str, text: str, base: Base, request: Request, config: str | None
+) -> tuple[Point, ...]:
     found = compare(log_of(path, text, FORMS), request, config)
     if found.predicted is None or found.measured is None:
         reason = found.unpriced[0] if found.unpriced else "its batch is not known"
         raise InputError.single(path, "layout", f"cannot be priced: {reason}")
     first = found.log.steps[0].line
-    return (run_point(path, first, found.predicted.layout, found.measured.median_s),)
+    layout, measured_s = found.predicted.layout, found.measured.median_s
+    return (run_point(path, first, layout, measured_s, base.cluster),)

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from planner.calibrate.fit import Calibration, Fitted
+from planner.calibrate.fit import Calibration, Fitted, Own
 from planner.calibrate.published import Moved
 from planner.report.documents import render
 from planner.report.screen import plain_table
@@ -47,6 +47,19 @@ def print_calibration(made: Calibration, moved: Moved | None, console: Console) 
         label = f"published runs on {made.base.cluster.accelerator.name}"
         errors.add_row(label, str(moved.num_runs), f"{moved.before:.1%}", f"{moved.after:.1%}")
     console.print(errors)
+    for own in made.own:
+        if own.is_strange:
+            console.print(strange_line(made, own), markup=False)
+
+
+def strange_line(made: Calibration, own: Own) -> str:
+    """That a file may be of another machine."""
+    factor = own.ratio if own.ratio > 1.0 else 1.0 / own.ratio
+    side = "fast" if (own.ratio > 1.0) != (own.kind == "host link") else "slow"
+    return (
+        f"{own.path} ({own.kind}) is {factor:.1f} times as {side} as "
+        f"{made.base.cluster.name} is priced: is it of this machine?"
+    )
 
 
 def _cells(each: Fitted) -> tuple[str, ...]:

@@ -199,6 +199,14 @@ def test_a_log_that_cannot_be_priced_is_no_point(h100: Base, tmp_path: Path) -> 
     assert "is of no known form" in refused(h100, tmp_path, "hello\n", "x.txt")
 
 
+def test_a_run_on_more_gpus_than_there_are_is_refused() -> None:
+    log = MEASURED.parent / "logs" / "megatron-v100-n8.log"
+    base = read_base("4xjean-zay-v100")
+    with pytest.raises(InputError) as raised:
+        points_of(str(log), base, Request(cluster="4xjean-zay-v100"), None)
+    assert "the run had 32 GPUs, 4xjean-zay-v100 has 16" in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("name", "cluster", "count"),
     [("a100", "2xaws-p4de.24xlarge", 29), ("h100", "2xaws-p5.48xlarge", 32)],
