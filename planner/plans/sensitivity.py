@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from planner.cost.context import Context
-from planner.cost.estimate import estimate
+from planner.cost.estimate import Estimate, estimate
 from planner.plans.clock import Clock
 from planner.plans.figures import Figure, figures
 from planner.plans.plan import Plan
@@ -195,12 +195,21 @@ class _Asker:
 
     planner: Planner
     contexts: tuple[Context, ...]
+    best: Plan
+    """Of the question."""
     progress: Progress
     num_planned: int
     num_done: int = 0
 
     def at(self, figure: Figure, factor: float) -> Plan | None:
-        """The winner where the figure is so many times as large."""
+        """The winner where the figure is so many times as large.
+
+        The best plan where it takes as long as before with less of a figure: no other is faster.
+        """
+        if figure.is_worse(factor):
+            kept = _moved(self.best, figure.turned(self.best.context, factor))
+            if kept and kept.estimate.iter_time_s == self.best.estimate.iter_time_s:
+                return kept
         share = min(1.0, self.num_done / self.num_planned)
         self.progress(f"planning with {figure.title} x{factor:.2g}", share)
         self.num_done += 1
@@ -214,8 +223,8 @@ class _Asker:
         weight = (plan.weighed_s or plan.estimate.iter_time_s) / plan.estimate.iter_time_s
 
         def price(factor: float) -> float:
-            found = kept_s(figure.turned(context, factor), plan.strategy)
-            return math.inf if found is None else weight * found
+            found = _moved(plan, figure.turned(context, factor))
+            return weight * found.estimate.iter_time_s if found else math.inf
 
         return price
 
@@ -240,7 +249,13 @@ def sensitivity(
     known = list(figures(best.context))
     usual = len(known) * (len(FACTORS) + SEARCHES_OF_A_CROSSING)
     planner.clock.plan_for(usual * len(contexts))
-    asker = _Asker(planner=planner, contexts=tuple(contexts), progress=progress, num_planned=usual)
+    asker = _Asker(
+        planner=planner,
+        contexts=tuple(contexts),
+        best=best,
+        progress=progress,
+        num_planned=usual,
+    )
     responses = tuple(_response(figure, plan or best, best, asker) for figure in known)
     return Sensitivity(
         plan=plan or best, best=best, responses=responses, num_searches=asker.num_done + 1
@@ -266,10 +281,23 @@ def _response(figure: Figure, plan: Plan, best: Plan, asker: _Asker) -> Response
 
 def kept_s(context: Context, strategy: Strategy) -> float | None:
     """Iteration of a layout in another context; None where it is illegal or does not fit."""
+    found = _kept(context, strategy)
+    return found.iter_time_s if found else None
+
+
+def _kept(context: Context, strategy: Strategy) -> Estimate | None:
     if any(violations(context, strategy)):
         return None
     found = estimate(context, strategy)
-    return found.iter_time_s if found.memory.verdict != "does not fit" else None
+    return found if found.memory.verdict != "does not fit" else None
+
+
+def _moved(plan: Plan, context: Context) -> Plan | None:
+    """The plan in another context; None where it is illegal or fits worse: within the margin."""
+    found = _kept(context, plan.strategy)
+    if found is None or found.memory.verdict != plan.estimate.memory.verdict:
+        return None
+    return replace(plan, context=context, estimate=found)
 
 
 def _ends_s(figure: Figure, plan: Plan) -> tuple[float, float] | None:
