@@ -21,6 +21,9 @@ INDEPENDENT = 4.0
 """Points of one file and kind that count as independent at most: they share node, day, settings."""
 FAR = 2.0
 """Deviations from which a point counts less (Huber's weights)."""
+STRANGE = 3.0
+"""Times by which machines of a kind do not differ in RATES; latencies of collectives may."""
+RATES = ("product", "attention", "memory-bound", "host link", "run")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,13 @@ class Own:
     before: float
     """Mean of the absolute errors, predicted over measured minus one."""
     after: float
+    ratio: float
+    """Predicted over measured before, the median."""
+
+    @property
+    def is_strange(self) -> bool:
+        """So far from the catalog's machine that it may be another one's."""
+        return self.kind in RATES and not 1.0 / STRANGE < self.ratio < STRANGE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +178,8 @@ def own_errors(
     base: Base, points: Sequence[Point], factors: Mapping[str, float]
 ) -> tuple[Own, ...]:
     """How far the model is from each file, kind by kind."""
-    before = np.abs(np.expm1(_residuals(base.cluster, points, {})))
+    residual = _residuals(base.cluster, points, {})
+    before = np.abs(np.expm1(residual))
     after = np.abs(np.expm1(_residuals(base.cluster, points, factors)))
     found = []
     for path, kind in dict.fromkeys((point.path, point.kind) for point in points):
@@ -180,6 +191,7 @@ def own_errors(
                 num_points=len(mine),
                 before=float(np.mean(before[mine])),
                 after=float(np.mean(after[mine])),
+                ratio=math.exp(float(np.median(residual[mine]))),
             )
         )
     return tuple(found)

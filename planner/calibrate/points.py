@@ -15,6 +15,7 @@ from planner.plans.collective import planned_s
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import Precision
 from planner.spec.library import Kind
+from planner.units import GB
 
 NOISE = {
     "collective": 0.10,
@@ -66,18 +67,20 @@ def collective_point(
 ) -> Point:
     """A row of nccl-tests; raises InputError where its bytes cannot pass the links in that time.
 
-    Every rank takes in ``(n-1)/n`` of a gathered or exchanged vector, and one whole vector of an
-    all-reduce at least (switches may add it up); a node takes in ``(k-1)/k`` of it by its ports.
+    Every rank takes in ``(n-1)/n`` of a gathered or exchanged vector, one whole message, and of an
+    all-reduce one whole vector at least (switches may add it up); a node takes in ``(k-1)/k`` of
+    it by its ports.
     """
     inside = cluster.domain.num_accelerators
     rate = cluster.domain.bytes_per_s
-    entering = num_bytes if kind == "all_reduce" else num_bytes * (num_ranks - 1) / num_ranks
+    is_whole = kind in ("all_reduce", "p2p")
+    entering = num_bytes if is_whole else num_bytes * (num_ranks - 1) / num_ranks
     least_s = entering / rate
     if num_ranks > inside:
         nodes = -(-num_ranks // cluster.node.num_accelerators)
         per_node = num_bytes * (nodes - 1) / nodes
         least_s = per_node / cluster.node.nic_bytes_per_s
-    if kind != "p2p" and least_s > ROUNDING * measured_s:
+    if least_s > ROUNDING * measured_s:
         given = f"{num_bytes:,.0f} bytes in {measured_s * 1e6:,.1f} us"
         most = f"the links of {cluster.node.name} need {least_s * 1e6:,.1f} us at their full rate"
         raise too_fast(path, line, f"{kind} over {num_ranks}", given, most)
@@ -115,8 +118,12 @@ def product_point(
     return Point(kind="product", path=path, line=line, measured=measured_s, predict=predict)
 
 
-def link_point(path: str, line: int, bytes_per_s: float) -> Point:
-    """What nvbandwidth reached between host and device."""
+def link_point(path: str, line: int, bytes_per_s: float, cluster: ClusterSpec) -> Point:
+    """A host link's rate; raises InputError where it is above that of the memory it ends in."""
+    most = cluster.accelerator.hbm_bytes_per_s
+    if bytes_per_s > ROUNDING * most:
+        given, limit = f"{bytes_per_s / GB:,.0f} GB/s", f"the memory moves {most / GB:,.0f} GB/s"
+        raise too_fast(path, line, "a host link", given, limit)
 
     def predict(machine: ClusterSpec) -> float:
         return machine.node.host_link_bytes_per_s or bytes_per_s
@@ -124,23 +131,21 @@ def link_point(path: str, line: int, bytes_per_s: float) -> Point:
     return Point(kind="host link", path=path, line=line, measured=bytes_per_s, predict=predict)
 
 
-def run_point(path: str, line: int, layout: Layout, measured_s: float) -> Point:
-    """A training run; raises InputError where it does more FLOPs than the peak."""
-    made = estimate(layout.context, layout.strategy)
+def run_point(
+    path: str, line: int, layout: Layout, measured_s: float, cluster: ClusterSpec
+) -> Point:
+    """A training run; raises InputError for more GPUs, or FLOPs, than there are."""
+    context, most = replace(layout.context, cluster=cluster), cluster.num_accelerators
+    if layout.num_gpus > most:
+        message = f"the run had {layout.num_gpus:,} GPUs, {cluster.name} has {most:,}"
+        raise InputError.single(path, f"line {line}", message)
+    made = estimate(context, layout.strategy)
     share = made.mfu * made.iter_time_s / measured_s
     if share > ROUNDING:
         raise too_fast(path, line, "an MFU", f"{share:.0%}", "100 % is the peak")
-    start = layout.context.cluster
 
     def predict(machine: ClusterSpec) -> float:
-        own = replace(start, node=machine.node)
-        fabric = replace(
-            start.fabric,
-            efficiency_fraction=machine.fabric.efficiency_fraction,
-            latency_s=machine.fabric.latency_s,
-        )
-        context = replace(layout.context, cluster=replace(own, fabric=fabric))
-        return estimate(context, layout.strategy).iter_time_s
+        return estimate(replace(context, cluster=machine), layout.strategy).iter_time_s
 
     return Point(kind="run", path=path, line=line, measured=measured_s, predict=predict)
 

@@ -1,4 +1,4 @@
-"""Reads tables of attention and of Adam on the host, and what fio writes of disks.
+"""Reads tables of products, attention and Adam on the host, and what fio writes of disks.
 
 Forms: flash-attention benchmarks/benchmark_flash_attention.py (a line per shape, one per method);
 CSV with a header; fio's JSON (``jobs[].read.bw_bytes``).
@@ -18,13 +18,14 @@ from planner.calibrate.kernel_points import (
     disk_point,
     host_adam_point,
 )
-from planner.calibrate.points import Point
+from planner.calibrate.points import Point, product_point
 from planner.documents.json_text import load_json
 from planner.errors import InputError
 from planner.layers.op import FlashAttention
 from planner.limits import brief
 from planner.spec.job import Precision
 
+SIDES = {"m", "n", "k"}
 ATTENTION = {"batch", "heads", "seq_len", "head_dim"}
 ADAM = {"params", "threads"}
 FLASH_WIDTH = 2048
@@ -33,6 +34,10 @@ FLASH_PRECISION: Precision = "fp16"
 _SHAPE = re.compile(r"### causal=(True|False), headdim=(\d+), batch_size=(\d+), seqlen=(\d+) ###")
 _FLASH = re.compile(r"^Flash2 fwd: ([\d.]+) TFLOPs/s, bwd: ([\d.]+) TFLOPs/s")
 _TIMES = {"time_us": 1e-6, "time_ms": 1e-3, "time_s": 1.0}
+_DTYPES: Mapping[str, Precision] = {
+    "bf16": "bf16", "bfloat16": "bf16", "": "bf16", "fp16": "fp16", "float16": "fp16",
+    "half": "fp16", "fp8": "fp8", "tf32": "tf32", "fp32": "fp32", "float32": "fp32",
+}  # fmt: skip
 _PASSES = {"forward": False, "fwd": False, "backward": True, "bwd": True}
 _KERNELS = {"flash2": "flash2", "fused": "fused", "cudnn": "fused", "": "flash2"}
 
@@ -71,6 +76,15 @@ def flash_points(path: str, lines: Sequence[str], base: Base) -> Iterator[Point]
         raise InputError.single(path, "file", "has no line of Flash2: it is truncated")
 
 
+def product_points(path: str, lines: Sequence[str], base: Base) -> Iterator[Point]:
+    """A CSV with m, n, k, and a time or tflops; ``dtype`` [bf16]."""
+    for at, given in _rows(path, lines, (*_TIMES, "tflops")):
+        m, n, k = (int(_number(path, at, side, given[side])) for side in "mnk")
+        dtype = _dtype(path, at, given)
+        seconds = _seconds(path, at, given, 2.0 * m * n * k)
+        yield product_point(path, at, (m, n, k), dtype, seconds, base.cluster)
+
+
 def attention_points(path: str, lines: Sequence[str], base: Base) -> Iterator[Point]:
     """A CSV with batch, heads, seq_len, head_dim, and a time or tflops.
 
@@ -87,8 +101,8 @@ def attention_points(path: str, lines: Sequence[str], base: Base) -> Iterator[Po
         work = attention_work(**whole, kernel=kernel, is_causal=is_causal)
         flops = float(np.sum(work.flops)) * (2.5 if named else 1.0)
         seconds = _seconds(path, at, given, flops)
-        dtype = (given.get("dtype") or "bf16").lower()
-        yield attention_point(path, at, work, dtype, seconds, base.cluster, is_backward=named)  # type: ignore[arg-type]
+        dtype = _dtype(path, at, given)
+        yield attention_point(path, at, work, dtype, seconds, base.cluster, is_backward=named)
 
 
 def adam_points(path: str, lines: Sequence[str], base: Base) -> Iterator[Point]:
@@ -140,6 +154,12 @@ def _choice(path: str, at: int, name: str, text: str, allowed: Mapping[str, Any]
         message = f"{name} {brief(text)}; allowed are {words}"
         raise InputError.single(path, f"line {at}", message)
     return allowed[text.lower()]
+
+
+def _dtype(path: str, at: int, given: Mapping[str, str]) -> Precision:
+    text = given.get("dtype", "").lower().removeprefix("torch.")
+    found: Precision = _choice(path, at, "dtype", text, _DTYPES)
+    return found
 
 
 def is_fio(text: str) -> bool:

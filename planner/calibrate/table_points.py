@@ -9,6 +9,7 @@ from planner.calibrate.kernel_points import (
     host_adam_point,
     memory_point,
 )
+from planner.calibrate.machine import check_machine
 from planner.calibrate.measured import Measured, Table
 from planner.calibrate.points import Point, collective_point, link_point, product_point
 from planner.errors import InputError
@@ -22,6 +23,7 @@ _Make = Callable[[str, int, Measured, Table, ClusterSpec], Point | None]
 def table_points(path: str, table: Table, cluster: ClusterSpec) -> Iterator[Point]:
     """A point of every row that the model has a time for; raises InputError for what cannot be."""
     machine = table.machine
+    check_machine(path, machine, cluster)
     inside = cluster.node.num_accelerators
     if machine.per_node > inside:
         message = f"was measured on {machine.per_node} a node; {cluster.node.name} has {inside}"
@@ -62,8 +64,8 @@ def _memory(path: str, at: int, row: Measured, _: Table, cluster: ClusterSpec) -
     return memory_point(path, at, row.num_bytes, row.time_s, cluster)
 
 
-def _link(path: str, at: int, row: Measured, _: Table, __: ClusterSpec) -> Point:
-    return link_point(path, at, row.num_bytes / row.time_s)
+def _link(path: str, at: int, row: Measured, _: Table, cluster: ClusterSpec) -> Point:
+    return link_point(path, at, row.num_bytes / row.time_s, cluster)
 
 
 def _adam(path: str, at: int, row: Measured, table: Table, cluster: ClusterSpec) -> Point:

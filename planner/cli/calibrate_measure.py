@@ -10,7 +10,8 @@ import typer
 from planner.cli.output import say
 
 if TYPE_CHECKING:
-    from planner.calibrate.measured import Table
+    from planner.calibrate.figures import Base
+    from planner.calibrate.measured import Machine, Table
 
 
 def measured_now(
@@ -34,8 +35,8 @@ def measured_now(
     is_first = os.environ.get("RANK", "0") == "0"
     path = None if dry_run else table or (out and out.with_suffix(".csv"))
     try:
-        _check(words, path, out, force=force)
-        found = _measured(nvme, is_first=is_first)
+        base = _base(words, path, out, force=force)
+        found = _measured(nvme, base, is_first=is_first)
     except PlannerError:
         if is_first:
             raise
@@ -48,8 +49,8 @@ def measured_now(
     return str(path or "measured"), found
 
 
-def _check(words: list[str], table: Path | None, out: Path | None, *, force: bool) -> None:
-    """Raise InputError before minutes are spent: the cluster, the files to write."""
+def _base(words: list[str], table: Path | None, out: Path | None, *, force: bool) -> "Base | None":
+    """The cluster named; raises InputError before minutes are spent: it, the files to write."""
     from planner.calibrate.figures import read_base
     from planner.cli.calibrate import check_out
     from planner.report.files import check_writable
@@ -57,11 +58,11 @@ def _check(words: list[str], table: Path | None, out: Path | None, *, force: boo
     check_out(out, force=force)
     if table is not None:
         check_writable(table, force=force, option="--table")
-    if words:
-        read_base(words[0])
+    return read_base(words[0]) if words else None
 
 
-def _measured(nvme: Path | None, *, is_first: bool) -> "Table":
+def _measured(nvme: Path | None, base: "Base | None", *, is_first: bool) -> "Table":
+    from planner.calibrate.machine import check_machine
     from planner.cli.progress import delayed_progress
     from planner.errors import InputError
 
@@ -76,10 +77,15 @@ def _measured(nvme: Path | None, *, is_first: bool) -> "Table":
         raise InputError.single("command line", "--measure", message) from error
     if nvme is not None:
         check_folder(nvme)
+
+    def check(machine: "Machine") -> None:
+        if base is not None:
+            check_machine("--measure", machine, base.cluster)
+
     world = join()
     try:
         with delayed_progress() if is_first else nullcontext(_silent) as progress:
-            return measure(world, nvme, progress)
+            return measure(world, nvme, progress, check)
     finally:
         leave(world)
 

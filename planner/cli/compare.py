@@ -76,10 +76,10 @@ def compare(
         assumed=read_assumed(assume or ()),
     )
     found, collector = _compared(logs, request, config)
-    if output_format is options.TableOrJson.json and not collector.problems:
-        typer.echo(render_comparisons_json(found))
-    elif output_format is not options.TableOrJson.json:
+    if output_format is not options.TableOrJson.json:
         print_comparisons(found, console())
+    elif found:
+        typer.echo(render_comparisons_json(found))
     collector.finish()
 
 

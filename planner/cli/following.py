@@ -12,10 +12,14 @@ from planner.cli.defaults import is_given
 if TYPE_CHECKING:
     from planner.formats.format import Format
     from planner.plans.plan import Plan
+    from planner.plans.sensitivity import Sensitivity
 
 OF_THE_SCREEN = frozenset({"verbose", "show_all", "output_format", "top", "force"})
 """Options that change what is shown, and no answer."""
 FOLDER = "run"
+MEASURABLE = ("NVIDIA", "AMD", "CPU", "CUDA", "ROCM")
+"""Vendors of what torch drives as `calibrate --measure` has it; the last ones of its own files."""
+ACROSS_NODES = ("nic_gbit_per_s", "fabric_latency_us")
 
 
 def typed(context: typer.Context) -> list[str]:
@@ -54,3 +58,23 @@ def writing(context: typer.Context, plan: "Plan", made: "Format | None") -> str:
     if list(made.refused(plan.context)):
         return shlex.join([*typed(context), "--save", "plan.yaml"])
     return shlex.join([*typed(context), "--emit", made.name, "--out", FOLDER])
+
+
+def measuring(result: "Sensitivity", cluster: str) -> str:
+    """`planner calibrate` of what is worth measuring on the cluster; empty where nothing is.
+
+    ``cluster``: as it was given, empty where a plan was. One node measures itself; between nodes
+    stands what nccl-tests printed there.
+    """
+    from planner.catalog.hardware import is_path
+
+    worth = {one.figure.key for one in result.worth_measuring}
+    own = result.best.context.cluster
+    if not worth or own.accelerator.vendor not in MEASURABLE:
+        return ""
+    whole, count = (own.node.whole or own.node).name, own.node.num_accelerators
+    place = cluster if is_path(cluster) else f"{own.num_nodes}x{whole}"
+    start = ["torchrun", "--no-python", "--nproc-per-node", str(count)] if count > 1 else []
+    files = ["all_reduce_perf.txt"] if worth & set(ACROSS_NODES) else []
+    words = ["planner", "calibrate", "--measure", place, *files, "--out", "mine.yaml"]
+    return shlex.join([*start, *words])

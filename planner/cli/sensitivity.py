@@ -37,6 +37,7 @@ def sensitivity(
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Turn every figure of hardware and job, plan again: what moves time, where others win."""
+    from planner.cli.following import measuring
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
     from planner.errors import NothingFitsError
@@ -56,10 +57,11 @@ def sensitivity(
         if planner.clock.limit_s is not None:
             raise planner.clock.nothing_found()
         raise NothingFitsError("nothing fits; `planner plan` on the same says what is missing")
+    following = measuring(result, cluster or "")
     if output_format is options.TableOrJson.json:
-        typer.echo(render_sensitivity_json(result, notes))
+        typer.echo(render_sensitivity_json(result, notes, following))
     else:
-        print_sensitivity(result, notes, console(), verbose=verbose)
+        print_sensitivity(result, notes, console(), verbose=verbose, following=following)
 
 
 def _saved(path: Path, time_limit: str | None) -> "tuple[Plan, tuple[Context, ...], Planner]":

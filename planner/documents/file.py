@@ -30,6 +30,14 @@ def read_text(path: Path | str, max_bytes: int = MAX_FILE_BYTES) -> str:
     return _text_of(read_bytes(path, max_bytes), str(path)).removeprefix(_BOM)
 
 
+def read_printed(path: Path | str, max_bytes: int) -> str:
+    """Return what programs printed: as ``read_text``, but bytes that are no text are replaced.
+
+    Several processes that print at once cut each other's characters.
+    """
+    return _text_of(read_bytes(path, max_bytes), str(path), "replace").removeprefix(_BOM)
+
+
 def read_bytes(path: Path | str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """Return what a regular file holds.
 
@@ -66,13 +74,13 @@ def _kind(mode: int) -> str:
     return kinds.get(stat.S_IFMT(mode), "a device")
 
 
-def _text_of(data: bytes, where: str) -> str:
+def _text_of(data: bytes, where: str, errors: str = "strict") -> str:
     nul = data.find(b"\0")
     if nul >= 0:
         message = "is no text file: it holds a NUL byte"
         raise InputError.single(where, _line(data, nul), message)
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8", errors)
     except UnicodeDecodeError as error:
         message = f"is not UTF-8: byte 0x{data[error.start]:02x} ({error.reason})"
         raise InputError.single(where, _line(data, error.start), message) from None

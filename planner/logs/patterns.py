@@ -66,8 +66,7 @@ STEPS: tuple[StepForm, ...] = (
     _step(
         "deepspeed",
         "samples/s",
-        r"(?:global_step=|stop\] +\d+/)(?P<number>\d+), (?:.*CurrSamplesPerSec|SamplesPerSec)="
-        + _N,
+        r"(?:global_step=|\] +\d+/)(?P<number>\d+), (?:.*CurrSamplesPerSec|SamplesPerSec)=" + _N,
     ),
     _step("deepspeed", "s", r"steps: (?P<number>\d+) .*iter time \(s\): " + _N),
     _step(

@@ -8,7 +8,7 @@ from math import prod
 from statistics import median
 from typing import Any
 
-from planner.documents.file import read_text
+from planner.documents.file import read_printed
 from planner.errors import InputError
 from planner.limits import MAX_GPUS, MAX_LOG_BYTES, one_line
 from planner.logs.dumps import dump_in
@@ -39,17 +39,17 @@ MAX_LINE = 4_000
 
 def read_log(path: str) -> Log:
     """Read a log; raises InputError where it is of no known form, has no step, or several runs."""
-    text = read_text(path, MAX_LOG_BYTES)
+    text = read_printed(path, MAX_LOG_BYTES)
     return log_of(path, text)
 
 
-def log_of(path: str, text: str) -> Log:
-    """Understand the text of a log; see ``read_log``."""
+def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
+    """Understand the text of a log; see ``read_log``. ``known``: what else could be read here."""
     as_written = [ANSI.sub("", line) for line in text.split("\n")]
     lines = [BLANKS.sub(" ", line) for line in as_written]
     found = _chosen(_found(lines), _one(lines, TOTAL_STEPS))
     if found is None:
-        raise _without_steps(path, lines)
+        raise _without_steps(path, lines, known)
     _refuse_second_start(path, lines)
     steps, notes = _ordered(path, found)
     sizes = _sizes(lines)
@@ -135,7 +135,7 @@ def _refuse_second_start(path: str, lines: Sequence[str]) -> None:
         raise _second_run(path, places[1])
 
 
-def _without_steps(path: str, lines: Sequence[str]) -> InputError:
+def _without_steps(path: str, lines: Sequence[str], known: str) -> InputError:
     """Why a file without steps cannot be compared."""
     units = {match[1] for line in lines if (match := ELAPSED.search(line))}
     if others := units - {"ms", "s"}:
@@ -147,8 +147,8 @@ def _without_steps(path: str, lines: Sequence[str]) -> InputError:
             last = next((i for i in range(len(lines), 0, -1) if lines[i - 1].strip()), 1)
             message = f"a log of {name} that ends before a step was printed: it is truncated"
             return InputError.single(path, f"line {last}", message)
-    message = f"is no log of a known form; those are logs of {FORMS}"
-    return InputError.single(path, "file", message)
+    what = "is of no known form" if any(map(str.strip, lines)) else "is empty"
+    return InputError.single(path, "file", f"{what}; allowed are {known}")
 
 
 def _is_cut(line: str) -> bool:

@@ -31,6 +31,8 @@ class Figure:
     most: float = float("inf")
     """Largest value."""
     is_hardware: bool = True
+    is_cost: bool = False
+    """The smaller the better, as latencies are."""
 
     def turned(self, context: Context, factor: float) -> Context:
         """The context with the figure so many times as large, at most ``most``."""
@@ -41,6 +43,10 @@ class Figure:
         if not self.is_hardware:
             return _whole(self.value, factor) / self.value
         return min(factor, self.most / self.value)
+
+    def is_worse(self, factor: float) -> bool:
+        """Whether no layout is faster with so much of it, and none fits that did not."""
+        return self.is_hardware and (factor > 1.0 if self.is_cost else factor < 1.0)
 
 
 def figures(context: Context) -> Iterator[Figure]:
@@ -152,6 +158,7 @@ def _of_links(context: Context) -> Iterator[Figure]:
             unit="µs",
             changed=_with_scale_up_latency,
             ends=ends["scale_up_latency_us"],
+            is_cost=True,
         )
     if cluster.num_accelerators > cluster.domain.num_accelerators:
         num_ports = cluster.node.num_accelerators
@@ -170,6 +177,7 @@ def _of_links(context: Context) -> Iterator[Figure]:
             unit="µs",
             changed=_with_network_latency,
             ends=ends["fabric_latency_us"],
+            is_cost=True,
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from planner.cost.context import Context
-from planner.cost.estimate import estimate
+from planner.cost.estimate import Estimate, estimate
 from planner.plans.clock import Clock
 from planner.plans.figures import Figure, figures
 from planner.plans.plan import Plan
@@ -22,10 +22,15 @@ CROSSING_RATIO = 1.01
 """A crossing lies between values that differ by less."""
 WORTH_FRACTION = 0.002
 """Of time; figures that move less have no effect."""
-SEARCHES_OF_A_CROSSING = 7
-"""From twice the value to CROSSING_RATIO."""
+SEARCHES_OF_A_CROSSING = 3
+"""About, as most lie where prices say."""
+
+PROBE_RATIO = 1.004
+"""On either side of where two plans are priced the same is planned again."""
 
 Layout = tuple[object, ...]
+Price = Callable[[float], float]
+"""Factor of a figure to seconds."""
 
 
 def layout_of(plan: Plan) -> Layout:
@@ -94,7 +99,7 @@ class Crossing:
     """Where another layout begins to win, nearest to the figure's value on one side."""
 
     factor: float
-    """On the far side another layout wins, within CROSSING_RATIO."""
+    """Here another layout wins, and within CROSSING_RATIO, or a step of a count, it does not."""
     plan: Plan | None
     """The winner beyond it; None where nothing fits."""
 
@@ -190,16 +195,38 @@ class _Asker:
 
     planner: Planner
     contexts: tuple[Context, ...]
+    best: Plan
+    """Of the question."""
     progress: Progress
     num_planned: int
     num_done: int = 0
 
     def at(self, figure: Figure, factor: float) -> Plan | None:
-        """The winner where the figure is so many times as large."""
+        """The winner where the figure is so many times as large.
+
+        The best plan where it takes as long as before with less of a figure: no other is faster.
+        """
+        if figure.is_worse(factor):
+            kept = _moved(self.best, figure.turned(self.best.context, factor))
+            if kept and kept.estimate.iter_time_s == self.best.estimate.iter_time_s:
+                return kept
         share = min(1.0, self.num_done / self.num_planned)
         self.progress(f"planning with {figure.title} x{factor:.2g}", share)
         self.num_done += 1
         return self.planner.best([figure.turned(each, factor) for each in self.contexts])
+
+    def priced(self, figure: Figure, plan: Plan | None) -> Price:
+        """A plan's time as plans are ranked, as it is, at other values; infinite where none is."""
+        if plan is None:
+            return lambda _factor: math.inf
+        context = next(each for each in self.contexts if each.traits == plan.context.traits)
+        weight = (plan.weighed_s or plan.estimate.iter_time_s) / plan.estimate.iter_time_s
+
+        def price(factor: float) -> float:
+            found = _moved(plan, figure.turned(context, factor))
+            return weight * found.estimate.iter_time_s if found else math.inf
+
+        return price
 
 
 def sensitivity(
@@ -220,9 +247,15 @@ def sensitivity(
     if best is None:
         return None
     known = list(figures(best.context))
-    usual = len(known) * (len(FACTORS) + SEARCHES_OF_A_CROSSING // 2)
+    usual = len(known) * (len(FACTORS) + SEARCHES_OF_A_CROSSING)
     planner.clock.plan_for(usual * len(contexts))
-    asker = _Asker(planner=planner, contexts=tuple(contexts), progress=progress, num_planned=usual)
+    asker = _Asker(
+        planner=planner,
+        contexts=tuple(contexts),
+        best=best,
+        progress=progress,
+        num_planned=usual,
+    )
     responses = tuple(_response(figure, plan or best, best, asker) for figure in known)
     return Sensitivity(
         plan=plan or best, best=best, responses=responses, num_searches=asker.num_done + 1
@@ -237,22 +270,34 @@ def _response(figure: Figure, plan: Plan, best: Plan, asker: _Asker) -> Response
         there = figure.turned(plan.context, factor)
         found = asker.at(figure, factor)
         points.append(Point(factor=factor, best=found, kept_s=kept_s(there, plan.strategy)))
-    crossings = tuple(_crossings(figure, points, best, asker)) if figure.is_hardware else ()
     return Response(
         figure=figure,
         base=best,
         points=tuple(points),
-        crossings=crossings,
+        crossings=tuple(_crossings(figure, points, best, asker)),
         ends_s=_ends_s(figure, plan),
     )
 
 
 def kept_s(context: Context, strategy: Strategy) -> float | None:
     """Iteration of a layout in another context; None where it is illegal or does not fit."""
+    found = _kept(context, strategy)
+    return found.iter_time_s if found else None
+
+
+def _kept(context: Context, strategy: Strategy) -> Estimate | None:
     if any(violations(context, strategy)):
         return None
     found = estimate(context, strategy)
-    return found.iter_time_s if found.memory.verdict != "does not fit" else None
+    return found if found.memory.verdict != "does not fit" else None
+
+
+def _moved(plan: Plan, context: Context) -> Plan | None:
+    """The plan in another context; None where it is illegal or fits worse: within the margin."""
+    found = _kept(context, plan.strategy)
+    if found is None or found.memory.verdict != plan.estimate.memory.verdict:
+        return None
+    return replace(plan, context=context, estimate=found)
 
 
 def _ends_s(figure: Figure, plan: Plan) -> tuple[float, float] | None:
@@ -275,7 +320,7 @@ def _crossings(
             if _same(point.best, best):
                 inside = point.factor
                 continue
-            yield _bisected(inside, point, lambda f: asker.at(figure, f), best)
+            yield _crossing(figure, inside, point, best, asker)
             break
 
 
@@ -283,16 +328,37 @@ def _same(plan: Plan | None, best: Plan) -> bool:
     return plan is not None and layout_of(plan) == layout_of(best)
 
 
-def _bisected(
-    inside: float, outside: Point, at: Callable[[float], Plan | None], best: Plan
-) -> Crossing:
-    """The crossing between a value where the best layout wins and one where it does not."""
-    far, winner = outside.factor, outside.best
-    while max(far / inside, inside / far) > CROSSING_RATIO:
-        middle = math.sqrt(far * inside)
-        found = at(middle)
+def _crossing(figure: Figure, inside: float, outside: Point, best: Plan, asker: _Asker) -> Crossing:
+    """The crossing between a value where the best layout wins and one where it does not.
+
+    Looked for first on both sides of where the two plans that are known are equal, then by halves;
+    of counts until no whole one is left in between.
+    """
+    near, far, winner = inside, outside.factor, outside.best
+    equal = _equal((near, far), asker.priced(figure, best), asker.priced(figure, winner))
+    probes = [figure.factor(equal * step) for step in (PROBE_RATIO, 1.0 / PROBE_RATIO)]
+    while max(far / near, near / far) > CROSSING_RATIO:
+        is_probe = bool(probes)
+        middle = probes.pop() if is_probe else figure.factor(math.sqrt(far * near))
+        if not min(near, far) < middle < max(near, far):
+            if is_probe:
+                continue
+            break
+        found = asker.at(figure, middle)
         if _same(found, best):
-            inside = middle
+            near = middle
         else:
             far, winner = middle, found
     return Crossing(factor=far, plan=winner)
+
+
+def _equal(ends: tuple[float, float], best: Price, other: Price) -> float:
+    """About where the best plan stops to be no slower than the other, or to fit."""
+    near, far = ends
+    while max(far / near, near / far) > PROBE_RATIO:
+        middle = math.sqrt(far * near)
+        if best(middle) <= other(middle):
+            near = middle
+        else:
+            far = middle
+    return math.sqrt(far * near)

@@ -1,11 +1,11 @@
 """A calibration for people and as data: what changes, and how errors move."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 
-from planner.calibrate.fit import Calibration, Fitted
+from planner.calibrate.fit import Calibration, Fitted, Own
 from planner.calibrate.published import Moved
 from planner.report.documents import render
 from planner.report.screen import plain_table
@@ -15,13 +15,14 @@ def headline(made: Calibration) -> str:
     """What the points say of the machine, in a sentence."""
     name, count = made.base.cluster.name, sum(own.num_points for own in made.own)
     if not made.fitted:
-        return f"{name}: {count} points, which no figure that can be fitted follows."
+        return f"{name}: {_number(count, 'point')}, which no figure that can be fitted follows."
     most = max(made.fitted, key=lambda each: abs(each.change) * each.is_known)
-    number = f"{len(made.fitted)} figure{'s' * (len(made.fitted) > 1)}"
-    return (
-        f"{name}: {number} from {count} points; most changes {most.key}, "
-        f"{100 * most.change:+.1f} %."
-    )
+    number = f"{_number(len(made.fitted), 'figure')} from {_number(count, 'point')}"
+    return f"{name}: {number}; most changes {most.key}, {most.change:+.1%}."
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def print_calibration(made: Calibration, moved: Moved | None, console: Console) -> None:
@@ -30,13 +31,15 @@ def print_calibration(made: Calibration, moved: Moved | None, console: Console) 
     if made.fitted:
         table = plain_table()
         for name in ("figure", "catalog", "basis", "yours", "+-", "change", "points"):
-            table.add_column(name, justify="left" if name in ("figure", "basis") else "right")
+            justify: Literal["left", "right"] = "left" if name in ("figure", "basis") else "right"
+            table.add_column(name, justify=justify, overflow="fold")
         for each in made.fitted:
             table.add_row(each.key, *_cells(each))
         console.print(table)
     errors = plain_table()
-    for name in ("mean error of", "points", "before", "after"):
-        errors.add_column(name, justify="left" if name == "mean error of" else "right")
+    errors.add_column("mean error of", overflow="fold")
+    for name in ("points", "before", "after"):
+        errors.add_column(name, justify="right")
     for own in made.own:
         label = f"{own.path} ({own.kind})"
         errors.add_row(label, str(own.num_points), f"{own.before:.1%}", f"{own.after:.1%}")
@@ -44,6 +47,19 @@ def print_calibration(made: Calibration, moved: Moved | None, console: Console) 
         label = f"published runs on {made.base.cluster.accelerator.name}"
         errors.add_row(label, str(moved.num_runs), f"{moved.before:.1%}", f"{moved.after:.1%}")
     console.print(errors)
+    for own in made.own:
+        if own.is_strange:
+            console.print(strange_line(made, own), markup=False)
+
+
+def strange_line(made: Calibration, own: Own) -> str:
+    """That a file may be of another machine."""
+    factor = own.ratio if own.ratio > 1.0 else 1.0 / own.ratio
+    side = "fast" if (own.ratio > 1.0) != (own.kind == "host link") else "slow"
+    return (
+        f"{own.path} ({own.kind}) is {factor:.1f} times as {side} as "
+        f"{made.base.cluster.name} is priced: is it of this machine?"
+    )
 
 
 def _cells(each: Fitted) -> tuple[str, ...]:
@@ -52,7 +68,7 @@ def _cells(each: Fitted) -> tuple[str, ...]:
         each.catalog.basis,
         f"{each.value:.4g}",
         f"{each.value * each.deviation:.2g}",
-        f"{100 * each.change:+.1f} %" if each.is_known else "-",
+        f"{each.change:+.1%}" if each.is_known else "-",
         str(each.num_points),
     )
 

@@ -16,6 +16,9 @@ from planner.report.documents import render
 from planner.report.screen import plain_table
 from planner.units import format_bytes
 
+STRANGE = 2.0
+"""Times by which hardly a published run is off its price."""
+
 
 def verdict(one: Comparison) -> str:
     """Whether the run is as fast as its price, in a sentence."""
@@ -56,13 +59,20 @@ def _rows(one: Comparison) -> Iterator[tuple[str, str]]:
     yield from _memory(one)
     yield from (("perhaps", cause.message) for cause in one.causes)
     if one.time_error is not None and abs(one.time_error) > APART and not one.causes:
-        yield "perhaps", "none of what is looked for explains the difference"
+        yield "perhaps", f"none of what is looked for explains the difference{_doubt(one)}"
     yield from (("steps", cause.message) for cause in one.steps)
     yield from (("not priced", reason) for reason in one.unpriced)
     yield from (("note", note) for note in one.log.notes)
     if one.predicted is not None:
         yield from (("assumed", text) for text in one.predicted.assumed)
         yield from (("unusual", text) for text in one.predicted.unusual)
+
+
+def _doubt(one: Comparison) -> str:
+    """Where it is so large that the run may be another one."""
+    assert one.time_error is not None
+    factor = 1.0 + one.time_error
+    return "" if 1.0 / STRANGE < factor < STRANGE else ": are cluster, model and batch the run's?"
 
 
 def _seconds(seconds: float) -> str:

@@ -50,7 +50,8 @@ def verdict_line(result: Sensitivity) -> str:
     nearest = [
         one.figure.title
         for one in result.responses
-        if any(1.0 / NEAR <= each.factor <= NEAR for each in one.crossings)
+        if one.figure.is_hardware
+        and any(1.0 / NEAR <= each.factor <= NEAR for each in one.crossings)
     ]
     layout = short_layout(result.best)
     if not nearest:
@@ -64,17 +65,24 @@ def _joined(names: Sequence[str]) -> str:
 
 def crossing_line(one: Response, crossing: Crossing) -> str:
     """From which value on which layout wins."""
-    side = "below" if crossing.factor < 1.0 else "above"
+    figure, is_less = one.figure, crossing.factor < 1.0
+    value, now = value_text(figure, crossing.factor), value_text(figure)
     wins = "nothing fits" if crossing.plan is None else f"{short_layout(crossing.plan)} wins"
-    return (
-        f"{side} {value_text(one.figure, crossing.factor)} of {one.figure.title} "
-        f"(now {value_text(one.figure)}): {wins}"
-    )
+    if figure.is_hardware:
+        side = "below" if is_less else "above"
+        return f"{side} {value} of {figure.title} (now {now}): {wins}"
+    side = "less" if is_less else "more"
+    return f"with {figure.title} at {value} or {side} (now {now}): {wins}"
 
 
-def _crossings(result: Sensitivity) -> list[tuple[Response, Crossing]]:
-    """All, those nearest to today's value first."""
-    found = [(one, crossing) for one in result.responses for crossing in one.crossings]
+def _crossings(result: Sensitivity, *, is_hardware: bool) -> list[tuple[Response, Crossing]]:
+    """Of the hardware, or of the job; those nearest to today's value first."""
+    found = [
+        (one, crossing)
+        for one in result.responses
+        for crossing in one.crossings
+        if one.figure.is_hardware == is_hardware
+    ]
     return sorted(found, key=lambda pair: max(pair[1].factor, 1.0 / pair[1].factor))
 
 
@@ -146,7 +154,12 @@ def _saved_line(result: Sensitivity) -> str:
 
 
 def print_sensitivity(
-    result: Sensitivity, notes: Sequence[str], console: Console, *, verbose: bool
+    result: Sensitivity,
+    notes: Sequence[str],
+    console: Console,
+    *,
+    verbose: bool,
+    following: str,
 ) -> None:
     """The verdict first, then where other layouts win, what to measure, and the table."""
     console.print(inputs_line(result), style="dim", markup=False)
@@ -154,10 +167,13 @@ def print_sensitivity(
     console.print(verdict_line(result), style="bold", markup=False)
     if saved := _saved_line(result):
         console.print(saved, markup=False)
-    crossings = _crossings(result)
-    for one, crossing in crossings if verbose else crossings[:MOST_SHOWN]:
+    crossings = _crossings(result, is_hardware=True)
+    shown = crossings if verbose else crossings[:MOST_SHOWN]
+    for one, crossing in (*shown, *_crossings(result, is_hardware=False)):
         console.print(f"- {crossing_line(one, crossing)}", markup=False)
     console.print(measure_line(result), markup=False)
+    if following:
+        console.print(f"Next: {following}", markup=False, soft_wrap=True)
     now = format_seconds(result.best.estimate.iter_time_s)
     console.print(
         f"Time per token, planned again ({now} an iteration now; * another layout wins)",
@@ -229,7 +245,7 @@ def _response_dict(one: Response) -> dict[str, Any]:
     }
 
 
-def render_sensitivity_json(result: Sensitivity, notes: Sequence[str]) -> str:
+def render_sensitivity_json(result: Sensitivity, notes: Sequence[str], following: str) -> str:
     """Everything in base units, figures in the unit that stands beside them."""
     context = result.best.context
     data = {
@@ -245,6 +261,7 @@ def render_sensitivity_json(result: Sensitivity, notes: Sequence[str]) -> str:
         "given": None if result.plan is result.best else plan_dict(result.plan),
         "figures": [_response_dict(one) for one in result.responses],
         "worth_measuring": [one.figure.key for one in result.worth_measuring],
+        "next_command": following or None,
         "searches": result.num_searches,
         "proved_optimal": result.is_proved,
     }

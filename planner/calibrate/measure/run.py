@@ -15,13 +15,20 @@ from planner.calibrate.measured import Machine, Measured, Table
 Progress = Callable[[str, float], None]
 
 
-def measure(world: World, nvme: Path | None, progress: Progress) -> Table:
+def measure(
+    world: World,
+    nvme: Path | None,
+    progress: Progress,
+    check: Callable[[Machine], None] = lambda _machine: None,
+) -> Table:
     """What this machine takes for each kind of work; the same table on every rank.
 
-    Raises InputError where the folder of ``nvme`` cannot be measured.
+    Raises InputError where the folder of ``nvme`` cannot be measured; ``check`` may, before
+    anything is measured.
     """
     torch.manual_seed(world.rank)
     machine = _machine(world, nvme)
+    check(machine)
     tasks = list(_tasks(world, nvme))
     rows: list[Measured] = []
     for at, task in enumerate(tasks):

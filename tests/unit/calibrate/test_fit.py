@@ -145,7 +145,7 @@ def same(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def test_a_calibrated_file_is_the_base_of_the_next(base: Base, tmp_path: Path) -> None:
-    made = calibrate(base, [link_point(str(at), 1, 60e9) for at in range(20)])
+    made = calibrate(base, [link_point(str(at), 1, 60e9, base.cluster) for at in range(20)])
     file = tmp_path / "own.yaml"
     file.write_text(cluster_text(made, "x", date(2026, 1, 2), tmp_path))
     again = read_base(str(file))

@@ -147,3 +147,15 @@ def test_a_section_that_is_wrong_is_named_with_its_key(made: Whole, tmp_path: Pa
     with pytest.raises(InputError) as raised:
         load_cluster(file)
     assert f"{file}::accelerator.hbm_gb: unknown key" in str(raised.value)
+
+
+def test_a_figure_that_no_machine_has_is_of_a_busy_one() -> None:
+    table = synthetic()
+    slow = tuple(
+        replace(row, time_s=row.time_s + 0.3) if row.what == "product" else row
+        for row in table.rows
+    )
+    with pytest.raises(InputError) as raised:
+        state("x.csv", replace(table, rows=slow), Path("x.yaml"))
+    assert str(raised.value).startswith("x.csv::accelerator.gemm.launch_us.value: implausible")
+    assert str(raised.value).endswith("; measure again with nothing else on the machine")

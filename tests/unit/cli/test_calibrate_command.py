@@ -51,6 +51,14 @@ def test_problems_of_all_files_are_said_at_once(folder: Path, planner: Any) -> N
     assert not (folder / "x.yaml").exists()
 
 
+def test_what_may_be_of_another_machine_is_doubted(folder: Path, planner: Any) -> None:
+    (folder / "slow.csv").write_text(TABLE.replace("600", "60"))
+    slow = planner("calibrate", "1xdgx-h100", "slow.csv", "gemm.csv", "--dry-run")
+    said = " ".join(slow.out.split())
+    assert "slow.csv (product) is 11.8 times as slow as 1xdgx-h100 is priced: is it of" in said
+    assert "gemm.csv (product) is" not in said
+
+
 @pytest.mark.parametrize("cluster", ["4xh100-sxm", "nosuch"])
 def test_a_cluster_that_is_no_whole_nodes_is_refused(
     folder: Path, planner: Any, cluster: str
@@ -96,6 +104,18 @@ def test_measuring_writes_nothing_dry_and_asks_before_it_measures(planner: Any) 
     assert (kept.code, Path("own.csv").read_text()) == (2, "mine")
     assert "--table: exists already" in kept.err
     assert planner("calibrate", "--measure", "nosuch").code == 2
+
+
+@pytest.mark.usefixtures("folder")
+def test_another_machine_is_refused_before_it_is_measured(
+    planner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = pytest.importorskip("planner.calibrate.measure.run")
+    monkeypatch.setattr(run, "_machine", lambda *_: synthetic().machine)
+    monkeypatch.setattr(run, "_tasks", lambda *_: pytest.fail("measured"))
+    refused = planner("calibrate", "--measure", "1xdgx-h100", "--dry-run")
+    assert refused.code == 2
+    assert "::# device: measured on A Processor, cpu; 1xdgx-h100 has h100-sxm" in refused.err
 
 
 @pytest.mark.usefixtures("folder", "measures")

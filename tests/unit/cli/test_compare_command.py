@@ -1,5 +1,6 @@
 """``planner compare``: the verdict first, and one bad log loses nothing of the others."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,12 @@ def test_a_bad_log_is_said_behind_the_good_ones(log: str, tmp_path: Path, planne
     run = planner("compare", str(bad), log, *MACHINE)
     assert run.code == 2
     assert "Slower than priced" in run.out
-    assert f"{bad}::file: is no log of a known form" in run.err
+    assert f"{bad}::file: is of no known form" in run.err
+    data = planner("compare", str(bad), log, *MACHINE, "--format", "json")
+    assert data.code == 2
+    assert [one["path"] for one in json.loads(data.out)["logs"]] == [log]
+    none = planner("compare", str(bad), "--format", "json")
+    assert (none.code, none.out) == (2, "")
 
 
 def test_without_a_cluster_the_steps_alone_are_said(

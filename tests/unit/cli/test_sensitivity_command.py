@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from planner.calibrate.figures import read_base
 from planner.cli import ask
 from planner.plans.clock import Clock
 from planner.plans.figures import figures
@@ -78,12 +79,53 @@ def test_the_verdict_comes_first_and_the_table_has_what_matters(
     run = planner("sensitivity", *SMALL)
     assert run.code == 0
     lines = run.out.splitlines()
-    assert len(lines) <= 24
-    assert max(map(len, map(str.rstrip, lines))) <= 80
+    assert len(lines) <= 26
+    assert max(len(line.rstrip()) for line in lines if not line.startswith("Next: ")) <= 80
     assert any("best layout" in line for line in lines[:3])
     assert "Worth measuring" in run.out
     assert "bf16 peak" in run.out
     assert "No effect:" in run.out
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        (
+            ("gpt3-xl", "2xdgx-a100-640", *NARROW),
+            "planner calibrate --measure 2xdgx-a100-640 all_reduce_perf.txt --out mine.yaml",
+        ),
+        (
+            ("gpt3-small", "1xa100-sxm-80", "--global-batch", "8"),
+            "planner calibrate --measure 1xdgx-a100-640 --out mine.yaml",
+        ),
+    ],
+)
+def test_what_is_worth_measuring_is_measured_by_the_next_command(
+    planner: Any, question: tuple[str, ...], wanted: str
+) -> None:
+    run = planner("sensitivity", *question, "--framework", "megatron")
+    start = "torchrun --no-python --nproc-per-node 8 " if "dgx" in question[1] else ""
+    assert f"\nNext: {start}{wanted}\n" in run.out
+    place = wanted.split("--measure ")[1].split()[0]
+    assert read_base(place).cluster.num_nodes == int(question[1][0])
+
+
+def test_crossings_of_the_job_are_named_and_agree_with_planning_again(planner: Any) -> None:
+    question = ("llama3-8b", "1xdgx-h100", "--framework", "megatron", "--global-batch", "64")
+    document = json.loads(planner("sensitivity", *question, "--format", "json").out)
+    of_job = [one for one in document["figures"] if not one["is_hardware"]]
+    turned = [(one["figure"], each) for one in of_job for each in one["crossings"]]
+    assert turned
+    for one in of_job:
+        others = any(not point["same_layout"] for point in one["points"])
+        assert others == bool(one["crossings"])
+    crossing = next(each for name, each in turned if name == "seq_len")
+    value = str(round(crossing["value"]))
+    best = json.loads(planner("plan", *question, "--seq-len", value, "--format", "json").out)
+    own = best["plans"][0]["strategy"]
+    assert [own[axis] for axis in ("dp", "tp", "pp", "cp")] == [
+        crossing["strategy"][axis] for axis in ("dp", "tp", "pp", "cp")
+    ]
 
 
 def test_a_saved_plan_stands_beside_the_best_one(planner: Any, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Reading logs: whose lines they are, steps once each, sizes, memory, and what is refused."""
 
+from pathlib import Path
 from time import process_time
 
 import pytest
@@ -96,8 +97,8 @@ def test_gpus_of_a_trainer_follow_from_its_batches() -> None:
 def test_what_ends_before_a_step_is_truncated_and_what_is_no_log_is_of_no_known_form() -> None:
     said = refused("-------- arguments --------\n  bf16 ..... True\n")
     assert said.startswith("run.log::line 2: a log of megatron that ends before a step")
-    assert "is no log of a known form" in refused("hello\n")
-    assert "is no log of a known form" in refused("")
+    assert "is of no known form" in refused("hello\n")
+    assert "is empty" in refused("")
 
 
 def test_a_last_line_that_is_cut_off_is_left_out_and_said() -> None:
@@ -117,3 +118,16 @@ def test_a_line_of_any_length_is_read_in_no_time(unit: str) -> None:
     started = process_time()
     refused(f"{'-' * 9} arguments {'-' * 9}\n{line}\n")
     assert process_time() - started < 5.0
+
+
+def test_the_first_release_of_deepspeed_names_no_file() -> None:
+    line = "[INFO 2020-06-08 05:26:19] 0/2650, SamplesPerSec=13.197\n"
+    log = log_of("run.log", line + line.replace("2650", "2700"))
+    assert (log.framework, log.unit) == ("deepspeed", "samples/s")
+    assert [(step.number, step.value) for step in log.steps] == [(2650, 13.197), (2700, 13.197)]
+
+
+def test_characters_that_ranks_cut_apart_are_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "run.log"
+    file.write_bytes("▌".encode()[:2] + b"\n" + megatron((1, 900), (2, 800)).encode())
+    assert len(read_log(str(file)).steps) == 2

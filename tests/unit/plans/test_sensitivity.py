@@ -24,7 +24,9 @@ def test_at_a_crossing_the_winner_changes(result: Sensitivity) -> None:
     _, turning = asked("llama3-8b", "2xdgx-h100")
     crossings = [(one, each) for one in result.responses for each in one.crossings]
     assert crossings
-    for one, crossing in crossings[:3]:
+    for one, crossing in crossings:
+        if not one.figure.is_hardware:
+            continue
         nearer = crossing.factor * (1.011 if crossing.factor < 1.0 else 1 / 1.011)
         inside = turning.best([one.figure.turned(result.best.context, nearer)])
         beyond = turning.best([one.figure.turned(result.best.context, crossing.factor)])
@@ -60,3 +62,23 @@ def test_what_is_worth_measuring_is_what_moves_time_most_over_its_range(
 def test_every_winner_was_proved_best(result: Sensitivity) -> None:
     assert result.is_proved
     assert result.num_searches > 4 * len(result.responses) - 10
+
+
+def test_a_plan_that_is_kept_without_a_search_is_the_one_a_search_finds(
+    result: Sensitivity,
+) -> None:
+    _, turning = asked("llama3-8b", "2xdgx-h100")
+    now_s = result.best.estimate.iter_time_s
+    kept = [
+        (one.figure, point)
+        for one in result.responses
+        for point in one.points
+        if point.kept_s == now_s and one.figure.is_worse(point.factor)
+    ]
+    assert len(kept) >= 4
+    for figure, point in kept[:6]:
+        found = turning.best([figure.turned(result.best.context, point.factor)])
+        assert found is not None
+        assert point.best is not None
+        assert found.strategy == point.best.strategy
+        assert found.weighed_s == point.best.weighed_s
