@@ -185,6 +185,15 @@ class KernelTraits:
     """Expert dispatch sends a token once to each remote domain (DeepEP, HybridEP)."""
     permutation_slowdown: float
     """Time per byte of the kernels that sort tokens by expert, over the framework's others."""
+    sorting_forward_bytes: float
+    """Traffic per pair and hidden element to sort a rank's tokens by expert, to weigh what experts
+    return and to put it back."""
+    sorting_backward_bytes: float
+    """The same in backward."""
+    chunk_sorting_forward_bytes: float
+    """Traffic per pair and hidden element to sort beside the experts what came, and back."""
+    chunk_sorting_backward_bytes: float
+    """The same in backward."""
     dispatch_permutes: bool
     """The dispatcher sorts tokens in kernels of its own, at the pace of others (HybridEP)."""
     router_forward_kernels: float
