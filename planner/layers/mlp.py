@@ -165,9 +165,9 @@ def sorting_traffic(shape: LayerShape, traits: KernelTraits) -> tuple[Array, Arr
 
     ``slowdown (sorting · sent + chunk_sorting · received)``. A plain all-to-all sorts where
     tokens come from (over :func:`sent_share`), and its chunks beside the experts (over
-    :func:`received_share`); deduplicating dispatchers sort there alone. ``permutation_slowdown`` is 1
-    for dispatchers that sort in kernels of their own. Source: the traits, counted in the
-    frameworks' dispatchers.
+    :func:`received_share`); deduplicating dispatchers sort there alone. The slowdown is 1 for
+    dispatchers that sort in kernels of their own. Source: the traits, counted in the frameworks'
+    dispatchers.
     """
     pace = (1.0 if traits.dispatch_permutes else traits.permutation_slowdown) * shape.wideness
     sent = pace * (0.0 if traits.deduplicated_dispatch else sent_share(traits))
