@@ -464,6 +464,8 @@ class SupportTraits:
     trains_mtp: bool
     """Layers behind the last one can be trained to predict further tokens."""
     nvme_zero_stages: tuple[int, ...]
+    paired_graph_zero_stages: tuple[int, ...]
+    """ZeRO stages under which it runs with CUDA graphs of parts of a layer."""
     """ZeRO stages under which what is offloaded can go to NVMe."""
     exchanges: tuple[str, ...]
     """Ways to keep replicas in step that are no plain all-reduce of gradients, and ZenFlow, by the

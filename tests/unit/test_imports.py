@@ -55,7 +55,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "schedules": (670, 9),
     "cost": (7940, 46),
     "job": (400, 6),
-    "search": (8390, 56),
+    "search": (8410, 56),
     "catalog": (5940, 40),
     "frameworks": (590, 6),
     "formats": (17230, 134),
