@@ -26,6 +26,7 @@ from planner.cost.launches import (
     launch_waits_s,
     layer_waits_s,
     op_floors_s,
+    paired_launch_pace,
     router_launches_s,
     segmented_waits_s,
 )
@@ -331,12 +332,14 @@ def _with_expert_overlap(
         "traits.kernels.moe_launch_forward_s",
         "traits.kernels.moe_launch_backward_s",
         "traits.kernels.cuda_graph_fraction",
+        "traits.kernels.paired_launch_multiplier",
         "traits.kernels.eager_launch_s",
         "traits.kernels.host_waits",
     ),
     also=(
         launch_waits_s,
         segmented_waits_s,
+        paired_launch_pace,
         launch_floors_s,
         op_floors_s,
         router_launches_s,

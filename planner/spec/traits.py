@@ -242,6 +242,9 @@ class KernelTraits:
     """The same for its backward."""
     cuda_graph_fraction: float
     """Share of those launches that CUDA graphs replay."""
+    paired_launch_multiplier: float
+    """Host time of a mixture layer that runs beside another micro-batch's, over what it takes
+    alone."""
     host_waits: tuple[str, ...]
     """Ops of a mixture layer behind which the host waits for the device in forward."""
     padded_host_waits: tuple[str, ...]
@@ -461,11 +464,11 @@ class SupportTraits:
     """Stages that chunks need at least where transfers between stages are waited for."""
     batch_overlap_needs_chunks: bool
     """Expert exchange beside another micro-batch is offered under pipelining with chunks only."""
+    paired_graph_zero_stages: tuple[int, ...]
+    """ZeRO stages under which it runs with CUDA graphs of parts of a layer."""
     trains_mtp: bool
     """Layers behind the last one can be trained to predict further tokens."""
     nvme_zero_stages: tuple[int, ...]
-    paired_graph_zero_stages: tuple[int, ...]
-    """ZeRO stages under which it runs with CUDA graphs of parts of a layer."""
     """ZeRO stages under which what is offloaded can go to NVMe."""
     exchanges: tuple[str, ...]
     """Ways to keep replicas in step that are no plain all-reduce of gradients, and ZenFlow, by the
