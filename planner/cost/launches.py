@@ -134,7 +134,7 @@ def op_floors_s(
     :data:`HOST_SHARES` to what stands before the router, dealt out evenly, and to the router, and
     what is left behind it by launches. Source: derived; the shares are those of partial CUDA
     graphs. Excludes how they differ from framework to framework: with half of the time before the
-    exchange in place of three tenths, Grok-1 would be 3 % off instead of 7.
+    exchange in place of three tenths, Grok-1 would be 3 % off instead of 5.
     """
     before = [op.name for op in ops].index("router")
     eager_s = router_launches_s(kernels)[0] * (1.0 - kernels.cuda_graph_fraction)
