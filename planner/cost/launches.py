@@ -134,7 +134,7 @@ def op_floors_s(
     :data:`HOST_SHARES` to what stands before the router, dealt out evenly, and to the router, and
     what is left behind it by launches. Source: derived; the shares are those of partial CUDA
     graphs. Excludes how they differ from framework to framework: with half of the time before the
-    exchange in place of three tenths, Grok-1 would be 3 % off instead of 7.
+    exchange in place of three tenths, Grok-1 would be 3 % off instead of 5.
     """
     before = [op.name for op in ops].index("router")
     eager_s = router_launches_s(kernels)[0] * (1.0 - kernels.cuda_graph_fraction)
@@ -217,6 +217,16 @@ def host_waits(group: LayerGroup, traits: FrameworkTraits) -> tuple[str, ...]:
     return kernels.padded_host_waits if kernels.pads_to_capacity else kernels.host_waits
 
 
+def paired_launch_pace(group: LayerGroup, traits: FrameworkTraits) -> float:
+    """Host time of a layer's launches over what it takes alone: beside another micro-batch's.
+
+    ``paired_launch_multiplier`` for mixtures whose exchanges run beside another micro-batch.
+    Source: the trait, from a pair of published runs. Excludes what it costs in 8 bits beyond that.
+    """
+    is_paired = traits.overlap.expert_all_to_all_overlap == "batches" and group.name == "moe"
+    return traits.kernels.paired_launch_multiplier if is_paired else 1.0
+
+
 def layer_waits_s(
     group: LayerGroup,
     pass_s: Passes,
@@ -230,7 +240,9 @@ def layer_waits_s(
     are taken to hide the same share.
     """
     kernels = traits.kernels
-    floors = launch_floors_s(group, kernels, strategy)
+    pace = paired_launch_pace(group, traits)
+    forward_s, backward_s, repeated_s = launch_floors_s(group, kernels, strategy)
+    floors = forward_s * pace, backward_s * pace, repeated_s * pace
     parts = segments([op.name for op in group.ops], host_waits(group, traits))
     if not parts:
         return launch_waits_s(pass_s, floors, waits_for_kernels=kernels.waits_for_kernels)

@@ -26,6 +26,7 @@ from planner.cost.launches import (
     launch_waits_s,
     layer_waits_s,
     op_floors_s,
+    paired_launch_pace,
     router_launches_s,
     segmented_waits_s,
 )
@@ -37,7 +38,7 @@ from planner.cost.overlap import (
 from planner.cost.topology import group_of
 from planner.layers.attention import core_op, tp_entry_comms, tp_exit_comms
 from planner.layers.block import LayerGroup, embedding_comms, head_comms
-from planner.layers.mlp import exchange_op, expert_split_comms
+from planner.layers.mlp import exchange_op, expert_split_comms, sorting_traffic
 from planner.layers.op import ZERO, Comm, FlashAttention, Gemm, Op
 from planner.spec.cluster import AcceleratorSpec, ClusterSpec
 from planner.spec.items import FABRIC, SCALE_UP, SHAPE, item
@@ -291,7 +292,13 @@ def _shared_expert_s(group: LayerGroup, setting: Setting, price: OpPrice) -> Arr
         "traits.overlap.expert_all_to_all_overlap",
         "traits.kernels.deduplicated_dispatch",
     ),
-    also=(exchange_op, exchange_start_s, exposed_all_to_all_s, *COLLECTIVE_FORMULAS),
+    also=(
+        exchange_op,
+        sorting_traffic,
+        exchange_start_s,
+        exposed_all_to_all_s,
+        *COLLECTIVE_FORMULAS,
+    ),
 )
 def _with_expert_overlap(
     group: LayerGroup, forward: TimeItems, backward: TimeItems, setting: Setting
@@ -325,12 +332,14 @@ def _with_expert_overlap(
         "traits.kernels.moe_launch_forward_s",
         "traits.kernels.moe_launch_backward_s",
         "traits.kernels.cuda_graph_fraction",
+        "traits.kernels.paired_launch_multiplier",
         "traits.kernels.eager_launch_s",
         "traits.kernels.host_waits",
     ),
     also=(
         launch_waits_s,
         segmented_waits_s,
+        paired_launch_pace,
         launch_floors_s,
         op_floors_s,
         router_launches_s,

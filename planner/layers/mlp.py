@@ -135,35 +135,46 @@ def exchange_op(
     """Send every token to its top-k experts (or back): k·h elements per token over ep.
 
     Under sequence parallelism every tp rank sends its own slice of the tokens; all wait for the
-    busiest rank, which receives :func:`received_share` of that. Memory traffic: a plain all-to-all
-    sorts tokens by expert where they come from, in 1.5 passes on average (the way back also sums k
-    copies) over :func:`sent_share`, and its chunks beside the experts in two; deduplicating
-    dispatchers sort there alone.
-    Counted in Megatron-LM's dispatchers (megatron/core/transformer/moe/token_dispatcher.py). Each
-    byte takes ``permutation_slowdown`` times as long as in other kernels, unless the dispatcher
-    sorts in its own.
+    busiest rank, which receives :func:`received_share` of that. Each way has half of
+    :func:`sorting_traffic`.
     """
     num_bytes = shape.num_tokens / shape.sp * moe.top_k * model.hidden_size * shape.element_bytes
-    received, sorting = received_share(shape, traits), 1.5 * sent_share(traits)
     comm = (
         Comm(
             collective="all_to_all",
             axis="ep",
-            num_bytes=num_bytes * (shape.ep > 1) * received,
+            num_bytes=num_bytes * (shape.ep > 1) * received_share(shape, traits),
             copies_per_token=float(moe.top_k) if traits.deduplicated_dispatch else 1.0,
         ),
     )
-    passes = 2.0 * received + (0.0 if traits.deduplicated_dispatch else sorting)
-    if not traits.dispatch_permutes:
-        passes = passes * traits.permutation_slowdown
+    elements = num_bytes / shape.element_bytes
+    forward_bytes, backward_bytes = sorting_traffic(shape, traits)
     before, after = expert_split_comms(model, moe, shape, traits)
     forward, backward = before if name == "dispatch" else after
     return Op(
         name=name,
-        forward_bytes=passes * num_bytes,
-        backward_bytes=passes * num_bytes,
+        forward_bytes=elements * forward_bytes / 2.0,
+        backward_bytes=elements * backward_bytes / 2.0,
         forward_comms=(*comm, *forward),
         backward_comms=(*comm, *backward),
+    )
+
+
+def sorting_traffic(shape: LayerShape, traits: KernelTraits) -> tuple[Array, Array]:
+    """Bytes per pair and hidden element to sort tokens by expert and back, forward and backward.
+
+    ``slowdown (sorting · sent + chunk_sorting · received)``. A plain all-to-all sorts where
+    tokens come from (over :func:`sent_share`), and its chunks beside the experts (over
+    :func:`received_share`); deduplicating dispatchers sort there alone. The slowdown is 1 for
+    dispatchers that sort in kernels of their own. Source: the traits, counted in the frameworks'
+    dispatchers.
+    """
+    pace = (1.0 if traits.dispatch_permutes else traits.permutation_slowdown) * shape.wideness
+    sent = pace * (0.0 if traits.deduplicated_dispatch else sent_share(traits))
+    received = pace * received_share(shape, traits)
+    return (
+        traits.sorting_forward_bytes * sent + traits.chunk_sorting_forward_bytes * received,
+        traits.sorting_backward_bytes * sent + traits.chunk_sorting_backward_bytes * received,
     )
 
 

@@ -34,6 +34,7 @@ _CHOICES: Mapping[str, Callable[[], Iterable[object]]] = {
     "support.zero_stages_with_pp": lambda: _ZERO_STAGES,
     "support.partial_offload_zero_stages": lambda: _ZERO_STAGES,
     "support.nvme_zero_stages": lambda: _ZERO_STAGES,
+    "support.paired_graph_zero_stages": lambda: _ZERO_STAGES,
     "offload.waited_gradient_zero_stages": lambda: _ZERO_STAGES,
     "offload.pageable_weight_zero_stages": lambda: _ZERO_STAGES,
 }
@@ -58,6 +59,7 @@ _MAY_BE_EMPTY = (
     "support.zero_stages_with_pp",
     "support.partial_offload_zero_stages",
     "support.nvme_zero_stages",
+    "support.paired_graph_zero_stages",
     "support.memory_switches",
     "support.exchanges",
     "offload.waited_gradient_zero_stages",

@@ -187,6 +187,15 @@ class KernelTraits:
     """Expert dispatch sends a token once to each remote domain (DeepEP, HybridEP)."""
     permutation_slowdown: float
     """Time per byte of the kernels that sort tokens by expert, over the framework's others."""
+    sorting_forward_bytes: float
+    """Traffic per pair and hidden element to sort a rank's tokens by expert, to weigh what experts
+    return and to put it back."""
+    sorting_backward_bytes: float
+    """The same in backward."""
+    chunk_sorting_forward_bytes: float
+    """Traffic per pair and hidden element to sort beside the experts what came, and back."""
+    chunk_sorting_backward_bytes: float
+    """The same in backward."""
     dispatch_permutes: bool
     """The dispatcher sorts tokens in kernels of its own, at the pace of others (HybridEP)."""
     router_forward_kernels: float
@@ -235,6 +244,9 @@ class KernelTraits:
     """The same for its backward."""
     cuda_graph_fraction: float
     """Share of those launches that CUDA graphs replay."""
+    paired_launch_multiplier: float
+    """Host time of a mixture layer that runs beside another micro-batch's, over what it takes
+    alone."""
     host_waits: tuple[str, ...]
     """Ops of a mixture layer behind which the host waits for the device in forward."""
     padded_host_waits: tuple[str, ...]
@@ -454,6 +466,8 @@ class SupportTraits:
     """Stages that chunks need at least where transfers between stages are waited for."""
     batch_overlap_needs_chunks: bool
     """Expert exchange beside another micro-batch is offered under pipelining with chunks only."""
+    paired_graph_zero_stages: tuple[int, ...]
+    """ZeRO stages under which it runs with CUDA graphs of parts of a layer."""
     trains_mtp: bool
     """Layers behind the last one can be trained to predict further tokens."""
     nvme_zero_stages: tuple[int, ...]

@@ -169,6 +169,24 @@ def exchange_overlap_has_chunks(context: Context, columns: Columns) -> Mask:
     return np.asarray(~(bare & asked))
 
 
+def _graphs_of_parts(context: Context, row: Row) -> str:
+    given = f"ep {row['ep']} under ZeRO {row['zero_stage']}"
+    what = "exchanges tokens of experts beside another micro-batch with graphs of parts of a layer"
+    stages = ", ".join(map(str, context.traits.support.paired_graph_zero_stages)) or "none"
+    return f"{given}: {software(context)} {what} under ZeRO {stages} only"
+
+
+@rule("ep", "zero_stage", says=_graphs_of_parts)
+def exchange_overlap_has_graphs(context: Context, columns: Columns) -> Mask:
+    """Expert exchange beside another micro-batch: CUDA graphs of parts where the stage has them."""
+    traits = context.traits
+    beside = traits.overlap.expert_all_to_all_overlap == "batches"
+    parts = 0.0 < traits.kernels.cuda_graph_fraction < 1.0
+    stages = traits.support.paired_graph_zero_stages
+    lacks_graphs = (columns["ep"] > 1) & ~np.isin(columns["zero_stage"], stages)
+    return np.asarray(~(lacks_graphs & beside & parts))
+
+
 def _no_mtp(context: Context, row: Row) -> str:
     given = f"ep {row['ep']} with {context.job.mtp_layers} layers of multi-token prediction"
     if not context.traits.support.trains_mtp:

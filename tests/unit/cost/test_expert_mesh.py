@@ -121,6 +121,16 @@ def test_tokens_are_sorted_at_the_pace_of_their_kernels(
     assert one(op.forward_bytes) == passes * pace * SEQ_LEN * TOP_K * HIDDEN * 2
 
 
+def test_passes_are_those_of_the_framework_both_ways(model: ModelSpec, shape_of: Shapes) -> None:
+    assert model.moe is not None
+    traits = load_traits("torchtitan", "prime-rl").kernels
+    shape = shape_of(seq_len=SEQ_LEN, ep=1)
+    pairs_hidden = SEQ_LEN * TOP_K * HIDDEN
+    ops = [exchange_op(name, model, model.moe, shape, traits) for name in ("dispatch", "combine")]
+    assert sum(one(op.forward_bytes) for op in ops) == (27 + 12) * pairs_hidden
+    assert sum(one(op.backward_bytes) for op in ops) == (31 + 27) * pairs_hidden
+
+
 def test_split_experts_gather_their_pairs(model: ModelSpec, shape_of: Shapes) -> None:
     assert model.moe is not None
     every_pair = SEQ_LEN * TOP_K * HIDDEN * 2

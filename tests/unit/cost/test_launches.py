@@ -11,7 +11,9 @@ from planner.cost.launches import (
     host_waits,
     launch_floors_s,
     launch_waits_s,
+    layer_waits_s,
     op_floors_s,
+    paired_launch_pace,
     router_launches_s,
     segmented_waits_s,
     segments,
@@ -261,3 +263,21 @@ def test_the_host_waits_where_a_framework_needs_counts_of_tokens(
     assert host_waits(replace(group, name="dense"), traits) == ()
     beside = replace(traits.overlap, expert_all_to_all_overlap="batches")
     assert host_waits(group, replace(traits, overlap=beside)) == ()
+
+
+def test_layers_beside_another_micro_batch_take_the_host_longer(
+    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
+) -> None:
+    context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=128)
+    columns = columns_of(dp=64, ep=8)
+    (group,) = layer_groups(context.model, layer_shape(columns, context.job), context.traits)
+    kernels = replace(context.traits.kernels, host_waits=())
+    nothing = (np.zeros(1),) * 3
+    waited = []
+    for mode in ("none", "batches"):
+        overlap = replace(context.traits.overlap, expert_all_to_all_overlap=mode)
+        traits = replace(context.traits, kernels=kernels, overlap=overlap)
+        forward, backward, _ = layer_waits_s(group, nothing, [], traits, columns)
+        waited.append(float(forward[0] + backward[0]))
+        assert paired_launch_pace(replace(group, name="dense"), traits) == 1.0
+    assert waited[1] / waited[0] == pytest.approx(kernels.paired_launch_multiplier) == 1.08

@@ -519,6 +519,21 @@ def test_exchange_overlap_has_chunks(context_of: Contexts) -> None:
     assert all(verdicts("exchange_overlap_has_chunks", without, **columns))
 
 
+def test_exchange_overlap_has_graphs(context_of: Contexts) -> None:
+    columns = {"ep": [2, 2, 1], "zero_stage": [1, 2, 2]}
+    asked = supporting(context_of(), paired_graph_zero_stages=(0, 1))
+    for fraction, beside, expected in (
+        (0.1, "batches", [True, False, True]),
+        (0.0, "batches", [True, True, True]),
+        (1.0, "batches", [True, True, True]),
+        (0.1, "none", [True, True, True]),
+    ):
+        waits = waiting(asked, expert_all_to_all_overlap=beside)
+        kernels = replace(waits.traits.kernels, cuda_graph_fraction=fraction)
+        context = replace(waits, traits=replace(waits.traits, kernels=kernels))
+        assert verdicts("exchange_overlap_has_graphs", context, **columns) == expected
+
+
 def test_mtp_trained(context_of: Contexts) -> None:
     columns = {"ep": [1, 2]}
     for number, beside, trains, expected in (
