@@ -102,6 +102,20 @@ class Finder(MetaPathFinder, Loader):
         pass
 
 
+def reach_bridge() -> None:
+    """Bridge beside a Megatron-Core that is prepared already."""
+    if str(BRIDGE) not in sys.path:
+        sys.path.insert(0, str(BRIDGE))
+        sys.meta_path.insert(0, Finder())
+
+
+def adapter_class() -> Any:
+    """Bridge's LoRA, for layers that are Megatron-Core's own."""
+    reach_bridge()
+    import_module("megatron.bridge.peft.utils").HAVE_TE = False
+    return import_module("megatron.bridge.peft.lora").LoRA
+
+
 def import_bridge(megatron: Path) -> None:
     """Bridge beside Megatron-Core, with the recipes for text alone."""
     import torch
@@ -109,8 +123,7 @@ def import_bridge(megatron: Path) -> None:
     stream = torch.cuda.Stream
     prepare(megatron)
     torch.cuda.Stream = stream
-    sys.path.insert(0, str(BRIDGE))
-    sys.meta_path.insert(0, Finder())
+    reach_bridge()
     bridge = import_module("megatron.bridge")
     bridge.recipes = recipes = ModuleType("megatron.bridge.recipes")
     recipes.__path__ = [str(BRIDGE / "megatron" / "bridge" / "recipes")]
