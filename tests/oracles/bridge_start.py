@@ -164,6 +164,21 @@ def precision(mixed: Any) -> dict[str, str]:
     }
 
 
+def adapters(config: Any) -> dict[str, Any]:
+    """What is trained where adapters are, and of what samples; empty where all is."""
+    if config.peft is None:
+        return {}
+    specs = config.dataset.offline_packing_specs
+    return {
+        "dim": config.peft.dim,
+        "target_modules": list(config.peft.target_modules),
+        "dropout": config.peft.dropout,
+        "packed": specs and specs.packed_sequence_size,
+        "padded": specs and specs.pad_seq_to_mult,
+        "checkpoint": config.checkpoint.pretrained_checkpoint,
+    }
+
+
 def summary(config: Any) -> str:
     """What a training prints of its configuration at its start."""
     with redirect_stdout(StringIO()) as printed:
@@ -196,6 +211,7 @@ def found(config: Any) -> dict[str, Any]:
         "learning_rate": config.optimizer.lr,
         "gradient_bytes": 4 if config.ddp.grad_reduce_in_fp32 else 2,
         "precision": precision(config.mixed_precision),
+        "adapters": adapters(config),
         "summary": summary(config),
         "sizes": {
             "num_layers": model.num_layers,

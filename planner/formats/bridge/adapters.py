@@ -54,13 +54,17 @@ def adapter_overrides(context: Context, strategy: Strategy) -> Iterator[tuple[st
 
 
 def packing(context: Context, strategy: Strategy) -> Iterator[tuple[str, str, str]]:
-    """How samples fill sequences: packed by one, as Bridge asks for micro-batches of one."""
+    """How samples fill sequences: packed where micro-batches hold one, and what cp asks for."""
     if strategy.micro_batch == 1:
         yield PACKED, f"{context.job.seq_len}", "samples are packed into whole sequences"
-        return
-    why = "packed samples need micro-batches of one sequence"
-    yield SPECS, "null", why
-    yield PACKING, "false", why
+        yield f"{SPECS}.pad_seq_to_mult", f"{2 * strategy.cp if strategy.cp > 1 else 1}", ""
+    else:
+        why = "packed samples need micro-batches of one sequence"
+        yield SPECS, "null", why
+        yield PACKING, "false", why
+    if strategy.cp > 1:
+        yield "model.calculate_per_token_loss", "true", "a rank may see no token that counts"
+        yield "ddp.average_in_collective", "false", ""
 
 
 def adapter_value(key: str, text: str) -> object:

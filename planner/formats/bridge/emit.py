@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
-from planner.formats.bridge.adapters import CHECKPOINT, adapter_overrides, packing
+from planner.formats.bridge.adapters import CHECKPOINT, PEFT, adapter_overrides, packing
 from planner.formats.bridge.keys import (
     FP32_GRADIENTS,
     LAYOUT,
@@ -151,8 +151,12 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
 
 
 def _added(key: str) -> str:
-    """What stands before a key that is not in the recipe: a name of precision has no fields."""
-    return "++" if key.startswith(f"{PRECISION}.") else ""
+    """What stands before a key that overrides do not find in a recipe.
+
+    A name of precision has no fields, and adapters are callable, which OmegaConf leaves out:
+    megatron/bridge/training/utils/omegaconf_utils.py.
+    """
+    return "++" if key.startswith((f"{PRECISION}.", f"{PEFT}.")) else ""
 
 
 def _beside_precision(context: Context) -> Iterator[tuple[str, str, str]]:

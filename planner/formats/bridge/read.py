@@ -107,6 +107,9 @@ def read(source: SourceText) -> Reading:
     for each in found:
         if not is_known(each.name):
             reader.report(each, "unknown_key", *_unknown(each.name))
+        elif each.name.startswith(f"{PEFT}.") and not each.word.text.startswith("+"):
+            message = f"is in no recipe that overrides see: ++{each.name} adds it"
+            reader.report(each, "unknown_key", message, "error")
     open_ones = [each for each in found if each.unknown and each.name in OPTIONS]
     reader.note_open(open_ones)
     of_recipe = _of_recipe(arguments.launcher, reader.settings)

@@ -105,10 +105,8 @@ def test_adapters_have_a_rank_and_targets(tmp_path: Path) -> None:
     assert recipe.training == Training(mode="lora", rank=16, targets=("q", "k", "v"))
     for recipe in load_recipes():
         assert (recipe.task == "peft") == bool(recipe.lora_rank) == bool(recipe.lora_targets)
-    assert problems(tmp_path, row | {"lora_targets": "c_attn"}) == [
-        "2.lora_targets: unknown target 'c_attn'; allowed are all-linear, attention, mlp, q, k, "
-        "v, o, gate, up, down; given 'c_attn'"
-    ]
+    (problem,) = problems(tmp_path, row | {"lora_targets": "c_attn"})
+    assert problem.startswith("2.lora_targets: unknown target 'c_attn'; allowed are all-linear")
 
 
 def test_every_file_has_a_source() -> None:

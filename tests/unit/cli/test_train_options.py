@@ -240,3 +240,32 @@ def test_what_trains_beside_a_reference_is_told_what_can_be_asked(planner: Any, 
     assert run.code == 2
     assert "--margin PERCENT" in run.err
     assert "--margin" not in planner("plan", *SMALL, "--train", "nosuch").err
+
+
+@pytest.mark.parametrize("more", [(), ("--lora-targets", "q,k,v", "--fix", "tp=2")])
+def test_overrides_of_adapters_are_checked_at_their_own_price(
+    planner: Any, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    out = tmp_path / "run"
+    question = ("llama3-8b", "1xdgx-h100", "--framework", "megatron", "--profile", "bridge")
+    batch = ("--train", "lora", "--seq-len", "4096", "--global-batch", "32")
+    run = planner("plan", *question, *batch, *more, "--emit", "bridge", "--out", str(out))
+    assert run.code == 0, run.err
+    launch = (out / "launch.sh").read_text(encoding="utf-8")
+    assert "--recipe llama3_8b_peft_config" in launch
+    assert 'checkpoint.pretrained_checkpoint="${PRETRAINED_CHECKPOINT}"' in launch
+    run = planner("check", str(out), "--format", "json")
+    assert run.code == 0, run.out
+    files = json.loads(run.out)["files"]
+    assert len(files) == 3
+    assert all(each["figures"] == files[0]["figures"] for each in files)
+
+
+def test_plans_of_adapters_go_on_with_the_format_that_says_them(planner: Any) -> None:
+    bridge = ("--framework", "megatron", "--profile", "bridge", "--train", "lora")
+    run = planner("plan", *SMALL, *bridge)
+    assert run.code == 0, run.err
+    assert "--emit bridge" in " ".join(run.out.split())
+    refused = planner("plan", *SMALL, *bridge, "--emit", "megatron", "--out", "nowhere")
+    assert refused.code != 0
+    assert "--train lora: megatron files say full" in refused.err
