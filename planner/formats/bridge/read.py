@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from planner.errors import InputError
-from planner.formats.bridge.adapters import PEFT, adapter_traits, adapter_value, read_adapters
+from planner.formats.bridge.adapters import PEFT, RANK, adapter_traits, adapter_value, read_adapters
 from planner.formats.bridge.keys import (
     FP32_GRADIENTS,
     GROUPS,
@@ -120,6 +120,8 @@ def read(source: SourceText) -> Reading:
     for name, key in _OF_RECIPE.items():
         if key not in reader.settings:
             decisions.pop(name, None)
+    if training:
+        decisions["profile"] = replace(reader.settings[RANK], value=NAME)
     return Reading(
         format=NAME,
         path=source.path,

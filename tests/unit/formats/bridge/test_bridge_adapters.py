@@ -26,6 +26,7 @@ def test_rank_and_modules_are_read() -> None:
     reading = reading_of(LORA)
     targets = ("q", "k", "v", "gate", "up")
     assert reading.training == Training(mode="lora", rank=8, targets=targets)
+    assert reading.decisions["profile"].value == "bridge"
     assert not reading.unpriced
     assert not reading.findings
     assert not reading.traits
