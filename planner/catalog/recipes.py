@@ -15,6 +15,7 @@ from planner.documents.file import read_text
 from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 from planner.spec.job import Precision
+from planner.spec.training import FULL, Target, Training, read_targets
 
 Task = Literal["pretrain", "sft", "peft"]
 Sharding = Literal["optimizer", "megatron-fsdp", "torch-fsdp2"]
@@ -81,6 +82,10 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
+def _targets(text: str) -> tuple[Target, ...]:
+    return read_targets(",".join(_words(text))) if text else ()
+
+
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(_whole(word) for word in text.split())
 
@@ -129,7 +134,15 @@ class Recipe:
     optimizer: Annotated[str, _name]
     mtp_layers: Annotated[int | None, _or_none(_degree)]
     lora_rank: Annotated[int | None, _or_none(_degree)]
+    lora_targets: Annotated[tuple[Target, ...], _targets]
     note: Annotated[str, _text]
+
+    @property
+    def training(self) -> Training:
+        """What it trains."""
+        if self.lora_rank is None:
+            return FULL
+        return Training(mode="lora", rank=self.lora_rank, targets=self.lora_targets)
 
     @property
     def node(self) -> str:

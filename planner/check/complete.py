@@ -24,7 +24,7 @@ from planner.frameworks.settings import (
     with_recompute_modules,
     with_training,
 )
-from planner.layers.adapters import training_problem
+from planner.layers.adapter_sizes import training_problem
 from planner.limits import MAX_SEQ_LEN
 from planner.plans.trait_settings import profile_problem
 from planner.search.space.interleaving import default_layers
@@ -286,7 +286,12 @@ def _trained(values: Values, job: Job, traits: FrameworkTraits) -> tuple[Framewo
     A finding where another file asks for what cannot be trained.
     """
     reading = values.reading
-    _, message = training_problem(job.model, job.training, traits.support.joined_families)
+    _, message = training_problem(
+        job.model,
+        job.training,
+        traits.support.joined_families,
+        joined=traits.kernels.joins_adapters,
+    )
     try:
         if not message:
             return with_training(traits, job.training), reading.unpriced

@@ -52,9 +52,9 @@ def _words(context: typer.Context, option: Any) -> Iterator[str]:  # noqa: ANN40
 
 def writing(context: typer.Context, plan: "Plan", made: "Format | None") -> str:
     """Planning again with the files of the first plan written, or saved where no format has it."""
-    from planner.formats.registry import load_format
+    from planner.formats.registry import format_of
 
-    made = made if made and made.is_written else load_format(plan.framework)
+    made = made if made and made.is_written else format_of(plan.context.traits)
     if list(made.refused(plan.context)):
         return shlex.join([*typed(context), "--save", "plan.yaml"])
     return shlex.join([*typed(context), "--emit", made.name, "--out", FOLDER])

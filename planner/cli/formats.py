@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from planner.cli.inputs import Question
 from planner.errors import ExpressError
-from planner.formats.registry import format_names, load_format
+from planner.formats.registry import format_names, format_of, load_format
 from planner.frameworks.registry import FRAMEWORKS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def expressible(question: Question, made: "Format | None") -> Question:
     reasons = [
         _reasons(
             context,
-            made or load_format(context.traits.name),
+            made or format_of(context.traits),
             is_one_of_several=len(contexts) > 1,
         )
         for context in contexts
@@ -46,7 +46,7 @@ def expressible(question: Question, made: "Format | None") -> Question:
         ]
         raise ExpressError("\n".join([f"{made.title} cannot express any plan of it:", *lines]))
     notes = [
-        _note(context, made or load_format(context.traits.name), found, is_left_out=bool(kept))
+        _note(context, made or format_of(context.traits), found, is_left_out=bool(kept))
         for context, found in zip(contexts, reasons, strict=True)
         if found
     ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from planner.cli.like_file import file_batch, file_defaults, file_settings
+from planner.cli.like_file import file_batch, file_defaults, file_settings, training_defaults
 
 if TYPE_CHECKING:
     from planner.catalog.recipes import Recipe
@@ -54,7 +54,7 @@ def _defaults(recipe: "Recipe") -> dict[str, Any]:
         defaults["mtp_layers"] = recipe.mtp_layers
     if recipe.recompute_modules:
         defaults["recompute_modules"] = ",".join(recipe.recompute_modules)
-    return defaults
+    return defaults | training_defaults(recipe.training)
 
 
 @dataclass(frozen=True, kw_only=True)

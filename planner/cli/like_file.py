@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from planner.formats.format import Format, Reading
+    from planner.spec.training import Training
 
 _WORDS = ("precision", "optimizer", "profile")
 
@@ -30,8 +31,6 @@ def reading_of(name: str) -> "tuple[Format, Reading]":
 
 def file_defaults(name: str) -> dict[str, Any]:
     """Options that the file's job stands in for: model, length, precision, what is trained."""
-    from planner.spec.training import target_words
-
     kind, reading = reading_of(name)
     own = kind.framework_of(reading)
     found: dict[str, Any] = {"framework": kind.name if own == kind.framework else own}
@@ -42,14 +41,20 @@ def file_defaults(name: str) -> dict[str, Any]:
     length = stated.get("seq_len") or (reading.longest and reading.longest.value)
     if isinstance(length, int):
         found["seq_len"] = length
-    training = reading.training
-    if training is not None and training.is_frozen:
-        found |= {
-            "train": training.mode,
-            "lora_rank": training.rank,
-            "lora_targets": target_words(training.targets),
-        }
-    return found
+    return found | training_defaults(reading.training)
+
+
+def training_defaults(training: "Training | None") -> dict[str, Any]:
+    """Options that say what is trained; none where that is everything, or not stated."""
+    from planner.spec.training import target_words
+
+    if training is None or not training.is_frozen:
+        return {}
+    return {
+        "train": training.mode,
+        "lora_rank": training.rank,
+        "lora_targets": target_words(training.targets),
+    }
 
 
 def file_settings(name: str) -> list[str]:

@@ -1,12 +1,12 @@
 """What is trained, from the options of a command."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
 from planner.cli.collector import Collector
 from planner.frameworks.settings import with_training
-from planner.layers.adapters import training_problem
+from planner.layers.adapter_sizes import training_problem
 from planner.spec.job import Precision
 from planner.spec.model import ModelSpec
 from planner.spec.training import (
@@ -81,6 +81,24 @@ def _adapters(
     return Training(mode=mode, rank=rank or USUAL_RANK, targets=chosen)
 
 
+def _problems(
+    traits: FrameworkTraits, training: Training, model: ModelSpec | None, precision: Precision
+) -> Iterator[tuple[str, str]]:
+    """Options that a framework which trains so refuses, and why."""
+    support = traits.support
+    if precision not in support.frozen_precisions:
+        allowed = ", ".join(support.frozen_precisions)
+        message = f"{training.mode} under {traits.name} computes in {allowed} here"
+        yield "--precision", f"{message}; given {precision}"
+    if model is None:
+        return
+    option, message = training_problem(
+        model, training, support.joined_families, joined=traits.kernels.joins_adapters
+    )
+    if message:
+        yield option, message
+
+
 def training_so(
     collector: Collector,
     chosen: Sequence[FrameworkTraits],
@@ -92,17 +110,14 @@ def training_so(
     """The frameworks that train so, as they do; those of several that do not are noted."""
     if not training.is_frozen:
         return list(chosen)
-    if precision not in ("bf16", "fp16"):
-        message = f"{training.mode} computes in bf16 or fp16 here; given {precision}"
-        collector.add("--precision", message)
     able = [traits for traits in chosen if training.mode in traits.support.train]
     left = ", ".join(traits.name for traits in chosen if traits not in able)
     if able and left:
         notes.append(f"left out for --train {training.mode}: {left}")
-    if model is not None and able:
-        joined = able[0].support.joined_families
-        option, message = training_problem(model, training, joined)
-        if message:
-            collector.add(option, message)
+    problems = dict.fromkeys(
+        problem for traits in able for problem in _problems(traits, training, model, precision)
+    )
+    for option, message in problems:
+        collector.add(option, message)
     found = [collector.read(partial(with_training, traits, training)) for traits in able or chosen]
     return [traits for traits in found if traits is not None]

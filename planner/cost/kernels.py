@@ -256,14 +256,23 @@ def product_s(
     return seconds
 
 
-def cast_s(num_elements: Array, accelerator: AcceleratorSpec, precision: Precision) -> Array:
+def cast_s(
+    num_elements: Array,
+    accelerator: AcceleratorSpec,
+    precision: Precision,
+    *,
+    by_columns: bool = True,
+) -> Array:
     """Seconds to quantise activations or gradients by rows and columns; none in 16 bits.
 
-    Source: CAST_BYTES, CAST_HBM_FRACTION. Excludes casts fused into the kernel before, and those
-    of weights, which frameworks cast once per iteration.
+    By rows alone where no gradient of a weight needs the columns. Source: CAST_BYTES,
+    CAST_HBM_FRACTION. Excludes casts fused into the kernel before, and those of weights, which
+    frameworks cast once per iteration.
     """
     bandwidth = CAST_HBM_FRACTION * accelerator.hbm_bytes_per_s
-    return np.asarray(num_elements) * (CAST_BYTES.get(precision, 0.0) / bandwidth)
+    spared = 0.0 if by_columns else OPERAND_BYTES.get(precision, 0.0)
+    moved = CAST_BYTES.get(precision, spared) - spared
+    return np.asarray(num_elements) * (moved / bandwidth)
 
 
 def exposed_accumulation_s(
@@ -296,7 +305,9 @@ def gemm_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Ar
     """Forward seconds of a product: the input is cast, then multiplied."""
     seconds = product_s(gemm, accelerator, precision, rate_fraction=aligned_fraction(gemm))
     if precision in CAST_BYTES and not (gemm.follows_norm and precision in NORM_CASTS):
-        seconds = seconds + cast_s(gemm.m * gemm.k * gemm.count, accelerator, precision)
+        elements = gemm.m * gemm.k * gemm.count
+        by_columns = not gemm.is_frozen
+        seconds = seconds + cast_s(elements, accelerator, precision, by_columns=by_columns)
     return seconds
 
 
@@ -338,14 +349,16 @@ def gemm_backward_s(
 ) -> Array:
     """Input gradient (m x n by n x k) and weight gradient (k x m by m x n), and their casts.
 
-    The first alone where the weight is frozen, its cast left out.
+    Without the second where the weight is frozen; the gradient is cast as ever
+    (grad_output_quantizer in transformer_engine/pytorch/module/layernorm_linear.py).
     """
     data = replace(gemm, n=gemm.k, k=gemm.n)
     aligned = aligned_fraction(gemm if gemm.has_weight else data)
     seconds = product_s(data, accelerator, precision, rate_fraction=aligned)
-    if gemm.is_frozen:
-        return seconds
-    seconds = seconds + gemm_weight_gradient_s(gemm, accelerator, precision, weight_gradient_bytes)
+    if not gemm.is_frozen:
+        seconds = seconds + gemm_weight_gradient_s(
+            gemm, accelerator, precision, weight_gradient_bytes
+        )
     if gemm.has_weight and precision in CAST_BYTES:
         seconds = seconds + cast_s(gemm.m * gemm.n * gemm.count, accelerator, precision)
     return seconds

@@ -279,6 +279,8 @@ class Format:
     """The reading of a file that is started with these variables."""
     exchanges: tuple[str, ...] = ()
     """What changes training, by the names of ``--allow``, that its files can say."""
+    trains: tuple[str, ...] = ("full",)
+    """What its files can say is trained, by the names of ``--train``."""
     takes_adapters: bool = False
     """A file of adapters beside it says what is trained (planner.formats.adapters)."""
     script_recomputes: bool = False
@@ -291,8 +293,11 @@ class Format:
         return self.engine(reading.settings) or self.framework
 
     def refused(self, context: Context) -> Iterator[str]:
-        """What no file can say whatever the layout: ``problems``, and how replicas keep in step."""
+        """What no file can say whatever the layout: ``problems``, and how and what is trained."""
         yield from self.problems(context)
+        if self._untrained(context):
+            allowed = ", ".join(self.trains)
+            yield f"--train {context.traits.training.mode}: {self.name} files say {allowed}"
         for change in self._unsaid(context):
             allowed = ", ".join(("plain", *self.exchanges))
             (key,) = change.inputs
@@ -311,8 +316,11 @@ class Format:
     def _unsaid(self, context: Context) -> list[Change]:
         return [each for each in context.traits.changes if each.name not in self.exchanges]
 
+    def _untrained(self, context: Context) -> bool:
+        return context.traits.training.mode not in self.trains
+
     def _refuse(self, context: Context) -> None:
-        if self._unsaid(context):
+        if self._unsaid(context) or self._untrained(context):
             lines = "\n".join(f"  {reason}" for reason in self.refused(context))
             raise ExpressError(f"{self.name} cannot express the plan:\n{lines}")
 

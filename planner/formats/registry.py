@@ -9,6 +9,7 @@ from importlib import import_module, resources
 from planner.errors import InputError
 from planner.formats.format import Beside, Format, SourceText
 from planner.formats.front_ends.tools import tool_names
+from planner.spec.traits import FrameworkTraits
 
 
 @cache
@@ -36,6 +37,16 @@ def load_format(name: str) -> Format:
 def written_names() -> tuple[str, ...]:
     """Names of the formats that plans are written in."""
     return tuple(name for name in format_names() if load_format(name).is_written)
+
+
+def format_of(traits: FrameworkTraits) -> Format:
+    """The framework's own format; where its files cannot say what is trained, one that can."""
+    own, mode = load_format(traits.name), traits.training.mode
+    if mode in own.trains:
+        return own
+    others = map(load_format, written_names())
+    can = (each for each in others if each.framework == traits.name and mode in each.trains)
+    return next(can, own)
 
 
 def recognised(source: SourceText) -> list[Format]:

@@ -35,10 +35,9 @@ def with_training(traits: FrameworkTraits, training: Training) -> FrameworkTrait
         return traits
     if training.mode not in traits.support.train:
         allowed = ", ".join(traits.support.train)
-        others = ", ".join(training_frameworks(training.mode))
         message = (
             f"{traits.name} ({traits.profile}) trains {allowed} here; given {training.mode}; "
-            f"--framework {others} trains it"
+            f"{' or '.join(_training(traits.name, training.mode))} trains it"
         )
         raise InputError.single("command line", "--train", message)
     saved = traits.kernels.saved.of_frozen_weights()
@@ -99,6 +98,16 @@ def _changing(change: Change) -> str:
 def training_frameworks(mode: Mode) -> list[str]:
     """Names of the frameworks that train so under their usual profile."""
     return [name for name in FRAMEWORKS if mode in load_traits(name, CURRENT).support.train]
+
+
+def _training(framework: str, mode: Mode) -> list[str]:
+    """Options under which it is trained: a profile of this framework, or another framework."""
+    own = [
+        f"--profile {profile}"
+        for profile in profile_names(framework)
+        if mode in load_traits(framework, profile).support.train
+    ]
+    return [*own[:1], f"--framework {', '.join(training_frameworks(mode))}"]
 
 
 def with_recompute_modules(traits: FrameworkTraits, names: Sequence[str]) -> FrameworkTraits:

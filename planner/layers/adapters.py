@@ -6,7 +6,15 @@ from functools import partial
 
 import numpy as np
 
-from planner.layers.op import ONE, ZERO, Gemm, LayerShape, Op
+from planner.layers.adapter_comms import (
+    GATHERED_BYTES,
+    adapter_comms,
+    adapter_parts,
+    added_width,
+    is_by_rows,
+)
+from planner.layers.adapter_sizes import PLACES, Adapter, adapters_of, target_sizes
+from planner.layers.op import ZERO, Comm, Gemm, LayerShape, Op
 from planner.layers.saved import saved_by
 from planner.layers.widened import stream_width, widened_op
 from planner.spec.items import SHAPE, item
@@ -14,22 +22,11 @@ from planner.spec.model import ModelSpec
 from planner.spec.training import (
     FROZEN_BYTES,
     QUANTISED_BYTES,
-    TARGET_GROUPS,
     Dequantisation,
-    Target,
     Training,
-    target_words,
 )
 from planner.spec.traits import KernelTraits
 from planner.units import Array
-
-PLACES: dict[str, tuple[Target, ...]] = {
-    "qkv": ("q", "k", "v"),
-    "attention_output": ("o",),
-    "mlp_up": ("gate", "up"),
-    "mlp_down": ("down",),
-}
-"""Projections that an op of a layer holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +55,9 @@ IMPLEMENTATIONS: Mapping[str, AdapterKernels] = {
     "compiled": AdapterKernels(
         forward_bytes=(0.0, 6.0), backward_bytes=(6.0, 4.0), small_kernels=(1.0, 3.0)
     ),
+    "megatron": AdapterKernels(
+        forward_bytes=(0.0, 10.0), backward_bytes=(6.0, 4.0), small_kernels=(2.0, 2.0)
+    ),
 }
 """By the trait ``kernels.adapters``.
 
@@ -68,6 +68,8 @@ input and two of weights, scaling, addition; backward two casts of the input's g
 scaling, cast and accumulation of two weight gradients: peft/tuners/lora/layer.py, Linear.forward.
 16-bit: no casts (torchtune/modules/peft/lora.py; PEFT with adapters as narrow as the base).
 compiled: scaling and addition in one kernel.
+megatron: as 16-bit, gradients are added to the main ones inside products: ParallelLinearAdapter in
+megatron/bridge/peft/utils.py, LoRALinear in lora_layers.py.
 """
 DROPOUT_BYTES = 9.0
 """Per element of an adapter's input and pass: read and written in fp32, with a mask of one byte.
@@ -87,77 +89,6 @@ the product keeps the matrix: shifted into 32 bits 4.5, narrowed 5, masked 2, le
 by group 4 + 1.5 + 4, times scales gathered so 4 + 4: forward of
 auto_gptq/nn_modules/qlinear/qlinear_cuda_old.py, counted (recalled).
 """
-
-
-def target_sizes(model: ModelSpec) -> dict[Target, tuple[int, int]]:
-    """Input and output width of every projection of a layer that can have an adapter.
-
-    Empty for models whose adapters are not known here (:func:`unknown_layers`).
-    """
-    if unknown_layers(model):
-        return {}
-    hidden, ffn = model.hidden_size, model.ffn_size
-    sizes: dict[Target, tuple[int, int]] = {
-        "q": (hidden, model.query_size),
-        "k": (hidden, model.kv_size),
-        "v": (hidden, model.kv_size),
-        "o": (model.value_size, hidden),
-        "gate": (hidden, ffn),
-        "up": (hidden, ffn),
-        "down": (ffn, hidden),
-    }
-    if not model.gated_mlp:
-        del sizes["gate"]
-    return sizes
-
-
-def unknown_layers(model: ModelSpec) -> str:
-    """What of a model's layers has no adapters here; empty where all is known."""
-    if model.moe:
-        return "mixtures of experts"
-    if model.mla:
-        return "latent attention"
-    return "encoder-decoders" if model.num_decoder_layers else ""
-
-
-def adapter_params(model: ModelSpec, training: Training) -> int:
-    """Adapter parameters of the whole model: ``Σ r · (in + out)`` over layers and targets.
-
-    Source: arXiv 2106.09685, section 4.2. Excludes biases, which PEFT does not train.
-    """
-    sizes = target_sizes(model)
-    per_rank = sum(sum(sizes[target]) for target in training.targets if target in sizes)
-    return model.num_layers * training.num_adapters * training.rank * per_rank
-
-
-def training_problem(
-    model: ModelSpec, training: Training, joined_families: tuple[str, ...] = ()
-) -> tuple[str, str]:
-    """Option and reason why a model cannot be trained so; both empty where it can."""
-    if not training.is_frozen:
-        return "", ""
-    kind = unknown_layers(model)
-    if model.family in joined_families:
-        kind = f"{model.family}, whose code joins projections,"
-    if kind:
-        text = f"{training.mode} of {kind} is not modelled; allowed for {model.name} is full"
-        return "--train", text
-    sizes = target_sizes(model)
-    chosen = [target for target in training.targets if target in sizes]
-    allowed = ", ".join((*TARGET_GROUPS, *sizes))
-    lacking = [target for target in training.targets if target not in sizes]
-    is_group = target_words(training.targets) in TARGET_GROUPS
-    if not chosen or (lacking and not is_group):
-        text = f"{model.name} has no {', '.join(lacking) or 'target'}; allowed are {allowed}"
-        return "--lora-targets", text
-    least = min(min(sizes[target]) for target in chosen)
-    if training.rank > least:
-        text = (
-            f"a rank above the smallest side of a targeted matrix saves nothing: {training.rank} "
-            f"given, allowed for {model.name} is 1 to {least}"
-        )
-        return "--lora-rank", text
-    return "", ""
 
 
 def frozen_op(op: Op, training: Training, traits: KernelTraits, num_matrices: int = 1) -> Op:
@@ -183,10 +114,11 @@ def frozen_op(op: Op, training: Training, traits: KernelTraits, num_matrices: in
         backward_bytes=op.backward_bytes + weights * backward,
         small_kernels=(kernels * (forward > 0), kernels * (backward > 0)),
         has_own_kernels=op.has_own_kernels or not np.any(op.forward_bytes),
+        backward_comms=_of_inputs(op.backward_comms),
     )
 
 
-def input_share(target: Target, traits: KernelTraits, training: Training) -> float:
+def input_share(adapter: Adapter, traits: KernelTraits) -> float:
     """Of an adapter's input, what it keeps: all of its own copy, or its share of one of all.
 
     The output projection's is kept by attention anyway. Source: :data:`IMPLEMENTATIONS`; dropout
@@ -194,44 +126,50 @@ def input_share(target: Target, traits: KernelTraits, training: Training) -> flo
     """
     if IMPLEMENTATIONS[traits.adapters].keeps_own_input or traits.adapter_dropout:
         return 1.0
-    beside = next(place for place in PLACES.values() if target in place)
-    num_sharing = sum(each in training.targets for each in beside)
-    return 0.0 if target == "o" else 1.0 / num_sharing
+    return 0.0 if adapter.beside == "attention_output" else 1.0 / adapter.num_sharing
 
 
 @item(
     "memory.activations.adapters",
     inputs=(*SHAPE, "traits.training.rank", "traits.training.targets"),
+    also=(adapter_parts,),
 )
 def adapter_op(
-    target: Target, model: ModelSpec, shape: LayerShape, traits: KernelTraits, training: Training
+    adapter: Adapter,
+    model: ModelSpec,
+    shape: LayerShape,
+    traits: KernelTraits,
+    training: Training,
+    *,
+    is_overlapped: bool = False,
 ) -> Op:
-    """One projection's adapter: ``x A B`` with A (in, r) and B (r, out), added to its output.
+    """One adapter: ``x A B`` with A (in, r) and B (r, out), added to the output beside it.
 
-    Parameters: ``r · (in + out)`` of each adapter, of which a token takes one. Saved: the table's
-    ``adapter`` section, the input in A's precision (:func:`input_share`) and ``x A``. Source: arXiv
-    2106.09685, section 4; :data:`IMPLEMENTATIONS`.
+    Parameters: ``r · (in + out)`` of each adapter, of which a token takes one; over tp
+    :func:`adapter_parts`. Saved: the table's ``adapter`` section, the input in A's precision
+    (:func:`input_share`), whole under sequence parallelism, and ``x A``. Source: arXiv 2106.09685,
+    section 4; :data:`IMPLEMENTATIONS`. ``is_overlapped``: as for :func:`adapter_comms`.
     """
-    width, out = target_sizes(model)[target]
+    width, between, out = adapter_parts(adapter, training.rank, shape.tp)
     tokens, rank = shape.num_tokens, ZERO + float(training.rank)
-    name, kernels = f"adapters.{target}", IMPLEMENTATIONS[traits.adapters]
+    name, kernels = f"adapters.{adapter.name}", IMPLEMENTATIONS[traits.adapters]
     wide = DROPOUT_BYTES if kernels.keeps_own_input else (DROPOUT_BYTES + 1.0) / 2.0
     dropout = wide if traits.adapter_dropout else 0.0
+    added, joined = added_width(adapter, shape)
     traffic = [
-        tokens * ((per_input + dropout) * width + per_output * out)
+        tokens * ((per_input + dropout) * width + per_output * added)
         for per_input, per_output in (kernels.forward_bytes, kernels.backward_bytes)
     ]
+    forward, backward = adapter_comms(adapter, training.rank, shape, is_overlapped=is_overlapped)
     return Op(
         name=name,
-        params=rank * (training.num_adapters * (width + out)),
-        gemms=(
-            Gemm(m=tokens, n=rank, k=ZERO + float(width)),
-            Gemm(m=tokens, n=ZERO + float(out), k=rank),
-        ),
-        forward_bytes=traffic[0],
+        params=training.rank / shape.tp * (training.num_adapters * (adapter.width + adapter.out)),
+        gemms=(Gemm(m=tokens, n=ZERO + between, k=ZERO + width), Gemm(m=tokens, n=out, k=rank)),
+        forward_bytes=traffic[0] + tokens * GATHERED_BYTES * joined,
         backward_bytes=traffic[1],
         small_kernels=kernels.small_kernels,
         has_own_kernels=True,
+        runs_in_16_bit=True,
         saved=saved_by(
             name,
             "adapter",
@@ -239,12 +177,35 @@ def adapter_op(
             shape,
             traits,
             widths={
-                "adapter_input": ONE * width * input_share(target, traits, training),
+                "adapter_input": width * input_share(adapter, traits),
                 "adapter_rank": rank,
-                "adapter_mask": ONE * width * traits.adapter_dropout,
+                "adapter_mask": width * traits.adapter_dropout,
             },
         ),
+        forward_comms=forward,
+        backward_comms=backward,
     )
+
+
+def _adapted(op: Op, adapters: tuple[Op, ...], *, is_overlapped: bool) -> tuple[Op, ...]:
+    """An op and the adapters beside it, as they are where one kernel no longer does for both.
+
+    The norm's output is returned to adapters in 16 bits, cast apart for products in 8 bits, and
+    its gather is not cut into chunks. What recomputation repeats of the op it repeats of them.
+    Source: transformer_engine/pytorch/module/layernorm_linear.py (with_quantized_norm,
+    ub_overlap_ag_fprop).
+    """
+    if not adapters:
+        return (op,)
+    if op.selective_fraction == 1.0 and op.selective_saved == ():
+        adapters = tuple(
+            replace(each, selective_fraction=1.0, selective_saved=()) for each in adapters
+        )
+    if is_overlapped:
+        comms = tuple(replace(comm, is_waited_for=True) for comm in op.forward_comms)
+        op = replace(op, forward_comms=comms)
+    gemms = tuple(replace(gemm, follows_norm=False) for gemm in op.gemms)
+    return (replace(op, gemms=gemms), *adapters)
 
 
 def with_adapters(
@@ -253,18 +214,40 @@ def with_adapters(
     shape: LayerShape,
     traits: KernelTraits,
     training: Training,
+    *,
+    is_overlapped: bool = False,
 ) -> tuple[Op, ...]:
-    """The ops of a layer, frozen, each followed by the adapters of its projections."""
+    """The ops of a layer, frozen, each followed by the adapters of its projections.
+
+    ``is_overlapped``: collectives of tensor parallelism run beside products, chunk by chunk.
+    """
     if not training.is_frozen:
         return ops
-    beside = partial(adapter_op, model=model, shape=shape, traits=traits, training=training)
+    beside = partial(
+        adapter_op,
+        model=model,
+        shape=shape,
+        traits=traits,
+        training=training,
+        is_overlapped=is_overlapped,
+    )
     sizes, found = target_sizes(model), list[Op]()
+    adapters = adapters_of(model, training, joined=traits.joins_adapters)
     for op in ops:
         op = widened_op(op, shape, gated=model.gated_mlp) if traits.widens_stream else op
-        places = [each for each in PLACES.get(op.name, ()) if each in sizes]
-        found.append(frozen_op(op, training, traits, len(places)))
-        found += [beside(target) for target in places if target in training.targets]
+        num_matrices = sum(each in sizes for each in PLACES.get(op.name, ()))
+        own = [adapter for adapter in adapters if adapter.beside == op.name]
+        found += _adapted(
+            frozen_op(op, training, traits, num_matrices),
+            tuple(beside(adapter) for adapter in own),
+            is_overlapped=is_overlapped and not any(map(is_by_rows, own)),
+        )
     return tuple(found)
+
+
+def _of_inputs(comms: tuple[Comm, ...]) -> tuple[Comm, ...]:
+    """Without those of gradients of weights, which frozen ones have not."""
+    return tuple(comm for comm in comms if not comm.is_for_weights)
 
 
 def rest_bytes(traits: KernelTraits) -> float:
@@ -282,7 +265,7 @@ def frozen_end(op: Op, training: Training, traits: KernelTraits) -> Op:
         frozen_bytes=op.params * rest_bytes(traits),
         gemms=tuple(replace(gemm, is_frozen=True) for gemm in op.gemms),
         backward_bytes=op.backward_bytes if op.gemms else ZERO,
-        backward_comms=op.backward_comms if op.gemms else (),
+        backward_comms=_of_inputs(op.backward_comms) if op.gemms else (),
     )
 
 

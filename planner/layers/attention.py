@@ -74,7 +74,7 @@ def tp_entry_comms(
     backward = (
         Comm(collective="all_reduce", axis="tp", num_bytes=whole),
         Comm(collective="reduce_scatter", axis="tp", num_bytes=split),
-        Comm(collective="all_gather", axis="tp", num_bytes=split),
+        Comm(collective="all_gather", axis="tp", num_bytes=split, is_for_weights=True),
     )
     return forward, backward
 

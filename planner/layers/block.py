@@ -74,7 +74,14 @@ def layer_groups(
         ops = with_selective_policy(ops, model, shape, traits.recompute)
         if not traits.training.is_frozen:  # adapters run behind the product they stand beside
             ops = with_spared_product(ops, model, kernels)
-        ops = with_adapters(ops, model, shape, kernels, traits.training)
+        ops = with_adapters(
+            ops,
+            model,
+            shape,
+            kernels,
+            traits.training,
+            is_overlapped=traits.overlap.tensor_parallel_overlap != "none",
+        )
         leading = model.moe.num_leading_dense_layers if model.moe and kind == "dense" else 0
         groups.append(
             LayerGroup(

@@ -174,6 +174,8 @@ class Comm:
     num_bytes: Array
     is_waited_for: bool = False
     """Nothing runs beside it, whatever the framework hides of other layers."""
+    is_for_weights: bool = False
+    """Only the gradient of a weight needs it."""
     copies_per_token: float = 1.0
     """All-to-all that sends a token once per remote domain however many of its copies go there."""
 

@@ -73,6 +73,7 @@ def saved_by(
         "context_exchange": np.where(shape.cp > 1, 1.0, 0.0) * traits.exchanges_context,
         "tensor_parallel": np.where(shape.tp > 1, 1.0, 0.0),
         "sequence_parallel": np.where(shape.sp > 1, 1.0, 0.0),
+        "trained_sequence_parallel": np.where(shape.sp > 1, 1.0, 0.0),
     }
     return tuple(
         SavedTensor(

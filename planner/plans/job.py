@@ -30,7 +30,7 @@ from planner.job.failures import (
     time_factor,
 )
 from planner.job.tokens import input_bytes_per_s, token_bytes
-from planner.layers.adapters import adapter_params
+from planner.layers.adapter_sizes import adapter_params
 from planner.layers.optimizer_states import mean_states
 from planner.layers.parameters import (
     count_parameters,
@@ -160,7 +160,8 @@ class Job:
         context = self.plan.context
         training = context.traits.training
         if training.is_frozen:
-            return adapter_params(context.model, training)
+            joined = context.traits.kernels.joins_adapters
+            return adapter_params(context.model, training, joined=joined)
         return count_parameters(context.model)
 
     @cached_property

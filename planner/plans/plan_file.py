@@ -24,7 +24,7 @@ from planner.frameworks.settings import (
     with_recompute_modules,
     with_training,
 )
-from planner.layers.adapters import training_problem
+from planner.layers.adapter_sizes import training_problem
 from planner.limits import MAX_BATCH, MAX_BLOCKS, MAX_SEQ_LEN, MAX_TOKENS
 from planner.plans.plan import Plan
 from planner.plans.trait_settings import profile_problem, settings_mapping, settings_of
@@ -181,7 +181,9 @@ def _with_training(
     if inputs.train == "full":
         return traits
     training = Training(mode=inputs.train, rank=inputs.lora_rank, targets=inputs.lora_targets)
-    option, message = training_problem(model, training, traits.support.joined_families)
+    option, message = training_problem(
+        model, training, traits.support.joined_families, joined=traits.kernels.joins_adapters
+    )
     if training.rank < 1:
         option, message = "--lora-rank", f"must be at least 1; given {training.rank}"
     if message:

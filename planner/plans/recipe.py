@@ -15,7 +15,8 @@ from planner.cost.estimate import Estimate, estimate
 from planner.formats.megatron.layout import per_stage
 from planner.frameworks.registry import load_traits
 from planner.frameworks.runtime import runtime_settings
-from planner.frameworks.settings import with_optimizer, with_recompute_modules
+from planner.frameworks.settings import with_optimizer, with_recompute_modules, with_training
+from planner.layers.adapter_sizes import training_problem
 from planner.plans.plan import Answer, Plan
 from planner.plans.splits import default_chunks, layout_chunks
 from planner.search.ranking.candidates import LAYOUT
@@ -42,9 +43,9 @@ NEAR_OCTAVES = 2.0
 
 def priced_problem(recipe: Recipe) -> str:
     """Why a recipe is only listed; empty where it can be priced."""
-    if recipe.task == "peft":
-        return "frozen weights (LoRA) are not modelled"
-    return ""
+    joined = load_traits(recipe.source.framework, recipe.source.profile).kernels.joins_adapters
+    _, problem = training_problem(load_model(recipe.model), recipe.training, joined=joined)
+    return problem
 
 
 def recipe_settings(recipe: Recipe) -> tuple[Setting, ...]:
@@ -64,7 +65,7 @@ def recipe_traits(recipe: Recipe, profile: str | None = None) -> FrameworkTraits
     traits = with_optimizer(traits, recipe.optimizer)
     if recipe.recompute_modules:
         traits = with_recompute_modules(traits, recipe.recompute_modules)
-    return traits
+    return with_training(traits, recipe.training)
 
 
 def recipe_gpus(recipe: Recipe) -> int:
@@ -194,10 +195,12 @@ def nearest_recipe(context: Context) -> Recipe | None:
     """The recipe for this architecture and accelerator that is nearest to the question.
 
     Nearest in GPUs, by octaves; then of the same precision; then in batch and length. None where
-    there is none for pre-training within NEAR_OCTAVES of the GPUs.
+    there is none within NEAR_OCTAVES of the GPUs for pre-training, or for adapters where the
+    question trains those.
     """
     job, gpus = context.job, context.cluster.num_accelerators
     model, accelerator = _architecture(context.model), context.cluster.accelerator.name
+    task = "peft" if context.traits.training.is_frozen else "pretrain"
 
     def octaves(own: int, asked: int) -> float:
         return abs(math.log2(own / asked))
@@ -215,7 +218,7 @@ def nearest_recipe(context: Context) -> Recipe | None:
         for recipe in load_recipes()
         if recipe.source.framework == context.traits.name
         and _accelerator_of(recipe.node) == accelerator
-        and recipe.task == "pretrain"
+        and recipe.task == task
         and octaves(recipe_gpus(recipe), gpus) <= NEAR_OCTAVES
         and _model_of(recipe.model) == model
     ]

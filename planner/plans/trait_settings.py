@@ -8,6 +8,7 @@ from planner.documents.yaml_text import parsed
 from planner.errors import InputError, Problem
 from planner.frameworks.registry import CURRENT, profile_names, trait_types
 from planner.frameworks.saved_tables import loss_names, table_names
+from planner.spec.job import Precision
 from planner.spec.strategy import KINDS, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 from planner.spec.training import MODES
 from planner.spec.traits import FrameworkTraits, Setting, TraitValue
@@ -31,6 +32,7 @@ _CHOICES: Mapping[str, Callable[[], Iterable[object]]] = {
     "support.train": lambda: MODES,
     "support.zero_stages": lambda: _ZERO_STAGES,
     "support.frozen_zero_stages": lambda: _ZERO_STAGES,
+    "support.frozen_precisions": lambda: get_args(Precision),
     "support.zero_stages_with_pp": lambda: _ZERO_STAGES,
     "support.partial_offload_zero_stages": lambda: _ZERO_STAGES,
     "support.nvme_zero_stages": lambda: _ZERO_STAGES,

@@ -15,7 +15,7 @@ from planner.cost.context import Context
 from planner.cost.policies import with_recomputed_mtp
 from planner.cost.stage import fits, iteration_s
 from planner.cost.subject import subject_of
-from planner.layers.adapters import adapter_params
+from planner.layers.adapter_sizes import adapter_params
 from planner.layers.parameters import count_parameters
 from planner.spec.cluster import LevelSpec
 from planner.spec.strategy import Strategy, StrategyColumns
@@ -103,7 +103,7 @@ def trained_bytes(context: Context) -> float:
     """Bytes of all gradients as they are reduced."""
     training = context.traits.training
     trained = (
-        adapter_params(context.model, training)
+        adapter_params(context.model, training, joined=context.traits.kernels.joins_adapters)
         if training.is_frozen
         else count_parameters(context.model)
     )

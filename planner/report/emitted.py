@@ -16,7 +16,7 @@ from planner.formats.left_open import left_open
 from planner.launchers.allocation import allocation_of
 from planner.launchers.launcher import Launcher
 from planner.launchers.shell import SCRIPT, user_variables
-from planner.layers.adapters import adapter_params
+from planner.layers.adapter_sizes import adapter_params
 from planner.limits import printable
 from planner.plans.trait_settings import software_options
 from planner.report.evidence import range_line
@@ -139,7 +139,8 @@ def _figures(context: Context, strategy: Strategy, result: Estimate) -> str:
         if name != "etp" or strategy.etp != strategy.tp
     ]
     training = context.traits.training
-    trained = f"{format_count(adapter_params(context.model, training))} parameters"
+    joined = context.traits.kernels.joins_adapters
+    trained = f"{format_count(adapter_params(context.model, training, joined=joined))} parameters"
     rows = [
         ("model", _words(context.model.name)),
         ("cluster", f"{_words(context.cluster.name)}: {strategy.num_gpus} GPUs used"),

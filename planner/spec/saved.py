@@ -40,8 +40,10 @@ Condition = Literal[
     "sequence_parallel",
     "tensor_parallel",
     "trained",
+    "trained_sequence_parallel",
 ]
-"""``trained``: for gradients of the layer's own weights only, of which frozen ones have none."""
+"""``trained``: for gradients of the layer's own weights only, of which frozen ones have none;
+``trained_sequence_parallel``: both."""
 WIDTHS: tuple[str, ...] = get_args(Width)
 CONDITIONS: tuple[str, ...] = get_args(Condition)
 
@@ -90,9 +92,16 @@ class SavedTables:
         return replace(self, sections=sections)
 
     def of_frozen_weights(self) -> "SavedTables":
-        """Return the tables without what only gradients of weights need."""
+        """Return the tables without what only gradients of weights need.
+
+        What is left is kept for something else, and not as linear layers keep it in 8 bits.
+        """
         sections = {
-            section: tuple(entry for entry in entries if entry.when != "trained")
+            section: tuple(
+                replace(entry, is_linear_input=False)
+                for entry in entries
+                if not entry.when.startswith("trained")
+            )
             for section, entries in self.sections.items()
         }
         return replace(self, sections=sections)

@@ -213,7 +213,7 @@ class KernelTraits:
     dummy_weight_gradient_bytes: float
     """Per element of one weight per distinct linear shape, kept for ever beside fused
     weight-gradient accumulation (Transformer Engine), which stages from 2 on do without."""
-    adapters: Literal["peft", "16-bit", "compiled"]
+    adapters: Literal["peft", "16-bit", "compiled", "megatron"]
     """Implementation of low-rank adapters, as :mod:`planner.layers.adapters` describes them."""
     adapter_dropout: bool
     """Their inputs go through dropout."""
@@ -255,6 +255,14 @@ class KernelTraits:
     """Most tokens that an expert takes from a rank, over the mean; 0: all that are sent to it."""
     pads_to_capacity: bool
     """Every expert gets that many, padding among them."""
+
+    @property
+    def joins_adapters(self) -> bool:
+        """One adapter stands beside a product, whatever it holds, and is split over tp as it is.
+
+        Else one beside each projection.
+        """
+        return self.adapters == "megatron"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -407,6 +415,8 @@ class SupportTraits:
     zero_stages_with_pp: tuple[int, ...]
     frozen_zero_stages: tuple[int, ...]
     """ZeRO stages in place of those where only adapters are trained."""
+    frozen_precisions: tuple[str, ...]
+    """Of those it trains in, where only adapters are trained."""
     joined_families: tuple[str, ...]
     """Families of models whose code joins projections of a layer: what adapters they then have is
     not known here."""

@@ -2,7 +2,7 @@
 
 from planner.errors import InputError
 from planner.frameworks.settings import with_training
-from planner.layers.adapters import adapter_params, training_problem
+from planner.layers.adapter_sizes import adapter_params, training_problem
 from planner.spec.model import ModelSpec
 from planner.spec.training import Mode, Training, read_targets
 from planner.spec.traits import FrameworkTraits
@@ -42,11 +42,12 @@ def with_adapters(traits: FrameworkTraits, record: Record, model: ModelSpec) -> 
     if record.lora is None:
         return traits
     training = to_training(record.lora)
-    _, problem = training_problem(model, training)
+    joined = traits.kernels.joins_adapters
+    _, problem = training_problem(model, training, joined=joined)
     if problem:
         raise CannotEstimateError(problem)
     if stated := record.lora.trainable_params:
-        trained = adapter_params(model, training)
+        trained = adapter_params(model, training, joined=joined)
         if abs(trained / stated - 1.0) > TRAINABLE_TOLERANCE:
             text = f"{stated:,.0f} trained parameters are not those of adapters, {trained:,}"
             raise CannotEstimateError(text)

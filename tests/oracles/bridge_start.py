@@ -102,6 +102,20 @@ class Finder(MetaPathFinder, Loader):
         pass
 
 
+def reach_bridge() -> None:
+    """Bridge beside a Megatron-Core that is prepared already."""
+    if str(BRIDGE) not in sys.path:
+        sys.path.insert(0, str(BRIDGE))
+        sys.meta_path.insert(0, Finder())
+
+
+def adapter_class() -> Any:
+    """Bridge's LoRA, for layers that are Megatron-Core's own."""
+    reach_bridge()
+    import_module("megatron.bridge.peft.utils").HAVE_TE = False
+    return import_module("megatron.bridge.peft.lora").LoRA
+
+
 def import_bridge(megatron: Path) -> None:
     """Bridge beside Megatron-Core, with the recipes for text alone."""
     import torch
@@ -109,8 +123,7 @@ def import_bridge(megatron: Path) -> None:
     stream = torch.cuda.Stream
     prepare(megatron)
     torch.cuda.Stream = stream
-    sys.path.insert(0, str(BRIDGE))
-    sys.meta_path.insert(0, Finder())
+    reach_bridge()
     bridge = import_module("megatron.bridge")
     bridge.recipes = recipes = ModuleType("megatron.bridge.recipes")
     recipes.__path__ = [str(BRIDGE / "megatron" / "bridge" / "recipes")]
@@ -151,6 +164,21 @@ def precision(mixed: Any) -> dict[str, str]:
     }
 
 
+def adapters(config: Any) -> dict[str, Any]:
+    """What is trained where adapters are, and of what samples; empty where all is."""
+    if config.peft is None:
+        return {}
+    specs = config.dataset.offline_packing_specs
+    return {
+        "dim": config.peft.dim,
+        "target_modules": list(config.peft.target_modules),
+        "dropout": config.peft.dropout,
+        "packed": specs and specs.packed_sequence_size,
+        "padded": specs and specs.pad_seq_to_mult,
+        "checkpoint": config.checkpoint.pretrained_checkpoint,
+    }
+
+
 def summary(config: Any) -> str:
     """What a training prints of its configuration at its start."""
     with redirect_stdout(StringIO()) as printed:
@@ -183,6 +211,7 @@ def found(config: Any) -> dict[str, Any]:
         "learning_rate": config.optimizer.lr,
         "gradient_bytes": 4 if config.ddp.grad_reduce_in_fp32 else 2,
         "precision": precision(config.mixed_precision),
+        "adapters": adapters(config),
         "summary": summary(config),
         "sizes": {
             "num_layers": model.num_layers,

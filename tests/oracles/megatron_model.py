@@ -50,6 +50,8 @@ class RankCase:
     mtp_layers: int = 0
     chunks: list[int] = field(default_factory=list)
     """Layers of every model chunk in pipeline order; empty for Megatron's own even split."""
+    adapters: dict[str, Any] = field(default_factory=dict)
+    """Fields of Megatron-Bridge's LoRA; what it trains alone is counted then."""
 
     @property
     def world_size(self) -> int:
@@ -129,7 +131,7 @@ def prepare(megatron: Path) -> None:
     sys.path.insert(0, str(megatron))
     import torch
 
-    torch.cuda.Stream = lambda *_, **__: None
+    torch.cuda.Stream = type("Stream", (), {"__init__": lambda *_, **__: None})
     torch.cuda.current_device = lambda: "meta"
     torch.Tensor.cuda = lambda tensor, *_, **__: tensor
 
@@ -273,6 +275,15 @@ def build_chunk(case: RankCase, config: Any, chunk: int | None) -> Any:
         )
 
 
+def with_adapters(model: Any, adapters: dict[str, Any]) -> Any:
+    """The model as Megatron-Bridge's LoRA transforms it: weights frozen, adapters beside them."""
+    import torch
+    from bridge_start import adapter_class
+
+    with torch.device("meta"):
+        return adapter_class()(**adapters)([model])[0]
+
+
 def counted_tensors(model: Any) -> Iterator[tuple[str, Any]]:
     """Parameters, and the balancing offsets of routers: model files count these with them."""
     yield from model.named_parameters()
@@ -288,7 +299,11 @@ def parameters(case: RankCase) -> dict[str, int]:
         config = transformer_config(case)
         for chunk in range(case.vpp):
             model = build_chunk(case, config, chunk if case.vpp > 1 else None)
+            if case.adapters:
+                model = with_adapters(model, case.adapters)
             for name, tensor in counted_tensors(model):
+                if case.adapters and not tensor.requires_grad:
+                    continue
                 short = re.sub(r"(layers|local_experts)\.\d+\.", r"\1.", name)
                 totals[short] = totals.get(short, 0) + tensor.numel()
     return totals

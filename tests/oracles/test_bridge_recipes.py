@@ -12,7 +12,9 @@ from bridge_start import BridgeStarts, RecipeStart
 
 from planner.cli.formats import expressible
 from planner.cli.inputs import read_question
+from planner.cli.training import ALL_WEIGHTS, TrainingOptions
 from planner.cost.context import Context
+from planner.formats.bridge.adapters import names_of
 from planner.formats.bridge.keys import PRECISIONS
 from planner.formats.bridge.recipes import recipes
 from planner.formats.registry import load_format
@@ -41,6 +43,7 @@ CASES = {
 SAME = ("dp", "tp", "pp", "cp", "ep", "etp", "vpp", "sequence_parallel", "micro_batch")
 SAME += ("zero_stage", "dp_replicate")
 LEARNING_RATE = "2.5e-05"
+CHECKPOINT = "${PRETRAINED_CHECKPOINT}"
 EXPORTS = [
     path
     for place in ("*/__init__.py", "gpt/h100/__init__.py")
@@ -57,7 +60,11 @@ def bridge(megatron_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         starts.close()
 
 
-def first_plan(model: str) -> Row:
+ADAPTED = ("llama3-8b", "qwen2.5-0.5b", "qwen3-8b")
+"""Those with a recipe of adapters that asks the hub for nothing but config.json."""
+
+
+def first_plan(model: str, training: TrainingOptions = ALL_WEIGHTS) -> Row:
     """What ``planner plan MODEL CLUSTER --emit bridge`` lists first."""
     question = read_question(
         model=model,
@@ -71,6 +78,7 @@ def first_plan(model: str) -> Row:
         seq_len=4096,
         tokens=None,
         margin_percent=None,
+        training=training,
     )
     plan = answer(expressible(question, BRIDGE).contexts, top=1).plans[0]
     return plan.context, plan.strategy
@@ -104,7 +112,10 @@ def start_of(model: str, folder: Path, context: Context, strategy: Strategy) -> 
         shutil.copy(config, folder / "config.json")
     return RecipeStart(
         recipe=words[2],
-        overrides=[word.replace("${LEARNING_RATE}", LEARNING_RATE) for word in words[3:]],
+        overrides=[
+            word.replace("${LEARNING_RATE}", LEARNING_RATE).replace(CHECKPOINT, str(folder))
+            for word in words[3:]
+        ],
         config=str(folder),
         num_gpus=strategy.num_gpus,
         environment=dict(emitted.environment),
@@ -136,6 +147,35 @@ def test_the_recipe_of_a_model_takes_its_first_plan(
     for strategy in (planned, *recomputed(planned)):
         report = bridge.start(start_of(model, tmp_path, context, strategy))
         assert_as_planned(report, context, strategy)
+
+
+def of_adapters(strategy: Strategy) -> Iterator[Strategy]:
+    """The same, with one and two sequences in a micro-batch, and with sequences cut in two."""
+    yield from recomputed(strategy)
+    num = strategy.micro_batch * strategy.num_micro_batches
+    yield replace(strategy, micro_batch=1, num_micro_batches=num)
+    yield replace(strategy, micro_batch=2, num_micro_batches=num // 2)
+    yield replace(strategy, micro_batch=1, cp=2, dp=strategy.dp // 2, num_micro_batches=2 * num)
+
+
+@pytest.mark.parametrize("targets", ["q,k,v", "all-linear"])
+@pytest.mark.parametrize("model", ADAPTED)
+def test_the_recipe_of_adapters_takes_their_first_plan(
+    bridge: BridgeStarts, tmp_path: Path, model: str, targets: str
+) -> None:
+    context, planned = first_plan(model, ("lora", 16, targets))
+    for strategy in of_adapters(planned):
+        report = bridge.start(start_of(model, tmp_path, context, strategy))
+        assert_as_planned(report, context, strategy)
+        is_packed = strategy.micro_batch == 1
+        assert report["adapters"] == {
+            "dim": 16,
+            "target_modules": names_of(context.traits.training),
+            "dropout": 0.0,
+            "packed": context.job.seq_len if is_packed else None,
+            "padded": (2 * strategy.cp if strategy.cp > 1 else 1) if is_packed else None,
+            "checkpoint": str(tmp_path),
+        }
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -213,7 +253,8 @@ def test_what_a_training_prints_says_its_plan(
 
 def test_every_recipe_that_may_be_named_is_exported(bridge: BridgeStarts) -> None:
     exported = "".join(path.read_text(encoding="utf-8") for path in EXPORTS)
-    assert not [row for row in recipes() if f'"{row["recipe"]}"' not in exported]
+    named = [row[key] for row in recipes() for key in ("recipe", "adapters") if row[key]]
+    assert not [name for name in named if f'"{name}"' not in exported]
 
 
 @pytest.mark.parametrize("model", CASES)

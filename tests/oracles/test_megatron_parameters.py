@@ -13,9 +13,12 @@ from planner.catalog.models import load_model_details
 from planner.cost.context import Context
 from planner.cost.parts import build_parts
 from planner.frameworks.registry import load_traits
+from planner.frameworks.settings import with_training
+from planner.layers.adapter_sizes import adapter_params
 from planner.layers.parameters import count_mtp_parameters
 from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.strategy import StrategyColumns
+from planner.spec.training import Target, Training, read_targets
 
 VOCAB_PADDING = load_traits("megatron", "current").support.vocab_padding
 POSITIONS = {"learned": "learned_absolute", "rope": "rope"}
@@ -291,6 +294,51 @@ def test_ranks_beyond_the_key_value_heads_split_their_rows(
 ) -> None:
     layout = even(load_model_details(name).spec.num_layers, tp=tp)
     assert planned(name, layout, 0) == counted(megatron, rank_case(name, layout))
+
+
+MODULES: dict[str, tuple[Target, ...]] = {
+    "linear_qkv": ("q", "k", "v"),
+    "linear_proj": ("o",),
+    "linear_fc1": ("gate", "up"),
+    "linear_fc2": ("down",),
+}
+ADAPTED = [
+    ("llama3-8b", even(32, pp=4, vpp=2, tp=2)),
+    ("llama3-8b", even(32, tp=8)),
+    ("qwen3-8b", listed(8, 11, 9, 8, tp=4)),
+    ("qwen2.5-7b", even(28)),
+    ("gpt2-small", even(12, tp=2)),
+    ("nemotron-4-15b", even(32, pp=2, tp=8)),
+]
+
+
+@pytest.mark.parametrize("modules", [("linear_qkv",), ("linear_proj", "linear_fc1"), (*MODULES,)])
+@pytest.mark.parametrize(("name", "layout"), ADAPTED, ids=str)
+def test_every_rank_trains_the_adapters_that_bridge_makes(
+    megatron: MegatronRanks,
+    context_of: Callable[..., Context],
+    columns_of: Callable[..., StrategyColumns],
+    name: str,
+    layout: Layout,
+    modules: tuple[str, ...],
+) -> None:
+    targets = tuple(target for module in modules for target in MODULES[module])
+    training = Training(mode="lora", rank=16, targets=read_targets(",".join(targets)))
+    context = context_of(model=name, framework="megatron", profile="bridge")
+    context = replace(context, traits=with_training(context.traits, training))
+    parts = build_parts(context, columns_of(tp=layout.tp, pp=layout.pp, vpp=layout.vpp))
+    assert not parts.first_params.item()
+    assert not parts.last_params.item()
+    adapters = {"dim": 16, "target_modules": modules}
+    built = 0
+    for stage in range(layout.pp):
+        case = replace(rank_case(name, layout, stage=stage), adapters=adapters)
+        tensors = megatron.count(case)
+        assert all(".adapter." in tensor for tensor in tensors)
+        layers = sum(layout.chunks[stage :: layout.pp])
+        assert parts.params.item() * layers == sum(tensors.values()), f"stage {stage}"
+        built += sum(tensors.values())
+    assert built * layout.tp == adapter_params(context.model, training, joined=True)
 
 
 AHEAD = [

@@ -29,7 +29,7 @@ TOLERANCE_GIB = 0.051
 MOST_DOUBLINGS = 5
 """Of the GPUs that the degrees need, where a recipe does not state their number."""
 FEWEST_PUBLISHED = 380
-PRICED_RECIPES = 203
+PRICED_RECIPES = 211
 HARMLESS = ("zero_needs_replicas",)
 """Rules that prune what is searched under another name: one rank's optimizer is not sharded."""
 MORE_GPUS_THAN_STATED = 13

@@ -22,5 +22,6 @@ FORMAT = Format(
     script_recomputes=True,
     support=SUPPORT,
     exchanges=(*HOOKS, "local"),
+    trains=("full", "lora", "qlora"),
     takes_adapters=True,
 )

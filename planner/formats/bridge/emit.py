@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
+from planner.formats.bridge.adapters import CHECKPOINT, PEFT, adapter_overrides, packing
 from planner.formats.bridge.keys import (
     FP32_GRADIENTS,
     LAYOUT,
@@ -18,7 +19,7 @@ from planner.formats.bridge.keys import (
     translated,
 )
 from planner.formats.bridge.read import overrides_in, read
-from planner.formats.bridge.recipes import OWN, recipe_of, unbuilt
+from planner.formats.bridge.recipes import own_recipe, recipe_of, unbuilt
 from planner.formats.decision import Decision, Line, Table, lines_of, refuse
 from planner.formats.format import Decided, Emitted, OutputFile, SourceText
 from planner.formats.megatron import decisions, settings
@@ -46,6 +47,7 @@ VARIABLES = {
     "TRAIN_SCRIPT": "Megatron-Bridge's scripts/training/run_recipe.py",
     "LEARNING_RATE": "peak learning rate",
 }
+FROZEN = {"PRETRAINED_CHECKPOINT": "folder of the frozen weights in Megatron's format"}
 _EXCHANGE = Decision(
     names=("expert_exchange",),
     keys=("--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute"),
@@ -56,6 +58,7 @@ _CAPACITY = Decision(names=(), keys=(CAPACITY, PADS), to=capacity_choices)
 TABLE: Table = (*decisions.TABLE, _EXCHANGE, _CAPACITY)
 RECOMPUTE = {"--recompute-granularity", "--recompute-modules"}
 GRAPHS = "model.cuda_graph_impl"
+BATCH = "--micro-batch-size"
 _BESIDE = (
     *("--ckpt-format", "--use-precision-aware-optimizer", settings.MTP),
     *(*_EXCHANGE.keys, *_CAPACITY.keys),
@@ -111,7 +114,8 @@ def _lines(context: Context, strategy: Strategy) -> dict[str, Line]:
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """The overrides of a plan and the model's recipe; raises ExpressError with every reason."""
     refuse(TITLE, [*unbuilt(context), *reasons(context, strategy)])
-    recipe = recipe_of(context.model)
+    training = context.traits.training
+    recipe = recipe_of(context.model, training)
     lines = _lines(context, strategy)
     found = [
         (key, _text(key, option, lines.get(option), strategy), _why(option, lines.get(option)))
@@ -124,10 +128,12 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     found += _beside_sharding(context, strategy)
     found += _beside_offload(strategy)
     found += _beside_recompute(context, strategy)
+    found += adapter_overrides(context, strategy)
     if context.model.num_mtp_layers and not context.job.mtp_layers:
         why = "planned without the layers that predict further tokens"
         found.append(("model.mtp_num_layers", "null", why))
     words = [f"{_added(key)}{key}={value}" for key, value, _ in found]
+    frozen = FROZEN if training.is_frozen else {}
     return Emitted(
         files=(OutputFile(name=FILE_NAME, text="".join(f"{shlex.quote(w)}\n" for w in words)),),
         command=(
@@ -136,16 +142,21 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             recipe or "${RECIPE}",
             *words,
             "optimizer.lr=${LEARNING_RATE}",
+            *(f"{CHECKPOINT}=${{{name}}}" for name in frozen),
         ),
         environment=environment(context, strategy),
-        variables=VARIABLES | ({} if recipe else {"RECIPE": OWN}),
+        variables=VARIABLES | frozen | ({} if recipe else {"RECIPE": own_recipe(training)}),
         decided=tuple(Decided(key=key, value=value, why=why) for key, value, why in found if why),
     )
 
 
 def _added(key: str) -> str:
-    """What stands before a key that is not in the recipe: a name of precision has no fields."""
-    return "++" if key.startswith(f"{PRECISION}.") else ""
+    """What stands before a key that overrides do not find in a recipe.
+
+    A name of precision has no fields, and adapters are callable, which OmegaConf leaves out:
+    megatron/bridge/training/utils/omegaconf_utils.py.
+    """
+    return "++" if key.startswith((f"{PRECISION}.", f"{PEFT}.")) else ""
 
 
 def _beside_precision(context: Context) -> Iterator[tuple[str, str, str]]:
@@ -207,6 +218,11 @@ def _beside_offload(strategy: Strategy) -> Iterator[tuple[str, str, str]]:
         yield GRAPHS, "none", "no CUDA graph holds what is offloaded"
 
 
+def _beside_adapters(context: Context, strategy: Strategy) -> Iterator[tuple[str, str, str]]:
+    if context.traits.training.is_frozen:
+        yield from packing(context, strategy)
+
+
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """A file of overrides with the decisions that change; raises ExpressError, InputError."""
     refuse(TITLE, list(reasons(context, strategy)))
@@ -229,6 +245,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         *(_beside_sharding(context, strategy) if SHARDING in found else ()),
         *(_beside_offload(strategy) if HOST_LAYERS in found else ()),
         *(_beside_recompute(context, strategy) if RECOMPUTE & found.keys() else ()),
+        *(_beside_adapters(context, strategy) if BATCH in found else ()),
     ]
     texts |= {key: text for key, text, _ in beside}
     wanted = {key: [f"{key}={text}"] for key, text in texts.items()}

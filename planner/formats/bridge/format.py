@@ -16,5 +16,6 @@ FORMAT = Format(
     rules=RULES,
     write_into=write_into,
     problems=problems,
+    trains=("full", "lora"),
     support={"megatron": {"schedules": (SCHEDULE,)}},
 )

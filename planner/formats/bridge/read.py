@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from planner.errors import InputError
+from planner.formats.bridge.adapters import PEFT, RANK, adapter_traits, adapter_value, read_adapters
 from planner.formats.bridge.keys import (
     FP32_GRADIENTS,
     GROUPS,
@@ -46,6 +47,8 @@ DEGREES = tuple(
 )
 _OF_RECIPE = {"optimizer": "optimizer.optimizer", "mtp_layers": "model.mtp_num_layers"}
 """Decisions that are the recipe's where a file leaves them out, not Megatron's default."""
+_WHOLE = (PRECISION, PEFT)
+"""Keys without a field: a name, or nothing."""
 _TELLING = tuple(key for key in OPTIONS if key.startswith(("model.", "train.")))
 
 
@@ -92,7 +95,7 @@ def _overrides(words: Sequence[Word], lines: Lines) -> list[Entry]:
     return [
         Entry(word=word, name=match[2], joined=match[3], line=lines.at(word.start))
         for word, match in found
-        if match and not word.text.startswith("-") and ("." in match[2] or match[2] == PRECISION)
+        if match and not word.text.startswith("-") and ("." in match[2] or match[2] in _WHOLE)
     ]
 
 
@@ -104,28 +107,50 @@ def read(source: SourceText) -> Reading:
     for each in found:
         if not is_known(each.name):
             reader.report(each, "unknown_key", *_unknown(each.name))
+        elif each.name.startswith(f"{PEFT}.") and not each.word.text.startswith("+"):
+            message = f"is in no recipe that overrides see: ++{each.name} adds it"
+            reader.report(each, "unknown_key", message, "error")
     open_ones = [each for each in found if each.unknown and each.name in OPTIONS]
     reader.note_open(open_ones)
     of_recipe = _of_recipe(arguments.launcher, reader.settings)
     reader.settings |= of_recipe
+    training, unpriced = read_adapters(recipe_named(arguments.launcher), reader.settings)
     launched = reader.take_launcher(arguments, lines)
     decisions = decisions_of(as_options(reader.settings), processes(launched))
     for name, key in _OF_RECIPE.items():
         if key not in reader.settings:
             decisions.pop(name, None)
+    if training:
+        decisions["profile"] = replace(reader.settings[RANK], value=NAME)
     return Reading(
         format=NAME,
         path=source.path,
         settings=reader.settings | launched,
         decisions=decisions,
         findings=tuple(reader.findings),
-        traits=tuple(traits_of(as_options(reader.settings))),
+        traits=(
+            *traits_of(as_options(reader.settings)),
+            *(adapter_traits(reader.settings) if training else ()),
+        ),
+        training=training,
+        unpriced=unpriced,
         left_open=left_open(
             {OPTIONS[e.name]: reader.settings[e.name] for e in open_ones}
             | {OPTIONS[key]: each for key, each in of_recipe.items() if key in OPTIONS}
         )
         | open_processes(launched),
     )
+
+
+def recipe_named(words: Sequence[Word]) -> str:
+    """The recipe that a command names; empty where it names none."""
+    texts = [word.text for word in words]
+    for index, text in enumerate(texts):
+        if text.startswith(f"{NAMED}="):
+            return text.partition("=")[2]
+        if text == NAMED:
+            return next(iter(texts[index + 1 :]), "")
+    return ""
 
 
 def _of_recipe(words: Sequence[Word], settings: Mapping[str, Value]) -> dict[str, Value]:
@@ -151,6 +176,8 @@ def _value(each: Entry) -> object:
     text = each.joined or ""
     if each.name in OPTIONS:
         return option_value(each.name, text)
+    if each.name.startswith(f"{PEFT}."):
+        return adapter_value(each.name, text)
     if each.name == FP32_GRADIENTS:
         return switch(text.strip("'\""))
     if each.name == "model.num_query_groups":

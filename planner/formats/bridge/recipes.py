@@ -1,4 +1,4 @@
-"""Which of Megatron-Bridge's recipes pretrains a model of some sizes.
+"""Which of Megatron-Bridge's recipes pretrains a model of some sizes, or trains adapters of it.
 
 ``recipes.csv`` has those of release 0.6.2 (megatron/bridge/recipes) whose model can be described
 here, with its sizes; the vocabulary of GPT-3's is its tokenizer's.
@@ -12,14 +12,11 @@ from importlib import resources
 from planner.cost.context import Context
 from planner.formats.megatron.shape import shape_reasons
 from planner.spec.model import ModelSpec
+from planner.spec.training import FULL, Training
 
 RELEASE = "0.6.2"
-OWN = (
-    "a recipe of your own that builds the model, exported by megatron.bridge.recipes, "
-    f"with pretrain in its name: Megatron-Bridge {RELEASE} has none of these sizes"
-)
-"""What the user has to bring where there is none."""
-_NAME, _LONGEST = "recipe", "max_seq_len"
+_NAME, _ADAPTERS, _LONGEST = "recipe", "adapters", "max_seq_len"
+_NO_SHAPE = (_NAME, _ADAPTERS, _LONGEST)
 
 
 @cache
@@ -29,7 +26,16 @@ def recipes() -> Sequence[Mapping[str, str]]:
     return tuple(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
-def recipe_of(model: ModelSpec) -> str:
+def own_recipe(training: Training) -> str:
+    """What the user has to bring where there is none."""
+    task = "peft" if training.is_frozen else "pretrain"
+    return (
+        "a recipe of your own that builds the model, exported by megatron.bridge.recipes, "
+        f"with {task} in its name: Megatron-Bridge {RELEASE} has none of these sizes"
+    )
+
+
+def recipe_of(model: ModelSpec, training: Training = FULL) -> str:
     """The recipe of the model, of several the one for sequences as long; empty: there is none.
 
     Models that differ in how positions are scaled, not in sizes, share recipes.
@@ -39,10 +45,12 @@ def recipe_of(model: ModelSpec) -> str:
     fitting = [
         row
         for row in recipes()
-        if all(shape.get(key, "") == row[key] for key in row if key not in (_NAME, _LONGEST))
+        if all(
+            shape.get(key, "") == row[key] for key in row if key not in (_NAME, _ADAPTERS, _LONGEST)
+        )
     ]
     fitting.sort(key=lambda row: row[_LONGEST] != shape[_LONGEST])
-    return fitting[0][_NAME] if fitting else ""
+    return fitting[0][_ADAPTERS if training.is_frozen else _NAME] if fitting else ""
 
 
 def unbuilt(context: Context) -> Iterator[str]:

@@ -37,8 +37,6 @@ def secondary_ranks(context: Context, strategy: Strategy) -> int:
 def problems(context: Context) -> Iterator[str]:
     """What no file can hold whatever the layout: precision and optimizer."""
     precision, optimizer = context.job.precision, context.traits.optimizer.name
-    if (training := context.traits.training).is_frozen:
-        yield f"--train {training.mode}: DeepSpeed's file says nothing of adapters; allowed is full"
     if precision == "tf32":
         yield "precision tf32: no key says it, torch's switch does; allowed are bf16, fp16, fp32"
     elif precision not in ("bf16", "fp16", "fp32"):

@@ -54,8 +54,6 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
 
 def problems(context: Context) -> Iterator[str]:
     """What no words can say whatever the layout: profile, optimizer, modules, the model."""
-    if (training := context.traits.training).is_frozen:
-        yield f"--train {training.mode}: torchtitan's words say none; allowed is full"
     yield from unlike_software(context)
     if chosen_config(context) is None:
         yield from unlike_configs(context)

@@ -20,5 +20,6 @@ FORMAT = Format(
     launched=launched,
     problems=problems,
     support=SUPPORT,
+    trains=("full", "lora", "qlora"),
     takes_adapters=True,
 )

@@ -16,18 +16,30 @@ def tp_supported(context: Context, columns: Columns) -> Mask:
 
 
 def _split_adapters(context: Context, row: Row) -> str:
-    mode = context.traits.training.mode
+    training = context.traits.training
+    given = f"tp {row['tp']} with --train {training.mode}"
+    if context.traits.kernels.joins_adapters:
+        return f"{given}: tp does not divide a rank of {training.rank}"
     why = {
         "lora": "adapters of split matrices are not modelled",
         "qlora": "bitsandbytes' 4-bit matrices cannot be split",
     }
-    return f"tp {row['tp']} with --train {mode}: {why.get(mode, '')}"
+    return f"{given}: {why.get(training.mode, '')}"
 
 
-@rule("tp", says=_split_adapters, allowed=lambda _: "tp 1 where weights are frozen")
-def frozen_weights_are_whole(context: Context, columns: Columns) -> Mask:
-    """Where only adapters are trained, tensor parallelism splits no matrix."""
-    return np.asarray((columns["tp"] == 1) | (not context.traits.training.is_frozen))
+def _split_ranks(context: Context) -> str:
+    if context.traits.kernels.joins_adapters:
+        return f"tp that divides --lora-rank {context.traits.training.rank}"
+    return "tp 1 where weights are frozen"
+
+
+@rule("tp", says=_split_adapters, allowed=_split_ranks)
+def adapters_can_be_split(context: Context, columns: Columns) -> Mask:
+    """Where only adapters are trained, the framework splits them: tp divides their rank."""
+    training = context.traits.training
+    divides = training.rank % np.maximum(columns["tp"], 1) == 0
+    can = divides & context.traits.kernels.joins_adapters
+    return np.asarray((columns["tp"] == 1) | can | (not training.is_frozen))
 
 
 def _heads(context: Context) -> str:

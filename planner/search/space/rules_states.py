@@ -192,6 +192,7 @@ def _cut_sequences(_: Context, row: Row) -> str:
 def replicas_take_whole_sequences(context: Context, columns: Columns) -> Mask:
     """Adapters beside whole frozen weights (DistributedDataParallel) see whole sequences."""
     whole = (columns["zero_stage"] > 0) | (ranks_of_sequence(columns) == 1)
+    whole |= context.traits.kernels.joins_adapters  # replicas of Megatron-Core's own
     return np.asarray(whole | (not context.traits.training.is_frozen))
 
 

@@ -21,9 +21,10 @@ from planner.catalog.recipes import (
 from planner.errors import InputError
 from planner.frameworks.optimizers import optimizer_names
 from planner.frameworks.registry import load_traits, profile_names
+from planner.spec.training import Training
 
 TEXT = (
-    "a,llama3-8b,pretrain,h100,8,bf16,8192,128,1,1,1,1,2,1,,no,optimizer,none,,,,,,,,,yes,adam,,,"
+    "a,llama3-8b,pretrain,h100,8,bf16,8192,128,1,1,1,1,2,1,,no,optimizer,none,,,,,,,,,yes,adam,,,,"
 )
 ROW = dict(zip(COLUMNS, TEXT.split(","), strict=True))
 
@@ -96,6 +97,16 @@ def test_every_recipe_names_what_the_catalog_has() -> None:
         assert own
         assert {name for recipe in own for name in recipe.recompute_modules} <= known
         assert {recipe.optimizer for recipe in own} <= set(optimizer_names(source.framework))
+
+
+def test_adapters_have_a_rank_and_targets(tmp_path: Path) -> None:
+    row = ROW | {"task": "peft", "lora_rank": "16", "lora_targets": "q k v"}
+    (recipe,) = read_recipes(written(tmp_path, row), sources()["nvidia"])
+    assert recipe.training == Training(mode="lora", rank=16, targets=("q", "k", "v"))
+    for recipe in load_recipes():
+        assert (recipe.task == "peft") == bool(recipe.lora_rank) == bool(recipe.lora_targets)
+    (problem,) = problems(tmp_path, row | {"lora_targets": "c_attn"})
+    assert problem.startswith("2.lora_targets: unknown target 'c_attn'; allowed are all-linear")
 
 
 def test_every_file_has_a_source() -> None:

@@ -67,7 +67,6 @@ def test_a_setting_of_the_command_line_replaces_the_recipes(planner: Any) -> Non
     ("name", "message"),
     [
         ("llama3_8b_pretrain_8gpu", "unknown recipe 'llama3_8b_pretrain_8gpu'; did you mean"),
-        ("llama3_70b_peft_8gpu_h100_bf16", "frozen weights (LoRA) are not modelled"),
     ],
 )
 def test_a_recipe_that_cannot_be_started_from(planner: Any, name: str, message: str) -> None:
@@ -75,6 +74,18 @@ def test_a_recipe_that_cannot_be_started_from(planner: Any, name: str, message: 
     assert run.code == 2
     assert run.err.startswith("command line::--like: ")
     assert message in run.err
+
+
+def test_a_recipe_of_adapters_trains_those(planner: Any) -> None:
+    name = "llama3_70b_peft_8gpu_h100_bf16"
+    run = planner("plan", "--like", name, "--top", "1", "--format", "json")
+    assert run.code == 0, run.err
+    inputs = json.loads(run.out)["inputs"]
+    assert [inputs[key] for key in ("train", "lora_rank", "lora_targets")] == [
+        "lora",
+        16,
+        ["q", "k", "v"],
+    ]
 
 
 def test_without_a_recipe_model_and_cluster_are_still_asked_for(planner: Any) -> None:

@@ -68,7 +68,7 @@ def test_a_plan_file_with_a_rank_that_no_matrix_has_is_refused(
         ),
         (
             ("--train", "lora", "--precision", "fp8"),
-            "--precision: lora computes in bf16 or fp16 here; given fp8",
+            "--precision: lora under accelerate computes in bf16, fp16 here; given fp8",
         ),
     ],
 )
@@ -85,7 +85,47 @@ def test_frameworks_without_adapters_here_say_what_they_train(planner: Any, fram
     run = planner("plan", *SMALL, "--framework", framework, "--train", "qlora")
     assert run.code == 2
     said = f"--train: {framework} (current) trains full here; given qlora; "
-    assert f"{said}--framework accelerate trains it" in " ".join(run.err.split())
+    assert said in " ".join(run.err.split())
+    assert "--framework accelerate trains it" in " ".join(run.err.split())
+
+
+def test_megatron_lm_has_no_adapters_and_its_bridge_has(planner: Any) -> None:
+    run = planner("plan", *SMALL, "--framework", "megatron", "--train", "lora")
+    assert run.code == 2
+    said = "given lora; --profile bridge or --framework accelerate trains it"
+    assert said in " ".join(run.err.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--train", "qlora"), "--train: megatron (bridge) trains full, lora here; given qlora"),
+        (("--lora-targets", "q,v"), "--lora-targets: q,k,v have one adapter here; given q,v alone"),
+        (("--lora-rank", "2049"), "2049 given, allowed for llama3.2-1b is 1 to 2048"),
+    ],
+)
+def test_what_the_bridge_cannot_train_is_refused_by_name(
+    planner: Any, options: tuple[str, ...], said: str
+) -> None:
+    bridge = ("--framework", "megatron", "--profile", "bridge", "--train", "lora")
+    run = planner("plan", *SMALL, *bridge, *options)
+    assert run.code == 2
+    assert said in " ".join(run.err.split())
+
+
+def test_the_bridge_trains_no_adapters_of_mixtures(planner: Any) -> None:
+    bridge = ("--framework", "megatron", "--profile", "bridge", "--train", "lora")
+    run = planner("plan", "qwen3-30b-a3b", "1xdgx-h100", "--global-batch", "8", *bridge)
+    assert run.code == 2
+    assert "lora of mixtures of experts is not modelled" in run.err
+
+
+def test_tensor_parallelism_divides_the_rank_of_adapters(planner: Any) -> None:
+    bridge = ("--framework", "megatron", "--profile", "bridge", "--train", "lora")
+    degrees = ("--lora-rank", "6", "--tp", "4", "--dp", "2")
+    run = planner("memory", "llama3.2-1b", "1xdgx-h100", *bridge, *degrees)
+    assert run.code != 0
+    assert "tp does not divide a rank of 6" in run.err
 
 
 def test_any_framework_means_those_that_can(planner: Any) -> None:
@@ -200,3 +240,32 @@ def test_what_trains_beside_a_reference_is_told_what_can_be_asked(planner: Any, 
     assert run.code == 2
     assert "--margin PERCENT" in run.err
     assert "--margin" not in planner("plan", *SMALL, "--train", "nosuch").err
+
+
+@pytest.mark.parametrize("more", [(), ("--lora-targets", "q,k,v", "--fix", "tp=2")])
+def test_overrides_of_adapters_are_checked_at_their_own_price(
+    planner: Any, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    out = tmp_path / "run"
+    question = ("llama3-8b", "1xdgx-h100", "--framework", "megatron", "--profile", "bridge")
+    batch = ("--train", "lora", "--seq-len", "4096", "--global-batch", "32")
+    run = planner("plan", *question, *batch, *more, "--emit", "bridge", "--out", str(out))
+    assert run.code == 0, run.err
+    launch = (out / "launch.sh").read_text(encoding="utf-8")
+    assert "--recipe llama3_8b_peft_config" in launch
+    assert 'checkpoint.pretrained_checkpoint="${PRETRAINED_CHECKPOINT}"' in launch
+    run = planner("check", str(out), "--format", "json")
+    assert run.code == 0, run.out
+    files = json.loads(run.out)["files"]
+    assert len(files) == 3
+    assert all(each["figures"] == files[0]["figures"] for each in files)
+
+
+def test_plans_of_adapters_go_on_with_the_format_that_says_them(planner: Any) -> None:
+    bridge = ("--framework", "megatron", "--profile", "bridge", "--train", "lora")
+    run = planner("plan", *SMALL, *bridge)
+    assert run.code == 0, run.err
+    assert "--emit bridge" in " ".join(run.out.split())
+    refused = planner("plan", *SMALL, *bridge, "--emit", "megatron", "--out", "nowhere")
+    assert refused.code != 0
+    assert "--train lora: megatron files say full" in refused.err

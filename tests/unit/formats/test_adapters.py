@@ -1,27 +1,36 @@
-"""Formats that can say nothing of adapters refuse them by name."""
+"""Formats say what is trained where their files can, and refuse the rest by name."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from planner.cost.context import Context
-from planner.formats.deepspeed import decisions as deepspeed
-from planner.formats.torchtitan import emit as torchtitan
+from planner.errors import ExpressError
+from planner.formats.registry import format_of, load_format
+from planner.frameworks.registry import load_traits
+from planner.frameworks.settings import with_training
 from planner.spec.training import TARGETS, Training
 
 Contexts = Callable[..., Context]
+LORA = Training(mode="lora", rank=8, targets=TARGETS)
 
 
-@pytest.mark.parametrize("problems", [deepspeed.problems, torchtitan.problems])
+@pytest.mark.parametrize("name", ["megatron", "deepspeed", "torchtitan"])
 def test_adapters_are_refused_with_what_is_allowed(
-    problems: Callable[[Context], Iterator[str]], context_of: Contexts
+    name: str, context_of: Contexts, strategy_of: Callable[..., object]
 ) -> None:
-    context = context_of()
-    plain = list(problems(context))
-    training = Training(mode="lora", rank=8, targets=TARGETS)
-    frozen = replace(context, traits=replace(context.traits, training=training))
-    added = [said for said in problems(frozen) if said not in plain]
-    assert len(added) == 1
-    assert added[0].startswith("--train lora:")
-    assert added[0].endswith("allowed is full")
+    context, kind = context_of(framework=name), load_format(name)
+    plain = list(kind.refused(context))
+    frozen = replace(context, traits=replace(context.traits, training=LORA))
+    added = [said for said in kind.refused(frozen) if said not in plain]
+    assert added == [f"--train lora: {name} files say full"]
+    with pytest.raises(ExpressError, match="--train lora"):
+        kind.emitted(frozen, strategy_of())
+
+
+def test_plans_of_adapters_are_written_for_the_bridge_and_others_for_megatron_lm() -> None:
+    traits = load_traits("megatron", "bridge")
+    assert format_of(traits).name == "megatron"
+    assert format_of(with_training(traits, LORA)).name == "bridge"
+    assert format_of(load_traits("deepspeed", "peft-2023")).name == "deepspeed"

@@ -119,11 +119,15 @@ def test_the_runtime_is_laid_over_the_profile() -> None:
     assert traits.overlap.tensor_parallel_overlap == "none"
 
 
-def test_adapters_are_not_priced() -> None:
-    problems = {recipe.task: priced_problem(recipe) for recipe in load_recipes()}
-    assert problems["peft"]
-    assert not problems["pretrain"]
-    assert not problems["sft"]
+def test_recipes_of_adapters_are_priced_but_those_of_mixtures() -> None:
+    assert not any(priced_problem(recipe) for recipe in load_recipes())
+    mixture = replace(find_recipe("llama3_70b_peft_8gpu_h100_bf16"), model="deepseek-v3")
+    assert "lora of mixtures of experts is not modelled" in priced_problem(mixture)
+
+
+def test_a_recipe_of_adapters_trains_those_it_states() -> None:
+    training = recipe_traits(find_recipe("llama3_70b_peft_8gpu_h100_bf16")).training
+    assert training.words == "lora of rank 16 on q,k,v"
 
 
 def test_the_nearest_recipe_is_of_this_architecture_and_accelerator() -> None:

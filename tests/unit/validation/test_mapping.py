@@ -116,7 +116,13 @@ def test_skipped_with_a_reason(records: dict[str, Record]) -> None:
         run_of(records, "maxtext-llama2-7b-8h100")
     lora = next(r for r in records.values() if r.task == "lora" and r.complete)
     with pytest.raises(CannotEstimateError, match="adapters not published"):
-        to_run(lora)
+        to_run(lora.model_copy(update={"lora": None}))
+
+
+def test_adapters_that_a_table_leaves_to_its_recipes_are_those(records: dict[str, Record]) -> None:
+    run = run_of(records, "bridge-26.06-llama3-70b-h100-8-fp8-tp2pp4cp1vp20ep1-gbs32-lora")
+    assert run.context.traits.training.words == "lora of rank 16 on q,k,v"
+    assert run.context.traits.kernels.joins_adapters
 
 
 @pytest.mark.parametrize(

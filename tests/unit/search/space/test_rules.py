@@ -620,9 +620,9 @@ def training_adapters(context: Context, mode: Mode) -> Context:
 @pytest.mark.parametrize("mode", ["lora", "qlora"])
 def test_no_frozen_matrix_is_split(context_of: Contexts, mode: Mode) -> None:
     context = context_of()
-    assert verdicts("frozen_weights_are_whole", context, tp=[1, 2]) == [True, True]
+    assert verdicts("adapters_can_be_split", context, tp=[1, 2]) == [True, True]
     frozen = training_adapters(context, mode)
-    assert verdicts("frozen_weights_are_whole", frozen, tp=[1, 2]) == [True, False]
+    assert verdicts("adapters_can_be_split", frozen, tp=[1, 2]) == [True, False]
 
 
 def test_whole_replicas_with_adapters_take_whole_sequences(context_of: Contexts) -> None:

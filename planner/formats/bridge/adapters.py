@@ -1,0 +1,119 @@
+"""The part ``peft`` of Bridge's configuration: beside which matrices adapters stand, of what rank.
+
+Source: megatron/bridge/peft/lora.py; data of a recipe of adapters are packed offline, which
+``ConfigContainer.validate`` holds to micro-batches of one sequence (training/config.py).
+"""
+
+from collections.abc import Iterator, Mapping
+
+from planner.cost.context import Context
+from planner.formats.format import Value
+from planner.spec.strategy import Strategy
+from planner.spec.training import MAX_RANK, TARGETS, Target, Training
+from planner.spec.traits import Setting
+
+NAMES: Mapping[str, tuple[Target, ...]] = {
+    "linear_qkv": ("q", "k", "v"),
+    "linear_proj": ("o",),
+    "linear_fc1": ("gate", "up"),
+    "linear_fc2": ("down",),
+}
+"""Modules of Megatron's layers by what they project."""
+PEFT, RANK, MODULES, DROPOUT = "peft", "peft.dim", "peft.target_modules", "peft.dropout"
+KIND = "peft._target_"
+CHECKPOINT = "checkpoint.pretrained_checkpoint"
+PACKING, SPECS = "dataset.enable_offline_packing", "dataset.offline_packing_specs"
+PACKED = f"{SPECS}.packed_sequence_size"
+IN_RECIPE = "_peft_"
+"""In the name of a recipe that trains adapters."""
+CLASS = "megatron.bridge.peft.lora.LoRA"
+_NULL = ("null", "none", "")
+UNPRICED = {
+    "peft.a2a_experimental": "other collectives of adapters",
+    "peft.sequence_parallel_input_regather": "an adapter's input is gathered twice",
+    "peft.exclude_modules": "adapters of all modules but some",
+}
+"""Switches of LoRA that plans do not price."""
+
+
+def names_of(training: Training) -> list[str]:
+    """Bridge's names of the modules with adapters."""
+    return [name for name, targets in NAMES.items() if set(targets) & set(training.targets)]
+
+
+def adapter_overrides(context: Context, strategy: Strategy) -> Iterator[tuple[str, str, str]]:
+    """Overrides of a recipe of adapters, with reasons; none where all weights are trained."""
+    training = context.traits.training
+    if not training.is_frozen:
+        return
+    yield RANK, f"{training.rank}", training.words
+    yield MODULES, f"[{','.join(names_of(training))}]", training.words
+    if context.traits.kernels.adapter_dropout:
+        yield DROPOUT, "0.1", "planned with a dropout of their inputs"
+    yield from packing(context, strategy)
+
+
+def packing(context: Context, strategy: Strategy) -> Iterator[tuple[str, str, str]]:
+    """How samples fill sequences: packed where micro-batches hold one, and what cp asks for."""
+    if strategy.micro_batch == 1:
+        yield PACKED, f"{context.job.seq_len}", "samples are packed into whole sequences"
+        yield f"{SPECS}.pad_seq_to_mult", f"{2 * strategy.cp if strategy.cp > 1 else 1}", ""
+    else:
+        why = "packed samples need micro-batches of one sequence"
+        yield SPECS, "null", why
+        yield PACKING, "false", why
+    if strategy.cp > 1:
+        yield "model.calculate_per_token_loss", "true", "a rank may see no token that counts"
+        yield "ddp.average_in_collective", "false", ""
+
+
+def adapter_value(key: str, text: str) -> object:
+    """What an override of ``peft`` sets; ValueError says what is wrong with it."""
+    text = text.strip("'\"")
+    if key == RANK:
+        is_whole = text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_RANK
+        if not is_whole:
+            raise ValueError(f"must be a whole number from 1 to {MAX_RANK:,}; given {text[:60]!r}")
+        return int(text)
+    if key == MODULES:
+        return tuple(word for word in text.strip("[]").replace(" ", "").split(",") if word)
+    return text
+
+
+def read_adapters(recipe: str, settings: Mapping[str, Value]) -> tuple[Training | None, str]:
+    """What overrides behind a recipe train, and why plans do not price it, where they do not.
+
+    None where nothing speaks of adapters.
+    """
+    given = {key: each.value for key, each in settings.items() if key.startswith(PEFT)}
+    if str(given.pop(PEFT, "given")).lower() in _NULL or not (given or IN_RECIPE in recipe):
+        return None, ""
+    unpriced = next(_unpriced(given), "")
+    if unpriced:
+        return None, unpriced
+    rank, modules = given.get(RANK), given.get(MODULES)
+    if not isinstance(rank, int) or not isinstance(modules, tuple):
+        lacking = " and ".join(key for key in (RANK, MODULES) if key not in given)
+        return None, f"adapters are trained, and {lacking} left to the recipe"
+    chosen = {target for name in modules for target in NAMES[name]}
+    return Training(mode="lora", rank=rank, targets=tuple(t for t in TARGETS if t in chosen)), ""
+
+
+def _unpriced(given: Mapping[str, object]) -> Iterator[str]:
+    kind = str(given.get(KIND, CLASS))
+    if kind != CLASS:
+        yield f"{KIND} {kind[:80]}: plans price {CLASS}"
+    for key, why in UNPRICED.items():
+        if str(given.get(key, "false")).lower() not in ("false", "[]", *_NULL):
+            yield f"{key}: {why}, which plans do not price"
+    modules = given.get(MODULES)
+    for name in modules if isinstance(modules, tuple) else ():
+        if name not in NAMES:
+            yield f"{MODULES}: unknown target {name[:60]!r}; plans price {', '.join(NAMES)}"
+
+
+def adapter_traits(settings: Mapping[str, Value]) -> Iterator[Setting]:
+    """Traits of adapters that overrides state."""
+    given = settings.get(DROPOUT)
+    if given is not None and str(given.value).lower() not in ("0", "0.0", *_NULL):
+        yield "kernels.adapter_dropout", True
