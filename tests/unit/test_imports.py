@@ -59,7 +59,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "catalog": (5940, 40),
     "frameworks": (590, 6),
     "formats": (17230, 134),
-    "plans": (7160, 40),
+    "plans": (7200, 40),
     "validation": (2130, 15),
     "check": (2880, 27),
     "launchers": (570, 10),
