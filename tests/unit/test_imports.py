@@ -58,7 +58,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "search": (8400, 56),
     "catalog": (5960, 40),
     "frameworks": (600, 6),
-    "formats": (17420, 135),
+    "formats": (17430, 135),
     "plans": (7120, 40),
     "validation": (2130, 15),
     "check": (2890, 27),
