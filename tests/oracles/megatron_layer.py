@@ -34,6 +34,7 @@ from saved_tensors import (
     NUM_HEADS,
     NUM_KV_HEADS,
     QUERY_RANK,
+    RANK,
     ROPE_DIM,
     SEQ_LEN,
     TOP_K,
@@ -62,6 +63,8 @@ class LayerCase:
     dropout: float = 0.0
     tp: int = 1
     sequence_parallel: bool = False
+    adapters: tuple[str, ...] = ()
+    """Modules beside which Megatron-Bridge's LoRA puts adapters; all else is frozen then."""
 
 
 def prepare(megatron: Path) -> None:
@@ -82,7 +85,7 @@ def prepare(megatron: Path) -> None:
             name = ".".join(path.relative_to(megatron).with_suffix("").parts)
             sys.modules[name] = Kernels(name)
     sys.path.insert(0, str(megatron))
-    torch.cuda.Stream = lambda *_, **__: None  # type: ignore[assignment, misc]
+    torch.cuda.Stream = type("Stream", (), {"__init__": lambda *_, **__: None})  # type: ignore
     torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment, return-value]
     random_states()
 
@@ -215,7 +218,12 @@ def build(case: LayerCase) -> torch.nn.Module:
     )
     if case.flash:
         spec.submodules.self_attention.submodules.core_attention = FlashCore
-    return randomise(build_module(spec, config=config, layer_number=1))
+    layer = build_module(spec, config=config, layer_number=1)
+    if case.adapters:
+        from bridge_start import adapter_class
+
+        layer = adapter_class()(dim=RANK, target_modules=list(case.adapters))(layer)
+    return randomise(layer)
 
 
 def merged_experts(storages: list[SavedStorage]) -> list[SavedStorage]:
@@ -257,6 +265,7 @@ GPT = LayerCase(gated=False, dropout=0.1)
 UNFUSED = LayerCase(fused=False)
 FLASH = LayerCase(flash=True)
 SPLIT = {"tp": 4, "sequence_parallel": True}
+QKV, ALL = ("linear_qkv",), ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 CASES = {
     "gpt": GPT,
     "gpt_tp4": replace(GPT, tp=4),
@@ -275,6 +284,12 @@ CASES = {
     "flash_moe_tp4_sp": replace(FLASH, experts=True, **SPLIT),
     "flash_latent": replace(FLASH, latent=True),
     "flash_gpt": replace(GPT, flash=True, dropout=0.0),
+    "lora_qkv": replace(FLASH, adapters=QKV),
+    "lora_qkv_tp4_sp": replace(FLASH, adapters=QKV, **SPLIT),
+    "lora_all": replace(FLASH, adapters=ALL),
+    "lora_all_tp4": replace(FLASH, adapters=ALL, tp=4),
+    "lora_all_tp4_sp": replace(FLASH, adapters=ALL, **SPLIT),
+    "lora_all_gpt": replace(GPT, flash=True, dropout=0.0, adapters=ALL),
 }
 
 

@@ -32,6 +32,8 @@ FFN = 448
 EXPERT_FFN = 352
 NUM_EXPERTS = 8
 TOP_K = 3
+RANK = 12
+"""Of adapters."""
 QUERY_RANK = 104
 KV_RANK = 72
 ROPE_DIM = 8

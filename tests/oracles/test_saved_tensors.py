@@ -19,10 +19,12 @@ from saved_tensors import Measured, SavedStorage
 
 from planner.frameworks.registry import load_traits
 from planner.frameworks.saved_tables import load_saved_tables
+from planner.frameworks.settings import with_training
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape, Op, SavedTensor
 from planner.spec.model import MlaSpec, ModelSpec, MoeSpec
 from planner.spec.saved import SavedTables
+from planner.spec.training import TARGETS, Target, Training
 
 ATTENTION_OPS = (
     "attention_norm",
@@ -32,7 +34,10 @@ ATTENTION_OPS = (
     "qkv",
     "attention_core",
     "attention_output",
+    "adapters.qkv",
+    "adapters.attention_output",
 )
+QKV: tuple[Target, ...] = ("q", "k", "v")
 MOE = MoeSpec(num_experts=sizes.NUM_EXPERTS, top_k=sizes.TOP_K, expert_ffn_size=sizes.EXPERT_FFN)
 MLA = MlaSpec(
     q_lora_rank=sizes.QUERY_RANK,
@@ -75,6 +80,8 @@ class Block:
     sequence_parallel: bool = False
     router: str = ""
     """Table of the router's tensors, if another than ``table``."""
+    targets: tuple[Target, ...] = ()
+    """Projections with adapters, where those alone are trained."""
 
     def __str__(self) -> str:
         return f"{self.library}-{self.name}"
@@ -90,7 +97,7 @@ def megatron(name: str, table: str, model: ModelSpec = LLAMA, **changes: Any) ->
         model=model,
         tp=tp,
         sequence_parallel=split,
-        unfused=not name.startswith("flash"),
+        unfused=not name.startswith(("flash", "lora")),
         **changes,
     )
 
@@ -135,6 +142,12 @@ BLOCKS = (
     megatron("flash_moe_tp4_sp", "transformer_engine", MIXTURE, router="classic"),
     megatron("flash_latent", "transformer_engine", LATENT),
     megatron("flash_gpt", "transformer_engine", GPT),
+    megatron("lora_qkv", "transformer_engine", targets=QKV),
+    megatron("lora_qkv_tp4_sp", "transformer_engine", targets=QKV),
+    megatron("lora_all", "transformer_engine", targets=TARGETS),
+    megatron("lora_all_tp4", "transformer_engine", targets=TARGETS),
+    megatron("lora_all_tp4_sp", "transformer_engine", targets=TARGETS),
+    megatron("lora_all_gpt", "transformer_engine", GPT, targets=TARGETS),
 )
 LOSSES = {
     ("transformers", "causal_lm"): "eager_fp32",
@@ -186,6 +199,7 @@ def ops_of(block: Block) -> tuple[Op, ...]:
         saved=tables(block),
         attention="unfused" if block.unfused else "flash2",
         dropout=block.dropout,
+        adapters="megatron",
     )
     shape = LayerShape(
         micro_batch=np.array([float(sizes.MICRO_BATCH)]),
@@ -196,7 +210,11 @@ def ops_of(block: Block) -> tuple[Op, ...]:
         etp=np.array([block.tp]),
         sequence_parallel=np.array([int(block.sequence_parallel)]),
     )
-    (group,) = layer_groups(block.model, shape, replace(traits, kernels=kernels))
+    traits = replace(traits, kernels=kernels)
+    if block.targets:
+        training = Training(mode="lora", rank=sizes.RANK, targets=block.targets)
+        traits = with_training(traits, training)
+    (group,) = layer_groups(block.model, shape, traits)
     return group.ops
 
 
@@ -204,7 +222,7 @@ def kept_tensor(tensor: SavedTensor) -> Kept:
     elements = float((tensor.rows * tensor.width * tensor.count).item())
     assert elements == int(elements), tensor
     assert tensor.element_bytes == int(tensor.element_bytes), tensor
-    op = tensor.name.split(".")[0]
+    op = tensor.name.rpartition(".")[0]
     return Kept(
         name=tensor.name,
         part="attention" if op in ATTENTION_OPS else "mlp",
@@ -247,7 +265,7 @@ def matched_in_order(
                 some
                 for some in combinations(alike, count)
                 if sum(one.num_elements for one in some) == storage.num_elements
-                and len({one.name.split(".")[0] for one in some}) == 1
+                and len({one.name.rpartition(".")[0] for one in some}) == 1
             )
             chosen = next(fitting, None)
             if chosen is None:
@@ -258,14 +276,28 @@ def matched_in_order(
     return storages, tensors
 
 
+def matched_by_size(
+    storages: list[SavedStorage], kept: list[Kept]
+) -> tuple[list[SavedStorage], list[Kept]]:
+    """The same, the largest storage first, with as few tensors as are as large."""
+    missing = []
+    for storage in sorted(storages, key=lambda one: one.num_elements, reverse=True):
+        left = [storage]
+        for count in (1, 2, 3):
+            left, kept = matched_in_order((count,), left, kept)
+        missing += left
+    return missing, kept
+
+
 def match(storages: list[SavedStorage], kept: list[Kept]) -> tuple[list[SavedStorage], list[Kept]]:
-    """What is left of storages and tensors under the better of two orders.
+    """What is left of storages and tensors under the best of three orders.
 
     Sizes alone leave a choice where a query is as wide as another tensor: single tensors first
     could take one that a fused storage needs.
     """
     orders = ((1, 2, 3), (3, 2, 1))
     results = [matched_in_order(order, storages, kept) for order in orders]
+    results.append(matched_by_size(storages, kept))
     return min(results, key=lambda left: len(left[0]) + len(left[1]))
 
 

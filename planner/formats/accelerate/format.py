@@ -6,6 +6,7 @@ from planner.formats.accelerate.exchange import HOOKS
 from planner.formats.accelerate.read import read, recognise
 from planner.formats.accelerate.rules import RULES
 from planner.formats.format import Format
+from planner.spec.training import MODES
 
 FORMAT = Format(
     name="accelerate",
@@ -22,6 +23,6 @@ FORMAT = Format(
     script_recomputes=True,
     support=SUPPORT,
     exchanges=(*HOOKS, "local"),
-    trains=("full", "lora", "qlora"),
+    trains=MODES,
     takes_adapters=True,
 )

@@ -13,6 +13,7 @@ from planner.formats.front_ends.write import write_into
 from planner.formats.trainer.decisions import SUPPORT, engine, part
 from planner.formats.trainer.rules import RULES as OF_TRAINER
 from planner.spec.strategy import Strategy
+from planner.spec.training import MODES
 
 NOT_HERE = (
     "mesh_is_no_mapping",
@@ -38,6 +39,7 @@ def front_end(name: str) -> Format:
         rules=RULES.get(name, ()),
         borrowed={"trainer": tuple(rule for rule in OF_TRAINER if rule.name not in left)},
         is_written=False,
+        trains=MODES,
         write_into=partial(write_into, tool=tool),
         part=part,
         engine=engine,

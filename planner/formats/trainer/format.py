@@ -5,6 +5,7 @@ from planner.formats.trainer.decisions import SUPPORT, engine, part, problems
 from planner.formats.trainer.emit import emit, write_into
 from planner.formats.trainer.read import launched, read, recognise
 from planner.formats.trainer.rules import RULES
+from planner.spec.training import MODES
 
 FORMAT = Format(
     name="trainer",
@@ -20,6 +21,6 @@ FORMAT = Format(
     launched=launched,
     problems=problems,
     support=SUPPORT,
-    trains=("full", "lora", "qlora"),
+    trains=MODES,
     takes_adapters=True,
 )

@@ -11,6 +11,7 @@ from planner.formats.verl.program import ENGINE, MEGATRON, NAME
 from planner.formats.verl.read import read, recognise
 from planner.formats.verl.rules import RULES
 from planner.spec.strategy import Strategy
+from planner.spec.training import MODES
 
 
 def _refuse(_context: Context, _strategy: Strategy) -> NoReturn:
@@ -36,6 +37,7 @@ FORMAT = Format(
     read=read,
     rules=tuple(RULES),
     is_written=False,
+    trains=MODES,
     write_into=_leave,
     engine=_engine,
 )

@@ -90,7 +90,11 @@ def test_the_verdict_counts_by_vendor_and_what_is_listed_only() -> None:
     text = verdict(load_recipes(), ())
     assert text.startswith("211 recipes: 125 of NVIDIA (Megatron-Bridge 0.6.2")
     assert "86 of AMD" in text
-    assert text.endswith("8 listed only: frozen weights (LoRA) are not modelled.")
+    assert "listed only" not in text
+    lora = find_recipe("llama3_70b_peft_8gpu_h100_bf16")
+    text = verdict((lora, replace(lora, model="deepseek-v3")), ())
+    said = "1 listed only: lora of mixtures of experts is not modelled"
+    assert said in text
     assert verdict((), ("h100", "amd")) == "No recipe for h100 amd."
 
 
