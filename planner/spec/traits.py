@@ -20,6 +20,7 @@ from planner.spec.zenflow import NO_ZENFLOW, ZenFlow
 from planner.units import Array
 
 ExpertOverlap = Literal["none", "shared_expert", "batches"]
+UnitCopies = Literal["none", "flat", "split"]
 ANY_FAMILY = "any"
 """In ``tp_families``: every model's."""
 TraitValue = bool | float | str | tuple[float, ...] | tuple[str, ...]
@@ -181,6 +182,9 @@ class KernelTraits:
     """Per logit, moved through HBM by the loss, forward and backward together."""
     weight_gradient_bytes: float
     """Traffic per parameter and micro-batch to accumulate the weight gradient."""
+    unit_copies: UnitCopies
+    """How units of sharding pass weights and gradients through HBM: not at all, FSDP1's flat
+    parameters, FSDP2's separate ones."""
     deduplicated_dispatch: bool
     """Expert dispatch sends a token once to each remote domain (DeepEP, HybridEP)."""
     permutation_slowdown: float
