@@ -280,6 +280,9 @@ class OverlapTraits:
     tensor_parallel_overlap: Literal["none", "bulk", "ring"]
     """Gathers and scatters of sequence parallelism run beside a product that does not need them,
     or beside the chunks of the one that does."""
+    overlaps_input_gradients: bool
+    """In backward, layers split by column exchange the gradient of their input beside the product
+    that makes the weight's, and gather their input beside the other."""
     ring_achieved_fraction: float
     """Of what the chunks could hide, the share they do."""
     expert_all_to_all_overlap: ExpertOverlap
