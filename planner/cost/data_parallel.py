@@ -7,6 +7,7 @@ import numpy as np
 from planner.cost.collectives import broadcasts_s, collective_s
 from planner.cost.context import Context
 from planner.cost.exchange import hidden_exchange_s
+from planner.cost.kernels import memory_bound_s
 from planner.cost.memory import kept_whole, reduced_gradient_bytes
 from planner.cost.topology import Group, group_of
 from planner.layers.parameters import count_layer_tensors
@@ -14,6 +15,7 @@ from planner.spec.cluster import ClusterSpec, Collective
 from planner.spec.exchange import PERIODIC
 from planner.spec.job import element_bytes
 from planner.spec.strategy import StrategyColumns
+from planner.spec.traits import UnitCopies
 from planner.units import Array, Mask
 
 
@@ -36,8 +38,22 @@ class DataParallelCosts:
     """Per micro-batch: stage 3 gathers before backward and reduces after it."""
     layer_backward_gather: Array
     """Of it, the gather."""
+    copy_gather: Array
+    """Per gather of stage 3: what arrived is copied into the weights."""
+    copy_reduce: Array
+    """Per micro-batch of stages 2 and 3: gradients are copied for their reduction."""
     bucket_fraction: Array
     """Of a model chunk's gradients, in one bucket."""
+
+    @property
+    def both_passes(self) -> Array:
+        """Per micro-batch: exchanges and copies of forward and backward, of trained weights."""
+        return self.layer_forward + self.layer_backward + 2.0 * self.copy_gather + self.copy_reduce
+
+    @property
+    def both_gathers(self) -> Array:
+        """The same of frozen weights."""
+        return self.layer_forward + self.layer_backward_gather + 2.0 * self.copy_gather
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +149,46 @@ def _seconds_per_param(
     return collective_s(collective, params * num_bytes, group, cluster) / params
 
 
+def gradient_copy_bytes(weight: float, wire: float, copies: UnitCopies) -> float:
+    """HBM traffic per gradient of a whole unit, from the product that wrote it to its reduction.
+
+    flat: tensors joined to one ``2 w``, widened where the reduction is wider ``w + g``, divided in
+    place ``2 g``. split: copied, and widened, into the reduction's buffer, ``w + g``. ``weight``
+    and ``wire``: bytes of a gradient as products write and as ranks exchange it. Source: FSDP1,
+    _flat_param.py (torch.split) and _reduce_grad in _runtime_utils.py of torch/distributed/fsdp;
+    FSDP2, foreach_reduce in _fully_shard/_fsdp_collectives.py. Excludes the padding of flat
+    gradients that the ranks do not divide, and casts and sums of a rank's own part.
+    """
+    if copies == "none":
+        return 0.0
+    if copies == "split":
+        return weight + wire
+    return 2.0 * weight + (weight + wire) * (wire > weight) + 2.0 * wire
+
+
+def copy_s_per_param(context: Context, when: Exchanges, stage: Array) -> tuple[Array, Array]:
+    """Seconds per parameter to copy a unit's weights behind a gather, its gradients per backward.
+
+    split: what arrived is copied into the weights, ``2 w``; flat weights are gathered in place.
+    Gradients: :func:`gradient_copy_bytes` where every micro-batch is reduced, else each is added
+    to whole ones, ``w + 2 g``, flat ones joined before; of it what exceeds
+    ``weight_gradient_bytes``, which backward has already. From stage 2 on. Source:
+    foreach_all_gather_copy_out, as there. Excludes weights that are gathered once an iteration.
+    """
+    traits = context.traits
+    copies, accelerator = traits.kernels.unit_copies, context.cluster.accelerator
+    if copies == "none":
+        return np.zeros(len(stage)), np.zeros(len(stage))
+    weight, wire = weight_bytes(context), traits.states.gradient_reduce_bytes
+    handed = gradient_copy_bytes(weight, wire, copies)
+    joined = 2.0 * weight * (copies == "flat")
+    moved = np.where(when.reduces_each, handed, joined + weight + 2.0 * wire)
+    further: Array = np.maximum(moved - traits.kernels.weight_gradient_bytes, 0.0) * (stage >= 2)
+    whole = 2.0 * gathered_weight_bytes(context) * (copies == "split")
+    gathered: Array = np.where(when.gathers_each, whole, 0.0)
+    return memory_bound_s(gathered, accelerator), memory_bound_s(further, accelerator)
+
+
 def data_parallel_costs(
     context: Context,
     strategy: StrategyColumns,
@@ -195,12 +251,15 @@ def data_parallel_costs(
         domain = group.part(group.local)
         backward_gather = _seconds_per_param("all_gather", unit, layer_weights, domain, cluster)
     gathered_back = np.where(when.gathers_each, backward_gather, 0.0)
+    copy_gather, copy_reduce = copy_s_per_param(context, when, stage)
     return DataParallelCosts(
         reduce=np.where(when.reduces_each, 0.0, np.where(when.all_reduces, all_reduce, scatter)),
         gather=np.where(when.gathers_once, gather / gathered_every(context), 0.0),
         layer_forward=np.where(when.gathers_each, layer_gather, 0.0),
         layer_backward=gathered_back + np.where(when.reduces_each, layer_reduce, 0.0),
         layer_backward_gather=gathered_back,
+        copy_gather=copy_gather,
+        copy_reduce=copy_reduce,
         bucket_fraction=bucket / chunk_params,
     )
 

@@ -32,6 +32,7 @@ from planner.cost.launches import (
 )
 from planner.cost.overlap import (
     exposed_all_to_all_s,
+    exposed_beside_s,
     exposed_tensor_parallel_s,
     interference_fraction,
 )
@@ -119,6 +120,7 @@ class Setting:
         "strategy.etp",
         *SCALE_UP,
         "traits.overlap.tensor_parallel_overlap",
+        "traits.overlap.overlaps_input_gradients",
     ),
     also=(
         tp_entry_comms,
@@ -127,6 +129,7 @@ class Setting:
         head_comms,
         expert_split_comms,
         exposed_tensor_parallel_s,
+        exposed_beside_s,
         *COLLECTIVE_FORMULAS,
     ),
 )
@@ -137,28 +140,37 @@ class Setting:
     also=(core_op, *COLLECTIVE_FORMULAS),
 )
 def _comm_items(
-    comms: tuple[Comm, ...], setting: Setting, gemm_time: Array, chunk_time: Array
+    comms: tuple[Comm, ...],
+    setting: Setting,
+    gemm_time: Array,
+    chunk_time: Array,
+    other_time: Array,
 ) -> TimeItems:
     """Collectives of an op; those of tensor parallelism beside its products, an equal share each.
 
     All-reduces wait for the whole product: only gathers and scatters of sequence parallelism are
-    cut into chunks. ``chunk_time``: of the products, for 1/tp of their rows.
+    cut into chunks. ``chunk_time``: of the products, for 1/tp of their rows. Those of backward that
+    one of two products neither makes nor needs run beside it where the framework starts them
+    first (``overlaps_input_gradients``), all-reduces too: ``other_time``, of that product.
     """
     cluster, overlap = setting.cluster, setting.traits.overlap
     interference = interference_fraction(overlap.communication_multiprocessors, cluster.accelerator)
+    hidden = [comm.is_independent and overlap.overlaps_input_gradients for comm in comms]
     beside = [
         comm.axis == "tp" and comm.collective != "all_reduce" and not comm.is_waited_for
         for comm in comms
     ]
     items: TimeItems = {}
-    for comm, runs_beside in zip(comms, beside, strict=True):
+    for comm, runs_beside, runs_early in zip(comms, beside, hidden, strict=True):
         group = group_of(comm.axis, setting.strategy, cluster)
         exposed = seconds = collective_s(
             comm.collective, comm.num_bytes, group, cluster, comm.copies_per_token
         )
         if comm.axis == "ep":
             exposed = seconds = seconds + exchange_start_s(comm.num_bytes, group)
-        if runs_beside:
+        if runs_early and not comm.is_waited_for:
+            exposed = exposed_beside_s(other_time, seconds, interference)
+        elif runs_beside:
             exposed = exposed_tensor_parallel_s(
                 gemm_time / sum(beside),
                 seconds,
@@ -270,7 +282,9 @@ def _op_items(
     if op.attention:
         attention = attention_seconds(op.attention, accelerator, setting.job.precision)
         items = add_items(items, _compute("attention", attention))
-    return add_items(items, _comm_items(comms, setting, gemm_time, chunk_time))
+    is_trained = not any(gemm.is_frozen for gemm in op.gemms)
+    other_time = gemm_time * (0.5 * is_trained)
+    return add_items(items, _comm_items(comms, setting, gemm_time, chunk_time, other_time))
 
 
 def _all_ops(ops: Iterable[Op], setting: Setting, price: OpPrice) -> TimeItems:

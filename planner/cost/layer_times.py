@@ -5,7 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.data_parallel import data_parallel_costs, gather_elements
+from planner.cost.data_parallel import (
+    copy_s_per_param,
+    data_parallel_costs,
+    gather_elements,
+    gradient_copy_bytes,
+)
 from planner.cost.memory import offloads
 from planner.cost.offload import parameter_fetch_s, slot_share
 from planner.cost.overlap import exposed_beside_s, interference_fraction, prefetch_fill_s
@@ -50,6 +55,7 @@ class LayerTimes:
         "strategy.dp",
         "traits.overlap.communication_multiprocessors",
         "traits.overlap.weight_gather_elements",
+        "traits.kernels.unit_copies",
         *FABRIC,
     ),
     also=(
@@ -58,11 +64,14 @@ class LayerTimes:
         interference_fraction,
         data_parallel_costs,
         gather_elements,
+        copy_s_per_param,
+        gradient_copy_bytes,
     ),
 )
 def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> LayerTimes:
     """Overlap a layer's compute with its stage-3 gathers, then with traffic to the host.
 
+    Copies of weights and gradients beside their exchange compute with the layer, and count with it.
     Offloaded parameters come from the host before both passes. Transfer, gather and computation of
     a pass are three stations of a pipeline of layers: n layers take n times the slowest, and the
     first one's way through the other two (:func:`overlap.prefetch_fill_s`). From memory that is
@@ -70,13 +79,16 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
     are a policy of single layers (:func:`policies.policy_costs`).
     """
     interference = interference_of(context)
-    forward = parts.costs.exposed_at(parts.costs.forward)
-    backward = parts.costs.exposed_at(parts.costs.backward)
     dp = parts.layer_dp
+    copied = parts.gathered * dp.copy_gather
+    copied_back = copied + parts.params * dp.copy_reduce
+    forward = parts.costs.exposed_at(parts.costs.forward) + copied
+    backward = parts.costs.exposed_at(parts.costs.backward) + copied_back
     gather = parts.gathered * dp.layer_forward
     exchange = parts.params * dp.layer_backward + parts.frozen_elements * dp.layer_backward_gather
-    sharded_forward = forward + exposed_beside_s(forward, gather, interference)
-    sharded_backward = backward + exposed_beside_s(backward, exchange, interference)
+    beside = exposed_beside_s(forward, gather, interference)
+    beside_back = exposed_beside_s(backward, exchange, interference)
+    sharded_forward, sharded_backward = forward + beside, backward + beside_back
     fill = prefetch_fill_s(forward, gather, interference)
     fill = fill + prefetch_fill_s(backward, exchange, interference)
     shard = np.where(strategy.zero_stage >= 3, parts.num_shards, 1.0)
@@ -91,8 +103,8 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
     return LayerTimes(
         forward=whole_forward,
         backward=whole_backward,
-        sharding_busy=gather + exchange,
-        sharding_exposed=sharded_forward + sharded_backward - forward - backward,
+        sharding_busy=gather + exchange + copied + copied_back,
+        sharding_exposed=beside + beside_back + copied + copied_back,
         offload_busy=2.0 * fetch,
         offload_exposed=whole_forward + whole_backward - sharded_forward - sharded_backward,
         sharded_forward=sharded_forward,

@@ -96,12 +96,10 @@ class Parts:
 
     def end_exchange_s(self, end: Literal["first", "last"]) -> Array:
         """Seconds per micro-batch that embedding or head are gathered, and reduced, in."""
-        forward, backward = self.dp.layer_forward, self.dp.layer_backward
-        trained: Array = getattr(self, f"{end}_params") * (forward + backward)
-        frozen: Array = getattr(self, f"{end}_frozen_elements")
-        further = self.layer_dp.layer_forward + self.layer_dp.layer_backward
-        further = further * self.all_mtp_params * (end == "last")
-        return trained + frozen * (forward + self.dp.layer_backward_gather) + further
+        trained: Array = getattr(self, f"{end}_params") * self.dp.both_passes
+        frozen: Array = getattr(self, f"{end}_frozen_elements") * self.dp.both_gathers
+        further = self.layer_dp.both_passes * self.all_mtp_params * (end == "last")
+        return trained + frozen + further
 
     def static_bytes(
         self, end: Literal["first", "last"], where: Literal["device", "host"]

@@ -141,11 +141,9 @@ def _stage_items(subject: Subject, stage: int) -> TimeItems:
     if stage == subject.strategy.head_stage:
         items = add_items(items, _end_items("head_and_loss", parts.costs, parts.costs.last))
         items["compute.mtp"] = _total(parts.costs.items_at(parts.costs.mtp.time))
-    gathers = parts.dp.layer_forward + parts.dp.layer_backward
-    further = parts.layer_dp.layer_forward + parts.layer_dp.layer_backward
-    ends = subject.end_params(stage) * gathers + subject.mtp_params(stage) * further
-    frozen_gathers = parts.dp.layer_forward + parts.dp.layer_backward_gather
-    ends = ends + subject.frozen_ends(stage) * frozen_gathers
+    ends = subject.end_params(stage) * parts.dp.both_passes
+    ends = ends + subject.mtp_params(stage) * parts.layer_dp.both_passes
+    ends = ends + subject.frozen_ends(stage) * parts.dp.both_gathers
     items["sharding.gather_and_reduce"] = Duration(
         busy_s=layers * times.sharding_busy + ends,
         exposed_s=layers * times.sharding_exposed + times.sharding_fill + ends,

@@ -65,16 +65,23 @@ def tp_entry_comms(
 
     Without sequence parallelism: nothing forward, an all-reduce backward. With it: all-gather
     forward; reduce-scatter and a second all-gather (input of the weight gradient) backward.
-    Source: arXiv 1909.08053 section 3, arXiv 2205.05198 section 4.2.2.
+    Those of backward are independent of a product: the gather of the input's gradient, the others
+    of the weight's. Source: arXiv 1909.08053 section 3, arXiv 2205.05198 section 4.2.2.
     """
     full = shape.num_tokens * model.hidden_size * shape.element_bytes * (shape.tp > 1)
     split = full * (shape.sequence_parallel == 1)
     whole = full * (shape.sequence_parallel == 0)
     forward = (Comm(collective="all_gather", axis="tp", num_bytes=split),)
     backward = (
-        Comm(collective="all_reduce", axis="tp", num_bytes=whole),
-        Comm(collective="reduce_scatter", axis="tp", num_bytes=split),
-        Comm(collective="all_gather", axis="tp", num_bytes=split, is_for_weights=True),
+        Comm(collective="all_reduce", axis="tp", num_bytes=whole, is_independent=True),
+        Comm(collective="reduce_scatter", axis="tp", num_bytes=split, is_independent=True),
+        Comm(
+            collective="all_gather",
+            axis="tp",
+            num_bytes=split,
+            is_independent=True,
+            is_for_weights=True,
+        ),
     )
     return forward, backward
 

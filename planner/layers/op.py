@@ -172,6 +172,8 @@ class Comm:
     collective: Collective
     axis: Axis
     num_bytes: Array
+    is_independent: bool = False
+    """One of the op's two products in backward neither makes nor needs what it carries."""
     is_waited_for: bool = False
     """Nothing runs beside it, whatever the framework hides of other layers."""
     is_for_weights: bool = False

@@ -20,6 +20,7 @@ from planner.spec.zenflow import NO_ZENFLOW, ZenFlow
 from planner.units import Array
 
 ExpertOverlap = Literal["none", "shared_expert", "batches"]
+UnitCopies = Literal["none", "flat", "split"]
 ANY_FAMILY = "any"
 """In ``tp_families``: every model's."""
 TraitValue = bool | float | str | tuple[float, ...] | tuple[str, ...]
@@ -183,6 +184,9 @@ class KernelTraits:
     """Per logit, moved through HBM by the loss, forward and backward together."""
     weight_gradient_bytes: float
     """Traffic per parameter and micro-batch to accumulate the weight gradient."""
+    unit_copies: UnitCopies
+    """How units of sharding pass weights and gradients through HBM: not at all, FSDP1's flat
+    parameters, FSDP2's separate ones."""
     deduplicated_dispatch: bool
     """Expert dispatch sends a token once to each remote domain (DeepEP, HybridEP)."""
     permutation_slowdown: float
@@ -298,6 +302,9 @@ class OverlapTraits:
     tensor_parallel_overlap: Literal["none", "bulk", "ring"]
     """Gathers and scatters of sequence parallelism run beside a product that does not need them,
     or beside the chunks of the one that does."""
+    overlaps_input_gradients: bool
+    """In backward, layers split by column exchange the gradient of their input beside the product
+    that makes the weight's, and gather their input beside the other."""
     ring_achieved_fraction: float
     """Of what the chunks could hide, the share they do."""
     expert_all_to_all_overlap: ExpertOverlap

@@ -12,12 +12,16 @@ from planner.cost.data_parallel import (
     DataParallelCosts,
     gather_elements,
     gathered_weight_bytes,
+    gradient_copy_bytes,
 )
+from planner.cost.kernels import memory_bound_s
+from planner.cost.layer_times import layer_times
 from planner.cost.parts import build_parts
 from planner.cost.topology import group_of
 from planner.frameworks.registry import load_traits
 from planner.spec.job import Precision
 from planner.spec.strategy import StrategyColumns
+from planner.spec.traits import UnitCopies
 
 Contexts = Callable[..., Context]
 Columns = Callable[..., StrategyColumns]
@@ -154,3 +158,74 @@ def test_each_message_of_stage_3_waits_for_its_latency(
     messages = 9.0 if wanted else 1.0
     one = collective_s("all_gather", 2.0 * parts.params / messages, group, context.cluster)
     assert parts.dp.layer_forward * parts.params == pytest.approx(messages * one)
+
+
+@pytest.mark.parametrize(
+    ("copies", "wire", "moved"),
+    [
+        ("none", 4.0, 0.0),
+        ("split", 2.0, 2.0 + 2.0),
+        ("split", 4.0, 2.0 + 4.0),
+        ("flat", 2.0, (2.0 + 2.0) + (2.0 + 2.0)),
+        ("flat", 4.0, (2.0 + 2.0) + (2.0 + 4.0) + (4.0 + 4.0)),
+    ],
+)
+def test_a_unit_s_gradients_are_joined_widened_and_divided_or_copied(
+    copies: UnitCopies, wire: float, moved: float
+) -> None:
+    assert gradient_copy_bytes(2.0, wire, copies) == moved
+
+
+def with_copies(context: Context, copies: UnitCopies, accumulated_bytes: float) -> Context:
+    kernels = replace(
+        context.traits.kernels, unit_copies=copies, weight_gradient_bytes=accumulated_bytes
+    )
+    return replace(context, traits=replace(context.traits, kernels=kernels))
+
+
+@pytest.mark.parametrize(
+    ("copies", "wire", "gathered", "handed"),
+    [("none", 4.0, 0.0, 0.0), ("flat", 4.0, 0.0, 18.0 - 6.0), ("split", 4.0, 4.0, 0.0)],
+)
+def test_only_sharded_units_are_copied_beyond_what_backward_moves(
+    copies: UnitCopies,
+    wire: float,
+    gathered: float,
+    handed: float,
+    context_of: Contexts,
+    columns_of: Columns,
+) -> None:
+    context = context_of(framework="torchtitan", cluster="8xdgx-h100")
+    context = with_copies(with_states(context, gradient_reduce_bytes=wire), copies, 6.0)
+    costs = build_parts(context, columns_of(dp=64, zero_stage=[1, 2, 3])).dp
+    seconds = memory_bound_s(np.array([gathered, handed]), context.cluster.accelerator)
+    assert costs.copy_gather == pytest.approx([0.0, 0.0, seconds[0]])
+    assert costs.copy_reduce == pytest.approx([0.0, seconds[1], seconds[1]])
+
+
+def test_gradients_that_stay_whole_are_added_up_in_the_reduction_s_width(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    context = with_copies(context_of(framework="accelerate", cluster="8xdgx-h100"), "flat", 0.0)
+    assert not context.traits.states.reduces_every_micro_batch
+    costs = build_parts(context, columns_of(dp=64, zero_stage=2)).dp
+    moved = (2.0 + 2.0) + (2.0 + 2.0 * 2.0)
+    assert costs.copy_reduce == pytest.approx(
+        memory_bound_s(np.array([moved]), context.cluster.accelerator)
+    )
+
+
+def test_copies_take_a_pass_longer_by_what_they_move(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    plain = context_of(model="llama3-8b", framework="torchtitan", cluster="1xdgx-h100")
+    columns = columns_of(dp=8, zero_stage=3, micro_batch=8)
+    times = []
+    for copies in ("none", "split"):
+        context = with_copies(plain, copies, 6.0)  # type: ignore[arg-type]
+        times.append((layer_times(context, columns, build_parts(context, columns)), context))
+    (none, context), (split, _) = times
+    params = build_parts(context, columns).params
+    copied = memory_bound_s(4.0 * params, context.cluster.accelerator)
+    assert split.sharding_busy - none.sharding_busy == pytest.approx(2.0 * copied)
+    assert split.sharding_exposed - none.sharding_exposed == pytest.approx(2.0 * copied, rel=0.2)

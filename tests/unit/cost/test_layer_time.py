@@ -210,3 +210,40 @@ def test_a_layer_waits_for_launches_before_the_exchange_although_experts_outlast
     )
     assert once == pytest.approx(0.0, abs=1e-9)
     assert 0.0 < twice < 0.3 * kernels_s
+
+
+def backward_tp(context: Context, columns: StrategyColumns, *, early: bool) -> np.ndarray:
+    """Exposed tensor-parallel seconds of a layer's backward."""
+    overlap = replace(context.traits.overlap, overlaps_input_gradients=early)
+    context = replace(context, traits=replace(context.traits, overlap=overlap))
+    return priced(context, columns)[0].backward["tensor_parallel"].exposed_s
+
+
+@pytest.mark.parametrize("sequence_parallel", [0, 1])
+def test_exchanges_of_backward_hide_beside_the_product_that_does_not_need_them(
+    sequence_parallel: int, context_of: Contexts, columns_of: Columns
+) -> None:
+    context = context_of(model="llama3-70b", cluster="1xdgx-h100")
+    columns = columns_of(tp=2, dp=1, sequence_parallel=sequence_parallel)
+    after, beside = (backward_tp(context, columns, early=early) for early in (False, True))
+    interference = interference_fraction(24.0, context.cluster.accelerator)
+    gathered_alone = 1.0 / 3.0 if sequence_parallel else 0.0
+    shown = gathered_alone + (1.0 - gathered_alone) * interference
+    assert beside == pytest.approx(shown * after, rel=0.1)
+
+
+def test_without_a_product_of_the_weight_s_gradient_nothing_hides_them(
+    context_of: Contexts, columns_of: Columns
+) -> None:
+    context = context_of(model="llama3-70b", cluster="1xdgx-h100")
+    columns = columns_of(tp=2, dp=1)
+    kinds = layer_groups(context.model, layer_shape(columns, context.job), context.traits)
+    (op,) = (op for op in kinds[0].ops if op.name == "qkv")
+    frozen = replace(op, gemms=tuple(replace(gemm, is_frozen=True) for gemm in op.gemms))
+    setting = Setting(
+        job=context.job, cluster=context.cluster, traits=context.traits, strategy=columns
+    )
+    assert context.traits.overlap.overlaps_input_gradients
+    found = op_backward(frozen, setting)["tensor_parallel"]
+    assert found.exposed_s == found.busy_s
+    assert op_backward(op, setting)["tensor_parallel"].exposed_s < 0.5 * found.busy_s
