@@ -227,6 +227,26 @@ def paired_launch_pace(group: LayerGroup, traits: FrameworkTraits) -> float:
     return traits.kernels.paired_launch_multiplier if is_paired else 1.0
 
 
+def module_hooks_s(group: LayerGroup, kernels: KernelTraits, strategy: StrategyColumns) -> Array:
+    """Host seconds per pass of a layer in hooks around modules whose weights are gathered; C.
+
+    ``modules · gathered_module_s`` at ZeRO stage 3: those of products with a weight, of which a
+    rank's experts are one each, and of norms. Source: DeepSpeed's fetch_sub_module and
+    release_sub_module around every module (deepspeed/runtime/zero/parameter_offload.py), in Python,
+    which no graph replays. Excludes modules without weights, and counts projections of one
+    product (queries, keys and values; gate and up) as one.
+    """
+    weights = ZERO + sum(
+        np.asarray(gemm.count, dtype=float)
+        for op in group.ops
+        for gemm in op.gemms
+        if gemm.has_weight
+    )
+    norms = sum("norm" in op.name for op in group.ops)
+    hooked = np.where(strategy.zero_stage >= 3, kernels.gathered_module_s, 0.0)
+    return (weights + norms) * hooked
+
+
 def layer_waits_s(
     group: LayerGroup,
     pass_s: Passes,
@@ -242,7 +262,8 @@ def layer_waits_s(
     kernels = traits.kernels
     pace = paired_launch_pace(group, traits)
     forward_s, backward_s, repeated_s = launch_floors_s(group, kernels, strategy)
-    floors = forward_s * pace, backward_s * pace, repeated_s * pace
+    hooks_s = module_hooks_s(group, kernels, strategy)
+    floors = forward_s * pace + hooks_s, backward_s * pace + hooks_s, repeated_s * pace + hooks_s
     parts = segments([op.name for op in group.ops], host_waits(group, traits))
     if not parts:
         return launch_waits_s(pass_s, floors, waits_for_kernels=kernels.waits_for_kernels)

@@ -239,6 +239,8 @@ class KernelTraits:
     memory_bound_kernels: float
     """Kernels of an op that moves data through HBM: one where norms, activations and the like are
     fused."""
+    gathered_module_s: float
+    """Host seconds per pass in hooks of a module whose weights are gathered; 0: it has none."""
     grouped_launch_s: float
     """Host seconds per expert and grouped product, where it is launched expert by expert."""
     moe_launch_forward_s: float

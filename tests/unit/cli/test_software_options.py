@@ -1,6 +1,7 @@
 """``--profile``, ``--set`` and ``planner frameworks``: what they change, say and refuse."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import yaml
 
 from planner.frameworks.registry import FRAMEWORKS, load_traits, profile_names
+from planner.spec.traits import OverlapTraits
 
 SMALL = ("plan", "gpt3-xl", "1xdgx-a100-640", "--top", "1")
 MEMORY = ("memory", "gpt3-xl", "1xdgx-a100-640")
@@ -15,11 +17,7 @@ PROBLEMS = f"""\
 command line::--profile: unknown profile of megatron; given 'brige', allowed: \
 {", ".join(profile_names("megatron"))}; did you mean bridge?
 command line::--set traits.overlap.tensor_parallel: unknown trait; given 0.5, allowed: \
-tensor_parallel_overlap, ring_achieved_fraction, expert_all_to_all_overlap, \
-overlaps_gradient_reduction, overlaps_parameter_gather, gradient_bucket_elements, \
-gradient_bucket_elements_per_rank, weight_gather_elements, pipeline_p2p_overlap, \
-communication_multiprocessors, \
-optimizer_waits_for_all_stages; did you mean traits.overlap.tensor_parallel_overlap?
+{", ".join(trait.name for trait in fields(OverlapTraits))}; did you mean traits.overlap.tensor_parallel_overlap?
 command line::--set traits.overlap.ring_achieved_fraction: wrong value; given 3, allowed: numbers \
 from 0 to 1
 command line::--precision: unknown precision 'fp7'; allowed are bf16, fp16, fp8, fp8_block, \

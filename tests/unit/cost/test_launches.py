@@ -12,6 +12,7 @@ from planner.cost.launches import (
     launch_floors_s,
     launch_waits_s,
     layer_waits_s,
+    module_hooks_s,
     op_floors_s,
     paired_launch_pace,
     router_launches_s,
@@ -52,6 +53,32 @@ def test_a_layers_launches_are_its_products_attention_and_moves(
     forward, backward = floors(launching(context_of()), columns_of(dp=8))
     assert forward == pytest.approx(4 + 1 + 4 * MOVING)
     assert backward == pytest.approx(8 + 1 + 4 * MOVING)
+
+
+def test_hooks_of_stage_3_are_those_of_products_and_norms(
+    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
+) -> None:
+    context = context_of(framework="deepspeed")
+    kernels = context.traits.kernels
+    assert kernels.gathered_module_s > 0
+    columns = columns_of(dp=[8, 8], zero_stage=[2, 3])
+    (group,) = layer_groups(context.model, layer_shape(columns, context.job), context.traits)
+    hooks = module_hooks_s(group, kernels, columns)
+    # Four products, two norms.
+    assert hooks == pytest.approx([0.0, 6 * kernels.gathered_module_s])
+
+
+def test_hooks_show_where_the_host_is_the_slower_one(
+    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
+) -> None:
+    context, columns = context_of(framework="deepspeed"), columns_of(dp=8, zero_stage=3)
+    (group,) = layer_groups(context.model, layer_shape(columns, context.job), context.traits)
+    nothing = (np.zeros(1), np.zeros(1), np.zeros(1))
+    waits = layer_waits_s(group, nothing, [np.ones(1)] * len(group.ops), context.traits, columns)
+    floors = launch_floors_s(group, context.traits.kernels, columns)
+    hooks = module_hooks_s(group, context.traits.kernels, columns)
+    assert waits[0] == pytest.approx(floors[0] + hooks)
+    assert waits[1] == pytest.approx(floors[1] + hooks)
 
 
 def test_adapters_and_rebuilt_matrices_launch_their_own_kernels(

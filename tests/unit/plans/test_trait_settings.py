@@ -1,7 +1,7 @@
 """Traits a user sets: what is read, what is refused and how, and that files keep them."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from planner.plans.trait_settings import (
     settings_of,
 )
 from planner.spec.strategy import KINDS
+from planner.spec.traits import OverlapTraits
 
 PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -89,12 +90,7 @@ def test_values_are_read_as_the_trait_is_typed(path: str, text: str, value: obje
 NO_SETTING = "must be traits.SECTION.KEY=VALUE"
 SECTIONS = "states, kernels, overlap, overheads, offload, support"
 NEAR = "did you mean traits.overlap.ring_achieved_fraction?"
-OVERLAPS = (
-    "tensor_parallel_overlap, ring_achieved_fraction, expert_all_to_all_overlap, "
-    "overlaps_gradient_reduction, overlaps_parameter_gather, gradient_bucket_elements, "
-    "gradient_bucket_elements_per_rank, weight_gather_elements, pipeline_p2p_overlap, "
-    "communication_multiprocessors, optimizer_waits_for_all_stages"
-)
+OVERLAPS = ", ".join(trait.name for trait in fields(OverlapTraits))
 
 
 @pytest.mark.parametrize(
