@@ -17,7 +17,8 @@ PROBLEMS = f"""\
 command line::--profile: unknown profile of megatron; given 'brige', allowed: \
 {", ".join(profile_names("megatron"))}; did you mean bridge?
 command line::--set traits.overlap.tensor_parallel: unknown trait; given 0.5, allowed: \
-{", ".join(trait.name for trait in fields(OverlapTraits))}; did you mean traits.overlap.tensor_parallel_overlap?
+{", ".join(trait.name for trait in fields(OverlapTraits))}; \
+did you mean traits.overlap.tensor_parallel_overlap?
 command line::--set traits.overlap.ring_achieved_fraction: wrong value; given 3, allowed: numbers \
 from 0 to 1
 command line::--precision: unknown precision 'fp7'; allowed are bf16, fp16, fp8, fp8_block, \
