@@ -30,7 +30,8 @@ class Adapter:
 def target_sizes(model: ModelSpec) -> dict[Target, tuple[int, int]]:
     """Input and output width of every projection of a layer that can have an adapter.
 
-    Empty for models whose adapters are not known here (:func:`unknown_layers`).
+    Empty for models whose adapters are not known here (:func:`unknown_layers`), and of a
+    mixture only attention's.
     """
     if unknown_layers(model):
         return {}
@@ -40,22 +41,36 @@ def target_sizes(model: ModelSpec) -> dict[Target, tuple[int, int]]:
         "k": (hidden, model.kv_size),
         "v": (hidden, model.kv_size),
         "o": (model.value_size, hidden),
-        "gate": (hidden, ffn),
-        "up": (hidden, ffn),
-        "down": (ffn, hidden),
     }
-    if not model.gated_mlp:
-        del sizes["gate"]
-    return sizes
+    if model.moe:
+        return sizes
+    if model.gated_mlp:
+        sizes["gate"] = (hidden, ffn)
+    return {**sizes, "up": (hidden, ffn), "down": (ffn, hidden)}
 
 
 def unknown_layers(model: ModelSpec) -> str:
     """What of a model's layers has no adapters here; empty where all is known."""
-    if model.moe:
-        return "mixtures of experts"
     if model.mla:
         return "latent attention"
     return "encoder-decoders" if model.num_decoder_layers else ""
+
+
+def _mixture_problem(model: ModelSpec, training: Training, *, joined: bool) -> tuple[str, str]:
+    """What of a mixture is refused: all but adapters of attention under transformers' code."""
+    if model.moe is None:
+        return "", ""
+    allowed = f"allowed for {model.name} is full"
+    if joined:
+        return "--train", f"{training.mode} of mixtures of experts is not modelled; {allowed}"
+    if training.mode == "qlora":
+        text = f"experts, which are one tensor, are not stored in 4 bits; {allowed} and lora"
+        return "--train", text
+    attention = TARGET_GROUPS["attention"]
+    if not {*training.targets} <= {*attention}:
+        text = f"adapters of experts are not modelled: {model.name} is a mixture"
+        return "--lora-targets", f"{text}; allowed are attention, {', '.join(attention)}"
+    return "", ""
 
 
 def adapters_of(model: ModelSpec, training: Training, *, joined: bool) -> tuple[Adapter, ...]:
@@ -116,6 +131,8 @@ def training_problem(
     """
     if not training.is_frozen:
         return "", ""
+    if (refused := _mixture_problem(model, training, joined=joined))[0]:
+        return refused
     kind = unknown_layers(model)
     if model.family in joined_families:
         kind = f"{model.family}, whose code joins projections,"

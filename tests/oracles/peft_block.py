@@ -1,7 +1,7 @@
 """A decoder layer of Llama with PEFT's adapters, as Trainer runs it: what it keeps for backward.
 
 Run as a program with ``targets,rank`` it prints one JSON line: the storages, and the sizes of
-trained and frozen parameters of the layer.
+trained and frozen parameters of the layer; with ``targets,rank,mixture`` of a layer of Mixtral.
 """
 
 from __future__ import annotations
@@ -14,33 +14,43 @@ from typing import Any
 import torch
 from peft import LoraConfig, get_peft_model
 from saved_tensors import (
+    EXPERT_FFN,
     FFN,
     HEAD_DIM,
     HIDDEN,
     MICRO_BATCH,
+    NUM_EXPERTS,
     NUM_HEADS,
     NUM_KV_HEADS,
     SEQ_LEN,
+    TOP_K,
     VOCAB,
 )
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
 
-def adapted(targets: str, rank: int) -> Any:
+def plain(*, is_mixture: bool) -> Any:
+    """A model of one layer."""
+    shape: dict[str, Any] = {
+        "hidden_size": HIDDEN,
+        "num_hidden_layers": 1,
+        "num_attention_heads": NUM_HEADS,
+        "num_key_value_heads": NUM_KV_HEADS,
+        "head_dim": HEAD_DIM,
+        "vocab_size": VOCAB,
+        "attn_implementation": "sdpa",
+    }
+    if not is_mixture:
+        return LlamaForCausalLM(LlamaConfig(**shape, intermediate_size=FFN))
+    experts = {"num_local_experts": NUM_EXPERTS, "num_experts_per_tok": TOP_K}
+    return MixtralForCausalLM(MixtralConfig(**shape, **experts, intermediate_size=EXPERT_FFN))
+
+
+def adapted(targets: str, rank: int, *, is_mixture: bool) -> Any:
     """The model in bf16 with adapters, which PEFT keeps in fp32."""
-    config = LlamaConfig(
-        hidden_size=HIDDEN,
-        intermediate_size=FFN,
-        num_hidden_layers=1,
-        num_attention_heads=NUM_HEADS,
-        num_key_value_heads=NUM_KV_HEADS,
-        head_dim=HEAD_DIM,
-        vocab_size=VOCAB,
-        attn_implementation="sdpa",
-    )
     names: str | list[str] = targets if targets == "all-linear" else targets.split("+")
     lora = LoraConfig(r=rank, target_modules=names, lora_dropout=0.0, task_type="CAUSAL_LM")
-    return get_peft_model(LlamaForCausalLM(config).to(torch.bfloat16), lora)
+    return get_peft_model(plain(is_mixture=is_mixture).to(torch.bfloat16), lora)
 
 
 def kept(model: Any) -> list[tuple[int, int]]:
@@ -72,8 +82,8 @@ def kept(model: Any) -> list[tuple[int, int]]:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    targets, rank = sys.argv[1].split(",")
-    model = adapted(targets, int(rank))
+    targets, rank, *rest = sys.argv[1].split(",")
+    model = adapted(targets, int(rank), is_mixture=bool(rest))
     trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
     dtypes = {str(each.dtype) for each in model.parameters() if each.requires_grad}
     found = {"kept": kept(model), "trained": trained, "dtypes": sorted(dtypes)}

@@ -14,7 +14,16 @@ import pytest
 import saved_tensors as sizes
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM, Qwen3Config
+from transformers import (
+    BitsAndBytesConfig,
+    GptOssConfig,
+    GptOssForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3Config,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
 from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
 from planner.catalog.models import load_model
@@ -26,7 +35,7 @@ from planner.frameworks.settings import with_training
 from planner.layers.adapter_sizes import adapter_params
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
-from planner.spec.model import ModelSpec
+from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.strategy import Strategy
 from planner.spec.training import Mode, Training, read_targets
 
@@ -46,8 +55,9 @@ BLOCK = ModelSpec(
 )
 
 
-def measured(targets: str, rank: int) -> dict[str, Any]:
-    command = [sys.executable, str(HERE / "peft_block.py"), f"{targets},{rank}"]
+def measured(targets: str, rank: int, *of: str) -> dict[str, Any]:
+    words = ",".join((targets, str(rank), *of))
+    command = [sys.executable, str(HERE / "peft_block.py"), words]
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
     return found
@@ -73,6 +83,23 @@ def test_a_layer_keeps_what_peft_keeps_and_trains_what_it_trains(targets: str, r
     assert found["dtypes"] == ["torch.float32"]
 
 
+def test_frozen_experts_keep_nothing_for_gradients_of_their_weights() -> None:
+    found = measured("q_proj+k_proj+v_proj+o_proj", 8, "mixture")
+    training = Training(mode="lora", rank=8, targets=read_targets("attention"))
+    moe = MoeSpec(
+        num_experts=sizes.NUM_EXPERTS, top_k=sizes.TOP_K, expert_ffn_size=sizes.EXPERT_FFN
+    )
+    model = replace(BLOCK, moe=moe)
+    traits = with_training(load_traits("accelerate"), training)
+    shape = replace(LayerShape.all_of(1.0, sizes.SEQ_LEN), micro_batch=2.0 * torch.ones(1).numpy())
+    (group,) = layer_groups(model, shape, traits)
+    # Gate and up projection of all experts lie in one storage, ends of groups in one of theirs.
+    kept = sum(number * size for number, size in found["kept"]) - sizes.NUM_EXPERTS * 4
+    planned = sum(tensor.num_bytes.item() for op in group.ops for tensor in op.saved)
+    assert planned == pytest.approx(kept, abs=sizes.TOP_K * sizes.NUM_TOKENS * 8)
+    assert found["trained"] == adapter_params(model, training)
+
+
 @pytest.mark.parametrize(
     ("model", "rank", "targets"),
     [
@@ -80,6 +107,8 @@ def test_a_layer_keeps_what_peft_keeps_and_trains_what_it_trains(targets: str, r
         ("llama3.1-70b", 8, "q_proj,k_proj,v_proj,o_proj"),
         ("llama3.2-1b", 64, "mlp"),
         ("qwen3-8b", 32, "all-linear"),
+        ("qwen3-30b-a3b", 16, "attention"),
+        ("gpt-oss-20b", 8, "q,v"),
     ],
 )
 def test_models_have_as_many_adapter_parameters_as_peft_makes(
@@ -106,6 +135,10 @@ def of_shape(spec: ModelSpec) -> Any:
         "head_dim": spec.head_dim,
         "vocab_size": spec.vocab_size,
     }
+    if spec.moe and spec.family == "gpt-oss":
+        return GptOssForCausalLM(GptOssConfig(**shape, num_local_experts=spec.moe.num_experts))
+    if spec.moe:
+        return Qwen3MoeForCausalLM(Qwen3MoeConfig(**shape, num_experts=spec.moe.num_experts))
     if spec.family == "qwen3":
         return qwen3.Qwen3ForCausalLM(Qwen3Config(**shape))
     return LlamaForCausalLM(LlamaConfig(**shape))

@@ -51,7 +51,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "documents": (1200, 7),
     "spec": (2720, 19),
     "collectives": (1390, 14),
-    "layers": (2480, 16),
+    "layers": (2500, 16),
     "schedules": (670, 9),
     "cost": (8090, 46),
     "job": (400, 6),

@@ -168,9 +168,16 @@ def test_what_only_weight_gradients_need_is_dropped_and_adapters_keep_their_inpu
         (
             "mixtral-8x7b",
             Training(mode="lora", rank=8, targets=TARGETS),
-            "--train",
-            "lora of mixtures of experts is not modelled; allowed for mixtral-8x7b is full",
+            "--lora-targets",
+            ": mixtral-8x7b is a mixture; allowed are attention, q, k, v, o",
         ),
+        (
+            "mixtral-8x7b",
+            Training(mode="qlora", rank=8, targets=TARGETS[:4]),
+            "--train",
+            "are not stored in 4 bits; allowed for mixtral-8x7b is full and lora",
+        ),
+        ("mixtral-8x7b", Training(mode="lora", rank=8, targets=TARGETS[:4]), "", ""),
         ("mixtral-8x7b", FULL, "", ""),
     ],
 )
@@ -180,6 +187,34 @@ def test_what_a_model_cannot_be_trained_as_is_said_with_what_is_allowed(
     found, message = training_problem(load_model(model), training)
     assert found == option
     assert message.endswith(said)
+
+
+def test_mixtures_have_no_adapters_where_projections_share_one() -> None:
+    training = Training(mode="lora", rank=8, targets=TARGETS[:4])
+    option, message = training_problem(load_model("mixtral-8x7b"), training, joined=True)
+    assert option == "--train"
+    assert (
+        message == "lora of mixtures of experts is not modelled; allowed for mixtral-8x7b is full"
+    )
+
+
+def test_a_mixture_with_adapters_trains_nothing_else() -> None:
+    traits = with_training(
+        load_traits("accelerate"), Training(mode="lora", rank=RANK, targets=TARGETS[:4])
+    )
+    (group,) = layer_groups(load_model("mixtral-8x7b"), LayerShape.all_of(1.0, 64), traits)
+    trained_params = {op.name: np.sum(op.params) for op in group.ops if np.any(op.params)}
+    # Mixtral: 32 heads of 128 over 4,096, 8 of keys and values.
+    assert trained_params == {
+        "adapters.q": RANK * (4096 + 4096),
+        "adapters.k": RANK * (4096 + 1024),
+        "adapters.v": RANK * (4096 + 1024),
+        "adapters.o": RANK * (4096 + 4096),
+    }
+    frozen = sum(np.sum(op.frozen_bytes) for op in group.ops)
+    # Two bytes of attention, router, norms and eight experts.
+    weights = 4096 * (4096 + 1024) * 2 + 4096 * 8 + 2 * 4096 + 8 * 3 * 4096 * 14336
+    assert frozen == 2 * weights
 
 
 def test_a_model_whose_code_joins_projections_is_refused() -> None:
