@@ -111,7 +111,7 @@ def test_a100_is_converted_to_base_units() -> None:
     assert "fp8" not in a100.peak_flops_per_s
     assert a100.gemm.launch_s == pytest.approx(6.5e-6)
     assert a100.gemm.num_multiprocessors == 108
-    assert a100.gemm.sustained_fraction == 0.856
+    assert a100.gemm.sustained_fraction == 0.85
     assert a100.tdp_w == 400
 
 
