@@ -19,8 +19,9 @@ MIN_RUNS, MIN_SOURCES = 20, 5
 ALL: RunClass = ("", "")
 HEADER = """\
 # Where 80 % of published runs lay around the predicted iteration time, by class: 10th and 90th
-# percentile of measured over predicted, minus one, in %, each source weighing the same; the
-# prediction itself always inside. Written by tools/accuracy.py; do not edit.
+# percentile of measured over predicted, minus one, in %, the wider of both where each source weighs
+# the same and where each run does; the prediction itself always inside. Written by
+# tools/accuracy.py; do not edit.
 """
 
 
@@ -66,13 +67,19 @@ def runs_of(rows: Iterable[Comparison]) -> list[Run]:
 
 
 def _percentiles(runs: Sequence[Run]) -> tuple[float, float]:
-    """Ends of COVERED, taken outwards to the next run, each source weighing the same; 1 inside."""
+    """Ends of COVERED, taken outwards to the next run; 1 inside.
+
+    The wider of both where each source weighs the same and where each run does: of unseen runs
+    many may come from one source, as many of those seen do.
+    """
     number = Counter(run.source for run in runs)
     ratios = np.array([run.ratio for run in runs])
-    weights = np.array([1.0 / number[run.source] for run in runs])
+    alike = np.array([1.0 / number[run.source] for run in runs])
     share = (1.0 + COVERED) / 2.0
-    low = -weighted_quantile(-ratios, weights, share)
-    return min(1.0, low), max(1.0, weighted_quantile(ratios, weights, share))
+    weightings = (alike, np.ones(len(runs)))
+    low = min(-weighted_quantile(-ratios, weights, share) for weights in weightings)
+    high = max(weighted_quantile(ratios, weights, share) for weights in weightings)
+    return min(1.0, low), max(1.0, high)
 
 
 def regimes(runs: Sequence[Run]) -> dict[RunClass, Regime]:
