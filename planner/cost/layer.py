@@ -32,7 +32,7 @@ from planner.spec.job import JobSpec, element_bytes
 from planner.spec.model import ModelSpec
 from planner.spec.precision import under_precision
 from planner.spec.strategy import COLUMNS, StrategyColumns
-from planner.spec.traits import FrameworkTraits
+from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array, Index
 
 
@@ -141,13 +141,19 @@ def _mean(kinds: tuple[LayerGroup, ...], values: list[Array]) -> Array:
     )
 
 
-SHAPE_COLUMNS = tuple(each.name for each in fields(LayerShape) if each.name in COLUMNS)
-"""What the costs of a layer depend on."""
+_SHAPE = tuple(each.name for each in fields(LayerShape) if each.name in COLUMNS)
 
 
-def distinct_shapes(strategy: StrategyColumns) -> tuple[StrategyColumns, Index]:
+def shape_columns(kernels: KernelTraits) -> tuple[str, ...]:
+    """What the costs of a layer depend on: with hooks around gathered modules on stage 3 too."""
+    return (*_SHAPE, "zero_stage") if kernels.gathered_module_s else _SHAPE
+
+
+def distinct_shapes(
+    strategy: StrategyColumns, kernels: KernelTraits
+) -> tuple[StrategyColumns, Index]:
     """Rows with distinct layer shapes, and the map from every row to its shape."""
-    first, index = first_rows(strategy, SHAPE_COLUMNS)
+    first, index = first_rows(strategy, shape_columns(kernels))
     return strategy.take(first), index
 
 
@@ -187,7 +193,7 @@ def layer_costs(
     strategy: StrategyColumns,
 ) -> LayerCosts:
     """Cost of layers, embedding and head for every distinct layer shape of the columns."""
-    rows, index = distinct_shapes(strategy)
+    rows, index = distinct_shapes(strategy, traits.kernels)
     shape = layer_shape(rows, job)
     traits = under_precision(traits, job.precision)
     kinds = layer_groups(model, shape, traits)

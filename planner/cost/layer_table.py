@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.layer import SHAPE_COLUMNS, LayerCosts, distinct_shapes, layer_costs
+from planner.cost.layer import LayerCosts, distinct_shapes, layer_costs, shape_columns
 from planner.cost.module_sets import ModuleSet, SelectiveCosts, selective_options
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array, Index
@@ -23,8 +23,10 @@ class LayerTable:
 
     def _index(self, strategy: StrategyColumns) -> Index:
         """Where the shape of every strategy stands in the table, which grows if need be."""
-        rows, index = distinct_shapes(strategy)
-        keys = list(zip(*(getattr(rows, name).tolist() for name in SHAPE_COLUMNS), strict=True))
+        kernels = self.context.traits.kernels
+        rows, index = distinct_shapes(strategy, kernels)
+        columns = (getattr(rows, name).tolist() for name in shape_columns(kernels))
+        keys = list(zip(*columns, strict=True))
         new = [row for row, key in enumerate(keys) if key not in self._place]
         if new:
             added = rows.take(np.array(new))

@@ -115,7 +115,7 @@ def selective_options(
 
     Per op the share of its forward that the set repeats, and the tensors it does not drop.
     """
-    rows, index = distinct_shapes(strategy)
+    rows, index = distinct_shapes(strategy, context.traits.kernels)
     traits = under_precision(context.traits, context.job.precision)
     setting = Setting(job=context.job, cluster=context.cluster, traits=traits, strategy=rows)
     by_name = {module.name: module for module in context.traits.recompute.modules}

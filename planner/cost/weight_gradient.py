@@ -35,7 +35,7 @@ def layer_weight_gradient_s(context: Context, strategy: StrategyColumns) -> Arra
     Mean over the kinds of layers. Part of the layer's backward; attention and element-wise kernels
     have none. Source: arXiv 2401.10241, section 1 (the split of a backward).
     """
-    rows, index = distinct_shapes(strategy)
+    rows, index = distinct_shapes(strategy, context.traits.kernels)
     shape = timed_shape(layer_shape(rows, context.job), context.job)
     kinds = layer_groups(
         context.model, shape, under_precision(context.traits, context.job.precision)
