@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 OF_THE_SCREEN = frozenset({"verbose", "show_all", "output_format", "top", "force"})
 """Options that change what is shown, and no answer."""
 FOLDER = "run"
-MEASURABLE = ("NVIDIA", "AMD", "CPU", "CUDA", "ROCM")
-"""Vendors of what torch drives as `calibrate --measure` has it; the last ones of its own files."""
 ACROSS_NODES = ("nic_gbit_per_s", "fabric_latency_us")
 
 
@@ -67,10 +65,12 @@ def measuring(result: "Sensitivity", cluster: str) -> str:
     stands what nccl-tests printed there.
     """
     from planner.catalog.hardware import is_path
+    from planner.frameworks.registry import load_traits
+    from planner.spec.cluster import PROCESSOR
 
     worth = {one.figure.key for one in result.worth_measuring}
-    own = result.best.context.cluster
-    if not worth or own.accelerator.vendor not in MEASURABLE:
+    own, vendors = result.best.context.cluster, load_traits("torchtitan").support.vendors
+    if not worth or own.accelerator.vendor not in (*vendors, PROCESSOR):
         return ""
     whole, count = (own.node.whole or own.node).name, own.node.num_accelerators
     place = cluster if is_path(cluster) else f"{own.num_nodes}x{whole}"

@@ -16,7 +16,6 @@ from planner.spec.training import FULL, Training
 
 RELEASE = "0.6.2"
 _NAME, _ADAPTERS, _LONGEST = "recipe", "adapters", "max_seq_len"
-_NO_SHAPE = (_NAME, _ADAPTERS, _LONGEST)
 
 
 @cache

@@ -169,7 +169,7 @@ def test_the_line_names_profile_versions_settings_and_how_to_change_them(
     assert line.startswith("assumes megatron bridge: NeMo 24.07 to Megatron-Bridge (2024-26); ")
     fraction, stages = "ring_achieved_fraction=0.125", "zero_stages=[1]"
     assert f"set traits.overlap.{fraction}, traits.support.{stages}; " in line
-    profiles = "current, nemo, no-overlap, zero-bubble, classic, 5 more"
+    profiles = "current, nemo, no-overlap, zero-bubble, classic, 6 more"
     assert f"--profile ({profiles}) or --set traits.SECTION.KEY=VALUE" in line
 
 
