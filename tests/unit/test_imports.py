@@ -53,7 +53,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "collectives": (1390, 14),
     "layers": (2500, 16),
     "schedules": (670, 9),
-    "cost": (8090, 46),
+    "cost": (8100, 46),
     "job": (400, 6),
     "search": (8420, 56),
     "catalog": (5960, 40),
