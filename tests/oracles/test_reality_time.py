@@ -26,7 +26,7 @@ NAMES = ("DDP", "DDP, recomputed", "FSDP2, ZeRO 3", "1F1B")
 ATTEMPTS = 2
 WITHIN = 0.6
 APART = 1.25
-"""Planned times this far apart have an order; recomputation's is further."""
+"""Planned times this far apart have an order."""
 Times = Mapping[str, tuple[float, float]]
 """Planned and measured seconds, by case."""
 
@@ -79,5 +79,7 @@ def test_layouts_whose_planned_times_differ_are_in_their_order(times: Times) -> 
     assert not out_of_order(times), times
 
 
-def test_recomputation_is_among_those_that_differ(times: Times) -> None:
-    assert times["DDP, recomputed"][0] > APART * times["DDP"][0]
+def test_recomputation_is_planned_a_tenth_to_a_third_longer(times: Times) -> None:
+    """A repeated forward is a third of three; the more a step exchanges, the less it shows."""
+    plain, repeated = times["DDP"][0], times["DDP, recomputed"][0]
+    assert 1.1 * plain < repeated < 4.0 / 3.0 * plain
