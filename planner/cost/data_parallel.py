@@ -227,9 +227,10 @@ def data_parallel_costs(
     else:
         all_reduce = hidden_exchange_s(context, bucket, wire, group) / bucket
     scatter = _seconds_per_param("reduce_scatter", bucket, wire, group, cluster)
-    gather = _seconds_per_param("all_gather", bucket, weights, group, cluster)
     if states.broadcasts_weights:
         gather = broadcasts_s(stage_params * weights, group, cluster) / stage_params
+    else:
+        gather = _seconds_per_param("all_gather", bucket, weights, group, cluster)
     layer_reduce = _seconds_per_param("reduce_scatter", layer_params, wire, group, cluster)
     if not states.scatters_gradients:
         whole = _seconds_per_param("all_reduce", layer_params, wire, group, cluster)
