@@ -8,7 +8,7 @@ from planner.check.degrees import Batch, Gpus, batch_of, gpus_of
 from planner.check.documents import documents_of
 from planner.check.exchanged import exchanging
 from planner.check.job import Job, Software, shape_of
-from planner.check.layout import Layout, Place, what_is_left
+from planner.check.layout import Layout, Place
 from planner.check.own_model import unlike
 from planner.check.values import Values
 from planner.cost.context import Context
@@ -105,7 +105,7 @@ def complete(
                 documents=documents_of(values, job, seq_len),
                 mtp_layers=_mtp_layers(values, job, traits),
             ),
-            cluster=what_is_left(job.cluster, reading.held_share),
+            cluster=job.cluster,
             traits=_with_modules(values, traits, strategy),
             placements=traits.support.placements,
             schedules=traits.support.schedules,

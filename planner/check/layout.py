@@ -7,8 +7,6 @@ from planner.check.rules import OWN
 from planner.cost.context import Context
 from planner.cost.module_sets import module_sets
 from planner.formats.finding import Finding, Severity
-from planner.formats.format import Value
-from planner.spec.cluster import ClusterSpec
 from planner.spec.strategy import Strategy
 
 
@@ -67,12 +65,3 @@ class Layout:
         """The context of plans to propose: the framework's uncertainty stays free."""
         margin = self.context.traits.memory_uncertainty_fraction
         return replace(self.context, margin_fraction=margin, module_sets=module_sets(self.context))
-
-
-def what_is_left(cluster: ClusterSpec, held_share: Value | None) -> ClusterSpec:
-    """The cluster less the share of HBM that another program holds on every accelerator."""
-    if held_share is None:
-        return cluster
-    own = cluster.accelerator
-    left = replace(own, hbm_bytes=own.hbm_bytes * (1.0 - held_share.value))
-    return replace(cluster, node=replace(cluster.node, accelerator=left))

@@ -63,7 +63,7 @@ def format_of(source: SourceText, name: str) -> Format:
 def _why_unknown(source: SourceText) -> tuple[Problem, ...]:
     """What is wrong with a file of no format: broken JSON or YAML comes first."""
     if program := program_of(source):
-        message = f"is a configuration of {program}, which is not checked"
+        message = f"is a configuration of {program}, which is not covered"
         return InputError.single(source.path, "file", message).problems
     try:
         if source.text.lstrip().startswith("{"):

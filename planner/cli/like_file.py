@@ -22,9 +22,7 @@ def reading_of(name: str) -> "tuple[Format, Reading]":
     kind = format_of(source, AUTO)
     reading = with_model(kind.read(source))
     made_for = f"is for {reading.made_for}, which is not priced" if reading.made_for else ""
-    held = reading.held_share
-    holds = f"{held.key} {held.value}: of HBM, which a search does not take off" if held else ""
-    if problem := reading.unpriced or made_for or holds:
+    if problem := reading.unpriced or made_for:
         raise InputError.single("command line", "--like", f"{Path(name).name}: {problem}")
     return kind, reading
 

@@ -31,8 +31,7 @@ WITH_A_REFERENCE = ("dpo", "kto", "orpo", "simpo", "ppo", "grpo", "rlhf", "rl")
 SEVERAL_MODELS = (
     "Several models at once are not planned: plan the one that is trained as full, lora or qlora, "
     "and leave room for a frozen reference with --margin PERCENT of HBM: its weights take 2 bytes "
-    "a parameter, over the GPUs that share them. `planner check` reads the training part of verl's "
-    "and OpenRLHF's files, engines as a share of memory"
+    "a parameter, over the GPUs that share them"
 )
 """What can be asked in place of preference tuning and reinforcement learning."""
 

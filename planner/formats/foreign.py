@@ -18,8 +18,9 @@ _PROGRAMS = (
     ("NeMo-Automodel", r"\bnemo_automodel\.\w|^recipe:\s*\n?\s*(_target_|Train)", _YAML),
     ("NeMo 2", r"\b_target_:\s*nemo\.(collections\.llm|lightning)\.", _YAML),
     ("NeMo", rf"^(trainer|exp_manager|run|defaults|model):(?=[\s\S]*^\s+({_NEMO}):)", _YAML),
-    ("verl", r"^[^#\n]*\bverl\.(trainer|experimental)\.\w", _SHELL),
-    ("OpenRLHF", r"^[^#\n]*\bopenrlhf\.cli\.train_", _SHELL),
+    ("verl", r"^[^#\n]*\b(verl[./](trainer|experimental|recipe)|recipe[./]\w+)[./]\w", _SHELL),
+    ("verl", r"^actor_rollout_ref:", _YAML),
+    ("OpenRLHF", r"^[^#\n]*\bopenrlhf[./]cli[./]train_", _SHELL),
     ("Megatron-SWIFT", r"^\s*megatron (sft|pt|rlhf)\b", _SHELL),
     ("TRL's trainers for preferences", r"^[^#\n]*\btrl (dpo|grpo|kto|reward|rloo) ", _SHELL),
 )

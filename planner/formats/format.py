@@ -121,8 +121,6 @@ class Reading:
     """The model by a name on the Hugging Face Hub, or by its folder."""
     own_model: OwnModel | None = None
     """The model that the file describes."""
-    held_share: Value | None = None
-    """Of HBM, what another program on the same accelerators holds all the while."""
 
     def line_of(self, key: str) -> int:
         """The line of a key, in full or as the file spells it; 0 where the file has none."""

@@ -10,8 +10,6 @@ from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple
 
 Span = tuple[int, int]
-MOST_DIGITS = 19
-"""From so many characters on a word is no number that anything here takes."""
 Quoting = Literal["bare", "single", "double", "inside", "mixed"]
 """No quotes, a whole quoted text, a part of one, or something of several kinds."""
 _VARIABLE = re.compile(r"(\$\{\w+\}|\$\w+)")
@@ -190,13 +188,3 @@ def gathered(parts: Iterable[Part | None]) -> Iterator[tuple[Part, ...]]:
 def split_words(word: Word) -> tuple[Word, ...]:
     """A word that stands without quotes, as its words."""
     return tuple(Word(parts=parts) for parts in gathered(split(word.parts)))
-
-
-def number_or_text(text: str) -> int | float | str:
-    """A word as the number that it is, where it is one."""
-    for kind in (int, float):
-        try:
-            return kind(text) if len(text) < MOST_DIGITS and text.isascii() else text
-        except ValueError:
-            continue
-    return text

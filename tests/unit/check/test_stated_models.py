@@ -191,6 +191,7 @@ def test_without_a_model_contradictions_are_found_and_memory_is_not_looked_at(ch
         ('{"pipe-parallel-size": 1, "train_micro_batch_size_per_gpu": 4}', "GPT-NeoX"),
         ("trainer:\n  num_nodes: 1\nmodel:\n  sample_rate: 16000\n", "NeMo"),
         ("model: a/b\ntrain_dataset: c\n", "LLaMA-Factory 1.0"),
+        ("actor_rollout_ref:\n  model:\n    path: a/b\n", "verl"),
     ],
 )
 def test_other_programs_are_named(check: Check, text: str, program: str) -> None:
@@ -202,15 +203,16 @@ def test_other_programs_are_named(check: Check, text: str, program: str) -> None
 @pytest.mark.parametrize(
     ("words", "program"),
     [
-        ("-m verl.trainer.main_generation data.n_samples=1", "verl"),
-        ("-m openrlhf.cli.train_dpo --max_len 2048", "OpenRLHF"),
+        ("python3 -m verl.trainer.main_ppo data.train_batch_size=8", "verl"),
+        ("torchrun recipe/dapo/main_dapo.py data.train_batch_size=8", "verl"),
+        ("deepspeed --module openrlhf.cli.train_dpo --max_len 2048", "OpenRLHF"),
     ],
 )
 def test_programs_of_reinforcement_learning_are_named(
     check: Check, words: str, program: str
 ) -> None:
     result = check(words, name="a.sh")
-    assert f"configuration of {program}, which is not checked" in result.findings[0].message
+    assert f"configuration of {program}, which is not covered" in result.findings[0].message
     assert not result.is_recognised
 
 

@@ -1,1 +1,0 @@
-"""verl's Hydra overrides: the training step of the actor, or of fine-tuning."""
