@@ -33,7 +33,6 @@ from planner.catalog.names import (
     EXAMPLE_NODE,
     unknown_name,
 )
-from planner.catalog.pools import pool_of, split_pool
 from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import MAX_COUNT_DIGITS, MAX_GPUS, brief, name_of, short
@@ -285,32 +284,22 @@ def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
     )
 
 
-def _from_file(argument: Path, num_nodes: int | None = None) -> ClusterSpec:
-    """The cluster of a file, or of ``FILE.yaml:POOL`` one of its pools; or so many nodes of it."""
-    where, pool = split_pool(str(argument))
-    path = Path(where)
+def _from_file(path: Path, num_nodes: int | None = None) -> ClusterSpec:
+    """The cluster of a file, or so many nodes of it."""
     raw = load_yaml(path)
-    if not pool and "pools" not in raw:
-        return cluster_of_data(raw, path, num_nodes)
-    own = pool_of(raw, where, pool)
-    try:
-        return cluster_of_data(own, path, num_nodes, f"{path.stem}-{pool}")
-    except InputError as error:
-        prefix = f"pools.{pool}."
-        raise InputError(
-            replace(each, key=f"{prefix}{each.key}") if each.where == where else each
-            for each in error.problems
-        ) from None
+    if "pools" in raw:
+        message = "mixed kinds of machines are not covered; give the node and count of one kind"
+        raise InputError.single(str(path), "pools", message)
+    return cluster_of_data(raw, path, num_nodes)
 
 
 def cluster_of_data(
-    raw: Mapping[str, Any], path: Path, num_nodes: int | None = None, stem: str = ""
+    raw: Mapping[str, Any], path: Path, num_nodes: int | None = None
 ) -> ClusterSpec:
-    """Return the cluster of what a file or one of its pools holds, its paths beside ``path``.
+    """Return the cluster of what a file holds, its paths beside ``path``.
 
     Raises InputError with every problem found.
     """
-    stem = stem or path.stem
     where = str(path)
     problems = override_problems(raw.get("overrides"), where) + level_problems(raw, where)
     parts: dict[str, Any] = {}
@@ -332,7 +321,7 @@ def cluster_of_data(
         raise InputError(problems)
     overrides = Overrides(where=where, values=file.overrides, levels=file.levels)
     node, fabric = _read(_Parts(**parts, overrides=overrides))
-    name = file.name or name_of(stem)
+    name = file.name or name_of(path.stem)
     return _cluster(name, node, num_nodes or file.count, fabric, overrides.sentences())
 
 

@@ -28,7 +28,6 @@ from planner.catalog.hardware_file import (
 from planner.catalog.level_rules import level_problems, scale_up_problems
 from planner.catalog.names import unknown_name
 from planner.catalog.paths import hwdb_dir
-from planner.catalog.pools import split_pool
 from planner.documents.file import is_file
 from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
@@ -120,8 +119,7 @@ def is_path(argument: str | Path) -> bool:
     """Whether an argument names a file rather than an entry of the catalog."""
     if isinstance(argument, Path):
         return True
-    file, _pool = split_pool(argument)
-    return "/" in argument or "\\" in argument or file.endswith((".yaml", ".yml"))
+    return "/" in argument or "\\" in argument or argument.endswith((".yaml", ".yml"))
 
 
 def find_file(kind: Kind, argument: str | Path, beside: Path | None = None, key: str = "") -> Path:

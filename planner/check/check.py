@@ -19,7 +19,6 @@ from planner.check.network import network_findings
 from planner.check.own_model import with_model
 from planner.check.plan import NAME as PLAN
 from planner.check.plan import read_plan_layout
-from planner.check.pools import check_pools, figures_of, has_pools
 from planner.check.recognise import (
     UnrecognisedError,
     check_format_name,
@@ -93,8 +92,6 @@ def check_file(path: str, request: Request) -> FileResult:
 
 
 def _check_plan(source: SourceText, request: Request) -> _Checked:
-    if request.cluster is None and has_pools(source):
-        return _check_pools(source)
     layout, findings, model, cluster = read_plan_layout(source, request.cluster)
     if layout is None:
         return _Checked(format=PLAN, model=model, cluster=cluster, findings=findings)
@@ -108,21 +105,6 @@ def _check_plan(source: SourceText, request: Request) -> _Checked:
         num_gpus=layout.num_gpus,
         findings=(*findings, *more),
         figures=figures,
-    )
-
-
-def _check_pools(source: SourceText) -> _Checked:
-    pooled, findings = check_pools(source)
-    if pooled is None:
-        return _Checked(format=PLAN, findings=findings)
-    return _Checked(
-        format=PLAN,
-        framework=pooled.plan.framework,
-        model=pooled.model,
-        cluster=pooled.cluster,
-        num_gpus=pooled.plan.num_gpus,
-        findings=findings,
-        figures=figures_of(pooled.plan),
     )
 
 

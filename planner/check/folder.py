@@ -7,9 +7,7 @@ from pathlib import Path
 from planner.check.check import check_file
 from planner.check.job import Request, Software
 from planner.check.plan import is_plan, read_plan_layout
-from planner.check.pools import check_pools, has_pools
 from planner.check.result import UNREADABLE, FileResult
-from planner.cost.context import Context
 from planner.documents.file import is_file
 from planner.errors import InputError
 from planner.formats.finding import Finding
@@ -85,9 +83,10 @@ def _processes(script: Script, source: SourceText) -> int | None:
 def _planned(source: SourceText, request: Request) -> Request:
     """The request with the plan's model, cluster, batch and profile where it names none."""
     try:
-        context, model, cluster = _question(source, request)
+        layout, _, model, cluster = read_plan_layout(source, request.cluster)
     except InputError:
         return request
+    context = layout.context if layout else None
     beside, job = Path(source.path).parent, context.job if context else None
     software = _software(context.traits) if context else None
     return replace(
@@ -102,15 +101,6 @@ def _planned(source: SourceText, request: Request) -> Request:
         documents=request.documents or _documents(job),
         software=request.software or software,
     )
-
-
-def _question(source: SourceText, request: Request) -> tuple[Context | None, str, str]:
-    """What a plan was asked for, its model and its cluster; of several pools none is that."""
-    if request.cluster is None and has_pools(source):
-        pooled, _ = check_pools(source)
-        return (pooled.plan.context, pooled.model, "") if pooled else (None, "", "")
-    layout, _, model, cluster = read_plan_layout(source, request.cluster)
-    return layout.context if layout else None, model, cluster
 
 
 def _first(given: float | None, planned: float | None) -> float | None:

@@ -11,9 +11,9 @@ from planner.catalog.clusters import (
     read_host_memory,
     split_host_memory,
 )
+from planner.catalog.hardware import is_path
 from planner.catalog.machine_names import meant_machine
 from planner.catalog.models import given_path, load_model_details, meant_name
-from planner.catalog.pools import split_pool
 from planner.cli.batch import ADAPTER_BATCH_TOKENS, DEFAULT_BATCH_TOKENS, read_global_batch
 from planner.cli.collector import Collector
 from planner.cli.software import (
@@ -366,12 +366,9 @@ def model_for_file(argument: str) -> str:
 def argument_for_file(argument: str) -> str:
     """Make a path argument absolute so that a saved plan can be read from anywhere."""
     machine, host_memory_bytes = split_host_memory(argument)
-    file, _pool = split_pool(str(machine))
-    path = Path(file)
-    is_file = path.suffix in (".yaml", ".yml") or "/" in file
-    if not is_file:
+    if not is_path(machine):
         return meant_machine(argument) if host_memory_bytes is None else argument
-    return f"{path.resolve()}{argument[len(file) :]}"
+    return f"{Path(machine).resolve()}{argument[len(str(machine)) :]}"
 
 
 def with_host_memory(collector: Collector, cluster: str, given: str | None) -> str:

@@ -1,12 +1,11 @@
 """``planner job``: days, energy and failures of a whole training job."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from planner.cli import completion, options
-from planner.cli.plan import TOP
 from planner.cli.question import Question, asks
 from planner.cli.saved import (
     ARGUMENT,
@@ -14,11 +13,9 @@ from planner.cli.saved import (
     plan_file,
     read_saved,
     refuse_question,
-    say_drift,
 )
 
 if TYPE_CHECKING:
-    from planner.cli.ask import Options
     from planner.cli.collector import Collector
     from planner.plans.job import Job, Terms
 
@@ -90,7 +87,6 @@ def job(
 ) -> None:
     """Say what a whole job takes: days with failures, money, energy, carbon, checkpoints, input."""
     from planner.cli.collector import Collector
-    from planner.cli.mixed import refuse_options
     from planner.cli.output import console
     from planner.report.job import print_job, render_job_json
 
@@ -105,7 +101,6 @@ def job(
         refuse_question(context, model, OF_ANY_PLAN)
         made, notes = _saved(Path(model), collector, question["tokens"], terms)
     else:
-        refuse_options(context, cluster or "", OF_ANY_PLAN)
         made, notes = _asked(model, cluster or "", collector, question, terms)
     made.check()
     if output_format is options.TableOrJson.json:
@@ -167,39 +162,20 @@ def _saved(
 
 def _of_file(path: Path, terms: "Terms") -> "Job":
     from planner.plans.job import job_of
-    from planner.plans.plan_file import read_file
-    from planner.pools.answer import mixed_job
-    from planner.pools.saved import load_mixed_plan
 
-    file = plan_file(path)
-    if not read_file(file).pools:
-        return job_of(read_saved(file)[0], terms)
-    mixed, plan, saved = load_mixed_plan(file)
-    say_drift(plan.iteration_s, saved)
-    return mixed_job(mixed, plan, terms)
+    return job_of(read_saved(plan_file(path))[0], terms)
 
 
 def _asked(
     model: str, cluster: str, collector: "Collector", question: Question, terms: "Terms"
 ) -> "tuple[Job, tuple[str, ...]]":
     """The job of the best plan of a question, and what was assumed."""
-    from planner.catalog.pools import is_mixed
     from planner.cli import ask
-    from planner.cli.mixed import answered
     from planner.cli.progress import delayed_progress
     from planner.plans.job import job_of
-    from planner.pools.answer import mixed_job
 
     if question["tokens"] is None:
         collector.add("--tokens", "needed: tokens of the whole job, such as 15T")
-    if is_mixed(cluster):
-        collector.finish()
-        asking = {name: value for name, value in question.items() if name != "fix"}
-        with delayed_progress() as progress:
-            mixed = answered(
-                model, cluster, question["fix"], cast("Options", asking), top=TOP, progress=progress
-            )
-        return mixed_job(mixed.cluster, mixed.first, terms), mixed.notes
     asked = ask.read(model, cluster, collector=collector, **question)
     with delayed_progress() as progress:
         found = asked.answered(1, progress)

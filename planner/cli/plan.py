@@ -120,16 +120,13 @@ def plan(
     force: options.Force = False,
 ) -> None:
     """Search all layouts, keep what fits, rank by iteration time or another objective."""
-    from planner.catalog.pools import is_mixed
     from planner.cli import ask
     from planner.cli.collector import Collector
     from planner.cli.inputs import place_of
-    from planner.cli.mixed import plan_mixed, refuse_options
     from planner.cli.progress import delayed_progress
     from planner.cli.versus import Asking
     from planner.report.files import check_writable
 
-    refuse_options(context, cluster)
     if save is not None:
         check_writable(save, force=force)
     if like is not None:
@@ -178,11 +175,6 @@ def plan(
         documents=documents,
         mtp_layers=mtp_layers,
     )
-    if is_mixed(cluster):
-        collector.finish()
-        written = (target.made, target.out) if target else None
-        plan_mixed(context, model, cluster, fix, options, written)
-        return
     if versus:
         _refuse_writing(collector, writes=bool(target or save or space), to=output_format)
         _compare(

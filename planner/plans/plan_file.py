@@ -1,6 +1,5 @@
 """The plan file: what ``--save`` writes and every other command reads."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -28,7 +27,7 @@ from planner.layers.adapter_sizes import training_problem
 from planner.limits import MAX_BATCH, MAX_BLOCKS, MAX_SEQ_LEN, MAX_TOKENS
 from planner.plans.plan import Plan
 from planner.plans.trait_settings import profile_problem, settings_mapping, settings_of
-from planner.search.space.legality import Violation, violations
+from planner.search.space.legality import violations
 from planner.spec.changes import read_change
 from planner.spec.decision import Decision
 from planner.spec.documents import Documents, read_documents
@@ -106,26 +105,14 @@ class PlanFile(Strict):
     schema_version: Literal[1]
     planner_version: str
     inputs: InputsPart
-    pools: dict[str, Annotated[int, Field(ge=1, le=MAX_BLOCKS)]] = Field(default_factory=dict)
-    """Of a pipeline through several kinds of machines, stages by pool, in its order."""
     strategy: StrategyPart  # type: ignore[valid-type]
     estimate: EstimatePart
 
 
-def plan_text(
-    plan: Plan,
-    *,
-    model: str,
-    cluster: str,
-    pools: Mapping[str, int] | None = None,
-    estimate: EstimatePart | None = None,
-) -> str:
-    """Return the YAML of a plan; ``model`` and ``cluster`` are the arguments as given.
-
-    ``pools`` are the stages of each, of a pipeline through several, whose ``estimate`` is its own.
-    """
+def plan_text(plan: Plan, *, model: str, cluster: str) -> str:
+    """Return the YAML of a plan; ``model`` and ``cluster`` are the arguments as given."""
     context, job = plan.context, plan.context.job
-    made = estimate or EstimatePart(
+    estimate = EstimatePart(
         iter_time_s=plan.estimate.iter_time_s,
         peak_bytes=plan.estimate.memory.peak_bytes,
         mfu=plan.estimate.mfu,
@@ -156,9 +143,8 @@ def plan_text(
             **({"documents": job.documents.text} if job.documents else {}),
             "mtp_layers": job.mtp_layers,
         },
-        **({"pools": dict(pools)} if pools else {}),
         "strategy": strategy,
-        "estimate": made.model_dump(),
+        "estimate": estimate.model_dump(),
     }
     return yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=100)
 
@@ -214,7 +200,7 @@ def _traits(inputs: InputsPart, model: ModelSpec, path: Path) -> FrameworkTraits
     return with_recompute_modules(traits, inputs.recompute_modules)
 
 
-def context_of(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
+def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
     """What the plan was asked for, on a cluster."""
     cluster = load_cluster(cluster_name)
     try:
@@ -272,40 +258,23 @@ def read_plan(path: Path, *, cluster: str | None = None) -> tuple[Context, Strat
 
     ``cluster`` stands in place of the file's own.
     """
-    file = read_file(path)
-    if file.pools and cluster is None:
-        message = "a pipeline through pools, which `planner check` and `planner job` alone take"
-        raise InputError.single(str(path), "pools", message)
-    context = context_of(file.inputs, path, cluster or file.inputs.cluster)
-    return context, strategy_of(file, path, context), file
-
-
-def read_file(path: Path) -> PlanFile:
-    """Read a plan file as it stands; raises InputError where it is none."""
     data = load_yaml(path)
     _check_version(data, path)
-    return validate(PlanFile, data, str(path))
-
-
-def strategy_of(file: PlanFile, path: Path, context: Context) -> Strategy:
-    """The layout of a file, in words that the question has; raises InputError."""
+    file = validate(PlanFile, data, str(path))
+    context = _context(file.inputs, path, cluster or file.inputs.cluster)
     strategy = _strategy(file.strategy, path, context.traits.support)
     if strategy.recompute_modules is not None:
         with_recompute_modules(context.traits, strategy.recompute_modules)
-    return strategy
+    return context, strategy, file
 
 
 def load_plan(path: Path) -> tuple[Context, Strategy, PlanFile]:
     """Read a plan file back into a context and a strategy; raises InputError."""
     context, strategy, file = read_plan(path)
-    check_legal(path, violations(context, strategy))
-    return context, strategy, file
-
-
-def check_legal(path: Path, broken: Iterable[Violation]) -> None:
-    """Raise InputError with all that is wrong with a file's layout."""
     problems = [
-        Problem(where=str(path), key=f"strategy.{one.key}", message=one.message) for one in broken
+        Problem(where=str(path), key=f"strategy.{broken.key}", message=broken.message)
+        for broken in violations(context, strategy)
     ]
     if problems:
         raise InputError(problems)
+    return context, strategy, file

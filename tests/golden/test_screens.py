@@ -10,13 +10,11 @@ import pytest
 from planner.cli.app import main
 
 WIDTH, HEIGHT = 80, 24
-POOLS = "tests/golden/screens/mixed.yaml"
 SHEET = "tests/golden/screens/zero2.json"
 COMMANDS = {
     "plan": "plan llama3-8b 2xdgx-h100 --global-batch 64",
     "plan-job": "plan mixtral-8x7b 2xdgx-h100 --global-batch 64 --tokens 1T",
     "plan-lora": "plan llama3.1-8b 1xrtx4090 --train qlora --framework trainer --seq-len 2k",
-    "mixed": f"plan llama3.1-8b {POOLS} --global-batch 64 --tp '4|8' --micro-batch 1",
     "memory": "memory llama3.1-70b 4xdgx-h100 --tp 8 --pp 4 --dp 1",
     "memory-too-large": "memory llama3.1-70b 4xdgx-h100 --tp 8 --pp 1 --dp 4",
     "versus": "plan llama3-8b 4xdgx-h100 --global-batch 64 --tp 2 --versus precision=fp8",

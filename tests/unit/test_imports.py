@@ -15,7 +15,7 @@ BASE = {"units", "errors", "limits"}
 SPEC = BASE | {"spec", "spelling", "documents"}
 MODEL = SPEC | {"collectives", "layers", "schedules", "cost"}
 INPUTS = {"catalog", "frameworks", "formats"}
-ANSWERS = {"search", "plans", "check", "sweep", "logs", "compare", "calibrate", "job", "pools"}
+ANSWERS = {"search", "plans", "check", "sweep", "logs", "compare", "calibrate", "job"}
 ALLOWED: dict[str, set[str]] = {
     "limits": set(),
     "units": {"limits"},
@@ -34,11 +34,10 @@ ALLOWED: dict[str, set[str]] = {
     "formats": MODEL | {"frameworks"},
     "plans": MODEL | INPUTS | {"search", "job"},
     "validation": MODEL | INPUTS | {"search", "plans"},
-    "check": MODEL | INPUTS | {"search", "plans", "pools"},
+    "check": MODEL | INPUTS | {"search", "plans"},
     "launchers": MODEL | INPUTS,
     "sweep": {"errors", "spelling"},
     "logs": SPEC | {"cost", "formats"},
-    "pools": MODEL | INPUTS | {"search", "plans"},
     "compare": MODEL | INPUTS | {"search", "plans", "check", "logs"},
     "calibrate": MODEL | INPUTS | {"search", "plans", "check", "logs", "compare", "validation"},
     "report": MODEL | INPUTS | ANSWERS | {"launchers"},

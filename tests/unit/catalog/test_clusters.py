@@ -227,3 +227,10 @@ def test_the_largest_cluster_of_whole_nodes(argument: str, most: int, accelerato
 def test_the_largest_cluster_of_what_is_unknown_is_refused() -> None:
     with pytest.raises(InputError, match="did you mean dgx-h100"):
         largest_cluster_of("dgx-h1000", 64)
+
+
+def test_mixed_kinds_of_machines_are_not_covered(tmp_path: Path) -> None:
+    path = tmp_path / "mixed.yaml"
+    path.write_text("pools: {a: {node: dgx-h100, count: 1}, b: {node: rtx4090, count: 1}}\n")
+    with pytest.raises(InputError, match=r"mixed\.yaml::pools: mixed kinds .* are not covered"):
+        load_cluster(path)

@@ -32,7 +32,6 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("plan", *SMALL, "--top", "1", "--fix", "tp=2", *TIGHT),
         ("plan", *SMALL, "--framework", "accelerate", "--train", "lora", "--frontier"),
     ],
-    "mixed-plan": [("plan", "gpt3-xl", "mixed.yaml", "--global-batch", "16", "--tp", "8|4")],
     "versus": [
         ("plan", *SMALL, "--tp", "1", "--versus", "precision=fp16", "--versus", "tp=2,pp=1"),
         ("plan", *SMALL, "--tp", "1", "--versus", "tp=16"),
@@ -190,8 +189,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "dense.jsonl").write_text("\n".join(lines[22:24]))
     (tmp_path / "runs.jsonl").write_text("\n".join([*lines[:2], lines[-1], '{"id": 3}']))
     (tmp_path / "sweep.yaml").write_text("model: gpt3-xl\ncluster: 1xa100-80\ntp: [1, 2]\n")
-    pools = "{a: {node: dgx-h100, count: 1}, b: {node: dgx-a100-640, count: 1}}"
-    (tmp_path / "mixed.yaml").write_text(f"pools: {pools}\n")
     write_results(tmp_path / "results.parquet")
     monkeypatch.chdir(tmp_path)
     return tmp_path
