@@ -30,9 +30,9 @@ from planner.report.findings.junit import render_junit
 from planner.report.findings.sarif import render_sarif
 from planner.report.findings.text import render_text
 from planner.spec.strategy import Strategy
-from planner.validation.compare import compare_all
-from planner.validation.records import read_runs
-from planner.validation.report import to_json
+from tools.validation.compare import compare_all
+from tools.validation.records import read_runs
+from tools.validation.summary import to_json
 
 TESTS = Path(__file__).parent
 EXAMPLES = TESTS / "examples"

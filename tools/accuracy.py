@@ -8,26 +8,34 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from planner.spec.time_range import broader, class_words
-from planner.validation.compare import MEMORY_KINDS, Comparison, compare_all
-from planner.validation.constants import load_constants
-from planner.validation.fit import CrossValidation, cross_validate, samples_of
-from planner.validation.fit_report import (
-    CONSTANT_TITLES,
-    ERROR_TITLES,
-    constant_rows,
-    error_rows,
-    sentence,
-)
-from planner.validation.hardware import to_cluster
-from planner.validation.records import Record, read_records, read_runs
-from planner.validation.report import MEMORY_TITLES, Summary, summary, time_errors, worst_rows
-from planner.validation.statistics import Errors, error_cells, percent, summarize
 from tools.evidence import evidence_text
 from tools.pages import DATA, DOCS, ROOT, filled, table
 from tools.ratios import drifts, layout_groups, ratio_errors, ratio_errors_text, ratio_pairs
 from tools.scatter import SCATTERS, tau_of_exact_times
 from tools.time_uncertainty import coverage, regimes, runs_of, time_uncertainty_text
 from tools.uncertainty import uncertainty_text
+from tools.validation.compare import MEMORY_KINDS, Comparison, compare_all
+from tools.validation.fit import CrossValidation, cross_validate, load_constants, samples_of
+from tools.validation.records import Record, read_records, read_runs
+from tools.validation.screen import (
+    CONSTANT_TITLES,
+    SPLIT_TITLES,
+    constant_rows,
+    error_rows,
+    sentence,
+)
+from tools.validation.setup import to_cluster
+from tools.validation.summary import (
+    MEMORY_TITLES,
+    Errors,
+    Summary,
+    error_cells,
+    percent,
+    summarize,
+    summary,
+    time_errors,
+    worst_rows,
+)
 
 NUM_WORST = 20
 PAGE = DOCS / "accuracy.md"
@@ -186,7 +194,7 @@ def _skipped(comparisons: Sequence[Comparison], found: Summary) -> str:
 
 
 def _held_out(found: CrossValidation) -> str:
-    return f"{sentence(found)}\n\n{table(ERROR_TITLES, error_rows(found))}"
+    return f"{sentence(found)}\n\n{table(SPLIT_TITLES, error_rows(found))}"
 
 
 def _constants(found: CrossValidation) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from planner.layers.parameters import count_active_parameters, count_parameters
 from planner.plans.evidence import COLUMNS
-from planner.validation.compare import Comparison
-from planner.validation.mapping import to_run
+from tools.validation.compare import Comparison
+from tools.validation.mapping import to_run
 
 
 def _row(row: Comparison) -> dict[str, str]:

@@ -37,10 +37,10 @@ from planner.search.space.narrow import read_narrowing
 from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec, Precision
 from planner.spec.strategy import SCHEDULES, Strategy
 from planner.units import GIB, format_seconds
-from planner.validation.mapping import to_run
-from planner.validation.records import Record, read_records
-from planner.validation.statistics import percent
 from tools.pages import DATA, DOCS, filled
+from tools.validation.mapping import to_run
+from tools.validation.records import Record, read_records
+from tools.validation.summary import percent
 
 PAGE = DOCS / "plausibility.md"
 Line = tuple[str, Callable[[], str]]

@@ -16,10 +16,9 @@ from planner.plans.ratio_error import KINDS, MIXED
 from planner.spec.decision import KINDS_OF_DIFFERENCE
 from planner.spec.strategy import COLUMNS
 from planner.units import Array
-from planner.validation.compare import Comparison
-from planner.validation.records import Parallel
-from planner.validation.report import group_key
-from planner.validation.statistics import weighted_quantile
+from tools.validation.compare import Comparison
+from tools.validation.records import Parallel
+from tools.validation.summary import group_key, weighted_quantile
 
 _NAMES = {"sp": "sequence_parallel", "zero": "zero_stage"}
 """What fields of a record's layout are called in a strategy, where it is not the same."""

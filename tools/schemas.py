@@ -33,7 +33,7 @@ SOURCES = ROOT / "tools" / "schemas"
 TARGET = ROOT / "planner" / "report" / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PARTS = "parts"
-FILES = ("plans", "layouts", "files", "runs", "catalog", "validation")
+FILES = ("plans", "layouts", "files", "runs", "catalog")
 """In the order of the page."""
 EXTENDS = "fields of "
 FIELD = re.compile(r"(?P<type>[^(,]+?)(?: \((?P<unit>[^)]+)\))?(?:, (?P<about>.+))?", re.DOTALL)

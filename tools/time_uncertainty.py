@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.spec.time_range import RunClass, TimeRange, broader, narrowest
-from planner.validation.compare import Comparison
-from planner.validation.hardware import to_cluster
-from planner.validation.statistics import weighted_quantile
+from tools.validation.compare import Comparison
+from tools.validation.setup import to_cluster
+from tools.validation.summary import weighted_quantile
 
 COVERED = 0.82
 """Share of a class between the two ends, the rest halved: of runs whose source is left out, which

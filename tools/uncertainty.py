@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.frameworks.registry import FRAMEWORKS
-from planner.validation.compare import Comparison
-from planner.validation.profiles import software_of
-from planner.validation.statistics import weighted_quantile
+from tools.validation.compare import Comparison
+from tools.validation.setup import software_of
+from tools.validation.summary import weighted_quantile
 
 KINDS = ("reserved", "nvidia_smi")
 """What the device holds, not only what tensors take."""

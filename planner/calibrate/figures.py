@@ -26,7 +26,7 @@ BY_BASIS: Mapping[str, float] = {
     "assumed": 0.25,
 }
 """Relative standard deviation of a figure of the catalog by how it is known; assumed, after the
-ranges of planner/validation/constants.yaml: 5 % of measured products, 7 to 15 % of networks."""
+ranges of tools/validation/constants.yaml: 5 % of measured products, 7 to 15 % of networks."""
 OF_LATENCY = 4.0
 """Latencies vary so many times more than rates: drivers, switches, cables."""
 UNKNOWN = 1.0

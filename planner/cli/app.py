@@ -31,7 +31,6 @@ from planner.cli import (
     size,
     sweep,
     trace,
-    validate,
     why,
 )
 from planner.cli.defaults import JOBS, own_defaults
@@ -78,7 +77,6 @@ app.command("hardware")(hardware.hardware)
 app.command("recipes")(recipes.recipes)
 app.command("frameworks")(frameworks.frameworks)
 app.command("schema")(schema.schema)
-app.command("validate")(validate.validate)
 
 plan_app = typer.Typer(
     name="plan",

@@ -28,7 +28,6 @@ class _Question:
     """What was measured just now, or what a machine is stated from."""
     request: "Request"
     config: str | None
-    published: Path | None
     out: Path | None
     command: str
     as_json: bool
@@ -61,10 +60,6 @@ def calibrate(
     config: Annotated[
         str | None, typer.Option(metavar="FILE", help="Configuration of the logs [their own].")
     ] = None,
-    published: Annotated[
-        Path | None,
-        typer.Option(metavar="RUNS", help="Published runs to price before and after."),
-    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show, and write nothing.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the cluster to this YAML file.")] = None,
     force: options.Force = False,
@@ -92,7 +87,6 @@ def calibrate(
         table=taken,
         request=Request(model=model, cluster=words[0] if words else None),
         config=config,
-        published=published,
         out=out,
         command=shlex.join(["planner", "calibrate", *(["--measure"] * measure), *(given or [])]),
         as_json=as_json,
@@ -172,7 +166,6 @@ def _fitted(question: _Question) -> str:
 
     from planner.calibrate.figures import read_base
     from planner.calibrate.fit import calibrate as fit
-    from planner.calibrate.published import published_errors
     from planner.calibrate.table_points import table_points
     from planner.calibrate.write import cluster_text
     from planner.cli.output import console
@@ -188,13 +181,12 @@ def _fitted(question: _Question) -> str:
             points += table_points(*question.table, base.cluster)
         progress("fitting", 0.5)
         made = fit(base, points)
-        moved = published_errors(made, question.published) if question.published else None
     folder = question.out.parent if question.out else Path()
     text = cluster_text(made, question.command, datetime.now(UTC).date(), folder)
     if question.as_json:
-        typer.echo(render_calibration_json(made, moved, text))
+        typer.echo(render_calibration_json(made, text))
     else:
-        print_calibration(made, moved, console())
+        print_calibration(made, console())
     return text
 
 

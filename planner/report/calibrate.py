@@ -6,7 +6,6 @@ from typing import Any, Literal
 from rich.console import Console
 
 from planner.calibrate.fit import Calibration, Fitted, Own
-from planner.calibrate.published import Moved
 from planner.report.documents import render
 from planner.report.screen import plain_table
 
@@ -25,7 +24,7 @@ def _number(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def print_calibration(made: Calibration, moved: Moved | None, console: Console) -> None:
+def print_calibration(made: Calibration, console: Console) -> None:
     """Print the figures, then the errors."""
     console.print(headline(made), style="bold", markup=False)
     if made.fitted:
@@ -43,9 +42,6 @@ def print_calibration(made: Calibration, moved: Moved | None, console: Console) 
     for own in made.own:
         label = f"{own.path} ({own.kind})"
         errors.add_row(label, str(own.num_points), f"{own.before:.1%}", f"{own.after:.1%}")
-    if moved is not None:
-        label = f"published runs on {made.base.cluster.accelerator.name}"
-        errors.add_row(label, str(moved.num_runs), f"{moved.before:.1%}", f"{moved.after:.1%}")
     console.print(errors)
     for own in made.own:
         if own.is_strange:
@@ -73,7 +69,7 @@ def _cells(each: Fitted) -> tuple[str, ...]:
     )
 
 
-def render_calibration_json(made: Calibration, moved: Moved | None, text: str) -> str:
+def render_calibration_json(made: Calibration, text: str) -> str:
     """The same as data, with the cluster file."""
     body: dict[str, Any] = {
         "cluster": made.base.cluster.name,
@@ -90,7 +86,6 @@ def render_calibration_json(made: Calibration, moved: Moved | None, text: str) -
             for each in made.fitted
         ],
         "own": [asdict(own) for own in made.own],
-        "published": asdict(moved) if moved else None,
         "cluster_file": text,
     }
     return render("calibrate", body)

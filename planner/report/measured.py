@@ -82,7 +82,6 @@ def render_whole_json(made: Whole, text: str) -> str:
             if not isinstance(each.value, tuple)
         ],
         "own": [asdict(own) for own in made.own],
-        "published": None,
         "cluster_file": text,
     }
     return render("calibrate", body)

@@ -33,15 +33,14 @@ ALLOWED: dict[str, set[str]] = {
     "frameworks": MODEL,
     "formats": MODEL | {"frameworks"},
     "plans": MODEL | INPUTS | {"search", "job"},
-    "validation": MODEL | INPUTS | {"search", "plans"},
     "check": MODEL | INPUTS | {"search", "plans"},
     "launchers": MODEL | INPUTS,
     "sweep": {"errors", "spelling"},
     "logs": SPEC | {"cost", "formats"},
     "compare": MODEL | INPUTS | {"search", "plans", "check", "logs"},
-    "calibrate": MODEL | INPUTS | {"search", "plans", "check", "logs", "compare", "validation"},
+    "calibrate": MODEL | INPUTS | {"search", "plans", "check", "logs", "compare"},
     "report": MODEL | INPUTS | ANSWERS | {"launchers"},
-    "cli": MODEL | INPUTS | ANSWERS | {"validation", "launchers", "report"},
+    "cli": MODEL | INPUTS | ANSWERS | {"launchers", "report"},
     "api": MODEL | INPUTS | {"plans", "launchers", "report", "cli"},
 }
 """What each package of planner may import besides itself."""

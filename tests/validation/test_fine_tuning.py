@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.validation.compare import Comparison, compare_all
-from planner.validation.records import Record, read_runs
+from tools.validation.compare import Comparison, compare_all
+from tools.validation.records import Record, read_runs
 
 RUNS = Path(__file__).parent / "fine_tuning_runs.jsonl"
 OTHER_VENDORS = ("ascend", "gaudi", "mi", "trainium")

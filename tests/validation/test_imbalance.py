@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from planner.cost.estimate import estimate
-from planner.validation.mapping import to_run
-from planner.validation.records import read_records
+from tools.validation.mapping import to_run
+from tools.validation.records import read_records
 
 RECORDS = read_records(Path(__file__).parent / "published_runs.jsonl")
 RATES = {"16k": (295, 237), "32k": (335, 277), "64k": (368, 320), "128k": (389, 357)}

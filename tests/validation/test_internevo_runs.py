@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.validation.compare import Comparison, compare_all
-from planner.validation.records import read_runs
-from planner.validation.report import time_errors
-from planner.validation.statistics import summarize
+from tools.validation.compare import Comparison, compare_all
+from tools.validation.records import read_runs
+from tools.validation.summary import summarize, time_errors
 
 RUNS = Path(__file__).parent / "internevo_runs.jsonl"
 ALL_PERCENT = 7.5

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from planner.validation.compare import Comparison, compare_all
-from planner.validation.hardware import to_cluster
-from planner.validation.records import Record, read_runs
-from planner.validation.report import time_errors
-from planner.validation.statistics import summarize
+from tools.validation.compare import Comparison, compare_all
+from tools.validation.records import Record, read_runs
+from tools.validation.setup import to_cluster
+from tools.validation.summary import summarize, time_errors
 
 HERE = Path(__file__).parent
 FILES = ("published_runs.jsonl", "fine_tuning_runs.jsonl")

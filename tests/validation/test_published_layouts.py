@@ -18,9 +18,9 @@ from planner.search.space.rules import RULES
 from planner.search.space.space import dimension_values
 from planner.spec.strategy import Strategy
 from planner.units import GIB
-from planner.validation.hardware import CannotEstimateError
-from planner.validation.mapping import to_run
-from planner.validation.records import Record, read_records
+from tools.validation.mapping import to_run
+from tools.validation.records import Record, read_records
+from tools.validation.setup import CannotEstimateError
 
 HERE = Path(__file__).parent
 KNOWN: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "known_layouts.yaml").read_text())

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from planner.validation.compare import Comparison, compare_all
-from planner.validation.constants import load_constants
-from planner.validation.fit import fit_halves, held_out_mean, linearised, samples_of
-from planner.validation.records import read_records
-from planner.validation.report import Summary, summary, to_json
-from planner.validation.statistics import Errors
 from tools.evidence import evidence_text
 from tools.ratios import ratio_errors_text
 from tools.uncertainty import uncertainty_text
+from tools.validation.compare import Comparison, compare_all
+from tools.validation.fit import fit_halves, held_out_mean, linearised, load_constants, samples_of
+from tools.validation.records import read_records
+from tools.validation.summary import Errors, Summary, summary, to_json
 
 HERE = Path(__file__).parent
 FRAMEWORKS = HERE.parents[1] / "planner" / "frameworks"

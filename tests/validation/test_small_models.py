@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.validation.compare import compare_all
-from planner.validation.records import read_records
-from planner.validation.report import Summary, summary
+from tools.validation.compare import compare_all
+from tools.validation.records import read_records
+from tools.validation.summary import Summary, summary
 
 RUNS = Path(__file__).parent / "single_node_runs.jsonl"
 MEAN_PERCENT = 8.0

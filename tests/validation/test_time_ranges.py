@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from planner.frameworks.registry import load_traits
-from planner.validation.compare import Comparison, compare_all
-from planner.validation.records import read_runs
 from tools.time_uncertainty import MIN_SOURCES, coverage, runs_of, time_uncertainty_text
+from tools.validation.compare import Comparison, compare_all
+from tools.validation.records import read_runs
 
 HERE = Path(__file__).parent
 WRITTEN = HERE.parents[1] / "planner" / "frameworks" / "time_uncertainty.yaml"

@@ -17,7 +17,6 @@ from planner.cli.app import app
 from planner.report.documents import schema_names, schema_text
 
 ROOT = Path(__file__).resolve().parents[3]
-PUBLISHED = ROOT / "tests" / "validation" / "published_runs.jsonl"
 SMALL = ("gpt3-xl", "1xdgx-a100-640")
 TIGHT = ("--tokens", "1T", "--deadline", "1d")
 SMI = """\
@@ -65,7 +64,7 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
     ],
     "calibrate": [
         ("calibrate", "2xaws-p5.48xlarge", "all_reduce_perf.txt", "--dry-run"),
-        ("calibrate", "1xdgx-h100", "gemm.csv", "--published", "dense.jsonl"),
+        ("calibrate", "1xdgx-h100", "gemm.csv"),
     ],
     "compare": [
         ("compare", "run.log", "--cluster", "16xjean-zay-v100"),
@@ -124,8 +123,6 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
     "recipes": [("recipes",), ("recipes", "llama3", "bf16")],
     "frameworks": [("frameworks",)],
     "framework": [("frameworks", "deepspeed"), ("frameworks", "megatron/classic")],
-    "validate": [("validate", "runs.jsonl")],
-    "cross-validation": [("validate", "dense.jsonl", "--cross-validate")],
 }
 CASES = [(kind, question) for kind, asked in QUESTIONS.items() for question in asked]
 WRONG = [
@@ -157,7 +154,6 @@ WRONG = [
     ("hardware", "nosuch"),
     ("frameworks", "nosuch"),
     ("recipes", "nosuch"),
-    ("validate", "nowhere.jsonl"),
 ]
 
 
@@ -185,9 +181,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "gemm.csv").write_text("m,n,k,tflops\n8192,8192,8192,650\n")
     config = ROOT / "tests" / "examples" / "positive" / "models" / "gemma3-27b.json"
     (tmp_path / "config.json").write_text(config.read_text())
-    lines = PUBLISHED.read_text("utf-8").splitlines()
-    (tmp_path / "dense.jsonl").write_text("\n".join(lines[22:24]))
-    (tmp_path / "runs.jsonl").write_text("\n".join([*lines[:2], lines[-1], '{"id": 3}']))
     (tmp_path / "sweep.yaml").write_text("model: gpt3-xl\ncluster: 1xa100-80\ntp: [1, 2]\n")
     write_results(tmp_path / "results.parquet")
     monkeypatch.chdir(tmp_path)

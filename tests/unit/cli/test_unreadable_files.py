@@ -12,7 +12,6 @@ COMMANDS = {
     "model": ["plan", "{file}", "1xdgx-h100"],
     "cluster": ["plan", "llama3-8b", "{file}"],
     "plan": ["explain", "{file}"],
-    "runs": ["validate", "{file}"],
     "config": ["check", "{file}", "--model", "llama3-8b", "--cluster", "1xdgx-h100"],
 }
 TEXTS = {"deep": "a: " + "[" * 200_000, "digits": "a: " + "9" * 5000, "large": " " * 10**8}

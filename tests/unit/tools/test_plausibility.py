@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.validation.records import Record, read_records
 from tools.pages import DATA
 from tools.plausibility import (
     PAGE,
@@ -20,6 +19,7 @@ from tools.plausibility import (
     section,
     summary_line,
 )
+from tools.validation.records import Record, read_records
 
 ROWS = read_set_ups(DATA / "plausibility.yaml")
 CHEAP = [row for row in ROWS if row.cheap]

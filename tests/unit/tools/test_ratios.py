@@ -7,8 +7,6 @@ import pytest
 import yaml
 
 from planner.search.ranking.handicaps import HANDICAPS
-from planner.validation.compare import Comparison, Figures
-from planner.validation.records import Record
 from tools.ratios import (
     Drift,
     RatioPair,
@@ -20,6 +18,8 @@ from tools.ratios import (
     ratio_errors_text,
     ratio_pairs,
 )
+from tools.validation.compare import Comparison, Figures
+from tools.validation.records import Record
 
 RATIO_ERRORS = Path("planner/frameworks/ratio_errors.yaml")
 

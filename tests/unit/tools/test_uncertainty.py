@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from planner.validation.compare import Comparison, Figures
-from planner.validation.records import Record
 from tools.uncertainty import quantile, uncertainty_text
+from tools.validation.compare import Comparison, Figures
+from tools.validation.records import Record
 
 
 def row(framework: str, model: str, shortfall: float, **of_model: object) -> Comparison:

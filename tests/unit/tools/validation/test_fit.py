@@ -6,17 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.validation.constants import Constant, get, load_constants
-from planner.validation.fit import (
+from tools.validation.fit import (
+    Constant,
     Sample,
     cross_validate,
+    get,
+    load_constants,
     predicted_s,
     samples_of,
     split_groups,
 )
-from planner.validation.records import Record, read_records
+from tools.validation.records import Record, read_records
 
-RUNS = Path(__file__).parents[2] / "validation" / "published_runs.jsonl"
+RUNS = Path(__file__).parents[3] / "validation" / "published_runs.jsonl"
 SUSTAINED = "cluster.node.accelerator.gemm.sustained_fraction"
 
 

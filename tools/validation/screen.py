@@ -1,21 +1,33 @@
-"""The terminal form of a comparison: summary first, then where the errors are."""
+"""Comparison and cross-validation as tables: rows for terminal and Markdown, and their JSON."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from planner.validation.compare import Comparison
-from planner.validation.records import Unread
-from planner.validation.report import MEMORY_TITLES, Summary, summary, worst_rows
-from planner.validation.statistics import Errors, error_cells, percent
+from tools.validation.compare import Comparison
+from tools.validation.fit import CrossValidation
+from tools.validation.records import Unread
+from tools.validation.summary import (
+    MEMORY_TITLES,
+    Errors,
+    Summary,
+    error_cells,
+    percent,
+    summary,
+    worst_rows,
+)
 
 NUM_WORST = 10
 NUM_NAMES = 6
 """Names of skipped records in one row; JSON has all."""
 ERROR_TITLES = ("runs", "mean %", "median %", "p90 %", "bias %")
+SPLIT_TITLES = ("constants", *ERROR_TITLES)
+CONSTANT_TITLES = ("constant", "in force", "fitted", "±", "prior", "range", "runs")
 
 
 def _table(title: str, first: str, others: Iterable[str]) -> Table:
@@ -110,3 +122,78 @@ def print_report(
         console.print(_worst(comparisons))
     if found.skipped or unread:
         console.print(_skipped(found, unread))
+
+
+def error_rows(found: CrossValidation) -> list[list[str]]:
+    """Errors under the priors, fitted to all, and held out by split."""
+    rows = [
+        ["priors, nothing fitted", *error_cells(found.prior)],
+        ["fitted to all runs", *error_cells(found.fitted)],
+    ]
+    for number, half in enumerate(found.halves, 1):
+        rows.append([f"fitted to half {number}: that half", *error_cells(half.train)])
+        rows.append([f"fitted to half {number}: the other half", *error_cells(half.test)])
+    return rows
+
+
+def constant_rows(found: CrossValidation) -> list[list[str]]:
+    """Every constant: value in force, fitted to all with its error, prior, range, runs."""
+    return [
+        [
+            one.constant.name,
+            f"{one.in_force:.3g}",
+            f"{one.fitted:.3g}",
+            f"{one.standard_error:.2g}",
+            f"{one.constant.prior:.3g}",
+            f"{one.constant.low:g}-{one.constant.high:g}",
+            str(one.num_samples),
+        ]
+        for one in found.constants
+    ]
+
+
+def sentence(found: CrossValidation) -> str:
+    """The headline: error on groups that were not fitted."""
+    worst = max(half.test.mape or 0.0 for half in found.halves)
+    return (
+        f"Dense runs held out: mean error {100.0 * found.test_mean:.1f} % over "
+        f"{len(found.halves)} halves, worst {100.0 * worst:.1f} %; groups of source, model and "
+        "GPU are kept together."
+    )
+
+
+def print_cross_validation(found: CrossValidation, console: Console) -> None:
+    """Print the headline, errors by split, and the constants."""
+    console.print(sentence(found), markup=False)
+    tables = (
+        ("Error of time on dense runs", SPLIT_TITLES, error_rows(found)),
+        ("Constants", CONSTANT_TITLES, constant_rows(found)),
+    )
+    for title, titles, rows in tables:
+        table = _table(title, titles[0], titles[1:])
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+
+
+def cross_validation_json(found: CrossValidation) -> dict[str, Any]:
+    """Everything as plain data; errors as fractions."""
+    return {
+        "held_out_mean": found.test_mean,
+        "prior": asdict(found.prior),
+        "fitted": asdict(found.fitted),
+        "halves": [asdict(half) for half in found.halves],
+        "constants": [
+            {
+                "name": one.constant.name,
+                "in_force": one.in_force,
+                "fitted": one.fitted,
+                "standard_error": one.standard_error,
+                "prior": one.constant.prior,
+                "range": [one.constant.low, one.constant.high],
+                "runs": one.num_samples,
+                "source": one.constant.source,
+            }
+            for one in found.constants
+        ],
+    }

@@ -8,13 +8,12 @@ import pytest
 
 from planner.errors import InputError
 from planner.spec.model import ModelSpec
-from planner.validation.compare import measured_figures
-from planner.validation.hardware import CannotEstimateError
-from planner.validation.mapping import Run, layers_per_stage, layout_layers, to_run
-from planner.validation.profiles import software_of
-from planner.validation.records import Parallel, Record, read_records, read_runs
+from tools.validation.compare import measured_figures
+from tools.validation.mapping import Run, layers_per_stage, layout_layers, to_run
+from tools.validation.records import Parallel, Record, read_records, read_runs
+from tools.validation.setup import CannotEstimateError, software_of
 
-LINES = Path(__file__).parents[2] / "validation" / "published_runs.jsonl"
+LINES = Path(__file__).parents[3] / "validation" / "published_runs.jsonl"
 
 
 @pytest.fixture(scope="module")

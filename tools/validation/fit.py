@@ -1,23 +1,28 @@
-"""Fits the constants on some of the published runs, to score the model on the others.
+"""Fits the constants that published runs helped to choose on some runs, to score the others.
 
-Least squares of log(predicted / measured) with Gaussian priors, robust against outliers
-(Huber), linearised once and iterated with exact predictions.
+The constants live in hwdb and in the frameworks' traits; ``constants.yaml`` lists them with what
+was believed before the fit (prior and plausible range) and why. Least squares of
+log(predicted / measured) with Gaussian priors, robust against outliers (Huber), linearised once
+and iterated with exact predictions.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, reduce
+from typing import TypeVar
 
 import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.subject import iteration_of, subject_of
+from planner.documents.yaml_text import load_data
 from planner.units import Array, Mask
-from planner.validation.constants import Constant
-from planner.validation.hardware import CannotEstimateError
-from planner.validation.mapping import Run, to_run
-from planner.validation.records import Record
-from planner.validation.statistics import Errors, summarize
+from tools.validation.mapping import Run, to_run
+from tools.validation.records import Record
+from tools.validation.setup import CannotEstimateError
+from tools.validation.summary import Errors, summarize
 
+T = TypeVar("T")
 NOISE = 0.06
 """Log error that a perfect model would still have: identical published runs differ by 6 %."""
 HUBER = 0.7
@@ -29,6 +34,71 @@ BOUND = 2.0
 """Constants stay within this many standard deviations of their priors: their range."""
 NUM_HALVES = 6
 SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant:
+    """One fitted figure of a Context."""
+
+    name: str
+    path: str
+    """Dotted field of Context."""
+    where: Mapping[str, tuple[str, ...]]
+    """It applies to contexts whose fields have one of these values."""
+    prior: float
+    low: float
+    high: float
+    source: str
+    """Of prior and range, not of the fit."""
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the prior: the range is two of them to either side."""
+        return (self.high - self.low) / 4.0
+
+    def applies(self, context: Context) -> bool:
+        """Whether the context has this constant."""
+        return all(str(get(context, path)) in allowed for path, allowed in self.where.items())
+
+    def value(self, context: Context) -> float:
+        """The figure in force."""
+        figure = get(context, self.path)
+        assert isinstance(figure, (int, float)), self.path
+        return float(figure)
+
+    def set(self, context: Context, value: float) -> Context:
+        """Return the context with another figure; unchanged where the constant does not apply."""
+        if not self.applies(context):
+            return context
+        return _put(context, self.path.split("."), value)
+
+
+def get(record: object, path: str) -> object:
+    """Follow a dotted path through nested dataclasses."""
+    return reduce(getattr, path.split("."), record)
+
+
+def _put(record: T, path: list[str], value: float) -> T:
+    name, *rest = path
+    inner = _put(getattr(record, name), rest, value) if rest else value
+    return replace(record, **{name: inner})  # type: ignore[type-var]
+
+
+@cache
+def load_constants() -> tuple[Constant, ...]:
+    """Return the list of constants.yaml."""
+    return tuple(
+        Constant(
+            name=name,
+            path=entry["path"],
+            where={path: tuple(map(str, values)) for path, values in entry["where"].items()},
+            prior=float(entry["prior"]),
+            low=float(entry["range"][0]),
+            high=float(entry["range"][1]),
+            source=entry["source"],
+        )
+        for name, entry in load_data(__package__, "constants.yaml").items()
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

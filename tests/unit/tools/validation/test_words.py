@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from planner.frameworks.registry import FRAMEWORKS, profile_names
-from planner.validation.compare import compare, measured_figures
-from planner.validation.records import Record, read_runs
-from planner.validation.spellings import spelled_alike
+from planner.plans.splits import layout_layers
+from tools.validation.compare import compare, measured_figures
+from tools.validation.records import Record, read_runs
+from tools.validation.words import spelled_alike
 
-RUNS = Path(__file__).parents[2] / "validation" / "fine_tuning_runs.jsonl"
+MIXTURE = {"name": "abacus", "moe": {"experts": 8}}
+RUNS = Path(__file__).parents[3] / "validation" / "fine_tuning_runs.jsonl"
 
 
 @pytest.fixture(scope="module")
@@ -67,20 +69,6 @@ def test_recomputed_modules_are_the_launchers(words: Any, modules: list[str]) ->
     assert spelled("parallel", recompute_modules=words)["recompute_modules"] == modules
 
 
-@pytest.mark.parametrize(
-    ("kind", "scope", "captured"),
-    [
-        ("full_iteration", [], ["full_iteration"]),
-        ("transformer_engine", "mlp", ["mlp"]),
-        ("transformer_engine", ["attn"], ["attn"]),
-        ("none", "full_iteration", []),
-    ],
-)
-def test_cuda_graphs_are_what_they_capture(kind: str, scope: Any, captured: list[str]) -> None:
-    given = spelled("runtime", cuda_graph=kind, cuda_graph_scope=scope, moe_dispatcher="deepep")
-    assert given == {"cuda_graph": captured, "dispatcher": "deepep"}
-
-
 def test_offloaded_layers_are_a_number() -> None:
     given = spelled_alike(
         {"runtime": {"cpu_offloading_num_layers": 40}, "parallel": {"offload": "in words"}}
@@ -89,16 +77,15 @@ def test_offloaded_layers_are_a_number() -> None:
     assert (given["parallel"]["offload"], given["parallel"]["offloaded_layers"]) == ("none", 40)
 
 
-def test_windows_are_told_from_words() -> None:
-    given = spelled("model", name="own", attention="alternating sliding-window(128)/full")
-    assert (given["sliding_window"], given["full_attention_step"]) == (128, 2)
-    given = spelled("model", name="own", attention="hybrid: DeltaNet linear attention 3:1")
-    assert given["linear_attention"] is True
+def test_windows_are_read_from_words() -> None:
+    given = spelled_alike({"model": {"attention": "alternating sliding-window(128)/full"}})
+    assert given["model"] == {"sliding_window": 128, "full_attention_step": 2}
+    given = spelled_alike({"model": {"attention": "3:1 linear attention"}})
+    assert given["model"] == {"linear_attention": True}
+    assert spelled_alike({"model": {"attention": "odd"}})["model"] == {"attention": "odd"}
 
 
-def test_what_is_known_by_name_is_set_unless_stated() -> None:
-    assert spelled("model", name="gpt-oss-120b")["clamped"] is True
-    assert spelled("model", name="gpt-oss-120b", clamped=False)["clamped"] is False
+def test_a_stage_is_assumed_unless_stated() -> None:
     given = {"framework": "megatron-deepspeed", "parallel": {"zero": None}}
     assert spelled_alike(given)["assumed"] == {"zero": 1}
     assert "assumed" not in spelled_alike({**given, "parallel": {"zero": 2}})
@@ -185,3 +172,107 @@ def test_a_peak_is_that_of_the_longest_batch(records: dict[str, Record]) -> None
 def test_runs_of_one_length_peak_at_it(records: dict[str, Record]) -> None:
     record = records["fms-main-mistral-7b-full-none-b4-1xa100"]
     assert record.at_peak is record
+
+
+def of_runtime(**given: Any) -> dict[str, Any]:
+    return spelled_alike({"runtime": given, "parallel": {}})
+
+
+@pytest.mark.parametrize(
+    ("given", "captured"),
+    [
+        ({"cuda_graph": "none", "cuda_graph_scope": "full_iteration"}, []),
+        ({"cuda_graph": "full_iteration", "cuda_graph_scope": []}, ["full_iteration"]),
+        ({"cuda_graph": "transformer_engine", "cuda_graph_scope": "mlp"}, ["mlp"]),
+        (
+            {"cuda_graph": "transformer_engine", "cuda_graph_scope": ["attn", "moe_router"]},
+            ["attn", "moe_router"],
+        ),
+        ({"cuda_graph": ["attn"]}, ["attn"]),
+    ],
+)
+def test_graphs_are_what_they_capture(given: dict[str, Any], captured: list[str]) -> None:
+    assert of_runtime(**given)["runtime"] == {"cuda_graph": captured}
+
+
+def test_launchers_names_of_settings_are_the_readers_own() -> None:
+    given = of_runtime(moe_dispatcher="hybridep", moe_a2a_overlap=False)
+    assert given["runtime"] == {"dispatcher": "hybridep", "expert_overlap": False}
+
+
+def test_the_catalog_knows_what_a_record_does_not_state() -> None:
+    given = spelled_alike({"model": {"name": "gpt-oss-120b", "gated_mlp": True}})["model"]
+    assert {name for name, holds in given.items() if holds is True} == {
+        "gated_mlp",
+        "biases",
+        "clamped",
+        "scaled_rotary",
+    }
+    stated = {"name": "gpt-oss-120b", "gated_mlp": True, "clamped": False}
+    assert spelled_alike({"model": stated})["model"]["clamped"] is False
+    other = {"name": "llama3.1-8b", "gated_mlp": True}
+    assert spelled_alike({"model": other})["model"] == other
+
+
+@pytest.mark.parametrize(
+    ("given", "runtime"),
+    [
+        ({"id": "run-deepep", "framework": "megatron-core"}, {"dispatcher": "deepep"}),
+        ({"id": "run", "framework": "megatron-core"}, {}),
+        ({"id": "run", "framework": "megatron-bridge/megatron-core"}, {"dispatcher": "alltoall"}),
+        (
+            {"id": "run", "framework": "megatron-core", "notes": "HybridEP; A2A overlap on"},
+            {"dispatcher": "hybridep", "expert_overlap": True, "routing": "natural"},
+        ),
+    ],
+)
+def test_a_dispatcher_is_the_one_that_is_named(
+    given: dict[str, Any], runtime: dict[str, Any]
+) -> None:
+    record = {**given, "model": MIXTURE, "parallel": {}, "runtime": {}}
+    assert spelled_alike(record)["runtime"] == runtime
+
+
+@pytest.mark.parametrize(
+    ("notes", "runtime"),
+    [
+        (
+            "Token-drop MoE: capacity factor 1.0 with padding, alltoall dispatcher.",
+            {"capacity_factor": 1.0, "pads_to_capacity": True, "routing": "balanced"},
+        ),
+        (
+            "Capacity factor 1.25; rest dropped",
+            {"capacity_factor": 1.25, "pads_to_capacity": False, "routing": "natural"},
+        ),
+        ("MoE: forced balanced routing, dropless.", {"routing": "balanced"}),
+        ("forced-balance routing in the benchmark scripts", {"routing": "balanced"}),
+        ("median tokens/s", {"routing": "natural"}),
+    ],
+)
+def test_capacity_and_routing_are_what_notes_name(notes: str, runtime: dict[str, Any]) -> None:
+    record = {"id": "run", "notes": notes, "model": MIXTURE, "parallel": {}, "runtime": {}}
+    assert spelled_alike(record)["runtime"] == runtime
+
+
+def test_dense_models_dispatch_nothing() -> None:
+    given = {"id": "deepep", "framework": "megatron-bridge", "model": {}, "parallel": {}}
+    assert spelled_alike({**given, "runtime": {}})["runtime"] == {}
+
+
+@pytest.mark.parametrize("degrees", [(4, 1), (8, 1), (16, 1), (4, 2), (2, 8)])
+def test_stages_of_deepseek_are_those_of_its_recipe(degrees: tuple[int, int]) -> None:
+    pp, vpp = degrees
+    model = {"name": "deepseek-v3-671b", "layers": 61}
+    record = {
+        "framework": "megatron-bridge/megatron-core",
+        "flops_convention": "causal; mtp",
+        "model": model,
+        "parallel": {"pp": pp, "vpp": vpp},
+    }
+    layout = spelled_alike(record)["parallel"]["pp_layout"]
+    assert layout.endswith("mL")
+    assert sum(layout_layers(layout, pp)) == 61
+    plain = spelled_alike({**record, "flops_convention": None})["parallel"]["pp_layout"]
+    assert plain == layout.replace("mL", "L")
+    elsewhere = spelled_alike({**record, "framework": "megatron-core"})
+    assert "pp_layout" not in elsewhere["parallel"]

@@ -14,7 +14,7 @@ from planner.errors import InputError, Problem
 from planner.limits import MAX_BATCH, MAX_EXPERTS, MAX_GPUS, MAX_LOG_BYTES
 from planner.plans.splits import layout_chunks
 from planner.spec.job import Precision
-from planner.validation.spellings import spelled_alike
+from tools.validation.words import spelled_alike
 
 Degree = Annotated[int, Field(gt=0, le=MAX_GPUS)]
 """Or another number of accelerators."""

@@ -1,16 +1,25 @@
-"""Settings that records state about their run: CUDA graphs, dispatchers, overlap, chunks."""
+"""Machine, settings and adapters that records state: CUDA graphs, dispatchers, overlap, chunks."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from planner.catalog.clusters import load_cluster
 from planner.cost.estimate import estimate
-from planner.validation.mapping import to_run
-from planner.validation.profiles import to_setup
-from planner.validation.records import Record, Runtime, read_records
+from planner.spec.training import TARGETS
+from tools.validation.mapping import to_run
+from tools.validation.records import Hardware, Lora, Record, Runtime, read_records, read_runs
+from tools.validation.setup import (
+    PROCESSOR,
+    CannotEstimateError,
+    to_cluster,
+    to_setup,
+    to_training,
+)
 
-LINES = Path(__file__).parents[2] / "validation" / "published_runs.jsonl"
+LINES = Path(__file__).parents[3] / "validation" / "published_runs.jsonl"
+TUNED = LINES.with_name("fine_tuning_runs.jsonl")
 MIXTURE = "moezoo-qwen3-235b-h100-256-deepep"
 INTERLEAVED = "torchtitan-llama3.1-405b-512h100-3d-interleaved1f1b"
 
@@ -123,3 +132,81 @@ def test_an_odd_vocabulary_costs_one_rank_more_than_two() -> None:
 
     padded = [stating(record, vocab_padding=128) for record in (one, two)]
     assert head_s(one) / head_s(two) > 1.2 * head_s(padded[0]) / head_s(padded[1])
+
+
+def test_a_run_on_a_part_of_a_node_has_its_whole_processor() -> None:
+    whole = load_cluster("1xdgx-a100-320").node
+    one = to_cluster(Hardware(gpu="a100", gpus=1, node="dgx-a100-320")).node
+    assert one.num_accelerators == 1
+    for name in PROCESSOR:
+        assert getattr(one, name) == getattr(whole, name)
+    assert one.nic_bytes_per_s == whole.nic_bytes_per_s / whole.num_accelerators
+
+
+@pytest.fixture(scope="module")
+def tuned() -> dict[str, Record]:
+    return {record.id: record for record in read_runs(TUNED).records}
+
+
+def lora(**given: object) -> Lora:
+    return Lora.model_validate({"rank": 16, "target_modules": ("q_proj", "v_proj"), **given})
+
+
+def test_a_base_of_4_bits_is_qlora_and_one_of_16_lora() -> None:
+    assert to_training(lora()).mode == "lora"
+    found = to_training(lora(quantized_base_bits=4))
+    assert (found.mode, found.rank, found.targets) == ("qlora", 16, ("q", "v"))
+
+
+def test_several_adapters_take_memory_and_each_token_takes_one() -> None:
+    assert to_training(lora(concurrent_adapters=4)).num_adapters == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"quantized_base_bits": 8}, "a base of 8 bits is not modelled"),
+        ({"modules_to_save": ("wte", "lm_head")}, "trained whole beside adapters: wte, lm_head"),
+        ({"target_modules": ("q_proj", "experts")}, "adapters of other modules: unknown .*experts"),
+        ({"target_modules": ("input_layernorm",)}, "other modules: unknown .*input_layernorm"),
+        ({"target_modules": ()}, "targets of the adapters not published"),
+        ({"rank": None}, "rank of the adapters not published"),
+    ],
+)
+def test_what_is_not_modelled_is_named(given: dict[str, object], said: str) -> None:
+    with pytest.raises(CannotEstimateError, match=said):
+        to_training(lora(**given))
+
+
+def test_a_run_trains_what_its_record_says(tuned: dict[str, Record]) -> None:
+    run = to_run(tuned["fms-main-mistral-7b-lora-accelerated-peft-bnb-b4-2xa100"])
+    training = run.context.traits.training
+    assert (training.mode, training.rank, training.targets) == ("qlora", 16, TARGETS[:4])
+    assert run.strategy.zero_stage == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        # DoRA trains magnitudes beside the adapters.
+        ("peft-mm-llama3.2-3b-dora-r32-1xl40s", "9,289,728 .*not those of adapters, 9,175,040"),
+        ("gaudi-llama2-7b-lora-fsdp-s512-8xgaudi2", "trains full here; given lora"),
+        ("primerl-qwen3-30b-a3b-rl-lora16-s16k-8xh100-fa3", "unknown target 'experts'"),
+        ("torchtune-llama3.2-3b-lora-1xa100", "this offload is not modelled"),
+    ],
+)
+def test_runs_that_cannot_be_estimated_are_skipped_by_name(
+    tuned: dict[str, Record], name: str, said: str
+) -> None:
+    with pytest.raises(CannotEstimateError, match=said):
+        to_run(tuned[name])
+
+
+def test_a_projection_that_the_model_lacks_is_named(tuned: dict[str, Record]) -> None:
+    record = tuned["fms-main-mistral-7b-lora-none-b4-1xa100"]
+    model = record.model.model_copy(update={"gated_mlp": False})
+    changed = record.model_copy(
+        update={"model": model, "lora": lora(target_modules=("gate_proj", "up_proj"))}
+    )
+    with pytest.raises(CannotEstimateError, match="has no gate; allowed are"):
+        to_run(changed)

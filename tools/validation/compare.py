@@ -10,9 +10,9 @@ from planner.cost.subject import subject_of
 from planner.errors import InputError
 from planner.spec.time_range import RunClass
 from planner.units import GB, GIB, MIB
-from planner.validation.hardware import CannotEstimateError
-from planner.validation.mapping import to_run
-from planner.validation.records import Memory, Record
+from tools.validation.mapping import to_run
+from tools.validation.records import Memory, Record
+from tools.validation.setup import CannotEstimateError
 
 MEMORY_KINDS = ("allocated", "reserved", "nvidia_smi")
 _UNITS = {"GiB": 1.0, "GB": GB / GIB, "MiB": MIB / GIB}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from planner.validation.statistics import kendall_tau, regret, summarize, weighted_quantile
+from tools.validation.summary import kendall_tau, regret, summarize, weighted_quantile
 
 
 def test_summarize() -> None:

@@ -11,10 +11,8 @@ from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
 from planner.spec.strategy import REPLICA_DEGREES, Strategy, counts_under, gpus_of, split_values
 from planner.spec.traits import SupportTraits
-from planner.validation.adapters import with_adapters
-from planner.validation.hardware import CannotEstimateError, to_cluster
-from planner.validation.profiles import to_setup
-from planner.validation.records import Model, Parallel, Record
+from tools.validation.records import Model, Parallel, Record
+from tools.validation.setup import CannotEstimateError, to_cluster, to_setup, with_adapters
 
 OFFLOADS = ("none", "optimizer:host", "optimizer+parameters:host")
 """Of a record's words, those that a strategy has."""

@@ -1,0 +1,173 @@
+"""The machine and the software of a published run: cluster, profile, stated settings, adapters."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from planner.catalog.clusters import load_cluster, part_of_node
+from planner.errors import InputError
+from planner.frameworks.registry import load_traits
+from planner.frameworks.runtime import captured_fraction, runtime_settings, with_settings
+from planner.frameworks.settings import with_optimizer, with_recompute_modules, with_training
+from planner.layers.adapter_sizes import adapter_params, training_problem
+from planner.spec.cluster import ClusterSpec
+from planner.spec.model import ModelSpec
+from planner.spec.training import Mode, Training, read_targets
+from planner.spec.traits import FrameworkTraits
+from planner.units import GBIT_PER_S
+from tools.validation.records import Hardware, Lora, Record, Runtime, Software
+
+PROCESSOR = ("host_cores", "host_memory_bytes_per_s")
+"""Of a node, what a run on a part of it had to itself."""
+TRAINABLE_TOLERANCE = 0.001
+"""Of a published number of trained parameters, beyond which something else is trained too."""
+
+
+class CannotEstimateError(Exception):
+    """A record cannot be estimated; the message is the reason shown for skipping it."""
+
+
+@cache
+def _node_cluster(num_nodes: int, node: str) -> ClusterSpec:
+    return load_cluster(f"{num_nodes}x{node}")
+
+
+def to_cluster(hardware: Hardware) -> ClusterSpec:
+    """Return the cluster a run used: its node type, and as many nodes as its GPUs fill.
+
+    Fewer GPUs than a node holds are a part of one node, whose processor the run had to itself.
+    Raises CannotEstimateError for hardware that the catalog does not have.
+    """
+    if hardware.node is None:
+        raise CannotEstimateError(f"no catalog entry for {hardware.gpu}")
+    if hardware.gpus is None:
+        raise CannotEstimateError("number of GPUs not published")
+    size = _node_cluster(1, hardware.node).node.num_accelerators
+    used = min(hardware.gpus_per_node or size, size)
+    num_nodes = -(-hardware.gpus // used)
+    cluster = _node_cluster(num_nodes, hardware.node)
+    if hardware.gpus < used or used < size:
+        local = min(hardware.gpus, used)
+        part = part_of_node(cluster.node, local)
+        alone = {name: getattr(cluster.node, name) for name in PROCESSOR}
+        cluster = replace(
+            cluster,
+            node=replace(part, whole=None, **alone),
+            fabric=replace(cluster.fabric, num_accelerators=num_nodes * local),
+        )
+    if hardware.domain_gpus is not None:
+        level = cluster.node.scale_up.within(hardware.domain_gpus)
+        cluster = replace(cluster, node=replace(cluster.node, scale_up=level))
+    if hardware.node_gbit_per_s is not None:
+        port = hardware.node_gbit_per_s * GBIT_PER_S / size
+        cluster = replace(cluster, fabric=replace(cluster.fabric, bytes_per_s=port))
+    return cluster
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """Traits of a run, and in words what of them the record states."""
+
+    traits: FrameworkTraits
+    notes: tuple[str, ...] = ()
+
+
+def software_of(record: Record) -> Software:
+    """Return the framework's generation; CannotEstimateError where no profile is of it."""
+    if record.software is None:
+        raise CannotEstimateError(f"no trait profile for {record.framework}")
+    return record.software
+
+
+def to_setup(record: Record) -> Setup:
+    """Return the traits of a record's framework generation with its stated settings."""
+    software, runtime = software_of(record), record.runtime
+    factor = runtime.capacity_factor
+    graphs, modules = runtime.cuda_graph or (), record.parallel.recompute_modules
+    traits = load_traits(software.framework, software.profile)
+    if software.optimizer:
+        traits = with_optimizer(traits, software.optimizer)
+    settings = runtime_settings(
+        graphs=graphs,
+        dispatcher=runtime.dispatcher,
+        expert_overlap=runtime.expert_overlap,
+        tp_overlap=runtime.tp_overlap,
+        launch_blocking=runtime.launch_blocking,
+        in_8_bit=runtime.in_8_bit,
+        capacity=(factor, runtime.pads_to_capacity) if factor else None,
+    )
+    notes: list[str] = []
+    if kept := runtime.products_in_16_bit:
+        notes.append(f"{kept} in 16 bits as stated")
+        settings += (("kernels.products_in_16_bit", kept),)
+    if padding := runtime.vocab_padding:
+        notes.append(f"vocabulary padded to a multiple of {padding} as stated")
+        settings += (("support.vocab_padding", padding),)
+    if wire := software.gradient_reduce_bytes:
+        notes.append(f"gradients reduced in {wire} bytes as stated")
+        settings += (("states.gradient_reduce_bytes", float(wire)),)
+    if software.attention:
+        notes.append(f"{software.attention} attention as stated")
+        settings += (("kernels.attention", software.attention),)
+    if modules:
+        notes.append(f"recomputed modules {', '.join(modules)} as stated")
+        traits = with_recompute_modules(traits, modules)
+    if captured := captured_fraction(graphs):
+        notes.append(f"CUDA graphs replay {captured:.0%} of a mixture's launches as stated")
+    notes += _runtime_notes(runtime)
+    return Setup(traits=with_settings(traits, settings), notes=tuple(notes))
+
+
+def _runtime_notes(runtime: Runtime) -> list[str]:
+    """What :func:`planner.frameworks.runtime.runtime_settings` took from the record, in words."""
+    said = {
+        "the host waits for every kernel": runtime.launch_blocking,
+        "asynchronous tensor parallelism": runtime.tp_overlap,
+        "expert all-to-all beside another micro-batch": runtime.expert_overlap,
+        f"expert dispatcher {runtime.dispatcher}": runtime.dispatcher,
+        f"experts with a capacity factor of {runtime.capacity_factor}": runtime.capacity_factor,
+    }
+    return [f"{words} as stated" for words, is_stated in said.items() if is_stated]
+
+
+def to_training(lora: Lora) -> Training:
+    """What a record says is trained; CannotEstimateError where that is not modelled.
+
+    Several adapters, of which every token takes one, count as one that is as large as all.
+    """
+    if lora.modules_to_save:
+        words = ", ".join(lora.modules_to_save)
+        raise CannotEstimateError(f"modules trained whole beside adapters: {words}")
+    if lora.quantized_base_bits == 8:
+        raise CannotEstimateError("a base of 8 bits is not modelled")
+    if lora.rank is None:
+        raise CannotEstimateError("rank of the adapters not published")
+    if not lora.target_modules:
+        raise CannotEstimateError("targets of the adapters not published")
+    try:
+        targets = read_targets(",".join(lora.target_modules))
+    except ValueError as error:
+        raise CannotEstimateError(f"adapters of other modules: {error}") from None
+    mode: Mode = "qlora" if lora.quantized_base_bits == 4 else "lora"
+    return Training(
+        mode=mode, rank=lora.rank, targets=targets, num_adapters=lora.concurrent_adapters or 1
+    )
+
+
+def with_adapters(traits: FrameworkTraits, record: Record, model: ModelSpec) -> FrameworkTraits:
+    """The traits where a record's adapters are trained; as they are where it has none."""
+    if record.lora is None:
+        return traits
+    training = to_training(record.lora)
+    joined = traits.kernels.joins_adapters
+    _, problem = training_problem(model, training, joined=joined)
+    if problem:
+        raise CannotEstimateError(problem)
+    if stated := record.lora.trainable_params:
+        trained = adapter_params(model, training, joined=joined)
+        if abs(trained / stated - 1.0) > TRAINABLE_TOLERANCE:
+            text = f"{stated:,.0f} trained parameters are not those of adapters, {trained:,}"
+            raise CannotEstimateError(text)
+    try:
+        return with_training(traits, training)
+    except InputError as error:
+        raise CannotEstimateError(error.problems[0].message) from None
