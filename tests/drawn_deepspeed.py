@@ -13,7 +13,7 @@ from planner.formats.decision import reasons
 from planner.formats.deepspeed.decisions import TABLE
 from planner.formats.format import Value
 from planner.frameworks.registry import load_traits
-from planner.frameworks.settings import with_change, with_optimizer
+from planner.frameworks.settings import with_optimizer
 from planner.search.space.interleaving import default_layers
 from planner.search.space.space import enumerate_space
 from planner.spec.job import JobSpec, Precision
@@ -24,7 +24,6 @@ from planner.spec.strategy import (
     Strategy,
     StrategyColumns,
 )
-from planner.spec.zenflow import read_zenflow
 
 QUESTIONS: tuple[tuple[str, str, str, str, Precision, int], ...] = (
     ("llama3-8b", "1xdgx-h100", "current", "adam", "bf16", 64),
@@ -37,16 +36,6 @@ QUESTIONS: tuple[tuple[str, str, str, str, Precision, int], ...] = (
     ("llama3-8b", "4xdgx-h100", "current", "sgd", "bf16", 48),
 )
 """Model, cluster, profile, optimizer, precision and global batch."""
-
-
-ZENFLOWS = tuple(
-    read_zenflow(text)
-    for text in (
-        "zenflow:topk_ratio=0.05:update_interval=8",
-        "zenflow:select_interval=16:offload=true:pt_reserved_cores_perc=0.25",
-    )
-)
-"""Ways to step offloaded states, of the first question."""
 
 
 def context_of(question: tuple[str, str, str, str, Precision, int]) -> Context:
@@ -62,7 +51,6 @@ def context_of(question: tuple[str, str, str, str, Precision, int]) -> Context:
 @cache
 def spaces() -> tuple[tuple[Context, StrategyColumns], ...]:
     contexts = [context_of(question) for question in QUESTIONS]
-    contexts += [replace(contexts[0], traits=with_change(contexts[0].traits, z)) for z in ZENFLOWS]
     return tuple((context, enumerate_space(context).strategy) for context in contexts)
 
 

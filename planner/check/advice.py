@@ -13,7 +13,6 @@ from planner.plans.differences import differences
 from planner.search.ranking.handicaps import used
 from planner.search.search import Found, search
 from planner.search.space.narrow import read_narrowing
-from planner.spec.zenflow import NO_ZENFLOW
 from planner.units import format_seconds
 
 LEAST_FRACTION = 0.02
@@ -30,9 +29,7 @@ def advice_findings(
     """
     context = replace(layout.cautious, weighs_evidence=True)
     context = kind.narrowed(context) if kind else context
-    asked = [context, *_unchanged(context)]
-    found = [_best(each, layout.num_gpus, time_limit_s) for each in asked]
-    best = min(filter(None, found), key=lambda plan: plan.weighed_s, default=None)
+    best = _best(context, layout.num_gpus, time_limit_s)
     if best is None:
         return
     weighed_s = iter_time_s * prod(used(context, layout.strategy).values())
@@ -40,19 +37,11 @@ def advice_findings(
     if min(faster, weighed_s / best.weighed_s - 1.0) < LEAST_FRACTION:
         return
     changes = in_words(differences(layout.strategy, best.strategy))
-    if best is not found[0]:
-        changes = f"without {context.traits.zenflow.name}, {changes}"
     text = (
         f"{faster:.0%} faster for the same batch on the same GPUs "
         f"({format_seconds(iter_time_s)} to {format_seconds(best.iteration_s)}): {changes}"
     )
     yield layout.places.finding("advice.better_plan", text)
-
-
-def _unchanged(context: Context) -> Iterator[Context]:
-    """The same where nothing is offloaded asynchronously: other layouts are legal there."""
-    if not context.traits.zenflow.is_plain:
-        yield replace(context, traits=replace(context.traits, zenflow=NO_ZENFLOW))
 
 
 def _best(context: Context, num_gpus: int, time_limit_s: float | None) -> Found | None:

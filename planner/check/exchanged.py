@@ -1,11 +1,11 @@
-"""What of a configuration changes training: how replicas keep in step, and ZenFlow."""
+"""What of a configuration changes training: how replicas keep in step."""
 
 from planner.check.values import Values
 from planner.frameworks.settings import with_change
 from planner.spec.changes import read_change
 from planner.spec.traits import FrameworkTraits
 
-CHANGING = ("gradient_exchange", "zenflow")
+CHANGING = ("gradient_exchange",)
 """Decisions that do."""
 
 

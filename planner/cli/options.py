@@ -198,7 +198,7 @@ Allow = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FEATURE",
-        help="Search what is left out: cross-domain-tp; what changes training: powersgd, zenflow.",
+        help="Search what is left out: cross-domain-tp; what changes training: powersgd.",
     ),
 ]
 Forbid = Annotated[

@@ -44,7 +44,6 @@ from planner.cost.policies import policy_costs
 from planner.cost.stage import StageModel
 from planner.cost.stalls import gradient_pass_s, synchronisation_factor
 from planner.cost.topology import Group, group_of
-from planner.cost.zenflow import selected_s_per_param
 from planner.layers.op import ZERO
 from planner.spec.items import FABRIC, item
 from planner.spec.strategy import StrategyColumns
@@ -204,11 +203,6 @@ EXCHANGED: Mapping[str, PerParameter] = {
     "gradient_exchange": exchange_s_per_param,
 }
 """The same where replicas keep in step otherwise than by plain all-reduces."""
-SELECTED: Mapping[str, PerParameter] = {
-    **PER_PARAMETER,
-    "selected_columns": selected_s_per_param,
-}
-"""The same where the device steps the columns of the largest gradients (ZenFlow)."""
 PER_ITERATION = {
     "unpaired_exchange": unpaired_exchange_s,
     "tied_embedding": tied_embedding_s,
@@ -219,8 +213,6 @@ PER_ITERATION = {
 
 def per_parameter(context: Context) -> Mapping[str, PerParameter]:
     """The items of the tail that are so much per parameter of the rank."""
-    if not context.traits.zenflow.is_plain:
-        return SELECTED
     return PER_PARAMETER if context.traits.exchange.is_plain else EXCHANGED
 
 

@@ -128,16 +128,6 @@ def gathered_weight_bytes(context: Context) -> float:
     return states.fp8_gathered_weight_bytes if in_fp8 else weight_bytes(context)
 
 
-def gathered_every(context: Context) -> float:
-    """Iterations from one gather of updated weights to the next: 1, or ZenFlow's update interval.
-
-    Between those every rank steps the columns chosen alike: wait_last_update_and_copy in
-    deepspeed/runtime/zenflow/zenflow_stage_1_and_2.py.
-    """
-    zenflow = context.traits.zenflow
-    return 1.0 if zenflow.is_plain else zenflow.update_interval
-
-
 def _seconds_per_param(
     collective: Collective,
     params: Array,
@@ -255,7 +245,7 @@ def data_parallel_costs(
     copy_gather, copy_reduce = copy_s_per_param(context, when, stage)
     return DataParallelCosts(
         reduce=np.where(when.reduces_each, 0.0, np.where(when.all_reduces, all_reduce, scatter)),
-        gather=np.where(when.gathers_once, gather / gathered_every(context), 0.0),
+        gather=np.where(when.gathers_once, gather, 0.0),
         layer_forward=np.where(when.gathers_each, layer_gather, 0.0),
         layer_backward=gathered_back + np.where(when.reduces_each, layer_reduce, 0.0),
         layer_backward_gather=gathered_back,

@@ -17,7 +17,6 @@ from planner.cost.offload import (
     state_transfer_s,
 )
 from planner.cost.parts import Parts
-from planner.cost.zenflow import hidden_background_s, zenflow_gradient_s, zenflow_step_s
 from planner.spec.items import HBM, item
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
@@ -57,11 +56,8 @@ def gradient_offload_s(
     Those of embedding and head have no backward of their own to hide behind. In the last
     micro-batch ``step_gradient_bytes`` per gradient, waited for where the framework waits or memory
     is not pinned; in each before it, from stage 2 on, as often as the framework moves them. What
-    the host's step runs beside shows there (:func:`optimizer_s_per_param`). ZenFlow's:
-    :func:`planner.cost.zenflow.zenflow_gradient_s`.
+    the host's step runs beside shows there (:func:`optimizer_s_per_param`).
     """
-    if not context.traits.zenflow.is_plain:
-        return zenflow_gradient_s(context, strategy, parts, times)
     states, traits = context.traits.states, context.traits.offload
     before = strategy.num_micro_batches - 1.0
     wire = reduced_gradient_bytes(strategy, states) * offloaded_fraction(strategy)
@@ -122,13 +118,7 @@ def optimizer_s_per_param(context: Context, strategy: StrategyColumns, owned: Ar
     moved = owned * context.traits.optimizer.step_traffic_bytes
     device = memory_bound_s(moved, context.cluster.accelerator)
     away = offloaded_fraction(strategy)
-    zenflow = context.traits.zenflow
-    if zenflow.is_plain:
-        host = _host_s_per_param(context, strategy, owned)
-    elif zenflow.overlap_step:
-        host = zenflow_step_s(context, strategy, owned)
-    else:
-        host = _host_s_per_param(context, strategy, owned) / zenflow.update_interval
+    host = _host_s_per_param(context, strategy, owned)
     return device * (1.0 - away) + np.where(away > 0, host, 0.0) * away
 
 
@@ -137,12 +127,8 @@ def hidden_step_s(
 ) -> Array:
     """``min(step, backward)``: what a layer's step on the host hides behind its backward.
 
-    Where the framework starts it as gradients arrive; 0 elsewhere. ZenFlow's hides behind whole
-    iterations (:func:`planner.cost.zenflow.hidden_background_s`).
+    Where the framework starts it as gradients arrive; 0 elsewhere.
     """
-    if context.traits.zenflow.overlap_step and not context.traits.zenflow.is_plain:
-        hidden = hidden_background_s(context, strategy, parts, times)
-        return np.where(offloaded_fraction(strategy) > 0, hidden, 0.0)
     if context.traits.offload.host_step_beside != "backward":
         return np.zeros(len(strategy))
     host = _host_s_per_param(context, strategy, parts.owned_fraction)

@@ -88,8 +88,6 @@ def _state_shares(subject: Subject, name: str) -> dict[str, float]:
     """Parts of a state: the optimizer's are master weights, its own, and copies of gradients."""
     if name != "optimizer":
         return {name: 1.0}
-    if not subject.context.traits.zenflow.is_plain:
-        return {"optimizer.selected_columns": 1.0}
     traits, optimizer = subject.context.traits.states, subject.context.traits.optimizer
     is_sharded = subject.strategy.zero_stage >= 1
     copies = traits.sharded_gradient_bytes if is_sharded else traits.unsharded_gradient_copy_bytes

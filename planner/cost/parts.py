@@ -24,7 +24,6 @@ from planner.cost.memory import (
     state_bytes,
 )
 from planner.cost.topology import group_of
-from planner.cost.zenflow_memory import selected_state_bytes
 from planner.layers.optimizer_states import mean_states
 from planner.spec.strategy import StrategyColumns
 from planner.spec.training import FROZEN_BYTES
@@ -212,7 +211,7 @@ def build_parts(
     exchanged = 0.0 if is_plain else exchange_state_bytes(context, strategy)
 
     def states_of(optimizer_bytes: float, num_shards: Array) -> StateBytes:
-        found = state_bytes(
+        return state_bytes(
             strategy,
             states,
             num_shards,
@@ -221,10 +220,6 @@ def build_parts(
             domain_shards,
             exchanged,
         )
-        if context.traits.zenflow.is_plain:
-            return found
-        selected, beside = selected_state_bytes(context, strategy, num_shards)
-        return replace(found, optimizer=found.optimizer + selected, host=found.host + beside)
 
     unlike = {each: states_of(each, shards) for each in {means.layer, means.first, means.last}}
 

@@ -28,7 +28,6 @@ DECISIONS: Mapping[str, str] = {
     "expert_exchange": "what expert exchange runs beside: none, shared_expert or batches",
     "optimizer": "as in optimizers.yaml",
     "gradient_exchange": "how replicas keep in step, as --allow names it",
-    "zenflow": "how the host steps offloaded states beside training, as --allow names it",
     "profile": "profile of the framework whose behaviour it asks for",
     "model.num_layers": "transformer blocks",
     "model.hidden_size": "width",

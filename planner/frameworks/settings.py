@@ -7,17 +7,13 @@ from planner.errors import InputError
 from planner.frameworks.optimizers import load_optimizer
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
 from planner.spec.changes import Change
-from planner.spec.exchange import GradientExchange
 from planner.spec.job import mtp_positions
 from planner.spec.model import ModelSpec
 from planner.spec.training import Mode, Training
 from planner.spec.traits import FrameworkTraits
-from planner.spec.zenflow import ZenFlow
 
 MOST_NAMED = 2
 """Profiles that a message names."""
-ZENFLOW_OPTIMIZER = "adam"
-"""Its selective step is an AdamW's, beside an Adam of the host's in fp32: deepspeed/ops/adam."""
 WIDENED = ("mlp", "backward")
 """Sections of tables whose tensors are as wide as the stream between layers; attention is computed
 in 16 bits, and norms keep fp32 anyway."""
@@ -61,19 +57,7 @@ def with_change(traits: FrameworkTraits, change: Change) -> FrameworkTraits:
         )
     if traits.training.is_frozen:
         raise ValueError(f"{change.name} is for training of all weights; adapters are small")
-    if isinstance(change, GradientExchange):
-        return replace(traits, exchange=change)
-    return _with_zenflow(traits, change)
-
-
-def _with_zenflow(traits: FrameworkTraits, zenflow: ZenFlow) -> FrameworkTraits:
-    name = traits.optimizer.name
-    if name != ZENFLOW_OPTIMIZER:
-        raise ValueError(
-            f"{zenflow.name} steps with {ZENFLOW_OPTIMIZER}; given {name}, allowed is "
-            f"{ZENFLOW_OPTIMIZER}"
-        )
-    return replace(traits, zenflow=zenflow)
+    return replace(traits, exchange=change)
 
 
 def changing_profiles(change: Change) -> list[tuple[str, str]]:
@@ -90,7 +74,7 @@ def _changing(change: Change) -> str:
     """Which profiles offer it, in words."""
     profiles = changing_profiles(change)
     found = [f"--framework {name} --profile {profile}" for name, profile in profiles]
-    if not found and isinstance(change, GradientExchange):
+    if not found:
         return f"no framework here starts {change.method.title}, which `planner exchange` prices"
     return f"{' or '.join(found[:MOST_NAMED])} does"
 

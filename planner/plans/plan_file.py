@@ -39,6 +39,8 @@ from planner.spec.training import MAX_RANK, Mode, Target, Training
 from planner.spec.traits import FrameworkTraits, SupportTraits
 
 SCHEMA_VERSION = 1
+NOT_COVERED = ("zenflow",)
+"""Keys of ``inputs`` that say how the plan trains otherwise."""
 Count = Annotated[int, Field(ge=0, le=MAX_BLOCKS)]
 
 
@@ -58,7 +60,6 @@ class InputsPart(Strict):
     lora_rank: Annotated[int, Field(ge=0, le=MAX_RANK)] = 0
     lora_targets: tuple[Target, ...] = Field(default=(), strict=False)
     gradient_exchange: str = PLAIN_NAME
-    zenflow: Annotated[str, Field(max_length=256)] = ""
     recompute_modules: tuple[str, ...] | None = Field(default=None, strict=False)
     total_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
     margin_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -189,12 +190,10 @@ def _traits(inputs: InputsPart, model: ModelSpec, path: Path) -> FrameworkTraits
     traits = load_traits(inputs.framework, inputs.profile, settings)
     traits = with_optimizer(traits, inputs.optimizer)
     traits = _with_training(traits, inputs, model, where)
-    for key in ("gradient_exchange", "zenflow"):
-        text = getattr(inputs, key)
-        try:
-            traits = with_change(traits, read_change(text)) if text else traits
-        except ValueError as error:
-            raise InputError.single(where, f"inputs.{key}", str(error)) from None
+    try:
+        traits = with_change(traits, read_change(inputs.gradient_exchange))
+    except ValueError as error:
+        raise InputError.single(where, "inputs.gradient_exchange", str(error)) from None
     if inputs.recompute_modules is None:
         return traits
     return with_recompute_modules(traits, inputs.recompute_modules)
@@ -253,6 +252,15 @@ def _strategy(part: Strict, path: Path, support: SupportTraits) -> Strategy:
     return Strategy(**given)
 
 
+def _check_covered(data: dict[str, Any], path: Path) -> None:
+    """Refuse by name what earlier versions could save and this one does not model."""
+    inputs = data.get("inputs")
+    for key in NOT_COVERED:
+        if isinstance(inputs, dict) and key in inputs:
+            message = "not covered: the plan trains otherwise than is modelled here"
+            raise InputError.single(str(path), f"inputs.{key}", message)
+
+
 def read_plan(path: Path, *, cluster: str | None = None) -> tuple[Context, Strategy, PlanFile]:
     """Read a plan file, whether or not its strategy is legal; raises InputError.
 
@@ -260,6 +268,7 @@ def read_plan(path: Path, *, cluster: str | None = None) -> tuple[Context, Strat
     """
     data = load_yaml(path)
     _check_version(data, path)
+    _check_covered(data, path)
     file = validate(PlanFile, data, str(path))
     context = _context(file.inputs, path, cluster or file.inputs.cluster)
     strategy = _strategy(file.strategy, path, context.traits.support)

@@ -47,7 +47,6 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "support.usual_zero_stage": (0, 3),
     "offload.host_bandwidth_fraction": (0.01, 1.0),
     "offload.pageable_rate_fraction": (0.01, 1.0),
-    "offload.shared_rate_fraction": (0.01, 1.0),
     "offload.host_optimizer_slowest_factor": (0.01, 1.0),
     "offload.host_optimizer_fastest_factor": (1.0, 100.0),
     "support.vocab_padding": (1, 1_000_000),

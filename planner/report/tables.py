@@ -49,7 +49,6 @@ def _layout_columns(plans: Sequence[Plan], *, wide: bool) -> list[Column]:
         Column(title="schedule", text=lambda p: p.strategy.schedule, is_left=True),
         Column(title="placed", text=lambda p: _short_placement(p.strategy.placement), is_left=True),
         Column(title="exchange", text=lambda p: p.context.traits.exchange.text, is_left=True),
-        Column(title="host step", text=lambda p: p.context.traits.zenflow.short, is_left=True),
         Column(title="ZeRO", text=lambda p: str(p.strategy.zero_stage)),
         Column(title="replicas", text=lambda p: str(p.strategy.dp_replicate)),
         Column(title="micro-\nbatch", text=lambda p: str(p.strategy.micro_batch)),

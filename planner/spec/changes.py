@@ -3,16 +3,15 @@
 from typing import TypeAlias
 
 from planner.spec.exchange import GradientExchange, is_exchange, read_exchange
-from planner.spec.zenflow import ZenFlow, is_zenflow, read_zenflow
 
-Change: TypeAlias = GradientExchange | ZenFlow
+Change: TypeAlias = GradientExchange
 
 
 def is_change(text: str) -> bool:
     """Whether a word names one, whatever follows it."""
-    return is_exchange(text) or is_zenflow(text)
+    return is_exchange(text)
 
 
 def read_change(text: str) -> Change:
     """One of its words; raises ValueError."""
-    return read_zenflow(text) if is_zenflow(text) else read_exchange(text)
+    return read_exchange(text)

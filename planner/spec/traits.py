@@ -16,7 +16,6 @@ from planner.spec.optimizer import OptimizerSpec
 from planner.spec.saved import SavedTables
 from planner.spec.time_range import RunClass, TimeRange, narrowest
 from planner.spec.training import FULL, Dequantisation, Training
-from planner.spec.zenflow import NO_ZENFLOW, ZenFlow
 from planner.units import Array
 
 ExpertOverlap = Literal["none", "shared_expert", "batches"]
@@ -396,8 +395,6 @@ class OffloadTraits:
     """Offloaded states live in pinned memory; else transfers are slower and hide nowhere."""
     pageable_rate_fraction: float
     """Of the host link's rate, what memory that is not pinned reaches."""
-    shared_rate_fraction: float
-    """The same of memory shared with another process, whose copies convert nothing."""
     nvme_step_bytes: float
     """Per owned parameter read from NVMe in a step, and as many written, by states there."""
     nvme_pipelined: bool
@@ -492,8 +489,8 @@ class SupportTraits:
     nvme_zero_stages: tuple[int, ...]
     """ZeRO stages under which what is offloaded can go to NVMe."""
     exchanges: tuple[str, ...]
-    """Ways to keep replicas in step that are no plain all-reduce of gradients, and ZenFlow, by the
-    names of ``--allow``; none is searched unless a user allows it."""
+    """Ways to keep replicas in step that are no plain all-reduce of gradients, by the names of
+    ``--allow``; none is searched unless a user allows it."""
 
     def usual_etp(self, tp: Array | int, ep: Array | int) -> Array:
         """Ranks that split an expert where nothing is said: tp, or 1 for whole folded experts."""
@@ -517,7 +514,6 @@ class FrameworkTraits:
     optimizer: OptimizerSpec
     training: Training = FULL
     exchange: GradientExchange = PLAIN
-    zenflow: ZenFlow = NO_ZENFLOW
     settings: tuple[Setting, ...] = ()
     """Traits a user set, in place of the profile's."""
     memory_uncertainty_fraction: float = 0.0
@@ -527,13 +523,12 @@ class FrameworkTraits:
     @property
     def changes(self) -> tuple[Change, ...]:
         """What changes training, as a user asked for it."""
-        both: tuple[Change, ...] = (self.exchange, self.zenflow)
-        return tuple(each for each in both if not each.is_plain)
+        return () if self.exchange.is_plain else (self.exchange,)
 
     @property
     def change_inputs(self) -> dict[str, str]:
         """The same under the keys of files."""
-        return self.exchange.inputs | self.zenflow.inputs
+        return self.exchange.inputs
 
     def time_range(self, key: RunClass, accelerator: str) -> TimeRange:
         """How far iteration times of plans of a class may be off on an accelerator."""

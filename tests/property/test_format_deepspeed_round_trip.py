@@ -39,7 +39,6 @@ def test_emitted_plans_are_read_back_as_they_were_and_break_no_rule(seed: int) -
     assert decided["seq_len"] == context.job.seq_len
     assert decided["precision"] == context.job.precision
     assert decided["optimizer"] == context.traits.optimizer.name
-    assert decided.get("zenflow", "plain") == context.traits.zenflow.text
     model = {
         "model.num_layers": context.model.num_blocks,
         "model.num_heads": context.model.num_heads,
@@ -75,7 +74,6 @@ OWN: dict[str, Any] = {
     "zero_optimization.offload_param.device": "cpu",
     "zero_optimization.offload_optimizer.device": "nvme",
     "zero_optimization.cpu_offload": True,
-    "zero_optimization.zenflow": {"topk_ratio": 0.3, "update_interval": "auto"},
     "fp16.enabled": True,
     "tensor_parallel.autotp_size": 4,
     "sequence_parallel_size": 2,
@@ -113,8 +111,6 @@ def test_writing_into_a_file_keeps_foreign_keys_and_gives_the_strategy(
     written = FORMAT.write_into(source(text), context, strategy)
     reading = read(source(written))
     assert strategy_of(context, dict(reading.decisions)) == canonical(context, strategy)
-    zenflow = reading.decisions.get("zenflow")
-    assert (zenflow.value if zenflow else "plain") == context.traits.zenflow.text
     before, after = read(source(text)).settings, reading.settings
     if "optimizer" in before:
         assert reading.decisions["optimizer"].value == context.traits.optimizer.name

@@ -6,7 +6,6 @@ from planner.cost.context import Context
 from planner.formats.decision import KEPT, Decision, Line, Table, line, of_key, stated
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.exchange import EXCHANGE
-from planner.formats.deepspeed.zenflow import ZENFLOW
 from planner.formats.format import Value
 from planner.formats.refusals import beyond
 from planner.formats.settings import Settings, as_number, as_whole, decided, given
@@ -319,7 +318,6 @@ TABLE: Table = (
         off={keys.MASTER: False, keys.STATES: False, keys.UNTESTED: KEPT},
     ),
     EXCHANGE,
-    ZENFLOW,
     Decision(
         names=("zero_stage",), keys=(keys.STAGE,), to=_to_stage, of=_of_stage, cannot=_with_pipeline
     ),

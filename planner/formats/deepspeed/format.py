@@ -7,7 +7,6 @@ from planner.formats.deepspeed.keys import ONE_BIT_TYPES
 from planner.formats.deepspeed.read import read, recognise
 from planner.formats.deepspeed.rules import RULES
 from planner.formats.format import Format
-from planner.spec.zenflow import NAME as ZENFLOW
 
 FORMAT = Format(
     name="deepspeed",
@@ -20,6 +19,6 @@ FORMAT = Format(
     write_into=write_into,
     beside=(HOSTFILE,),
     problems=problems,
-    exchanges=(*ONE_BIT_TYPES, ZENFLOW),
+    exchanges=tuple(ONE_BIT_TYPES),
     script_recomputes=True,
 )

@@ -4,13 +4,12 @@
 nothing does, is not. Rules look at values of the right kind only: others are findings already.
 """
 
-from planner.formats.deepspeed import rules_axes, rules_batch, rules_params, rules_zero, zenflow
+from planner.formats.deepspeed import rules_axes, rules_batch, rules_params, rules_zero
 from planner.formats.format import FormatRule
 
 RULES: tuple[FormatRule, ...] = (
     *rules_batch.rule,
     *rules_params.rule,
     *rules_zero.rule,
-    *zenflow.rule,
     *rules_axes.rule,
 )

@@ -20,6 +20,13 @@ def one_name_for_offload(settings: Settings, _: World) -> Said:
         yield key, f"stands beside {section}; allowed is one of them"
 
 
+@rule("deepspeed/runtime/zenflow", enforced=False, severity="note")
+def zenflow_is_not_modelled(settings: Settings, _: World) -> Said:
+    """The section zenflow is not given."""
+    if given(settings, keys.ZENFLOW) is not None:
+        yield keys.ZENFLOW, "ZenFlow is not modelled; priced is a step that waits for the host"
+
+
 @rule(_CONFIG)
 def partial_offload_needs_stage_3(settings: Settings, _: World) -> Said:
     """offload_optimizer.ratio below 1 needs stage 3."""

@@ -12,7 +12,6 @@ from planner.search.space import (
     rules_pipelines,
     rules_ranks,
     rules_states,
-    rules_zenflow,
 )
 from planner.search.space.rule import GPUS, Columns, Rule, rule
 from planner.spec.strategy import gpus_of
@@ -25,7 +24,6 @@ THEMES = (
     rules_batches,
     rules_states,
     rules_exchange,
-    rules_zenflow,
 )
 
 

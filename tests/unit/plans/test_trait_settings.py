@@ -214,7 +214,6 @@ RANGES = {
     "attention_rate_fraction": (0.01, 1.0),
     "host_bandwidth_fraction": (0.01, 1.0),
     "pageable_rate_fraction": (0.01, 1.0),
-    "shared_rate_fraction": (0.01, 1.0),
     "host_optimizer_slowest_factor": (0.01, 1.0),
     "host_optimizer_fastest_factor": (1.0, 100.0),
     "expert_capacity_factor": (0.0, 1000.0),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.cost.context import Context
 from planner.errors import InputError
-from planner.search.space.narrow import Narrowing, read_narrowing
+from planner.search.space.narrow import NOT_COVERED, Narrowing, read_narrowing
 from planner.search.space.rule import GPUS, Rule
 from planner.search.space.space import dimension_values
 from planner.search.space.vocabulary import DIMENSIONS
@@ -232,6 +232,13 @@ def test_forbidden_features_leave_what_does_without(
 ) -> None:
     [rule] = read_narrowing(forbid=[feature]).rules
     assert verdicts(rule, context_of(), **{column: list(range(len(legal)))}) == legal
+
+
+@pytest.mark.parametrize("name", NOT_COVERED)
+def test_what_is_not_modelled_is_refused_by_name(name: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_narrowing(allow=[f"{name}:topk_ratio=0.1"])
+    assert f"are not covered; given '{name}:topk_ratio=0.1'" in caught.value.problems[0].message
 
 
 def test_allowed_names_are_kept_and_make_no_rule() -> None:
