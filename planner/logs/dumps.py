@@ -4,8 +4,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import takewhile
-from textwrap import dedent
 from typing import Any
 
 from planner.errors import InputError
@@ -27,22 +25,14 @@ _GROUP = re.compile(r"\[(\w+)\](?: Non-default values \(.*\))?:\s*$")
 _FIELD = re.compile(r"(?:^|\s)(\w+): (.*?)(?: +\(Mcore default: .*\))?\s*$")
 _LAST_GROUP = "rng"
 _NEMO = re.compile(r"\*{5,} Experiment configuration \*{5,}")
-_HEAD = re.compile(r"\[NeMo [A-Z] ")
-_RANK = re.compile(r"^(?:\[[\w ]+\]:|\d+: ?)")
-"""Before a line where several ranks print: ``[default0]:`` of torchrun, ``0: `` of Slurm."""
 _TITAN = re.compile(r"Running with (?:args|configs?): (\{.*)")
 
 
-def dump_in(
-    path: str, lines: Sequence[str], as_written: Sequence[str] = ()
-) -> tuple[Dump | None, tuple[str, ...]]:
-    """The first dump that can be read, and what is wrong with others.
-
-    ``as_written`` are the lines with the blanks that YAML needs.
-    """
+def dump_in(path: str, lines: Sequence[str]) -> tuple[Dump | None, tuple[str, ...]]:
+    """The first dump that can be read, and what is wrong with others."""
     notes: list[str] = []
     for read in (_megatron, _bridge, _nemo, _titan, _deepspeed):
-        found, said = read(path, (as_written or lines) if read is _nemo else lines)
+        found, said = read(path, lines)
         notes += said
         if found:
             return found, tuple(notes)
@@ -87,27 +77,11 @@ def _bridge(path: str, lines: Sequence[str]) -> tuple[Dump | None, list[str]]:
     return Dump(reading=reading, framework="megatron"), []
 
 
-def _nemo(path: str, lines: Sequence[str]) -> tuple[Dump | None, list[str]]:
+def _nemo(_path: str, lines: Sequence[str]) -> tuple[None, list[str]]:
     first = _place(lines, _NEMO)
     if first is None:
         return None, []
-    heads = (at for at, line in enumerate(lines[first:], first) if _HEAD.search(line))
-    start = next((at for at in heads if not _NEMO.search(_after(lines, at))), None)
-    if start is None:
-        return None, [f"line {first}: the configuration is truncated, and not used"]
-    kept = takewhile(lambda line: not _HEAD.search(line), lines[start + 1 :])
-    text = dedent("\n".join(_RANK.sub("", line) for line in kept))
-    source = SourceText(path=f"{path}.yaml", text="\n" * (start + 1) + text)
-    try:
-        reading = load_format("nemo").read(source)
-    except InputError as error:
-        return None, [f"line {start + 2}: {error.problems[0].message}"]
-    return Dump(reading=replace(reading, path=path), framework="megatron"), []
-
-
-def _after(lines: Sequence[str], at: int) -> str:
-    """What is logged at a line: it, and the two behind it."""
-    return " ".join(lines[at : at + 3])
+    return None, [f"line {first}: NeMo 1.x's YAML is not covered: --config says the layout"]
 
 
 def _titan(path: str, lines: Sequence[str]) -> tuple[Dump | None, list[str]]:

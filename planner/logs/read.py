@@ -45,15 +45,14 @@ def read_log(path: str) -> Log:
 
 def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
     """Understand the text of a log; see ``read_log``. ``known``: what else could be read here."""
-    as_written = [ANSI.sub("", line) for line in text.split("\n")]
-    lines = [BLANKS.sub(" ", line) for line in as_written]
+    lines = [BLANKS.sub(" ", ANSI.sub("", line)) for line in text.split("\n")]
     found = _chosen(_found(lines), _one(lines, TOTAL_STEPS))
     if found is None:
         raise _without_steps(path, lines, known)
     _refuse_second_start(path, lines)
     steps, notes = _ordered(path, found)
     sizes = _sizes(lines)
-    dump, more = dump_in(path, lines, as_written)
+    dump, more = dump_in(path, lines)
     if text and not text.endswith("\n") and _is_cut(lines[-1]):
         notes = (*notes, f"line {len(lines)} is cut off and left out")
     return Log(

@@ -17,13 +17,10 @@ from planner.spec.strategy import Strategy
 FILES = {
     "megatron": "--num-experts 8\n--moe-expert-capacity-factor {}\n",
     "bridge": "model.tensor_model_parallel_size=1\nmodel.moe_expert_capacity_factor={}\n",
-    "nemo": "model:\n  optim:\n    name: distributed_fused_adam\n  num_layers: 4\n"
-    "  num_moe_experts: 8\n  moe_expert_capacity_factor: {}\n",
 }
 PADDING = {
     "megatron": "--moe-pad-expert-input-to-capacity\n",
     "bridge": "model.moe_pad_expert_input_to_capacity=true\n",
-    "nemo": "  moe_pad_expert_input_to_capacity: true\n",
 }
 WRITTEN = {
     "megatron": ("--moe-expert-capacity-factor 1.25", "--moe-pad-expert-input-to-capacity"),
