@@ -69,6 +69,12 @@ def package_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+@cache
+def packages() -> frozenset[str]:
+    return frozenset(map(package_of, modules()))
+
+
+@cache
 def imported_names(path: Path) -> set[str]:
     """Dotted names a file imports, relative ones resolved, at any depth of the code."""
     names: set[str] = set()
@@ -84,9 +90,8 @@ def imported_names(path: Path) -> set[str]:
 
 
 def planner_packages(path: Path) -> set[str]:
-    return {name.split(".")[1] for name in imported_names(path) if name.startswith("planner.")} & {
-        package_of(module) for module in modules()
-    }
+    ours = (name for name in imported_names(path) if name.startswith("planner."))
+    return {name.split(".")[1] for name in ours} & packages()
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
