@@ -1,7 +1,7 @@
 """The figures that measurements can change: where they stand, and how sure the catalog is."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from planner.catalog.hardware import Kind, find_file, is_path
 from planner.catalog.paths import hwdb_dir
 from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError
-from planner.spec.cluster import ClusterSpec, LevelSpec
+from planner.spec.cluster import ClusterSpec
 from planner.units import GB
 
 BY_BASIS: Mapping[str, float] = {
@@ -116,18 +116,66 @@ def _file(base: Base, part: str) -> Mapping[str, Any]:
     return load_yaml(find_file(kind, name, node_path, part))
 
 
-def _of_node(cluster: ClusterSpec, **changes: Any) -> ClusterSpec:  # noqa: ANN401 - fields of a spec
-    return replace(cluster, node=replace(cluster.node, **changes))
+FIGURES: Mapping[str, tuple[str, ...]] = {
+    "gemm_sustained_fraction": ("node.accelerator.gemm.sustained_fraction",),
+    "attention_forward_fraction": ("node.accelerator.attention.forward_fraction",),
+    "attention_backward_fraction": ("node.accelerator.attention.backward_fraction",),
+    "attention_flash2_forward_fraction": ("node.accelerator.attention_flash2.forward_fraction",),
+    "attention_flash2_backward_fraction": ("node.accelerator.attention_flash2.backward_fraction",),
+    "memory_bound_fraction": ("node.accelerator.memory_bound_fraction",),
+    "collectives_at_gb_per_s_per_direction": (),
+    "scale_up_efficiency_fraction": ("node.scale_up.efficiency_fraction",),
+    "scale_up_latency_us": ("node.scale_up.latency_s",),
+    "fabric_efficiency_fraction": (
+        "fabric.efficiency_fraction",
+        "inner_fabric.efficiency_fraction",
+    ),
+    "fabric_latency_us": ("fabric.latency_s", "inner_fabric.latency_s"),
+    "host_link_gb_per_s_per_direction": ("node.host_link_bytes_per_s",),
+    "host_core_gb_per_s": ("node.host_core_bytes_per_s",),
+    "host_memory_gb_per_s": ("node.host_memory_bytes_per_s",),
+    "nvme_read_gb_per_s": ("node.nvme_read_bytes_per_s",),
+    "nvme_write_gb_per_s": ("node.nvme_write_bytes_per_s",),
+}
+"""Key of a cluster file to the fields of ClusterSpec that it states; of measured collectives none,
+see :func:`_with_collectives`."""
+TORCHS_KERNEL = {
+    "attention_forward_fraction": "attention_flash2_forward_fraction",
+    "attention_backward_fraction": "attention_flash2_backward_fraction",
+}
 
 
-def _products(cluster: ClusterSpec, factor: float) -> ClusterSpec:
-    own = cluster.accelerator
-    rate = min(1.0, factor * own.gemm.sustained_fraction)
-    gemm = replace(own.gemm, sustained_fraction=rate)
-    return _of_node(cluster, accelerator=replace(own, gemm=gemm))
+def with_factors(cluster: ClusterSpec, factors: Mapping[str, float]) -> ClusterSpec:
+    """The cluster with figures so many times as large as they are; fractions end at 1."""
+    for key, factor in factors.items():
+        paths = FIGURES[key]
+        own = cluster.accelerator
+        # torch's kernel is the vendor's where the file states no other
+        if key in TORCHS_KERNEL and own.attention_flash2 == own.attention:
+            paths += FIGURES[TORCHS_KERNEL[key]]
+        if not paths:
+            cluster = _with_collectives(cluster, factor)
+        for path in paths:
+            cluster = _scaled(cluster, path.split("."), factor)
+    return cluster
 
 
-def _collectives(cluster: ClusterSpec, factor: float) -> ClusterSpec:
+def _scaled(part: Any, path: Sequence[str], factor: float) -> Any:  # noqa: ANN401 - any spec
+    """A spec with one field so many times as large; of several specs, the field of each."""
+    if isinstance(part, tuple):
+        return tuple(_scaled(each, path, factor) for each in part)
+    name, *rest = path
+    value = getattr(part, name)
+    if value is None:
+        return part
+    if rest:
+        value = _scaled(value, rest, factor)
+    else:
+        value = min(1.0, factor * value) if name.endswith("fraction") else factor * value
+    return replace(part, **{name: value})
+
+
+def _with_collectives(cluster: ClusterSpec, factor: float) -> ClusterSpec:
     """Measured lines ``1 / factor`` times as fast: they were measured at another rate of links."""
     own = cluster.accelerator
     lines = {
@@ -137,85 +185,8 @@ def _collectives(cluster: ClusterSpec, factor: float) -> ClusterSpec:
         )
         for kind, fits in own.collectives.items()
     }
-    return _of_node(cluster, accelerator=replace(own, collectives=lines))
-
-
-def _level(level: LevelSpec, field: str, factor: float) -> LevelSpec:
-    value = factor * getattr(level, field)
-    return replace(level, **{field: min(1.0, value) if field.endswith("fraction") else value})
-
-
-def _scale_up(field: str) -> "Change":
-    def change(cluster: ClusterSpec, factor: float) -> ClusterSpec:
-        return _of_node(cluster, scale_up=_level(cluster.node.scale_up, field, factor))
-
-    return change
-
-
-def _fabric(field: str) -> "Change":
-    def change(cluster: ClusterSpec, factor: float) -> ClusterSpec:
-        inner = tuple(_level(level, field, factor) for level in cluster.inner_fabric)
-        return replace(cluster, fabric=_level(cluster.fabric, field, factor), inner_fabric=inner)
-
-    return change
-
-
-def _node(name: str) -> "Change":
-    def change(cluster: ClusterSpec, factor: float) -> ClusterSpec:
-        rate = getattr(cluster.node, name)
-        return cluster if rate is None else _of_node(cluster, **{name: factor * rate})
-
-    return change
-
-
-def _attention(kernel: str, name: str) -> "Change":
-    """A kernel's rate; torch's is the vendor's where the file states no other."""
-
-    def change(cluster: ClusterSpec, factor: float) -> ClusterSpec:
-        own = cluster.accelerator
-        old = getattr(own, kernel)
-        fit = replace(old, **{name: min(1.0, factor * getattr(old, name))})
-        changes = {kernel: fit}
-        if kernel == "attention" and own.attention_flash2 == old:
-            changes["attention_flash2"] = fit
-        return _of_node(cluster, accelerator=replace(own, **changes))
-
-    return change
-
-
-def _memory_bound(cluster: ClusterSpec, factor: float) -> ClusterSpec:
-    own = cluster.accelerator
-    share = min(1.0, factor * own.memory_bound_fraction)
-    return _of_node(cluster, accelerator=replace(own, memory_bound_fraction=share))
-
-
-Change = Callable[[ClusterSpec, float], ClusterSpec]
-FIGURES: Mapping[str, Change] = {
-    "gemm_sustained_fraction": _products,
-    "attention_forward_fraction": _attention("attention", "forward_fraction"),
-    "attention_backward_fraction": _attention("attention", "backward_fraction"),
-    "attention_flash2_forward_fraction": _attention("attention_flash2", "forward_fraction"),
-    "attention_flash2_backward_fraction": _attention("attention_flash2", "backward_fraction"),
-    "memory_bound_fraction": _memory_bound,
-    "collectives_at_gb_per_s_per_direction": _collectives,
-    "scale_up_efficiency_fraction": _scale_up("efficiency_fraction"),
-    "scale_up_latency_us": _scale_up("latency_s"),
-    "fabric_efficiency_fraction": _fabric("efficiency_fraction"),
-    "fabric_latency_us": _fabric("latency_s"),
-    "host_link_gb_per_s_per_direction": _node("host_link_bytes_per_s"),
-    "host_core_gb_per_s": _node("host_core_bytes_per_s"),
-    "host_memory_gb_per_s": _node("host_memory_bytes_per_s"),
-    "nvme_read_gb_per_s": _node("nvme_read_bytes_per_s"),
-    "nvme_write_gb_per_s": _node("nvme_write_bytes_per_s"),
-}
-"""Key of a cluster file to the cluster with that figure so many times as large."""
-
-
-def with_factors(cluster: ClusterSpec, factors: Mapping[str, float]) -> ClusterSpec:
-    """The cluster with figures so many times as large as they are."""
-    for key, factor in factors.items():
-        cluster = FIGURES[key](cluster, factor)
-    return cluster
+    accelerator = replace(own, collectives=lines)
+    return replace(cluster, node=replace(cluster.node, accelerator=accelerator))
 
 
 def with_fresh(base: Base, measured: Mapping[str, Sequence[float]]) -> Base:
@@ -226,5 +197,6 @@ def with_fresh(base: Base, measured: Mapping[str, Sequence[float]]) -> Base:
         if values and getattr(cluster.node, name) is None:
             value = float(np.median(values))
             fresh[key] = Known(value=value / GB, deviation=UNKNOWN, basis="none")
-            cluster = _of_node(cluster, **{name: value})
+            changed: dict[str, Any] = {name: value}
+            cluster = replace(cluster, node=replace(cluster.node, **changed))
     return replace(base, cluster=cluster, fresh=fresh)

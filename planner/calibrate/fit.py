@@ -1,8 +1,8 @@
-"""Fits the figures of a machine to points, each held to what the catalog says of it."""
+"""Least squares of logarithms with priors: the figures of a machine, or of one formula."""
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,12 @@ FAR = 2.0
 STRANGE = 3.0
 """Times by which machines of a kind do not differ in RATES; latencies of collectives may."""
 RATES = ("product", "attention", "memory-bound", "host link", "run")
+
+FORMULA_ROUNDS = 60
+FORMULA_STEP = 1e-4
+FIRST_DAMPING, DAMPING_FACTOR, LEAST_DAMPING, MOST_DAMPING = 1e-3, 10.0, 1e-9, 1e9
+LEAST_NOISE = 0.01
+"""No formula is taken to be nearer to a measurement than that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +56,7 @@ class Fitted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Own:
+class OwnErrors:
     """How far the model is from one file, before and after."""
 
     path: str
@@ -74,17 +80,12 @@ class Calibration:
 
     base: Base
     fitted: tuple[Fitted, ...]
-    own: tuple[Own, ...]
+    own: tuple[OwnErrors, ...]
 
     @property
     def factors(self) -> Mapping[str, float]:
         """Of each figure, new over old."""
         return {each.key: each.value / each.catalog.value for each in self.fitted}
-
-    @property
-    def cluster(self) -> ClusterSpec:
-        """The machine as it is after."""
-        return with_factors(self.base.cluster, self.factors)
 
 
 def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
@@ -95,12 +96,14 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     kind of point (NOISE), ``w_i = min(1, INDEPENDENT / points of the file) · Huber``. So a few
     points move a figure by little more than what the catalog leaves open. A fraction ends at 1.
     """
-    base = with_fresh(base, _disks(points))
+    disks = {key: [point.measured for point in points if point.key == key] for key in DISKS}
+    base = with_fresh(base, disks)
     priors = {key: each for key in FIGURES if (each := known(base, key))}
     residual = _residuals(base.cluster, points, {})
     effects = {key: _effect(base.cluster, points, {}, key, residual) for key in priors}
     used = [key for key, effect in effects.items() if np.max(np.abs(effect)) > LEAST_EFFECT]
     theta, scales = np.zeros(len(used)), np.array([priors[key].deviation for key in used])
+    most = np.array([_most(key, priors[key]) for key in used])
     normal = np.diag(1.0 / scales**2)
     for _ in range(ROUNDS if used else 0):
         factors = _factors(used, theta)
@@ -111,7 +114,7 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
         weights = _weights(points, residual)
         normal = slopes.T @ (weights[:, None] * slopes) + np.diag(1.0 / scales**2)
         pull = slopes.T @ (weights * residual) + theta / scales**2
-        theta = _within(used, theta - np.linalg.solve(normal, pull), priors)
+        theta = np.minimum(theta - np.linalg.solve(normal, pull), most)
     spread = np.sqrt(np.diag(np.linalg.inv(normal))) if used else np.zeros(0)
     fitted = tuple(
         Fitted(
@@ -123,14 +126,13 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
         )
         for at, key in enumerate(used)
     )
-    return Calibration(
-        base=base, fitted=fitted, own=own_errors(base, points, _factors(used, theta))
-    )
+    own = own_errors(base, points, _factors(used, theta))
+    return Calibration(base=base, fitted=fitted, own=own)
 
 
-def _disks(points: Sequence[Point]) -> dict[str, list[float]]:
-    """What was measured of disks, by its key in a cluster file."""
-    return {key: [point.measured for point in points if point.key == key] for key in DISKS}
+def _most(key: str, prior: Known) -> float:
+    """Largest θ: a fraction ends at 1."""
+    return -math.log(prior.value) if key.endswith("fraction") else math.inf
 
 
 def _factors(keys: Sequence[str], theta: Array) -> dict[str, float]:
@@ -159,39 +161,103 @@ def _effect(
 
 def _weights(points: Sequence[Point], residual: Array) -> Array:
     """Inverse variances: of the kind, shared by the points of a file, less where far off."""
-    number = Counter((point.path, point.kind) for point in points)
+    number = Counter((point.place.path, point.kind) for point in points)
     noise = np.array([NOISE[point.kind] for point in points])
-    shared = np.array([min(1.0, INDEPENDENT / number[p.path, p.kind]) for p in points])
+    shared = np.array([min(1.0, INDEPENDENT / number[p.place.path, p.kind]) for p in points])
     huber = np.minimum(1.0, FAR * noise / np.maximum(np.abs(residual), 1e-12))
     weights: Array = shared * huber / noise**2
     return weights
 
 
-def _within(keys: Sequence[str], theta: Array, priors: Mapping[str, Known]) -> Array:
-    """Fractions end at 1."""
-    most = [-math.log(priors[key].value) if key.endswith("fraction") else math.inf for key in keys]
-    held: Array = np.minimum(theta, np.array(most))
-    return held
-
-
 def own_errors(
     base: Base, points: Sequence[Point], factors: Mapping[str, float]
-) -> tuple[Own, ...]:
+) -> tuple[OwnErrors, ...]:
     """How far the model is from each file, kind by kind."""
     residual = _residuals(base.cluster, points, {})
     before = np.abs(np.expm1(residual))
     after = np.abs(np.expm1(_residuals(base.cluster, points, factors)))
-    found = []
-    for path, kind in dict.fromkeys((point.path, point.kind) for point in points):
-        mine = [at for at, p in enumerate(points) if (p.path, p.kind) == (path, kind)]
-        found.append(
-            Own(
-                path=path,
-                kind=kind,
-                num_points=len(mine),
-                before=float(np.mean(before[mine])),
-                after=float(np.mean(after[mine])),
-                ratio=math.exp(float(np.median(residual[mine]))),
-            )
+    rows: dict[tuple[str, str], list[int]] = {}
+    for at, point in enumerate(points):
+        rows.setdefault((point.place.path, point.kind), []).append(at)
+    return tuple(
+        OwnErrors(
+            path=path,
+            kind=kind,
+            num_points=len(mine),
+            before=float(np.mean(before[mine])),
+            after=float(np.mean(after[mine])),
+            ratio=math.exp(float(np.median(residual[mine]))),
         )
-    return tuple(found)
+        for (path, kind), mine in rows.items()
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormulaFit:
+    """Figures of a formula, each with its relative standard deviation, and how far it is off."""
+
+    values: Array
+    deviations: Array
+    error: float
+    """Root mean square of ``ln predicted - ln measured``."""
+
+
+def fit_formula(
+    predict: Callable[[Array], Array], measured: Array, start: Array, deviation: Array
+) -> FormulaFit:
+    """The figures that minimise ``Σ (ln p - ln t)² / σ² + Σ (ln v - ln start)² / s²``.
+
+    σ is the root mean square of what is left, no less than 1 %: found with the figures, by
+    Levenberg and Marquardt. ``deviation``: s, of the logarithms of ``start``.
+    """
+    prior = np.log(start)
+    theta, noise = prior.copy(), 0.1
+    for _ in range(3):
+        theta = _solve(predict, np.log(measured), prior, deviation, theta, noise)
+        left = np.log(predict(np.exp(theta))) - np.log(measured)
+        noise = max(float(np.sqrt(np.mean(left**2))), LEAST_NOISE)
+    slopes = _slopes(predict, theta)
+    normal = slopes.T @ slopes / noise**2 + np.diag(1.0 / deviation**2)
+    return FormulaFit(
+        values=np.exp(theta), deviations=np.sqrt(np.diag(np.linalg.inv(normal))), error=noise
+    )
+
+
+def _slopes(predict: Callable[[Array], Array], theta: Array) -> Array:
+    here = np.log(predict(np.exp(theta)))
+    axes = FORMULA_STEP * np.eye(len(theta))
+    moved = [np.log(predict(np.exp(theta + axis))) for axis in axes]
+    return np.stack([(each - here) / FORMULA_STEP for each in moved], axis=1)
+
+
+def _solve(
+    predict: Callable[[Array], Array],
+    target: Array,
+    prior: Array,
+    deviation: Array,
+    theta: Array,
+    noise: float,
+) -> Array:
+    def loss(at: Array) -> float:
+        left = (np.log(predict(np.exp(at))) - target) / noise
+        return float(left @ left + np.sum(((at - prior) / deviation) ** 2))
+
+    damping, best = FIRST_DAMPING, loss(theta)
+    for _ in range(FORMULA_ROUNDS):
+        left = (np.log(predict(np.exp(theta))) - target) / noise
+        slopes = _slopes(predict, theta) / noise
+        normal = slopes.T @ slopes + np.diag(1.0 / deviation**2)
+        pull = slopes.T @ left + (theta - prior) / deviation**2
+        damped = normal + damping * np.diag(np.diag(normal))
+        trial = theta - np.linalg.solve(damped, pull)
+        value = loss(trial)
+        if value < best:
+            gained, theta, best = best - value, trial, value
+            damping = max(damping / DAMPING_FACTOR, LEAST_DAMPING)
+            if gained < 1e-9 * best:
+                break
+        elif damping > MOST_DAMPING:
+            break
+        else:
+            damping *= DAMPING_FACTOR
+    return theta

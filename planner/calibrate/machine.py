@@ -1,39 +1,348 @@
-"""Whether what was measured is the machine that is to be calibrated: by the names of its GPUs."""
+"""A machine stated whole from what was measured on it: no catalog stands behind its figures.
 
-from collections.abc import Mapping
+Accelerator and host are here, what is between ranks in ``links``.
+"""
 
-from planner.calibrate.measured import Machine
-from planner.catalog.detect.accelerator import accelerator_of
-from planner.errors import InputError, Problem
-from planner.spec.cluster import ClusterSpec
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
 
-CPU = "CPU"
-"""Vendor of a processor that is stated as an accelerator."""
+import numpy as np
+
+from planner.calibrate.figures import Base
+from planner.calibrate.fit import FormulaFit, OwnErrors, fit_formula, own_errors
+from planner.calibrate.links import StatedFigure, link_figures
+from planner.calibrate.points import (
+    FUSED_HOST_FRACTION,
+    HOST_ADAM_BYTES,
+    table_points,
+    work_of,
+)
+from planner.calibrate.rows import Machine, Measured, Table, What
+from planner.catalog.clusters import cluster_of_data
+from planner.catalog.names import PLAIN_FABRIC
+from planner.cost.attention_kernels import flash_attention_backward_s, flash_attention_forward_s
+from planner.cost.kernels import product_s
+from planner.errors import InputError
+from planner.layers.op import Gemm
+from planner.spec.cluster import AcceleratorSpec, AttentionEfficiency, Dtype, GemmEfficiency
+from planner.units import GB, GIB, MIB, TERA, US, Array
+
+NEEDED: tuple[What, ...] = (
+    *("product", "copy", "norm", "launch"),
+    *("attention_forward", "attention_backward", "host_adam"),
+)
+OFFSET, OFFSET_DEVIATION = 30.0, 1.1
+"""Of the sides of a product: known to a factor of three until products say more."""
+FRACTION_DEVIATION = 0.5
+"""Of a share of the peak."""
+RAMP = 100.0
+"""Length at which attention reaches half its rate, known as the offsets are."""
+LAUNCHES = 2.0
+"""Launches of a small kernel that a product's own overhead is taken to be at first."""
+RATE_KEYS = {
+    "fp32": "fp32_tflops",
+    "fp16": "fp16_dense_tflops",
+    "bf16": "bf16_dense_tflops",
+}
+SOURCE = "measured"
 
 
-def check_devices(path: str, names: Mapping[str, str], cluster: ClusterSpec) -> None:
-    """Raise InputError for GPUs that the catalog knows as others than the cluster's.
+@dataclass(frozen=True, kw_only=True)
+class MeasuredMachine:
+    """A machine stated whole: its figures, and how far the model is from what they come from."""
 
-    ``names``: as tools print them, each with its key in the file. A name that the catalog does not
-    know may be anything.
+    path: str
+    table: Table
+    base: Base
+    figures: tuple[StatedFigure, ...]
+    own: tuple[OwnErrors, ...]
+
+
+def machine_of(path: str, table: Table, out: Path) -> MeasuredMachine:
+    """The machine of a table; ``out``: the cluster file, which names it.
+
+    Raises InputError where rows are missing, or cannot be, or make a figure that no machine has.
     """
-    own = accelerator_of(cluster.accelerator.name)
-    others = [
-        _another(path, key, f"{name} ({found})", cluster)
-        for name, key in names.items()
-        if (found := accelerator_of(name)) and own and found != own
+    if missing := [what for what in NEEDED if not table.of(what)]:
+        message = f"a machine cannot be stated without rows of {', '.join(missing)}"
+        raise InputError.single(path, "rows", message)
+    figures = (*_accelerator(path, table), *link_figures(table), *_host(table))
+    document = _document(table, figures)
+    try:
+        base = Base(cluster=cluster_of_data(document, out), raw=document)
+    except InputError as error:
+        hint = "measure again with nothing else on the machine"
+        raise InputError(
+            replace(each, where=path, message=f"{each.message}; {hint}") for each in error.problems
+        ) from None
+    own = own_errors(base, list(table_points(path, table, base.cluster)), {})
+    return MeasuredMachine(path=path, table=table, base=base, figures=figures, own=own)
+
+
+def _accelerator(path: str, table: Table) -> list[StatedFigure]:
+    """Sizes, peaks, memory, and the fits of products and attention."""
+    machine, rows = table.machine, table.of("product")
+    by_dtype = {row.dtype: [each for each in rows if each.dtype == row.dtype] for row in rows}
+    # the precision that was measured most is the one that training uses here
+    usual = cast("Dtype", max(by_dtype, key=lambda name: len(by_dtype[name])))
+    best = {name: max(own, key=_flops_per_s) for name, own in by_dtype.items()}
+    moving = table.of("copy", "add", "norm")
+    fastest = max(moving, key=_bytes_per_s)
+    launch_s = float(np.median([row.time_s for row in table.of("launch")]))
+    spec = _spec(usual, _flops_per_s(best[usual]), _bytes_per_s(fastest))
+    sizes = {
+        "accelerator.hbm_gib": machine.memory_bytes / GIB,
+        "accelerator.context_gib": machine.context_bytes / GIB,
+        "node.host_memory_gib": machine.host_memory_bytes / GIB,
+        "node.host_cores": machine.host_cores,
+    }
+    found = [StatedFigure(path=at, value=value) for at, value in sizes.items()]
+    for name, row in best.items():
+        # 16 bits that are slower than 32 are emulated; nobody trains in them
+        if name in (usual, "fp32") or _flops_per_s(row) >= _flops_per_s(best[usual]):
+            found.append(
+                StatedFigure.of_row(
+                    f"accelerator.{RATE_KEYS[name]}",
+                    _flops_per_s(row) / TERA,
+                    row,
+                    num_points=len(by_dtype[name]),
+                    note=f"best product: {row.m} x {row.n} x {row.k}",
+                )
+            )
+    size = f"{fastest.num_bytes / MIB:.0f} MiB"
+    kernels = table.of("add", "norm")
+    shares = np.log([_bytes_per_s(row) / _bytes_per_s(fastest) for row in kernels])
+    found += [
+        StatedFigure.of_row(
+            "accelerator.hbm_gb_per_s",
+            _bytes_per_s(fastest) / GB,
+            fastest,
+            num_points=len(moving),
+            note=f"best: {fastest.what} of {size}, all ranks at once",
+        ),
+        StatedFigure(
+            path="accelerator.memory_bound_fraction",
+            value=float(np.exp(np.mean(shares))),
+            deviation=float(np.std(shares) / np.sqrt(len(shares))),
+            num_points=len(kernels),
+            note="additions and norms into new tensors, mean of all sizes",
+        ),
     ]
-    if others:
-        raise InputError(others)
+    found += _gemm(by_dtype[usual], spec, usual, launch_s)
+    return found + _attention(path, table, spec, usual, LAUNCHES * launch_s)
 
 
-def check_machine(path: str, machine: Machine, cluster: ClusterSpec) -> None:
-    """Raise InputError where a table of ``--measure`` is of another kind of machine."""
-    if (machine.device == "cpu") != (cluster.accelerator.vendor == CPU):
-        raise InputError([_another(path, "# device", f"{machine.name}, {machine.device}", cluster)])
-    check_devices(path, {machine.name: "# name"}, cluster)
+def _flops_per_s(row: Measured) -> float:
+    return 2.0 * row.m * row.n * row.k / row.time_s
 
 
-def _another(path: str, key: str, what: str, cluster: ClusterSpec) -> Problem:
-    message = f"measured on {what}; {cluster.name} has {cluster.accelerator.name}"
-    return Problem(where=path, key=key, message=message)
+def _bytes_per_s(row: Measured) -> float:
+    return row.num_bytes / row.time_s
+
+
+def _spec(dtype: Dtype, peak_flops_per_s: float, hbm_bytes_per_s: float) -> AcceleratorSpec:
+    """An accelerator whose kernels reach the peak, for the fits to change."""
+    attention = AttentionEfficiency(
+        forward_fraction=1.0, forward_s0=1.0, backward_fraction=1.0, backward_s0=1.0
+    )
+    return AcceleratorSpec(
+        name="measured",
+        vendor="measured",
+        hbm_bytes=1.0,
+        hbm_bytes_per_s=hbm_bytes_per_s,
+        peak_flops_per_s={dtype: peak_flops_per_s},
+        memory_bound_fraction=1.0,
+        gemm=GemmEfficiency(sustained_fraction=1.0, m0=1.0, n0=1.0, k0=1.0, launch_s=0.0),
+        attention=attention,
+        attention_flash2=attention,
+    )
+
+
+def _gemm(
+    rows: Sequence[Measured], spec: AcceleratorSpec, dtype: Dtype, launch_s: float
+) -> list[StatedFigure]:
+    """Share of the peak, offsets and launch, by the model's own formula of a product."""
+    m, n, k = (np.array([getattr(row, side) for row in rows], dtype=float) for side in "mnk")
+
+    def predict(values: Array) -> Array:
+        fraction, m0, n0, k0, launch_us = values
+        gemm = GemmEfficiency(
+            sustained_fraction=min(fraction, 1.0), m0=m0, n0=n0, k0=k0, launch_s=launch_us * US
+        )
+        return product_s(Gemm(m=m, n=n, k=k), replace(spec, gemm=gemm), dtype)
+
+    start = np.array([0.9, OFFSET, OFFSET, OFFSET, LAUNCHES * launch_s / US])
+    deviation = np.array([FRACTION_DEVIATION, *[OFFSET_DEVIATION] * 4])
+    fit = fit_formula(predict, _times(rows), start, deviation)
+    names = ("sustained_fraction", "m0", "n0", "k0", "launch_us")
+    return _figures("accelerator.gemm.", names, fit, len(rows))
+
+
+def _times(rows: Sequence[Measured]) -> Array:
+    return np.array([row.time_s for row in rows])
+
+
+def _figures(
+    prefix: str, names: Sequence[str], fit: FormulaFit, num_points: int
+) -> list[StatedFigure]:
+    """The first figures of a fit by their names; fractions end at 1."""
+    return [
+        StatedFigure(
+            path=f"{prefix}{name}",
+            value=min(float(value), 1.0) if name.endswith("fraction") else float(value),
+            deviation=float(deviation),
+            num_points=num_points,
+        )
+        for name, value, deviation in zip(names, fit.values, fit.deviations, strict=False)
+    ]
+
+
+def _attention(
+    path: str, table: Table, spec: AcceleratorSpec, dtype: Dtype, launch_s: float
+) -> list[StatedFigure]:
+    """Share of the peak, ramp and factors of head sizes, forward and backward."""
+    forward, backward = table.of("attention_forward"), table.of("attention_backward")
+    both = {row.head_dim for row in forward} & {row.head_dim for row in backward}
+    dims = tuple(float(dim) for dim in sorted(both))
+    if not dims:
+        message = "attention was measured forward and backward at no common head_dim"
+        raise InputError.single(path, "rows", message)
+    launched = replace(spec, attention=replace(spec.attention, launch_s=launch_s))
+    found = []
+    passes: tuple[tuple[str, list[Measured], Callable[..., Array]], ...] = (
+        ("forward", forward, flash_attention_forward_s),
+        ("backward", backward, flash_attention_backward_s),
+    )
+    for name, rows, seconds in passes:
+        shared = [row for row in rows if row.head_dim in both]
+        found += _one_pass(name, shared, dims, launched, dtype, seconds)
+    note = f"{LAUNCHES:g} launches of a small kernel"
+    return [
+        *found,
+        StatedFigure(path="accelerator.attention.head_dims", value=dims),
+        StatedFigure(path="accelerator.attention.launch_us", value=launch_s / US, note=note),
+    ]
+
+
+def _one_pass(
+    name: str,
+    rows: Sequence[Measured],
+    dims: Sequence[float],
+    spec: AcceleratorSpec,
+    dtype: Dtype,
+    seconds: Callable[..., Array],
+) -> list[StatedFigure]:
+    work = [work_of(row) for row in rows]
+
+    def predict(values: Array) -> Array:
+        fraction, ramp, *factors = values
+        own = {f"{name}_fraction": min(fraction, 1.0), f"{name}_s0": ramp}
+        own |= {f"{name}_head_factors": (*factors, 1.0), "head_dims": tuple(dims)}
+        attention = replace(spec.attention, **own)
+        machine = replace(spec, attention=attention, attention_flash2=attention)
+        return np.concatenate([np.ravel(seconds(each, machine, dtype)) for each in work])
+
+    # the widest head has the factor 1, to which the others are relative
+    start = np.array([0.4, RAMP, *[0.8] * (len(dims) - 1)])
+    deviation = np.array([1.0, OFFSET_DEVIATION, *[FRACTION_DEVIATION] * (len(dims) - 1)])
+    fit = fit_formula(predict, _times(rows), start, deviation)
+    prefix = f"accelerator.attention.{name}_"
+    factors = (*(float(value) for value in fit.values[2:]), 1.0)
+    return [
+        *_figures(prefix, ("fraction", "s0"), fit, len(rows)),
+        StatedFigure(path=f"{prefix}head_factors", value=factors),
+    ]
+
+
+def _host(table: Table) -> list[StatedFigure]:
+    """What Adam moves in host memory, by a thread and by all ranks; the links to the device."""
+    machine, adam = table.machine, table.of("host_adam")[0]
+    moved = HOST_ADAM_BYTES * adam.params / adam.time_s / GB
+    note = f"Adam of all ranks, taken as {FUSED_HOST_FRACTION} of it"
+    shared = moved * machine.per_node / FUSED_HOST_FRACTION
+    links = table.of("host_to_device", "device_to_host")
+    at = "node.host_link_gb_per_s_per_direction"
+    if links:
+        slowest = min(links, key=_bytes_per_s)
+        link = StatedFigure.of_row(
+            at,
+            _bytes_per_s(slowest) / GB,
+            slowest,
+            num_points=len(links),
+            note="pinned copies, the slower way",
+        )
+    else:
+        memory = max(map(_bytes_per_s, table.of("copy", "add", "norm"))) / GB
+        link = StatedFigure(
+            path=at, value=memory, note="copies in host memory: the device is the processor"
+        )
+    thread = moved / max(machine.threads, 1)
+    return [
+        StatedFigure.of_row("node.host_core_gb_per_s", thread, adam),
+        StatedFigure.of_row("node.host_memory_gb_per_s", shared, adam, note=note),
+        link,
+    ]
+
+
+def _document(table: Table, figures: Sequence[StatedFigure]) -> dict[str, Any]:
+    """The cluster file as data."""
+    machine, made = table.machine, _sections(figures)
+    is_processor = machine.device == "cpu"
+    threads = "1 thread" if machine.threads == 1 else f"{machine.threads} threads"
+    note = f"planner calibrate --measure, {machine.software}, {machine.backend or 'one process'}"
+    source = {"note": note, "date": machine.date}
+    name = _device_slug(machine) + (f"-{threads.replace(' ', '-')}" if is_processor else "")
+    count = {"value": machine.per_node, "basis": SOURCE, "source": SOURCE}
+    accelerator = {
+        "title": f"{machine.name}{f', {threads} a process' * is_processor}, as measured",
+        "vendor": machine.device.upper(),
+        **made["accelerator"],
+        "sources": {SOURCE: dict(source)},
+    }
+    links = {
+        "kind": machine.backend or "none",
+        "domain_accelerators": dict(count),
+        **made["node"].pop("scale_up"),
+    }
+    node = {
+        "title": f"{machine.per_node} x {name}",
+        "accelerator": name,
+        "accelerators_per_node": count,
+        "scale_up": links,
+        "fabric": PLAIN_FABRIC,
+        **made["node"],
+        "sources": {SOURCE: source},
+    }
+    overrides = {key: figure["value"] for key, figure in made.get("overrides", {}).items()}
+    return {
+        "node": node,
+        "count": machine.nodes,
+        "accelerator": accelerator,
+        **({"overrides": overrides} if overrides else {}),
+    }
+
+
+def _device_slug(machine: Machine) -> str:
+    """What the device is called, without brands and clock rates."""
+    words = re.sub(r"\((?:r|tm)\)|cpu|processor|@.*|nvidia|amd instinct", " ", machine.name.lower())
+    return re.sub(r"[^a-z0-9.]+", "-", words).strip("-") or machine.device
+
+
+def _sections(figures: Sequence[StatedFigure]) -> dict[str, Any]:
+    """The figures as nested mappings; a step of a path that is a number is a place in a list."""
+    root: dict[str, Any] = {}
+    for each in figures:
+        *steps, last = each.path.split(".")
+        section: Any = root
+        for step, following in zip(steps, [*steps[1:], last], strict=True):
+            if isinstance(section, list):
+                if len(section) <= int(step):
+                    section.append({})
+                section = section[int(step)]
+            else:
+                section = section.setdefault(step, [] if following.isdecimal() else {})
+        section[last] = each.value if last == "num_ranks" else each.figure(SOURCE)
+    return root

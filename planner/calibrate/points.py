@@ -1,21 +1,31 @@
-"""Points: what was measured, what the model says of it on a cluster, and what cannot be."""
+"""Points: what was measured, what the model says of it on a cluster, and what cannot be.
 
-from collections.abc import Callable
+A measurement that no machine of the kind can make is refused with its line.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal, cast
 
 import numpy as np
 
+from planner.calibrate.rows import Machine, Measured, Table
+from planner.catalog.detect.accelerator import accelerator_of
 from planner.check.layout import Layout
-from planner.collectives.cost import busbw_factor
+from planner.cost.attention_kernels import (
+    attention_peak_flops_per_s,
+    flash_attention_backward_s,
+    flash_attention_forward_s,
+)
 from planner.cost.estimate import estimate
-from planner.cost.kernels import product_s
-from planner.errors import InputError
-from planner.layers.op import Gemm
-from planner.plans.collective import planned_s
-from planner.spec.cluster import ClusterSpec
+from planner.cost.kernels import element_wise_s, product_s
+from planner.errors import InputError, Problem
+from planner.layers.op import FlashAttention, Gemm
+from planner.plans.collective import most_whole_ranks, planned_s
+from planner.spec.cluster import PROCESSOR, ClusterSpec
 from planner.spec.job import Precision
 from planner.spec.library import Kind
-from planner.units import GB
+from planner.units import GB, TERA, US
 
 NOISE = {
     "collective": 0.10,
@@ -32,6 +42,29 @@ fitted: docs/communication.md, docs/kernels.md, docs/offload.md, docs/accuracy.m
 DISKS = ("nvme_write_gb_per_s", "nvme_read_gb_per_s")
 ROUNDING = 1.01
 """By which a printed figure may lie above a limit."""
+BACKWARD_FLOPS = 2.5
+"""Of forward's, scores recomputed (arXiv 2307.08691, section 4)."""
+HOST_ADAM_BYTES = 28.0
+"""Read and written per parameter by a fused Adam (docs/offload.md)."""
+FUSED_HOST_FRACTION = 0.45
+"""Of the memory's rate that all ranks' fused Adam reach together
+(traits.offload.host_bandwidth_fraction of frameworks that use it)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a measurement stands."""
+
+    path: str
+    line: int
+
+    def refuse(self, message: str) -> InputError:
+        """An error at this line."""
+        return InputError.single(self.path, f"line {self.line}", message)
+
+    def too_fast(self, what: str, given: str, most: str) -> InputError:
+        """An error for what no machine of the kind can do."""
+        return self.refuse(f"{what} of {given} is more than there is: {most}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +73,7 @@ class Point:
 
     kind: str
     """Of NOISE."""
-    path: str
-    line: int
+    place: Place
     measured: float
     """Seconds, or bytes/s of a link."""
     predict: Callable[[ClusterSpec], float]
@@ -50,106 +82,266 @@ class Point:
     """Of DISKS: the figure that it says outright, also where the catalog has none."""
 
 
-def too_fast(path: str, line: int, what: str, given: str, most: str) -> InputError:
-    """A measurement that no machine of the kind can make."""
-    message = f"{what} of {given} is more than there is: {most}"
-    return InputError.single(path, f"line {line}", message)
+def check_devices(path: str, names: Mapping[str, str], cluster: ClusterSpec) -> None:
+    """Raise InputError for GPUs that the catalog knows as others than the cluster's.
+
+    ``names``: as tools print them, each with its key in the file. A name that the catalog does not
+    know may be anything.
+    """
+    own = accelerator_of(cluster.accelerator.name)
+    others = [
+        _another(path, key, f"{name} ({found})", cluster)
+        for name, key in names.items()
+        if (found := accelerator_of(name)) and own and found != own
+    ]
+    if others:
+        raise InputError(others)
+
+
+def check_machine(path: str, machine: Machine, cluster: ClusterSpec) -> None:
+    """Raise InputError where a table of ``--measure`` is of another kind of machine."""
+    if (machine.device == "cpu") != (cluster.accelerator.vendor == PROCESSOR):
+        raise InputError([_another(path, "# device", f"{machine.name}, {machine.device}", cluster)])
+    check_devices(path, {machine.name: "# name"}, cluster)
+
+
+def _another(path: str, key: str, what: str, cluster: ClusterSpec) -> Problem:
+    message = f"measured on {what}; {cluster.name} has {cluster.accelerator.name}"
+    return Problem(where=path, key=key, message=message)
 
 
 def collective_point(
-    path: str,
-    line: int,
+    place: Place,
     kind: Kind,
     num_bytes: float,
     num_ranks: int,
     measured_s: float,
     cluster: ClusterSpec,
 ) -> Point:
-    """A row of nccl-tests; raises InputError where its bytes cannot pass the links in that time.
+    """A collective; raises InputError where its bytes cannot pass the links in that time.
 
     Every rank takes in ``(n-1)/n`` of a gathered or exchanged vector, one whole message, and of an
     all-reduce one whole vector at least (switches may add it up); a node takes in ``(k-1)/k`` of
     it by its ports.
     """
-    inside = cluster.domain.num_accelerators
-    rate = cluster.domain.bytes_per_s
-    is_whole = kind in ("all_reduce", "p2p")
-    entering = num_bytes if is_whole else num_bytes * (num_ranks - 1) / num_ranks
-    least_s = entering / rate
-    if num_ranks > inside:
-        nodes = -(-num_ranks // cluster.node.num_accelerators)
-        per_node = num_bytes * (nodes - 1) / nodes
-        least_s = per_node / cluster.node.nic_bytes_per_s
+    node = cluster.node
+    if num_ranks > cluster.domain.num_accelerators:
+        nodes = -(-num_ranks // node.num_accelerators)
+        least_s = num_bytes * (nodes - 1) / nodes / node.nic_bytes_per_s
+    else:
+        is_whole = kind in ("all_reduce", "p2p")
+        entering = num_bytes if is_whole else num_bytes * (num_ranks - 1) / num_ranks
+        least_s = entering / cluster.domain.bytes_per_s
     if least_s > ROUNDING * measured_s:
-        given = f"{num_bytes:,.0f} bytes in {measured_s * 1e6:,.1f} us"
-        most = f"the links of {cluster.node.name} need {least_s * 1e6:,.1f} us at their full rate"
-        raise too_fast(path, line, f"{kind} over {num_ranks}", given, most)
+        given = f"{num_bytes:,.0f} bytes in {measured_s / US:,.1f} us"
+        most = f"the links of {node.name} need {least_s / US:,.1f} us at their full rate"
+        raise place.too_fast(f"{kind} over {num_ranks}", given, most)
 
     def predict(machine: ClusterSpec) -> float:
         return planned_s(kind, num_bytes, num_ranks, machine) or measured_s
 
-    return Point(kind="collective", path=path, line=line, measured=measured_s, predict=predict)
+    return Point(kind="collective", place=place, measured=measured_s, predict=predict)
 
 
 def product_point(
-    path: str,
-    line: int,
+    place: Place,
     sides: tuple[int, int, int],
     precision: Precision,
     measured_s: float,
     cluster: ClusterSpec,
 ) -> Point:
-    """A row of a table of products; raises InputError where it is above the peak."""
+    """A matrix product; raises InputError where it is above the peak."""
     m, n, k = sides
-    peaks = {str(name): value for name, value in cluster.accelerator.peak_flops_per_s.items()}
-    if precision not in peaks:
-        message = f"{cluster.accelerator.name} has no peak in {precision}"
-        raise InputError.single(path, f"line {line}", message)
-    peak = peaks[precision]
+    peaks = {str(name): rate for name, rate in cluster.accelerator.peak_flops_per_s.items()}
+    peak = peaks.get(precision)
+    if peak is None:
+        raise place.refuse(f"{cluster.accelerator.name} has no peak in {precision}")
     rate = 2.0 * m * n * k / measured_s
     if rate > ROUNDING * peak:
-        given, most = f"{rate / 1e12:,.0f} TFLOP/s", f"the peak is {peak / 1e12:,.0f} TFLOP/s"
-        raise too_fast(path, line, f"{precision} product", given, most)
+        given, most = f"{rate / TERA:,.0f} TFLOP/s", f"the peak is {peak / TERA:,.0f} TFLOP/s"
+        raise place.too_fast(f"{precision} product", given, most)
     gemm = Gemm(m=np.array(float(m)), n=np.array(float(n)), k=np.array(float(k)))
 
     def predict(machine: ClusterSpec) -> float:
         return float(product_s(gemm, machine.accelerator, precision))
 
-    return Point(kind="product", path=path, line=line, measured=measured_s, predict=predict)
+    return Point(kind="product", place=place, measured=measured_s, predict=predict)
 
 
-def link_point(path: str, line: int, bytes_per_s: float, cluster: ClusterSpec) -> Point:
+def attention_work(
+    batch: int,
+    heads: int,
+    seq_len: int,
+    head_dim: int,
+    kernel: Literal["fused", "flash2"] = "flash2",
+    *,
+    is_causal: bool = True,
+) -> FlashAttention:
+    """Attention as people measure it, as the model's kernel."""
+    return FlashAttention(
+        kernel=kernel,
+        square_flops=np.array(4.0 * float(seq_len) ** 2 * batch * heads * head_dim),
+        causal_fraction=0.5 if is_causal else 1.0,
+        seq_len=seq_len,
+        head_dim=head_dim,
+        num_tiles=batch * heads * seq_len / 128.0,
+    )
+
+
+def attention_flops(work: FlashAttention, *, is_backward: bool) -> float:
+    """FLOPs of one pass."""
+    return float(np.sum(work.flops)) * (BACKWARD_FLOPS if is_backward else 1.0)
+
+
+def attention_point(
+    place: Place,
+    work: FlashAttention,
+    precision: Precision,
+    measured_s: float,
+    cluster: ClusterSpec,
+    *,
+    is_backward: bool,
+) -> Point:
+    """Fused attention, one pass; raises InputError where it is above the peak."""
+    try:
+        peak = attention_peak_flops_per_s(cluster.accelerator, precision)
+    except ValueError as error:
+        raise place.refuse(str(error)) from None
+    flops = attention_flops(work, is_backward=is_backward)
+    if flops > ROUNDING * peak * measured_s:
+        given = f"{flops / measured_s / TERA:,.3g} TFLOP/s"
+        raise place.too_fast("attention", given, f"the peak is {peak / TERA:,.3g} TFLOP/s")
+    seconds = flash_attention_backward_s if is_backward else flash_attention_forward_s
+
+    def predict(machine: ClusterSpec) -> float:
+        return float(np.sum(seconds(work, machine.accelerator, precision)))
+
+    return Point(kind="attention", place=place, measured=measured_s, predict=predict)
+
+
+def memory_point(place: Place, num_bytes: float, measured_s: float, cluster: ClusterSpec) -> Point:
+    """An element-wise kernel; raises InputError where it is faster than the memory."""
+    rate = cluster.accelerator.hbm_bytes_per_s
+    if num_bytes > ROUNDING * rate * measured_s:
+        given = f"{num_bytes / measured_s / GB:,.0f} GB/s"
+        raise place.too_fast("memory traffic", given, f"memory moves {rate / GB:,.0f} GB/s")
+
+    def predict(machine: ClusterSpec) -> float:
+        return float(element_wise_s(np.asarray(num_bytes), machine.accelerator))
+
+    return Point(kind="memory-bound", place=place, measured=measured_s, predict=predict)
+
+
+def link_point(place: Place, bytes_per_s: float, cluster: ClusterSpec) -> Point:
     """A host link's rate; raises InputError where it is above that of the memory it ends in."""
     most = cluster.accelerator.hbm_bytes_per_s
     if bytes_per_s > ROUNDING * most:
         given, limit = f"{bytes_per_s / GB:,.0f} GB/s", f"the memory moves {most / GB:,.0f} GB/s"
-        raise too_fast(path, line, "a host link", given, limit)
+        raise place.too_fast("a host link", given, limit)
 
     def predict(machine: ClusterSpec) -> float:
         return machine.node.host_link_bytes_per_s or bytes_per_s
 
-    return Point(kind="host link", path=path, line=line, measured=bytes_per_s, predict=predict)
+    return Point(kind="host link", place=place, measured=bytes_per_s, predict=predict)
 
 
-def run_point(
-    path: str, line: int, layout: Layout, measured_s: float, cluster: ClusterSpec
+def host_adam_point(
+    place: Place, params: float, threads: int, ranks: int, measured_s: float, cluster: ClusterSpec
 ) -> Point:
+    """A step of a fused Adam on the host by so many threads of each of the ranks of a node.
+
+    ``28 bytes · params / min(threads · core, 0.45 · memory / ranks)``, as plans have it of one
+    thread or more (planner.cost.offload.host_bytes_per_s). Raises InputError where that is more
+    than the host's memory moves.
+    """
+    _check_host(place, "traffic of Adam", HOST_ADAM_BYTES * params * ranks / measured_s, cluster)
+
+    def predict(machine: ClusterSpec) -> float:
+        node = machine.node
+        shared = FUSED_HOST_FRACTION * node.host_memory_bytes_per_s / ranks
+        return HOST_ADAM_BYTES * params / min(threads * node.host_core_bytes_per_s, shared)
+
+    return Point(kind="host Adam", place=place, measured=measured_s, predict=predict)
+
+
+def disk_point(place: Place, bytes_per_s: float, cluster: ClusterSpec, *, is_write: bool) -> Point:
+    """What a disk of the node wrote or read; raises InputError where memory was, not a disk."""
+    _check_host(place, "a disk's rate", bytes_per_s, cluster)
+
+    def predict(machine: ClusterSpec) -> float:
+        node = machine.node
+        known = node.nvme_write_bytes_per_s if is_write else node.nvme_read_bytes_per_s
+        return known or bytes_per_s
+
+    key = DISKS[0] if is_write else DISKS[1]
+    return Point(kind="disk", place=place, measured=bytes_per_s, predict=predict, key=key)
+
+
+def _check_host(place: Place, what: str, bytes_per_s: float, cluster: ClusterSpec) -> None:
+    most = cluster.node.host_memory_bytes_per_s
+    if bytes_per_s > ROUNDING * most:
+        given = f"{bytes_per_s / GB:,.0f} GB/s"
+        limit = f"the host's memory moves {most / GB:,.0f} GB/s"
+        raise place.too_fast(what, given, limit)
+
+
+def run_point(place: Place, layout: Layout, measured_s: float, cluster: ClusterSpec) -> Point:
     """A training run; raises InputError for more GPUs, or FLOPs, than there are."""
     context, most = replace(layout.context, cluster=cluster), cluster.num_accelerators
     if layout.num_gpus > most:
-        message = f"the run had {layout.num_gpus:,} GPUs, {cluster.name} has {most:,}"
-        raise InputError.single(path, f"line {line}", message)
+        raise place.refuse(f"the run had {layout.num_gpus:,} GPUs, {cluster.name} has {most:,}")
     made = estimate(context, layout.strategy)
     share = made.mfu * made.iter_time_s / measured_s
     if share > ROUNDING:
-        raise too_fast(path, line, "an MFU", f"{share:.0%}", "100 % is the peak")
+        raise place.too_fast("an MFU", f"{share:.0%}", "100 % is the peak")
 
     def predict(machine: ClusterSpec) -> float:
         return estimate(replace(context, cluster=machine), layout.strategy).iter_time_s
 
-    return Point(kind="run", path=path, line=line, measured=measured_s, predict=predict)
+    return Point(kind="run", place=place, measured=measured_s, predict=predict)
 
 
-def bus_factor(kind: Kind, num_ranks: int) -> float:
-    """Bus over algorithm bandwidth."""
-    return float(busbw_factor(kind, float(num_ranks)))
+def table_points(path: str, table: Table, cluster: ClusterSpec) -> Iterator[Point]:
+    """A point of every row that the model has a time for; raises InputError for what cannot be."""
+    machine, inside = table.machine, cluster.node.num_accelerators
+    check_machine(path, machine, cluster)
+    if machine.per_node > inside:
+        message = f"was measured on {machine.per_node} a node; {cluster.node.name} has {inside}"
+        raise InputError.single(path, "# per_node", message)
+    for line, row in zip(table.lines or range(1, len(table.rows) + 1), table.rows, strict=True):
+        point = _row_point(Place(path=path, line=line), row, machine, cluster)
+        if point is not None:
+            yield point
+
+
+def work_of(row: Measured) -> FlashAttention:
+    """A row of causal attention as the model's kernel: torch's."""
+    return attention_work(row.batch, row.heads, row.seq_len, row.head_dim)
+
+
+def _row_point(place: Place, row: Measured, machine: Machine, cluster: ClusterSpec) -> Point | None:
+    """None of a copy, which says what the memory moves, of a launch, and of emulated precisions."""
+    seconds = row.time_s
+    precision = cast("Precision", row.dtype)
+    match row.what:
+        case "product" if row.dtype in cluster.accelerator.peak_flops_per_s:
+            return product_point(place, (row.m, row.n, row.k), precision, seconds, cluster)
+        case "attention_forward" | "attention_backward":
+            is_backward = row.what == "attention_backward"
+            work = work_of(row)
+            return attention_point(
+                place, work, precision, seconds, cluster, is_backward=is_backward
+            )
+        case "add" | "norm":
+            return memory_point(place, row.num_bytes, seconds, cluster)
+        case "host_to_device" | "device_to_host":
+            return link_point(place, row.num_bytes / seconds, cluster)
+        case "host_adam":
+            threads, ranks = machine.threads, machine.per_node
+            return host_adam_point(place, row.params, threads, ranks, seconds, cluster)
+        case "all_reduce" | "all_gather" | "reduce_scatter" | "all_to_all" | "p2p":
+            most = most_whole_ranks(cluster)
+            if row.ranks > most:
+                raise place.refuse(f"was run on {row.ranks} ranks; {cluster.name} has {most}")
+            return collective_point(place, row.what, row.num_bytes, row.ranks, seconds, cluster)
+    return None

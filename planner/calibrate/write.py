@@ -1,4 +1,4 @@
-"""The cluster file of a calibration, each figure with its spread, its points and the day."""
+"""Cluster files of a calibration and of a machine stated whole, as text."""
 
 import os
 from collections.abc import Mapping
@@ -6,16 +6,19 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from planner.calibrate.fit import Calibration, Fitted
-from planner.calibrate.write_whole import dumped
+from planner.calibrate.machine import MeasuredMachine
 from planner.catalog.hardware import is_path
 from planner.limits import one_line
 
 
 def cluster_text(made: Calibration, command: str, day: date, folder: Path) -> str:
-    """The cluster file: the base's, with the fitted figures among its overrides.
+    """The base's cluster file, with the fitted figures among its overrides.
 
-    ``folder`` is where it will lie: files that it names are found from there.
+    Each has its spread, its points and the day. ``folder`` is where the file will lie: files that
+    it names are found from there.
     """
     lines = [f"# Written by `{one_line(command)}` on {day.isoformat()}; edit what is wrong."]
     lines += [
@@ -23,36 +26,60 @@ def cluster_text(made: Calibration, command: str, day: date, folder: Path) -> st
         f"{each.before:.1%} before, {each.after:.1%} now"
         for each in made.own
     ]
-    rest = {key: value for key, value in made.base.raw.items() if key != "overrides"}
-    lines.append(dumped(_placed(rest, folder)).rstrip())
-    kept = {
-        key: value
-        for key, value in made.base.raw.get("overrides", {}).items()
-        if key not in made.factors
-    }
+    rest = {key: _from_folder(key, value, folder) for key, value in made.base.raw.items()}
+    overrides = rest.pop("overrides", {})
+    lines.append(_dumped(rest).rstrip())
+    kept = {key: value for key, value in overrides.items() if key not in made.factors}
     if kept or made.fitted:
         lines.append("overrides:")
     lines += [f"  {key}: {value!r}" for key, value in kept.items()]
-    lines += [f"  {each.key}: {each.value:.6g}  # {_words(each, day)}" for each in made.fitted]
+    lines += [f"  {each.key}: {each.value:.6g}  # {_comment(each, day)}" for each in made.fitted]
     return "\n".join(lines) + "\n"
 
 
-def _placed(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    named = ("node", "accelerator", "fabric")
-    return {
-        key: os.path.relpath(value, folder) if key in named and _is_place(value) else value
-        for key, value in raw.items()
-    }
+def _from_folder(key: str, value: Any, folder: Path) -> Any:  # noqa: ANN401 - of a YAML file
+    names_file = key in ("node", "accelerator", "fabric") and isinstance(value, str)
+    return os.path.relpath(value, folder) if names_file and is_path(value) else value
 
 
-def _is_place(value: object) -> bool:
-    return isinstance(value, str) and is_path(value)
-
-
-def _words(each: Fitted, day: date) -> str:
+def _comment(each: Fitted, day: date) -> str:
     spread = f"{each.value * each.deviation:.2g}"
     before = f"{each.catalog.basis}: {each.catalog.value:g}" if each.is_known else "none before"
-    return (
-        f"+- {spread}, {each.num_points} point{'s' * (each.num_points > 1)}, {day.isoformat()}; "
-        f"{before}"
+    points = f"{each.num_points} point{'s' * (each.num_points > 1)}"
+    return f"+- {spread}, {points}, {day.isoformat()}; {before}"
+
+
+def machine_text(made: MeasuredMachine, command: str) -> str:
+    """The file of a machine stated whole; how well the model follows it stands in comments."""
+    date = made.table.machine.date
+    lines = [f"# Written by `{one_line(command)}` of {date}; edit what is wrong."]
+    lines += [
+        f"#   {one_line(each.path)}: {each.num_points} x {each.kind}, mean error {each.after:.1%}"
+        for each in made.own
+    ]
+    return "\n".join(lines) + "\n" + _dumped(made.base.raw)
+
+
+def _dumped(raw: Mapping[str, Any]) -> str:
+    text: str = yaml.dump(
+        dict(raw),
+        Dumper=_Dumper,
+        sort_keys=False,
+        default_flow_style=False,
+        width=10_000,
+        allow_unicode=True,
     )
+    return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Figures on one line each, as hwdb has them."""
+
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> Any:  # noqa: ANN401
+        is_figure = isinstance(mapping, dict) and "value" in mapping
+        return super().represent_mapping(tag, mapping, flow_style=is_figure or flow_style)
+
+
+_Dumper.add_representer(
+    dict, lambda dumper, data: dumper.represent_mapping("tag:yaml.org,2002:map", data)
+)

@@ -1,36 +1,21 @@
 """``planner calibrate``: a machine's own figures as a cluster file, from what was measured."""
 
+import os
 import shlex
-from dataclasses import dataclass
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from planner.cli import options
-from planner.cli.output import say
+from planner.cli.output import console, say
 
 if TYPE_CHECKING:
     from planner.calibrate.figures import Base
-    from planner.calibrate.measured import Table
     from planner.calibrate.points import Point
+    from planner.calibrate.rows import Machine, Table
     from planner.check.job import Request
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Question:
-    """What is fitted to what, and who asks."""
-
-    cluster: str | None
-    """None: the machine is stated whole."""
-    files: tuple[str, ...]
-    table: "tuple[str, Table] | None"
-    """What was measured just now, or what a machine is stated from."""
-    request: "Request"
-    config: str | None
-    out: Path | None
-    command: str
-    as_json: bool
 
 
 def calibrate(
@@ -52,10 +37,6 @@ def calibrate(
         Path | None,
         typer.Option(metavar="CSV", help="Write what was measured to this file [beside --out]."),
     ] = None,
-    nvme: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Measure the disk under this folder too."),
-    ] = None,
     model: Annotated[str | None, typer.Option(help="Model of the logs that state none.")] = None,
     config: Annotated[
         str | None, typer.Option(metavar="FILE", help="Configuration of the logs [their own].")
@@ -67,31 +48,27 @@ def calibrate(
 ) -> None:
     """Fit a cluster's figures to measurements, held to the catalog's where these say little."""
     from planner.check.job import Request
+    from planner.errors import InputError
     from planner.report.files import write_atomically
 
-    target = None if dry_run else out
-    words = list(given or [])
+    target, words = None if dry_run else out, list(given or [])
     as_json = output_format is options.TableOrJson.json
+    command = shlex.join(["planner", "calibrate", *(["--measure"] * measure), *words])
+    if table is not None and not measure:
+        raise InputError.single("command line", "--table", "needs --measure")
     taken: tuple[str, Table] | None
     if measure:
-        from planner.cli.calibrate_measure import measured_now
-
-        taken = measured_now(words, table, nvme, target, force=force, dry_run=dry_run)
+        csv = None if dry_run else table or (out and out.with_suffix(".csv"))
+        taken = _measured_now(words, csv, target, force=force)
     else:
-        _refuse_alone(table=table, nvme=nvme)
-        check_out(target, force=force)
+        _check_out(target, force=force)
         taken = _table_alone(words)
-    question = _Question(
-        cluster=words[0] if words else None,
-        files=tuple(words[1:]),
-        table=taken,
-        request=Request(model=model, cluster=words[0] if words else None),
-        config=config,
-        out=out,
-        command=shlex.join(["planner", "calibrate", *(["--measure"] * measure), *(given or [])]),
-        as_json=as_json,
-    )
-    text = _fitted(question) if words else _whole(question)
+    if words:
+        request = Request(model=model, cluster=words[0])
+        text = _fitted(words, taken, request, config, command, out, as_json=as_json)
+    else:
+        assert taken is not None
+        text = _whole(*taken, command, out, as_json=as_json)
     if target is not None:
         write_atomically(target, text, option="--out")
         say(f"wrote {target}")
@@ -99,19 +76,7 @@ def calibrate(
         say("nothing written: --out FILE writes the cluster file")
 
 
-def _refuse_alone(**given: object) -> None:
-    from planner.errors import InputError, Problem
-
-    problems = [
-        Problem(where="command line", key=f"--{name}", message="needs --measure")
-        for name, value in given.items()
-        if value is not None
-    ]
-    if problems:
-        raise InputError(problems)
-
-
-def check_out(out: Path | None, *, force: bool) -> None:
+def _check_out(out: Path | None, *, force: bool) -> None:
     """Raise InputError where the cluster file cannot be written, or is named as none."""
     from planner.errors import InputError
     from planner.report.files import check_writable
@@ -126,7 +91,7 @@ def check_out(out: Path | None, *, force: bool) -> None:
 
 def _table_alone(words: list[str]) -> "tuple[str, Table] | None":
     """The only table of the command line, taken from ``words``; else these are as they must be."""
-    from planner.calibrate.measured import is_table, read_table
+    from planner.calibrate.rows import is_table, read_table
     from planner.documents.file import read_text
     from planner.errors import InputError
     from planner.limits import MAX_LOG_BYTES
@@ -142,55 +107,62 @@ def _table_alone(words: list[str]) -> "tuple[str, Table] | None":
     return None
 
 
-def _whole(question: _Question) -> str:
+def _whole(path: str, table: "Table", command: str, out: Path | None, *, as_json: bool) -> str:
     """The machine stated whole: shown, and its cluster file."""
-    from planner.calibrate.state import state
-    from planner.calibrate.write_whole import whole_text
-    from planner.cli.output import console
-    from planner.report.measured import print_whole, render_whole_json
+    from planner.calibrate.machine import machine_of
+    from planner.calibrate.write import machine_text
+    from planner.report.calibrate import print_machine, render_machine_json
 
-    assert question.table is not None
-    path, table = question.table
-    made = state(path, table, question.out or Path("measured.yaml"))
-    text = whole_text(made, question.command)
-    if question.as_json:
-        typer.echo(render_whole_json(made, text))
+    made = machine_of(path, table, out or Path("measured.yaml"))
+    text = machine_text(made, command)
+    if as_json:
+        typer.echo(render_machine_json(made, text))
     else:
-        print_whole(made, console())
+        print_machine(made, console())
     return text
 
 
-def _fitted(question: _Question) -> str:
+def _fitted(
+    words: list[str],
+    taken: "tuple[str, Table] | None",
+    request: "Request",
+    config: str | None,
+    command: str,
+    out: Path | None,
+    *,
+    as_json: bool,
+) -> str:
     """The catalog's machine fitted to the points: shown, and its cluster file."""
     from datetime import UTC, datetime
 
     from planner.calibrate.figures import read_base
     from planner.calibrate.fit import calibrate as fit
-    from planner.calibrate.table_points import table_points
+    from planner.calibrate.points import table_points
     from planner.calibrate.write import cluster_text
-    from planner.cli.output import console
     from planner.cli.progress import delayed_progress
     from planner.report.calibrate import print_calibration, render_calibration_json
 
-    assert question.cluster is not None
-    base = read_base(question.cluster)
+    cluster, *files = words
+    base = read_base(cluster)
     with delayed_progress() as progress:
         progress("reading", 0.0)
-        points = _points(question, base)
-        if question.table is not None:
-            points += table_points(*question.table, base.cluster)
+        points = _points(files, base, request, config)
+        if taken is not None:
+            points += table_points(*taken, base.cluster)
         progress("fitting", 0.5)
         made = fit(base, points)
-    folder = question.out.parent if question.out else Path()
-    text = cluster_text(made, question.command, datetime.now(UTC).date(), folder)
-    if question.as_json:
+    folder = out.parent if out else Path()
+    text = cluster_text(made, command, datetime.now(UTC).date(), folder)
+    if as_json:
         typer.echo(render_calibration_json(made, text))
     else:
         print_calibration(made, console())
     return text
 
 
-def _points(question: _Question, base: "Base") -> "list[Point]":
+def _points(
+    files: list[str], base: "Base", request: "Request", config: str | None
+) -> "list[Point]":
     """The points of all files; what is wrong with them is reported at once."""
     from functools import partial
 
@@ -199,8 +171,69 @@ def _points(question: _Question, base: "Base") -> "list[Point]":
     from planner.cli.collector import Collector
 
     collector, found = Collector(), list[Point]()
-    for name in question.files:
-        one = partial(points_of, name, base, question.request, question.config)
+    for name in files:
+        one = partial(points_of, name, base.cluster, request, config)
         found += collector.read(one) or []
     collector.finish()
     return found
+
+
+def _measured_now(
+    words: list[str], csv: Path | None, out: Path | None, *, force: bool
+) -> "tuple[str, Table]":
+    """What all processes measured, and how the table is called; it is written where asked for.
+
+    Those but the first leave the program here, and say nothing. Raises InputError for what cannot
+    be measured, or written, before anything is measured.
+    """
+    from planner.calibrate.figures import read_base
+    from planner.calibrate.rows import table_text
+    from planner.errors import PlannerError
+    from planner.report.files import check_writable, write_atomically
+
+    is_first = os.environ.get("RANK", "0") == "0"
+    try:
+        _check_out(out, force=force)
+        if csv is not None:
+            check_writable(csv, force=force, option="--table")
+        found = _measured(read_base(words[0]) if words else None, is_first=is_first)
+    except PlannerError:
+        if is_first:
+            raise
+        raise typer.Exit(2) from None
+    if not is_first:
+        raise typer.Exit(0)
+    if csv is not None:
+        write_atomically(csv, table_text(found), option="--table")
+        say(f"wrote {csv}")
+    return str(csv or "measured"), found
+
+
+def _measured(base: "Base | None", *, is_first: bool) -> "Table":
+    from planner.calibrate.points import check_machine
+    from planner.cli.progress import delayed_progress
+    from planner.errors import InputError
+
+    try:
+        from planner.calibrate.measure import measure
+        from planner.calibrate.world import join, leave
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "torch":
+            raise
+        message = "torch is not installed; pip install 'parallel-planner[measure]'"
+        raise InputError.single("command line", "--measure", message) from error
+
+    def check(machine: "Machine") -> None:
+        if base is not None:
+            check_machine("--measure", machine, base.cluster)
+
+    world = join()
+    try:
+        with delayed_progress() if is_first else nullcontext(_silent) as progress:
+            return measure(world, progress, check)
+    finally:
+        leave(world)
+
+
+def _silent(_message: str, _fraction: float) -> None:
+    """What the processes but the first show."""

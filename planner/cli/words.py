@@ -74,6 +74,8 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
     "--nodes": f"the cluster says so: 4x{EXAMPLE_NODE} are four nodes",
     "--dtype": "a precision is given with --precision",
     "--bf16": "a precision is given with --precision bf16",
+    "--nvme": "a disk is not measured; planner calibrate reads fio's JSON (--direct=1) of it",
+    "--published": "published runs are compared by python -m tools.validate in a checkout",
 }
 """Options of other programs, and what says the same here."""
 _LENGTH = re.compile(r"^\s*(-?[0-9]{1,40})\s*([kKmM]?)\s*$")

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.calibrate.kernel_points import FUSED_HOST_FRACTION, HOST_ADAM_BYTES
-from planner.calibrate.measured import Machine, Measured, Table
-from planner.calibrate.table_points import work_of
+from planner.calibrate.points import HOST_ADAM_BYTES, work_of
+from planner.calibrate.rows import Machine, Measured, Table
 from planner.collectives.cost import busbw_factor
 from planner.cost.attention_kernels import flash_attention_backward_s, flash_attention_forward_s
 from planner.cost.kernels import product_s
@@ -104,6 +103,3 @@ def others() -> Iterator[Measured]:
 def synthetic() -> Table:
     rows = (*products(), *attentions(), *others())
     return Table(machine=MACHINE, rows=rows)
-
-
-SHARED = FUSED_HOST_FRACTION

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from planner.calibrate.figures import (
@@ -17,19 +18,34 @@ from planner.calibrate.figures import (
     with_factors,
     with_fresh,
 )
-from planner.calibrate.fit import Calibration, Fitted, calibrate
-from planner.calibrate.kernel_points import attention_point, attention_work, disk_point
-from planner.calibrate.points import DISKS, Point, collective_point, link_point, product_point
+from planner.calibrate.fit import Calibration, Fitted, calibrate, fit_formula
+from planner.calibrate.points import (
+    DISKS,
+    Place,
+    Point,
+    attention_point,
+    attention_work,
+    collective_point,
+    disk_point,
+    link_point,
+    product_point,
+)
 from planner.calibrate.read import points_of
 from planner.calibrate.write import cluster_text
 from planner.catalog.clusters import load_cluster
 from planner.check.job import Request
 from planner.cost.kernels import usual_precision
 from planner.spec.cluster import ClusterSpec
+from planner.units import Array
 
 MEASURED = Path(__file__).resolve().parents[2] / "examples" / "measured"
 PRODUCTS = [(m, n, 8192) for m in (4096, 8192, 16384) for n in (4096, 8192, 28672)]
 GEMM = "gemm_sustained_fraction"
+SIZES = np.array([2.0**power for power in range(12, 30, 2)])
+
+
+def place(path: object = "x", line: int = 1) -> Place:
+    return Place(path=str(path), line=line)
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +57,9 @@ def products(machine: ClusterSpec, base: Base, *, each_file: bool = False) -> li
     """Points as a machine would give them; of one file, or each of its own."""
     found = []
     for at, sides in enumerate(PRODUCTS):
-        point = product_point("x.csv", at, sides, "bf16", 1.0, base.cluster)
-        path = f"{at}.csv" if each_file else "x.csv"
-        found.append(replace(point, path=path, measured=point.predict(machine)))
+        where = place(f"{at}.csv" if each_file else "x.csv", at)
+        point = product_point(where, sides, "bf16", 1.0, base.cluster)
+        found.append(replace(point, measured=point.predict(machine)))
     return found
 
 
@@ -81,7 +97,7 @@ def test_three_points_ten_times_too_slow_do_not_wreck_a_machine(base: Base) -> N
 
 def test_a_fraction_ends_at_one(base: Base) -> None:
     fast = [replace(p, measured=0.5 * p.measured) for p in products(base.cluster, base)]
-    each = [replace(p, path=f"{at}") for at, p in enumerate(fast)]
+    each = [replace(p, place=place(at)) for at, p in enumerate(fast)]
     assert of(calibrate(base, each), GEMM).value <= 1.0
 
 
@@ -91,8 +107,8 @@ def test_collectives_across_nodes_find_the_network() -> None:
     points: list[Point] = []
     for power in range(26, 34):
         size = 2.0**power
-        point = collective_point("x", power, "all_gather", size, 8, 1e3, base.cluster)
-        points.append(replace(point, path=str(power), measured=point.predict(slower)))
+        point = collective_point(place(power), "all_gather", size, 8, 1e3, base.cluster)
+        points.append(replace(point, measured=point.predict(slower)))
     made = calibrate(base, points)
     share = 8 / 0.10**2 / (8 / 0.10**2 + 1 / BY_BASIS["measured"] ** 2)
     wanted = 0.8**share - 1.0
@@ -145,7 +161,7 @@ def same(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def test_a_calibrated_file_is_the_base_of_the_next(base: Base, tmp_path: Path) -> None:
-    made = calibrate(base, [link_point(str(at), 1, 60e9, base.cluster) for at in range(20)])
+    made = calibrate(base, [link_point(place(at), 60e9, base.cluster) for at in range(20)])
     file = tmp_path / "own.yaml"
     file.write_text(cluster_text(made, "x", date(2026, 1, 2), tmp_path))
     again = read_base(str(file))
@@ -158,7 +174,7 @@ def test_a_calibrated_file_is_the_base_of_the_next(base: Base, tmp_path: Path) -
 def test_a_disk_that_the_catalog_does_not_know_is_what_was_measured() -> None:
     base = read_base("1xpcie-8x-t4")
     rates = (2.9e9, 3.0e9, 3.2e9)
-    points = [disk_point("fio", 1, rate, base.cluster, is_write=False) for rate in rates]
+    points = [disk_point(place("fio"), rate, base.cluster, is_write=False) for rate in rates]
     figure = of(calibrate(base, points), "nvme_read_gb_per_s")
     assert (figure.catalog.basis, figure.is_known) == ("none", False)
     assert figure.value == pytest.approx(3.0, rel=0.02)
@@ -175,9 +191,9 @@ def test_torchs_attention_moves_the_vendors_where_the_file_has_no_other() -> Non
             attention_work(4, 16, 4096, 128),
             usual_precision(base.cluster.accelerator),
         )
-        point = attention_point("x", 1, work, precision, 1.0, base.cluster, is_backward=False)
+        point = attention_point(place(), work, precision, 1.0, base.cluster, is_backward=False)
         slow = replace(point, measured=1.2 * point.predict(base.cluster))
-        made = calibrate(base, [replace(slow, path=str(at)) for at in range(8)])
+        made = calibrate(base, [replace(slow, place=place(at)) for at in range(8)])
         assert set(made.factors) == {f"{key}_fraction"}
         assert -0.18 < of(made, f"{key}_fraction").change < -0.10
 
@@ -185,5 +201,28 @@ def test_torchs_attention_moves_the_vendors_where_the_file_has_no_other() -> Non
 def test_a_published_table_brings_its_errors_down() -> None:
     own = read_base("2xaws-p4de.24xlarge")
     path = str(MEASURED / "a100_all_reduce_perf.txt")
-    made = calibrate(own, points_of(path, own, Request(), None))
+    made = calibrate(own, points_of(path, own.cluster, Request(), None))
     assert made.own[0].after < 0.5 * made.own[0].before
+
+
+def straight(values: Array) -> Array:
+    seconds: Array = values[0] + SIZES / values[1]
+    return seconds
+
+
+def test_a_formula_gives_its_figures_back() -> None:
+    fit = fit_formula(
+        straight, straight(np.array([3e-5, 2e9])), np.array([1e-4, 1e9]), np.full(2, 3.0)
+    )
+    assert fit.values == pytest.approx([3e-5, 2e9], rel=1e-3)
+    assert fit.error == 0.01
+
+
+def test_a_narrow_prior_holds_and_no_figure_is_surer_than_its_points() -> None:
+    measured = straight(np.array([3e-5, 2e9]))
+    held = fit_formula(straight, measured, np.array([3e-5, 1e9]), np.array([3.0, 1e-4]))
+    assert held.values[1] == pytest.approx(1e9, rel=0.01)
+    noisy = measured * np.exp(0.2 * np.cos(np.arange(len(SIZES)) * 2.0))
+    open_ = fit_formula(straight, noisy, np.array([1e-4, 1e9]), np.full(2, 3.0))
+    assert open_.error > 0.1
+    assert open_.deviations[1] > held.deviations[1]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tables import synthetic
 
-from planner.calibrate.measured import table_text
+from planner.calibrate.rows import table_text
 from planner.catalog.clusters import load_cluster
-from planner.cli import calibrate_measure
+from planner.cli import calibrate
 
 TABLE = "m,n,k,dtype,tflops\n8192,8192,8192,bf16,600\n"
 
@@ -71,7 +71,7 @@ def test_a_cluster_that_is_no_whole_nodes_is_refused(
 
 @pytest.fixture
 def measures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrate_measure, "_measured", lambda *_, **__: synthetic())
+    monkeypatch.setattr(calibrate, "_measured", lambda *_, **__: synthetic())
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
 
@@ -113,9 +113,9 @@ def test_measuring_writes_nothing_dry_and_asks_before_it_measures(planner: Any) 
 def test_another_machine_is_refused_before_it_is_measured(
     planner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = pytest.importorskip("planner.calibrate.measure.run")
-    monkeypatch.setattr(run, "_machine", lambda *_: synthetic().machine)
-    monkeypatch.setattr(run, "_tasks", lambda *_: pytest.fail("measured"))
+    measure = pytest.importorskip("planner.calibrate.measure")
+    monkeypatch.setattr(measure, "this_machine", lambda *_: synthetic().machine)
+    monkeypatch.setattr(measure, "all_tasks", lambda *_: pytest.fail("measured"))
     refused = planner("calibrate", "--measure", "1xdgx-h100", "--dry-run")
     assert refused.code == 2
     assert "::# device: measured on A Processor, cpu; 1xdgx-h100 has h100-sxm" in refused.err
@@ -137,8 +137,8 @@ def test_processes_but_the_first_say_and_write_nothing(
 def test_without_torch_the_message_says_what_to_install(
     planner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("planner.calibrate.measure.")]:
-        monkeypatch.delitem(sys.modules, name)
+    for name in ("measure", "world"):
+        monkeypatch.delitem(sys.modules, f"planner.calibrate.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     run = planner("calibrate", "--measure")
     assert run.code == 2
@@ -148,7 +148,8 @@ def test_without_torch_the_message_says_what_to_install(
 @pytest.mark.usefixtures("folder")
 def test_options_of_measuring_and_missing_arguments_are_refused(planner: Any) -> None:
     for words, said in (
-        (("calibrate", "1xdgx-h100", "gemm.csv", "--nvme", "."), "--nvme: needs --measure"),
+        (("calibrate", "1xdgx-h100", "gemm.csv", "--table", "x.csv"), "--table: needs --measure"),
+        (("calibrate", "--measure", "--nvme", "."), "--nvme: a disk is not measured"),
         (("calibrate",), "CLUSTER and FILE...: missing"),
         (("calibrate", "1xdgx-h100"), "FILE...: missing"),
     ):

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 SIZES = {
-    "kernels": {
+    "measure": {
         "HIDDEN": (64, 128),
         "TOKENS": (64, 128),
         "SQUARES": (64,),
@@ -14,28 +14,27 @@ SIZES = {
         "MOST_HEADS": 2,
         "COPIED_BYTES": {"cpu": (2**20,), "gpu": (2**20,)},
         "ROTATED_BYTES": 2**20,
+        "ADAM_PARAMS": {"cpu": 2**12, "gpu": 2**12},
+        "COLLECTIVE_BYTES": (2**12, 2**16),
     },
-    "host": {"ADAM_PARAMS": {"cpu": 2**12, "gpu": 2**12}},
-    "collectives": {"SIZES": (2**12, 2**16)},
-    "timing": {"BUDGET_S": 0.002, "REPEATS": (2, 2), "LEAST_S": 1e-4},
-    "disk": {"FILE_BYTES": 2**20, "BLOCK_BYTES": 2**16, "REPEATS": 2},
+    "world": {"BUDGET_S": 0.002, "REPEATS": (2, 2), "LEAST_S": 1e-4},
 }
 
 
 def main(out: Path) -> None:
-    """Measure, and let the first process write the table."""
+    """Measure, and write the table of this process."""
     from importlib import import_module
 
-    from planner.calibrate.measured import table_text
+    from planner.calibrate.rows import table_text
 
     for module, values in SIZES.items():
         for name, value in values.items():
-            setattr(import_module(f"planner.calibrate.measure.{module}"), name, value)
-    from planner.calibrate.measure.run import measure
-    from planner.calibrate.measure.world import join, leave
+            setattr(import_module(f"planner.calibrate.{module}"), name, value)
+    from planner.calibrate.measure import measure
+    from planner.calibrate.world import join, leave
 
     world = join()
-    table = measure(world, None, lambda _message, _fraction: None)
+    table = measure(world, lambda _message, _fraction: None, lambda _machine: None)
     leave(world)
     out.with_suffix(f".{world.rank}").write_text(table_text(table))
 

@@ -1,4 +1,4 @@
-"""Tables of attention and of Adam, flash-attention's benchmark, fio."""
+"""Reading products, attention, Adam, flash-attention's benchmark, fio and logs of runs."""
 
 import json
 from pathlib import Path
@@ -12,6 +12,7 @@ from planner.calibrate.read import points_of
 from planner.check.job import Request
 from planner.errors import InputError
 
+LOGS = Path(__file__).resolve().parents[2] / "examples" / "logs"
 FLASH = (
     "### causal=True, headdim=128, batch_size=2, seqlen=8192 ###\n"
     "Flash2 fwd: 330.00 TFLOPs/s, bwd: 270.00 TFLOPs/s, fwd + bwd: 285.00 TFLOPs/s\n"
@@ -36,13 +37,31 @@ def h100() -> Base:
 def read(base: Base, folder: Path, text: str, name: str = "x.csv") -> tuple[Point, ...]:
     file = folder / name
     file.write_text(text)
-    return points_of(str(file), base, Request(), None)
+    return points_of(str(file), base.cluster, Request(), None)
 
 
 def refused(base: Base, folder: Path, text: str, name: str = "x.csv") -> str:
     with pytest.raises(InputError) as raised:
         read(base, folder, text, name)
     return str(raised.value).removeprefix(str(folder / name))
+
+
+@pytest.mark.parametrize("column", ["time_us,182.0", "tflops,755.1", "time_ms,0.1820"])
+def test_products_are_read_by_time_or_rate(h100: Base, tmp_path: Path, column: str) -> None:
+    name, value = column.split(",")
+    (point,) = read(h100, tmp_path, f"m,n,k,dtype,{name}\n4096,4096,4096,bf16,{value}\n")
+    assert point.measured == pytest.approx(182e-6, rel=1e-3)
+
+
+def test_products_that_cannot_be_are_refused_at_their_line(h100: Base, tmp_path: Path) -> None:
+    head = "m,n,k,dtype,tflops\n"
+    fast = refused(h100, tmp_path, head + "8192,8192,8192,bf16,1200\n")
+    assert "line 2: bf16 product of 1,200 TFLOP/s is more than there is: the peak is 98" in fast
+    assert "line 3: " in refused(h100, tmp_path, head + "8,8,8,bf16,1\n8,8,8,bf16,-1\n")
+    assert "line 2: dtype 'int4'; allowed" in refused(h100, tmp_path, head + "8,8,8,int4,1\n")
+    assert "needs a column time_us" in refused(h100, tmp_path, "m,n,k\n8,8,8\n")
+    assert "needs a column time_us" in refused(h100, tmp_path, "m,n,k,time\n8,8,8,9\n")
+    assert "line 1: the table has no row: it is truncated" in refused(h100, tmp_path, head)
 
 
 def test_flash_attentions_benchmark_is_read_by_its_own_kernel_alone(
@@ -116,3 +135,17 @@ def test_a_file_of_fio_without_rates_is_refused(h100: Base, tmp_path: Path) -> N
     assert "a disk's rate of 9,000 GB/s is more than there is" in refused(
         h100, tmp_path, json.dumps(fast), "fio.json"
     )
+
+
+def test_a_log_that_cannot_be_priced_is_no_point(h100: Base, tmp_path: Path) -> None:
+    line = " iteration 1/ 9 | elapsed time per iteration (ms): 90.0 |\n"
+    assert "cannot be priced" in refused(h100, tmp_path, line, "run.log")
+    assert "is of no known form" in refused(h100, tmp_path, "hello\n", "x.txt")
+
+
+def test_a_run_on_more_gpus_than_there_are_is_refused() -> None:
+    log = LOGS / "megatron-v100-n8.log"
+    base = read_base("4xjean-zay-v100")
+    with pytest.raises(InputError) as raised:
+        points_of(str(log), base.cluster, Request(cluster="4xjean-zay-v100"), None)
+    assert "the run had 32 GPUs, 4xjean-zay-v100 has 16" in str(raised.value)

@@ -7,9 +7,9 @@ import pytest
 from tables import ADAM_BYTES_PER_S, ALL_REDUCE, MACHINE, TRUTH, at, blank, synthetic
 
 from planner.calibrate.figures import known, read_base
-from planner.calibrate.measured import Table, is_table, read_table, table_text
-from planner.calibrate.state import Whole, state
-from planner.calibrate.write_whole import whole_text
+from planner.calibrate.machine import MeasuredMachine, machine_of
+from planner.calibrate.rows import Table
+from planner.calibrate.write import machine_text
 from planner.catalog.clusters import load_cluster
 from planner.cost.kernels import offered_precisions, usual_precision
 from planner.errors import InputError
@@ -17,17 +17,17 @@ from planner.spec.cluster import ClusterSpec
 
 
 @pytest.fixture(scope="module")
-def made() -> Whole:
-    return state("x.csv", synthetic(), Path("x.yaml"))
+def made() -> MeasuredMachine:
+    return machine_of("x.csv", synthetic(), Path("x.yaml"))
 
 
-def loaded(made: Whole, folder: Path) -> ClusterSpec:
+def loaded(made: MeasuredMachine, folder: Path) -> ClusterSpec:
     file = folder / "own.yaml"
-    file.write_text(whole_text(made, "x"))
+    file.write_text(machine_text(made, "x"))
     return load_cluster(file)
 
 
-def test_a_table_gives_back_the_machine_it_was_made_from(made: Whole) -> None:
+def test_a_table_gives_back_the_machine_it_was_made_from(made: MeasuredMachine) -> None:
     own = made.base.cluster.accelerator
     assert own.peak_flops_per_s == {"fp32": pytest.approx(50e9, rel=1e-3)}
     assert own.gemm.sustained_fraction == pytest.approx(0.95, rel=0.03)
@@ -41,7 +41,7 @@ def test_a_table_gives_back_the_machine_it_was_made_from(made: Whole) -> None:
     assert own.attention.forward_head_factors == pytest.approx(wanted_factors, rel=0.05)
 
 
-def test_the_model_follows_what_the_machine_measured(made: Whole) -> None:
+def test_the_model_follows_what_the_machine_measured(made: MeasuredMachine) -> None:
     errors = {own.kind: own.after for own in made.own}
     assert errors["product"] < 0.03
     assert errors["attention"] < 0.03
@@ -49,7 +49,7 @@ def test_the_model_follows_what_the_machine_measured(made: Whole) -> None:
     assert errors["host Adam"] < 1e-3
 
 
-def test_links_and_host_are_those_of_the_table(made: Whole) -> None:
+def test_links_and_host_are_those_of_the_table(made: MeasuredMachine) -> None:
     node, lines = made.base.cluster.node, made.base.cluster.accelerator.collectives["all_reduce"]
     assert [line.num_ranks for line in lines] == [2, 4]
     assert lines[1].latency_s[-1] == pytest.approx(ALL_REDUCE[0], rel=0.02)
@@ -60,13 +60,15 @@ def test_links_and_host_are_those_of_the_table(made: Whole) -> None:
     assert node.num_accelerators == MACHINE.per_node
 
 
-def test_sixteen_bits_slower_than_thirty_two_are_not_offered(made: Whole) -> None:
+def test_sixteen_bits_slower_than_thirty_two_are_not_offered(made: MeasuredMachine) -> None:
     own = made.base.cluster.accelerator
     assert offered_precisions(own) == ["fp32"]
     assert usual_precision(own) == "fp32"
 
 
-def test_the_file_is_the_machine_and_the_base_of_the_next(made: Whole, tmp_path: Path) -> None:
+def test_the_file_is_the_machine_and_the_base_of_the_next(
+    made: MeasuredMachine, tmp_path: Path
+) -> None:
     own = loaded(made, tmp_path)
     assert own.accelerator.name == "a-2-threads"
     assert own.accelerator.gemm == made.base.cluster.accelerator.gemm
@@ -76,53 +78,11 @@ def test_the_file_is_the_machine_and_the_base_of_the_next(made: Whole, tmp_path:
     assert figure.value == own.accelerator.gemm.sustained_fraction
 
 
-def test_a_table_is_read_as_it_was_written() -> None:
-    table = synthetic()
-    text = table_text(table)
-    assert is_table(text)
-    again = read_table("x.csv", text)
-    assert again.machine == table.machine
-    assert [row.what for row in again.rows] == [row.what for row in table.rows]
-    assert again.rows[0].time_s == pytest.approx(table.rows[0].time_s, rel=1e-3)
-    assert (
-        again.lines[0]
-        == text.splitlines().index(
-            next(line for line in text.splitlines() if line.startswith("product"))
-        )
-        + 1
-    )
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("# per_node: 4", "# per_node: many", "# per_node: per_node must be a number"),
-        ("# device: cpu", "# device: abacus", "allowed are cpu, cuda, rocm"),
-        ("time_us", "time_ms", "columns missing: time_us"),
-        ("\nproduct,", "\nprodukt,", "allowed are product,"),
-        ("\nlaunch,,4,,,,,,,,,,10,", "\nlaunch,,4,,,,,,,,,,-10,", "must be a number of 0 or more"),
-    ],
-)
-def test_a_spoilt_table_is_refused_at_its_line(old: str, new: str, said: str) -> None:
-    text = table_text(synthetic())
-    assert old in text
-    with pytest.raises(InputError, match=r"x\.csv") as raised:
-        read_table("x.csv", text.replace(old, new))
-    assert said in str(raised.value)
-
-
-def test_a_table_without_rows_is_truncated() -> None:
-    lines = table_text(synthetic()).splitlines()
-    head = [line for line in lines if line.startswith(("#", "what"))]
-    with pytest.raises(InputError, match="has no row: it is truncated"):
-        read_table("x.csv", "\n".join(head))
-
-
 def test_a_machine_needs_products_memory_and_attention() -> None:
     table = synthetic()
     few = replace(table, rows=tuple(row for row in table.rows if row.what != "norm"))
     with pytest.raises(InputError, match="cannot be stated without rows of norm"):
-        state("x.csv", few, Path("x.yaml"))
+        machine_of("x.csv", few, Path("x.yaml"))
 
 
 def test_attention_faster_than_the_best_product_is_refused() -> None:
@@ -130,20 +90,22 @@ def test_attention_faster_than_the_best_product_is_refused() -> None:
     shape = {"batch": 1, "heads": 1, "seq_len": 4096, "head_dim": 128}
     fast = at(blank(what="attention_forward", dtype="fp32", **shape), 1e-3)
     with pytest.raises(InputError, match=r"attention of 4\.29 TFLOP/s is more than there is"):
-        state("x.csv", Table(machine=MACHINE, rows=(*table.rows, fast)), Path("x.yaml"))
+        machine_of("x.csv", Table(machine=MACHINE, rows=(*table.rows, fast)), Path("x.yaml"))
 
 
 def test_one_process_alone_says_that_links_are_assumed() -> None:
     table = synthetic()
     alone = tuple(row for row in table.rows if row.what not in ("p2p", "all_reduce"))
     machine = replace(MACHINE, per_node=1, backend="")
-    own = state("x.csv", Table(machine=machine, rows=alone), Path("x.yaml")).base.cluster
+    own = machine_of("x.csv", Table(machine=machine, rows=alone), Path("x.yaml")).base.cluster
     assert any("nothing between ranks" in text for text in own.node.assumptions)
 
 
-def test_a_section_that_is_wrong_is_named_with_its_key(made: Whole, tmp_path: Path) -> None:
+def test_a_section_that_is_wrong_is_named_with_its_key(
+    made: MeasuredMachine, tmp_path: Path
+) -> None:
     file = tmp_path / "own.yaml"
-    file.write_text(whole_text(made, "x").replace("  hbm_gib:", "  hbm_gb:", 1))
+    file.write_text(machine_text(made, "x").replace("  hbm_gib:", "  hbm_gb:", 1))
     with pytest.raises(InputError) as raised:
         load_cluster(file)
     assert f"{file}::accelerator.hbm_gb: unknown key" in str(raised.value)
@@ -156,6 +118,6 @@ def test_a_figure_that_no_machine_has_is_of_a_busy_one() -> None:
         for row in table.rows
     )
     with pytest.raises(InputError) as raised:
-        state("x.csv", replace(table, rows=slow), Path("x.yaml"))
+        machine_of("x.csv", replace(table, rows=slow), Path("x.yaml"))
     assert str(raised.value).startswith("x.csv::accelerator.gemm.launch_us.value: implausible")
     assert str(raised.value).endswith("; measure again with nothing else on the machine")

@@ -1,4 +1,4 @@
-"""Reading measurements: their forms, and what no machine of the kind can reach."""
+"""Reading nccl-tests and nvbandwidth: their forms, and what no machine of the kind can reach."""
 
 import json
 from pathlib import Path
@@ -7,9 +7,9 @@ import pytest
 from tables import synthetic
 
 from planner.calibrate.figures import Base, read_base
-from planner.calibrate.measured import table_text
 from planner.calibrate.points import Point
 from planner.calibrate.read import points_of
+from planner.calibrate.rows import table_text
 from planner.check.job import Request
 from planner.errors import InputError
 from planner.plans.collective import planned_s
@@ -31,7 +31,7 @@ def h100() -> Base:
 def read(base: Base, folder: Path, text: str, name: str = "x.csv") -> tuple[Point, ...]:
     file = folder / name
     file.write_text(text)
-    return points_of(str(file), base, Request(), None)
+    return points_of(str(file), base.cluster, Request(), None)
 
 
 def refused(base: Base, folder: Path, text: str, name: str = "x.csv") -> str:
@@ -52,7 +52,7 @@ def test_a_table_of_nccl_tests_is_read_with_its_ranks_and_collective(
     text = "".join(f"#  Rank {n:2} Group  0 Pid 1 on a device {n}\n" for n in range(8))
     text += HEAD + row(0, 15.5) + row(2**20, 50.0) + row(2**30, 4600.0)
     points = read(h100, tmp_path, text, "all_reduce_perf.txt")
-    assert [(point.measured, point.line) for point in points] == [
+    assert [(point.measured, point.place.line) for point in points] == [
         (pytest.approx(50e-6), 11),
         (pytest.approx(4600e-6), 12),
     ]
@@ -147,27 +147,9 @@ def test_a_collective_faster_than_the_links_is_refused(h100: Base, tmp_path: Pat
     assert "the links of dgx-h100 need" in said
 
 
-@pytest.mark.parametrize("column", ["time_us,182.0", "tflops,755.1", "time_ms,0.1820"])
-def test_products_are_read_by_time_or_rate(h100: Base, tmp_path: Path, column: str) -> None:
-    name, value = column.split(",")
-    (point,) = read(h100, tmp_path, f"m,n,k,dtype,{name}\n4096,4096,4096,bf16,{value}\n")
-    assert point.measured == pytest.approx(182e-6, rel=1e-3)
-
-
-def test_products_that_cannot_be_are_refused_at_their_line(h100: Base, tmp_path: Path) -> None:
-    head = "m,n,k,dtype,tflops\n"
-    fast = refused(h100, tmp_path, head + "8192,8192,8192,bf16,1200\n")
-    assert "line 2: bf16 product of 1,200 TFLOP/s is more than there is: the peak is 98" in fast
-    assert "line 3: " in refused(h100, tmp_path, head + "8,8,8,bf16,1\n8,8,8,bf16,-1\n")
-    assert "line 2: dtype 'int4'; allowed" in refused(h100, tmp_path, head + "8,8,8,int4,1\n")
-    assert "needs a column time_us" in refused(h100, tmp_path, "m,n,k\n8,8,8\n")
-    assert "needs a column time_us" in refused(h100, tmp_path, "m,n,k,time\n8,8,8,9\n")
-    assert "line 1: the table has no row: it is truncated" in refused(h100, tmp_path, head)
-
-
 def test_every_host_link_of_nvbandwidth_is_a_point(h100: Base, tmp_path: Path) -> None:
     points = read(h100, tmp_path, LINK, "nv.txt")
-    assert [(point.measured, point.line) for point in points] == [(54e9, 4), (55e9, 4)]
+    assert [(point.measured, point.place.line) for point in points] == [(54e9, 4), (55e9, 4)]
     said = refused(h100, tmp_path, LINK.replace("(GB/s)", "(GiB/s)"), "nv.txt")
     assert said == "::line 2: bandwidth is in GiB/s; allowed is GB/s"
 
@@ -193,24 +175,10 @@ def test_a_host_link_faster_than_memory_is_refused(h100: Base, tmp_path: Path) -
     )
 
 
-def test_a_log_that_cannot_be_priced_is_no_point(h100: Base, tmp_path: Path) -> None:
-    line = " iteration 1/ 9 | elapsed time per iteration (ms): 90.0 |\n"
-    assert "cannot be priced" in refused(h100, tmp_path, line, "run.log")
-    assert "is of no known form" in refused(h100, tmp_path, "hello\n", "x.txt")
-
-
-def test_a_run_on_more_gpus_than_there_are_is_refused() -> None:
-    log = MEASURED.parent / "logs" / "megatron-v100-n8.log"
-    base = read_base("4xjean-zay-v100")
-    with pytest.raises(InputError) as raised:
-        points_of(str(log), base, Request(cluster="4xjean-zay-v100"), None)
-    assert "the run had 32 GPUs, 4xjean-zay-v100 has 16" in str(raised.value)
-
-
 @pytest.mark.parametrize(
     ("name", "cluster", "count"),
     [("a100", "2xaws-p4de.24xlarge", 29), ("h100", "2xaws-p5.48xlarge", 32)],
 )
 def test_published_tables_of_two_nodes_are_read_whole(name: str, cluster: str, count: int) -> None:
     path = MEASURED / f"{name}_all_reduce_perf.txt"
-    assert len(points_of(str(path), read_base(cluster), Request(), None)) == count
+    assert len(points_of(str(path), read_base(cluster).cluster, Request(), None)) == count

@@ -1,10 +1,9 @@
-"""Measuring on the processor: one process, two over gloo, a disk; what cannot be measured."""
+"""Measuring on the processor: one process, two over gloo; what cannot be measured."""
 
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -15,12 +14,9 @@ torch = pytest.importorskip("torch")
 from small import SIZES  # noqa: E402
 
 import planner  # noqa: E402
-from planner.calibrate.measure import disk  # noqa: E402
-from planner.calibrate.measure.run import measure  # noqa: E402
-from planner.calibrate.measure.task import Rates  # noqa: E402
-from planner.calibrate.measure.timing import summary  # noqa: E402
-from planner.calibrate.measure.world import World, check_alike, join  # noqa: E402
-from planner.calibrate.measured import Table, read_table  # noqa: E402
+from planner.calibrate.measure import measure  # noqa: E402
+from planner.calibrate.rows import Table, read_table  # noqa: E402
+from planner.calibrate.world import Rates, World, check_alike, join, summary  # noqa: E402
 from planner.errors import InputError  # noqa: E402
 
 KINDS = {"product", "attention_forward", "attention_backward", "copy", "add", "norm", "launch"}
@@ -33,7 +29,7 @@ ROOT = str(Path(planner.__file__).parents[1])
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module, values in SIZES.items():
         for name, value in values.items():
-            monkeypatch.setattr(import_module(f"planner.calibrate.measure.{module}"), name, value)
+            monkeypatch.setattr(import_module(f"planner.calibrate.{module}"), name, value)
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     threads = torch.get_num_threads()
@@ -52,7 +48,7 @@ def check_sound(table: Table) -> None:
 @pytest.mark.usefixtures("small")
 def test_one_process_measures_itself_and_says_how_far_it_is() -> None:
     seen: list[float] = []
-    table = measure(join(), None, lambda _label, fraction: seen.append(fraction))
+    table = measure(join(), lambda _, fraction: seen.append(fraction), lambda _: None)
     assert {row.what for row in table.rows} == KINDS | {"host_adam"}
     assert seen == sorted(seen)
     assert 0 <= seen[0] < seen[-1] < 1
@@ -86,61 +82,12 @@ def test_two_processes_measure_what_is_between_them(tmp_path: Path) -> None:
     check_sound(table)
 
 
-@pytest.mark.usefixtures("small")
-def test_a_disk_is_written_and_read_and_left_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(disk, "file_system", lambda _: "ext4")
-    disk.check_folder(tmp_path)
-    rows = [task.run() for task in disk.disk(join(), tmp_path)]
-    assert [row.what for row in rows if row] == ["nvme_write", "nvme_read"]
-    assert all(row and row.time_s > 0 and row.num_bytes == 2**20 for row in rows)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("small")
-def test_a_disk_that_fails_midway_is_named_and_nothing_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> float:
-        (tmp_path / disk.NAME).write_text("x")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(disk, "_passed", full)
-    with pytest.raises(InputError, match=r"cannot be measured: .*No space left"):
-        next(iter(disk.disk(join(), tmp_path))).run()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_folders_that_are_no_disk_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(InputError, match="is no folder that can be written"):
-        disk.check_folder(tmp_path / "none")
-    monkeypatch.setattr(disk, "file_system", lambda _: "tmpfs")
-    with pytest.raises(InputError, match="is on tmpfs, which is memory; give a folder of"):
-        disk.check_folder(tmp_path)
-    monkeypatch.setattr(disk, "file_system", lambda _: "ext4")
-    monkeypatch.setattr(disk, "FILE_BYTES", 2**60)
-    with pytest.raises(InputError, match=r"GiB free; .* are needed"):
-        disk.check_folder(tmp_path)
-
-
-def test_the_nearest_mount_is_the_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    mounts = "a / ext4 rw 0 0\nb /data xfs rw 0 0\nc /data/ram tmpfs rw 0 0\n"
-    monkeypatch.setattr(Path, "read_text", lambda *_args, **_kwargs: mounts)
-    assert disk.file_system(Path("/data/disk")) == "xfs"
-    assert disk.file_system(Path("/data/ram/x")) == "tmpfs"
-    assert disk.file_system(Path("/other")) == "ext4"
-
-
 def test_processes_on_unlike_devices_are_refused_by_their_names() -> None:
     class Unlike(World):
         def gathered(self, value: object) -> list[object]:  # type: ignore[override]
             return [value, ("Another Processor", "cpu", 4, 1)]
 
-    own = join()
-    world = Unlike(rank=0, size=1, per_node=1, device=replace(own.device, name="A"), backend="")
+    world = Unlike(**{**vars(join()), "name": "A"})
     with pytest.raises(InputError, match=r"rank 0 has A, .* rank 1 has Another Processor, 4 thr"):
         check_alike(world)
 

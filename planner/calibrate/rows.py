@@ -7,7 +7,7 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
 from planner.errors import InputError, Problem
@@ -25,8 +25,6 @@ What = Literal[
     "host_to_device",
     "device_to_host",
     "host_adam",
-    "nvme_write",
-    "nvme_read",
     "all_reduce",
     "all_gather",
     "reduce_scatter",
@@ -35,6 +33,7 @@ What = Literal[
 ]
 FIRST_LINE = "# planner measurements"
 MOST_ROWS = 5000
+"""A run of ``--measure`` has some hundreds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,7 @@ class Measured:
     """One measurement: what, of which size, how long; sizes that do not apply are 0.
 
     ``num_bytes``: of collectives as nccl-tests counts them; of a copy and of host links what is
-    copied; of other kernels all that is read and written; of files what is written or read.
+    copied; of other kernels all that is read and written.
     """
 
     what: What
@@ -87,9 +86,6 @@ class Machine:
     """That a process holds before it makes a tensor of its own."""
     host_memory_bytes: float
     host_cores: int
-    disk: str = ""
-    """Where files were written, and on which file system."""
-    disk_bytes: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +101,9 @@ class Table:
         return [row for row in self.rows if row.what in what]
 
 
-_COLUMNS = {"num_bytes": "bytes", "time_s": "time_us", "spread_s": "spread_us"}
-_NAMES = [_COLUMNS.get(field.name, field.name) for field in fields(Measured)]
+_RENAMED = {"num_bytes": "bytes", "time_s": "time_us", "spread_s": "spread_us"}
+_HINTS = get_type_hints(Measured)
+_COLUMNS = [_RENAMED.get(name, name) for name in _HINTS]
 
 
 def table_text(table: Table) -> str:
@@ -117,7 +114,7 @@ def table_text(table: Table) -> str:
         text = f"{value:.0f}" if isinstance(value, float) else one_line(str(value))
         out.write(f"# {key}: {text}\n")
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(_NAMES)
+    writer.writerow(_COLUMNS)
     for row in table.rows:
         writer.writerow(_cell(key, value) for key, value in asdict(row).items())
     return out.getvalue()
@@ -141,7 +138,7 @@ def read_table(path: str, text: str) -> Table:
     machine = _machine(path, {key.strip(): value.strip() for key, _, value in head})
     start = 1 + len(head)
     reader = csv.DictReader(lines[start:])
-    missing = [name for name in _NAMES if name not in (reader.fieldnames or ())]
+    missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
     if missing:
         message = f"columns missing: {', '.join(missing)}"
         raise InputError.single(path, f"line {start + 1}", message)
@@ -167,34 +164,30 @@ def read_table(path: str, text: str) -> Table:
 
 
 def _machine(path: str, given: dict[str, str]) -> Machine:
-    hints = get_type_hints(Machine)
     values: dict[str, Any] = {}
     problems = []
-    for field in fields(Machine):
-        text = given.get(field.name, "")
+    for name, hint in get_type_hints(Machine).items():
         try:
-            values[field.name] = _typed(hints[field.name], text, field.name)
+            values[name] = _typed(hint, given.get(name, ""), name)
         except ValueError as error:
-            problems.append(Problem(where=path, key=f"# {field.name}", message=str(error)))
+            problems.append(Problem(where=path, key=f"# {name}", message=str(error)))
     if problems:
         raise InputError(problems)
     return Machine(**values)
 
 
 def _row(raw: dict[str, str]) -> Measured:
-    hints = get_type_hints(Measured)
     values: dict[str, Any] = {}
-    for field in fields(Measured):
-        column = _COLUMNS.get(field.name, field.name)
-        text = (raw.get(column) or "").strip()
-        value = _typed(hints[field.name], text, column)
-        values[field.name] = value * US if column.endswith("_us") else value
+    for column, (name, hint) in zip(_COLUMNS, _HINTS.items(), strict=True):
+        value = _typed(hint, (raw.get(column) or "").strip(), column)
+        values[name] = value * US if column.endswith("_us") else value
     if not values["time_s"] > 0 or values["repeats"] < 1:
         raise ValueError("time_us and repeats must be above 0")
     return Measured(**values)
 
 
 def _typed(hint: object, text: str, key: str) -> Any:  # noqa: ANN401 - by the field
+    """A cell as its field's type: a number of 0 or more, one of the words of a Literal, text."""
     if hint in (int, float):
         try:
             number = float(text or 0)

@@ -1,0 +1,243 @@
+"""What a machine that is stated whole has between its ranks: messages, and lines of collectives."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.calibrate.fit import FormulaFit, fit_formula
+from planner.calibrate.rows import Measured, Table
+from planner.collectives.cost import busbw_factor
+from planner.spec.cluster import Collective
+from planner.units import GB, GBIT_PER_S, KIB, US, Array
+
+COLLECTIVES: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+UNKNOWN_GB_PER_S, UNKNOWN_LATENCY_US = 1.0, 100.0
+"""Of links between ranks of a node where one process alone was measured."""
+LEAST_POINTS = 3
+"""Of a regime."""
+WORTH = 0.7
+"""A second regime is stated where it leaves less than this share of the error."""
+OPEN = 3.0
+"""Deviation of the logarithms of what nothing is known of."""
+DIGITS = 4
+ASSUMED = "assumed: "
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatedFigure:
+    """A figure in the unit of its key, and where it stands in the cluster file."""
+
+    path: str
+    """Dotted."""
+    value: float | tuple[float, ...]
+    deviation: float = 0.0
+    """Relative."""
+    num_points: int = 0
+    """0: read from the system, or follows from others."""
+    note: str = ""
+
+    @classmethod
+    def of_row(
+        cls, path: str, value: float, row: Measured, *, num_points: int = 1, note: str = ""
+    ) -> "StatedFigure":
+        """A figure that one row says, as surely as its repeats agree."""
+        deviation = row.spread_s / row.time_s
+        return cls(path=path, value=value, deviation=deviation, num_points=num_points, note=note)
+
+    @property
+    def key(self) -> str:
+        """The path as people write it, without its part of the file."""
+        return self.path.partition(".")[2]
+
+    @property
+    def basis(self) -> str:
+        """How it is known, in a word of hwdb."""
+        return "assumed" if self.note.startswith(ASSUMED) else "measured"
+
+    def figure(self, source: str) -> dict[str, Any]:
+        """As a figure of hwdb, with few digits."""
+        points = f"{self.num_points} point{'s' * (self.num_points > 1)}"
+        spread = f"+- {self.deviation:.1%}, {points}" if self.num_points else ""
+        note = "; ".join(text for text in (spread, self.note) if text)
+        if isinstance(self.value, tuple):
+            value: Any = [_rounded(each) for each in self.value]
+        else:
+            value = _rounded(self.value)
+        return {
+            "value": value,
+            "basis": self.basis,
+            "source": source,
+            **({"note": note} if note else {}),
+        }
+
+
+def _rounded(value: float) -> float | int:
+    return value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlphaBetaFit:
+    """``latency + moved / rate`` of one collective, in each regime its library goes through."""
+
+    latency_s: tuple[float, ...]
+    bytes_per_s: tuple[float, ...]
+    switch_bytes: tuple[float, ...]
+    deviation: float
+    """Relative, of the last rate."""
+    error: float
+    """Root mean square, of logarithms."""
+    num_points: int
+
+
+def alpha_beta_fit(
+    sizes: Sequence[float], moved: Sequence[float], seconds: Sequence[float]
+) -> AlphaBetaFit:
+    """The fit of one regime, or of two where these fit clearly better; at least one point."""
+    order = np.argsort(np.array(sizes))
+    size, bus, time = (np.array(each, dtype=float)[order] for each in (sizes, moved, seconds))
+    count = len(time)
+    one = _regime(bus, time)
+    best = _joined([one], (), one.error, count)
+    for at in range(LEAST_POINTS, count - LEAST_POINTS + 1):
+        low, high = _regime(bus[:at], time[:at]), _regime(bus[at:], time[at:])
+        squares = at * low.error**2 + (count - at) * high.error**2
+        error = float(np.sqrt(squares / count))
+        if error < WORTH * one.error and error < best.error:
+            switch = float(np.sqrt(size[at - 1] * size[at]))
+            best = _joined([low, high], (switch,), error, count)
+    return best
+
+
+def _regime(moved: Array, seconds: Array) -> FormulaFit:
+    start = np.array([np.min(seconds), np.max(moved / seconds)])
+    return fit_formula(lambda v: v[0] + moved / v[1], seconds, start, np.full(2, OPEN))
+
+
+def _joined(
+    regimes: Sequence[FormulaFit], switch_bytes: tuple[float, ...], error: float, num_points: int
+) -> AlphaBetaFit:
+    return AlphaBetaFit(
+        latency_s=tuple(float(fit.values[0]) for fit in regimes),
+        bytes_per_s=tuple(float(fit.values[1]) for fit in regimes),
+        switch_bytes=switch_bytes,
+        deviation=float(regimes[-1].deviations[1]),
+        error=error,
+        num_points=num_points,
+    )
+
+
+def link_figures(table: Table) -> list[StatedFigure]:
+    """Links of one node: messages, and the lines of collectives; of several, the network."""
+    local = table.machine.per_node
+    inside = [row for row in table.of(*COLLECTIVES, "p2p") if row.ranks <= local]
+    messages = [row for row in inside if row.what == "p2p"]
+    scale_up = "node.scale_up."
+    if not messages:
+        note = f"{ASSUMED}nothing between ranks of a node was measured"
+        unknown = {
+            "gb_per_s_per_direction": UNKNOWN_GB_PER_S,
+            "latency_us": UNKNOWN_LATENCY_US,
+            "efficiency_fraction": 1.0,
+        }
+        return [
+            StatedFigure(path=scale_up + key, value=value, note=note)
+            for key, value in unknown.items()
+        ]
+    fit = _messages(messages)
+    large = fit.bytes_per_s[-1] / GB
+    # no link is slower than what a rank took in by any collective
+    best = max([large, *(row.num_bytes / row.time_s / GB for row in inside)])
+
+    def rate(key: str, value: float, note: str) -> StatedFigure:
+        return StatedFigure(
+            path=scale_up + key,
+            value=value,
+            deviation=fit.deviation,
+            num_points=fit.num_points,
+            note=note,
+        )
+
+    return [
+        rate("gb_per_s_per_direction", best, "best that any carried"),
+        _latency(scale_up + "latency_us", fit),
+        rate("efficiency_fraction", large / best, "large messages between two ranks"),
+        *_lines(table, best),
+        *_network(table),
+    ]
+
+
+def _messages(rows: Sequence[Measured]) -> AlphaBetaFit:
+    sizes = [row.num_bytes for row in rows]
+    return alpha_beta_fit(sizes, sizes, [row.time_s for row in rows])
+
+
+def _latency(path: str, fit: AlphaBetaFit) -> StatedFigure:
+    return StatedFigure(
+        path=path,
+        value=fit.latency_s[0] / US,
+        deviation=fit.error,
+        num_points=fit.num_points,
+        note="small messages between two ranks",
+    )
+
+
+def _lines(table: Table, rate_gb_per_s: float) -> list[StatedFigure]:
+    """Measured lines of every collective and group inside a node."""
+    at = "accelerator.collectives."
+    found = []
+    for kind in COLLECTIVES:
+        rows = [row for row in table.of(kind) if 1 < row.ranks <= table.machine.per_node]
+        for place, ranks in enumerate(sorted({row.ranks for row in rows})):
+            own = [row for row in rows if row.ranks == ranks]
+            found += _line(f"{at}{kind}.{place}.", kind, ranks, own)
+    measured_at = at + "measured_at_gb_per_s_per_direction"
+    return [StatedFigure(path=measured_at, value=rate_gb_per_s), *found] if found else []
+
+
+def _line(
+    prefix: str, kind: Collective, ranks: int, rows: Sequence[Measured]
+) -> list[StatedFigure]:
+    sizes = [float(row.num_bytes) for row in rows]
+    moved = [float(busbw_factor(kind, float(ranks))) * size for size in sizes]
+    fit = alpha_beta_fit(sizes, moved, [row.time_s for row in rows])
+    lists = {
+        "latency_us": tuple(each / US for each in fit.latency_s),
+        "busbw_gb_per_s": tuple(each / GB for each in fit.bytes_per_s),
+        "switch_kib": tuple(each / KIB for each in fit.switch_bytes),
+    }
+    return [
+        StatedFigure(path=prefix + "num_ranks", value=ranks),
+        *(
+            StatedFigure(
+                path=prefix + key, value=value, deviation=fit.error, num_points=fit.num_points
+            )
+            for key, value in lists.items()
+            if value
+        ),
+    ]
+
+
+def _network(table: Table) -> list[StatedFigure]:
+    """All ports of a node by the fastest ring through all ranks; latency by messages."""
+    machine = table.machine
+    total = machine.nodes * machine.per_node
+    far = [row for row in table.of("p2p") if row.ranks == total]
+    rings = [row for row in table.of("all_gather", "all_reduce") if row.ranks == total]
+    if machine.nodes == 1 or not rings or not far:
+        return []
+
+    def busbw(row: Measured) -> float:
+        factor = float(busbw_factor(row.what, float(total)))  # type: ignore[arg-type]
+        return factor * row.num_bytes / row.time_s
+
+    best = max(rings, key=busbw)
+    note = "ring through all ranks: what the ports of a node carried of it"
+    port = busbw(best) / GBIT_PER_S
+    return [
+        StatedFigure(path="node.nics", value=1, note="all ports together"),
+        StatedFigure.of_row("node.nic_gbit_per_s", port, best, note=note),
+        _latency("overrides.fabric_latency_us", _messages(far)),
+        StatedFigure(path="overrides.fabric_efficiency_fraction", value=1.0, note=note),
+    ]
