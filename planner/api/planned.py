@@ -54,7 +54,7 @@ class Planned:
 
     def to_rows(self) -> list[dict[str, Any]]:
         """A row per plan, ladder and frontier, with the columns of ``--format csv``."""
-        from planner.report.csv import rows
+        from planner.report.tables import rows
 
         return list(rows(self.answer))
 
@@ -147,7 +147,7 @@ class Planned:
         return f"<pre style='line-height:1.2'>{escape(self._screen(HTML_COLUMNS))}</pre>"
 
     def _screen(self, width: int) -> str:
-        from planner.report.screen import Screen
+        from planner.report.table import Screen
         from planner.report.text import print_answer
 
         text = io.StringIO()

@@ -18,7 +18,7 @@ def console() -> "Console":
     """Return a console on standard output: wide in a pipe without COLUMNS, never below 80."""
     import sys
 
-    from planner.report.screen import Screen
+    from planner.report.table import Screen
 
     width = None
     if not sys.stdout.isatty() and "COLUMNS" not in os.environ:

@@ -321,6 +321,6 @@ def _render(result: "Answer", output_format: Format) -> None:
 
         typer.echo(render_json(result))
     else:
-        from planner.report.csv import render_csv
+        from planner.report.tables import render_csv
 
         typer.echo(render_csv(result), nl=False)

@@ -15,7 +15,7 @@ class _DelayedBar:
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 
-        from planner.report.screen import Screen
+        from planner.report.table import Screen
 
         self._bar = Bar(
             TextColumn("{task.description}", markup=False),

@@ -151,8 +151,8 @@ def _why_nothing(found: "Answer", asked: "Asked") -> str:
 
 def _figures(plan: "Plan", found: "Answer") -> dict[str, Any]:
     """What a plan is and comes to: the columns of ``planner plan --format csv``, and rates."""
-    from planner.report.csv import plan_row
     from planner.report.headline import layout_words
+    from planner.report.tables import plan_row
 
     job = plan.context.job
     row = plan_row(plan)
@@ -174,10 +174,10 @@ def _figures(plan: "Plan", found: "Answer") -> dict[str, Any]:
 def columns() -> Row:
     """Columns of results that say what a plan is, with a value of the type of each."""
     from planner.plans.objectives import AMOUNTS
-    from planner.report.csv import COLUMNS
+    from planner.report.tables import CSV_COLUMNS
     from planner.spec.strategy import COLUMNS as DECISIONS
 
-    names = [name for name in COLUMNS if name not in ("table", "rank")]
+    names = [name for name in CSV_COLUMNS if name not in ("table", "rank")]
     rates = [f"{name}_per_billion_tokens" for name in ("gpu_hours", *AMOUNTS)]
     texts = ("framework", "layout", "recompute", "recompute_modules")
     kinds: dict[str, Any] = dict.fromkeys(

@@ -160,8 +160,8 @@ def _table_text(shown: Any, changing: Any, kept: Sequence[str]) -> str:  # noqa:
     import io
 
     from planner.cli.output import PIPE_WIDTH
-    from planner.report.screen import Screen
     from planner.report.sweep import print_show
+    from planner.report.table import Screen
 
     text = io.StringIO()
     screen = Screen(width=PIPE_WIDTH, file=text, highlight=False, emoji=False, markup=False)

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from operator import itemgetter
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from planner.calibrate.fit import Calibration, Fitted, OwnErrors
 from planner.calibrate.machine import MeasuredMachine
 from planner.report.documents import render
-from planner.report.screen import plain_table
+from planner.report.table import Column, Table, rich_table
 from planner.spec.cluster import ClusterSpec
 
 SHOWN = {
@@ -39,12 +39,12 @@ def print_calibration(made: Calibration, console: Console) -> None:
     console.print(headline(made), style="bold", markup=False)
     if made.fitted:
         names = ("figure", "catalog", "basis", "yours", "+-", "change", "points")
-        console.print(_table(names, [_cells(each) for each in made.fitted]))
+        console.print(rich_table(_table(names, [_cells(each) for each in made.fitted])))
     errors = [
         (f"{own.path} ({own.kind})", str(own.num_points), f"{own.before:.1%}", f"{own.after:.1%}")
         for own in made.own
     ]
-    console.print(_table(("mean error of", "points", "before", "after"), errors))
+    console.print(rich_table(_table(("mean error of", "points", "before", "after"), errors)))
     for own in made.own:
         if own.is_strange:
             console.print(_strange_line(made, own), markup=False)
@@ -64,15 +64,13 @@ def _number(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """A table whose first column may fold."""
-    table = plain_table()
-    for at, name in enumerate(names):
-        is_text = at == 0 or name in TEXTS
-        table.add_column(name, justify="left" if is_text else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table[Sequence[str]]:
+    """A table whose first column is words."""
+    columns: list[Column[Sequence[str]]] = []
+    for place, name in enumerate(names):
+        is_text = place == 0 or name in TEXTS
+        columns.append(Column(name, itemgetter(place), right=not is_text, wraps=is_text))
+    return Table(rows, columns)
 
 
 def _cells(each: Fitted) -> tuple[str, ...]:
@@ -118,9 +116,9 @@ def print_machine(made: MeasuredMachine, console: Console) -> None:
         for each in made.figures
         if each.num_points and each.key in SHOWN
     ]
-    console.print(_table(("figure", "measured", "unit", "+-", "points"), rows))
+    console.print(rich_table(_table(("figure", "measured", "unit", "+-", "points"), rows)))
     errors = [(own.kind, str(own.num_points), f"{own.after:.1%}") for own in made.own]
-    console.print(_table(("mean error of the model on", "points", "error"), errors))
+    console.print(rich_table(_table(("mean error of the model on", "points", "error"), errors)))
 
 
 def render_calibration_json(made: Calibration, text: str) -> str:

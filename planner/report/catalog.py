@@ -1,9 +1,9 @@
 """Lists and entries of the catalog for the terminal."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from planner.catalog.clusters import is_counted, load_cluster
@@ -22,8 +22,8 @@ from planner.layers.parameters import (
     count_parameters,
 )
 from planner.limits import MAX_GPUS
-from planner.report.screen import plain_table
-from planner.spec.cluster import ClusterSpec
+from planner.report.table import Column, Table, rich_table
+from planner.spec.cluster import ClusterSpec, LevelSpec, NodeSpec
 from planner.spec.model import ModelSpec
 from planner.units import GB, GIB, US, format_count
 
@@ -40,14 +40,18 @@ def describe_size(model: ModelSpec) -> str:
     return f"{total}, {format_count(count_active_parameters(model))} active"
 
 
-def _table(left: Sequence[str], right: Sequence[str], title: str = "") -> Table:
-    table = plain_table()
-    table.title, table.title_justify = title or None, "left"
-    for name in left:
-        table.add_column(name, no_wrap=name in ("name", "model", "figure"), overflow="fold")
-    for name in right:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
+MODELS: list[Column[ModelSpec]] = [
+    Column("model", lambda model: model.name, right=False),
+    Column("params", lambda model: format_count(count_parameters(model))),
+    Column(
+        "active",
+        lambda model: format_count(count_active_parameters(model)) if model.moe else "",
+    ),
+    Column("layers", lambda model: str(model.num_blocks)),
+    Column("hidden", lambda model: str(model.hidden_size)),
+    Column("vocab", lambda model: str(model.vocab_size)),
+    Column("max seq", lambda model: str(model.max_seq_len)),
+]
 
 
 def print_models(names: Sequence[str], console: Console) -> None:
@@ -55,21 +59,7 @@ def print_models(names: Sequence[str], console: Console) -> None:
     if not names:
         console.print(NOTHING)
         return
-    columns = ("params", "active", "layers", "hidden", "vocab", "max seq")
-    table = _table(["model"], columns)
-    for name in names:
-        model = load_model(name)
-        active = format_count(count_active_parameters(model)) if model.moe else ""
-        table.add_row(
-            name,
-            format_count(count_parameters(model)),
-            active,
-            str(model.num_blocks),
-            str(model.hidden_size),
-            str(model.vocab_size),
-            str(model.max_seq_len),
-        )
-    console.print(table)
+    console.print(rich_table(Table([load_model(name) for name in names], MODELS)))
 
 
 def print_model(name: str, console: Console) -> None:
@@ -77,19 +67,22 @@ def print_model(name: str, console: Console) -> None:
     details = load_model_details(name)
     model, file = details.spec, details.file
     console.print(f"{model.name}: {describe_size(model)}", style="bold")
-    table = plain_table(shows_header=False)
-    table.add_row("parameters, exact", f"{count_parameters(model):,}")
+    rows = [("parameters, exact", f"{count_parameters(model):,}")]
     if model.num_mtp_layers:
         further = model.num_mtp_layers * count_mtp_parameters(model)
-        table.add_row("multi-token prediction, exact", f"{further:,} more")
+        rows.append(("multi-token prediction, exact", f"{further:,} more"))
     if file.params_published_b is not None:
-        table.add_row("parameters, as published", f"{file.params_published_b:g} billion")
+        rows.append(("parameters, as published", f"{file.params_published_b:g} billion"))
     if model.moe:
-        table.add_row("active parameters, exact", f"{count_active_parameters(model):,}")
+        rows.append(("active parameters, exact", f"{count_active_parameters(model):,}"))
     for key, value in file.model_dump(exclude_none=True, exclude_defaults=True).items():
         if not key.startswith("params_") and key != "provenance":
-            table.add_row(key, str(value))
-    console.print(table)
+            rows.append((key, str(value)))
+    columns: list[Column[tuple[str, str]]] = [
+        Column("", itemgetter(0), right=False),
+        Column("", itemgetter(1), right=False, wraps=True),
+    ]
+    console.print(rich_table(Table(rows, columns)))
     if file.provenance is not None:
         console.print(f"basis: {file.provenance.basis}")
         if file.provenance.note:
@@ -100,23 +93,61 @@ def print_model(name: str, console: Console) -> None:
 
 def print_levels(cluster: ClusterSpec, console: Console, *, whole: bool) -> None:
     """The network levels of a cluster; not ``whole``: of a node, in a cluster of any size."""
-    right = ("GPUs", "GB/s", "reached", "µs", "oversubscribed")
-    table = _table(["level", "topology"], right, "network levels, per GPU and direction")
-    table.add_column("reduces")
-    for level in cluster.levels:
-        outermost = level is cluster.fabric
+
+    def gpus(level: LevelSpec) -> str:
+        is_outermost = level is cluster.fabric
+        return "all" if is_outermost and not whole else f"{level.num_accelerators:,}"
+
+    def topology(level: LevelSpec) -> str:
         shape = " x ".join(str(length) for length in level.dims)
-        table.add_row(
-            level.name,
-            f"{level.topology.replace('_', ' ')} {shape}".strip(),
-            "all" if outermost and not whole else f"{level.num_accelerators:,}",
-            f"{level.bytes_per_s / GB:.4g}",
-            f"{level.efficiency_fraction:.0%}",
-            f"{level.latency_s / US:.3g}",
-            f"{level.oversubscription:.3g}",
-            "yes" if level.reduces_in_network else "no",
-        )
-    console.print(table)
+        return f"{level.topology.replace('_', ' ')} {shape}".strip()
+
+    columns: list[Column[LevelSpec]] = [
+        Column("level", lambda level: level.name, right=False, wraps=True),
+        Column("topology", topology, right=False, wraps=True),
+        Column("GPUs", gpus),
+        Column("GB/s", lambda level: f"{level.bytes_per_s / GB:.4g}"),
+        Column("reached", lambda level: f"{level.efficiency_fraction:.0%}"),
+        Column("µs", lambda level: f"{level.latency_s / US:.3g}"),
+        Column("oversubscribed", lambda level: f"{level.oversubscription:.3g}"),
+        Column("reduces", lambda level: "yes" if level.reduces_in_network else "no", right=False),
+    ]
+    title = "network levels, per GPU and direction"
+    console.print(rich_table(Table(cluster.levels, columns, title)))
+
+
+ACCELERATORS: list[Column[tuple[str, ...]]] = [
+    Column("name", itemgetter(0), right=False),
+    Column("title", itemgetter(1), right=False, wraps=True),
+    Column("HBM GiB", itemgetter(2)),
+    Column("HBM GB/s", itemgetter(3)),
+    Column("TFLOP/s dense", itemgetter(4)),
+]
+NODES: list[Column[NodeSpec]] = [
+    Column("name", lambda node: node.name, right=False),
+    Column(
+        "holds",
+        lambda node: f"{node.num_accelerators} x {node.accelerator.name}",
+        right=False,
+        wraps=True,
+    ),
+    Column("domain", lambda node: str(node.scale_up.num_accelerators)),
+    Column(
+        "net GB/s", lambda node: f"{node.nic_bytes_per_s / GB:g}" if node.nic_bytes_per_s else "-"
+    ),
+    Column(
+        "host GiB",
+        lambda node: f"{node.host_memory_bytes / GIB:,.0f}" if node.host_memory_bytes else "-",
+    ),
+    Column("USD/h", lambda node: f"{node.usd_per_hour:.2f}" if node.usd_per_hour else "-"),
+]
+
+
+def _accelerator_row(name: str) -> tuple[str, ...]:
+    details = describe_accelerator(name)
+    figures = {row.name: row.value for row in details.rows}
+    rate = figures.get("bf16_dense_tflops") or f"{figures['fp16_dense_tflops']} (fp16)"
+    return name, details.title, figures["hbm_gib"], figures["hbm_gb_per_s"], rate
 
 
 def print_hardware_list(entries: Sequence[Entry], console: Console) -> None:
@@ -125,29 +156,12 @@ def print_hardware_list(entries: Sequence[Entry], console: Console) -> None:
         console.print(NOTHING)
         return
     names = {kind: [name for each, name in entries if each == kind] for kind in KINDS}
-    accelerators = _table(
-        ["name", "title"], ["HBM GiB", "HBM GB/s", "TFLOP/s dense"], "accelerators"
-    )
-    for name in names["accelerators"]:
-        details = describe_accelerator(name)
-        figures = {row.name: row.value for row in details.rows}
-        rate = figures.get("bf16_dense_tflops") or f"{figures['fp16_dense_tflops']} (fp16)"
-        accelerators.add_row(name, details.title, figures["hbm_gib"], figures["hbm_gb_per_s"], rate)
     if names["accelerators"]:
-        console.print(accelerators)
-    nodes = _table(["name", "holds"], ["domain", "net GB/s", "host GiB", "USD/h"], "nodes")
-    for name in names["nodes"]:
-        node = load_node(name)
-        nodes.add_row(
-            name,
-            f"{node.num_accelerators} x {node.accelerator.name}",
-            str(node.scale_up.num_accelerators),
-            f"{node.nic_bytes_per_s / GB:g}" if node.nic_bytes_per_s else "-",
-            f"{node.host_memory_bytes / GIB:,.0f}" if node.host_memory_bytes else "-",
-            f"{node.usd_per_hour:.2f}" if node.usd_per_hour else "-",
-        )
+        accelerators = [_accelerator_row(name) for name in names["accelerators"]]
+        console.print(rich_table(Table(accelerators, ACCELERATORS, "accelerators")))
     if names["nodes"]:
-        console.print(nodes)
+        nodes = [load_node(name) for name in names["nodes"]]
+        console.print(rich_table(Table(nodes, NODES, "nodes")))
     titles: dict[Kind, str] = {"fabrics": "fabrics", "clusters": "machines"}
     for kind, title in titles.items():
         if names[kind]:
@@ -176,19 +190,16 @@ def print_hardware(name: str, console: Console) -> None:
 def _print_figures(rows: Sequence[FigureRow], console: Console) -> None:
     """A line each; notes beside them where there is room, else below, by figure."""
     notes_beside = console.width >= WIDE
-    table = _table(["figure"], [])
-    table.add_column("value", justify="right", overflow="fold")
-    table.add_column("basis", no_wrap=True)
-    table.add_column("from", no_wrap=True)
+    citations = list(dict.fromkeys(row.source for row in rows))
+    columns: list[Column[FigureRow]] = [
+        Column("figure", lambda row: row.name, right=False),
+        Column("value", lambda row: row.value, wraps=True),
+        Column("basis", lambda row: row.basis, right=False),
+        Column("from", lambda row: f"[{citations.index(row.source) + 1}]", right=False),
+    ]
     if notes_beside:
-        table.add_column("note", overflow="fold")
-    citations: list[str] = []
-    for row in rows:
-        if row.source not in citations:
-            citations.append(row.source)
-        number = Text(f"[{citations.index(row.source) + 1}]")
-        table.add_row(row.name, row.value, row.basis, number, *[row.note] * notes_beside)
-    console.print(table)
+        columns.append(Column("note", lambda row: row.note, right=False, wraps=True))
+    console.print(rich_table(Table(rows, columns)))
     for row in rows:
         if row.note and not notes_beside:
             console.print(Text(f"{row.name}: {row.note}"))

@@ -5,26 +5,16 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
 
 from planner.collectives.cost import CollectiveCost
-from planner.collectives.placed import LevelCost, PlacedCost
+from planner.collectives.placed import GroupLevel, LevelCost, PlacedCost
 from planner.plans.collective import CollectiveAnswer, curves
 from planner.report.documents import render
 from planner.report.plot import line_chart
-from planner.report.screen import plain_table
+from planner.report.table import Column, Table, fits, rich_table
 from planner.units import GB, format_bytes, format_seconds
 
-UNLIMITED_COLUMNS = 10_000
 SHOWN_ALGORITHMS = 6
-
-
-def _table(*left: str) -> Table:
-    table = plain_table()
-    for title in left:
-        table.add_column(title, no_wrap=True)
-    return table
 
 
 def _count(value: float) -> str:
@@ -65,21 +55,23 @@ def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: boo
 
 
 def _print_levels(answer: CollectiveAnswer, console: Console) -> None:
-    table = _table("level", "topology")
-    for title in ("units", "GB/s", "latency"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("adds in network", no_wrap=True)
-    for level in answer.levels:
-        shape = "x".join(str(d) for d in level.dims)
-        table.add_row(
-            level.name,
-            f"{level.topology} {shape}".strip(),
-            str(level.members),
-            f"{level.bytes_per_s / GB:.4g}",
-            format_seconds(level.latency_s),
-            "yes" if level.reduces_in_network else "no",
-        )
-    console.print(table)
+    columns: list[Column[GroupLevel]] = [
+        Column("level", lambda level: level.name, right=False),
+        Column(
+            "topology",
+            lambda level: f"{level.topology} {'x'.join(map(str, level.dims))}".strip(),
+            right=False,
+        ),
+        Column("units", lambda level: str(level.members)),
+        Column("GB/s", lambda level: f"{level.bytes_per_s / GB:.4g}"),
+        Column("latency", lambda level: format_seconds(level.latency_s)),
+        Column(
+            "adds in network",
+            lambda level: "yes" if level.reduces_in_network else "no",
+            right=False,
+        ),
+    ]
+    console.print(rich_table(Table(answer.levels, columns)))
 
 
 def _shown(answer: CollectiveAnswer, most: int | None) -> list[PlacedCost]:
@@ -93,22 +85,23 @@ def _shown(answer: CollectiveAnswer, most: int | None) -> list[PlacedCost]:
 
 
 def _print_algorithms(answer: CollectiveAnswer, console: Console, *, most: int | None) -> None:
-    table = _table("algorithm")
-    for title in ("time", "bus GB/s", "rounds", "sent per rank"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("bottleneck", no_wrap=True)
-    for cost in _shown(answer, most):
-        seconds = float(cost.total.time_s)
-        mark = " *" if cost.algorithm == answer.choice.algorithm else ""
-        table.add_row(
-            f"{cost.algorithm}{mark}",
-            format_seconds(seconds),
-            f"{answer.busbw_bytes_per_s(seconds) / GB:.4g}",
-            _count(float(cost.total.rounds)),
-            format_bytes(float(cost.total.sent_bytes)),
-            cost.bottleneck,
-        )
-    console.print(table)
+    chosen = answer.choice.algorithm
+    columns: list[Column[PlacedCost]] = [
+        Column(
+            "algorithm",
+            lambda cost: f"{cost.algorithm} *" if cost.algorithm == chosen else cost.algorithm,
+            right=False,
+        ),
+        Column("time", lambda cost: format_seconds(float(cost.total.time_s))),
+        Column(
+            "bus GB/s",
+            lambda cost: f"{answer.busbw_bytes_per_s(float(cost.total.time_s)) / GB:.4g}",
+        ),
+        Column("rounds", lambda cost: _count(float(cost.total.rounds))),
+        Column("sent per rank", lambda cost: format_bytes(float(cost.total.sent_bytes))),
+        Column("bottleneck", lambda cost: cost.bottleneck, right=False),
+    ]
+    console.print(rich_table(Table(_shown(answer, most), columns)))
     if any(cost.algorithm == answer.choice.algorithm for cost in answer.costs):
         console.print(f"* what {answer.question.library.title} would take")
 
@@ -118,36 +111,28 @@ def _print_shares(answer: CollectiveAnswer, console: Console) -> None:
     first, count = 0, len(answer.levels)
     while first < count:
         last = first + 1
-        table = _shares(answer, first, last)
-        while last < count and _fits(wider := _shares(answer, first, last + 1), console):
-            table, last = wider, last + 1
-        console.print(table)
+        while last < count and fits(_shares(answer, first, last + 1), console.width):
+            last += 1
+        console.print(rich_table(_shares(answer, first, last)))
         first = last
 
 
-def _fits(table: Table, console: Console) -> bool:
-    free = console.options.update(max_width=UNLIMITED_COLUMNS)
-    return Measurement.get(console, free, table).maximum <= console.width
+def _shares(answer: CollectiveAnswer, first: int, last: int) -> Table[PlacedCost]:
+    """Time, rounds and bytes of each algorithm on some of the levels."""
+    columns: list[Column[PlacedCost]] = [
+        Column("algorithm", lambda cost: cost.algorithm, right=False)
+    ]
+    for place in range(first, last):
+        columns += _share_columns(answer.levels[place].name, place)
+    return Table(answer.costs, columns)
 
 
-def _shares(answer: CollectiveAnswer, first: int, last: int) -> Table:
-    table = _table("algorithm")
-    for level in answer.levels[first:last]:
-        table.add_column(f"{level.name}: time", justify="right", no_wrap=True)
-        table.add_column("rounds", justify="right", no_wrap=True)
-        table.add_column("sent", justify="right", no_wrap=True)
-    for cost in answer.costs:
-        cells = [cell for level in cost.levels[first:last] for cell in _share_cells(level)]
-        table.add_row(cost.algorithm, *cells)
-    return table
-
-
-def _share_cells(level: LevelCost) -> tuple[str, str, str]:
-    return (
-        format_seconds(float(level.time_s)),
-        _count(float(level.rounds)),
-        format_bytes(float(level.sent_bytes)),
-    )
+def _share_columns(name: str, place: int) -> list[Column[PlacedCost]]:
+    return [
+        Column(f"{name}: time", lambda cost: format_seconds(float(cost.levels[place].time_s))),
+        Column("rounds", lambda cost: _count(float(cost.levels[place].rounds))),
+        Column("sent", lambda cost: format_bytes(float(cost.levels[place].sent_bytes))),
+    ]
 
 
 def render_collective_json(answer: CollectiveAnswer) -> str:

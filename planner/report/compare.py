@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from operator import itemgetter
 from typing import Any
 
 from rich.console import Console
@@ -13,9 +14,13 @@ from planner.compare.measured import Measured
 from planner.logs.record import Memory
 from planner.plans.differences import short_layout
 from planner.report.documents import render
-from planner.report.screen import plain_table
+from planner.report.table import Column, Table, rich_table
 from planner.units import format_bytes
 
+COLUMNS: list[Column[tuple[str, str]]] = [
+    Column("", lambda row: f"  {row[0]}", right=False),
+    Column("", itemgetter(1), right=False, wraps=True),
+]
 STRANGE = 2.0
 """Times by which hardly a published run is off its price."""
 
@@ -42,10 +47,7 @@ def print_comparisons(found: Sequence[Comparison], console: Console) -> None:
             console.print()
         style = "bold" if one.is_usual is None else "bold green" if one.is_usual else "bold red"
         console.print(Text(f"{one.log.path}: ", style="bold").append(verdict(one), style=style))
-        table = plain_table("", "", shows_header=False)
-        for label, text in _rows(one):
-            table.add_row(Text(f"  {label}"), Text(text))
-        console.print(table)
+        console.print(rich_table(Table(list(_rows(one)), COLUMNS)))
 
 
 def _rows(one: Comparison) -> Iterator[tuple[str, str]]:

@@ -1,10 +1,10 @@
 """A detected machine for the terminal: what was seen, and what the cluster file says of it."""
 
 from rich.console import Console
-from rich.table import Table
 
-from planner.catalog.detect.merge import Machine
-from planner.report.screen import plain_table
+from planner.catalog.detect.compare import Override
+from planner.catalog.detect.merge import Machine, Seen
+from planner.report.table import Column, Table, rich_table
 
 
 def print_detected(machine: Machine, console: Console) -> None:
@@ -17,16 +17,9 @@ def print_detected(machine: Machine, console: Console) -> None:
         f"({source} {machine.node} of the catalog)",
         style="bold",
     )
-    table = _table("seen", "value", "where")
-    for seen in machine.seen:
-        table.add_row(seen.what, seen.value, seen.where)
-    console.print(table)
+    console.print(rich_table(Table(machine.seen, SEEN)))
     if machine.overrides:
-        changed = _table("override", "value", "catalog", "seen in")
-        for override in machine.overrides:
-            known = "-" if override.catalog is None else f"{override.catalog:g}"
-            changed.add_row(override.key, f"{override.value:.6g}", known, override.where)
-        console.print(changed)
+        console.print(rich_table(Table(machine.overrides, OVERRIDES)))
     if machine.fabric:
         console.print(f"fabric: {machine.fabric}, by kind and rate of the ports")
     console.print(f"From the catalog, told by nothing: {'; '.join(machine.kept)}.", markup=False)
@@ -34,9 +27,14 @@ def print_detected(machine: Machine, console: Console) -> None:
         console.print(f"note: {note}", markup=False)
 
 
-def _table(*columns: str) -> Table:
-    table = plain_table()
-    for name in columns:
-        is_number = name == "catalog" or (name == "value" and columns[0] == "override")
-        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
-    return table
+SEEN: list[Column[Seen]] = [
+    Column("seen", lambda seen: seen.what, right=False, wraps=True),
+    Column("value", lambda seen: seen.value, right=False, wraps=True),
+    Column("where", lambda seen: seen.where, right=False, wraps=True),
+]
+OVERRIDES: list[Column[Override]] = [
+    Column("override", lambda one: one.key, right=False, wraps=True),
+    Column("value", lambda one: f"{one.value:.6g}"),
+    Column("catalog", lambda one: "-" if one.catalog is None else f"{one.catalog:g}"),
+    Column("seen in", lambda one: one.where, right=False, wraps=True),
+]

@@ -8,7 +8,6 @@ from rich.table import Table
 from planner.plans.exchange import Exchanges, Way
 from planner.report.documents import render
 from planner.report.headline import layout_words
-from planner.report.screen import plain_table
 from planner.units import GIB, format_bytes, format_seconds
 
 WHOLE = 1e17
@@ -79,7 +78,7 @@ def _left(found: Exchanges) -> dict[str, list[str]]:
 
 
 def _ways_table(found: Exchanges) -> Table:
-    table = plain_table()
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("exchange", no_wrap=True)
     for title in ("iteration", "vs 1", "sent per GPU", "GiB"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -113,7 +112,7 @@ def _starts(way: Way) -> str:
 
 
 def _buckets_table(found: Exchanges) -> Table:
-    table = plain_table()
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("gradients", no_wrap=True)
     for title in ("messages", "busy", "in order", "by priority", "3 groups"):
         table.add_column(title, justify="right", no_wrap=True)

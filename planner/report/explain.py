@@ -21,7 +21,7 @@ from planner.report.formulas import (
     summary_of,
     trait_source,
 )
-from planner.report.screen import plain_table
+from planner.report.table import Column, Table, rich_table
 from planner.spec.items import Item
 from planner.spec.strategy import Strategy
 from planner.units import format_bytes, format_seconds
@@ -170,15 +170,20 @@ def _shown(value: object) -> str:
 
 def _print_formulas(item: Item, context: Context, strategy: Strategy, console: Console) -> None:
     if item.inputs:
-        table = plain_table("input", "value", "source")
-        table.columns[0].overflow = "fold"
         figures = trait_figures(
             context.traits.name, context.traits.profile, context.traits.settings
         )
-        for path in item.inputs:
-            value = input_value(path, context, strategy)
-            table.add_row(path, _shown(value), trait_source(path, figures))
-        console.print(table)
+        columns: list[Column[str]] = [
+            Column("input", str, right=False, wraps=True),
+            Column(
+                "value",
+                lambda path: _shown(input_value(path, context, strategy)),
+                right=False,
+                wraps=True,
+            ),
+            Column("source", lambda path: trait_source(path, figures), right=False, wraps=True),
+        ]
+        console.print(rich_table(Table(item.inputs, columns)))
     if item.text:
         console.print(f"\n{item.text}", markup=False)
     for function in functions_for(item, strategy):

@@ -1,10 +1,10 @@
 """Lists frameworks with their profiles, and one profile with the source of every trait."""
 
 from dataclasses import asdict
+from operator import itemgetter
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from planner.catalog.names import unknown_name
 from planner.errors import InputError
@@ -18,26 +18,24 @@ from planner.frameworks.registry import (
 )
 from planner.plans.trait_settings import RECOMPUTE, profile_problem
 from planner.report.assumptions import differences, phrases, shown_value
-from planner.report.screen import plain_table
-
-
-def _table(*titles: str) -> Table:
-    table = plain_table(*titles)
-    for column in table.columns:
-        column.overflow = "fold"
-    table.columns[0].no_wrap = True
-    return table
+from planner.report.table import Column, Table, rich_table
 
 
 def print_frameworks(console: Console) -> None:
     """Every profile: what it stands for, and what it assumes otherwise than ``current``."""
-    table = _table("framework", "profile", "stands for", "differs from current in")
+    rows = []
     for framework in FRAMEWORKS:
         for profile in profile_names(framework):
             about = profile_title(framework, profile)
             other = "" if profile == CURRENT else "; ".join(differences(framework, profile))
-            table.add_row(framework, profile, f"{about.title}: {about.versions}", other)
-    console.print(table, markup=False)
+            rows.append((framework, profile, f"{about.title}: {about.versions}", other))
+    columns: list[Column[tuple[str, ...]]] = [
+        Column("framework", itemgetter(0), right=False),
+        Column("profile", itemgetter(1), right=False, wraps=True),
+        Column("stands for", itemgetter(2), right=False, wraps=True),
+        Column("differs from current in", itemgetter(3), right=False, wraps=True),
+    ]
+    console.print(rich_table(Table(rows, columns)))
     console.print("`planner frameworks FRAMEWORK/PROFILE` shows every trait with its source.")
 
 

@@ -1,11 +1,11 @@
 """What a whole job takes, in words and as JSON."""
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.table import Table as RichTable
 
 from planner.job.failures import FAILING_GPUS, FAILURES
 from planner.plans.job import Job
@@ -13,8 +13,8 @@ from planner.plans.job_hints import Hints
 from planner.report.documents import render
 from planner.report.headline import layout_words
 from planner.report.json import plan_dict
-from planner.report.screen import plain_table
 from planner.report.sizing_words import count_text
+from planner.report.table import Column, Table, rich_table
 from planner.report.tables import days
 from planner.report.text import is_assumed, print_notes
 from planner.units import DAY_S, GB, TERA, format_count, format_energy, format_seconds
@@ -149,7 +149,7 @@ def rate_line(hints: Hints) -> str:
     )
 
 
-def table(job: Job) -> Table:
+def table(job: Job) -> RichTable:
     """What is said of the job, a row each."""
     hints = job.hints
     rows = {
@@ -162,13 +162,16 @@ def table(job: Job) -> Table:
         "batch": batch_line(hints) if hints else "",
         "learning rate": rate_line(hints) if hints else "",
     }
-    made = plain_table(shows_header=False)
-    made.add_column(no_wrap=True)
-    made.add_column(overflow="fold")
-    for name, text in rows.items():
-        if text:
-            made.add_row(name, Text(text, style="yellow" if text.startswith("warning") else ""))
-    return made
+    columns: list[Column[tuple[str, str]]] = [
+        Column("", itemgetter(0), right=False),
+        Column("", itemgetter(1), right=False, wraps=True),
+    ]
+    said = [(name, text) for name, text in rows.items() if text]
+    return rich_table(Table(said, columns, style=_row_style))
+
+
+def _row_style(row: tuple[str, str]) -> str:
+    return "yellow" if row[1].startswith("warning") else ""
 
 
 def _grounds(job: Job) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from planner.cost.ledger import StageLedger
 from planner.cost.ledger_item import LedgerItem
@@ -14,7 +14,7 @@ from planner.plans.savings import Saving
 from planner.report.assumptions import assumptions_dict, assumptions_line
 from planner.report.documents import render
 from planner.report.explain import host_line, print_memory
-from planner.report.screen import plain_table
+from planner.report.table import Column, Table, rich_table
 from planner.spec.strategy import MOVED, Strategy
 from planner.units import GIB, format_bytes
 
@@ -36,25 +36,25 @@ def _dtype(item: LedgerItem) -> str:
 
 def print_ledger(ledger: StageLedger, console: Console, *, limit: int | None = None) -> None:
     """Items of one stage, largest first, with shape, bytes per element and lifetime."""
-    wide = console.width >= WIDE_COLUMNS
-    table = plain_table("item", "bytes", "share", "tensors")
-    if wide:
-        table.add_column("alive")
-    for column in (1, 2):
-        table.columns[column].justify = "right"
-        table.columns[column].no_wrap = True
-    for column in (0, 3):
-        table.columns[column].overflow = "fold"
+    columns: list[Column[LedgerItem]] = [
+        Column("item", lambda item: item.name, right=False, wraps=True),
+        Column("bytes", lambda item: format_bytes(item.num_bytes)),
+        Column("share", lambda item: f"{item.num_bytes / ledger.peak_bytes:.1%}"),
+        Column("tensors", _dtype, right=False, wraps=True),
+    ]
+    if console.width >= WIDE_COLUMNS:
+        columns.append(Column("alive", lambda item: item.lifetime, right=False, wraps=True))
     shown = ledger.items if limit is None else ledger.items[:limit]
-    for item in shown:
-        share = f"{item.num_bytes / ledger.peak_bytes:.1%}"
-        cells = [item.name, format_bytes(item.num_bytes), share, _dtype(item)]
-        table.add_row(*cells, *([item.lifetime] if wide else []))
-    console.print(table)
+    console.print(rich_table(Table(shown, columns)))
     hidden = ledger.items[len(shown) :]
     if hidden:
         total = format_bytes(sum(item.num_bytes for item in hidden))
         console.print(f"and {len(hidden)} smaller items, {total} together (--all shows them)")
+
+
+def _bytes_or_dash(number: float) -> str:
+    """Bytes in words, ``-`` for none."""
+    return format_bytes(number) if number else "-"
 
 
 def _print_stages(answer: MemoryAnswer, console: Console) -> None:
@@ -62,24 +62,27 @@ def _print_stages(answer: MemoryAnswer, console: Console) -> None:
     memory = answer.estimate.memory
     wide = console.width >= WIDE_COLUMNS
     shown = (*(STAGE_GROUPS if wide else NARROW_GROUPS), "other")
-    table = plain_table("stage", "layers", *shown, "peak", "")
-    for column in table.columns[1:-1]:
-        column.justify = "right"
-    for ledger, layers in zip(answer.ledgers, answer.strategy.layers_per_stage, strict=True):
+
+    def groups_of(ledger: StageLedger) -> dict[str, float]:
         groups = dict.fromkeys(shown, 0.0)
         for item in ledger.items:
             head = item.name.partition(".")[0]
             head = head if wide or head not in STATES else "states"
             groups[head if head in groups else "other"] += item.num_bytes
-        cells = [format_bytes(value) if value else "-" for value in groups.values()]
-        table.add_row(
-            str(ledger.stage),
-            str(layers),
-            *cells,
-            format_bytes(ledger.peak_bytes),
-            memory.verdict_at(ledger.peak_bytes),
-        )
-    console.print(table)
+        return groups
+
+    def group_column(group: str) -> Column[StageLedger]:
+        return Column(group, lambda ledger: _bytes_or_dash(groups_of(ledger)[group]))
+
+    layers = answer.strategy.layers_per_stage
+    columns: list[Column[StageLedger]] = [
+        Column("stage", lambda ledger: str(ledger.stage), right=False),
+        Column("layers", lambda ledger: str(layers[ledger.stage])),
+        *map(group_column, shown),
+        Column("peak", lambda ledger: format_bytes(ledger.peak_bytes)),
+        Column("", lambda ledger: memory.verdict_at(ledger.peak_bytes), right=False, wraps=True),
+    ]
+    console.print(rich_table(Table(answer.ledgers, columns)))
 
 
 def _verdict_of(saving: Saving, memory: MemoryEstimate) -> str:
@@ -89,23 +92,20 @@ def _verdict_of(saving: Saving, memory: MemoryEstimate) -> str:
     return "host too small" if is_short and in_device else saving.verdict or ""
 
 
+def _signed_bytes(number: float) -> str:
+    return format_bytes(number) if number >= 0 else f"-{format_bytes(-number)}"
+
+
 def _print_savings(savings: Sequence[Saving], memory: MemoryEstimate, console: Console) -> None:
-    table = plain_table("change", "saves", "peak", "time per token", "")
-    for column in table.columns[1:-1]:
-        column.justify = "right"
-    for saving in savings:
-        if saving.peak_bytes is None:
-            continue
-        saved = saving.saved_bytes or 0.0
-        sign = "" if saved >= 0 else "-"
-        table.add_row(
-            saving.change,
-            f"{sign}{format_bytes(abs(saved))}",
-            format_bytes(saving.peak_bytes),
-            f"{(saving.time_factor or 1.0) - 1.0:+.1%}",
-            _verdict_of(saving, memory),
-        )
-    console.print(table)
+    columns: list[Column[Saving]] = [
+        Column("change", lambda saving: saving.change, right=False, wraps=True),
+        Column("saves", lambda saving: _signed_bytes(saving.saved_bytes or 0.0)),
+        Column("peak", lambda saving: format_bytes(saving.peak_bytes or 0.0)),
+        Column("time per token", lambda saving: f"{(saving.time_factor or 1.0) - 1.0:+.1%}"),
+        Column("", lambda saving: _verdict_of(saving, memory), right=False, wraps=True),
+    ]
+    possible = [saving for saving in savings if saving.peak_bytes is not None]
+    console.print(rich_table(Table(possible, columns)))
     refused: dict[str, list[Saving]] = {}
     for saving in savings:
         if saving.refused:
@@ -183,7 +183,7 @@ def fullest_line(answer: MemoryAnswer) -> str:
     )
 
 
-def _groups_table(ledger: StageLedger) -> Table:
+def _groups_table(ledger: StageLedger) -> RichTable:
     """Groups of items, largest first, each with its largest parts."""
     groups: dict[str, dict[str, float]] = {}
     for item in ledger.items:
@@ -191,14 +191,14 @@ def _groups_table(ledger: StageLedger) -> Table:
         parts = groups.setdefault(head, {})
         part = rest.partition(".")[0]
         parts[part] = parts.get(part, 0.0) + item.num_bytes
-    table = plain_table(shows_header=False)
-    for justify in ("left", "right", "right", "left"):
-        table.add_column(justify=justify, no_wrap=justify == "right")
-    for head, parts in sorted(groups.items(), key=lambda group: -sum(group[1].values())):
-        total = sum(parts.values())
-        share = f"{total / ledger.peak_bytes:.1%}"
-        table.add_row(head.replace("_", " "), format_bytes(total), share, _parts_text(parts))
-    return table
+    largest_first = sorted(groups, key=lambda head: -sum(groups[head].values()))
+    columns: list[Column[str]] = [
+        Column("", lambda head: head.replace("_", " "), right=False),
+        Column("", lambda head: format_bytes(sum(groups[head].values()))),
+        Column("", lambda head: f"{sum(groups[head].values()) / ledger.peak_bytes:.1%}"),
+        Column("", lambda head: _parts_text(groups[head]), right=False, wraps=True),
+    ]
+    return rich_table(Table(largest_first, columns))
 
 
 def _parts_text(parts: Mapping[str, float]) -> str:

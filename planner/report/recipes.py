@@ -9,7 +9,7 @@ from rich.console import Console
 from planner.catalog.recipes import Recipe
 from planner.plans.recipe import Placed, priced_problem, recipe_gpus
 from planner.report.documents import render
-from planner.report.screen import plain_table
+from planner.report.table import Column, Table, rich_table
 from planner.units import GIB, format_bytes
 
 FAR_FRACTION = 0.05
@@ -70,23 +70,19 @@ def print_recipes(recipes: Sequence[Recipe], words: Sequence[str], console: Cons
     console.print(verdict(recipes, words))
     if not recipes:
         return
-    table = plain_table()
-    for name in ("recipe", "GPUs", "batch", "length", "layout, micro-batch and what is recomputed"):
-        table.add_column(
-            name,
-            no_wrap=" " not in name,
-            overflow="fold",
-            justify="right" if name in _RIGHT else "left",
-        )
-    for recipe in recipes:
-        table.add_row(
-            recipe.recipe,
-            _gpus_text(recipe),
-            str(recipe.global_batch),
-            str(recipe.seq_len),
-            ", ".join([recipe.layout, *_knobs(recipe)]),
-        )
-    console.print(table)
+    columns: list[Column[Recipe]] = [
+        Column("recipe", lambda recipe: recipe.recipe, right=False),
+        Column("GPUs", _gpus_text),
+        Column("batch", lambda recipe: str(recipe.global_batch)),
+        Column("length", lambda recipe: str(recipe.seq_len)),
+        Column(
+            "layout, micro-batch and what is recomputed",
+            lambda recipe: ", ".join([recipe.layout, *_knobs(recipe)]),
+            right=False,
+            wraps=True,
+        ),
+    ]
+    console.print(rich_table(Table(recipes, columns)))
     if any(recipe_gpus(recipe) != recipe.gpus for recipe in recipes):
         console.print("In brackets: the GPUs that the degrees need, where more or not stated.")
     console.print("`planner plan --like RECIPE` starts from one.", style="dim")

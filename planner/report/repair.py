@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from rich.console import Console
@@ -10,7 +11,7 @@ from planner.cost.estimate import Estimate
 from planner.plans.repair import Change, RepairAnswer, Repaired, Shortage, Value
 from planner.report.assumptions import assumptions_line
 from planner.report.documents import render
-from planner.report.screen import plain_table
+from planner.report.table import Column, Table, rich_table
 from planner.search.repair import MOST_CHANGES
 from planner.spec.strategy import POLICIES
 from planner.units import format_bytes, format_seconds
@@ -73,17 +74,23 @@ def _print_wrong(answer: RepairAnswer, console: Console) -> None:
         console.print(text, style="dim", markup=False)
 
 
+def change_name(change: Change) -> str:
+    """A changed decision; indented where it follows from another."""
+    return change.decision if change.counts else f"  {change.decision} (follows)"
+
+
+def change_style(change: Change) -> str:
+    """Dim for what follows from other changes."""
+    return "" if change.counts else "dim"
+
+
 def _print_changes(changes: tuple[Change, ...], console: Console) -> None:
-    table = plain_table()
-    table.add_column("decision", no_wrap=True)
-    table.add_column("from", overflow="fold")
-    table.add_column("to", overflow="fold")
-    for change in changes:
-        name = change.decision if change.counts else f"  {change.decision} (follows)"
-        style = "" if change.counts else "dim"
-        cells = (name, shown(change.before), shown(change.after))
-        table.add_row(*cells, style=style)
-    console.print(table)
+    columns: list[Column[Change]] = [
+        Column("decision", change_name, right=False),
+        Column("from", lambda change: shown(change.before), right=False, wraps=True),
+        Column("to", lambda change: shown(change.after), right=False, wraps=True),
+    ]
+    console.print(rich_table(Table(changes, columns, style=change_style)))
     if any(" x " in shown(value) for change in changes for value in (change.before, change.after)):
         console.print("n x k: n stages in a row with k layers each", style="dim")
 
@@ -100,18 +107,16 @@ def _estimate_cells(estimate: Estimate) -> list[str]:
 
 def print_figures(answer: RepairAnswer, best: Repaired, console: Console) -> None:
     """Time and memory before, where they are known, and after."""
-    columns = [("after", best.estimate)]
+    sides = [("after", best.estimate)]
     if answer.before is not None:
         here = answer.before_cluster == answer.context.cluster.name
-        columns.insert(0, ("before" if here else f"on {answer.before_cluster}", answer.before))
-    table = plain_table()
-    table.add_column("", no_wrap=True)
-    for title, _ in columns:
-        table.add_column(title, justify="right")
-    rows = ("iteration", "tokens per second", "peak memory", "on pipeline stage")
-    for row in zip(rows, *(_estimate_cells(one) for _, one in columns), strict=True):
-        table.add_row(*row)
-    console.print(table)
+        sides.insert(0, ("before" if here else f"on {answer.before_cluster}", answer.before))
+    titles = ("iteration", "tokens per second", "peak memory", "on pipeline stage")
+    rows = list(zip(titles, *(_estimate_cells(one) for _, one in sides), strict=True))
+    columns: list[Column[tuple[str, ...]]] = [Column("", itemgetter(0), right=False)]
+    for place, (title, _) in enumerate(sides, start=1):
+        columns.append(Column(title, itemgetter(place)))
+    console.print(rich_table(Table(rows, columns)))
 
 
 def _edit_text(changes: tuple[Change, ...]) -> str:
@@ -131,22 +136,14 @@ def print_others(answer: RepairAnswer, console: Console) -> None:
     if not others:
         return
     console.print("Others with as few changes", style="bold")
-    table = plain_table()
-    table.add_column("#", justify="right")
-    table.add_column("change", overflow="fold")
-    table.add_column("layers recomputed", overflow="fold")
-    table.add_column("iteration", justify="right", no_wrap=True)
-    table.add_column("peak memory", justify="right", no_wrap=True)
-    for number, other in enumerate(others, start=2):
-        estimate = other.estimate
-        table.add_row(
-            str(number),
-            _edit_text(other.changes),
-            other.strategy.recompute,
-            format_seconds(estimate.iter_time_s),
-            format_bytes(estimate.memory.peak_bytes),
-        )
-    console.print(table)
+    columns: list[Column[tuple[int, Repaired]]] = [
+        Column("#", lambda row: str(row[0])),
+        Column("change", lambda row: _edit_text(row[1].changes), right=False, wraps=True),
+        Column("layers recomputed", lambda row: row[1].strategy.recompute, right=False, wraps=True),
+        Column("iteration", lambda row: format_seconds(row[1].estimate.iter_time_s)),
+        Column("peak memory", lambda row: format_bytes(row[1].estimate.memory.peak_bytes)),
+    ]
+    console.print(rich_table(Table(list(enumerate(others, start=2)), columns)))
 
 
 def search_line(answer: RepairAnswer) -> str:

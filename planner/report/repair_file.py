@@ -5,7 +5,6 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from planner.check.layout import NOWHERE, Place
 from planner.check.repair import RepairedFile
@@ -14,6 +13,8 @@ from planner.limits import one_line
 from planner.plans.repair import RECOMPUTE, Change
 from planner.report.documents import render
 from planner.report.repair import (
+    change_name,
+    change_style,
     headline,
     no_repair,
     print_figures,
@@ -26,7 +27,7 @@ from planner.report.repair import (
     title,
     verdict,
 )
-from planner.report.screen import plain_table
+from planner.report.table import Column, Table, rich_table
 from planner.spec.strategy import COUNTS
 
 MOST_DIFF_LINES = 60
@@ -110,20 +111,19 @@ def _print_changes(made: RepairedFile, console: Console) -> None:
     if not rows:
         console.print("  The layout stays; what contradicts it in the file is written anew.")
         return
-    table = plain_table()
-    table.add_column("decision", no_wrap=True)
-    table.add_column("in the file", overflow="fold")
-    table.add_column("line", justify="right", no_wrap=True)
-    table.add_column("from", overflow="fold")
-    table.add_column("to", overflow="fold")
-    for change, place in rows:
-        name = change.decision if change.counts else f"  {change.decision} (follows)"
-        is_stated = change.counts or place.line
-        before = shown(change.before) if is_stated else NOT_STATED
-        line = str(place.line or "new" if place.key else "")
-        cells = (name, one_line(place.key), line, before, shown(change.after))
-        table.add_row(*map(escape, cells), style="" if change.counts else "dim")
-    console.print(table)
+    columns: list[Column[tuple[Change, Place]]] = [
+        Column("decision", lambda row: change_name(row[0]), right=False),
+        Column("in the file", lambda row: one_line(row[1].key), right=False, wraps=True),
+        Column("line", lambda row: str(row[1].line or ("new" if row[1].key else ""))),
+        Column("from", _before, right=False, wraps=True),
+        Column("to", lambda row: shown(row[0].after), right=False, wraps=True),
+    ]
+    console.print(rich_table(Table(rows, columns, style=lambda row: change_style(row[0]))))
+
+
+def _before(row: tuple[Change, Place]) -> str:
+    change, place = row
+    return shown(change.before) if change.counts or place.line else NOT_STATED
 
 
 def _print_left(made: RepairedFile, console: Console) -> None:

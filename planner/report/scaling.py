@@ -1,19 +1,19 @@
 """The forms of a scaling curve: table and sentences, JSON, chart."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from planner.plans.plan import Plan
 from planner.plans.scaling import BITE_FRACTION, Point, Scaling, gpus_for_deadline, shares
-from planner.report.columns import layout, layout_axes
 from planner.report.documents import render
 from planner.report.json import plan_dict
 from planner.report.plot import line_chart
-from planner.report.screen import plain_table
+from planner.report.table import Column, Table, rich_table
+from planner.report.tables import layout, layout_axes
 from planner.report.text import is_assumed, print_notes
 from planner.units import format_count, format_seconds
 
@@ -46,55 +46,46 @@ def _limit(result: Scaling, point: Point, plan: Plan) -> str:
     return "+".join(names) or "-"
 
 
-def _table(titles: Sequence[str]) -> Table:
-    table = plain_table()
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
-    return table
-
-
-def scaling_table(result: Scaling) -> Table:
+def scaling_table(result: Scaling) -> RichTable:
     """The best plan of every size, and what it gains."""
     axes = layout_axes([plan for _, plan in result.fitting])
-    days = ["days"] if result.base.context.job.total_tokens else []
-    batch = ["batch"] if result.is_weak else []
-    title = "·".join(axes)
-    table = _table(
-        ["GPUs", *batch, title, "iteration", "tokens/s", *days, "speed-up", "efficiency", "MFU"]
-    )
-    for point in result.points:
-        sizes = [f"{point.num_gpus:,}", *([f"{point.global_batch:,}"] if batch else [])]
-        plan = point.plan
-        if plan is None:
-            table.add_row(*sizes, "none")
-            continue
-        table.add_row(
-            *sizes,
-            layout(plan.strategy, axes),
-            format_seconds(plan.estimate.iter_time_s),
-            format_count(round(plan.estimate.tokens_per_s)),
-            *([f"{(plan.total_s() or 0.0) / DAY_S:,.1f}"] if days else []),
-            f"{result.speed_up(plan):,.1f}",
-            f"{result.efficiency(plan):.1%}",
-            f"{plan.estimate.mfu:.1%}",
-        )
-    return table
+
+    def of_plan(title: str, text: Callable[[Plan], str]) -> Column[Point]:
+        return Column(title, lambda point: text(point.plan) if point.plan else "")
+
+    columns: list[Column[Point]] = [
+        Column("GPUs", lambda point: f"{point.num_gpus:,}"),
+        Column(
+            "·".join(axes),
+            lambda point: layout(point.plan.strategy, axes) if point.plan else "none",
+        ),
+        of_plan("iteration", lambda plan: format_seconds(plan.estimate.iter_time_s)),
+        of_plan("tokens/s", lambda plan: format_count(round(plan.estimate.tokens_per_s))),
+        of_plan("speed-up", lambda plan: f"{result.speed_up(plan):,.1f}"),
+        of_plan("efficiency", lambda plan: f"{result.efficiency(plan):.1%}"),
+        of_plan("MFU", lambda plan: f"{plan.estimate.mfu:.1%}"),
+    ]
+    if result.base.context.job.total_tokens:
+        days = of_plan("days", lambda plan: f"{(plan.total_s() or 0.0) / DAY_S:,.1f}")
+        columns.insert(4, days)
+    if result.is_weak:
+        columns.insert(1, Column("batch", lambda point: f"{point.global_batch:,}"))
+    return rich_table(Table(result.points, columns))
 
 
-def shares_table(result: Scaling) -> Table:
+def shares_table(result: Scaling) -> RichTable:
     """Where the time of every size's plan goes, and the dominating limit."""
-    shown = _shown(result)
-    table = _table(["GPUs", "micro-\nbatches", *(name for name in shown)])
-    table.add_column("limit", no_wrap=True)
-    for point, plan in result.fitting:
-        part = shares(plan.estimate)
-        table.add_row(
-            f"{point.num_gpus:,}",
-            f"{plan.strategy.num_micro_batches:,}",
-            *(f"{part[name]:.0%}" for name in shown),
-            _limit(result, point, plan),
-        )
-    return table
+
+    def share_column(name: str) -> Column[tuple[Point, Plan]]:
+        return Column(name, lambda row: f"{shares(row[1].estimate)[name]:.0%}")
+
+    columns: list[Column[tuple[Point, Plan]]] = [
+        Column("GPUs", lambda row: f"{row[0].num_gpus:,}"),
+        Column("micro-\nbatches", lambda row: f"{row[1].strategy.num_micro_batches:,}"),
+        *map(share_column, _shown(result)),
+        Column("limit", lambda row: _limit(result, *row), right=False),
+    ]
+    return rich_table(Table(result.fitting, columns))
 
 
 def _bite_line(name: str, title: str, sizes: Sequence[tuple[int, float]], most_gpus: int) -> str:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from planner.plans.figures import Figure
 from planner.plans.plan import Plan
@@ -13,7 +13,7 @@ from planner.plans.sensitivity import FACTORS, Crossing, Point, Response, Sensit
 from planner.report.documents import render
 from planner.report.headline import layout_words, saving_words
 from planner.report.json import plan_dict
-from planner.report.screen import plain_table
+from planner.report.table import Column, Table, rich_table
 from planner.report.text import is_assumed, print_notes
 from planner.spec.strategy import GPU_DEGREES
 from planner.units import format_seconds
@@ -117,19 +117,22 @@ def points_of(one: Response) -> list[Point | None]:
     return [by_factor.get(one.figure.factor(factor)) for factor in FACTORS]
 
 
-def table(result: Sensitivity) -> Table:
+def table(result: Sensitivity) -> RichTable:
     """Time per token at other values of the figures that matter."""
-    made = plain_table()
-    made.add_column("figure", no_wrap=True)
-    for title in ("now", *TITLES, "per 1%"):
-        made.add_column(title, justify="right", no_wrap=True)
-    for one in result.responses:
-        if not one.matters:
-            continue
-        cells = [_cell(one, point, result.best) for point in points_of(one)]
-        slope = "-" if one.elasticity is None else f"{one.elasticity:+.2f}%"
-        made.add_row(one.figure.title, value_text(one.figure), *cells, slope)
-    return made
+
+    def factor_column(place: int, title: str) -> Column[Response]:
+        return Column(title, lambda one: _cell(one, points_of(one)[place], result.best))
+
+    columns: list[Column[Response]] = [
+        Column("figure", lambda one: one.figure.title, right=False),
+        Column("now", lambda one: value_text(one.figure)),
+        *(factor_column(place, title) for place, title in enumerate(TITLES)),
+        Column(
+            "per 1%",
+            lambda one: "-" if one.elasticity is None else f"{one.elasticity:+.2f}%",
+        ),
+    ]
+    return rich_table(Table([one for one in result.responses if one.matters], columns))
 
 
 def inputs_line(result: Sensitivity) -> str:

@@ -5,19 +5,17 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from planner.plans.differences import short_layout
 from planner.plans.objectives import AMOUNTS
 from planner.plans.sizing import Size, Sizing
 from planner.report.assumptions import assumptions_line
-from planner.report.columns import layout, layout_axes
 from planner.report.documents import render
 from planner.report.evidence import evidence_line, range_line
 from planner.report.headline import memory_lines, run_line, time_line, utilization_line
 from planner.report.json import plan_dict
 from planner.report.placement import placement_line
-from planner.report.screen import plain_table
 from planner.report.sizing_words import (
     count_text,
     job_text,
@@ -26,7 +24,8 @@ from planner.report.sizing_words import (
     option_text,
     time_text,
 )
-from planner.report.tables import SPELLED_OUT_COLUMNS
+from planner.report.table import Column, Table, rich_table
+from planner.report.tables import SPELLED_OUT_COLUMNS, layout, layout_axes
 from planner.report.text import costs_line, is_assumed, print_notes, selects_lines
 from planner.units import format_seconds
 
@@ -67,50 +66,48 @@ def _amount_text(size: Size, name: str) -> str:
     return "-" if value is None else (AMOUNTS[name].text or count_text)(value)
 
 
-def sizes_table(sizing: Sizing, *, wide: bool) -> Table:
+def sizes_table(sizing: Sizing, *, wide: bool) -> RichTable:
     """The sizes around the answer, which is marked, and what each misses."""
     shown = shown_sizes(sizing)
     marked = {size.num_gpus for size in _marked(sizing)}
     axes = layout_axes(shown)
-    several = len(sizing.contexts) > 1
-    known_amounts = [
-        name
-        for name, amount in AMOUNTS.items()
-        if (wide or amount.is_always_shown)
-        and any(size.amounts[name] is not None for size in shown)
-    ]
     known = sizing.contexts[0].job.total_tokens is not None
     per = "" if known else "/1k it"
-    amounts = ["GPU-h", *(AMOUNTS[name].column for name in known_amounts)]
-    table = plain_table()
-    titles = {
-        "": "left",
-        "GPUs": "right",
-        **({"nodes": "right"} if wide else {}),
-        **({"framework": "left"} if several else {}),
-        "·".join(axes): "left",
-        **dict.fromkeys(("iteration", "tokens/s"), "right"),
-        **({"time": "right"} if known else {}),
-        **dict.fromkeys((f"{what}{per}" for what in amounts), "right"),
-        **({} if sizing.limits.is_empty else {MISSES: "left"}),
-    }
-    for title, justify in titles.items():
-        table.add_column(title, justify=justify, no_wrap=title != MISSES)  # type: ignore[arg-type]
-    for size in shown:
-        table.add_row(
-            ">" if size.num_gpus in marked else "",
-            f"{size.num_gpus:,}",
-            *([f"{size.num_nodes:,}"] if wide else []),
-            *([size.context.traits.name] if several else []),
-            layout(size.strategy, axes),
-            format_seconds(size.iteration_s),
-            count_text(size.tokens_per_s),
-            *([time_text(size.total_s)] if known else []),
-            count_text(size.gpu_hours),
-            *(_amount_text(size, name) for name in known_amounts),
-            *([] if sizing.limits.is_empty else [missed_text(size, sizing, bare=True) or "-"]),
+
+    def amount_column(name: str) -> Column[Size]:
+        return Column(f"{AMOUNTS[name].column}{per}", lambda size: _amount_text(size, name))
+
+    def is_shown(name: str) -> bool:
+        is_worth_it = wide or AMOUNTS[name].is_always_shown
+        return is_worth_it and any(size.amounts[name] is not None for size in shown)
+
+    columns: list[Column[Size]] = [
+        Column("", lambda size: ">" if size.num_gpus in marked else "", right=False),
+        Column("GPUs", lambda size: f"{size.num_gpus:,}"),
+    ]
+    if wide:
+        columns.append(Column("nodes", lambda size: f"{size.num_nodes:,}"))
+    if len(sizing.contexts) > 1:
+        columns.append(Column("framework", lambda size: size.context.traits.name, right=False))
+    columns += [
+        Column("·".join(axes), lambda size: layout(size.strategy, axes), right=False),
+        Column("iteration", lambda size: format_seconds(size.iteration_s)),
+        Column("tokens/s", lambda size: count_text(size.tokens_per_s)),
+    ]
+    if known:
+        columns.append(Column("time", lambda size: time_text(size.total_s)))
+    columns.append(Column(f"GPU-h{per}", lambda size: count_text(size.gpu_hours)))
+    columns += [amount_column(name) for name in AMOUNTS if is_shown(name)]
+    if not sizing.limits.is_empty:
+        columns.append(
+            Column(
+                MISSES,
+                lambda size: missed_text(size, sizing, bare=True) or "-",
+                right=False,
+                wraps=True,
+            )
         )
-    return table
+    return rich_table(Table(shown, columns))
 
 
 def _chosen_lines(sizing: Sizing, chosen: Size) -> list[str]:

@@ -1,13 +1,14 @@
 """The forms of a search space: what each dimension may be, and how much that makes."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from planner.report.documents import render
-from planner.report.screen import plain_table
+from planner.report.table import Column, Table, rich_table
 from planner.report.text import print_notes
 from planner.search.space.count import SpaceCount
 from planner.search.space.vocabulary import DIMENSIONS
@@ -60,17 +61,17 @@ def _modules_text(space: SpaceCount) -> str:
     return f"{len(sets)} sets of {', '.join(names)}"
 
 
-def space_table(space: SpaceCount) -> Table:
+def space_table(space: SpaceCount) -> RichTable:
     """Every dimension with the values that legal strategies take."""
-    table = plain_table()
-    table.add_column("dimension", no_wrap=True)
-    table.add_column("values of legal strategies", overflow="fold")
-    for name, values in space.values.items():
-        table.add_row(name, _shown(name, values))
+    rows = [(name, _shown(name, values)) for name, values in space.values.items()]
     said = [policy.in_words for policy in space.policies]
-    table.add_row("activations", "; ".join(said) or "none")
-    table.add_row("selective: modules", _modules_text(space))
-    return table
+    rows.append(("activations", "; ".join(said) or "none"))
+    rows.append(("selective: modules", _modules_text(space)))
+    columns: list[Column[tuple[str, str]]] = [
+        Column("dimension", itemgetter(0), right=False),
+        Column("values of legal strategies", itemgetter(1), right=False, wraps=True),
+    ]
+    return rich_table(Table(rows, columns))
 
 
 def _splits_line(space: SpaceCount) -> str:

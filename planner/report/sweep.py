@@ -1,16 +1,14 @@
 """What a sweep came to, and what its result says: words, tables, CSV, JSON."""
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from planner.report.documents import render
-from planner.report.screen import plain_table
+from planner.report.table import Column, Table, csv_text, fitting_table
 from planner.sweep.cells import Row, Sweep
 from planner.sweep.results import ASKED, Results
 from planner.sweep.run import Progressing
@@ -29,7 +27,6 @@ DEGREES = ("dp", "tp", "pp")
 SPARED = ("MFU", "iteration", "tokens/s", "dp·tp·pp", "GPUs", "ahead by")
 """Columns that tables go without where space lacks, in this order."""
 FIGURES = (*SPARED, "days", "USD", "USD/1B", "kWh/1B")
-GAP = 2
 MARK = ">"
 Cells = list[tuple[str, str]]
 """Title and text, a column each."""
@@ -177,24 +174,24 @@ def plain(name: str) -> str:
     return name.removeprefix(ASKED)
 
 
-def grid(lines: Sequence[Cells], width: int) -> Table:
+def grid(lines: Sequence[Cells], width: int) -> RichTable:
     """A table of lines that may lack some columns; those that can be spared leave in turn."""
-    known = [dict(line) for line in lines]
-    titles = list(dict.fromkeys(name for line in known for name in line))
-    widths = {
-        name: max(len(name), *(len(line.get(name, "-")) for line in known)) for name in titles
-    }
-    for spare in SPARED:
-        if sum(widths[name] + GAP for name in titles) - GAP > width and spare in titles:
-            titles.remove(spare)
-    table = plain_table(gap=GAP)
-    for name in titles:
-        numbers = [line.get(name, "-").replace(",", "") for line in known]
-        is_word = not (name in FIGURES or all(each.isdigit() for each in numbers))
-        table.add_column(name, justify="left" if is_word else "right", overflow="fold")
-    for line in known:
-        table.add_row(*(line.get(name, "-") for name in titles))
-    return table
+    rows = [dict(line) for line in lines]
+    titles = list(dict.fromkeys(title for row in rows for title in row))
+
+    def column(title: str) -> Column[dict[str, str]]:
+        texts = [row.get(title, "-").replace(",", "") for row in rows]
+        is_number = title in FIGURES or all(text.isdigit() for text in texts)
+        spare = len(SPARED) - SPARED.index(title) if title in SPARED else 0
+        return Column(
+            title,
+            lambda row: row.get(title, "-"),
+            right=is_number,
+            wraps=not is_number,
+            spare=spare,
+        )
+
+    return fitting_table(Table(rows, [column(title) for title in titles]), width)
 
 
 def print_show(best: Best, changes: Changes | None, kept: Sequence[str], out: Console) -> None:
@@ -237,12 +234,7 @@ def show_rows(best: Best, changes: Changes | None) -> list[dict[str, Any]]:
 
 def render_show_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as CSV with a header."""
-    text = io.StringIO()
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.DictWriter(text, fieldnames=names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text(rows, list(dict.fromkeys(name for row in rows for name in row)))
 
 
 def render_show_json(

@@ -1,34 +1,133 @@
-"""Tables of plans for the terminal: the best ones, and a frontier.
+"""Tables of plans: the best ones and a frontier for the terminal, all as CSV.
 
 What rows differ in is shown at every width; of what is measured, the columns of the largest
 ``spare`` leave first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from planner.plans.objectives import AMOUNTS, JobLimits
-from planner.plans.plan import Plan
-from planner.report.columns import (
-    Column,
-    axis_title,
-    drops_sequence_parallel,
-    fits,
-    fitting,
-    memory_saved_by,
-    sequence_parallel,
-    table_of,
-    telling,
-    telling_axes,
-)
+from planner.plans.plan import Answer, Plan
 from planner.report.evidence import range_text
+from planner.report.table import Column, Table, csv_text, differing, fits, fitting_table, rich_table
+from planner.spec.strategy import COLUMNS, FIELDS, GPU_DEGREES, MOVED, SHOWN_DEGREES, Strategy
 from planner.units import GIB, format_count, format_seconds
 
 SPELLED_OUT_COLUMNS = 110
 """From this console width on, axes are called by their words where the table then fits."""
 MAX_FRONTIER_ROWS = 16
 TWICE = 2.0
+ALWAYS_SHOWN = ("dp", "tp", "pp")
+_BEHIND = {"num_micro_batches": "recompute", "dp_replicate": "recompute_modules"}
+"""Columns that stand behind others in place of at the end."""
+_LAYOUT = dict.fromkeys(
+    column for name in FIELDS for column in (name, _BEHIND.get(name)) if column is not None
+)
+CSV_COLUMNS = (
+    "table",
+    "rank",
+    "framework",
+    "gpus",
+    *_LAYOUT,
+    "iter_time_s",
+    "iter_time_s_lower",
+    "iter_time_s_upper",
+    "iter_time_s_overlapped",
+    "iter_time_s_serial",
+    "tokens_per_s_per_gpu",
+    "mfu",
+    "mfu_full_square",
+    "peak_bytes",
+    "usable_bytes",
+    "gpu_hours",
+    "days",
+    *AMOUNTS,
+    "headroom_bytes",
+)
+
+
+class Laid(Protocol):
+    """Whatever has a strategy."""
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy."""
+
+
+def layout_axes(plans: Iterable[Laid]) -> list[str]:
+    """Axes worth showing: dp, tp, pp always, others where used; etp where it is not tp."""
+    used = {*ALWAYS_SHOWN, *(axis for plan in plans for axis in plan.strategy.degrees)}
+    return [axis for axis in dict.fromkeys((*GPU_DEGREES, *SHOWN_DEGREES)) if axis in used]
+
+
+def telling_axes(plans: Sequence[Laid]) -> list[str]:
+    """dp, tp, pp, and of the others those in which plans differ."""
+    degrees = [plan.strategy.degrees for plan in plans]
+    return [
+        axis
+        for axis in layout_axes(plans)
+        if axis in ALWAYS_SHOWN or len({each.get(axis, 1) for each in degrees}) > 1
+    ]
+
+
+def layout(strategy: Strategy, axes: Sequence[str]) -> str:
+    """Degrees joined by dots: ``32·4·8``; ``32/2`` where dp is two replicas of sharding groups."""
+    replicas = strategy.dp_replicate
+    words = {"dp": f"{strategy.dp}/{replicas}" if replicas > 1 else str(strategy.dp)}
+    return "·".join(words.get(axis) or str(getattr(strategy, axis)) for axis in axes)
+
+
+def axis_title(axis: str, *, wide: bool) -> str:
+    """An axis as its option is called, spelled out where there is room."""
+    return COLUMNS[axis].word.replace(" ", "\n") if wide else axis
+
+
+def memory_saved_by(strategy: Strategy) -> str:
+    """What is recomputed and, behind a plus, offloaded: ``12/80 + 75% optimizer``."""
+    recompute = {"none": "", "full": "all", "selective": "selected"}
+    recomputed = recompute.get(strategy.recompute, _recomputed_layers(strategy))
+    offloaded = [f"+ {what}" for what in _offloaded(strategy)]
+    return " ".join([recomputed, *offloaded]).strip() or "-"
+
+
+def _recomputed_layers(strategy: Strategy) -> str:
+    """How many layers are recomputed in full, and of how many what is selected."""
+    num_layers, under = sum(strategy.layers_per_stage), strategy.layers_under
+    said = {"full": "{}/{}", "selective": "{}/{} selected"}
+    parts = [words.format(under[name], num_layers) for name, words in said.items() if under[name]]
+    return ", ".join(parts)
+
+
+def _offloaded(strategy: Strategy) -> list[str]:
+    """States, how many percent of them, activations of how many layers."""
+    parts = []
+    if strategy.offload != "none":
+        what, _, where = strategy.offload.partition(":")
+        share = f"{strategy.offload_percent}% " if strategy.offload_percent < 100 else ""
+        place = "" if where == "host" else f" to {where}"
+        parts.append(f"{share}{what.replace('+', ', ')}{place}")
+    layers = sum(strategy.layers_per_stage)
+    return parts + [
+        f"{under}/{layers} activations" for name in MOVED if (under := strategy.layers_under[name])
+    ]
+
+
+def drops_sequence_parallel(plans: Iterable[Plan]) -> bool:
+    """Whether some plan goes without sequence parallelism where it could have it."""
+    return any(
+        plan.strategy.tp > 1
+        and not plan.strategy.sequence_parallel
+        and plan.context.traits.support.sequence_parallel
+        for plan in plans
+    )
+
+
+def sequence_parallel(strategy: Strategy) -> str:
+    """On or off; nothing to say without tensor parallelism."""
+    return "-" if strategy.tp == 1 else "on" if strategy.sequence_parallel else "off"
 
 
 def _short_placement(placement: str) -> str:
@@ -36,32 +135,32 @@ def _short_placement(placement: str) -> str:
     return " in ".join(placement.split("-")[-2:])
 
 
-def _axis_column(axis: str, *, wide: bool) -> Column:
-    return Column(title=axis_title(axis, wide=wide), text=lambda p: str(getattr(p.strategy, axis)))
+def _axis_column(axis: str, *, wide: bool) -> Column[Plan]:
+    return Column(axis_title(axis, wide=wide), lambda p: str(getattr(p.strategy, axis)))
 
 
-def _layout_columns(plans: Sequence[Plan], *, wide: bool) -> list[Column]:
+def _layout_columns(plans: Sequence[Plan], *, wide: bool) -> list[Column[Plan]]:
     """The layout, and what else of the decisions tells rows apart."""
-    decisions = [
-        Column(title="framework", text=lambda p: p.framework, is_left=True),
-        Column(title="GPUs", text=lambda p: f"{p.strategy.num_gpus:,}"),
-        Column(title="sequence\nparallel", text=lambda p: sequence_parallel(p.strategy)),
-        Column(title="schedule", text=lambda p: p.strategy.schedule, is_left=True),
-        Column(title="placed", text=lambda p: _short_placement(p.strategy.placement), is_left=True),
-        Column(title="exchange", text=lambda p: p.context.traits.exchange.text, is_left=True),
-        Column(title="ZeRO", text=lambda p: str(p.strategy.zero_stage)),
-        Column(title="replicas", text=lambda p: str(p.strategy.dp_replicate)),
-        Column(title="micro-\nbatch", text=lambda p: str(p.strategy.micro_batch)),
+    decisions: list[Column[Plan]] = [
+        Column("framework", lambda p: p.framework, right=False),
+        Column("GPUs", lambda p: f"{p.strategy.num_gpus:,}"),
+        Column("sequence\nparallel", lambda p: sequence_parallel(p.strategy)),
+        Column("schedule", lambda p: p.strategy.schedule, right=False),
+        Column("placed", lambda p: _short_placement(p.strategy.placement), right=False),
+        Column("exchange", lambda p: p.context.traits.exchange.text, right=False),
+        Column("ZeRO", lambda p: str(p.strategy.zero_stage)),
+        Column("replicas", lambda p: str(p.strategy.dp_replicate)),
+        Column("micro-\nbatch", lambda p: str(p.strategy.micro_batch)),
         Column(
-            title="recompute\n+ offload",
-            text=lambda p: memory_saved_by(p.strategy),
-            is_left=True,
+            "recompute\n+ offload",
+            lambda p: memory_saved_by(p.strategy),
+            right=False,
             wraps=True,
         ),
     ]
     if not drops_sequence_parallel(plans):
         decisions.pop(2)
-    kept = telling(decisions, plans)
+    kept = differing(decisions, plans)
     axes = [_axis_column(axis, wide=wide) for axis in telling_axes(plans)]
     before = [column for column in kept if column.title in ("framework", "GPUs")]
     return [*before, *axes, *(column for column in kept if column not in before)]
@@ -75,64 +174,64 @@ def _change(plan: Plan, first: Plan) -> str:
     return f"{ratio:.1f}x" if ratio >= TWICE else f"{ratio - 1.0:+.1%}"
 
 
-def _best_columns(plans: Sequence[Plan], ranks: Sequence[str], *, wide: bool) -> list[Column]:
+def _best_columns(plans: Sequence[Plan], ranks: Sequence[str], *, wide: bool) -> list[Column[Plan]]:
     """Columns of the best plans."""
     hbm = plans[0].estimate.memory.hbm_bytes / GIB
     rank_of = {id(plan): rank for plan, rank in zip(plans, ranks, strict=True)}
     return [
-        Column(title="#", text=lambda p: rank_of[id(p)]),
+        Column("#", lambda p: rank_of[id(p)]),
         *_layout_columns(plans, wide=wide),
-        Column(title="iteration", text=lambda p: format_seconds(p.estimate.iter_time_s)),
-        Column(title="vs 1", text=lambda p: _change(p, plans[0]), spare=2),
-        Column(title="80 % of runs", text=lambda p: range_text(p.estimate), spare=10),
+        Column("iteration", lambda p: format_seconds(p.estimate.iter_time_s)),
+        Column("vs 1", lambda p: _change(p, plans[0]), spare=2),
+        Column("80 % of runs", lambda p: range_text(p.estimate), spare=10),
         Column(
-            title="tokens/s\n/GPU",
-            text=lambda p: f"{p.estimate.tokens_per_s_per_gpu:,.0f}",
+            "tokens/s\n/GPU",
+            lambda p: f"{p.estimate.tokens_per_s_per_gpu:,.0f}",
             spare=8,
         ),
-        Column(title="MFU", text=lambda p: f"{p.estimate.mfu:.1%}", spare=6),
+        Column("MFU", lambda p: f"{p.estimate.mfu:.1%}", spare=6),
         *_job_columns(plans),
         Column(
-            title=f"GiB of\n{hbm:.1f}",
-            text=lambda p: f"{p.estimate.memory.peak_bytes / GIB:,.1f}",
+            f"GiB of\n{hbm:.1f}",
+            lambda p: f"{p.estimate.memory.peak_bytes / GIB:,.1f}",
             spare=7,
         ),
-        Column(title="free\nGiB", text=lambda p: f"{p.free_bytes / GIB:,.1f}", spare=1),
+        Column("free\nGiB", lambda p: f"{p.free_bytes / GIB:,.1f}", spare=1),
     ]
 
 
-def _job_columns(plans: Sequence[Plan]) -> list[Column]:
+def _job_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
     """Days and cost, where the job's tokens are given."""
     if plans[0].total_s() is None:
         return []
-    columns = [Column(title="days", text=lambda p: days(p.total_s() or 0.0), spare=3)]
+    columns: list[Column[Plan]] = [Column("days", lambda p: days(p.total_s() or 0.0), spare=3)]
     if plans[0].cost_usd() is not None:
-        columns.append(Column(title="USD", text=lambda p: _count(p.cost_usd()), spare=4))
+        columns.append(Column("USD", lambda p: _count(p.cost_usd()), spare=4))
     return columns
 
 
-def _table(
-    narrow: Sequence[Column],
-    spelled_out: Sequence[Column],
-    plans: Sequence[Plan],
-    width: int,
-    *,
-    leads: bool = False,
-    best: int = 0,
-) -> Table:
+def _table(narrow: Table[Plan], spelled_out: Table[Plan], width: int) -> RichTable:
     """The table with axes spelled out where nothing has to leave for it."""
-    if width >= SPELLED_OUT_COLUMNS and fits(spelled_out, plans, width):
-        return table_of(spelled_out, plans, leads=leads, best=best)
-    columns, gap = fitting(narrow, plans, width)
-    return table_of(columns, plans, gap=gap, leads=leads, best=best)
+    if width >= SPELLED_OUT_COLUMNS and fits(spelled_out, width):
+        return rich_table(spelled_out)
+    return fitting_table(narrow, width)
 
 
-def plans_table(plans: Sequence[Plan], ladder: Sequence[Plan] = (), *, width: int) -> Table:
+def plans_table(plans: Sequence[Plan], ladder: Sequence[Plan] = (), *, width: int) -> RichTable:
     """The best plans, one a row, and behind them the best on fewer GPUs."""
     every = [*plans, *ladder]
     ranks = [*(str(rank) for rank in range(1, len(plans) + 1)), *("" for _ in ladder)]
-    narrow, spelled_out = (_best_columns(every, ranks, wide=wide) for wide in (False, True))
-    return _table(narrow, spelled_out, every, width, leads=True, best=len(plans))
+    best = {id(plan) for plan in plans}
+
+    def style(plan: Plan) -> str:
+        if plan is every[0]:
+            return "bold"
+        return "" if id(plan) in best else "dim"
+
+    narrow, spelled_out = (
+        Table(every, _best_columns(every, ranks, wide=wide), style=style) for wide in (False, True)
+    )
+    return _table(narrow, spelled_out, width)
 
 
 def shown_frontier(plans: Sequence[Plan]) -> list[Plan]:
@@ -153,23 +252,23 @@ def _count(number: float | None) -> str:
     return "-" if number is None else format_count(round(number))
 
 
-def _amount_column(name: str, span: str) -> Column:
+def _amount_column(name: str, span: str) -> Column[Plan]:
     text = AMOUNTS[name].text
 
     def cell(plan: Plan) -> str:
         value = plan.amounts()[name]
         return text(value) if text and value is not None else _count(value)
 
-    return Column(title=f"{AMOUNTS[name].column}{span}", text=cell)
+    return Column(f"{AMOUNTS[name].column}{span}", cell)
 
 
-def _amounts(plans: Sequence[Plan], traded: Sequence[str]) -> list[Column]:
+def _amounts(plans: Sequence[Plan], traded: Sequence[str]) -> list[Column[Plan]]:
     """What the job takes, and the headroom where it is traded off."""
     has_budget = any(plan.total_s() is not None for plan in plans)
     span = "" if has_budget else "\n/1k it"
-    every = [
-        (True, Column(title=f"GPU-hours{span}", text=lambda p: _count(p.gpu_hours()), spare=4)),
-        (has_budget, Column(title="days", text=lambda p: days(p.total_s() or 0.0))),
+    every: list[tuple[bool, Column[Plan]]] = [
+        (True, Column(f"GPU-hours{span}", lambda p: _count(p.gpu_hours()), spare=4)),
+        (has_budget, Column("days", lambda p: days(p.total_s() or 0.0))),
         *(
             (
                 name in traded
@@ -180,7 +279,7 @@ def _amounts(plans: Sequence[Plan], traded: Sequence[str]) -> list[Column]:
         ),
         (
             "headroom_bytes" in traded,
-            Column(title="free\nGiB", text=lambda p: f"{p.headroom_bytes / GIB:,.1f}"),
+            Column("free\nGiB", lambda p: f"{p.headroom_bytes / GIB:,.1f}"),
         ),
     ]
     return [column for is_shown, column in every if is_shown]
@@ -188,21 +287,21 @@ def _amounts(plans: Sequence[Plan], traded: Sequence[str]) -> list[Column]:
 
 def _frontier_columns(
     plans: Sequence[Plan], traded: Sequence[str], limits: JobLimits | None, *, wide: bool
-) -> list[Column]:
+) -> list[Column[Plan]]:
     """Columns of a frontier."""
     columns = [
         *_layout_columns(plans, wide=wide),
-        Column(title="iteration", text=lambda p: format_seconds(p.estimate.iter_time_s)),
-        Column(title="tokens/s", text=lambda p: f"{p.estimate.tokens_per_s:,.0f}", spare=3),
-        Column(title="MFU", text=lambda p: f"{p.estimate.mfu:.1%}", spare=2),
+        Column("iteration", lambda p: format_seconds(p.estimate.iter_time_s)),
+        Column("tokens/s", lambda p: f"{p.estimate.tokens_per_s:,.0f}", spare=3),
+        Column("MFU", lambda p: f"{p.estimate.mfu:.1%}", spare=2),
         *_amounts(plans, traded),
     ]
     if limits is not None:
         columns.append(
             Column(
-                title="misses",
-                text=lambda p: ", ".join(limits.missed_by(p)) or "-",
-                is_left=True,
+                "misses",
+                lambda p: ", ".join(limits.missed_by(p)) or "-",
+                right=False,
                 wraps=True,
             )
         )
@@ -215,9 +314,53 @@ def frontier_table(
     traded: Sequence[str] = (),
     limits: JobLimits | None = None,
     width: int,
-) -> Table:
+) -> RichTable:
     """The points of a frontier, one a row; with limits, which of them each does not keep."""
     narrow, spelled_out = (
-        _frontier_columns(plans, traded, limits, wide=wide) for wide in (False, True)
+        Table(plans, _frontier_columns(plans, traded, limits, wide=wide)) for wide in (False, True)
     )
-    return _table(narrow, spelled_out, plans, width)
+    return _table(narrow, spelled_out, width)
+
+
+def plan_row(plan: Plan) -> dict[str, Any]:
+    """Of one plan, by CSV_COLUMNS, what does not depend on its place in a table."""
+    strategy, estimate = plan.strategy, plan.estimate
+    values: dict[str, Any] = {name: getattr(strategy, name) for name in _LAYOUT}
+    values |= {
+        name: " ".join(str(part) for part in value)
+        for name, value in values.items()
+        if isinstance(value, tuple)
+    }
+    total_s = plan.total_s()
+    return values | {
+        "framework": plan.framework,
+        "gpus": strategy.num_gpus,
+        "iter_time_s": estimate.iter_time_s,
+        "iter_time_s_lower": estimate.iter_time_s_lower,
+        "iter_time_s_upper": estimate.iter_time_s_upper,
+        "iter_time_s_overlapped": estimate.iter_time_s_overlapped,
+        "iter_time_s_serial": estimate.iter_time_s_serial,
+        "tokens_per_s_per_gpu": estimate.tokens_per_s_per_gpu,
+        "mfu": estimate.mfu,
+        "mfu_full_square": estimate.mfu_full_square,
+        "peak_bytes": estimate.memory.peak_bytes,
+        "usable_bytes": estimate.memory.usable_bytes,
+        "gpu_hours": plan.gpu_hours(),
+        "days": "" if total_s is None else total_s / 86400.0,
+        **{name: "" if value is None else value for name, value in plan.amounts().items()},
+        "headroom_bytes": plan.headroom_bytes,
+    }
+
+
+def rows(answer: Answer) -> Iterator[dict[str, Any]]:
+    """All tables of the answer, a row per plan, by CSV_COLUMNS."""
+    tables = (("plans", answer.plans), ("ladder", answer.ladder), ("pareto", answer.pareto))
+    for table, plans in tables:
+        for rank, plan in enumerate(plans, start=1):
+            row = {"table": table, "rank": rank, **plan_row(plan)}
+            yield {name: row[name] for name in CSV_COLUMNS}
+
+
+def render_csv(answer: Answer) -> str:
+    """All tables of the answer as CSV with a header."""
+    return csv_text(rows(answer), CSV_COLUMNS)

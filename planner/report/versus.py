@@ -12,7 +12,7 @@ from planner.report.documents import render
 from planner.report.evidence import range_text
 from planner.report.headline import host_line, layout_words, over_words
 from planner.report.json import plan_dict
-from planner.report.screen import plain_table
+from planner.report.table import Column, Table, rich_table
 from planner.report.tables import days
 from planner.report.text import inputs_line
 from planner.units import GIB, TERA, format_count, format_seconds
@@ -113,6 +113,25 @@ SAME_LEFT_OUT = ("framework", "batch", "GPUs")
 """Rows that say nothing where all sides say the same."""
 
 
+def _shown_rows(found: Versus) -> list[str]:
+    """Titles of rows that say something, and where sides could differ, differ."""
+    titles = []
+    for title, text in ROWS.items():
+        said = {text(side.plan) for side in found.sides if side.plan} - {""}
+        if said and not (title in SAME_LEFT_OUT and len(said) == 1):
+            titles.append(title)
+    return titles
+
+
+def _side_column(side: Side) -> Column[str]:
+    return Column(
+        _title(side),
+        lambda title: ROWS[title](side.plan) if side.plan else "",
+        right=False,
+        wraps=True,
+    )
+
+
 def print_versus(found: Versus, console: Console) -> None:
     """Print a verdict for every other side, the figures side by side, and how sure they are."""
     for other in found.others:
@@ -120,16 +139,11 @@ def print_versus(found: Versus, console: Console) -> None:
     first = next(side for side in found.sides if side.answer)
     if first.answer:
         console.print(inputs_line(first.answer), style="dim", markup=False)
-    table = plain_table()
-    table.add_column("")
-    for side in found.sides:
-        table.add_column(_title(side), overflow="fold")
-    for title, text in ROWS.items():
-        cells = [text(side.plan) if side.plan else "" for side in found.sides]
-        said = {cell for cell in cells if cell}
-        if said and not (title in SAME_LEFT_OUT and len(said) == 1):
-            table.add_row(title, *cells)
-    console.print(table)
+    columns: list[Column[str]] = [
+        Column("", str, right=False),
+        *(_side_column(side) for side in found.sides),
+    ]
+    console.print(rich_table(Table(_shown_rows(found), columns)))
     for side in found.sides:
         if side.plan is None:
             reason = side.why_none.splitlines()

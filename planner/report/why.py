@@ -2,22 +2,22 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from operator import itemgetter
 from textwrap import wrap
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from planner.plans.differences import short_layout
 from planner.plans.plan import Plan
 from planner.plans.ratio_error import MIXED
 from planner.plans.shortfall import Shortfall
-from planner.plans.why import ROUNDING, ItemDifference, WhyAnswer, reason_of
+from planner.plans.why import ROUNDING, ItemDifference, StageDifference, WhyAnswer, reason_of
 from planner.plans.whynot import NothingFits, explanation
 from planner.report.documents import render
 from planner.report.formulas import item_title
 from planner.report.json import plan_dict
-from planner.report.screen import plain_table
+from planner.report.table import Column, Table, rich_table
 from planner.units import format_bytes, format_seconds
 
 NOTHING_S = 1e-7
@@ -179,14 +179,6 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:,.1f} s" if 60.0 <= seconds < 3600.0 else format_seconds(seconds)
 
 
-def _table(*titles: str) -> Table:
-    table = plain_table(*titles)
-    for column in table.columns[1:]:
-        column.justify = "right"
-        column.no_wrap = True
-    return table
-
-
 def _print_items(answer: WhyAnswer, console: Console) -> None:
     """Times of both, largest difference first; they add up to the total."""
     large, small = _shown(answer)
@@ -195,12 +187,18 @@ def _print_items(answer: WhyAnswer, console: Console) -> None:
     total = (sum(row[1] for row in rows), sum(row[2] for row in rows))
     stages = [plan.strategy.pp for plan in (answer.asked, answer.best) if plan]
     title = "time" if max(stages) == 1 else "time, mean of all stages"
-    table = _table(title, "asked", "best", "difference")
-    for name, asked_s, best_s in (*rows, ("iteration", *total)):
-        style = "bold" if name == "iteration" else None
-        cells = (name, _seconds(asked_s), _seconds(best_s), _signed(asked_s - best_s))
-        table.add_row(*cells, style=style)
-    console.print(table)
+    rows.append(("iteration", *total))
+    columns: list[Column[tuple[str, float, float]]] = [
+        Column(title, lambda row: row[0], right=False),
+        Column("asked", lambda row: _seconds(row[1])),
+        Column("best", lambda row: _seconds(row[2])),
+        Column("difference", lambda row: _signed(row[1] - row[2])),
+    ]
+
+    def style(row: tuple[str, float, float]) -> str:
+        return "bold" if row[0] == "iteration" else ""
+
+    console.print(rich_table(Table(rows, columns, style=style)))
     if len(set(stages)) > 1:
         num = " and ".join(map(str, stages))
         text = f"The pipelines have {num} stages: whole pipelines are compared, no single stages."
@@ -218,32 +216,41 @@ def _print_stages(answer: WhyAnswer, console: Console) -> None:
         for title, plan in (("asked", answer.asked), ("best", answer.best))
         if plan
     }
-    table = _table("the same stage", "layers", "asked", "best", "difference", "most of it")
-    table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
-    for one in stages:
+
+    def name(one: StageDifference) -> str:
         marks = ", ".join(title for title, stage in slowest.items() if stage == one.stage)
-        layers = f"{one.asked_layers}, {one.best_layers}"
+        return f"{one.stage} (slowest: {marks})" if marks else f"{one.stage}"
+
+    def layers(one: StageDifference) -> str:
         if one.asked_layers == one.best_layers:
-            layers = f"{one.asked_layers}"
-        largest = max(_folded(one.items), key=lambda item: abs(item.difference_s))
-        table.add_row(
-            f"{one.stage} (slowest: {marks})" if marks else f"{one.stage}",
-            layers,
-            _seconds(one.asked_s),
-            _seconds(one.best_s),
-            _signed(one.asked_s - one.best_s),
-            f"{largest.name} {_signed(largest.difference_s)}",
-        )
-    console.print(table)
+            return f"{one.asked_layers}"
+        return f"{one.asked_layers}, {one.best_layers}"
+
+    def largest(one: StageDifference) -> str:
+        item = max(_folded(one.items), key=lambda item: abs(item.difference_s))
+        return f"{item.name} {_signed(item.difference_s)}"
+
+    columns: list[Column[StageDifference]] = [
+        Column("the same stage", name, right=False, wraps=True),
+        Column("layers", layers),
+        Column("asked", lambda one: _seconds(one.asked_s)),
+        Column("best", lambda one: _seconds(one.best_s)),
+        Column("difference", lambda one: _signed(one.asked_s - one.best_s)),
+        Column("most of it", largest, right=False, wraps=True),
+    ]
+    console.print(rich_table(Table(stages, columns)))
     console.print()
 
 
 def _print_layouts(answer: WhyAnswer, console: Console) -> None:
-    table = plain_table("layout", "asked", "best")
-    for name, (asked, best) in answer.differences().items():
-        table.add_row(name, asked, best)
+    rows = [(name, *both) for name, both in answer.differences().items()]
+    columns: list[Column[tuple[str, str, str]]] = [
+        Column("layout", itemgetter(0), right=False, wraps=True),
+        Column("asked", itemgetter(1), right=False, wraps=True),
+        Column("best", itemgetter(2), right=False, wraps=True),
+    ]
     console.print()
-    console.print(table)
+    console.print(rich_table(Table(rows, columns)))
     console.print()
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from planner.check.result import FileResult
 from planner.formats.finding import Finding, Severity
 from planner.report.findings.summary import counts, summary
-from planner.report.screen import Screen
+from planner.report.table import Screen
 from planner.units import format_bytes, format_seconds, format_stage
 
 STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "note": "cyan"}

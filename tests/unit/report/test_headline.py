@@ -9,7 +9,6 @@ from rich.console import Console
 
 from planner.cost.context import Context
 from planner.plans.plan import Answer, Plan, answer
-from planner.report.columns import memory_saved_by, telling_axes
 from planner.report.headline import (
     host_line,
     job_line,
@@ -18,7 +17,7 @@ from planner.report.headline import (
     time_line,
     utilization_line,
 )
-from planner.report.tables import plans_table
+from planner.report.tables import memory_saved_by, plans_table, telling_axes
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
 

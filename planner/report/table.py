@@ -1,0 +1,152 @@
+"""One description of a table: for the terminal, as CSV and for HTML.
+
+A column says of a row what stands in its cell, so one list of columns serves every output.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from rich.align import VerticalAlignMethod
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
+from rich.segment import Segment
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from planner.limits import printable
+
+R = TypeVar("R")
+
+MATTERS = 2
+"""Columns of at most this ``spare`` would rather stand close, or wrap, than be left out."""
+
+
+class Screen(Console):
+    """A console on which control characters of names and texts stand escaped."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Yield what is shown."""
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(printable(segment.text), segment.style)
+
+
+@dataclass(frozen=True)
+class Column(Generic[R]):
+    """One column: its title and what it says of a row."""
+
+    title: str
+    text: Callable[[R], str]
+    right: bool = True
+    wraps: bool = False
+    """Whether a long text takes several lines; else it is cut where space lacks."""
+    spare: int = 0
+    """0: always shown; where space lacks, the largest is left out first."""
+
+
+@dataclass(frozen=True)
+class Table(Generic[R]):
+    """Rows and the columns that describe them."""
+
+    rows: Sequence[R]
+    columns: Sequence[Column[R]]
+    title: str = ""
+    style: Callable[[R], str] | None = None
+    """Style of a row in the terminal."""
+
+    def cells(self) -> list[list[str]]:
+        """The texts of all cells, row by row."""
+        return [[column.text(row) for column in self.columns] for row in self.rows]
+
+
+def differing(columns: Sequence[Column[R]], rows: Sequence[R]) -> list[Column[R]]:
+    """The columns in which rows differ."""
+    return [column for column in columns if len({column.text(row) for row in rows}) > 1]
+
+
+def rich_table(table: Table[R], *, gap: int = 2) -> RichTable:
+    """The table for a terminal, without lines, ``gap`` characters between its columns."""
+    made = RichTable(
+        title=table.title or None,
+        title_justify="left",
+        box=None,
+        padding=(0, gap, 0, 0),
+        pad_edge=False,
+        header_style="bold",
+        show_header=any(column.title for column in table.columns),
+    )
+    # One-line titles stand at the foot of those of several lines.
+    vertical: VerticalAlignMethod = (
+        "bottom" if any("\n" in column.title for column in table.columns) else "top"
+    )
+    for column in table.columns:
+        justify: JustifyMethod = "right" if column.right else "left"
+        made.add_column(
+            Text(column.title),
+            justify=justify,
+            no_wrap=not column.wraps,
+            overflow="fold" if column.wraps else "ellipsis",
+            vertical=vertical,
+        )
+    for row, cells in zip(table.rows, table.cells(), strict=True):
+        style = table.style(row) if table.style else None
+        # Text, not str: square brackets of names are no markup.
+        made.add_row(*(Text(cell) for cell in cells), style=style)
+    return made
+
+
+def fitting_table(table: Table[R], width: int) -> RichTable:
+    """The table for a terminal of this width: spare columns leave, then columns stand closer."""
+    matters = [column for column in table.columns if column.spare <= MATTERS]
+    # Close columns and wrapped ones are harder to read: only where one that matters would leave.
+    for gap, may_wrap in ((2, False), (1, False), (1, True)):
+        kept = _kept(table, width, gap, may_wrap=may_wrap)
+        if all(column in kept for column in matters):
+            break
+    return rich_table(replace(table, columns=kept), gap=gap)
+
+
+def fits(table: Table[R], width: int) -> bool:
+    """Whether all columns fit beside each other."""
+    return _total(table.columns, table.rows, gap=2, may_wrap=False) <= width
+
+
+def _kept(table: Table[R], width: int, gap: int, *, may_wrap: bool) -> list[Column[R]]:
+    """The columns that fit, the spare ones left out in turn."""
+    kept = list(table.columns)
+    while _total(kept, table.rows, gap, may_wrap=may_wrap) > width:
+        spare = max(kept, key=lambda column: column.spare)
+        if not spare.spare:
+            break
+        kept.remove(spare)
+    return kept
+
+
+def _total(columns: Sequence[Column[R]], rows: Sequence[R], gap: int, *, may_wrap: bool) -> int:
+    """Characters of a row."""
+    widths = [_width(column, rows, may_wrap=may_wrap) for column in columns]
+    return sum(widths) + gap * (len(widths) - 1)
+
+
+def _width(column: Column[R], rows: Sequence[R], *, may_wrap: bool) -> int:
+    """Characters that a column needs: its longest line, or its longest word where it wraps."""
+    texts = [column.title, *(column.text(row) for row in rows)]
+    lines = [line for text in texts for line in text.split("\n")]
+    if may_wrap and column.wraps:
+        lines = [word for line in lines for word in line.split()]
+    return max(map(len, lines), default=0)
+
+
+def csv_text(rows: Iterable[Mapping[str, object]], names: Sequence[str]) -> str:
+    """Rows of data as CSV with a header."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
