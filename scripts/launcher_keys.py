@@ -21,7 +21,6 @@ ROOT = Path(__file__).resolve().parents[1] / "planner" / "formats"
 SECTIONS = {
     "fsdp_config": "fsdp_",
     "deepspeed_config": "",
-    "megatron_lm_config": "megatron_lm_",
     "parallelism_config": "parallelism_config_",
     "fp8_config": "fp8_",
     "dynamo_config": "dynamo_",
@@ -79,13 +78,6 @@ them; empty where nothing does. Source: training_args.py of 4.30.2, 4.46.3, 4.57
 FLAGS = {
     "zero3_init_flag",
     "zero3_save_16bit_model",
-    "megatron_lm_sequence_parallelism",
-    "megatron_lm_recompute_activations",
-    "megatron_lm_use_distributed_optimizer",
-    "megatron_lm_attention_backend",
-    "megatron_lm_attention_softmax_in_fp32",
-    "megatron_lm_calculate_per_token_loss",
-    "megatron_lm_use_rotary_position_embeddings",
     "parallelism_config_sp_seq_length_is_variable",
 }
 """Flags that ``accelerate launch`` takes as text without a default."""
@@ -148,6 +140,8 @@ def accelerate_keys() -> dict[str, Any]:
         kinds |= {k: kind for k, kind in UNLISTED.items() if prefix and k.startswith(prefix)}
         optional = {"prefix": prefix} if section in OPTIONAL else {}
         whole["properties"][section] = {"type": ["object", "null"], **optional, **keys(kinds)}
+    # its keys are not read: a file that starts Megatron-LM is not covered
+    whole["properties"]["megatron_lm_config"] = {"type": ["object", "null"]}
     title = f"Accelerate {version('accelerate')}: commands/config/config_args.py, launch.py"
     types = {"enum": [kind.value for kind in DistributedType]}
     return schema(title, {"distributed_types": types}, whole)

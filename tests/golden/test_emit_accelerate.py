@@ -57,27 +57,8 @@ PLANS = {
             offload="optimizer+parameters:host",
         ),
     ),
-    "megatron_pipeline": (
-        "megatron",
-        strategy(
-            dp=4,
-            tp=2,
-            pp=2,
-            zero_stage=1,
-            micro_batch=1,
-            num_micro_batches=16,
-            sequence_parallel=True,
-            layers_per_stage=(17, 15),
-            recompute_layers_per_stage=(3, 3),
-        ),
-    ),
 }
-CASES = [
-    (name, plan)
-    for name in ("accelerate", "trainer")
-    for plan in PLANS
-    if (name, plan) != ("trainer", "megatron_pipeline")
-]
+CASES = [(name, plan) for name in ("accelerate", "trainer") for plan in PLANS]
 
 
 def texts(name: str, plan: str) -> dict[Path, str]:

@@ -23,12 +23,11 @@ from accelerate.utils import (
     DeepSpeedPlugin,
     DistributedType,
     FullyShardedDataParallelPlugin,
-    MegatronLMPlugin,
     TorchDynamoPlugin,
 )
 from accelerate.utils import launch as environment
 
-_PASSED_ON = re.compile(r"ACCELERATE_|FSDP_|PARALLELISM_|MEGATRON_LM_")
+_PASSED_ON = re.compile(r"ACCELERATE_|FSDP_|PARALLELISM_")
 
 
 @dataclass(kw_only=True)
@@ -40,7 +39,6 @@ class Started:
     mesh: dict[str, int] = field(default_factory=dict)
     fsdp: Any = None
     deepspeed: Any = None
-    megatron: Any = None
 
 
 @contextmanager
@@ -69,7 +67,7 @@ def _start(path: Path) -> Started:
         args.deepspeed_fields_from_accelerate_config = ",".join(fields)
         args.deepspeed_multinode_launcher = "standard"
         _, made = environment.prepare_deepspeed_cmd_env(args)
-    elif args.use_fsdp or args.use_megatron_lm or args.multi_gpu:
+    elif args.use_fsdp or args.multi_gpu:
         made = environment.prepare_multi_gpu_env(args)
     else:
         _, made = environment.prepare_simple_launcher_cmd_env(args)
@@ -86,10 +84,8 @@ def _plugins(args: Any, started: Started) -> None:
     if args.use_deepspeed:
         started.deepspeed = DeepSpeedPlugin()
         started.deepspeed.set_mixed_precision(args.mixed_precision)
-    if args.use_megatron_lm:
-        started.megatron = MegatronLMPlugin()
     mesh = ParallelismConfig() if getattr(args, "use_parallelism_config", False) else None
-    if args.num_processes > 1 and not args.use_deepspeed and not args.use_megatron_lm:
+    if args.num_processes > 1 and not args.use_deepspeed:
         _state(args, started, mesh)
     if mesh is None:
         return

@@ -48,9 +48,9 @@ def assert_reads_as(text: str, case: Case) -> None:
     for name in CARRIED:
         assert found.get(name, NEUTRAL.get(name)) == getattr(strategy, name), name
     kind = reading.settings["distributed_type"].value
-    if kind in ("DEEPSPEED", "MEGATRON_LM"):
+    if kind == "DEEPSPEED":
         assert found["num_micro_batches"] == strategy.num_micro_batches
-    if kind in ("FSDP", "MEGATRON_LM"):
+    if kind == "FSDP":
         full = found.get("recompute_layers_per_stage", (0,) * strategy.pp)
         expected = strategy.recompute_layers_per_stage
         assert full == ("all" if strategy.recompute == "full" else expected)
@@ -75,7 +75,7 @@ def plans() -> list[Case]:
 def test_every_section_is_drawn(plans: list[Case]) -> None:
     texts = [FORMAT.emit(*plan).files[0].text for plan in plans]
     kinds = {FORMAT.read(source(text)).settings["distributed_type"].value for text in texts}
-    assert kinds >= {"FSDP", "MULTI_GPU", "DEEPSPEED", "MEGATRON_LM"}
+    assert kinds >= {"FSDP", "MULTI_GPU", "DEEPSPEED"}
 
 
 def test_what_is_written_reads_back_as_the_plan(plans: list[Case]) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from planner.cost.context import Context
 from planner.errors import ExpressError
-from planner.formats.accelerate import decisions_engines as engines
+from planner.formats.accelerate import decisions_deepspeed as deepspeed
 from planner.formats.accelerate import keys
 from planner.formats.accelerate.section import (
     MESH,
@@ -43,7 +43,7 @@ one rank per shard of the model all stages are one."""
 
 def no_fsdp(context: Context, strategy: Strategy) -> Iterator[str]:
     """Why FSDP2 cannot carry a layout."""
-    yield from engines.no_processors(context)
+    yield from deepspeed.no_processors(context)
     yield from beyond(strategy, CANNOT)
     yield from unlike_layers(strategy)
     if strategy.zero_stage not in (2, 3):
@@ -196,15 +196,10 @@ REPLICATED = Section(
     ),
     environment=accumulation,
 )
-SECTIONS = (FSDP, REPLICATED, engines.DEEPSPEED, engines.MEGATRON)
+SECTIONS = (FSDP, REPLICATED, deepspeed.DEEPSPEED)
 """In the order they are tried: FSDP2 is what plans for this framework assume."""
 BY_TYPE = {"NO": REPLICATED} | {section.distributed_type: section for section in SECTIONS}
-OF_FRAMEWORK = {"deepspeed": engines.DEEPSPEED, "megatron": engines.MEGATRON}
-"""The section that is the framework a plan was made for."""
-SUPPORT: Mapping[str, Mapping[str, TraitValue]] = {
-    "deepspeed": engines.DEEPSPEED_SUPPORT,
-    "megatron": engines.MEGATRON_SUPPORT,
-}
+SUPPORT: Mapping[str, Mapping[str, TraitValue]] = {"deepspeed": deepspeed.DEEPSPEED_SUPPORT}
 """By framework whose section carries its plans what that section can say of it."""
 
 
@@ -221,14 +216,12 @@ def part(settings: Settings) -> str | None:
 
 def engine(settings: Settings) -> str | None:
     """The framework that trains, where it is not PyTorch's own."""
-    section = section_of(settings)
-    return next((name for name, own in OF_FRAMEWORK.items() if section is own), None)
+    return "deepspeed" if section_of(settings) is deepspeed.DEEPSPEED else None
 
 
 def problems(context: Context) -> Iterator[str]:
-    """What the section of the framework cannot say whatever the layout."""
-    own = {"deepspeed": engines.no_profile, "megatron": engines.no_precision}
-    yield from own[context.traits.name](context) if context.traits.name in own else ()
+    """What no section can say whatever the layout."""
+    yield from deepspeed.no_profile(context)
     yield from unnamed_targets(context)
 
 
@@ -251,8 +244,7 @@ def carrier(
     ExpressError with the reasons of every section where none does.
     """
     kinds = {section.distributed_type: section for section in among}
-    of_plan = OF_FRAMEWORK.get(context.traits.name)
-    named = kinds.get(of_plan.distributed_type) if of_plan else None
+    named = kinds.get("DEEPSPEED") if context.traits.name == "deepspeed" else None
     uneven = _uneven_nodes(context, strategy)
     found = [uneven] if uneven else []
     for section in dict.fromkeys(each for each in (own, named, *among) if each):

@@ -17,23 +17,12 @@ PARAM_DEVICE = f"{DEEPSPEED}offload_param_device"
 FILE, MULTINODE = f"{DEEPSPEED}deepspeed_config_file", f"{DEEPSPEED}deepspeed_multinode_launcher"
 CLIPPING, INIT = f"{DEEPSPEED}gradient_clipping", f"{DEEPSPEED}zero3_init_flag"
 NVME_PATH = "ACCELERATE_DEEPSPEED_OFFLOAD_{}_NVME_PATH"
-MEGATRON = "megatron_lm_config.megatron_lm_"
-TP, PP, CP = f"{MEGATRON}tp_degree", f"{MEGATRON}pp_degree", f"{MEGATRON}context_parallel_size"
-EP, ETP = f"{MEGATRON}expert_model_parallel_size", f"{MEGATRON}expert_tensor_parallel_size"
-MICRO_BATCHES, SEQUENCE = f"{MEGATRON}num_micro_batches", f"{MEGATRON}sequence_parallelism"
-ZERO, LAST = (
-    f"{MEGATRON}use_distributed_optimizer",
-    f"{MEGATRON}decoder_last_pipeline_num_layers",
-)
-GRANULARITY, METHOD = f"{MEGATRON}recompute_granularity", f"{MEGATRON}recompute_method"
-LAYERS, PRECISE = f"{MEGATRON}recompute_num_layers", f"{MEGATRON}use_precision_aware_optimizer"
-CPU_OFFLOAD = f"{MEGATRON}optimizer_cpu_offload"
 MESH = "parallelism_config.parallelism_config_"
 SIZES = ("dp_replicate", "dp_shard", "tp", "cp", "sp")
 WHOLE = frozenset(
     (
-        *(VERSION, f"{FSDP}min_num_params", STAGE, STEPS, TP, PP, MICRO_BATCHES, LAYERS),
-        *(CP, EP, ETP, *(f"{MESH}{name}_size" for name in SIZES)),
+        *(VERSION, f"{FSDP}min_num_params", STAGE, STEPS),
+        *(f"{MESH}{name}_size" for name in SIZES),
     )
 )
 """Keys of sections that Accelerate reads with ``int`` from their text, which ``2.0`` ends."""

@@ -16,7 +16,7 @@ from planner.formats.format import Reading, SourceText, Value
 from planner.formats.settings import as_flag, as_whole, finding_at
 from planner.spelling import did_you_mean
 
-SAGEMAKER = "AMAZON_SAGEMAKER"
+SAGEMAKER, MEGATRON = "AMAZON_SAGEMAKER", "MEGATRON_LM"
 _TELLING = re.compile(r"""^[{\s"']*(distributed_type|compute_environment)["']?\s*:""", re.MULTILINE)
 
 
@@ -40,6 +40,9 @@ def read(source: SourceText) -> Reading:
     if text.value.get("compute_environment") == SAGEMAKER:
         message = f"{SAGEMAKER} starts machines of its own; files for LOCAL_MACHINE are read"
         raise InputError.single(source.path, "compute_environment", message)
+    if str(text.value.get("distributed_type")).upper() == MEGATRON:
+        message = f"{MEGATRON} is not covered; scripts with Megatron-LM's own options are"
+        raise InputError.single(source.path, "distributed_type", message)
     settings: dict[str, Value] = {}
     findings = list(_duplicates(source.path, text))
     for path, entry in text.entries.items():

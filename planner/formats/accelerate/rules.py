@@ -277,8 +277,7 @@ def cpu_is_not_asked_for(settings: Settings, _: World) -> Said:
     if (
         "use_cpu" in settings
         and as_flag(settings["use_cpu"].value)
-        and word(settings, "distributed_type", "")
-        in ("FSDP", "DEEPSPEED", "MEGATRON_LM", "MULTI_GPU")
+        and word(settings, "distributed_type", "") in ("FSDP", "DEEPSPEED", "MULTI_GPU")
     ):
         yield "use_cpu", "given true beside accelerators; false"
 

@@ -1,4 +1,4 @@
-"""Rules of the sections ``fsdp_config``, ``deepspeed_config`` and ``megatron_lm_config``."""
+"""Rules of the sections ``fsdp_config`` and ``deepspeed_config``."""
 
 from planner.formats.accelerate import keys
 from planner.formats.accelerate.wrapped import of_another_model
@@ -9,7 +9,6 @@ from planner.formats.settings import Settings, as_flag, flag, one_of, whole, wor
 rule = Rules()
 PLUGIN = "accelerate/utils/dataclasses.py FullyShardedDataParallelPlugin"
 DEEPSPEED_PLUGIN = "accelerate/utils/dataclasses.py DeepSpeedPlugin"
-MEGATRON_PLUGIN = "accelerate/utils/dataclasses.py MegatronLMPlugin"
 LAUNCH_ENV = "accelerate/utils/launch.py"
 POLICIES = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
 STATE_DICTS = ("SHARDED_STATE_DICT", "FULL_STATE_DICT")
@@ -165,71 +164,6 @@ def nvme_path_in_environment(settings: Settings, world: World) -> Said:
         is_nvme = word(settings, key, "none").lower() == "nvme"
         if _is(settings, "DEEPSPEED") and is_nvme and variable not in world.environment:
             yield key, f"given nvme; set {variable} for every process"
-
-
-@rule("megatron/core/parallel_state.py, at the start", enforced=False)
-def megatron_degrees_divide(settings: Settings, _: World) -> Said:
-    """Accelerate floors num_processes / (tp x pp); Megatron-LM also divides by cp."""
-    model = whole(settings, keys.TP, 1) * whole(settings, keys.PP, 1)
-    model *= whole(settings, keys.CP, 2)
-    processes = whole(settings, "num_processes", -1)
-    if _is(settings, "MEGATRON_LM") and processes > 0 and (model < 1 or processes % model):
-        message = f"tp x pp x cp = {model}; a divisor of num_processes, {processes}"
-        degrees = (keys.TP, keys.PP, keys.CP)
-        largest = max(degrees, key=lambda key: whole(settings, key, 0))
-        yield largest, message
-
-
-@rule(MEGATRON_PLUGIN, enforced=False, severity="warning")
-def megatron_cp_given(settings: Settings, _: World) -> Said:
-    """Without the key context parallelism is 2."""
-    if _is(settings, "MEGATRON_LM") and keys.CP not in settings:
-        yield keys.CP, "is missing, which means 2; 1 for none"
-
-
-@rule("accelerate/accelerator.py _prepare_megatron_lm", enforced=False, severity="warning")
-def megatron_batch_counts_cp(settings: Settings, _: World) -> Said:
-    """Accelerate counts data parallelism without cp: the batch grows by it."""
-    cp = whole(settings, keys.CP, 2)
-    if _is(settings, "MEGATRON_LM") and keys.CP in settings and cp > 1:
-        message = f"given {cp}; 1, or count on a global batch {cp} times as large"
-        yield keys.CP, message
-
-
-@rule(f"{MEGATRON_PLUGIN}, against megatron/training/arguments.py", enforced=False)
-def megatron_selective_without_method(settings: Settings, _: World) -> Said:
-    """Accelerate always gives a method, which Megatron-LM refuses beside selective."""
-    if _is(settings, "MEGATRON_LM") and word(settings, keys.GRANULARITY, "full") == "selective":
-        yield keys.GRANULARITY, "given selective; full, with method block"
-
-
-@rule("megatron/core/transformer/transformer_config.py, when the model is made", enforced=False)
-def megatron_recomputation_known(settings: Settings, _: World) -> Said:
-    """Megatron-LM recomputes block by block or in groups."""
-    named = {keys.GRANULARITY: ("full", "selective"), keys.METHOD: ("uniform", "block")}
-    for key, allowed in named.items():
-        given = word(settings, key, allowed[0])
-        if _is(settings, "MEGATRON_LM") and given not in allowed:
-            yield key, f"given {given!r}; {one_of(allowed)}"
-
-
-@rule(MEGATRON_PLUGIN, enforced=False, severity="warning")
-def megatron_recomputation_given(settings: Settings, _: World) -> Said:
-    """Without any key every layer is recomputed in full."""
-    names = (keys.GRANULARITY, keys.METHOD, keys.LAYERS)
-    if _is(settings, "MEGATRON_LM") and not any(key in settings for key in names):
-        message = "is missing, which recomputes every layer; method block with 0 layers for none"
-        yield keys.GRANULARITY, message
-
-
-@rule("megatron/training/arguments.py", enforced=False)
-def megatron_offload_needs_precise_states(settings: Settings, _: World) -> Said:
-    """Megatron-LM offloads its precision-aware optimizer only."""
-    offloads = flag(settings, keys.CPU_OFFLOAD)
-    precise = flag(settings, keys.PRECISE)
-    if _is(settings, "MEGATRON_LM") and offloads and not precise:
-        message = "given true; megatron_lm_use_precision_aware_optimizer true as well"
-        yield keys.CPU_OFFLOAD, message
 
 
 @rule(f"{PLUGIN} set_auto_wrap_policy raises", enforced=False)

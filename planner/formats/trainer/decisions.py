@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from planner.cost.context import Context
 from planner.formats.accelerate.decisions import OFFLOADED, no_fsdp, no_replicas, resharding
-from planner.formats.accelerate.decisions_engines import (
+from planner.formats.accelerate.decisions_deepspeed import (
     DEEPSPEED_SUPPORT,
     no_deepspeed,
     no_profile,

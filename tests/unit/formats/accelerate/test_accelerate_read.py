@@ -45,10 +45,6 @@ def test_defaults_that_are_not_neutral_are_decisions_without_a_line() -> None:
     assert fsdp["zero_stage"] == (3, 0)
     zero = decisions("distributed_type: DEEPSPEED\nnum_processes: 8\n")
     assert zero["zero_stage"] == (2, 0)
-    megatron = decisions("distributed_type: MEGATRON_LM\nnum_processes: 8\n")
-    assert megatron["cp"] == (2, 0)
-    assert megatron["dp"] == (4, 2)
-    assert megatron["recompute_layers_per_stage"] == ("all", 0)
 
 
 @pytest.mark.parametrize(
@@ -183,11 +179,20 @@ def test_a_key_with_a_dot_is_unknown() -> None:
         ("FSDP", "accelerate"),
         ("MULTI_GPU", "accelerate"),
         ("DEEPSPEED", "deepspeed"),
-        ("MEGATRON_LM", "megatron"),
     ],
 )
 def test_the_framework_is_that_of_the_engine(kind: str, framework: str) -> None:
     assert FORMAT.framework_of(read(f"distributed_type: {kind}\n")) == framework
+
+
+def test_a_file_that_starts_megatron_lm_is_not_covered() -> None:
+    with pytest.raises(InputError, match="distributed_type: MEGATRON_LM is not covered"):
+        read("distributed_type: MEGATRON_LM\nnum_processes: 8\n")
+
+
+def test_a_megatron_section_of_another_type_is_left_alone() -> None:
+    text = "distributed_type: MULTI_GPU\nnum_processes: 8\nmegatron_lm_config: {a: 1}\n"
+    assert read(text).findings == ()
 
 
 @pytest.mark.parametrize("value", ["2.0", "'2'", "2"])
