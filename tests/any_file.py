@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 from command_lines import run_line
 
 from planner.catalog.clusters import load_cluster
-from planner.catalog.detect.recognise import read_source as read_observation
 from planner.catalog.models import load_model
+from planner.catalog.observe import read_source as read_observation
 from planner.check.check import check_file
 from planner.check.job import AUTO, Request
 from planner.check.plan import NAME as PLAN

@@ -10,7 +10,7 @@ from typing import Literal, cast
 import numpy as np
 
 from planner.calibrate.rows import Machine, Measured, Table
-from planner.catalog.detect.accelerator import accelerator_of
+from planner.catalog.detect import accelerator_of
 from planner.check.layout import Layout
 from planner.cost.attention_kernels import (
     attention_peak_flops_per_s,

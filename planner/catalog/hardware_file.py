@@ -240,21 +240,11 @@ class RangesFile(HardwareFile):
     host_link_gb_per_s_per_direction: RangeSection
 
 
-class SlotSection(Strict):
-    """A PCIe slot of 16 lanes, and the node whose links of this kind a new node takes."""
-
-    gb_per_s: Figure
-    node: str
-
-
 class DetectionFile(HardwareFile):
     """``hwdb/detection.yaml``: how what tools print is taken."""
 
-    slots: dict[str, SlotSection]
-    mesh_node: str
-    """That of direct NVLinks."""
-    fabrics: Annotated[tuple[str, ...], Field(strict=False)]
-    """Those to choose from by kind of port and rate."""
+    slots: dict[str, Figure]
+    """GB/s of 16 PCIe lanes by generation."""
     brand_words: Annotated[tuple[str, ...], Field(strict=False)]
     """Of names of GPUs; they tell none apart."""
 

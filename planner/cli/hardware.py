@@ -10,8 +10,8 @@ from planner.cli import options
 from planner.cli.output import say
 
 if TYPE_CHECKING:
-    from planner.catalog.detect.merge import Choice, Machine
-    from planner.catalog.detect.recognise import Source
+    from planner.catalog.detect import Choice, Machine
+    from planner.catalog.observe import Source
 
 
 def hardware(
@@ -32,8 +32,8 @@ def hardware(
         typer.Option(
             "--from",
             metavar="FILE...",
-            help="Make a cluster file of what nvidia-smi (--query-gpu, topo -m), sinfo or NCCL "
-            "(topology XML) wrote about one node.",
+            help="Make a cluster file of what nvidia-smi (--query-gpu) or sinfo wrote about one "
+            "kind of node.",
         ),
     ] = None,
     out: Annotated[
@@ -49,14 +49,14 @@ def hardware(
     """List the known hardware, show one entry with its sources, or detect a cluster."""
     as_json = output_format is options.TableOrJson.json
     if detect or from_files:
-        from planner.catalog.detect.merge import Choice
+        from planner.catalog.detect import Choice
 
         choice = Choice(accelerator=accelerator, partition=partition)
         files = [*(from_files or []), *(names or [])] if from_files else []
         _check_usage(names if not from_files else None, out, force=force)
         machine = _merged([Path(file) for file in files], choice, detect=detect)
         command = _command(files, choice, detect=detect)
-        _write(machine, out, command, force=force, as_json=as_json)
+        _write(machine, out, command, as_json=as_json)
         return
     _refuse_alone(out=out, accelerator=accelerator, partition=partition)
     _show(tuple(names or ()), as_json=as_json)
@@ -109,15 +109,10 @@ def _check_usage(names: list[str] | None, out: Path | None, *, force: bool) -> N
     check_writable(out, force=force, option="--out")
 
 
-def _node_path(out: Path) -> Path:
-    return out.with_name(f"{out.stem}-node.yaml")
-
-
 def _merged(files: list[Path], choice: "Choice", *, detect: bool) -> "Machine":
     """All sources read, their problems raised together, and one machine made of them."""
-    from planner.catalog.detect.host import detect as ask_host
-    from planner.catalog.detect.merge import merge
-    from planner.catalog.detect.recognise import read_source
+    from planner.catalog.detect import merge
+    from planner.catalog.observe import ask_host, read_source
     from planner.errors import InputError, Problem
 
     sources: list[Source] = []
@@ -137,37 +132,28 @@ def _merged(files: list[Path], choice: "Choice", *, detect: bool) -> "Machine":
     return merge(sources, choice)
 
 
-def _write(
-    machine: "Machine", out: Path | None, command: str, *, force: bool, as_json: bool
-) -> None:
-    """Write the files and show what was seen; without a file, the cluster file itself."""
-    from planner.catalog.detect.write import cluster_text, node_text
+def _write(machine: "Machine", out: Path | None, command: str, *, as_json: bool) -> None:
+    """Write the file and show what was seen; without ``out``, the cluster file itself."""
+    from planner.catalog.detect import cluster_text
     from planner.cli.output import console
     from planner.report.catalog_documents import detected_body
     from planner.report.detected import print_detected
     from planner.report.documents import render
-    from planner.report.files import check_writable, write_atomically
+    from planner.report.files import write_atomically
 
-    node = node_text(machine)
-    path = _node_path(out or Path("cluster.yaml"))
-    text = cluster_text(machine, path.name if node else None, command)
-    written = [] if out is None else [str(each) for each in (out, path if node else None) if each]
-    if out is not None and node:
-        check_writable(path, force=force, option="--out")
-        write_atomically(path, node, option="--out")
+    text = cluster_text(machine, command)
     if out is not None:
         write_atomically(out, text, option="--out")
     if as_json:
-        body = detected_body(machine, node_file=path.name, command=command, written=written)
+        written = [] if out is None else [str(out)]
+        body = detected_body(machine, command=command, written=written)
         typer.echo(render("detected", body))
     elif out is None:
         typer.echo(text, nl=False)
     else:
         print_detected(machine, console())
-    if written:
-        say(f"wrote {' and '.join(written)}")
-    elif node and not as_json:
-        say(f"node file {path.name} is needed too: --out FILE writes both")
+    if out is not None:
+        say(f"wrote {out}")
 
 
 def _command(files: list[str], choice: "Choice", *, detect: bool) -> str:

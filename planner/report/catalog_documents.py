@@ -5,8 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from planner.catalog.clusters import is_counted, load_cluster
-from planner.catalog.detect.merge import Machine
-from planner.catalog.detect.write import cluster_text, node_text
+from planner.catalog.detect import Machine, cluster_text
 from planner.catalog.hardware import is_path, load_accelerator, load_node
 from planner.catalog.hardware_rows import HardwareDetails, describe, describe_hardware
 from planner.catalog.models import load_model, load_model_details
@@ -179,23 +178,17 @@ def _cluster(cluster: ClusterSpec) -> dict[str, Any]:
     }
 
 
-def detected_body(
-    machine: Machine, *, node_file: str, command: str, written: Sequence[str]
-) -> dict[str, Any]:
-    """A machine as found: what was seen, what differs from the catalog, and the files of it."""
-    node = node_text(machine)
+def detected_body(machine: Machine, *, command: str, written: Sequence[str]) -> dict[str, Any]:
+    """A machine as found: what was seen, what differs from the catalog, and its file."""
     return {
         "node": machine.node,
-        "is_new_node": node is not None,
         "nodes": machine.num_nodes,
         "accelerator": machine.accelerator,
         "gpus_per_node": machine.num_gpus,
-        "fabric": machine.fabric,
         "seen": [asdict(each) for each in machine.seen],
         "overrides": [asdict(each) for each in machine.overrides],
         "from_catalog": list(machine.kept),
         "notes": list(machine.notes),
-        "cluster_file": cluster_text(machine, node_file if node else None, command),
-        "node_file": node,
+        "cluster_file": cluster_text(machine, command),
         "written": list(written),
     }

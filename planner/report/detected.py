@@ -2,26 +2,22 @@
 
 from rich.console import Console
 
-from planner.catalog.detect.compare import Override
-from planner.catalog.detect.merge import Machine, Seen
+from planner.catalog.detect import Machine, Override, Seen
 from planner.report.table import Column, Table, rich_table
 
 
 def print_detected(machine: Machine, console: Console) -> None:
     """What was seen and where, what differs from the catalog, and what is the catalog's."""
     total = machine.num_nodes * machine.num_gpus
-    source = "a new node after" if machine.new_node else "node"
     nodes = "node" if machine.num_nodes == 1 else "nodes"
     console.print(
         f"{total:,} x {machine.accelerator}: {machine.num_nodes:,} {nodes} of {machine.num_gpus} "
-        f"({source} {machine.node} of the catalog)",
+        f"(node {machine.node} of the catalog)",
         style="bold",
     )
     console.print(rich_table(Table(machine.seen, SEEN)))
     if machine.overrides:
         console.print(rich_table(Table(machine.overrides, OVERRIDES)))
-    if machine.fabric:
-        console.print(f"fabric: {machine.fabric}, by kind and rate of the ports")
     console.print(f"From the catalog, told by nothing: {'; '.join(machine.kept)}.", markup=False)
     for note in machine.notes:
         console.print(f"note: {note}", markup=False)

@@ -5,56 +5,36 @@ from pathlib import Path
 import pytest
 
 from planner.catalog.clusters import load_cluster
-from planner.catalog.detect.merge import Choice, Machine, merge
-from planner.catalog.detect.recognise import read_source
-from planner.catalog.detect.write import cluster_text, node_text
+from planner.catalog.detect import Choice, Machine, cluster_text, merge
+from planner.catalog.observe import read_source
 from planner.errors import InputError
 
 FOLDER = Path(__file__).parent / "hardware"
 POSITIVE = FOLDER / "positive"
 
-MACHINES: dict[tuple[str, ...], tuple[str, int, int, dict[str, float], str | None]] = {
-    ("dgx-h100.smi.csv", "dgx-h100.topo.txt", "dgx-h100.nccl.xml"): (
-        "dgx-h100",
-        1,
-        8,
-        {},
-        None,
-    ),
-    ("dgx-h100.smi.csv", "slurm.sinfo.txt"): (
-        "dgx-h100",
-        16,
-        8,
-        {"host_memory_gib": 1006.8},
-        None,
-    ),
-    ("slurm.sinfo.txt",): ("dgx-h100", 16, 8, {"host_memory_gib": 1006.8}, None),
-    ("p5.nccl.xml",): ("aws-p5.48xlarge", 1, 8, {}, None),
-    ("a100-40.smi.csv", "a100-40.topo.txt"): ("dgx-a100-320", 1, 8, {}, None),
-    ("a100-peers.nccl.xml",): ("perlmutter", 1, 4, {"nic_gbit_per_s": 100}, "eth-100g"),
-    ("v100-mesh.smi.csv", "v100-mesh.topo.txt"): ("jean-zay-v100", 1, 4, {}, None),
-    ("dgx-1-v100.smi.csv", "dgx-1-v100.topo.txt"): ("dgx-1-v100", 1, 8, {}, None),
-    ("l40s.smi.csv", "l40s.topo.txt"): (
+MACHINES: dict[tuple[str, ...], tuple[str, int, int, dict[str, float]]] = {
+    ("dgx-h100.smi.csv",): ("dgx-h100", 1, 8, {}),
+    ("dgx-h100.smi.csv", "slurm.sinfo.txt"): ("dgx-h100", 16, 8, {"host_memory_gib": 1006.8}),
+    ("slurm.sinfo.txt",): ("dgx-h100", 16, 8, {"host_memory_gib": 1006.8}),
+    ("a100-40.smi.csv",): ("dgx-a100-320", 1, 8, {}),
+    ("v100-mesh.smi.csv",): ("jean-zay-v100", 1, 4, {}),
+    ("dgx-1-v100.smi.csv",): ("dgx-1-v100", 1, 8, {}),
+    ("l40s.smi.csv",): (
         "pcie-8x-l40s",
         1,
         4,
         {"accelerators_per_node": 4, "scale_up_domain_accelerators": 4},
-        None,
     ),
 }
-"""Files of one machine to node, nodes, GPUs per node, overrides and fabric."""
+"""Files of one machine to node, nodes, GPUs per node, overrides."""
 
 REFUSED: dict[str, tuple[str, ...]] = {
     "bad-memory.smi.csv": ("line 2: memory.total: must be a number", "line 3: memory.total"),
-    "bad-numbers.nccl.xml": ("nvlink.count: must be a whole number", "net.speed: must be a whole"),
     "control.txt": ("has the control character",),
     "empty.txt": ("is empty; known are `nvidia-smi --query-gpu",),
-    "entities.nccl.xml": ("declares a document type",),
-    "graphs.nccl.xml": ("the outermost element must be system; given 'graphs'",),
     "grouped.sinfo.txt": ("must be one node a row; given 'gpu[001-016]'",),
     "mig.smi.csv": ("line 2: name: 'NVIDIA H100 80GB HBM3' is cut into MIG", "line 3: name"),
     "no-devices.smi.csv": ("nvidia-smi found no GPU",),
-    "no-gpu.nccl.xml": ("no GPU in the file",),
     "no-gpus.sinfo.txt": ("no node has GPUs; 2 rows read",),
     "no-gres.sinfo.txt": ("has no column GRES; run `sinfo -N",),
     "no-header.smi.csv": ("written by no known tool", "(keep the headers)"),
@@ -63,21 +43,15 @@ REFUSED: dict[str, tuple[str, ...]] = {
         "no node has GPUs that plans use; left out: 2 nodes with parts of GPUs (MIG)",
         "left out: 1 node with several kinds of GPU: 'gpu:a100:4,gpu:v100:2'",
     ),
-    "plain-nvidia-smi.txt": ("written by no known tool", "`nvidia-smi topo -m`"),
+    "plain-nvidia-smi.txt": ("written by no known tool", "`nvidia-smi --query-gpu="),
     "several.sinfo.txt": (
         "line 3: MEMORY: must be a number of MB; given 'much'",
         "line 5: GRES: must be gpu:KIND:COUNT",
         "line 6: has 2 of 5 columns",
     ),
-    "truncated.nccl.xml": ("line 20: not XML", "is the file cut off?"),
     "truncated.smi.csv": ("line 3: has 1 of 3 columns; is the file cut off?",),
-    "truncated.topo.txt": ("has no row of GPU3, GPU4, GPU5, GPU6, GPU7; is it cut off?",),
-    "two-hosts.nccl.xml": ("2 hosts in one file",),
-    "two-kinds.nccl.xml": ("several kinds of GPU ('10de:2330', '10de:2331')",),
     "two-kinds.smi.csv": ("several kinds of GPU ('NVIDIA A100-SXM4-40GB', 'NVIDIA H100",),
-    "uneven.topo.txt": ("GPU1 has 2 links to GPU0, which has 1 back",),
     "unknown-gpu.smi.csv": ("no accelerator of the catalog is 'NVIDIA A30'", "--accelerator NAME"),
-    "unknown-path.topo.txt": ("line 2: GPU0: unknown path; given 'NW12'", "line 5: GPU3"),
     "utf16.smi.csv": ("is not UTF-8 text",),
 }
 
@@ -88,28 +62,15 @@ def machine_of(*names: str, choice: Choice | None = None) -> Machine:
 
 @pytest.mark.parametrize("names", MACHINES, ids="+".join)
 def test_files_of_a_machine_give_the_node_it_is(names: tuple[str, ...], tmp_path: Path) -> None:
-    node, count, size, overrides, fabric = MACHINES[names]
+    node, count, size, overrides = MACHINES[names]
     machine = machine_of(*names)
     assert (machine.node, machine.num_nodes, machine.num_gpus) == (node, count, size)
     assert {override.key: override.value for override in machine.overrides} == overrides
-    assert machine.fabric == fabric
-    assert machine.new_node is None
     path = tmp_path / "cluster.yaml"
-    path.write_text(cluster_text(machine, None, "planner hardware"))
+    path.write_text(cluster_text(machine, "planner hardware"))
     cluster = load_cluster(path)
     assert cluster.num_accelerators == count * size
     assert cluster.accelerator.name == machine.accelerator
-
-
-def test_pairs_over_nvlink_bridges_become_a_node_of_their_own(tmp_path: Path) -> None:
-    machine = machine_of("a100-pcie-pairs.smi.csv", "a100-pcie-pairs.topo.txt")
-    node = node_text(machine)
-    assert node is not None
-    (tmp_path / "c-node.yaml").write_text(node)
-    (tmp_path / "c.yaml").write_text(cluster_text(machine, "c-node.yaml", "planner hardware"))
-    package, pcie, _ = load_cluster(tmp_path / "c.yaml").levels
-    assert (package.num_accelerators, package.bytes_per_s) == (2, 300e9)
-    assert (pcie.name, pcie.num_accelerators) == ("pcie4", 4)
 
 
 @pytest.mark.parametrize(

@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from planner.catalog.detect.merge import Choice, Machine, merge
-from planner.catalog.detect.observation import Links, Nics, Observation, Slot
-from planner.catalog.detect.recognise import Source
-from planner.catalog.detect.sinfo import NodeGroup, SlurmNodes
+from planner.catalog.detect import (
+    Choice,
+    Machine,
+    accelerator_of,
+    cluster_text,
+    may_mean,
+    merge,
+    nearest_accelerators,
+)
+from planner.catalog.hardware import aliases, list_names
+from planner.catalog.observe import Observation, Slot, SlurmNodes, Source
 from planner.errors import InputError
 
 H100 = Observation(where="smi", gpu="NVIDIA H100 80GB HBM3", num_gpus=8)
 L40S = Observation(where="smi", gpu="NVIDIA L40S", num_gpus=8)
-NONE = Links(pairs=((0,) * 8,) * 8)
-
-
-def every_pair(count: int, size: int = 8) -> Links:
-    return Links(
-        pairs=tuple(tuple(0 if i == j else count for j in range(size)) for i in range(size))
-    )
 
 
 def merged(*sources: Source, accelerator: str = "", partition: str = "") -> Machine:
@@ -31,7 +31,7 @@ def overrides(machine: Machine) -> dict[str, float]:
 
 def groups(*given: tuple[str, int, int, str]) -> SlurmNodes:
     made = (
-        NodeGroup(gpu=g, gpus_per_node=n, num_nodes=k, memory_mib=None, partitions=(p,))
+        Observation(where="sinfo", gpu=g, num_gpus=n, num_nodes=k, partitions=(p,))
         for g, n, k, p in given
     )
     return SlurmNodes(where="sinfo", groups=tuple(made))
@@ -71,13 +71,8 @@ def test_a_part_of_a_node_has_its_share_of_ports_host_memory_and_price() -> None
     assert given == {"nics": 3, "host_memory_gib": 768, "usd_per_hour": 9.6}
     assert "network (3 x 400 Gbit/s, ib-ndr)" in machine.kept
     assert "host memory (768 GiB)" in machine.kept
-    told = replace(
-        H100,
-        num_gpus=3,
-        host_memory_mib=2048 * 1024,
-        nics=Nics(count=8, gbit_per_s=400, kind="infiniband"),
-    )
-    assert set(overrides(merged(told))) == {*SIZES, "usd_per_hour"}
+    told = replace(H100, num_gpus=3, host_memory_mib=2048 * 1024)
+    assert set(overrides(merged(told))) == {*SIZES, "nics", "usd_per_hour"}
 
 
 def test_the_domain_of_a_rack_stays() -> None:
@@ -86,81 +81,6 @@ def test_the_domain_of_a_rack_stays() -> None:
     assert machine.node == "gb200-tray"
     assert overrides(machine)["accelerators_per_node"] == 2
     assert "scale_up_domain_accelerators" not in overrides(machine)
-
-
-def test_ports_choose_the_node_and_then_the_fabric() -> None:
-    azure = merged(replace(H100, nics=Nics(count=8, gbit_per_s=400, kind="infiniband")))
-    assert (azure.node, azure.fabric, overrides(azure)) == ("dgx-h100", None, {})
-    google = merged(replace(H100, nics=Nics(count=8, gbit_per_s=200, kind="ethernet")))
-    assert (google.node, google.fabric, overrides(google)) == ("gcp-a3-megagpu-8g", None, {})
-    half = merged(replace(H100, nics=Nics(count=4, gbit_per_s=200, kind="infiniband")))
-    assert (half.node, half.fabric) == ("dgx-h100", "ib-hdr")
-    assert overrides(half) == {"nics": 4, "nic_gbit_per_s": 200}
-
-
-def test_ethernet_that_no_node_has_takes_the_usual_node_and_not_a_clouds() -> None:
-    machine = merged(replace(H100, nics=Nics(count=16, gbit_per_s=200, kind="ethernet")))
-    assert (machine.node, machine.fabric) == ("dgx-h100", "eth-200g")
-
-
-def test_two_gpus_of_a_switched_board_are_no_board_with_direct_links() -> None:
-    links = Links(pairs=((0, 12), (12, 0)))
-    machine = merged(Observation(where="topo", gpu="a100-sxm-80", num_gpus=2, links=links))
-    assert (machine.node, machine.new_node) == ("dgx-a100-640", None)
-    assert "scale_up_gb_per_s_per_direction" not in overrides(machine)
-
-
-def test_ports_that_a_library_joins_are_the_same_ports() -> None:
-    machine = merged(replace(H100, nics=Nics(count=8, gbit_per_s=400, kind="efa")))
-    assert (machine.node, machine.fabric, overrides(machine)) == ("aws-p5.48xlarge", None, {})
-
-
-def test_fewer_nvlinks_lower_the_rate() -> None:
-    machine = merged(replace(H100, links=Links(pairs=NONE.pairs, to_switch=16)))
-    assert overrides(machine) == {"scale_up_gb_per_s_per_direction": 400}
-
-
-def test_a_matrix_without_nvlinks_does_not_take_them_from_a_board_that_has_them() -> None:
-    machine = merged(replace(H100, links=NONE))
-    assert (machine.node, machine.new_node, overrides(machine)) == ("dgx-h100", None, {})
-    assert any("shows no NVLink" in note for note in machine.notes)
-
-
-def test_links_of_no_known_shape_are_noted_and_left() -> None:
-    links = Links(pairs=((0, 4, 0), (4, 0, 4), (0, 4, 0)))
-    machine = merged(replace(H100, num_gpus=3, links=links))
-    assert any("no shape known here" in note for note in machine.notes)
-    assert machine.new_node is None
-
-
-def test_two_meshes_of_four_become_a_package_over_pcie() -> None:
-    pairs = tuple(
-        tuple(2 if i != j and i // 4 == j // 4 else 0 for j in range(8)) for i in range(8)
-    )
-    seen = Observation(
-        where="smi",
-        gpu="Tesla V100-SXM2-32GB",
-        num_gpus=8,
-        links=Links(pairs=pairs),
-        slot=Slot(generation=3, lanes=16),
-    )
-    raw = merged(seen).new_node
-    assert raw is not None
-    assert raw["package"]["accelerators"]["value"] == 4
-    assert raw["package"]["gb_per_s_per_direction"]["value"] == 150
-    assert raw["scale_up"]["kind"] == "pcie3"
-    assert "price" not in raw
-
-
-def test_a_mesh_where_the_catalog_has_switches_is_a_new_node() -> None:
-    seen = Observation(where="smi", gpu="NVIDIA H100 80GB HBM3", num_gpus=4, links=every_pair(6, 4))
-    machine = merged(seen)
-    assert machine.new_node is not None
-    section = machine.new_node["scale_up"]
-    assert section["topology"] == "fully_connected"
-    assert section["gb_per_s_per_direction"]["value"] == 450
-    assert "reduces_in_network" not in section
-    assert overrides(machine) == {}
 
 
 def test_a_slow_slot_lowers_what_crosses_it() -> None:
@@ -232,3 +152,77 @@ def test_a_partition_without_sinfo_is_refused() -> None:
 def test_figures_of_a_wrong_size_are_refused_not_written() -> None:
     with pytest.raises(InputError, match="implausible magnitude"):
         merged(replace(H100, memory_mib=1.0))
+
+
+@pytest.mark.parametrize(
+    ("printed", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA H100 NVL", "h100-nvl"),
+        ("NVIDIA A100-SXM4-40GB", "a100-sxm-40"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80"),
+        ("A100-SXM-80GB", "a100-sxm-80"),
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80"),
+        ("NVIDIA A100-PCIE-40GB", "a100-pcie-40"),
+        ("NVIDIA H200", "h200-sxm"),
+        ("NVIDIA B200", "b200-sxm"),
+        ("NVIDIA GB200", "gb200"),
+        ("NVIDIA GH200 480GB", "gh200-96"),
+        ("NVIDIA GH200 120GB", "gh200-96"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA L4", "l4"),
+        ("Tesla T4", "t4"),
+        ("NVIDIA GeForce RTX 4090", "rtx4090"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx6000-ada"),
+        ("NVIDIA RTX A6000", "rtx-a6000"),
+        ("Quadro RTX 5000", "rtx5000-quadro"),
+        ("Tesla V100-SXM2-32GB", "v100-sxm2-32"),
+        ("Tesla V100-PCIE-16GB", "v100-pcie-16"),
+        ("Tesla P100-SXM2-16GB", "p100-sxm2-16"),
+        ("AMD Instinct MI300X", "mi300x"),
+        ("nvidia_h100_80gb_hbm3", "h100-sxm"),
+        ("a100", "a100-sxm-80"),
+        ("10de:2330", "h100-sxm"),
+        ("1002:74a1", "mi300x"),
+    ],
+)
+def test_what_tools_print_is_known(printed: str, name: str) -> None:
+    assert accelerator_of(printed) == name
+
+
+@pytest.mark.parametrize(
+    "printed", ["NVIDIA A30", "NVIDIA L40", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA", "", "H"]
+)
+def test_what_is_not_in_the_catalog_is_not_guessed(printed: str) -> None:
+    assert accelerator_of(printed) is None
+
+
+def test_names_spelled_alike_are_offered() -> None:
+    assert nearest_accelerators("NVIDIA L40") == ["l40s", "l4"]
+
+
+def test_a_site_label_may_mean_every_accelerator_whose_name_has_its_words() -> None:
+    assert may_mean("a100", "a100-sxm-40")
+    assert not may_mean("a100", "h100-sxm")
+    assert not may_mean("", "h100-sxm")
+
+
+def test_every_alias_of_an_accelerator_leads_to_one() -> None:
+    assert set(aliases()["accelerators"].values()) <= set(list_names("accelerators"))
+
+
+def test_every_figure_says_where_it_was_seen() -> None:
+    seen = Observation(where="a/smi.csv", gpu="NVIDIA L40S", num_gpus=4, memory_mib=40960)
+    text = cluster_text(merge([seen], Choice()), "planner hardware --from a/smi.csv")
+    assert text.startswith("# Written by `planner hardware --from a/smi.csv`; edit what is wrong.")
+    assert "#   GPU: NVIDIA L40S (l40s) (smi.csv)\n" in text
+    assert "  hbm_gib: 40  # smi.csv; catalog: 44.4\n" in text
+    assert "  accelerators_per_node: 4  # smi.csv; catalog: 8\n" in text
+
+
+def test_names_of_files_cannot_leave_their_comment() -> None:
+    seen = Observation(where="smi\nnode: other", gpu="NVIDIA H100 80GB HBM3", num_gpus=8)
+    text = cluster_text(merge([seen], Choice()), "planner\nhardware")
+    assert "\nnode: other" not in text
+    assert "# Written by `planner\\nhardware`" in text

@@ -1,0 +1,416 @@
+"""Cluster files of machines as seen: the nearest node of the catalog, and what differs from it.
+
+Sources describe one kind of node; every override says where its figure was seen.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import ceil
+from typing import TypeVar
+
+from planner.catalog.cluster_file import override_problems
+from planner.catalog.hardware import (
+    aliases,
+    check_accelerator,
+    check_node,
+    detection_rules,
+    find_file,
+    list_names,
+    resolve_alias,
+)
+from planner.catalog.hardware_file import AcceleratorFile, NodeFile
+from planner.catalog.names import nearest
+from planner.catalog.observe import Observation, SlurmNodes, Source
+from planner.documents.yaml_text import load_yaml
+from planner.errors import InputError, Problem
+from planner.limits import one_line
+
+SAME = 0.03
+"""Relative difference up to which two figures are the same: the catalog's own spread."""
+MAX_LEFT_OUT = 8
+"""Groups of Slurm nodes named among the notes."""
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What the user decides where sources leave it open; empty: take what was seen."""
+
+    accelerator: str = ""
+    partition: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """One thing that a source told."""
+
+    what: str
+    value: str
+    where: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Override:
+    """One figure in place of the catalog's."""
+
+    key: str
+    value: float
+    where: str
+    catalog: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A cluster as detected: a node of the catalog and what differs from it."""
+
+    node: str
+    num_nodes: int
+    accelerator: str
+    num_gpus: int
+    overrides: tuple[Override, ...]
+    seen: tuple[Seen, ...]
+    kept: tuple[str, ...]
+    """What nothing told, from the catalog."""
+    notes: tuple[str, ...]
+
+
+def merge(sources: Sequence[Source], choice: Choice) -> Machine:
+    """Return the machine that sources of one node and its cluster describe.
+
+    Raises InputError where they contradict each other or name no accelerator of the catalog.
+    """
+    observations = [source for source in sources if isinstance(source, Observation)]
+    slurm = [source for source in sources if isinstance(source, SlurmNodes)]
+    hint = _first_accelerator(observations, choice)
+    problems: list[Problem] = []
+    if choice.partition and not slurm:
+        message = "partitions are told by sinfo; give its output"
+        problems.append(Problem(where="command line", key="--partition", message=message))
+    for nodes in slurm:
+        try:
+            observations.append(_largest_group(nodes, hint, choice))
+        except InputError as error:
+            problems += error.problems
+    problems += _contradictions(observations)
+    if problems:
+        raise InputError(problems)
+    return _machine(observations, _accelerator(observations, choice))
+
+
+def _machine(observations: Sequence[Observation], accelerator: str) -> Machine:
+    path = find_file("accelerators", accelerator)
+    file = check_accelerator(load_yaml(path), str(path))
+    num_gpus = _first(observations, "num_gpus", int)
+    name, node = _nearest_node(accelerator, file.usual_node, num_gpus)
+    overrides = tuple(_overrides(observations, file, node))
+    values = {override.key: override.value for override in overrides}
+    problems = override_problems(values, ", ".join(item.where for item in observations))
+    if problems:
+        raise InputError(problems)
+    num_nodes = _first(observations, "num_nodes", int)
+    notes = [f"{item.name}: {note}" for item in observations for note in item.notes]
+    if num_nodes is None:
+        notes.append("nothing told how many nodes there are: count is 1, edit it")
+    return Machine(
+        node=name,
+        num_nodes=num_nodes or 1,
+        accelerator=accelerator,
+        num_gpus=num_gpus or node.accelerators_per_node.value,
+        overrides=overrides,
+        seen=tuple(_seen(observations, accelerator)),
+        kept=tuple(_kept(observations, node, values)),
+        notes=tuple(notes),
+    )
+
+
+def _first(observations: Sequence[Observation], name: str, kind: type[Value]) -> Value | None:
+    """The first value told of a field."""
+    values = (getattr(item, name) for item in observations)
+    return next((value for value in values if isinstance(value, kind)), None)
+
+
+# The accelerator: a tool's name for a GPU, never a guess.
+
+
+def accelerator_of(gpu: str) -> str | None:
+    """Return the catalog name of a GPU, None where no name, title or alias has the same words."""
+    words = _words(gpu)
+    return _by_words().get(words) if words else None
+
+
+def may_mean(gpu: str, accelerator: str) -> bool:
+    """Whether a name is that of an accelerator or a part of it, as ``a100`` of ``a100-sxm-40``."""
+    words = _words(gpu)
+    return accelerator_of(gpu) == accelerator or (bool(words) and words <= _words(accelerator))
+
+
+def nearest_accelerators(gpu: str) -> list[str]:
+    """Return catalog names spelled like a GPU's name."""
+    wanted = "-".join(sorted(_words(gpu)))
+    by_words = {"-".join(sorted(words)): name for words, name in _by_words().items()}
+    return list(dict.fromkeys(by_words[text] for text in nearest(wanted, by_words)))
+
+
+def _words(name: str) -> frozenset[str]:
+    """Words of a name in lower case, without those of vendors and brands."""
+    return frozenset(re.findall(r"[a-z0-9:]+", name.lower())) - set(detection_rules().brand_words)
+
+
+@cache
+def _by_words() -> dict[frozenset[str], str]:
+    """Accelerators by the words of names, then aliases, then titles; the first of equals counts."""
+    names = list_names("accelerators")
+    pairs = [(name, name) for name in names]
+    pairs += [(alias, resolve_alias("accelerators", alias)) for alias in aliases()["accelerators"]]
+    for name in names:
+        pairs.append((str(load_yaml(find_file("accelerators", name)).get("title", "")), name))
+    known: dict[frozenset[str], str] = {}
+    for text, name in pairs:
+        known.setdefault(_words(text), name)
+    return known
+
+
+def _first_accelerator(observations: Sequence[Observation], choice: Choice) -> str | None:
+    if choice.accelerator:
+        return accelerator_of(choice.accelerator)
+    names = (accelerator_of(item.gpu) for item in observations if item.gpu)
+    return next((name for name in names if name), None)
+
+
+def _accelerator(observations: Sequence[Observation], choice: Choice) -> str:
+    """The catalog name of the GPUs; one that is not known is refused with the nearest."""
+    named = [item for item in observations if item.gpu]
+    found = _first_accelerator(observations, choice)
+    if found:
+        return found
+    if choice.accelerator:
+        where, key, text = "command line", "--accelerator", choice.accelerator
+    elif named:
+        where, key, text = named[0].where, "GPU", named[0].gpu
+    else:
+        message = "no source names the GPUs; add `nvidia-smi` output or give --accelerator NAME"
+        raise InputError.single(", ".join(item.where for item in observations), "GPU", message)
+    near = nearest_accelerators(text)
+    hint = f"nearest are {', '.join(near)}" if near else "`planner hardware` lists all"
+    message = f"no accelerator of the catalog is {text!r}; {hint}, choose with --accelerator NAME"
+    message += " if it is one of them, else describe yours (docs/extending.md)"
+    raise InputError.single(where, key, message)
+
+
+def _contradictions(observations: Sequence[Observation]) -> Iterator[Problem]:
+    """Two sources that tell different things of one node."""
+    kinds = [(item, accelerator_of(item.gpu)) for item in observations if item.gpu]
+    counts = [(item, item.num_gpus) for item in observations if item.num_gpus]
+    sizes = [(item, item.num_nodes) for item in observations if item.num_nodes]
+    for what, told in (("GPU", kinds), ("GPUs per node", counts), ("nodes", sizes)):
+        known = [(item, value) for item, value in told if value]
+        for item, value in known[1:]:
+            first, other = known[0]
+            if value != other:
+                message = f"told {value} here and {other} by {first.where}; give files of one node"
+                yield Problem(where=item.where, key=what, message=message)
+
+
+# Nodes: one kind of a Slurm cluster, and the nearest of the catalog.
+
+
+def _largest_group(nodes: SlurmNodes, hint: str | None, choice: Choice) -> Observation:
+    """The largest group of nodes, of the accelerator and partition wanted if any.
+
+    ``hint`` is the accelerator that the user or other sources name. Other groups become notes.
+    """
+    groups: Sequence[Observation] = nodes.groups
+    if choice.partition:
+        groups = [group for group in groups if choice.partition in group.partitions]
+        if not groups:
+            known = ", ".join(dict.fromkeys(p for g in nodes.groups for p in g.partitions))
+            allowed = known or "none, none is named"
+            message = f"no GPUs in partition {choice.partition!r}; allowed {allowed}"
+            raise InputError.single(nodes.where, "--partition", message)
+    unnamed = [group for group in groups if accelerator_of(group.gpu) is None]
+    matching = [group for group in groups if hint and may_mean(group.gpu, hint)]
+    if hint and not matching and not unnamed:
+        kinds = "; ".join(map(_group_text, groups[:MAX_LEFT_OUT]))
+        key = "--accelerator" if choice.accelerator else "GRES"
+        message = f"no nodes with {hint}; there are {kinds}"
+        raise InputError.single(nodes.where, key, message)
+    group = (matching or (unnamed if hint else groups))[0]
+    others = [other for other in nodes.groups if other is not group]
+    notes = [
+        f"left out: {_group_text(other)}; choose with --accelerator or --partition"
+        for other in others[:MAX_LEFT_OUT]
+    ]
+    if len(others) > MAX_LEFT_OUT:
+        notes.append(f"left out: {len(others) - MAX_LEFT_OUT:,} more kinds of nodes")
+    if len(group.partitions) > 1 and not choice.partition:
+        notes.append(f"nodes of all partitions together: {', '.join(group.partitions)}")
+    # The site's own word for GPUs that another source names better is no contradiction.
+    gpu = group.gpu if hint in (None, accelerator_of(group.gpu)) else ""
+    return replace(group, gpu=gpu, notes=(*notes, *nodes.notes))
+
+
+def _group_text(group: Observation) -> str:
+    """Render nodes as ``16 nodes of 8 x h100 (gpu, debug)``."""
+    partitions = f" ({', '.join(group.partitions)})" if group.partitions else ""
+    nodes = "node" if group.num_nodes == 1 else "nodes"
+    return f"{group.num_nodes} {nodes} of {group.num_gpus} x {group.gpu or 'GPU'}{partitions}"
+
+
+def _nearest_node(
+    accelerator: str, usual: str | None, num_gpus: int | None
+) -> tuple[str, NodeFile]:
+    """The node with so many of an accelerator; else its usual one, else the first by name."""
+    nodes = {}
+    for name in list_names("nodes"):
+        raw = load_yaml(find_file("nodes", name))
+        if raw.get("accelerator") == accelerator:
+            nodes[name] = check_node(raw, name)
+    if not nodes:
+        message = f"no node of the catalog holds {accelerator}; write one (docs/extending.md)"
+        raise InputError.single("nodes", accelerator, message)
+
+    def distance(name: str) -> tuple[bool, bool, str]:
+        differs = num_gpus not in (None, nodes[name].accelerators_per_node.value)
+        return differs, name != usual, name
+
+    nearest_name = min(nodes, key=distance)
+    return nearest_name, nodes[nearest_name]
+
+
+# Overrides: what differs from the node of the catalog.
+
+
+def _same(seen: float, known: float | None) -> bool:
+    return known is not None and abs(seen - known) <= SAME * known
+
+
+def _overrides(
+    observations: Sequence[Observation], accelerator: AcceleratorFile, node: NodeFile
+) -> Iterator[Override]:
+    hbm_gib = accelerator.hbm_gib.value
+    for item in observations:
+        if item.memory_mib and not _same(item.memory_mib / 1024, hbm_gib):
+            yield _override("hbm_gib", item.memory_mib / 1024, item, hbm_gib)
+            break
+    yield from _size(observations, node)
+    yield from _slot(observations, node)
+    host_gib = node.host_memory_gib.value if node.host_memory_gib else None
+    for item in observations:
+        if item.host_memory_mib and not _same(item.host_memory_mib / 1024, host_gib):
+            yield _override("host_memory_gib", item.host_memory_mib / 1024, item, host_gib)
+            break
+
+
+def _size(observations: Sequence[Observation], node: NodeFile) -> Iterator[Override]:
+    """Another number of GPUs; ports, host memory and price of a part are its share."""
+    size, known = _first(observations, "num_gpus", int), node.accelerators_per_node.value
+    if size is None or size == known:
+        return
+    item = next(item for item in observations if item.num_gpus == size)
+    yield _override("accelerators_per_node", size, item, known)
+    domain = node.scale_up.domain_accelerators.value
+    if domain == known:
+        yield _override("scale_up_domain_accelerators", size, item, domain)
+    if size > known:
+        return
+    where = f"share of {size} of {known} GPUs"
+    if node.nics and node.nics.value > 1:
+        nics = ceil(node.nics.value * size / known)
+        yield Override(key="nics", value=nics, where=where, catalog=node.nics.value)
+    figures = {"usd_per_hour": node.price.usd_per_hour if node.price else None}
+    if not any(item.host_memory_mib for item in observations):
+        figures["host_memory_gib"] = node.host_memory_gib
+    for key, figure in figures.items():
+        if figure is not None:
+            value = float(f"{figure.value * size / known:.5g}")
+            yield Override(key=key, value=value, where=where, catalog=figure.value)
+
+
+def _slot(observations: Sequence[Observation], node: NodeFile) -> Iterator[Override]:
+    """A slot slower than the catalog's; a faster one may still be shared."""
+    item = next((item for item in observations if item.slot), None)
+    if item is None or item.slot is None:
+        return
+    lanes = min(item.slot.lanes, 16)
+    reached = detection_rules().slots[f"pcie{item.slot.generation}_gb_per_s"].value * lanes / 16
+    host = node.host_link_gb_per_s_per_direction.value
+    if reached < host and not _same(reached, host) and node.scale_up.kind != "none":
+        yield _override("host_link_gb_per_s_per_direction", reached, item, host)
+    between = node.scale_up.gb_per_s_per_direction.value
+    is_pcie = node.scale_up.kind.startswith("pcie")
+    if is_pcie and reached < between and not _same(reached, between):
+        yield _override("scale_up_gb_per_s_per_direction", reached, item, between)
+
+
+def _override(key: str, value: float, item: Observation, catalog: float | None) -> Override:
+    rounded = value if isinstance(value, int) else float(f"{value:.5g}")
+    return Override(key=key, value=rounded, where=item.name, catalog=catalog)
+
+
+# What was seen and what was not, in words; and the file.
+
+
+def _seen(observations: Sequence[Observation], accelerator: str) -> Iterator[Seen]:
+    """Everything told; sources that tell the same share a line."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for item in observations:
+        gpu = f"{item.gpu} ({accelerator})" if item.gpu not in ("", accelerator) else item.gpu
+        slot = item.slot
+        told = {
+            "GPU": gpu,
+            "GPUs per node": str(item.num_gpus or ""),
+            "usable GPU memory": _gib(item.memory_mib),
+            "GPU slot": f"PCIe {slot.generation} x{slot.lanes}" if slot else "",
+            "host memory": _gib(item.host_memory_mib),
+            "nodes": f"{item.num_nodes:,}" if item.num_nodes else "",
+        }
+        for what, value in told.items():
+            if value:
+                rows.setdefault((what, value), []).append(item.name)
+    for (what, value), names in rows.items():
+        yield Seen(what=what, value=value, where=", ".join(names))
+
+
+def _gib(mib: float | None) -> str:
+    return f"{mib / 1024:.5g} GiB" if mib else ""
+
+
+def _kept(
+    observations: Sequence[Observation], node: NodeFile, overridden: Mapping[str, float]
+) -> Iterator[str]:
+    """What nothing told."""
+    if not any(item.num_gpus for item in observations):
+        yield f"{node.accelerators_per_node.value} GPUs per node"
+    if not any(item.memory_mib for item in observations):
+        yield "GPU memory"
+    is_known = "scale_up_gb_per_s_per_direction" in overridden
+    rate = "" if is_known else f", {node.scale_up.gb_per_s_per_direction.value:g} GB/s"
+    yield f"links between GPUs ({node.scale_up.kind}{rate})"
+    if node.nics and node.nic_gbit_per_s:
+        count = overridden.get("nics", node.nics.value)
+        yield f"network ({count:g} x {node.nic_gbit_per_s.value:g} Gbit/s, {node.fabric})"
+    if not any(item.host_memory_mib for item in observations):
+        known_gib = node.host_memory_gib.value if node.host_memory_gib else None
+        gib = overridden.get("host_memory_gib", known_gib)
+        yield f"host memory ({'unknown' if gib is None else f'{gib:g} GiB'})"
+    yield "compute rates, latencies, efficiencies, disks and price"
+
+
+def cluster_text(machine: Machine, command: str) -> str:
+    """Return the YAML of a cluster file; comments say where each figure was seen."""
+    lines = [f"# Written by `{one_line(command)}`; edit what is wrong.", "# Seen:"]
+    lines += [f"#   {one_line(f'{s.what}: {s.value} ({s.where})')}" for s in machine.seen]
+    lines += ["# From the catalog, told by nothing:"]
+    lines += [f"#   {one_line(text)}" for text in machine.kept]
+    lines += [f"# Note: {one_line(note)}" for note in machine.notes]
+    lines += [f"node: {machine.node}", f"count: {machine.num_nodes}"]
+    if machine.overrides:
+        lines.append("overrides:")
+    for override in machine.overrides:
+        known = "none" if override.catalog is None else f"{override.catalog:g}"
+        comment = one_line(f"{override.where}; catalog: {known}")
+        lines.append(f"  {override.key}: {override.value:.6g}  # {comment}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,293 @@
+"""What tools print, from files and from executables of ours in place of the tools."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from planner.catalog import observe
+from planner.catalog.observe import (
+    SMI_COMMAND,
+    Observation,
+    Slot,
+    SlurmNodes,
+    ask_host,
+    clean,
+    parse,
+    read_source,
+)
+from planner.errors import InputError
+from planner.limits import MAX_LOG_BYTES
+
+SMI_HEADER = (
+    "name, memory.total [MiB], memory.reserved [MiB], pcie.link.gen.max, pcie.link.width.max"
+)
+SINFO_HEADER = "NODELIST|CPUS|MEMORY|GRES|PARTITION\n"
+SAMPLES = Path(__file__).parents[2] / "examples" / "hardware" / "positive"
+MEMINFO = "MemFree: 1 kB\nMemTotal:       2113634304 kB\n"
+
+
+def smi(text: str) -> Observation:
+    read = parse(text, "smi")
+    assert isinstance(read, Observation)
+    return read
+
+
+def sinfo(text: str) -> SlurmNodes:
+    read = parse(text, "sinfo")
+    assert isinstance(read, SlurmNodes)
+    return read
+
+
+def test_rows_are_counted_and_reserved_memory_is_taken_off() -> None:
+    row = "NVIDIA H100 80GB HBM3, 81559 MiB, 551 MiB, 5, 16"
+    seen = smi("\n".join([SMI_HEADER, row, row]))
+    assert (seen.gpu, seen.num_gpus) == ("NVIDIA H100 80GB HBM3", 2)
+    assert seen.memory_mib == 81559 - 551
+    assert seen.slot == Slot(generation=5, lanes=16)
+
+
+def test_columns_may_come_in_any_order_and_without_units() -> None:
+    seen = smi("index, memory.total [MiB], name\n0, 46068, NVIDIA L40S\n")
+    assert (seen.gpu, seen.num_gpus, seen.memory_mib) == ("NVIDIA L40S", 1, 46068)
+
+
+@pytest.mark.parametrize("text", ["[N/A]", "N/A", "[Not Supported]", "[Unknown Error]"])
+def test_memory_that_is_not_available_is_not_told(text: str) -> None:
+    seen = smi(f"name, memory.total [MiB]\nNVIDIA L40S, {text}\n")
+    assert seen.memory_mib is None
+    assert seen.notes == ("memory.total is not told",)
+
+
+def test_the_smallest_memory_and_the_slowest_slot_count() -> None:
+    rows = ["NVIDIA L40S, 46068 MiB, 0 MiB, 4, 16", "NVIDIA L40S, 45000 MiB, 0 MiB, 4, 8"]
+    seen = smi("\n".join([SMI_HEADER, *rows]))
+    assert seen.memory_mib == 45000
+    assert seen.slot == Slot(generation=4, lanes=8)
+
+
+@pytest.mark.parametrize("slot", ["0, 16", "4, 0", "[N/A], [N/A]"])
+def test_a_slot_of_width_or_generation_zero_is_not_told(slot: str) -> None:
+    assert smi(f"{SMI_HEADER}\nNVIDIA L40S, 1 MiB, 0 MiB, {slot}").slot is None
+
+
+def test_all_problems_of_a_table_are_told_at_once() -> None:
+    with pytest.raises(InputError) as error:
+        smi("name, memory.total [MiB]\nA, x\nB MIG 1g.5gb, 5 MiB\nC\n")
+    keys = [problem.key for problem in error.value.problems]
+    assert keys == ["line 2: memory.total", "line 3: name", "line 4"]
+
+
+def test_of_very_many_problems_the_first_are_told_and_the_rest_counted() -> None:
+    with pytest.raises(InputError) as error:
+        smi("name, memory.total [MiB]\n" + "A, x\n" * 100)
+    assert len(error.value.problems) == 21
+    assert error.value.problems[-1].message.startswith("80 more problems")
+
+
+def test_the_command_asks_for_what_is_read() -> None:
+    assert SMI_COMMAND.startswith("nvidia-smi --query-gpu=name,memory.total,")
+    assert SMI_COMMAND.endswith(" --format=csv")
+
+
+@pytest.mark.parametrize("why", ["[N/A]", "[Insufficient Permissions]", "[GPU is lost]", "n/a", ""])
+def test_a_figure_that_is_not_given_is_not_told_whatever_the_reason(why: str) -> None:
+    seen = smi(f"name, memory.total [MiB], pcie.link.gen.max\nNVIDIA A10, {why}, {why}\n")
+    assert (seen.memory_mib, seen.slot) == (None, None)
+
+
+def test_a_node_of_two_partitions_is_counted_once() -> None:
+    text = SINFO_HEADER + "n1|64|515000|gpu:a100:4|a*\nn1|64|515000|gpu:a100:4|b\n"
+    (group,) = sinfo(text).groups
+    assert (group.num_nodes, group.num_gpus, group.gpu) == (1, 4, "a100")
+    assert group.partitions == ("a", "b")
+
+
+def test_sockets_and_other_resources_are_left_out() -> None:
+    text = SINFO_HEADER + "n1|64|515000|lustre:1,gpu:h100:8(S:0,1),shard:80|a\n"
+    (group,) = sinfo(text).groups
+    assert (group.gpu, group.num_gpus) == ("h100", 8)
+
+
+def test_a_resource_without_kind_is_a_gpu_of_no_name() -> None:
+    (group,) = sinfo(SINFO_HEADER + "n1|64|1|gpu:8|a\n").groups
+    assert (group.gpu, group.num_gpus) == ("", 8)
+
+
+def test_the_kind_with_most_gpus_comes_first_and_its_smallest_memory_counts() -> None:
+    text = SINFO_HEADER + "a|1|900|gpu:v100:4|x\nb|1|800|gpu:h100:8|x\nc|1|700+|gpu:h100:8|x\n"
+    first, second = sinfo(text).groups
+    assert (first.gpu, first.num_gpus, first.num_nodes, first.host_memory_mib) == (
+        "h100",
+        8,
+        2,
+        700,
+    )
+    assert (second.gpu, second.num_gpus, second.partitions) == ("v100", 4, ("x",))
+
+
+def test_columns_are_found_by_their_header() -> None:
+    (group,) = sinfo("GRES|NODELIST\ngpu:h100:8|n1\n").groups
+    assert (group.num_nodes, group.host_memory_mib, group.partitions) == (1, None, ())
+
+
+@pytest.mark.parametrize("gres", ["gpu", "gpu:h100", "gpu:h100:eight", "gpu:a:b:2"])
+def test_a_resource_that_cannot_be_read_is_refused(gres: str) -> None:
+    with pytest.raises(InputError, match="must be gpu:KIND:COUNT"):
+        sinfo(SINFO_HEADER + f"n1|1|1|{gres}|x\n")
+
+
+def test_nodes_without_gpus_are_no_problem_beside_others() -> None:
+    text = SINFO_HEADER + "n1|1|1|(null)|x\nn2|1|1|gpu:h100:0|x\nn3|1|1|gpu:h100:8|x\n"
+    (group,) = sinfo(text).groups
+    assert group.num_nodes == 1
+
+
+def test_nodes_that_plans_do_not_use_are_left_out_and_named() -> None:
+    text = SINFO_HEADER + (
+        "n1|1|1|gpu:h100:8|x\n"
+        "n2|1|1|gpu:1g.10gb:7|x\nn2|1|1|gpu:1g.10gb:7|y\n"
+        "n3|1|1|gpu:h100:2,gpu:v100:2|x\n"
+    )
+    seen = sinfo(text)
+    assert [(group.gpu, group.num_gpus) for group in seen.groups] == [("h100", 8)]
+    assert seen.notes == (
+        "left out: 1 node with parts of GPUs (MIG): 'gpu:1g.10gb:7'",
+        "left out: 1 node with several kinds of GPU: 'gpu:h100:2,gpu:v100:2'",
+    )
+
+
+def test_one_kind_in_two_entries_adds() -> None:
+    (group,) = sinfo(SINFO_HEADER + "n1|1|1|gpu:h100:4(S:0),gpu:h100:4(S:1)|x\n").groups
+    assert (group.gpu, group.num_gpus) == ("h100", 8)
+
+
+def test_the_command_above_the_table_and_empty_lines_are_left_out() -> None:
+    text = "$ sinfo -N\n\n" + SINFO_HEADER + "\nn1|1|1|gpu:h100:8|x\nn2|1|1|gpu:h100|x\n"
+    with pytest.raises(InputError, match="line 6: GRES: must be gpu:KIND:COUNT"):
+        sinfo(text)
+
+
+def test_byte_order_marks_foreign_line_ends_and_colours_change_nothing(tmp_path: Path) -> None:
+    plain = (SAMPLES / "dgx-h100.smi.csv").read_bytes()
+    coloured = plain.replace(b"NVIDIA", b"\x1b[4mNVIDIA\x1b[0m")
+    path = tmp_path / "smi.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + coloured.replace(b"\n", b"\r\n"))
+    expected = parse(clean(plain, "smi"), str(path))
+    assert read_source(path) == expected
+
+
+def test_colours_without_their_escape_character_are_dropped() -> None:
+    read = smi(clean(b"[4mname, index[0m\nNVIDIA L4, 0\n", "smi"))
+    assert (read.gpu, read.num_gpus) == ("NVIDIA L4", 1)
+
+
+@pytest.mark.parametrize("text", ["<system/>", "\tGPU0\tGPU1\nGPU0\t X \tNV4\n"])
+def test_topologies_are_not_covered(text: str) -> None:
+    with pytest.raises(InputError, match="topologies of NCCL and nvidia-smi are not covered"):
+        parse(text, "x")
+
+
+def test_a_table_below_the_command_that_printed_it_is_read() -> None:
+    command = "$ nvidia-smi --query-gpu=name,memory.total --format=csv\n"
+    read = parse(command + "name, memory.total [MiB]\nNVIDIA L4, 23034 MiB\n", "smi")
+    assert isinstance(read, Observation)
+    assert (read.gpu, read.num_gpus) == ("NVIDIA L4", 1)
+    with pytest.raises(InputError, match=r"line 3: memory\.total"):
+        parse(command + "name, memory.total [MiB]\nNVIDIA L4, much\n", "smi")
+
+
+def test_a_huge_file_is_refused_without_being_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "huge.csv"
+    with path.open("wb") as file:
+        file.truncate(100 * 2**20)
+    with pytest.raises(
+        InputError, match=f"104,857,600 bytes are too many; allowed are {MAX_LOG_BYTES:,}"
+    ):
+        read_source(path)
+
+
+def test_a_missing_file_and_a_folder_are_problems(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_source(tmp_path / "nothing")
+    with pytest.raises(InputError, match="a folder"):
+        read_source(tmp_path)
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    with pytest.raises(InputError, match="is not UTF-8 text"):
+        clean(b"name\xff", "x")
+    with pytest.raises(InputError, match="control character"):
+        clean(b"name\x00", "x")
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def install(folder: Path, name: str, code: str) -> None:
+    path = folder / name
+    path.write_text(f"#!{sys.executable}\nimport sys\n{code}\n")
+    path.chmod(0o755)
+
+
+def install_nvidia_smi(folder: Path) -> None:
+    sample = str(SAMPLES / "dgx-h100.smi.csv")
+    code = f'assert sys.argv[2:] == ["--format=csv"], sys.argv\nprint(open({sample!r}).read())'
+    install(folder, "nvidia-smi", code)
+
+
+def test_all_tools_are_asked_and_the_host_memory_read(tools: Path, tmp_path: Path) -> None:
+    install_nvidia_smi(tools)
+    install(tools, "sinfo", f"print(open({str(SAMPLES / 'slurm.sinfo.txt')!r}).read())")
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(MEMINFO)
+    gpus, slurm, memory = ask_host(meminfo)
+    assert isinstance(gpus, Observation)
+    assert isinstance(slurm, SlurmNodes)
+    assert isinstance(memory, Observation)
+    assert (gpus.gpu, gpus.where) == ("NVIDIA H100 80GB HBM3", "nvidia-smi --query-gpu")
+    assert memory.host_memory_mib == 2113634304 / 1024
+
+
+def test_a_login_node_without_gpus_does_not_give_its_memory(tools: Path, tmp_path: Path) -> None:
+    install(tools, "sinfo", f"print(open({str(SAMPLES / 'slurm.sinfo.txt')!r}).read())")
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(MEMINFO)
+    (slurm,) = ask_host(meminfo)
+    assert isinstance(slurm, SlurmNodes)
+
+
+def test_without_tools_it_is_said_what_to_do(tools: Path) -> None:
+    with pytest.raises(InputError) as error:
+        ask_host()
+    text = str(error.value)
+    assert "nvidia-smi and sinfo not on PATH" in text
+    assert "--from FILE" in text
+
+
+def test_a_tool_that_fails_is_quoted(tools: Path) -> None:
+    message = "NVIDIA-SMI has failed because it couldn't communicate with the driver."
+    install(tools, "nvidia-smi", f"sys.exit({message!r})")
+    with pytest.raises(InputError, match="failed with exit code 1: NVIDIA-SMI has failed"):
+        ask_host()
+
+
+def test_a_tool_that_hangs_is_given_up(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tools, "sinfo", "import time; time.sleep(60)")
+    monkeypatch.setattr(observe, "TIMEOUT_S", 0.2)
+    with pytest.raises(InputError, match=r"gave no answer in 0\.2 s"):
+        ask_host()
+
+
+@pytest.mark.parametrize("text", ["", "MemTotal: much kB\n", "MemTotal:\n", "MemTotal: 0 kB\n"])
+def test_a_meminfo_that_tells_nothing_is_left_out(text: str, tools: Path, tmp_path: Path) -> None:
+    install_nvidia_smi(tools)
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(text)
+    assert len(ask_host(meminfo)) == 1
+    assert len(ask_host(tmp_path / "nothing")) == 1
