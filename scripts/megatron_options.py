@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes planner/formats/megatron/schema.json: what Megatron-LM's own parser and config know.
 
-The schema is that of a file for --yaml-cfg; with every key stand the options that set the same.
+With every attribute stand the options that set it.
 Needs the [oracles] extra and scripts/oracles. With --check it only says whether it is up to date.
 """
 
@@ -24,8 +24,6 @@ SWITCHES = {
 """What the names of such an option set in turn; further names set what the last of these does."""
 TYPES: Mapping[object, str] = {int: "integer", float: "number", str: "string", None: "string"}
 """By what the parser converts a word with; a function of its own may take anything."""
-SECTIONS = ("language_model", "model_parallel")
-REST = "#/$defs/settings"
 
 
 def real_parser(megatron: Path) -> argparse.ArgumentParser:
@@ -94,18 +92,14 @@ def schema_text(megatron: Path) -> str:
     known |= {
         one.name: {} for one in dataclasses.fields(MLATransformerConfig) if one.name not in known
     }
-    lines = ",\n".join(f'   "{name}": {json.dumps(known[name])}' for name in sorted(known))
-    section = {"type": ["object", "null"], "$ref": REST, "unevaluatedProperties": False}
+    lines = ",\n".join(f'  "{name}": {json.dumps(known[name])}' for name in sorted(known))
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Megatron-LM 0.19.2: a file for --yaml-cfg",
+        "title": "Megatron-LM 0.19.2: attributes and the options that set them",
         "type": "object",
-        "$ref": REST,
-        "properties": dict.fromkeys(SECTIONS, section),
-        "unevaluatedProperties": False,
-        "$defs": {"settings": {"properties": {}}},
+        "properties": {},
     }
-    return json.dumps(head, indent=1).replace("{}", f"{{\n{lines}\n   }}") + "\n"
+    return json.dumps(head, indent=1).replace("{}", f"{{\n{lines}\n }}") + "\n"
 
 
 def main() -> int:

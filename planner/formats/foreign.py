@@ -12,6 +12,16 @@ _NEMO = "micro_batch_size|tensor_model_parallel_size|model_parallel_size|trainer
 _YAML = (".yaml", ".yml")
 _SHELL = (".sh", ".slurm", ".sbatch")
 _PROGRAMS = (
+    (
+        "Megatron-LM in YAML (--yaml-cfg)",
+        r"\A(?=[\s\S]*^language_model:)(?=[\s\S]*^model_parallel:)",
+        _YAML,
+    ),
+    (
+        "Megatron-LM in YAML (MODEL_ARGS)",
+        r"^MODEL_ARGS:[^\n]*$(?=(?:\n[ \t]*(?:#[^\n]*)?$)*\n[ \t]+['\"]?--)",
+        _YAML,
+    ),
     ("GPT-NeoX", rf"""^\s*["']({_NEOX})["']\s*:""", (*_YAML, ".json")),
     ("LLaMA-Factory 1.0", r"\A(?=[\s\S]*^train_dataset:)(?=[\s\S]*^model:)", _YAML),
     ("NeMo-RL", r"\A(?=[\s\S]*^policy:)(?=[\s\S]*^\s+(megatron_cfg|dtensor_cfg):)", _YAML),

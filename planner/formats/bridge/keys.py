@@ -14,7 +14,6 @@ from planner.formats.megatron.options import field_names, load_options, options_
 from planner.formats.megatron.runtime import BF16_GRADIENTS
 from planner.formats.megatron.runtime import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.megatron.settings import MTP
-from planner.formats.megatron.yaml_config import ALIASES
 
 VIRTUAL = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"
@@ -44,7 +43,12 @@ model.num_layers model.hidden_size model.ffn_hidden_size model.num_attention_hea
 model.num_moe_experts
 """
 """Those that decide something; of several for one option messages name the first."""
-_NAMES = {**ALIASES, "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank"}
+_NAMES = {
+    "num_moe_experts": "num_experts",
+    "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
+    "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
+    "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
+}
 """What Megatron-LM's arguments call a field of the model; all others as Bridge does."""
 
 

@@ -1,1 +1,1 @@
-"""Megatron-LM: traits, and the formats of its argument lists, launch scripts and YAML files."""
+"""Megatron-LM: traits, and the formats of its argument lists and launch scripts."""

@@ -5,16 +5,13 @@ from collections.abc import Mapping
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
-from planner.errors import ExpressError
 from planner.formats.decision import lines_of, refuse
 from planner.formats.format import Decided, Emitted, OutputFile, SourceText
 from planner.formats.megatron.decisions import FILE, TABLE, edits, reasons
 from planner.formats.megatron.decisions_layout import MICRO
-from planner.formats.megatron.model_args import is_model_args
 from planner.formats.megatron.read import options_in, read
 from planner.formats.megatron.rows import all_words, words_of
 from planner.formats.megatron.runtime import environment
-from planner.formats.megatron.yaml_config import is_yaml_config
 from planner.formats.shell.edit import edited
 from planner.spec.strategy import Strategy
 from planner.units import ceil_div
@@ -101,8 +98,6 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     a way that cannot be edited, InputError where the file cannot be read.
     """
     refuse(TITLE, reasons(TABLE, context, strategy))
-    if is_yaml_config(source.text) or is_model_args(source.text):
-        raise ExpressError(f"{source.path}: {TITLE}'s YAML files are read, not written")
     settings = read(source).settings
     found = edits(TABLE, settings, lines_of(TABLE, context, strategy))
     if MICRO not in settings:

@@ -1,4 +1,4 @@
-"""The format ``megatron``: Megatron-LM's argument list, launch scripts and YAML files."""
+"""The format ``megatron``: Megatron-LM's argument list and launch scripts."""
 
 from planner.formats.format import Format
 from planner.formats.megatron.decisions import problems

@@ -1,7 +1,7 @@
 """The options of Megatron-LM 0.19.2 by name, and values of the right kind for them.
 
-``schema.json`` is written by scripts/megatron_options.py from Megatron-LM's own parser: keys of
-its YAML files, each with the options that set the same.
+``schema.json`` is written by scripts/megatron_options.py from Megatron-LM's own parser: attributes
+of its arguments and configuration, each with the options that set it.
 """
 
 import re
@@ -45,7 +45,7 @@ class Option:
 
 
 def _settings() -> Mapping[str, Schema]:
-    found: Mapping[str, Schema] = load_schema(__package__)["$defs"]["settings"]["properties"]
+    found: Mapping[str, Schema] = load_schema(__package__)["properties"]
     return found
 
 

@@ -1,4 +1,4 @@
-"""Reads launch scripts, args files and YAML files of Megatron-LM.
+"""Reads launch scripts and args files of Megatron-LM.
 
 ``elsewhere.csv`` lists options that 0.19.2 does not have: those of other releases (core 0.4 to the
 main branch of August 2026, megatron/training/arguments.py and megatron/post_training/arguments.py)
@@ -18,7 +18,6 @@ from planner.formats.finding import listed
 from planner.formats.format import Reading, SourceText, Value
 from planner.formats.megatron.decisions import OWNED, decisions_of, left_open
 from planner.formats.megatron.described import described
-from planner.formats.megatron.model_args import is_model_args, model_args
 from planner.formats.megatron.options import (
     VERSION,
     is_option,
@@ -28,7 +27,6 @@ from planner.formats.megatron.options import (
     unknown_option,
 )
 from planner.formats.megatron.runtime import traits_of
-from planner.formats.megatron.yaml_config import is_yaml_config, read_yaml
 from planner.formats.settings import word
 from planner.formats.shell.commands import Command
 from planner.formats.shell.edit import Arguments, Entry, Launch, among
@@ -55,10 +53,8 @@ MAX_COMPARED = 100
 
 
 def recognise(source: SourceText) -> bool:
-    """Whether a file is a script or args file that runs Megatron, or its YAML."""
+    """Whether a file is a script or args file that runs Megatron."""
     text = source.text
-    if is_yaml_config(text):
-        return True
     if "--" not in text or "\x00" in text:
         return False
     try:
@@ -86,9 +82,6 @@ def _arguments(source: SourceText) -> tuple[Arguments, Sequence[Arguments]]:
     """
     if _is_args_file(source.text):
         return Arguments(words=read_words(source), is_list=True), ()
-    if is_model_args(source.text):
-        words, environment = model_args(source)
-        return Arguments(words=words, environment=environment), ()
     script = read_script(source)
     found = list(_of(script.commands))
     found = found or [replace(each, is_kept=True) for each in _of(script.kept())]
@@ -161,29 +154,25 @@ def _grouped(
 
 def read(source: SourceText) -> Reading:
     """Understand a file; raises InputError where it runs no training script."""
-    reader, num_gpus = WordsReader(format=FORMAT, path=source.path), None
-    if not _is_args_file(source.text) and is_yaml_config(source.text):
-        reader.settings, reader.findings = read_yaml(source)
-    else:
-        lines = line_numbers(source.text)
-        arguments, _ = _arguments(source)
-        options, strays = _grouped(arguments.words, lines.at)
-        _take(reader, options, strays, branch_places(source.text))
-        script = arguments.program.text if arguments.program else ""
-        foreign = [each for each in options if not _is_known(each)]
-        _report_unknown(reader, foreign, script)
-        if fork := _made_for(foreign):
-            return _of_fork(reader, fork)
-        launched = reader.take_launcher(arguments, lines)
-        num_gpus = processes(launched)
-        reader.settings |= launched | _environment(arguments, lines.at)
+    reader = WordsReader(format=FORMAT, path=source.path)
+    lines = line_numbers(source.text)
+    arguments, _ = _arguments(source)
+    options, strays = _grouped(arguments.words, lines.at)
+    _take(reader, options, strays, branch_places(source.text))
+    script = arguments.program.text if arguments.program else ""
+    foreign = [each for each in options if not _is_known(each)]
+    _report_unknown(reader, foreign, script)
+    if fork := _made_for(foreign):
+        return _of_fork(reader, fork)
+    launched = reader.take_launcher(arguments, lines)
+    reader.settings |= launched | _environment(arguments, lines.at)
     run_by = word(reader.settings, SCRIPT, "")
     is_own = is_own_script(run_by)
     return Reading(
         format=FORMAT,
         path=source.path,
         settings=reader.settings,
-        decisions=decisions_of(reader.settings, num_gpus),
+        decisions=decisions_of(reader.settings, processes(launched)),
         findings=tuple(reader.findings),
         left_open=left_open(reader.settings) | open_processes(reader.settings),
         run_by="" if is_own else run_by.rpartition("/")[2],

@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 Span = tuple[int, int]
 Quoting = Literal["bare", "single", "double", "inside", "mixed"]
 """No quotes, a whole quoted text, a part of one, or something of several kinds."""
-_VARIABLE = re.compile(r"(\$\{\w+\}|\$\w+)")
 
 
 class Quote(NamedTuple):
@@ -55,12 +54,6 @@ class Word:
     """The written word that it comes from, quotes included; None where that is one of several."""
     is_whole: bool = False
     """Whether all of what is written stands for this word alone."""
-
-    @classmethod
-    def at(cls, text: str, place: Span) -> "Word":
-        """A text of another language whose variables nobody knows."""
-        parts = enumerate(_VARIABLE.split(text))
-        return cls(parts=tuple(Part(t, place, place, is_known=i % 2 == 0) for i, t in parts if t))
 
     @cached_property
     def text(self) -> str:

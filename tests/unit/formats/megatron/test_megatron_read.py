@@ -1,10 +1,7 @@
 """Reading scripts, args files and YAML of Megatron-LM."""
 
 import pytest
-import yaml
-from jsonschema import Draft202012Validator
 
-from planner.documents.schema import load_schema
 from planner.errors import InputError
 from planner.formats.format import Reading, SourceText
 from planner.formats.registry import load_format
@@ -169,60 +166,6 @@ def test_exported_variables_are_settings() -> None:
     settings = read(text).settings
     assert settings["CUDA_DEVICE_MAX_CONNECTIONS"].value == "1"
     assert settings["script"].value == "pretrain_gpt.py"
-
-
-def test_yaml_is_read_by_attribute() -> None:
-    reading = read(
-        "micro_batch_size: 2\nmodel_parallel:\n  tensor_model_parallel_size: 4\n"
-        "  bf16: True\n  overlap_p2p_comm: False\nlanguage_model:\n  num_layers: 24\n"
-        "  num_layer: 3\n"
-    )
-    values = {name: value.value for name, value in reading.decisions.items()}
-    assert (values["tp"], values["model.num_layers"], values["precision"]) == (4, 24, "bf16")
-    assert "--no-overlap-p2p-communication" in reading.settings
-    assert rules(reading) == [("megatron.unknown_key", 8)]
-
-
-@pytest.mark.parametrize("flag", ["", "group_query_attention: False\n"])
-def test_the_number_of_groups_alone_groups_queries_in_yaml(flag: str) -> None:
-    reading = read(
-        f"{flag}model_parallel:\n  bf16: True\nlanguage_model:\n  num_attention_heads: 32\n"
-        "  num_query_groups: 8\n"
-    )
-    assert reading.decisions["model.num_kv_heads"].value == 8
-
-
-def test_the_flag_alone_groups_no_queries_in_yaml() -> None:
-    reading = read(
-        "group_query_attention: True\nmodel_parallel:\n  bf16: True\n"
-        "language_model:\n  num_attention_heads: 32\n"
-    )
-    assert "--group-query-attention" not in reading.settings
-
-
-@pytest.mark.parametrize(
-    ("line", "is_right"),
-    [
-        ("num_layers: 24", True),
-        ("num_layers: null", True),
-        ("num_layers: many", False),
-        ("num_layer: 24", False),
-        ("virtual_pipeline_model_parallel_size: 2", True),
-        ("add_bias_linear: False", True),
-        ("add_bias_linear: 0", False),
-        ("recompute_granularity: selective", True),
-        ("recompute_granularity: some", False),
-        ("recompute_modules: [core_attn, mlp]", True),
-        ("moe_aux_loss_coeff: 0.01", True),
-        ("moe_aux_loss_coeff: [0.01, 0.02]", True),
-        ("rampup_batch_size: [32, 32]", False),
-    ],
-)
-def test_the_schema_for_editors_says_what_the_reader_says(line: str, is_right: bool) -> None:
-    text = f"model_parallel:\n  bf16: True\nlanguage_model:\n  {line}\n"
-    schema = Draft202012Validator(load_schema("planner.formats.megatron"))
-    assert schema.is_valid(yaml.safe_load(text)) == is_right
-    assert (read(text).findings == ()) == is_right
 
 
 def test_another_trainers_script_is_not_taken_for_a_few_names() -> None:
