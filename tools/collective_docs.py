@@ -1,8 +1,7 @@
-"""Tables of docs/communication.md that come from the code: algorithms and libraries."""
+"""Tables of docs/communication.md that come from the code: algorithms and their formulas."""
 
 import inspect
 
-from planner.catalog.libraries import list_libraries, load_library
 from planner.collectives.algorithms import ALGORITHMS
 from planner.collectives.grid import mesh_2d_all_reduce, torus_2d_all_reduce, torus_3d_all_reduce
 from planner.collectives.hierarchical import hierarchical_all_reduce
@@ -49,18 +48,3 @@ def algorithms_table() -> str:
 def collective_formulas() -> str:
     """Docstring of every formula, once."""
     return docstrings([*(flat for a in ALGORITHMS for flat in a.flat.values()), *MORE])
-
-
-def libraries_table() -> str:
-    """Every rule of every library, and how NCCL chooses."""
-    rows = []
-    for name in list_libraries():
-        profile = load_library(name)
-        if profile.tuning is not None:
-            kinds = "all-reduce, reduce-scatter, all-gather, broadcast"
-            rows.append((profile.title, kinds, "", "least time in its own model"))
-        for rule in profile.rules:
-            kinds = ", ".join(kind.replace("_", "-") for kind in rule.kinds)
-            how = f"`{rule.algorithm}` {rule.protocol}".strip()
-            rows.append((profile.title, kinds, how, rule.why))
-    return table(("library", "collective", "takes", "when, why"), rows)

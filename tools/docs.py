@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tools import kernel_docs, nccl_docs, notebook
+from tools import kernel_docs, notebook
 from tools.bucket_table import bucket_table
 from tools.collective_docs import (
     algorithms_table,
     collective_formulas,
-    libraries_table,
 )
 from tools.commands import PROMPT, is_ours, run
 from tools.formulas import (
@@ -41,17 +40,12 @@ from tools.schemas import files as schema_files
 from tools.screen import screen_picture
 from tools.time_docs import time_formulas
 
-MEASURED = DATA / "nccl"
 FITS = DATA / "kernels" / "fits.json"
 MARKERS: dict[str, dict[str, Callable[[], str]]] = {
     "json.md": {"documents": documents_section},
     "schedules.md": {"pictures": schedule_pictures, "table": schedules_table},
     "communication.md": {
         "algorithms": algorithms_table,
-        "libraries": libraries_table,
-        "measured": partial(nccl_docs.measured_table, MEASURED),
-        "published": partial(nccl_docs.published_table, MEASURED),
-        "multi_node": partial(nccl_docs.multi_node_table, MEASURED),
         "formulas": collective_formulas,
     },
     "job.md": {"formulas": job_formulas},

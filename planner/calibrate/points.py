@@ -22,9 +22,8 @@ from planner.cost.kernels import element_wise_s, product_s
 from planner.errors import InputError, Problem
 from planner.layers.op import FlashAttention, Gemm
 from planner.plans.collective import most_whole_ranks, planned_s
-from planner.spec.cluster import PROCESSOR, ClusterSpec
+from planner.spec.cluster import PROCESSOR, ClusterSpec, CollectiveKind
 from planner.spec.job import Precision
-from planner.spec.library import Kind
 from planner.units import GB, TERA, US
 
 NOISE = {
@@ -112,7 +111,7 @@ def _another(path: str, key: str, what: str, cluster: ClusterSpec) -> Problem:
 
 def collective_point(
     place: Place,
-    kind: Kind,
+    kind: CollectiveKind,
     num_bytes: float,
     num_ranks: int,
     measured_s: float,

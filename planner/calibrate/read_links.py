@@ -16,8 +16,7 @@ from planner.documents.json_text import load_json
 from planner.errors import InputError
 from planner.limits import brief
 from planner.plans.collective import most_whole_ranks
-from planner.spec.cluster import ClusterSpec
-from planner.spec.library import Kind
+from planner.spec.cluster import ClusterSpec, CollectiveKind
 from planner.units import GB, US
 
 _HEADER = re.compile(r"\bsize\s+count\s+type\b(?P<between>[\s\w]*?)\s(?P<time>\w*time)\b")
@@ -27,7 +26,7 @@ _TEST = re.compile(
 )
 _RANK = re.compile(r"\bRank\s+(\d+)\s+(?:Group|Pid)\b(?:.*?\bdevice\s+\d+ \[[^\]]*\] +(.*\S))?")
 _TYPE = r"(?:u?int\d+|half|float\w*|double|bfloat16|fp8\w*|f8\w*)"
-_KINDS: dict[str, Kind] = {
+_KINDS: dict[str, CollectiveKind] = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
     "reduce_scatter": "reduce_scatter",
@@ -101,7 +100,7 @@ def nccl_points(path: str, lines: Sequence[str], cluster: ClusterSpec) -> Iterat
 
 
 def _table_points(
-    path: str, kind: Kind, ranks_said: int, rows: Sequence[_Row], cluster: ClusterSpec
+    path: str, kind: CollectiveKind, ranks_said: int, rows: Sequence[_Row], cluster: ClusterSpec
 ) -> Iterator[Point]:
     num_ranks, most = ranks_said or _ranks_told(path, kind, rows[-1]), most_whole_ranks(cluster)
     if num_ranks > most or num_ranks < 2:
@@ -144,7 +143,7 @@ def _rows(path: str, lines: Sequence[str], head: int, end: int) -> Iterator[_Row
         yield _Row(place=place, num_bytes=size, time_s=micros * US, algorithm=algorithm, bus=bus)
 
 
-def _ranks_told(path: str, kind: Kind, row: _Row) -> int:
+def _ranks_told(path: str, kind: CollectiveKind, row: _Row) -> int:
     """Ranks that the ratio of bus and algorithm bandwidth of the largest size tells."""
     if kind == "p2p":
         return 2

@@ -34,16 +34,13 @@ def collective(
         int | None,
         typer.Option(help="Ranks that take part, the first ones [all that fill whole units]."),
     ] = None,
-    library: Annotated[
-        str | None, typer.Option(help="nccl, rccl, oneccl, hccl, gloo or mpi [the vendor's].")
-    ] = None,
     plot: options.Plot = False,
     plot_file: options.PlotFile = None,
     force: options.Force = False,
     verbose: options.Verbose = False,
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
-    """Show what a collective takes by algorithm and level, and what a library would choose."""
+    """Show what a collective takes by algorithm and level, and in plans."""
     from planner.cli.collective_inputs import read_collective
     from planner.cli.output import console
     from planner.plans.collective import collective_answer
@@ -65,7 +62,6 @@ def collective(
         cluster=cluster,
         algorithm=algorithm,
         group=group,
-        library=library,
     )
     answer = collective_answer(question)
     if as_json:

@@ -1,15 +1,13 @@
 """Arguments of ``planner collective`` to a question, every problem reported together."""
 
-from functools import partial
 from typing import cast
 
 from planner.catalog.clusters import load_cluster
-from planner.catalog.libraries import fitting_libraries, load_library, usual_library
 from planner.catalog.names import did_you_mean
 from planner.cli.collector import Collector
 from planner.collectives.algorithms import BY_NAME
 from planner.plans.collective import CollectiveQuestion, most_whole_ranks
-from planner.spec.library import Kind
+from planner.spec.cluster import CollectiveKind
 from planner.units import parse_bytes
 
 ALL = "all"
@@ -34,7 +32,6 @@ def read_collective(
     cluster: str,
     algorithm: str,
     group: int | None,
-    library: str | None,
 ) -> CollectiveQuestion:
     """Return the question; raises one InputError with every problem found."""
     collector = Collector()
@@ -45,16 +42,9 @@ def read_collective(
         collector.add("SIZE", str(error))
     machines = collector.read(lambda: load_cluster(cluster))
     names = _algorithms(collector, algorithm)
-    profile = collector.read(partial(load_library, library)) if library else None
     if machines is not None and group is not None and not 2 <= group <= machines.num_accelerators:
         message = f"must be 2 to {machines.num_accelerators:,}, the cluster's; given {group}"
         collector.add("--group", message)
-    if machines is not None and profile is not None:
-        vendor = machines.accelerator.vendor
-        if profile.vendors and vendor not in profile.vendors:
-            made_for, fitting = " and ".join(profile.vendors), ", ".join(fitting_libraries(vendor))
-            message = f"{profile.title} is made for {made_for}, not {vendor}; allowed are {fitting}"
-            collector.add("--library", message)
     if machines is not None and machines.num_accelerators < 2:
         collector.add("CLUSTER", "has one accelerator; a collective needs two")
     collector.finish()
@@ -67,11 +57,10 @@ def read_collective(
             f"{machines.num_accelerators:,} ranks; --group takes another"
         )
     return CollectiveQuestion(
-        kind=cast("Kind", kind),
+        kind=cast("CollectiveKind", kind),
         num_bytes=num_bytes,
         cluster=machines,
         num_ranks=num_ranks,
         algorithms=names,
-        library=profile or load_library(usual_library(machines.accelerator.vendor)),
         note=note,
     )

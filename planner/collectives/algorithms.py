@@ -14,7 +14,7 @@ from planner.collectives import (
     tree,
 )
 from planner.collectives.cost import CollectiveCost, Link, Number
-from planner.spec.library import Kind
+from planner.spec.cluster import CollectiveKind
 
 Flat: TypeAlias = Callable[[Number, Number, Link], CollectiveCost]
 Placement: TypeAlias = Literal["around", "tree", "shards", "chunks", "whole", "peers", "all_peers"]
@@ -27,15 +27,15 @@ class Algorithm:
 
     name: str
     placement: Placement
-    flat: Mapping[Kind, Flat]
+    flat: Mapping[CollectiveKind, Flat]
 
 
-RING: Mapping[Kind, Flat] = {
+RING: Mapping[CollectiveKind, Flat] = {
     "all_reduce": ring.ring_all_reduce,
     "reduce_scatter": ring.ring_reduce_scatter,
     "all_gather": ring.ring_all_gather,
 }
-HALVING: Mapping[Kind, Flat] = {
+HALVING: Mapping[CollectiveKind, Flat] = {
     "all_reduce": halving.halving_doubling_all_reduce,
     "reduce_scatter": halving.halving_reduce_scatter,
     "all_gather": halving.doubling_all_gather,

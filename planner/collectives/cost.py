@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from planner.spec.library import Kind
+from planner.spec.cluster import CollectiveKind
 from planner.units import Array
 
 Number: TypeAlias = Array | float
@@ -41,7 +41,7 @@ class CollectiveCost:
     """By the busiest rank."""
 
 
-def busbw_factor(kind: Kind, num_ranks: Number) -> Array:
+def busbw_factor(kind: CollectiveKind, num_ranks: Number) -> Array:
     """Share of the vector each rank must move: 2(n-1)/n for all-reduce, (n-1)/n otherwise.
 
     One for broadcast and p2p. Source: nccl-tests, doc/PERFORMANCE.md. Zero for a group of one.

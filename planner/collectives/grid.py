@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.collectives.cost import CollectiveCost, Link, Number
-from planner.spec.library import Kind
+from planner.spec.cluster import CollectiveKind
 from planner.units import Array
 
 SHORTEST_CLOSED_DIMENSION = 4
@@ -45,7 +45,7 @@ def _bandwidth_bytes(num_bytes: Array, dims: Sequence[int]) -> tuple[Array, floa
 
 
 def grid_collective(
-    kind: Kind, num_bytes: Number, dims: Sequence[int], link: Link, *, wraps: bool
+    kind: CollectiveKind, num_bytes: Number, dims: Sequence[int], link: Link, *, wraps: bool
 ) -> CollectiveCost:
     """Reduce-scatter along x, y, z, all-gather back: ``2 Σ(d_i - 1) α + 2 max-part bytes / B``.
 

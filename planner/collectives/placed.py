@@ -14,8 +14,7 @@ from planner.collectives.algorithms import BY_NAME, Flat, Placement
 from planner.collectives.cost import CollectiveCost, Link, Number
 from planner.collectives.grid import exchange_detour, grid_collective
 from planner.collectives.in_network import nvls_tree_all_reduce, sharp_all_reduce
-from planner.spec.cluster import Topology
-from planner.spec.library import Kind
+from planner.spec.cluster import CollectiveKind, Topology
 from planner.units import Array
 
 
@@ -199,14 +198,14 @@ _EXCHANGES = frozenset({"direct", "pairwise", "naive"})
 """Algorithms in which every rank sends to every other."""
 
 
-def _on_grid(kind: Kind, level: GroupLevel) -> Flat:
+def _on_grid(kind: CollectiveKind, level: GroupLevel) -> Flat:
     def grid(num_bytes: Number, _: Number, link: Link) -> CollectiveCost:
         return grid_collective(kind, num_bytes, level.dims, link, wraps=level.wraps)
 
     return grid
 
 
-def _flat_of(name: str, kind: Kind, at: _Level) -> Flat:
+def _flat_of(name: str, kind: CollectiveKind, at: _Level) -> Flat:
     """The formula an algorithm uses on a level: its own, or the one that suits the level."""
     level = at.level
     if name == "multi-dimensional":
@@ -249,7 +248,7 @@ def _suiting(level: GroupLevel) -> str:
     return _BY_TOPOLOGY[level.topology]
 
 
-def unsuitable(name: str, kind: Kind, levels: Sequence[GroupLevel]) -> str:
+def unsuitable(name: str, kind: CollectiveKind, levels: Sequence[GroupLevel]) -> str:
     """Return why an algorithm cannot do a collective on these levels, or an empty text."""
     if kind not in BY_NAME[name].flat:
         able = [known for known, algorithm in BY_NAME.items() if kind in algorithm.flat]
@@ -259,7 +258,9 @@ def unsuitable(name: str, kind: Kind, levels: Sequence[GroupLevel]) -> str:
     return ""
 
 
-def place(name: str, kind: Kind, num_bytes: Number, levels: Sequence[GroupLevel]) -> PlacedCost:
+def place(
+    name: str, kind: CollectiveKind, num_bytes: Number, levels: Sequence[GroupLevel]
+) -> PlacedCost:
     """Return what an algorithm takes on a hierarchy, whole and by level.
 
     ``around``, ``tree`` and ``chunks`` are pipelined: the levels' latencies add up, the slowest

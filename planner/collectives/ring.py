@@ -3,12 +3,12 @@
 import numpy as np
 
 from planner.collectives.cost import CollectiveCost, Link, Number, busbw_factor, cost_of
-from planner.spec.library import Kind
+from planner.spec.cluster import CollectiveKind
 from planner.units import Array
 
 
 def ring_s(
-    collective: Kind,
+    collective: CollectiveKind,
     num_bytes: Number,
     num_ranks: Number,
     hops_s: Number,

@@ -1,4 +1,4 @@
-"""One collective on one group: every algorithm by level, and what a library would take."""
+"""One collective on one group: every algorithm by level, and what plans count on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +7,6 @@ from typing import get_args
 import numpy as np
 
 from planner.collectives.algorithms import ALGORITHMS
-from planner.collectives.choice import Choice, Situation, choose
 from planner.collectives.cost import busbw_factor
 from planner.collectives.grid import SHORTEST_CLOSED_DIMENSION
 from planner.collectives.placed import GroupLevel, PlacedCost, place, unsuitable
@@ -15,8 +14,7 @@ from planner.cost.collectives import collective_s, point_to_point_s
 from planner.cost.domain import link_share
 from planner.cost.topology import Group
 from planner.errors import InputError
-from planner.spec.cluster import ClusterSpec, Collective, LevelSpec
-from planner.spec.library import Kind, LibraryProfile
+from planner.spec.cluster import ClusterSpec, Collective, CollectiveKind, LevelSpec
 from planner.units import Array
 
 PLOT_SIZES = tuple(2.0 ** (exponent / 2.0) for exponent in range(20, 69))
@@ -32,12 +30,11 @@ DOMAIN_ISSUE_S = 1e-7
 class CollectiveQuestion:
     """What is asked: a collective of a size on the first ranks of a cluster."""
 
-    kind: Kind
+    kind: CollectiveKind
     num_bytes: float
     cluster: ClusterSpec
     num_ranks: int
     algorithms: tuple[str, ...]
-    library: LibraryProfile
     note: str = ""
     """What the program decided by itself about the group."""
 
@@ -52,12 +49,11 @@ class Crossover:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveAnswer:
-    """Every algorithm's cost, fastest first, the library's choice, the plan model's time."""
+    """Every algorithm's cost, fastest first, and the time that plans take."""
 
     question: CollectiveQuestion
     levels: tuple[GroupLevel, ...]
     costs: tuple[PlacedCost, ...]
-    choice: Choice
     plan_s: float | None
     """What plans use: measured fit, ring or tree; None where they have no such collective."""
     plan_is_measured: bool
@@ -120,8 +116,7 @@ def _group_level(part: LevelSpec, whole: LevelSpec, members: int, inside: int) -
 
 
 def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
-    """Return costs, choice and crossovers. Raises InputError for what cannot be done."""
-    question = replace(question, num_ranks=min(question.num_ranks, _most_ranks(question)))
+    """Return costs and crossovers. Raises InputError for what cannot be done."""
     levels = _levels_of(question)
     names = question.algorithms or _suitable(question.kind, levels)
     problems = {name: unsuitable(name, question.kind, levels) for name in names}
@@ -135,8 +130,7 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
         question=question,
         levels=levels,
         costs=tuple(costs),
-        choice=_choice(question),
-        plan_s=_plan_s(question),
+        plan_s=planned_s(question.kind, question.num_bytes, question.num_ranks, question.cluster),
         plan_is_measured=question.kind in fits and _num_domains(question) == 1,
         crossovers=_crossovers(question.kind, names, levels),
     )
@@ -156,10 +150,6 @@ def curves(answer: CollectiveAnswer) -> dict[str, tuple[Sequence[float], Sequenc
     }
 
 
-def _most_ranks(question: CollectiveQuestion) -> int:
-    return question.cluster.num_accelerators
-
-
 def _levels_of(question: CollectiveQuestion) -> tuple[GroupLevel, ...]:
     """Levels of the group; of a message between two, the outermost one it spans."""
     levels = group_levels(question.cluster, question.num_ranks)
@@ -168,16 +158,16 @@ def _levels_of(question: CollectiveQuestion) -> tuple[GroupLevel, ...]:
     return levels
 
 
-def _suitable(kind: Kind, levels: Sequence[GroupLevel]) -> tuple[str, ...]:
+def _suitable(kind: CollectiveKind, levels: Sequence[GroupLevel]) -> tuple[str, ...]:
     return tuple(a.name for a in ALGORITHMS if not unsuitable(a.name, kind, levels))
 
 
-def _times(name: str, kind: Kind, levels: Sequence[GroupLevel]) -> Array:
+def _times(name: str, kind: CollectiveKind, levels: Sequence[GroupLevel]) -> Array:
     return place(name, kind, np.array(PLOT_SIZES), levels).total.time_s
 
 
 def _crossovers(
-    kind: Kind, names: Sequence[str], levels: Sequence[GroupLevel]
+    kind: CollectiveKind, names: Sequence[str], levels: Sequence[GroupLevel]
 ) -> tuple[Crossover, ...]:
     """Fastest algorithm from each size of PLOT_SIZES on at which it changes."""
     best = np.argmin([_times(name, kind, levels) for name in names], axis=0)
@@ -191,32 +181,9 @@ def _num_domains(question: CollectiveQuestion) -> int:
     return -(-question.num_ranks // question.cluster.domain.num_accelerators)
 
 
-def _choice(question: CollectiveQuestion) -> Choice:
-    cluster, domain = question.cluster, question.cluster.domain
-    first_outer = cluster.levels[min(cluster.num_inner_levels + 1, len(cluster.levels) - 1)]
-    situation = Situation(
-        kind=question.kind,
-        num_bytes=question.num_bytes,
-        num_ranks=question.num_ranks,
-        num_nodes=_num_domains(question),
-        architecture=cluster.accelerator.architecture,
-        compute_capability=cluster.accelerator.compute_capability,
-        link="pci" if domain.name.startswith("pcie") else "nvlink",
-        scale_up_bytes_per_s=domain.bytes_per_s,
-        network_bytes_per_s=first_outer.bytes_per_s,
-        reduces_in_network=domain.reduces_in_network,
-    )
-    try:
-        return choose(question.library, situation)
-    except ValueError as error:
-        raise InputError.single("command line", "--library", str(error)) from None
-
-
-def _plan_s(question: CollectiveQuestion) -> float | None:
-    return planned_s(question.kind, question.num_bytes, question.num_ranks, question.cluster)
-
-
-def planned_s(kind: Kind, num_bytes: float, num_ranks: int, cluster: ClusterSpec) -> float | None:
+def planned_s(
+    kind: CollectiveKind, num_bytes: float, num_ranks: int, cluster: ClusterSpec
+) -> float | None:
     """Seconds that plans take for a collective of the first ranks; None where they have none."""
     inside = [min(num_ranks, level.num_accelerators) for level in cluster.levels]
     dims = cluster.domain.within(num_ranks).dims

@@ -1,5 +1,6 @@
-"""A collective in the terminal and as JSON: algorithms, levels, the library's choice, curves."""
+"""A collective in the terminal and as JSON: algorithms, levels, curves."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def _title(answer: CollectiveAnswer) -> str:
 
 
 def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: bool = False) -> None:
-    """What plans count on, the library's choice, algorithms; ``verbose``: all, level by level."""
+    """What plans count on, then algorithms; ``verbose``: all, level by level."""
     console.print(_title(answer), style="dim")
     if answer.question.note:
         console.print(answer.question.note)
@@ -40,11 +41,8 @@ def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: boo
         busbw = answer.busbw_bytes_per_s(answer.plan_s) / GB
         line = f"{format_seconds(answer.plan_s)} in plans, {busbw:.4g} GB/s of bus ({how})."
         console.print(line, style="bold green")
-    choice, library = answer.choice, answer.question.library
-    protocol = f" {choice.protocol}" if choice.protocol else ""
-    console.print(f"{library.title} would take {choice.algorithm}{protocol}: {choice.why}")
     _print_levels(answer, console)
-    _print_algorithms(answer, console, most=None if verbose else SHOWN_ALGORITHMS)
+    _print_algorithms(answer, console, answer.costs if verbose else answer.costs[:SHOWN_ALGORITHMS])
     if verbose and len(answer.levels) > 1:
         _print_shares(answer, console)
     if len(answer.crossovers) > 1 or len(answer.costs) > 1:
@@ -74,24 +72,11 @@ def _print_levels(answer: CollectiveAnswer, console: Console) -> None:
     console.print(rich_table(Table(answer.levels, columns)))
 
 
-def _shown(answer: CollectiveAnswer, most: int | None) -> list[PlacedCost]:
-    """The fastest algorithms, and the library's."""
-    costs = answer.costs
-    return [
-        cost
-        for place, cost in enumerate(costs)
-        if most is None or place < most or cost.algorithm == answer.choice.algorithm
-    ]
-
-
-def _print_algorithms(answer: CollectiveAnswer, console: Console, *, most: int | None) -> None:
-    chosen = answer.choice.algorithm
+def _print_algorithms(
+    answer: CollectiveAnswer, console: Console, costs: Sequence[PlacedCost]
+) -> None:
     columns: list[Column[PlacedCost]] = [
-        Column(
-            "algorithm",
-            lambda cost: f"{cost.algorithm} *" if cost.algorithm == chosen else cost.algorithm,
-            right=False,
-        ),
+        Column("algorithm", lambda cost: cost.algorithm, right=False),
         Column("time", lambda cost: format_seconds(float(cost.total.time_s))),
         Column(
             "bus GB/s",
@@ -101,9 +86,7 @@ def _print_algorithms(answer: CollectiveAnswer, console: Console, *, most: int |
         Column("sent per rank", lambda cost: format_bytes(float(cost.total.sent_bytes))),
         Column("bottleneck", lambda cost: cost.bottleneck, right=False),
     ]
-    console.print(rich_table(Table(_shown(answer, most), columns)))
-    if any(cost.algorithm == answer.choice.algorithm for cost in answer.costs):
-        console.print(f"* what {answer.question.library.title} would take")
+    console.print(rich_table(Table(costs, columns)))
 
 
 def _print_shares(answer: CollectiveAnswer, console: Console) -> None:
@@ -156,12 +139,6 @@ def render_collective_json(answer: CollectiveAnswer) -> str:
             for level in answer.levels
         ],
         "algorithms": [_cost_dict(answer, cost) for cost in answer.costs],
-        "library": {
-            "name": question.library.name,
-            "algorithm": answer.choice.algorithm,
-            "protocol": answer.choice.protocol,
-            "why": answer.choice.why,
-        },
         "plan_s": answer.plan_s,
         "plan_is_measured": answer.plan_is_measured,
         "crossovers": [

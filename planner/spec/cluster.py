@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from planner.spec.job import Precision
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+CollectiveKind: TypeAlias = Collective | Literal["broadcast", "p2p"]
+"""Collectives, and what is measured beside them."""
 Topology = Literal[
     "switch",
     "ring",

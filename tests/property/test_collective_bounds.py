@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planner.collectives.algorithms import ALGORITHMS, Algorithm
 from planner.collectives.cost import Link, busbw_factor
 from planner.collectives.placed import GroupLevel, place, unsuitable
-from planner.spec.library import Kind
+from planner.spec.cluster import CollectiveKind
 
 SIZES = st.floats(1.0, 1e13)
 RANKS = st.integers(2, 5000)
@@ -25,7 +25,7 @@ IDS = [f"{a.name}-{kind}" for a, kind in CASES]
 @settings(max_examples=20)
 @given(num_bytes=SIZES, n=RANKS, link=LINKS)
 def test_nobody_sends_less_than_the_least(
-    algorithm: Algorithm, kind: Kind, num_bytes: float, n: int, link: Link
+    algorithm: Algorithm, kind: CollectiveKind, num_bytes: float, n: int, link: Link
 ) -> None:
     if algorithm.name in IN_NETWORK:
         return
@@ -39,7 +39,7 @@ def test_nobody_sends_less_than_the_least(
 @settings(max_examples=20)
 @given(num_bytes=SIZES, n=RANKS, link=LINKS)
 def test_information_needs_log2_n_rounds_or_many_messages_at_once(
-    algorithm: Algorithm, kind: Kind, num_bytes: float, n: int, link: Link
+    algorithm: Algorithm, kind: CollectiveKind, num_bytes: float, n: int, link: Link
 ) -> None:
     one_at_a_time = algorithm.placement not in ("all_peers",) and algorithm.name not in IN_NETWORK
     if one_at_a_time and kind != "p2p":
@@ -51,7 +51,7 @@ def test_information_needs_log2_n_rounds_or_many_messages_at_once(
 @settings(max_examples=20)
 @given(num_bytes=SIZES, n=RANKS, link=LINKS)
 def test_one_rank_or_no_bytes_cost_nothing(
-    algorithm: Algorithm, kind: Kind, num_bytes: float, n: int, link: Link
+    algorithm: Algorithm, kind: CollectiveKind, num_bytes: float, n: int, link: Link
 ) -> None:
     for size, ranks in ((num_bytes, 1), (0.0, n)):
         cost = algorithm.flat[kind](size, ranks, link)
@@ -62,7 +62,7 @@ def test_one_rank_or_no_bytes_cost_nothing(
 @settings(max_examples=20)
 @given(num_bytes=SIZES, n=RANKS, link=LINKS, more=st.floats(1.0, 100.0))
 def test_more_bytes_and_slower_links_never_take_less(
-    algorithm: Algorithm, kind: Kind, num_bytes: float, n: int, link: Link, more: float
+    algorithm: Algorithm, kind: CollectiveKind, num_bytes: float, n: int, link: Link, more: float
 ) -> None:
     formula = algorithm.flat[kind]
     base = formula(num_bytes, n, link).time_s * (1 - 1e-9)
@@ -75,7 +75,7 @@ def test_more_bytes_and_slower_links_never_take_less(
 @settings(max_examples=20)
 @given(sizes=st.lists(SIZES, min_size=1, max_size=5), n=RANKS, link=LINKS)
 def test_columns_are_their_rows(
-    algorithm: Algorithm, kind: Kind, sizes: list[float], n: int, link: Link
+    algorithm: Algorithm, kind: CollectiveKind, sizes: list[float], n: int, link: Link
 ) -> None:
     formula = algorithm.flat[kind]
     together = formula(np.array(sizes), np.full(len(sizes), n), link).time_s
@@ -101,7 +101,7 @@ LEVELS = st.lists(
 @settings(max_examples=20)
 @given(num_bytes=SIZES, levels=LEVELS)
 def test_the_whole_lies_between_its_slowest_level_and_their_sum(
-    algorithm: Algorithm, kind: Kind, num_bytes: float, levels: list[GroupLevel]
+    algorithm: Algorithm, kind: CollectiveKind, num_bytes: float, levels: list[GroupLevel]
 ) -> None:
     if unsuitable(algorithm.name, kind, levels):
         return

@@ -91,7 +91,7 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
     ],
     "collective": [
         ("collective", "all-reduce", "1GB", "4xdgx-h100"),
-        ("collective", "broadcast", "1GB", "4xdgx-h100", "--library", "nccl"),
+        ("collective", "broadcast", "1GB", "4xdgx-h100"),
         ("collective", "all-to-all", "64MiB", "64xtpu-v4"),
     ],
     "emit": [
