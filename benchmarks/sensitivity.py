@@ -10,10 +10,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from planner.answers.deadline import Deadline
+from planner.answers.parameters import parameters
+from planner.answers.whatif import Case, first_plan
 from planner.cli import ask
-from planner.plans.clock import Clock
-from planner.plans.figures import figures
-from planner.plans.sensitivity import Planner
 
 MODELS = ("gpt3-xl", "gpt3-6.7b", "llama3-8b", "llama2-13b", "mixtral-8x7b", "llama3.1-70b")
 NODES = {"dgx-h100": 400.0, "dgx-a100-640": 200.0, "dgx-a100-320": 200.0}
@@ -25,8 +25,8 @@ def agrees(draw: random.Random, folder: Path) -> tuple[bool, str]:
     """Whether one drawn question has the same best plan both ways, and which it was."""
     model, node, count = draw.choice(MODELS), draw.choice(list(NODES)), draw.choice((1, 2, 4))
     asked = ask.read(model, f"{count}x{node}", global_batch=64)
-    turning = Planner(narrowing=asked.narrowing, clock=Clock(None))
-    hardware = [one for one in figures(asked.contexts[0]) if one.is_hardware]
+    case = Case(contexts=asked.contexts, narrowing=asked.narrowing)
+    hardware = [one for one in parameters(asked.contexts[0]) if one.is_hardware]
     figure, wanted = draw.choice(hardware), draw.choice(FACTORS)
     factor = figure.factor(wanted)
     value = NODES[node] * factor if figure.key == "nic_gbit_per_s" else figure.value * factor
@@ -36,7 +36,7 @@ def agrees(draw: random.Random, folder: Path) -> tuple[bool, str]:
     path = folder / "machine.yaml"
     path.write_text(f"node: {node}\ncount: {count}\noverrides:\n{lines}", encoding="utf-8")
     stated = ask.read(model, str(path), global_batch=64)
-    found = turning.best([figure.turned(each, factor) for each in asked.contexts])
+    found = first_plan(case.with_each(lambda each: figure.scaled(each, factor)), Deadline())
     other = stated.answered(1).plans[0] if found else None
     same = (found and found.strategy) == (other and other.strategy)
     return same, f"{model} on {count}x{node}, {figure.key} x{factor:g}"

@@ -48,9 +48,10 @@ class Planned:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of ``planner plan --format json``."""
+        from planner.answers.beside import beside_document
         from planner.report.json import answer_dict
 
-        return answer_dict(self.answer)
+        return answer_dict(self.answer, beside_document(self.answer))
 
     def to_rows(self) -> list[dict[str, Any]]:
         """A row per plan, ladder and frontier, with the columns of ``--format csv``."""
@@ -147,6 +148,7 @@ class Planned:
         return f"<pre style='line-height:1.2'>{escape(self._screen(HTML_COLUMNS))}</pre>"
 
     def _screen(self, width: int) -> str:
+        from planner.answers.beside import beside_screen
         from planner.report.table import Screen
         from planner.report.text import print_answer
 
@@ -154,7 +156,7 @@ class Planned:
         screen = Screen(
             width=width, file=text, highlight=False, emoji=False, markup=False, color_system=None
         )
-        print_answer(self.answer, screen)
+        print_answer(self.answer, beside_screen(self.answer), screen)
         return text.getvalue()
 
 

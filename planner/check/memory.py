@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from planner.answers.deadline import Deadline
 from planner.check.holds import Ask, GaveUpError
 from planner.check.layout import Layout
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.formats.finding import Finding
 from planner.frameworks.settings import with_optimizer
-from planner.plans.clock import Clock
 from planner.plans.differences import differences
 from planner.plans.repair import RepairAnswer, repair, shortages
 from planner.spec.strategy import with_all_under
@@ -52,7 +52,7 @@ def memory_findings(
         return
     found = list(shortages(least.context, least.strategy))
     of_what = " of HBM" * any(shortage.limit != "HBM" for shortage in found)
-    fix = _fix(least, of_what, ask=ask, clock=Clock(time_limit_s))
+    fix = _fix(least, of_what, ask=ask, deadline=Deadline(time_limit_s))
     even = f" even where {_and([_LEAST[name] for name in layout.assumes])}" * bool(layout.assumes)
     for number, shortage in enumerate(found):
         text = shortage.words + even
@@ -100,13 +100,13 @@ def _and(words: Sequence[str]) -> str:
     return " and ".join(words)
 
 
-def _fix(layout: Layout, of_what: str, *, ask: Ask | None, clock: Clock) -> str:
+def _fix(layout: Layout, of_what: str, *, ask: Ask | None, deadline: Deadline) -> str:
     """The smallest edit in words, one that leaves a margin before one that does not."""
     most, is_complete = 0, True
-    clock.plan_for(4 if ask else 2)
+    deadline.plan_for(4 if ask else 2)
     for accepts in (ask, None) if ask else (None,):
         for context in (layout.cautious, layout.context):
-            answer = _answer(context, layout, ask=accepts, limit_s=clock.share_s())
+            answer = _answer(context, layout, ask=accepts, limit_s=deadline.share_s())
             is_complete &= answer is None or answer.is_complete
             most = max(most, answer.num_changes if answer else 0)
             if answer and answer.repaired:

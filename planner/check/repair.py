@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from difflib import unified_diff
 
+from planner.answers.deadline import Deadline
 from planner.check.check import file_findings
 from planner.check.complete import complete
 from planner.check.holds import GaveUpError, Patience
@@ -22,7 +23,6 @@ from planner.cost.context import Context
 from planner.errors import ExpressError, InputError, Problem
 from planner.formats.finding import Finding
 from planner.formats.format import Format, Reading, SourceText
-from planner.plans.clock import Clock
 from planner.plans.repair import RepairAnswer, diagnosis, repair, repaired_strategy
 from planner.search.edits import Edit
 from planner.search.repair import Progress
@@ -155,7 +155,7 @@ def repair_file(
     margins = [start.layout.cautious.margin_fraction, 0.0]
     if margin_fraction is not None:
         margins = [margin_fraction]
-    return _mended(made, reading, job, margins, Clock(time_limit_s), progress)
+    return _mended(made, reading, job, margins, Deadline(time_limit_s), progress)
 
 
 def _needed_job(request: Request, reading: Reading, kind: Format) -> Job:
@@ -201,14 +201,14 @@ def _mended(
     reading: Reading,
     job: Job,
     margins: list[float],
-    clock: Clock,
+    deadline: Deadline,
     progress: Progress,
 ) -> RepairedFile:
     """The file with the smallest repair after which it is clean, else no worse than before."""
     strategy, num_gpus, wrong = made.start.layout.strategy, made.start.num_gpus, made.answer
     foreign = frozenset((one.rule, one.key) for one in reading.findings)
     reasons: list[str] = []
-    clock.plan_for(2 * len(set(margins)))
+    deadline.plan_for(2 * len(set(margins)))
     for allowed in (foreign, foreign | {(one.rule, one.key) for one in made.errors}):
         for margin in dict.fromkeys(margins):
             context = replace(made.start.layout.context, margin_fraction=margin)
@@ -227,7 +227,7 @@ def _mended(
                     strategy,
                     num_gpus=num_gpus,
                     accepts=trial,
-                    time_limit_s=clock.share_s(),
+                    time_limit_s=deadline.share_s(),
                     progress=progress,
                 )
             except GaveUpError:

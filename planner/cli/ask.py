@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
+from planner.answers.deadline import Deadline
 from planner.cli.aims import check_aim, read_aim, read_time_limit
 from planner.cli.collector import Collector
 from planner.cli.formats import expressible, format_meant
 from planner.cli.inputs import margin_notes, read_question, with_host_memory, with_placement
 from planner.cli.narrowing import changing, narrowing_of, offering
-from planner.plans.clock import Clock
 from planner.plans.objectives import Aim
 from planner.plans.plan import Answer, answer
 from planner.plans.tight import with_room
@@ -74,20 +74,22 @@ class Asked:
 
     def answered(self, top: int, progress: Progress = lambda _message, _fraction: None) -> Answer:
         """Search, and raise where there is nothing to show: nothing fits, or not in time."""
-        clock = Clock(self.time_limit_s)
-        found = self.searched(top, clock, progress)
+        deadline = Deadline(self.time_limit_s)
+        found = self.searched(top, deadline, progress)
         if found.plans or found.frontier:
             return found
-        if clock.limit_s is not None and not found.is_complete:
-            raise clock.nothing_found()
-        from planner.plans.whynot import nothing_fits
+        if deadline.limit_s is not None and not found.is_complete:
+            raise deadline.nothing_found()
+        from planner.answers.nothing_fits import nothing_fits
+        from planner.answers.whatif import Case
 
-        raise nothing_fits(found.contexts, self.narrowing, found, clock)
+        case = Case(contexts=found.contexts, narrowing=self.narrowing)
+        raise nothing_fits(case, found, deadline)
 
     def searched(
         self,
         top: int,
-        clock: Clock,
+        deadline: Deadline,
         progress: Progress = lambda _message, _fraction: None,
     ) -> Answer:
         """Search; what is found may be nothing, and nobody asks why."""
@@ -97,19 +99,19 @@ class Asked:
             notes=self.notes,
             narrowing=self.narrowing,
             aim=self.aim,
-            clock=clock,
+            deadline=deadline,
             progress=progress,
         )
         return with_room(ask, self.contexts, is_given=self.keeps_margin)
 
     def nothing_in_time(self) -> "NothingFitsError":
         """What to raise where the time was over before anything was found."""
-        return Clock(self.time_limit_s).nothing_found()
+        return Deadline(self.time_limit_s).nothing_found()
 
 
 def unmet_limits(found: Answer) -> "NothingFitsError":
     """Say which limits no plan keeps, and the nearest that can be kept."""
-    from planner.plans.sizing import unmet
+    from planner.answers.size import unmet
     from planner.report.sizing_words import no_size
 
     return no_size(unmet(found))

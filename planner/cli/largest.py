@@ -45,12 +45,14 @@ def largest(
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Find the largest micro-batch at a length, the longest sequence, and what binds them."""
+    from planner.answers.deadline import Deadline
+    from planner.answers.largest import largest as find
+    from planner.answers.nothing_fits import nothing_fits
+    from planner.answers.whatif import Case
     from planner.cli import ask
     from planner.cli.following import typed
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
-    from planner.plans.largest import largest as find
-    from planner.plans.whynot import nothing_fits
     from planner.report.largest import print_largest, render_largest_json
 
     asked = ask.read(
@@ -81,20 +83,20 @@ def largest(
         mtp_layers=mtp_layers,
         time_limit=time_limit,
     )
+    case = Case(contexts=asked.contexts, narrowing=asked.narrowing)
     with delayed_progress() as progress:
         answer = find(
-            asked.contexts,
-            asked.narrowing,
+            case,
             has_batch=global_batch is not None,
             keeps_margin=asked.keeps_margin,
             notes=[note for note in asked.notes if not note.startswith("global batch")],
-            time_limit_s=asked.time_limit_s,
+            deadline=Deadline(asked.time_limit_s),
             progress=progress,
         )
     if not answer.has_any:
         if answer.is_cut:
             raise asked.nothing_in_time()
-        raise nothing_fits(asked.contexts, asked.narrowing)
+        raise nothing_fits(case)
     if output_format is options.TableOrJson.json:
         typer.echo(render_largest_json(answer))
     else:

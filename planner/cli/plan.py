@@ -200,13 +200,17 @@ def plan(
     if save is not None and result.plans:
         _save(result.plans[0], save, model=model, cluster=cluster)
     if output_format is Format.table:
+        from planner.answers.beside import beside_screen
         from planner.cli.following import writing
         from planner.cli.output import console
         from planner.report.text import print_answer
 
         is_last = result.plans and target is None
         following = writing(context, result.plans[0], asked.made) if is_last else ""
-        print_answer(result, console(), verbose=verbose, show_all=show_all, following=following)
+        told = beside_screen(result, verbose=verbose, show_all=show_all)
+        print_answer(
+            result, told, console(), verbose=verbose, show_all=show_all, following=following
+        )
     else:
         _render(result, output_format)
     if not result.plans:
@@ -317,9 +321,10 @@ def _save(best: "Plan", path: Path, *, model: str, cluster: str) -> None:
 def _render(result: "Answer", output_format: Format) -> None:
     """Write the answer for programs."""
     if output_format is Format.json:
+        from planner.answers.beside import beside_document
         from planner.report.json import render_json
 
-        typer.echo(render_json(result))
+        typer.echo(render_json(result, beside_document(result)))
     else:
         from planner.report.tables import render_csv
 

@@ -57,6 +57,9 @@ def scale(
     """Search the best plan at every size; show efficiency and what limits it."""
     from functools import partial
 
+    from planner.answers.deadline import Deadline
+    from planner.answers.scale import nothing_scales, scaling
+    from planner.answers.whatif import Case
     from planner.cli.aims import read_time_limit
     from planner.cli.collector import Collector
     from planner.cli.inputs import margin_notes, read_question, with_host_memory
@@ -64,8 +67,6 @@ def scale(
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
     from planner.cli.sizes import read_clusters, with_base_batch
-    from planner.plans.clock import Clock
-    from planner.plans.scaling import nothing_scales, scaling
     from planner.report.plot import check_chart
     from planner.report.scaling import plot_scaling, print_scaling, render_scaling_json
 
@@ -111,17 +112,16 @@ def scale(
     given = [f"given: {', '.join(narrowing.texts)}"] * bool(narrowing.texts)
     notes = (*given, *question.notes, *margin_notes(question.contexts, given=margin is not None))
     with delayed_progress() as progress:
-        clock = Clock(limit_s)
+        deadline = Deadline(limit_s)
         result = scaling(
-            question.contexts,
+            Case(contexts=question.contexts, narrowing=narrowing),
             clusters,
             is_weak=weak,
-            narrowing=narrowing,
-            clock=clock,
+            deadline=deadline,
             progress=progress,
         )
     if not result.fitting and result.late_at:
-        raise clock.nothing_found()
+        raise deadline.nothing_found()
     if not result.fitting:
         raise nothing_scales(question.contexts[0], result)
     if as_json:

@@ -1,5 +1,6 @@
 """``planner sensitivity``: what time and the best layout do when a figure is another one."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,9 +11,9 @@ from planner.cli.question import Question, asks
 from planner.cli.saved import ARGUMENT, is_plan, refuse_question, saved_plan
 
 if TYPE_CHECKING:
-    from planner.cost.context import Context
+    from planner.answers.deadline import Deadline
+    from planner.answers.whatif import Case
     from planner.plans.plan import Plan
-    from planner.plans.sensitivity import Planner
 
 OF_ANY_PLAN = ("context", "model", "cluster", "verbose", "output_format", "time_limit")
 RANKED_BY_TIME = ("objective", "pareto", "deadline", "min_tokens_per_s", "budget")
@@ -37,25 +38,30 @@ def sensitivity(
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Turn every figure of hardware and job, plan again: what moves time, where others win."""
+    from planner.answers.sensitivity import sensitivity as scaled
     from planner.cli.following import measuring
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
     from planner.errors import NothingFitsError
-    from planner.plans.sensitivity import sensitivity as turned
     from planner.report.sensitivity import print_sensitivity, render_sensitivity_json
 
-    plan: Plan | None = None
-    notes: tuple[str, ...] = ()
     if is_plan(context, model, cluster):
         refuse_question(context, model, OF_ANY_PLAN)
-        plan, contexts, planner = _saved(Path(model), question["time_limit"])
+        asking = _saved(Path(model), question["time_limit"])
     else:
-        contexts, planner, notes = _asked(model, cluster or "", question)
+        asking = _asked(model, cluster or "", question)
     with delayed_progress() as progress:
-        result = turned(contexts, planner, plan=plan, progress=progress)
+        result = scaled(
+            asking.case,
+            keeps_margin=asking.keeps_margin,
+            deadline=asking.deadline,
+            plan=asking.plan,
+            progress=progress,
+        )
+    notes = asking.notes
     if result is None:
-        if planner.clock.limit_s is not None:
-            raise planner.clock.nothing_found()
+        if asking.deadline.limit_s is not None:
+            raise asking.deadline.nothing_found()
         raise NothingFitsError("nothing fits; `planner plan` on the same says what is missing")
     following = measuring(result, cluster or "")
     if output_format is options.TableOrJson.json:
@@ -64,13 +70,26 @@ def sensitivity(
         print_sensitivity(result, notes, console(), verbose=verbose, following=following)
 
 
-def _saved(path: Path, time_limit: str | None) -> "tuple[Plan, tuple[Context, ...], Planner]":
-    """The plan of a file, what a search around it asks, and how it is planned again."""
+@dataclass(frozen=True, kw_only=True)
+class _Asking:
+    """What is planned again, and how."""
+
+    case: "Case"
+    keeps_margin: bool
+    deadline: "Deadline"
+    plan: "Plan | None" = None
+    """That of the file."""
+    notes: tuple[str, ...] = ()
+    """What was assumed."""
+
+
+def _saved(path: Path, time_limit: str | None) -> _Asking:
+    """The plan of a file, and what a search around it asks."""
+    from planner.answers.deadline import Deadline
+    from planner.answers.whatif import Case
     from planner.cli.aims import read_time_limit
     from planner.cli.collector import Collector
     from planner.plans.around import context_around
-    from planner.plans.clock import Clock
-    from planner.plans.sensitivity import Planner
 
     collector = Collector()
     found = collector.read(lambda: saved_plan(path))
@@ -78,17 +97,20 @@ def _saved(path: Path, time_limit: str | None) -> "tuple[Plan, tuple[Context, ..
     collector.finish()
     assert found is not None
     plan = found[1]
-    return plan, (context_around(plan),), Planner(keeps_margin=True, clock=Clock(limit_s))
+    return _Asking(
+        case=Case(contexts=(context_around(plan),)),
+        keeps_margin=True,
+        deadline=Deadline(limit_s),
+        plan=plan,
+    )
 
 
-def _asked(
-    model: str, cluster: str, question: Question
-) -> "tuple[tuple[Context, ...], Planner, tuple[str, ...]]":
-    """The contexts of a question, how it is planned again, and what was assumed."""
+def _asked(model: str, cluster: str, question: Question) -> _Asking:
+    """What a question asks, and what was assumed."""
+    from planner.answers.deadline import Deadline
+    from planner.answers.whatif import Case
     from planner.cli import ask
     from planner.cli.collector import Collector
-    from planner.plans.clock import Clock
-    from planner.plans.sensitivity import Planner
 
     collector = Collector()
     for name in RANKED_BY_TIME:
@@ -96,7 +118,9 @@ def _asked(
             option = f"--{name.replace('_', '-')}"
             collector.add(option, "not for sensitivity, which asks for the fastest plan")
     asked = ask.read(model, cluster, collector=collector, **question)
-    planner = Planner(
-        narrowing=asked.narrowing, keeps_margin=asked.keeps_margin, clock=Clock(asked.time_limit_s)
+    return _Asking(
+        case=Case(contexts=asked.contexts, narrowing=asked.narrowing),
+        keeps_margin=asked.keeps_margin,
+        deadline=Deadline(asked.time_limit_s),
+        notes=asked.notes,
     )
-    return asked.contexts, planner, asked.notes

@@ -55,9 +55,11 @@ def size(
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Find the fewest GPUs that do a job in time, or just hold it, and the sizes around them."""
-    from dataclasses import replace
     from functools import partial
 
+    from planner.answers.deadline import Deadline
+    from planner.answers.size import Sizer, nothing_at_any_size
+    from planner.answers.whatif import Case
     from planner.catalog.clusters import load_cluster_of
     from planner.cli.aims import read_time_limit
     from planner.cli.collector import Collector
@@ -67,10 +69,6 @@ def size(
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
     from planner.cli.sizes import with_fixed_batch
-    from planner.plans.clock import Clock
-    from planner.plans.limits import NOTHING_OFFLOADED
-    from planner.plans.limits import narrowing_of as read_narrowing_of
-    from planner.plans.sizing import fewest, is_offloaded, nothing_at_any_size, sizing
     from planner.report.sizing import print_sizing, render_sizing_json
     from planner.report.sizing_words import no_size
 
@@ -124,20 +122,20 @@ def size(
     question = offering(question, narrowing)
     contexts = with_placement(question.contexts, placement)
     notes = (*question.notes, *margin_notes(contexts, given=margin is not None))
-    cluster_of = partial(load_cluster_of, node)
-    clock = Clock(limit_s)
-    asked = partial(sizing, limits=limits, cluster_of=cluster_of, narrowing=narrowing, clock=clock)
+    clock = Deadline(limit_s)
+    case = Case(contexts=contexts, narrowing=narrowing)
     with delayed_progress() as progress:
+        sizer = Sizer(
+            limits=limits,
+            cluster_of=partial(load_cluster_of, node),
+            deadline=clock,
+            progress=progress,
+        )
         if limits.is_empty and max_gpus is None:
-            clusters = partial(growing_clusters, collector, node, most)
-            result = fewest(contexts, clusters(), partial(asked, progress=progress))
-            if result.chosen and is_offloaded(result.chosen):
-                inside = read_narrowing_of((*narrowing.texts, NOTHING_OFFLOADED))
-                held = partial(asked, narrowing=inside, progress=progress)
-                result = replace(result, resident=fewest(contexts, clusters(), held).chosen)
+            result = sizer.fewest(case, partial(growing_clusters, collector, node, most))
         else:
             larger = read_largest(collector, node, max(most, DEFAULT_MAX_GPUS))
-            result = asked(contexts, larger=larger, progress=progress)
+            result = sizer.sizing(case, larger)
     if not result.sizes and not result.is_complete:
         raise clock.nothing_found()
     if not result.sizes:

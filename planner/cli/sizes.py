@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from planner.answers.scale import batch_at
 from planner.catalog.clusters import load_cluster_of
 from planner.cli.batch import DEFAULT_BATCH_TOKENS, batch_of_tokens
 from planner.cli.collector import Collector
 from planner.cli.inputs import Question
 from planner.errors import InputError
 from planner.limits import MAX_COUNT_DIGITS, MAX_GPUS, MAX_SIZES, brief
-from planner.plans.scaling import batch_at
 from planner.spec.cluster import ClusterSpec
 from planner.units import format_count
 

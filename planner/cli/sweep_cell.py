@@ -132,9 +132,9 @@ def _differing(task: Task) -> str:
 
 
 def _answer(asked: "Asked") -> Row:
-    from planner.plans.clock import Clock
+    from planner.answers.deadline import Deadline
 
-    found = asked.searched(1, Clock(asked.time_limit_s))
+    found = asked.searched(1, Deadline(asked.time_limit_s))
     if not found.plans:
         return {"status": NOTHING, "reason": _why_nothing(found, asked)}
     return {"status": PLAN, "reason": "", **_figures(found.plans[0], found)}

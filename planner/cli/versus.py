@@ -7,12 +7,12 @@ from typing import Any
 
 import typer
 
+from planner.answers.versus import Side, Versus
 from planner.catalog.names import did_you_mean
 from planner.cli import ask
 from planner.cli.layout import RECOMPUTE
 from planner.cli.words import length
 from planner.errors import InputError, NothingFitsError
-from planner.plans.versus import Side, Versus
 from planner.search.search import Progress
 from planner.search.space.vocabulary import ALIASES, DIMENSIONS
 

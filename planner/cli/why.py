@@ -42,14 +42,15 @@ def why(
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Say why a layout is not chosen: illegal, too large, or slower, and by what."""
+    from planner.answers.deadline import Deadline
+    from planner.answers.whatif import Case
+    from planner.answers.why import why as explain
     from planner.cli.aims import read_time_limit
     from planner.cli.collector import Collector
     from planner.cli.inputs import margin_notes, read_question, with_host_memory, with_placement
     from planner.cli.narrowing import narrowing_of
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
-    from planner.plans.clock import Clock
-    from planner.plans.why import why as explain
     from planner.report.why import print_why, render_why_json
 
     collector = Collector()
@@ -85,8 +86,9 @@ def why(
     contexts = with_placement(question.contexts, placement)
     notes = (*question.notes, *margin_notes(contexts, given=margin is not None))
     with delayed_progress() as progress:
-        clock = Clock(limit_s)
-        answer = explain(contexts, narrowing, notes=notes, clock=clock, progress=progress)
+        deadline = Deadline(limit_s)
+        case = Case(contexts=contexts, narrowing=narrowing)
+        answer = explain(case, notes=notes, deadline=deadline, progress=progress)
     if output_format is options.TableOrJson.json:
         typer.echo(render_why_json(answer))
     else:

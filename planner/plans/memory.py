@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+from planner.answers.savings import Saving, savings
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
 from planner.cost.subject import subject_of
-from planner.plans.savings import Saving, savings
 from planner.spec.strategy import Strategy
 
 

@@ -1,11 +1,13 @@
 """From a question to ranked plans: run the search per framework, estimate every plan found."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.answers.bisection import smallest
+from planner.answers.deadline import Deadline
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimates
-from planner.plans.clock import Clock
 from planner.plans.objectives import (
     FASTEST,
     OBJECTIVES,
@@ -18,6 +20,7 @@ from planner.plans.objectives import (
 from planner.plans.pareto import merged
 from planner.search.headroom import headroom_frontier, most_headroom_gib, with_headroom
 from planner.search.ranking.goals import Goal
+from planner.search.ranking.handicaps import used
 from planner.search.search import Found, Progress, SearchResult, search
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
@@ -44,6 +47,25 @@ class Plan:
         return self.context.traits.name
 
     @property
+    def num_gpus(self) -> int:
+        """GPUs it runs on."""
+        return self.strategy.num_gpus
+
+    @property
+    def ranked_s(self) -> float:
+        """What it is ranked by: its weighed time where a search found it, else its time."""
+        return self.estimate.iter_time_s if self.weighed_s is None else self.weighed_s
+
+    def penalties(self) -> dict[str, float]:
+        """By mechanism it uses, the factor of time that evidence for it has to make up for."""
+        return used(self.context, self.strategy)
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes that hold it; part of a node counts as one."""
+        return math.ceil(self.num_gpus / self.context.cluster.node.num_accelerators)
+
+    @property
     def headroom_bytes(self) -> float:
         """Usable HBM less the modelled peak."""
         return self.estimate.memory.usable_bytes - self.estimate.memory.peak_bytes
@@ -63,10 +85,13 @@ class Plan:
         steps = self.num_iterations()
         return None if steps is None else steps * self.estimate.iter_time_s
 
+    def span_s(self) -> float:
+        """Seconds of the whole job, or of 1,000 iterations without a token budget."""
+        return span_s(self.estimate.iter_time_s, self.context.job)
+
     def gpu_hours(self) -> float:
-        """GPU-hours of the whole job, or of 1,000 iterations without a token budget."""
-        seconds = span_s(self.estimate.iter_time_s, self.context.job)
-        return gpu_hours(float(self.strategy.num_gpus), seconds)
+        """GPU-hours of the same span."""
+        return gpu_hours(float(self.strategy.num_gpus), self.span_s())
 
     def amounts(self) -> dict[str, float | None]:
         """Money and energy of the same span; None where hwdb lacks a figure."""
@@ -147,7 +172,7 @@ class _Asked:
     top: int
     aim: Aim
     narrowing: Narrowing
-    clock: Clock
+    deadline: Deadline
     progress: Progress
 
     def best(
@@ -170,7 +195,7 @@ class _Asked:
             top=top,
             narrowing=self.narrowing,
             with_frontier=with_frontier,
-            time_limit_s=self.clock.share_s(),
+            time_limit_s=self.deadline.share_s(),
             goal=goal,
             progress=self.progress,
             one_per_layout=True,
@@ -184,13 +209,14 @@ class _Asked:
         Exact: less memory admits no plan that more does not. 0 where none does without any.
         Adds the searches it makes to ``searches``.
         """
-        low, high = 0, max(most_headroom_gib(context) for context in contexts) + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            self.progress(f"plans with {middle} GiB of headroom", 0.0)
-            self.clock.plan_for(high.bit_length() * len(contexts))
-            low, high = (middle, high) if self.any(contexts, middle, searches) else (low, middle)
-        return low
+        most = max(most_headroom_gib(context) for context in contexts) + 1
+
+        def is_too_much(headroom_gib: int) -> bool:
+            self.progress(f"plans with {headroom_gib} GiB of headroom", 0.0)
+            self.deadline.plan_for(most.bit_length() * len(contexts))
+            return not self.any(contexts, headroom_gib, searches)
+
+        return smallest(0, most, is_too_much)[0]
 
     def any(
         self, contexts: Sequence[Context], headroom_gib: int, searches: list[SearchResult]
@@ -208,19 +234,20 @@ class _Asked:
             return headroom_frontier(
                 context,
                 narrowing=self.narrowing,
-                time_limit_s=self.clock.share_s(),
+                time_limit_s=self.deadline.share_s(),
                 progress=self.progress,
             )
         return search(
             context,
             top=0,
             narrowing=self.narrowing,
-            time_limit_s=self.clock.share_s(),
+            time_limit_s=self.deadline.share_s(),
             progress=self.progress,
         )
 
 
-def _plans(context: Context, found: Sequence[Found]) -> list[Plan]:
+def plans_of(context: Context, found: Sequence[Found], *, is_complete: bool = True) -> list[Plan]:
+    """What a search found, as plans; proved best only where it was complete."""
     if not found:
         return []
     made_estimates = estimates(context, [one.strategy for one in found])
@@ -229,16 +256,11 @@ def _plans(context: Context, found: Sequence[Found]) -> list[Plan]:
             context=context,
             strategy=one.strategy,
             estimate=made,
-            is_optimal=one.is_optimal,
+            is_optimal=one.is_optimal and is_complete,
             weighed_s=one.weighed_s,
         )
         for one, made in zip(found, made_estimates, strict=True)
     ]
-
-
-def _score(plan: Plan) -> float:
-    """What plans are ranked by in time."""
-    return plan.estimate.iter_time_s if plan.weighed_s is None else plan.weighed_s
 
 
 def _ranked(plans: Sequence[Plan], aim: Aim, top: int) -> tuple[Plan, ...]:
@@ -247,7 +269,7 @@ def _ranked(plans: Sequence[Plan], aim: Aim, top: int) -> tuple[Plan, ...]:
     by_time = OBJECTIVES[aim.objective].order in ("at_most", "fastest")
 
     def key(plan: Plan) -> tuple[float, float]:
-        return (0.0 if by_time else objective(plan, aim.objective), _score(plan))
+        return (0.0 if by_time else objective(plan, aim.objective), plan.ranked_s)
 
     plans = sorted(plans, key=key)
     names = [plan.framework for plan in plans]
@@ -271,18 +293,18 @@ def answer(
     notes: Sequence[str] = (),
     narrowing: Narrowing = EVERYTHING,
     aim: Aim = FASTEST,
-    clock: Clock | None = None,
+    deadline: Deadline | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> Answer:
     """Search every context (one per framework) and rank the plans across them."""
-    clock = clock or Clock(None)
-    asked = _Asked(top=top, aim=aim, narrowing=narrowing, clock=clock, progress=progress)
+    deadline = deadline or Deadline()
+    asked = _Asked(top=top, aim=aim, narrowing=narrowing, deadline=deadline, progress=progress)
     by_headroom = aim.objective == "headroom_bytes"
     searches: list[SearchResult] = []
     headroom_gib = asked.most_headroom(contexts, searches) if by_headroom else 0
     in_two = bool(aim.pareto) and (by_headroom or "headroom_bytes" in aim.pareto)
     by_time = aim.objective == "iteration_s"
-    clock.plan_for(len(contexts) * (1 + in_two))
+    deadline.plan_for(len(contexts) * (1 + in_two))
     plans: list[Plan] = []
     points: list[Plan] = []
     rungs: list[Plan] = []
@@ -297,15 +319,15 @@ def answer(
         )
         line = asked.line(context) if in_two else best
         searches += [best, line] if in_two else [best]
-        plans += _plans(context, best.plans)
-        points += _plans(context, line.frontier)
-        rungs += _plans(context, best.ladder)
-        faster += _plans(context, [best.fastest] if best.fastest else [])
+        plans += plans_of(context, best.plans)
+        points += plans_of(context, line.frontier)
+        rungs += plans_of(context, best.ladder)
+        faster += plans_of(context, [best.fastest] if best.fastest else [])
     chosen = _ranked(plans, aim, top)
     if not chosen and not aim.limits.is_empty and not aim.pareto:
         for context in contexts:
             searches.append(asked.line(context))
-            points += _plans(context, searches[-1].frontier)
+            points += plans_of(context, searches[-1].frontier)
     first = chosen[0] if chosen and by_time else None
     return Answer(
         contexts=tuple(contexts),
@@ -328,6 +350,6 @@ def _rungs(plans: Sequence[Plan], best: Plan | None) -> tuple[Plan, ...]:
         return ()
     below = [plan for plan in plans if plan.strategy.num_gpus < best.strategy.num_gpus]
     by_gpus: dict[int, Plan] = {}
-    for plan in sorted(below, key=_score):
+    for plan in sorted(below, key=lambda plan: plan.ranked_s):
         by_gpus.setdefault(plan.strategy.num_gpus, plan)
     return tuple(by_gpus[count] for count in sorted(by_gpus, reverse=True))

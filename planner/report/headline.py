@@ -1,8 +1,8 @@
 """A plan in words: what to run in one sentence, and what that takes."""
 
+from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.plans.plan import Plan
-from planner.plans.variants import offload_words, recompute_words
 from planner.report.evidence import range_text
 from planner.report.mfu import peak_words, runs_at_peak
 from planner.report.tables import days
@@ -34,6 +34,30 @@ def _state_words(strategy: Strategy) -> list[str]:
         return []
     groups = f" in {strategy.dp_replicate} replicas" if strategy.dp_replicate > 1 else ""
     return [f"ZeRO-{strategy.zero_stage}{groups}" if strategy.zero_stage else "states not sharded"]
+
+
+def offload_words(strategy: Strategy) -> str:
+    """What states are offloaded, and where to."""
+    if strategy.offload == "none":
+        return "nothing offloaded"
+    what, _, where = strategy.offload.partition(":")
+    share = f"{strategy.offload_percent}% of the " if strategy.offload_percent < 100 else ""
+    return f"{share}{what.replace('+', ' and ')} on the {where}"
+
+
+def recompute_words(context: Context, strategy: Strategy) -> str:
+    """What is recomputed of which layers."""
+    if strategy.recompute == "none":
+        return "nothing recomputed"
+    if strategy.recompute == "full":
+        return "all layers recomputed"
+    modules: tuple[str, ...] = ()
+    if any(strategy.selective_layers_per_stage):
+        modules = strategy.recompute_modules or context.traits.recompute.selected
+    named = f" ({', '.join(modules)})" if modules else ""
+    if strategy.recompute == "selective":
+        return f"selective recomputation{named}"
+    return f"recomputed {strategy.recompute}{named}"
 
 
 def saving_words(plan: Plan) -> list[str]:

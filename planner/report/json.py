@@ -1,21 +1,21 @@
 """The JSON form of an answer."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from planner.answers.beside import Beside
+from planner.answers.variants import Variant
 from planner.cost.estimate import Estimate
 from planner.cost.flops import FLOPS_CONVENTION
 from planner.plans.evidence import evidence
 from planner.plans.objectives import OBJECTIVES
 from planner.plans.plan import Answer, Plan
-from planner.plans.recipe import placed
-from planner.plans.variants import variants
 from planner.report.assumptions import assumptions_dict
 from planner.report.documents import document, render
 from planner.report.evidence import evidence_dict
 from planner.report.recipes import placed_dict
 from planner.report.sizing_words import option_text
-from planner.search.ranking.handicaps import used
 
 
 def time_figures(estimate: Estimate) -> dict[str, Any]:
@@ -79,15 +79,15 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _layout_dict(plan: Plan, answer: Answer) -> dict[str, Any]:
+def _layout_dict(plan: Plan, variants: Sequence[Variant]) -> dict[str, Any]:
     """A plan with what ranked it, and the variants of its layout."""
     return {
         **plan_dict(plan),
         "weighed_s": plan.weighed_s,
-        "handicaps": used(plan.context, plan.strategy),
+        "handicaps": plan.penalties(),
         "variants": [
-            {"turned": knob.words, "time_change": knob.time_change, **plan_dict(knob.plan)}
-            for knob in variants(plan, answer.narrowing, limit_s=answer.beside_s)
+            {"turned": one.words, "time_change": one.time_change, **plan_dict(one.plan)}
+            for one in variants
         ],
     }
 
@@ -106,25 +106,25 @@ def _nearest(answer: Answer) -> list[dict[str, Any]]:
     """Where no plan keeps the limits: the nearest, what they miss, and options they would keep."""
     if answer.plans or answer.aim.limits.is_empty:
         return []
-    from planner.plans.sizing import unmet
+    from planner.answers.size import unmet
 
     limits = answer.aim.limits
     return [
         {
-            **plan_dict(size.plan),
-            "misses": list(size.missed(limits)),
-            "options": [option_text(size, limit) for limit in size.missed(limits)],
+            **plan_dict(plan),
+            "misses": list(limits.missed_by(plan)),
+            "options": [option_text(plan, limit) for limit in limits.missed_by(plan)],
         }
-        for size in unmet(answer).nearest
+        for plan in unmet(answer).nearest
     ]
 
 
-def answer_dict(answer: Answer) -> dict[str, Any]:
+def answer_dict(answer: Answer, beside: Beside) -> dict[str, Any]:
     """The whole answer as a document."""
-    return document("plan", _answer_body(answer))
+    return document("plan", _answer_body(answer, beside))
 
 
-def _answer_body(answer: Answer) -> dict[str, Any]:
+def _answer_body(answer: Answer, beside: Beside) -> dict[str, Any]:
     context = answer.contexts[0]
     searches = answer.searches
     return {
@@ -151,10 +151,10 @@ def _answer_body(answer: Answer) -> dict[str, Any]:
         },
         "aim": _aim_dict(answer),
         "assumptions": [assumptions_dict(context.traits) for context in answer.contexts],
-        "plans": [_layout_dict(plan, answer) for plan in answer.plans],
+        "plans": [_layout_dict(*each) for each in zip(answer.plans, beside.variants, strict=True)],
         "fastest": None if answer.fastest is None else plan_dict(answer.fastest),
         "ladder": [plan_dict(plan) for plan in answer.ladder],
-        "recipe": placed_dict(placed(answer)),
+        "recipe": placed_dict(beside.recipe),
         "nearest": _nearest(answer),
         "pareto": [plan_dict(plan) for plan in answer.pareto],
         "search": {
@@ -172,6 +172,6 @@ def _answer_body(answer: Answer) -> dict[str, Any]:
     }
 
 
-def render_json(answer: Answer) -> str:
+def render_json(answer: Answer, beside: Beside) -> str:
     """The answer as indented JSON."""
-    return render("plan", _answer_body(answer))
+    return render("plan", _answer_body(answer, beside))

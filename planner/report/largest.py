@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from planner.plans.largest import BATCH, MICRO_BATCH, Largest, LargestAnswer
-from planner.plans.limits import HBM, HOST
+from planner.answers.conflict import HBM, HOST
+from planner.answers.largest import BATCH, MICRO_BATCH, Largest, LargestAnswer
 from planner.report.assumptions import assumptions_line
 from planner.report.documents import render
 from planner.report.headline import host_line, layout_words, memory_line
@@ -23,8 +23,8 @@ MEMORIES = {HBM: "device memory", HOST: "host memory"}
 
 def inputs_line(answer: LargestAnswer) -> str:
     """What was asked, in one line."""
-    context = answer.contexts[0]
-    frameworks = ", ".join(each.traits.name for each in answer.contexts)
+    context = answer.case.context
+    frameworks = ", ".join(each.traits.name for each in answer.case.contexts)
     return (
         f"{context.model.name} on {context.cluster.name}, {context.job.precision}"
         f"{context.traits.training.suffix}, {frameworks}"
@@ -82,7 +82,7 @@ def _print_one(one: Largest, console: Console) -> None:
 
 def beyond_model_line(answer: LargestAnswer) -> str:
     """Whether a length is beyond what the model was made for; empty where not."""
-    model = answer.contexts[0].model
+    model = answer.case.context.model
     longest = max((one.value for one in answer.found if one.quantity != MICRO_BATCH), default=0)
     if longest <= model.max_seq_len:
         return ""
@@ -94,8 +94,8 @@ def print_largest(
 ) -> None:
     """Print each largest value with what binds it; ``verbose``: what was assumed."""
     console.print(inputs_line(answer), style="dim", markup=False)
-    if answer.narrowing.texts:
-        console.print(f"narrowed by {', '.join(answer.narrowing.texts)}", markup=False)
+    if answer.case.narrowing.texts:
+        console.print(f"narrowed by {', '.join(answer.case.narrowing.texts)}", markup=False)
     print_notes([note for note in answer.notes if not is_assumed(note)], console)
     for one in answer.found:
         _print_one(one, console)
@@ -106,7 +106,7 @@ def print_largest(
         console.print(line, markup=False)
     if verbose:
         print_notes([note for note in answer.notes if is_assumed(note)], console)
-        for context in answer.contexts:
+        for context in answer.case.contexts:
             plans = [one.plan for one in answer.found if one.plan]
             used = [plan.strategy for plan in plans if plan.framework == context.traits.name]
             if used:
@@ -133,17 +133,17 @@ def _largest_dict(one: Largest) -> dict[str, Any]:
 
 def render_largest_json(answer: LargestAnswer) -> str:
     """The answer as indented JSON."""
-    context = answer.contexts[0]
+    context = answer.case.context
     body = {
         "inputs": {
             "model": context.model.name,
             "cluster": context.cluster.name,
             "accelerator": context.cluster.accelerator.name,
             "gpus": context.cluster.num_accelerators,
-            "frameworks": [each.traits.name for each in answer.contexts],
+            "frameworks": [each.traits.name for each in answer.case.contexts],
             "precision": context.job.precision,
             **context.traits.training.inputs,
-            "narrowing": list(answer.narrowing.texts),
+            "narrowing": list(answer.case.narrowing.texts),
             "assumed": list(answer.notes),
         },
         "tight": answer.is_tight,

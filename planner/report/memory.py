@@ -6,11 +6,11 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from planner.answers.savings import Saving
 from planner.cost.ledger import StageLedger
 from planner.cost.ledger_item import LedgerItem
 from planner.cost.memory_items import MemoryEstimate
 from planner.plans.memory import MemoryAnswer
-from planner.plans.savings import Saving
 from planner.report.assumptions import assumptions_dict, assumptions_line
 from planner.report.documents import render
 from planner.report.explain import host_line, print_memory

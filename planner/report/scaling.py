@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from planner.answers.scale import BITE_FRACTION, Point, Scaling, gpus_for_deadline, shares
 from planner.plans.plan import Plan
-from planner.plans.scaling import BITE_FRACTION, Point, Scaling, gpus_for_deadline, shares
 from planner.report.documents import render
 from planner.report.json import plan_dict
 from planner.report.plot import line_chart

@@ -7,9 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from planner.plans.figures import Figure
+from planner.answers.parameters import Parameter
+from planner.answers.sensitivity import FACTORS, Crossing, Point, Response, Sensitivity, layout_of
 from planner.plans.plan import Plan
-from planner.plans.sensitivity import FACTORS, Crossing, Point, Response, Sensitivity, layout_of
 from planner.report.documents import render
 from planner.report.headline import layout_words, saving_words
 from planner.report.json import plan_dict
@@ -37,7 +37,7 @@ def short_layout(plan: Plan) -> str:
     return ", ".join([f"{' '.join(shown)}{zero}", *saved])
 
 
-def value_text(figure: Figure, factor: float = 1.0) -> str:
+def value_text(figure: Parameter, factor: float = 1.0) -> str:
     """A figure's value with its unit."""
     value = figure.value * factor
     if not figure.unit:

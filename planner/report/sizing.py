@@ -7,9 +7,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from planner.answers.size import Sizing
 from planner.plans.differences import short_layout
 from planner.plans.objectives import AMOUNTS
-from planner.plans.sizing import Size, Sizing
+from planner.plans.plan import Plan
 from planner.report.assumptions import assumptions_line
 from planner.report.documents import render
 from planner.report.evidence import evidence_line, range_line
@@ -35,9 +36,9 @@ PLACES_BESIDE = (0, 1, 2, 4)
 
 def inputs_line(sizing: Sizing) -> str:
     """What was asked, in one line."""
-    context = sizing.contexts[0]
+    context = sizing.case.context
     job = context.job
-    frameworks = ", ".join(c.traits.name for c in sizing.contexts)
+    frameworks = ", ".join(c.traits.name for c in sizing.case.contexts)
     return (
         f"{context.model.name} on {context.cluster.node.name}, "
         f"batch {job.global_batch} x {job.seq_len} tokens, {job.precision}"
@@ -46,7 +47,7 @@ def inputs_line(sizing: Sizing) -> str:
     )
 
 
-def shown_sizes(sizing: Sizing) -> list[Size]:
+def shown_sizes(sizing: Sizing) -> list[Plan]:
     """The chosen (or nearest) size, those 1, 2 and 4 places beside it, and both ends."""
     marked = {size.num_gpus: size for size in _marked(sizing)}
     sizes = [marked.get(size.num_gpus, size) for size in sizing.sizes]
@@ -57,12 +58,12 @@ def shown_sizes(sizing: Sizing) -> list[Size]:
     return [sizes[row] for row in sorted(rows) if 0 <= row < len(sizes)]
 
 
-def _marked(sizing: Sizing) -> tuple[Size, ...]:
+def _marked(sizing: Sizing) -> tuple[Plan, ...]:
     return (sizing.chosen,) if sizing.chosen else sizing.nearest
 
 
-def _amount_text(size: Size, name: str) -> str:
-    value = size.amounts[name]
+def _amount_text(size: Plan, name: str) -> str:
+    value = size.amounts()[name]
     return "-" if value is None else (AMOUNTS[name].text or count_text)(value)
 
 
@@ -71,32 +72,32 @@ def sizes_table(sizing: Sizing, *, wide: bool) -> RichTable:
     shown = shown_sizes(sizing)
     marked = {size.num_gpus for size in _marked(sizing)}
     axes = layout_axes(shown)
-    known = sizing.contexts[0].job.total_tokens is not None
+    known = sizing.case.context.job.total_tokens is not None
     per = "" if known else "/1k it"
 
-    def amount_column(name: str) -> Column[Size]:
+    def amount_column(name: str) -> Column[Plan]:
         return Column(f"{AMOUNTS[name].column}{per}", lambda size: _amount_text(size, name))
 
     def is_shown(name: str) -> bool:
         is_worth_it = wide or AMOUNTS[name].is_always_shown
-        return is_worth_it and any(size.amounts[name] is not None for size in shown)
+        return is_worth_it and any(size.amounts()[name] is not None for size in shown)
 
-    columns: list[Column[Size]] = [
+    columns: list[Column[Plan]] = [
         Column("", lambda size: ">" if size.num_gpus in marked else "", right=False),
         Column("GPUs", lambda size: f"{size.num_gpus:,}"),
     ]
     if wide:
         columns.append(Column("nodes", lambda size: f"{size.num_nodes:,}"))
-    if len(sizing.contexts) > 1:
-        columns.append(Column("framework", lambda size: size.context.traits.name, right=False))
+    if len(sizing.case.contexts) > 1:
+        columns.append(Column("framework", lambda size: size.framework, right=False))
     columns += [
         Column("·".join(axes), lambda size: layout(size.strategy, axes), right=False),
-        Column("iteration", lambda size: format_seconds(size.iteration_s)),
-        Column("tokens/s", lambda size: count_text(size.tokens_per_s)),
+        Column("iteration", lambda size: format_seconds(size.estimate.iter_time_s)),
+        Column("tokens/s", lambda size: count_text(size.estimate.tokens_per_s)),
     ]
     if known:
-        columns.append(Column("time", lambda size: time_text(size.total_s)))
-    columns.append(Column(f"GPU-h{per}", lambda size: count_text(size.gpu_hours)))
+        columns.append(Column("time", lambda size: time_text(size.span_s())))
+    columns.append(Column(f"GPU-h{per}", lambda size: count_text(size.gpu_hours())))
     columns += [amount_column(name) for name in AMOUNTS if is_shown(name)]
     if not sizing.limits.is_empty:
         columns.append(
@@ -110,16 +111,19 @@ def sizes_table(sizing: Sizing, *, wide: bool) -> RichTable:
     return rich_table(Table(shown, columns))
 
 
-def _chosen_lines(sizing: Sizing, chosen: Size) -> list[str]:
+def _chosen_lines(sizing: Sizing, chosen: Plan) -> list[str]:
     """The headline, and why the next smaller size does not do."""
-    node = sizing.contexts[0].cluster.node.name
+    node = sizing.case.context.cluster.node.name
     holds = sizing.limits.is_empty
     does = "hold it" if holds else "do it"
     count = f"{chosen.num_gpus:,} GPU{'s' * (chosen.num_gpus > 1)}"
     verb = "are" if chosen.num_gpus > 1 else "is"
     does = does if chosen.num_gpus > 1 else does.replace("hold", "holds").replace("do ", "does ")
     place = f"{chosen.num_nodes:,} x {node}"
-    if chosen.num_nodes == 1 and chosen.num_gpus < sizing.contexts[0].cluster.node.num_accelerators:
+    if (
+        chosen.num_nodes == 1
+        and chosen.num_gpus < sizing.case.context.cluster.node.num_accelerators
+    ):
         place = f"of a {node}"
     lines = [f"{count} ({place}) {verb} the fewest that {does}."]
     below = [size for size in sizing.sizes if size.num_gpus < chosen.num_gpus]
@@ -130,17 +134,18 @@ def _chosen_lines(sizing: Sizing, chosen: Size) -> list[str]:
         size = sizing.resident
         lines.append(
             f"With nothing offloaded {size.num_gpus:,} do ({size.num_nodes:,} x {node}, "
-            f"{short_layout(size.strategy)}): {format_seconds(size.iteration_s)} per iteration."
+            f"{short_layout(size.strategy)}): {format_seconds(size.estimate.iter_time_s)} per "
+            "iteration."
         )
     return lines
 
 
-def _slow_end_line(sizing: Sizing, chosen: Size) -> str:
+def _slow_end_line(sizing: Sizing, chosen: Plan) -> str:
     """Whether the deadline holds where such runs were slowest; empty without a job's length."""
-    if sizing.contexts[0].job.total_tokens is None:
+    if sizing.case.context.job.total_tokens is None:
         return ""
-    estimate = chosen.plan.estimate
-    slow_s = chosen.total_s * estimate.iter_time_s_upper / estimate.iter_time_s
+    estimate = chosen.estimate
+    slow_s = chosen.span_s() * estimate.iter_time_s_upper / estimate.iter_time_s
     deadline_s = sizing.limits.deadline_s
     late = deadline_s is not None and slow_s > deadline_s
     past = f", {time_text(slow_s - deadline_s)} late" if late and deadline_s else ""
@@ -150,7 +155,7 @@ def _slow_end_line(sizing: Sizing, chosen: Size) -> str:
 def _basis_lines(sizing: Sizing) -> list[str]:
     """What stands behind time, cost and energy."""
     time = "time: without start-up, checkpoints, evaluation, failures and restarts."
-    cluster = sizing.contexts[0].cluster
+    cluster = sizing.case.context.cluster
     return [time, *(amount.basis(cluster) for amount in AMOUNTS.values())]
 
 
@@ -159,20 +164,20 @@ def search_line(sizing: Sizing) -> str:
     proof = "proved optimal under the model" if sizing.is_complete else "optimality NOT proved"
     return (
         f"Searched {sum(r.num_configurations for r in sizing.searches):,} configurations on up to "
-        f"{sizing.contexts[0].cluster.num_accelerators:,} GPUs in {sizing.seconds:.2f} s: "
+        f"{sizing.case.context.cluster.num_accelerators:,} GPUs in {sizing.seconds:.2f} s: "
         f"{len(sizing.sizes)} sizes are faster than every smaller one; {proof}."
     )
 
 
-def _print_chosen(sizing: Sizing, chosen: Size, console: Console) -> None:
+def _print_chosen(sizing: Sizing, chosen: Plan, console: Console) -> None:
     """The size, what to run on it, and why no smaller one does."""
-    plan = chosen.plan
+    plan = chosen
     head, *why = _chosen_lines(sizing, chosen)
     console.print(head, style="bold green", markup=False)
-    several = len(sizing.contexts) > 1
+    several = len(sizing.case.contexts) > 1
     run = run_line(plan, of_gpus=chosen.num_gpus, names_framework=several)
     console.print(run, style="bold", markup=False)
-    has_tokens = sizing.contexts[0].job.total_tokens is not None
+    has_tokens = sizing.case.context.job.total_tokens is not None
     job = [f"the job: {job_text(chosen)}"] if has_tokens else []
     for line in (time_line(plan), utilization_line(plan), *memory_lines(plan), *job):
         console.print(f"  {line}", markup=False)
@@ -184,7 +189,7 @@ def _print_chosen(sizing: Sizing, chosen: Size, console: Console) -> None:
 def _print_grounds(sizing: Sizing, notes: Sequence[str], console: Console) -> None:
     """What the size rests on: its plan's costs, evidence, prices, software, search."""
     if sizing.chosen:
-        plan = sizing.chosen.plan
+        plan = sizing.chosen
         for line in (*selects_lines([plan]), costs_line(plan)):
             console.print(line, markup=False)
         console.print(f"Placed {placement_line(plan.context, plan.strategy)}.")
@@ -193,7 +198,7 @@ def _print_grounds(sizing: Sizing, notes: Sequence[str], console: Console) -> No
     for line in _basis_lines(sizing):
         console.print(line, style="dim")
     print_notes([note for note in notes if is_assumed(note)], console)
-    for context in sizing.contexts:
+    for context in sizing.case.contexts:
         used = [size.strategy for size in sizing.sizes if size.context.traits == context.traits]
         if used:
             console.print(assumptions_line(context, used), style="dim", markup=False)
@@ -205,13 +210,13 @@ def print_sizing(
 ) -> None:
     """Print the size and its plan, and the sizes around it; ``verbose``: what all rests on."""
     console.print(inputs_line(sizing), style="dim", markup=False)
-    if sizing.narrowing.texts:
-        console.print(f"narrowed by {', '.join(sizing.narrowing.texts)}", markup=False)
+    if sizing.case.narrowing.texts:
+        console.print(f"narrowed by {', '.join(sizing.case.narrowing.texts)}", markup=False)
     print_notes([note for note in notes if not is_assumed(note)], console)
     if sizing.chosen:
         _print_chosen(sizing, sizing.chosen, console)
     else:
-        most = sizing.contexts[0].cluster.num_accelerators
+        most = sizing.case.context.cluster.num_accelerators
         line = f"No size up to {most:,} GPUs does it; the nearest are marked."
         console.print(line, style="bold yellow")
     console.print(sizes_table(sizing, wide=console.width >= SPELLED_OUT_COLUMNS))
@@ -223,31 +228,31 @@ def print_sizing(
         console.print("-v adds assumptions, prices, evidence and the search.", style="dim")
 
 
-def _size_dict(size: Size, sizing: Sizing) -> dict[str, Any]:
+def _size_dict(size: Plan, sizing: Sizing) -> dict[str, Any]:
     strategy = {**asdict(size.strategy), "recompute": size.strategy.recompute}
     return {
         "gpus": size.num_gpus,
         "nodes": size.num_nodes,
-        "framework": size.context.traits.name,
+        "framework": size.framework,
         "strategy": strategy,
-        "iter_time_s": size.iteration_s,
-        "tokens_per_s": size.tokens_per_s,
-        "total_s": size.total_s,
-        "gpu_hours": size.gpu_hours,
-        **size.amounts,
-        "misses": list(size.missed(sizing.limits)),
+        "iter_time_s": size.estimate.iter_time_s,
+        "tokens_per_s": size.estimate.tokens_per_s,
+        "total_s": size.span_s(),
+        "gpu_hours": size.gpu_hours(),
+        **size.amounts(),
+        "misses": list(sizing.limits.missed_by(size)),
         "proved_optimal": size.is_optimal,
     }
 
 
-def _nearest_dict(size: Size, sizing: Sizing) -> dict[str, Any]:
-    options = [option_text(size, limit) for limit in size.missed(sizing.limits)]
+def _nearest_dict(size: Plan, sizing: Sizing) -> dict[str, Any]:
+    options = [option_text(size, limit) for limit in sizing.limits.missed_by(size)]
     return {**_size_dict(size, sizing), "options": options}
 
 
 def render_sizing_json(sizing: Sizing, notes: Sequence[str]) -> str:
     """Return everything as JSON, base units throughout."""
-    context, chosen, enough = sizing.contexts[0], sizing.chosen, sizing.enough
+    context, chosen, enough = sizing.case.context, sizing.chosen, sizing.enough
     cluster = context.cluster
     data = {
         "inputs": {
@@ -255,14 +260,14 @@ def render_sizing_json(sizing: Sizing, notes: Sequence[str]) -> str:
             "node": cluster.node.name,
             "accelerator": cluster.accelerator.name,
             "max_gpus": cluster.num_accelerators,
-            "frameworks": [c.traits.name for c in sizing.contexts],
-            "profiles": [c.traits.profile for c in sizing.contexts],
+            "frameworks": [c.traits.name for c in sizing.case.contexts],
+            "profiles": [c.traits.profile for c in sizing.case.contexts],
             "global_batch": context.job.global_batch,
             "seq_len": context.job.seq_len,
             "precision": context.job.precision,
             **context.traits.training.inputs,
             "total_tokens": context.job.total_tokens,
-            "narrowing": list(sizing.narrowing.texts),
+            "narrowing": list(sizing.case.narrowing.texts),
             "assumed": list(notes),
         },
         "limits": asdict(sizing.limits),
@@ -270,7 +275,7 @@ def render_sizing_json(sizing: Sizing, notes: Sequence[str]) -> str:
         "usd_per_node_hour": cluster.node.usd_per_hour,
         "price_source": cluster.node.price_note,
         "power_w_per_gpu": cluster.accelerator.tdp_w,
-        "chosen": chosen and {**_size_dict(chosen, sizing), "plan": plan_dict(chosen.plan)},
+        "chosen": chosen and {**_size_dict(chosen, sizing), "plan": plan_dict(chosen)},
         "sizes": [_size_dict(size, sizing) for size in sizing.sizes],
         "nearest": [_nearest_dict(size, sizing) for size in sizing.nearest],
         "enough": enough and _size_dict(enough, sizing),

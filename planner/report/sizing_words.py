@@ -8,7 +8,8 @@ from planner.plans.objectives import AMOUNTS, JobLimits, Limit
 from planner.units import DAY_S, HOUR_S, format_count, format_seconds
 
 if TYPE_CHECKING:
-    from planner.plans.sizing import Size, Sizing
+    from planner.answers.size import Sizing
+    from planner.plans.plan import Plan
 
 OPTIONS: dict[Limit, str] = {
     "deadline": "--deadline",
@@ -36,32 +37,32 @@ def _three_digits(value: float, *, up: bool) -> float:
     return step * (math.ceil if up else math.floor)(value / step)
 
 
-def option_text(size: "Size", limit: Limit) -> str:
+def option_text(plan: "Plan", limit: Limit) -> str:
     """The option with which a size would keep a limit, rounded to the safe side."""
     if limit == "rate":
-        value = format_count(math.floor(_three_digits(size.tokens_per_s, up=False)))
+        value = format_count(math.floor(_three_digits(plan.estimate.tokens_per_s, up=False)))
     elif limit == "budget":
-        value = format_count(math.ceil(_three_digits(size.cost_usd or 0.0, up=True)))
+        value = format_count(math.ceil(_three_digits(plan.cost_usd() or 0.0, up=True)))
     else:
-        days = size.total_s >= 2 * DAY_S
-        span = size.total_s / (DAY_S if days else HOUR_S)
+        days = plan.span_s() >= 2 * DAY_S
+        span = plan.span_s() / (DAY_S if days else HOUR_S)
         value = f"{_three_digits(span, up=True):.10g}{'d' if days else 'h'}"
     return f"{OPTIONS[limit]} {value}"
 
 
-def missed_text(size: "Size", sizing: "Sizing", *, bare: bool = False) -> str:
+def missed_text(plan: "Plan", sizing: "Sizing", *, bare: bool = False) -> str:
     """By how much a size misses the limits, ``bare`` in units only; empty where it keeps them."""
     limits = sizing.limits
-    short = (limits.min_tokens_per_s or 0.0) - size.tokens_per_s
+    short = (limits.min_tokens_per_s or 0.0) - plan.estimate.tokens_per_s
     words = {
-        "deadline": (time_text(size.total_s - (limits.deadline_s or 0.0)), "late"),
+        "deadline": (time_text(plan.span_s() - (limits.deadline_s or 0.0)), "late"),
         "rate": (f"{count_text(math.ceil(short))} tok/s", "short"),
         "budget": (
-            f"{count_text((size.cost_usd or 0.0) - (limits.budget_usd or 0.0))} USD",
+            f"{count_text((plan.cost_usd() or 0.0) - (limits.budget_usd or 0.0))} USD",
             "over",
         ),
     }
-    parts = [words[limit][:1] if bare else words[limit] for limit in size.missed(limits)]
+    parts = [words[limit][:1] if bare else words[limit] for limit in limits.missed_by(plan)]
     return ", ".join(" ".join(part) for part in parts)
 
 
@@ -77,13 +78,13 @@ def limits_text(limits: JobLimits) -> str:
     return " ".join([*tokens, ", ".join(parts)])
 
 
-def job_text(size: "Size") -> str:
+def job_text(plan: "Plan") -> str:
     """What the job takes: time, GPU-hours, money, energy; of no known job the rate."""
-    if size.context.job.total_tokens is None:
-        rate = f"{count_text(size.tokens_per_s)} tokens/s"
-        return f"{format_seconds(size.iteration_s)} per iteration, {rate}"
-    parts = [time_text(size.total_s), f"{count_text(size.gpu_hours)} GPU-hours"]
-    for name, value in size.amounts.items():
+    if plan.context.job.total_tokens is None:
+        rate = f"{count_text(plan.estimate.tokens_per_s)} tokens/s"
+        return f"{format_seconds(plan.estimate.iter_time_s)} per iteration, {rate}"
+    parts = [time_text(plan.span_s()), f"{count_text(plan.gpu_hours())} GPU-hours"]
+    for name, value in plan.amounts().items():
         if value is not None:
             text, column = AMOUNTS[name].text, AMOUNTS[name].column
             parts.append(text(value) if text else f"{count_text(value)} {column}")
@@ -92,20 +93,20 @@ def job_text(size: "Size") -> str:
 
 def no_size(sizing: "Sizing") -> NothingFitsError:
     """Say which limits no size keeps, and the nearest that can be kept."""
-    context = sizing.contexts[0]
+    context = sizing.case.context
     fastest = sizing.sizes[-1]
     cluster = context.cluster
     head = (
         f"no size will do: {context.model.name} on up to {cluster.num_accelerators:,} GPUs of "
         f"{cluster.node.name}, {limits_text(sizing.limits)}"
     )
-    missed_by_fastest = [name for name in fastest.missed(sizing.limits) if name != "budget"]
+    missed_by_fastest = [name for name in sizing.limits.missed_by(fastest) if name != "budget"]
     limit = " and ".join(missed_by_fastest) or "budget"
     body = f"limit: {limit}; the fastest, {fastest.num_gpus:,} GPUs, takes {job_text(fastest)}"
     changes = [
-        f"{' and '.join(option_text(size, limit) for limit in missed)} ({size.num_gpus:,} GPUs)"
-        for size in sizing.nearest
-        if (missed := size.missed(sizing.limits))
+        f"{' and '.join(option_text(plan, limit) for limit in missed)} ({plan.num_gpus:,} GPUs)"
+        for plan in sizing.nearest
+        if (missed := sizing.limits.missed_by(plan))
     ]
     if sizing.enough is not None:
         changes.append(f"--max-gpus {sizing.enough.num_gpus}")

@@ -5,14 +5,12 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from planner.answers.beside import Beside
 from planner.frameworks.registry import CURRENT
 from planner.plans.differences import short_layout
 from planner.plans.objectives import OBJECTIVES
-from planner.plans.on_device import kept_on_device
 from planner.plans.plan import Answer, Plan
-from planner.plans.recipe import placed
 from planner.plans.tight import is_tight
-from planner.plans.variants import mixed_gain, variants
 from planner.report.assumptions import assumptions_line
 from planner.report.catalog import describe_size
 from planner.report.evidence import evidence_line, range_line
@@ -23,7 +21,6 @@ from planner.report.placement import placement_line
 from planner.report.recipes import placed_line
 from planner.report.sizing_words import limits_text
 from planner.report.tables import frontier_table, plans_table, shown_frontier
-from planner.search.ranking.handicaps import used
 from planner.search.space.vocabulary import MIXED_LAYERS
 from planner.spec.changes import Change
 from planner.spec.traits import FrameworkTraits
@@ -33,7 +30,7 @@ BATCH_NOTE, BY_DEFAULT = "global batch", "default: "
 STATED = ("given", "hint", "left out", "plans for", "read", "tight")
 """How notes begin that say more than a default."""
 TOP_COSTS = 4
-MAX_KNOBS = 3
+MAX_VARIANTS = 3
 MAX_RELIED_ON = 3
 WORTH_A_WORD = 0.001
 WORTH_A_LINE = 0.05
@@ -211,12 +208,11 @@ def frontier_title(answer: Answer, num_shown: int) -> str:
 
 def _print_nearest(answer: Answer, console: Console) -> None:
     """Where no plan keeps the limits: the nearest ones."""
-    from planner.plans.sizing import unmet
+    from planner.answers.size import unmet
 
     limits = limits_text(answer.aim.limits)
     console.print(f"No plan keeps the limits: {limits}. The nearest:", style="bold")
-    plans = [size.plan for size in unmet(answer).nearest]
-    console.print(plans_table(plans, width=console.width))
+    console.print(plans_table(unmet(answer).nearest, width=console.width))
 
 
 def _print_best(answer: Answer, console: Console) -> None:
@@ -256,21 +252,21 @@ def faster_lines(answer: Answer) -> list[str]:
     return [f"{named}, inside the error{reliance(other, first)}."]
 
 
-def knob_lines(answer: Answer) -> list[str]:
-    """What turning one thing about the first plan, or policies it cannot have, would gain."""
-    first, lines = answer.plans[0], list[str]()
-    if answer.aim.objective != "iteration_s":
+def variant_lines(answer: Answer, beside: Beside) -> list[str]:
+    """What changing one thing about the first plan, or policies it cannot have, would gain."""
+    lines = list[str]()
+    if answer.aim.objective != "iteration_s" or not beside.variants:
         return lines
-    found = variants(first, answer.narrowing, limit_s=answer.beside_s)
-    gaining = [knob for knob in found if knob.time_change < 0]
-    simplest = sorted(gaining, key=lambda knob: (knob.num_turned, knob.time_change))
-    shown = [f"{knob.words} {knob.time_change:+.1%}" for knob in simplest[:MAX_KNOBS]]
+    gaining = [one for one in beside.variants[0] if one.time_change < 0]
+    simplest = sorted(gaining, key=lambda one: (one.num_changed, one.time_change))
+    shown = [f"{one.words} {one.time_change:+.1%}" for one in simplest[:MAX_VARIANTS]]
     if shown:
-        lines.append(f"Knobs of plan 1: {'; '.join(shown)}.")
-    mixed = mixed_gain(first, answer.narrowing, limit_s=answer.beside_s)
+        lines.append(f"Variants of plan 1: {'; '.join(shown)}.")
+    mixed = beside.mixed
     if mixed is not None and mixed.time_change < -WORTH_A_WORD:
+        framework = answer.plans[0].framework
         lines.append(
-            f"Layers under different policies, which {first.framework} has no options for: "
+            f"Layers under different policies, which {framework} has no options for: "
             f"{mixed.time_change:+.1%} (--allow {MIXED_LAYERS})."
         )
     return lines
@@ -278,22 +274,20 @@ def knob_lines(answer: Answer) -> list[str]:
 
 def reliance(plan: Plan, first: Plan) -> str:
     """What a plan relies on more than another, and by how much that may be off, most first."""
-    own, other = (used(each.context, each.strategy) for each in (plan, first))
+    own, other = plan.penalties(), first.penalties()
     more = {name: factor / other.get(name, 1.0) - 1.0 for name, factor in own.items()}
     listed = sorted(((share, name) for name, share in more.items() if share > 1e-9), reverse=True)
     parts = [f"{name.replace('_', ' ')} {share:.1%}" for share, name in listed[:MAX_RELIED_ON]]
     return f" known for {', '.join(parts)}" if parts else ""
 
 
-def kept_lines(answer: Answer) -> list[str]:
+def resident_lines(beside: Beside) -> list[str]:
     """Which switch or optimizer does without the first plan's offload."""
-    kept = kept_on_device(answer)
-    if kept is None:
+    one = beside.resident
+    if one is None:
         return []
-    change, plan = kept
-    slower = plan.estimate.iter_time_s / answer.plans[0].estimate.iter_time_s - 1.0
-    free = format_bytes(plan.free_bytes)
-    return [f"Nothing offloaded with {change.words}: {slower:+.1%}, {free} free."]
+    free = format_bytes(one.plan.free_bytes)
+    return [f"Nothing offloaded with {one.words}: {one.time_change:+.1%}, {free} free."]
 
 
 def _print_frontier(answer: Answer, console: Console) -> None:
@@ -313,20 +307,20 @@ def _print_frontier(answer: Answer, console: Console) -> None:
         console.print("--format json or csv has all points.")
 
 
-def _print_variants(answer: Answer, console: Console) -> None:
+def _print_variants(beside: Beside, console: Console) -> None:
     """Of every layout the fastest variants, with what they gain."""
-    for rank, plan in enumerate(answer.plans, start=1):
+    for rank, found in enumerate(beside.variants, start=1):
         console.print(f"Variants of plan {rank}", style="bold")
-        for knob in variants(plan, answer.narrowing, limit_s=answer.beside_s):
-            console.print(f"  {knob.time_change:+6.1%}  {knob.words}", markup=False)
+        for one in found:
+            console.print(f"  {one.time_change:+6.1%}  {one.words}", markup=False)
 
 
-def _print_grounds(answer: Answer, console: Console) -> None:
-    """What the answer rests on: knobs, costs, placement, ranges, evidence, software, search."""
+def _print_grounds(answer: Answer, beside: Beside, console: Console) -> None:
+    """What the answer rests on: variants, costs, placement, ranges, evidence, software, search."""
     console.print()
     if answer.plans:
         best = answer.plans[0]
-        told = (*selects_lines(answer.plans), *knob_lines(answer))
+        told = (*selects_lines(answer.plans), *variant_lines(answer, beside))
         for line in (*told, costs_line(best)):
             console.print(line, markup=False)
         console.print(f"Placed {placement_line(best.context, best.strategy)}.")
@@ -341,6 +335,7 @@ def _print_grounds(answer: Answer, console: Console) -> None:
 
 def print_answer(
     answer: Answer,
+    beside: Beside,
     console: Console,
     *,
     verbose: bool = False,
@@ -360,17 +355,16 @@ def print_answer(
         for line in (*tight_lines(answer.plans), *changed_lines(answer.plans)):
             console.print(line, style="yellow", markup=False)
         faster = faster_lines(answer) if verbose or is_puzzling(answer) else ()
-        recipe = placed(answer)
-        shipped = [placed_line(recipe)] if recipe else []
-        for line in (*faster, *kept_lines(answer), *shipped):
+        shipped = [placed_line(beside.recipe)] if beside.recipe else []
+        for line in (*faster, *resident_lines(beside), *shipped):
             console.print(line, markup=False)
     else:
         _print_nearest(answer, console)
     if show_all:
-        _print_variants(answer, console)
+        _print_variants(beside, console)
     _print_frontier(answer, console)
     if verbose:
-        _print_grounds(answer, console)
+        _print_grounds(answer, beside, console)
     if following:
         console.print(f"Next: {following}", markup=False, soft_wrap=True)
     if not verbose:

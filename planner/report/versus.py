@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
+from planner.answers.versus import Ratio, Side, Versus, usd_per_token
 from planner.plans.plan import Plan
-from planner.plans.versus import Ratio, Side, Versus, usd_per_token
 from planner.report.documents import render
 from planner.report.evidence import range_text
 from planner.report.headline import host_line, layout_words, over_words

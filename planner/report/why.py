@@ -8,12 +8,12 @@ from typing import Any
 
 from rich.console import Console
 
+from planner.answers.conflict import MissingMemory
+from planner.answers.nothing_fits import NothingFits, explanation
+from planner.answers.why import ROUNDING, ItemDifference, StageDifference, WhyAnswer
 from planner.plans.differences import short_layout
 from planner.plans.plan import Plan
 from planner.plans.ratio_error import MIXED
-from planner.plans.shortfall import Shortfall
-from planner.plans.why import ROUNDING, ItemDifference, StageDifference, WhyAnswer, reason_of
-from planner.plans.whynot import NothingFits, explanation
 from planner.report.documents import render
 from planner.report.formulas import item_title
 from planner.report.json import plan_dict
@@ -42,8 +42,8 @@ def print_why(answer: WhyAnswer, console: Console) -> None:
     for title, plan in (("asked", answer.asked), ("best", answer.best)):
         if plan is not None and (title == "best" or answer.verdict != "is the best plan"):
             _print(f"{title + ':':<6} {_described(plan, answer)}", console)
-    if adapters := answer.contexts[0].traits.training.suffix:
-        names = ", ".join(context.traits.name for context in answer.contexts)
+    if adapters := answer.case.context.traits.training.suffix:
+        names = ", ".join(context.traits.name for context in answer.case.contexts)
         _print(f"trained: {adapters.removeprefix(', ')}, {names}", console, style="dim")
     if answer.best is None or answer.verdict == "is the best plan":
         return
@@ -131,16 +131,16 @@ def _error_words(answer: WhyAnswer) -> str:
 
 def _handicaps(answer: WhyAnswer) -> Iterator[str]:
     """What the asked plan uses that must gain more than it does, most first."""
-    more = {name: asked / best for name, (asked, best) in answer.handicaps().items()}
+    more = {one: one.asked / one.best for one in answer.penalties()}
     least = 1.0 if answer.verdict == "ranked behind" else 1.0 + TELLING_HANDICAP
-    for name, factor in sorted(more.items(), key=lambda item: -item[1]):
+    for one, factor in sorted(more.items(), key=lambda item: -item[1]):
         if factor > least:
-            words = name.replace("_", " ")
-            yield f"{words} must gain {factor - 1.0:.1%} to be chosen: {reason_of(name)}"
+            words = one.name.replace("_", " ")
+            yield f"{words} must gain {factor - 1.0:.1%} to be chosen: {one.reason}"
 
 
 def _described(plan: Plan, answer: WhyAnswer) -> str:
-    framework = f"{plan.framework} " if len(answer.contexts) > 1 else ""
+    framework = f"{plan.framework} " if len(answer.case.contexts) > 1 else ""
     seconds = _seconds(plan.estimate.iter_time_s)
     return f"{seconds} an iteration, {framework}{short_layout(plan.strategy)}"
 
@@ -269,7 +269,7 @@ def _print_nothing(nothing: NothingFits, best: Plan | None, console: Console) ->
     _print(head, console, style="bold")
     for line in lines:
         _print(line, console)
-    if best is not None and len(nothing.narrowing.texts) > 1:
+    if best is not None and len(nothing.case.narrowing.texts) > 1:
         seconds = format_seconds(best.estimate.iter_time_s)
         _print(f"best plan without these options: {seconds} an iteration", console)
         _print(f"  {short_layout(best.strategy)}", console)
@@ -291,7 +291,7 @@ def _print(line: str, console: Console, *, style: str | None = None) -> None:
 def why_dict(answer: WhyAnswer) -> dict[str, Any]:
     """The whole answer as plain data."""
     return {
-        "options": list(answer.narrowing.texts),
+        "options": list(answer.case.narrowing.texts),
         "verdict": answer.verdict,
         "asked": plan_dict(answer.asked) if answer.asked else None,
         "best": plan_dict(answer.best) if answer.best else None,
@@ -309,15 +309,18 @@ def why_dict(answer: WhyAnswer) -> dict[str, Any]:
 
 def _compared_dict(answer: WhyAnswer) -> dict[str, Any]:
     """What holds where there are two plans."""
+    plans = {"asked": answer.asked, "best": answer.best}
     return {
         "slower_by": answer.slower_by,
         "gpu_time_factor": answer.gpu_time_factor,
         "ratio_error": asdict(answer.error),
         "within_error": answer.is_within_error,
-        "ranking_weights": dict(zip(("asked", "best"), answer.weights, strict=True)),
+        "ranking_weights": {
+            name: plan.ranked_s / plan.estimate.iter_time_s for name, plan in plans.items() if plan
+        },
         "handicaps": {
-            name: {"asked": asked, "best": best, "reason": reason_of(name)}
-            for name, (asked, best) in answer.handicaps().items()
+            one.name: {"asked": one.asked, "best": one.best, "reason": one.reason}
+            for one in answer.penalties()
         },
         "stages": [
             {
@@ -332,47 +335,47 @@ def _compared_dict(answer: WhyAnswer) -> dict[str, Any]:
 
 def nothing_dict(nothing: NothingFits) -> dict[str, Any]:
     """Why nothing fits, as plain data."""
-    found, short, ideal = nothing.forbidding, nothing.shortfall, nothing.ideal
+    found, short, ideal = nothing.forbidding, nothing.missing, nothing.unconstrained
     rules = [
         {
             "name": rule.name,
             "message": rule.message,
             "violations": list(found.violations.get(rule.name, ())) if found else [],
-            "allowed": rule.allowed(nothing.context) if rule.allowed else None,
+            "allowed": rule.allowed(nothing.case.context) if rule.allowed else None,
         }
         for rule in (found.rules if found else ())
     ]
     return {
-        "framework": nothing.context.traits.name,
+        "framework": nothing.case.context.traits.name,
         "rules": rules,
         "each_rule_alone": found.each_alone if found else None,
         "conflict": list(nothing.conflict),
         "limits": list(nothing.limits),
         "nearest": _nearest_dict(short) if short else None,
-        "ideal_iter_time_s": ideal.iteration_s if ideal else None,
+        "ideal_iter_time_s": ideal.estimate.iter_time_s if ideal else None,
         "changes": [
             {
                 "change": one.words,
-                "options": list(one.options),
-                "cluster": one.cluster or None,
-                "gpus": one.strategy.num_gpus,
-                "framework": one.context.traits.name,
-                "iter_time_s": one.iteration_s,
+                "options": list(one.change.options),
+                "cluster": one.change.cluster or None,
+                "gpus": one.plan.num_gpus,
+                "framework": one.plan.framework,
+                "iter_time_s": one.plan.estimate.iter_time_s,
                 "time_factor": one.time_factor,
-                "proved_optimal": one.is_optimal,
-                "strategy": asdict(one.strategy),
+                "proved_optimal": one.plan.is_optimal,
+                "strategy": asdict(one.plan.strategy),
             }
-            for one in nothing.relaxations
+            for one in nothing.remedies
         ],
     }
 
 
-def _nearest_dict(short: Shortfall) -> dict[str, Any]:
+def _nearest_dict(short: MissingMemory) -> dict[str, Any]:
     ledger = short.ledger
     return {
         "strategy": asdict(short.strategy),
         "limit": short.limit,
-        "stage": short.stage,
+        "stage": ledger.stage,
         "missing_bytes": short.missing_bytes,
         "is_least": short.is_least,
         "peak_bytes": ledger.peak_bytes,

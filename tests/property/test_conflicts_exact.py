@@ -7,9 +7,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from planner.answers.changes import with_usable
+from planner.answers.conflict import GPUS, HBM, HOST, Limits, missing_memory
+from planner.answers.resized import with_nodes
 from planner.cost.context import Context
-from planner.plans.limits import GPUS, HBM, HOST, Limits, with_nodes, with_usable
-from planner.plans.shortfall import shortfall
 from planner.search.explaining.feasible import first_fit, smallest_fit
 from planner.search.explaining.forbidden import forbidding
 from planner.search.search import search
@@ -85,7 +86,7 @@ def test_the_nearest_layout_lacks_least(
     context, narrowing = small(context_of, 1.0), read_narrowing(**options)
     if fits(context, narrowing):
         pytest.skip("something fits")
-    short = shortfall(context, narrowing)
+    short = missing_memory(context, narrowing)
     assert short is not None
     assert short.is_least
     assert short.limit == HBM
@@ -102,7 +103,7 @@ def test_what_is_missing_of_host_memory_is_said_so(context_of: Contexts) -> None
     node = replace(context.cluster.node, host_memory_bytes=1e6)
     context = replace(context, cluster=replace(context.cluster, node=node))
     narrowing = read_narrowing(fix=["offload=optimizer:host"])
-    short = shortfall(context, narrowing)
+    short = missing_memory(context, narrowing)
     assert short is not None
     assert short.limit == HOST
     assert short.missing_bytes > 0

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from depth import of_all
 
+from planner.answers.deadline import Deadline
 from planner.check.check import check_file
 from planner.check.complete import complete
 from planner.check.job import Job, Request
@@ -24,7 +25,6 @@ from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Format, SourceText
 from planner.formats.registry import load_format
-from planner.plans.clock import Clock
 from planner.plans.plan import Answer, Plan, answer
 from planner.search.space.narrow import Narrowing, read_narrowing
 
@@ -244,7 +244,7 @@ def test_listed_plans_are_written_read_and_clean(chunk: int, tmp_path: Path) -> 
             outcomes["refused by name"] += 1
             broken += unnamed(asked, error)
             continue
-        result = answer(contexts, top=TOP, narrowing=narrowing, clock=Clock(TIME_LIMIT_S))
+        result = answer(contexts, top=TOP, narrowing=narrowing, clock=Deadline(TIME_LIMIT_S))
         outcomes["planned" if result.plans else "nothing fits"] += 1
         broken += [f"{asked}: {one}" for one in wrong(asked, result, tmp_path / str(number))]
     assert not broken, "\n".join(broken)

@@ -1,7 +1,7 @@
 """What a user says to narrow the search: options in, values and rules of the space out."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.errors import InputError, Problem
@@ -70,12 +70,7 @@ class Narrowing:
         """Return the same with one of ``texts`` dropped; raises ValueError where it is none."""
         if text not in self.texts:
             raise ValueError(f"{text!r} is none of {', '.join(self.texts)}")
-        given: dict[str, list[str]] = {option: [] for option in _READERS}
-        for other in self.texts:
-            if other != text:
-                option, _, value = other.partition(" ")
-                given[option].append(value)
-        return _read(given)
+        return narrowing_of(other for other in self.texts if other != text)
 
 
 def read_narrowing(
@@ -90,6 +85,15 @@ def read_narrowing(
     return _read(
         {"--fix": fix, "--limit": limit, "--where": where, "--allow": allow, "--forbid": forbid}
     )
+
+
+def narrowing_of(texts: Iterable[str]) -> Narrowing:
+    """Read options written as in ``Narrowing.texts``; raises InputError where they contradict."""
+    given: dict[str, list[str]] = {option: [] for option in _READERS}
+    for text in texts:
+        option, _, value = text.partition(" ")
+        given[option].append(value)
+    return _read(given)
 
 
 def _read(given: Mapping[str, Sequence[str]]) -> Narrowing:

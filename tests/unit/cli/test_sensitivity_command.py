@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
+from planner.answers.deadline import Deadline
+from planner.answers.parameters import parameters
+from planner.answers.whatif import Case, first_plan
 from planner.calibrate.figures import read_base
 from planner.cli import ask
-from planner.plans.clock import Clock
-from planner.plans.figures import figures
-from planner.plans.sensitivity import Planner
 from planner.units import GB, GBIT_PER_S
 
 QUESTIONS = [
@@ -44,9 +44,9 @@ def test_the_winner_is_that_of_planning_again_with_an_override(
     planner: Any, tmp_path: Path, model: str, node: str, count: int, key: str, factor: float
 ) -> None:
     question = ask.read(model, f"{count}x{node}", framework="megatron", global_batch=64)
-    turning = Planner(narrowing=question.narrowing, clock=Clock(None))
-    figure = next(one for one in figures(question.contexts[0]) if one.key == key)
-    winner = turning.best([figure.turned(each, factor) for each in question.contexts])
+    figure = next(one for one in parameters(question.contexts[0]) if one.key == key)
+    case = Case(contexts=question.contexts, narrowing=question.narrowing)
+    winner = first_plan(case.with_each(lambda each: figure.scaled(each, factor)), Deadline())
     value = figure.value * factor
     if key == "nic_gbit_per_s":
         value = PORTS_GBIT[node] * factor

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from planner.answers.beside import beside_document, beside_screen
 from planner.catalog.recipes import find_recipe
 from planner.cost.context import Context
 from planner.plans.plan import Answer, answer
@@ -24,7 +25,8 @@ NARROWED = read_narrowing(fix=["tp=1", "pp=1", "ep=1", "zero_stage=1"])
 
 def printed(found: Answer) -> str:
     text = io.StringIO()
-    print_answer(found, Console(file=text, width=500), verbose=True)
+    told = beside_screen(found, verbose=True)
+    print_answer(found, told, Console(file=text, width=500), verbose=True)
     return text.getvalue()
 
 
@@ -46,7 +48,7 @@ def test_the_recipe_stands_below_the_rows(shipped: Answer) -> None:
 
 
 def test_json_has_the_recipe(shipped: Answer) -> None:
-    document = answer_dict(shipped)
+    document = answer_dict(shipped, beside_document(shipped))
     assert document["recipe"] == placed_dict(placed(shipped))
     assert document["recipe"]["slower_fraction"] == pytest.approx(
         document["recipe"]["iter_time_s"] / document["plans"][0]["iter_time_s"] - 1.0
@@ -56,7 +58,7 @@ def test_json_has_the_recipe(shipped: Answer) -> None:
 def test_without_a_recipe_nothing_is_said(context_of: Contexts) -> None:
     found = answer([context_of()], top=1, narrowing=NARROWED)
     assert " ships " not in printed(found)
-    assert answer_dict(found)["recipe"] is None
+    assert beside_document(found).recipe is None
 
 
 def test_tight_plans_are_named(context_of: Contexts) -> None:
@@ -93,5 +95,5 @@ def test_a_lone_plan_that_is_not_proved_says_so(
     for is_proved in (True, False):
         monkeypatch.setattr(Answer, "proved_optimal", property(lambda _, said=is_proved: said))
         text = io.StringIO()
-        print_answer(found, Console(file=text, width=500))
+        print_answer(found, beside_screen(found), Console(file=text, width=500))
         assert ("optimality NOT proved: " in text.getvalue()) is not is_proved

@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 
+from planner.answers.deadline import Deadline
+from planner.answers.whatif import Case, best
 from planner.cost.context import Context
-from planner.cost.estimate import Estimate, estimate
+from planner.cost.estimate import Estimate
 from planner.errors import NothingFitsError
-from planner.plans.clock import Clock
 from planner.plans.plan import Plan
-from planner.search.search import Found, Progress, search
-from planner.search.space.narrow import Narrowing
-from planner.search.space.space import EVERYTHING
+from planner.search.search import Progress
 from planner.spec.cluster import ClusterSpec
 
 LIMITS = {
@@ -27,10 +26,8 @@ LIMITS = {
 """Groups of time items by the beginnings of their names; the rest is OTHER."""
 OTHER = "other"
 TOO_LATE = "nothing found within the time limit"
-BITE_FRACTION = 0.05
-"""A limit bites from the size on at which it costs this share of the GPU time."""
-NAMED_FRACTION = 0.005
-"""Losses below this name no limit."""
+BITE_FRACTION = 0.05  # a limit bites from the size on at which it costs this share of GPU time
+NAMED_FRACTION = 0.005  # losses below this name no limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +121,7 @@ class Scaling:
 
     def efficiency(self, plan: Plan) -> float:
         """Scaling efficiency against the base."""
-        scale = plan.strategy.num_gpus / self.base.strategy.num_gpus
+        scale = plan.num_gpus / self.base.num_gpus
         return efficiency(plan.estimate.tokens_per_s, self.base.estimate.tokens_per_s, scale)
 
     def losses(self, plan: Plan) -> dict[str, float]:
@@ -166,70 +163,60 @@ def batch_at(num_gpus: int, base_gpus: int, base_batch: int, *, is_weak: bool) -
     return max(1, round(base_batch * num_gpus / base_gpus)) if is_weak else base_batch
 
 
-def fastest_on_all(
-    contexts: Sequence[Context], narrowing: Narrowing = EVERYTHING, clock: Clock | None = None
-) -> tuple[Plan | None, str, float]:
-    """The fastest plan on all GPUs over the frameworks, why there is none, and the seconds."""
-    clock = clock or Clock(None)
-    best: tuple[Context, Found] | None = None
-    num_shapes, seconds, is_cut = 0, 0.0, False
-    for context in contexts:
-        result = search(
-            context,
-            top=1,
-            narrowing=narrowing,
-            with_frontier=False,
-            uses_all=True,
-            time_limit_s=clock.share_s(),
-        )
-        is_cut |= not result.is_complete
-        num_shapes += result.num_shapes
-        seconds += result.seconds
-        for found in result.plans:
-            if best is None or found.iteration_s < best[1].iteration_s:
-                best = context, found
-    if best is None:
-        why = "does not fit in memory" if num_shapes else "no legal layout uses all of them"
-        why = TOO_LATE if is_cut else why
-        return None, why, seconds
-    context, found = best
-    plan = Plan(
-        context=context,
-        strategy=found.strategy,
-        estimate=estimate(context, found.strategy),
-        is_optimal=found.is_optimal and not is_cut,
-    )
-    return plan, "", seconds
+@dataclass(frozen=True, kw_only=True)
+class OnAll:
+    """The fastest plan on all GPUs of a cluster."""
+
+    plan: Plan | None
+    why_none: str
+    seconds: float
+    """Search time."""
+
+
+def fastest_on_all(case: Case, deadline: Deadline | None = None) -> OnAll:
+    """The fastest plan on all GPUs over the frameworks, or why there is none."""
+    found = best(case, deadline or Deadline(), uses_all=True)
+    seconds = sum(result.seconds for result in found.searches)
+    if found.plans:
+        plan = min(found.plans, key=lambda plan: plan.estimate.iter_time_s)
+        plan = replace(plan, is_optimal=plan.is_optimal and found.is_complete)
+        return OnAll(plan=plan, why_none="", seconds=seconds)
+    is_legal = any(result.num_shapes for result in found.searches)
+    why = "does not fit in memory" if is_legal else "no legal layout uses all of them"
+    return OnAll(plan=None, why_none=why if found.is_complete else TOO_LATE, seconds=seconds)
 
 
 def scaling(
-    contexts: Sequence[Context],
+    case: Case,
     clusters: Sequence[ClusterSpec],
     *,
     is_weak: bool,
-    narrowing: Narrowing = EVERYTHING,
-    clock: Clock | None = None,
+    deadline: Deadline | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> Scaling:
-    """Search the best plan on each cluster (ascending); the contexts' batch is that of the first.
+    """Search the best plan on each cluster (ascending); the batch asked is that of the first.
 
     Exact at every size, as `planner plan`; plans that leave GPUs idle are not considered.
     """
-    points, total_s = [], 0.0
-    clock = clock or Clock(None)
-    clock.plan_for(len(clusters) * len(contexts))
-    base_gpus, base_batch = clusters[0].num_accelerators, contexts[0].job.global_batch
+    points, seconds = [], 0.0
+    deadline = deadline or Deadline()
+    deadline.plan_for(len(clusters) * len(case.contexts))
+    base_gpus, base_batch = clusters[0].num_accelerators, case.context.job.global_batch
     for index, cluster in enumerate(clusters):
         num_gpus = cluster.num_accelerators
         progress(f"searching plans on {num_gpus:,} GPUs", index / len(clusters))
         batch = batch_at(num_gpus, base_gpus, base_batch, is_weak=is_weak)
         sized = [
-            replace(c, cluster=cluster, job=replace(c.job, global_batch=batch)) for c in contexts
+            replace(each, cluster=cluster, job=replace(each.job, global_batch=batch))
+            for each in case.contexts
         ]
-        plan, why, seconds = fastest_on_all(sized, narrowing, clock)
-        total_s += seconds
-        points.append(Point(num_gpus=num_gpus, global_batch=batch, plan=plan, why_none=why))
-    return Scaling(points=tuple(points), is_weak=is_weak, seconds=total_s)
+        found = fastest_on_all(replace(case, contexts=tuple(sized)), deadline)
+        seconds += found.seconds
+        point = Point(
+            num_gpus=num_gpus, global_batch=batch, plan=found.plan, why_none=found.why_none
+        )
+        points.append(point)
+    return Scaling(points=tuple(points), is_weak=is_weak, seconds=seconds)
 
 
 def nothing_scales(context: Context, result: Scaling) -> NothingFitsError:

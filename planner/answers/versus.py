@@ -76,7 +76,7 @@ def usd_per_token(plan: Plan) -> float | None:
     if price is None:
         return None
     per_gpu_s = price / plan.context.cluster.node.num_accelerators / 3600.0
-    return per_gpu_s * plan.strategy.num_gpus / plan.estimate.tokens_per_s
+    return per_gpu_s * plan.num_gpus / plan.estimate.tokens_per_s
 
 
 @dataclass(frozen=True, kw_only=True)

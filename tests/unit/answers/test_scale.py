@@ -5,11 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.catalog.clusters import load_cluster_of
-from planner.cost.context import Context
-from planner.errors import NothingFitsError
-from planner.plans.plan import answer
-from planner.plans.scaling import (
+from planner.answers.scale import (
     BITE_FRACTION,
     Scaling,
     batch_at,
@@ -20,6 +16,11 @@ from planner.plans.scaling import (
     scaling,
     shares,
 )
+from planner.answers.whatif import Case
+from planner.catalog.clusters import load_cluster_of
+from planner.cost.context import Context
+from planner.errors import NothingFitsError
+from planner.plans.plan import answer
 
 Contexts = Callable[..., Context]
 SIZES = (8, 16, 64, 256)
@@ -28,7 +29,7 @@ DAY_S = 86400.0
 
 def curve(context: Context, sizes: tuple[int, ...] = SIZES, *, is_weak: bool = False) -> Scaling:
     clusters = [load_cluster_of("dgx-h100", size) for size in sizes]
-    return scaling([context], clusters, is_weak=is_weak)
+    return scaling(Case(contexts=(context,)), clusters, is_weak=is_weak)
 
 
 @pytest.fixture(scope="module")

@@ -5,28 +5,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from planner.answers.bisection import crossing
+from planner.answers.deadline import Deadline
+from planner.answers.parameters import Parameter, parameters
+from planner.answers.whatif import Case, first_plan, price
 from planner.cost.context import Context
-from planner.cost.estimate import Estimate, estimate
-from planner.plans.clock import Clock
-from planner.plans.figures import Figure, figures
 from planner.plans.plan import Plan
-from planner.search.search import Progress, search
-from planner.search.space.legality import violations
-from planner.search.space.narrow import Narrowing
-from planner.search.space.space import EVERYTHING
+from planner.search.search import Progress
 from planner.spec.strategy import Strategy
 
-FACTORS = (0.5, 0.9, 1.1, 2.0)
-"""Of a figure's value, at which is planned again."""
-CROSSING_RATIO = 1.01
-"""A crossing lies between values that differ by less."""
-WORTH_FRACTION = 0.002
-"""Of time; figures that move less have no effect."""
-SEARCHES_OF_A_CROSSING = 3
-"""About, as most lie where prices say."""
-
-PROBE_RATIO = 1.004
-"""On either side of where two plans are priced the same is planned again."""
+FACTORS = (0.5, 0.9, 1.1, 2.0)  # of a figure's value, at which is planned again
+CROSSING_RATIO = 1.01  # a crossing lies between values that differ by less
+WORTH_FRACTION = 0.002  # of time; figures that move less have no effect
+SEARCHES_OF_A_CROSSING = 3  # about, as most lie where prices say
+PROBE_RATIO = 1.004  # on either side of where two plans take as long is planned again
 
 Layout = tuple[object, ...]
 Price = Callable[[float], float]
@@ -38,49 +30,6 @@ def layout_of(plan: Plan) -> Layout:
     strategy = plan.strategy
     degrees = tuple(strategy.degrees.items())
     return plan.framework, strategy.num_gpus, degrees, strategy.zero_stage, strategy.offload
-
-
-@dataclass(frozen=True, kw_only=True)
-class Planner:
-    """A question that can be planned again for other contexts."""
-
-    narrowing: Narrowing = EVERYTHING
-    keeps_margin: bool = False
-    """Plans inside the margin of memory are never taken; else where there are no others."""
-    clock: Clock
-
-    def best(self, contexts: Sequence[Context]) -> Plan | None:
-        """The plan that ``planner plan`` puts first, by time; None where nothing fits."""
-        found = self._best(contexts)
-        if found or self.keeps_margin or not any(each.margin_fraction for each in contexts):
-            return found
-        return self._best([replace(context, margin_fraction=0.0) for context in contexts])
-
-    def _best(self, contexts: Sequence[Context]) -> Plan | None:
-        plans = [
-            Plan(
-                context=context,
-                strategy=found.strategy,
-                estimate=estimate(context, found.strategy),
-                is_optimal=found.is_optimal and result.is_complete,
-                weighed_s=found.weighed_s,
-            )
-            for context in contexts
-            for result in [
-                search(
-                    context,
-                    top=1,
-                    narrowing=self.narrowing,
-                    with_frontier=False,
-                    one_per_layout=True,
-                    time_limit_s=self.clock.share_s(),
-                )
-            ]
-            for found in result.plans
-        ]
-        return min(
-            plans, key=lambda plan: plan.weighed_s or plan.estimate.iter_time_s, default=None
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +57,7 @@ class Crossing:
 class Response:
     """What one figure does."""
 
-    figure: Figure
+    figure: Parameter
     base: Plan
     points: tuple[Point, ...]
     """Ascending."""
@@ -185,131 +134,134 @@ class Sensitivity:
 
 def _per_token(plan: Plan) -> float:
     """As plans are ranked: of a layout that little is known of, more than its own time."""
-    ranked_s = plan.weighed_s or plan.estimate.iter_time_s
-    return ranked_s / plan.context.job.tokens_per_iteration
+    return plan.ranked_s / plan.context.job.tokens_per_iteration
 
 
 @dataclass(kw_only=True)
 class _Asker:
     """Plans again, and counts."""
 
-    planner: Planner
-    contexts: tuple[Context, ...]
+    case: Case
+    deadline: Deadline
+    keeps_margin: bool
     best: Plan
     """Of the question."""
     progress: Progress
     num_planned: int
     num_done: int = 0
 
-    def at(self, figure: Figure, factor: float) -> Plan | None:
+    def at(self, figure: Parameter, factor: float) -> Plan | None:
         """The winner where the figure is so many times as large.
 
         The best plan where it takes as long as before with less of a figure: no other is faster.
         """
         if figure.is_worse(factor):
-            kept = _moved(self.best, figure.turned(self.best.context, factor))
+            kept = _moved(self.best, figure.scaled(self.best.context, factor))
             if kept and kept.estimate.iter_time_s == self.best.estimate.iter_time_s:
                 return kept
         share = min(1.0, self.num_done / self.num_planned)
         self.progress(f"planning with {figure.title} x{factor:.2g}", share)
         self.num_done += 1
-        return self.planner.best([figure.turned(each, factor) for each in self.contexts])
+        scaled = self.case.with_each(lambda context: figure.scaled(context, factor))
+        return first_plan(scaled, self.deadline, keeps_margin=self.keeps_margin)
 
-    def priced(self, figure: Figure, plan: Plan | None) -> Price:
+    def priced(self, figure: Parameter, plan: Plan | None) -> Price:
         """A plan's time as plans are ranked, as it is, at other values; infinite where none is."""
         if plan is None:
             return lambda _factor: math.inf
-        context = next(each for each in self.contexts if each.traits == plan.context.traits)
-        weight = (plan.weighed_s or plan.estimate.iter_time_s) / plan.estimate.iter_time_s
+        context = next(each for each in self.case.contexts if each.traits == plan.context.traits)
+        weight = plan.ranked_s / plan.estimate.iter_time_s
 
-        def price(factor: float) -> float:
-            found = _moved(plan, figure.turned(context, factor))
+        def seconds(factor: float) -> float:
+            found = _moved(plan, figure.scaled(context, factor))
             return weight * found.estimate.iter_time_s if found else math.inf
 
-        return price
+        return seconds
 
 
 def sensitivity(
-    contexts: Sequence[Context],
-    planner: Planner,
+    case: Case,
     *,
+    keeps_margin: bool = False,
+    deadline: Deadline | None = None,
     plan: Plan | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> Sensitivity | None:
-    """Turn every figure and plan again; ``plan`` stands in place of the best one for its time.
+    """Scale every figure and plan again; ``plan`` stands in place of the best one for its time.
 
     Every winner is that of a whole search, so it is what `planner plan` puts first there. None
-    where nothing fits.
+    where nothing fits. ``keeps_margin``: as of :func:`planner.answers.whatif.first_plan`.
     """
+    deadline = deadline or Deadline()
     progress("planning", 0.0)
-    planner.clock.plan_for(len(contexts))
-    best = planner.best(contexts)
+    deadline.plan_for(len(case.contexts))
+    best = first_plan(case, deadline, keeps_margin=keeps_margin)
     if best is None:
         return None
-    known = list(figures(best.context))
+    known = list(parameters(best.context))
     usual = len(known) * (len(FACTORS) + SEARCHES_OF_A_CROSSING)
-    planner.clock.plan_for(usual * len(contexts))
+    deadline.plan_for(usual * len(case.contexts))
     asker = _Asker(
-        planner=planner,
-        contexts=tuple(contexts),
+        case=case,
+        deadline=deadline,
+        keeps_margin=keeps_margin,
         best=best,
         progress=progress,
         num_planned=usual,
     )
-    responses = tuple(_response(figure, plan or best, best, asker) for figure in known)
+    responses = tuple(_response(figure, plan or best, asker) for figure in known)
     return Sensitivity(
         plan=plan or best, best=best, responses=responses, num_searches=asker.num_done + 1
     )
 
 
-def _response(figure: Figure, plan: Plan, best: Plan, asker: _Asker) -> Response:
+def _response(figure: Parameter, plan: Plan, asker: _Asker) -> Response:
     points = []
     for factor in dict.fromkeys(map(figure.factor, FACTORS)):
-        if factor == 1.0:
-            continue
-        there = figure.turned(plan.context, factor)
-        found = asker.at(figure, factor)
-        points.append(Point(factor=factor, best=found, kept_s=kept_s(there, plan.strategy)))
+        if factor != 1.0:
+            kept = _kept(figure.scaled(plan.context, factor), plan.strategy)
+            point = Point(
+                factor=factor,
+                best=asker.at(figure, factor),
+                kept_s=kept.estimate.iter_time_s if kept else None,
+            )
+            points.append(point)
     return Response(
         figure=figure,
-        base=best,
+        base=asker.best,
         points=tuple(points),
-        crossings=tuple(_crossings(figure, points, best, asker)),
+        crossings=tuple(_crossings(figure, points, asker)),
         ends_s=_ends_s(figure, plan),
     )
 
 
-def kept_s(context: Context, strategy: Strategy) -> float | None:
-    """Iteration of a layout in another context; None where it is illegal or does not fit."""
-    found = _kept(context, strategy)
-    return found.iter_time_s if found else None
-
-
-def _kept(context: Context, strategy: Strategy) -> Estimate | None:
-    if any(violations(context, strategy)):
+def _kept(context: Context, strategy: Strategy) -> Plan | None:
+    """A layout in another context; None where it is illegal or does not fit."""
+    found = price(context, strategy)
+    if not isinstance(found, Plan) or found.estimate.memory.verdict == "does not fit":
         return None
-    found = estimate(context, strategy)
-    return found if found.memory.verdict != "does not fit" else None
+    return found
 
 
 def _moved(plan: Plan, context: Context) -> Plan | None:
     """The plan in another context; None where it is illegal or fits worse: within the margin."""
     found = _kept(context, plan.strategy)
-    if found is None or found.memory.verdict != plan.estimate.memory.verdict:
+    if found is None or found.estimate.memory.verdict != plan.estimate.memory.verdict:
         return None
-    return replace(plan, context=context, estimate=found)
+    return replace(plan, context=context, estimate=found.estimate)
 
 
-def _ends_s(figure: Figure, plan: Plan) -> tuple[float, float] | None:
+def _ends_s(figure: Parameter, plan: Plan) -> tuple[float, float] | None:
+    """Iterations of the plan at both ends of what machines differ by."""
     if figure.ends is None:
         return None
-    low, high = (kept_s(figure.turned(plan.context, end), plan.strategy) for end in figure.ends)
-    return None if low is None or high is None else (low, high)
+    low, high = (_kept(figure.scaled(plan.context, end), plan.strategy) for end in figure.ends)
+    if low is None or high is None:
+        return None
+    return low.estimate.iter_time_s, high.estimate.iter_time_s
 
 
-def _crossings(
-    figure: Figure, points: Sequence[Point], best: Plan, asker: _Asker
-) -> Iterator[Crossing]:
+def _crossings(figure: Parameter, points: Sequence[Point], asker: _Asker) -> Iterator[Crossing]:
     """On either side the first place, going outwards, where another layout wins."""
     for side in (
         sorted((p for p in points if p.factor < 1.0), key=lambda p: -p.factor),
@@ -317,48 +269,39 @@ def _crossings(
     ):
         inside = 1.0
         for point in side:
-            if _same(point.best, best):
-                inside = point.factor
-                continue
-            yield _crossing(figure, inside, point, best, asker)
-            break
+            if not _same(point.best, asker.best):
+                yield _crossing(figure, inside, point, asker)
+                break
+            inside = point.factor
 
 
 def _same(plan: Plan | None, best: Plan) -> bool:
     return plan is not None and layout_of(plan) == layout_of(best)
 
 
-def _crossing(figure: Figure, inside: float, outside: Point, best: Plan, asker: _Asker) -> Crossing:
+def _crossing(figure: Parameter, inside: float, outside: Point, asker: _Asker) -> Crossing:
     """The crossing between a value where the best layout wins and one where it does not.
 
-    Looked for first on both sides of where the two plans that are known are equal, then by halves;
-    of counts until no whole one is left in between.
+    Looked for first on both sides of where the two plans that are known take as long, then by
+    halves; of counts until no whole one is left in between.
     """
-    near, far, winner = inside, outside.factor, outside.best
-    equal = _equal((near, far), asker.priced(figure, best), asker.priced(figure, winner))
-    probes = [figure.factor(equal * step) for step in (PROBE_RATIO, 1.0 / PROBE_RATIO)]
-    while max(far / near, near / far) > CROSSING_RATIO:
-        is_probe = bool(probes)
-        middle = probes.pop() if is_probe else figure.factor(math.sqrt(far * near))
-        if not min(near, far) < middle < max(near, far):
-            if is_probe:
-                continue
-            break
-        found = asker.at(figure, middle)
-        if _same(found, best):
-            near = middle
-        else:
-            far, winner = middle, found
-    return Crossing(factor=far, plan=winner)
+    own, other = asker.priced(figure, asker.best), asker.priced(figure, outside.best)
+    near, far = crossing(
+        inside, outside.factor, lambda factor: own(factor) <= other(factor), ratio=PROBE_RATIO
+    )
+    equal = math.sqrt(far * near)
+    winners = {outside.factor: outside.best}
 
+    def holds(factor: float) -> bool:
+        winners[factor] = asker.at(figure, factor)
+        return _same(winners[factor], asker.best)
 
-def _equal(ends: tuple[float, float], best: Price, other: Price) -> float:
-    """About where the best plan stops to be no slower than the other, or to fit."""
-    near, far = ends
-    while max(far / near, near / far) > PROBE_RATIO:
-        middle = math.sqrt(far * near)
-        if best(middle) <= other(middle):
-            near = middle
-        else:
-            far = middle
-    return math.sqrt(far * near)
+    _, far = crossing(
+        inside,
+        outside.factor,
+        holds,
+        ratio=CROSSING_RATIO,
+        possible=figure.factor,
+        guesses=(equal * PROBE_RATIO, equal / PROBE_RATIO),
+    )
+    return Crossing(factor=far, plan=winners[far])

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from planner.answers.whatif import price
 from planner.cost.context import Context
-from planner.cost.estimate import Estimate, estimate
+from planner.cost.estimate import Estimate
 from planner.cost.memory_items import Verdict
 from planner.plans.layout import with_batch
+from planner.plans.plan import Plan
 from planner.search.space.interleaving import default_layers
-from planner.search.space.legality import violations
 from planner.spec.strategy import (
     MOVED,
     OFFLOAD_CODES,
@@ -21,8 +22,7 @@ from planner.spec.strategy import (
     with_all_under,
 )
 
-NOTHING = 1e-6
-"""Relative changes below this are none."""
+NOTHING = 1e-6  # relative changes below this are none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,74 +42,63 @@ class Saving:
     why: str = ""
 
 
-Change = tuple[str, Context, Strategy]
-
-
-def _state_changes(context: Context, strategy: Strategy) -> Iterator[Change]:
+def _state_changes(strategy: Strategy) -> Iterator[tuple[str, Strategy]]:
     """Sharding and offload of weights, gradients and optimizer states."""
     for stage in range(strategy.zero_stage + 1, 4):
-        yield f"ZeRO stage {stage}", context, replace(strategy, zero_stage=stage)
+        yield f"ZeRO stage {stage}", replace(strategy, zero_stage=stage)
     if strategy.dp_replicate > 1:
-        yield "shard over all of dp", context, replace(strategy, dp_replicate=1)
+        yield "shard over all of dp", replace(strategy, dp_replicate=1)
     for code in OFFLOAD_CODES:
         if code not in (strategy.offload, "none"):
-            yield f"offload {code}", context, replace(strategy, offload=code)
+            yield f"offload {code}", replace(strategy, offload=code)
 
 
-def _activation_changes(context: Context, strategy: Strategy) -> Iterator[Change]:
-    """Recomputation, micro-batch, sequence."""
+def _activation_changes(strategy: Strategy) -> Iterator[tuple[str, Strategy]]:
+    """Recomputation, micro-batch, interleaving."""
     if not strategy.sequence_parallel and strategy.tp > 1:
-        yield "sequence parallelism", context, replace(strategy, sequence_parallel=True)
+        yield "sequence parallelism", replace(strategy, sequence_parallel=True)
     for policy in RECOMPUTED:
         changed = with_all_under(strategy, policy)
         if changed != strategy:
-            yield f"recompute {policy} in all layers", context, changed
+            yield f"recompute {policy} in all layers", changed
     for name, moved in MOVED.items():
         if not strategy.layers_under[name]:
-            yield moved.saving, context, with_all_under(strategy, name)
+            yield moved.saving, with_all_under(strategy, name)
     if strategy.micro_batch > 1:
         half = strategy.micro_batch // 2
         number = strategy.num_micro_batches * strategy.micro_batch // half
         changed = replace(strategy, micro_batch=half, num_micro_batches=number)
-        yield f"micro-batch {half}", context, changed
+        yield f"micro-batch {half}", changed
     if strategy.vpp > 1 and strategy.schedule == "1f1b":
-        yield "no interleaving", context, replace(strategy, vpp=1)
-    if context.job.seq_len > 1:
-        shorter = context.job.seq_len // 2
-        job = replace(context.job, seq_len=shorter)
-        yield f"sequences of {shorter}", replace(context, job=job), strategy
+        yield "no interleaving", replace(strategy, vpp=1)
 
 
-def _degree_changes(context: Context, strategy: Strategy) -> Iterator[Change]:
+def _degree_changes(context: Context, strategy: Strategy) -> Iterator[tuple[str, Strategy]]:
     """Twice the degree of an axis, at half the data parallelism."""
     is_usual = strategy.etp == strategy.tp
     if strategy.dp % 2 == 0:
         half = replace(
             strategy, dp=strategy.dp // 2, num_micro_batches=2 * strategy.num_micro_batches
         )
-        shards_sequence = context.traits.support.sequence_parallel
-        yield (
-            f"tp {2 * strategy.tp}",
-            context,
-            replace(
-                half,
-                tp=2 * strategy.tp,
-                etp=2 * strategy.tp if is_usual else strategy.etp,
-                sequence_parallel=shards_sequence,
-            ),
+        twice = replace(
+            half,
+            tp=2 * strategy.tp,
+            etp=2 * strategy.tp if is_usual else strategy.etp,
+            sequence_parallel=context.traits.support.sequence_parallel,
         )
+        yield f"tp {2 * strategy.tp}", twice
         for name in REPLICA_DEGREES:
             if name not in ("tp", "pp"):
-                twice = {name: 2 * getattr(strategy, name)}
-                yield f"{name} {twice[name]}", context, replace(half, **twice)
+                degree = 2 * getattr(strategy, name)
+                yield f"{name} {degree}", replace(half, **{name: degree})
         if 2 * strategy.pp <= context.model.num_blocks:
-            yield f"pp {2 * strategy.pp}", context, _with_stages(context, half, 2 * strategy.pp)
+            yield f"pp {2 * strategy.pp}", _with_stages(context, half, 2 * strategy.pp)
     if context.model.moe:
         support, ep = context.traits.support, 2 * strategy.ep
         etp = strategy.etp
         if etp == support.usual_etp(strategy.tp, strategy.ep):
             etp = int(support.usual_etp(strategy.tp, ep))
-        yield f"ep {ep}", context, replace(strategy, ep=ep, etp=etp)
+        yield f"ep {ep}", replace(strategy, ep=ep, etp=etp)
 
 
 def _with_stages(context: Context, strategy: Strategy, pp: int) -> Strategy:
@@ -120,15 +109,13 @@ def _with_stages(context: Context, strategy: Strategy, pp: int) -> Strategy:
     return replace(strategy, pp=pp, **split_values(layers, counts_under(layers, under)))
 
 
-def _saving(change: Change, before: Estimate) -> Saving:
-    name, context, strategy = change
-    context = with_batch(context, strategy)
-    broken = next(iter(violations(context, strategy)), None)
-    if broken is not None:
-        return Saving(change=name, refused=broken.rule, why=broken.text)
-    after = estimate(context, strategy)
+def _saving(change: str, context: Context, strategy: Strategy, before: Estimate) -> Saving:
+    found = price(with_batch(context, strategy), strategy)
+    if not isinstance(found, Plan):
+        return Saving(change=change, refused=found[0].rule, why=found[0].text)
+    after = found.estimate
     return Saving(
-        change=name,
+        change=change,
         peak_bytes=after.memory.peak_bytes,
         saved_bytes=before.memory.peak_bytes - after.memory.peak_bytes,
         time_factor=before.tokens_per_s_per_gpu / after.tokens_per_s_per_gpu,
@@ -139,11 +126,15 @@ def _saving(change: Change, before: Estimate) -> Saving:
 def savings(context: Context, strategy: Strategy, before: Estimate) -> list[Saving]:
     """Every single change, legal ones first, those that save most at the top."""
     changes = (
-        *_state_changes(context, strategy),
-        *_activation_changes(context, strategy),
+        *_state_changes(strategy),
+        *_activation_changes(strategy),
         *_degree_changes(context, strategy),
     )
-    found = [_saving(change, before) for change in changes]
+    found = [_saving(words, context, changed, before) for words, changed in changes]
+    if context.job.seq_len > 1:
+        job = replace(context.job, seq_len=context.job.seq_len // 2)
+        words = f"sequences of {job.seq_len}"
+        found.append(_saving(words, replace(context, job=job), strategy, before))
     limit = NOTHING * before.memory.peak_bytes
     legal = [one for one in found if one.saved_bytes is not None and abs(one.saved_bytes) > limit]
     refused = [one for one in found if one.refused]

@@ -1,24 +1,22 @@
 """Why a layout is not chosen: illegal, too large, or slower than the best plan, item by item."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from planner.cost.context import Context
-from planner.cost.estimate import TimeItem, estimate
-from planner.plans.clock import Clock
+from planner.answers.deadline import Deadline
+from planner.answers.nothing_fits import NothingFits, explain_nothing
+from planner.answers.whatif import Case, best
+from planner.cost.estimate import TimeItem
 from planner.plans.differences import differences
-from planner.plans.limits import narrowing_of
 from planner.plans.plan import Plan
 from planner.plans.ratio_error import RatioError, kinds_of_difference, ratio_error
-from planner.plans.relaxations import Relaxation
-from planner.plans.whynot import NothingFits, explain_nothing
-from planner.search.ranking.handicaps import HANDICAPS, used
-from planner.search.search import Progress, search
-from planner.search.space.narrow import Narrowing
+from planner.search.ranking.handicaps import HANDICAPS
+from planner.search.search import Progress
+from planner.search.space.narrow import narrowing_of
 
+# Relative difference of times up to which two plans are as fast: that of the stage problem.
 ROUNDING = 1e-5
-"""Relative difference of times up to which two plans are as fast: that of the stage problem."""
 
 Verdict = Literal[
     "is the best plan", "ties", "slower", "faster", "ranked behind", "illegal", "does not fit"
@@ -62,11 +60,21 @@ class StageDifference:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Penalty:
+    """What evidence for a mechanism has to make up for: a factor of the time it is ranked by."""
+
+    name: str
+    asked: float
+    best: float
+    reason: str
+    """Why it must gain something before it is used."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WhyAnswer:
     """The best plan under the user's options beside the best of all."""
 
-    contexts: tuple[Context, ...]
-    narrowing: Narrowing
+    case: Case
     best: Plan | None
     """Of the space without the options, but for --allow; None where nothing fits in it."""
     asked: Plan | None
@@ -75,8 +83,6 @@ class WhyAnswer:
     """Why nothing fits under the options."""
     is_complete: bool
     """No time limit struck."""
-    weights: tuple[float, float] = (1.0, 1.0)
-    """What the times of the plan asked for and of the best one are multiplied by to rank them."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -115,13 +121,14 @@ class WhyAnswer:
     @property
     def weighed_ratio(self) -> float:
         """Of both times as they are ranked, with what evidence has to make up for."""
-        return (1.0 + self.slower_by) * self.weights[0] / self.weights[1]
+        asked, best = self._both
+        return asked.ranked_s / best.ranked_s
 
     @property
     def gpu_time_factor(self) -> float:
         """GPU time of an iteration, of the best plan's."""
         asked, best = self._both
-        return (1.0 + self.slower_by) * asked.strategy.num_gpus / best.strategy.num_gpus
+        return (1.0 + self.slower_by) * asked.num_gpus / best.num_gpus
 
     @property
     def error(self) -> RatioError:
@@ -140,7 +147,7 @@ class WhyAnswer:
     @property
     def options(self) -> tuple[str, ...]:
         """The options that narrow the space."""
-        return self.narrowing.limiting
+        return self.case.narrowing.limiting
 
     def items(self) -> list[ItemDifference]:
         """Items of both whole pipelines, by what the asked one takes more; sum to the difference.
@@ -169,13 +176,21 @@ class WhyAnswer:
             for stage in sorted(shown)
         ]
 
-    def handicaps(self) -> dict[str, tuple[float, float]]:
-        """Mechanisms that count for more in one plan than in the other: factors, asked and best."""
+    def penalties(self) -> tuple[Penalty, ...]:
+        """Mechanisms that count for more in one plan than in the other."""
         if self.asked is None or self.best is None:
-            return {}
-        first, second = (used(plan.context, plan.strategy) for plan in self._both)
-        names = [n for n in dict.fromkeys((*first, *second)) if first.get(n) != second.get(n)]
-        return {name: (first.get(name, 1.0), second.get(name, 1.0)) for name in names}
+            return ()
+        first, second = (plan.penalties() for plan in self._both)
+        return tuple(
+            Penalty(
+                name=name,
+                asked=first.get(name, 1.0),
+                best=second.get(name, 1.0),
+                reason=_reason_of(name),
+            )
+            for name in dict.fromkeys((*first, *second))
+            if first.get(name) != second.get(name)
+        )
 
     def differences(self) -> dict[str, tuple[str, str]]:
         """What the layouts differ in: asked, best."""
@@ -198,99 +213,39 @@ def _items(
     return tuple(sorted(found, key=lambda item: -item.difference_s))
 
 
-def reason_of(mechanism: str) -> str:
-    """Why a mechanism must gain something before it is used."""
+def _reason_of(mechanism: str) -> str:
     names = [name for name in (mechanism, "activation_offload") if name in HANDICAPS]
     return HANDICAPS[names[0]].reason
 
 
 def why(
-    contexts: Sequence[Context],
-    narrowing: Narrowing,
+    case: Case,
     *,
     notes: Sequence[str] = (),
-    clock: Clock | None = None,
+    deadline: Deadline | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> WhyAnswer:
     """Compare the best plan under the options with the best plan without them.
 
     Raises NothingFitsError where the time was over before either was found.
     """
-    clock = clock or Clock(None)
-    clock.plan_for(2 * len(contexts))
-    allowed = narrowing_of(narrowing.widening)
-    found = _best_plan(contexts, narrowing, clock, progress)
-    of_all = _best_plan(contexts, allowed, clock, progress)
-    for one in (found, of_all):
-        if one.plan is None and not one.is_complete:
-            raise clock.nothing_found()
-    best = of_all.plan
+    deadline = deadline or Deadline()
+    deadline.plan_for(2 * len(case.contexts))
+    wider = replace(case, narrowing=narrowing_of(case.narrowing.widening))
+    asked = best(case, deadline, progress=progress)
+    of_all = best(wider, deadline, progress=progress)
+    for found in (asked, of_all):
+        if found.plan is None and not found.is_complete:
+            raise deadline.nothing_found()
+    is_alone = len(case.narrowing.limiting) == len(case.contexts) == 1
+    nothing = None
+    if asked.plan is None:
+        nothing = explain_nothing(case, known=of_all.plan if is_alone else None)
     return WhyAnswer(
-        contexts=tuple(contexts),
-        narrowing=narrowing,
-        best=best,
-        asked=found.plan,
-        nothing=_nothing(contexts, narrowing, best) if found.plan is None else None,
-        is_complete=found.is_complete and of_all.is_complete,
-        weights=(found.weight, of_all.weight),
+        case=case,
+        best=of_all.plan,
+        asked=asked.plan,
+        nothing=nothing,
+        is_complete=asked.is_complete and of_all.is_complete,
         notes=tuple(notes),
     )
-
-
-def _nothing(contexts: Sequence[Context], narrowing: Narrowing, best: Plan | None) -> NothingFits:
-    """Why nothing fits; where there is one option only, the best plan without it is known."""
-    texts = narrowing.limiting
-    known = [
-        Relaxation(
-            words=f"without {text}",
-            context=best.context,
-            strategy=best.strategy,
-            iteration_s=best.estimate.iter_time_s,
-            is_optimal=best.is_optimal,
-        )
-        for text in texts
-        if best is not None and len(texts) == len(contexts) == 1
-    ]
-    return explain_nothing(contexts, narrowing, known=known)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _First:
-    """What `planner plan` puts first."""
-
-    plan: Plan | None
-    is_complete: bool
-    weight: float = 1.0
-    """Of its time, by which it is ranked."""
-
-
-def _best_plan(
-    contexts: Sequence[Context],
-    narrowing: Narrowing,
-    clock: Clock,
-    progress: Progress,
-) -> _First:
-    """The fastest plan on at most the cluster's GPUs, as evidence weighs its time."""
-    results = [
-        search(
-            context,
-            top=1,
-            narrowing=narrowing,
-            with_frontier=False,
-            time_limit_s=clock.share_s(),
-            progress=progress,
-        )
-        for context in contexts
-    ]
-    is_complete = all(result.is_complete for result in results)
-    found = [
-        (context, result.plans[0])
-        for context, result in zip(contexts, results, strict=True)
-        if result.plans
-    ]
-    if not found:
-        return _First(plan=None, is_complete=is_complete)
-    context, one = min(found, key=lambda pair: (pair[1].weighed_s, pair[1].strategy.num_gpus))
-    made = estimate(context, one.strategy)
-    plan = Plan(context=context, strategy=one.strategy, estimate=made, is_optimal=one.is_optimal)
-    return _First(plan=plan, is_complete=is_complete, weight=one.weighed_s / one.iteration_s)

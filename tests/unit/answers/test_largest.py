@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from planner.cli import ask
-from planner.plans.largest import (
+from planner.answers.conflict import HBM, HOST
+from planner.answers.deadline import Deadline
+from planner.answers.largest import (
     BATCH,
     MICRO_BATCH,
     SEQUENCE,
@@ -14,8 +15,10 @@ from planner.plans.largest import (
     LargestAnswer,
     largest,
 )
-from planner.plans.limits import HBM, HOST, narrowing_of
+from planner.answers.whatif import Case
+from planner.cli import ask
 from planner.search.explaining.feasible import first_fit
+from planner.search.space.narrow import narrowing_of
 
 LAYOUT = ("tp=2", "pp=1", "dp=1", "cp=1", "recompute=none", "offload=none")
 
@@ -27,15 +30,16 @@ PRIME = 17
 def answered(*fix: str, has_batch: bool = False, **options: object) -> LargestAnswer:
     told: Any = {"cluster": "2xa100-40", "forbid": ("offload",), **options}
     asked = ask.read("gpt3-xl", fix=fix, **told)
-    return largest(asked.contexts, asked.narrowing, has_batch=has_batch, keeps_margin=False)
+    case = Case(contexts=asked.contexts, narrowing=asked.narrowing)
+    return largest(case, has_batch=has_batch, keeps_margin=False)
 
 
 def fits(answer: LargestAnswer, micro_batch: int, seq_len: int) -> bool:
     """Whether any layout holds so much, by a search of its own."""
-    context = answer.contexts[0]
+    context = answer.case.context
     batch = micro_batch * context.cluster.num_accelerators * 4
     job = replace(context.job, global_batch=batch, seq_len=seq_len)
-    texts = (*answer.narrowing.texts, f"--fix micro_batch={micro_batch}")
+    texts = (*answer.case.narrowing.texts, f"--fix micro_batch={micro_batch}")
     return first_fit(replace(context, job=job), narrowing_of(texts)) is not None
 
 
@@ -118,7 +122,10 @@ def test_host_memory_binds_where_more_of_it_would_do() -> None:
 def test_time_that_is_over_leaves_at_least_what_was_found() -> None:
     asked = ask.read("gpt3-xl", "2xa100-40")
     answer = largest(
-        asked.contexts, asked.narrowing, has_batch=False, keeps_margin=False, time_limit_s=0.0
+        Case(contexts=asked.contexts),
+        has_batch=False,
+        keeps_margin=False,
+        deadline=Deadline(0.0),
     )
     assert answer.is_cut
     assert not answer.has_any

@@ -6,17 +6,22 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.conflict import GPUS, HBM, missing_memory
+from planner.answers.nothing_fits import NothingFits, explain_nothing, explanation, nothing_fits
+from planner.answers.whatif import Case
 from planner.cost.context import Context
 from planner.errors import NothingFitsError
 from planner.plans.differences import differences, short_layout
-from planner.plans.limits import GPUS, HBM
 from planner.plans.plan import answer
-from planner.plans.whynot import explain_nothing, explanation, nothing_fits
 from planner.search.space.narrow import read_narrowing
 from planner.search.space.space import EVERYTHING
 from planner.units import GIB
 
 Contexts = Callable[..., Context]
+
+
+def explained(*contexts: Context, **options: list[str]) -> NothingFits:
+    return explain_nothing(Case(contexts=contexts, narrowing=read_narrowing(**options)))
 
 
 @pytest.fixture(scope="module")
@@ -26,47 +31,48 @@ def tight(context_of: Contexts) -> Context:
 
 
 def test_memory_and_gpus_are_in_conflict_where_only_more_of_either_helps(
-    context_of: Contexts,
+    context_of: Contexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = context_of(model="llama3.1-405b", cluster="1xdgx-h100", global_batch=64)
-    found = explain_nothing([context])
+    found = explained(context)
     assert found.conflict == (HBM, GPUS)
     assert found.limits[1] == "8 GPUs"
     assert found.forbidding is None
-    assert found.shortfall is not None
-    assert found.ideal is not None
-    more = next(one for one in found.relaxations if "more GPUs" in one.words)
-    nodes = more.context.cluster.num_nodes
+    assert found.missing is not None
+    assert found.unconstrained is not None
+    more = next(one for one in found.remedies if "more GPUs" in one.words)
+    nodes = more.plan.context.cluster.num_nodes
     assert more.words == f"{8 * (nodes - 1)} more GPUs ({nodes}xdgx-h100)"
-    assert more.cluster == f"{nodes}xdgx-h100"
+    assert more.change.cluster == f"{nodes}xdgx-h100"
     assert more.time_factor is not None
     assert more.time_factor > 1.0
     text = "\n".join(explanation(found))
     assert "more of HBM per GPU needed on stage" in text
-    assert str(nothing_fits([context], EVERYTHING)) == text
+    monkeypatch.setattr("planner.answers.nothing_fits.explain_nothing", lambda *_: found)
+    assert str(nothing_fits(Case(contexts=(context,)))) == text
 
 
 def test_options_in_conflict_are_named_and_dropping_them_has_a_price(tight: Context) -> None:
     narrowing = read_narrowing(fix=["tp=1,pp=1,zero=0"], forbid=["offload"])
     assert not answer([tight], top=1, narrowing=narrowing).plans
-    found = explain_nothing([tight], narrowing)
+    found = explained(tight, fix=["tp=1,pp=1,zero=0"], forbid=["offload"])
     assert found.conflict[0] == HBM
     assert set(found.conflict[1:]) <= set(narrowing.texts)
-    dropped = [one for one in found.relaxations if one.words.startswith("without --")]
+    dropped = [one for one in found.remedies if one.words.startswith("without --")]
     assert dropped
     for one in dropped:
         text = one.words.removeprefix("without ")
         plans = answer([tight], top=1, narrowing=narrowing.without(text)).plans
-        assert one.iteration_s == pytest.approx(plans[0].estimate.iter_time_s)
-        assert one.is_optimal
-        assert found.ideal is not None
-        expected = one.iteration_s / found.ideal.iteration_s
-        assert one.time_factor == pytest.approx(expected * one.strategy.num_gpus / 8)
+        assert one.plan.estimate.iter_time_s == pytest.approx(plans[0].estimate.iter_time_s)
+        assert one.plan.is_optimal
+        assert found.unconstrained is not None
+        expected = one.plan.estimate.iter_time_s / found.unconstrained.estimate.iter_time_s
+        assert one.time_factor == pytest.approx(expected * one.plan.num_gpus / 8)
 
 
 def test_an_illegal_layout_names_its_rules(tight: Context) -> None:
-    found = explain_nothing([tight], read_narrowing(fix=["tp=3"]))
-    assert found.shortfall is None
+    found = explained(tight, fix=["tp=3"])
+    assert found.missing is None
     assert found.forbidding is not None
     assert found.forbidding.each_alone
     text = "\n".join(explanation(found))
@@ -77,8 +83,8 @@ def test_an_illegal_layout_names_its_rules(tight: Context) -> None:
 
 
 def test_pairs_of_changes_only_where_no_single_one_fits(tight: Context) -> None:
-    found = explain_nothing([tight], read_narrowing(fix=["tp=3", "dp=5"]))
-    words = [one.words for one in found.relaxations]
+    found = explained(tight, fix=["tp=3", "dp=5"])
+    words = [one.words for one in found.remedies]
     assert "without --fix tp=3 and without --fix dp=5" in words
     assert all(" and " in each for each in words)
 
@@ -86,7 +92,7 @@ def test_pairs_of_changes_only_where_no_single_one_fits(tight: Context) -> None:
 def test_a_search_cut_short_claims_nothing(tight: Context) -> None:
     made = answer([tight], top=1, narrowing=read_narrowing(fix=["tp=3"]))
     late = replace(made, searches=(replace(made.searches[0], is_complete=False),))
-    error = nothing_fits([tight], EVERYTHING, late)
+    error = nothing_fits(Case(contexts=(tight,)), late)
     assert isinstance(error, NothingFitsError)
     assert error.exit_code == 3
     assert "in the time given" in str(error)
@@ -97,14 +103,12 @@ def test_the_nearest_of_several_frameworks_is_explained(context_of: Contexts) ->
         context_of(model="llama3.1-405b", cluster="1xdgx-h100", global_batch=64, framework=name)
         for name in ("accelerate", "megatron")
     ]
-    found = explain_nothing(contexts)
-    assert found.shortfall is not None
-    alone = [explain_nothing([context]).shortfall for context in contexts]
+    found = explained(*contexts)
+    assert found.missing is not None
+    alone = [missing_memory(context, EVERYTHING) for context in contexts]
     least = min(short.missing_bytes for short in alone if short is not None)
-    assert found.shortfall.missing_bytes == pytest.approx(least)
-    assert not any(
-        re.match("--framework (accelerate|megatron)", r.words) for r in found.relaxations
-    )
+    assert found.missing.missing_bytes == pytest.approx(least)
+    assert not any(re.match("--framework (accelerate|megatron)", r.words) for r in found.remedies)
 
 
 def test_differences_of_layouts_are_what_differs(tight: Context) -> None:

@@ -2,34 +2,48 @@
 
 import pytest
 
+from planner.answers.deadline import Deadline
+from planner.answers.parameters import Parameter
+from planner.answers.sensitivity import Sensitivity, layout_of, sensitivity
+from planner.answers.whatif import Case, first_plan
 from planner.cli import ask
-from planner.plans.clock import Clock
-from planner.plans.sensitivity import Planner, Sensitivity, layout_of, sensitivity
-
-
-def asked(model: str, cluster: str) -> tuple[ask.Asked, Planner]:
-    found = ask.read(model, cluster, framework="megatron", global_batch=64)
-    return found, Planner(narrowing=found.narrowing, clock=Clock(None))
+from planner.plans.plan import Plan
 
 
 @pytest.fixture(scope="module")
-def result() -> Sensitivity:
-    question, turning = asked("llama3-8b", "2xdgx-h100")
-    found = sensitivity(question.contexts, turning)
+def case() -> Case:
+    asked = ask.read(
+        "llama3-8b",
+        "2xdgx-h100",
+        framework="megatron",
+        global_batch=64,
+        fix=["cp=1", "micro_batch=1", "vpp=1"],
+        forbid=["recompute", "offload"],
+        schedule=["1f1b"],
+    )
+    return Case(contexts=asked.contexts, narrowing=asked.narrowing)
+
+
+@pytest.fixture(scope="module")
+def result(case: Case) -> Sensitivity:
+    found = sensitivity(case)
     assert found is not None
     return found
 
 
-def test_at_a_crossing_the_winner_changes(result: Sensitivity) -> None:
-    _, turning = asked("llama3-8b", "2xdgx-h100")
+def winner(case: Case, figure: Parameter, factor: float) -> Plan | None:
+    return first_plan(case.with_each(lambda each: figure.scaled(each, factor)), Deadline())
+
+
+def test_at_a_crossing_the_winner_changes(case: Case, result: Sensitivity) -> None:
     crossings = [(one, each) for one in result.responses for each in one.crossings]
     assert crossings
     for one, crossing in crossings:
         if not one.figure.is_hardware:
             continue
         nearer = crossing.factor * (1.011 if crossing.factor < 1.0 else 1 / 1.011)
-        inside = turning.best([one.figure.turned(result.best.context, nearer)])
-        beyond = turning.best([one.figure.turned(result.best.context, crossing.factor)])
+        inside = winner(case, one.figure, nearer)
+        beyond = winner(case, one.figure, crossing.factor)
         assert inside is not None
         assert layout_of(inside) == layout_of(result.best)
         assert beyond is None or layout_of(beyond) != layout_of(result.best)
@@ -65,9 +79,8 @@ def test_every_winner_was_proved_best(result: Sensitivity) -> None:
 
 
 def test_a_plan_that_is_kept_without_a_search_is_the_one_a_search_finds(
-    result: Sensitivity,
+    case: Case, result: Sensitivity
 ) -> None:
-    _, turning = asked("llama3-8b", "2xdgx-h100")
     now_s = result.best.estimate.iter_time_s
     kept = [
         (one.figure, point)
@@ -76,8 +89,8 @@ def test_a_plan_that_is_kept_without_a_search_is_the_one_a_search_finds(
         if point.kept_s == now_s and one.figure.is_worse(point.factor)
     ]
     assert len(kept) >= 4
-    for figure, point in kept[:6]:
-        found = turning.best([figure.turned(result.best.context, point.factor)])
+    for figure, point in kept[::2]:
+        found = winner(case, figure, point.factor)
         assert found is not None
         assert point.best is not None
         assert found.strategy == point.best.strategy

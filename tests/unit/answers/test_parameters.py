@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from planner.answers.parameters import parameters
 from planner.catalog.clusters import load_cluster
 from planner.catalog.hardware import load_node
 from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.frameworks.registry import load_traits
-from planner.plans.figures import figures
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
 from planner.units import GB, GBIT_PER_S, GIB
@@ -40,7 +40,7 @@ def test_turning_a_figure_is_overriding_it(tmp_path: Path, node: str, factor: fl
     context = context_on(load_cluster(f"2x{node}"))
     nics = load_node(node)
     keys = []
-    for figure in figures(context):
+    for figure in parameters(context):
         if not figure.is_hardware:
             continue
         keys.append(figure.key)
@@ -57,7 +57,7 @@ def test_turning_a_figure_is_overriding_it(tmp_path: Path, node: str, factor: fl
             overrides += f", host_memory_gib: {host!r}"
         path = tmp_path / f"{figure.key}.yaml"
         path.write_text(f"node: {node}\ncount: 2\noverrides: {{{overrides}}}\n")
-        stated, turned = load_cluster(str(path)), figure.turned(context, factor).cluster
+        stated, turned = load_cluster(str(path)), figure.scaled(context, factor).cluster
         assert_same(bare(turned), bare(stated))
     assert {"bf16_dense_tflops", "hbm_gib", "nic_gbit_per_s", "host_memory_gib"} <= set(keys)
 
@@ -84,17 +84,17 @@ def assert_same(turned: object, stated: object) -> None:
 
 
 def test_a_single_node_has_no_network_and_a_single_gpu_no_links() -> None:
-    one_node = {each.key for each in figures(context_on(load_cluster("1xdgx-h100")))}
+    one_node = {each.key for each in parameters(context_on(load_cluster("1xdgx-h100")))}
     assert not {"nic_gbit_per_s", "fabric_latency_us"} & one_node
     assert "scale_up_gb_per_s_per_direction" in one_node
-    one_gpu = {each.key for each in figures(context_on(load_cluster("1xh100-sxm")))}
+    one_gpu = {each.key for each in parameters(context_on(load_cluster("1xh100-sxm")))}
     assert not {"scale_up_gb_per_s_per_direction", "nic_gbit_per_s"} & one_gpu
 
 
 def test_a_share_is_at_most_all() -> None:
     context = context_on(load_cluster("1xdgx-h100"))
-    share = next(one for one in figures(context) if one.key == "gemm_sustained_fraction")
-    turned = share.turned(context, 2.0)
+    share = next(one for one in parameters(context) if one.key == "gemm_sustained_fraction")
+    turned = share.scaled(context, 2.0)
     assert turned.cluster.accelerator.gemm.sustained_fraction == pytest.approx(1.0)
 
 
@@ -106,8 +106,8 @@ def test_batch_length_and_layers_stay_whole_and_divide_well(
     key: str, factor: float, whole: int
 ) -> None:
     context = context_on(load_cluster("1xdgx-h100"))
-    figure = next(one for one in figures(context) if one.key == key)
-    turned = figure.turned(context, factor)
+    figure = next(one for one in parameters(context) if one.key == key)
+    turned = figure.scaled(context, factor)
     owner = turned.model if key == "num_layers" else turned.job
     assert getattr(owner, key) == whole
     assert figure.factor(factor) * figure.value == whole
@@ -116,7 +116,7 @@ def test_batch_length_and_layers_stay_whole_and_divide_well(
 def test_machines_known_to_differ_give_their_own_range() -> None:
     context = context_on(load_cluster("1xdgx-b200"))
     gemm = context.cluster.accelerator.gemm
-    share = next(one for one in figures(context) if one.key == "gemm_sustained_fraction")
+    share = next(one for one in parameters(context) if one.key == "gemm_sustained_fraction")
     assert share.ends == (
         gemm.slowest / gemm.sustained_fraction,
         gemm.fastest / gemm.sustained_fraction,

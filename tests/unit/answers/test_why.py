@@ -5,14 +5,19 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.whatif import Case
+from planner.answers.why import WhyAnswer, why
 from planner.cost.context import Context
 from planner.plans.plan import answer
-from planner.plans.why import WhyAnswer, why
 from planner.search.ranking.handicaps import factor_of
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
 
 Contexts = Callable[..., Context]
+
+
+def asked(context: Context, **options: list[str]) -> WhyAnswer:
+    return why(Case(contexts=(context,), narrowing=read_narrowing(**options)))
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +27,7 @@ def context(context_of: Contexts) -> Context:
 
 @pytest.fixture(scope="module")
 def slower(context: Context) -> WhyAnswer:
-    return why([context], read_narrowing(fix=["tp=8"]))
+    return asked(context, fix=["tp=8"])
 
 
 def test_both_plans_are_those_of_the_search(context: Context, slower: WhyAnswer) -> None:
@@ -53,8 +58,8 @@ def test_options_the_best_plan_keeps_give_the_best_plan(
     strategy = slower.best.strategy
     names = ("dp", "tp", "pp", "vpp", "micro_batch", "zero_stage")
     fixed = [f"{name}={getattr(strategy, name)}" for name in names]
-    assert why([context], read_narrowing(fix=fixed)).verdict == "is the best plan"
-    assert why([context], read_narrowing(fix=fixed[1:2])).verdict == "is the best plan"
+    assert asked(context, fix=fixed).verdict == "is the best plan"
+    assert asked(context, fix=fixed[1:2]).verdict == "is the best plan"
 
 
 def changed(answer: WhyAnswer, factor: float, **strategy: object) -> WhyAnswer:
@@ -63,7 +68,9 @@ def changed(answer: WhyAnswer, factor: float, **strategy: object) -> WhyAnswer:
     estimate = answer.best.estimate
     made = replace(estimate, iter_time_s=estimate.iter_time_s * factor)
     layout = replace(answer.best.strategy, **(strategy or {"placement": "other"}))  # type: ignore[arg-type]
-    return replace(answer, asked=replace(answer.best, strategy=layout, estimate=made))
+    return replace(
+        answer, asked=replace(answer.best, strategy=layout, estimate=made, weighed_s=None)
+    )
 
 
 def test_times_within_rounding_tie(slower: WhyAnswer) -> None:
@@ -85,11 +92,19 @@ def test_the_sign_is_that_of_the_times_whatever_the_gpus(slower: WhyAnswer) -> N
 
 def test_what_evidence_weighs_down_is_ranked_behind_though_faster(slower: WhyAnswer) -> None:
     made = changed(slower, 0.97)
-    assert replace(made, weights=(1.05, 1.0)).verdict == "ranked behind"
-    assert replace(made, weights=(1.02, 1.0)).verdict == "faster"
+    assert made.asked is not None
+    assert made.best is not None
+    asked, best = made.asked, replace(made.best, weighed_s=None)
+
+    def weighed(factor: float) -> WhyAnswer:
+        ranked = replace(asked, weighed_s=factor * asked.estimate.iter_time_s)
+        return replace(made, best=best, asked=ranked)
+
+    assert weighed(1.05).verdict == "ranked behind"
+    assert weighed(1.02).verdict == "faster"
     offloaded = changed(slower, 0.97, offload="optimizer:host")
-    assert offloaded.handicaps()["optimizer_offload"][0] == factor_of("optimizer_offload")
-    assert offloaded.handicaps()["optimizer_offload"][1] == 1.0
+    (penalty,) = [one for one in offloaded.penalties() if one.name == "optimizer_offload"]
+    assert (penalty.asked, penalty.best) == (factor_of("optimizer_offload"), 1.0)
 
 
 def test_differences_within_the_model_s_error_are_none(slower: WhyAnswer) -> None:
@@ -109,20 +124,18 @@ def piped(context_of: Contexts) -> WhyAnswer:
     """Two pipelines of four stages of a model with a large head."""
     model = replace(context_of(seq_len=1024).model, num_layers=16, vocab_size=128_000)
     context = context_of(model=model, global_batch=32)
-    return why([context], read_narrowing(fix=["pp=4,tp=2"]))
+    return asked(context, fix=["pp=4,tp=2"])
 
 
-def with_pp(answer: WhyAnswer, context_of: Contexts, asked: str) -> WhyAnswer:
-    other = why(answer.contexts, read_narrowing(fix=[asked]))
+def with_pp(answer: WhyAnswer, fixed: str) -> WhyAnswer:
+    other = asked(answer.case.context, fix=[fixed])
     return replace(answer, best=other.asked)
 
 
-def test_whole_pipelines_are_compared_not_their_slowest_stages(
-    piped: WhyAnswer, context_of: Contexts
-) -> None:
+def test_whole_pipelines_are_compared_not_their_slowest_stages(piped: WhyAnswer) -> None:
     # The head is the same work in both: its share of a pipeline's mean stage cannot differ by
     # more than the stages do; the slowest stage of one may hold it and that of the other not.
-    other = with_pp(piped, context_of, "pp=2,tp=2")
+    other = with_pp(piped, "pp=2,tp=2")
     assert other.best is not None
     assert other.asked is not None
     assert (other.asked.strategy.pp, other.best.strategy.pp) == (4, 2)
@@ -135,8 +148,8 @@ def test_whole_pipelines_are_compared_not_their_slowest_stages(
     assert sum(item.difference_s for item in items.values()) == pytest.approx(total)
 
 
-def test_a_stage_is_set_against_the_same_stage(piped: WhyAnswer, context_of: Contexts) -> None:
-    other = with_pp(piped, context_of, "pp=4,tp=1")
+def test_a_stage_is_set_against_the_same_stage(piped: WhyAnswer) -> None:
+    other = with_pp(piped, "pp=4,tp=1")
     assert other.asked is not None
     assert other.best is not None
     shown = {stage.stage: stage for stage in other.stages()}
@@ -154,26 +167,24 @@ def test_a_stage_is_set_against_the_same_stage(piped: WhyAnswer, context_of: Con
 
 def test_what_does_not_fit_and_what_is_illegal_is_explained(context_of: Contexts) -> None:
     context = context_of(global_batch=8, hbm_bytes=2.5 * GIB)
-    narrowing = read_narrowing(fix=["tp=1,pp=1,zero=0"], forbid=["offload"])
-    found = why([context], narrowing)
+    found = asked(context, fix=["tp=1,pp=1,zero=0"], forbid=["offload"])
     assert found.verdict == "does not fit"
     assert found.best is not None
     assert found.nothing is not None
-    assert found.nothing.shortfall is not None
-    illegal = why([context], read_narrowing(fix=["tp=3"]))
+    assert found.nothing.missing is not None
+    illegal = asked(context, fix=["tp=3"])
     assert illegal.verdict == "illegal"
     assert illegal.nothing is not None
     assert illegal.nothing.forbidding is not None
     said = illegal.nothing.forbidding.violations["tp_divides_heads"]
     assert said == ("tp 3 does not divide 16 heads",)
     assert illegal.best is not None
-    [dropped] = [one for one in illegal.nothing.relaxations if one.words == "without --fix tp=3"]
-    assert dropped.strategy == illegal.best.strategy
+    [dropped] = [one for one in illegal.nothing.remedies if one.words == "without --fix tp=3"]
+    assert dropped.plan.strategy == illegal.best.strategy
 
 
 def test_allow_widens_both_spaces(context: Context) -> None:
-    narrowing = read_narrowing(fix=["tp=8"], allow=["cross-domain-tp"])
-    found = why([context], narrowing)
+    found = asked(context, fix=["tp=8"], allow=["cross-domain-tp"])
     assert found.options == ("--fix tp=8",)
     assert found.best is not None
     wider = read_narrowing(allow=["cross-domain-tp"])

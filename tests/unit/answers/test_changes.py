@@ -1,15 +1,17 @@
 """What would fit, typed in as it is said."""
 
 import json
+from functools import cache
 from typing import Any
 
 import pytest
 
+from planner.answers.nothing_fits import NothingFits, explain_nothing, explanation
+from planner.answers.remedies import Remedy
+from planner.answers.whatif import Case
 from planner.cli.collector import Collector
 from planner.cli.inputs import read_question
 from planner.cli.narrowing import narrowing_of
-from planner.plans.relaxations import Relaxation
-from planner.plans.whynot import explain_nothing, explanation
 from tests.unit.cli.conftest import planner
 
 __all__ = ["planner"]
@@ -20,7 +22,8 @@ QUESTIONS = {
 }
 
 
-def nothing_of(name: str) -> Any:
+@cache
+def nothing_of(name: str) -> NothingFits:
     model, cluster, framework, seq_len, forbidden = QUESTIONS[name]
     narrowing = narrowing_of(
         Collector(), fix=None, limit=None, where=None, allow=None, forbid=forbidden
@@ -36,40 +39,42 @@ def nothing_of(name: str) -> Any:
         tokens=None,
         margin_percent=None,
     )
-    return explain_nothing(question.contexts, narrowing)
+    return explain_nothing(Case(contexts=question.contexts, narrowing=narrowing))
 
 
-def typed(name: str, change: Relaxation) -> list[str]:
+def typed(name: str, remedy: Remedy) -> list[str]:
     """The command of the question with the change, option by option."""
     model, cluster, framework, seq_len, forbidden = QUESTIONS[name]
     given = {"--framework": framework, "--seq-len": str(seq_len)}
-    if "--forbid" not in change.words:
+    if "--forbid" not in remedy.words:
         given |= dict(zip(["--forbid"], forbidden, strict=False))
     repeated: list[str] = []
-    for option, value in zip(change.options[::2], change.options[1::2], strict=True):
+    for option, value in zip(remedy.change.options[::2], remedy.change.options[1::2], strict=True):
         if option == "--set":
             repeated += [option, value]
         else:
             given[option] = value
     options = [word for pair in given.items() for word in pair]
-    place = change.cluster or cluster
+    place = remedy.change.cluster or cluster
     return ["plan", model, place, *options, *repeated, "--top", "1", "--format", "json"]
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_each_change_gives_the_plan_and_the_time_it_promises(name: str, planner: Any) -> None:
     found = nothing_of(name)
-    assert len(found.relaxations) >= 2
-    for change in found.relaxations:
+    assert len(found.remedies) >= 2
+    for change in found.remedies:
         run = planner(*typed(name, change))
         assert run.code == 0, (change.words, run.err)
         best = json.loads(run.out)["plans"][0]
-        if change.is_optimal:
-            assert best["iter_time_s"] == pytest.approx(change.iteration_s), change.words
+        if change.plan.is_optimal:
+            assert best["iter_time_s"] == pytest.approx(change.plan.estimate.iter_time_s), (
+                change.words
+            )
 
 
 def test_what_costs_nothing_comes_first_and_nodes_last() -> None:
-    words = [change.words for change in nothing_of("without offload").relaxations]
+    words = [change.words for change in nothing_of("without offload").remedies]
     kinds = [
         "without --forbid",
         "--profile",
@@ -84,8 +89,8 @@ def test_what_costs_nothing_comes_first_and_nodes_last() -> None:
 
 
 def test_the_longest_sequence_that_fits_is_found_and_one_step_more_does_not(planner: Any) -> None:
-    changes = nothing_of("without offload").relaxations
-    length = next(int(c.options[1]) for c in changes if c.options[:1] == ("--seq-len",))
+    options = [one.change.options for one in nothing_of("without offload").remedies]
+    length = next(int(words[1]) for words in options if words[:1] == ("--seq-len",))
     model, cluster, framework, _, _ = QUESTIONS["without offload"]
     question = ("plan", model, cluster, "--framework", framework, "--forbid", "offload")
     batch = ("--global-batch", "128", "--top", "1")
@@ -99,7 +104,7 @@ def test_the_longest_sequence_that_fits_is_found_and_one_step_more_does_not(plan
 
 def test_a_node_is_filled_before_nodes_are_added_and_frozen_weights_are_named() -> None:
     found = nothing_of("a part of a node")
-    words = [change.words for change in found.relaxations]
+    words = [change.words for change in found.remedies]
     assert words[0].endswith("of the node (4xrtx4090)")
     assert any(text.startswith("--host-memory ") for text in words)
     assert not any("x pcie" in text for text in words)

@@ -1,84 +1,35 @@
-"""The limits a layout has to keep: memory of device and host, the GPUs, what a user asks for."""
+"""Limits of a question that no layout keeps together, and the layout that lacks least memory."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
+from planner.answers.changes import (
+    with_host_factor,
+    with_usable,
+    without_hbm_limit,
+    without_host_limit,
+)
+from planner.answers.deadline import Deadline
+from planner.answers.resized import more_nodes, with_nodes
+from planner.answers.whatif import Case, fits
 from planner.cost.context import Context
-from planner.cost.estimate import estimate
-from planner.plans.machines import resized
+from planner.cost.estimate import Estimate, estimate
+from planner.cost.ledger import StageLedger, stage_ledgers
+from planner.cost.stage import StageModel
+from planner.cost.subject import subject_of
 from planner.search.explaining.conflict import Conflict, Pattern, Witness, minimal_conflict
-from planner.search.explaining.feasible import Fit, first_fit
-from planner.search.space.narrow import Narrowing, read_narrowing
+from planner.search.explaining.feasible import Fit
+from planner.search.explaining.nearest import Limited, Nearest, Widened, nearest
+from planner.search.space.narrow import Narrowing, narrowing_of
 from planner.search.space.rule import Rule
 from planner.search.space.space import dimension_values
 from planner.spec.strategy import KINDS, Strategy
-from planner.units import format_bytes
+from planner.units import Array, format_bytes
 
 HBM, HOST, GPUS = "HBM", "host memory", "GPUs"
-NOTHING_OFFLOADED = "--forbid offload"
-UNLIMITED_BYTES = 2.0**60
-MORE_NODES = (4, 16, 64)
-"""Times the nodes there are, where their number is no limit."""
-MOST_GPUS = 2**17
-"""No larger cluster is looked at, unless the one asked about is."""
-_OPTIONS = ("fix", "limit", "where", "allow", "forbid")
-
-
-def narrowing_of(texts: tuple[str, ...]) -> Narrowing:
-    """Return what options written as in ``Narrowing.texts`` narrow."""
-    given: dict[str, list[str]] = {option: [] for option in _OPTIONS}
-    for text in texts:
-        option, _, value = text.partition(" ")
-        given[option.removeprefix("--")].append(value)
-    return read_narrowing(**given)
-
-
-def with_nodes(context: Context, num_nodes: int) -> Context:
-    """The context on another number of the same nodes; of a part of a node, of whole ones."""
-    cluster = context.cluster
-    whole = cluster.node.whole or cluster.node
-    return replace(context, cluster=resized(cluster, num_nodes * whole.num_accelerators))
-
-
-def more_nodes(context: Context) -> tuple[int, ...]:
-    """Numbers of nodes that stand for as many as one likes, ascending; never empty.
-
-    Beside a part of a node first the whole one.
-    """
-    cluster = context.cluster
-    factors = MORE_NODES if cluster.node.whole is None else (1, *MORE_NODES[:-1])
-    possible = [factor * cluster.num_nodes for factor in factors]
-    most = MOST_GPUS // (cluster.node.whole or cluster.node).num_accelerators
-    return tuple(number for number in possible if number <= most) or (cluster.num_nodes,)
-
-
-def with_usable(context: Context, num_bytes: float) -> Context:
-    """The context with accelerators on which a layout may fill so much."""
-    cluster = context.cluster
-    hbm_bytes = num_bytes / (1.0 - context.margin_fraction)
-    accelerator = replace(cluster.accelerator, hbm_bytes=hbm_bytes)
-    node = replace(cluster.node, accelerator=accelerator)
-    return replace(context, cluster=replace(cluster, node=node))
-
-
-def with_host_factor(context: Context, factor: float) -> Context:
-    """The context with more host memory and NVMe; what is unknown stays unknown."""
-    node = context.cluster.node
-    host, nvme = node.host_memory_bytes, node.nvme_bytes
-    node = replace(
-        node,
-        host_memory_bytes=host and host * factor,
-        nvme_bytes=nvme and nvme * factor,
-    )
-    return replace(context, cluster=replace(context.cluster, node=node))
-
-
-def without_memory_limits(context: Context) -> Context:
-    """The context with more memory than any layout fills."""
-    host = context.cluster.node.host_memory_bytes or 1.0
-    return with_host_factor(with_usable(context, UNLIMITED_BYTES), UNLIMITED_BYTES / host)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +38,8 @@ class Limits:
 
     context: Context
     narrowing: Narrowing
-    deadline: float | None = None
-    """Of time.monotonic, after which looking for layouts gives up."""
+    deadline: Deadline = field(default_factory=Deadline)
+    """After which looking for layouts gives up."""
     parts: Mapping[str, Narrowing] = field(init=False)
     """What each user option narrows by itself."""
 
@@ -112,11 +63,11 @@ class Limits:
         """Some layout that keeps the limits named."""
         for context in self._sizes(kept):
             if HBM not in kept:
-                context = with_usable(context, UNLIMITED_BYTES)
-            if HOST not in kept and context.cluster.node.host_memory_bytes:
-                host = context.cluster.node.host_memory_bytes
-                context = with_host_factor(context, UNLIMITED_BYTES / host)
-            found = first_fit(context, self._kept(context, kept), deadline=self.deadline)
+                context = without_hbm_limit(context)
+            if HOST not in kept:
+                context = without_host_limit(context)
+            case = Case(contexts=(context,), narrowing=self._kept(context, kept))
+            found = fits(case, self.deadline)
             if found is not None:
                 violated = self.violated(found.strategy) - kept
                 return Witness(layout=found, violated=violated)
@@ -190,3 +141,65 @@ def _kinds(strategy: Strategy) -> set[str]:
     names = [name for name, each in zip(KINDS[1:], counts, strict=True) if each.any()]
     untouched = (np.array(strategy.layers_per_stage) > counts.sum(axis=0)).any()
     return {*names, *(["none"] if untouched else [])}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingMemory:
+    """The legal layout nearest to fitting, and what it lacks."""
+
+    strategy: Strategy
+    estimate: Estimate
+    limit: str
+    """HBM or host memory."""
+    missing_bytes: float
+    """Per GPU on that stage."""
+    is_least: bool
+    """No layout lacks less, to one part in fifty."""
+    ledger: StageLedger
+    """What fills the fullest stage."""
+
+
+def _with_more_hbm(model: StageModel, factor: Array) -> StageModel:
+    """More usable bytes, row by row: what is more, overheads take less."""
+    more = (factor - 1.0) * model.usable_bytes
+    return replace(model, overhead_bytes=model.overhead_bytes - more)
+
+
+def _with_more_host(model: StageModel, factor: Array) -> StageModel:
+    return replace(model, host_limit_bytes=factor * model.host_limit_bytes)
+
+
+def missing_memory(
+    context: Context, narrowing: Narrowing, deadline: Deadline | None = None
+) -> MissingMemory | None:
+    """The nearest layout; None where no layout is legal.
+
+    In HBM with host memory as it is; where no HBM would be enough, in host memory.
+    """
+    ways: dict[str, tuple[Widened, Limited]] = {
+        HBM: (lambda factor: with_usable(context, factor * context.usable_bytes), _with_more_hbm),
+        HOST: (partial(with_host_factor, context), _with_more_host),
+    }
+    ends_s = deadline.ends_s if deadline else None
+    for limit, (widened, limited) in ways.items():
+        found = nearest(narrowing, widened, limited, deadline=ends_s)
+        if found is not None:
+            return _lacking(context, found, limit)
+    return None
+
+
+def _lacking(context: Context, found: Nearest, limit: str) -> MissingMemory:
+    strategy = found.fit.strategy
+    made = estimate(context, strategy)
+    memory = made.memory
+    missing = memory.peak_bytes - memory.usable_bytes
+    if limit == HOST:
+        missing = memory.host_bytes - memory.host_limit_bytes
+    return MissingMemory(
+        strategy=strategy,
+        estimate=made,
+        limit=limit,
+        missing_bytes=missing,
+        is_least=found.is_least,
+        ledger=stage_ledgers(subject_of(context, strategy))[memory.peak_stage],
+    )

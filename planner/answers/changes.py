@@ -1,0 +1,320 @@
+"""Changes of a question after which more may fit, in the order of what they cost."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from planner.answers.whatif import Case, Change, Scale
+from planner.cost.build import HOST_USABLE_FRACTION
+from planner.cost.context import Context
+from planner.cost.module_sets import module_sets
+from planner.errors import InputError
+from planner.frameworks.optimizers import optimizer_names, smaller_states
+from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits
+from planner.frameworks.settings import (
+    usual_mtp_layers,
+    with_optimizer,
+    with_recompute_modules,
+    with_training,
+)
+from planner.layers.parameters import count_parameters
+from planner.plans.trait_settings import read_settings
+from planner.search.space.narrow import narrowing_of
+from planner.search.space.offered import not_offered
+from planner.spec.strategy import SCHEDULES
+from planner.spec.traits import FrameworkTraits
+from planner.units import GIB
+
+BATCH_DIVISORS = (2, 8)
+BATCH_STEPS = (8, 64, 512)
+ALLOWABLE = ("cross-domain-tp",)  # a search leaves it out, and it may take less memory
+PROFILE = "profile="
+MOST_SHORTENING = 8  # times shorter sequences are suggested at most
+LENGTH_STEPS = 128  # of a sequence; shorter ones are whole multiples of a step, a power of two
+LEAST_LENGTH_STEP = 64
+MARGIN_STEP = 0.005
+HOST_STEP_BYTES = 16 * GIB
+HOST_BYTES_PER_PARAM = 32.0  # more than any framework keeps of one, weights and staging included
+NOTHING_OFFLOADED = "--forbid offload"
+UNLIMITED_BYTES = 2.0**60
+
+Kind = Callable[[Case], Iterator[Change] | Scale]
+"""Changes of one kind to a question of one framework, those to be tried first in front."""
+
+
+def kinds(case: Case) -> list[Kind]:
+    """Every kind of change: what costs nothing first, money last.
+
+    ``case`` has all frameworks that were asked; a kind changes the question of one of them.
+    """
+    asked = {context.traits.name for context in case.contexts}
+    return [
+        *(partial(without, text=text) for text in case.narrowing.limiting),
+        allowed,
+        switches,
+        smaller_optimizers,
+        more_host_memory,
+        shorter_sequences,
+        less_margin,
+        partial(other_frameworks, asked=asked),
+        other_batches,
+    ]
+
+
+def changed(case: Case, context: Context, *options: str) -> Change:
+    """A change of the context whose words are its options."""
+    return Change(words=" ".join(options), case=case.of(context), options=options)
+
+
+def narrowed(case: Case, text: str) -> Case | None:
+    """The question with one more option; None where the others contradict it."""
+    try:
+        return replace(case, narrowing=narrowing_of((*case.narrowing.texts, text)))
+    except InputError:
+        return None
+
+
+def without(case: Case, text: str) -> Iterator[Change]:
+    """The question without one of its options."""
+    if text in case.narrowing.texts:
+        wider = replace(case, narrowing=case.narrowing.without(text))
+        yield Change(words=f"without {text}", case=wider)
+
+
+def allowed(case: Case) -> Iterator[Change]:
+    """What is left out of a search unless it is allowed."""
+    for name in ALLOWABLE:
+        wider = narrowed(case, f"--allow {name}")
+        if wider is not None and name not in case.narrowing.allowed:
+            yield Change(words=f"--allow {name}", case=wider, options=("--allow", name))
+
+
+def switches(case: Case) -> Iterator[Change]:
+    """The framework's switches that take less memory, one by one, then all of them."""
+    listed = [text.split() for text in case.context.traits.support.memory_switches]
+    useful = [texts for texts in listed if _switched(case, texts) is not None]
+    everything = [text for texts in useful for text in texts]
+    for texts in [*useful, *([everything] if len(useful) > 1 else [])]:
+        change = _switched(case, texts)
+        if change is not None:
+            yield change
+
+
+def _switched(case: Case, texts: Sequence[str]) -> Change | None:
+    """The question with a profile, settings or both; None where they are there already."""
+    traits = case.context.traits
+    profiles = [text.removeprefix(PROFILE) for text in texts if text.startswith(PROFILE)]
+    plain = [f"traits.{text}" for text in texts if not text.startswith(PROFILE)]
+    if profiles and traits.profile != CURRENT:
+        return None
+    settings = read_settings(plain)
+    paths = {path for path, _ in settings}
+    kept = tuple(setting for setting in traits.settings if setting[0] not in paths)
+    profile = profiles[0] if profiles else traits.profile
+    if profile == traits.profile and set(settings) <= set(traits.settings):
+        return None
+    made = _chosen_as(traits, load_traits(traits.name, profile, (*kept, *settings)))
+    options = [word for text in plain for word in ("--set", text)]
+    options = [*(["--profile", profile] if profiles else []), *options]
+    return changed(case, replace(case.context, traits=made), *options)
+
+
+def _chosen_as(asked: FrameworkTraits, other: FrameworkTraits) -> FrameworkTraits:
+    """Other traits of the same framework with the margin, optimizer and modules chosen."""
+    other = with_training(other, asked.training)
+    return replace(
+        other,
+        recompute=replace(other.recompute, selected=asked.recompute.selected),
+        optimizer=asked.optimizer,
+        memory_uncertainty_fraction=asked.memory_uncertainty_fraction,
+    )
+
+
+def smaller_optimizers(case: Case) -> Iterator[Change]:
+    """The same optimizer with smaller states, the largest of them first."""
+    traits = case.context.traits
+    names = smaller_states(traits.optimizer.name, traits.name)
+    others = [with_optimizer(traits, name) for name in names]
+    for other in sorted(others, key=lambda one: -one.optimizer.matrix.element_bytes):
+        context = replace(case.context, traits=other)
+        yield changed(case, context, "--optimizer", other.optimizer.name)
+
+
+def more_host_memory(case: Case) -> Scale:
+    """More host memory in every node, where the framework can use it.
+
+    Up to what the whole model takes in one node.
+    """
+    context = case.context
+    have = context.cluster.node.host_memory_bytes or 0.0
+    is_used = any(":host" in name for name in context.traits.support.offload)
+    most = HOST_BYTES_PER_PARAM * count_parameters(context.model) / HOST_USABLE_FRACTION
+
+    def at(steps: int) -> Change:
+        wanted = (math.floor(have / HOST_STEP_BYTES) + steps) * HOST_STEP_BYTES
+        text = f"{wanted / GIB:g}GiB"
+        return changed(case, with_host_bytes(context, wanted), "--host-memory", text)
+
+    num_steps = max(0, math.ceil((most - have) / HOST_STEP_BYTES)) if have and is_used else 0
+    return Scale(at=at, num_steps=num_steps)
+
+
+def shorter_sequences(case: Case) -> Scale:
+    """Shorter sequences, the batch in sequences as it is."""
+    job = case.context.job
+    step = max(LEAST_LENGTH_STEP, 2 ** int(math.log2(max(1, job.seq_len // LENGTH_STEPS))))
+    longest = (job.seq_len - 1) // step
+
+    def at(steps: int) -> Change:
+        seq_len = (longest + 1 - steps) * step
+        shorter = replace(case.context, job=replace(job, seq_len=seq_len))
+        return Change(
+            words=f"--seq-len {seq_len}",
+            case=case.of(shorter),
+            options=("--seq-len", str(seq_len), "--global-batch", str(job.global_batch)),
+        )
+
+    least = max(1, math.ceil(job.seq_len / MOST_SHORTENING / step))
+    return Scale(at=at, num_steps=max(0, longest + 1 - least))
+
+
+def less_margin(case: Case) -> Scale:
+    """Less of HBM left free, down to nothing."""
+    num_steps = math.ceil(case.context.margin_fraction / MARGIN_STEP - 1e-9)
+
+    def at(step: int) -> Change:
+        smaller = (num_steps - step) * MARGIN_STEP
+        context = replace(case.context, margin_fraction=smaller)
+        return changed(case, context, "--margin", f"{100.0 * smaller:g}")
+
+    return Scale(at=at, num_steps=num_steps)
+
+
+def other_frameworks(case: Case, asked: set[str]) -> Iterator[Change]:
+    """Frameworks that were not asked for."""
+    profile = () if case.context.traits.profile == CURRENT else ("--profile", CURRENT)
+    for name in FRAMEWORKS:
+        other = None if name in asked else other_framework(case.context, name)
+        if other is not None and not_offered(other, case.narrowing) is None:
+            yield changed(case, other, "--framework", name, *profile)
+
+
+def other_framework(context: Context, name: str) -> Context | None:
+    """The question asked of another framework, as its command would read it.
+
+    What the user chose (settings, margin, optimizer, modules, schedules, placement) is kept, what
+    was a default becomes the other's own. None where it does not offer what was chosen.
+    """
+    own = context.traits
+    default = load_traits(own.name, own.profile, own.settings)
+    traits = _other_traits(own, default, name, context.margin_fraction)
+    if traits is None:
+        return None
+    support, usual = traits.support, default.support
+    placements = _kept(context.placements, usual.placements, support.placements)
+    offered = tuple(one for one in SCHEDULES if one in usual.schedules)
+    schedules = _kept(context.schedules, offered, support.schedules)
+    layers = context.job.mtp_layers
+    if layers == usual_mtp_layers(context.model, default):
+        layers = usual_mtp_layers(context.model, traits)
+    elif layers and not support.trains_mtp:
+        return None
+    if not placements or not schedules:
+        return None
+    other = replace(
+        context,
+        job=replace(context.job, mtp_layers=layers),
+        traits=traits,
+        margin_fraction=traits.memory_uncertainty_fraction,
+        placements=placements,
+        schedules=tuple(one for one in SCHEDULES if one in schedules),
+        module_sets=(),
+    )
+    return replace(other, module_sets=module_sets(other)) if context.module_sets else other
+
+
+def _other_traits(
+    own: FrameworkTraits, default: FrameworkTraits, name: str, margin_fraction: float
+) -> FrameworkTraits | None:
+    """Another framework's traits with what was chosen otherwise than by default."""
+    if own.optimizer.name not in optimizer_names(name):
+        return None
+    traits = with_optimizer(load_traits(name, CURRENT, own.settings), own.optimizer.name)
+    if own.training.is_frozen:
+        if own.training.mode not in traits.support.train:
+            return None
+        traits = with_training(traits, own.training)
+    margin = own.memory_uncertainty_fraction
+    if margin != default.memory_uncertainty_fraction or margin_fraction != margin:
+        traits = replace(traits, memory_uncertainty_fraction=margin_fraction)
+    if own.recompute.selected != default.recompute.selected:
+        known = {module.name for module in traits.recompute.modules}
+        if not set(own.recompute.selected) <= known:
+            return None
+        traits = with_recompute_modules(traits, own.recompute.selected)
+    return traits
+
+
+def _kept(
+    given: tuple[str, ...], default: tuple[str, ...], offered: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Of what was given the part that is offered; all that is where nothing was given."""
+    if not given or set(given) == set(default):
+        return offered
+    return tuple(one for one in given if one in offered)
+
+
+def other_batches(case: Case) -> Iterator[Change]:
+    """Rounder batches, which have more divisors, then smaller ones."""
+    job = case.context.job
+    rounder = [-(-job.global_batch // step) * step for step in BATCH_STEPS]
+    smaller = [job.global_batch // divisor for divisor in BATCH_DIVISORS]
+    for batch in dict.fromkeys((*rounder, *smaller)):
+        if batch not in (0, job.global_batch):
+            context = replace(case.context, job=replace(job, global_batch=batch))
+            yield changed(case, context, "--global-batch", str(batch))
+
+
+def with_node(context: Context, **values: object) -> Context:
+    """The context with other figures of its nodes."""
+    node = replace(context.cluster.node, **values)  # type: ignore[arg-type]
+    return replace(context, cluster=replace(context.cluster, node=node))
+
+
+def with_host_bytes(context: Context, num_bytes: float) -> Context:
+    """The context with so much host memory in every node."""
+    return with_node(context, host_memory_bytes=num_bytes, host_memory_note="")
+
+
+def with_usable(context: Context, num_bytes: float) -> Context:
+    """The context with accelerators on which a layout may fill so much."""
+    hbm_bytes = num_bytes / (1.0 - context.margin_fraction)
+    accelerator = replace(context.cluster.accelerator, hbm_bytes=hbm_bytes)
+    return with_node(context, accelerator=accelerator)
+
+
+def with_host_factor(context: Context, factor: float) -> Context:
+    """The context with more host memory and NVMe; what is unknown stays unknown."""
+    node = context.cluster.node
+    host, nvme = node.host_memory_bytes, node.nvme_bytes
+    return with_node(
+        context, host_memory_bytes=host and host * factor, nvme_bytes=nvme and nvme * factor
+    )
+
+
+def without_hbm_limit(context: Context) -> Context:
+    """The context with more HBM than any layout fills."""
+    return with_usable(context, UNLIMITED_BYTES)
+
+
+def without_host_limit(context: Context) -> Context:
+    """The context with more host memory than any layout fills, where it is known at all."""
+    host = context.cluster.node.host_memory_bytes
+    return with_host_factor(context, UNLIMITED_BYTES / host) if host else context
+
+
+def without_memory_limits(context: Context) -> Context:
+    """The context with more memory than any layout fills."""
+    host = context.cluster.node.host_memory_bytes or 1.0
+    return with_host_factor(without_hbm_limit(context), UNLIMITED_BYTES / host)

@@ -1,0 +1,234 @@
+"""When nothing fits: which limits are in conflict, what is missing, and what would fit."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from planner.answers.changes import without_memory_limits
+from planner.answers.conflict import GPUS, HOST, Limits, MissingMemory, missing_memory
+from planner.answers.deadline import Deadline
+from planner.answers.remedies import Remedies, Remedy, best_within
+from planner.answers.resized import more_nodes
+from planner.answers.whatif import Case
+from planner.errors import NothingFitsError
+from planner.frameworks.settings import training_frameworks
+from planner.layers.parameters import count_parameters
+from planner.plans.differences import short_layout
+from planner.plans.plan import Answer, Plan
+from planner.search.explaining.feasible import OutOfTimeError
+from planner.search.explaining.forbidden import Forbidding, forbidding
+from planner.search.space.rule import Rule
+from planner.units import format_bytes, format_seconds
+
+LARGEST_ITEMS = 3
+MOST_SAID = 3
+HALF_BYTES = 2.0
+QUARTER_BYTES = 4.127 / 8.0
+"""Four bits and the constants of their blocks, themselves quantised: QLoRA, arXiv 2305.14314,
+section 3 (4-bit NormalFloat, double quantisation: 0.127 bits per parameter)."""
+MOST_FROZEN_SHARE = 0.8
+"""Of usable HBM; the rest is for adapters, their states and activations."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NothingFits:
+    """Why no layout fits, for the framework that comes nearest."""
+
+    case: Case
+    """Its question."""
+    forbidding: Forbidding | None
+    """Rules that forbid every layout; None where some are legal."""
+    conflict: tuple[str, ...]
+    """Limits that no layout keeps together; none can be spared. Empty where time ran out."""
+    limits: tuple[str, ...]
+    """The same in words, with figures."""
+    missing: MissingMemory | None
+    """None where no layout is legal."""
+    unconstrained: Plan | None
+    """The best plan if memory were no limit."""
+    remedies: tuple[Remedy, ...]
+    is_complete: bool
+    """No time ran out while looking for changes."""
+
+
+def explain_nothing(
+    case: Case, deadline: Deadline | None = None, *, known: Plan | None = None
+) -> NothingFits:
+    """Find out why nothing fits; nothing must, in any of the contexts.
+
+    ``known``: the best plan without the one option there is, which needs no search any more.
+    """
+    limits = Deadline
+    all_s = limits.CONFLICT_S + limits.SHORTAGE_S + limits.CHANGES_S
+    share = min((deadline or Deadline()).left_s() / all_s, 1.0)
+    until = Deadline(share * limits.SHORTAGE_S)
+    lacking = [(one, missing_memory(one, case.narrowing, until)) for one in case.contexts]
+    context, missing = min(
+        lacking, key=lambda pair: pair[1].missing_bytes if pair[1] else float("inf")
+    )
+    others = [other for other in case.contexts if other is not context]
+    case = replace(case, contexts=(context, *others))
+    until = Deadline(share * limits.CHANGES_S)
+    unconstrained = None
+    if missing is not None:
+        unconstrained = best_within(case.of(without_memory_limits(context)), until)
+    found = Remedies(asked=case, deadline=until, unconstrained=unconstrained).found(known)
+    is_complete = not until.is_over
+    conflict = _conflict(case.of(context), Deadline(share * limits.CONFLICT_S))
+    in_words = Limits(context=context, narrowing=case.narrowing).in_words
+    return NothingFits(
+        case=case.of(context),
+        forbidding=None if missing else forbidding(context, case.narrowing),
+        conflict=conflict,
+        limits=tuple(map(in_words, conflict)),
+        missing=missing,
+        unconstrained=unconstrained,
+        remedies=tuple(found),
+        is_complete=is_complete,
+    )
+
+
+def _conflict(case: Case, deadline: Deadline) -> tuple[str, ...]:
+    limits = Limits(context=case.context, narrowing=case.narrowing, deadline=deadline)
+    try:
+        found = limits.conflict()
+    except OutOfTimeError:
+        return ()
+    return found.limits if found else ()
+
+
+def nothing_fits(
+    case: Case, result: Answer | None = None, deadline: Deadline | None = None
+) -> NothingFitsError:
+    """Explain an empty answer: what is in conflict, what is missing, and what would fit."""
+    if result is not None and not all(one.is_complete for one in result.searches):
+        text = "nothing that fits was found in the time given; more time may find something"
+        return NothingFitsError(text)
+    return NothingFitsError("\n".join(explanation(explain_nothing(case, deadline))))
+
+
+def explanation(nothing: NothingFits) -> list[str]:
+    """The explanation as lines of text."""
+    return [
+        _head(nothing),
+        *(_forbidden(nothing) if nothing.forbidding else _in_conflict(nothing)),
+        *_missing(nothing),
+        *_remedies(nothing),
+        *_adapters(nothing),
+    ]
+
+
+def _head(nothing: NothingFits) -> str:
+    context = nothing.case.context
+    cluster = context.cluster
+    given = "".join(f" {text}" for text in nothing.case.narrowing.texts)
+    return (
+        f"nothing fits: {context.model.name} on {cluster.num_accelerators:,} x "
+        f"{cluster.accelerator.name}, batch {context.job.global_batch} x {context.job.seq_len}, "
+        f"{context.traits.name}{given}"
+    )
+
+
+def _forbidden(nothing: NothingFits) -> Iterator[str]:
+    """The rules that forbid, with what they allow."""
+    found = nothing.forbidding
+    assert found is not None
+    options = [text for text in nothing.conflict if text.startswith("--")]
+    with_options = f" with {', '.join(options)}" if options else ""
+    if not found.rules:
+        yield f"no layout is legal{with_options}: the search looks at no such values"
+        return
+    several = len(found.rules) > 1
+    which = "these rules together forbid it" if several else "this rule forbids it"
+    if several and found.each_alone:
+        which = "each of these rules forbids it"
+    yield f"no layout is legal{with_options}; {which}:"
+    for rule in found.rules:
+        said = found.violations.get(rule.name, ())
+        more = f"; and {len(said) - MOST_SAID} more" if len(said) > MOST_SAID else ""
+        yield f"  {rule.name}: {'; '.join(said[:MOST_SAID]) or _general(rule)}{more}"
+
+
+def _general(rule: Rule) -> str:
+    return rule.message.splitlines()[0].rstrip(".")
+
+
+def _in_conflict(nothing: NothingFits) -> Iterator[str]:
+    if not nothing.conflict:
+        return
+    several = len(nothing.conflict) > 1
+    yield "the fewest limits that no layout keeps together:" if several else "no layout keeps:"
+    yield from (f"  {text}" for text in nothing.limits)
+    cluster = nothing.case.context.cluster
+    if GPUS not in nothing.conflict:
+        most = max(more_nodes(nothing.case.context)) * cluster.node.num_accelerators
+        if most > cluster.num_accelerators:
+            yield f"  more GPUs alone do not help (looked at up to {most:,})"
+
+
+def _missing(nothing: NothingFits) -> Iterator[str]:
+    short = nothing.missing
+    if short is None:
+        return
+    least = "" if short.is_least else "at most "
+    where = "" if short.limit == HOST else f" on stage {short.ledger.stage}"
+    yield (
+        f"nearest layout: {least}{format_bytes(short.missing_bytes)} more of {short.limit} per GPU "
+        f"needed{where}"
+    )
+    yield f"  {short_layout(short.strategy)}"
+    if short.limit != HOST:
+        items = short.ledger.items[:LARGEST_ITEMS]
+        listed = ", ".join(f"{item.name} {format_bytes(item.num_bytes)}" for item in items)
+        yield f"  of {format_bytes(short.ledger.peak_bytes)} there: {listed}, ..."
+
+
+def _remedies(nothing: NothingFits) -> Iterator[str]:
+    if not nothing.remedies:
+        yield (
+            "none of the changes tried lets anything fit"
+            if nothing.is_complete
+            else "no change that lets anything fit was found in the time given"
+        )
+        return
+    ideal = nothing.unconstrained
+    against = (
+        f"; GPU time per token against {format_seconds(ideal.estimate.iter_time_s)} an iteration "
+        f"on {ideal.num_gpus:,} GPUs if memory were no limit"
+        if ideal
+        else ""
+    )
+    yield f"what would fit{against}:"
+    width = max(len(one.words) for one in nothing.remedies)
+    for one in nothing.remedies:
+        factor = one.time_factor
+        cost = "" if factor is None else f"  {factor - 1.0:+7.1%}"
+        about = "" if one.plan.is_optimal else " or less"
+        seconds = f"{format_seconds(one.plan.estimate.iter_time_s):>8}{about}"
+        yield f"  {one.words:<{width}}  {seconds}{cost}"
+        yield f"      {short_layout(one.plan.strategy)}"
+
+
+def _adapters(nothing: NothingFits) -> Iterator[str]:
+    """A sentence on adapters beside frozen weights, where memory lacks and these would fit.
+
+    ``bytes · parameters / GPUs``, sharded over all of them. Excludes adapters (about a hundredth
+    of the parameters, with states), activations and the loss.
+    """
+    context = nothing.case.context
+    if nothing.missing is None or context.traits.training.is_frozen:
+        return
+    parameters = count_parameters(context.model) / context.cluster.num_accelerators
+    fitting = [
+        f"{format_bytes(num_bytes * parameters)} {words}"
+        for num_bytes, words in (
+            (HALF_BYTES, "in 16 bits (--train lora)"),
+            (QUARTER_BYTES, "in 4 bits (--train qlora)"),
+        )
+        if num_bytes * parameters <= MOST_FROZEN_SHARE * context.usable_bytes
+    ]
+    if fitting:
+        yield (
+            f"frozen weights would take {' or '.join(fitting)} of "
+            f"{format_bytes(context.usable_bytes)} per GPU, without gradients or states of theirs; "
+            f"--framework {', '.join(training_frameworks('lora'))} plans adapters beside them"
+        )

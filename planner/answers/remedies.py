@@ -1,0 +1,224 @@
+"""What would fit: the nearest change of every kind, with the plan and the time it gives."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from planner.answers.bisection import smallest
+from planner.answers.changes import Kind, kinds
+from planner.answers.deadline import Deadline
+from planner.answers.resized import argument_of, more_nodes, of_size, with_nodes
+from planner.answers.whatif import Case, Change, Scale, best, fits
+from planner.cost.estimate import estimate
+from planner.plans.plan import Plan
+from planner.search.explaining.feasible import Fit, OutOfTimeError, smallest_fit
+
+MOST_PAIRS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """A change that lets something fit, and the best plan then."""
+
+    change: Change
+    plan: Plan
+    time_factor: float | None
+    """Seconds per token and GPU over those without memory limits; None where none are legal."""
+
+    @property
+    def words(self) -> str:
+        """The change."""
+        return self.change.words
+
+
+def best_within(case: Case, deadline: Deadline) -> Plan | None:
+    """The best plan of a question, else any that fits; None where none does or time ran out."""
+    found = best(case, deadline.within(Deadline.PLAN_S))
+    if found.plan is not None or found.is_complete:
+        return found.plan
+    try:
+        fit = fits(case, deadline.within(Deadline.PLAN_S))
+    except OutOfTimeError:
+        return None
+    return None if fit is None else _unproved(case, fit)
+
+
+def _unproved(case: Case, fit: Fit) -> Plan:
+    made = estimate(case.context, fit.strategy)
+    return Plan(context=case.context, strategy=fit.strategy, estimate=made, is_optimal=False)
+
+
+def _gpu_seconds_per_token(plan: Plan) -> float:
+    iteration_s = plan.estimate.iter_time_s
+    return iteration_s * plan.num_gpus / plan.context.job.tokens_per_iteration
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedies:
+    """Looks for the nearest change of every kind after which something fits."""
+
+    asked: Case
+    """All frameworks asked; the question of the first one is changed."""
+    deadline: Deadline
+    unconstrained: Plan | None
+
+    @property
+    def case(self) -> Case:
+        """The question that is changed."""
+        return self.asked.of(self.asked.context)
+
+    def found(self, known: Plan | None) -> list[Remedy]:
+        """The smallest change of each kind after which something fits; else pairs of changes.
+
+        In the order of what they cost: the rest of the node, the user's options, what the
+        framework can do otherwise, shorter sequences, less margin, other frameworks, other
+        batches, more nodes.
+        """
+        every = kinds(self.asked)
+        filled = self.filled_node()
+        nodes = [] if filled else self.fewest_nodes()
+        single: list[Remedy] = []
+        for place, kind in enumerate(every):
+            if known is not None and place == 0:
+                single += [self.remedy(change, known) for change in _listed(kind(self.case))]
+            else:
+                single += self.least(kind(self.case))
+        single = single or self.pairs(every)
+        return [self._of_framework(one) for one in (*filled, *single, *nodes)]
+
+    def _of_framework(self, one: Remedy) -> Remedy:
+        """The change, with the framework it is for where several were asked."""
+        change, options = one.change, ("--framework", self.case.context.traits.name)
+        if len(self.asked.contexts) == 1 or "--framework" in change.options:
+            return one
+        words = f"{change.words} {' '.join(options)}"
+        return replace(
+            one, change=replace(change, words=words, options=(*change.options, *options))
+        )
+
+    def remedy(self, change: Change, plan: Plan) -> Remedy:
+        """What a change costs."""
+        ideal = self.unconstrained
+        factor = None
+        if ideal is not None:
+            factor = _gpu_seconds_per_token(plan) / _gpu_seconds_per_token(ideal)
+        return Remedy(change=change, plan=plan, time_factor=factor)
+
+    def least(self, changes: Iterator[Change] | Scale) -> list[Remedy]:
+        """The smallest change of one kind after which something fits; none where none does."""
+        try:
+            if isinstance(changes, Scale):
+                change = self._least_step(changes)
+            else:
+                change = next((each for each in changes if self._fits(each)), None)
+        except OutOfTimeError:
+            return []
+        plan = change and best_within(change.case, self.deadline)
+        return [self.remedy(change, plan)] if change and plan else []
+
+    def _least_step(self, scale: Scale) -> Change | None:
+        """Of a scale the fewest steps; what is found by the deadline, else."""
+        most = scale.num_steps
+        if most < 1 or not self._fits(scale.at(most)):
+            return None
+        _, least = smallest(0, most, lambda steps: self._fits(scale.at(steps)))
+        return scale.at(least)
+
+    def _fits(self, change: Change) -> bool:
+        return fits(change.case, self.deadline) is not None
+
+    def pairs(self, every: Sequence[Kind]) -> list[Remedy]:
+        """Two changes at once, where none alone is enough."""
+        inner = replace(self, deadline=self.deadline.within(Deadline.PAIRS_S))
+        pairs: list[Remedy] = []
+        for first, second in combinations(every, 2):
+            pairs += inner.both(first, second)
+            if len(pairs) == MOST_PAIRS:
+                break
+        return pairs
+
+    def both(self, first: Kind, second: Kind) -> list[Remedy]:
+        """Changes of two kinds; the second one first where only it makes room for the other."""
+        if next(_listed(first(self.case)), None) is None:
+            first, second = second, first
+        for one in _listed(first(self.case)):
+            for found in self.least(second(one.case)):
+                change = replace(
+                    found.change,
+                    words=f"{one.words} and {found.words}",
+                    options=(*one.options, *found.change.options),
+                )
+                return [replace(found, change=change)]
+        return []
+
+    def filled_node(self) -> list[Remedy]:
+        """The fewest GPUs of the node that fit, where only a part of it was asked for."""
+        context = self.case.context
+        whole, own = context.cluster.node.whole, context.cluster.num_accelerators
+        if whole is None:
+            return []
+        try:
+            found = smallest_fit(
+                of_size(context, whole.num_accelerators),
+                self.case.narrowing,
+                deadline=self.deadline.ends_s,
+            )
+        except OutOfTimeError:
+            return []
+        sizes = sorted({found[0].strategy.num_gpus, whole.num_accelerators}) if found else []
+        for num_gpus in sizes:
+            larger = self.case.of(of_size(context, num_gpus))
+            plan = best_within(larger, self.deadline) if num_gpus > own else None
+            if plan is not None:
+                more = num_gpus - own
+                return [self._on(larger, f"{more} more GPU{'s' * (more > 1)} of the node", plan)]
+        return []
+
+    def fewest_nodes(self) -> list[Remedy]:
+        """The fewest nodes that fit: the smallest layout of a cluster large enough.
+
+        No assumption that more nodes fit more: the space of a cluster holds the layouts of every
+        smaller one, so the smallest layout that fits is looked for among all of them.
+        """
+        context = self.case.context
+        node, own = context.cluster.node, context.cluster.num_nodes
+        per_node = (node.whole or node).num_accelerators
+        until = self.deadline.within(Deadline.FEWEST_S)
+        try:
+            for tried in dict.fromkeys((2 * own, *more_nodes(context))):
+                larger = with_nodes(context, tried)
+                found = smallest_fit(larger, self.case.narrowing, deadline=until.ends_s)
+                if found is None:
+                    continue
+                fit, is_smallest = found
+                num_nodes = max(-(-fit.strategy.num_gpus // per_node), own + (not node.whole))
+                case = self.case.of(of_size(context, num_nodes * per_node))
+                more = case.context.cluster.num_accelerators - context.cluster.num_accelerators
+                words = f"{'' if is_smallest else 'at most '}{more:,} more GPUs"
+                plan = best_within(case, until) or _unproved(case, fit)
+                return [self._on(case, words, plan)]
+        except OutOfTimeError:
+            pass
+        return []
+
+    def _on(self, larger: Case, words: str, plan: Plan) -> Remedy:
+        """A change of the cluster, the batch as it is."""
+        grown = larger.context.cluster
+        cluster = argument_of(grown)
+        change = Change(
+            words=f"{words} ({cluster or f'{grown.num_nodes} x {grown.node.name}'})",
+            case=larger,
+            options=("--global-batch", str(larger.context.job.global_batch)),
+            cluster=cluster,
+        )
+        return self.remedy(change, plan)
+
+
+def _listed(changes: Iterator[Change] | Scale) -> Iterator[Change]:
+    """All changes of a kind; of a scale its halves: few enough to pair."""
+    if not isinstance(changes, Scale):
+        yield from changes
+        return
+    for part in (changes.num_steps // 4, changes.num_steps // 2, changes.num_steps):
+        if part:
+            yield changes.at(part)

@@ -1,0 +1,222 @@
+"""Sizing: the smallest cluster of a node that does a job in time and within a budget."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.answers.changes import NOTHING_OFFLOADED, narrowed
+from planner.answers.deadline import Deadline
+from planner.answers.nothing_fits import nothing_fits
+from planner.answers.scale import fastest_on_all
+from planner.answers.whatif import Case, best
+from planner.errors import NothingFitsError
+from planner.plans.objectives import JobLimits
+from planner.plans.plan import Answer, Plan
+from planner.search.ranking.pareto import non_dominated
+from planner.search.search import Progress, SearchResult
+from planner.spec.cluster import ClusterSpec
+from planner.spec.strategy import MOVED
+
+SAME_TIME = 1e-6  # relative difference up to which a large cluster and its part are priced alike
+NEXT_SIZES = 4  # times the fewest GPUs up to which the next sizes are shown at least
+
+ClusterOf = Callable[[int], ClusterSpec]
+"""The cluster of so many GPUs of the node that is sized."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizing:
+    """The smallest size that keeps the limits, and every useful size up to the largest."""
+
+    case: Case
+    """On the largest cluster."""
+    limits: JobLimits
+    sizes: tuple[Plan, ...]
+    """The fastest plan of each; ascending in GPUs, each faster than all smaller ones."""
+    chosen: Plan | None
+    """In a cluster of its own; None where no size keeps the limits."""
+    nearest: tuple[Plan, ...] = ()
+    """Without a chosen one: sizes that keep the limits but for one kind of them; see
+    ``nearest_sizes``."""
+    enough: Plan | None = None
+    """Without a chosen one: the smallest beyond the largest cluster that keeps all limits."""
+    resident: Plan | None = None
+    """The fewest GPUs that hold the job with nothing offloaded, where that are others."""
+    searches: tuple[SearchResult, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """True when every time was proved best under the model."""
+        sizes = (*self.sizes, *([self.chosen] if self.chosen else []))
+        return all(each.is_complete for each in self.searches) and all(
+            size.is_optimal for size in sizes
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Search time, that in clusters of their own left out."""
+        return sum(result.seconds for result in self.searches)
+
+
+def useful_sizes(plans: Sequence[Plan]) -> tuple[Plan, ...]:
+    """Those that no other beats in GPUs and time, ascending in GPUs.
+
+    A size that is left out is no faster than a smaller one, so it costs and draws more as well.
+    """
+    pairs = [[plan.num_gpus, plan.estimate.iter_time_s] for plan in plans]
+    points = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    kept = [plans[row] for row in non_dominated(points).tolist()]
+    return tuple(sorted(kept, key=lambda plan: plan.num_gpus))
+
+
+def nearest_sizes(sizes: Sequence[Plan], limits: JobLimits) -> tuple[Plan, ...]:
+    """Of sizes none of which keeps all limits, those for which the least has to be given up.
+
+    The fastest within the budget, and the cheapest of those in time; where none is either, the
+    fastest and the cheapest of all.
+    """
+    missed = [(size, limits.missed_by(size)) for size in sizes]
+    affordable = [size for size, what in missed if "budget" not in what]
+    in_time = [size for size, what in missed if what == ("budget",)]
+    if not affordable and not in_time:
+        affordable = in_time = list(sizes)
+    found = [
+        *([min(affordable, key=lambda size: size.estimate.iter_time_s)] if affordable else []),
+        *([min(in_time, key=lambda size: size.cost_usd() or 0.0)] if in_time else []),
+    ]
+    return tuple({size.num_gpus: size for size in found}.values())
+
+
+def on_cluster(case: Case, cluster: ClusterSpec) -> Case:
+    """The question on another cluster."""
+    return case.with_each(lambda context: replace(context, cluster=cluster))
+
+
+def in_own_cluster(
+    case: Case, num_gpus: int, cluster_of: ClusterOf, deadline: Deadline | None = None
+) -> Plan | None:
+    """The fastest plan on all of a cluster of so many GPUs; None where it has none."""
+    return fastest_on_all(on_cluster(case, cluster_of(num_gpus)), deadline).plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizer:
+    """What a sizing needs beside the question."""
+
+    limits: JobLimits
+    cluster_of: ClusterOf
+    deadline: Deadline
+    progress: Progress = lambda _message, _fraction: None
+
+    def searched(self, case: Case) -> tuple[tuple[Plan, ...], tuple[SearchResult, ...]]:
+        """The useful sizes up to the question's cluster, over all frameworks."""
+        self.deadline.plan_for(len(case.contexts) + 1)
+        found = best(case, self.deadline, with_frontier=True, progress=self.progress)
+        return useful_sizes([*found.frontier, *found.plans]), found.searches
+
+    def own_size(self, case: Case, num_gpus: int) -> Plan | None:
+        """The fastest plan on so many GPUs, in a cluster of just these."""
+        self.deadline.plan_for(2 * len(case.contexts))
+        return in_own_cluster(case, num_gpus, self.cluster_of, self.deadline)
+
+    def smallest(self, case: Case, sizes: Sequence[Plan]) -> Plan | None:
+        """The smallest of ``sizes`` that keeps the limits in a cluster of its own.
+
+        The network of a small cluster may differ from the same part of a large one (slices of a
+        torus). So what keeps the limits in the large cluster (else the nearest) is searched again
+        in its own, ascending until one keeps them there; and where the times differ, descending
+        as long as they are kept.
+        """
+
+        def own(row: int) -> Plan | None:
+            plan = self.own_size(case, sizes[row].num_gpus)
+            return None if plan is None or self.limits.missed_by(plan) else plan
+
+        meeting = [size for size in sizes if not self.limits.missed_by(size)]
+        tried = {size.num_gpus for size in meeting or nearest_sizes(sizes, self.limits)}
+        for row, size in enumerate(sizes):
+            chosen = own(row) if size.num_gpus in tried else None
+            if chosen is None:
+                continue
+            ratio = chosen.estimate.iter_time_s / size.estimate.iter_time_s
+            differs = abs(ratio - 1.0) > SAME_TIME
+            while differs and row and (smaller := own(row - 1)):
+                chosen, row = smaller, row - 1
+            return chosen
+        return None
+
+    def sizing(self, case: Case, larger: ClusterSpec | None = None) -> Sizing:
+        """Find the smallest cluster that keeps the limits; the question's is the largest.
+
+        One search over the largest cluster gives the fastest plan of every number of GPUs. The
+        global batch is the question's, whatever the size. Where no size keeps the limits, one in
+        a ``larger`` cluster is looked for.
+        """
+        sizes, searches = self.searched(case)
+        found = Sizing(
+            case=case,
+            limits=self.limits,
+            sizes=sizes,
+            chosen=self.smallest(case, sizes),
+            searches=searches,
+        )
+        if found.chosen is not None or not sizes:
+            return found
+        nearest = [
+            self.own_size(case, size.num_gpus) or size for size in nearest_sizes(sizes, self.limits)
+        ]
+        enough = None
+        if larger and larger.num_accelerators > case.context.cluster.num_accelerators:
+            wider = on_cluster(case, larger)
+            beyond, _ = self.searched(wider)
+            enough = self.smallest(wider, beyond)
+        return replace(found, nearest=tuple(nearest), enough=enough)
+
+    def fewest(self, case: Case, clusters: Callable[[], Iterable[ClusterSpec]]) -> Sizing:
+        """The sizing on the first of growing clusters with room for sizes beyond the smallest.
+
+        Of the last one where none has. Where its plan offloads, with the fewest GPUs that need
+        not.
+        """
+        found = self._on_growing(case, clusters())
+        inside = narrowed(case, NOTHING_OFFLOADED)
+        if found.chosen is None or not _is_offloaded(found.chosen) or inside is None:
+            return found
+        return replace(found, resident=self._on_growing(inside, clusters()).chosen)
+
+    def _on_growing(self, case: Case, clusters: Iterable[ClusterSpec]) -> Sizing:
+        found = None
+        for cluster in clusters:
+            found = self.sizing(on_cluster(case, cluster))
+            sizes = found.sizes
+            if sizes and sizes[0].num_gpus * NEXT_SIZES <= cluster.num_accelerators:
+                break
+        assert found is not None
+        return found
+
+
+def _is_offloaded(plan: Plan) -> bool:
+    """Whether a plan keeps anything in host memory or on disks."""
+    strategy = plan.strategy
+    return strategy.offload != "none" or any(strategy.layers_under[name] for name in MOVED)
+
+
+def unmet(result: Answer) -> Sizing:
+    """The sizes of an answer none of whose plans keeps the limits, the nearest among them."""
+    limits, sizes = result.aim.limits, useful_sizes(result.frontier)
+    return Sizing(
+        case=Case(contexts=result.contexts, narrowing=result.narrowing),
+        limits=limits,
+        sizes=sizes,
+        chosen=None,
+        nearest=nearest_sizes(sizes, limits),
+        searches=result.searches,
+    )
+
+
+def nothing_at_any_size(result: Sizing) -> NothingFitsError:
+    """Explain that nothing fits on the largest cluster, as `planner plan` does."""
+    contexts = result.case.contexts
+    empty = Answer(contexts=contexts, plans=(), pareto=(), searches=result.searches)
+    return nothing_fits(result.case, empty)

@@ -1,0 +1,151 @@
+"""What the best plan is when a question is asked otherwise: the searches of such answers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from planner.answers.deadline import Deadline
+from planner.cost.context import Context
+from planner.cost.estimate import estimate
+from planner.plans.plan import Plan, plans_of
+from planner.search.explaining.feasible import Fit, first_fit
+from planner.search.search import Progress, SearchResult, search
+from planner.search.space.legality import Violation, violations
+from planner.search.space.narrow import Narrowing
+from planner.search.space.space import EVERYTHING
+from planner.spec.strategy import Strategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A question: a context per framework, and the part of the space that is searched."""
+
+    contexts: tuple[Context, ...]
+    narrowing: Narrowing = EVERYTHING
+
+    @property
+    def context(self) -> Context:
+        """The first one."""
+        return self.contexts[0]
+
+    def of(self, context: Context) -> "Case":
+        """The question in one other context."""
+        return replace(self, contexts=(context,))
+
+    def with_each(self, change: Callable[[Context], Context]) -> "Case":
+        """The question with every context changed."""
+        return replace(self, contexts=tuple(map(change, self.contexts)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One change to a question, in the words of the command line."""
+
+    words: str
+    case: Case
+    """The question then."""
+    options: tuple[str, ...] = ()
+    """What to add to the command; ``without --fix ...`` takes an option away instead."""
+    cluster: str = ""
+    """What to say in place of the cluster, where that changes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Changes of one kind by how much: if one lets something fit, those behind it do as well."""
+
+    at: Callable[[int], Change]
+    """The change of so many steps."""
+    num_steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What the searches of a question found, one per framework."""
+
+    plans: tuple[Plan, ...]
+    """Best first, as the searches rank them."""
+    searches: tuple[SearchResult, ...]
+    frontier: tuple[Plan, ...] = ()
+    """The fastest of every number of GPUs, of all frameworks, where it was asked for."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """The best one."""
+        return self.plans[0] if self.plans else None
+
+    @property
+    def is_complete(self) -> bool:
+        """No time limit struck."""
+        return all(result.is_complete for result in self.searches)
+
+
+def best(
+    case: Case,
+    deadline: Deadline,
+    *,
+    top: int = 1,
+    uses_all: bool = False,
+    with_frontier: bool = False,
+    penalised: bool = True,
+    progress: Progress = lambda _message, _fraction: None,
+) -> Found:
+    """The best plans of a question over all frameworks.
+
+    ``uses_all``: on all GPUs of the cluster, not on at most so many. Without ``penalised`` plans
+    are ranked by the model alone, whatever is known of what they use.
+    """
+    plans: list[Plan] = []
+    frontier: list[Plan] = []
+    searches: list[SearchResult] = []
+    for context in case.contexts:
+        result = search(
+            context if penalised else replace(context, weighs_evidence=False),
+            top=top,
+            narrowing=case.narrowing,
+            with_frontier=with_frontier,
+            uses_all=uses_all,
+            time_limit_s=deadline.share_s(),
+            progress=progress,
+        )
+        searches.append(result)
+        plans += plans_of(context, result.plans, is_complete=result.is_complete)
+        frontier += plans_of(context, result.frontier)
+    ranked = sorted(plans, key=lambda plan: (plan.ranked_s, plan.num_gpus))
+    return Found(plans=tuple(ranked), searches=tuple(searches), frontier=tuple(frontier))
+
+
+def first_plan(case: Case, deadline: Deadline, *, keeps_margin: bool = False) -> Plan | None:
+    """The plan that ``planner plan`` puts first, by time; None where nothing fits.
+
+    With ``keeps_margin`` never one inside the margin of memory; else where there is no other.
+    """
+    found = best(case, deadline).plan
+    has_margin = any(context.margin_fraction for context in case.contexts)
+    if found is not None or keeps_margin or not has_margin:
+        return found
+    return best(without_margin(case), deadline).plan
+
+
+def without_margin(case: Case) -> Case:
+    """The question with all of HBM to be filled."""
+    return case.with_each(lambda context: replace(context, margin_fraction=0.0))
+
+
+def fits(case: Case, deadline: Deadline) -> Fit | None:
+    """Some layout that fits; None where there is none. Raises OutOfTimeError."""
+    for context in case.contexts:
+        found = first_fit(context, case.narrowing, deadline=deadline.ends_s)
+        if found is not None:
+            return found
+    return None
+
+
+def price(context: Context, strategy: Strategy) -> Plan | tuple[Violation, ...]:
+    """A layout as it stands, without search; the rules it breaks where it is illegal."""
+    broken = tuple(violations(context, strategy))
+    return broken or Plan(
+        context=context,
+        strategy=strategy,
+        estimate=estimate(context, strategy),
+        is_optimal=False,
+    )
