@@ -26,13 +26,13 @@ from planner.calibrate.read_links import is_nccl, is_nvbandwidth, nccl_points, n
 from planner.calibrate.rows import is_table, read_table
 from planner.check.job import Request
 from planner.compare.compare import compare
+from planner.compare.log import FORMS as LOGS
+from planner.compare.log import log_of
 from planner.documents.file import read_printed
 from planner.documents.json_text import load_json
 from planner.errors import InputError
 from planner.layers.op import FlashAttention
 from planner.limits import MAX_LOG_BYTES, brief
-from planner.logs.read import FORMS as LOGS
-from planner.logs.read import log_of
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import Precision
 from planner.units import TERA

@@ -93,7 +93,7 @@ def _compared(
     from planner.cli.collector import Collector
     from planner.cli.progress import delayed_progress
     from planner.compare.compare import compare as compared
-    from planner.logs.read import read_log
+    from planner.compare.log import read_log
 
     named(request)
     collector, found = Collector(), []

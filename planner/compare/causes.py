@@ -11,7 +11,7 @@ from itertools import pairwise
 from statistics import median
 
 from planner.check.layout import Layout
-from planner.compare.measured import SLOW_FACTOR, Measured
+from planner.compare.log import SLOW_FACTOR, Measured
 from planner.cost.estimate import Estimate, estimate
 from planner.spec.strategy import with_all_under
 from planner.units import format_seconds

@@ -7,12 +7,11 @@ from planner.check.job import Request
 from planner.check.layout import Layout
 from planner.check.priced import Priced, priced_file, priced_reading
 from planner.compare.causes import Case, Cause, causes_of, steps_causes
-from planner.compare.measured import Measured, measured
+from planner.compare.log import Log, Measured, Memory, Sizes, measured
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import stage_ledgers
 from planner.cost.subject import subject_of
 from planner.errors import InputError
-from planner.logs.record import Log, Memory, Sizes
 from planner.plans.evidence import published_runs
 
 

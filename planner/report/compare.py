@@ -10,8 +10,7 @@ from rich.text import Text
 
 from planner.compare.causes import APART
 from planner.compare.compare import Comparison, Prediction
-from planner.compare.measured import Measured
-from planner.logs.record import Memory
+from planner.compare.log import Measured, Memory
 from planner.plans.differences import short_layout
 from planner.report.documents import render
 from planner.report.table import Column, Table, rich_table

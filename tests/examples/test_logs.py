@@ -8,8 +8,8 @@ import yaml
 
 from planner.check.job import Request
 from planner.compare.compare import compare
+from planner.compare.log import read_log
 from planner.errors import InputError
-from planner.logs.read import read_log
 
 FOLDER = Path(__file__).with_name("logs")
 SOURCES: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "sources.yaml").read_text("utf-8"))

@@ -13,12 +13,12 @@ from bridge_start import BridgeStarts, RecipeStart
 from planner.cli.formats import expressible
 from planner.cli.inputs import read_question
 from planner.cli.training import ALL_WEIGHTS, TrainingOptions
+from planner.compare.dumps import dump_in
 from planner.cost.context import Context
 from planner.formats.bridge.adapters import names_of
 from planner.formats.bridge.keys import PRECISIONS
 from planner.formats.bridge.recipes import recipes
 from planner.formats.registry import load_format
-from planner.logs.dumps import dump_in
 from planner.plans.plan import answer
 from planner.spec.job import Precision
 from planner.spec.strategy import Strategy

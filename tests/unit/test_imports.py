@@ -16,7 +16,7 @@ SPEC = BASE | {"spec", "spelling", "documents"}
 MODEL = SPEC | {"collectives", "layers", "schedules", "cost"}
 INPUTS = {"catalog", "frameworks", "formats"}
 PLANS = {"search", "plans", "answers", "job"}
-ANSWERS = PLANS | {"check", "sweep", "logs", "compare", "calibrate"}
+ANSWERS = PLANS | {"check", "sweep", "compare", "calibrate"}
 ALLOWED: dict[str, set[str]] = {
     "limits": set(),
     "units": {"limits"},
@@ -38,9 +38,8 @@ ALLOWED: dict[str, set[str]] = {
     "check": MODEL | INPUTS | PLANS,
     "launchers": MODEL | INPUTS,
     "sweep": {"errors", "spelling"},
-    "logs": SPEC | {"cost", "formats"},
-    "compare": MODEL | INPUTS | PLANS | {"check", "logs"},
-    "calibrate": MODEL | INPUTS | PLANS | {"check", "logs", "compare"},
+    "compare": MODEL | INPUTS | PLANS | {"check"},
+    "calibrate": MODEL | INPUTS | PLANS | {"check", "compare"},
     "report": MODEL | INPUTS | ANSWERS | {"launchers"},
     "cli": MODEL | INPUTS | ANSWERS | {"launchers", "report"},
     "api": MODEL | INPUTS | {"plans", "answers", "launchers", "report", "cli"},

@@ -7,7 +7,7 @@ import pytest
 
 from planner.check.layout import Layout, Places
 from planner.compare.causes import Case, causes_of, steps_causes
-from planner.compare.measured import Measured
+from planner.compare.log import Measured
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.spec.strategy import Strategy, with_all_under

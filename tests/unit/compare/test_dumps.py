@@ -2,8 +2,7 @@
 
 import json
 
-from planner.logs.dumps import dump_in
-from planner.logs.record import Dump
+from planner.compare.dumps import Dump, dump_in
 
 BEGIN, END = f"{'-' * 24} arguments {'-' * 24}", f"{'-' * 20} end of arguments {'-' * 21}"
 MEGATRON = {

@@ -1,18 +1,17 @@
-"""Reads a log: which framework's it is, its steps in order, and what else its lines say."""
+"""A log: which framework's it is, its steps in order and in seconds, and what else it says."""
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from statistics import median
 from typing import Any
 
-from planner.documents.file import read_printed
-from planner.errors import InputError
-from planner.limits import MAX_GPUS, MAX_LOG_BYTES, one_line
-from planner.logs.dumps import dump_in
-from planner.logs.patterns import (
+import numpy as np
+
+from planner.compare.dumps import Dump, dump_in
+from planner.compare.forms import (
     ACCUMULATION,
     ANSI,
     BLANKS,
@@ -25,16 +24,100 @@ from planner.logs.patterns import (
     STARTS,
     STEPS,
     TFLOPS,
+    TIMES,
     TOTAL_STEPS,
-    Found,
+    StepForm,
+    Unit,
 )
-from planner.logs.record import Log, Memory, Sizes, Step
+from planner.documents.file import read_printed
+from planner.errors import InputError
+from planner.limits import MAX_GPUS, MAX_LOG_BYTES, one_line
 
 FORMS = "Megatron-LM, NeMo, Megatron-Bridge, DeepSpeed, torchtitan, Trainer or Accelerate"
 MOST = 1e15
 """Of a step, in whatever unit."""
 MAX_LINE = 4_000
 """Characters of a line that are looked at; a dump on one line is longer and read apart."""
+SLOW_FACTOR = 1.2
+"""A step of so many medians is slow: at the start it warms up, later it is a straggler."""
+MOST_LEFT_OUT = 0.5
+"""Of all steps; a run that never settles is taken as it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One line of progress."""
+
+    number: int
+    """Of the iteration."""
+    value: float
+    """In the unit of the log."""
+    line: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Peaks of the fullest rank that printed its memory; None where the log has none."""
+
+    allocated_bytes: float | None = None
+    reserved_bytes: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What the lines of a log say of the job; None where they do not."""
+
+    global_batch: int | None = None
+    seq_len: int | None = None
+    num_gpus: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """A log that was understood."""
+
+    path: str
+    framework: str
+    """Whose lines these are: a framework of STEPS."""
+    unit: Unit
+    steps: tuple[Step, ...]
+    """In the order of the run, each number once."""
+    memory: Memory = field(default_factory=Memory)
+    sizes: Sizes = field(default_factory=Sizes)
+    tflops: float | None = None
+    """Per GPU, the median of those printed."""
+    dump: Dump | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Seconds per iteration of a log."""
+
+    median_s: float
+    low_s: float
+    """The tenth of the steps that are fastest lie below."""
+    high_s: float
+    """The tenth that are slowest lie above."""
+    mean_s: float
+    steps_s: tuple[float, ...]
+    """Those that count, in the order of the run."""
+    left_out_s: tuple[float, ...]
+    """The first ones, which do not."""
+
+    @property
+    def spread(self) -> float:
+        """``(high - low) / median``."""
+        return (self.high_s - self.low_s) / self.median_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Lines:
+    """A form of STEPS as it was met in a log."""
+
+    form: StepForm
+    rows: list[tuple[int, float, int, int]] = field(default_factory=list)
+    """Number, value, line, total of a bar or 0."""
 
 
 def read_log(path: str) -> Log:
@@ -68,9 +151,9 @@ def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
     )
 
 
-def _found(lines: Sequence[str]) -> list[Found]:
+def _found(lines: Sequence[str]) -> list[_Lines]:
     """Every form with the lines that have it; a line is of the first form that it fits."""
-    found = [Found(form=form) for form in STEPS]
+    found = [_Lines(form=form) for form in STEPS]
     for at, line in enumerate(lines, 1):
         for part in line.split("\r"):
             for each in found:
@@ -80,27 +163,27 @@ def _found(lines: Sequence[str]) -> list[Found]:
                 groups = match.groupdict()
                 value = _number(groups["value"])
                 if 0.0 < value < MOST:
-                    number = int(groups.get("number") or len(each.lines) + 1)
-                    each.lines.append((number, value, at, int(groups.get("total") or 0)))
+                    number = int(groups.get("number") or len(each.rows) + 1)
+                    each.rows.append((number, value, at, int(groups.get("total") or 0)))
                 break
     return found
 
 
-def _chosen(found: Iterable[Found], total: int | None) -> Found | None:
+def _chosen(found: Iterable[_Lines], total: int | None) -> _Lines | None:
     """The form with most lines, the earlier of several; bars of other loops left out."""
     kept = []
     for each in found:
-        if each.form.is_bar and each.lines:
-            totals = Counter(row[3] for row in each.lines)
+        if each.form.is_bar and each.rows:
+            totals = Counter(row[3] for row in each.rows)
             wanted = total if total in totals else totals.most_common(1)[0][0]
-            each = replace(each, lines=[row for row in each.lines if row[3] == wanted])
-        if each.lines:
+            each = replace(each, rows=[row for row in each.rows if row[3] == wanted])
+        if each.rows:
             kept.append(each)
     own = [each for each in kept if not each.form.is_summary] or kept
-    return max(own, key=lambda each: len(each.lines), default=None)
+    return max(own, key=lambda each: len(each.rows), default=None)
 
 
-def _ordered(path: str, found: Found) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+def _ordered(path: str, found: _Lines) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """Steps by number, each once; raises InputError where a second run begins.
 
     A number behind the last is another run, or one that was taken up again; behind the last but
@@ -108,7 +191,7 @@ def _ordered(path: str, found: Found) -> tuple[tuple[Step, ...], tuple[str, ...]
     """
     steps: dict[int, Step] = {}
     largest: list[int] = []
-    for number, value, line, _ in found.lines:
+    for number, value, line, _ in found.rows:
         if found.form.is_summary:
             number = 1
         before = largest[: -1 if found.form.by_all_ranks else None]
@@ -209,3 +292,61 @@ def _number(text: str) -> float:
         return float(text.rstrip(".,").replace(",", ""))
     except ValueError:
         return 0.0
+
+
+def seconds(value: float, unit: Unit, sizes: Sizes) -> float | None:
+    """Seconds of a step as it is printed; None where a rate needs a size that is not known.
+
+    ``batch / rate`` of sequences per second, ``batch · seq_len / (rate · GPUs)`` of tokens per
+    second and GPU, ``1 / rate`` of iterations per second.
+    """
+    if unit in TIMES:
+        return value * TIMES[unit]
+    if unit == "it/s":
+        return 1.0 / value
+    if sizes.global_batch is None:
+        return None
+    if unit == "samples/s":
+        return sizes.global_batch / value
+    if sizes.seq_len is None or sizes.num_gpus is None:
+        return None
+    return sizes.global_batch * sizes.seq_len / (value * sizes.num_gpus)
+
+
+def measured(log: Log, sizes: Sizes) -> Measured | None:
+    """The steps of a log; None where sizes that its unit needs are not known."""
+    all_s = [seconds(step.value, log.unit, sizes) for step in log.steps]
+    known = [one for one in all_s if one is not None]
+    if not known:
+        return None
+    first = _warm_up(known, is_start=_starts(log))
+    kept = known[first:]
+    low, high = np.percentile(kept, [10.0, 90.0])
+    return Measured(
+        median_s=median(kept),
+        low_s=float(low),
+        high_s=float(high),
+        mean_s=sum(kept) / len(kept),
+        steps_s=tuple(kept),
+        left_out_s=tuple(known[:first]),
+    )
+
+
+def _starts(log: Log) -> bool:
+    """Whether the first step printed is the run's first, or the mean of its first ones."""
+    if len(log.steps) < 2:
+        return False
+    first, second = log.steps[0].number, log.steps[1].number
+    return first <= second - first
+
+
+def _warm_up(steps_s: Sequence[float], *, is_start: bool) -> int:
+    """How many steps to leave out: the first of a run, and those after it that are slow."""
+    if not is_start:
+        return 0
+    usual = median(steps_s[1:])
+    most = max(1, int(MOST_LEFT_OUT * len(steps_s)))
+    count = 1
+    while count < most and steps_s[count] > SLOW_FACTOR * usual:
+        count += 1
+    return count

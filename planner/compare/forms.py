@@ -8,12 +8,16 @@ components/metrics.py; transformers trainer.py and tqdm; ms-swift's progress cal
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from re import Pattern
+from typing import Literal
 
-from planner.logs.record import Unit
 from planner.units import GIB, MIB
 
+Unit = Literal["ms", "s", "samples/s", "tokens/s/GPU", "it/s"]
+"""In which a log prints how fast a step was."""
+TIMES: Mapping[str, float] = {"ms": 1e-3, "s": 1.0}
+"""Seconds in the units that are times; the others are rates."""
 _N = r"(?P<value>[0-9][0-9.,]*(?:[eE][+-]?\d+)?)"
 _BAR = r"(?:^|\s)(?:{name})\s*\d+%\|[^|]*\|\s*(?P<number>\d+)/(?P<total>\d+) \[[^\]]*?, *"
 
@@ -142,16 +146,5 @@ ONCE = re.compile(r"-{5,} end of arguments -{5,}")
 """What one rank prints once in a run."""
 ANSI = re.compile(r"\x1b?\[(?:\d{1,3})(?:;\d{1,3})*m|\x1b\[[A-Z]")
 """Colours, their escape sometimes lost on the way."""
-
-
 BLANKS = re.compile(r"[ \t]{2,}")
 """Columns of blanks say nothing, and make patterns slow."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """A form of STEPS as it was met in a log: its lines by number, and what is wrong."""
-
-    form: StepForm
-    lines: list[tuple[int, float, int, int]] = field(default_factory=list)
-    """Number, value, line, total of a bar or 0."""

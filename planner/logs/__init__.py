@@ -1,1 +1,0 @@
-"""Logs of training runs: what was measured, and the layout that they print at their start."""
