@@ -86,7 +86,7 @@ class Planned:
     ) -> list[Path]:
         """Write the best plan that a format carries as its files, as ``--emit``; their paths."""
         from planner.formats.registry import load_format
-        from planner.launchers.registry import load_launcher
+        from planner.launchers.schedulers import load_launcher
         from planner.report.emitted import PlanText, output_files
         from planner.report.folder import write_folder
 
@@ -101,7 +101,7 @@ class Planned:
     def report(self, path: str | Path, *, launcher: str = "torchrun", force: bool = False) -> Path:
         """Write the best plan as one HTML page, as ``planner report``; InputError as ``save``."""
         from planner.formats.registry import load_format
-        from planner.launchers.registry import load_launcher
+        from planner.launchers.schedulers import load_launcher
         from planner.report.emitted import PlanText
         from planner.report.files import check_writable, write_atomically
         from planner.report.page.page import render_page

@@ -65,7 +65,7 @@ def read_target(
     from planner.cli.collector import Collector
     from planner.cli.words import SEVERAL, meant_format
     from planner.formats.registry import format_names, load_format, written_names
-    from planner.launchers.registry import load_launcher
+    from planner.launchers.schedulers import load_launcher
     from planner.spelling import did_you_mean
 
     collector = Collector()

@@ -1,1 +1,1 @@
-"""Launchers: what starts the processes of an emitted plan. One file per launcher."""
+"""Launchers: what starts the processes of an emitted plan."""

@@ -13,8 +13,7 @@ from planner.cost.estimate import Estimate, estimate
 from planner.errors import ExpressError
 from planner.formats.format import Emitted, Format, OutputFile
 from planner.formats.left_open import left_open
-from planner.launchers.allocation import allocation_of
-from planner.launchers.launcher import Launcher
+from planner.launchers.launcher import Launcher, allocation_of
 from planner.launchers.shell import SCRIPT, user_variables
 from planner.layers.adapter_sizes import adapter_params
 from planner.limits import printable

@@ -22,8 +22,8 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.formats.format import Emitted, OutputFile
 from planner.formats.registry import load_format, written_names
-from planner.launchers.registry import LAUNCHERS, load_launcher
-from planner.launchers.torchrun import TORCHRUN
+from planner.launchers.schedulers import LAUNCHERS, load_launcher
+from planner.launchers.shell import TORCHRUN
 from planner.plans.plan import Plan
 from planner.plans.plan_file import plan_text
 from planner.report.emitted import PlanText, output_files

@@ -22,7 +22,7 @@ from planner.cli.inputs import read_question
 from planner.errors import ExpressError, InputError
 from planner.formats.registry import load_format, written_names
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, profile_names
-from planner.launchers.registry import LAUNCHERS, load_launcher
+from planner.launchers.schedulers import LAUNCHERS, load_launcher
 from planner.plans.plan import Plan, answer
 from planner.plans.plan_file import plan_text
 from planner.report.emitted import PlanText, output_files

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from planner.formats.registry import load_format, written_names
-from planner.launchers.registry import LAUNCHERS
+from planner.launchers.schedulers import LAUNCHERS
 from planner.launchers.shell import LAUNCH_VARIABLES, user_variables, variables_in
 from planner.plans.plan_file import load_plan
 

@@ -6,7 +6,7 @@ import pytest
 
 from planner.cost.topology import group_of
 from planner.formats.format import Format
-from planner.launchers.registry import load_launcher
+from planner.launchers.schedulers import load_launcher
 from planner.report.emitted import PlanText, output_files
 from planner.spec.strategy import PLACEMENT_NAMES
 

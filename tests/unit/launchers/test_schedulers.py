@@ -13,8 +13,7 @@ from planner.check.job import Request
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Emitted
 from planner.formats.registry import load_format
-from planner.launchers import kubernetes
-from planner.launchers.registry import LAUNCHERS, load_launcher
+from planner.launchers.schedulers import LAUNCHERS, MAX_SCRIPT_BYTES, load_launcher
 
 PRINT = """\
 printf '%s\\n' "$@" "env $CUDA_DEVICE_MAX_CONNECTIONS $WORDS" "config $(cat config.json)"
@@ -250,7 +249,7 @@ def test_planners_check_has_no_words_for_the_script_that_planner_wrote(
 def test_kubernetes_refuses_files_too_large_for_an_argument(
     made: Any, fake_emitted: Emitted
 ) -> None:
-    config = replace(fake_emitted.files[0], text="x" * kubernetes.MAX_SCRIPT_BYTES)
+    config = replace(fake_emitted.files[0], text="x" * MAX_SCRIPT_BYTES)
     with pytest.raises(ExpressError, match="at most 65536 bytes"):
         made("kubernetes", emitted=replace(fake_emitted, files=(config,)))
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from planner.launchers.allocation import MAX_NAME, allocation_of, host_problems, job_name
+from planner.launchers.launcher import MAX_NAME, allocation_of, host_problems, job_name
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,273 @@
+"""Slurm, Kubernetes and SkyPilot: what starts ``launch.sh`` on the nodes of a plan.
+
+Sources: the manual pages of sbatch, srun and scontrol; pkg/apis/trainer/v1alpha1/trainjob_types.go
+of kubeflow/trainer, whose torch runtime sets PET_NODE_RANK and PET_MASTER_ADDR in every container;
+docs/source/reference/yaml-spec.rst of skypilot-org/skypilot, whose names of accelerators in hwdb
+are those of docs/source/compute/show-gpus-all.txt.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from planner.cost.context import Context
+from planner.errors import ExpressError, InputError
+from planner.formats.format import Emitted, OutputFile
+from planner.launchers.launcher import Launcher, allocation_of, host_problems, job_name
+from planner.launchers.shell import (
+    SCRIPT,
+    TORCHRUN_LAUNCHER,
+    check_lines,
+    launch_script,
+    quoted,
+    user_variables,
+)
+from planner.spec.strategy import Strategy
+from planner.spelling import did_you_mean
+
+BATCH_SCRIPT = "launch.sbatch"
+RUNTIME = "torch-distributed"
+_NODE = "node"
+"""Of that runtime, its job and its container."""
+MAX_SCRIPT_BYTES = 65536
+"""MaxLength of one argument in the type of a trainer."""
+END = "END_OF_FILE"
+SKYPILOT_RUN = f"""\
+export NODE_RANK="${{SKYPILOT_NODE_RANK}}"
+export MASTER_ADDR="${{SKYPILOT_NODE_IPS%%$'\\n'*}}"
+exec bash {SCRIPT}
+"""
+
+
+def _slurm_files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[OutputFile, ...]:
+    """Return ``launch.sbatch`` and the ``launch.sh`` it runs."""
+    nodes = allocation_of(context, strategy)
+    directives = [
+        f"--job-name={job_name(context)}",
+        f"--nodes={nodes.num_nodes}",
+        "--ntasks-per-node=1",
+        f"--gpus-per-node={nodes.gpus_per_node}",
+        *(["--exclusive"] if nodes.is_exclusive else []),
+    ]
+    checks = check_lines(BATCH_SCRIPT, user_variables(emitted.variables))
+    text = f"""\
+#!/usr/bin/env bash
+{"".join(f"#SBATCH {directive}{chr(10)}" for directive in directives)}\
+# Submit it in its own folder. README.md says what was decided, and why.
+set -euo pipefail
+
+{checks}\
+if [[ ! -f {SCRIPT} ]]; then
+  echo "{BATCH_SCRIPT}: no {SCRIPT} in ${{PWD}}; submit the job in the folder of both" >&2
+  exit 2
+fi
+hosts="$(scontrol show hostnames "${{SLURM_JOB_NODELIST}}")"
+export MASTER_ADDR="${{hosts%%$'\\n'*}}"
+
+srun --ntasks-per-node=1 --cpu-bind=none \\
+  bash -c 'NODE_RANK="${{SLURM_NODEID}}" exec bash {SCRIPT}'
+"""
+    script = OutputFile(name=BATCH_SCRIPT, text=text, is_executable=True)
+    return (script, launch_script(emitted, context, strategy))
+
+
+SLURM = Launcher(
+    name="slurm",
+    problems=host_problems,
+    files=_slurm_files,
+    start=(
+        "Run `sbatch launch.sbatch` in this folder, which all nodes must see. Partition, account "
+        "and time limit are your site's: give them beside, such as `sbatch --partition=P "
+        "--time=1-0 launch.sbatch`. Slurm lists the nodes of a job in the order of its "
+        "configuration, or of its topology plugin, and the ranks follow that order."
+    ),
+)
+
+
+def _kubernetes_problems(context: Context, strategy: Strategy) -> list[str]:
+    """Why no TrainJob can hold a plan: its hosts, or accelerators without a resource name."""
+    found, accelerator = host_problems(context, strategy), context.cluster.accelerator
+    if not accelerator.kubernetes_resource:
+        found.append(
+            f"kubernetes: no resource name is known for the accelerator {accelerator.name}; "
+            "its device plugin's is kubernetes_resource of its file"
+        )
+    return found
+
+
+def _here_document(file: OutputFile) -> str:
+    """Lines that write a file inside the container."""
+    end = END
+    while end in file.text.splitlines():
+        end += "_"
+    newline = "" if file.text.endswith("\n") else "\n"
+    folder = f'mkdir -p "$(dirname {quoted(file.name)})"\n' if "/" in file.name else ""
+    mode = f"chmod +x {quoted(file.name)}\n" if file.is_executable else ""
+    return f"{folder}cat > {quoted(file.name)} <<'{end}'\n{file.text}{newline}{end}\n{mode}"
+
+
+def _literal(script: str) -> str:
+    """Keep Kubernetes from replacing ``$(NAME)`` and ``$$`` in an argument."""
+    return re.sub(r"\$+\(|\${2,}", lambda match: match[0].replace("$", "$$"), script)
+
+
+def _script(emitted: Emitted, launch: OutputFile) -> str:
+    written = "\n".join(_here_document(file) for file in (*emitted.files, launch))
+    return f"""\
+set -euo pipefail
+cd "$(mktemp -d)"
+
+{written}
+export NODE_RANK="${{PET_NODE_RANK:-0}}"
+export MASTER_ADDR="${{PET_MASTER_ADDR:-127.0.0.1}}"
+exec bash {SCRIPT}
+"""
+
+
+def _patch(*, locks_memory: bool) -> dict[str, Any]:
+    """Shared memory for collectives and data loaders; for RDMA the right to pin memory."""
+    container: dict[str, Any] = {
+        "name": _NODE,
+        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
+    }
+    if locks_memory:
+        container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
+    pod = {
+        "containers": [container],
+        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
+    }
+    job = {"name": _NODE, "template": {"spec": {"template": {"spec": pod}}}}
+    template = {"spec": {"replicatedJobs": [job]}}
+    return {"manager": "planner", "trainingRuntimeSpec": {"template": template}}
+
+
+def _kubernetes_files(
+    emitted: Emitted, context: Context, strategy: Strategy
+) -> tuple[OutputFile, ...]:
+    """Return ``trainjob.yaml`` and the ``launch.sh`` that stands inside it."""
+    nodes = allocation_of(context, strategy)
+    resource = context.cluster.accelerator.kubernetes_resource
+    launch = launch_script(emitted, context, strategy)
+    script = _literal(_script(emitted, launch))
+    if len(script.encode()) > MAX_SCRIPT_BYTES:
+        raise ExpressError(
+            "kubernetes: the files stand inside the TrainJob, in one argument of at most "
+            f"{MAX_SCRIPT_BYTES} bytes; given {len(script.encode())}"
+        )
+    limits: dict[str, int] = {resource: nodes.gpus_per_node}
+    fabric = context.cluster.fabric.kubernetes_resource
+    is_remote = bool(fabric) and nodes.num_nodes > 1
+    if is_remote:
+        limits[fabric] = 1
+    trainer = {
+        "numNodes": nodes.num_nodes,
+        "numProcPerNode": nodes.gpus_per_node,
+        "resourcesPerNode": {"limits": limits},
+        "command": ["bash", "-c"],
+        "args": [script],
+    }
+    variables = user_variables(emitted.variables)
+    if variables:
+        trainer["env"] = [{"name": name, "value": ""} for name in variables]
+    content = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": job_name(context)},
+        "spec": {
+            "runtimeRef": {"name": RUNTIME},
+            "trainer": trainer,
+            "runtimePatches": [_patch(locks_memory=is_remote)],
+        },
+    }
+    return (OutputFile(name="trainjob.yaml", text=_yaml_text(content)), launch)
+
+
+KUBERNETES = Launcher(
+    name="kubernetes",
+    problems=_kubernetes_problems,
+    files=_kubernetes_files,
+    start=(
+        "Run `kubectl create -f trainjob.yaml` where Kubeflow Trainer 2 is installed. Before that "
+        "fill in the empty values under `spec.trainer.env`, and add `spec.trainer.image` where the "
+        f"image of the runtime `{RUNTIME}` lacks the framework. The TrainJob holds the files of "
+        "this folder and writes them in every container, so paths in variables must be absolute "
+        "ones in the image. It asks for shared memory, and for RDMA by the name that NVIDIA's "
+        "Network Operator gives; your device plugin may give another."
+    ),
+)
+
+
+def _skypilot_problems(context: Context, strategy: Strategy) -> list[str]:
+    """Why SkyPilot cannot rent what a plan needs: its hosts, or its accelerator."""
+    found, accelerator = host_problems(context, strategy), context.cluster.accelerator
+    if not accelerator.skypilot_name:
+        found.append(
+            f"skypilot: it has no name for the accelerator {accelerator.name}; "
+            "where it has one, that is skypilot_name of its file"
+        )
+    return found
+
+
+def _skypilot_files(
+    emitted: Emitted, context: Context, strategy: Strategy
+) -> tuple[OutputFile, ...]:
+    """Return ``task.yaml`` and the ``launch.sh`` it runs."""
+    nodes = allocation_of(context, strategy)
+    accelerator = context.cluster.accelerator.skypilot_name
+    content: dict[str, Any] = {
+        "name": job_name(context),
+        "workdir": ".",
+        "num_nodes": nodes.num_nodes,
+        "resources": {"accelerators": f"{accelerator}:{nodes.gpus_per_node}"},
+    }
+    variables = user_variables(emitted.variables)
+    if variables:
+        content["envs"] = dict.fromkeys(variables)
+    content["run"] = SKYPILOT_RUN
+    task = OutputFile(name="task.yaml", text=_yaml_text(content))
+    return (task, launch_script(emitted, context, strategy))
+
+
+SKYPILOT = Launcher(
+    name="skypilot",
+    problems=_skypilot_problems,
+    files=_skypilot_files,
+    start=(
+        "Run `sky launch task.yaml` in this folder, with `--env NAME=VALUE` for every variable "
+        "under `envs`. The folder goes to the machines as it is; what the job needs beside it "
+        "(software, data) is yours to add under `setup` and `file_mounts`."
+    ),
+)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text of several lines as a literal block."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in value else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _yaml_text(content: dict[str, Any]) -> str:
+    """The document for people to read: keys in the order given, scripts as literal blocks."""
+    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+LAUNCHERS: Mapping[str, Launcher] = {
+    each.name: each for each in (TORCHRUN_LAUNCHER, SLURM, KUBERNETES, SKYPILOT)
+}
+
+
+def load_launcher(name: str) -> Launcher:
+    """Return a launcher by name; InputError where there is none."""
+    if name not in LAUNCHERS:
+        message = f"unknown launcher {name!r}; allowed are {', '.join(LAUNCHERS)}. "
+        hint = did_you_mean(name, LAUNCHERS)
+        raise InputError.single("command line", "--launcher", (message + hint).strip())
+    return LAUNCHERS[name]
