@@ -4,8 +4,14 @@ from collections.abc import Sequence
 
 from planner.schedules import dualpipe
 from planner.schedules.operation import Slot
-from planner.schedules.orders import device_orders, num_chunks
-from planner.schedules.simulate import ChunkTimes, Simulation, peak_in_flight, simulate
+from planner.schedules.simulate import (
+    ChunkTimes,
+    Simulation,
+    device_orders,
+    num_chunks,
+    peak_in_flight,
+    simulate,
+)
 from tools.formulas import table
 
 DEVICES, MICRO_BATCHES = 4, 8

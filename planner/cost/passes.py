@@ -12,8 +12,8 @@ from planner.cost.layer_times import LayerTimes, layer_times
 from planner.cost.stage import FULL, OFFLOADED, SELECTIVE
 from planner.cost.subject import Subject
 from planner.cost.weight_gradient import layer_weight_gradient_s
-from planner.schedules.interleaved import chunk_layers
-from planner.schedules.orders import num_chunks
+from planner.schedules.closed_form import chunk_layers
+from planner.schedules.simulate import num_chunks
 from planner.spec.strategy import V_SHAPED
 from planner.units import Array
 
@@ -143,7 +143,7 @@ def _sum(*parts: Seconds) -> dict[str, float]:
 def chunk_passes(subject: Subject) -> tuple[ChunkPasses, ...]:
     """Seconds of every chunk by pass and item; a stage's chunks sum to ``stage_time_s``.
 
-    Layers as :func:`interleaved.chunk_layers` deals them out, equal shares in V-shaped schedules.
+    Layers as :func:`chunk_layers` deals them out, equal shares in V-shaped schedules.
     W is the layers' weight gradients, B the rest of backward, with what is recomputed. Embedding
     and head stand on the first and the last chunk, a third of their kernels each in F, B and W,
     their collectives in the pass that has them.

@@ -7,7 +7,15 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.weight_gradient import layer_weight_gradient_s
-from planner.schedules import dualpipe, gpipe, interleaved, one_f_one_b, zero_bubble
+from planner.schedules import dualpipe, zero_bubble
+from planner.schedules.closed_form import (
+    gpipe_in_flight,
+    gpipe_makespan_s,
+    interleaved_in_flight,
+    interleaved_makespan_s,
+    one_f_one_b_in_flight,
+    one_f_one_b_makespan_s,
+)
 from planner.spec.strategy import SCHEDULES, StrategyColumns
 from planner.units import Array
 
@@ -22,10 +30,10 @@ def makespan_s(
     1F1B (v = 1), interleaved 1F1B and GPipe fill nothing of the bubble. Zero-bubble schedules fill
     part of it with weight gradients: see :func:`bubble_filled_s`. For equal stages this is each
     schedule's own closed form; unequal stages as in
-    :func:`planner.schedules.one_f_one_b.makespan_s`.
+    :func:`planner.schedules.closed_form.one_f_one_b_makespan_s`.
     """
     if not filled_s.any():
-        return interleaved.makespan_s(slowest_s, sum_s, num_micro_batches, vpp)
+        return interleaved_makespan_s(slowest_s, sum_s, num_micro_batches, vpp)
     bubble = np.maximum(sum_s - slowest_s - filled_s, 0.0)
     return num_micro_batches * slowest_s + bubble / vpp
 
@@ -69,14 +77,14 @@ def in_flight(
     """Micro-batches in flight per stage, in units of all chunks of the stage."""
     held = np.where(
         vpp > 1,
-        interleaved.in_flight(stage, pp, num_micro_batches, vpp),
-        one_f_one_b.in_flight(stage, pp, num_micro_batches),
+        interleaved_in_flight(stage, pp, num_micro_batches, vpp),
+        one_f_one_b_in_flight(stage, pp, num_micro_batches),
     )
     if not schedule.any():
         return held
     once = zero_bubble.in_flight(pp, num_micro_batches, 1)
     others = {
-        "gpipe": gpipe.in_flight(num_micro_batches),
+        "gpipe": gpipe_in_flight(num_micro_batches),
         "zb-h1": once,
         "zb-h2": zero_bubble.in_flight(pp, num_micro_batches, 2),
         "zb-interleaved": once,
@@ -90,12 +98,12 @@ _SPLIT = (bubble_filled_s, layer_weight_gradient_s)
 _ZB_H = (zero_bubble.bubble_h_s, zero_bubble.in_flight, *_SPLIT)
 FORMULAS: Mapping[str, tuple[Callable[..., Any], ...]] = {
     "1f1b": (
-        one_f_one_b.makespan_s,
-        interleaved.makespan_s,
-        one_f_one_b.in_flight,
-        interleaved.in_flight,
+        one_f_one_b_makespan_s,
+        interleaved_makespan_s,
+        one_f_one_b_in_flight,
+        interleaved_in_flight,
     ),
-    "gpipe": (gpipe.makespan_s, gpipe.in_flight),
+    "gpipe": (gpipe_makespan_s, gpipe_in_flight),
     "zb-h1": _ZB_H,
     "zb-h2": _ZB_H,
     "zb-interleaved": _ZB_H,
@@ -104,9 +112,9 @@ FORMULAS: Mapping[str, tuple[Callable[..., Any], ...]] = {
 }
 """What prices every schedule, and no other."""
 IN_FLIGHT = (
-    one_f_one_b.in_flight,
-    interleaved.in_flight,
-    gpipe.in_flight,
+    one_f_one_b_in_flight,
+    interleaved_in_flight,
+    gpipe_in_flight,
     zero_bubble.in_flight,
     dualpipe.in_flight,
 )

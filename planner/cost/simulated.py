@@ -3,8 +3,7 @@
 from planner.cost.build import link_seconds
 from planner.cost.passes import TRANSFER, Seconds, chunk_passes
 from planner.cost.subject import Subject
-from planner.schedules.orders import device_orders
-from planner.schedules.simulate import ChunkTimes, simulate
+from planner.schedules.simulate import ChunkTimes, device_orders, simulate
 
 
 def _work_s(seconds: Seconds) -> float:

@@ -39,7 +39,12 @@ from planner.cost.weight_gradient import layer_weight_gradient_s
 from planner.layers.block import embedding_op, head_op
 from planner.layers.mtp import projection_op
 from planner.layers.selective import with_spared_product
-from planner.schedules import dualpipe, gpipe, interleaved, one_f_one_b, zero_bubble
+from planner.schedules import dualpipe, zero_bubble
+from planner.schedules.closed_form import (
+    gpipe_makespan_s,
+    interleaved_makespan_s,
+    one_f_one_b_makespan_s,
+)
 from planner.spec.items import FABRIC, HBM, SHAPE, item
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
@@ -209,7 +214,7 @@ def _tail_items(subject: Subject, stage: int) -> TimeItems:
     text="What pipelining costs the slowest stage. bubble + p2p: waiting for other stages, and "
     "transfers between stages that are not hidden.",
     inputs=("strategy.pp", "strategy.vpp", "strategy.num_micro_batches"),
-    also=(one_f_one_b.makespan_s, interleaved.makespan_s, link_seconds),
+    also=(one_f_one_b_makespan_s, interleaved_makespan_s, link_seconds),
 )
 @item(
     "time.pipeline.bubble",
@@ -223,9 +228,9 @@ def _tail_items(subject: Subject, stage: int) -> TimeItems:
     ),
     also=(
         makespan_s,
-        one_f_one_b.makespan_s,
-        interleaved.makespan_s,
-        gpipe.makespan_s,
+        one_f_one_b_makespan_s,
+        interleaved_makespan_s,
+        gpipe_makespan_s,
         zero_bubble.bubble_h_s,
         zero_bubble.bubble_v_s,
         dualpipe.bubble_s,

@@ -10,8 +10,7 @@ from planner.cost.stage import stage_tail_s
 from planner.cost.subject import Subject, iteration_of
 from planner.cost.time_items import common_tail_items, tail_items
 from planner.schedules.operation import Slot
-from planner.schedules.orders import device_orders
-from planner.schedules.simulate import ChunkTimes, simulate
+from planner.schedules.simulate import ChunkTimes, device_orders, simulate
 
 WAIT = "wait"
 PASSES = {"F": "forward", "B": "backward", "W": "weight gradient"}

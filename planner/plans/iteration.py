@@ -7,7 +7,7 @@ from planner.cost.memory_curve import MemoryCurve, memory_curve
 from planner.cost.subject import subject_of
 from planner.cost.timeline import Timeline, timeline
 from planner.plans.plan import Plan
-from planner.schedules.orders import num_chunks
+from planner.schedules.simulate import num_chunks
 from planner.spec.strategy import Strategy
 
 MAX_PASSES = 400_000

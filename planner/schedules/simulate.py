@@ -1,10 +1,49 @@
-"""Event simulation of a pipeline: any schedule, stages, micro-batches and transfer time."""
+"""Orders of all devices by the name of a schedule, and the event simulation of a pipeline."""
 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.schedules import dualpipe, zero_bubble
+from planner.schedules.closed_form import gpipe_order, interleaved_order, one_f_one_b_order
 from planner.schedules.operation import Operation, Order, Slot
+from planner.spec.strategy import V_SHAPED
+
+
+def num_chunks(schedule: str, num_devices: int, vpp: int = 1) -> int:
+    """Chunks the model is cut into."""
+    return num_devices * (2 if schedule in V_SHAPED else vpp)
+
+
+def _order(schedule: str, device: int, p: int, m: int, vpp: int) -> Order:
+    match schedule:
+        case "1f1b" if vpp == 1:
+            return one_f_one_b_order(device, p, m)
+        case "1f1b":
+            return interleaved_order(device, p, m, vpp)
+        case "gpipe":
+            return gpipe_order(device, m)
+        case "zb-h1" | "zb-interleaved":
+            return zero_bubble.order_h(device, p, m, vpp=vpp)
+        case "zb-h2":
+            return zero_bubble.order_h(device, p, m, k=2)
+        case "zb-v":
+            return zero_bubble.order_v(device, p, m)
+        case "dualpipe":
+            return dualpipe.order(device, p, m)
+        case "dualpipe-v":
+            return dualpipe.order_v(device, p, m)
+    raise ValueError(f"unknown schedule {schedule!r}")
+
+
+def device_orders(
+    schedule: str, num_devices: int, num_micro_batches: int, vpp: int = 1
+) -> tuple[Order, ...]:
+    """What every device runs. Raises ValueError where the schedule does not exist."""
+    return tuple(
+        _order(schedule, device, num_devices, num_micro_batches, vpp)
+        for device in range(num_devices)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ micro-batches, v chunks per device.
 
 import numpy as np
 
-from planner.schedules.interleaved import check_micro_batches
+from planner.schedules.closed_form import check_micro_batches
 from planner.schedules.operation import Order, OrderBuilder, alternating, in_groups
 from planner.units import Array
 

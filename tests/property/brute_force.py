@@ -18,7 +18,7 @@ from planner.cost.context import Context, with_modules
 from planner.cost.module_sets import module_sets
 from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import StageModel, fits, iteration_s, stage_peak_bytes
-from planner.schedules.interleaved import chunk_layers
+from planner.schedules.closed_form import chunk_layers
 from planner.search.ranking.handicaps import factor_of, handicap, policy_handicap
 from planner.search.space.interleaving import fits_chunks
 from planner.search.space.narrow import Narrowing

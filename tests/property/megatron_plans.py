@@ -10,7 +10,7 @@ from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer
-from planner.schedules.interleaved import chunk_layers
+from planner.schedules.closed_form import chunk_layers
 from planner.search.space.interleaving import default_layers
 from planner.search.space.space import enumerate_space
 from planner.spec.job import JobSpec, Precision

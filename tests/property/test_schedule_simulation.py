@@ -5,9 +5,23 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from planner.schedules import dualpipe, gpipe, interleaved, one_f_one_b, zero_bubble
-from planner.schedules.orders import device_orders, num_chunks
-from planner.schedules.simulate import ChunkTimes, Simulation, peak_in_flight, simulate
+from planner.schedules import dualpipe, zero_bubble
+from planner.schedules.closed_form import (
+    chunk_layers,
+    gpipe_makespan_s,
+    interleaved_in_flight,
+    interleaved_makespan_s,
+    one_f_one_b_in_flight,
+    one_f_one_b_makespan_s,
+)
+from planner.schedules.simulate import (
+    ChunkTimes,
+    Simulation,
+    device_orders,
+    num_chunks,
+    peak_in_flight,
+    simulate,
+)
 from planner.search.space.interleaving import fits_chunks
 
 SECONDS = st.integers(1, 64).map(lambda n: n / 8.0)
@@ -34,11 +48,11 @@ def test_gpipe_and_1f1b_agree_with_their_closed_forms(
     p: int, m: int, times: tuple[float, float, float]
 ) -> None:
     total = np.array(sum(times))
-    for schedule, module in (("gpipe", gpipe), ("1f1b", one_f_one_b)):
+    for schedule, makespan_s in (("gpipe", gpipe_makespan_s), ("1f1b", one_f_one_b_makespan_s)):
         run = equal_stages(schedule, p, m, times)
-        assert run.makespan_s == module.makespan_s(total, p * total, np.array(m))
+        assert run.makespan_s == makespan_s(total, p * total, np.array(m))
     held = [peak_in_flight(order) for order in device_orders("1f1b", p, m)]
-    assert held == one_f_one_b.in_flight(np.arange(p), p, np.array(m)).tolist()
+    assert held == one_f_one_b_in_flight(np.arange(p), p, np.array(m)).tolist()
     assert {peak_in_flight(order) for order in device_orders("gpipe", p, m)} == {m}
 
 
@@ -49,12 +63,12 @@ def test_interleaving_agrees_with_its_closed_form(
     m, stage = groups * p, v * sum(times)
     run = equal_stages("1f1b", p, m, times, v)
     assert run.makespan_s == pytest.approx(
-        interleaved.makespan_s(np.array(stage), np.array(p * stage), np.array(m), np.array(v)),
+        interleaved_makespan_s(np.array(stage), np.array(p * stage), np.array(m), np.array(v)),
         rel=1e-12,
     )
     held = [peak_in_flight(order) / v for order in device_orders("1f1b", p, m, v)]
     stages, counts = np.arange(p), (np.array(m), np.array(v))
-    assert held == pytest.approx(interleaved.in_flight(stages, p, *counts).tolist())
+    assert held == pytest.approx(interleaved_in_flight(stages, p, *counts).tolist())
 
 
 @given(DEVICES, st.integers(0, 12), TIMES, st.sampled_from([1, 2]))
@@ -153,7 +167,7 @@ def test_1f1b_closed_form_bounds_unequal_stages_and_is_exact_for_a_slow_last_one
             ChunkTimes(forward_s=rows[0], backward_s=rows[1], weight_s=rows[2]),
         )
         stages = np.array(rows).sum(axis=0)
-        closed = one_f_one_b.makespan_s(stages.max(), stages.sum(), np.array(m))
+        closed = one_f_one_b_makespan_s(stages.max(), stages.sum(), np.array(m))
         return run.makespan_s, float(closed)
 
     simulated, closed = both()
@@ -177,7 +191,7 @@ def interleaved_pipeline(data: st.DataObject, *, equal_chunks: bool) -> tuple[fl
     lacks += [data.draw(st.integers(0, most // v))]
     layers = tuple(most - lack for lack in lacks)
     assume(fits_chunks(np.array([layers], dtype=float), np.array([v]))[0])
-    work = np.array(interleaved.chunk_layers(layers, v), dtype=float)
+    work = np.array(chunk_layers(layers, v), dtype=float)
     work[0] += data.draw(st.floats(0.0, 1.0)) * (max(layers) - layers[0])
     work[-1] += data.draw(st.floats(0.0, 1.0)) * (max(layers) - layers[-1])
     forward = work * data.draw(st.sampled_from([0.5, 1 / 3, 0.25]))
@@ -185,7 +199,7 @@ def interleaved_pipeline(data: st.DataObject, *, equal_chunks: bool) -> tuple[fl
         forward_s=forward.tolist(), backward_s=(work - forward).tolist(), weight_s=[0.0] * len(work)
     )
     stages = work.reshape(v, p).sum(axis=0)
-    closed = interleaved.makespan_s(stages.max(), stages.sum(), np.array(m), np.array(v))
+    closed = interleaved_makespan_s(stages.max(), stages.sum(), np.array(m), np.array(v))
     return simulate(device_orders("1f1b", p, m, v), times).makespan_s, float(closed)
 
 

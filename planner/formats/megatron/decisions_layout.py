@@ -36,7 +36,7 @@ from planner.formats.megatron.settings import (
     whole,
 )
 from planner.formats.settings import Settings, decided, given, word
-from planner.schedules.interleaved import chunk_layers
+from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
 SCHEDULE = "1f1b"

@@ -12,7 +12,7 @@ from planner.formats.format import Value
 from planner.formats.settings import Settings, decided, given, whole, word
 from planner.formats.torchtitan import keys as option
 from planner.formats.torchtitan.keys import config_of
-from planner.schedules.interleaved import chunk_layers
+from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import V_SHAPED, Strategy
 
 INTERLEAVED = "Interleaved1F1B"

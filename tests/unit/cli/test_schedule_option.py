@@ -76,7 +76,7 @@ def test_explain_names_the_schedules_formula_and_simulates_it(planner: Any, tmp_
     assert content["strategy"]["pp"] > 1
     assert "by event simulation" in planner("explain", str(path), "time").out
     bubble = planner("explain", str(path), "pipeline.bubble").out
-    assert "one_f_one_b.makespan_s" in bubble
+    assert "one_f_one_b_makespan_s" in bubble
     assert "zero_bubble" not in bubble
     del content["strategy"]["schedule"]
     path.write_text(yaml.safe_dump(content))

@@ -1,9 +1,15 @@
 import pytest
 
-from planner.schedules import one_f_one_b
+from planner.schedules.closed_form import one_f_one_b_makespan_s
 from planner.schedules.operation import Operation
-from planner.schedules.orders import device_orders, num_chunks
-from planner.schedules.simulate import ChunkTimes, Simulation, peak_in_flight, simulate
+from planner.schedules.simulate import (
+    ChunkTimes,
+    Simulation,
+    device_orders,
+    num_chunks,
+    peak_in_flight,
+    simulate,
+)
 
 
 def idle_s(run: Simulation) -> tuple[float, ...]:
@@ -142,7 +148,7 @@ def test_unequal_stages_by_hand() -> None:
     assert run.makespan_s == 15.0
     assert run.busy_s == (6.0, 12.0)
     assert idle_s(run) == (9.0, 3.0)
-    assert one_f_one_b.makespan_s(*map(float, (6, 9, 2))) == 15.0  # type: ignore[arg-type]
+    assert one_f_one_b_makespan_s(*map(float, (6, 9, 2))) == 15.0  # type: ignore[arg-type]
 
 
 def test_orders_that_wait_for_each_other_are_refused() -> None:

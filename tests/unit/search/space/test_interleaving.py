@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from planner.schedules.interleaved import chunk_layers
+from planner.schedules.closed_form import chunk_layers
 from planner.search.space.interleaving import (
     chunks_fit,
     default_layers,

@@ -2,57 +2,62 @@ import numpy as np
 import pytest
 
 from planner.cost.pipeline import in_flight, makespan_s
-from planner.schedules import interleaved, one_f_one_b
+from planner.schedules.closed_form import (
+    interleaved_in_flight,
+    interleaved_makespan_s,
+    one_f_one_b_in_flight,
+    one_f_one_b_makespan_s,
+)
 from planner.spec.strategy import SCHEDULES
 
 
 @pytest.mark.parametrize(("p", "m"), [(1, 4), (2, 2), (4, 8), (8, 64)])
 def test_equal_stages_idle_for_p_minus_1_over_m(p: int, m: int) -> None:
     # T = 1 s per stage and micro-batch; ideal m, bubble (p - 1) (arXiv 2104.04473, 2.2.1).
-    total = one_f_one_b.makespan_s(np.array(1.0), np.array(float(p)), np.array(m))
+    total = one_f_one_b_makespan_s(np.array(1.0), np.array(float(p)), np.array(m))
     assert (total - m) / m == pytest.approx((p - 1) / m)
 
 
 @pytest.mark.parametrize(("p", "m", "v"), [(4, 8, 2), (8, 16, 4), (2, 2, 3)])
 def test_interleaving_divides_the_bubble_by_v(p: int, m: int, v: int) -> None:
     # arXiv 2104.04473, 2.2.2: bubble (1/v) (p - 1)/m.
-    total = interleaved.makespan_s(np.array(1.0), np.array(float(p)), np.array(m), np.array(v))
+    total = interleaved_makespan_s(np.array(1.0), np.array(float(p)), np.array(m), np.array(v))
     assert (total - m) / m == pytest.approx((p - 1) / m / v)
 
 
 def test_unequal_stages_wait_for_the_slowest() -> None:
     # Stages 1, 3, 2 s, 5 micro-batches: 4 * 3 + (1 + 3 + 2) = 18 s.
-    assert one_f_one_b.makespan_s(np.array(3.0), np.array(6.0), np.array(5)) == 18.0
+    assert one_f_one_b_makespan_s(np.array(3.0), np.array(6.0), np.array(5)) == 18.0
     # Interleaved with v = 3: 5 * 3 + (6 - 3)/3 = 16 s.
-    assert interleaved.makespan_s(np.array(3.0), np.array(6.0), np.array(5), np.array(3)) == 16.0
+    assert interleaved_makespan_s(np.array(3.0), np.array(6.0), np.array(5), np.array(3)) == 16.0
 
 
 def test_the_two_schedules_agree_without_interleaving() -> None:
     args = (np.array([3.0, 1.0]), np.array([6.0, 4.0]), np.array([5, 2]))
-    assert (interleaved.makespan_s(*args, 1) == one_f_one_b.makespan_s(*args)).all()
-    assert (makespan_s(*args, np.array([1, 1]), np.zeros(2)) == one_f_one_b.makespan_s(*args)).all()
+    assert (interleaved_makespan_s(*args, 1) == one_f_one_b_makespan_s(*args)).all()
+    assert (makespan_s(*args, np.array([1, 1]), np.zeros(2)) == one_f_one_b_makespan_s(*args)).all()
 
 
 def test_micro_batches_in_flight_are_min_of_p_minus_i_and_m() -> None:
     stages = np.arange(4)
-    assert one_f_one_b.in_flight(stages, np.array(4), np.array(8)).tolist() == [4, 3, 2, 1]
-    assert one_f_one_b.in_flight(stages, np.array(4), np.array(2)).tolist() == [2, 2, 2, 1]
+    assert one_f_one_b_in_flight(stages, np.array(4), np.array(8)).tolist() == [4, 3, 2, 1]
+    assert one_f_one_b_in_flight(stages, np.array(4), np.array(2)).tolist() == [2, 2, 2, 1]
 
 
 @pytest.mark.parametrize(("p", "v"), [(4, 2), (8, 2), (8, 12), (35, 3)])
 def test_the_first_interleaved_stage_holds_p_times_1_plus_p_minus_1_over_pv(p: int, v: int) -> None:
     # arXiv 2205.05198, 4.2.3. p = 8, v = 12 (of 96 layers): 8 (1 + 7/96) = 8.583.
-    held = interleaved.in_flight(np.array(0), np.array(p), np.array(1000), np.array(v))
+    held = interleaved_in_flight(np.array(0), np.array(p), np.array(1000), np.array(v))
     assert held == pytest.approx(p * (1 + (p - 1) / (p * v)))
 
 
 def test_interleaving_never_holds_more_than_all_micro_batches() -> None:
-    assert interleaved.in_flight(np.array(0), np.array(4), np.array(4), np.array(2)) == 4.0
+    assert interleaved_in_flight(np.array(0), np.array(4), np.array(4), np.array(2)) == 4.0
 
 
 def test_the_last_interleaved_stage_holds_its_chunks() -> None:
     # p = 4, v = 2, i = 3: (2*0 + 1*4 + 1)/2 = 2.5 micro-batches of all chunks.
-    assert interleaved.in_flight(np.array(3), np.array(4), np.array(8), np.array(2)) == 2.5
+    assert interleaved_in_flight(np.array(3), np.array(4), np.array(8), np.array(2)) == 2.5
 
 
 def test_columns_choose_their_schedule_by_vpp() -> None:
