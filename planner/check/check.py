@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from planner.catalog.clusters import load_cluster
 from planner.check.advice import advice_findings
 from planner.check.assume import assuming
 from planner.check.complete import Completed, complete
-from planner.check.holds import Ask, Holds
-from planner.check.job import AUTO, Request, job_of, named, shape_of
+from planner.check.job import AUTO, Job, Request, job_of, named, shape_of
 from planner.check.layout import Layout
 from planner.check.legality import NO_SHARDS, legality_findings, not_said_yet
 from planner.check.lint import lints
@@ -34,11 +32,13 @@ from planner.check.result import (
     is_ignored,
 )
 from planner.cost.estimate import Estimate, estimate
-from planner.errors import InputError
+from planner.errors import ExpressError, InputError
 from planner.formats import registry as formats
 from planner.formats.finding import Finding
 from planner.formats.format import Format, Reading, SourceText, World
 from planner.limits import one_line
+from planner.search.near import Accepts
+from planner.spec.strategy import Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +127,7 @@ def _unlike_job(layout: Layout, request: Request) -> list[Finding]:
 
 def _check_config(source: SourceText, request: Request) -> _Checked:
     kind = format_of(source, request.framework)
-    reading = kind.launched(with_model(kind.read(source)), request.environment)
-    reading = assuming(reading, request.assumed)
+    reading = read_configuration(kind, source, request)
     framework = kind.framework_of(reading)
     job = job_of(request, reading)
     checked = _Checked(
@@ -142,18 +141,12 @@ def _check_config(source: SourceText, request: Request) -> _Checked:
         return checked
     if job is None:
         return replace(checked, **_linted(kind, reading, request))
-    completed = complete(reading, job, framework, script_recomputes=kind.script_recomputes)
+    completed = completed_of(kind, reading, job)
     findings = file_findings(kind, reading, completed)
     figures = None
     if completed.layout is not None:
-        ask = partial(
-            Holds,
-            kind=kind,
-            source=source,
-            layout=completed.layout,
-            part=kind.part(reading.settings),
-        )
-        more, figures = _layout_findings(completed.layout, request, findings, ask, kind)
+        accepts = _can_express(kind, source, completed.layout, kind.part(reading.settings))
+        more, figures = _layout_findings(completed.layout, request, findings, accepts, kind)
         findings += more
     return replace(
         checked,
@@ -162,6 +155,32 @@ def _check_config(source: SourceText, request: Request) -> _Checked:
         assumed=completed.assumed,
         figures=figures,
     )
+
+
+def read_configuration(kind: Format, source: SourceText, request: Request) -> Reading:
+    """A file's settings, with what the request says of its launch, its model and its script."""
+    reading = kind.launched(with_model(kind.read(source)), request.environment)
+    return assuming(reading, request.assumed)
+
+
+def completed_of(kind: Format, reading: Reading, job: Job) -> Completed:
+    """The layout of a reading for a job."""
+    framework = kind.framework_of(reading)
+    return complete(reading, job, framework, script_recomputes=kind.script_recomputes)
+
+
+def _can_express(kind: Format, source: SourceText, layout: Layout, part: str | None) -> Accepts:
+    """Whether the file can be written with a strategy and then starts the ``part`` it did."""
+
+    def accepts(strategy: Strategy) -> bool:
+        try:
+            text = kind.written_into(source, layout.context, strategy)
+            after = kind.read(SourceText(path=source.path, text=text))
+        except (ExpressError, InputError):
+            return False
+        return kind.part(after.settings) == part
+
+    return accepts
 
 
 def _linted(kind: Format, reading: Reading, request: Request) -> dict[str, Any]:
@@ -272,25 +291,27 @@ def _layout_findings(
     layout: Layout,
     request: Request,
     said: Sequence[Finding],
-    ask: Ask | None = None,
+    accepts: Accepts | None = None,
     kind: Format | None = None,
 ) -> tuple[list[Finding], Figures | None]:
     """Legality, then network, memory and advice of what is legal.
 
-    ``ask`` says what the file of a format can hold; without both, it is a plan. Where advice was
-    looked for and no plan is clearly better, there is nothing to note about where groups lie.
+    ``accepts`` says what the file of a format can express; without both, it is a plan. Where advice
+    was looked for and no plan is clearly better, there is nothing to note about where groups lie.
     """
-    illegal = list(legality_findings(layout, is_plan=ask is None))
+    illegal = list(legality_findings(layout, is_plan=accepts is None))
     if illegal:
         found = not_said_yet(illegal, said)
         if {one.rule for one in illegal} == {NO_SHARDS} and layout.strategy.zero_stage == 0:
             made = estimate(layout.context, layout.strategy)
-            found += memory_findings(layout, made, ask=ask, time_limit_s=request.time_limit_s)
+            found += memory_findings(
+                layout, made, accepts=accepts, time_limit_s=request.time_limit_s
+            )
         return found, None
     made = estimate(layout.context, layout.strategy)
     network = not_said_yet(list(network_findings(layout)), said)
     limit_s = request.time_limit_s
-    memory = list(memory_findings(layout, made, ask=ask, time_limit_s=limit_s))
+    memory = list(memory_findings(layout, made, accepts=accepts, time_limit_s=limit_s))
     advice: list[Finding] = []
     if request.with_advice and not any(
         finding.severity == "error" for finding in (*said, *network, *memory)

@@ -4,29 +4,32 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from planner.answers.deadline import Deadline
-from planner.check.holds import Ask, GaveUpError
 from planner.check.layout import Layout
-from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.formats.finding import Finding
 from planner.frameworks.settings import with_optimizer
 from planner.plans.differences import differences
-from planner.plans.repair import RepairAnswer, repair, shortages
+from planner.plans.repair import memory_deficits, repair
+from planner.search.near import Accepts
 from planner.spec.strategy import with_all_under
 from planner.units import format_bytes, format_stage
 
 DECISIONS = ("micro_batch", "zero_stage", "tp", "pp", "recompute_layers_per_stage", "num_gpus")
-"""Where a shortage is shown: the first of them that the file states."""
+"""Where a deficit is shown: the first of them that the file states."""
 
 
 def memory_findings(
-    layout: Layout, made: Estimate, *, ask: Ask | None = None, time_limit_s: float | None = None
+    layout: Layout,
+    made: Estimate,
+    *,
+    accepts: Accepts | None = None,
+    time_limit_s: float | None = None,
 ) -> Iterator[Finding]:
     """An error per stage that does not fit, with one way out; a warning where it is tight.
 
     A note where it may fit, depending on what is assumed of the training script.
 
-    With ``ask`` the way out is one that the file can hold, where there is one.
+    With ``accepts`` the way out is one that it is true of, where there is one.
     """
     memory = made.memory
     if memory.verdict == "tight":
@@ -40,7 +43,7 @@ def memory_findings(
     if memory.verdict != "does not fit":
         return
     least = _at_least(layout)
-    found = list(shortages(layout.context, layout.strategy))
+    found = list(memory_deficits(layout.context, layout.strategy))
     if layout.assumes and estimate(least.context, least.strategy).memory.fits:
         words = [_ASSUMED[name].format(layout.context.job.seq_len) for name in layout.assumes]
         asked = [_DECIDES[name] for name in layout.assumes]
@@ -50,12 +53,12 @@ def memory_findings(
         )
         yield layout.places.finding("memory.fits", text, *DECISIONS, severity="note")
         return
-    found = list(shortages(least.context, least.strategy))
-    of_what = " of HBM" * any(shortage.limit != "HBM" for shortage in found)
-    fix = _fix(least, of_what, ask=ask, deadline=Deadline(time_limit_s))
+    found = list(memory_deficits(least.context, least.strategy))
+    of_what = " of HBM" * any(deficit.limit != "HBM" for deficit in found)
+    fix = _fix(least, of_what, accepts=accepts, deadline=Deadline(time_limit_s))
     even = f" even where {_and([_LEAST[name] for name in layout.assumes])}" * bool(layout.assumes)
-    for number, shortage in enumerate(found):
-        text = shortage.words + even
+    for number, deficit in enumerate(found):
+        text = deficit.words + even
         yield layout.places.finding("memory.fits", text if number else f"{text}; {fix}", *DECISIONS)
 
 
@@ -100,41 +103,31 @@ def _and(words: Sequence[str]) -> str:
     return " and ".join(words)
 
 
-def _fix(layout: Layout, of_what: str, *, ask: Ask | None, deadline: Deadline) -> str:
-    """The smallest edit in words, one that leaves a margin before one that does not."""
+def _fix(layout: Layout, of_what: str, *, accepts: Accepts | None, deadline: Deadline) -> str:
+    """The smallest repair in words, one that leaves a margin before one that does not."""
     most, is_complete = 0, True
-    deadline.plan_for(4 if ask else 2)
-    for accepts in (ask, None) if ask else (None,):
+    deadline.plan_for(4 if accepts else 2)
+    for accepted in (accepts, None) if accepts else (None,):
         for context in (layout.cautious, layout.context):
-            answer = _answer(context, layout, ask=accepts, limit_s=deadline.share_s())
-            is_complete &= answer is None or answer.is_complete
-            most = max(most, answer.num_changes if answer else 0)
-            if answer and answer.repaired:
-                best = answer.repaired[0]
+            answer = repair(
+                context,
+                layout.strategy,
+                top=1,
+                num_gpus=layout.num_gpus,
+                accepts=accepted,
+                time_limit_s=deadline.share_s(),
+            )
+            is_complete &= answer.is_complete
+            most = max(most, answer.num_changes)
+            if answer.repaired:
+                best = answer.repaired[0].plan
                 made = in_words(differences(layout.strategy, best.strategy))
                 size = format_bytes(best.estimate.memory.peak_bytes)
-                limit = " (this file has no keys for it)" if ask and not accepts else ""
+                limit = " (this file has no keys for it)" if accepts and not accepted else ""
                 return f"nearest that fits, {size}{of_what}: {made}{limit}"
     if not is_complete:
         return "no change that makes it fit was found within the time limit"
-    return f"no change of at most {most} decisions makes it fit on these GPUs"
-
-
-def _answer(
-    context: Context, layout: Layout, *, ask: Ask | None, limit_s: float | None
-) -> RepairAnswer | None:
-    """The smallest edit; None where too many in a row were none that the file can hold."""
-    try:
-        return repair(
-            context,
-            layout.strategy,
-            top=1,
-            num_gpus=layout.num_gpus,
-            accepts=ask() if ask else None,
-            time_limit_s=limit_s,
-        )
-    except GaveUpError:
-        return None
+    return f"no change of at most {most} fields makes it fit on these GPUs"
 
 
 def in_words(changes: dict[str, tuple[str, str]]) -> str:

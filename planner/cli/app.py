@@ -23,7 +23,6 @@ from planner.cli import (
     models,
     plan,
     recipes,
-    repair,
     report,
     scale,
     schema,
@@ -63,7 +62,6 @@ app.command("compare")(compare.compare)
 app.command("calibrate")(calibrate.calibrate)
 app.command("exchange")(exchange.exchange)
 app.command("explain")(explain.explain)
-app.command("repair")(repair.repair)
 app.command("scale")(scale.scale)
 app.command("size")(size.size)
 app.command("why")(why.why)
@@ -116,6 +114,12 @@ def _check_words() -> None:
         raise InputError(problems)
 
 
+def _without_alias() -> None:
+    """Read ``planner repair FILE`` as ``planner check FILE --fix``."""
+    if sys.argv[1:2] == ["repair"]:
+        sys.argv[1:] = ["check", "--fix", *sys.argv[2:]]
+
+
 def _run(entry: Callable[[], object]) -> None:
     try:
         _check_words()
@@ -147,6 +151,7 @@ def _run(entry: Callable[[], object]) -> None:
 
 def main() -> None:
     """Entry point ``planner``."""
+    _without_alias()
     _run(app)
 
 

@@ -94,16 +94,26 @@ def check(
     output_format: Annotated[
         Format, typer.Option("--format", help="Form of the findings.")
     ] = Format.text,
-    out: Annotated[Path | None, typer.Option(help="Write the findings to this file.")] = None,
+    fix: Annotated[
+        bool,
+        typer.Option("--fix", help="Find the fewest changes that make the file legal and fit."),
+    ] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="With --fix: edit it in place.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the findings, with --fix the fixed copy, to this file."),
+    ] = None,
     force: options.Force = False,
 ) -> None:
-    """Find what is wrong with configuration files; what is not given stands in planner.toml."""
+    """Find what is wrong with configuration files, and fix it; planner.toml says the rest."""
     from planner.check.assume import read_assumed
     from planner.check.check import check_file
     from planner.check.folder import check_folder
     from planner.check.result import exit_code
     from planner.cli.aims import read_time_limit
     from planner.cli.collector import Collector
+    from planner.cli.fix import FixOptions, refuse
+    from planner.cli.fix import fix as fix_one
     from planner.cli.inputs import check_imbalance
     from planner.cli.progress import delayed_progress
     from planner.cli.software import read_software
@@ -113,7 +123,13 @@ def check(
     limit = read_time_limit(collector, time_limit) or DEFAULT_TIME_LIMIT_S
     check_imbalance(collector, imbalance)
     collector.finish()
-    if out is not None:
+    if apply and not fix:
+        refuse("--apply", "is for --fix")
+    if fix and len(files) > 1:
+        refuse("--fix", f"one file at a time (--cluster names the cluster); given {len(files)}")
+    if fix and output_format not in (Format.text, Format.json):
+        refuse("--format", f"{output_format.value} is of findings; with --fix it is text or json")
+    if out is not None and not fix:
         check_writable(out, force=force, option="--out")
     given = _Given(
         model=model,
@@ -131,6 +147,23 @@ def check(
         with_advice=advice,
         time_limit_s=limit,
     )
+    if fix:
+        as_json = output_format is Format.json
+        said = {
+            "--model": model,
+            "--gpus": gpus,
+            "--seq-len": seq_len,
+            "--global-batch": global_batch,
+            "--imbalance": imbalance,
+            "--documents": documents,
+            "--profile": profile,
+            "--set": settings or None,
+            "--assume": assume or None,
+        }
+        of_job = tuple(option for option, value in said.items() if value is not None)
+        how = FixOptions(apply=apply, out=out, force=force, as_json=as_json, of_job=of_job)
+        fix_one(files[0], _request(files[0], given), how)
+        return
     results = []
     with delayed_progress() as progress:
         for number, name in enumerate(files):

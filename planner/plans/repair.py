@@ -1,4 +1,4 @@
-"""A plan that is illegal or too big for a cluster, and the smallest edits that mend it."""
+"""A plan that breaks rules or does not fit on a cluster, and the nearest plans that fit."""
 
 import time
 from collections.abc import Iterator
@@ -6,27 +6,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from planner.cost.context import Context
-from planner.cost.estimate import Estimate, estimate, estimates
-from planner.cost.module_sets import module_sets
+from planner.cost.estimate import estimate, estimates
 from planner.cost.stage import stage_host_bytes, stage_peak_bytes
 from planner.cost.subject import subject_of
 from planner.errors import InputError
 from planner.plans.plan import Plan
-from planner.plans.plan_file import PlanFile, read_plan
-from planner.search.edits import Edit
-from planner.search.ranking.rank import Ranked
-from planner.search.repair import Accepts, Progress, repairs
-from planner.search.search import to_strategy
+from planner.plans.plan_file import read_plan
+from planner.search.near import SPLIT, Accepts, Neighborhood, nearest
+from planner.search.search import Progress
 from planner.search.space.legality import LAYERS, Violation, violations
 from planner.spec.strategy import COUNTS, DECIDED, Strategy
 from planner.units import format_bytes, format_stage
 
-RECOMPUTE, MODULES = "recompute", "recompute_modules"
+RECOMPUTE, MODULES, MICRO_BATCHES = "recompute", "recompute_modules", "num_micro_batches"
 Value = int | str | bool | tuple[int, ...] | tuple[str, ...] | dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shortage:
+class MemoryDeficit:
     """A stage whose memory is not enough."""
 
     stage: int
@@ -54,65 +51,58 @@ class Shortage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
-    """One thing that differs between the plan and its repair."""
+class FieldChange:
+    """A field of the strategy that differs between the plan and its repair."""
 
-    decision: str
+    field: str
     before: Value
     after: Value
     counts: bool
-    """False where it follows from other decisions."""
+    """False where it follows from other changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repaired:
     """A plan that is legal and fits, and how it differs from the broken one."""
 
-    strategy: Strategy
-    estimate: Estimate
-    changes: tuple[Change, ...]
-    is_optimal: bool
+    plan: Plan
+    changes: tuple[FieldChange, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairAnswer:
-    """What is wrong with a plan on a cluster, and what mends it."""
+    """What is wrong with a plan on a cluster, and the plans nearest to it that fit."""
 
     context: Context
     strategy: Strategy
     violations: tuple[Violation, ...]
-    shortages: tuple[Shortage, ...]
+    deficits: tuple[MemoryDeficit, ...]
     """Where the plan is legal but for ``num_micro_batches``, which follows."""
-    before: Estimate | None
-    """None where the plan is legal neither here nor on its own cluster."""
-    before_cluster: str | None
-    """What ``before`` is estimated on."""
-    repaired: tuple[Repaired, ...]
-    """The smallest edit, then others with as few changes; empty where there is none, or where
-    nothing is wrong."""
-    num_changes: int
-    """Of each repair; without one, the most decisions that were changed in vain."""
-    num_strategies: int
-    num_solved: int
-    seconds: float
+    before: Plan | None
+    """Priced here, or on the cluster it was made for; None where it is legal on neither."""
+    repaired: tuple[Repaired, ...] = ()
+    """The fastest of those with the fewest changes first; empty where nothing is wrong."""
+    num_changes: int = 0
+    """Of each repair; without one, the most fields that were changed in vain."""
+    num_configurations: int = 0
+    """That the search looked at."""
+    seconds: float = 0.0
     is_complete: bool = True
     """No time limit struck."""
+    gave_up: bool = False
+    """Too many layouts in a row were not accepted."""
 
     @property
     def is_sound(self) -> bool:
         """Nothing is wrong."""
-        return not self.violations and not self.shortages
+        return not self.violations and not self.deficits
 
-
-def read_for_repair(
-    path: Path, cluster: str | None, margin_fraction: float | None
-) -> tuple[Context, Strategy, PlanFile]:
-    """Read a plan for another cluster, and with another margin where one is given."""
-    context, strategy, file = read_plan(path, cluster=cluster)
-    if margin_fraction is None:
-        return context, strategy, file
-    traits = replace(context.traits, memory_uncertainty_fraction=margin_fraction)
-    return replace(context, traits=traits, margin_fraction=margin_fraction), strategy, file
+    @property
+    def plan(self) -> Plan | None:
+        """The plan to save: the repair, or the plan itself where nothing is wrong."""
+        if self.repaired:
+            return self.repaired[0].plan
+        return self.before if self.is_sound else None
 
 
 def repair(
@@ -126,55 +116,67 @@ def repair(
     time_limit_s: float | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> RepairAnswer:
-    """Find the edits with the fewest changed decisions, the fastest first.
+    """Find the legal plans that fit with the fewest changed fields, the fastest first.
 
-    ``own`` is what the plan was made for, to tell what it took there. With ``num_gpus`` every edit
-    uses just these, and dp follows. With ``accepts`` only edits count of which it is true, and they
-    are looked for even where the plan is legal and fits.
+    ``own`` is what the plan was made for, to tell what it took there. With ``num_gpus`` every
+    repair uses just these, and dp follows. With ``accepts`` only repairs count of which it is
+    true, and they are looked for even where the plan is legal and fits.
     """
     started = time.perf_counter()
     wrong = diagnosis(context, strategy, own=own)
     if wrong.is_sound and accepts is None:
-        return replace(wrong, seconds=time.perf_counter() - started)
-    found = repairs(
-        replace(context, module_sets=module_sets(context)),
+        return wrong
+    near = nearest(
+        context,
         strategy,
-        top=top,
+        accepts=accepts or (lambda _strategy: True),
         num_gpus=num_gpus,
-        accepts=accepts or (lambda _edit: True),
+        top=top,
         time_limit_s=time_limit_s,
         progress=progress,
     )
+    made = estimates(context, [one.strategy for one in near.found])
+    space = Neighborhood(context=context, origin=strategy, num_gpus=num_gpus)
+    repaired = tuple(
+        Repaired(
+            plan=Plan(
+                context=context,
+                strategy=one.strategy,
+                estimate=its_estimate,
+                is_optimal=one.is_optimal,
+            ),
+            changes=tuple(_changes(space, one.strategy)),
+        )
+        for one, its_estimate in zip(near.found, made, strict=True)
+    )
     return replace(
         wrong,
-        is_complete=found.is_complete,
-        repaired=tuple(_repaired(context, strategy, found.edits, dp_counts=num_gpus is None)),
-        num_changes=found.num_changes,
-        num_strategies=found.num_strategies,
-        num_solved=found.num_solved,
+        repaired=repaired,
+        num_changes=near.num_changes,
+        num_configurations=near.num_configurations,
         seconds=time.perf_counter() - started,
+        is_complete=near.is_complete,
+        gave_up=near.gave_up,
     )
 
 
 def diagnosis(context: Context, strategy: Strategy, *, own: Context | None = None) -> RepairAnswer:
     """What is wrong with a strategy; nothing is searched."""
-    broken = tuple(violations(context, strategy))
-    filled_in = _filled_in(context, strategy)
+    # Micro-batches follow from dp and their size, so a wrong number of them hides no deficit.
+    number, rest = divmod(context.job.global_batch, strategy.dp * strategy.micro_batch)
+    filled_in = strategy if rest else replace(strategy, num_micro_batches=number)
     is_legal = not any(violations(context, filled_in))
-    lacking = tuple(shortages(context, filled_in)) if is_legal else ()
-    before, where = _before(context, filled_in, own, is_legal=is_legal)
+    priced_for = context if is_legal else own
+    before = None
+    if priced_for is not None and (is_legal or not any(violations(priced_for, filled_in))):
+        made = estimate(priced_for, filled_in)
+        before = Plan(context=priced_for, strategy=filled_in, estimate=made, is_optimal=False)
     return RepairAnswer(
         context=context,
         strategy=strategy,
-        violations=broken,
-        shortages=lacking,
+        violations=tuple(violations(context, strategy)),
+        deficits=tuple(memory_deficits(context, filled_in)) if is_legal else (),
         before=before,
-        before_cluster=where,
-        repaired=(),
-        num_changes=0,
-        num_strategies=0,
-        num_solved=0,
-        seconds=0.0,
     )
 
 
@@ -186,24 +188,7 @@ def own_context(path: Path) -> Context | None:
         return None
 
 
-def _filled_in(context: Context, strategy: Strategy) -> Strategy:
-    """The strategy with the micro-batches that follow from its other numbers, where whole."""
-    number, rest = divmod(context.job.global_batch, strategy.dp * strategy.micro_batch)
-    return strategy if rest else replace(strategy, num_micro_batches=number)
-
-
-def _before(
-    context: Context, strategy: Strategy, own: Context | None, *, is_legal: bool
-) -> tuple[Estimate | None, str | None]:
-    """The plan's estimate here, or else where it was made for."""
-    if is_legal:
-        return estimate(context, strategy), context.cluster.name
-    if own is None or any(violations(own, strategy)):
-        return None, None
-    return estimate(own, strategy), own.cluster.name
-
-
-def shortages(context: Context, strategy: Strategy) -> Iterator[Shortage]:
+def memory_deficits(context: Context, strategy: Strategy) -> Iterator[MemoryDeficit]:
     """Yield the stages of a legal strategy that hold more than they may."""
     subject = subject_of(context, strategy)
     held = stage_peak_bytes(subject.model, *subject.split)[0].tolist()
@@ -213,7 +198,7 @@ def shortages(context: Context, strategy: Strategy) -> Iterator[Shortage]:
     for limit, needed, usable in kinds:
         for stage, num_bytes in enumerate(needed):
             if num_bytes > usable:
-                yield Shortage(
+                yield MemoryDeficit(
                     stage=stage,
                     limit=limit,
                     needed_bytes=num_bytes,
@@ -222,81 +207,33 @@ def shortages(context: Context, strategy: Strategy) -> Iterator[Shortage]:
                 )
 
 
-def _repaired(
-    context: Context, strategy: Strategy, edits: tuple[Edit, ...], *, dp_counts: bool
-) -> Iterator[Repaired]:
-    made = [repaired_strategy(strategy, edit) for edit in edits]
-    for edit, after, its_estimate in zip(edits, made, estimates(context, made), strict=True):
-        yield Repaired(
-            strategy=after,
-            estimate=its_estimate,
-            changes=tuple(_changes(context, strategy, after, edit, dp_counts=dp_counts)),
-            is_optimal=edit.split.is_optimal,
-        )
-
-
-def repaired_strategy(strategy: Strategy, edit: Edit) -> Strategy:
-    """The plan with an edit applied."""
-    made = to_strategy(edit.columns, Ranked(row=0, split=edit.split))
-    if edit.split.modules is not None:
-        return made
-    return replace(made, recompute_modules=strategy.recompute_modules)
+def _changes(space: Neighborhood, after: Strategy) -> Iterator[FieldChange]:
+    """Fields that differ, those that count first; of the split, which is one change, one does."""
+    before, counted = space.origin, set(space.changed_fields(after))
+    etp_follows = "etp" not in counted
+    changed = [
+        (name, getattr(before, name), getattr(after, name))
+        for name in DECIDED
+        if getattr(before, name) != getattr(after, name) and not (name == "etp" and etp_follows)
+    ]
+    selected = space.context.traits.recompute.selected
+    split: list[tuple[str, Value, Value]] = [
+        (RECOMPUTE, _policies(before), _policies(after)),
+        (MODULES, before.recompute_modules or selected, after.recompute_modules or selected),
+        (LAYERS, before.layers_per_stage, after.layers_per_stage),
+    ]
+    split = [(name, old, new) for name, old, new in split if old != new]
+    if SPLIT in counted and split:
+        counted.add(split[0][0])
+    changed += split
+    if before.num_micro_batches != after.num_micro_batches:
+        changed.append((MICRO_BATCHES, before.num_micro_batches, after.num_micro_batches))
+    changes = [
+        FieldChange(field=name, before=old, after=new, counts=name in counted)
+        for name, old, new in changed
+    ]
+    yield from sorted(changes, key=lambda change: not change.counts)
 
 
 def _policies(strategy: Strategy) -> dict[str, tuple[int, ...]]:
     return dict(zip(COUNTS, strategy.policy_counts, strict=True))
-
-
-def _modules(context: Context, strategy: Strategy) -> tuple[str, ...]:
-    return strategy.recompute_modules or context.traits.recompute.selected
-
-
-def _follow(context: Context, *strategies: Strategy) -> bool:
-    """Whether etp is what tp and ep bring with them in all of them."""
-    usual = context.traits.support.usual_etp
-    return all(each.etp == usual(each.tp, each.ep) for each in strategies)
-
-
-def _changes(
-    context: Context, before: Strategy, after: Strategy, edit: Edit, *, dp_counts: bool
-) -> Iterator[Change]:
-    """Decisions first, then what follows from them."""
-    freedom = edit.freedom
-    every: list[tuple[str, Value, Value, bool]] = [
-        (name, getattr(before, name), getattr(after, name), name != "dp" or dp_counts)
-        for name in DECIDED
-        if name != "etp" or not _follow(context, before, after)
-    ]
-    every += [
-        (LAYERS, before.layers_per_stage, after.layers_per_stage, freedom.layers),
-        (RECOMPUTE, _policies(before), _policies(after), freedom.policies),
-        (MODULES, _modules(context, before), _modules(context, after), freedom.modules),
-    ]
-    name = "num_micro_batches"
-    every.append((name, before.num_micro_batches, after.num_micro_batches, False))
-    changed = [
-        Change(decision=name, before=old, after=new, counts=counts)
-        for name, old, new, counts in every
-        if old != new
-    ]
-    yield from sorted(changed, key=lambda change: not change.counts)
-
-
-def repaired_plan(answer: RepairAnswer) -> Plan | None:
-    """The plan to save: the repair, or the plan itself where nothing is wrong."""
-    if answer.repaired:
-        best = answer.repaired[0]
-        return Plan(
-            context=answer.context,
-            strategy=best.strategy,
-            estimate=best.estimate,
-            is_optimal=best.is_optimal,
-        )
-    if not answer.is_sound or answer.before is None:
-        return None
-    return Plan(
-        context=answer.context,
-        strategy=answer.strategy,
-        estimate=answer.before,
-        is_optimal=False,
-    )

@@ -1,23 +1,134 @@
-"""Prints what is wrong with a plan, the smallest edit that mends it, and others as small."""
+"""Prints what is wrong with a plan or a configuration file, and the smallest repairs."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 from rich.console import Console
 
-from planner.cost.estimate import Estimate
-from planner.plans.repair import Change, RepairAnswer, Repaired, Shortage, Value
-from planner.report.assumptions import assumptions_line
+from planner.check.fix import FixedFile
+from planner.check.layout import NOWHERE, Place
+from planner.formats.finding import Finding
+from planner.limits import one_line
+from planner.plans.plan import Plan
+from planner.plans.repair import RECOMPUTE, FieldChange, RepairAnswer, Repaired, Value
 from planner.report.documents import render
 from planner.report.table import Column, Table, rich_table
-from planner.search.repair import MOST_CHANGES
-from planner.spec.strategy import POLICIES
+from planner.search.near import MOST_CHANGES
+from planner.search.space.legality import LAYERS
+from planner.spec.strategy import COUNTS, POLICIES
 from planner.units import format_bytes, format_seconds
 
 MAX_LISTED = 8
 """Stages whose layers are listed one by one; longer lists name runs of equal numbers."""
+MOST_DIFF_LINES = 60
+"""Longer differences are cut short on a terminal."""
+NOT_STATED = "not stated"
+
+
+def print_repair(
+    answer: RepairAnswer,
+    console: Console,
+    *,
+    path: str,
+    command: str,
+    file: FixedFile | None = None,
+) -> None:
+    """What is wrong and what repairs it; ``command`` searches from scratch.
+
+    ``file``: the configuration file that the repair is written into; without it, it is a plan.
+    """
+    console.print(_title(answer, path), style="dim", markup=False)
+    assumed = file.start.completed.assumed if file else ()
+    if file.is_sound if file else answer.is_sound:
+        console.print(f"{_sound(answer, file)} Nothing changed.", markup=False)
+        _print_assumed(assumed, console)
+        return
+    changes_nothing = file is not None and file.written is not None and not file.diff
+    if not changes_nothing:
+        style = "bold green" if answer.repaired else "bold red"
+        console.print(_headline(answer), style=style, markup=False)
+    _print_wrong(answer, file, console)
+    if not answer.repaired:
+        console.print(_no_repair(answer, command), markup=False)
+        console.print(_search_line(answer), style="dim", markup=False)
+    elif changes_nothing:
+        console.print("The layout is legal and fits: nothing of it changes.")
+    else:
+        console.print("Smallest repair", style="bold")
+        _print_changes(answer.repaired[0].changes, file, console)
+        console.print(_verdict(answer), markup=False)
+        _print_figures(answer, answer.repaired[0].plan, console)
+        _print_others(answer.repaired[1:], console)
+        if file is not None:
+            _print_left(file, console)
+            _print_diff(file.diff, console)
+    _print_assumed(assumed, console)
+
+
+def _title(answer: RepairAnswer, path: str) -> str:
+    """The question in one line."""
+    context, cluster = answer.context, answer.context.cluster
+    return (
+        f"{one_line(path)}: {context.model.name} on {cluster.name} "
+        f"({cluster.num_accelerators:,} x {cluster.accelerator.name}), {context.traits.name} "
+        f"({context.traits.profile}), batch {context.job.global_batch} x {context.job.seq_len} "
+        f"tokens, {context.margin_fraction:.1%} of HBM left free"
+    )
+
+
+def _sound(answer: RepairAnswer, file: FixedFile | None) -> str:
+    if file is not None and answer.violations:
+        return "Plans do not model this layout: memory is not checked."
+    if file is not None or answer.before is None:
+        return "Nothing is wrong: no error, every stage fits."
+    estimate = answer.before.estimate
+    return (
+        f"Nothing is wrong: legal, {format_bytes(estimate.memory.peak_bytes)} of "
+        f"{format_bytes(estimate.memory.usable_bytes)} on pipeline stage "
+        f"{estimate.memory.peak_stage}, {format_seconds(estimate.iter_time_s)} per iteration."
+    )
+
+
+def _headline(answer: RepairAnswer) -> str:
+    """What repairs it, and what it then takes; or that nothing does."""
+    if not answer.repaired:
+        return "No repair was found."
+    best = answer.repaired[0]
+    estimate = best.plan.estimate
+    return (
+        f"Fixed by {_changed(best.changes)}: {format_bytes(estimate.memory.peak_bytes)} of "
+        f"{format_bytes(estimate.memory.usable_bytes)}, {format_seconds(estimate.iter_time_s)} an "
+        "iteration."
+    )
+
+
+def _changed(changes: tuple[FieldChange, ...]) -> str:
+    """The fields that count, in one line; lists of numbers per stage by their name only."""
+    per_stage = (RECOMPUTE, LAYERS)
+    texts = [
+        change.field if change.field in per_stage else f"{change.field} {_shown(change.after)}"
+        for change in changes
+        if change.counts
+    ]
+    return ", ".join(texts) or "filling in what follows"
+
+
+def _shown(value: Value) -> str:
+    """A value of a field in words."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, dict):
+        used = zip(POLICIES, value.values(), strict=True)
+        words = [f"{name} {_numbers(counts)}" for name, counts in used if any(counts)]
+        return "; ".join(words) or "none"
+    if isinstance(value, tuple):
+        numbers = tuple(one for one in value if isinstance(one, int))
+        return _numbers(numbers) if numbers else ", ".join(map(str, value)) or "none"
+    return str(value)
 
 
 def _numbers(values: tuple[int, ...]) -> str:
@@ -28,75 +139,138 @@ def _numbers(values: tuple[int, ...]) -> str:
     return ", ".join(f"{length} x {value}" if length > 1 else str(value) for value, length in runs)
 
 
-def shown(value: Value) -> str:
-    """A value of a decision in words."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, dict):
-        used = zip(POLICIES, value.values(), strict=True)
-        return "; ".join(f"{name} {_numbers(counts)}" for name, counts in used if any(counts)) or (
-            "none"
-        )
-    if isinstance(value, tuple):
-        numbers = tuple(one for one in value if isinstance(one, int))
-        return _numbers(numbers) if numbers else ", ".join(map(str, value)) or "none"
-    return str(value)
-
-
-def _plural(number: int, noun: str, many: str = "") -> str:
-    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
-
-
-def title(answer: RepairAnswer, plan: str) -> str:
-    """The question in one line."""
-    context, cluster = answer.context, answer.context.cluster
-    return (
-        f"{plan}: {context.model.name} on {cluster.name} ({cluster.num_accelerators:,} x "
-        f"{cluster.accelerator.name}), {context.traits.name} ({context.traits.profile}), batch "
-        f"{context.job.global_batch} x {context.job.seq_len} tokens, "
-        f"{context.margin_fraction:.1%} of HBM left free"
-    )
-
-
-def shortage_line(shortage: Shortage) -> str:
-    """A stage that does not fit, with numbers."""
-    return shortage.words
-
-
-def _print_wrong(answer: RepairAnswer, console: Console) -> None:
+def _print_wrong(answer: RepairAnswer, file: FixedFile | None, console: Console) -> None:
     console.print("What is wrong", style="bold")
-    for one in answer.violations:
-        console.print(f"  {one.key}: {one.message}", markup=False)
-    for shortage in answer.shortages:
-        console.print(f"  {shortage_line(shortage)}", markup=False)
-    if answer.violations and answer.before_cluster != answer.context.cluster.name:
+    if file is not None:
+        lines = [_finding_line(one) for one in file.errors]
+    else:
+        lines = [f"{one.key}: {one.message}" for one in answer.violations]
+    for line in (*lines, *(deficit.words for deficit in answer.deficits)):
+        console.print(f"  {line}", markup=False)
+    if file is None and answer.violations and not _is_priced_here(answer):
         text = "  (memory of an illegal plan is not computed)"
         console.print(text, style="dim", markup=False)
 
 
-def change_name(change: Change) -> str:
-    """A changed decision; indented where it follows from another."""
-    return change.decision if change.counts else f"  {change.decision} (follows)"
+def _is_priced_here(answer: RepairAnswer) -> bool:
+    before = answer.before
+    return before is not None and before.context.cluster.name == answer.context.cluster.name
 
 
-def change_style(change: Change) -> str:
-    """Dim for what follows from other changes."""
-    return "" if change.counts else "dim"
+def _finding_line(finding: Finding) -> str:
+    key = one_line(finding.key)
+    place = f"{key}:{finding.line}" if finding.line else key
+    text = f"{finding.rule}: {one_line(finding.message)}"
+    return f"{place}: {text}" if place else text
 
 
-def _print_changes(changes: tuple[Change, ...], console: Console) -> None:
-    columns: list[Column[Change]] = [
-        Column("decision", change_name, right=False),
-        Column("from", lambda change: shown(change.before), right=False, wraps=True),
-        Column("to", lambda change: shown(change.after), right=False, wraps=True),
+def _place(places: Mapping[str, Place], field: str) -> Place:
+    """Where a file states a field; which layers are recomputed is one, stated by policy."""
+    names = COUNTS if field == RECOMPUTE else (field,)
+    return next((places[name] for name in names if name in places), NOWHERE)
+
+
+def _print_changes(
+    changes: tuple[FieldChange, ...], file: FixedFile | None, console: Console
+) -> None:
+    rows = list(_change_rows(changes, file))
+    if not rows:
+        console.print("  The layout stays; what contradicts it in the file is written anew.")
+        return
+    columns: list[Column[tuple[FieldChange, Place]]] = [
+        Column("field", lambda row: _field_name(row[0]), right=False)
     ]
-    console.print(rich_table(Table(changes, columns, style=change_style)))
-    if any(" x " in shown(value) for change in changes for value in (change.before, change.after)):
+    if file is not None:
+        columns += [
+            Column("in the file", lambda row: one_line(row[1].key), right=False, wraps=True),
+            Column("line", lambda row: str(row[1].line or ("new" if row[1].key else ""))),
+        ]
+    columns += [
+        Column("from", partial(_before, is_plan=file is None), right=False, wraps=True),
+        Column("to", lambda row: _shown(row[0].after), right=False, wraps=True),
+    ]
+    style = {True: "", False: "dim"}
+    console.print(rich_table(Table(rows, columns, style=lambda row: style[row[0].counts])))
+    values = [value for change, _ in rows for value in (change.before, change.after)]
+    if any(" x " in _shown(value) for value in values):
         console.print("n x k: n stages in a row with k layers each", style="dim")
 
 
-def _estimate_cells(estimate: Estimate) -> list[str]:
-    memory = estimate.memory
+def _field_name(change: FieldChange) -> str:
+    return change.field if change.counts else f"  {change.field} (follows)"
+
+
+def _before(row: tuple[FieldChange, Place], *, is_plan: bool) -> str:
+    change, place = row
+    return _shown(change.before) if is_plan or change.counts or place.line else NOT_STATED
+
+
+def _change_rows(
+    changes: tuple[FieldChange, ...], file: FixedFile | None
+) -> Iterator[tuple[FieldChange, Place]]:
+    """Changes with their places in the file: those that count, or that the file states."""
+    for change in changes:
+        before = _place(file.places, change.field) if file else NOWHERE
+        after = _place(file.new_places, change.field) if file else NOWHERE
+        if file is None or change.counts or before.line or after.line:
+            yield change, before if before.line else Place(key=after.key)
+
+
+def _verdict(answer: RepairAnswer) -> str:
+    """How many fields changed, and what is proved."""
+    number = answer.num_changes
+    if number == 0:
+        return "0 fields changed: what follows from them is filled in anew."
+    head = f"{_plural(number, 'field')} changed; no repair with fewer exists."
+    if not answer.is_complete:
+        return f"{head} The time limit struck: one with as few may be faster."
+    is_proved = answer.repaired[0].plan.is_optimal
+    fastest = "" if is_proved else " (a limit of the solver struck: not proved)"
+    return f"{head} None with as few is faster{fastest}."
+
+
+def _no_repair(answer: RepairAnswer, command: str) -> str:
+    """What is said where nothing was found."""
+    most = answer.num_changes
+    scratch = f". This finds the best plan from scratch:\n  {command}"
+    changed = _plural(most, "changed field")
+    if not answer.is_complete:
+        fewer = f"; none with at most {changed} exists" * (most >= 0)
+        return f"No repair was found within the time limit{fewer}{scratch}"
+    limit = (
+        f"at most {MOST_CHANGES} are tried"
+        if most == MOST_CHANGES
+        else "with more there are too many layouts to look at them all"
+    )
+    return f"No repair with at most {changed} exists ({limit}){scratch}"
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun if number == 1 else noun + 's'}"
+
+
+def _search_line(answer: RepairAnswer) -> str:
+    """How much was looked at."""
+    looked_at = _plural(answer.num_configurations, "configuration")
+    return f"Looked at {looked_at} in {answer.seconds:.2f} s."
+
+
+def _print_figures(answer: RepairAnswer, best: Plan, console: Console) -> None:
+    """Time and memory before, where they are known, and after."""
+    sides = [("after", best)]
+    if answer.before is not None:
+        words = "before" if _is_priced_here(answer) else f"on {answer.before.context.cluster.name}"
+        sides.insert(0, (words, answer.before))
+    names = ("iteration", "tokens per second", "peak memory", "on pipeline stage")
+    rows = list(zip(names, *(_figure_cells(plan) for _, plan in sides), strict=True))
+    columns: list[Column[tuple[str, ...]]] = [Column("", itemgetter(0), right=False)]
+    for place, (title, _) in enumerate(sides, start=1):
+        columns.append(Column(title, itemgetter(place)))
+    console.print(rich_table(Table(rows, columns)))
+
+
+def _figure_cells(plan: Plan) -> list[str]:
+    estimate, memory = plan.estimate, plan.estimate.memory
     return [
         format_seconds(estimate.iter_time_s),
         f"{estimate.tokens_per_s:,.0f}",
@@ -105,143 +279,87 @@ def _estimate_cells(estimate: Estimate) -> list[str]:
     ]
 
 
-def print_figures(answer: RepairAnswer, best: Repaired, console: Console) -> None:
-    """Time and memory before, where they are known, and after."""
-    sides = [("after", best.estimate)]
-    if answer.before is not None:
-        here = answer.before_cluster == answer.context.cluster.name
-        sides.insert(0, ("before" if here else f"on {answer.before_cluster}", answer.before))
-    titles = ("iteration", "tokens per second", "peak memory", "on pipeline stage")
-    rows = list(zip(titles, *(_estimate_cells(one) for _, one in sides), strict=True))
-    columns: list[Column[tuple[str, ...]]] = [Column("", itemgetter(0), right=False)]
-    for place, (title, _) in enumerate(sides, start=1):
-        columns.append(Column(title, itemgetter(place)))
-    console.print(rich_table(Table(rows, columns)))
-
-
-def _edit_text(changes: tuple[Change, ...]) -> str:
-    """Changed decisions in one line."""
-    texts = []
-    for change in changes:
-        if change.counts:
-            after = change.after
-            total = isinstance(after, dict) or change.decision == "layers_per_stage"
-            texts.append(change.decision if total else f"{change.decision} {shown(after)}")
-    return ", ".join(texts) or "nothing"
-
-
-def print_others(answer: RepairAnswer, console: Console) -> None:
+def _print_others(others: tuple[Repaired, ...], console: Console) -> None:
     """The repairs after the first."""
-    others = answer.repaired[1:]
     if not others:
         return
     console.print("Others with as few changes", style="bold")
     columns: list[Column[tuple[int, Repaired]]] = [
         Column("#", lambda row: str(row[0])),
-        Column("change", lambda row: _edit_text(row[1].changes), right=False, wraps=True),
-        Column("layers recomputed", lambda row: row[1].strategy.recompute, right=False, wraps=True),
-        Column("iteration", lambda row: format_seconds(row[1].estimate.iter_time_s)),
-        Column("peak memory", lambda row: format_bytes(row[1].estimate.memory.peak_bytes)),
+        Column("change", lambda row: _changed(row[1].changes), right=False, wraps=True),
+        Column(
+            "layers recomputed", lambda row: row[1].plan.strategy.recompute, right=False, wraps=True
+        ),
+        Column("iteration", lambda row: format_seconds(row[1].plan.estimate.iter_time_s)),
+        Column("peak memory", lambda row: format_bytes(row[1].plan.estimate.memory.peak_bytes)),
     ]
     console.print(rich_table(Table(list(enumerate(others, start=2)), columns)))
 
 
-def search_line(answer: RepairAnswer) -> str:
-    """How much was looked at."""
-    found = _plural(answer.num_strategies, "legal strategy", "legal strategies")
-    return (
-        f"Looked at {found}, solved "
-        f"{_plural(answer.num_solved, 'stage problem')}, in {answer.seconds:.2f} s."
-    )
+def _print_left(file: FixedFile, console: Console) -> None:
+    left = file.written.errors if file.written else ()
+    if left:
+        console.print("Left as it is: no layout fixes it", style="bold")
+    for finding in left:
+        console.print(f"  {_finding_line(finding)}", markup=False)
 
 
-def no_repair(answer: RepairAnswer, command: str) -> str:
-    """What is said where nothing was found."""
-    most = answer.num_changes
-    if not answer.is_complete:
-        fewer = f"; none with at most {_plural(most, 'changed decision')} exists" * (most >= 0)
-        head = f"No repair was found within the time limit{fewer}"
-        return f"{head}. This finds the best plan from scratch:\n  {command}"
-    head = f"No repair with at most {_plural(most, 'changed decision')} exists"
-    limit = (
-        f"at most {MOST_CHANGES} are tried"
-        if most == MOST_CHANGES
-        else "with more there are too many strategies to look at them all"
-    )
-    return f"{head} ({limit}). This finds the best plan from scratch:\n  {command}"
+def _print_diff(lines: list[str], console: Console) -> None:
+    console.print("What --apply changes", style="bold")
+    for line in lines[:MOST_DIFF_LINES]:
+        style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+        console.print(f"  {one_line(line)}", style=style, markup=False, soft_wrap=True)
+    if len(lines) > MOST_DIFF_LINES:
+        console.print(f"  ... {len(lines) - MOST_DIFF_LINES:,} more lines")
 
 
-def verdict(answer: RepairAnswer) -> str:
-    """How many decisions changed, and what is proved."""
-    number = answer.num_changes
-    if number == 0:
-        return "0 decisions changed: what follows from them is filled in anew."
-    if not answer.is_complete:
-        return (
-            f"{_plural(number, 'decision')} changed; no repair with fewer exists. The time limit "
-            "struck: one with as few may be faster."
-        )
-    fastest = "" if answer.repaired[0].is_optimal else " (a limit of the solver struck: not proved)"
-    return (
-        f"{_plural(number, 'decision')} changed; no repair with fewer exists. "
-        f"None with as few is faster{fastest}."
-    )
+def _print_assumed(assumed: tuple[str, ...], console: Console) -> None:
+    if assumed:
+        console.print(f"assumed: {', '.join(assumed)}", style="dim", markup=False)
 
 
-def headline(answer: RepairAnswer) -> str:
-    """What mends it, and what it then takes; or that nothing does."""
-    if not answer.repaired:
-        return "No repair was found."
-    best = answer.repaired[0]
-    memory = best.estimate.memory
-    return (
-        f"Mended by {_edit_text(best.changes)}: {format_bytes(memory.peak_bytes)} of "
-        f"{format_bytes(memory.usable_bytes)}, {format_seconds(best.estimate.iter_time_s)} an "
-        "iteration."
-    )
+def render_repair_json(
+    answer: RepairAnswer, *, path: str, command: str, file: FixedFile | None = None
+) -> str:
+    """The same as JSON, base units throughout."""
+    context, before = answer.context, answer.before
+    is_sound = file.is_sound if file else answer.is_sound
+    repaired = [_repaired_dict(one, file) for one in answer.repaired]
+    left = file.written.errors if file and file.written else ()
+    body = {
+        "path": path,
+        "format": file.kind.name if file else "plan",
+        "model": context.model.name,
+        "cluster": context.cluster.name,
+        "framework": context.traits.name,
+        "profile": context.traits.profile,
+        "num_gpus": file.start.num_gpus if file else answer.strategy.num_gpus,
+        "margin_fraction": context.margin_fraction,
+        "is_sound": is_sound,
+        "violations": [{"key": one.key, "message": one.message} for one in answer.violations],
+        "memory_deficits": [
+            asdict(one) | {"missing_bytes": one.missing_bytes} for one in answer.deficits
+        ],
+        "errors": [asdict(finding) for finding in file.errors] if file else [],
+        "errors_left": [asdict(finding) for finding in left],
+        "before": _figures(before) if before else None,
+        "before_cluster": before.context.cluster.name if before else None,
+        "num_changes": answer.num_changes if repaired or is_sound else None,
+        "is_complete": answer.is_complete,
+        "none_with_at_most": None if repaired or is_sound else answer.num_changes,
+        "repair": repaired[0] if repaired else None,
+        "alternatives": repaired[1:],
+        "search_command": command,
+        "configurations": answer.num_configurations,
+        "seconds": answer.seconds,
+        "assumed": list(file.start.completed.assumed) if file else [],
+        "diff": file.diff if file else [],
+    }
+    return render("repair", body)
 
 
-def print_repair(
-    answer: RepairAnswer, console: Console, *, plan: str, command: str, verbose: bool = False
-) -> None:
-    """What is wrong and mends it; ``command`` searches from scratch, ``verbose`` adds grounds."""
-    console.print(title(answer, plan), style="dim", markup=False)
-    if answer.is_sound and answer.before is not None:
-        memory = answer.before.memory
-        console.print(
-            f"Nothing is wrong: legal, {format_bytes(memory.peak_bytes)} of "
-            f"{format_bytes(memory.usable_bytes)} on pipeline stage {memory.peak_stage}, "
-            f"{format_seconds(answer.before.iter_time_s)} per iteration. Nothing changed.",
-            markup=False,
-        )
-        return
-    console.print(headline(answer), style="bold green" if answer.repaired else "bold red")
-    _print_wrong(answer, console)
-    if not answer.repaired:
-        console.print(no_repair(answer, command), markup=False)
-        console.print(search_line(answer), style="dim", markup=False)
-        return
-    best = answer.repaired[0]
-    console.print("Smallest repair", style="bold")
-    _print_changes(best.changes, console)
-    console.print(verdict(answer), markup=False)
-    print_figures(answer, best, console)
-    print_others(answer, console)
-    if verbose:
-        print_grounds(answer, console)
-
-
-def print_grounds(answer: RepairAnswer, console: Console) -> None:
-    """What software is assumed, and how much was looked at."""
-    best = answer.repaired[0]
-    console.print(assumptions_line(answer.context, [best.strategy]), style="dim", markup=False)
-    console.print(search_line(answer), style="dim", markup=False)
-
-
-def _figures(estimate: Estimate | None) -> dict[str, Any] | None:
-    if estimate is None:
-        return None
-    memory = estimate.memory
+def _figures(plan: Plan) -> dict[str, Any]:
+    estimate, memory = plan.estimate, plan.estimate.memory
     return {
         "iter_time_s": estimate.iter_time_s,
         "tokens_per_s": estimate.tokens_per_s,
@@ -252,52 +370,23 @@ def _figures(estimate: Estimate | None) -> dict[str, Any] | None:
     }
 
 
-def _repaired_dict(one: Repaired) -> dict[str, Any]:
+def _repaired_dict(one: Repaired, file: FixedFile | None) -> dict[str, Any]:
     return {
-        "changes": [
-            {
-                "decision": change.decision,
-                "from": change.before,
-                "to": change.after,
-                "counts": change.counts,
-            }
-            for change in one.changes
-        ],
-        "strategy": asdict(one.strategy),
-        **(_figures(one.estimate) or {}),
-        "proved_fastest": one.is_optimal,
+        "changes": [_change_dict(change, file) for change in one.changes],
+        "strategy": asdict(one.plan.strategy),
+        **_figures(one.plan),
+        "proved_fastest": one.plan.is_optimal,
     }
 
 
-def render_repair_json(answer: RepairAnswer, *, plan: str, command: str) -> str:
-    """The same as JSON, base units throughout."""
-    return render("repair", repair_body(answer, plan=plan, command=command))
-
-
-def repair_body(answer: RepairAnswer, *, plan: str, command: str) -> dict[str, Any]:
-    """What the JSON of a repair holds."""
-    context = answer.context
+def _change_dict(change: FieldChange, file: FixedFile | None) -> dict[str, Any]:
+    place = _place(file.places, change.field) if file else NOWHERE
+    after = _place(file.new_places, change.field) if file else NOWHERE
     return {
-        "plan": plan,
-        "model": context.model.name,
-        "cluster": context.cluster.name,
-        "framework": context.traits.name,
-        "profile": context.traits.profile,
-        "margin_fraction": context.margin_fraction,
-        "is_sound": answer.is_sound,
-        "violations": [{"key": one.key, "message": one.message} for one in answer.violations],
-        "shortages": [
-            asdict(one) | {"missing_bytes": one.missing_bytes} for one in answer.shortages
-        ],
-        "before": _figures(answer.before),
-        "before_cluster": answer.before_cluster,
-        "num_changes": answer.num_changes if answer.repaired or answer.is_sound else None,
-        "is_complete": answer.is_complete,
-        "none_with_at_most": None if answer.repaired or answer.is_sound else answer.num_changes,
-        "repair": _repaired_dict(answer.repaired[0]) if answer.repaired else None,
-        "alternatives": [_repaired_dict(one) for one in answer.repaired[1:]],
-        "search_command": command,
-        "strategies": answer.num_strategies,
-        "stage_problems_solved": answer.num_solved,
-        "seconds": answer.seconds,
+        "field": change.field,
+        "from": change.before,
+        "to": change.after,
+        "counts": change.counts,
+        "key": place.key or after.key,
+        "line": place.line,
     }

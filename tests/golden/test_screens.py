@@ -25,11 +25,11 @@ COMMANDS = {
     "job": "job llama3-8b 8xdgx-h100 --tokens 1T --tp 1 --pp 1",
     "collective": "collective all-reduce 1GB 2xdgx-h100",
     "check": f"check {SHEET} --model llama3-8b --cluster 1xdgx-a100-320",
-    "repair": f"repair {SHEET} 1xdgx-a100-320 --model llama3-8b",
+    "check-fix": f"check {SHEET} --fix --model llama3-8b --cluster 1xdgx-a100-320",
 }
 UNBROKEN = ("Next: ", f"  {SHEET}:")
 """A command to paste, and a place that an editor or a terminal opens."""
-LONGER = {"why", "repair"}
+LONGER = {"why", "check-fix"}
 """Tables of causes and edits follow the verdict: what matters stands on the first screen."""
 
 

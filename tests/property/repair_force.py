@@ -15,7 +15,7 @@ from planner.cost.build import stage_model
 from planner.cost.context import Context, with_modules
 from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import StageModel, fits, iteration_s
-from planner.search.repair import MOST_CHANGES
+from planner.search.near import MOST_CHANGES
 from planner.search.space.interleaving import fits_chunks, has_equal_chunks
 from planner.search.space.rules import RULES
 from planner.search.space.space import EVERYTHING
@@ -47,11 +47,14 @@ def all_splits(num_layers: int, num_stages: int, policies: tuple[bool, ...]) -> 
     return np.array(rows, dtype=float), counts_of_all
 
 
-def every_strategy(context: Context) -> Columns:
-    """All combinations of small values that no rule (but those that prune) breaks."""
+def every_strategy(context: Context, own_percent: int = 100) -> Columns:
+    """All combinations of small values that no rule (but those that prune) breaks.
+
+    Of ``offload_percent`` those that a search tries, and the strategy's own.
+    """
     gpus = context.cluster.num_accelerators
     degrees = list(range(1, gpus + 1))
-    batch, support = context.job.global_batch, context.traits.support
+    batch, percents = context.job.global_batch, context.traits.support.offload_percents
     num_experts = context.model.moe.num_experts if context.model.moe else 1
     values: dict[str, list[int]] = {
         "tp": degrees,
@@ -67,7 +70,7 @@ def every_strategy(context: Context) -> Columns:
         "zero_stage": [0, 1, 2, 3],
         "dp_replicate": degrees,
         "offload": list(range(len(OFFLOAD_CODES))),
-        "offload_percent": list(range(1, 101)) if len(support.offload_percents) > 1 else [100],
+        "offload_percent": sorted({*percents, own_percent}) if len(percents) > 1 else [100],
         "placement": list(range(len(PLACEMENT_NAMES))),
     }
     columns: dict[str, np.ndarray] = {}
@@ -104,15 +107,16 @@ def _uniform(strategy: Strategy) -> int | None:
     return used[0] if len(used) == 1 and lists[used[0]] == strategy.layers_per_stage else None
 
 
-def split_changes(
+def keeps_split(
     strategy: Strategy, pp: int, vpp: int, layers: np.ndarray, counts: np.ndarray
 ) -> np.ndarray:
-    """Changes of layers and policies for many splits of one row."""
-    moved = (pp, vpp) != (strategy.pp, strategy.vpp)
+    """Whether splits of one row are the strategy's; with other stages its layers follow."""
+    kept = keeps_policies(strategy, pp, layers, counts)
+    if (pp, vpp) != (strategy.pp, strategy.vpp) and _uniform(strategy) is not None:
+        return kept
     own = np.array(strategy.layers_per_stage)
     same = (layers == own).all(axis=1) if len(own) == pp else np.zeros(len(layers), dtype=bool)
-    changes = 0 * same if moved else 1 * ~same
-    return changes + ~keeps_policies(strategy, pp, layers, counts)
+    return kept & same
 
 
 def keeps_policies(
@@ -134,7 +138,7 @@ def rows_of_force(
     context: Context, strategy: Strategy, at_most: int, num_gpus: int | None
 ) -> Iterator[Least]:
     """Every legal strategy's least, by ascending changes of columns; of so many GPUs dp follows."""
-    columns = every_strategy(context)
+    columns = every_strategy(context, strategy.offload_percent)
     decided = DECIDED
     if num_gpus is not None:
         columns = columns.take(np.flatnonzero(columns.num_gpus == num_gpus))
@@ -167,7 +171,7 @@ def rows_of_force(
 
 
 def _least(context: Context, strategy: Strategy, model: StageModel, other: bool) -> Least | None:
-    """Fewest changes beside columns of one row, and the least time with so many."""
+    """Whether the split of one row changes, and the least time if so; ``other``: its modules do."""
     one = model.strategy
     offers = bool(offers_activation_offload(context, one)[0])
     pp, vpp = int(one.pp[0]), int(one.vpp[0])
@@ -183,7 +187,8 @@ def _least(context: Context, strategy: Strategy, model: StageModel, other: bool)
     legal &= kept | _can_be_said(context, layers, counts, vpp)
     if not legal.any():
         return None
-    changes = split_changes(strategy, pp, vpp, layers, counts) + other
+    is_own = keeps_split(strategy, pp, vpp, layers, counts) & (not other)
+    changes = 1 * ~is_own
     fewest = int(changes[legal].min())
     seconds = iteration_s(many, layers, counts)[legal & (changes == fewest)]
     return Least(changes=fewest, seconds=float(seconds.min()))

@@ -15,9 +15,9 @@ from depth import of_all
 from planner.answers.deadline import Deadline
 from planner.check.check import check_file
 from planner.check.complete import complete
+from planner.check.fix import not_stated
 from planner.check.job import Job, Request
 from planner.check.layout import Layout
-from planner.check.repair import lost
 from planner.cli.formats import expressible
 from planner.cli.inputs import read_question
 from planner.cli.narrowing import offering
@@ -213,7 +213,7 @@ def wrong(asked: Asked, result: Answer, folder: Path) -> list[str]:
                 found.append(f"plan {place + 1} is refused: {error}")
             continue
         back = read_back(kind, path, job_of(asked, plan))
-        what = lost(plan.context, plan.strategy, back)
+        what = not_stated(plan.context, plan.strategy, back)
         if back is not None:
             what += differing(plan.context, back.context)
         if what:

@@ -10,8 +10,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from planner.check.check import check_file
+from planner.check.fix import FixedFile, fix_file
 from planner.check.job import Request
-from planner.check.repair import RepairedFile, repair_file
 from planner.errors import PlannerError
 from planner.formats.format import SourceText
 
@@ -40,10 +40,10 @@ def request_for(broken: BrokenFile) -> Request:
     )
 
 
-def mended(text: str, broken: BrokenFile) -> RepairedFile | None:
+def mended(text: str, broken: BrokenFile) -> FixedFile | None:
     """The repair; None where it is refused in words."""
     try:
-        return repair_file(SourceText(path=broken.name, text=text), request_for(broken))
+        return fix_file(SourceText(path=broken.name, text=text), request_for(broken))
     except PlannerError:
         return None
 

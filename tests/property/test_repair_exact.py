@@ -1,7 +1,7 @@
 """Repairs against brute force over every strategy, split, policy and set of modules.
 
-Brute force uses only the rules, ``iteration_s`` and ``fits``; enumeration of edits, filters,
-bounds and solver are what is tested.
+Brute force uses only the rules, ``iteration_s`` and ``fits``; what is tested are the narrowed
+enumeration, its filters, bounds and the solver.
 """
 
 from collections.abc import Callable
@@ -18,8 +18,7 @@ from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.module_sets import module_sets
-from planner.plans.repair import repaired_strategy
-from planner.search.repair import MOST_CHANGES, repairs
+from planner.search.near import MOST_CHANGES, Neighborhood, nearest
 from planner.search.search import search
 from planner.search.space.legality import violations
 from planner.spec.cluster import ClusterSpec
@@ -156,19 +155,20 @@ def test_repairs_equal_brute_force(
     assume(search(context, top=1, with_frontier=False).plans)
     num_gpus = context.cluster.num_accelerators if case.keeps_gpus else None
     expected = brute.force(context, strategy, num_gpus)
-    found = repairs(context, strategy, top=3, num_gpus=num_gpus)
+    near = nearest(context, strategy, top=3, num_gpus=num_gpus)
     event(f"changes: {expected and expected.changes}")
     if expected is None:
-        assert not found.edits
-        assert found.num_changes == MOST_CHANGES
+        assert not near.found
+        assert near.num_changes == MOST_CHANGES
         return
-    assert found.edits
-    assert found.num_changes == expected.changes
-    assert found.edits[0].iteration_s == pytest.approx(expected.seconds, rel=TIME_TOLERANCE)
-    for edit in found.edits:
-        repaired = repaired_strategy(strategy, edit)
-        assert not list(violations(context, repaired))
-        assert num_gpus in (None, repaired.num_gpus)
-        made = estimate(context, repaired)
+    assert near.found
+    assert near.num_changes == expected.changes
+    assert near.found[0].iteration_s == pytest.approx(expected.seconds, rel=TIME_TOLERANCE)
+    space = Neighborhood(context=context, origin=strategy, num_gpus=num_gpus)
+    for one in near.found:
+        assert not list(violations(context, one.strategy))
+        assert num_gpus in (None, one.strategy.num_gpus)
+        assert len(space.changed_fields(one.strategy)) == near.num_changes
+        made = estimate(context, one.strategy)
         assert made.memory.fits
-        assert made.iter_time_s == pytest.approx(edit.iteration_s, rel=1e-9)
+        assert made.iter_time_s == pytest.approx(one.iteration_s, rel=1e-9)

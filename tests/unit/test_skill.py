@@ -30,7 +30,8 @@ FIELDS = {
 def document_of(command: str) -> str:
     """The command whose document it is, with the option that makes another one of it."""
     name = command.split()[1]
-    return f"{name} --versus" if "--versus" in command else name
+    makes_another = {"plan": "--versus", "check": "--fix"}.get(name, "")
+    return f"{name} {makes_another}" if makes_another in command.split() else name
 
 
 def has(document: Any, path: str) -> bool:

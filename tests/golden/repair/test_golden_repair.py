@@ -1,35 +1,33 @@
-"""What ``planner repair`` prints of a configuration file is, but for its timing, what it was.
+"""What ``planner check --fix`` prints of a configuration file is what it was.
 
 Regenerate after a deliberate change:
 ``PYTHONPATH=tests python tests/golden/repair/test_golden_repair.py``.
 """
 
-import re
 from io import StringIO
 from pathlib import Path
 
 from broken_files import BROKEN, CLUSTER, MODEL
 from rich.console import Console
 
+from planner.check.fix import fix_file
 from planner.check.job import Request
-from planner.check.repair import repair_file
 from planner.formats.format import SourceText
-from planner.report.repair_file import print_repaired_file
+from planner.report.repair import print_repair
 
 GOLDEN = Path(__file__).parent / "deepspeed_memory.txt"
 WIDTH = 100
 
 
 def printed() -> str:
-    """The text of one repair, with its timing cut out."""
+    """The text of one repair."""
     broken = BROKEN["deepspeed-memory"]
     source = SourceText(path=broken.name, text=broken.text)
-    made = repair_file(source, Request(model=MODEL, cluster=CLUSTER))
+    made = fix_file(source, Request(model=MODEL, cluster=CLUSTER))
     console = Console(file=StringIO(), width=WIDTH, highlight=False, emoji=False)
     with console.capture() as captured:
-        print_repaired_file(made, console, command="planner plan ...")
-    text = re.sub(r"in \d+\.\d+ s\.", "in N s.", captured.get())
-    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+        print_repair(made.answer, console, path=source.path, command="planner plan ...", file=made)
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def test_the_text_of_a_repair_is_unchanged() -> None:

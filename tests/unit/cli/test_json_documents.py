@@ -24,7 +24,7 @@ name, memory.total [MiB], pcie.link.gen.max, pcie.link.width.max
 NVIDIA L40S, 46068 MiB, 4, 16
 NVIDIA L40S, 46068 MiB, 4, 8
 """
-FILE = ("broken", "2xdgx-h100", "--model", "llama3-8b")
+FILE = ("broken", "--cluster", "2xdgx-h100", "--model", "llama3-8b")
 QUESTIONS: dict[str, list[tuple[str, ...]]] = {
     "plan": [
         ("plan", *SMALL, "--top", "1", "--fix", "tp=1"),
@@ -104,11 +104,11 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("check", "plan.yaml", "nowhere.json", "--no-advice"),
     ],
     "repair": [
-        ("repair", "plan.yaml"),
-        ("repair", "stages.yaml", "1xdgx-h100"),
-        ("repair", "plan.yaml", "1xpcie-8x-a10"),
+        ("check", "plan.yaml", "--fix"),
+        ("check", "stages.yaml", "--fix", "--cluster", "1xdgx-h100"),
+        ("check", "plan.yaml", "--fix", "--cluster", "1xpcie-8x-a10"),
+        ("repair", *FILE),
     ],
-    "repair-file": [("repair", *FILE)],
     "models": [("models",), ("models", "moe", "qwen"), ("models", "moe", "bert")],
     "model": [("models", name) for name in ("llama3-8b", "deepseek-v3", "t5-11b", "config.json")],
     "hardware": [("hardware", "tpu")],
@@ -148,7 +148,7 @@ WRONG = [
     ("collective", "all-reduce", "1XB", "2xdgx-h100"),
     ("emit", "plan.yaml", "--to", "nosuch"),
     ("emit", "plan.yaml", "--to", "torchtitan"),
-    ("repair", "nowhere.yaml"),
+    ("check", "nowhere.yaml", "--fix"),
     ("models", "nosuch"),
     ("models", "nosuch/model"),
     ("hardware", "nosuch"),

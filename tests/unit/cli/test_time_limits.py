@@ -46,7 +46,9 @@ def test_a_repair_ends_in_time_and_says_that_it_was_cut(
     (tmp_path / "planner.toml").write_text("")
     (tmp_path / "train.args").write_text(ARGS)
     job = ("--model", "llama3.1-70b", "--gpus", "2048")
-    run = planner("repair", "train.args", CLUSTER, *job, "--time-limit", "0.01")
+    run = planner(
+        "check", "train.args", "--fix", "--cluster", CLUSTER, *job, "--time-limit", "0.01"
+    )
     assert run.code == 3
     assert "No repair was found within the time limit" in run.out
     checked = planner(
@@ -55,7 +57,7 @@ def test_a_repair_ends_in_time_and_says_that_it_was_cut(
     )
     assert checked.code == 1
     assert "no change that makes it fit was found within the time limit" in checked.out
-    whole = planner("repair", "train.args", CLUSTER, *job)
+    whole = planner("check", "train.args", "--fix", "--cluster", CLUSTER, *job)
     assert whole.code == 0
     assert "time limit" not in whole.out
 

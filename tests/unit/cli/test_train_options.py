@@ -209,7 +209,9 @@ def test_a_repair_keeps_the_adapters_in_mind(planner: Any, tmp_path: Path) -> No
     text = file.read_text(encoding="utf-8")
     assert '"gradient_accumulation_steps": 8' in text
     file.write_text(text.replace('steps": 8', 'steps": 4'), encoding="utf-8")
-    run = planner("repair", str(file), "1xrtx4090", "--model", "llama3.1-8b", *job)
+    run = planner(
+        "check", str(file), "--fix", "--cluster", "1xrtx4090", "--model", "llama3.1-8b", *job
+    )
     assert run.code == 0, run.out + run.err
     assert "cpu_offload" not in run.out
     assert '+  "gradient_accumulation_steps": 8' in run.out

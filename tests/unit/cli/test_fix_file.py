@@ -1,4 +1,4 @@
-"""``planner repair`` of configuration files: every format, what is written, exit codes."""
+"""``planner check FILE --fix``: every format, what is written, exit codes."""
 
 import json
 import stat
@@ -29,8 +29,9 @@ def put(broken: BrokenFile) -> Path:
     return path
 
 
-def repair(planner: Planner, broken: BrokenFile, *options: str) -> Any:
-    return planner("repair", broken.name, CLUSTER, "--model", MODEL, *broken.options, *options)
+def fix(planner: Planner, broken: BrokenFile, *options: str) -> Any:
+    job = ("--model", MODEL, "--cluster", CLUSTER)
+    return planner("check", broken.name, "--fix", *job, *broken.options, *options)
 
 
 def check(planner: Planner, broken: BrokenFile, *options: str) -> Any:
@@ -45,14 +46,14 @@ def test_after_apply_the_file_checks_clean_and_what_is_not_ours_stays(
     path = put(broken)
     before = check(planner, broken)
     assert before.code == 1 or "note memory.fits" in before.out
-    run = repair(planner, broken, "--apply")
+    run = fix(planner, broken, "--apply")
     assert (run.code, run.err) == (0, f"wrote the repair to {path}\n")
     after = path.read_text()
     checked = check(planner, broken)
     assert checked.code == 0, checked.out
     places = [after.index(text) for text in broken.foreign]
     assert places == sorted(places)
-    assert "Nothing is wrong" in repair(planner, broken).out
+    assert "Nothing is wrong" in fix(planner, broken).out
 
 
 @CASES
@@ -61,7 +62,7 @@ def test_without_apply_nothing_is_written_and_the_difference_is_shown(
 ) -> None:
     path = put(broken)
     names = sorted(folder.iterdir())
-    run = repair(planner, broken, "--format", "json")
+    run = fix(planner, broken, "--format", "json")
     assert run.code == 0
     assert path.read_text() == broken.text
     assert sorted(folder.iterdir()) == names
@@ -75,7 +76,7 @@ def test_without_apply_nothing_is_written_and_the_difference_is_shown(
 def changes_of(run: Any) -> list[tuple[str, Any, Any, str, int]]:
     changes = json.loads(run.out)["repair"]["changes"]
     return [
-        (one["decision"], one["from"], one["to"], one["key"], one["line"])
+        (one["field"], one["from"], one["to"], one["key"], one["line"])
         for one in changes
         if one["counts"] or one["line"]
     ]
@@ -105,24 +106,24 @@ def test_changes_name_the_files_own_keys_and_lines(
     planner: Planner, name: str, changes: list[Any]
 ) -> None:
     put(BROKEN[name])
-    assert changes_of(repair(planner, BROKEN[name], "--format", "json")) == changes
+    assert changes_of(fix(planner, BROKEN[name], "--format", "json")) == changes
 
 
 def test_an_edited_copy_replaces_nothing_without_force(planner: Planner) -> None:
     broken = BROKEN["megatron-memory"]
     path = put(broken)
     path.chmod(0o755)
-    assert repair(planner, broken, "--out", "new.sh").code == 0
+    assert fix(planner, broken, "--out", "new.sh").code == 0
     assert path.read_text() == broken.text
     first = Path("new.sh").read_text()
     assert "--micro-batch-size 8 " not in first
     assert stat.S_IMODE(Path("new.sh").stat().st_mode) == 0o755
     Path("new.sh").write_text("mine")
-    refused = repair(planner, broken, "--out", "new.sh")
+    refused = fix(planner, broken, "--out", "new.sh")
     assert refused.code == 2
     assert "--force" in refused.err
     assert Path("new.sh").read_text() == "mine"
-    assert repair(planner, broken, "--out", "new.sh", "--force").code == 0
+    assert fix(planner, broken, "--out", "new.sh", "--force").code == 0
     assert Path("new.sh").read_text() == first
 
 
@@ -131,7 +132,7 @@ def test_apply_keeps_permissions_line_ends_and_the_byte_order_mark(planner: Plan
     path = Path(broken.name)
     path.write_bytes(b"\xef\xbb\xbf" + broken.text.replace("\n", "\r\n").encode())
     path.chmod(0o640)
-    assert repair(planner, broken, "--apply").code == 0
+    assert fix(planner, broken, "--apply").code == 0
     data = path.read_bytes()
     assert data.startswith(b"\xef\xbb\xbf{\r\n")
     assert b'"learning_rate": 1e-4,\r\n' in data
@@ -143,7 +144,7 @@ def test_a_sound_file_is_left_alone(planner: Planner) -> None:
     path = Path(broken.name)
     sound = broken.text.replace(": 5,", ": 8,")
     path.write_text(sound)
-    run = repair(planner, broken, "--apply")
+    run = fix(planner, broken, "--apply")
     assert (run.code, run.err) == (0, f"{path} stays as it is\n")
     assert "Nothing is wrong: no error, every stage fits." in run.out
     assert path.read_text() == sound
@@ -154,7 +155,7 @@ def test_settings_stand_in_for_options(planner: Planner) -> None:
     Path("planner.toml").write_text(
         f'model = "{MODEL}"\ncluster = "{CLUSTER}"\nframework = "bridge"\n'
     )
-    run = planner("repair", "words.txt", "--apply")
+    run = planner("check", "words.txt", "--fix", "--apply")
     assert run.code == 0
     assert planner("check", "words.txt", "--no-advice").code == 0
 
@@ -164,7 +165,7 @@ def test_the_jobs_numbers_come_before_the_files(planner: Planner) -> None:
     put(BROKEN["megatron-batch"])
     job = ("--gpus", "8", "--global-batch", "64", "--seq-len", "4096")
     broken = BROKEN["megatron-batch"]
-    assert repair(planner, broken, *job, "--apply").code == 0
+    assert fix(planner, broken, *job, "--apply").code == 0
     text = Path(broken.name).read_text()
     for words in ("--nnodes 1", "--global-batch-size 64", "--seq-length 4096"):
         assert words in text
@@ -174,13 +175,13 @@ def test_the_jobs_numbers_come_before_the_files(planner: Planner) -> None:
 def test_what_no_layout_mends_is_left_and_named(planner: Planner) -> None:
     broken = BROKEN["deepspeed-batch"]
     Path(broken.name).write_text(broken.text.replace("steps_per_print", "steps_per_prins"))
-    run = repair(planner, broken, "--apply")
+    run = fix(planner, broken, "--apply")
     assert run.code == 1
-    assert "Left as it is: no layout mends it" in run.out
+    assert "Left as it is: no layout fixes it" in run.out
     assert '"steps_per_prins": 7,' in Path(broken.name).read_text()
     checked = json.loads(check(planner, broken, "--format", "json").out)
     assert [one["rule"] for one in checked["files"][0]["findings"]] == ["deepspeed.unknown_key"]
-    again = repair(planner, broken)
+    again = fix(planner, broken)
     assert again.code == 1
     assert "The layout is legal and fits: nothing of it changes." in again.out
 
@@ -189,7 +190,7 @@ def test_a_misspelt_decision_is_mended_by_hand_first(planner: Planner) -> None:
     broken = BROKEN["deepspeed-memory"]
     text = broken.text.replace("zero_optimization", "zero_optimisation")
     Path(broken.name).write_text(text)
-    run = repair(planner, broken, "--apply")
+    run = fix(planner, broken, "--apply")
     assert run.code == 2
     assert "nearly zero_optimization, which states a decision" in run.err
     assert Path(broken.name).read_text() == text
@@ -205,8 +206,8 @@ fsdp_config:
   fsdp_activation_checkpointing: true
 """
     Path("job.yaml").write_text(text)
-    job = ("1xdgx-a100-320", "--model", MODEL, "--seq-len", "4096")
-    run = planner("repair", "job.yaml", *job, "--apply")
+    job = ("--cluster", "1xdgx-a100-320", "--model", MODEL, "--seq-len", "4096")
+    run = planner("check", "job.yaml", "--fix", *job, "--apply")
     assert run.code == 0
     mended = Path("job.yaml").read_text()
     assert "fsdp_version: 2" not in mended
@@ -221,9 +222,9 @@ fsdp_config:
         ("megatron-batch", "--hidden-size 4096", "--hidden-size 5120", (), "hidden size"),
         ("trainer-batch", ": 4,", ": -4,", (), "per_device_train_batch_size"),
         ("bridge-batch", "micro", "micro", ("--framework", "no-such"), "unknown format"),
-        ("bridge-batch", "micro", "micro", ("--save", "p.yaml"), "--out writes this one"),
+        ("bridge-batch", "micro", "micro", ("other.txt",), "--fix: one file at a time"),
+        ("bridge-batch", "micro", "micro", ("--format", "sarif"), "sarif is of findings"),
         ("bridge-batch", "micro", "micro", ("--apply", "--out", "new"), "only one of"),
-        ("bridge-batch", "micro", "micro", ("--margin", "100"), "below 100 percent"),
     ],
 )
 def test_what_cannot_be_read_or_meant_is_refused(
@@ -232,7 +233,7 @@ def test_what_cannot_be_read_or_meant_is_refused(
     broken = BROKEN[name]
     Path(broken.name).write_text(broken.text.replace(old, new))
     before = Path(broken.name).read_text()
-    run = repair(planner, broken, *options)
+    run = fix(planner, broken, *options)
     assert (run.code, run.out) == (2, "")
     assert said in run.err
     assert Path(broken.name).read_text() == before
@@ -241,15 +242,37 @@ def test_what_cannot_be_read_or_meant_is_refused(
 def test_a_batch_that_nothing_states_is_asked_for(planner: Planner) -> None:
     text = "--module=llama3\n--config=llama3_8b\n--parallelism.pipeline_parallel_degree=64\n"
     Path("words.txt").write_text(text)
-    run = planner("repair", "words.txt", CLUSTER, "--model", MODEL)
+    run = planner("check", "words.txt", "--fix", "--cluster", CLUSTER, "--model", MODEL)
     assert (run.code, run.err.count("--global-batch")) == (2, 1)
-    mended = planner("repair", "words.txt", CLUSTER, "--model", MODEL, "--global-batch", "64")
+    mended = planner(
+        "check",
+        "words.txt",
+        "--fix",
+        "--cluster",
+        CLUSTER,
+        "--model",
+        MODEL,
+        "--global-batch",
+        "64",
+    )
     assert mended.code == 0
+
+
+@pytest.mark.parametrize("command", [("check", "--no-advice"), ("check", "--fix"), ("repair",)])
+def test_what_is_assumed_holds_for_check_and_fix(
+    planner: Planner, command: tuple[str, ...]
+) -> None:
+    broken = BROKEN["deepspeed-batch"]
+    Path(broken.name).write_text(broken.text.replace(": 5,", ": 8,"))
+    job = ("--model", MODEL, "--cluster", CLUSTER, "--assume", "recompute=full")
+    run = planner(command[0], broken.name, *command[1:], *job)
+    assert run.code == 0
+    assert "nothing recomputed" not in run.out
 
 
 def test_model_and_cluster_are_asked_for(planner: Planner) -> None:
     put(BROKEN["bridge-degree"])
-    run = planner("repair", "words.txt")
+    run = planner("check", "words.txt", "--fix")
     assert run.code == 2
     assert "--model and --cluster needed, here or in planner.toml" in run.err
 
@@ -257,8 +280,8 @@ def test_model_and_cluster_are_asked_for(planner: Planner) -> None:
 def test_nothing_that_fits_ends_with_3_and_writes_nothing(planner: Planner) -> None:
     text = "model.tensor_model_parallel_size=8\ntrain.micro_batch_size=1\n"
     Path("words.txt").write_text(text)
-    job = ("1xdgx-h100", "--model", "llama3.1-405b", "--global-batch", "128")
-    run = planner("repair", "words.txt", *job, "--apply")
+    job = ("--cluster", "1xdgx-h100", "--model", "llama3.1-405b", "--global-batch", "128")
+    run = planner("check", "words.txt", "--fix", *job, "--apply")
     assert run.code == 3
     assert "planner plan llama3.1-405b 1xdgx-h100 --framework megatron" in run.out
     assert Path("words.txt").read_text() == text
@@ -267,7 +290,7 @@ def test_nothing_that_fits_ends_with_3_and_writes_nothing(planner: Planner) -> N
 def test_what_the_format_cannot_say_ends_with_4(planner: Planner, demo_format: Format) -> None:
     text = "# demo\ntp 3\nzero 1\nmicro 1\nbatch 128\nsequence_parallel true\n"
     Path("run.demo").write_text(text)
-    run = planner("repair", "run.demo", CLUSTER, "--model", MODEL, "--apply")
+    run = planner("check", "run.demo", "--fix", "--cluster", CLUSTER, "--model", MODEL, "--apply")
     assert (run.code, run.out) == (4, "")
     assert "the demo format writes nothing" in run.err
     assert Path("run.demo").read_text() == text
@@ -280,7 +303,7 @@ def test_tables_stay_within_the_terminal(
     monkeypatch.setenv("COLUMNS", str(width))
     for name in ("deepspeed-memory", "accelerate-degree", "bridge-degree"):
         put(BROKEN[name])
-        out = repair(planner, BROKEN[name]).out.partition("What --apply changes")[0]
+        out = fix(planner, BROKEN[name]).out.partition("What --apply changes")[0]
         assert max(map(len, out.splitlines())) <= width
 
 
@@ -298,7 +321,9 @@ num_processes: 8
 def test_a_repair_keeps_the_engine_and_brings_decisions_only(planner: Planner) -> None:
     path = Path("accelerate.yaml")
     path.write_text(DEEPSPEED_SECTION)
-    run = planner("repair", path.name, "1xdgx-h100", "--model", MODEL, "--apply")
+    run = planner(
+        "check", path.name, "--fix", "--cluster", "1xdgx-h100", "--model", MODEL, "--apply"
+    )
     assert run.code == 0, run.err
     added = "  offload_optimizer_device: cpu\n  offload_param_device: cpu\n"
     assert path.read_text() == DEEPSPEED_SECTION.replace("mixed", f"{added}mixed")
@@ -321,8 +346,8 @@ def test_a_repair_states_no_defaults_and_no_precision_that_was_assumed(
         f"distributed_type: FSDP\nmixed_precision: 'no'\nnum_processes: 2\nfsdp_config:\n{section}"
     )
     Path("accelerate.yaml").write_text(text)
-    job = ("1xdgx-h100", "--model", MODEL, "--seq-len", seq_len, "--global-batch", "2")
-    run = planner("repair", "accelerate.yaml", *job, "--apply")
+    job = ("--cluster", "1xdgx-h100", "--model", MODEL, "--seq-len", seq_len, "--global-batch", "2")
+    run = planner("check", "accelerate.yaml", "--fix", *job, "--apply")
     assert run.code == 0, run.err
     assert Path("accelerate.yaml").read_text() == f"{text}  fsdp_offload_params: true\n"
 
@@ -340,7 +365,7 @@ def test_a_script_whose_command_line_nothing_seems_to_run_is_not_edited(
     path = Path("run.sh")
     path.write_text(f"CMD='torchrun --nproc-per-node 8 {line}'\nhand_on CMD\n")
     before = path.read_text()
-    run = planner("repair", "run.sh", CLUSTER, "--model", MODEL, "--apply")
+    run = planner("check", "run.sh", "--fix", "--cluster", CLUSTER, "--model", MODEL, "--apply")
     assert run.code == 4
     assert "how it is run is not understood" in " ".join(run.err.split())
     assert path.read_text() == before

@@ -107,7 +107,7 @@ def test_a_repaired_script_hands_on_the_repair_and_all_else_unchanged(
     script = Path("train.sh")
     script.write_text(f"#!/bin/bash\n{text}")
     before = [words_of(script, environment) for environment in ENVIRONMENTS]
-    run = planner("repair", str(script), CLUSTER, "--model", MODEL, "--apply")
+    run = planner("check", str(script), "--fix", "--cluster", CLUSTER, "--model", MODEL, "--apply")
     assert run.code == 0, run.out + run.err
     for environment, own in zip(ENVIRONMENTS, before, strict=True):
         after = words_of(script, environment)
@@ -122,7 +122,7 @@ def test_a_read_only_file_is_not_replaced(planner: Callable[..., Any]) -> None:
     script = Path("train.sh")
     script.write_text(SCRIPTS["plain words"])
     script.chmod(stat.S_IRUSR)
-    run = planner("repair", str(script), CLUSTER, "--model", MODEL, "--apply")
+    run = planner("check", str(script), "--fix", "--cluster", CLUSTER, "--model", MODEL, "--apply")
     assert run.code == 2
     assert "is read-only" in run.err
     assert script.read_text() == SCRIPTS["plain words"]
@@ -132,7 +132,7 @@ def test_a_file_of_two_names_keeps_them(planner: Callable[..., Any]) -> None:
     script = Path("train.sh")
     script.write_text(SCRIPTS["plain words"])
     Path("other.sh").hardlink_to(script)
-    run = planner("repair", str(script), CLUSTER, "--model", MODEL, "--apply")
+    run = planner("check", str(script), "--fix", "--cluster", CLUSTER, "--model", MODEL, "--apply")
     assert run.code == 2
     assert "2 names (hard links)" in run.err
 
@@ -141,7 +141,18 @@ def test_line_ends_of_windows_stay(planner: Callable[..., Any]) -> None:
     args = Path("train.args")
     words = f"{SHAPE} {BATCH} {LAYOUT}".replace(" --", "\n--")
     args.write_bytes(words.replace("\n", "\r\n").encode() + b"\r\n")
-    run = planner("repair", str(args), CLUSTER, "--model", MODEL, "--gpus", "8", "--apply")
+    run = planner(
+        "check",
+        str(args),
+        "--fix",
+        "--cluster",
+        CLUSTER,
+        "--model",
+        MODEL,
+        "--gpus",
+        "8",
+        "--apply",
+    )
     assert run.code == 0, run.err
     data = args.read_bytes()
     assert data.count(b"\n") == data.count(b"\r\n") > 0
@@ -158,7 +169,7 @@ def test_overrides_that_quotes_cannot_hold_are_said_not_written(
     )
     script.write_text(text)
     job = ("--model", "llama3.1-70b", "--gpus", "32")
-    run = planner("repair", str(script), "4xdgx-h100", *job, "--apply")
+    run = planner("check", str(script), "--fix", "--cluster", "4xdgx-h100", *job, "--apply")
     if run.code == 0:
         assert "|" not in script.read_text()
         assert "'" not in script.read_text()

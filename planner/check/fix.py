@@ -1,0 +1,378 @@
+"""Fixes configuration files: the fewest changed fields after which a file checks clean.
+
+A layout counts only where the format writes it into the file, and the file, read again, states it
+and breaks no rule of the format.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from difflib import unified_diff
+from typing import NoReturn
+
+from planner.answers.deadline import Deadline
+from planner.check.check import completed_of, file_findings, read_configuration
+from planner.check.complete import Completed, complete
+from planner.check.job import Job, Request, job_of
+from planner.check.layout import Layout, Place
+from planner.check.legality import legality_findings, not_said_yet
+from planner.check.recognise import format_of
+from planner.check.values import Values
+from planner.cost.context import Context
+from planner.errors import ExpressError, InputError, Problem
+from planner.formats.finding import Finding
+from planner.formats.format import Format, Reading, SourceText
+from planner.plans.repair import RepairAnswer, diagnosis, repair
+from planner.search.search import Progress
+from planner.spec.strategy import COUNTS, Strategy, gpus_of_replica
+from planner.spelling import alike
+
+UNFIXABLE = ("job.value", "job.model", "job.precision", "job.optimizer")
+"""Rules that no other layout satisfies."""
+OF_JOB = ("job.gpus", "job.seq_len", "job.global_batch", "gpus.divide")
+"""Rules of what the job decides, or what follows from it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """A whole strategy, however broken the file is, and what it is to become legal for."""
+
+    layout: Layout
+    num_gpus: int
+    """That every fix uses."""
+    completed: Completed
+    """The file as it stands."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A file with a strategy in it."""
+
+    text: str
+    reading: Reading
+    part: str | None
+    """Of the framework, that the file starts."""
+    layout: Layout | None
+    """As the text, read again, states it."""
+    errors: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedFile:
+    """What is wrong with a configuration file, and the smallest fix written into it."""
+
+    source: SourceText
+    kind: Format
+    start: Start
+    errors: tuple[Finding, ...]
+    """Of the file as it stands; that a stage does not fit is in ``answer``."""
+    answer: RepairAnswer
+    written: Written | None = None
+    """None where nothing is wrong, or nothing fixes it."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Nothing is wrong."""
+        return not self.errors and not self.answer.deficits
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """Where the file states its decisions."""
+        return self.start.layout.places.of
+
+    @property
+    def new_places(self) -> Mapping[str, Place]:
+        """Where the fixed file does."""
+        layout = self.written and self.written.layout
+        return layout.places.of if layout else {}
+
+    @property
+    def diff(self) -> list[str]:
+        """What the fix changes in the file, as a unified diff."""
+        if self.written is None:
+            return []
+        before, after = self.source.text.splitlines(), self.written.text.splitlines()
+        name = self.source.path
+        return list(unified_diff(before, after, name, name, n=1, lineterm=""))
+
+
+def fix_file(
+    source: SourceText,
+    request: Request,
+    *,
+    progress: Progress = lambda _message, _fraction: None,
+) -> FixedFile:
+    """Find the smallest fix of a configuration file, for the same request as its check.
+
+    Fixes leave the framework's uncertainty of memory free where they can. Raises InputError where
+    the file or the request cannot be used, ExpressError where something fits and the format
+    cannot say it.
+    """
+    kind = format_of(source, request.framework)
+    reading = read_configuration(kind, source, request)
+    job = _job(kind, reading, request)
+    start = start_of(kind, reading, job)
+    errors = _errors(kind, reading, start.completed)
+    context = replace(start.layout.context, margin_fraction=0.0)
+    start = replace(start, layout=replace(start.layout, context=context))
+    answer = diagnosis(context, start.layout.strategy)
+    found = FixedFile(source=source, kind=kind, start=start, errors=errors, answer=answer)
+    if found.is_sound:
+        return found
+    fixer = _Fixer(found=found, reading=reading, request=request, job=job, progress=progress)
+    return fixer.fixed()
+
+
+def _job(kind: Format, reading: Reading, request: Request) -> Job:
+    """The job; InputError where none is known, or the file is another program's."""
+    if reading.made_for:
+        message = f"is for {reading.made_for}, whose rules are not known"
+        raise InputError.single(reading.path, "file", message)
+    job = job_of(request, reading)
+    if job is not None:
+        return job
+    missing = [f"--{name}" for name in ("model", "cluster") if getattr(request, name) is None]
+    message = f"{' and '.join(missing)} needed, here or in planner.toml, to fix {kind.title}"
+    raise InputError.single(reading.path, "file", message)
+
+
+def _errors(kind: Format, reading: Reading, completed: Completed) -> tuple[Finding, ...]:
+    """What a check calls errors, but memory."""
+    found = file_findings(kind, reading, completed)
+    if completed.layout is not None:
+        found += not_said_yet(list(legality_findings(completed.layout, is_plan=False)), found)
+    return tuple(one for one in found if one.severity == "error")
+
+
+@dataclass(kw_only=True)
+class _Fixer:
+    """Searches the layouts near the file's for the first ones that can be written into it."""
+
+    found: FixedFile
+    reading: Reading
+    request: Request
+    job: Job
+    progress: Progress
+    reasons: list[str] = field(default_factory=list)
+    """Why layouts were not accepted, in the order they were tried."""
+
+    def __post_init__(self) -> None:
+        start = self.found.start
+        own = start.layout.context.job
+        self.job = replace(
+            self.job,
+            num_gpus=start.num_gpus,
+            global_batch=own.global_batch,
+            seq_len=own.seq_len,
+        )
+
+    def fixed(self) -> FixedFile:
+        """The file with the smallest fix after which it is clean, else no worse than before."""
+        found, start = self.found, self.found.start
+        of_read = frozenset((one.rule, one.key) for one in self.reading.findings)
+        of_file = of_read | {(one.rule, one.key) for one in found.errors}
+        margins = dict.fromkeys((start.layout.cautious.margin_fraction, 0.0))
+        deadline = Deadline(self.request.time_limit_s)
+        deadline.plan_for(2 * len(margins))
+        for allowed in (of_read, of_file):
+            for margin in margins:
+                context = replace(start.layout.context, margin_fraction=margin)
+                answer = repair(
+                    context,
+                    start.layout.strategy,
+                    num_gpus=start.num_gpus,
+                    accepts=self._accepts(context, allowed),
+                    time_limit_s=deadline.share_s(),
+                    progress=self.progress,
+                )
+                if answer.gave_up:
+                    continue
+                wrong = found.answer
+                answer = replace(answer, deficits=wrong.deficits, before=wrong.before)
+                found = replace(found, answer=answer)
+                if answer.repaired:
+                    return self._with_fix(found, context)
+            if not self.reasons:
+                return found
+        raise ExpressError(
+            f"{found.source.path}: no fix was found that the file can hold and that breaks no "
+            f"rule of {found.kind.title}; the first one tried: {self.reasons[0]}"
+        )
+
+    def _accepts(
+        self, context: Context, allowed: AbstractSet[tuple[str, str]]
+    ) -> Callable[[Strategy], bool]:
+        """Whether the file can hold a strategy, and then has no errors but those allowed."""
+
+        def accepts(strategy: Strategy) -> bool:
+            reason = self._problem(context, strategy, allowed)
+            self.reasons += [reason] if reason else []
+            return not reason
+
+        return accepts
+
+    def _problem(
+        self, context: Context, strategy: Strategy, allowed: AbstractSet[tuple[str, str]]
+    ) -> str:
+        """Why the file cannot hold a strategy; empty where it can."""
+        try:
+            made = self._written(context, strategy)
+        except (ExpressError, InputError) as error:
+            return str(error)
+        part = self.found.kind.part(self.reading.settings)
+        if part is not None and made.part != part:
+            return f"the file is for {part}, which does not express it"
+        if missing := not_stated(context, strategy, made.layout):
+            return f"the file, read again, does not state {missing}"
+        rest = [one for one in made.errors if (one.rule, one.key) not in allowed]
+        return str(rest[0]) if rest else ""
+
+    def _written(self, context: Context, strategy: Strategy) -> Written:
+        """Write a strategy into the file and read that; raises ExpressError and InputError."""
+        kind, source = self.found.kind, self.found.source
+        text = kind.written_into(source, context, strategy)
+        again = SourceText(path=source.path, text=text)
+        reading = read_configuration(kind, again, self.request)
+        completed = completed_of(kind, reading, self.job)
+        return Written(
+            text=text,
+            reading=reading,
+            part=kind.part(reading.settings),
+            layout=completed.layout,
+            errors=_errors(kind, reading, completed),
+        )
+
+    def _with_fix(self, found: FixedFile, context: Context) -> FixedFile:
+        """The file with the best repair; InputError where a misspelt key may state a field."""
+        best = found.answer.repaired[0].plan.strategy
+        written = self._written(context, best)
+        added = set(written.reading.settings) - set(self.reading.settings)
+        _refuse_misspelt(self.reading, added | _keys_of(found.kind, context, best))
+        return replace(found, written=written)
+
+
+def _keys_of(kind: Format, context: Context, strategy: Strategy) -> AbstractSet[str]:
+    """Keys that state a plan's fields in a new file; none where no new file can be written."""
+    try:
+        return {each.key for each in kind.emitted(context, strategy).decided}
+    except ExpressError:
+        return frozenset()
+
+
+def _refuse_misspelt(reading: Reading, keys: AbstractSet[str]) -> None:
+    """InputError where a key that is not known is nearly one of these."""
+    parts = {part for key in keys for part in key.split(".")}
+    unknown = [one for one in reading.findings if one.kind == "unknown_key"]
+    near = [(one, alike(one.key.rpartition(".")[2], parts, 0.8)) for one in unknown]
+    problems = [
+        Problem(
+            where=f"{one.path}:{one.line}",
+            key=one.key,
+            message=f"unknown, but nearly {close}, which states a decision; correct it first",
+        )
+        for one, close in near
+        if close
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def not_stated(context: Context, strategy: Strategy, layout: Layout | None) -> str:
+    """Fields that a file, read again, does not state as they were written."""
+    if layout is None:
+        return "all of it"
+    wanted, found = _fields(context, strategy), _fields(layout.context, layout.strategy)
+    return ", ".join(name for name, value in wanted.items() if found[name] != value)
+
+
+def _fields(context: Context, strategy: Strategy) -> dict[str, object]:
+    """Every field by name, without what has no effect."""
+    job = context.job
+    values = {**vars(strategy), "global_batch": job.global_batch, "seq_len": job.seq_len}
+    values |= zip(COUNTS, strategy.policy_counts, strict=True)
+    selected = strategy.recompute_modules or context.traits.recompute.selected
+    values["recompute_modules"] = selected if strategy.layers_under["selective"] else None
+    if strategy.offload == "none":
+        values["offload_percent"] = 100
+    return values
+
+
+def start_of(kind: Format, reading: Reading, job: Job) -> Start:
+    """Complete a file whose numbers may contradict each other or the job.
+
+    The job's GPUs, batch and sequence length come before the file's; data parallelism and
+    micro-batches follow. Raises InputError where values cannot be read, the file is for another
+    model, or nothing says the batch.
+    """
+    completed = completed_of(kind, reading, job)
+    _refuse(
+        one
+        for one in (*reading.findings, *completed.findings)
+        if one.rule in UNFIXABLE or one.kind == "bad_value"
+    )
+    num_gpus = min(job.num_gpus or completed.world.num_gpus, job.cluster.num_accelerators)
+    layout = completed.layout
+    is_whole = layout is not None and layout.num_gpus == num_gpus
+    if not is_whole or any(one.rule in OF_JOB for one in completed.findings):
+        layout = _without_contradictions(kind, reading, job, completed, num_gpus)
+    assert layout is not None
+    return Start(layout=layout, num_gpus=num_gpus, completed=completed)
+
+
+def _refuse(findings: Iterable[Finding]) -> None:
+    """Raise InputError with every finding, at its line."""
+    problems = [
+        Problem(
+            where=f"{one.path}:{one.line}" if one.line else one.path,
+            key=one.key or "file",
+            message=one.message,
+        )
+        for one in findings
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _without_contradictions(
+    kind: Format, reading: Reading, job: Job, completed: Completed, num_gpus: int
+) -> Layout:
+    """The layout without what follows from the job, which is filled in as it may be."""
+    known = completed.world.decisions
+    pp = int(known["pp"])
+    replica_gpus = int(gpus_of_replica(known))
+    dp = max(1, num_gpus // replica_gpus)
+    dropped = {"dp", "num_gpus", "global_batch"}
+    dropped |= {"seq_len"} if job.seq_len else set()
+    if pp > job.model.num_blocks:
+        dropped.add("pp")
+        replica_gpus //= pp
+    kept = {name: value for name, value in reading.decisions.items() if name not in dropped}
+    free = replace(job, num_gpus=replica_gpus * dp, global_batch=None)
+    layout = complete(replace(reading, decisions=kept), free, kind.framework_of(reading)).layout
+    if layout is None:
+        _refuse(completed.findings)
+        _refuse_unknown(reading, "layout", "the layout cannot be made out")
+    total = job.global_batch or known.get("global_batch")
+    if not isinstance(total, int):
+        _refuse_unknown(reading, "global_batch", "the file does not say it; give --global-batch")
+    strategy = _with_batch(replace(layout.strategy, pp=pp, dp=dp), reading, total)
+    return Layout(
+        context=replace(layout.context, job=replace(layout.context.job, global_batch=total)),
+        strategy=replace(strategy, dp=int(known.get("dp", dp))),
+        places=Values(reading).places,
+    )
+
+
+def _refuse_unknown(reading: Reading, key: str, message: str) -> NoReturn:
+    raise InputError.single(reading.path, key, message)
+
+
+def _with_batch(strategy: Strategy, reading: Reading, global_batch: int) -> Strategy:
+    """What the file does not state of the batch follows as far as it can in whole numbers."""
+    if "num_micro_batches" not in reading.decisions:
+        number = max(1, global_batch // (strategy.dp * strategy.micro_batch))
+        return replace(strategy, num_micro_batches=number)
+    if "micro_batch" not in reading.decisions:
+        size = max(1, global_batch // (strategy.dp * strategy.num_micro_batches))
+        return replace(strategy, micro_batch=size)
+    return strategy
