@@ -82,8 +82,6 @@ TRAINING_SCRIPT = section(
         "selective_layers_per_stage": COUNTS,
         "recompute_layers_per_stage": COUNTS,
         "recompute_modules": {"type": "array", "items": {"type": "string"}},
-        "gradient_exchange": {"type": "string"},
-        "profile": {"enum": ["trainer-2022", "trainer-2023"]},
     }
 )
 """Our own block, which DeepSpeed ignores: what the user's code must do itself."""

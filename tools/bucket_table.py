@@ -1,12 +1,12 @@
 """The table of docs/overlap.md: exposed gradient reduction against bucket size."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.catalog.names import EXAMPLE_NODE
-from planner.cost.buckets import bucket_curve
 from planner.cost.context import Context
+from planner.cost.estimate import estimate
 from planner.frameworks.registry import load_traits
 from planner.spec.job import JobSpec
 from planner.spec.strategy import NEUTRAL, Strategy, split_values
@@ -51,8 +51,21 @@ class _Case:
         }
         policies = split_values(layers, (nothing, nothing, nothing))
         strategy = Strategy(**{**NEUTRAL, **own, **policies})
-        points = bucket_curve(context, strategy, ELEMENTS)
-        return [f"{1e3 * one.exposed_s:.0f} of {1e3 * one.busy_s:.0f}" for one in points]
+        items = [
+            estimate(with_buckets(context, size), strategy).time["data_parallel"]
+            for size in ELEMENTS
+        ]
+        return [f"{1e3 * one.exposed_s:.0f} of {1e3 * one.busy_s:.0f}" for one in items]
+
+
+def with_buckets(context: Context, elements: float) -> Context:
+    """The same with buckets of so many gradients."""
+    overlap = replace(
+        context.traits.overlap,
+        gradient_bucket_elements=elements,
+        gradient_bucket_elements_per_rank=0.0,
+    )
+    return replace(context, traits=replace(context.traits, overlap=overlap))
 
 
 CASES = (

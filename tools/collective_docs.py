@@ -2,10 +2,10 @@
 
 import inspect
 
+from planner.collectives import gradients
 from planner.collectives.algorithms import ALGORITHMS
 from planner.collectives.grid import mesh_2d_all_reduce, torus_2d_all_reduce, torus_3d_all_reduce
 from planner.collectives.hierarchical import hierarchical_all_reduce
-from planner.collectives.parameter_server import parameter_server_ingress_bytes_per_s
 from tools.formulas import docstring_markdown, docstrings, table
 
 PLACEMENTS = {
@@ -22,7 +22,13 @@ MORE = (
     torus_2d_all_reduce,
     mesh_2d_all_reduce,
     torus_3d_all_reduce,
-    parameter_server_ingress_bytes_per_s,
+    gradients.parameter_server_ingress_bytes_per_s,
+    gradients.asynchronous_iteration_s,
+    gradients.exposed_in_order_s,
+    gradients.exposed_by_priority_s,
+    gradients.reduce_by_turns_s,
+    gradients.top_k_all_gather,
+    gradients.int8_all_gather,
 )
 """Formulas that take more than a size, a number of ranks and a link."""
 

@@ -6,7 +6,6 @@ from typing import Any, get_args
 
 from planner.check.degrees import Batch, Gpus, batch_of, gpus_of
 from planner.check.documents import documents_of
-from planner.check.exchanged import exchanging
 from planner.check.job import Job, Software, shape_of
 from planner.check.layout import Layout, Place
 from planner.check.own_model import unlike
@@ -255,7 +254,6 @@ def _traits(values: Values, job: Job, framework: str, gpus: Gpus) -> FrameworkTr
     traits = next(offering, load_traits(framework, names[0], settings))
     optimizer = values.word("optimizer", optimizer_names(framework), rule="job.optimizer")
     traits = traits if optimizer is None else with_optimizer(traits, optimizer)
-    traits = exchanging(values, traits)
     beside = values.word("expert_exchange", get_args(ExpertOverlap))
     if beside is not None:
         overlap = replace(traits.overlap, expert_all_to_all_overlap=beside)  # type: ignore[arg-type]

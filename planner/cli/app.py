@@ -13,7 +13,6 @@ from planner.cli import (
     collective,
     compare,
     emit,
-    exchange,
     explain,
     frameworks,
     hardware,
@@ -60,7 +59,6 @@ app.command("emit")(emit.emit)
 app.command("check")(check.check)
 app.command("compare")(compare.compare)
 app.command("calibrate")(calibrate.calibrate)
-app.command("exchange")(exchange.exchange)
 app.command("explain")(explain.explain)
 app.command("scale")(scale.scale)
 app.command("size")(size.size)

@@ -10,7 +10,7 @@ from planner.cli.aims import check_aim, read_aim, read_time_limit
 from planner.cli.collector import Collector
 from planner.cli.formats import expressible, format_meant
 from planner.cli.inputs import margin_notes, read_question, with_host_memory, with_placement
-from planner.cli.narrowing import changing, narrowing_of, offering
+from planner.cli.narrowing import narrowing_of, offering
 from planner.plans.objectives import Aim
 from planner.plans.plan import Answer, answer
 from planner.plans.tight import with_room
@@ -185,7 +185,7 @@ def read(
         mtp_layers=options.get("mtp_layers"),
     )
     check_aim(aim, question.contexts[0].cluster)
-    question = changing(expressible(question, made), narrowing, made)
+    question = expressible(question, made)
     question = offering(question, narrowing)
     contexts = with_placement(question.contexts, placement)
     return Asked(

@@ -1,22 +1,14 @@
 """Reads the options that narrow a search, and leaves out frameworks that offer nothing of it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from planner.cli.collector import Collector
 from planner.cli.inputs import Question
 from planner.errors import InputError, Problem
-from planner.formats.registry import load_format
-from planner.frameworks.settings import with_change
 from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.offered import not_offered
 from planner.search.space.space import EVERYTHING
-
-if TYPE_CHECKING:
-    from planner.cost.context import Context
-    from planner.formats.format import Format
 
 COMMAND_LINE = "command line"
 
@@ -49,37 +41,6 @@ def narrowing_of(
         if given and name in narrowing.values:
             collector.add("--fix", f"{name} is fixed and --{name} given; one of them is enough")
     return narrowing
-
-
-def changing(question: Question, narrowing: Narrowing, made: "Format | None") -> Question:
-    """The question with everything that changes training and that ``--allow`` names.
-
-    Raises InputError where no framework asked for offers one, or no file of ``made`` can say it.
-    """
-    found: list[Context] = []
-    problems: list[Problem] = []
-    notes: list[str] = []
-    for change in narrowing.changes:
-        refusals, before = [], len(found)
-        for context in question.contexts:
-            try:
-                traits = with_change(context.traits, change)
-            except ValueError as error:
-                refusals.append(str(error))
-                continue
-            other = replace(context, traits=traits)
-            unsaid = list((made or load_format(traits.name)).refused(other))
-            if made is not None and unsaid:
-                refusals += unsaid
-                continue
-            notes += [f"left out of files, --emit refuses them: {each}" for each in unsaid]
-            found.append(other)
-        if len(found) == before:
-            problems.append(Problem(where=COMMAND_LINE, key="--allow", message=refusals[0]))
-    if problems:
-        raise InputError(problems)
-    contexts = (*question.contexts, *found)
-    return replace(question, contexts=contexts, notes=(*question.notes, *dict.fromkeys(notes)))
 
 
 def offering(question: Question, narrowing: Narrowing) -> Question:

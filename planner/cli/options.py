@@ -198,7 +198,7 @@ Allow = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FEATURE",
-        help="Search what is left out: cross-domain-tp; what changes training: powersgd.",
+        help="Search what is left out: cross-domain-tp.",
     ),
 ]
 Forbid = Annotated[

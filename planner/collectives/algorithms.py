@@ -6,10 +6,10 @@ from typing import Literal, TypeAlias
 
 from planner.collectives import (
     direct,
+    gradients,
     halving,
     hierarchical,
     in_network,
-    parameter_server,
     ring,
     tree,
 )
@@ -114,7 +114,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm(
         name="parameter-server",
         placement="all_peers",
-        flat={"all_reduce": parameter_server.parameter_server_all_reduce},
+        flat={"all_reduce": gradients.parameter_server_all_reduce},
     ),
     Algorithm(name="naive", placement="peers", flat={"all_reduce": direct.naive_all_reduce}),
     Algorithm(name="send", placement="all_peers", flat={"p2p": direct.send}),

@@ -24,7 +24,6 @@ from planner.cost.collectives import COLLECTIVE_FORMULAS, collective_s, point_to
 from planner.cost.context import Context
 from planner.cost.data_parallel import bucket_elements, data_parallel_costs
 from planner.cost.distinct import columns_but, first_rows
-from planner.cost.exchange import exchange_s_per_param
 from planner.cost.host_states import (
     gradient_offload_s,
     hidden_step_s,
@@ -198,22 +197,12 @@ PER_PARAMETER: Mapping[str, PerParameter] = {
     "optimizer_step": optimizer_s_per_param,
 }
 """Items of the tail that are so much per parameter of the rank."""
-EXCHANGED: Mapping[str, PerParameter] = {
-    **PER_PARAMETER,
-    "gradient_exchange": exchange_s_per_param,
-}
-"""The same where replicas keep in step otherwise than by plain all-reduces."""
 PER_ITERATION = {
     "unpaired_exchange": unpaired_exchange_s,
     "tied_embedding": tied_embedding_s,
     "step_overhead": _step_overhead_s,
 }
 """Items of an iteration that are the same however layers are split."""
-
-
-def per_parameter(context: Context) -> Mapping[str, PerParameter]:
-    """The items of the tail that are so much per parameter of the rank."""
-    return PER_PARAMETER if context.traits.exchange.is_plain else EXCHANGED
 
 
 def frozen_updates(context: Context, parts: Parts) -> tuple[Array, Array, Array]:
@@ -311,7 +300,7 @@ def tail_pieces(
     _, layer_offload, end_offload = gradient_offload_s(context, strategy, parts, times)
     layer_offload = layer_offload - hidden_step_s(context, strategy, parts, times)
     owned, end_owned = parts.owned_fraction, 1.0 / parts.num_shards
-    prices = per_parameter(context).values()
+    prices = PER_PARAMETER.values()
     layer_step = ZERO + sum(price(context, strategy, owned) for price in prices)
     end_step = ZERO + sum(price(context, strategy, end_owned) for price in prices)
     end_step = end_step + end_offload

@@ -6,13 +6,11 @@ import numpy as np
 
 from planner.cost.collectives import broadcasts_s, collective_s
 from planner.cost.context import Context
-from planner.cost.exchange import hidden_exchange_s
 from planner.cost.kernels import memory_bound_s
 from planner.cost.memory import kept_whole, reduced_gradient_bytes
 from planner.cost.topology import Group, group_of
 from planner.layers.parameters import count_layer_tensors
 from planner.spec.cluster import ClusterSpec, Collective
-from planner.spec.exchange import PERIODIC
 from planner.spec.job import element_bytes
 from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import UnitCopies
@@ -198,8 +196,7 @@ def data_parallel_costs(
     where it does not reshard under pipelining (arXiv 1910.02054, section 7; arXiv 2304.11277,
     section 3). Replicas of the
     sharding group all-reduce each rank's shard of the gradients after it is scattered
-    (hybrid sharding, arXiv 2304.11277, section 3.2.2), unless their exchange is another
-    (:func:`planner.cost.exchange.exchange_s_per_param`). Messages are buckets
+    (hybrid sharding, arXiv 2304.11277, section 3.2.2). Messages are buckets
     (:func:`bucket_elements`), or a layer from stage 3 on, gathered with its ``frozen_elements``
     (:func:`gather_elements`).
     """
@@ -210,12 +207,7 @@ def data_parallel_costs(
     layer_weights = gathered_weight_bytes(context)
     chunk_params = stage_params / strategy.vpp
     bucket = bucket_elements(context, strategy, chunk_params, layer_params)
-    exchange = context.traits.exchange
-    if exchange.is_plain or exchange.name in PERIODIC:
-        all_reduce = _seconds_per_param("all_reduce", bucket, wire, group, cluster)
-        all_reduce = all_reduce * (exchange.is_plain | (stage >= 1))
-    else:
-        all_reduce = hidden_exchange_s(context, bucket, wire, group) / bucket
+    all_reduce = _seconds_per_param("all_reduce", bucket, wire, group, cluster)
     scatter = _seconds_per_param("reduce_scatter", bucket, wire, group, cluster)
     if states.broadcasts_weights:
         gather = broadcasts_s(stage_params * weights, group, cluster) / stage_params
@@ -229,7 +221,7 @@ def data_parallel_costs(
     unit = gather_elements(context, unit, unit / layer_params * chunk_params)
     layer_gather = _seconds_per_param("all_gather", unit, layer_weights, group, cluster)
     replicas = group_of("dp_replicate", strategy, cluster)
-    if exchange.is_plain and np.any(replicas.size > 1):
+    if np.any(replicas.size > 1):
         shard_bytes = wire / np.where(stage >= 1, group.size, 1.0)
         across = _seconds_per_param("all_reduce", bucket, shard_bytes, replicas, cluster)
         layer_across = _seconds_per_param(

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost import buffers
-from planner.cost.exchange import exchange_state_bytes
 from planner.cost.layer import layer_shape
 from planner.cost.ledger_item import HELD, OUTSIDE, LedgerItem, Lifetime, flat_item, tensor_item
 from planner.cost.memory import keeps_no_copies, kept_whole
@@ -96,15 +95,10 @@ def _state_shares(subject: Subject, name: str) -> dict[str, float]:
     if not is_sharded and subject.strategy.dp > 1:
         copies += traits.replica_bucket_bytes
     master = optimizer.master_bytes
-    is_plain = subject.context.traits.exchange.is_plain
-    exchanged = (
-        0.0 if is_plain else float(exchange_state_bytes(subject.context, subject.columns)[0])
-    )
     is_whole = subject.context.job.precision in WHOLE
     parts = {
         "optimizer.master_weights": traits.master_weight_bytes if master is None else master,
         "optimizer.states": mean_states(subject.context.model, optimizer).layer,
-        "optimizer.gradient_exchange": exchanged,
         f"optimizer.{'weight' if is_whole else 'gradient'}_copies": copies,
     }
     return {part: size / sum(parts.values()) for part, size in parts.items() if size}

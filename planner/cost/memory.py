@@ -149,14 +149,12 @@ def state_bytes(
     optimizer_bytes: float = ADAM_BYTES,
     master_bytes: float | None = None,
     domain_shards: Array | float = 1.0,
-    exchange_bytes: Array | float = 0.0,
 ) -> StateBytes:
     """Weights, gradients and optimizer bytes per parameter by ZeRO stage and offload.
 
     ``domain_shards`` ranks of a scale-up domain share a second copy of the weights under ZeRO++
-    (arXiv 2306.10209, section 3.2). ``exchange_bytes`` are what replicas keep where they exchange
-    more than plain gradients. ``optimizer_bytes`` are the optimizer's own states (Adam: two fp32
-    moments), to which master weights are added. Stage 1 shards the optimizer states K/N,
+    (arXiv 2306.10209, section 3.2). ``optimizer_bytes`` are the optimizer's own states (Adam: two
+    fp32 moments), to which master weights are added. Stage 1 shards the optimizer states K/N,
     stage 2 also the gradients, stage 3 also the weights; every shard is 1/num_shards (arXiv
     1910.02054, section 5). Under pipelining FSDP may keep weights and gradients whole
     (``zero3_reshards_under_pp``). Offloaded optimizer states, all or
@@ -180,7 +178,7 @@ def state_bytes(
     )
     master = traits.master_weight_bytes if master_bytes is None else master_bytes
     shards = np.where(stage >= 1, num_shards, 1.0)
-    optimizer = (master + optimizer_bytes + exchange_bytes + copies) / shards
+    optimizer = (master + optimizer_bytes + copies) / shards
     in_groups = np.where(keeps_no_copies(strategy, traits), copies, 0.0) / shards
     host_optimizer = offloaded_fraction(strategy)
     host_parameters = offloads(strategy, "parameters")

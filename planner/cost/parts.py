@@ -13,7 +13,6 @@ from planner.cost.data_parallel import (
     weight_bytes,
 )
 from planner.cost.distinct import columns_but, first_rows
-from planner.cost.exchange import exchange_state_bytes
 from planner.cost.layer import LayerCosts, LayerMemory, layer_costs
 from planner.cost.memory import (
     FrozenShares,
@@ -207,8 +206,6 @@ def build_parts(
         domain_shards = group_of(axis, strategy, context.cluster).local
     optimizer = context.traits.optimizer
     means = mean_states(context.model, optimizer)
-    is_plain = context.traits.exchange.is_plain
-    exchanged = 0.0 if is_plain else exchange_state_bytes(context, strategy)
 
     def states_of(optimizer_bytes: float, num_shards: Array) -> StateBytes:
         return state_bytes(
@@ -218,7 +215,6 @@ def build_parts(
             optimizer_bytes,
             optimizer.master_bytes,
             domain_shards,
-            exchanged,
         )
 
     unlike = {each: states_of(each, shards) for each in {means.layer, means.first, means.last}}

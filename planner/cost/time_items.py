@@ -6,12 +6,12 @@ import numpy as np
 
 from planner.cost.build import (
     PER_ITERATION,
+    PER_PARAMETER,
     boundary_message_bytes,
     exposed_link_s,
     frozen_updates,
     gradient_pass_s_per_param,
     link_seconds,
-    per_parameter,
     slowest_pace,
 )
 from planner.cost.collectives import point_to_point_s
@@ -191,7 +191,7 @@ def _tail_items(subject: Subject, stage: int) -> TimeItems:
         total: Array = params * per_param(context, columns, parts.owned_fraction)
         return total + ends * per_param(context, columns, end_owned)
 
-    steps = {name: of_owned(price) for name, price in per_parameter(context).items()}
+    steps = {name: of_owned(price) for name, price in PER_PARAMETER.items()}
     times = layer_times(context, columns, parts)
     steps["optimizer_step"] -= layers * hidden_step_s(context, columns, parts, times)
     busy, exposed, end = gradient_offload_s(context, columns, parts, times)

@@ -74,8 +74,6 @@ def why_no_traffic(subject: Subject) -> str:
     """What of a strategy sends messages that are not listed here, or nothing."""
     if subject.context.job.mtp_layers:
         return "layers of multi-token prediction"
-    for change in subject.context.traits.changes:
-        return f"the messages of {change.text}"
     zero3 = subject.strategy.zero_stage >= 3
     if zero3 and subject.context.traits.states.zero3_secondary_weight_bytes:
         return "secondary shards of weights (ZeRO++)"

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.formats.finding import Finding, Severity
-from planner.spec.changes import Change
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import FIELDS, Strategy
 from planner.spec.training import Training
@@ -27,7 +26,6 @@ DECISIONS: Mapping[str, str] = {
     "gradient_bytes": "of a gradient, as it is held and reduced",
     "expert_exchange": "what expert exchange runs beside: none, shared_expert or batches",
     "optimizer": "as in optimizers.yaml",
-    "gradient_exchange": "how replicas keep in step, as --allow names it",
     "profile": "profile of the framework whose behaviour it asks for",
     "model.num_layers": "transformer blocks",
     "model.hidden_size": "width",
@@ -274,8 +272,6 @@ class Format:
     """What no file can say whatever the layout: the model, precision, optimizer or profile."""
     launched: Callable[[Reading, Mapping[str, Value]], Reading] = lambda reading, _: reading
     """The reading of a file that is started with these variables."""
-    exchanges: tuple[str, ...] = ()
-    """What changes training, by the names of ``--allow``, that its files can say."""
     trains: tuple[str, ...] = ("full",)
     """What its files can say is trained, by the names of ``--train``."""
     takes_adapters: bool = False
@@ -295,10 +291,6 @@ class Format:
         if self._untrained(context):
             allowed = ", ".join(self.trains)
             yield f"--train {context.traits.training.mode}: {self.name} files say {allowed}"
-        for change in self._unsaid(context):
-            allowed = ", ".join(("plain", *self.exchanges))
-            (key,) = change.inputs
-            yield f"{key} {change.text}: {self.name} files say {allowed}"
 
     def emitted(self, context: Context, strategy: Strategy) -> Emitted:
         """``emit``, after what ``refused`` says; raises ExpressError."""
@@ -310,14 +302,11 @@ class Format:
         self._refuse(context)
         return self.write_into(source, context, strategy)
 
-    def _unsaid(self, context: Context) -> list[Change]:
-        return [each for each in context.traits.changes if each.name not in self.exchanges]
-
     def _untrained(self, context: Context) -> bool:
         return context.traits.training.mode not in self.trains
 
     def _refuse(self, context: Context) -> None:
-        if self._unsaid(context) or self._untrained(context):
+        if self._untrained(context):
             lines = "\n".join(f"  {reason}" for reason in self.refused(context))
             raise ExpressError(f"{self.name} cannot express the plan:\n{lines}")
 

@@ -6,14 +6,11 @@ from dataclasses import replace
 from planner.errors import InputError
 from planner.frameworks.optimizers import load_optimizer
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
-from planner.spec.changes import Change
 from planner.spec.job import mtp_positions
 from planner.spec.model import ModelSpec
 from planner.spec.training import Mode, Training
 from planner.spec.traits import FrameworkTraits
 
-MOST_NAMED = 2
-"""Profiles that a message names."""
 WIDENED = ("mlp", "backward")
 """Sections of tables whose tensors are as wide as the stream between layers; attention is computed
 in 16 bits, and norms keep fp32 anyway."""
@@ -43,40 +40,6 @@ def with_training(traits: FrameworkTraits, training: Training) -> FrameworkTrait
     kernels = replace(traits.kernels, saved=saved, widens_stream=widens_stream)
     support = replace(traits.support, zero_stages=traits.support.frozen_zero_stages)
     return replace(traits, training=training, kernels=kernels, support=support)
-
-
-def with_change(traits: FrameworkTraits, change: Change) -> FrameworkTraits:
-    """Return the traits that train so; ValueError where the framework cannot."""
-    if change.is_plain:
-        return traits
-    if change.name not in traits.support.exchanges:
-        offered = ", ".join(traits.support.exchanges) or "none"
-        raise ValueError(
-            f"{traits.name} ({traits.profile}) offers no {change.name}, but {offered}; "
-            f"{_changing(change)}"
-        )
-    if traits.training.is_frozen:
-        raise ValueError(f"{change.name} is for training of all weights; adapters are small")
-    return replace(traits, exchange=change)
-
-
-def changing_profiles(change: Change) -> list[tuple[str, str]]:
-    """Frameworks and profiles that offer it."""
-    return [
-        (name, profile)
-        for name in FRAMEWORKS
-        for profile in profile_names(name)
-        if change.name in load_traits(name, profile).support.exchanges
-    ]
-
-
-def _changing(change: Change) -> str:
-    """Which profiles offer it, in words."""
-    profiles = changing_profiles(change)
-    found = [f"--framework {name} --profile {profile}" for name, profile in profiles]
-    if not found:
-        return f"no framework here starts {change.method.title}, which `planner exchange` prices"
-    return f"{' or '.join(found[:MOST_NAMED])} does"
 
 
 def training_frameworks(mode: Mode) -> list[str]:

@@ -18,7 +18,6 @@ from planner.errors import InputError, Problem
 from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import FRAMEWORKS, load_traits
 from planner.frameworks.settings import (
-    with_change,
     with_optimizer,
     with_recompute_modules,
     with_training,
@@ -28,10 +27,8 @@ from planner.limits import MAX_BATCH, MAX_BLOCKS, MAX_SEQ_LEN, MAX_TOKENS
 from planner.plans.plan import Plan
 from planner.plans.trait_settings import profile_problem, settings_mapping, settings_of
 from planner.search.space.legality import violations
-from planner.spec.changes import read_change
 from planner.spec.decision import Decision
 from planner.spec.documents import Documents, read_documents
-from planner.spec.exchange import PLAIN_NAME
 from planner.spec.job import MAX_IMBALANCE, MAX_MTP_LAYERS, JobSpec, Precision
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import COLUMNS, FIELDS, Strategy
@@ -39,7 +36,7 @@ from planner.spec.training import MAX_RANK, Mode, Target, Training
 from planner.spec.traits import FrameworkTraits, SupportTraits
 
 SCHEMA_VERSION = 1
-NOT_COVERED = ("zenflow",)
+NOT_COVERED = ("gradient_exchange", "zenflow")
 """Keys of ``inputs`` that say how the plan trains otherwise."""
 Count = Annotated[int, Field(ge=0, le=MAX_BLOCKS)]
 
@@ -59,7 +56,6 @@ class InputsPart(Strict):
     train: Mode = "full"
     lora_rank: Annotated[int, Field(ge=0, le=MAX_RANK)] = 0
     lora_targets: tuple[Target, ...] = Field(default=(), strict=False)
-    gradient_exchange: str = PLAIN_NAME
     recompute_modules: tuple[str, ...] | None = Field(default=None, strict=False)
     total_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
     margin_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -136,7 +132,6 @@ def plan_text(plan: Plan, *, model: str, cluster: str) -> str:
             "precision": job.precision,
             "optimizer": context.traits.optimizer.name,
             **context.traits.training.inputs,
-            **context.traits.change_inputs,
             "recompute_modules": list(context.traits.recompute.selected),
             "total_tokens": job.total_tokens,
             "margin_fraction": context.margin_fraction,
@@ -190,10 +185,6 @@ def _traits(inputs: InputsPart, model: ModelSpec, path: Path) -> FrameworkTraits
     traits = load_traits(inputs.framework, inputs.profile, settings)
     traits = with_optimizer(traits, inputs.optimizer)
     traits = _with_training(traits, inputs, model, where)
-    try:
-        traits = with_change(traits, read_change(inputs.gradient_exchange))
-    except ValueError as error:
-        raise InputError.single(where, "inputs.gradient_exchange", str(error)) from None
     if inputs.recompute_modules is None:
         return traits
     return with_recompute_modules(traits, inputs.recompute_modules)

@@ -62,7 +62,6 @@ _MAY_BE_EMPTY = (
     "support.nvme_zero_stages",
     "support.paired_graph_zero_stages",
     "support.memory_switches",
-    "support.exchanges",
     "offload.waited_gradient_zero_stages",
     "offload.pageable_weight_zero_stages",
 )

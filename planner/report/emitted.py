@@ -146,7 +146,6 @@ def _figures(context: Context, strategy: Strategy, result: Estimate) -> str:
         ("batch", f"{job.global_batch} sequences of {job.seq_len} tokens, {job.precision}"),
         *([("documents", job.documents.words)] if job.documents else []),
         *([("training", f"{training.words}: {trained}")] if training.is_frozen else []),
-        *(("changes training", change.text) for change in context.traits.changes),
         ("degrees", ", ".join([*degrees, f"ZeRO {strategy.zero_stage}"])),
         (
             "micro-batches",

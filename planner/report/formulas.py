@@ -70,7 +70,7 @@ def trait_source(path: str, figures: dict[str, dict[str, Any]]) -> str:
     parts = path.split(".")
     if parts[0] != "traits":
         return ""
-    if parts[1] in ("training", "exchange"):
+    if parts[1] == "training":
         return "given"
     if parts[1] == "optimizer":
         return "planner/frameworks/optimizers.yaml"

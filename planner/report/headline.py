@@ -89,7 +89,6 @@ def layout_words(plan: Plan) -> str:
             *schedule,
             f"micro-batch {strategy.micro_batch}",
             *_state_words(strategy),
-            *(change.text for change in plan.context.traits.changes),
             *saving_words(plan),
         ]
     )

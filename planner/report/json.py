@@ -39,7 +39,6 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
     return {
         "gpus": plan.strategy.num_gpus,
         "framework": plan.framework,
-        **plan.context.traits.change_inputs,
         "strategy": {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in strategy.items()

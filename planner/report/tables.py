@@ -147,7 +147,6 @@ def _layout_columns(plans: Sequence[Plan], *, wide: bool) -> list[Column[Plan]]:
         Column("sequence\nparallel", lambda p: sequence_parallel(p.strategy)),
         Column("schedule", lambda p: p.strategy.schedule, right=False),
         Column("placed", lambda p: _short_placement(p.strategy.placement), right=False),
-        Column("exchange", lambda p: p.context.traits.exchange.text, right=False),
         Column("ZeRO", lambda p: str(p.strategy.zero_stage)),
         Column("replicas", lambda p: str(p.strategy.dp_replicate)),
         Column("micro-\nbatch", lambda p: str(p.strategy.micro_batch)),

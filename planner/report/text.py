@@ -22,7 +22,6 @@ from planner.report.recipes import placed_line
 from planner.report.sizing_words import limits_text
 from planner.report.tables import frontier_table, plans_table, shown_frontier
 from planner.search.space.vocabulary import MIXED_LAYERS
-from planner.spec.changes import Change
 from planner.spec.traits import FrameworkTraits
 from planner.units import format_bytes, format_seconds
 
@@ -87,8 +86,7 @@ def gap_text(answer: Answer) -> str:
 
 
 def _software(traits: FrameworkTraits) -> str:
-    name = traits.name if traits.profile == CURRENT else f"{traits.name} {traits.profile}"
-    return " with ".join([name, *(change.text for change in traits.changes)])
+    return traits.name if traits.profile == CURRENT else f"{traits.name} {traits.profile}"
 
 
 def assumptions_lines(answer: Answer) -> list[str]:
@@ -96,8 +94,6 @@ def assumptions_lines(answer: Answer) -> list[str]:
     plans = (*answer.plans, *answer.pareto)
     lines = []
     for context in answer.contexts:
-        if context.traits.changes:
-            continue
         used = [plan.strategy for plan in plans if plan.framework == context.traits.name]
         lines += [assumptions_line(context, used)] if used else []
     return lines
@@ -170,19 +166,6 @@ def tight_lines(plans: Sequence[Plan]) -> list[str]:
         f"the model by up to {format_bytes(margin)}."
     )
     return [line]
-
-
-def changed_lines(plans: Sequence[Plan]) -> list[str]:
-    """Which plans train otherwise than plain data parallelism does, and how."""
-    ranks: dict[Change, list[str]] = {}
-    for rank, plan in enumerate(plans, start=1):
-        for change in plan.context.traits.changes:
-            ranks.setdefault(change, []).append(str(rank))
-    return [
-        f"Plan{'s' * (len(found) > 1)} {', '.join(found)} change{'s' * (len(found) == 1)} training "
-        f"({change.text}): {change.changes}."
-        for change, found in ranks.items()
-    ]
 
 
 def plans_title(answer: Answer) -> str:
@@ -352,7 +335,7 @@ def print_answer(
     print_notes([note for note in answer.notes if not is_assumed(note)], console)
     if answer.plans:
         _print_best(answer, console)
-        for line in (*tight_lines(answer.plans), *changed_lines(answer.plans)):
+        for line in tight_lines(answer.plans):
             console.print(line, style="yellow", markup=False)
         faster = faster_lines(answer) if verbose or is_puzzling(answer) else ()
         shipped = [placed_line(beside.recipe)] if beside.recipe else []

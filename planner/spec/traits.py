@@ -10,8 +10,6 @@ from typing import Literal
 
 import numpy as np
 
-from planner.spec.changes import Change
-from planner.spec.exchange import PLAIN, GradientExchange
 from planner.spec.optimizer import OptimizerSpec
 from planner.spec.saved import SavedTables
 from planner.spec.time_range import RunClass, TimeRange, narrowest
@@ -488,9 +486,6 @@ class SupportTraits:
     """Layers behind the last one can be trained to predict further tokens."""
     nvme_zero_stages: tuple[int, ...]
     """ZeRO stages under which what is offloaded can go to NVMe."""
-    exchanges: tuple[str, ...]
-    """Ways to keep replicas in step that are no plain all-reduce of gradients, by the names of
-    ``--allow``; none is searched unless a user allows it."""
 
     def usual_etp(self, tp: Array | int, ep: Array | int) -> Array:
         """Ranks that split an expert where nothing is said: tp, or 1 for whole folded experts."""
@@ -513,22 +508,11 @@ class FrameworkTraits:
     support: SupportTraits
     optimizer: OptimizerSpec
     training: Training = FULL
-    exchange: GradientExchange = PLAIN
     settings: tuple[Setting, ...] = ()
     """Traits a user set, in place of the profile's."""
     memory_uncertainty_fraction: float = 0.0
     """Of HBM: how far modelled peaks were off on published runs of the framework."""
     time_ranges: Mapping[RunClass, TimeRange] = field(default_factory=dict)
-
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        """What changes training, as a user asked for it."""
-        return () if self.exchange.is_plain else (self.exchange,)
-
-    @property
-    def change_inputs(self) -> dict[str, str]:
-        """The same under the keys of files."""
-        return self.exchange.inputs
 
     def time_range(self, key: RunClass, accelerator: str) -> TimeRange:
         """How far iteration times of plans of a class may be off on an accelerator."""

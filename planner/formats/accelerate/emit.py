@@ -8,7 +8,6 @@ from planner.documents.yaml_text import Path
 from planner.errors import ExpressError
 from planner.formats.accelerate import keys, script
 from planner.formats.accelerate.decisions import FSDP1, SECTIONS, carrier, section_of
-from planner.formats.accelerate.exchange import exchange_lines
 from planner.formats.accelerate.read import read
 from planner.formats.accelerate.section import Section, num_machines, others, recomputes_all
 from planner.formats.adapters import adapter_files, adapter_lines
@@ -93,7 +92,6 @@ def _in_script(context: Context, strategy: Strategy, section: Section) -> Iterat
     if section.distributed_type in ("DEEPSPEED", "MULTI_GPU") and recomputes_all(strategy):
         key = f"{SCRIPT}: model.gradient_checkpointing_enable()"
         yield Decided(key=key, value="call it", why="every block is recomputed in backward")
-    yield from exchange_lines(context, SCRIPT)
     if strategy.tp > 1 and section.distributed_type in ("FSDP", "MULTI_GPU"):
         key = f"{SCRIPT}: from_pretrained(..., tp_plan='auto', device_mesh=...)"
         why = "transformers splits the weights; Accelerate checks that tp agrees"

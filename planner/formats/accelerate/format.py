@@ -2,7 +2,6 @@
 
 from planner.formats.accelerate.decisions import SUPPORT, engine, part, problems
 from planner.formats.accelerate.emit import emit, write_into
-from planner.formats.accelerate.exchange import HOOKS
 from planner.formats.accelerate.read import read, recognise
 from planner.formats.accelerate.rules import RULES
 from planner.formats.format import Format
@@ -22,7 +21,6 @@ FORMAT = Format(
     problems=problems,
     script_recomputes=True,
     support=SUPPORT,
-    exchanges=(*HOOKS, "local"),
     trains=MODES,
     takes_adapters=True,
 )

@@ -57,6 +57,11 @@ def read(source: SourceText) -> Reading:
             findings.append(finding_at("accelerate.duplicate_key", source.path, place, message))
         settings[full] = place
     findings += _wrong(source.path, settings)
+    exchange = script.exchange_of(source.text)
+    if exchange is not None:
+        message = f"{str(exchange.value)[:40]} is not modelled; priced are plain all-reduces"
+        rule = "accelerate.exchange_not_modelled"
+        findings.append(finding_at(rule, source.path, exchange, message, "note"))
     settings = {key: value for key, value in settings.items() if key not in keys.sections()}
     own = section_of(settings)
     table = own.table if own else top("", "")

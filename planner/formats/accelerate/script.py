@@ -16,8 +16,7 @@ CHECKPOINTING = "gradient_checkpointing"
 _LINE = re.compile(rf"^{HEAD}(.*)$", re.MULTILINE)
 _WORD = re.compile(r"([a-z_]+)=([\w:.=-]+)", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,9}")
-EXCHANGE = "gradient_exchange"
-_WORDS = ("optimizer", EXCHANGE)
+_WORDS = ("optimizer",)
 _NUMBERS = ("micro_batch", "num_micro_batches", "seq_len")
 _OUTSIDE = ("DEEPSPEED", "MULTI_GPU")
 """Types whose section has no key for checkpointing."""
@@ -31,8 +30,6 @@ def line(context: Context, strategy: Strategy, section: Section) -> str:
         "seq_len": context.job.seq_len,
         "optimizer": context.traits.optimizer.name,
     }
-    if not context.traits.exchange.is_plain:
-        said[EXCHANGE] = context.traits.exchange.text
     if section.distributed_type in _OUTSIDE:
         said[CHECKPOINTING] = str(recomputes_all(strategy)).lower()
     return HEAD + " ".join(f"{name}={value}" for name, value in said.items())
@@ -56,6 +53,15 @@ def decisions(text: str) -> dict[str, Value]:
             continue
         found[decided[0]] = Value(value=decided[1], key=f"{HEAD[2:]}{name}", line=number)
     return found
+
+
+def exchange_of(text: str) -> Value | None:
+    """How replicas keep in step where the comment says more than plain all-reduces."""
+    match = re.search(rf"^{HEAD}.*\bgradient_exchange=(\S+)", text, re.MULTILINE)
+    if match is None:
+        return None
+    line = text.count("\n", 0, match.start()) + 1
+    return Value(value=match[1], key=f"{HEAD[2:]}gradient_exchange", line=line)
 
 
 def rewritten(text: str, comment: str) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from planner.cost.context import Context
 from planner.formats.decision import KEPT, Decision, Line, Table, line, of_key, stated
 from planner.formats.deepspeed import keys
-from planner.formats.deepspeed.exchange import EXCHANGE
 from planner.formats.format import Value
 from planner.formats.refusals import beyond
 from planner.formats.settings import Settings, as_number, as_whole, decided, given
@@ -124,9 +123,7 @@ def _to_optimizer(context: Context, strategy: Strategy) -> Iterator[Line]:
         *line(keys.STATES, True, why, when=is_bf16),
     )
     why = "its learning rate and betas are yours to set under optimizer.params"
-    exchange = context.traits.exchange
-    kind = keys.ONE_BIT_TYPES.get(exchange.name, keys.TYPES[name])
-    yield Line(key=keys.TYPE, value=kind, why=why)
+    yield Line(key=keys.TYPE, value=keys.TYPES[name], why=why)
     is_fused = is_bf16 and strategy.offload == "none"
     yield from line(keys.TORCH_ADAM, True, "the fused Adam keeps moments in fp32", when=is_fused)
     why = "keeps the momentum the plan counts"
@@ -317,7 +314,6 @@ TABLE: Table = (
         of=_of_optimizer,
         off={keys.MASTER: False, keys.STATES: False, keys.UNTESTED: KEPT},
     ),
-    EXCHANGE,
     Decision(
         names=("zero_stage",), keys=(keys.STAGE,), to=_to_stage, of=_of_stage, cannot=_with_pipeline
     ),

@@ -1,7 +1,6 @@
 """Writes a plan as a DeepSpeed JSON file, or into one that exists."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
@@ -10,7 +9,6 @@ from planner.errors import ExpressError
 from planner.formats.decision import changes, explained, lines_of, reasons, refuse
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.decisions import TABLE
-from planner.formats.deepspeed.exchange import warm_up_steps
 from planner.formats.deepspeed.hostfile import HOSTFILE, write_hostfile
 from planner.formats.deepspeed.read import read
 from planner.formats.format import Decided, Emitted, OpenKey, OutputFile, Reading, SourceText
@@ -33,14 +31,6 @@ _RATE = OpenKey(
 )
 
 
-_WARM_UP = OpenKey(
-    file=FILE,
-    key="freeze_step",
-    what="steps before 1-bit exchange starts, under optimizer.params; the plan assumes {} of all",
-    section="optimizer",
-)
-
-
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """Return the file; ExpressError with every reason why the strategy cannot be expressed."""
     refuse("deepspeed", reasons(TABLE, context, strategy))
@@ -53,19 +43,13 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         ),
         command=("${TRAIN_SCRIPT}", "--deepspeed", "--deepspeed_config", FILE),
         variables={"TRAIN_SCRIPT": _script(strategy)},
-        open_keys=(_RATE, *_warm_up(context)),
+        open_keys=(_RATE,),
         decided=(
             *explained(lines, json_text),
             *map(_hosts_decided, hosts),
             *liger_lines(context),
         ),
     )
-
-
-def _warm_up(context: Context) -> Iterator[OpenKey]:
-    exchange = context.traits.exchange
-    if not exchange.is_plain and warm_up_steps(context) is None:
-        yield replace(_WARM_UP, what=_WARM_UP.what.format(f"{exchange.value:.0%}"))
 
 
 def _hosts(context: Context, strategy: Strategy) -> Iterator[OutputFile]:

@@ -3,7 +3,6 @@
 from planner.formats.deepspeed.decisions import problems
 from planner.formats.deepspeed.emit import emit, write_into
 from planner.formats.deepspeed.hostfile import HOSTFILE
-from planner.formats.deepspeed.keys import ONE_BIT_TYPES
 from planner.formats.deepspeed.read import read, recognise
 from planner.formats.deepspeed.rules import RULES
 from planner.formats.format import Format
@@ -19,6 +18,5 @@ FORMAT = Format(
     write_into=write_into,
     beside=(HOSTFILE,),
     problems=problems,
-    exchanges=tuple(ONE_BIT_TYPES),
     script_recomputes=True,
 )

@@ -19,15 +19,11 @@ SCRIPT_TP, LENGTH = f"{SCRIPT}.tensor_parallel_size", f"{SCRIPT}.sequence_length
 LAYERS = f"{SCRIPT}.layers_per_stage"
 SELECTIVE = f"{SCRIPT}.selective_layers_per_stage"
 FULL = f"{SCRIPT}.recompute_layers_per_stage"
-EXCHANGE, PROFILE = f"{SCRIPT}.gradient_exchange", f"{SCRIPT}.profile"
 MODULES = f"{SCRIPT}.recompute_modules"
 ENABLED = ("bf16.enabled", "fp16.enabled")
 MASTER, STATES = "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states"
 TYPE, MOMENTUM = "optimizer.type", "optimizer.params.momentum"
 TORCH_ADAM, UNTESTED = "optimizer.params.torch_adam", "zero_allow_untested_optimizer"
-FREEZE = "optimizer.params.freeze_step"
-ONE_BIT_TYPES = {"onebit-adam": "OneBitAdam", "onebit-lamb": "OneBitLamb"}
-"""Of releases before 0.19, by the way of exchange that they are."""
 TYPES = {
     "adam": "AdamW",
     "adam-bf16": "AdamW",
@@ -39,7 +35,7 @@ TYPES = {
 }
 """The type that the engine makes, by the names of optimizers.yaml."""
 NAMES = {kind.lower(): name for name, kind in reversed(TYPES.items())} | {"adam": "adam"}
-NAMES |= {kind.lower(): "adam" for kind in ONE_BIT_TYPES.values()}
+NAMES |= {"onebitadam": "adam", "onebitlamb": "adam"}
 DEVICES = {
     "none": ("none", "none"),
     "optimizer:host": ("cpu", "none"),

@@ -4,8 +4,6 @@ from planner.formats.deepspeed import keys
 from planner.formats.format import World
 from planner.formats.rules import Rules, Said
 from planner.formats.settings import Settings, as_number, given
-from planner.frameworks.registry import load_traits, profile_names
-from planner.spec.exchange import ONE_BIT
 from planner.spelling import did_you_mean
 
 rule = Rules()
@@ -162,11 +160,9 @@ def clipping_is_no_optimizer_parameter(settings: Settings, _: World) -> Said:
 
 
 @rule(f"{_ENGINE} makes it, or PyTorch", enforced=False)
-def optimizer_is_known(settings: Settings, world: World) -> Said:
+def optimizer_is_known(settings: Settings, _: World) -> Said:
     """optimizer.type is DeepSpeed's own, in any case, or PyTorch's, as it is spelled there."""
     kind = given(settings, keys.TYPE)
-    if isinstance(kind, str) and kind.lower() in _ONE_BIT and _has_one_bit(world):
-        return
     if isinstance(kind, str) and kind != keys.AUTO and not keys.is_optimizer_type(kind):
         yield (
             keys.TYPE,
@@ -184,17 +180,10 @@ def scheduler_is_known(settings: Settings, _: World) -> Said:
         yield "scheduler.type", _unknown_type(kind, keys.listed_in("schedulers"))
 
 
-def _has_one_bit(world: World) -> bool:
-    """Whether the file is for a release that has 1-bit optimizers."""
-    profile = world.decisions.get("profile")
-    return profile in profile_names("deepspeed") and bool(
-        {*ONE_BIT} & {*load_traits("deepspeed", str(profile)).support.exchanges}
-    )
-
-
 def _unknown_type(kind: str, known: tuple[str, ...]) -> str:
     if kind.lower() in _ONE_BIT:
-        return f"DeepSpeed removed {kind}; {_ONE_BIT[kind.lower()]} in its place"
+        instead = _ONE_BIT[kind.lower()]
+        return f"DeepSpeed removed {kind}; {instead} in its place; 1-bit is not covered here"
     hint = did_you_mean(kind, known) or f"allowed are {', '.join(known)}"
     return f"neither DeepSpeed nor PyTorch has it; given {kind[:60]}, {hint}"
 

@@ -24,15 +24,16 @@ from planner.search.space.vocabulary import (
     RECOMPUTE_KINDS,
     Dimension,
 )
-from planner.spec.changes import Change, is_change, read_change
-from planner.spec.exchange import METHODS
 from planner.spec.strategy import KINDS, MOVED
 
 COMMAND_LINE = "command line"
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _OFFLOAD = "offload"
 _OPENING, _CLOSING = "([{", ")]}"
-NOT_COVERED = ("zenflow",)
+NOT_COVERED = (
+    *("fp16", "bf16", "int8", "topk", "powersgd", "onebit-adam", "onebit-lamb"),
+    *("local", "diloco", "async-server", "zenflow"),
+)
 """What ``--allow`` refuses by name: it changes what is trained, and is not modelled."""
 
 
@@ -55,11 +56,6 @@ class Narrowing:
     def widening(self) -> tuple[str, ...]:
         """Of ``texts`` those that let more be searched."""
         return tuple(text for text in self.texts if text.partition(" ")[0] == "--allow")
-
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        """What changes training and may be used beside what does not."""
-        return tuple(read_change(name) for name in sorted(self.allowed) if is_change(name))
 
     @property
     def limiting(self) -> tuple[str, ...]:
@@ -191,12 +187,9 @@ class _Reader:
 
     def allow(self, _: str, item: str) -> None:
         """Read the name of a feature that may be used."""
-        name, known = item.lower(), (*LEFT_OUT, *METHODS, *FEATURES)
+        name, known = item.lower(), (*LEFT_OUT, *FEATURES)
         if name.partition(":")[0] in NOT_COVERED:
             raise ValueError("ways to train otherwise are not covered")
-        if is_change(name):
-            self.names["--allow"].add(read_change(name).text)
-            return
         if name in ALWAYS:
             raise ValueError(f"{name} is always searched, and needs no --allow")
         if name not in known:

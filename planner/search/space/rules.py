@@ -8,7 +8,6 @@ from planner.cost.context import Context
 from planner.search.space import (
     rules_batches,
     rules_degrees,
-    rules_exchange,
     rules_pipelines,
     rules_ranks,
     rules_states,
@@ -23,7 +22,6 @@ THEMES = (
     rules_ranks,
     rules_batches,
     rules_states,
-    rules_exchange,
 )
 
 

@@ -87,7 +87,6 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
     ],
     "exchange": [
         ("exchange", "plan.yaml"),
-        ("exchange", "plan.yaml", "--way", "powersgd:rank=2,diloco"),
     ],
     "collective": [
         ("collective", "all-reduce", "1GB", "4xdgx-h100"),

@@ -17,10 +17,6 @@ from planner.collectives.in_network import (
     nvls_reduce_scatter,
     sharp_all_reduce,
 )
-from planner.collectives.parameter_server import (
-    parameter_server_all_reduce,
-    parameter_server_ingress_bytes_per_s,
-)
 from planner.collectives.ring import chain_broadcast, ring_all_reduce
 from planner.collectives.tree import (
     binomial_broadcast,
@@ -31,26 +27,6 @@ from planner.collectives.tree import (
 
 LINK = Link(latency_s=5e-6, bytes_per_s=100e9)
 MB = 1e6
-
-
-def test_resnet_50_overloads_one_parameter_server() -> None:
-    # 97.5 MB of gradients, 3 iterations a second, 256 nodes; 1024 MB to the GB: 73.1 GB/s
-    # against a port of 50 GB/s.
-    ingress_mb_per_s = parameter_server_ingress_bytes_per_s(97.5, 256, 3.0)
-    assert ingress_mb_per_s / 1024 == pytest.approx(73.125)
-    assert ingress_mb_per_s / 1024 > 50
-    halves = parameter_server_ingress_bytes_per_s(97.5, 256, 3.0, num_servers=2)
-    assert halves / 1024 == pytest.approx(36.5625)
-
-
-def test_parameter_servers_by_hand() -> None:
-    # 4 workers, 1 server: in 4 S, out 4 S; 2 * 5 us + 8e6/100e9 = 90 us for S = 1 MB.
-    one = parameter_server_all_reduce(MB, 4, LINK)
-    assert one.time_s == pytest.approx(90e-6)
-    assert one.sent_bytes == pytest.approx(4e6)
-    # 4 servers take 1 S each; 16 are idle behind the workers' own links.
-    assert parameter_server_all_reduce(MB, 4, LINK, 4).time_s == pytest.approx(30e-6)
-    assert parameter_server_all_reduce(MB, 4, LINK, 16).time_s == pytest.approx(30e-6)
 
 
 def test_ring_broadcasts_over_columns() -> None:

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.buckets import bucket_curve
 from planner.cost.build import (
     exposed_link_s,
     layer_times,
@@ -18,6 +17,7 @@ from planner.cost.build import (
 )
 from planner.cost.context import Context
 from planner.cost.data_parallel import bucket_elements
+from planner.cost.estimate import estimate
 from planner.cost.overlap import (
     TensorParallelOverlap,
     bucket_pieces,
@@ -108,6 +108,15 @@ def test_bucket_pieces_are_linear_in_the_layers() -> None:
     assert [float(7 * piece) for piece in one] == pytest.approx([float(p) for p in seven])
 
 
+def _with_buckets(context: Context, elements: float) -> Context:
+    overlap = replace(
+        context.traits.overlap,
+        gradient_bucket_elements=elements,
+        gradient_bucket_elements_per_rank=0.0,
+    )
+    return replace(context, traits=replace(context.traits, overlap=overlap))
+
+
 def test_the_best_bucket_is_neither_the_smallest_nor_the_largest(context_of: Contexts) -> None:
     # Small buckets pay latency, large ones show whole: exposed time has its least between.
     context = context_of(model="llama3.1-8b", cluster="16xdgx-h100", global_batch=128)
@@ -128,7 +137,10 @@ def test_the_best_bucket_is_neither_the_smallest_nor_the_largest(context_of: Con
         selective_layers_per_stage=(0,),
         recompute_layers_per_stage=(0,),
     )
-    smallest, middle, largest = bucket_curve(context, strategy, (2e4, 4e7, 1e18))
+    smallest, middle, largest = (
+        estimate(_with_buckets(context, elements), strategy).time["data_parallel"]
+        for elements in (2e4, 4e7, 1e18)
+    )
     assert smallest.busy_s > middle.busy_s > largest.busy_s
     assert middle.exposed_s < smallest.exposed_s
     assert middle.exposed_s < largest.exposed_s

@@ -1,0 +1,121 @@
+"""How replicas can add up gradients otherwise: servers, order of buckets, compression.
+
+Textbook formulas for single messages; plans count plain all-reduces of buckets in order. R is the
+whole reduction of gradients in seconds, W the backward pass beside which it runs.
+"""
+
+import numpy as np
+
+from planner.collectives.cost import CollectiveCost, Link, Number, cost_of
+from planner.collectives.ring import ring_all_gather
+from planner.units import Array
+
+INDEX_BYTES = 4.0
+"""Of a gradient that is sent alone: its place in the tensor, in 32 bits."""
+INT8_BYTES = 1.0
+
+
+def parameter_server_all_reduce(
+    num_bytes: Number, num_ranks: Number, link: Link, num_servers: Number = 1
+) -> CollectiveCost:
+    """Push, then pull, of n workers to k servers: ``2 (α + (n-2) o) + 2 max(n/k, 1) S/B``.
+
+    Each server takes in and gives out ``n S / k``; from k = n on the workers' own links are the
+    limit. It starts the messages to its workers one after the other, o apart. Source: Li et al.
+    2014 (parameter server), Jiang et al. 2020 (BytePS), both recalled.
+    """
+    busiest = np.maximum(np.asarray(num_ranks, dtype=float) / num_servers, 1.0)
+    messages = np.asarray(num_ranks, dtype=float) - 1.0
+    sent = 2.0 * busiest * num_bytes
+    path = cost_of(num_bytes, num_ranks, link, rounds=2.0, sent_bytes=sent, messages=messages)
+    return CollectiveCost(time_s=path.time_s, rounds=path.rounds, sent_bytes=path.sent_bytes / 2.0)
+
+
+def parameter_server_ingress_bytes_per_s(
+    num_bytes: Number, num_workers: Number, iterations_per_s: Number, num_servers: Number = 1
+) -> Array:
+    """Gradients that reach one server per second: ``S · iterations/s · n / k``.
+
+    Source: Li et al. 2014 (recalled). Compare it with the server's network port.
+    """
+    pushed: Array = np.asarray(num_bytes) * iterations_per_s * num_workers / num_servers
+    return pushed
+
+
+def asynchronous_iteration_s(compute_s: Number, server_s: Number) -> Array:
+    """``max(compute, push and pull)``: a worker that waits for no other worker.
+
+    ``server_s`` is :func:`parameter_server_all_reduce`. Its gradients meet weights that are n - 1
+    updates younger in the mean. Source: Li et al. 2014; Dean et al. 2012, section 4.1 (recalled).
+    Excludes adding up inside a node first, the servers' own work, and what staleness costs in
+    iterations.
+    """
+    return np.maximum(compute_s, server_s)
+
+
+def exposed_in_order_s(
+    reduce_s: Number, backward_s: Number, last_fraction: Number, interference: float = 0.0
+) -> Array:
+    """``max(f R + i (R - f R), R - (1 - f) W)``: buckets sent as backward fills them.
+
+    Wait-free: each bucket of the share f goes as soon as it is full, so the last one shows, and
+    what the network has not sent by then. i is the share of computation that a running collective
+    takes. Source: arXiv 2006.15704, section 3.2.3. Excludes latency, which is part of R.
+    """
+    last = np.asarray(last_fraction) * reduce_s
+    shown = last + interference * (reduce_s - last)
+    return np.maximum(shown, reduce_s - (1.0 - np.asarray(last_fraction)) * backward_s)
+
+
+def exposed_by_priority_s(
+    reduce_s: Number,
+    backward_s: Number,
+    forward_s: Number,
+    first_fraction: Number,
+    interference: float = 0.0,
+) -> Array:
+    """``max(f R + i (R - f R), R - (1 - f) (W + F))``: exposed at least, by priority.
+
+    The next forward F needs the gradients of the first layers first and waits for none but them:
+    messages are cut, and those of layers nearer to the input overtake the others. Source: Peng et
+    al., SOSP 2019, section 4 (recalled); derived as :func:`exposed_in_order_s`, whose window grows
+    by F. Excludes the cost of cutting and of crossing from one iteration into the next, for which
+    the optimizer must step layer by layer.
+    """
+    window = np.asarray(backward_s) + forward_s
+    return exposed_in_order_s(reduce_s, window, first_fraction, interference)
+
+
+def reduce_by_turns_s(reduce_s: Number, latency_s: Number, num_groups: Number) -> Array:
+    """``max(R - L, R / k)``: a reduction of which k process groups run buckets by turns.
+
+    Latencies L of the messages run beside others' transfers, which share the links; one group alone
+    waits for the end of each. Source: arXiv 2006.15704, section 3.3 (round-robin process groups);
+    derived. Excludes multiprocessors that further kernels hold.
+    """
+    return np.maximum(np.asarray(reduce_s) - latency_s, np.asarray(reduce_s) / num_groups)
+
+
+def top_k_all_gather(
+    num_bytes: Number, num_ranks: Number, link: Link, density: float, element_bytes: float = 4.0
+) -> CollectiveCost:
+    """Ring all-gather of ``n d S (w + 4)/w``: the largest gradients of every rank, with indices.
+
+    The share d of S bytes of gradients, w bytes wide. Ranks keep other places each, so nothing is
+    added on the way and volume grows with n: ``(n-1) d S (w + 4)/w`` sent. Source: arXiv
+    1712.01887, section 3. Excludes choosing them, entropy coding, and what is added up locally.
+    """
+    kept = density * (element_bytes + INDEX_BYTES) / element_bytes
+    return ring_all_gather(kept * np.asarray(num_bytes) * num_ranks, num_ranks, link)
+
+
+def int8_all_gather(
+    num_bytes: Number, num_ranks: Number, link: Link, element_bytes: float = 4.0
+) -> CollectiveCost:
+    """Ring all-gather of ``n S / w``: gradients in 8 bits, each rank's with scales of its own.
+
+    ``(n-1) S / w`` sent. Source: quantization_pertensor_hook of torch/distributed/algorithms/
+    ddp_comm_hooks/quantization_hooks.py. Excludes rounding, and scales, a few bytes a tensor.
+    """
+    share = INT8_BYTES / element_bytes
+    return ring_all_gather(share * np.asarray(num_bytes) * num_ranks, num_ranks, link)
