@@ -25,7 +25,7 @@ DIGITS = 4
 ASSUMED = "assumed: "
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StatedFigure:
     """A figure in the unit of its key, and where it stands in the cluster file."""
 
@@ -44,7 +44,7 @@ class StatedFigure:
     ) -> "StatedFigure":
         """A figure that one row says, as surely as its repeats agree."""
         deviation = row.spread_s / row.time_s
-        return cls(path=path, value=value, deviation=deviation, num_points=num_points, note=note)
+        return cls(path, value, deviation=deviation, num_points=num_points, note=note)
 
     @property
     def key(self) -> str:
@@ -141,10 +141,7 @@ def link_figures(table: Table) -> list[StatedFigure]:
             "latency_us": UNKNOWN_LATENCY_US,
             "efficiency_fraction": 1.0,
         }
-        return [
-            StatedFigure(path=scale_up + key, value=value, note=note)
-            for key, value in unknown.items()
-        ]
+        return [StatedFigure(scale_up + key, value, note=note) for key, value in unknown.items()]
     fit = _messages(messages)
     large = fit.bytes_per_s[-1] / GB
     # no link is slower than what a rank took in by any collective
@@ -152,11 +149,7 @@ def link_figures(table: Table) -> list[StatedFigure]:
 
     def rate(key: str, value: float, note: str) -> StatedFigure:
         return StatedFigure(
-            path=scale_up + key,
-            value=value,
-            deviation=fit.deviation,
-            num_points=fit.num_points,
-            note=note,
+            scale_up + key, value, deviation=fit.deviation, num_points=fit.num_points, note=note
         )
 
     return [
@@ -175,8 +168,8 @@ def _messages(rows: Sequence[Measured]) -> AlphaBetaFit:
 
 def _latency(path: str, fit: AlphaBetaFit) -> StatedFigure:
     return StatedFigure(
-        path=path,
-        value=fit.latency_s[0] / US,
+        path,
+        fit.latency_s[0] / US,
         deviation=fit.error,
         num_points=fit.num_points,
         note="small messages between two ranks",
@@ -193,7 +186,7 @@ def _lines(table: Table, rate_gb_per_s: float) -> list[StatedFigure]:
             own = [row for row in rows if row.ranks == ranks]
             found += _line(f"{at}{kind}.{place}.", kind, ranks, own)
     measured_at = at + "measured_at_gb_per_s_per_direction"
-    return [StatedFigure(path=measured_at, value=rate_gb_per_s), *found] if found else []
+    return [StatedFigure(measured_at, rate_gb_per_s), *found] if found else []
 
 
 def _line(
@@ -208,11 +201,9 @@ def _line(
         "switch_kib": tuple(each / KIB for each in fit.switch_bytes),
     }
     return [
-        StatedFigure(path=prefix + "num_ranks", value=ranks),
+        StatedFigure(prefix + "num_ranks", ranks),
         *(
-            StatedFigure(
-                path=prefix + key, value=value, deviation=fit.error, num_points=fit.num_points
-            )
+            StatedFigure(prefix + key, value, deviation=fit.error, num_points=fit.num_points)
             for key, value in lists.items()
             if value
         ),
@@ -236,8 +227,8 @@ def _network(table: Table) -> list[StatedFigure]:
     note = "ring through all ranks: what the ports of a node carried of it"
     port = busbw(best) / GBIT_PER_S
     return [
-        StatedFigure(path="node.nics", value=1, note="all ports together"),
+        StatedFigure("node.nics", 1, note="all ports together"),
         StatedFigure.of_row("node.nic_gbit_per_s", port, best, note=note),
         _latency("overrides.fabric_latency_us", _messages(far)),
-        StatedFigure(path="overrides.fabric_efficiency_fraction", value=1.0, note=note),
+        StatedFigure("overrides.fabric_efficiency_fraction", 1.0, note=note),
     ]

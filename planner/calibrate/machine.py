@@ -14,12 +14,7 @@ import numpy as np
 from planner.calibrate.figures import Base
 from planner.calibrate.fit import FormulaFit, OwnErrors, fit_formula, own_errors
 from planner.calibrate.links import StatedFigure, link_figures
-from planner.calibrate.points import (
-    FUSED_HOST_FRACTION,
-    HOST_ADAM_BYTES,
-    table_points,
-    work_of,
-)
+from planner.calibrate.points import FUSED_HOST_FRACTION, HOST_ADAM_BYTES, table_points, work_of
 from planner.calibrate.rows import Machine, Measured, Table, What
 from planner.catalog.clusters import cluster_of_data
 from planner.catalog.names import PLAIN_FABRIC
@@ -99,7 +94,7 @@ def _accelerator(path: str, table: Table) -> list[StatedFigure]:
         "node.host_memory_gib": machine.host_memory_bytes / GIB,
         "node.host_cores": machine.host_cores,
     }
-    found = [StatedFigure(path=at, value=value) for at, value in sizes.items()]
+    found = [StatedFigure(at, value) for at, value in sizes.items()]
     for name, row in best.items():
         # 16 bits that are slower than 32 are emulated; nobody trains in them
         if name in (usual, "fp32") or _flops_per_s(row) >= _flops_per_s(best[usual]):
@@ -124,8 +119,8 @@ def _accelerator(path: str, table: Table) -> list[StatedFigure]:
             note=f"best: {fastest.what} of {size}, all ranks at once",
         ),
         StatedFigure(
-            path="accelerator.memory_bound_fraction",
-            value=float(np.exp(np.mean(shares))),
+            "accelerator.memory_bound_fraction",
+            float(np.exp(np.mean(shares))),
             deviation=float(np.std(shares) / np.sqrt(len(shares))),
             num_points=len(kernels),
             note="additions and norms into new tensors, mean of all sizes",
@@ -191,8 +186,8 @@ def _figures(
     """The first figures of a fit by their names; fractions end at 1."""
     return [
         StatedFigure(
-            path=f"{prefix}{name}",
-            value=min(float(value), 1.0) if name.endswith("fraction") else float(value),
+            f"{prefix}{name}",
+            min(float(value), 1.0) if name.endswith("fraction") else float(value),
             deviation=float(deviation),
             num_points=num_points,
         )
@@ -222,8 +217,8 @@ def _attention(
     note = f"{LAUNCHES:g} launches of a small kernel"
     return [
         *found,
-        StatedFigure(path="accelerator.attention.head_dims", value=dims),
-        StatedFigure(path="accelerator.attention.launch_us", value=launch_s / US, note=note),
+        StatedFigure("accelerator.attention.head_dims", dims),
+        StatedFigure("accelerator.attention.launch_us", launch_s / US, note=note),
     ]
 
 
@@ -253,7 +248,7 @@ def _one_pass(
     factors = (*(float(value) for value in fit.values[2:]), 1.0)
     return [
         *_figures(prefix, ("fraction", "s0"), fit, len(rows)),
-        StatedFigure(path=f"{prefix}head_factors", value=factors),
+        StatedFigure(f"{prefix}head_factors", factors),
     ]
 
 
@@ -276,9 +271,7 @@ def _host(table: Table) -> list[StatedFigure]:
         )
     else:
         memory = max(map(_bytes_per_s, table.of("copy", "add", "norm"))) / GB
-        link = StatedFigure(
-            path=at, value=memory, note="copies in host memory: the device is the processor"
-        )
+        link = StatedFigure(at, memory, note="copies in host memory: the device is the processor")
     thread = moved / max(machine.threads, 1)
     return [
         StatedFigure.of_row("node.host_core_gb_per_s", thread, adam),

@@ -109,6 +109,14 @@ def _another(path: str, key: str, what: str, cluster: ClusterSpec) -> Problem:
     return Problem(where=path, key=key, message=message)
 
 
+def _check_rate(
+    place: Place, what: str, bytes_per_s: float, limit: str, most_bytes_per_s: float
+) -> None:
+    if bytes_per_s > ROUNDING * most_bytes_per_s:
+        most = f"{limit} moves {most_bytes_per_s / GB:,.0f} GB/s"
+        raise place.too_fast(what, f"{bytes_per_s / GB:,.0f} GB/s", most)
+
+
 def collective_point(
     place: Place,
     kind: CollectiveKind,
@@ -220,10 +228,8 @@ def attention_point(
 
 def memory_point(place: Place, num_bytes: float, measured_s: float, cluster: ClusterSpec) -> Point:
     """An element-wise kernel; raises InputError where it is faster than the memory."""
-    rate = cluster.accelerator.hbm_bytes_per_s
-    if num_bytes > ROUNDING * rate * measured_s:
-        given = f"{num_bytes / measured_s / GB:,.0f} GB/s"
-        raise place.too_fast("memory traffic", given, f"memory moves {rate / GB:,.0f} GB/s")
+    most = cluster.accelerator.hbm_bytes_per_s
+    _check_rate(place, "memory traffic", num_bytes / measured_s, "memory", most)
 
     def predict(machine: ClusterSpec) -> float:
         return float(element_wise_s(np.asarray(num_bytes), machine.accelerator))
@@ -234,9 +240,7 @@ def memory_point(place: Place, num_bytes: float, measured_s: float, cluster: Clu
 def link_point(place: Place, bytes_per_s: float, cluster: ClusterSpec) -> Point:
     """A host link's rate; raises InputError where it is above that of the memory it ends in."""
     most = cluster.accelerator.hbm_bytes_per_s
-    if bytes_per_s > ROUNDING * most:
-        given, limit = f"{bytes_per_s / GB:,.0f} GB/s", f"the memory moves {most / GB:,.0f} GB/s"
-        raise place.too_fast("a host link", given, limit)
+    _check_rate(place, "a host link", bytes_per_s, "the memory", most)
 
     def predict(machine: ClusterSpec) -> float:
         return machine.node.host_link_bytes_per_s or bytes_per_s
@@ -253,7 +257,8 @@ def host_adam_point(
     thread or more (planner.cost.offload.host_bytes_per_s). Raises InputError where that is more
     than the host's memory moves.
     """
-    _check_host(place, "traffic of Adam", HOST_ADAM_BYTES * params * ranks / measured_s, cluster)
+    moved, most = HOST_ADAM_BYTES * params * ranks, cluster.node.host_memory_bytes_per_s
+    _check_rate(place, "traffic of Adam", moved / measured_s, "the host's memory", most)
 
     def predict(machine: ClusterSpec) -> float:
         node = machine.node
@@ -265,7 +270,8 @@ def host_adam_point(
 
 def disk_point(place: Place, bytes_per_s: float, cluster: ClusterSpec, *, is_write: bool) -> Point:
     """What a disk of the node wrote or read; raises InputError where memory was, not a disk."""
-    _check_host(place, "a disk's rate", bytes_per_s, cluster)
+    most = cluster.node.host_memory_bytes_per_s
+    _check_rate(place, "a disk's rate", bytes_per_s, "the host's memory", most)
 
     def predict(machine: ClusterSpec) -> float:
         node = machine.node
@@ -274,14 +280,6 @@ def disk_point(place: Place, bytes_per_s: float, cluster: ClusterSpec, *, is_wri
 
     key = DISKS[0] if is_write else DISKS[1]
     return Point(kind="disk", place=place, measured=bytes_per_s, predict=predict, key=key)
-
-
-def _check_host(place: Place, what: str, bytes_per_s: float, cluster: ClusterSpec) -> None:
-    most = cluster.node.host_memory_bytes_per_s
-    if bytes_per_s > ROUNDING * most:
-        given = f"{bytes_per_s / GB:,.0f} GB/s"
-        limit = f"the host's memory moves {most / GB:,.0f} GB/s"
-        raise place.too_fast(what, given, limit)
 
 
 def run_point(place: Place, layout: Layout, measured_s: float, cluster: ClusterSpec) -> Point:
