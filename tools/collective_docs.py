@@ -3,9 +3,8 @@
 import inspect
 
 from planner.collectives import gradients
-from planner.collectives.algorithms import ALGORITHMS
+from planner.collectives.algorithms import ALGORITHMS, hierarchical_all_reduce
 from planner.collectives.grid import mesh_2d_all_reduce, torus_2d_all_reduce, torus_3d_all_reduce
-from planner.collectives.hierarchical import hierarchical_all_reduce
 from tools.formulas import docstring_markdown, docstrings, table
 
 PLACEMENTS = {

@@ -4,21 +4,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from planner.collectives import (
-    direct,
-    gradients,
-    halving,
-    hierarchical,
-    in_network,
-    ring,
-    tree,
-)
-from planner.collectives.cost import CollectiveCost, Link, Number
+import numpy as np
+
+from planner.collectives import flat, gradients, in_network
+from planner.collectives.cost import CollectiveCost, Link, Number, cost_of
 from planner.spec.cluster import CollectiveKind
 
 Flat: TypeAlias = Callable[[Number, Number, Link], CollectiveCost]
 Placement: TypeAlias = Literal["around", "tree", "shards", "chunks", "whole", "peers", "all_peers"]
-"""How an algorithm uses several levels; see planner.collectives.placed."""
+"""How an algorithm uses several levels; see planner.collectives.hierarchy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,39 +24,67 @@ class Algorithm:
     flat: Mapping[CollectiveKind, Flat]
 
 
+def leader_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
+    """Chain reduce to a leader, chain broadcast from it: ``2(n-1) α + 2 S/B``.
+
+    The inner phases of a hierarchy with one leader per unit; the outermost level is a ring of
+    leaders. Source: Jia et al. 2018 (recalled; hierarchical all-reduce with masters).
+    """
+    n = np.asarray(num_ranks, dtype=float)
+    sent = 2.0 * np.asarray(num_bytes, dtype=float)
+    return cost_of(num_bytes, n, link, rounds=2.0 * (n - 1.0), sent_bytes=sent)
+
+
+def hierarchical_all_reduce(
+    num_bytes: Number, inner_ranks: Number, outer_ranks: Number, inner: Link, outer: Link
+) -> CollectiveCost:
+    """Reduce-scatter inside, all-reduce of the parts across, all-gather inside.
+
+    ``2(i-1) α_in + 2(i-1)/i · S/B_in + 2(o-1) α_out + 2(o-1)/o · S/(i B_out)`` with i ranks
+    inside, o units across, rings throughout. Source: Cho et al. 2019 (BlueConnect).
+    """
+    near = flat.ring_all_reduce(num_bytes, inner_ranks, inner)
+    far = flat.ring_all_reduce(np.asarray(num_bytes, dtype=float) / inner_ranks, outer_ranks, outer)
+    return CollectiveCost(
+        time_s=near.time_s + far.time_s,
+        rounds=near.rounds + far.rounds,
+        sent_bytes=near.sent_bytes + far.sent_bytes,
+    )
+
+
 RING: Mapping[CollectiveKind, Flat] = {
-    "all_reduce": ring.ring_all_reduce,
-    "reduce_scatter": ring.ring_reduce_scatter,
-    "all_gather": ring.ring_all_gather,
+    "all_reduce": flat.ring_all_reduce,
+    "reduce_scatter": flat.ring_reduce_scatter,
+    "all_gather": flat.ring_all_gather,
 }
 HALVING: Mapping[CollectiveKind, Flat] = {
-    "all_reduce": halving.halving_doubling_all_reduce,
-    "reduce_scatter": halving.halving_reduce_scatter,
-    "all_gather": halving.doubling_all_gather,
+    "all_reduce": flat.halving_doubling_all_reduce,
+    "reduce_scatter": flat.halving_reduce_scatter,
+    "all_gather": flat.doubling_all_gather,
 }
 ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm(
         name="ring",
         placement="around",
-        flat={**RING, "broadcast": ring.chain_broadcast},
+        flat={**RING, "broadcast": flat.chain_broadcast},
     ),
     Algorithm(
         name="tree",
         placement="whole",
-        flat={"all_reduce": tree.tree_all_reduce, "broadcast": tree.binomial_broadcast},
+        flat={"all_reduce": flat.tree_all_reduce, "broadcast": flat.binomial_broadcast},
     ),
     Algorithm(
         name="double-tree",
         placement="tree",
         flat={
-            "all_reduce": tree.double_tree_all_reduce,
-            "broadcast": tree.double_tree_broadcast,
+            "all_reduce": flat.double_tree_all_reduce,
+            "broadcast": flat.double_tree_broadcast,
         },
     ),
     Algorithm(
         name="scatter-gather",
         placement="shards",
-        flat={"broadcast": tree.scatter_all_gather_broadcast},
+        flat={"broadcast": flat.scatter_all_gather_broadcast},
     ),
     Algorithm(
         name="halving-doubling",
@@ -72,31 +94,27 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm(
         name="rabenseifner",
         placement="shards",
-        flat={"all_reduce": halving.rabenseifner_all_reduce},
+        flat={"all_reduce": flat.rabenseifner_all_reduce},
     ),
-    Algorithm(
-        name="butterfly", placement="whole", flat={"all_reduce": halving.butterfly_all_reduce}
-    ),
+    Algorithm(name="butterfly", placement="whole", flat={"all_reduce": flat.butterfly_all_reduce}),
     Algorithm(
         name="direct",
         placement="all_peers",
         flat={
-            "all_reduce": direct.direct_all_reduce,
-            "reduce_scatter": direct.direct_exchange,
-            "all_gather": direct.direct_exchange,
-            "all_to_all": direct.direct_exchange,
+            "all_reduce": flat.direct_all_reduce,
+            "reduce_scatter": flat.direct_exchange,
+            "all_gather": flat.direct_exchange,
+            "all_to_all": flat.direct_exchange,
         },
     ),
-    Algorithm(name="pairwise", placement="peers", flat={"all_to_all": direct.pairwise_all_to_all}),
-    Algorithm(name="bruck", placement="whole", flat={"all_to_all": direct.bruck_all_to_all}),
+    Algorithm(name="pairwise", placement="peers", flat={"all_to_all": flat.pairwise_all_to_all}),
+    Algorithm(name="bruck", placement="whole", flat={"all_to_all": flat.bruck_all_to_all}),
     Algorithm(
         name="hierarchical",
         placement="shards",
         flat=RING,
     ),
-    Algorithm(
-        name="leader", placement="whole", flat={"all_reduce": hierarchical.leader_all_reduce}
-    ),
+    Algorithm(name="leader", placement="whole", flat={"all_reduce": leader_all_reduce}),
     Algorithm(
         name="multi-dimensional",
         placement="chunks",
@@ -116,7 +134,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         placement="all_peers",
         flat={"all_reduce": gradients.parameter_server_all_reduce},
     ),
-    Algorithm(name="naive", placement="peers", flat={"all_reduce": direct.naive_all_reduce}),
-    Algorithm(name="send", placement="all_peers", flat={"p2p": direct.send}),
+    Algorithm(name="naive", placement="peers", flat={"all_reduce": flat.naive_all_reduce}),
+    Algorithm(name="send", placement="all_peers", flat={"p2p": flat.send}),
 )
 BY_NAME: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in ALGORITHMS}

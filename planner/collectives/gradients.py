@@ -7,7 +7,7 @@ whole reduction of gradients in seconds, W the backward pass beside which it run
 import numpy as np
 
 from planner.collectives.cost import CollectiveCost, Link, Number, cost_of
-from planner.collectives.ring import ring_all_gather
+from planner.collectives.flat import ring_all_gather
 from planner.units import Array
 
 INDEX_BYTES = 4.0

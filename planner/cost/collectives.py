@@ -8,8 +8,7 @@ import numpy as np
 
 from planner.collectives.cost import busbw_factor
 from planner.collectives.fitted import fitted_s
-from planner.collectives.ring import ring_s
-from planner.collectives.tree import tree_all_reduce_s
+from planner.collectives.flat import ring_s, tree_all_reduce_s
 from planner.cost.domain import domain_bytes_per_s, domain_hops_s, domain_s
 from planner.cost.topology import Group
 from planner.spec.cluster import ClusterSpec, Collective, LevelSpec

@@ -4,9 +4,9 @@ import numpy as np
 
 from planner.collectives.cost import Link, busbw_factor
 from planner.collectives.fitted import fitted_s
+from planner.collectives.flat import ring_s
 from planner.collectives.grid import SHORTEST_CLOSED_DIMENSION
 from planner.collectives.in_network import nvls_all_reduce
-from planner.collectives.ring import ring_s
 from planner.cost.topology import Group
 from planner.spec.cluster import ClusterSpec, Collective, LevelSpec
 from planner.units import Array, Mask

@@ -9,7 +9,7 @@ import numpy as np
 from planner.collectives.algorithms import ALGORITHMS
 from planner.collectives.cost import busbw_factor
 from planner.collectives.grid import SHORTEST_CLOSED_DIMENSION
-from planner.collectives.placed import GroupLevel, PlacedCost, place, unsuitable
+from planner.collectives.hierarchy import GroupLevel, HierarchyCost, on_levels, unsuitable
 from planner.cost.collectives import collective_s, point_to_point_s
 from planner.cost.domain import link_share
 from planner.cost.topology import Group
@@ -53,7 +53,7 @@ class CollectiveAnswer:
 
     question: CollectiveQuestion
     levels: tuple[GroupLevel, ...]
-    costs: tuple[PlacedCost, ...]
+    costs: tuple[HierarchyCost, ...]
     plan_s: float | None
     """What plans use: measured fit, ring or tree; None where they have no such collective."""
     plan_is_measured: bool
@@ -123,7 +123,7 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
     for name, problem in problems.items():
         if problem:
             raise InputError.single("command line", "--algorithm", f"{name} {problem}")
-    costs = [place(name, question.kind, question.num_bytes, levels) for name in names]
+    costs = [on_levels(name, question.kind, question.num_bytes, levels) for name in names]
     costs.sort(key=lambda cost: float(cost.total.time_s))
     fits = question.cluster.accelerator.collectives
     return CollectiveAnswer(
@@ -163,7 +163,7 @@ def _suitable(kind: CollectiveKind, levels: Sequence[GroupLevel]) -> tuple[str, 
 
 
 def _times(name: str, kind: CollectiveKind, levels: Sequence[GroupLevel]) -> Array:
-    return place(name, kind, np.array(PLOT_SIZES), levels).total.time_s
+    return on_levels(name, kind, np.array(PLOT_SIZES), levels).total.time_s
 
 
 def _crossovers(

@@ -8,7 +8,7 @@ import numpy as np
 from rich.console import Console
 
 from planner.collectives.cost import CollectiveCost
-from planner.collectives.placed import GroupLevel, LevelCost, PlacedCost
+from planner.collectives.hierarchy import GroupLevel, HierarchyCost, LevelCost
 from planner.plans.collective import CollectiveAnswer, curves
 from planner.report.documents import render
 from planner.report.plot import line_chart
@@ -73,9 +73,9 @@ def _print_levels(answer: CollectiveAnswer, console: Console) -> None:
 
 
 def _print_algorithms(
-    answer: CollectiveAnswer, console: Console, costs: Sequence[PlacedCost]
+    answer: CollectiveAnswer, console: Console, costs: Sequence[HierarchyCost]
 ) -> None:
-    columns: list[Column[PlacedCost]] = [
+    columns: list[Column[HierarchyCost]] = [
         Column("algorithm", lambda cost: cost.algorithm, right=False),
         Column("time", lambda cost: format_seconds(float(cost.total.time_s))),
         Column(
@@ -100,9 +100,9 @@ def _print_shares(answer: CollectiveAnswer, console: Console) -> None:
         first = last
 
 
-def _shares(answer: CollectiveAnswer, first: int, last: int) -> Table[PlacedCost]:
+def _shares(answer: CollectiveAnswer, first: int, last: int) -> Table[HierarchyCost]:
     """Time, rounds and bytes of each algorithm on some of the levels."""
-    columns: list[Column[PlacedCost]] = [
+    columns: list[Column[HierarchyCost]] = [
         Column("algorithm", lambda cost: cost.algorithm, right=False)
     ]
     for place in range(first, last):
@@ -110,7 +110,7 @@ def _shares(answer: CollectiveAnswer, first: int, last: int) -> Table[PlacedCost
     return Table(answer.costs, columns)
 
 
-def _share_columns(name: str, place: int) -> list[Column[PlacedCost]]:
+def _share_columns(name: str, place: int) -> list[Column[HierarchyCost]]:
     return [
         Column(f"{name}: time", lambda cost: format_seconds(float(cost.levels[place].time_s))),
         Column("rounds", lambda cost: _count(float(cost.levels[place].rounds))),
@@ -148,7 +148,7 @@ def render_collective_json(answer: CollectiveAnswer) -> str:
     return render("collective", data)
 
 
-def _cost_dict(answer: CollectiveAnswer, cost: PlacedCost) -> dict[str, Any]:
+def _cost_dict(answer: CollectiveAnswer, cost: HierarchyCost) -> dict[str, Any]:
     seconds = float(cost.total.time_s)
     return {
         "name": cost.algorithm,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from planner.collectives.algorithms import ALGORITHMS, Algorithm
 from planner.collectives.cost import Link, busbw_factor
-from planner.collectives.placed import GroupLevel, place, unsuitable
+from planner.collectives.hierarchy import GroupLevel, on_levels, unsuitable
 from planner.spec.cluster import CollectiveKind
 
 SIZES = st.floats(1.0, 1e13)
@@ -105,7 +105,7 @@ def test_the_whole_lies_between_its_slowest_level_and_their_sum(
 ) -> None:
     if unsuitable(algorithm.name, kind, levels):
         return
-    cost = place(algorithm.name, kind, num_bytes, levels)
+    cost = on_levels(algorithm.name, kind, num_bytes, levels)
     times = [float(level.time_s) for level in cost.levels]
     total = float(cost.total.time_s)
     assert max(times) * (1 - 1e-9) <= total <= sum(times) * (1 + 1e-9)
@@ -117,7 +117,7 @@ def test_the_rounds_of_a_ring_are_those_of_one_ring_over_all_ranks(
     num_bytes: float, levels: list[GroupLevel]
 ) -> None:
     n = math.prod(level.members for level in levels)
-    cost = place("ring", "all_reduce", num_bytes, levels)
+    cost = on_levels("ring", "all_reduce", num_bytes, levels)
     assert cost.total.rounds == pytest.approx(2 * (n - 1))
 
 
@@ -129,7 +129,7 @@ def test_levels_share_the_bytes_of_a_ring_or_tree_and_send_none_twice(
 ) -> None:
     n = math.prod(level.members for level in levels)
     sent = {"ring": 2 * (n - 1) / n, "double-tree": 2.0}[name] * num_bytes
-    cost = place(name, "all_reduce", num_bytes, levels)
+    cost = on_levels(name, "all_reduce", num_bytes, levels)
     assert cost.total.sent_bytes == pytest.approx(sent)
     assert all(level.sent_bytes > 0 for level in cost.levels)
 
@@ -157,7 +157,7 @@ def test_an_exchange_on_a_torus_waits_for_the_links_across_its_middle(
     crossing = n / 2 * num_bytes / 2
     links = 2 * n / longest
     least = crossing / (links * float(link.bytes_per_s))
-    cost = place(name, "all_to_all", num_bytes, [level])
+    cost = on_levels(name, "all_to_all", num_bytes, [level])
     assert cost.total.time_s >= least * (1 - 1e-9)
     assert cost.total.sent_bytes == pytest.approx((n - 1) / n * num_bytes)
 
@@ -167,7 +167,7 @@ def test_an_exchange_on_a_torus_waits_for_the_links_across_its_middle(
 def test_tiny_messages_of_many_ranks_are_not_sent_to_everyone(n: int) -> None:
     level = GroupLevel(name="net", members=n, latency_s=5e-6, bytes_per_s=5e10, issue_s=1e-6)
     everyone, tree = (
-        float(place(name, "all_reduce", 8.0, [level]).total.time_s)
+        float(on_levels(name, "all_reduce", 8.0, [level]).total.time_s)
         for name in ("direct", "double-tree")
     )
     assert everyone > tree

@@ -5,17 +5,17 @@ from collections.abc import Callable
 import played_collectives as sim
 import pytest
 
-from planner.collectives.algorithms import Flat
+from planner.collectives.algorithms import Flat, hierarchical_all_reduce
 from planner.collectives.cost import Link
-from planner.collectives.direct import direct_all_reduce, naive_all_reduce
-from planner.collectives.halving import (
+from planner.collectives.flat import (
     butterfly_all_reduce,
+    direct_all_reduce,
     halving_doubling_all_reduce,
+    naive_all_reduce,
     rabenseifner_all_reduce,
+    ring_all_reduce,
+    tree_all_reduce,
 )
-from planner.collectives.hierarchical import hierarchical_all_reduce
-from planner.collectives.ring import ring_all_reduce
-from planner.collectives.tree import tree_all_reduce
 
 LENGTH = 27720
 """Divides by 1 to 12."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from planner.collectives.cost import Link
+from planner.collectives.flat import ring_all_reduce
 from planner.collectives.gradients import (
     asynchronous_iteration_s,
     exposed_by_priority_s,
@@ -14,7 +15,6 @@ from planner.collectives.gradients import (
     reduce_by_turns_s,
     top_k_all_gather,
 )
-from planner.collectives.ring import ring_all_reduce
 
 LINK = Link(latency_s=5e-6, bytes_per_s=100e9)
 MB = 1e6

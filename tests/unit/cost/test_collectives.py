@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from planner.collectives.cost import busbw_factor
-from planner.collectives.ring import ring_s
-from planner.collectives.tree import tree_all_reduce_s
+from planner.collectives.flat import ring_s, tree_all_reduce_s
 from planner.cost.collectives import (
     broadcasts_s,
     collective_s,

@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 
 from planner.collectives.cost import Link
-from planner.collectives.direct import bruck_all_to_all, direct_exchange, pairwise_all_to_all, send
+from planner.collectives.flat import (
+    binomial_broadcast,
+    bruck_all_to_all,
+    chain_broadcast,
+    direct_exchange,
+    double_tree_all_reduce,
+    double_tree_broadcast,
+    pairwise_all_to_all,
+    ring_all_reduce,
+    scatter_all_gather_broadcast,
+    send,
+)
 from planner.collectives.grid import (
     grid_collective,
     mesh_2d_all_reduce,
@@ -16,13 +27,6 @@ from planner.collectives.in_network import (
     nvls_all_reduce,
     nvls_reduce_scatter,
     sharp_all_reduce,
-)
-from planner.collectives.ring import chain_broadcast, ring_all_reduce
-from planner.collectives.tree import (
-    binomial_broadcast,
-    double_tree_all_reduce,
-    double_tree_broadcast,
-    scatter_all_gather_broadcast,
 )
 
 LINK = Link(latency_s=5e-6, bytes_per_s=100e9)

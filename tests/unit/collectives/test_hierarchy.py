@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planner.collectives.algorithms import ALGORITHMS, BY_NAME
-from planner.collectives.placed import GroupLevel, place, unsuitable
+from planner.collectives.hierarchy import GroupLevel, on_levels, unsuitable
 
 NODE = GroupLevel(
     name="node", members=8, latency_s=2e-6, bytes_per_s=400e9, reduces_in_network=True
@@ -19,7 +19,7 @@ def test_one_level_is_the_flat_formula(name: str, kind: str) -> None:
     flat = BY_NAME[name].flat[kind](1e9, 8, NODE.link)  # type: ignore[index]
     if name == "leader":
         flat = BY_NAME["ring"].flat["all_reduce"](1e9, 8, NODE.link)
-    cost = place(name, kind, 1e9, (NODE,)).total  # type: ignore[arg-type]
+    cost = on_levels(name, kind, 1e9, (NODE,)).total  # type: ignore[arg-type]
     assert cost.time_s == pytest.approx(flat.time_s)
     assert cost.rounds == pytest.approx(flat.rounds)
     assert cost.sent_bytes == pytest.approx(flat.sent_bytes)
@@ -28,14 +28,14 @@ def test_one_level_is_the_flat_formula(name: str, kind: str) -> None:
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_a_level_with_one_unit_adds_nothing(name: str, kind: str) -> None:
     alone = replace(SPINE, members=1)
-    with_it = place(name, kind, 1e9, (NODE, alone))  # type: ignore[arg-type]
-    without = place(name, kind, 1e9, (NODE,))  # type: ignore[arg-type]
+    with_it = on_levels(name, kind, 1e9, (NODE, alone))  # type: ignore[arg-type]
+    without = on_levels(name, kind, 1e9, (NODE,))  # type: ignore[arg-type]
     assert with_it.total.time_s == pytest.approx(without.total.time_s)
 
 
 def test_a_ring_passes_all_ports_of_a_node_by_hand() -> None:
     # 32 ranks. Node: 2 * 7 * 4 rounds, 62/32 S at 400 GB/s. Spine: 2 * 3 rounds, a port has 1/8.
-    cost = place("ring", "all_reduce", 1e9, (NODE, SPINE))
+    cost = on_levels("ring", "all_reduce", 1e9, (NODE, SPINE))
     node, spine = cost.levels
     assert (node.rounds, spine.rounds) == (56, 6)
     assert spine.sent_bytes == pytest.approx(62 / 32 * 1e9 / 8)
@@ -46,7 +46,7 @@ def test_a_ring_passes_all_ports_of_a_node_by_hand() -> None:
 
 
 def test_a_hierarchy_runs_level_by_level_by_hand() -> None:
-    cost = place("hierarchical", "all_reduce", 1e9, (NODE, SPINE))
+    cost = on_levels("hierarchical", "all_reduce", 1e9, (NODE, SPINE))
     node = 14 * 2e-6 + 1.75 * 1e9 / 400e9
     spine = 6 * 5e-6 + 1.5 * 1e9 / 8 / 50e9
     assert [float(level.time_s) for level in cost.levels] == pytest.approx([node, spine])
@@ -55,19 +55,19 @@ def test_a_hierarchy_runs_level_by_level_by_hand() -> None:
 
 
 def test_chunks_keep_all_levels_busy_by_hand() -> None:
-    cost = place("multi-dimensional", "all_reduce", 1e9, (NODE, SPINE))
+    cost = on_levels("multi-dimensional", "all_reduce", 1e9, (NODE, SPINE))
     waits = 6 * 2e-6 + 4 * 5e-6
     assert cost.total.time_s == pytest.approx(waits + max(1.75e9 / 400e9, 1.5e9 / 8 / 50e9))
 
 
 def test_leaders_carry_the_whole_vector_across() -> None:
-    cost = place("leader", "all_reduce", 1e9, (NODE, SPINE))
+    cost = on_levels("leader", "all_reduce", 1e9, (NODE, SPINE))
     assert cost.levels[1].sent_bytes == pytest.approx(1.5e9)
     assert cost.bottleneck == "spine"
 
 
 def test_direct_uses_all_levels_at_once_and_each_for_its_peers() -> None:
-    cost = place("direct", "all_to_all", 1e9, (NODE, SPINE))
+    cost = on_levels("direct", "all_to_all", 1e9, (NODE, SPINE))
     node, spine = cost.levels
     assert node.sent_bytes == pytest.approx(7 / 32 * 1e9)
     assert spine.sent_bytes == pytest.approx(24 / 32 * 1e9)
@@ -79,18 +79,18 @@ def test_multi_dimensional_takes_what_suits_each_topology() -> None:
     ring = replace(SPINE, topology="ring")
     rounds = [
         float(level.rounds)
-        for level in place("multi-dimensional", "all_reduce", 1e9, (full, ring)).levels
+        for level in on_levels("multi-dimensional", "all_reduce", 1e9, (full, ring)).levels
     ]
     assert rounds == [2, 6]
     torus = replace(NODE, topology="torus_2d", dims=(4, 2), closes=(True, True))
-    (level,) = place("multi-dimensional", "all_reduce", 1e9, (torus,)).levels
+    (level,) = on_levels("multi-dimensional", "all_reduce", 1e9, (torus,)).levels
     assert level.rounds == 8
 
 
 def test_partners_are_messaged_one_after_the_other() -> None:
     # 7 partners in the node, 24 beyond it, started 0.1 and 1 us apart: 5 + 23 us, twice.
     levels = (replace(NODE, issue_s=1e-7), replace(SPINE, issue_s=1e-6))
-    cost = place("direct", "all_reduce", 1e-3, levels)
+    cost = on_levels("direct", "all_reduce", 1e-3, levels)
     assert cost.total.time_s == pytest.approx(56e-6)
     assert cost.levels[0].time_s == pytest.approx(2 * (2e-6 + 6e-7))
 
@@ -99,27 +99,27 @@ def test_an_exchange_on_a_torus_by_hand() -> None:
     # 4 x 8 closed: a byte travels 8/4 = 2 links of 400 GB/s; the farthest is 3 + 7 hops away.
     dims, closes = (4, 8), (True, True)
     torus = replace(NODE, members=32, topology="torus_2d", dims=dims, closes=closes)
-    cost = place("direct", "all_to_all", 1e9, (torus,))
+    cost = on_levels("direct", "all_to_all", 1e9, (torus,))
     assert cost.total.time_s == pytest.approx(10 * 2e-6 + 2 * 1e9 / 400e9)
     mesh = replace(torus, closes=(False, False))
-    cost = place("direct", "all_reduce", 1e9, (mesh,))
+    cost = on_levels("direct", "all_reduce", 1e9, (mesh,))
     assert cost.total.time_s == pytest.approx(2 * (10 * 2e-6 + 4 * 1e9 / 400e9))
 
 
 def test_domains_that_add_are_joined_by_a_tree() -> None:
     # 64 domains: 12 rounds up and down the tree, not 126 round a ring.
     spine = replace(SPINE, members=64)
-    node, across = place("in-network", "all_reduce", 1e9, (NODE, spine)).levels
+    node, across = on_levels("in-network", "all_reduce", 1e9, (NODE, spine)).levels
     assert (node.rounds, across.rounds) == (2, 12)
     assert across.sent_bytes == pytest.approx(2 * 63 / 64 * 1e9 / 8)
 
 
 def test_in_network_adds_where_switches_can_and_trees_join_them() -> None:
-    node, spine = place("in-network", "all_reduce", 1e9, (NODE, SPINE)).levels
+    node, spine = on_levels("in-network", "all_reduce", 1e9, (NODE, SPINE)).levels
     assert node.sent_bytes == pytest.approx(9 / 8 * 1e9)
     assert spine.sent_bytes == pytest.approx(1.5 * 1e9 / 8)
     adding = replace(SPINE, reduces_in_network=True)
-    spine = place("in-network", "all_reduce", 1e9, (NODE, adding)).levels[1]
+    spine = on_levels("in-network", "all_reduce", 1e9, (NODE, adding)).levels[1]
     assert spine.sent_bytes == pytest.approx(1e9 / 8)
 
 

@@ -60,7 +60,7 @@ class LevelCost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlacedCost:
+class HierarchyCost:
     """An algorithm on a hierarchy: the whole, and each level's share."""
 
     algorithm: str
@@ -258,9 +258,9 @@ def unsuitable(name: str, kind: CollectiveKind, levels: Sequence[GroupLevel]) ->
     return ""
 
 
-def place(
+def on_levels(
     name: str, kind: CollectiveKind, num_bytes: Number, levels: Sequence[GroupLevel]
-) -> PlacedCost:
+) -> HierarchyCost:
     """Return what an algorithm takes on a hierarchy, whole and by level.
 
     ``around``, ``tree`` and ``chunks`` are pipelined: the levels' latencies add up, the slowest
@@ -271,7 +271,7 @@ def place(
     placement = BY_NAME[name].placement
     places = [_as_met(name, at) for at in _levels(levels)]
     shares = [_SHARES[placement](_flat_of(name, kind, at), num_bytes, at) for at in places]
-    return PlacedCost(
+    return HierarchyCost(
         algorithm=name,
         total=_TOTALS.get(placement, _in_sequence)(shares, levels),
         levels=tuple(
