@@ -30,7 +30,7 @@ from tools.formulas import (
     sources_tables,
     traits_table,
 )
-from tools.job_docs import job_formulas
+from tools.job_docs import formulas_of_a_job
 from tools.limits import accuracy_in_words
 from tools.pages import DATA, DOCS, ROOT, filled
 from tools.picture import memory_picture
@@ -48,7 +48,7 @@ MARKERS: dict[str, dict[str, Callable[[], str]]] = {
         "algorithms": algorithms_table,
         "formulas": collective_formulas,
     },
-    "job.md": {"formulas": job_formulas},
+    "job.md": {"formulas": formulas_of_a_job},
     "time.md": {"formulas": time_formulas},
     "search.md": {"rules": rules_table, "handicaps": handicaps_table},
     "overlap.md": {"buckets": bucket_table},

@@ -1,29 +1,12 @@
 """Formulas of docs/job.md that come from the code: docstrings with the examples they compute."""
 
 import inspect
-from collections.abc import Callable, Iterator
 from itertools import groupby
-from types import ModuleType
-from typing import Any
 
-from planner.job import checkpoint, energy, failures, hints, tokens
+from planner.plans import job_formulas
 from tools.formulas import docstring_markdown
 
-TITLES: dict[ModuleType, str] = {
-    checkpoint: "Checkpoints",
-    failures: "Failures",
-    energy: "Energy and carbon",
-    tokens: "Input",
-    hints: "Batch and learning rate",
-}
 PROMPT = ">>>"
-
-
-def _functions(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The formulas of a module, in its order."""
-    for name, value in vars(module).items():
-        if inspect.isfunction(value) and value.__module__ == module.__name__:
-            yield name, value
 
 
 def _is_example(paragraph: str) -> bool:
@@ -39,13 +22,10 @@ def _text(docstring: str) -> str:
     return "\n\n".join(parts)
 
 
-def job_formulas() -> str:
-    """Every formula of a job with its worked example, by theme."""
-    sections = []
-    for module, title in TITLES.items():
-        formulas = (
-            f"**{name}**: {_text(inspect.getdoc(function) or '')}"
-            for name, function in _functions(module)
-        )
-        sections.append("\n\n".join((f"### {title}", *formulas)))
-    return "\n\n".join(sections)
+def formulas_of_a_job() -> str:
+    """Every formula of a job with its worked example."""
+    return "\n\n".join(
+        f"**{name}**: {_text(inspect.getdoc(value) or '')}"
+        for name, value in vars(job_formulas).items()
+        if inspect.isfunction(value) and value.__module__ == job_formulas.__name__
+    )

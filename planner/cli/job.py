@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 OF_ANY_PLAN = (
     *("context", "model", "cluster", "tokens", "verbose", "output_format"),
     *("storage", "node_mtbf", "restart", "checkpoint_interval", "async_checkpoints"),
-    *("power_percent", "pue", "grid"),
 )
 """What a saved plan takes too."""
-MOST_PUE, MOST_G_PER_KWH, MOST_GB_PER_S = 10.0, 5000.0, 1e6
+LEAST_GB_PER_S, MOST_GB_PER_S = 1e-3, 1e6
 
 
 @asks
@@ -71,21 +70,10 @@ def job(
         bool,
         typer.Option("--async-checkpoints", help="Only the copy to host memory stops training."),
     ] = False,
-    power_percent: Annotated[
-        float | None,
-        typer.Option(help="Percent of rated power drawn in the mean [82 of nodes, 100 of boards]."),
-    ] = None,
-    pue: Annotated[
-        float | None, typer.Option(help="Power of the data centre over its machines' [1.1].")
-    ] = None,
-    grid: Annotated[
-        float | None,
-        typer.Option("--grid-gco2-per-kwh", help="Carbon of electricity [445, the world's]."),
-    ] = None,
     verbose: options.Verbose = False,
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
-    """Say what a whole job takes: days with failures, money, energy, carbon, checkpoints, input."""
+    """Say what a whole job takes: days with failures, money, energy, checkpoints, input."""
     from planner.cli.collector import Collector
     from planner.cli.output import console
     from planner.report.job import print_job, render_job_json
@@ -94,7 +82,7 @@ def job(
     terms = _terms(
         collector,
         times=(node_mtbf, restart, checkpoint_interval),
-        numbers=(storage, power_percent, pue, grid),
+        storage=storage,
         is_async=async_checkpoints,
     )
     if is_plan(context, model, cluster):
@@ -113,7 +101,7 @@ def _terms(
     collector: "Collector",
     *,
     times: tuple[str | None, str | None, str | None],
-    numbers: tuple[float | None, float | None, float | None, float | None],
+    storage: float | None,
     is_async: bool,
 ) -> "Terms":
     """The terms given; what is wrong with them is noted."""
@@ -125,25 +113,15 @@ def _terms(
         collector.parsed(name, text, parse_duration)
         for name, text in zip(names, times, strict=True)
     )
-    storage, percent, pue, grid = numbers
-    usual = Terms()
-    for name, value, least, most in (
-        ("--storage-gb-per-s", storage, 1e-3, MOST_GB_PER_S),
-        ("--power-percent", percent, 1.0, 100.0),
-        ("--pue", pue, 1.0, MOST_PUE),
-        ("--grid-gco2-per-kwh", grid, 0.0, MOST_G_PER_KWH),
-    ):
-        if value is not None and not least <= value <= most:
-            collector.add(name, f"must be from {least:g} to {most:g}; given {value:g}")
+    if storage is not None and not LEAST_GB_PER_S <= storage <= MOST_GB_PER_S:
+        allowed = f"{LEAST_GB_PER_S:g} to {MOST_GB_PER_S:g}"
+        collector.add("--storage-gb-per-s", f"must be from {allowed}; given {storage:g}")
     return Terms(
         storage_bytes_per_s=None if storage is None else storage * GB,
         node_mtbf_s=node_mtbf_s,
-        restart_s=usual.restart_s if restart_s is None else restart_s,
+        restart_s=Terms().restart_s if restart_s is None else restart_s,
         interval_s=interval_s,
         is_async=is_async,
-        drawn_fraction=None if percent is None else percent / 100.0,
-        pue=usual.pue if pue is None else pue,
-        grid_g_per_kwh=usual.grid_g_per_kwh if grid is None else grid,
     )
 
 
@@ -161,9 +139,9 @@ def _saved(
 
 
 def _of_file(path: Path, terms: "Terms") -> "Job":
-    from planner.plans.job import job_of
+    from planner.plans.job import Job
 
-    return job_of(read_saved(plan_file(path))[0], terms)
+    return Job(plan=read_saved(plan_file(path))[0], terms=terms)
 
 
 def _asked(
@@ -172,7 +150,7 @@ def _asked(
     """The job of the best plan of a question, and what was assumed."""
     from planner.cli import ask
     from planner.cli.progress import delayed_progress
-    from planner.plans.job import job_of
+    from planner.plans.job import Job
 
     if question["tokens"] is None:
         collector.add("--tokens", "needed: tokens of the whole job, such as 15T")
@@ -181,4 +159,4 @@ def _asked(
         found = asked.answered(1, progress)
     if not found.plans:
         raise ask.unmet_limits(found)
-    return job_of(found.plans[0], terms), found.notes
+    return Job(plan=found.plans[0], terms=terms), found.notes

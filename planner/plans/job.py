@@ -1,44 +1,37 @@
-"""The job around a plan's iteration: checkpoints, failures, energy, input, and hints."""
+"""The job around a plan's iteration: checkpoints, failures, money, energy, input."""
 
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from planner.errors import InputError
-from planner.job.checkpoint import (
-    STORAGE_BYTES_PER_S_PER_GPU,
-    checkpoint_bytes,
-    copy_s,
-    daly_interval_s,
-    write_s,
-    young_interval_s,
-)
-from planner.job.energy import (
-    DRAWN_OF_BOARD,
-    DRAWN_OF_NODE,
-    GRID_G_PER_KWH,
-    USUAL_PUE,
-    carbon_t,
-    energy_kwh,
-)
-from planner.job.failures import (
-    RESTART_S,
-    first_order_factor,
-    goodput,
-    job_mtbf_s,
-    node_mtbf_s,
-    time_factor,
-)
-from planner.job.tokens import input_bytes_per_s, token_bytes
 from planner.layers.adapter_sizes import adapter_params
 from planner.layers.optimizer_states import mean_states
 from planner.layers.parameters import (
+    Parts,
+    count_active_parameters,
     count_parameters,
     embedding_params,
     head_params,
 )
-from planner.plans.job_hints import Hints, total_of
-from planner.plans.objectives import cost_usd, gpu_hours, span_s
+from planner.plans.job_formulas import (
+    RESTART_S,
+    STORAGE_BYTES_PER_S_PER_GPU,
+    checkpoint_bytes,
+    copy_s,
+    daly_interval_s,
+    first_order_factor,
+    goodput,
+    input_bytes_per_s,
+    job_mtbf_s,
+    learning_rates,
+    node_mtbf_s,
+    time_factor,
+    token_bytes,
+    write_s,
+    young_interval_s,
+)
+from planner.plans.objectives import cost_usd, energy_kwh, gpu_hours, span_s
 from planner.plans.plan import Plan
 from planner.spec.cluster import NodeSpec
 from planner.spec.precision import under_precision
@@ -50,7 +43,7 @@ HOPELESS = 100.0
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What is said about storage, failures and power; None is filled in as ``Job`` says."""
+    """What is said about storage and failures; None is filled in as ``Job`` says."""
 
     storage_bytes_per_s: float | None = None
     """Of the file system, all nodes together."""
@@ -62,51 +55,11 @@ class Terms:
     """Of work between checkpoints."""
     is_async: bool = False
     """Only the copy to host memory stops training."""
-    drawn_fraction: float | None = None
-    """Of rated power, in the mean."""
-    pue: float = USUAL_PUE
-    grid_g_per_kwh: float = GRID_G_PER_KWH
 
 
-@dataclass(frozen=True, kw_only=True)
-class Power:
-    """Rated power per GPU, what it includes, and how much of it is drawn."""
-
-    rated_w_per_gpu: float
-    of: str
-    drawn_fraction: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Held:
-    """Equal nodes that a job holds."""
-
-    node: NodeSpec
-    num_gpus: int
-    """Of them those that work."""
-
-    @property
-    def num_nodes(self) -> int:
-        """Nodes, part of one as one."""
-        return math.ceil(self.num_gpus / self.node.num_accelerators)
-
-    @property
-    def node_bytes_per_s(self) -> float:
-        """Most that a node writes: through its ports, or from its GPUs to the host."""
-        from_gpus = self.node.num_accelerators * self.node.host_link_bytes_per_s
-        return min(self.node.nic_bytes_per_s or from_gpus, from_gpus)
-
-    @property
-    def rated_power(self) -> tuple[float, str, float] | None:
-        """Watts per GPU, of what, the share that is drawn; None where no power is known.
-
-        Of the node where its power is known, else of the board.
-        """
-        if self.node.power_w is not None:
-            of_node = self.node.power_w / self.node.num_accelerators
-            return of_node, "its part of the node", DRAWN_OF_NODE
-        board = self.node.accelerator.tdp_w
-        return None if board is None else (board, "the board alone", DRAWN_OF_BOARD)
+def _total(parts: Parts) -> float:
+    """Parameters of all parts."""
+    return sum(float(part.total) for part in parts.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,13 +67,6 @@ class Job:
     """A plan run to the end of its tokens; needs ``total_tokens`` of the plan's job."""
 
     plan: Plan
-    """Of several kinds of nodes as the first of them have it."""
-    cluster: str
-    """By its name."""
-    held: tuple[Held, ...]
-    """By kind of node."""
-    iteration_s: float
-    mfu: float
     terms: Terms
 
     def of_tokens(self, number: int) -> "Job":
@@ -130,14 +76,24 @@ class Job:
         return replace(self, plan=replace(self.plan, context=replace(context, job=whole)))
 
     @property
+    def node(self) -> NodeSpec:
+        """Every node that the job holds."""
+        return self.plan.context.cluster.node
+
+    @property
     def num_nodes(self) -> int:
-        """Nodes that the plan takes."""
-        return sum(each.num_nodes for each in self.held)
+        """Nodes that the plan takes, part of one as one."""
+        return math.ceil(self.num_gpus / self.node.num_accelerators)
 
     @property
     def num_gpus(self) -> int:
         """GPUs that work."""
-        return sum(each.num_gpus for each in self.held)
+        return self.plan.strategy.num_gpus
+
+    @property
+    def iteration_s(self) -> float:
+        """Of one step."""
+        return self.plan.estimate.iter_time_s
 
     @property
     def total_tokens(self) -> int:
@@ -185,7 +141,7 @@ class Job:
         means, model = mean_states(context.model, context.traits.optimizer), context.model
         if context.traits.training.is_frozen:
             return means.layer
-        first, last = (total_of(part(model)) for part in (embedding_params, head_params))
+        first, last = (_total(part(model)) for part in (embedding_params, head_params))
         inner = self.saved_params - first - last
         whole = inner * means.layer + first * means.first + last * means.last
         return whole / self.saved_params
@@ -203,8 +159,9 @@ class Job:
 
     @property
     def node_bytes_per_s(self) -> float:
-        """Most that a node writes; of several kinds the slowest, for which the others wait."""
-        return min(each.node_bytes_per_s for each in self.held)
+        """Most that a node writes: through its ports, or from its GPUs to the host."""
+        from_gpus = self.node.num_accelerators * self.node.host_link_bytes_per_s
+        return min(self.node.nic_bytes_per_s or from_gpus, from_gpus)
 
     @cached_property
     def write_s(self) -> float:
@@ -223,24 +180,19 @@ class Job:
         """By which one checkpoint stops training."""
         if not self.terms.is_async:
             return self.write_s
-        link = min(each.node.host_link_bytes_per_s for each in self.held)
+        link = self.node.host_link_bytes_per_s
         copied = float(copy_s(self.checkpoint_bytes, self.num_gpus, link))
         return min(copied, self.write_s)
 
     @property
     def node_mtbf_s(self) -> float:
-        """Between failures of one node, in the mean over all."""
-        return self.mtbf_s * self.num_nodes
+        """Between failures of one node: as given, or Llama 3's by its GPUs."""
+        return self.terms.node_mtbf_s or float(node_mtbf_s(self.node.num_accelerators))
 
-    @cached_property
+    @property
     def mtbf_s(self) -> float:
-        """Between failures of the job: kinds of nodes fail beside each other."""
-        given = self.terms.node_mtbf_s
-        spans = (
-            job_mtbf_s(given or node_mtbf_s(each.node.num_accelerators), each.num_nodes)
-            for each in self.held
-        )
-        return 1.0 / sum(1.0 / float(span) for span in spans)
+        """Between failures of the job."""
+        return float(job_mtbf_s(self.node_mtbf_s, self.num_nodes))
 
     @property
     def lost_s(self) -> float:
@@ -321,46 +273,12 @@ class Job:
     @property
     def cost_usd(self) -> float | None:
         """Of the elapsed time; None where hwdb lacks a price."""
-        prices = [
-            cost_usd(gpu_hours(float(each.num_gpus), self.elapsed_s), each.node)
-            for each in self.held
-        ]
-        known = [price for price in prices if price is not None]
-        return sum(known) if len(known) == len(prices) else None
-
-    @cached_property
-    def power(self) -> Power | None:
-        """In the mean over all GPUs; None where some power is not known."""
-        found = [each.rated_power for each in self.held]
-        known = [each for each in found if each is not None]
-        if len(known) < len(found):
-            return None
-        shares = [each.num_gpus / self.num_gpus for each in self.held]
-        rated = sum(share * watts for share, (watts, _, _) in zip(shares, known, strict=True))
-        drawn = sum(s * watts * usual for s, (watts, _, usual) in zip(shares, known, strict=True))
-        given = self.terms.drawn_fraction
-        return Power(
-            rated_w_per_gpu=rated,
-            of=" or ".join(dict.fromkeys(of for _, of, _ in known)),
-            drawn_fraction=drawn / rated if given is None else given,
-        )
+        return cost_usd(self.gpu_hours, self.node)
 
     @property
     def energy_kwh(self) -> float | None:
-        """Of the data centre; None where no power is known."""
-        power = self.power
-        if power is None:
-            return None
-        drawn = energy_kwh(
-            self.gpu_hours, power.rated_w_per_gpu, power.drawn_fraction, self.terms.pue
-        )
-        return float(drawn)
-
-    @property
-    def carbon_t(self) -> float | None:
-        """Tonnes of CO2 of that energy."""
-        energy = self.energy_kwh
-        return None if energy is None else float(carbon_t(energy, self.terms.grid_g_per_kwh))
+        """Of the elapsed time, accelerators at rated power; None where that is not known."""
+        return energy_kwh(self.gpu_hours, self.node.accelerator)
 
     @property
     def token_bytes(self) -> int:
@@ -373,21 +291,13 @@ class Job:
         tokens_per_s = self.plan.context.job.tokens_per_iteration / self.iteration_s
         return float(input_bytes_per_s(tokens_per_s, self.token_bytes))
 
-    @cached_property
-    def hints(self) -> Hints | None:
-        """None where adapters are trained, of which the laws say nothing."""
-        if self.plan.context.traits.training.is_frozen:
+    @property
+    def learning_rates(self) -> tuple[float, float] | None:
+        """Peaks of AdamW in pre-training; None of adapters, mixtures and other optimizers."""
+        context, model = self.plan.context, self.plan.context.model
+        is_adam = context.traits.optimizer.name.startswith("adam")
+        if context.traits.training.is_frozen or model.moe is not None or not is_adam:
             return None
-        return Hints(plan=self.plan, total_tokens=self.total_tokens)
-
-
-def job_of(plan: Plan, terms: Terms) -> Job:
-    """The job of a plan on equal nodes."""
-    return Job(
-        plan=plan,
-        cluster=plan.context.cluster.name,
-        held=(Held(node=plan.context.cluster.node, num_gpus=plan.strategy.num_gpus),),
-        iteration_s=plan.estimate.iter_time_s,
-        mfu=plan.estimate.mfu,
-        terms=terms,
-    )
+        ends = _total(embedding_params(model)) + _total(head_params(model))
+        inner_params = count_active_parameters(model) - ends
+        return learning_rates(inner_params, self.total_tokens, context.job.tokens_per_iteration)

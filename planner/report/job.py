@@ -7,13 +7,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from planner.job.failures import FAILING_GPUS, FAILURES
 from planner.plans.job import Job
-from planner.plans.job_hints import Hints
+from planner.plans.job_formulas import FAILING_GPUS, FAILURES
+from planner.plans.objectives import ENERGY_INCLUDES
 from planner.report.documents import render
 from planner.report.headline import layout_words
 from planner.report.json import plan_dict
-from planner.report.sizing_words import count_text
 from planner.report.table import Column, Table, rich_table
 from planner.report.tables import days
 from planner.report.text import is_assumed, print_notes
@@ -39,7 +38,7 @@ def inputs_line(job: Job) -> str:
     """What was asked."""
     context = job.plan.context
     return (
-        f"{context.model.name} on {job.cluster}, {format_count(job.total_tokens)} tokens, "
+        f"{context.model.name} on {context.cluster.name}, {format_count(job.total_tokens)} tokens, "
         f"batch {context.job.global_batch} x {context.job.seq_len} tokens, "
         f"{context.job.precision}{context.traits.training.suffix}, {job.plan.framework}"
     )
@@ -49,9 +48,8 @@ def verdict_line(job: Job) -> str:
     """How long the job takes, and what that costs."""
     cost = job.cost_usd
     price = "" if cost is None else f", {format_count(round(cost))} USD"
-    machines = " and ".join(f"{held.num_gpus:,} {held.node.accelerator.name}" for held in job.held)
     return (
-        f"{_span(job.elapsed_s)} on {machines}: "
+        f"{_span(job.elapsed_s)} on {job.num_gpus:,} {job.node.accelerator.name}: "
         f"{format_count(round(job.gpu_hours))} GPU-hours{price}."
     )
 
@@ -60,7 +58,7 @@ def work_line(job: Job) -> str:
     """Useful time and what failures and checkpoints make of it."""
     return (
         f"{_span(job.useful_s)} of iterations ({format_seconds(job.iteration_s)} "
-        f"each, MFU {job.mfu:.1%}); checkpoints and failures leave "
+        f"each, MFU {job.plan.estimate.mfu:.1%}); checkpoints and failures leave "
         f"{job.goodput:.1%} of the time for them (goodput)"
     )
 
@@ -72,10 +70,6 @@ def failures_line(job: Job) -> str:
         f"{_count(job.num_failures)} expected, one every {format_seconds(job.mtbf_s)}, "
         f"of nodes that fail every {days(job.node_mtbf_s)} days{source}"
     )
-
-
-def _tonnes(number: float) -> str:
-    return count_text(number) if number >= 10.0 else f"{number:.2g}"
 
 
 def _count(number: float) -> str:
@@ -107,16 +101,10 @@ def write_line(job: Job) -> str:
 
 
 def energy_line(job: Job) -> str:
-    """Energy and carbon, and of what power."""
-    power, energy, carbon = job.power, job.energy_kwh, job.carbon_t
-    if power is None or energy is None or carbon is None:
-        lacking = [held.node.accelerator.name for held in job.held if held.rated_power is None]
-        return f"unknown: no power figure of {' and '.join(lacking)} is known (tdp_w)"
-    return (
-        f"{format_energy(energy)}, {_tonnes(carbon)} t CO2 at "
-        f"{job.terms.grid_g_per_kwh:g} g/kWh: {power.rated_w_per_gpu:,.0f} W a GPU "
-        f"({power.of}), {power.drawn_fraction:.0%} drawn, PUE {job.terms.pue:g}"
-    )
+    """Energy of the accelerators, an upper bound."""
+    if job.energy_kwh is None:
+        return f"unknown: no power figure of {job.node.accelerator.name} is known (tdp_w)"
+    return f"{format_energy(job.energy_kwh)}: {job.node.accelerator.tdp_w:g} W a GPU all the time"
 
 
 def input_line(job: Job) -> str:
@@ -127,31 +115,16 @@ def input_line(job: Job) -> str:
     )
 
 
-def batch_line(hints: Hints) -> str:
-    """The batch against the critical one."""
-    batch = format_count(hints.batch_tokens)
-    critical = f"{format_count(round(hints.critical_tokens))} (hint: Zhang et al. 2024)"
-    more = f"about {hints.extra_tokens_fraction:.0%} more tokens for the same loss than small ones"
-    if hints.is_beyond:
-        return f"warning: {batch} tokens are beyond the critical batch of {critical}: {more}"
-    return f"{batch} tokens, below the critical batch of {critical}; {more}"
-
-
-def rate_line(hints: Hints) -> str:
+def learning_rate_line(job: Job) -> str:
     """Where to begin with the learning rate; empty where no law says."""
-    if hints.learning_rates is None:
+    if job.learning_rates is None:
         return ""
-    low, high = sorted(hints.learning_rates)
-    fewest, most = (format_count(round(tokens)) for tokens in sorted(hints.best_tokens))
-    return (
-        f"try peaks of {low:.1e} to {high:.1e} (hint: DeepSeek's and Step Law, of AdamW; their "
-        f"best batches are {fewest} and {most} tokens)"
-    )
+    low, high = sorted(job.learning_rates)
+    return f"try peaks of {low:.1e} to {high:.1e} (hint: DeepSeek's and Step Law, of AdamW)"
 
 
 def table(job: Job) -> RichTable:
     """What is said of the job, a row each."""
-    hints = job.hints
     rows = {
         "work": work_line(job),
         "failures": failures_line(job),
@@ -159,19 +132,14 @@ def table(job: Job) -> RichTable:
         "writing": write_line(job),
         "energy": energy_line(job),
         "input": input_line(job),
-        "batch": batch_line(hints) if hints else "",
-        "learning rate": rate_line(hints) if hints else "",
+        "learning rate": learning_rate_line(job),
     }
     columns: list[Column[tuple[str, str]]] = [
         Column("", itemgetter(0), right=False),
         Column("", itemgetter(1), right=False, wraps=True),
     ]
     said = [(name, text) for name, text in rows.items() if text]
-    return rich_table(Table(said, columns, style=_row_style))
-
-
-def _row_style(row: tuple[str, str]) -> str:
-    return "yellow" if row[1].startswith("warning") else ""
+    return rich_table(Table(said, columns))
 
 
 def _grounds(job: Job) -> Iterator[str]:
@@ -189,6 +157,7 @@ def _grounds(job: Job) -> Iterator[str]:
     )
     per_node = _decimal(job.node_bytes_per_s)
     yield f"A node writes at most {per_node}/s: its ports, or its GPUs' links to the host."
+    yield f"Energy: {ENERGY_INCLUDES}."
     yield (
         "Left out: evaluation, loss spikes, planned stops, slow nodes, and waiting for nodes; "
         "failures come at one rate, and nodes are replaced at once."
@@ -212,31 +181,24 @@ def print_job(job: Job, notes: Sequence[str], console: Console, *, verbose: bool
 
 def render_job_json(job: Job, notes: Sequence[str]) -> str:
     """Everything in base units."""
-    context, terms = job.plan.context, job.terms
+    context, terms, rates = job.plan.context, job.terms, job.learning_rates
     data = {
         "inputs": {
             "model": context.model.name,
-            "cluster": job.cluster,
-            "machines": [
-                {
-                    "node": held.node.name,
-                    "accelerator": held.node.accelerator.name,
-                    "nodes": held.num_nodes,
-                    "gpus": held.num_gpus,
-                }
-                for held in job.held
-            ],
+            "cluster": context.cluster.name,
+            "node": job.node.name,
+            "accelerator": job.node.accelerator.name,
+            "nodes": job.num_nodes,
+            "gpus": job.num_gpus,
             "total_tokens": job.total_tokens,
             "storage_bytes_per_s": job.storage_bytes_per_s,
             "node_mtbf_s": job.node_mtbf_s,
             "restart_s": terms.restart_s,
             "async_checkpoints": terms.is_async,
-            "pue": terms.pue,
-            "grid_g_per_kwh": terms.grid_g_per_kwh,
             "assumed": list(notes),
         },
         "iter_time_s": job.iteration_s,
-        "mfu": job.mfu,
+        "mfu": job.plan.estimate.mfu,
         "iterations": job.num_iterations,
         "useful_s": job.useful_s,
         "elapsed_s": job.elapsed_s,
@@ -244,7 +206,7 @@ def render_job_json(job: Job, notes: Sequence[str]) -> str:
         "goodput_first_order": 1.0 / job.first_order_factor,
         "gpu_hours": job.gpu_hours,
         "cost_usd": job.cost_usd,
-        "energy": _energy_dict(job),
+        "energy_kwh": job.energy_kwh,
         "checkpoint": _checkpoint_dict(job),
         "failures": {
             "mtbf_s": job.mtbf_s,
@@ -256,23 +218,10 @@ def render_job_json(job: Job, notes: Sequence[str]) -> str:
             "total_bytes": job.total_tokens * job.token_bytes,
             "bytes_per_s": job.input_bytes_per_s,
         },
-        "hints": job.hints and _hints_dict(job.hints),
-        "plan": plan_dict(job.plan) if len(job.held) == 1 else None,
+        "peak_learning_rate": rates and {"deepseek": rates[0], "step_law": rates[1]},
+        "plan": plan_dict(job.plan),
     }
     return render("job", data)
-
-
-def _energy_dict(job: Job) -> dict[str, Any] | None:
-    power = job.power
-    if power is None:
-        return None
-    return {
-        "kwh": job.energy_kwh,
-        "carbon_t": job.carbon_t,
-        "rated_w_per_gpu": power.rated_w_per_gpu,
-        "rated_of": power.of,
-        "drawn_fraction": power.drawn_fraction,
-    }
 
 
 def _checkpoint_dict(job: Job) -> dict[str, Any]:
@@ -291,18 +240,3 @@ def _checkpoint_dict(job: Job) -> dict[str, Any]:
         "daly_interval_s": job.daly_s,
         "node_bytes_per_s": job.node_bytes_per_s,
     }
-
-
-def _hints_dict(hints: Hints) -> dict[str, Any]:
-    return {
-        "batch_tokens": hints.batch_tokens,
-        "critical_batch_tokens": hints.critical_tokens,
-        "is_beyond_critical": hints.is_beyond,
-        "extra_tokens_fraction": hints.extra_tokens_fraction,
-        "best_batch_tokens": _laws(hints.best_tokens),
-        "peak_learning_rate": hints.learning_rates and _laws(hints.learning_rates),
-    }
-
-
-def _laws(values: tuple[float, float]) -> dict[str, float]:
-    return dict(zip(("deepseek", "step_law"), values, strict=True))

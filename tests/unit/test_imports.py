@@ -15,7 +15,7 @@ BASE = {"units", "errors", "limits"}
 SPEC = BASE | {"spec", "spelling", "documents"}
 MODEL = SPEC | {"collectives", "layers", "schedules", "cost"}
 INPUTS = {"catalog", "frameworks", "formats"}
-PLANS = {"search", "plans", "answers", "job"}
+PLANS = {"search", "plans", "answers"}
 ANSWERS = PLANS | {"check", "sweep", "compare", "calibrate"}
 ALLOWED: dict[str, set[str]] = {
     "limits": set(),
@@ -29,7 +29,6 @@ ALLOWED: dict[str, set[str]] = {
     "schedules": SPEC,
     "cost": SPEC | {"collectives", "layers", "schedules"},
     "search": MODEL,
-    "job": BASE,
     "catalog": SPEC,
     "frameworks": MODEL,
     "formats": MODEL | {"frameworks"},

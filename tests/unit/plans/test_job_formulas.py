@@ -1,16 +1,26 @@
-"""Failures: Daly's cost function against a simulation, its optimum, and published jobs."""
+"""A job's formulas against simulations, published jobs and the examples in their docstrings."""
+
+import doctest
 
 import numpy as np
 import pytest
 
-from planner.job.checkpoint import daly_interval_s, young_interval_s
-from planner.job.failures import (
+from planner.plans import job_formulas
+from planner.plans.job_formulas import (
     GPU_MTBF_S,
+    checkpoint_bytes,
+    copy_s,
+    daly_interval_s,
     first_order_factor,
     goodput,
+    input_bytes_per_s,
     job_mtbf_s,
+    learning_rates,
     node_mtbf_s,
     time_factor,
+    token_bytes,
+    write_s,
+    young_interval_s,
 )
 
 MIN, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -107,3 +117,48 @@ def test_llama_3_failed_every_three_hours_and_worked_more_than_nine_tenths_of_th
 def test_a_node_fails_in_proportion_to_its_gpus() -> None:
     assert node_mtbf_s(1) == GPU_MTBF_S
     assert node_mtbf_s(8) == pytest.approx(GPU_MTBF_S / 8)
+
+
+def test_a_checkpoint_of_bloom_is_2_3_tb() -> None:
+    # 176.247e9 · (2 + 4 + 8) = 2.467e12 bytes = 2.24 TiB; the weights alone 329 GiB
+    assert checkpoint_bytes(176.247e9, 2, 4, 8) / 2**40 == pytest.approx(2.24, abs=0.01)
+    assert checkpoint_bytes(176.247e9, 2, 0, 0) / 2**30 == pytest.approx(329, rel=3e-3)
+
+
+def test_writing_is_limited_by_the_file_system_or_by_the_nodes() -> None:
+    assert float(write_s(1e12, 1e11, 4, 5e10)) == 10.0
+    assert float(write_s(1e12, 1e12, 4, 5e10)) == 5.0
+
+
+def test_an_asynchronous_checkpoint_stops_for_one_gpus_copy() -> None:
+    assert copy_s(640e9, 8, 50e9) == pytest.approx(1.6)
+
+
+@pytest.mark.parametrize(
+    ("num_params", "batch_tokens", "published"),
+    [(7.0e9, 4e6, 3e-4), (68.5e9, 4e6, 1.5e-4), (401e9, 16e6, 8e-5)],
+)
+def test_the_two_laws_are_on_both_sides_of_llama_3s_learning_rates_or_near(
+    num_params: float, batch_tokens: float, published: float
+) -> None:
+    # arXiv 2407.21783, table 3; 15.6T tokens, parameters without embeddings
+    rates = learning_rates(num_params, 15.6e12, batch_tokens)
+    assert 0.8 * min(rates) < published < max(rates)
+
+
+def test_the_learning_rate_grows_with_the_root_of_the_batch_up_to_the_critical_one() -> None:
+    small, larger = (learning_rates(7e9, 1e10, batch)[1] for batch in (1e5, 4e5))
+    assert larger == pytest.approx(2 * small)
+    # 22.91 · (1e10)^0.47 = 22.91 · 50,119 = 1.148e6
+    assert learning_rates(7e9, 1e10, 2e6) == learning_rates(7e9, 1e10, 1.2e6)
+
+
+def test_tokens_take_two_bytes_below_65500_words() -> None:
+    assert (token_bytes(65_499), token_bytes(65_500)) == (2, 4)
+    assert input_bytes_per_s(1e6, 2) == 2e6
+
+
+def test_examples_of_the_docstrings_hold() -> None:
+    found = doctest.testmod(job_formulas)
+    assert found.attempted > 10
+    assert found.failed == 0

@@ -1,0 +1,241 @@
+"""Formulas of a job around its iterations: checkpoints, failures, input, a learning rate.
+
+Functions of numbers or columns, with their sources.
+"""
+
+import math
+
+import numpy as np
+
+from planner.units import DAY_S, GB, Array
+
+STORAGE_BYTES_PER_S_PER_GPU = 2000.0 * GB / 16_384
+"""Of the file system: Tectonic's 2 TB/s over the 16,384 GPUs of Llama 3 (arXiv 2407.21783, section
+3.3.1); NVIDIA asks 0.6 to 1.9 GB/s a node of eight (DGX SuperPOD H100, storage)."""
+FAILURES, SPAN_S, FAILING_GPUS = 419.0, 54.0 * DAY_S, 16_384.0
+"""Unexpected interruptions of Llama 3 405B in 54 days on 16,384 H100; 47 more were planned (arXiv
+2407.21783, section 3.3.4)."""
+GPU_MTBF_S = SPAN_S * FAILING_GPUS / FAILURES
+"""Between failures that one GPU, with its share of node and network, brings about."""
+RESTART_S = 600.0
+"""From a failure to loading: finding it and testing nodes took less than ten minutes on ten
+thousand GPUs (MegaScale, arXiv 2402.15627)."""
+SMALL_VOCABULARY = 65_500
+"""Below it token numbers are kept in 16 bits: Megatron-LM, DType.optimal_dtype of
+megatron/core/datasets/indexed_dataset.py."""
+
+
+def checkpoint_bytes(
+    num_params: Array | float,
+    weight_bytes: Array | float,
+    master_bytes: Array | float,
+    state_bytes: Array | float,
+) -> Array | float:
+    """Bytes: ``parameters · (weights + master weights + optimizer states)``, each per parameter.
+
+    ``weight_bytes`` are weights saved beside the master copy, 0 where that serves. Gradients are
+    not saved; the data loader's and random generators' states are small, and left out.
+
+    BLOOM, 176.2 billion parameters in bf16 with Adam and fp32 weights: 2.3 TB (BigScience, "The
+    technology behind BLOOM training"; its units are binary):
+
+    >>> f"{checkpoint_bytes(176.247e9, 2, 4, 8) / 2**40:.2f} TiB"
+    '2.24 TiB'
+    """
+    return num_params * (weight_bytes + master_bytes + state_bytes)
+
+
+def write_s(
+    num_bytes: Array | float,
+    storage_bytes_per_s: Array | float,
+    num_nodes: Array | float,
+    node_bytes_per_s: Array | float,
+) -> Array:
+    """Seconds: ``bytes / min(storage_bytes_per_s, num_nodes · node_bytes_per_s)``.
+
+    Every rank writes its part of the states, so all nodes write at once; a node is limited by its
+    ports or by the links of its GPUs to the host, whichever is slower. Excludes metadata, names
+    of many files, and other jobs on the file system. Reading back takes as long.
+
+    >>> f"{write_s(5.68e12, 2e12, 2048, 50e9):.2f} s"
+    '2.84 s'
+    """
+    rate = np.minimum(storage_bytes_per_s, np.multiply(num_nodes, node_bytes_per_s))
+    return np.asarray(num_bytes / rate)
+
+
+def copy_s(
+    num_bytes: Array | float, num_gpus: Array | float, host_link_bytes_per_s: Array | float
+) -> Array | float:
+    """Seconds that an asynchronous checkpoint stops training: the copy from device to host.
+
+    ``bytes / (num_gpus · host_link_bytes_per_s)``: every GPU copies its part of the states, once.
+    Writing goes on beside training (CheckFreq, Mohan et al., FAST 2021); what that
+    takes of the network and of host memory, which holds a copy, is left out.
+
+    >>> f"{copy_s(5.68e12, 16_384, 52e9) * 1e3:.1f} ms"
+    '6.7 ms'
+    """
+    return num_bytes / (num_gpus * host_link_bytes_per_s)
+
+
+def young_interval_s(stop_s: Array | float, mtbf_s: Array | float) -> Array:
+    """Seconds of work between checkpoints: ``sqrt(2 · δ · M)``.
+
+    δ is the stop of one, M the mean time between failures of the job. First order: right where δ is
+    far below M. Source: Young, Communications of the ACM 17 (9), 1974.
+
+    >>> f"{young_interval_s(5 * 60, 24 * 3600) / 60:.0f} min"
+    '120 min'
+    """
+    return np.sqrt(2.0 * np.multiply(stop_s, mtbf_s))
+
+
+def daly_interval_s(stop_s: Array | float, mtbf_s: Array | float) -> Array:
+    """Seconds: ``sqrt(2δM) · [1 + (δ/2M)^(1/2) / 3 + (δ/2M) / 9] - δ``; M where δ is 2M or more.
+
+    δ is the stop of one checkpoint, M the mean time between failures of the job. Source: Daly,
+    Future Generation Computer Systems 22, 2006, equation 37; within 0.2 % of the exact optimum of
+    time_factor below δ = M/2. His figures 3 to 5, for δ of 5 min: 117, 57 and 9.1 min.
+
+    >>> [f"{daly_interval_s(300.0, hours * 3600) / 60:.1f} min" for hours in (24, 6, 0.25)]
+    ['116.7 min', '56.7 min', '9.1 min']
+    """
+    stop, between = np.asarray(stop_s, dtype=float), np.asarray(mtbf_s, dtype=float)
+    share = stop / (2.0 * between)
+    series = young_interval_s(stop, between) * (1.0 + np.sqrt(share) / 3.0 + share / 9.0) - stop
+    return np.where(stop < 2.0 * between, series, between)
+
+
+def node_mtbf_s(gpus_per_node: Array | float) -> Array | float:
+    """Mean seconds between failures of a node: ``54 d · 16,384 / 419 / gpus_per_node``.
+
+    Failures in proportion to GPUs: three quarters of those of Llama 3 were of GPUs, their memory,
+    links and network (arXiv 2407.21783, table 5). New or old machines fail several times as often.
+
+    >>> f"{node_mtbf_s(8) / 86400:.0f} days"
+    '264 days'
+    """
+    return GPU_MTBF_S / gpus_per_node
+
+
+def job_mtbf_s(node_s: Array | float, num_nodes: Array | float) -> Array | float:
+    """Mean seconds between failures of a job: ``node_s / num_nodes``; any node's failure stops it.
+
+    Failures are independent and come at one rate all the time.
+
+    >>> f"{job_mtbf_s(node_mtbf_s(8), 2048) / 3600:.1f} h"
+    '3.1 h'
+    """
+    return node_s / num_nodes
+
+
+def time_factor(
+    interval_s: Array | float,
+    stop_s: Array | float,
+    restart_s: Array | float,
+    mtbf_s: Array | float,
+) -> Array:
+    """Elapsed over useful time: ``M · e^(R/M) · (e^((τ+δ)/M) - 1) / τ``.
+
+    After every τ of work a checkpoint stops the job for δ. A failure, every M in the mean and also
+    while it restarts or writes, throws it back to the last checkpoint after a restart of R. Exact
+    for failures without memory and many checkpoints; infinite where nothing is ever done. Source:
+    Daly, Future Generation Computer Systems 22, 2006, his complete cost function.
+
+    As in his figure 4, M of 6 h, R of 10 min, δ of 5 min: at the best interval 500 h of work take
+
+    >>> f"{500 * time_factor(57 * 60, 300, 600, 6 * 3600):.0f} h"
+    '610 h'
+
+    OPT-175B, 25.0 days of iterations (300B tokens at 147 TFLOP/s on each of 992 A100, arXiv
+    2205.01068), was restarted 53 times in 56 days (a talk of its authors). Ten minutes each
+    explain 25.7 days; the 56 need 20 hours each:
+
+    >>> [f"{25 * time_factor(1900, 20, R, 56 * 86400 / 53):.1f} days" for R in (600, 20 * 3600)]
+    ['25.7 days', '56.2 days']
+    """
+    between = np.asarray(mtbf_s, dtype=float)
+    with np.errstate(over="ignore"):
+        again = np.expm1((np.asarray(interval_s) + stop_s) / between)
+        return np.asarray(between * np.exp(restart_s / between) * again / interval_s)
+
+
+def first_order_factor(
+    interval_s: Array | float,
+    stop_s: Array | float,
+    restart_s: Array | float,
+    mtbf_s: Array | float,
+) -> Array | float:
+    """The same to first order: ``(1 + δ/τ) · (1 + (R + (τ+δ)/2) / M)``.
+
+    Checkpoints lengthen the work, and every failure costs a restart and half an interval. Right
+    where R and τ are far below M; too small elsewhere. Source: as young_interval_s.
+
+    >>> f"{first_order_factor(57 * 60, 300, 600, 6 * 3600):.3f}"
+    '1.212'
+    >>> f"{time_factor(57 * 60, 300, 600, 6 * 3600):.3f}"
+    '1.220'
+    """
+    lost_s = restart_s + (interval_s + stop_s) / 2.0
+    return (1.0 + stop_s / interval_s) * (1.0 + lost_s / mtbf_s)
+
+
+def goodput(factor: Array | float) -> Array | float:
+    """Useful over elapsed time: ``1 / factor``.
+
+    Llama 3 405B: an effective training time of more than 90 % (arXiv 2407.21783, section 3.3.4),
+    with a failure every 3.1 h; of checkpoints of 2.8 s, restarts of ten minutes and the best
+    interval the formula says
+
+    >>> between_s = job_mtbf_s(node_mtbf_s(8), 2048)
+    >>> f"{goodput(time_factor(252, 2.8, 603, between_s)):.1%}"
+    '92.6%'
+    """
+    return 1.0 / factor
+
+
+def token_bytes(vocab_size: int) -> int:
+    """Bytes of a stored token: 2 of vocabularies below SMALL_VOCABULARY, else 4.
+
+    >>> token_bytes(50_257), token_bytes(128_256)
+    (2, 4)
+    """
+    return 2 if vocab_size < SMALL_VOCABULARY else 4
+
+
+def input_bytes_per_s(tokens_per_s: Array | float, bytes_per_token: Array | float) -> Array | float:
+    """Bytes per second read of the data set: ``tokens_per_s · bytes_per_token``.
+
+    Text that was tokenised before, every token read once; ranks of tensor, pipeline and context
+    parallelism take it from one of them. Excludes images, sound, and reading in whole pages.
+
+    >>> f"{input_bytes_per_s(3.1e6, 4) / 1e6:.1f} MB/s"
+    '12.4 MB/s'
+    """
+    return tokens_per_s * bytes_per_token
+
+
+def learning_rates(
+    num_params: float, total_tokens: float, batch_tokens: float
+) -> tuple[float, float]:
+    """Peak learning rates of AdamW for a batch, by DeepSeek's law and by Step Law.
+
+    With N parameters without embeddings and ``C = 6 · N · tokens``: ``0.3118 · C^-0.1250`` at
+    batches of ``0.2920 · C^0.3271`` tokens (DeepSeek LLM, arXiv 2401.02954, equation 1), and
+    ``1.79 · N^-0.713 · tokens^0.307`` at ``0.58 · tokens^0.571`` (Step Law, arXiv 2503.04715).
+    Another batch scales with ``sqrt(batch / best)`` (Malladi et al. 2022, arXiv 2205.10287) up to
+    the critical one, ``22.91 · tokens^0.47`` (Zhang et al. 2024, arXiv 2410.21676). All were fitted
+    on a few billion parameters at most: where to begin, never a promise.
+
+    Llama 3 405B took 8e-5 with batches of 16M tokens (arXiv 2407.21783, table 3):
+
+    >>> [f"{rate:.1e}" for rate in learning_rates(401e9, 15.6e12, 16e6)]
+    ['9.6e-05', '9.6e-05']
+    """
+    flops = 6.0 * num_params * total_tokens
+    batch = min(batch_tokens, 22.91 * total_tokens**0.47)
+    deepseek = 0.3118 * flops**-0.1250 * math.sqrt(batch / (0.2920 * flops**0.3271))
+    step_best = 0.58 * total_tokens**0.571
+    step_law = 1.79 * num_params**-0.713 * total_tokens**0.307 * math.sqrt(batch / step_best)
+    return deepseek, step_law
