@@ -15,7 +15,7 @@ from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.catalog.observe import read_source as read_observation
 from planner.check.check import check_file
-from planner.check.job import AUTO, Request
+from planner.check.job import Request
 from planner.check.plan import NAME as PLAN
 from planner.check.result import exit_code
 from planner.check.settings import settings_for
@@ -24,6 +24,7 @@ from planner.errors import ExpressError, InputError
 from planner.formats import registry as formats
 from planner.formats.source import read_source
 from planner.plans.plan_file import load_plan
+from planner.query.from_file import AUTO
 from planner.report.findings.github import render_github
 from planner.report.findings.json import render_json
 from planner.report.findings.junit import render_junit

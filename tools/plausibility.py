@@ -30,8 +30,9 @@ from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import CURRENT, load_traits
 from planner.frameworks.settings import usual_mtp_layers, with_optimizer
 from planner.plans.plan import Answer, Plan, answer
-from planner.plans.recipe import priced_problem, recipe_context, recipe_strategy
+from planner.plans.recipe import recipe_context, recipe_strategy
 from planner.plans.tight import with_room
+from planner.query.like import priced_problem
 from planner.search.ranking.candidates import LAYOUT
 from planner.search.space.narrow import read_narrowing
 from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec, Precision

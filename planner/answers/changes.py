@@ -19,7 +19,7 @@ from planner.frameworks.settings import (
     with_training,
 )
 from planner.layers.parameters import count_parameters
-from planner.plans.trait_settings import read_settings
+from planner.query.traits import read_settings
 from planner.search.space.narrow import narrowing_of
 from planner.search.space.offered import not_offered
 from planner.spec.strategy import SCHEDULES

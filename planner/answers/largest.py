@@ -18,6 +18,7 @@ from planner.cost.context import Context
 from planner.cost.memory_items import memory_estimate
 from planner.cost.subject import subjects_of
 from planner.limits import MAX_BATCH, MAX_SEQ_LEN
+from planner.notes import Note
 from planner.plans.plan import Plan
 from planner.search.explaining.feasible import OutOfTimeError
 from planner.search.search import Progress
@@ -59,7 +60,7 @@ class LargestAnswer:
 
     case: Case
     found: tuple[Largest, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     is_tight: bool = False
     """Nothing leaves the margin free, by which published peaks exceeded the model."""
 
@@ -299,7 +300,7 @@ def largest(
     *,
     has_batch: bool,
     keeps_margin: bool,
-    notes: Sequence[str] = (),
+    notes: Sequence[Note] = (),
     deadline: Deadline | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> LargestAnswer:

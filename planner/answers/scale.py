@@ -11,6 +11,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.errors import NothingFitsError
 from planner.plans.plan import Plan
+from planner.query.job import batch_at
 from planner.search.search import Progress
 from planner.spec.cluster import ClusterSpec
 
@@ -156,11 +157,6 @@ class Scaling:
         """The plan on the fewest GPUs that ends the whole job in time."""
         plans = (plan for _, plan in self.fitting)
         return next((p for p in plans if (total := p.total_s()) and total <= seconds), None)
-
-
-def batch_at(num_gpus: int, base_gpus: int, base_batch: int, *, is_weak: bool) -> int:
-    """Global batch of a size: fixed in strong scaling, in proportion to the GPUs in weak."""
-    return max(1, round(base_batch * num_gpus / base_gpus)) if is_weak else base_batch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from planner.answers.nothing_fits import nothing_fits
 from planner.answers.scale import fastest_on_all
 from planner.answers.whatif import Case, best
 from planner.errors import NothingFitsError
-from planner.plans.objectives import JobLimits
 from planner.plans.plan import Answer, Plan
+from planner.query.objectives import JobLimits
 from planner.search.ranking.pareto import non_dominated
 from planner.search.search import Progress, SearchResult
 from planner.spec.cluster import ClusterSpec

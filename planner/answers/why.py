@@ -8,6 +8,7 @@ from planner.answers.deadline import Deadline
 from planner.answers.nothing_fits import NothingFits, explain_nothing
 from planner.answers.whatif import Case, best
 from planner.cost.estimate import TimeItem
+from planner.notes import Note
 from planner.plans.differences import differences
 from planner.plans.plan import Plan
 from planner.plans.ratio_error import RatioError, kinds_of_difference, ratio_error
@@ -83,7 +84,7 @@ class WhyAnswer:
     """Why nothing fits under the options."""
     is_complete: bool
     """No time limit struck."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -221,7 +222,7 @@ def _reason_of(mechanism: str) -> str:
 def why(
     case: Case,
     *,
-    notes: Sequence[str] = (),
+    notes: Sequence[Note] = (),
     deadline: Deadline | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> WhyAnswer:

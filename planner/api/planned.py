@@ -1,20 +1,22 @@
 """``planner.plan`` and what it returns."""
 
 import io
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
-from planner.cli.ask import Options, read, unmet_limits
-from planner.cli.inputs import argument_for_file, model_for_file, place_of
+from planner.answers.answered import answered
+from planner.notes import Note
 from planner.plans.plan import Answer, Plan
+from planner.query.places import places_for_file
+from planner.query.query import Query
+from planner.query.resolve import resolve
+from planner.report.sizing_words import unmet_limits
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 HTML_COLUMNS = 120
-Fixed = Mapping[str, object] | Sequence[str] | None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -42,7 +44,7 @@ class Planned:
         return self.answer.ladder
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Note, ...]:
         """What was assumed."""
         return self.answer.notes
 
@@ -160,25 +162,17 @@ class Planned:
         return text.getvalue()
 
 
-def plan(
-    model: str | Path,
-    cluster: str | Path,
-    *,
-    fix: Fixed = None,
-    top: int = 5,
-    **options: Unpack[Options],
-) -> Planned:
+def plan(model: str | Path, cluster: str | Path, *, top: int = 5, **options: Any) -> Planned:  # noqa: ANN401
     """Search all layouts of a model on a cluster, keep what fits, and rank.
 
     ``model`` and ``cluster`` are what ``planner plan`` takes, ``options`` its options with
-    underscores: ``seq_len=8192``, ``framework="deepspeed"``, ``where=["gpus==64"]``; ``fix`` may be
-    a mapping, ``{"tp": 8}``. Raises planner.errors.InputError with every problem of the question,
-    NothingFitsError where no plan fits or keeps the limits.
+    underscores: ``seq_len=8192``, ``framework="deepspeed"``, ``tp=8``, ``where=["gpus==64"]``.
+    Raises TypeError for an unknown one, planner.errors.InputError with every problem of the
+    question, NothingFitsError where no plan fits or keeps the limits.
     """
-    if isinstance(fix, Mapping):
-        fix = [f"{name}={value}" for name, value in fix.items()]
-    found = read(str(model), str(cluster), fix=fix, **options).answered(top)
+    query = Query.of(str(model), str(cluster), **options)
+    found = answered(resolve(query), top)
     if not found.plans:
         raise unmet_limits(found)
-    place = place_of(str(cluster), options.get("host_memory")) or str(cluster)
-    return Planned(answer=found, model=model_for_file(str(model)), cluster=argument_for_file(place))
+    named = places_for_file(query)
+    return Planned(answer=found, model=named[0], cluster=named[1])

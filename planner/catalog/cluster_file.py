@@ -11,6 +11,7 @@ from planner.catalog.figures import Name, Strict, implausible
 from planner.catalog.names import did_you_mean
 from planner.errors import Problem
 from planner.limits import MAX_GPUS
+from planner.notes import Note, NoteKind
 
 Part = Literal["accelerator", "node", "fabric"]
 OVERRIDES: Mapping[str, tuple[Part, tuple[str, ...]]] = {
@@ -127,10 +128,13 @@ class Overrides:
             changed.setdefault("sources", {})["given"] = {"path": self.where}
         return changed
 
-    def sentences(self) -> tuple[str, ...]:
-        """Return what was overridden, one sentence each."""
-        levels = [f"given: network level {level.name}" for level in self.levels]
-        return (*(f"given: {key} {value:g}" for key, value in self.values.items()), *levels)
+    def notes(self) -> tuple[Note, ...]:
+        """Return what was overridden, a note each."""
+        said = [f"{key} {value:g}" for key, value in self.values.items()]
+        said += [f"network level {level.name}" for level in self.levels]
+        return tuple(
+            Note(kind=NoteKind.given, text=f"given: {each}", subject="cluster") for each in said
+        )
 
 
 def override_problems(overrides: object, where: str) -> list[Problem]:

@@ -36,6 +36,7 @@ from planner.catalog.names import (
 from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import MAX_COUNT_DIGITS, MAX_GPUS, brief, name_of, short
+from planner.notes import Note, NoteKind
 from planner.spec.cluster import ClusterSpec, NodeSpec
 from planner.units import GIB, format_bytes, parse_bytes
 
@@ -90,8 +91,9 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
         return _from_file(Path(argument))
     meant = meant_machine(str(argument))
     if meant != argument:
-        cluster, read_as = load_cluster(meant), f"{argument} is read as {meant}"
-        return replace(cluster, assumptions=(*cluster.assumptions, read_as))
+        cluster = load_cluster(meant)
+        note = Note(kind=NoteKind.read_as, text=f"{argument} is read as {meant}", subject="cluster")
+        return replace(cluster, assumptions=(*cluster.assumptions, note))
     if resolve_alias("clusters", str(argument)) in list_names("clusters"):
         return _from_preset(str(argument), None)
     count, name = _count_and_name(str(argument))
@@ -136,7 +138,8 @@ def read_host_memory(text: str) -> float:
 def with_host_memory(cluster: ClusterSpec, host_memory_bytes: float) -> ClusterSpec:
     """Return the cluster with so much host memory in every node, as a user gives it."""
     node = replace(cluster.node, host_memory_bytes=host_memory_bytes, host_memory_note="")
-    given = f"given: {format_bytes(host_memory_bytes)} of host memory per node"
+    text = f"given: {format_bytes(host_memory_bytes)} of host memory per node"
+    given = Note(kind=NoteKind.given, text=text, subject="host_memory")
     return replace(cluster, node=node, assumptions=(*cluster.assumptions, given))
 
 
@@ -251,7 +254,8 @@ def _from_accelerators(count: int, accelerator: str) -> ClusterSpec:
         )
         raise InputError.single("cluster", f"{count}x{accelerator}", message)
     num_nodes = max(1, count // size)
-    return _cluster(f"{count}x{accelerator}", node, num_nodes, fabric, (assumption,))
+    note = Note(kind=NoteKind.assumed, text=assumption, subject="cluster")
+    return _cluster(f"{count}x{accelerator}", node, num_nodes, fabric, (note,))
 
 
 def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
@@ -322,7 +326,7 @@ def cluster_of_data(
     overrides = Overrides(where=where, values=file.overrides, levels=file.levels)
     node, fabric = _read(_Parts(**parts, overrides=overrides))
     name = file.name or name_of(path.stem)
-    return _cluster(name, node, num_nodes or file.count, fabric, overrides.sentences())
+    return _cluster(name, node, num_nodes or file.count, fabric, overrides.notes())
 
 
 def _inline_name(raw: Mapping[str, Any], key: str, path: Path) -> str:
@@ -388,7 +392,7 @@ def _cluster(
     node: NodeSpec,
     num_nodes: int,
     fabric: FabricSpec,
-    assumptions: tuple[str, ...] = (),
+    assumptions: tuple[Note, ...] = (),
 ) -> ClusterSpec:
     """Join nodes with a fabric; more than one scale-up domain needs a network."""
     num_accelerators = num_nodes * node.num_accelerators

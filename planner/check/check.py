@@ -8,22 +8,15 @@ from planner.catalog.clusters import load_cluster
 from planner.check.advice import advice_findings
 from planner.check.assume import assuming
 from planner.check.complete import Completed, complete
-from planner.check.job import AUTO, Job, Request, job_of, named, shape_of
+from planner.check.job import Job, Request, job_of, named, shape_of
 from planner.check.layout import Layout
 from planner.check.legality import NO_SHARDS, legality_findings, not_said_yet
 from planner.check.lint import lints
 from planner.check.memory import memory_findings
 from planner.check.network import network_findings
-from planner.check.own_model import with_model
 from planner.check.plan import NAME as PLAN
 from planner.check.plan import read_plan_layout
-from planner.check.recognise import (
-    UnrecognisedError,
-    check_format_name,
-    format_of,
-    is_plan_file,
-    source_of,
-)
+from planner.check.recognise import check_format_name, is_plan_file
 from planner.check.result import (
     Figures,
     FileResult,
@@ -37,6 +30,7 @@ from planner.formats import registry as formats
 from planner.formats.finding import Finding
 from planner.formats.format import Format, Reading, SourceText, World
 from planner.limits import one_line
+from planner.query.from_file import AUTO, UnrecognisedError, format_of, source_of, with_model
 from planner.search.near import Accepts
 from planner.spec.strategy import Strategy
 

@@ -25,7 +25,7 @@ from planner.frameworks.settings import (
 )
 from planner.layers.adapter_sizes import training_problem
 from planner.limits import MAX_SEQ_LEN
-from planner.plans.trait_settings import profile_problem
+from planner.query.traits import profile_problem
 from planner.search.space.interleaving import default_layers
 from planner.spec.job import (
     MAX_MTP_LAYERS,

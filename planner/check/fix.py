@@ -16,13 +16,13 @@ from planner.check.complete import Completed, complete
 from planner.check.job import Job, Request, job_of
 from planner.check.layout import Layout, Place
 from planner.check.legality import legality_findings, not_said_yet
-from planner.check.recognise import format_of
 from planner.check.values import Values
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError, Problem
 from planner.formats.finding import Finding
 from planner.formats.format import Format, Reading, SourceText
 from planner.plans.repair import RepairAnswer, diagnosis, repair
+from planner.query.from_file import format_of
 from planner.search.search import Progress
 from planner.spec.strategy import COUNTS, Strategy, gpus_of_replica
 from planner.spelling import alike

@@ -1,6 +1,6 @@
 """What a file is checked for, and how: the request, and the job that follows from it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.catalog.clusters import load_cluster
@@ -10,13 +10,12 @@ from planner.errors import InputError, Problem
 from planner.formats.finding import Severity
 from planner.formats.format import Reading, Value
 from planner.frameworks.registry import CURRENT
+from planner.query.from_file import AUTO
+from planner.query.traits import read_settings
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 from planner.spec.training import FULL, Training
 from planner.spec.traits import Setting
-
-AUTO = "auto"
-"""The format that a file shows itself to be of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +26,13 @@ class Software:
     """Whose it is; empty: the file's, whichever that is."""
     profile: str = CURRENT
     settings: tuple[Setting, ...] = ()
+
+
+def read_software(profile: str | None, settings: Sequence[str] | None) -> Software | None:
+    """Return what options say of a file's framework; raises InputError."""
+    if profile is None and not settings:
+        return None
+    return Software(profile=profile or CURRENT, settings=read_settings(settings or ()))
 
 
 @dataclass(frozen=True, kw_only=True)

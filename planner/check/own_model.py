@@ -1,29 +1,15 @@
 """The model that a file describes or names, held against the one that it is checked for."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import reduce
 from typing import cast
 
-from planner.catalog.model_names import catalog_name
-from planner.catalog.models import load_model
 from planner.formats.finding import Finding
-from planner.formats.format import OwnModel, Reading, Value
+from planner.formats.format import OwnModel, Value
 from planner.spec.model import ModelSpec
 
 RULE = "job.model"
 _SIZES = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "ffn_size", "head_dim")
-
-
-def with_model(reading: Reading) -> Reading:
-    """The reading with the model of the catalog that the file names, if it names one."""
-    place = reading.named_model
-    if place is None or not isinstance(place.value, str):
-        return reading
-    name = catalog_name(place.value)
-    if name is None:
-        return reading
-    return replace(reading, own_model=OwnModel(spec=load_model(name), places={"": place}))
 
 
 def unlike(own: OwnModel, model: ModelSpec, path: str) -> Iterator[Finding]:

@@ -10,13 +10,13 @@ from planner.check.complete import complete
 from planner.check.job import Request, job_of, named
 from planner.check.layout import Layout
 from planner.check.legality import BATCH, STAGES, legality_findings
-from planner.check.own_model import with_model
 from planner.check.plan import read_plan_layout
-from planner.check.recognise import check_format_name, format_of, is_plan_file, source_of
+from planner.check.recognise import check_format_name, is_plan_file
 from planner.errors import InputError, Problem
 from planner.formats.finding import Finding
 from planner.formats.format import Reading
 from planner.formats.registry import load_format
+from planner.query.from_file import format_of, source_of, with_model
 
 
 @dataclass(frozen=True, kw_only=True)

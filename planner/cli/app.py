@@ -32,10 +32,11 @@ from planner.cli import (
     why,
 )
 from planner.cli.defaults import JOBS, own_defaults
+from planner.cli.options import QuestionCommand
 from planner.cli.output import say
-from planner.cli.words import unknown_options
 from planner.errors import InputError, PlannerError
 from planner.limits import MAX_WORD, one_line, short
+from planner.query.words import unknown_options
 
 READER_GONE = 141
 """As shells report a program that wrote into a closed pipe; 1 would mean findings."""
@@ -51,22 +52,22 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("plan")(plan.plan)
-app.command("memory")(memory.memory)
-app.command("largest")(largest.largest)
+app.command("plan", cls=QuestionCommand)(plan.plan)
+app.command("memory", cls=QuestionCommand)(memory.memory)
+app.command("largest", cls=QuestionCommand)(largest.largest)
 app.command("collective")(collective.collective)
 app.command("emit")(emit.emit)
 app.command("check")(check.check)
 app.command("compare")(compare.compare)
 app.command("calibrate")(calibrate.calibrate)
 app.command("explain")(explain.explain)
-app.command("scale")(scale.scale)
-app.command("size")(size.size)
-app.command("why")(why.why)
+app.command("scale", cls=QuestionCommand)(scale.scale)
+app.command("size", cls=QuestionCommand)(size.size)
+app.command("why", cls=QuestionCommand)(why.why)
 app.add_typer(sweep.sweep_app)
-app.command("job")(job.job)
-app.command("sensitivity")(sensitivity.sensitivity)
-app.command("report")(report.report)
+app.command("job", cls=QuestionCommand)(job.job)
+app.command("sensitivity", cls=QuestionCommand)(sensitivity.sensitivity)
+app.command("report", cls=QuestionCommand)(report.report)
 app.command("trace")(trace.trace)
 app.command("models")(models.models)
 app.command("hardware")(hardware.hardware)
@@ -80,7 +81,7 @@ plan_app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-plan_app.command()(plan.plan)
+plan_app.command(cls=QuestionCommand)(plan.plan)
 
 
 def _print_version(value: bool) -> None:

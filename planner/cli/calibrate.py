@@ -168,13 +168,13 @@ def _points(
 
     from planner.calibrate.points import Point
     from planner.calibrate.read import points_of
-    from planner.cli.collector import Collector
+    from planner.notes import Problems
 
-    collector, found = Collector(), list[Point]()
+    problems, found = Problems(), list[Point]()
     for name in files:
         one = partial(points_of, name, base.cluster, request, config)
-        found += collector.read(one) or []
-    collector.finish()
+        found += problems.read(one) or []
+    problems.finish()
     return found
 
 

@@ -109,20 +109,20 @@ def check(
     from planner.check.assume import read_assumed
     from planner.check.check import check_file
     from planner.check.folder import check_folder
+    from planner.check.job import read_software
     from planner.check.result import exit_code
-    from planner.cli.aims import read_time_limit
-    from planner.cli.collector import Collector
     from planner.cli.fix import FixOptions, refuse
     from planner.cli.fix import fix as fix_one
-    from planner.cli.inputs import check_imbalance
     from planner.cli.progress import delayed_progress
-    from planner.cli.software import read_software
+    from planner.notes import Problems
+    from planner.query.goal import read_time_limit
+    from planner.query.job import check_imbalance
     from planner.report.files import check_writable, write_atomically
 
-    collector = Collector()
-    limit = read_time_limit(collector, time_limit) or DEFAULT_TIME_LIMIT_S
-    check_imbalance(collector, imbalance)
-    collector.finish()
+    problems = Problems()
+    limit = read_time_limit(time_limit, problems) or DEFAULT_TIME_LIMIT_S
+    check_imbalance(imbalance, problems)
+    problems.finish()
     if apply and not fix:
         refuse("--apply", "is for --fix")
     if fix and len(files) > 1:
@@ -183,9 +183,10 @@ def check(
 
 def _request(name: str, given: _Given) -> "Request":
     """Options first, then the settings nearest to the file."""
-    from planner.check.job import AUTO, Request
+    from planner.check.job import Request
     from planner.check.settings import settings_for
-    from planner.cli.inputs import place_of
+    from planner.query.from_file import AUTO
+    from planner.query.places import place_of
 
     settings = settings_for(Path(name))
     fail_on = given.fail_on.value if given.fail_on else settings.fail_on

@@ -4,8 +4,8 @@ from typing import cast
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.names import did_you_mean
-from planner.cli.collector import Collector
 from planner.collectives.algorithms import BY_NAME
+from planner.notes import Problems
 from planner.plans.collective import CollectiveQuestion, most_whole_ranks
 from planner.spec.cluster import CollectiveKind
 from planner.units import parse_bytes
@@ -13,7 +13,7 @@ from planner.units import parse_bytes
 ALL = "all"
 
 
-def _algorithms(collector: Collector, text: str) -> tuple[str, ...]:
+def _algorithms(problems: Problems, text: str) -> tuple[str, ...]:
     """Names given with commas; none stands for all that can do it."""
     if text == ALL:
         return ()
@@ -21,7 +21,7 @@ def _algorithms(collector: Collector, text: str) -> tuple[str, ...]:
     for name in names:
         if name not in BY_NAME:
             hint = did_you_mean(name, BY_NAME) or f"allowed are all, {', '.join(BY_NAME)}"
-            collector.add("--algorithm", f"unknown algorithm; given {name!r}, {hint}")
+            problems.add("--algorithm", f"unknown algorithm; given {name!r}, {hint}")
     return tuple(dict.fromkeys(names))
 
 
@@ -34,20 +34,20 @@ def read_collective(
     group: int | None,
 ) -> CollectiveQuestion:
     """Return the question; raises one InputError with every problem found."""
-    collector = Collector()
+    problems = Problems()
     num_bytes = 0.0
     try:
         num_bytes = parse_bytes(size)
     except ValueError as error:
-        collector.add("SIZE", str(error))
-    machines = collector.read(lambda: load_cluster(cluster))
-    names = _algorithms(collector, algorithm)
+        problems.add("SIZE", str(error))
+    machines = problems.read(lambda: load_cluster(cluster))
+    names = _algorithms(problems, algorithm)
     if machines is not None and group is not None and not 2 <= group <= machines.num_accelerators:
         message = f"must be 2 to {machines.num_accelerators:,}, the cluster's; given {group}"
-        collector.add("--group", message)
+        problems.add("--group", message)
     if machines is not None and machines.num_accelerators < 2:
-        collector.add("CLUSTER", "has one accelerator; a collective needs two")
-    collector.finish()
+        problems.add("CLUSTER", "has one accelerator; a collective needs two")
+    problems.finish()
     assert machines is not None
     num_ranks = group or most_whole_ranks(machines)
     note = ""

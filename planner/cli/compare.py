@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options
+from planner.notes import Problems
 
 if TYPE_CHECKING:
     from planner.check.job import Request
-    from planner.cli.collector import Collector
     from planner.compare.compare import Comparison
 
 Assume = Annotated[
@@ -52,17 +52,17 @@ def compare(
 ) -> None:
     """Compare logs of runs with their predicted time; what is not given stands in planner.toml."""
     from planner.check.assume import read_assumed
-    from planner.check.job import AUTO, Request
+    from planner.check.job import Request, read_software
     from planner.check.settings import settings_for
-    from planner.cli.collector import Collector
-    from planner.cli.inputs import check_imbalance, place_of
     from planner.cli.output import console
-    from planner.cli.software import read_software
+    from planner.query.from_file import AUTO
+    from planner.query.job import check_imbalance
+    from planner.query.places import place_of
     from planner.report.compare import print_comparisons, render_comparisons_json
 
-    collector = Collector()
-    check_imbalance(collector, imbalance)
-    collector.finish()
+    problems = Problems()
+    check_imbalance(imbalance, problems)
+    problems.finish()
     own = settings_for(Path(logs[0]))
     request = Request(
         model=model or own.model,
@@ -75,32 +75,31 @@ def compare(
         software=read_software(profile, settings),
         assumed=read_assumed(assume or ()),
     )
-    found, collector = _compared(logs, request, config)
+    found, problems = _compared(logs, request, config)
     if output_format is not options.TableOrJson.json:
         print_comparisons(found, console())
     elif found:
         typer.echo(render_comparisons_json(found))
-    collector.finish()
+    problems.finish()
 
 
 def _compared(
     logs: list[str], request: "Request", config: str | None
-) -> "tuple[list[Comparison], Collector]":
+) -> "tuple[list[Comparison], Problems]":
     """Every log that can be read; what is wrong with others is said behind them."""
     from functools import partial
 
     from planner.check.job import named
-    from planner.cli.collector import Collector
     from planner.cli.progress import delayed_progress
     from planner.compare.compare import compare as compared
     from planner.compare.log import read_log
 
     named(request)
-    collector, found = Collector(), []
+    problems, found = Problems(), []
     with delayed_progress() as progress:
         for number, name in enumerate(logs):
             progress(f"reading {name}", number / len(logs))
-            log = collector.read(partial(read_log, name))
-            one = collector.read(partial(compared, log, request, config)) if log else None
+            log = problems.read(partial(read_log, name))
+            one = problems.read(partial(compared, log, request, config)) if log else None
             found += [one] if one else []
-    return found, collector
+    return found, problems

@@ -6,17 +6,8 @@ from typing import Any
 
 import typer
 
-NAMES = (
-    "model",
-    "cluster",
-    "framework",
-    "profile",
-    "seq_len",
-    "global_batch",
-    "precision",
-    "optimizer",
-)
-"""Options that a project or a machine may have its own of."""
+from planner.query.options import OWN_DEFAULTS
+
 PREFIX = "PLANNER_"
 JOBS = ("plan", "memory", "largest", "size", "scale", "why", "report", "job", "sensitivity")
 """Commands that take a job; those that take files read the project's settings by themselves."""
@@ -36,6 +27,6 @@ def own_defaults() -> dict[str, Any]:
     from planner.check.settings import settings_for
 
     settings = settings_for(Path.cwd() / "here")
-    given = {name: getattr(settings, name) for name in NAMES}
-    given |= {name: os.environ.get(PREFIX + name.upper()) or given[name] for name in NAMES}
+    given = {name: getattr(settings, name) for name in OWN_DEFAULTS}
+    given |= {name: os.environ.get(PREFIX + name.upper()) or given[name] for name in OWN_DEFAULTS}
     return {name: value for name, value in given.items() if value is not None}

@@ -62,29 +62,28 @@ def read_target(
     to: str, launcher: str | None, *, option: str, needs_out: bool
 ) -> tuple["Format", "Launcher"]:
     """Return format and launcher by name; raises one InputError with all that is wrong."""
-    from planner.cli.collector import Collector
-    from planner.cli.words import SEVERAL, meant_format
     from planner.formats.registry import format_names, load_format, written_names
     from planner.launchers.schedulers import load_launcher
+    from planner.notes import Problems
+    from planner.query.words import SEVERAL, meant_word
     from planner.spelling import did_you_mean
 
-    collector = Collector()
-    notes: list[str] = []
+    problems = Problems()
     known, written = format_names(), written_names()
-    to = meant_format(option, to, known, notes)
-    for note in notes:
-        say(note)
+    given, to = to, meant_word(option, to, known)
+    if to != given:
+        say(f"{option} {given} is read as {to}")
     if to not in known:
         hint = SEVERAL.get(to.lower()) or did_you_mean(to, written)
         message = f"unknown format {to!r}; allowed are {', '.join(written)}. {hint}"
-        collector.add(option, message.rstrip())
+        problems.add(option, message.rstrip())
     elif not load_format(to).is_written:
         message = f"{to} is read, checked and repaired, not written; allowed are "
-        collector.add(option, message + ", ".join(written))
+        problems.add(option, message + ", ".join(written))
     if launcher is not None and needs_out:
-        collector.add("--launcher", f"writes files, which needs --out; given {launcher}")
-    starter = collector.read(lambda: load_launcher(launcher or DEFAULT_LAUNCHER))
-    collector.finish()
+        problems.add("--launcher", f"writes files, which needs --out; given {launcher}")
+    starter = problems.read(lambda: load_launcher(launcher or DEFAULT_LAUNCHER))
+    problems.finish()
     assert starter is not None
     return load_format(to), starter
 

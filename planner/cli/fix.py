@@ -80,10 +80,10 @@ def _target(path: Path, options: FixOptions) -> Path | None:
 
 def _fix_plan(path: Path, request: "Request", target: Path | None, *, as_json: bool) -> None:
     """Repair a plan file for a cluster, its own where none is given."""
-    from planner.cli.inputs import argument_for_file
     from planner.cli.progress import delayed_progress
     from planner.plans.plan_file import plan_text, read_plan
     from planner.plans.repair import own_context, repair
+    from planner.query.places import cluster_for_file
     from planner.report.files import write_atomically
     from planner.report.repair import print_repair, render_repair_json
 
@@ -107,7 +107,7 @@ def _fix_plan(path: Path, request: "Request", target: Path | None, *, as_json: b
     if target == path and answer.is_sound:
         say(f"{path} stays as it is")
     elif target is not None:
-        text = plan_text(answer.plan, model=file.inputs.model, cluster=argument_for_file(place))
+        text = plan_text(answer.plan, model=file.inputs.model, cluster=cluster_for_file(place))
         write_atomically(target, text)
         say(f"saved the plan to {target}")
 
@@ -138,7 +138,7 @@ def _fix_configuration(
 
 def _search_command(context: "Context", model: str, cluster: str) -> str:
     """``planner plan`` with the same question."""
-    from planner.plans.trait_settings import software_options
+    from planner.query.traits import software_options
 
     traits, job = context.traits, context.job
     words = ["planner", "plan", model, cluster, "--framework", traits.name]

@@ -5,42 +5,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli import completion, options
-from planner.cli.question import Question, asks
-from planner.cli.saved import (
-    ARGUMENT,
-    is_plan,
-    plan_file,
-    read_saved,
-    refuse_question,
-)
+from planner.cli import options
+from planner.cli.saved import is_plan, refuse_question, saved_plan
+from planner.query.query import Query
 
 if TYPE_CHECKING:
-    from planner.cli.collector import Collector
+    from planner.notes import Note, Problems
     from planner.plans.job import Job, Terms
 
-OF_ANY_PLAN = (
-    *("context", "model", "cluster", "tokens", "verbose", "output_format"),
-    *("storage", "node_mtbf", "restart", "checkpoint_interval", "async_checkpoints"),
-)
-"""What a saved plan takes too."""
 LEAST_GB_PER_S, MOST_GB_PER_S = 1e-3, 1e6
 
 
-@asks
+@options.takes(model=options.PlanOrModel, cluster=options.BesideModel)
 def job(
     context: typer.Context,
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar=ARGUMENT,
-            autocompletion=completion.models,
-            help="Plan file of --save, folder of --emit; or a model, as `planner plan` takes it.",
-        ),
-    ],
-    cluster: options.BesideModel = None,
     *,
-    question: Question,
+    query: Query,
     storage: Annotated[
         float | None,
         typer.Option(
@@ -74,22 +54,22 @@ def job(
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Say what a whole job takes: days with failures, money, energy, checkpoints, input."""
-    from planner.cli.collector import Collector
     from planner.cli.output import console
+    from planner.notes import Problems
     from planner.report.job import print_job, render_job_json
 
-    collector = Collector()
+    problems = Problems()
     terms = _terms(
-        collector,
+        problems,
         times=(node_mtbf, restart, checkpoint_interval),
         storage=storage,
         is_async=async_checkpoints,
     )
-    if is_plan(context, model, cluster):
-        refuse_question(context, model, OF_ANY_PLAN)
-        made, notes = _saved(Path(model), collector, question["tokens"], terms)
+    if is_plan(context, query):
+        refuse_question(query, ("tokens",))
+        made, notes = _saved(Path(query.model), query.get("tokens"), terms, problems)
     else:
-        made, notes = _asked(model, cluster or "", collector, question, terms)
+        made, notes = _asked(query, terms, problems)
     made.check()
     if output_format is options.TableOrJson.json:
         typer.echo(render_job_json(made, notes))
@@ -98,7 +78,7 @@ def job(
 
 
 def _terms(
-    collector: "Collector",
+    problems: "Problems",
     *,
     times: tuple[str | None, str | None, str | None],
     storage: float | None,
@@ -110,12 +90,11 @@ def _terms(
 
     names = ("--node-mtbf", "--restart", "--checkpoint-interval")
     node_mtbf_s, restart_s, interval_s = (
-        collector.parsed(name, text, parse_duration)
-        for name, text in zip(names, times, strict=True)
+        problems.parsed(name, text, parse_duration) for name, text in zip(names, times, strict=True)
     )
     if storage is not None and not LEAST_GB_PER_S <= storage <= MOST_GB_PER_S:
         allowed = f"{LEAST_GB_PER_S:g} to {MOST_GB_PER_S:g}"
-        collector.add("--storage-gb-per-s", f"must be from {allowed}; given {storage:g}")
+        problems.add("--storage-gb-per-s", f"must be from {allowed}; given {storage:g}")
     return Terms(
         storage_bytes_per_s=None if storage is None else storage * GB,
         node_mtbf_s=node_mtbf_s,
@@ -126,37 +105,33 @@ def _terms(
 
 
 def _saved(
-    path: Path, collector: "Collector", tokens: str | None, terms: "Terms"
-) -> "tuple[Job, tuple[str, ...]]":
+    path: Path, tokens: str | None, terms: "Terms", problems: "Problems"
+) -> "tuple[Job, tuple[Note, ...]]":
     """The job of a plan file, for so many tokens where they are given."""
-    made = collector.read(lambda: _of_file(path, terms))
-    total = collector.count("--tokens", tokens)
+    from planner.plans.job import Job
+
+    made = problems.read(lambda: Job(plan=saved_plan(path)[1], terms=terms))
+    total = problems.count("--tokens", tokens)
     if made and tokens is None and not made.total_tokens:
-        collector.add("--tokens", f"needed: {path} was saved without; such as 15T")
-    collector.finish()
+        problems.add("--tokens", f"needed: {path} was saved without; such as 15T")
+    problems.finish()
     assert made is not None
     return made if total is None else made.of_tokens(total), ()
 
 
-def _of_file(path: Path, terms: "Terms") -> "Job":
-    from planner.plans.job import Job
-
-    return Job(plan=read_saved(plan_file(path))[0], terms=terms)
-
-
-def _asked(
-    model: str, cluster: str, collector: "Collector", question: Question, terms: "Terms"
-) -> "tuple[Job, tuple[str, ...]]":
+def _asked(query: Query, terms: "Terms", problems: "Problems") -> "tuple[Job, tuple[Note, ...]]":
     """The job of the best plan of a question, and what was assumed."""
-    from planner.cli import ask
+    from planner.answers.answered import answered
     from planner.cli.progress import delayed_progress
     from planner.plans.job import Job
+    from planner.query.resolve import resolve
+    from planner.report.sizing_words import unmet_limits
 
-    if question["tokens"] is None:
-        collector.add("--tokens", "needed: tokens of the whole job, such as 15T")
-    asked = ask.read(model, cluster, collector=collector, **question)
+    if query.get("tokens") is None:
+        problems.add("--tokens", "needed: tokens of the whole job, such as 15T")
+    resolved = resolve(query, problems=problems)
     with delayed_progress() as progress:
-        found = asked.answered(1, progress)
+        found = answered(resolved, 1, progress)
     if not found.plans:
-        raise ask.unmet_limits(found)
+        raise unmet_limits(found)
     return Job(plan=found.plans[0], terms=terms), found.notes

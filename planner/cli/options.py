@@ -1,38 +1,30 @@
-"""Arguments and options that several commands share."""
+"""Parameters of commands: those of a question from its table of options, and shared ones."""
 
+import inspect
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from planner.catalog.names import EXAMPLE_NODE
 from planner.cli import completion
-from planner.cli.like import start_from
-from planner.cli.words import length, length_of_file
-from planner.limits import MAX_BATCH, MAX_GPUS
-from planner.spec.training import ALL_LINEAR, TARGET_GROUPS, USUAL_RANK
+from planner.cli.defaults import is_given
+from planner.limits import MAX_BATCH, MAX_GPUS, MAX_SEQ_LEN
+from planner.query.options import FIXED, GROUPS, OPTIONS, PANELS, PLACES, Group, Option, options_of
+from planner.query.query import Query
+from planner.query.words import length
 
-
-class TableOrJson(StrEnum):
-    """Output formats of commands with one table form."""
-
-    table = "table"
-    json = "json"
-
-
-class TreeOrJson(StrEnum):
-    """Output formats of commands with trees."""
-
-    tree = "tree"
-    json = "json"
-
-
-class FilesOrJson(StrEnum):
-    """Output formats of commands that write files."""
-
-    files = "files"
-    json = "json"
+COMPLETED = {"framework": completion.frameworks}
+"""What the shell offers for a value."""
+HELP_ALL = "help_all"
+OWN_PANEL = "Options"  # those of the command itself
+SHOWS_ALL = "planner.help_all"
+OF_THE_FASTEST: tuple[Group, ...] = ("job", "software", "layout", "narrowing")
+"""Groups of a command that asks for the fastest plan, whatever else may be best."""
 
 
 NODES_OF_A_KIND = f"NODESxNODE such as 16x{EXAMPLE_NODE}"
@@ -63,21 +55,195 @@ NodeOrAccelerator = Annotated[
         help=f"Node or accelerator such as {EXAMPLE_NODE}, or a YAML file; a count is ignored."
     ),
 ]
-Framework = Annotated[
-    str | None,
-    typer.Option(
-        autocompletion=completion.frameworks,
-        help="megatron, deepspeed, torchtitan, accelerate, or any [megatron; accelerate for "
-        "adapters].",
+PlanOrModel = Annotated[
+    str,
+    typer.Argument(
+        metavar="PLAN-OR-MODEL",
+        autocompletion=completion.models,
+        help="Plan file of --save, folder of --emit; or a model, as `planner plan` takes it.",
     ),
 ]
-HostMemory = Annotated[
-    str | None,
-    typer.Option(metavar="SIZE", help="Host memory of every node, such as 512GiB [the catalog's]."),
-]
-Profile = Annotated[
-    str, typer.Option(help="Trait profile of the framework (see `planner frameworks`).")
-]
+
+
+class QuestionCommand(TyperCommand):
+    """A command whose help shows the usual options of a question; ``--help-all`` shows all."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's
+        """Write the command's own options, then those of a question by panel."""
+        panels: dict[str, list[tuple[str, str]]] = {
+            title: [] for title in (OWN_PANEL, *PANELS.values())
+        }
+        for parameter in self.get_params(ctx):
+            option = OPTIONS.get(parameter.name or "")
+            row = parameter.get_help_record(ctx)
+            if row is None or (option and not option.usual and SHOWS_ALL not in ctx.meta):
+                continue
+            panels[PANELS[option.of] if option else OWN_PANEL].append(row)
+        for title, rows in panels.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+def _show_all(context: typer.Context, value: bool) -> None:
+    if value:
+        context.meta[SHOWS_ALL] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+def takes(
+    *groups: Group,
+    refused: str = "",
+    model: Any = Model,  # noqa: ANN401 - a type
+    cluster: Any = Cluster,  # noqa: ANN401 - a type
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command model, cluster and options where it has its parameter ``query``, a Query.
+
+    The options are those of ``groups``, without any of all; others are hidden and refused, and
+    ``refused`` says why. ``model`` and ``cluster`` are the annotations of the two arguments.
+    """
+    taken = options_of(groups or GROUPS)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters
+        others = [each for name, each in OPTIONS.items() if name not in own]
+        shown = [_parameter(each, hidden=each not in taken) for each in others]
+        places = [_parameter_of("model", model), _parameter_of("cluster", cluster)]
+        placed = [[*places, *shown] if name == "query" else [own[name]] for name in own]
+        extra = [] if "context" in own else [_parameter_of("context", typer.Context)]
+        parameters = [*extra, *(each for those in placed for each in those), _HELP_ALL]
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters = [each.replace(kind=kind) for each in parameters]
+
+        @wraps(command)
+        def run(**given: Any) -> None:  # noqa: ANN401 - of whichever option
+            context: typer.Context = given["context"]
+            if extra:
+                del given["context"]
+            del given[HELP_ALL]
+            said = {each.name: given.pop(each.name) for each in others}
+            query = query_of(context, {name: given.pop(name) for name in PLACES}, said)
+            _refuse(query, {each.name for each in taken}, refused)
+            command(query=query, **given)
+
+        run.__dict__["__signature__"] = inspect.Signature(parameters)
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        return run
+
+    return decorate
+
+
+def query_of(context: typer.Context, places: Mapping[str, Any], said: Mapping[str, Any]) -> Query:
+    """Return the question that a command's parameters state, a project's defaults beneath."""
+    given = {name: value for name, value in said.items() if is_given(context, name)}
+    beneath = {name: value for name, value in said.items() if name not in given}
+    model, cluster = (places.get(name) or "" for name in PLACES)
+    return Query.of(str(model), str(cluster), defaults=beneath, **given)
+
+
+def _refuse(query: Query, taken: set[str], why: str) -> None:
+    """Raise InputError with every option that the command does not take."""
+    from planner.errors import InputError, Problem
+
+    problems = [
+        Problem(where="command line", key=OPTIONS[name].flag, message=f"not taken here: {why}")
+        for name in query.given
+        if name not in taken
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _parameter_of(name: str, annotation: Any) -> inspect.Parameter:  # noqa: ANN401 - a type
+    kind = inspect.Parameter.KEYWORD_ONLY
+    default = None if annotation is BesideModel else inspect.Parameter.empty
+    return inspect.Parameter(name, kind, annotation=annotation, default=default)
+
+
+def _parameter(option: Option, *, hidden: bool) -> inspect.Parameter:
+    """The parameter of an option: a text that the question reads, or a switch."""
+    is_switch = option.kind is bool
+    names = [option.flag]
+    if is_switch and option.name in FIXED:
+        names = [f"{option.flag}/{option.off_flag}"]
+    metavar = option.metavar or {int: "<int>", float: "<float>", str: "TEXT"}.get(option.kind)
+    said = typer.Option(
+        *names,
+        help=option.help,
+        metavar=None if is_switch else metavar,
+        hidden=hidden,
+        autocompletion=COMPLETED.get(option.name),
+        callback=_start_from if option.name == "like" else None,
+        is_eager=option.name == "like",
+    )
+    kind: Any = list[str] if option.many else bool if is_switch else str
+    return inspect.Parameter(
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind | None, said],
+    )
+
+
+def _start_from(context: typer.Context, like: str | None) -> str | None:
+    """Take model and cluster from what ``--like`` names; read before the others."""
+    if like is not None:
+        from planner.query.like import places_of
+
+        context.default_map = {**(context.default_map or {}), **places_of(like)}
+    return like
+
+
+_HELP_ALL = inspect.Parameter(
+    HELP_ALL,
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool,
+        typer.Option(
+            "--help-all",
+            callback=_show_all,
+            is_eager=True,
+            help="Show every option and exit; --help shows the usual ones.",
+        ),
+    ],
+)
+
+
+def length_of_file(text: str) -> int:
+    """Read a length of 1 to MAX_SEQ_LEN tokens."""
+    try:
+        tokens = length(str(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if not 1 <= tokens <= MAX_SEQ_LEN:
+        raise typer.BadParameter(f"{tokens} is not in the range 1<=x<={MAX_SEQ_LEN}.")
+    return tokens
+
+
+class TableOrJson(StrEnum):
+    """Output formats of commands with one table form."""
+
+    table = "table"
+    json = "json"
+
+
+class TreeOrJson(StrEnum):
+    """Output formats of commands with trees."""
+
+    tree = "tree"
+    json = "json"
+
+
+class FilesOrJson(StrEnum):
+    """Output formats of commands that write files."""
+
+    files = "files"
+    json = "json"
+
+
+HostMemory = Annotated[str | None, typer.Option(metavar="SIZE", help=OPTIONS["host_memory"].help)]
 FileProfile = Annotated[
     str | None,
     typer.Option(
@@ -86,140 +252,15 @@ FileProfile = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="traits.SECTION.KEY=VALUE",
-        help="Replace one trait of the profile; may be repeated.",
-    ),
-]
-Like = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RECIPE|FILE",
-        callback=start_from,
-        is_eager=True,
-        help="Start from a tuned recipe (see `planner recipes`): what it states and no option "
-        "says otherwise is taken from it, MODEL and CLUSTER included; the rest is solved. Of a "
-        "configuration FILE the job is taken, and the layout is solved.",
-    ),
-]
-SeqLen = Annotated[
-    int | None,
-    typer.Option(parser=length, metavar="<int>", help="Sequence length in tokens, such as 8k."),
-]
-Tokens = Annotated[str | None, typer.Option(help="Tokens of the whole job, such as 15T.")]
-Optimizer = Annotated[
-    str, typer.Option(help="adam, adam-bf16, adam-8bit, sgd, lion, adafactor, muon, ...")
-]
-Train = Annotated[
-    str,
-    typer.Option(
-        help="full: all weights; lora: adapters beside frozen weights; qlora: beside weights in "
-        "4 bits."
-    ),
-]
-LoraRank = Annotated[int | None, typer.Option(help=f"Rank of the adapters [{USUAL_RANK}].")]
-LoraTargets = Annotated[
-    str | None,
-    typer.Option(
-        help=f"Projections with adapters: {', '.join(TARGET_GROUPS)}, or such as q,v "
-        f"[{ALL_LINEAR}]."
-    ),
-]
-RecomputeModules = Annotated[
-    str | None,
-    typer.Option(help="What selective recomputation repeats, such as layernorm,mlp."),
-]
-Precision = Annotated[
-    str | None,
-    typer.Option(
-        help="bf16, fp16, fp8, fp8_block, mxfp8, fp4, fp32 or tf32 "
-        "[bf16; fp16 where the accelerator has none]."
-    ),
-]
-Margin = Annotated[
-    float | None, typer.Option(help="Percent of HBM to leave free [the error on published runs].")
+    typer.Option("--set", metavar=OPTIONS["settings"].metavar, help=OPTIONS["settings"].help),
 ]
 Verbose = Annotated[
     bool,
     typer.Option("--verbose", "-v", help="Show what the answer rests on and what was assumed."),
 ]
-Imbalance = Annotated[
-    float | None,
-    typer.Option(
-        help="Of a mixture, percent of tokens beyond the mean that the busiest rank of experts "
-        "gets, in memory and in time [20]."
-    ),
-]
-Documents = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KIND:MEAN",
-        help="Documents shorter than --seq-len, of MEAN tokens on average: packed:MEAN (sequences "
-        "filled with documents, attention inside each), padded:MEAN (to the longest of a "
-        "micro-batch), grouped:MEAN (by length, or without padding). Memory is that of the "
-        "longest, --seq-len; time that of the mean [every sequence is one].",
-    ),
-]
-MtpLayers = Annotated[
-    int | None,
-    typer.Option(
-        help="Layers of multi-token prediction to train [the model's, where the framework can]."
-    ),
-]
-Placement = Annotated[
-    str | None,
-    typer.Option(help="Order of the axes on the cluster, or any [the framework's usual one]."),
-]
-Schedule = Annotated[
-    list[str] | None,
-    typer.Option(help="Pipeline schedules to search, such as 1f1b,zb-v, or all [all]."),
-]
-Fix = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE", help="Search only these values: tp=8, pp=2|4, zero=1; repeatable."
-    ),
-]
-LimitOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--limit", metavar="COMPARISON", help="Search only where it holds: pp<=8; repeatable."
-    ),
-]
-Where = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="CONDITION",
-        help="The same for a condition such as 'tp*cp <= 8 and zero >= 1'; repeatable.",
-    ),
-]
-Allow = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="FEATURE",
-        help="Search what is left out: cross-domain-tp.",
-    ),
-]
-Forbid = Annotated[
-    list[str] | None,
-    typer.Option(metavar="FEATURE", help="Search without offload, recompute, interleaving, ..."),
-]
-Deadline = Annotated[str | None, typer.Option(help="Time the whole job may take: 30d, 2w, 1d12h.")]
-Budget = Annotated[str | None, typer.Option(help="USD the whole job may cost: 500k, 2M, $1.5M.")]
-MinTokensPerS = Annotated[
-    str | None, typer.Option(help="Rate to reach on all GPUs together, such as 1.2M.")
-]
-ObjectiveOption = Annotated[
-    str, typer.Option("--objective", help="Rank by time, gpus, cost, energy or headroom.")
-]
-Pareto = Annotated[
-    str | None,
-    typer.Option(help="What the second table trades off: two or three of the objectives."),
-]
-TimeLimit = Annotated[
-    str | None, typer.Option(metavar="SECONDS", help="Stop searching then; the gap is reported.")
-]
+Imbalance = Annotated[float | None, typer.Option(help=OPTIONS["imbalance"].help)]
+Documents = Annotated[str | None, typer.Option(metavar="KIND:MEAN", help=OPTIONS["documents"].help)]
+TimeLimit = Annotated[str | None, typer.Option(metavar="SECONDS", help=OPTIONS["time_limit"].help)]
 FileFormat = Annotated[
     str | None, typer.Option("--framework", help="Format of the file [auto: recognised].")
 ]

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.catalog.names import EXAMPLE_NODE
-from planner.cli import completion, options
-from planner.cli.layout import fixes_layout
+from planner.cli import options
 from planner.cli.output import say
+from planner.query.query import Query
 
 if TYPE_CHECKING:
-    from planner.cli.ask import Asked
-    from planner.cli.collector import Collector
-    from planner.cli.versus import Asking
     from planner.formats.format import Format as FileFormat
     from planner.launchers.launcher import Launcher
+    from planner.notes import Problems
     from planner.plans.plan import Answer, Plan
+    from planner.query.resolve import Resolved
 
 
 TOP = 5
@@ -42,50 +41,11 @@ class _Target:
     out: Path
 
 
-@fixes_layout
+@options.takes()
 def plan(
     context: typer.Context,
-    model: options.Model,
-    cluster: options.Cluster,
-    framework: Annotated[
-        str | None,
-        typer.Option(
-            autocompletion=completion.frameworks,
-            help="megatron, deepspeed, torchtitan, accelerate, or any [of --emit, else megatron; "
-            "for adapters accelerate].",
-        ),
-    ] = None,
-    profile: options.Profile = "current",
-    settings: options.Settings = None,
-    global_batch: Annotated[int | None, typer.Option(help="Batch in sequences.")] = None,
-    global_batch_tokens: Annotated[
-        str | None, typer.Option(help="Batch in tokens, such as 4M.")
-    ] = None,
-    like: options.Like = None,
-    seq_len: options.SeqLen = None,
-    tokens: options.Tokens = None,
-    optimizer: options.Optimizer = "adam",
-    train: options.Train = "full",
-    lora_rank: options.LoraRank = None,
-    lora_targets: options.LoraTargets = None,
-    recompute_modules: options.RecomputeModules = None,
-    placement: options.Placement = None,
-    precision: options.Precision = None,
-    schedule: options.Schedule = None,
-    fix: options.Fix = None,
-    limit: options.LimitOption = None,
-    where: options.Where = None,
-    allow: options.Allow = None,
-    forbid: options.Forbid = None,
-    objective: options.ObjectiveOption = "time",
-    deadline: options.Deadline = None,
-    min_tokens_per_s: options.MinTokensPerS = None,
-    budget: options.Budget = None,
-    pareto: options.Pareto = None,
-    frontier: Annotated[
-        bool, typer.Option("--frontier", help="Show the fastest plan of every number of GPUs.")
-    ] = False,
-    time_limit: options.TimeLimit = None,
+    *,
+    query: Query,
     space: Annotated[
         bool, typer.Option("--space", help="Show what would be searched, and stop.")
     ] = False,
@@ -102,11 +62,6 @@ def plan(
         bool, typer.Option("--all", help="Show the variants of every layout too.")
     ] = False,
     verbose: options.Verbose = False,
-    host_memory: options.HostMemory = None,
-    margin: options.Margin = None,
-    imbalance: options.Imbalance = None,
-    documents: options.Documents = None,
-    mtp_layers: options.MtpLayers = None,
     output_format: Annotated[
         Format, typer.Option("--format", help="Output format.")
     ] = Format.table,
@@ -120,85 +75,29 @@ def plan(
     force: options.Force = False,
 ) -> None:
     """Search all layouts, keep what fits, rank by iteration time or another objective."""
-    from planner.cli import ask
-    from planner.cli.collector import Collector
-    from planner.cli.inputs import place_of
+    from planner.answers.answered import answered
     from planner.cli.progress import delayed_progress
-    from planner.cli.versus import Asking
+    from planner.notes import Problems
+    from planner.query.resolve import resolve
     from planner.report.files import check_writable
+    from planner.report.sizing_words import unmet_limits
 
     if save is not None:
         check_writable(save, force=force)
-    if like is not None:
-        from planner.cli.like import with_recipe
-
-        started = with_recipe(
-            like,
-            cluster=cluster,
-            fix=fix or (),
-            settings=settings or (),
-            global_batch=global_batch,
-            global_batch_tokens=global_batch_tokens,
-        )
-        fix, settings, global_batch = started.fix, started.settings, started.global_batch
-    collector = Collector()
-    target = collector.read(lambda: _target(emit, out, launcher, force=force))
-    options = ask.Options(
-        framework=framework,
-        profile=profile,
-        settings=settings,
-        global_batch=global_batch,
-        global_batch_tokens=global_batch_tokens,
-        seq_len=seq_len,
-        tokens=tokens,
-        optimizer=optimizer,
-        train=train,
-        lora_rank=lora_rank,
-        lora_targets=lora_targets,
-        recompute_modules=recompute_modules,
-        placement=placement,
-        precision=precision,
-        schedule=schedule,
-        limit=limit,
-        where=where,
-        allow=allow,
-        forbid=forbid,
-        objective=objective,
-        deadline=deadline,
-        min_tokens_per_s=min_tokens_per_s,
-        budget=budget,
-        pareto=pareto if pareto is not None else "time,gpus" if frontier else "",
-        time_limit=time_limit,
-        host_memory=host_memory,
-        margin=margin,
-        imbalance=imbalance,
-        documents=documents,
-        mtp_layers=mtp_layers,
-    )
+    problems = Problems()
+    target = problems.read(lambda: _target(emit, out, launcher, force=force))
     if versus:
-        _refuse_writing(collector, writes=bool(target or save or space), to=output_format)
-        _compare(
-            Asking(model=model, cluster=cluster, fix=fix or (), options=options),
-            versus,
-            output_format,
-        )
+        _refuse_writing(problems, writes=bool(target or save or space), to=output_format)
+        _compare(query, versus, output_format)
         return
-    asked = ask.read(
-        model,
-        cluster,
-        collector=collector,
-        made=target.made if target else None,
-        fix=fix,
-        **options,
-    )
+    resolved = resolve(query, fmt=target.made if target else None, problems=problems)
     if space:
-        _print_space(asked, output_format)
+        _print_space(resolved, output_format)
         return
     with delayed_progress() as progress:
-        result = asked.answered(top, progress)
-    cluster = place_of(cluster, host_memory) or cluster
+        result = answered(resolved, top, progress)
     if save is not None and result.plans:
-        _save(result.plans[0], save, model=model, cluster=cluster)
+        _save(result.plans[0], save, query)
     if output_format is Format.table:
         from planner.answers.beside import beside_screen
         from planner.cli.following import writing
@@ -206,7 +105,7 @@ def plan(
         from planner.report.text import print_answer
 
         is_last = result.plans and target is None
-        following = writing(context, result.plans[0], asked.made) if is_last else ""
+        following = writing(context, result.plans[0], resolved.fmt) if is_last else ""
         told = beside_screen(result, verbose=verbose, show_all=show_all)
         print_answer(
             result, told, console(), verbose=verbose, show_all=show_all, following=following
@@ -214,19 +113,19 @@ def plan(
     else:
         _render(result, output_format)
     if not result.plans:
-        raise ask.unmet_limits(result)
+        raise unmet_limits(result)
     if target is not None:
-        _emit(result, target, model=model, cluster=cluster, force=force)
+        _emit(result, target, query, force=force)
 
 
-def _refuse_writing(collector: "Collector", *, writes: bool, to: Format) -> None:
+def _refuse_writing(problems: "Problems", *, writes: bool, to: Format) -> None:
     """Raise InputError where a comparison is to be written."""
     if writes or to is Format.csv:
-        collector.add("--versus", "compares, and writes nothing; without --emit, --save, csv")
-    collector.finish()
+        problems.add("--versus", "compares, and writes nothing; without --emit, --save, csv")
+    problems.finish()
 
 
-def _compare(asking: "Asking", versus: list[str], output_format: Format) -> None:
+def _compare(query: Query, versus: list[str], output_format: Format) -> None:
     """Show the best plan as asked beside those of the question asked otherwise."""
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
@@ -234,14 +133,14 @@ def _compare(asking: "Asking", versus: list[str], output_format: Format) -> None
     from planner.report.versus import print_versus, render_versus_json
 
     with delayed_progress() as progress:
-        found = compare(asking, versus, progress)
+        found = compare(query, versus, progress)
     if output_format is Format.json:
         typer.echo(render_versus_json(found))
     else:
         print_versus(found, console())
 
 
-def _print_space(asked: "Asked", output_format: Format) -> None:
+def _print_space(resolved: "Resolved", output_format: Format) -> None:
     """Show the space; raises InputError where there is no such form of it."""
     from planner.cli.output import console
     from planner.errors import InputError
@@ -251,11 +150,11 @@ def _print_space(asked: "Asked", output_format: Format) -> None:
     if output_format is Format.csv:
         message = "--space has the forms table and json; given csv"
         raise InputError.single("command line", "--format", message)
-    spaces = [count_space(context, asked.narrowing) for context in asked.contexts]
+    spaces = [count_space(context, resolved.narrowing) for context in resolved.contexts]
     if output_format is Format.json:
-        typer.echo(render_spaces_json(spaces, asked.notes))
+        typer.echo(render_spaces_json(spaces, resolved.notes))
     else:
-        print_spaces(spaces, asked.notes, console())
+        print_spaces(spaces, resolved.notes, console())
 
 
 def _target(
@@ -284,16 +183,16 @@ def _target(
     return _Target(made=made, launcher=starter, out=out)
 
 
-def _emit(result: "Answer", target: _Target, *, model: str, cluster: str, force: bool) -> None:
+def _emit(result: "Answer", target: _Target, query: Query, *, force: bool) -> None:
     """Write the best plan of the format's framework."""
     from planner.cli.emit import write
-    from planner.cli.inputs import argument_for_file, model_for_file
     from planner.plans.plan_file import plan_text
+    from planner.query.places import places_for_file
     from planner.report.emitted import PlanText
 
     framework = target.made.framework
     best = next((plan for plan in result.plans if plan.framework == framework), result.plans[0])
-    model, cluster = model_for_file(model), argument_for_file(cluster)
+    model, cluster = places_for_file(query)
     text = PlanText(
         text=plan_text(best, model=model, cluster=cluster), model=model, cluster=cluster
     )
@@ -308,12 +207,13 @@ def _emit(result: "Answer", target: _Target, *, model: str, cluster: str, force:
     )
 
 
-def _save(best: "Plan", path: Path, *, model: str, cluster: str) -> None:
-    from planner.cli.inputs import argument_for_file, model_for_file
+def _save(best: "Plan", path: Path, query: Query) -> None:
     from planner.plans.plan_file import plan_text
+    from planner.query.places import places_for_file
     from planner.report.files import write_atomically
 
-    text = plan_text(best, model=model_for_file(model), cluster=argument_for_file(cluster))
+    model, cluster = places_for_file(query)
+    text = plan_text(best, model=model, cluster=cluster)
     write_atomically(path, text)
     say(f"saved plan 1 to {path}")
 

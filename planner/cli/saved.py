@@ -12,6 +12,7 @@ from planner.cli.output import say
 if TYPE_CHECKING:
     from planner.plans.plan import Plan
     from planner.plans.plan_file import PlanFile
+    from planner.query.query import Query
 
 DRIFT = 1e-6
 """Of a saved time: less is rounding."""
@@ -19,23 +20,22 @@ ARGUMENT = "PLAN-OR-MODEL"
 """Of commands that take either."""
 
 
-def is_plan(context: typer.Context, model: str, cluster: str | None) -> bool:
+def is_plan(context: typer.Context, query: "Query") -> bool:
     """One word, and no cluster of a project's settings that would make it a model."""
-    return not is_given(context, "cluster") and (cluster is None or Path(model).exists())
+    has_cluster = bool(query.cluster) and not Path(query.model).exists()
+    return not is_given(context, "cluster") and not has_cluster
 
 
-def refuse_question(context: typer.Context, path: str, own: Container[str]) -> None:
-    """Raise InputError with every option that only a question has; ``own`` are the command's."""
+def refuse_question(query: "Query", own: Container[str] = ()) -> None:
+    """Raise InputError with every option that only a question has; ``own`` a plan takes too."""
     from planner.errors import InputError, Problem
+    from planner.query.options import OPTIONS
 
+    message = f"belongs to a question (MODEL CLUSTER); the plan in {query.model} has its own"
     problems = [
-        Problem(
-            where="command line",
-            key=f"--{name.replace('_', '-')}",
-            message=f"belongs to a question (MODEL CLUSTER); the plan in {path} has its own",
-        )
-        for name in context.params
-        if name not in own and is_given(context, name)
+        Problem(where="command line", key=OPTIONS[name].flag, message=message)
+        for name in query.given
+        if name not in own
     ]
     if problems:
         raise InputError(problems)

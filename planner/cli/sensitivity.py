@@ -2,38 +2,31 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from planner.cli import completion, options
-from planner.cli.question import Question, asks
-from planner.cli.saved import ARGUMENT, is_plan, refuse_question, saved_plan
+from planner.cli import options
+from planner.cli.saved import is_plan, refuse_question, saved_plan
+from planner.query.query import Query
 
 if TYPE_CHECKING:
     from planner.answers.deadline import Deadline
     from planner.answers.whatif import Case
+    from planner.notes import Note
     from planner.plans.plan import Plan
 
-OF_ANY_PLAN = ("context", "model", "cluster", "verbose", "output_format", "time_limit")
-RANKED_BY_TIME = ("objective", "pareto", "deadline", "min_tokens_per_s", "budget")
-"""Options that ask for something else than the fastest plan."""
 
-
-@asks
+@options.takes(
+    *options.OF_THE_FASTEST,
+    refused="`sensitivity` asks for the fastest plan",
+    model=options.PlanOrModel,
+    cluster=options.BesideModel,
+)
 def sensitivity(
     context: typer.Context,
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar=ARGUMENT,
-            autocompletion=completion.models,
-            help="Plan file of --save, folder of --emit; or a model, as `planner plan` takes it.",
-        ),
-    ],
-    cluster: options.BesideModel = None,
     *,
-    question: Question,
+    query: Query,
     verbose: options.Verbose = False,
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
@@ -45,11 +38,11 @@ def sensitivity(
     from planner.errors import NothingFitsError
     from planner.report.sensitivity import print_sensitivity, render_sensitivity_json
 
-    if is_plan(context, model, cluster):
-        refuse_question(context, model, OF_ANY_PLAN)
-        asking = _saved(Path(model), question["time_limit"])
+    if is_plan(context, query):
+        refuse_question(query, ("time_limit",))
+        asking = _saved(Path(query.model), query.get("time_limit"))
     else:
-        asking = _asked(model, cluster or "", question)
+        asking = _asked(query)
     with delayed_progress() as progress:
         result = scaled(
             asking.case,
@@ -63,7 +56,7 @@ def sensitivity(
         if asking.deadline.limit_s is not None:
             raise asking.deadline.nothing_found()
         raise NothingFitsError("nothing fits; `planner plan` on the same says what is missing")
-    following = measuring(result, cluster or "")
+    following = measuring(result, query.cluster)
     if output_format is options.TableOrJson.json:
         typer.echo(render_sensitivity_json(result, notes, following))
     else:
@@ -77,24 +70,22 @@ class _Asking:
     case: "Case"
     keeps_margin: bool
     deadline: "Deadline"
-    plan: "Plan | None" = None
-    """That of the file."""
-    notes: tuple[str, ...] = ()
-    """What was assumed."""
+    plan: "Plan | None" = None  # that of the file
+    notes: "tuple[Note, ...]" = ()
 
 
 def _saved(path: Path, time_limit: str | None) -> _Asking:
     """The plan of a file, and what a search around it asks."""
     from planner.answers.deadline import Deadline
     from planner.answers.whatif import Case
-    from planner.cli.aims import read_time_limit
-    from planner.cli.collector import Collector
+    from planner.notes import Problems
     from planner.plans.around import context_around
+    from planner.query.goal import read_time_limit
 
-    collector = Collector()
-    found = collector.read(lambda: saved_plan(path))
-    limit_s = read_time_limit(collector, time_limit)
-    collector.finish()
+    problems = Problems()
+    found = problems.read(lambda: saved_plan(path))
+    limit_s = read_time_limit(time_limit, problems)
+    problems.finish()
     assert found is not None
     plan = found[1]
     return _Asking(
@@ -105,22 +96,16 @@ def _saved(path: Path, time_limit: str | None) -> _Asking:
     )
 
 
-def _asked(model: str, cluster: str, question: Question) -> _Asking:
+def _asked(query: Query) -> _Asking:
     """What a question asks, and what was assumed."""
     from planner.answers.deadline import Deadline
     from planner.answers.whatif import Case
-    from planner.cli import ask
-    from planner.cli.collector import Collector
+    from planner.query.resolve import resolve
 
-    collector = Collector()
-    for name in RANKED_BY_TIME:
-        if question[name] not in (None, "time"):
-            option = f"--{name.replace('_', '-')}"
-            collector.add(option, "not for sensitivity, which asks for the fastest plan")
-    asked = ask.read(model, cluster, collector=collector, **question)
+    resolved = resolve(query)
     return _Asking(
-        case=Case(contexts=asked.contexts, narrowing=asked.narrowing),
-        keeps_margin=asked.keeps_margin,
-        deadline=Deadline(asked.time_limit_s),
-        notes=asked.notes,
+        case=Case(contexts=resolved.contexts, narrowing=resolved.narrowing),
+        keeps_margin=resolved.keeps_margin,
+        deadline=Deadline(resolved.time_limit_s),
+        notes=resolved.notes,
     )

@@ -8,15 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from planner.cli import options
-from planner.cli.question import Question, asks
+from planner.query.options import OPTIONS, Option
+from planner.query.query import Query
 from planner.sweep.cells import Row, Task
 
 if TYPE_CHECKING:
-    from planner.cli.ask import Asked
     from planner.plans.plan import Answer, Plan
+    from planner.query.resolve import Resolved
 
 PLAN, NOTHING, REFUSED = "plan", "nothing", "refused"
 """What becomes of a cell: a plan; none that fits, or keeps its limits; no question at all."""
@@ -26,33 +24,34 @@ WHOLE = ("gpus", "tokens_per_iteration", "total_tokens")
 """Columns of whole numbers, beside those of decisions."""
 
 
-@asks
-def _take(
-    context: typer.Context,
-    model: options.Model,
-    cluster: options.Cluster,
-    *,
-    question: Question,
-) -> None:
-    context.obj = (model, cluster, question)
+def axes() -> dict[str, Option]:
+    """Return the options of a question that may be axes, by the names that a file has for them."""
+    return {each.flag.lstrip("-"): each for each in OPTIONS.values() if each.sweeps}
 
 
-@cache
-def grammar() -> Any:  # noqa: ANN401 - of whichever click typer has
-    """The command whose arguments and options are those of a cell."""
-    app = typer.Typer(add_completion=False)
-    app.command()(_take)
-    return typer.main.get_command(app)
+def query_of(words: Sequence[str]) -> Query:
+    """Return the question of a cell's words: options as ``--name=value``, model and cluster."""
+    *said, _, model, cluster = words
+    known = {each.flag: each for each in OPTIONS.values()}
+    known |= {each.off_flag: each for each in OPTIONS.values() if each.kind is bool}
+    given: dict[str, Any] = {}
+    for word in said:
+        flag, _, value = word.partition("=")
+        option = known[flag]
+        if option.kind is bool:
+            given[option.name] = flag == option.flag
+        elif option.many:
+            given[option.name] = [*given.get(option.name, ()), value]
+        else:
+            given[option.name] = value
+    return Query.of(model, cluster, **given)
 
 
-def read_words(words: Sequence[str]) -> "Asked":
-    """The question of a command line; raises InputError, or click's error of usage."""
-    from planner.cli import ask
+def read_words(words: Sequence[str]) -> "Resolved":
+    """Return what a cell asks; raises InputError."""
+    from planner.query.resolve import resolve
 
-    with grammar().make_context("planner plan", list(words)) as context:
-        grammar().invoke(context)
-        model, cluster, question = context.obj
-    return ask.read(model, cluster, **question)
+    return resolve(query_of(words))
 
 
 @cache
@@ -99,7 +98,7 @@ def answer(task: Task) -> Row:
         if not _is_same(task):
             return {"status": DIFFERS, "reason": _differing(task)}
         asked = read_words(task.words)
-    except (InputError, typer.BadParameter) as error:
+    except InputError as error:
         reason = "; ".join(str(error).replace(f"{COMMAND_LINE}::", "").splitlines())
         return {"status": REFUSED, "reason": reason}
     except Exception as error:
@@ -131,16 +130,17 @@ def _differing(task: Task) -> str:
     )
 
 
-def _answer(asked: "Asked") -> Row:
+def _answer(asked: "Resolved") -> Row:
+    from planner.answers.answered import searched
     from planner.answers.deadline import Deadline
 
-    found = asked.searched(1, Deadline(asked.time_limit_s))
+    found = searched(asked, 1, Deadline(asked.time_limit_s))
     if not found.plans:
         return {"status": NOTHING, "reason": _why_nothing(found, asked)}
     return {"status": PLAN, "reason": "", **_figures(found.plans[0], found)}
 
 
-def _why_nothing(found: "Answer", asked: "Asked") -> str:
+def _why_nothing(found: "Answer", asked: "Resolved") -> str:
     """In a few words: the command of the cell says more."""
     if not found.is_complete:
         return f"no plan found within --time-limit {asked.time_limit_s:g}"
@@ -173,7 +173,7 @@ def _figures(plan: "Plan", found: "Answer") -> dict[str, Any]:
 
 def columns() -> Row:
     """Columns of results that say what a plan is, with a value of the type of each."""
-    from planner.plans.objectives import AMOUNTS
+    from planner.query.objectives import AMOUNTS
     from planner.report.tables import CSV_COLUMNS
     from planner.spec.strategy import COLUMNS as DECISIONS
 

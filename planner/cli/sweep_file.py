@@ -4,34 +4,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from planner.cli.sweep_cell import grammar, read_words
-from planner.cli.words import unknown_options
+from planner.cli.sweep_cell import axes, read_words
 from planner.errors import InputError, Problem
 from planner.limits import brief
+from planner.query.options import Option
+from planner.query.words import unknown_options
 from planner.spelling import did_you_mean
 from planner.sweep.cells import PLACES, Axis, Sweep, Value
 
-NOT_SWEPT = ("pareto", "help")
-"""Parameters of a question that change what is shown beside the best plan, or ask for help."""
 NAMES_OF_CATALOGS = ("command line", "models", "cluster")
 """Where a problem stands that is of the word itself and of no other file."""
 MOST_VARIED = 24
 """Other cells that are looked at before a value is said to be wrong in all of them."""
-
-
-def _parameters() -> dict[str, Any]:
-    """Click's parameters by the names that a file has for them."""
-    return {
-        each.name.replace("_", "-") if each.name in PLACES else _option(each): each
-        for each in grammar().params
-        if each.name not in NOT_SWEPT
-    }
-
-
-def _option(parameter: Any) -> str:  # noqa: ANN401 - click's
-    return str(max(parameter.opts, key=len)).lstrip("-")
 
 
 def read_sweep(path: Path) -> Sweep:
@@ -62,7 +46,7 @@ class _Reader:
     def __init__(self, where: str) -> None:
         self.where = where
         self.problems: list[Problem] = []
-        self.known = _parameters()
+        self.known: dict[str, Option | None] = {**dict.fromkeys(PLACES), **axes()}
 
     def note(self, key: str, message: str) -> None:
         self.problems.append(Problem(where=self.where, key=key, message=message))
@@ -104,34 +88,43 @@ class _Reader:
 
     def _value(self, name: str, key: str, given: object) -> tuple[Value, tuple[str, ...]] | None:
         """A value and its words; None where it is noted as wrong."""
-        parameter = self.known[name]
+        option = self.known[name]
         if given is None:
-            if name in PLACES:
+            if option is None:
                 self.note(key, "must be a name or a file; given nothing")
                 return None
             return None, ()
-        parts = given if isinstance(given, list) else [given]
-        if isinstance(given, list) and not parameter.multiple:
+        if isinstance(given, list) and not (option and option.many):
             self.note(key, "is a list inside the list; this option takes one value a cell")
             return None
-        if name in PLACES:
+        if option is None:
             word = self._word(key, given)
             return None if word is None else (word, (self._everywhere(name, word),))
-        words = [self._option_words(parameter, name, key, part) for part in parts]
-        read = [self._read(parameter, key, each) if each else None for each in words]
-        if None in read:
+        if option.kind is bool:
+            return self._switch(option, key, given)
+        parts = given if isinstance(given, list) else [given]
+        texts = [self._word(key, part) for part in parts]
+        read = [self._read(option, key, text) for text in texts if text is not None]
+        if len(read) < len(texts) or None in read:
             return None
-        value = " ".join(map(str, read)) if parameter.multiple else read[0]
-        if parameter.is_flag:
-            return value, tuple(words)
-        return value, tuple(f"--{name}={each}" for each in read)
+        value = " ".join(map(str, read)) if option.many else read[0]
+        return value, tuple(f"{option.flag}={each}" for each in read)
+
+    def _switch(
+        self, option: Option, key: str, given: object
+    ) -> tuple[Value, tuple[str, ...]] | None:
+        """A switch and its word; None where it is noted as wrong."""
+        if not isinstance(given, bool):
+            self.note(key, f"must be true or false; given {brief(given)}")
+            return None
+        return given, tuple(option.words(given))
 
     def _everywhere(self, name: str, word: str) -> str:
         """A name of the catalog, or a file's path from the root."""
-        from planner.cli.inputs import argument_for_file, model_for_file
+        from planner.query.places import cluster_for_file, model_for_file
 
         try:
-            return model_for_file(word) if name == PLACES[0] else argument_for_file(word)
+            return model_for_file(word) if name == PLACES[0] else cluster_for_file(word)
         except InputError:
             return word
 
@@ -142,26 +135,15 @@ class _Reader:
             return None
         return str(given)
 
-    def _option_words(self, parameter: Any, name: str, key: str, given: object) -> str:  # noqa: ANN401
-        """An option with a value as a command line has them; empty where that is noted as wrong."""
-        if not parameter.is_flag:
-            text = self._word(key, given)
-            return "" if text is None else f"--{name}={text}"
-        if not isinstance(given, bool):
-            self.note(key, f"must be true or false; given {brief(given)}")
-            return ""
-        return f"--{name}" if given else str(parameter.secondary_opts[0])
-
-    def _read(self, parameter: Any, key: str, words: str) -> Value:  # noqa: ANN401
+    def _read(self, option: Option, key: str, text: str) -> Value:
         """The value by the option's own reader; None where it is noted as wrong."""
         try:
-            with grammar().make_context("planner plan", [words, "--", *PLACES]) as context:
-                value: Any = context.params[parameter.name]
-        except typer.BadParameter as error:
-            self.note(key, error.message)
+            read = option.read(text)
+        except ValueError as error:
+            self.note(key, str(error))
             return None
-        one: Value = value[0] if parameter.multiple else value
-        return one
+        value: Value = read[0] if option.many else read
+        return value
 
 
 def _unusable(sweep: Sweep, where: str) -> Iterator[Problem]:
@@ -257,6 +239,4 @@ def _problems_of(words: Sequence[str]) -> tuple[Problem, ...]:
         read_words(words)
     except InputError as error:
         return error.problems
-    except typer.BadParameter as error:
-        return (Problem(where=NAMES_OF_CATALOGS[0], key="--", message=error.message),)
     return ()

@@ -95,22 +95,22 @@ def _read_show(
     """What is asked of a result; raises InputError with every problem of it."""
     from functools import partial
 
-    from planner.cli.collector import Collector
+    from planner.notes import Problems
     from planner.sweep.winners import MEASURES, Asked, known_column
 
-    collector = Collector()
+    problems = Problems()
     if best not in MEASURES:
-        collector.add("--best", f"unknown; given {best!r}, allowed are {', '.join(MEASURES)}")
+        problems.add("--best", f"unknown; given {best!r}, allowed are {', '.join(MEASURES)}")
         best = "time"
     columns = found.frame.columns
-    limits = [collector.read(partial(_limit, found, text)) for text in under]
+    limits = [problems.read(partial(_limit, found, text)) for text in under]
     names = [name for name in (per or "").split(",") if name.strip() not in ("", "none")]
-    read = [collector.read(partial(known_column, found, name, "--per", columns)) for name in names]
+    read = [problems.read(partial(known_column, found, name, "--per", columns)) for name in names]
     along = None
     if changes is not None:
         walked = found.varying or list(found.axes)
-        along = collector.read(partial(known_column, found, changes, "--changes", walked))
-    collector.finish()
+        along = problems.read(partial(known_column, found, changes, "--changes", walked))
+    problems.finish()
     return Asked(
         best=best,
         where=where,

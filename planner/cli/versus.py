@@ -1,109 +1,72 @@
 """``--versus KEY=VALUE``: the same question with one thing, or several, said otherwise."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
-import typer
-
+from planner.answers.answered import answered
 from planner.answers.versus import Side, Versus
 from planner.catalog.names import did_you_mean
-from planner.cli import ask
-from planner.cli.layout import RECOMPUTE
-from planner.cli.words import length
 from planner.errors import InputError, NothingFitsError
+from planner.query.options import OPTIONS, PLACES
+from planner.query.query import Query
+from planner.query.resolve import resolve
+from planner.report.sizing_words import unmet_limits
 from planner.search.search import Progress
-from planner.search.space.vocabulary import ALIASES, DIMENSIONS
+from planner.search.space.vocabulary import ALIASES
 
 OPTION = "--versus"
 MEMBERS = re.compile(r",(?=\s*[A-Za-z][A-Za-z_-]*=)")
-LISTS = {"set": "settings", **{name: name for name in ("limit", "where", "allow", "forbid")}}
-"""Options that may be repeated: what is said otherwise is said beside them."""
-NUMBERS: Mapping[str, type] = {
-    "global_batch": int,
-    "lora_rank": int,
-    "mtp_layers": int,
-    "margin": float,
-    "imbalance": float,
-}
-PLACES = ("model", "cluster")
-LEFT = ("settings", "limit", "where", "allow", "forbid", "pareto", "time_limit", "objective")
-WORDS = tuple(
-    name.replace("_", "-") for name in (*PLACES, *ask.Options.__annotations__) if name not in LEFT
-)
-LAYOUT = (*DIMENSIONS, *ALIASES, RECOMPUTE)
+LEFT_OUT = ("like", "fix", "frontier", "pareto", "objective", "time_limit")
+"""Options that change what is shown, or how it is found."""
+SPELLED = {option.spelled: name for name, option in OPTIONS.items() if option.spelled}
+WORDS = (*PLACES, *ALIASES, *SPELLED, *(name for name in OPTIONS if name not in LEFT_OUT))
 BATCHES = {"global_batch": "global_batch_tokens", "global_batch_tokens": "global_batch"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asking:
-    """What a question says, by the names of its options."""
-
-    model: str
-    cluster: str
-    fix: Sequence[str]
-    options: Mapping[str, Any]
-
-    def otherwise(self, text: str) -> "Asking":
-        """The same with KEY=VALUE, or several with commas between; raises InputError."""
-        asking = self
-        for member in MEMBERS.split(text):
-            key, equals, value = (part.strip() for part in member.partition("="))
-            if not equals or not value:
-                message = f"must be KEY=VALUE such as precision=fp8 or cp=1; given {member!r}"
-                raise InputError.single("command line", OPTION, message)
-            asking = asking._with(key.lower().replace("-", "_"), value)
-        return asking
-
-    def _with(self, key: str, value: str) -> "Asking":
-        said = {"model": self.model, "cluster": self.cluster, "fix": self.fix}
-        options = dict(self.options)
-        if key in PLACES:
-            said[key] = value
-        elif key in LAYOUT:
-            name = ALIASES.get(key, key)
-            kept = [one for each in self.fix for one in each.split(",") if _name(one) != name]
-            said["fix"] = [*kept, f"{name}={value}"]
-        elif key in LISTS:
-            options[LISTS[key]] = [*(options.get(LISTS[key]) or ()), value]
-        elif key.replace("_", "-") in WORDS:
-            options[key] = [value] if key == "schedule" else _read(key, value)
-            options |= {BATCHES[key]: None} if key in BATCHES else {}
-        else:
-            known = (*WORDS, *LISTS, *LAYOUT)
-            hint = did_you_mean(key, known) or f"known are {', '.join(known)}"
-            raise InputError.single("command line", OPTION, f"nothing is called {key!r}. {hint}")
-        return Asking(options=options, **said)  # type: ignore[arg-type]
-
-    def read(self) -> ask.Asked:
-        """The question as the search takes it; raises InputError."""
-        return ask.read(self.model, self.cluster, fix=self.fix, **self.options)
+def otherwise(query: Query, text: str) -> Query:
+    """Return the question with KEY=VALUE, or several with commas between; raises InputError."""
+    for member in MEMBERS.split(text):
+        key, equals, value = (part.strip() for part in member.partition("="))
+        if not equals or not value:
+            message = f"must be KEY=VALUE such as precision=fp8 or cp=1; given {member!r}"
+            raise InputError.single("command line", OPTION, message)
+        query = _changed(query, key.lower().replace("-", "_"), value)
+    return query
 
 
-def _name(fixed: str) -> str:
+def _changed(query: Query, key: str, value: str) -> Query:
+    """The question with one option said otherwise; what may be repeated is said beside."""
+    if key not in WORDS:
+        hint = did_you_mean(key, WORDS) or f"known are {', '.join(WORDS)}"
+        raise InputError.single("command line", OPTION, f"nothing is called {key!r}. {hint}")
+    name = {**ALIASES, **SPELLED}.get(key, key)
+    if name in PLACES:
+        return query.with_(**{name: value})
+    option = OPTIONS[name]
+    if option.of == "layout":
+        members = (one for each in query.get("fix") for one in each.split(","))
+        query = query.with_(fix=[one for one in members if _fixed_name(one) != name])
+        return query.with_(**{name: value})
+    if option.many:
+        return query.with_(**{name: [*query.get(name), value]})
+    return query.with_(**{name: value}, **({BATCHES[name]: None} if name in BATCHES else {}))
+
+
+def _fixed_name(fixed: str) -> str:
     name = fixed.partition("=")[0].strip().lower()
     return ALIASES.get(name, name)
 
 
-def _read(key: str, value: str) -> object:
-    """The value of an option as its command takes it."""
-    try:
-        return length(value) if key == "seq_len" else NUMBERS.get(key, str)(value)
-    except (ValueError, typer.BadParameter) as error:
-        raise InputError.single("command line", OPTION, f"{key}: {error}") from None
-
-
-def compare(asking: Asking, texts: Sequence[str], progress: Progress) -> Versus:
+def compare(query: Query, texts: Sequence[str], progress: Progress) -> Versus:
     """Answer the question as asked and otherwise; raises where no side has a plan."""
-    questions = [("", asking), *((text, asking.otherwise(text)) for text in texts)]
-    read = [(label, question.read()) for label, question in questions]
+    queries = [("", query), *((text, otherwise(query, text)) for text in texts)]
+    asked = [(label, resolve(each)) for label, each in queries]
     sides, errors = list[Side](), list[NothingFitsError]()
-    for label, asked in read:
+    for label, resolved in asked:
         try:
-            answer = asked.answered(1, progress)
+            answer = answered(resolved, 1, progress)
             if not answer.plans:
-                raise ask.unmet_limits(answer)
+                raise unmet_limits(answer)
             sides.append(Side(label=label, answer=answer))
         except NothingFitsError as error:
             errors.append(error)

@@ -31,8 +31,8 @@ from planner.plans.job_formulas import (
     write_s,
     young_interval_s,
 )
-from planner.plans.objectives import cost_usd, energy_kwh, gpu_hours, span_s
 from planner.plans.plan import Plan
+from planner.query.objectives import cost_usd, energy_kwh, gpu_hours, span_s
 from planner.spec.cluster import NodeSpec
 from planner.spec.precision import under_precision
 from planner.units import format_seconds

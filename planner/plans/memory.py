@@ -7,6 +7,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
 from planner.cost.subject import subject_of
+from planner.notes import Note
 from planner.spec.strategy import Strategy
 
 
@@ -20,11 +21,11 @@ class MemoryAnswer:
     ledgers: tuple[StageLedger, ...]
     """One per pipeline stage, each at its own fullest moment."""
     savings: list[Saving]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def memory_answer(
-    context: Context, strategy: Strategy, notes: tuple[str, ...] = ()
+    context: Context, strategy: Strategy, notes: tuple[Note, ...] = ()
 ) -> MemoryAnswer:
     """Estimate one configuration without search."""
     result = estimate(context, strategy)

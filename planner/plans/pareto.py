@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.plans.objectives import objective_matrix
+from planner.query.objectives import objective_matrix
 from planner.search.headroom import headroom_gib
 from planner.search.ranking.pareto import non_dominated
 from planner.units import Array

@@ -8,7 +8,9 @@ from planner.answers.bisection import smallest
 from planner.answers.deadline import Deadline
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimates
-from planner.plans.objectives import (
+from planner.notes import Note
+from planner.plans.pareto import merged
+from planner.query.objectives import (
     FASTEST,
     OBJECTIVES,
     Aim,
@@ -17,7 +19,6 @@ from planner.plans.objectives import (
     objective,
     span_s,
 )
-from planner.plans.pareto import merged
 from planner.search.headroom import headroom_frontier, most_headroom_gib, with_headroom
 from planner.search.ranking.goals import Goal
 from planner.search.ranking.handicaps import used
@@ -113,7 +114,7 @@ class Answer:
     pareto: tuple[Plan, ...]
     """What nothing dominates in ``aim.pareto``, where it was asked for, limits or not."""
     searches: tuple[SearchResult, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     """Defaults that were assumed."""
     aim: Aim = FASTEST
     narrowing: Narrowing = EVERYTHING
@@ -290,7 +291,7 @@ def answer(
     contexts: Sequence[Context],
     *,
     top: int,
-    notes: Sequence[str] = (),
+    notes: Sequence[Note] = (),
     narrowing: Narrowing = EVERYTHING,
     aim: Aim = FASTEST,
     deadline: Deadline | None = None,

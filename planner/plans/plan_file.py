@@ -25,7 +25,7 @@ from planner.frameworks.settings import (
 from planner.layers.adapter_sizes import training_problem
 from planner.limits import MAX_BATCH, MAX_BLOCKS, MAX_SEQ_LEN, MAX_TOKENS
 from planner.plans.plan import Plan
-from planner.plans.trait_settings import profile_problem, settings_mapping, settings_of
+from planner.query.traits import profile_problem, settings_mapping, settings_of
 from planner.search.space.legality import violations
 from planner.spec.decision import Decision
 from planner.spec.documents import Documents, read_documents

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from planner.catalog.clusters import load_cluster_of
 from planner.catalog.hardware import load_node
 from planner.catalog.models import load_model
 from planner.catalog.recipes import Recipe, load_recipes
@@ -14,14 +13,17 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.formats.megatron.layout import per_stage
 from planner.frameworks.registry import load_traits
-from planner.frameworks.runtime import runtime_settings
 from planner.frameworks.settings import with_optimizer, with_recompute_modules, with_training
-from planner.layers.adapter_sizes import training_problem
 from planner.plans.plan import Answer, Plan
 from planner.plans.splits import default_chunks, layout_chunks
+from planner.query.like import (
+    recipe_cluster,
+    recipe_gpus,
+    recipe_settings,
+    stated_degrees,
+)
 from planner.search.ranking.candidates import LAYOUT
 from planner.search.space.legality import violations
-from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import (
@@ -33,29 +35,10 @@ from planner.spec.strategy import (
     gpus_of_replica,
     split_values,
 )
-from planner.spec.traits import FrameworkTraits, Setting
+from planner.spec.traits import FrameworkTraits
 
-ZERO_STAGES = {"optimizer": 1, "megatron-fsdp": 3, "torch-fsdp2": 3}
-"""ZeRO stage of what a recipe shards."""
 NEAR_OCTAVES = 2.0
 """Recipes for a larger or smaller number of GPUs than by these octaves say nothing."""
-
-
-def priced_problem(recipe: Recipe) -> str:
-    """Why a recipe is only listed; empty where it can be priced."""
-    joined = load_traits(recipe.source.framework, recipe.source.profile).kernels.joins_adapters
-    _, problem = training_problem(load_model(recipe.model), recipe.training, joined=joined)
-    return problem
-
-
-def recipe_settings(recipe: Recipe) -> tuple[Setting, ...]:
-    """Traits that the recipe's runtime sets, over its profile."""
-    return runtime_settings(
-        graphs=recipe.cuda_graph,
-        dispatcher=recipe.dispatcher,
-        expert_overlap=recipe.expert_overlap,
-        tp_overlap=recipe.tp_overlap,
-    )
 
 
 def recipe_traits(recipe: Recipe, profile: str | None = None) -> FrameworkTraits:
@@ -66,22 +49,6 @@ def recipe_traits(recipe: Recipe, profile: str | None = None) -> FrameworkTraits
     if recipe.recompute_modules:
         traits = with_recompute_modules(traits, recipe.recompute_modules)
     return with_training(traits, recipe.training)
-
-
-def recipe_gpus(recipe: Recipe) -> int:
-    """As many GPUs as it states, or the next number that its degrees divide.
-
-    That is a multiple of ``pp · lcm(tp · cp, ep · etp)``: the expert mesh ep x etp lies over the
-    same ranks as tp x cp x dp. Source: megatron/core/parallel_state.py.
-    """
-    experts = recipe.ep * (recipe.etp or recipe.tp) if recipe.ep > 1 else 1
-    least = recipe.pp * math.lcm(recipe.tp * recipe.cp, experts)
-    return -(-(recipe.gpus or 1) // least) * least
-
-
-def recipe_cluster(recipe: Recipe, num_gpus: int | None = None) -> ClusterSpec:
-    """The accelerators of a recipe."""
-    return load_cluster_of(f"1x{recipe.node}", num_gpus or recipe_gpus(recipe))
 
 
 def recipe_context(recipe: Recipe, num_gpus: int | None = None) -> Context:
@@ -123,25 +90,6 @@ def _repeated(recipe: Recipe, chunks: Sequence[int]) -> tuple[int, ...]:
     if recipe.recompute_method == "block":
         return tuple(min(size, *recipe.recompute_layers) for size in chunks)
     return tuple(chunks)
-
-
-def expert_degrees(recipe: Recipe) -> dict[str, int]:
-    """Ranks that share out the experts, and that split each; without experts what tp brings."""
-    if recipe.ep == 1 and recipe.etp is None:
-        return {"ep": 1, "etp": recipe.tp}
-    support = load_traits(recipe.source.framework, recipe.source.profile).support
-    return {"ep": recipe.ep, "etp": recipe.etp or int(support.usual_etp(recipe.tp, recipe.ep))}
-
-
-def stated_degrees(recipe: Recipe) -> dict[str, int]:
-    """Dimensions of a strategy that the recipe states, and their values."""
-    names = ("tp", "pp", "vpp", "cp", "micro_batch")
-    return {
-        **{name: getattr(recipe, name) for name in names},
-        **expert_degrees(recipe),
-        "sequence_parallel": int(recipe.sequence_parallel and recipe.tp > 1),
-        "zero_stage": ZERO_STAGES[recipe.sharding],
-    }
 
 
 def recipe_strategy(recipe: Recipe, model: ModelSpec, num_gpus: int, global_batch: int) -> Strategy:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from planner.cost.context import Context
+from planner.notes import Note, NoteKind
 from planner.plans.plan import Answer, Plan
 
 Ask = Callable[[Sequence[Context]], Answer]
@@ -30,8 +31,9 @@ def with_room(ask: Ask, contexts: Sequence[Context], *, is_given: bool = False) 
         return found
     margins = {context.traits.name: context.margin_fraction for context in contexts}
     free = ", ".join(f"{name} {fraction:.1%}" for name, fraction in margins.items())
-    note = (
+    text = (
         f"tight: no plan leaves the margin free ({free}), by which published peaks exceeded the "
         "model; these plans may run out of memory"
     )
+    note = Note(kind=NoteKind.tight, text=text, subject="margin")
     return replace(tight, notes=(*tight.notes, note))

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.cost.context import Context
 from planner.frameworks.registry import CURRENT, load_traits, profile_names, profile_title
-from planner.plans.trait_settings import settings_mapping
+from planner.query.traits import settings_mapping
 from planner.spec.strategy import Strategy
 from planner.spec.traits import FrameworkTraits
 

@@ -174,7 +174,7 @@ def _cluster(cluster: ClusterSpec) -> dict[str, Any]:
         "accelerator": cluster.accelerator.name,
         "gpus": cluster.num_accelerators,
         "levels": _levels(cluster),
-        "assumed": [*cluster.accelerator.assumptions, *cluster.assumptions],
+        "assumed": [*cluster.accelerator.assumptions, *map(str, cluster.assumptions)],
     }
 
 

@@ -17,7 +17,7 @@ from planner.launchers.launcher import Launcher, allocation_of
 from planner.launchers.shell import SCRIPT, user_variables
 from planner.layers.adapter_sizes import adapter_params
 from planner.limits import printable
-from planner.plans.trait_settings import software_options
+from planner.query.traits import software_options
 from planner.report.evidence import range_line
 from planner.report.placement import placement_line
 from planner.spec.job import USUAL_IMBALANCE_FRACTION

@@ -16,7 +16,7 @@ from planner.frameworks.registry import (
     profile_title,
     trait_figures,
 )
-from planner.plans.trait_settings import RECOMPUTE, profile_problem
+from planner.query.traits import RECOMPUTE, profile_problem
 from planner.report.assumptions import differences, phrases, shown_value
 from planner.report.table import Column, Table, rich_table
 

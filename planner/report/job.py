@@ -7,15 +7,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from planner.notes import Note
 from planner.plans.job import Job
 from planner.plans.job_formulas import FAILING_GPUS, FAILURES
-from planner.plans.objectives import ENERGY_INCLUDES
+from planner.query.objectives import ENERGY_INCLUDES
 from planner.report.documents import render
 from planner.report.headline import layout_words
 from planner.report.json import plan_dict
 from planner.report.table import Column, Table, rich_table
 from planner.report.tables import days
-from planner.report.text import is_assumed, print_notes
+from planner.report.text import print_notes
 from planner.units import DAY_S, GB, TERA, format_count, format_energy, format_seconds
 
 MTBF_SOURCE = f"Llama 3's: {FAILURES:.0f} in 54 days on {FAILING_GPUS:,.0f} GPUs"
@@ -164,10 +165,10 @@ def _grounds(job: Job) -> Iterator[str]:
     )
 
 
-def print_job(job: Job, notes: Sequence[str], console: Console, *, verbose: bool) -> None:
+def print_job(job: Job, notes: Sequence[Note], console: Console, *, verbose: bool) -> None:
     """The verdict first; ``verbose``: what it rests on."""
     console.print(inputs_line(job), style="dim", markup=False)
-    print_notes([note for note in notes if not is_assumed(note)], console)
+    print_notes([note for note in notes if not note.is_assumed], console)
     console.print(verdict_line(job), style="bold", markup=False)
     console.print(table(job))
     if not verbose:
@@ -176,10 +177,10 @@ def print_job(job: Job, notes: Sequence[str], console: Console, *, verbose: bool
     console.print()
     for line in _grounds(job):
         console.print(line, markup=False)
-    print_notes([note for note in notes if is_assumed(note)], console)
+    print_notes([note for note in notes if note.is_assumed], console)
 
 
-def render_job_json(job: Job, notes: Sequence[str]) -> str:
+def render_job_json(job: Job, notes: Sequence[Note]) -> str:
     """Everything in base units."""
     context, terms, rates = job.plan.context, job.terms, job.learning_rates
     data = {
@@ -195,7 +196,7 @@ def render_job_json(job: Job, notes: Sequence[str]) -> str:
             "node_mtbf_s": job.node_mtbf_s,
             "restart_s": terms.restart_s,
             "async_checkpoints": terms.is_async,
-            "assumed": list(notes),
+            "assumed": [str(note) for note in notes],
         },
         "iter_time_s": job.iteration_s,
         "mfu": job.plan.estimate.mfu,

@@ -9,8 +9,8 @@ from planner.answers.variants import Variant
 from planner.cost.estimate import Estimate
 from planner.cost.flops import FLOPS_CONVENTION
 from planner.plans.evidence import evidence
-from planner.plans.objectives import OBJECTIVES
 from planner.plans.plan import Answer, Plan
+from planner.query.objectives import OBJECTIVES
 from planner.report.assumptions import assumptions_dict
 from planner.report.documents import document, render
 from planner.report.evidence import evidence_dict
@@ -146,7 +146,7 @@ def _answer_body(answer: Answer, beside: Beside) -> dict[str, Any]:
             "documents": context.job.documents.text if context.job.documents else None,
             "mtp_layers": context.job.mtp_layers,
             "narrowing": list(answer.narrowing.texts),
-            "assumed": list(answer.notes),
+            "assumed": [str(note) for note in answer.notes],
         },
         "aim": _aim_dict(answer),
         "assumptions": [assumptions_dict(context.traits) for context in answer.contexts],

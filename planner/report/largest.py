@@ -14,7 +14,7 @@ from planner.report.assumptions import assumptions_line
 from planner.report.documents import render
 from planner.report.headline import host_line, layout_words, memory_line
 from planner.report.json import plan_dict
-from planner.report.text import is_assumed, print_notes
+from planner.report.text import print_notes
 from planner.spec.strategy import gpus_of_replica
 from planner.units import format_count
 
@@ -96,7 +96,7 @@ def print_largest(
     console.print(inputs_line(answer), style="dim", markup=False)
     if answer.case.narrowing.texts:
         console.print(f"narrowed by {', '.join(answer.case.narrowing.texts)}", markup=False)
-    print_notes([note for note in answer.notes if not is_assumed(note)], console)
+    print_notes([note for note in answer.notes if not note.is_assumed], console)
     for one in answer.found:
         _print_one(one, console)
     if answer.is_tight:
@@ -105,7 +105,7 @@ def print_largest(
     if line := beyond_model_line(answer):
         console.print(line, markup=False)
     if verbose:
-        print_notes([note for note in answer.notes if is_assumed(note)], console)
+        print_notes([note for note in answer.notes if note.is_assumed], console)
         for context in answer.case.contexts:
             plans = [one.plan for one in answer.found if one.plan]
             used = [plan.strategy for plan in plans if plan.framework == context.traits.name]
@@ -144,7 +144,7 @@ def render_largest_json(answer: LargestAnswer) -> str:
             "precision": context.job.precision,
             **context.traits.training.inputs,
             "narrowing": list(answer.case.narrowing.texts),
-            "assumed": list(answer.notes),
+            "assumed": [str(note) for note in answer.notes],
         },
         "tight": answer.is_tight,
         "largest": [

@@ -280,6 +280,6 @@ def render_memory_json(answer: MemoryAnswer) -> str:
             for ledger in answer.ledgers
         ],
         "savings": [asdict(saving) for saving in answer.savings],
-        "notes": list(answer.notes),
+        "notes": [str(note) for note in answer.notes],
     }
     return render("memory", body)

@@ -7,7 +7,8 @@ from typing import Any
 from rich.console import Console
 
 from planner.catalog.recipes import Recipe
-from planner.plans.recipe import Placed, priced_problem, recipe_gpus
+from planner.plans.recipe import Placed
+from planner.query.like import priced_problem, recipe_gpus
 from planner.report.documents import render
 from planner.report.table import Column, Table, rich_table
 from planner.units import GIB, format_bytes

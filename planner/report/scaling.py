@@ -8,13 +8,14 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from planner.answers.scale import BITE_FRACTION, Point, Scaling, gpus_for_deadline, shares
+from planner.notes import Note
 from planner.plans.plan import Plan
 from planner.report.documents import render
 from planner.report.json import plan_dict
 from planner.report.plot import line_chart
 from planner.report.table import Column, Table, rich_table
 from planner.report.tables import layout, layout_axes
-from planner.report.text import is_assumed, print_notes
+from planner.report.text import print_notes
 from planner.units import format_count, format_seconds
 
 DAY_S = 86400.0
@@ -149,7 +150,7 @@ def verdict_line(result: Scaling) -> str:
 
 def print_scaling(
     result: Scaling,
-    notes: Sequence[str],
+    notes: Sequence[Note],
     days: float | None,
     console: Console,
     *,
@@ -165,7 +166,7 @@ def print_scaling(
         f"{job.seq_len} tokens, {job.precision}{context.traits.training.suffix}",
         style="dim",
     )
-    print_notes([note for note in notes if not is_assumed(note)], console)
+    print_notes([note for note in notes if not note.is_assumed], console)
     console.print(verdict_line(result), style="bold green")
     if days is not None:
         console.print(deadline_line(result, days), style="bold")
@@ -184,7 +185,7 @@ def print_scaling(
             "Share of the iteration, and what takes most from the efficiency", style="bold"
         )
         console.print(shares_table(result))
-        print_notes([note for note in notes if is_assumed(note)], console)
+        print_notes([note for note in notes if note.is_assumed], console)
     else:
         console.print("-v adds where the time of every size goes, and assumptions.", style="dim")
 
@@ -206,7 +207,7 @@ def _point_dict(result: Scaling, point: Point) -> dict[str, Any]:
     }
 
 
-def render_scaling_json(result: Scaling, notes: Sequence[str]) -> str:
+def render_scaling_json(result: Scaling, notes: Sequence[Note]) -> str:
     """Return everything as JSON, base units throughout."""
     context = result.largest.context
     data = {
@@ -219,7 +220,7 @@ def render_scaling_json(result: Scaling, notes: Sequence[str]) -> str:
             "precision": context.job.precision,
             **context.traits.training.inputs,
             "total_tokens": context.job.total_tokens,
-            "assumed": list(notes),
+            "assumed": [str(note) for note in notes],
         },
         "base_gpus": result.base.strategy.num_gpus,
         "sizes": [_point_dict(result, point) for point in result.points],

@@ -9,12 +9,13 @@ from rich.table import Table as RichTable
 
 from planner.answers.parameters import Parameter
 from planner.answers.sensitivity import FACTORS, Crossing, Point, Response, Sensitivity, layout_of
+from planner.notes import Note
 from planner.plans.plan import Plan
 from planner.report.documents import render
 from planner.report.headline import layout_words, saving_words
 from planner.report.json import plan_dict
 from planner.report.table import Column, Table, rich_table
-from planner.report.text import is_assumed, print_notes
+from planner.report.text import print_notes
 from planner.spec.strategy import GPU_DEGREES
 from planner.units import format_seconds
 
@@ -158,7 +159,7 @@ def _saved_line(result: Sensitivity) -> str:
 
 def print_sensitivity(
     result: Sensitivity,
-    notes: Sequence[str],
+    notes: Sequence[Note],
     console: Console,
     *,
     verbose: bool,
@@ -166,7 +167,7 @@ def print_sensitivity(
 ) -> None:
     """The verdict first, then where other layouts win, what to measure, and the table."""
     console.print(inputs_line(result), style="dim", markup=False)
-    print_notes([note for note in notes if not is_assumed(note)], console)
+    print_notes([note for note in notes if not note.is_assumed], console)
     console.print(verdict_line(result), style="bold", markup=False)
     if saved := _saved_line(result):
         console.print(saved, markup=False)
@@ -191,7 +192,7 @@ def print_sensitivity(
         return
     for line in _grounds(result):
         console.print(line, style="dim", markup=False)
-    print_notes([note for note in notes if is_assumed(note)], console)
+    print_notes([note for note in notes if note.is_assumed], console)
 
 
 def _grounds(result: Sensitivity) -> Iterator[str]:
@@ -248,7 +249,7 @@ def _response_dict(one: Response) -> dict[str, Any]:
     }
 
 
-def render_sensitivity_json(result: Sensitivity, notes: Sequence[str], following: str) -> str:
+def render_sensitivity_json(result: Sensitivity, notes: Sequence[Note], following: str) -> str:
     """Everything in base units, figures in the unit that stands beside them."""
     context = result.best.context
     data = {
@@ -258,7 +259,7 @@ def render_sensitivity_json(result: Sensitivity, notes: Sequence[str], following
             "global_batch": context.job.global_batch,
             "seq_len": context.job.seq_len,
             "precision": context.job.precision,
-            "assumed": list(notes),
+            "assumed": [str(note) for note in notes],
         },
         "best": plan_dict(result.best),
         "given": None if result.plan is result.best else plan_dict(result.plan),

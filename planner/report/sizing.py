@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from planner.answers.size import Sizing
+from planner.notes import Note
 from planner.plans.differences import short_layout
-from planner.plans.objectives import AMOUNTS
 from planner.plans.plan import Plan
+from planner.query.objectives import AMOUNTS
 from planner.report.assumptions import assumptions_line
 from planner.report.documents import render
 from planner.report.evidence import evidence_line, range_line
@@ -27,7 +28,7 @@ from planner.report.sizing_words import (
 )
 from planner.report.table import Column, Table, rich_table
 from planner.report.tables import SPELLED_OUT_COLUMNS, layout, layout_axes
-from planner.report.text import costs_line, is_assumed, print_notes, selects_lines
+from planner.report.text import costs_line, print_notes, selects_lines
 from planner.units import format_seconds
 
 MISSES = "misses by"
@@ -186,7 +187,7 @@ def _print_chosen(sizing: Sizing, chosen: Plan, console: Console) -> None:
             console.print(line, markup=False)
 
 
-def _print_grounds(sizing: Sizing, notes: Sequence[str], console: Console) -> None:
+def _print_grounds(sizing: Sizing, notes: Sequence[Note], console: Console) -> None:
     """What the size rests on: its plan's costs, evidence, prices, software, search."""
     if sizing.chosen:
         plan = sizing.chosen
@@ -197,7 +198,7 @@ def _print_grounds(sizing: Sizing, notes: Sequence[str], console: Console) -> No
         console.print(evidence_line(plan.context, plan.strategy), markup=False)
     for line in _basis_lines(sizing):
         console.print(line, style="dim")
-    print_notes([note for note in notes if is_assumed(note)], console)
+    print_notes([note for note in notes if note.is_assumed], console)
     for context in sizing.case.contexts:
         used = [size.strategy for size in sizing.sizes if size.context.traits == context.traits]
         if used:
@@ -206,13 +207,13 @@ def _print_grounds(sizing: Sizing, notes: Sequence[str], console: Console) -> No
 
 
 def print_sizing(
-    sizing: Sizing, notes: Sequence[str], console: Console, *, verbose: bool = False
+    sizing: Sizing, notes: Sequence[Note], console: Console, *, verbose: bool = False
 ) -> None:
     """Print the size and its plan, and the sizes around it; ``verbose``: what all rests on."""
     console.print(inputs_line(sizing), style="dim", markup=False)
     if sizing.case.narrowing.texts:
         console.print(f"narrowed by {', '.join(sizing.case.narrowing.texts)}", markup=False)
-    print_notes([note for note in notes if not is_assumed(note)], console)
+    print_notes([note for note in notes if not note.is_assumed], console)
     if sizing.chosen:
         _print_chosen(sizing, sizing.chosen, console)
     else:
@@ -250,7 +251,7 @@ def _nearest_dict(size: Plan, sizing: Sizing) -> dict[str, Any]:
     return {**_size_dict(size, sizing), "options": options}
 
 
-def render_sizing_json(sizing: Sizing, notes: Sequence[str]) -> str:
+def render_sizing_json(sizing: Sizing, notes: Sequence[Note]) -> str:
     """Return everything as JSON, base units throughout."""
     context, chosen, enough = sizing.case.context, sizing.chosen, sizing.enough
     cluster = context.cluster
@@ -268,7 +269,7 @@ def render_sizing_json(sizing: Sizing, notes: Sequence[str]) -> str:
             **context.traits.training.inputs,
             "total_tokens": context.job.total_tokens,
             "narrowing": list(sizing.case.narrowing.texts),
-            "assumed": list(notes),
+            "assumed": [str(note) for note in notes],
         },
         "limits": asdict(sizing.limits),
         "includes": {name: amount.includes for name, amount in AMOUNTS.items()},

@@ -4,12 +4,12 @@ import math
 from typing import TYPE_CHECKING
 
 from planner.errors import NothingFitsError
-from planner.plans.objectives import AMOUNTS, JobLimits, Limit
+from planner.query.objectives import AMOUNTS, JobLimits, Limit
 from planner.units import DAY_S, HOUR_S, format_count, format_seconds
 
 if TYPE_CHECKING:
     from planner.answers.size import Sizing
-    from planner.plans.plan import Plan
+    from planner.plans.plan import Answer, Plan
 
 OPTIONS: dict[Limit, str] = {
     "deadline": "--deadline",
@@ -112,3 +112,10 @@ def no_size(sizing: "Sizing") -> NothingFitsError:
         changes.append(f"--max-gpus {sizing.enough.num_gpus}")
     tail = f"nearest changes: {'; '.join(changes) or 'none of those tried will do'}"
     return NothingFitsError("\n".join((head, body, tail)))
+
+
+def unmet_limits(found: "Answer") -> NothingFitsError:
+    """Say which limits no plan keeps, and the nearest that can be kept."""
+    from planner.answers.size import unmet
+
+    return no_size(unmet(found))

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from planner.notes import Note
 from planner.report.documents import render
 from planner.report.table import Column, Table, rich_table
 from planner.report.text import print_notes
@@ -84,7 +85,7 @@ def _splits_line(space: SpaceCount) -> str:
     )
 
 
-def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[str], console: Console) -> None:
+def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[Note], console: Console) -> None:
     """Print the space of every framework."""
     print_notes(notes, console)
     for space in spaces:
@@ -125,7 +126,7 @@ def _space_dict(space: SpaceCount) -> dict[str, Any]:
     }
 
 
-def render_spaces_json(spaces: Sequence[SpaceCount], notes: Sequence[str]) -> str:
+def render_spaces_json(spaces: Sequence[SpaceCount], notes: Sequence[Note]) -> str:
     """Return the spaces as JSON; the number of splits is text, as it may have many digits."""
     context = spaces[0].context
     data = {
@@ -136,7 +137,7 @@ def render_spaces_json(spaces: Sequence[SpaceCount], notes: Sequence[str]) -> st
             "global_batch": context.job.global_batch,
             "seq_len": context.job.seq_len,
             "narrowing": list(spaces[0].narrowing.texts),
-            "assumed": list(notes),
+            "assumed": [str(note) for note in notes],
         },
         "spaces": [_space_dict(space) for space in spaces],
     }

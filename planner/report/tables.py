@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from rich.table import Table as RichTable
 
-from planner.plans.objectives import AMOUNTS, JobLimits
 from planner.plans.plan import Answer, Plan
+from planner.query.objectives import AMOUNTS, JobLimits
 from planner.report.evidence import range_text
 from planner.report.table import Column, Table, csv_text, differing, fits, fitting_table, rich_table
 from planner.spec.strategy import COLUMNS, FIELDS, GPU_DEGREES, MOVED, SHOWN_DEGREES, Strategy

@@ -1,16 +1,17 @@
 """The terminal form of an answer: inputs, plans, frontier, costs, search."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 
 from planner.answers.beside import Beside
 from planner.frameworks.registry import CURRENT
+from planner.notes import Note, NoteKind
 from planner.plans.differences import short_layout
-from planner.plans.objectives import OBJECTIVES
 from planner.plans.plan import Answer, Plan
 from planner.plans.tight import is_tight
+from planner.query.objectives import OBJECTIVES
 from planner.report.assumptions import assumptions_line
 from planner.report.catalog import describe_size
 from planner.report.evidence import evidence_line, range_line
@@ -25,9 +26,6 @@ from planner.search.space.vocabulary import MIXED_LAYERS
 from planner.spec.traits import FrameworkTraits
 from planner.units import format_bytes, format_seconds
 
-BATCH_NOTE, BY_DEFAULT = "global batch", "default: "
-STATED = ("given", "hint", "left out", "plans for", "read", "tight")
-"""How notes begin that say more than a default."""
 TOP_COSTS = 4
 MAX_VARIANTS = 3
 MAX_RELIED_ON = 3
@@ -104,7 +102,7 @@ def inputs_line(answer: Answer) -> str:
     context = answer.contexts[0]
     job = context.job
     frameworks = ", ".join(_software(c.traits) for c in answer.contexts)
-    is_assumed = any(note.startswith(BATCH_NOTE) and BY_DEFAULT in note for note in answer.notes)
+    is_assumed = any(note.is_assumed and note.subject == "global_batch" for note in answer.notes)
     return (
         f"{context.model.name} on {context.cluster.name}, batch {job.global_batch}"
         f"{' (assumed)' if is_assumed else ''} x {job.seq_len} tokens, "
@@ -122,16 +120,11 @@ def sizes_line(answer: Answer) -> str:
     )
 
 
-def is_assumed(note: str) -> bool:
-    """Whether a note says of a default that it is one, and nothing else."""
-    return not note.startswith(STATED)
-
-
-def print_notes(notes: Sequence[str], console: Console) -> None:
+def print_notes(notes: Iterable[Note], console: Console) -> None:
     """Say of every default that it is one."""
     for note in notes:
-        stated = note.startswith((*STATED, "assumed"))
-        console.print(note if stated else f"assumed: {note}", style="dim")
+        is_plain = note.kind is NoteKind.assumed or not note.is_assumed
+        console.print(note.text if is_plain else f"assumed: {note}", style="dim")
 
 
 def selects_lines(plans: Sequence[Plan]) -> list[str]:
@@ -311,7 +304,7 @@ def _print_grounds(answer: Answer, beside: Beside, console: Console) -> None:
         console.print(mfu_line(best))
         console.print(evidence_line(best.context, best.strategy), markup=False)
     console.print(sizes_line(answer), style="dim", markup=False)
-    print_notes([note for note in answer.notes if is_assumed(note)], console)
+    print_notes([note for note in answer.notes if note.is_assumed], console)
     for line in (*assumptions_lines(answer), search_line(answer)):
         console.print(line, style="dim", markup=False)
 
@@ -332,7 +325,7 @@ def print_answer(
     console.print(inputs_line(answer), style="dim", markup=False)
     if answer.narrowing.texts:
         console.print(f"narrowed by {', '.join(answer.narrowing.texts)}", markup=False)
-    print_notes([note for note in answer.notes if not is_assumed(note)], console)
+    print_notes([note for note in answer.notes if not note.is_assumed], console)
     if answer.plans:
         _print_best(answer, console)
         for line in tight_lines(answer.plans):
@@ -356,6 +349,6 @@ def print_answer(
 
 def more_line(answer: Answer) -> str:
     """What other options would show."""
-    assumed = sum(map(is_assumed, answer.notes))
+    assumed = sum(note.is_assumed for note in answer.notes)
     counted = f"{assumed} assumption{'s' * (assumed > 1)}, " if assumed else ""
     return f"-v adds {counted}evidence, search; --all the variants of every layout."

@@ -158,7 +158,7 @@ def _side_dict(side: Side) -> dict[str, Any]:
         "plan": plan_dict(side.plan) if side.plan else None,
         "usd_per_token": usd_per_token(side.plan) if side.plan else None,
         "why_none": side.why_none,
-        "assumed": list(side.answer.notes) if side.answer else [],
+        "assumed": [str(note) for note in side.answer.notes] if side.answer else [],
     }
 
 

@@ -303,7 +303,7 @@ def why_dict(answer: WhyAnswer) -> dict[str, Any]:
         },
         "nothing_fits": nothing_dict(answer.nothing) if answer.nothing else None,
         "complete": answer.is_complete,
-        "notes": list(answer.notes),
+        "notes": [str(note) for note in answer.notes],
     }
 
 

@@ -6,6 +6,7 @@ from functools import cached_property
 from math import inf
 from typing import Literal, TypeAlias
 
+from planner.notes import Note
 from planner.spec.job import Precision
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
@@ -292,7 +293,7 @@ class ClusterSpec:
     """The outermost level; spans the cluster."""
     inner_fabric: tuple[LevelSpec, ...] = ()
     """Levels between the scale-up domain and the outermost one (leaf, pod), smallest first."""
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Note, ...] = ()  # what its names or its file leave open or replace
 
     @cached_property
     def levels(self) -> tuple[LevelSpec, ...]:

@@ -10,9 +10,6 @@ import pytest
 from bridge_start import BRIDGE as BRIDGE_PACKAGE
 from bridge_start import BridgeStarts, RecipeStart
 
-from planner.cli.formats import expressible
-from planner.cli.inputs import read_question
-from planner.cli.training import ALL_WEIGHTS, TrainingOptions
 from planner.compare.dumps import dump_in
 from planner.cost.context import Context
 from planner.formats.bridge.adapters import names_of
@@ -20,6 +17,8 @@ from planner.formats.bridge.keys import PRECISIONS
 from planner.formats.bridge.recipes import recipes
 from planner.formats.registry import load_format
 from planner.plans.plan import answer
+from planner.query.query import Query
+from planner.query.resolve import resolve
 from planner.spec.job import Precision
 from planner.spec.strategy import Strategy
 
@@ -64,23 +63,11 @@ ADAPTED = ("llama3-8b", "qwen2.5-0.5b", "qwen3-8b")
 """Those with a recipe of adapters that asks the hub for nothing but config.json."""
 
 
-def first_plan(model: str, training: TrainingOptions = ALL_WEIGHTS) -> Row:
+def first_plan(model: str, **training: str | int) -> Row:
     """What ``planner plan MODEL CLUSTER --emit bridge`` lists first."""
-    question = read_question(
-        model=model,
-        cluster=CASES[model],
-        framework="megatron",
-        profile="bridge",
-        optimizer="adam",
-        precision="bf16",
-        global_batch=128,
-        global_batch_tokens=None,
-        seq_len=4096,
-        tokens=None,
-        margin_percent=None,
-        training=training,
-    )
-    plan = answer(expressible(question, BRIDGE).contexts, top=1).plans[0]
+    words = {"framework": "megatron", "profile": "bridge", "precision": "bf16", **training}
+    query = Query.of(model, CASES[model], global_batch=128, seq_len=4096, **words)
+    plan = answer(resolve(query, fmt=BRIDGE).contexts, top=1).plans[0]
     return plan.context, plan.strategy
 
 
@@ -163,7 +150,7 @@ def of_adapters(strategy: Strategy) -> Iterator[Strategy]:
 def test_the_recipe_of_adapters_takes_their_first_plan(
     bridge: BridgeStarts, tmp_path: Path, model: str, targets: str
 ) -> None:
-    context, planned = first_plan(model, ("lora", 16, targets))
+    context, planned = first_plan(model, train="lora", lora_rank=16, lora_targets=targets)
     for strategy in of_adapters(planned):
         report = bridge.start(start_of(model, tmp_path, context, strategy))
         assert_as_planned(report, context, strategy)

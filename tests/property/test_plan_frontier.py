@@ -16,8 +16,8 @@ from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import fits, iteration_s, stage_peak_bytes
-from planner.plans.objectives import Aim, JobLimits, Objective
 from planner.plans.plan import Answer, Plan, answer
+from planner.query.objectives import Aim, JobLimits, Objective
 from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.space import enumerate_space
 from planner.spec.model import ModelSpec

@@ -18,15 +18,14 @@ from planner.check.complete import complete
 from planner.check.fix import not_stated
 from planner.check.job import Job, Request
 from planner.check.layout import Layout
-from planner.cli.formats import expressible
-from planner.cli.inputs import read_question
-from planner.cli.narrowing import offering
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Format, SourceText
 from planner.formats.registry import load_format
 from planner.plans.plan import Answer, Plan, answer
-from planner.search.space.narrow import Narrowing, read_narrowing
+from planner.query.query import Query
+from planner.query.resolve import resolve
+from planner.search.space.narrow import Narrowing
 
 CHUNKS, EACH = of_all(13), 40
 """Questions: CHUNKS x EACH."""
@@ -144,22 +143,19 @@ def drawn(number: int) -> Asked:
 def asked_contexts(asked: Asked) -> tuple[tuple[Context, ...], Narrowing]:
     """What ``planner plan`` searches; raises InputError and ExpressError as it does."""
     made = load_format(asked.emit) if asked.emit else None
-    narrowing = read_narrowing(**asked.options)
-    question = read_question(
-        model=asked.model,
-        cluster=asked.cluster,
+    query = Query.of(
+        asked.model,
+        asked.cluster,
         framework=asked.framework,
         profile=asked.profile,
         optimizer=asked.optimizer,
         precision=asked.precision,
         global_batch=asked.global_batch,
-        global_batch_tokens=None,
         seq_len=asked.seq_len,
-        tokens=None,
-        margin_percent=None,
+        **asked.options,
     )
-    question = offering(expressible(question, made), narrowing)
-    return question.contexts, narrowing
+    resolved = resolve(query, fmt=made)
+    return resolved.contexts, resolved.narrowing
 
 
 def written(kind: Format, plan: Plan, folder: Path) -> Path:

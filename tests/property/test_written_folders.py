@@ -17,14 +17,14 @@ import pytest
 
 from planner.catalog.models import load_model
 from planner.cli.app import main
-from planner.cli.formats import expressible
-from planner.cli.inputs import read_question
 from planner.errors import ExpressError, InputError
 from planner.formats.registry import load_format, written_names
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, profile_names
 from planner.launchers.schedulers import LAUNCHERS, load_launcher
 from planner.plans.plan import Plan, answer
 from planner.plans.plan_file import plan_text
+from planner.query.query import Query
+from planner.query.resolve import resolve
 from planner.report.emitted import PlanText, output_files
 from planner.report.folder import write_folder
 
@@ -76,22 +76,19 @@ def listed(
         if profile != CURRENT and draw == DRAWS:
             break
         try:
-            question = read_question(
-                model=model,
-                cluster=cluster,
+            query = Query.of(
+                model,
+                cluster,
                 framework=framework or made.framework,
                 profile=profile,
                 settings=() if profile == CURRENT else (SETTING,),
                 optimizer=rng.choice(("adam", "adam", "sgd", "adam-bf16")),
                 precision=rng.choice(("bf16", "bf16", "fp16", "fp8")),
                 global_batch=rng.choice((32, 64, 96)),
-                global_batch_tokens=None,
                 seq_len=rng.choice((1024, 2048, 4096)),
-                tokens=None,
-                margin_percent=None,
-                imbalance_percent=45.0 if number % 2 and load_model(model).moe else None,
+                imbalance=45.0 if number % 2 and load_model(model).moe else None,
             )
-            contexts = expressible(question, made).contexts
+            contexts = resolve(query, fmt=made).contexts
         except (InputError, ExpressError):
             continue
         plans = answer(contexts, top=TOP if profile == CURRENT else 1).plans

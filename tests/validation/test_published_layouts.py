@@ -12,7 +12,8 @@ import yaml
 from planner.catalog.recipes import Recipe, find_recipe, load_recipes
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.plans.recipe import priced_problem, recipe_context, recipe_gpus, recipe_strategy
+from planner.plans.recipe import recipe_context, recipe_strategy
+from planner.query.like import priced_problem, recipe_gpus
 from planner.search.space.legality import violations
 from planner.search.space.rules import RULES
 from planner.search.space.space import dimension_values

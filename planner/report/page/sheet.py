@@ -48,5 +48,5 @@ def sheet_of(
         files=tuple(file for file in files if file.name != README),
         refused=refused,
         answer=answer,
-        notes=answer.notes if answer else (),
+        notes=tuple(map(str, answer.notes)) if answer else (),
     )

@@ -9,9 +9,8 @@ import pytest
 from planner.answers.nothing_fits import NothingFits, explain_nothing, explanation
 from planner.answers.remedies import Remedy
 from planner.answers.whatif import Case
-from planner.cli.collector import Collector
-from planner.cli.inputs import read_question
-from planner.cli.narrowing import narrowing_of
+from planner.query.query import Query
+from planner.query.resolve import resolve
 from tests.unit.cli.conftest import planner
 
 __all__ = ["planner"]
@@ -25,21 +24,9 @@ QUESTIONS = {
 @cache
 def nothing_of(name: str) -> NothingFits:
     model, cluster, framework, seq_len, forbidden = QUESTIONS[name]
-    narrowing = narrowing_of(
-        Collector(), fix=None, limit=None, where=None, allow=None, forbid=forbidden
-    )
-    question = read_question(
-        model=model,
-        cluster=cluster,
-        framework=framework,
-        precision="bf16",
-        global_batch=None,
-        global_batch_tokens=None,
-        seq_len=seq_len,
-        tokens=None,
-        margin_percent=None,
-    )
-    return explain_nothing(Case(contexts=question.contexts, narrowing=narrowing))
+    words = {"framework": framework, "precision": "bf16", "seq_len": seq_len}
+    asked = resolve(Query.of(model, cluster, forbid=forbidden, **words))
+    return explain_nothing(Case(contexts=asked.contexts, narrowing=asked.narrowing))
 
 
 def typed(name: str, remedy: Remedy) -> list[str]:

@@ -16,7 +16,8 @@ from planner.answers.largest import (
     largest,
 )
 from planner.answers.whatif import Case
-from planner.cli import ask
+from planner.query.query import Query
+from planner.query.resolve import resolve
 from planner.search.explaining.feasible import first_fit
 from planner.search.space.narrow import narrowing_of
 
@@ -29,7 +30,7 @@ PRIME = 17
 
 def answered(*fix: str, has_batch: bool = False, **options: object) -> LargestAnswer:
     told: Any = {"cluster": "2xa100-40", "forbid": ("offload",), **options}
-    asked = ask.read("gpt3-xl", fix=fix, **told)
+    asked = resolve(Query.of("gpt3-xl", fix=fix, **told))
     case = Case(contexts=asked.contexts, narrowing=asked.narrowing)
     return largest(case, has_batch=has_batch, keeps_margin=False)
 
@@ -120,7 +121,7 @@ def test_host_memory_binds_where_more_of_it_would_do() -> None:
 
 
 def test_time_that_is_over_leaves_at_least_what_was_found() -> None:
-    asked = ask.read("gpt3-xl", "2xa100-40")
+    asked = resolve(Query.of("gpt3-xl", "2xa100-40"))
     answer = largest(
         Case(contexts=asked.contexts),
         has_batch=False,

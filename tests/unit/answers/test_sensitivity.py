@@ -6,13 +6,14 @@ from planner.answers.deadline import Deadline
 from planner.answers.parameters import Parameter
 from planner.answers.sensitivity import Sensitivity, layout_of, sensitivity
 from planner.answers.whatif import Case, first_plan
-from planner.cli import ask
 from planner.plans.plan import Plan
+from planner.query.query import Query
+from planner.query.resolve import resolve
 
 
 @pytest.fixture(scope="module")
 def case() -> Case:
-    asked = ask.read(
+    query = Query.of(
         "llama3-8b",
         "2xdgx-h100",
         framework="megatron",
@@ -21,6 +22,7 @@ def case() -> Case:
         forbid=["recompute", "offload"],
         schedule=["1f1b"],
     )
+    asked = resolve(query)
     return Case(contexts=asked.contexts, narrowing=asked.narrowing)
 
 

@@ -23,8 +23,8 @@ from planner.answers.whatif import Case
 from planner.catalog.clusters import load_cluster_of
 from planner.cost.context import Context
 from planner.errors import NothingFitsError
-from planner.plans.objectives import JobLimits
 from planner.plans.plan import Plan
+from planner.query.objectives import JobLimits
 from planner.spec.cluster import ClusterSpec
 
 Contexts = Callable[..., Context]

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.answered import answered
 from planner.answers.variants import Variant, mixed_policy_gain, resident_variant, variants
-from planner.cli import ask
 from planner.cost.context import Context
 from planner.plans.plan import Answer, Plan, answer
+from planner.query.query import Query
+from planner.query.resolve import resolve
 from planner.search.ranking.candidates import LAYOUT
 from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.units import GIB
@@ -83,8 +85,8 @@ def test_nothing_to_gain_is_not_said(best_of: Callable[[float], Plan]) -> None:
 
 def asked(*, forbid: list[str] | None = None, fix: list[str] | None = None, **own: str) -> Answer:
     words = {"framework": "accelerate", "profile": "current", "train": "qlora", **own}
-    read = ask.read("llama3.1-8b", "1xrtx4090", fix=fix, forbid=forbid, **words)
-    return read.answered(1)
+    read = Query.of("llama3.1-8b", "1xrtx4090", fix=fix, forbid=forbid, **words)
+    return answered(resolve(read), 1)
 
 
 def test_a_loss_in_chunks_does_without_weights_on_the_host() -> None:
@@ -108,7 +110,7 @@ def test_offload_that_was_asked_for_stays() -> None:
 
 
 def test_a_switch_and_a_smaller_optimizer_may_both_be_needed() -> None:
-    read = ask.read("llama3.2-1b", "1xrtx4090", framework="accelerate", profile="current")
-    kept = resident_variant(read.answered(1))
+    read = Query.of("llama3.2-1b", "1xrtx4090", framework="accelerate", profile="current")
+    kept = resident_variant(answered(resolve(read), 1))
     assert kept is not None
     assert {"traits.kernels.loss=liger", "adam-8bit"} <= {*kept.words.split()}

@@ -5,7 +5,6 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 from page_text import read_page
@@ -14,19 +13,10 @@ from typer.testing import CliRunner
 
 import planner
 from planner.cli.app import app
-from planner.cli.ask import Options
-from planner.cli.plan import plan as command
 from planner.errors import InputError, NothingFitsError
 from planner.plans.plan_file import load_plan
 
 DOCS = Path(__file__).parents[3] / "docs" / "python.md"
-NOT_OF_A_QUESTION = {
-    "context",
-    "verbose",
-    *("model", "cluster", "fix", "top", "like", "frontier", "space", "show_all", "versus"),
-    *("output_format", "save", "emit", "out", "launcher", "force"),
-}
-"""What the command does with its question or its answer, and what has its own parameter."""
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +40,15 @@ def test_it_is_the_answer_of_the_command(answer: planner.Planned) -> None:
     assert shown == table
 
 
-def test_every_option_of_a_question_has_the_commands_name() -> None:
-    names = set(command.__annotations__) - NOT_OF_A_QUESTION
-    layout = {"dp", "tp", "pp", "vpp", "cp", "ep", "etp", "zero_stage", "micro_batch"}
-    layout |= {"sequence_parallel", "dp_replicate", "offload", "offload_percent", "recompute"}
-    assert names - layout == set(get_type_hints(Options))
+def test_options_of_the_layout_narrow_the_search_as_those_of_the_command() -> None:
+    found = planner.plan("llama3.2-1b", "8xh100", tp=2, global_batch=64, seq_len=2048, top=1)
+    assert found.best.strategy.tp == 2
+    assert found.answer.narrowing.texts == ("--fix tp=2",)
+
+
+def test_an_unknown_option_is_refused_with_the_nearest() -> None:
+    with pytest.raises(TypeError, match="no option 'seqlen'; did you mean seq_len"):
+        planner.plan("llama3.2-1b", "8xh100", seqlen=2048)
 
 
 def test_plans_are_best_first(answer: planner.Planned) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from planner.cli.batch import smooth_step
+from planner.query.job import smooth_step
 
 ADAPTERS = ("--framework", "accelerate", "--train", "lora", "--seq-len", "2k")
 ON_HOST = ("plan", "llama3.1-70b", "2xrtx-a6000", *ADAPTERS, "--global-batch", "32")

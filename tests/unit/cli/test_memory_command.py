@@ -147,7 +147,7 @@ def test_recompute_modules_change_what_selective_saves(planner: Any) -> None:
         (("--offload-activations", "4"), ("megatron offers it: without pipelining",)),
         (("--tp", "0", "--offload", "x"), ("--tp: must be from 1", "unknown offload 'x'")),
         (("--framework", "megatronn"), ("unknown framework 'megatronn'",)),
-        (("--framework", "trainer"), ("--framework accelerate --emit trainer",)),
+        (("--framework", "fsdp"), ("unknown framework 'fsdp'",)),
     ],
 )
 def test_unusable_options_are_refused_by_name(

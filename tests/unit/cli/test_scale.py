@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from planner.cli.sizes import read_sizes
 from planner.errors import InputError
 from planner.limits import MAX_SIZES
+from planner.query.job import read_sizes
 
 QUESTION = ("scale", "llama3-8b", "dgx-h100", "--gpus", "8..64", "--global-batch", "64")
 PIPELINED = (

@@ -11,7 +11,8 @@ from planner.answers.deadline import Deadline
 from planner.answers.parameters import parameters
 from planner.answers.whatif import Case, first_plan
 from planner.calibrate.figures import read_base
-from planner.cli import ask
+from planner.query.query import Query
+from planner.query.resolve import resolve
 from planner.units import GB, GBIT_PER_S
 
 QUESTIONS = [
@@ -43,7 +44,7 @@ PORTS_GBIT = {"dgx-h100": 400.0, "dgx-a100-320": 200.0}
 def test_the_winner_is_that_of_planning_again_with_an_override(
     planner: Any, tmp_path: Path, model: str, node: str, count: int, key: str, factor: float
 ) -> None:
-    question = ask.read(model, f"{count}x{node}", framework="megatron", global_batch=64)
+    question = resolve(Query.of(model, f"{count}x{node}", framework="megatron", global_batch=64))
     figure = next(one for one in parameters(question.contexts[0]) if one.key == key)
     case = Case(contexts=question.contexts, narrowing=question.narrowing)
     winner = first_plan(case.with_each(lambda each: figure.scaled(each, factor)), Deadline())
@@ -143,7 +144,7 @@ def test_a_saved_plan_stands_beside_the_best_one(planner: Any, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((*SMALL, "--objective", "cost"), "--objective: not for sensitivity"),
+        ((*SMALL, "--objective", "cost"), "--objective: not taken here"),
         (("nosuch", "1xdgx-h100"), "nosuch"),
         (("nowhere.yaml",), "no such plan file"),
     ],

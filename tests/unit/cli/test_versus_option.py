@@ -64,7 +64,7 @@ def test_where_no_side_fits_the_exit_code_is_that_of_plan(planner: Any) -> None:
     [
         ("nosuch=1", "nothing is called"),
         ("precision", "must be KEY=VALUE"),
-        ("seq-len=x", "seq_len"),
+        ("seq-len=x", "--seq-len"),
         ("precision=bf17", "unknown precision"),
         ("cp=x", "cp takes"),
     ],

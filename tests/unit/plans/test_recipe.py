@@ -14,14 +14,11 @@ from planner.plans.plan import Plan
 from planner.plans.recipe import (
     nearest_recipe,
     place,
-    priced_problem,
-    recipe_cluster,
     recipe_context,
-    recipe_gpus,
     recipe_strategy,
     recipe_traits,
-    stated_degrees,
 )
+from planner.query.like import priced_problem, recipe_cluster, recipe_gpus, stated_degrees
 from planner.spec.job import JobSpec
 from planner.spec.strategy import Strategy
 from planner.units import GIB

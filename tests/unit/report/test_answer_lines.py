@@ -10,6 +10,7 @@ from rich.console import Console
 from planner.answers.beside import beside_document, beside_screen
 from planner.catalog.recipes import find_recipe
 from planner.cost.context import Context
+from planner.notes import Note, NoteKind
 from planner.plans.plan import Answer, answer
 from planner.plans.recipe import placed
 from planner.plans.tight import is_tight
@@ -84,7 +85,8 @@ def test_tight_plans_are_named(context_of: Contexts) -> None:
 
 def test_the_note_of_tight_plans_is_no_assumption() -> None:
     text = io.StringIO()
-    print_notes(["tight: no plan leaves the margin free"], Console(file=text, width=100))
+    note = Note(kind=NoteKind.tight, text="tight: no plan leaves the margin free")
+    print_notes([note], Console(file=text, width=100))
     assert text.getvalue() == "tight: no plan leaves the margin free\n"
 
 

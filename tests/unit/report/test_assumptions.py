@@ -9,7 +9,7 @@ from planner.cost.context import Context
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
 from planner.frameworks.saved_tables import loss_names, table_names
 from planner.plans.layout import requested, resolve
-from planner.plans.trait_settings import read_settings
+from planner.query.traits import read_settings
 from planner.report.assumptions import (
     ATTENTION,
     KERNELS,

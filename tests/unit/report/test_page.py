@@ -13,8 +13,8 @@ from planner.formats.format import OutputFile
 from planner.plans.around import context_around
 from planner.plans.iteration import MAX_PASSES, iteration
 from planner.plans.layout import requested, resolve
-from planner.plans.objectives import Aim
 from planner.plans.plan import Plan, answer
+from planner.query.objectives import Aim
 from planner.report.page import bars, charts, schedule
 from planner.report.page.html import Html, element, escaped
 from planner.report.page.page import render_page

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cli.options import ObjectiveOption
 from planner.cost.context import Context
 from planner.errors import InputError
-from planner.plans.objectives import (
+from planner.plans.plan import Plan, answer
+from planner.query.objectives import (
     NUM_SAMPLE_ITERATIONS,
     OBJECTIVES,
     Aim,
@@ -23,7 +23,7 @@ from planner.plans.objectives import (
     objective_matrix,
     span_s,
 )
-from planner.plans.plan import Plan, answer
+from planner.query.options import OPTIONS
 from planner.search.ranking.pareto import non_dominated
 from planner.spec.job import JobSpec
 
@@ -98,8 +98,7 @@ def test_objectives_of_a_plan_are_its_own_figures(plans: tuple[Plan, ...]) -> No
 
 
 def test_the_option_offers_every_objective() -> None:
-    (option,) = ObjectiveOption.__metadata__
-    assert all(f" {one.word}" in option.help for one in OBJECTIVES.values())
+    assert all(f" {one.word}" in OPTIONS["objective"].help for one in OBJECTIVES.values())
 
 
 def test_the_matrix_is_minimised_in_all_columns(plans: tuple[Plan, ...]) -> None:

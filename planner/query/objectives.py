@@ -7,17 +7,19 @@ whole job, or of NUM_SAMPLE_ITERATIONS iterations where its tokens are not given
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from planner.cost.context import Context
+from planner.cost.estimate import Estimate
 from planner.errors import InputError
 from planner.spec.cluster import AcceleratorSpec, ClusterSpec, NodeSpec
 from planner.spec.job import JobSpec
+from planner.spec.strategy import Strategy
 from planner.units import HOUR_S, Array, format_energy
 
 if TYPE_CHECKING:
-    from planner.plans.plan import Plan
     from planner.search.ranking.goals import Order
 
 NUM_SAMPLE_ITERATIONS = 1000.0
@@ -31,6 +33,32 @@ COST_INCLUDES = (
 )
 Column = TypeVar("Column", float, Array)
 Limit = Literal["deadline", "rate", "budget"]
+
+
+class Priced(Protocol):
+    """A plan, as far as objectives ask."""
+
+    @property
+    def context(self) -> Context:
+        """What it answers."""
+
+    @property
+    def strategy(self) -> Strategy:
+        """Its layout."""
+
+    @property
+    def estimate(self) -> Estimate:
+        """Its time and memory."""
+
+    @property
+    def headroom_bytes(self) -> float:
+        """Usable HBM that it leaves free on the fullest stage."""
+
+    def gpu_hours(self) -> float:
+        """Of the job."""
+
+    def cost_usd(self) -> float | None:
+        """Of the job; None without a price."""
 
 
 def span_s(iteration_s: Column, job: JobSpec) -> Column:
@@ -103,7 +131,7 @@ class Objective:
     """By what plans may exist that were not proved worse, by a gap."""
     order: "Order"
     """How the search ranks."""
-    value: Callable[["Plan"], float]
+    value: Callable[[Priced], float]
     """Raises InputError where hwdb lacks a figure."""
     sign: float = 1.0
     """-1 where more is better."""
@@ -223,7 +251,7 @@ def amounts(hours: float, cluster: ClusterSpec) -> dict[str, float | None]:
     return {name: amount.of_hours(hours, cluster) for name, amount in AMOUNTS.items()}
 
 
-def objective(plan: "Plan", name: str) -> float:
+def objective(plan: Priced, name: str) -> float:
     """One objective of a plan, in the unit of its name; InputError where hwdb lacks a figure."""
     return OBJECTIVES[name].value(plan)
 
@@ -234,7 +262,7 @@ def check_known(cluster: ClusterSpec, names: Sequence[str]) -> None:
         _known(amount, 1.0, cluster)
 
 
-def objective_matrix(plans: Sequence["Plan"], names: Sequence[str] = tuple(OBJECTIVES)) -> Array:
+def objective_matrix(plans: Sequence[Priced], names: Sequence[str] = tuple(OBJECTIVES)) -> Array:
     """Plans x objectives, all to be minimised (headroom negated), for ``non_dominated``."""
     rows = [[objective(plan, name) for name in names] for plan in plans]
     signs = [OBJECTIVES[name].sign for name in names]
@@ -294,11 +322,11 @@ class JobLimits:
         }
         return tuple(name for name, is_missed in missed.items() if is_missed)
 
-    def missed_by(self, plan: "Plan") -> tuple[Limit, ...]:
+    def missed_by(self, plan: Priced) -> tuple[Limit, ...]:
         """The limits a plan does not keep."""
         return self.missed(plan.estimate.iter_time_s, plan.cost_usd(), plan.context.job)
 
-    def meets(self, plan: "Plan") -> bool:
+    def meets(self, plan: Priced) -> bool:
         """Whether a plan keeps all limits."""
         return not self.missed_by(plan)
 

@@ -3,27 +3,28 @@
 from pathlib import Path
 
 import pytest
-import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from planner.cli.app import app
 from planner.cli.completion import clusters, frameworks, models
 from planner.cli.defaults import own_defaults
-from planner.cli.words import (
+from planner.errors import InputError
+from planner.formats.registry import format_names
+from planner.frameworks.optimizers import optimizer_names
+from planner.frameworks.registry import FRAMEWORKS
+from planner.notes import NoteKind
+from planner.query.query import Query
+from planner.query.resolve import resolve
+from planner.query.words import (
     OTHER_FORMATS,
     OTHER_WORDS,
     SEVERAL,
     UNKNOWN_OPTIONS,
     length,
-    meant_format,
     meant_word,
     unknown_options,
 )
-from planner.errors import InputError
-from planner.formats.registry import format_names
-from planner.frameworks.optimizers import optimizer_names
-from planner.frameworks.registry import FRAMEWORKS
 
 
 def said(*words: str) -> str:
@@ -41,20 +42,24 @@ def test_a_length_has_binary_units(text: str, tokens: int) -> None:
 
 @pytest.mark.parametrize("text", ["8q", "", "8 kk", "1.5k", "9" * 400])
 def test_what_is_no_length_is_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="8192 or 8k"):
+    with pytest.raises(ValueError, match="8192 or 8k"):
         length(text)
 
 
-def test_a_word_that_means_one_value_is_read_as_it_and_noted() -> None:
-    notes: list[str] = []
+def test_a_word_that_means_one_value_is_read_as_it() -> None:
     known = ("bf16", "fp8_block")
-    assert meant_word("--precision", "BFloat16", known, notes) == "bf16"
-    assert meant_word("--precision", "FP8-block", known, notes) == "fp8_block"
-    assert meant_word("--precision", "int3", known, notes) == "int3"
-    assert meant_word("--precision", "bf16", known, notes) == "bf16"
+    assert meant_word("--precision", "BFloat16", known) == "bf16"
+    assert meant_word("--precision", "FP8-block", known) == "fp8_block"
+    assert meant_word("--precision", "int3", known) == "int3"
+    assert meant_word("--precision", "bf16", known) == "bf16"
+
+
+def test_what_was_spelled_otherwise_is_noted() -> None:
+    query = Query.of("gpt3-xl", "1xdgx-h100", precision="BFloat16", optimizer="AdamW")
+    notes = [note.text for note in resolve(query).notes if note.kind is NoteKind.read_as]
     assert notes == [
+        "--optimizer AdamW is read as adam",
         "--precision BFloat16 is read as bf16",
-        "--precision FP8-block is read as fp8_block",
     ]
 
 
@@ -67,14 +72,9 @@ def test_other_words_mean_what_there_is() -> None:
 
 
 def test_a_format_is_named_as_its_program_is() -> None:
-    notes: list[str] = []
-    assert meant_format("--emit", "Megatron-LM", format_names(), notes) == "megatron"
-    assert meant_format("--emit", "ms_swift", format_names(), notes) == "ms-swift"
-    assert meant_format("--emit", "megatronn", format_names(), notes) == "megatronn"
-    assert notes == [
-        "--emit Megatron-LM is read as megatron",
-        "--emit ms_swift is read as ms-swift",
-    ]
+    assert meant_word("--emit", "Megatron-LM", format_names()) == "megatron"
+    assert meant_word("--emit", "ms_swift", format_names()) == "ms-swift"
+    assert meant_word("--emit", "megatronn", format_names()) == "megatronn"
 
 
 def test_no_command_has_an_option_that_is_another_programs() -> None:

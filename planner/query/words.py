@@ -3,11 +3,9 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-import typer
-
 from planner.catalog.names import EXAMPLE_NODE
 from planner.errors import Problem
-from planner.limits import MAX_COUNT_DIGITS, MAX_SEQ_LEN, brief
+from planner.limits import MAX_COUNT_DIGITS, brief
 
 OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
     "--precision": {
@@ -42,6 +40,7 @@ OTHER_FORMATS: Mapping[str, str] = {
     "transformers": "trainer",
 }
 """Another word for a format of files."""
+FORMAT_OPTIONS = ("--emit", "--to")
 SEVERAL: Mapping[str, str] = {
     "fsdp": "torchtitan, accelerate and trainer run FSDP2; name one of them",
     "fsdp2": "torchtitan, accelerate and trainer run FSDP2; name one of them",
@@ -82,35 +81,22 @@ _LENGTH = re.compile(r"^\s*(-?[0-9]{1,40})\s*([kKmM]?)\s*$")
 _TIMES = {"": 1, "k": 2**10, "m": 2**20}
 
 
-def meant_word(option: str, text: str, known: Collection[str], notes: list[str]) -> str:
-    """The known value that a word for an option means, noted where it is spelled otherwise.
+def meant_word(option: str, text: str, known: Collection[str]) -> str:
+    """Return the known value that a word for an option means; unknown words stay as they are.
 
-    Case, hyphens and underscores do not count. Unknown words stay as they are.
+    Case, hyphens and underscores do not count.
     """
-    return _meant(option, text, known, OTHER_WORDS.get(option, {}), notes)
-
-
-def meant_format(option: str, text: str, known: Collection[str], notes: list[str]) -> str:
-    """The same of a format of files."""
-    return _meant(option, text, known, OTHER_FORMATS, notes)
-
-
-def _meant(
-    option: str, text: str, known: Collection[str], others: Mapping[str, str], notes: list[str]
-) -> str:
+    others = OTHER_FORMATS if option in FORMAT_OPTIONS else OTHER_WORDS.get(option, {})
     if text in known:
         return text
     plain = text.strip().lower().replace("_", "-")
     spellings = {each.replace("_", "-"): each for each in known}
     meant = spellings.get(plain) or others.get(plain)
-    if meant is None or meant not in known:
-        return text
-    notes.append(f"{option} {text} is read as {meant}")
-    return meant
+    return meant if meant in known else text  # type: ignore[return-value]
 
 
 def unknown_options(words: Sequence[str]) -> Iterator[Problem]:
-    """What says the same here as options that are other programs'."""
+    """Yield what says the same here as options that are other programs'."""
     for name in (word.partition("=")[0] for word in words):
         if name in UNKNOWN_OPTIONS:
             yield Problem(where="command line", key=name, message=UNKNOWN_OPTIONS[name])
@@ -118,15 +104,7 @@ def unknown_options(words: Sequence[str]) -> Iterator[Problem]:
 
 def length(text: str) -> int:
     """Read a number of tokens such as ``8192``, ``8k`` (8,192) or ``1M`` (1,048,576)."""
-    match = _LENGTH.match(str(text)) if len(str(text)) <= MAX_COUNT_DIGITS else None
+    match = _LENGTH.match(text) if len(text) <= MAX_COUNT_DIGITS else None
     if match is None:
-        raise typer.BadParameter(f"{brief(str(text))} is no length; allowed are such as 8192 or 8k")
+        raise ValueError(f"{brief(text)} is no length; allowed are such as 8192 or 8k")
     return int(match[1]) * _TIMES[match[2].lower()]
-
-
-def length_of_file(text: str) -> int:
-    """The same, from 1 to MAX_SEQ_LEN."""
-    tokens = length(text)
-    if not 1 <= tokens <= MAX_SEQ_LEN:
-        raise typer.BadParameter(f"{tokens} is not in the range 1<=x<={MAX_SEQ_LEN}.")
-    return tokens

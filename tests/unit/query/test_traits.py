@@ -18,7 +18,7 @@ from planner.frameworks.registry import (
     trait_types,
 )
 from planner.plans.layout import requested, resolve
-from planner.plans.trait_settings import (
+from planner.query.traits import (
     RECOMPUTE,
     profile_problem,
     read_settings,

@@ -7,7 +7,7 @@ import pytest
 from planner.catalog.models import load_model
 from planner.frameworks.registry import FRAMEWORKS, load_traits
 from planner.frameworks.settings import with_recompute_modules
-from planner.plans.recompute import idle_modules
+from planner.query.software import idle_modules
 from planner.spec.model import ModelSpec
 
 EVERY = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj")

@@ -1,0 +1,87 @@
+"""Notes on what was assumed, each with its kind, and the collector of notes and problems."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from planner.errors import InputError, Problem
+from planner.units import parse_count
+
+COMMAND_LINE = "command line"
+Value = TypeVar("Value")
+
+
+class NoteKind(StrEnum):
+    """What a note tells of."""
+
+    default = "default"  # a value that nobody gave
+    assumed = "assumed"  # the same, in a sentence of its own
+    given = "given"  # what narrows the answer
+    read_as = "read_as"  # a word or an amount that was spelled otherwise
+    left_out = "left_out"  # frameworks that cannot do what is asked
+    hint = "hint"  # another value that would do better
+    own_code = "own_code"  # what no file of the framework can say
+    tight = "tight"  # plans inside the margin of memory
+    margin = "margin"  # memory that a search leaves free
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """One sentence beside an answer."""
+
+    kind: NoteKind
+    text: str
+    subject: str = ""  # the option it is about
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether it tells of a default, and nothing else."""
+        return self.kind in (NoteKind.default, NoteKind.assumed, NoteKind.margin)
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return self.text
+
+
+class Problems:
+    """Runs readers, and keeps the problems and notes of all of them."""
+
+    def __init__(self) -> None:
+        self.found: list[Problem] = []
+        self.notes: list[Note] = []
+
+    def add(self, option: str, message: str) -> None:
+        """Keep one problem of a command-line option."""
+        self.found.append(Problem(where=COMMAND_LINE, key=option, message=message))
+
+    def note(self, kind: NoteKind, text: str, subject: str = "") -> None:
+        """Keep one note."""
+        self.notes.append(Note(kind=kind, text=text, subject=subject))
+
+    def read(self, reader: Callable[[], Value]) -> Value | None:
+        """Return what ``reader`` returns, or keep its problems."""
+        try:
+            return reader()
+        except InputError as error:
+            self.found.extend(error.problems)
+            return None
+
+    def parsed(self, option: str, text: str | None, parse: Callable[[str], Value]) -> Value | None:
+        """Read the text of an option, or keep the ValueError that says what is wrong with it."""
+        if text is None:
+            return None
+        try:
+            return parse(text)
+        except ValueError as error:
+            self.add(option, str(error))
+            return None
+
+    def count(self, option: str, text: str | None) -> int | None:
+        """Read a count such as 4M, or keep what is wrong with it."""
+        return self.parsed(option, text, parse_count)
+
+    def finish(self) -> None:
+        """Raise InputError with every problem kept."""
+        if self.found:
+            raise InputError(dict.fromkeys(self.found))

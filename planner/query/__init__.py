@@ -1,0 +1,1 @@
+"""Questions: what is asked, and the contexts, space and goal that follow from it."""

@@ -1,0 +1,307 @@
+"""The job of a question: length, batch, precision, documents; and clusters of several sizes."""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import get_args
+
+from planner.catalog.clusters import largest_cluster_of, load_cluster_of
+from planner.cost.kernels import peak_flops_per_s, usual_precision
+from planner.errors import InputError
+from planner.limits import MAX_BATCH, MAX_COUNT_DIGITS, MAX_GPUS, MAX_SEQ_LEN, MAX_SIZES, brief
+from planner.notes import COMMAND_LINE, NoteKind, Problems
+from planner.query.query import Query
+from planner.query.software import meant
+from planner.spec.cluster import ClusterSpec
+from planner.spec.documents import Documents, read_documents
+from planner.spec.job import (
+    MAX_IMBALANCE,
+    USUAL_IMBALANCE_FRACTION,
+    USUAL_SEQ_LEN,
+    WHOLE,
+    JobSpec,
+    Precision,
+    usual_seq_len,
+)
+from planner.spec.model import ModelSpec
+from planner.spec.training import Training
+from planner.units import format_count, parse_batch_tokens
+
+DEFAULT_BATCH_TOKENS = 4 * 2**20
+ADAPTER_BATCH_TOKENS = 2**17
+"""Adapters are trained on smaller ones: 16 to 128 sequences in published recipes."""
+DEFAULT_TOKENS_PER_ACCELERATOR = 1024
+"""Clusters beyond 4,096 accelerators get a larger default batch, as their runs have."""
+WEAK_TOKENS_PER_ACCELERATOR = 65536
+"""Of the default batch of weak scaling: the usual 4M tokens on 64 accelerators."""
+SMOOTH_BATCH = 64
+"""Batches that are no multiple of about this get a hint."""
+GROWTH = 8
+"""Each cluster over the one before, where the size that is enough is looked for."""
+SIZES_ALLOWED = "a range such as 8..1024 (doubling) or numbers such as 8,24,64"
+
+
+def read_job(
+    query: Query,
+    model: ModelSpec | None,
+    cluster: ClusterSpec | None,
+    precision: Precision,
+    training: Training,
+    problems: Problems,
+) -> JobSpec | None:
+    """Return the job, but for layers of multi-token prediction; None where something is wrong."""
+    seq_len = _seq_len(query.get("seq_len"), model, problems)
+    usual_tokens = ADAPTER_BATCH_TOKENS if training.is_frozen else DEFAULT_BATCH_TOKENS
+    batch = _global_batch(query, seq_len, cluster, usual_tokens, problems)
+    tokens = problems.count("--tokens", query.get("tokens"))
+    margin = query.get("margin")
+    if margin is not None and not 0.0 <= margin < 100.0:
+        problems.add("--margin", f"must be from 0 to below 100 percent; given {margin}")
+    imbalance = _imbalance(query.get("imbalance"), model, problems)
+    documents = _documents(query.get("documents"), seq_len, problems)
+    if seq_len is None or batch is None:
+        return None
+    return JobSpec(
+        global_batch=batch,
+        seq_len=seq_len,
+        precision=precision,
+        total_tokens=tokens,
+        imbalance_fraction=imbalance,
+        documents=documents,
+    )
+
+
+def read_precision(text: str | None, cluster: ClusterSpec | None, problems: Problems) -> Precision:
+    """Return the precision given, or the usual one of the accelerator."""
+    known = get_args(Precision)
+    if text is None:
+        usual = usual_precision(cluster.accelerator) if cluster else "bf16"
+        if cluster and usual != "bf16":
+            text = f"{usual} (default: {cluster.accelerator.name} does not compute in bf16)"
+            problems.note(NoteKind.default, text, "precision")
+        return usual
+    text = meant("--precision", text, known, problems)
+    if text not in known:
+        message = f"unknown precision {text!r}; allowed are {', '.join(known)}"
+        problems.add("--precision", message)
+        return "bf16"
+    precision: Precision = text  # type: ignore[assignment]
+    if cluster is not None:
+        try:
+            peak_flops_per_s(cluster.accelerator, precision)
+        except ValueError as error:
+            problems.add("--precision", str(error))
+    if precision in WHOLE:
+        text = f"{precision}: no kernel tables; shares of its peak are those of 16 bits"
+        problems.note(NoteKind.default, text, "precision")
+    return precision
+
+
+def _seq_len(given: int | None, model: ModelSpec | None, problems: Problems) -> int | None:
+    if given is not None and given < 1:
+        problems.add("--seq-len", f"must be at least 1; given {given}")
+        return None
+    if given is not None and given > MAX_SEQ_LEN:
+        problems.add("--seq-len", f"must be at most {MAX_SEQ_LEN:,}; given {given}")
+        return None
+    if model is None:
+        return given
+    if given is None:
+        usual = usual_seq_len(model)
+        text = f"sequence length {usual} (default: the model's, at most {USUAL_SEQ_LEN})"
+        problems.note(NoteKind.default, text, "seq_len")
+        return usual
+    if given > model.max_seq_len:
+        text = f"sequence length {given}, beyond the {model.max_seq_len} {model.name} was made for"
+        problems.note(NoteKind.default, text, "seq_len")
+    return given
+
+
+def check_imbalance(percent: float | None, problems: Problems) -> None:
+    """Note an imbalance that cannot be."""
+    most = 100.0 * MAX_IMBALANCE
+    if percent is not None and not 0.0 <= percent <= most:
+        problems.add("--imbalance", f"must be from 0 to {most:g} percent; given {percent:g}")
+
+
+def _imbalance(percent: float | None, model: ModelSpec | None, problems: Problems) -> float:
+    """Fraction of tokens beyond the mean on the busiest rank of experts; 0 for dense models."""
+    check_imbalance(percent, problems)
+    if model is None or model.moe is None:
+        if percent is not None and model is not None:
+            problems.add("--imbalance", f"{model.name} has no experts")
+        return 0.0
+    if percent is not None:
+        return percent / 100.0
+    text = (
+        f"the busiest rank of experts gets {USUAL_IMBALANCE_FRACTION:.0%} more tokens than the "
+        "mean (assumed; --imbalance changes it)"
+    )
+    problems.note(NoteKind.default, text, "imbalance")
+    return USUAL_IMBALANCE_FRACTION
+
+
+def _documents(text: str | None, seq_len: int | None, problems: Problems) -> Documents | None:
+    """The documents that ``--documents`` says, of at most a sequence."""
+    if text is None or seq_len is None:
+        return None
+    found = problems.parsed("--documents", text, partial(read_documents, longest=seq_len))
+    if found is not None:
+        problems.note(NoteKind.default, found.note, "documents")
+    return found
+
+
+def _global_batch(
+    query: Query,
+    seq_len: int | None,
+    cluster: ClusterSpec | None,
+    usual_tokens: int,
+    problems: Problems,
+) -> int | None:
+    """The batch in sequences, as given in sequences or in tokens, or the usual one."""
+    sequences, text = query.get("global_batch"), query.get("global_batch_tokens")
+    tokens = problems.parsed("--global-batch-tokens", text, parse_batch_tokens)
+    if tokens and text and not text.strip().isdecimal():
+        said = f"read {text.strip()} tokens a batch as {tokens:,}, as 8k of a length is 8,192"
+        problems.note(NoteKind.read_as, said, "global_batch_tokens")
+    if sequences is not None and text is not None:
+        problems.add("--global-batch", "contradicts --global-batch-tokens; give one of them")
+        return None
+    if sequences is not None:
+        return _checked(sequences, problems)
+    if seq_len is None:
+        return None
+    num_gpus = cluster.num_accelerators if cluster else 0
+    if text is not None:
+        return tokens and _batch_of_given(tokens, seq_len, max(num_gpus, 1), problems)
+    target = max(usual_tokens, DEFAULT_TOKENS_PER_ACCELERATOR * num_gpus)
+    batch = batch_of_tokens(target, seq_len)
+    said = f"{format_count(batch * seq_len)} tokens; default: about {format_count(target)}"
+    problems.note(NoteKind.default, f"global batch {batch} sequences ({said})", "global_batch")
+    return batch
+
+
+def _checked(sequences: int, problems: Problems) -> int | None:
+    if 1 <= sequences <= MAX_BATCH:
+        return sequences
+    allowed = "at least 1 sequence" if sequences < 1 else f"at most {MAX_BATCH:,} sequences"
+    problems.add("--global-batch", f"must be {allowed}; given {sequences}")
+    return None
+
+
+def _batch_of_given(num_tokens: int, seq_len: int, num_gpus: int, problems: Problems) -> int | None:
+    batch = round(num_tokens / seq_len)
+    if not 1 <= batch <= MAX_BATCH:
+        limit = "less than one sequence" if batch < 1 else f"more than {MAX_BATCH:,} sequences"
+        problems.add("--global-batch-tokens", f"{num_tokens} tokens are {limit} of {seq_len}")
+        return None
+    step = smooth_step(num_gpus)
+    if batch >= SMOOTH_BATCH and batch % step:
+        text = (
+            f"hint: global batch {batch} has few layouts on {num_gpus:,} GPUs; "
+            f"--global-batch {round(batch / step) * step} has more"
+        )
+        problems.note(NoteKind.hint, text, "global_batch_tokens")
+    if batch * seq_len != num_tokens:
+        text = (
+            f"global batch {batch} sequences: {format_count(batch * seq_len)} tokens, "
+            f"the nearest to {format_count(num_tokens)}"
+        )
+        problems.note(NoteKind.default, text, "global_batch_tokens")
+    return batch
+
+
+def smooth_step(num_gpus: int) -> int:
+    """Return what batches for so many GPUs are multiples of: their odd factor by powers of two."""
+    odd = num_gpus // (num_gpus & -num_gpus)
+    return odd << int(math.log2(SMOOTH_BATCH / odd)) if odd <= SMOOTH_BATCH else SMOOTH_BATCH
+
+
+def batch_of_tokens(num_tokens: int, seq_len: int) -> int:
+    """Return the power of two of sequences that holds about so many tokens, at least one."""
+    return 1 << max(0, round(math.log2(num_tokens / seq_len)))
+
+
+def batch_at(num_gpus: int, base_gpus: int, base_batch: int, *, is_weak: bool) -> int:
+    """Return the batch of a size: fixed in strong scaling, in proportion to the GPUs in weak."""
+    return max(1, round(base_batch * num_gpus / base_gpus)) if is_weak else base_batch
+
+
+def fixed_batch(seq_len: int) -> tuple[int, str]:
+    """Return the default batch whatever the cluster's size, and what to note of it."""
+    batch = batch_of_tokens(DEFAULT_BATCH_TOKENS, seq_len)
+    tokens = f"{format_count(batch * seq_len)} tokens; default at any number of GPUs"
+    return batch, f"global batch {batch} sequences ({tokens})"
+
+
+def weak_batch(clusters: Sequence[ClusterSpec], seq_len: int, given: int | None) -> tuple[int, str]:
+    """Return the batch of the fewest GPUs, from which weak scaling grows, and what to note of it.
+
+    Not given, it is WEAK_TOKENS_PER_ACCELERATOR on each of them.
+    """
+    fewest, most = clusters[0].num_accelerators, clusters[-1].num_accelerators
+    base = given or max(1, round(WEAK_TOKENS_PER_ACCELERATOR * fewest / seq_len))
+    largest = batch_at(most, fewest, base, is_weak=True)
+    sizes = f"{base} sequences on {fewest:,} GPUs to {largest} on {most:,}"
+    return base, f"global batch from {sizes}"
+
+
+def read_sizes(text: str, option: str = "--gpus") -> tuple[int, ...]:
+    """Read numbers of GPUs in ascending order: ``8..65536`` (doubling), ``8,24,64``, or both.
+
+    The last of a range is always among them.
+    """
+    sizes: set[int] = set()
+    for part in text.split(","):
+        first, dots, last = part.partition("..")
+        low = _count(first, text, option)
+        high = _count(last, text, option) if dots else low
+        if high < low:
+            message = f"a range ascends; given {part.strip()!r}"
+            raise InputError.single(COMMAND_LINE, option, message)
+        sizes.add(high)
+        while low < high:
+            sizes.add(low)
+            low *= 2
+    if len(sizes) > MAX_SIZES:
+        message = f"at most {MAX_SIZES} sizes; given {len(sizes)}"
+        raise InputError.single(COMMAND_LINE, option, message)
+    return tuple(sorted(sizes))
+
+
+def _count(part: str, text: str, option: str) -> int:
+    part = part.strip()
+    if len(part) <= MAX_COUNT_DIGITS and part.isdecimal() and 1 <= int(part) <= MAX_GPUS:
+        return int(part)
+    message = f"needs {SIZES_ALLOWED}, of 1 to {MAX_GPUS:,}; given {brief(text)}"
+    raise InputError.single(COMMAND_LINE, option, message)
+
+
+def read_clusters(cluster: str, gpus: str, problems: Problems) -> tuple[ClusterSpec, ...]:
+    """Return the cluster of every size, or note what is wrong with the first that has none."""
+    clusters: list[ClusterSpec] = []
+    for size in problems.read(partial(read_sizes, gpus)) or ():
+        sized = problems.read(partial(load_cluster_of, cluster, size))
+        if sized is None:
+            return ()
+        clusters.append(sized)
+    return tuple(clusters)
+
+
+def read_largest(node: str, max_gpus: int, problems: Problems) -> ClusterSpec | None:
+    """Return the largest cluster of whole nodes, or note what is wrong with node or number."""
+    if not 1 <= max_gpus <= MAX_GPUS:
+        problems.add("--max-gpus", f"must be from 1 to {MAX_GPUS:,}; given {max_gpus}")
+        return None
+    return problems.read(partial(largest_cluster_of, node, max_gpus))
+
+
+def growing_clusters(node: str, most: int) -> Iterator[ClusterSpec]:
+    """Yield clusters of a node, each GROWTH times the one before, up to the most GPUs."""
+    num_gpus = 0
+    while num_gpus < most:
+        cluster = largest_cluster_of(node, min(most, GROWTH * num_gpus or GROWTH))
+        if cluster.num_accelerators <= num_gpus:
+            return
+        num_gpus = cluster.num_accelerators
+        yield cluster

@@ -1,0 +1,195 @@
+"""``--like``: what a recipe or a configuration file states, as part of a question."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from planner.catalog.clusters import load_cluster, load_cluster_of
+from planner.catalog.models import load_model
+from planner.catalog.recipes import Recipe, find_recipe
+from planner.documents.file import is_file
+from planner.errors import InputError
+from planner.formats.format import Format, Reading
+from planner.frameworks.registry import load_traits
+from planner.frameworks.runtime import runtime_settings
+from planner.layers.adapter_sizes import training_problem
+from planner.notes import COMMAND_LINE
+from planner.query.from_file import AUTO, format_of, source_of, with_model
+from planner.query.query import Query
+from planner.search.space.vocabulary import ALIASES
+from planner.spec.cluster import ClusterSpec
+from planner.spec.strategy import NEUTRAL, gpus_of_replica
+from planner.spec.training import Training, target_words
+from planner.spec.traits import Setting
+
+ZERO_STAGES = {"optimizer": 1, "megatron-fsdp": 3, "torch-fsdp2": 3}  # of what a recipe shards
+BATCHES = ("global_batch", "global_batch_tokens")
+
+
+def places_of(like: str) -> dict[str, str]:
+    """Return model and cluster that a recipe or a file names."""
+    if is_file(like):
+        own = _reading(like)[1].own_model
+        return {"model": own.spec.name} if own is not None and "" in own.places else {}
+    recipe = _recipe(like)
+    return {
+        "model": recipe.model,
+        "cluster": f"{recipe_cluster(recipe).num_nodes}x{recipe.node}",
+    }
+
+
+def started(query: Query) -> Query:
+    """Return the question with what its recipe or file states of what nobody says."""
+    like = query.get("like")
+    if like is None:
+        return query
+    stated = _of_file(like, query.cluster) if is_file(like) else _of_recipe(_recipe(like), query)
+    if any(name in query.given for name in BATCHES):
+        stated.pop("global_batch", None)
+    settings = _beside(stated.pop("settings", ()), query.get("settings"))
+    given = {**stated, **query.given, "settings": settings, "like": None}
+    return Query.of(query.model, query.cluster, defaults=query.defaults, **given)
+
+
+def _beside(stated: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
+    """The settings given, and those stated of other traits."""
+    paths = {text.partition("=")[0] for text in given}
+    return (*(text for text in stated if text.partition("=")[0] not in paths), *given)
+
+
+def _recipe(name: str) -> Recipe:
+    recipe = find_recipe(name)
+    problem = priced_problem(recipe)
+    if problem:
+        raise InputError.single(COMMAND_LINE, "--like", f"{recipe.recipe}: {problem}")
+    return recipe
+
+
+def _of_recipe(recipe: Recipe, query: Query) -> dict[str, Any]:
+    """Options that say what a recipe does: its job, its software and its degrees."""
+    members = [item for text in query.get("fix") for item in text.split(",")]
+    words = [item.partition("=")[0].strip().lower() for item in members]
+    fixed = {ALIASES.get(word, word) for word in words}
+    degrees = {name: value for name, value in stated_degrees(recipe).items() if name not in fixed}
+    return {
+        "framework": recipe.source.framework,
+        "profile": recipe.source.profile,
+        "settings": [_setting(*each) for each in recipe_settings(recipe)],
+        "global_batch": recipe.global_batch,
+        "seq_len": recipe.seq_len,
+        "precision": recipe.precision,
+        "optimizer": recipe.optimizer,
+        "mtp_layers": recipe.mtp_layers,
+        "recompute_modules": ",".join(recipe.recompute_modules) or None,
+        **_of_training(recipe.training),
+        **degrees,
+    }
+
+
+def _setting(path: str, value: object) -> str:
+    shown = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"traits.{path}={shown}"
+
+
+def _of_training(training: Training | None) -> dict[str, Any]:
+    """Options that say what is trained; none where that is everything, or not stated."""
+    if training is None or not training.is_frozen:
+        return {}
+    return {
+        "train": training.mode,
+        "lora_rank": training.rank,
+        "lora_targets": target_words(training.targets),
+    }
+
+
+def _of_file(name: str, cluster: str) -> dict[str, Any]:
+    """Options that say what a configuration's job is; its layout is solved."""
+    kind, reading = _reading(name)
+    own = kind.framework_of(reading)
+    stated = {each: value.value for each, value in reading.decisions.items()}
+    found: dict[str, Any] = {"framework": kind.name if own == kind.framework else own}
+    words = ("precision", "optimizer", "profile")
+    found |= {word: stated[word] for word in words if stated.get(word)}
+    seq_len = stated.get("seq_len") or (reading.longest and reading.longest.value)
+    if isinstance(seq_len, int):
+        found["seq_len"] = seq_len
+    found["settings"] = [f"traits.{path}={value}" for path, value in reading.traits]
+    found["global_batch"] = _batch(stated, cluster)
+    return found | _of_training(reading.training)
+
+
+def _reading(name: str) -> tuple[Format, Reading]:
+    """The file with its format and model; InputError where plans say nothing of it."""
+    source = source_of(name)
+    kind = format_of(source, AUTO)
+    reading = with_model(kind.read(source))
+    made_for = f"is for {reading.made_for}, which is not priced" if reading.made_for else ""
+    if problem := reading.unpriced or made_for:
+        raise InputError.single(COMMAND_LINE, "--like", f"{Path(name).name}: {problem}")
+    return kind, reading
+
+
+def _batch(stated: dict[str, Any], cluster: str) -> int | None:
+    """Sequences per iteration, as the file has them on its own GPUs, else on the cluster's."""
+    numbers = {name: value for name, value in stated.items() if isinstance(value, int)}
+    if "global_batch" in numbers:
+        return int(numbers["global_batch"])
+    if "micro_batch" not in numbers:
+        return None
+    replica = int(gpus_of_replica({**NEUTRAL, **numbers}))
+    gpus = numbers.get("num_gpus") or load_cluster(cluster).num_accelerators
+    dp = numbers.get("dp") or gpus // replica
+    return int(dp * numbers["micro_batch"] * numbers.get("num_micro_batches", 1)) or None
+
+
+def priced_problem(recipe: Recipe) -> str:
+    """Why a recipe is only listed; empty where it can be priced."""
+    joined = load_traits(recipe.source.framework, recipe.source.profile).kernels.joins_adapters
+    _, problem = training_problem(load_model(recipe.model), recipe.training, joined=joined)
+    return problem
+
+
+def recipe_settings(recipe: Recipe) -> tuple[Setting, ...]:
+    """Traits that the recipe's runtime sets, over its profile."""
+    return runtime_settings(
+        graphs=recipe.cuda_graph,
+        dispatcher=recipe.dispatcher,
+        expert_overlap=recipe.expert_overlap,
+        tp_overlap=recipe.tp_overlap,
+    )
+
+
+def recipe_gpus(recipe: Recipe) -> int:
+    """As many GPUs as it states, or the next number that its degrees divide.
+
+    That is a multiple of ``pp · lcm(tp · cp, ep · etp)``: the expert mesh ep x etp lies over the
+    same ranks as tp x cp x dp. Source: megatron/core/parallel_state.py.
+    """
+    experts = recipe.ep * (recipe.etp or recipe.tp) if recipe.ep > 1 else 1
+    least = recipe.pp * math.lcm(recipe.tp * recipe.cp, experts)
+    return -(-(recipe.gpus or 1) // least) * least
+
+
+def recipe_cluster(recipe: Recipe, num_gpus: int | None = None) -> ClusterSpec:
+    """The accelerators of a recipe."""
+    return load_cluster_of(f"1x{recipe.node}", num_gpus or recipe_gpus(recipe))
+
+
+def expert_degrees(recipe: Recipe) -> dict[str, int]:
+    """Ranks that share out the experts, and that split each; without experts what tp brings."""
+    if recipe.ep == 1 and recipe.etp is None:
+        return {"ep": 1, "etp": recipe.tp}
+    support = load_traits(recipe.source.framework, recipe.source.profile).support
+    return {"ep": recipe.ep, "etp": recipe.etp or int(support.usual_etp(recipe.tp, recipe.ep))}
+
+
+def stated_degrees(recipe: Recipe) -> dict[str, Any]:
+    """Dimensions of a strategy that the recipe states, and their values."""
+    names = ("tp", "pp", "vpp", "cp", "micro_batch")
+    return {
+        **{name: getattr(recipe, name) for name in names},
+        **expert_degrees(recipe),
+        "sequence_parallel": recipe.sequence_parallel and recipe.tp > 1,
+        "zero_stage": ZERO_STAGES[recipe.sharding],
+    }

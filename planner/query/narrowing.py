@@ -1,0 +1,146 @@
+"""What options leave to search, and what frameworks and formats of files leave out of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from planner.cost.context import Context
+from planner.errors import ExpressError, InputError, Problem
+from planner.formats.format import Format
+from planner.formats.registry import format_of
+from planner.notes import COMMAND_LINE, NoteKind, Problems
+from planner.query.options import FIXED
+from planner.query.query import Query
+from planner.search.space.narrow import Narrowing, read_narrowing
+from planner.search.space.offered import not_offered
+from planner.search.space.space import EVERYTHING
+from planner.spec.traits import FrameworkTraits
+
+ANY_PLACEMENT = "any"
+
+
+def fixed(query: Query) -> tuple[str, ...]:
+    """Return what options of the layout fix, as ``--fix`` says it, before what that says."""
+    said = [(name, query.get(name)) for name in FIXED]
+    own = [f"{name}={_word(value)}" for name, value in said if value is not None]
+    return (*own, *query.get("fix"))
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def narrowing_of(query: Query, problems: Problems) -> Narrowing:
+    """Return what the options leave to search."""
+    narrowing = problems.read(
+        lambda: read_narrowing(
+            fix=fixed(query),
+            limit=query.get("limit"),
+            where=query.get("where"),
+            allow=query.get("allow"),
+            forbid=query.get("forbid"),
+        )
+    )
+    narrowing = narrowing or EVERYTHING
+    for name in ("schedule", "placement"):
+        if query.get(name) and name in narrowing.values:
+            problems.add("--fix", f"{name} is fixed and --{name} given; one of them is enough")
+    return narrowing
+
+
+def check_placement(
+    given: str | None, frameworks: Sequence[FrameworkTraits], problems: Problems
+) -> None:
+    """Note a placement that no framework offers."""
+    known = sorted({name for each in frameworks for name in each.support.placements})
+    if given is not None and frameworks and given not in (*known, ANY_PLACEMENT):
+        message = f"unknown or not offered; given {given!r}, allowed {', '.join(known)}, any"
+        problems.add("--placement", message)
+
+
+def placed(contexts: Sequence[Context], given: str | None) -> tuple[Context, ...]:
+    """Return contexts that search the placement given, or all; those offering none are left."""
+    if given is None:
+        return tuple(contexts)
+    searched = [
+        replace(
+            context,
+            placements=tuple(
+                name for name in context.traits.support.placements if given in (name, ANY_PLACEMENT)
+            ),
+        )
+        for context in contexts
+    ]
+    kept = tuple(context for context in searched if context.placements)
+    if not kept:
+        message = f"no format asked for can say {given!r}"
+        raise InputError.single(COMMAND_LINE, "--placement", message)
+    return kept
+
+
+def expressible(
+    contexts: Sequence[Context], fmt: Format | None, problems: Problems
+) -> tuple[Context, ...]:
+    """Return contexts in the space of ``fmt``, or of the frameworks' own formats.
+
+    Frameworks whose format has no words for model, precision, optimizer or profile are left out
+    where others have. Raises ExpressError where files are asked for and there are no words.
+    """
+    if fmt is not None:
+        contexts = [fmt.narrowed(context) for context in contexts]
+    reasons = [
+        _unsaid(context, fmt or format_of(context.traits), is_one_of_several=len(contexts) > 1)
+        for context in contexts
+    ]
+    kept = tuple(each for each, found in zip(contexts, reasons, strict=True) if not found)
+    if not kept and fmt is not None:
+        lines = [
+            f"  {context.traits.name}: {reason}"
+            for context, found in zip(contexts, reasons, strict=True)
+            for reason in found
+        ]
+        raise ExpressError("\n".join([f"{fmt.title} cannot express any plan of it:", *lines]))
+    for context, found in zip(contexts, reasons, strict=True):
+        if not found:
+            continue
+        name, title = context.traits.name, (fmt or format_of(context.traits)).title
+        said = "; ".join(found)
+        if kept:
+            text = f"left out, not in {title}: {name} ({said})"
+            problems.note(NoteKind.left_out, text, "framework")
+        else:
+            text = f"plans for {name} need code of your own, --emit refuses them: {said}"
+            problems.note(NoteKind.own_code, text, "framework")
+    return kept or tuple(contexts)
+
+
+def _unsaid(context: Context, fmt: Format, *, is_one_of_several: bool) -> list[str]:
+    """Why no plan of a context can be written, whatever its layout."""
+    found = list(fmt.refused(context))
+    if is_one_of_several and not fmt.carries(context.traits.name):
+        found.append("framework of other files")
+    if not context.schedules:
+        offered = ", ".join(context.traits.support.schedules)
+        found.append(f"none of the schedules of --schedule; allowed are {offered}")
+    return found
+
+
+def offering(
+    contexts: Sequence[Context], narrowing: Narrowing, problems: Problems
+) -> tuple[Context, ...]:
+    """Return the contexts whose frameworks offer the values fixed; the others are noted.
+
+    Raises InputError where all frameworks drop out.
+    """
+    found = [(context, not_offered(context, narrowing)) for context in contexts]
+    left = [(context, what) for context, what in found if what is not None]
+    if len(left) == len(found):
+        raise InputError(
+            Problem(where=COMMAND_LINE, key=text.partition(" ")[0], message=message)
+            for _, (text, message) in left
+        )
+    for context, (text, message) in left:
+        said = f"left out for {text}: {context.traits.name} ({message})"
+        problems.note(NoteKind.left_out, said, "fix")
+    return tuple(context for context, what in found if what is None)

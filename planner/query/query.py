@@ -1,0 +1,80 @@
+"""A question: model, cluster, and what was said beside them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from planner.errors import Problem
+from planner.query.options import OPTIONS, PLACES, check_names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """A question: model, cluster, and what was said beside them."""
+
+    model: str
+    cluster: str
+    given: Mapping[str, Any] = field(default_factory=dict)  # by name, only what was said
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # a project's own, beneath
+    problems: tuple[Problem, ...] = ()  # with values that could not be read
+
+    @classmethod
+    def of(
+        cls,
+        model: str,
+        cluster: str,
+        *,
+        defaults: Mapping[str, object] | None = None,
+        **given: object,
+    ) -> "Query":
+        """Return the question of keywords; None says nothing. TypeError for unknown names.
+
+        What is wrong with values is kept for ``resolve``, which reports it with all the rest.
+        """
+        check_names(given)
+        said, problems = _values(given)
+        beneath, more = _values(defaults or {})
+        return cls(
+            model=str(model),
+            cluster=str(cluster),
+            given=said,
+            defaults=beneath,
+            problems=(*problems, *more),
+        )
+
+    def get(self, name: str) -> Any:  # noqa: ANN401 - of the option's kind
+        """Return what was said, else the project's default, else the option's own."""
+        for said in (self.given, self.defaults):
+            if name in said:
+                return said[name]
+        option = OPTIONS[name]
+        return () if option.many else option.default
+
+    def with_(self, **changes: object) -> "Query":
+        """Return the same question with some options said otherwise; None takes one back."""
+        places: Any = {name: str(changes.pop(name)) for name in PLACES if name in changes}
+        check_names(changes)
+        said, problems = _values(changes)
+        kept = {name: value for name, value in self.given.items() if name not in changes}
+        given = {name: {**kept, **said}[name] for name in OPTIONS if name in {**kept, **said}}
+        return replace(self, given=given, problems=(*self.problems, *problems), **places)
+
+    def words(self) -> tuple[str, ...]:
+        """Return the words of the command line that state it."""
+        said = (OPTIONS[name].words(value) for name, value in self.given.items())
+        return (self.model, self.cluster, *(word for each in said for word in each))
+
+
+def _values(given: Mapping[str, object]) -> tuple[dict[str, Any], tuple[Problem, ...]]:
+    """Values by name in the order of the table, and what is wrong with the others."""
+    found, problems = dict[str, Any](), []
+    for name in (each for each in OPTIONS if given.get(each) is not None):
+        try:
+            value = OPTIONS[name].read(given[name])
+        except ValueError as error:
+            problem = Problem(where="command line", key=OPTIONS[name].flag, message=str(error))
+            problems.append(problem)
+            continue
+        if value != ():
+            found[name] = value
+    return found, tuple(problems)

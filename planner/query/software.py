@@ -1,0 +1,355 @@
+"""The software of a question: frameworks, their profile and traits, what they train and how."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from planner.catalog.names import did_you_mean
+from planner.formats.format import Format
+from planner.formats.registry import format_names, load_format
+from planner.frameworks.optimizers import optimizer_names
+from planner.frameworks.registry import FRAMEWORKS, load_traits, profile_names
+from planner.frameworks.settings import (
+    usual_mtp_layers,
+    with_optimizer,
+    with_recompute_modules,
+    with_training,
+)
+from planner.layers.adapter_sizes import training_problem
+from planner.layers.block import layer_groups
+from planner.layers.op import LayerShape
+from planner.notes import NoteKind, Problems
+from planner.query.query import Query
+from planner.query.traits import profile_problem, read_settings
+from planner.query.words import SEVERAL, meant_word
+from planner.spec.cluster import ClusterSpec
+from planner.spec.job import MAX_MTP_LAYERS, Precision, mtp_positions
+from planner.spec.model import ModelSpec
+from planner.spec.strategy import SCHEDULES
+from planner.spec.training import (
+    ALL_LINEAR,
+    FULL,
+    MAX_RANK,
+    MODES,
+    USUAL_RANK,
+    Mode,
+    Training,
+    read_targets,
+)
+from planner.spec.traits import FrameworkTraits
+
+ANY_FRAMEWORK = "any"
+ALL_SCHEDULES = "all"
+DEFAULT_FRAMEWORK, ADAPTER_FRAMEWORK = "megatron", "accelerate"
+TRANSFORMER_ENGINE_FROM = 8.0  # compute capability that it asks for
+WITH_A_REFERENCE = ("dpo", "kto", "orpo", "simpo", "ppo", "grpo", "rlhf", "rl")
+SEVERAL_MODELS = (
+    "Several models at once are not planned: plan the one that is trained as full, lora or qlora, "
+    "and leave room for a frozen reference with --margin PERCENT of HBM: its weights take 2 bytes "
+    "a parameter, over the GPUs that share them"
+)
+"""What can be asked in place of preference tuning and reinforcement learning."""
+
+
+def meant(option: str, text: str, known: Sequence[str], problems: Problems) -> str:
+    """Return the known value that a word means, noted where it is spelled otherwise."""
+    found = meant_word(option, text, known)
+    if found != text:
+        problems.note(NoteKind.read_as, f"{option} {text} is read as {found}", option)
+    return found
+
+
+def format_meant(framework: str | None) -> Format | None:
+    """Return the format whose name stands in place of a framework's."""
+    is_format = framework in format_names() and framework not in FRAMEWORKS
+    return load_format(framework) if framework and is_format else None
+
+
+def read_frameworks(
+    query: Query, fmt: Format | None, problems: Problems
+) -> tuple[FrameworkTraits, ...]:
+    """Return the frameworks asked for that have the profile, as the options change them.
+
+    Without a framework it is that of ``fmt``, else the usual one of what is trained.
+    """
+    name = query.get("framework")
+    if format_meant(name) or (name is None and fmt is not None):
+        name = (format_meant(name) or fmt).framework  # type: ignore[union-attr]
+    name = name or _usual_framework(query, problems)
+    name = meant("--framework", name, (*FRAMEWORKS, ANY_FRAMEWORK), problems)
+    profile = query.get("profile")
+    names = _having(_named(name, problems), profile, problems)
+    optimizer = meant("--optimizer", query.get("optimizer"), optimizer_names(), problems)
+    settings = problems.read(partial(read_settings, query.get("settings"))) or ()
+    if name == ANY_FRAMEWORK:
+        names = _offering(names, optimizer, problems)
+    return tuple(
+        _with_options(load_traits(each, profile, settings), optimizer, query, problems)
+        for each in names
+    )
+
+
+def _usual_framework(query: Query, problems: Problems) -> str:
+    """Where none is named: of full training, and of adapters, which not every framework trains."""
+    if query.get("train") == "full":
+        return DEFAULT_FRAMEWORK
+    text = f"{ADAPTER_FRAMEWORK} (default for adapters; --framework names another)"
+    problems.note(NoteKind.default, text, "framework")
+    return ADAPTER_FRAMEWORK
+
+
+def _named(name: str, problems: Problems) -> tuple[str, ...]:
+    if name == ANY_FRAMEWORK:
+        return FRAMEWORKS
+    if name in FRAMEWORKS:
+        return (name,)
+    known = (*FRAMEWORKS, ANY_FRAMEWORK)
+    hint = SEVERAL.get(name.lower()) or did_you_mean(name, known)
+    message = f"unknown framework {name!r}; allowed are {', '.join(known)}. {hint}"
+    problems.add("--framework", message.rstrip())
+    return ()
+
+
+def _having(names: tuple[str, ...], profile: str, problems: Problems) -> tuple[str, ...]:
+    """Frameworks that have the profile; those of several that do not are noted."""
+    having = tuple(name for name in names if profile in profile_names(name))
+    left = [name for name in names if name not in having]
+    if having and left:
+        text = f"left out, without profile {profile}: {', '.join(left)}"
+        problems.note(NoteKind.left_out, text, "profile")
+    if not having:
+        for name in left:
+            problems.add("--profile", profile_problem(name, profile))
+    return having
+
+
+def _offering(names: tuple[str, ...], optimizer: str, problems: Problems) -> tuple[str, ...]:
+    """Frameworks that offer the optimizer; all of them where none does, to say so."""
+    offering = tuple(name for name in names if optimizer in optimizer_names(name))
+    left = ", ".join(name for name in names if name not in offering)
+    if offering and left:
+        problems.note(NoteKind.left_out, f"left out, without {optimizer}: {left}", "optimizer")
+    return offering or names
+
+
+def _with_options(
+    traits: FrameworkTraits, optimizer: str, query: Query, problems: Problems
+) -> FrameworkTraits:
+    """Traits with the optimizer, the recompute modules and the uncertainty a user gives."""
+    traits = problems.read(partial(with_optimizer, traits, optimizer)) or traits
+    modules, percent = query.get("recompute_modules"), query.get("margin")
+    if modules is not None:
+        names = [name.strip() for name in modules.split(",") if name.strip()]
+        traits = problems.read(partial(with_recompute_modules, traits, names)) or traits
+        if "selective" not in traits.support.policies:
+            offered = f"{traits.name} ({traits.profile}) has no selective recomputation"
+            problems.add("--recompute-modules", f"{offered}; given {modules}")
+    if percent is not None:
+        traits = replace(traits, memory_uncertainty_fraction=percent / 100.0)
+    return traits
+
+
+def training_in(
+    precision: Precision, chosen: Sequence[FrameworkTraits], problems: Problems
+) -> tuple[FrameworkTraits, ...]:
+    """Return the frameworks that train in the precision; those of several that do not are noted."""
+    kept = tuple(traits for traits in chosen if precision in traits.support.precisions)
+    for traits in chosen:
+        allowed = ", ".join(traits.support.precisions)
+        text = f"{traits.name} ({traits.profile}) trains in {allowed}"
+        if not kept:
+            problems.add("--precision", f"{text}; given {precision}")
+        elif traits not in kept:
+            text = f"left out for --precision {precision}: {text}"
+            problems.note(NoteKind.left_out, text, "precision")
+    return kept
+
+
+def read_training(query: Query, problems: Problems) -> Training:
+    """Return what the options say is trained."""
+    word, rank, targets = (query.get(name) for name in ("train", "lora_rank", "lora_targets"))
+    mode = next((each for each in MODES if each == word), None)
+    if mode is None:
+        instead = f". {SEVERAL_MODELS}" if word.strip().lower() in WITH_A_REFERENCE else ""
+        allowed = f"allowed are {', '.join(MODES)}{instead}"
+        problems.add("--train", f"unknown way to train {word!r}; {allowed}")
+        return FULL
+    if mode == "full":
+        for option, value in (("--lora-rank", rank), ("--lora-targets", targets)):
+            if value is not None:
+                problems.add(option, "belongs to --train lora or qlora; given full")
+        return FULL
+    return _adapters(mode, rank, targets, problems)
+
+
+def _adapters(mode: Mode, rank: int | None, targets: str | None, problems: Problems) -> Training:
+    if rank is not None and not 1 <= rank <= MAX_RANK:
+        problems.add("--lora-rank", f"must be from 1 to {MAX_RANK:,}; given {rank}")
+        return FULL
+    chosen = problems.parsed("--lora-targets", targets or ALL_LINEAR, read_targets)
+    if chosen is None:
+        return FULL
+    if rank is None:
+        text = f"adapters of rank {USUAL_RANK} (--lora-rank changes it)"
+        problems.note(NoteKind.default, text, "lora_rank")
+    return Training(mode=mode, rank=rank or USUAL_RANK, targets=chosen)
+
+
+def training_so(
+    training: Training,
+    chosen: Sequence[FrameworkTraits],
+    model: ModelSpec | None,
+    precision: Precision,
+    problems: Problems,
+) -> tuple[FrameworkTraits, ...]:
+    """Return the frameworks that train so, as they do; those of several that do not are noted."""
+    if not training.is_frozen:
+        return tuple(chosen)
+    able = [traits for traits in chosen if training.mode in traits.support.train]
+    left = ", ".join(traits.name for traits in chosen if traits not in able)
+    if able and left:
+        text = f"left out for --train {training.mode}: {left}"
+        problems.note(NoteKind.left_out, text, "train")
+    refused = dict.fromkeys(
+        each for traits in able for each in _refused(traits, training, model, precision)
+    )
+    for option, message in refused:
+        problems.add(option, message)
+    found = [problems.read(partial(with_training, traits, training)) for traits in able or chosen]
+    return tuple(traits for traits in found if traits is not None)
+
+
+def _refused(
+    traits: FrameworkTraits, training: Training, model: ModelSpec | None, precision: Precision
+) -> Iterator[tuple[str, str]]:
+    """Options that a framework which trains so refuses, and why."""
+    support = traits.support
+    if precision not in support.frozen_precisions:
+        allowed = ", ".join(support.frozen_precisions)
+        message = f"{training.mode} under {traits.name} computes in {allowed} here"
+        yield "--precision", f"{message}; given {precision}"
+    if model is None:
+        return
+    option, message = training_problem(
+        model, training, support.joined_families, joined=traits.kernels.joins_adapters
+    )
+    if message:
+        yield option, message
+
+
+def mtp_layers_in(
+    given: int | None,
+    model: ModelSpec | None,
+    chosen: Sequence[FrameworkTraits],
+    problems: Problems,
+) -> tuple[tuple[FrameworkTraits, ...], list[int]]:
+    """Return frameworks that train so many layers of multi-token prediction, and each's number."""
+    if given is not None and not 0 <= given <= MAX_MTP_LAYERS:
+        problems.add("--mtp-layers", f"must be from 0 to {MAX_MTP_LAYERS}; given {given}")
+        model = None
+    if model is None:
+        return tuple(chosen), [0] * len(chosen)
+    usual = [usual_mtp_layers(model, traits) for traits in chosen]
+    if given is None:
+        for text in _mtp_notes(model, chosen, usual):
+            problems.note(NoteKind.default, text, "mtp_layers")
+        return tuple(chosen), usual
+    kept = tuple(traits for traits in chosen if not given or traits.support.trains_mtp)
+    left = ", ".join(f"{one.name} ({one.profile})" for one in chosen if one not in kept)
+    if given and not mtp_positions(model):
+        text = f"{given} given; a {model.architecture} with position {model.position} has none: 0"
+        problems.add("--mtp-layers", text)
+    elif left and not kept:
+        text = f"{given} given; {left} is planned without them: allowed is 0"
+        problems.add("--mtp-layers", text)
+    elif left:
+        text = f"left out, planned without multi-token prediction: {left}"
+        problems.note(NoteKind.left_out, text, "mtp_layers")
+    return kept, [given] * len(kept)
+
+
+def _mtp_notes(
+    model: ModelSpec, chosen: Sequence[FrameworkTraits], usual: Sequence[int]
+) -> Iterator[str]:
+    own = model.num_mtp_layers
+    layers = f"{own} layer{'s' * (own > 1)} of multi-token prediction"
+    trained = [each.name for each, number in zip(chosen, usual, strict=True) if number]
+    others = [each.name for each, number in zip(chosen, usual, strict=True) if not number]
+    if own and trained:
+        yield f"{', '.join(trained)}: trained with its {layers} (default; --mtp-layers 0: without)"
+    if own and others:
+        yield f"{', '.join(others)}: trained without {model.name}'s {layers}"
+
+
+def read_schedules(
+    given: Sequence[str], chosen: Sequence[FrameworkTraits], problems: Problems
+) -> tuple[str, ...]:
+    """Return names from options and comma lists; some framework must offer each."""
+    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    if not given or ALL_SCHEDULES in names:
+        return SCHEDULES
+    for name in names:
+        offering = [traits.name for traits in chosen if name in traits.support.schedules]
+        if name not in SCHEDULES:
+            known = (*SCHEDULES, ALL_SCHEDULES)
+            hint = did_you_mean(name, known)
+            text = f"unknown schedule {name!r}; allowed are {', '.join(known)}. {hint}"
+            problems.add("--schedule", text.strip())
+        elif not offering and chosen:
+            offered = {name for traits in chosen for name in traits.support.schedules}
+            allowed = ", ".join(name for name in SCHEDULES if name in offered)
+            profiles = ", ".join(f"{traits.name} ({traits.profile})" for traits in chosen)
+            problems.add("--schedule", f"{profiles} does not offer {name}; allowed are {allowed}")
+    return tuple(names) or ("1f1b",)
+
+
+def unsupported_hardware(
+    chosen: Sequence[FrameworkTraits], cluster: ClusterSpec, problems: Problems
+) -> None:
+    """Note what frameworks are not made to run on."""
+    accelerator, vendor = cluster.accelerator, cluster.accelerator.vendor
+    for traits in chosen:
+        if (
+            0 < accelerator.compute_capability < TRANSFORMER_ENGINE_FROM
+            and traits.kernels.saved.name == "transformer_engine"
+        ):
+            text = (
+                f"{traits.name} {traits.profile} computes with Transformer Engine, which does not "
+                f"run on {accelerator.architecture}; --profile classic stands for kernels that do"
+            )
+            problems.note(NoteKind.default, text, "profile")
+    for traits in chosen:
+        if vendor not in traits.support.vendors:
+            text = (
+                f"{traits.name} runs on {vendor} hardware; it is made for "
+                f"{', '.join(traits.support.vendors)}"
+            )
+            problems.note(NoteKind.default, text, "framework")
+
+
+def idle_modules(model: ModelSpec, traits: FrameworkTraits) -> tuple[str, ...]:
+    """Return the selected modules that alone would save no byte in any layer of the model."""
+    return tuple(
+        module for module in traits.recompute.selected if not _saves(model, traits, module)
+    )
+
+
+def _saves(model: ModelSpec, traits: FrameworkTraits, module: str) -> bool:
+    alone = replace(traits.recompute, selected=(module,))
+    # Every axis in use, so that every tensor a layer can keep is there.
+    sharded = LayerShape.all_of(2.0, seq_len=8)
+    groups = layer_groups(model, sharded, replace(traits, recompute=alone))
+    return any((op.kept_bytes < op.saved_bytes).any() for group in groups for op in group.ops)
+
+
+def note_idle_modules(
+    chosen: Sequence[FrameworkTraits], model: ModelSpec, problems: Problems
+) -> None:
+    """Note recompute modules that were asked for and save nothing."""
+    for traits in chosen:
+        for name in idle_modules(model, traits):
+            text = (
+                f"recompute module {name} saves nothing: the layers of {model.name} keep no "
+                f"tensor that it would rebuild under {traits.name}"
+            )
+            problems.note(NoteKind.default, text, "recompute_modules")
