@@ -62,6 +62,7 @@ def read_base(argument: str) -> Base:
     place, _ = split_host_memory(argument)
     if is_path(place):
         raw = load_yaml(Path(place))
+        # files are named from the folder of the cluster file
         for key in ("node", "accelerator", "fabric"):
             named = raw.get(key)
             if isinstance(named, str) and is_path(named):
@@ -85,6 +86,7 @@ def known(base: Base, key: str) -> Known | None:
     section: Any = _file(base, part)
     for step in path:
         section = section.get(step) if isinstance(section, Mapping) else None
+    # nodes that state no processor are priced with the usual one
     if section is None and part == "node":
         section = load_yaml(hwdb_dir() / "host_processor.yaml").get(key)
     if not isinstance(section, Mapping) or "value" not in section:

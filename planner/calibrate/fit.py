@@ -155,6 +155,7 @@ def _effect(
     residual: Array,
 ) -> Array:
     """By how much predictions follow a figure, in logarithms."""
+    # downwards: a fraction may stand at 1 already
     moved = {**factors, key: factors.get(key, 1.0) * math.exp(-STEP)}
     return (residual - _residuals(cluster, points, moved)) / STEP
 
@@ -164,6 +165,7 @@ def _weights(points: Sequence[Point], residual: Array) -> Array:
     number = Counter((point.place.path, point.kind) for point in points)
     noise = np.array([NOISE[point.kind] for point in points])
     shared = np.array([min(1.0, INDEPENDENT / number[p.place.path, p.kind]) for p in points])
+    # 1e-12: no division by zero where a point is met exactly
     huber = np.minimum(1.0, FAR * noise / np.maximum(np.abs(residual), 1e-12))
     weights: Array = shared * huber / noise**2
     return weights
@@ -212,6 +214,7 @@ def fit_formula(
     """
     prior = np.log(start)
     theta, noise = prior.copy(), 0.1
+    # the noise of a round is what the round before left
     for _ in range(3):
         theta = _solve(predict, np.log(measured), prior, deviation, theta, noise)
         left = np.log(predict(np.exp(theta))) - np.log(measured)

@@ -95,6 +95,7 @@ def alpha_beta_fit(
     sizes: Sequence[float], moved: Sequence[float], seconds: Sequence[float]
 ) -> AlphaBetaFit:
     """The fit of one regime, or of two where these fit clearly better; at least one point."""
+    # a regime is a run of neighbouring sizes
     order = np.argsort(np.array(sizes))
     size, bus, time = (np.array(each, dtype=float)[order] for each in (sizes, moved, seconds))
     count = len(time)
@@ -105,6 +106,7 @@ def alpha_beta_fit(
         squares = at * low.error**2 + (count - at) * high.error**2
         error = float(np.sqrt(squares / count))
         if error < WORTH * one.error and error < best.error:
+            # somewhere between the two: their geometric mean
             switch = float(np.sqrt(size[at - 1] * size[at]))
             best = _joined([low, high], (switch,), error, count)
     return best

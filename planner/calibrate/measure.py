@@ -66,6 +66,7 @@ def measure(world: World, progress: Progress, check: Callable[[Machine], None]) 
 
     ``check`` may raise for the machine, before anything is measured.
     """
+    # random operands: products of zeros draw less power and run faster
     torch.manual_seed(world.rank)
     machine = this_machine(world)
     check(machine)
@@ -103,6 +104,7 @@ def all_tasks(world: World) -> Iterator[Task]:
     yield "launch", partial(_launch, world)
     for at, dtype in enumerate(world.dtypes()):
         shapes = [(m, a * h, b * h) for m, h, (a, b) in product(TOKENS, HIDDEN, WIDENED)]
+        # precisions but the usual one only say their peak: squares are enough
         shapes = [(side, side, side) for side in SQUARES] if at else shapes
         for m, n, k in sorted(shapes, key=lambda shape: shape[0] * shape[1] * shape[2]):
             yield (
@@ -159,6 +161,7 @@ def _rotating(make: Callable[[], Tensors]) -> Iterator[Tensors]:
     """Several sets of operands in turn."""
     first = make()
     size = sum(each.nbytes for each in first)
+    # so many that caches do not hold them, so few that large ones do not fill the memory
     count = int(min(max(ROTATED_BYTES / size, 1), MOST_SETS))
     return cycle([first, *(make() for _ in range(count - 1))])
 
@@ -206,6 +209,7 @@ def _attention(
     while not rates.fits(what, of_head * batch * heads, least):
         if batch * heads == 1:
             return None
+        # fewer sequences first: a batch of one is still a shape of training
         batch, heads = (batch // 2, heads) if batch > 1 else (batch, heads // 2)
     dtype, kind = next(iter(world.dtypes().items()))
     shape = (batch, heads, seq_len, head_dim)
@@ -249,6 +253,7 @@ def _stream(world: World, what: What, num_bytes: int) -> Measured:
 
     with torch.no_grad():
         found = timed(act, world)
+    # an addition reads two tensors and writes one; the others read one
     passes = 3 if what == "add" else 2
     return _row(world, what, found, dtype, num_bytes=passes * num_bytes)
 

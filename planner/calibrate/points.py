@@ -132,6 +132,7 @@ def collective_point(
     it by its ports.
     """
     node = cluster.node
+    # beyond a domain the ports of the nodes decide, whatever the links inside carry
     if num_ranks > cluster.domain.num_accelerators:
         nodes = -(-num_ranks // node.num_accelerators)
         least_s = num_bytes * (nodes - 1) / nodes / node.nic_bytes_per_s
@@ -145,6 +146,7 @@ def collective_point(
         raise place.too_fast(f"{kind} over {num_ranks}", given, most)
 
     def predict(machine: ClusterSpec) -> float:
+        # plans have no such collective: the point then pulls at nothing
         return planned_s(kind, num_bytes, num_ranks, machine) or measured_s
 
     return Point(kind="collective", place=place, measured=measured_s, predict=predict)

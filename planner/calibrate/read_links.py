@@ -134,6 +134,7 @@ def _rows(path: str, lines: Sequence[str], head: int, end: int) -> Iterator[_Row
         if not (cells := form.search(f"{line} ")):
             continue
         size, micros, algorithm, bus = (float(text) for text in cells.groups())
+        # nccl-tests prints sizes below one element per rank as 0 bytes
         if size <= 0 or micros <= 0:
             continue
         place, rate = Place(path=path, line=at), size / (micros * US) / GB

@@ -159,6 +159,7 @@ def read_table(path: str, text: str) -> Table:
         message = "the table has no row: it is truncated"
         raise InputError.single(path, f"line {len(lines)}", message)
     if problems:
+        # the first lines show what is wrong; a spoilt column would name thousands
         raise InputError(problems[:10])
     return Table(machine=machine, rows=tuple(rows), lines=tuple(where))
 

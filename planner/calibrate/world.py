@@ -86,6 +86,7 @@ def join() -> World:
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
     per_node = int(os.environ.get("LOCAL_WORLD_SIZE", str(size)))
+    # without a GPU every process is an accelerator with its share of the host's memory
     kind: Literal["cpu", "cuda", "rocm"] = "cpu"
     name, device, memory = processor_name(), torch.device("cpu"), host_memory_bytes() / per_node
     if torch.cuda.is_available():
@@ -132,6 +133,7 @@ def check_alike(world: World) -> None:
     rank, other = next((at, each) for at, each in enumerate(others) if each != others[0])
     texts = [f"{name}, {n} threads, {per} a node" for name, _, n, per in (others[0], other)]
     message = f"rank 0 has {texts[0]}; rank {rank} has {texts[1]}: measure machines of one kind"
+    # every rank raises: all of them compared the same list
     leave(world)
     raise InputError.single("command line", "--measure", message)
 
@@ -161,6 +163,7 @@ def context_bytes(world: World) -> float:
     if world.is_gpu:
         free, total = torch.cuda.mem_get_info(world.device)
         return float(total - free - torch.cuda.memory_reserved(world.device))
+    # Linux counts it in KiB
     return float(getrusage(RUSAGE_SELF).ru_maxrss * KIB)
 
 
@@ -187,6 +190,7 @@ def timed(action: Action, world: World, *, together: bool = False) -> Timed:
     ranks need each other for it, and of each repeat the slowest counts.
     """
     world.barrier()
+    # allocates and compiles: not counted
     _once(action, world, 1)
     # as many on every rank, by the second trial of the slowest
     first_s = max(*world.gathered(_once(action, world, 1)), 1e-9)
@@ -211,6 +215,7 @@ def _once(action: Action, world: World, inner: int) -> float:
     for _ in range(inner):
         action()
     end.record()
+    # an event has a time only when the device has passed it; elapsed_time is in ms
     world.synchronize()
     return float(begin.elapsed_time(end)) * 1e-3
 

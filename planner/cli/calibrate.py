@@ -193,6 +193,7 @@ def _measured_now(
 
     is_first = os.environ.get("RANK", "0") == "0"
     try:
+        # before minutes are spent on measuring
         _check_out(out, force=force)
         if csv is not None:
             check_writable(csv, force=force, option="--table")

@@ -197,6 +197,7 @@ def _ordered(path: str, found: _Lines) -> tuple[tuple[Step, ...], tuple[str, ...
         before = largest[: -1 if found.form.by_all_ranks else None]
         if before and number < before[-1] and not found.form.is_bar:
             raise _second_run(path, line, f", at step {number:,} after {largest[-1]:,}")
+        # the two largest so far: ranks print the lines of a step among those of the next
         if not largest or number > largest[-1]:
             largest = [*largest[-1:], number]
         if number not in steps or found.form.is_bar:
@@ -321,6 +322,7 @@ def measured(log: Log, sizes: Sizes) -> Measured | None:
         return None
     first = _warm_up(known, is_start=_starts(log))
     kept = known[first:]
+    # eight of ten steps lie between
     low, high = np.percentile(kept, [10.0, 90.0])
     return Measured(
         median_s=median(kept),
