@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.catalog.names import EXAMPLE_NODE
+from planner.catalog.paths import EXAMPLE_NODE
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.frameworks.registry import load_traits

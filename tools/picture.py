@@ -2,7 +2,7 @@
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.catalog.names import EXAMPLE_NODE
+from planner.catalog.paths import EXAMPLE_NODE
 from planner.cost.context import Context
 from planner.cost.ledger import stage_ledger
 from planner.cost.subject import subject_of

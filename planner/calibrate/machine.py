@@ -17,7 +17,7 @@ from planner.calibrate.links import StatedFigure, link_figures
 from planner.calibrate.points import FUSED_HOST_FRACTION, HOST_ADAM_BYTES, table_points, work_of
 from planner.calibrate.rows import Machine, Measured, Table, What
 from planner.catalog.clusters import cluster_of_data
-from planner.catalog.names import PLAIN_FABRIC
+from planner.catalog.paths import PLAIN_FABRIC
 from planner.cost.attention_kernels import flash_attention_backward_s, flash_attention_forward_s
 from planner.cost.kernels import product_s
 from planner.errors import InputError

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from planner.catalog.figures import Name, Strict, implausible
-from planner.catalog.names import did_you_mean
 from planner.errors import Problem
 from planner.limits import MAX_GPUS
 from planner.notes import Note, NoteKind
+from planner.spelling import did_you_mean
 
 Part = Literal["accelerator", "node", "fabric"]
 OVERRIDES: Mapping[str, tuple[Part, tuple[str, ...]]] = {

@@ -21,11 +21,11 @@ from planner.catalog.hardware import (
     resolve_alias,
 )
 from planner.catalog.hardware_file import AcceleratorFile, NodeFile
-from planner.catalog.names import nearest
 from planner.catalog.observe import Observation, SlurmNodes, Source
 from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import one_line
+from planner.spelling import nearest
 
 SAME = 0.03
 """Relative difference up to which two figures are the same: the catalog's own spread."""

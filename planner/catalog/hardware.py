@@ -1,13 +1,15 @@
-"""Accelerators, nodes and fabrics by name, alias or file, checked and in base units."""
+"""Accelerators, nodes and fabrics by name, alias or file: checked, in base units, or as rows."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from planner.catalog.figures import validate
+from planner.catalog.figures import Figure, Figures, Flag, validate
 from planner.catalog.hardware_convert import (
     collectives_scale,
+    figures_of,
     to_accelerator,
     to_node,
     with_assumed_host_memory,
@@ -26,8 +28,7 @@ from planner.catalog.hardware_file import (
     RangesFile,
 )
 from planner.catalog.level_rules import level_problems, scale_up_problems
-from planner.catalog.names import unknown_name
-from planner.catalog.paths import hwdb_dir
+from planner.catalog.paths import hwdb_dir, unknown_name
 from planner.documents.file import is_file
 from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
@@ -37,16 +38,19 @@ from planner.spec.cluster import AcceleratorSpec, NodeSpec
 Kind = Literal["accelerators", "nodes", "fabrics", "clusters"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 File = TypeVar("File", bound=HardwareFile)
-
-
-def list_accelerators() -> list[str]:
-    """Return the accelerators of the catalog, sorted; no file is opened."""
-    return list_names("accelerators")
-
-
-def list_nodes() -> list[str]:
-    """Return the nodes of the catalog, sorted; no file is opened."""
-    return list_names("nodes")
+_UNITS: Mapping[str, str] = {
+    "_gib": "GiB",
+    "_kib": "KiB",
+    "gb_per_s_per_direction": "GB/s per direction",
+    "gb_per_s": "GB/s",
+    "_gbit_per_s": "Gbit/s",
+    "_tflops": "TFLOP/s",
+    "_tb": "TB",
+    "_us": "µs",
+    "tdp_w": "W",
+    "power_w": "W",
+    "usd_per_hour": "USD/h",
+}
 
 
 def list_names(kind: Kind) -> list[str]:
@@ -197,3 +201,82 @@ def _nic_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
         return []
     message = f"is missing; {keys[1 - keys.index(missing[0])]} alone gives no bandwidth"
     return [Problem(where=where, key=missing[0], message=message)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureRow:
+    """One figure as its file gives it, with the citation of its source."""
+
+    name: str
+    value: str
+    stated: float | bool | tuple[float, ...]
+    """The value as a number, of several a list, or a yes or no."""
+    unit: str
+    basis: str
+    source: str
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwareDetails:
+    """A file of the catalog: what it is, what it refers to, and its figures."""
+
+    kind: Kind
+    name: str
+    title: str
+    note: str
+    path: Path
+    texts: Mapping[str, str]
+    """Keys that are no figures, such as a node's accelerator and fabric."""
+    rows: tuple[FigureRow, ...]
+
+
+def describe_hardware(name: str) -> HardwareDetails:
+    """Return the figures of whatever catalog entry has this name or alias."""
+    for kind in KINDS:
+        if not is_path(name) and resolve_alias(kind, name) in list_names(kind):
+            return describe(kind, name)
+    known = [text for kind in KINDS for text in (*list_names(kind), *aliases()[kind])]
+    raise unknown_name("hardware", name, known, "hardware", name)
+
+
+def describe(kind: Kind, argument: str | Path) -> HardwareDetails:
+    """Return what the catalog says of an entry of a kind."""
+    path = find_file(kind, argument)
+    check: Mapping[Kind, Callable[[Mapping[str, Any], str], HardwareFile]] = {
+        "accelerators": check_accelerator,
+        "nodes": check_node,
+        "fabrics": check_fabric,
+        "clusters": check_preset,
+    }
+    file = check[kind](load_yaml(path), str(path))
+    texts = {key: getattr(file, key) for key in type(file).model_fields}
+    shown = {
+        key: str(value)
+        for key, value in texts.items()
+        if isinstance(value, str | int) and value and key not in ("title", "note")
+    }
+    rows = tuple(_row(file, key, figure) for key, figure in figures_of(file))
+    return HardwareDetails(
+        kind=kind,
+        name=path.stem,
+        title=file.title,
+        note=file.note,
+        path=path,
+        texts=shown,
+        rows=rows,
+    )
+
+
+def _row(file: HardwareFile, key: str, figure: Figure | Figures | Flag) -> FigureRow:
+    values = figure.value if isinstance(figure, Figures) else (figure.value,)
+    yes_or_no = ("yes" if figure.value else "no") if isinstance(figure, Flag) else ""
+    return FigureRow(
+        name=key,
+        stated=figure.value,
+        value=yes_or_no or ", ".join(f"{value:g}" for value in values),
+        unit=next((unit for suffix, unit in _UNITS.items() if key.endswith(suffix)), ""),
+        basis=figure.basis,
+        source=file.sources[figure.source].citation(),
+        note=figure.note,
+    )

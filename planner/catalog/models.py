@@ -15,26 +15,32 @@ and the rest is a plain GPT block: layernorms, an ungated gelu MLP, no biases, r
 positions, an untied head.
 """
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from planner.catalog.figures import validate
 from planner.catalog.model_file import ModelFile, MoeSection
-from planner.catalog.model_names import cached_config, catalog_name, list_models
 from planner.catalog.model_rules import broken_rules
-from planner.catalog.names import did_you_mean
-from planner.catalog.paths import models_dir
+from planner.catalog.paths import list_models, models_dir
 from planner.documents.file import is_file
 from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import name_of
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, RouterSpec
+from planner.spelling import did_you_mean
 
 _YAML_SUFFIXES = (".yaml", ".yml")
 _CONFIG_SUFFIX = ".json"
 _SUFFIXES = (*_YAML_SUFFIXES, _CONFIG_SUFFIX)
+_ENDINGS = re.compile(
+    r"-(instruct|chat|base|hf|it|sft|dpo|v[01]\.[0-9]|[0-9]{4}|bf16|fp8|full|pt|thinking)$"
+)
+"""Of a checkpoint's training and date, which leave the architecture as it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,3 +240,43 @@ def _to_moe(section: MoeSection) -> MoeSpec:
     if section.shared_ffn_size is None:
         given["shared_ffn_size"] = section.num_shared_experts * section.expert_ffn_size
     return MoeSpec(**given)
+
+
+def catalog_name(name: str) -> str | None:
+    """The only model of the catalog that a name can mean; None where there is none.
+
+    ``meta-llama/Llama-3.1-8B-Instruct`` is llama3.1-8b: the owner, case, hyphens, blanks and the
+    ending of a checkpoint do not count.
+    """
+    known = _spellings()
+    text = name.rstrip("/").rpartition("/")[2].lower().removeprefix("meta-")
+    while _plain(text) not in known:
+        shorter = _ENDINGS.sub("", text)
+        if shorter == text:
+            return None
+        text = shorter
+    return known[_plain(text)]
+
+
+@cache
+def _spellings() -> Mapping[str, str]:
+    path = models_dir() / "names" / "hugging_face.yaml"
+    named = {_plain(name): str(model) for name, model in load_yaml(path).items()}
+    return named | {_plain(each): each for each in list_models()}
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name.lower())
+
+
+def cached_config(name: str) -> Path | None:
+    """The newest ``config.json`` of ``owner/name`` in the hub's cache on this machine.
+
+    Nothing is fetched. Source: huggingface_hub, constants.py and file_download.py
+    (``models--owner--name/snapshots/REVISION``).
+    """
+    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
+    cache = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
+    folder = cache / f"models--{name.replace('/', '--')}" / "snapshots"
+    found = [path for path in folder.glob("*/config.json") if path.is_file()]
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)

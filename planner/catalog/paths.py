@@ -1,10 +1,16 @@
-"""Where the data files lie: beside the package in a checkout, inside it when installed."""
+"""Where the data files lie, names for examples, and the error for one that is not known."""
 
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 from planner.errors import InputError
+from planner.spelling import did_you_mean
 
+EXAMPLE_NODE, EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE = "dgx-h100", "h100", "frontier"
+"""What help and messages name, and tables of the documentation are made for."""
+PLAIN_FABRIC = "eth-25g"
+"""What a description of a node names where its network plays no part, or is stated apart."""
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -27,3 +33,22 @@ def _data_dir(name: str) -> Path:
     raise InputError.single(
         str(checkout), name, f"data folder not found; looked for {installed} and {checkout}"
     )
+
+
+def unknown_name(
+    kind: str,
+    name: str,
+    known: Iterable[str],
+    where: str,
+    key: str,
+    listing: str = "planner hardware",
+) -> InputError:
+    """Return the error for a name that is not in the catalog; ``listing`` prints those that are."""
+    names = list(known)
+    hint = did_you_mean(name, names) or f"{len(names)} are known; `{listing}` lists them"
+    return InputError.single(where, key, f"unknown {kind} {name!r}; {hint}")
+
+
+def list_models() -> list[str]:
+    """Return the names in the catalog, sorted; no file is opened."""
+    return sorted(path.stem for path in models_dir().glob("*.yaml"))

@@ -9,13 +9,13 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from planner.catalog.names import did_you_mean, unknown_name
-from planner.catalog.paths import hwdb_dir
+from planner.catalog.paths import hwdb_dir, unknown_name
 from planner.documents.file import read_text
 from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
 from planner.spec.job import Precision
 from planner.spec.training import FULL, Target, Training, read_targets
+from planner.spelling import did_you_mean
 
 Task = Literal["pretrain", "sft", "peft"]
 Sharding = Literal["optimizer", "megatron-fsdp", "torch-fsdp2"]

@@ -5,13 +5,20 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from planner.catalog.clusters import is_counted
-from planner.catalog.hardware import Kind, is_path, list_names, load_node, resolve_alias
-from planner.catalog.hardware_rows import HardwareDetails, describe
-from planner.catalog.model_names import list_models
+from planner.catalog.hardware import (
+    HardwareDetails,
+    Kind,
+    describe,
+    is_path,
+    list_names,
+    load_node,
+    resolve_alias,
+)
 from planner.catalog.models import load_model
-from planner.catalog.names import did_you_mean
+from planner.catalog.paths import list_models
 from planner.errors import InputError, Problem
 from planner.spec.model import ModelSpec
+from planner.spelling import did_you_mean
 
 SINGULAR: Mapping[Kind, str] = {
     "accelerators": "accelerator",

@@ -3,11 +3,11 @@
 from typing import cast
 
 from planner.catalog.clusters import load_cluster
-from planner.catalog.names import did_you_mean
 from planner.collectives.algorithms import BY_NAME
 from planner.notes import Problems
 from planner.plans.collective import CollectiveQuestion, most_whole_ranks
 from planner.spec.cluster import CollectiveKind
+from planner.spelling import did_you_mean
 from planner.units import parse_bytes
 
 ALL = "all"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.catalog.names import EXAMPLE_ACCELERATOR
+from planner.catalog.paths import EXAMPLE_ACCELERATOR
 from planner.cli import options
 from planner.cli.output import say
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from planner.catalog.names import EXAMPLE_NODE
+from planner.catalog.paths import EXAMPLE_NODE
 from planner.cli import completion
 from planner.cli.defaults import is_given
 from planner.limits import MAX_BATCH, MAX_GPUS, MAX_SEQ_LEN

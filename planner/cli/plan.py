@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.catalog.names import EXAMPLE_NODE
+from planner.catalog.paths import EXAMPLE_NODE
 from planner.cli import options
 from planner.cli.output import say
 from planner.query.query import Query

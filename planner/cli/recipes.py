@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from planner.catalog.names import EXAMPLE_ACCELERATOR
+from planner.catalog.paths import EXAMPLE_ACCELERATOR
 from planner.cli.options import TableOrJson
 
 

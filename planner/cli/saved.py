@@ -43,7 +43,7 @@ def refuse_question(query: "Query", own: Container[str] = ()) -> None:
 
 def plan_file(path: Path) -> Path:
     """The plan file that is meant: itself, or that of a folder which ``--emit`` wrote."""
-    from planner.catalog.names import EXAMPLE_NODE
+    from planner.catalog.paths import EXAMPLE_NODE
     from planner.errors import InputError
     from planner.report.emitted import PLAN
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from planner.answers.answered import answered
 from planner.answers.versus import Side, Versus
-from planner.catalog.names import did_you_mean
 from planner.errors import InputError, NothingFitsError
 from planner.query.options import OPTIONS, PLACES
 from planner.query.query import Query
@@ -13,6 +12,7 @@ from planner.query.resolve import resolve
 from planner.report.sizing_words import unmet_limits
 from planner.search.search import Progress
 from planner.search.space.vocabulary import ALIASES
+from planner.spelling import did_you_mean
 
 OPTION = "--versus"
 MEMBERS = re.compile(r",(?=\s*[A-Za-z][A-Za-z_-]*=)")

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from planner.catalog.model_names import catalog_name
-from planner.catalog.models import load_model
+from planner.catalog.models import catalog_name, load_model
 from planner.documents.file import is_file
 from planner.documents.json_text import parse_json
 from planner.documents.yaml_text import compose

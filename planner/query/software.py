@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from planner.catalog.names import did_you_mean
 from planner.formats.format import Format
 from planner.formats.registry import format_names, load_format
 from planner.frameworks.optimizers import optimizer_names
@@ -37,6 +36,7 @@ from planner.spec.training import (
     read_targets,
 )
 from planner.spec.traits import FrameworkTraits
+from planner.spelling import did_you_mean
 
 ANY_FRAMEWORK = "any"
 ALL_SCHEDULES = "all"

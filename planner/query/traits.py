@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
-from planner.catalog.names import did_you_mean, nearest
 from planner.documents.yaml_text import parsed
 from planner.errors import InputError, Problem
 from planner.frameworks.registry import CURRENT, profile_names, trait_types
@@ -12,6 +11,7 @@ from planner.spec.job import Precision
 from planner.spec.strategy import KINDS, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 from planner.spec.training import MODES
 from planner.spec.traits import FrameworkTraits, Setting, TraitValue
+from planner.spelling import did_you_mean, nearest
 
 COMMAND_LINE = "command line"
 OPTION = "--set"

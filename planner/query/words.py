@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from planner.catalog.names import EXAMPLE_NODE
+from planner.catalog.paths import EXAMPLE_NODE
 from planner.errors import Problem
 from planner.limits import MAX_COUNT_DIGITS, brief
 

@@ -7,12 +7,15 @@ from rich.console import Console
 from rich.text import Text
 
 from planner.catalog.clusters import is_counted, load_cluster
-from planner.catalog.hardware import KINDS, Kind, is_path, load_node
-from planner.catalog.hardware_rows import (
+from planner.catalog.hardware import (
+    KINDS,
     FigureRow,
     HardwareDetails,
-    describe_accelerator,
+    Kind,
+    describe,
     describe_hardware,
+    is_path,
+    load_node,
 )
 from planner.catalog.models import load_model, load_model_details
 from planner.catalog.words import Entry
@@ -144,7 +147,7 @@ NODES: list[Column[NodeSpec]] = [
 
 
 def _accelerator_row(name: str) -> tuple[str, ...]:
-    details = describe_accelerator(name)
+    details = describe("accelerators", name)
     figures = {row.name: row.value for row in details.rows}
     rate = figures.get("bf16_dense_tflops") or f"{figures['fp16_dense_tflops']} (fp16)"
     return name, details.title, figures["hbm_gib"], figures["hbm_gb_per_s"], rate

@@ -6,8 +6,14 @@ from typing import Any
 
 from planner.catalog.clusters import is_counted, load_cluster
 from planner.catalog.detect import Machine, cluster_text
-from planner.catalog.hardware import is_path, load_accelerator, load_node
-from planner.catalog.hardware_rows import HardwareDetails, describe, describe_hardware
+from planner.catalog.hardware import (
+    HardwareDetails,
+    describe,
+    describe_hardware,
+    is_path,
+    load_accelerator,
+    load_node,
+)
 from planner.catalog.models import load_model, load_model_details
 from planner.catalog.words import SINGULAR, Entry
 from planner.layers.parameters import (

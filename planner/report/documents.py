@@ -9,8 +9,8 @@ from importlib import resources
 from typing import Any
 
 from planner import __version__
-from planner.catalog.names import did_you_mean
 from planner.errors import InputError
+from planner.spelling import did_you_mean
 
 _FOLDER = resources.files("planner.report").joinpath("schemas")
 

@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from planner.catalog.names import did_you_mean
 from planner.cost.context import Context
 from planner.cost.estimate import ITEMS, Estimate
 from planner.cost.memory_items import MemoryEstimate
@@ -24,6 +23,7 @@ from planner.report.formulas import (
 from planner.report.table import Column, Table, rich_table
 from planner.spec.items import Item
 from planner.spec.strategy import Strategy
+from planner.spelling import did_you_mean
 from planner.units import format_bytes, format_seconds
 
 SECTIONS = ("memory", "time")

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from planner.catalog.names import unknown_name
+from planner.catalog.paths import unknown_name
 from planner.errors import InputError
 from planner.frameworks.registry import (
     CURRENT,

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from planner.catalog.model_names import list_models
 from planner.catalog.models import load_model
+from planner.catalog.paths import list_models
 from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.formats.format import Emitted

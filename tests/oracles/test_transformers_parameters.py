@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from planner.catalog.model_names import list_models
 from planner.catalog.models import load_model
+from planner.catalog.paths import list_models
 from planner.layers.parameters import count_parameters
 from planner.spec.model import ModelSpec
 

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from planner.catalog.hardware import check_accelerator, find_file, list_names, resolve_alias
-from planner.catalog.model_names import list_models
 from planner.catalog.models import load_model
+from planner.catalog.paths import list_models
 from planner.documents.yaml_text import load_data, load_yaml
 
 Part = dict[str, Any]

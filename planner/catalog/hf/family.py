@@ -29,9 +29,9 @@ from planner.catalog.model_file import (
     Width,
 )
 from planner.catalog.model_rules import Finding
-from planner.catalog.names import did_you_mean
 from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError, Problem
+from planner.spelling import did_you_mean
 
 Raw: TypeAlias = dict[str, Any]
 """Keys of a model file (:class:`planner.catalog.model_file.ModelFile`)."""

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from planner.catalog.figures import Figure, Source, Strict, implausible, validate
-from planner.catalog.names import nearest
 from planner.documents.yaml_text import load_yaml
 from planner.errors import InputError
+from planner.spelling import nearest
 
 
 class Part(Strict):

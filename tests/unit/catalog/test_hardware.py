@@ -9,15 +9,14 @@ from planner.catalog.hardware import (
     aliases,
     check_accelerator,
     check_fabric,
+    describe,
+    describe_hardware,
     detection_rules,
-    list_accelerators,
     list_names,
-    list_nodes,
     load_accelerator,
     load_node,
 )
 from planner.catalog.hardware_convert import FabricSpec, to_fabric
-from planner.catalog.hardware_rows import describe_accelerator, describe_hardware
 from planner.catalog.observe import MAX_PCIE_GENERATION
 from planner.catalog.paths import hwdb_dir
 from planner.documents.yaml_text import load_yaml
@@ -40,7 +39,7 @@ def problems_of(raw: dict[str, object]) -> dict[str, str]:
     return {problem.key: problem.message for problem in caught.value.problems}
 
 
-@pytest.mark.parametrize("name", list_accelerators())
+@pytest.mark.parametrize("name", list_names("accelerators"))
 def test_every_accelerator_loads_and_knows_its_node(name: str) -> None:
     accelerator = load_accelerator(name)
     assert accelerator.peak_flops_per_s.keys() & {"bf16", "fp16"}
@@ -48,7 +47,7 @@ def test_every_accelerator_loads_and_knows_its_node(name: str) -> None:
     assert load_node(accelerator.usual_node).accelerator.name == name
 
 
-@pytest.mark.parametrize("name", list_nodes())
+@pytest.mark.parametrize("name", list_names("nodes"))
 def test_every_node_loads_with_its_accelerator_and_fabric(name: str) -> None:
     node = load_node(name)
     assert node.nic_bytes_per_s > 0
@@ -213,7 +212,7 @@ def test_ports_without_their_rate_are_an_error(tmp_path: Path) -> None:
 
 
 def test_rows_show_vendor_units_and_sources() -> None:
-    rows = {row.name: row for row in describe_accelerator("h100-sxm").rows}
+    rows = {row.name: row for row in describe("accelerators", "h100-sxm").rows}
     row = rows["hbm_gb_per_s"]
     assert (row.value, row.unit, row.basis) == ("3350", "GB/s", "read")
     assert row.source.startswith("stas00/ml-engineering compute/accelerator/README.md @744d01e")

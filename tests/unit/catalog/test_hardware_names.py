@@ -21,7 +21,7 @@ GENERATIONS = {
     for key in ("vendor", "architecture")
 }
 ALLOWED = {
-    "catalog/names.py": "examples of names, for help, messages and tables of the documentation",
+    "catalog/paths.py": "examples of names, for help, messages and tables of the documentation",
     "search/ranking/handicaps.py": "which published runs a factor rests on, in words",
 }
 

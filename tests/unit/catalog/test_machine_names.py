@@ -3,7 +3,7 @@
 import pytest
 
 from planner.catalog.clusters import largest_cluster_of, load_cluster, load_cluster_of
-from planner.catalog.hardware import list_accelerators, list_nodes
+from planner.catalog.hardware import list_names
 from planner.catalog.machine_names import meant_machine
 
 
@@ -37,7 +37,7 @@ def test_usual_and_unknown_words_stay_as_they_are(given: str) -> None:
 
 
 def test_every_name_alone_is_one_of_it() -> None:
-    for name in (*list_nodes(), *list_accelerators()):
+    for name in (*list_names("nodes"), *list_names("accelerators")):
         assert meant_machine(name) == f"1x{name}"
 
 

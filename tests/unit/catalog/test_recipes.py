@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.catalog.hardware import list_names
-from planner.catalog.model_names import list_models
-from planner.catalog.paths import hwdb_dir
+from planner.catalog.paths import hwdb_dir, list_models
 from planner.catalog.recipes import (
     COLUMNS,
     check_words,

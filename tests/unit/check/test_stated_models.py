@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.catalog.model_names import catalog_name, list_models
-from planner.catalog.models import load_model
+from planner.catalog.models import catalog_name, load_model
+from planner.catalog.paths import list_models
 from planner.check.check import check_file
 from planner.check.job import Request
 from planner.check.own_model import unlike

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.catalog.clusters import load_cluster, load_cluster_of
-from planner.catalog.hardware import host_memory_rule, list_nodes, load_node
+from planner.catalog.hardware import host_memory_rule, list_names, load_node
 from planner.units import GIB
 
 MEMORY = (
@@ -19,7 +19,7 @@ MEMORY = (
 )
 
 
-@pytest.mark.parametrize("name", list_nodes())
+@pytest.mark.parametrize("name", list_names("nodes"))
 def test_every_node_has_host_memory_and_says_where_it_is_assumed(name: str) -> None:
     node = load_node(name)
     assert node.host_memory_bytes is not None

@@ -5,8 +5,8 @@ from math import prod
 import pytest
 from shards import model_weights
 
-from planner.catalog.model_names import list_models
 from planner.catalog.models import load_model
+from planner.catalog.paths import list_models
 from planner.layers.parameters import count_parameters, layer_counts
 from planner.layers.weights import (
     LAYOUTS,
