@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options
-from planner.notes import Problems
 
 if TYPE_CHECKING:
     from planner.check.job import Request
     from planner.compare.compare import Comparison
+    from planner.notes import Problems
 
 Assume = Annotated[
     list[str] | None,
@@ -55,6 +55,7 @@ def compare(
     from planner.check.job import Request, read_software
     from planner.check.settings import settings_for
     from planner.cli.output import console
+    from planner.notes import Problems
     from planner.query.from_file import AUTO
     from planner.query.job import check_imbalance
     from planner.query.places import place_of
@@ -93,6 +94,7 @@ def _compared(
     from planner.cli.progress import delayed_progress
     from planner.compare.compare import compare as compared
     from planner.compare.log import read_log
+    from planner.notes import Problems
 
     named(request)
     problems, found = Problems(), []

@@ -55,7 +55,7 @@ def test_its_words_state_it_again() -> None:
 
 
 def test_options_of_other_groups_are_refused_in_one_line() -> None:
-    with pytest.raises(Exception, match=r"--deadline: not taken here, this is a test"):
+    with pytest.raises(Exception, match=r"--deadline: not taken here: this is a test"):
         asked("--deadline", "30d")
 
 
